@@ -1,0 +1,45 @@
+# bascule::bascule: the parts as one static library, without LibTorch and without CUDA; and how it is installed.
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+
+set(parts kernels transport registry shm sender receiver)
+add_library(bascule STATIC)
+add_library(bascule::bascule ALIAS bascule)
+foreach(part IN LISTS parts)
+  target_sources(bascule PRIVATE $<TARGET_OBJECTS:bascule_${part}>)
+  target_include_directories(bascule PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include/${part}>)
+endforeach()
+target_include_directories(bascule INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_compile_features(bascule PUBLIC cxx_std_20)
+target_link_libraries(bascule PUBLIC absl::status absl::statusor absl::strings absl::time Threads::Threads)
+
+# Header-only: the user brings LibTorch.
+add_library(bascule_libtorch_adaptor INTERFACE)
+add_library(bascule::libtorch ALIAS bascule_libtorch_adaptor)
+set_target_properties(bascule_libtorch_adaptor PROPERTIES EXPORT_NAME libtorch)
+target_link_libraries(bascule_libtorch_adaptor INTERFACE bascule)
+target_include_directories(bascule_libtorch_adaptor INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include/libtorch>)
+
+install(TARGETS bascule bascule_libtorch_adaptor EXPORT basculeTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT basculeTargets NAMESPACE bascule:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/bascule)
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/basculeConfig.cmake.in ${PROJECT_BINARY_DIR}/basculeConfig.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/bascule)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/basculeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/basculeConfig.cmake ${PROJECT_BINARY_DIR}/basculeConfigVersion.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/bascule)
+
+# Headers are installed under bascule/, and their includes of each other are given that prefix, so that no folder with
+# a common name lands on a user's include path.
+foreach(part IN LISTS parts ITEMS libtorch)
+  get_target_property(folder bascule_${part} BASCULE_FOLDER)
+  get_target_property(headers bascule_${part} BASCULE_HEADERS)
+  get_target_property(source_dir bascule_${part} BASCULE_SOURCE_DIR)
+  foreach(header IN LISTS headers)
+    install(CODE "
+      file(READ \"${source_dir}/${header}\" text)
+      string(REGEX REPLACE \"#include \\\"(kernels|transport|schemes|sender|receiver)/\"
+             \"#include \\\"bascule/\\\\1/\" text \"\${text}\")
+      file(WRITE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/bascule/${folder}/${header}\" \"\${text}\")")
+  endforeach()
+endforeach()

@@ -1,0 +1,34 @@
+// The digest of a slot: 128 bits over its bytes, the same on every processor. docs/digest.md states the function.
+//
+// It finds errors, not attackers. Tiles of kTileBytes are hashed independently and combined with their position, so
+// that threads (and a GPU's blocks) work in any order; the last tile is extended by zeros.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace bascule {
+
+struct Digest {
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+  friend constexpr auto operator<=>(const Digest&, const Digest&) = default;
+};
+
+std::string to_hex(const Digest&);  // 32 hexadecimal digits, high word first
+
+namespace kernels {
+
+class ThreadPool;
+
+inline constexpr std::size_t kTileBytes = 64 * 1024;
+
+// The digest of `bytes`, by all threads of `pool`. Blocks; allocates nothing.
+Digest digest(std::span<const std::byte> bytes, ThreadPool& pool);
+
+}  // namespace kernels
+}  // namespace bascule

@@ -1,0 +1,65 @@
+// Tensors as the transport sees them: a name, a type, a shape, and where the elements lie. Specs own their text; views
+// own nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/dtype.h"
+
+namespace bascule {
+
+struct TensorSpec {
+  std::string name;  // UTF-8, not empty
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> shape;  // empty: a scalar
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+};
+
+// A tensor's elements in host memory. Valid as long as the tensor that it was made from.
+struct TensorView {
+  std::string_view name;
+  DType dtype = DType::kF32;
+  std::span<const std::int64_t> shape;
+  std::span<const std::int64_t> strides;  // elements; empty means contiguous in C order
+  const std::byte* data = nullptr;
+};
+
+// As TensorView, for memory that may be written; always contiguous.
+struct MutableTensorView {
+  std::string_view name;
+  DType dtype = DType::kF32;
+  std::span<const std::int64_t> shape;
+  std::byte* data = nullptr;
+};
+
+std::uint64_t element_count(std::span<const std::int64_t> shape);
+std::uint64_t byte_count(DType dtype, std::span<const std::int64_t> shape);
+std::string to_string(const TensorSpec&);  // "model.embed_tokens.weight BF16 [151936, 896]"
+
+// What register_model takes: it yields views afresh at each send, so that a storage that moved is followed.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  // The same tensors in the same order at every call; the span is valid until the next call.
+  virtual absl::StatusOr<std::span<const TensorView>> views() = 0;
+};
+
+// Tensors of a program without LibTorch: specs, and an address for each.
+class HostTensors final : public TensorSource {
+ public:
+  explicit HostTensors(std::vector<std::pair<TensorSpec, const void*>> tensors);
+  absl::StatusOr<std::span<const TensorView>> views() override;
+
+ private:
+  std::vector<TensorSpec> specs_;
+  std::vector<TensorView> views_;
+};
+
+}  // namespace bascule
