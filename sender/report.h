@@ -1,0 +1,53 @@
+// What a send comes back with: who serves what, who failed and why, in seconds and bytes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/digest.h"
+#include "transport/version.h"
+
+namespace bascule {
+
+enum class WorkerState {
+  kServing,     // acknowledged: its next token comes from this version
+  kCatchingUp,  // joined while the version was under way; it is served next, without the trainer's help
+  kFailed,      // answered that it could not prepare this version
+  kEvicted,     // died, fell silent or missed a deadline
+};
+const char* to_string(WorkerState);
+
+struct WorkerReport {
+  std::string worker;
+  WorkerState state = WorkerState::kServing;
+  absl::Status error;        // OK unless failed or evicted
+  double seconds = 0;        // from the commit decision to its ack
+  double stall_seconds = 0;  // time that its engine spent inside commit()
+};
+
+struct StageSeconds {
+  double wait = 0;     // for a slot that nobody reads
+  double pack = 0;     // gather, cast, digest
+  double deliver = 0;  // the scheme's transfer
+  double prepare = 0;  // until every worker had verified it
+  double commit = 0;   // from the decision to the last ack
+  double total() const { return wait + pack + deliver + prepare + commit; }
+};
+
+struct SendReport {
+  Epoch epoch = 0;
+  Version version = 0;
+  std::uint64_t bytes = 0;  // payload, counted once
+  std::optional<Digest> digest;
+  StageSeconds seconds;
+  std::vector<WorkerReport> workers;  // in the order they joined
+  std::string memory;                 // what the slots are made of, as "memfd, 4 KiB pages (…)"
+  std::vector<std::string> warnings;
+
+  bool complete() const;  // all workers serve this version
+};
+
+}  // namespace bascule

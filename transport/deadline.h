@@ -1,0 +1,32 @@
+// A point on the steady clock: nothing in Bascule waits on wall time.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/time/time.h"
+
+namespace bascule {
+
+using Clock = std::chrono::steady_clock;
+
+class Deadline {
+ public:
+  // `timeout` from now; absl::InfiniteDuration() is taken as a year.
+  explicit Deadline(absl::Duration timeout)
+      : at_(Clock::now() + absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24 * 365)))) {}
+  explicit Deadline(Clock::time_point at) : at_(at) {}
+
+  Clock::time_point at() const { return at_; }
+  bool passed() const { return Clock::now() >= at_; }
+  absl::Duration left() const { return absl::FromChrono(at_ - Clock::now()); }
+
+ private:
+  Clock::time_point at_;
+};
+
+inline double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace bascule

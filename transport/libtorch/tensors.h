@@ -1,0 +1,104 @@
+// LibTorch's tensors to and from tensor views. The only public header that knows LibTorch; headers alone, so that the
+// library itself links none.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/tensor.h"
+#include "transport/text.h"
+
+namespace bascule::libtorch {
+
+inline absl::StatusOr<DType> dtype_of(at::ScalarType type) {
+  switch (type) {
+    case at::kDouble: return DType::kF64;
+    case at::kFloat: return DType::kF32;
+    case at::kHalf: return DType::kF16;
+    case at::kBFloat16: return DType::kBF16;
+    case at::kLong: return DType::kI64;
+    case at::kInt: return DType::kI32;
+    case at::kShort: return DType::kI16;
+    case at::kChar: return DType::kI8;
+    case at::kUInt64: return DType::kU64;
+    case at::kUInt32: return DType::kU32;
+    case at::kUInt16: return DType::kU16;
+    case at::kByte: return DType::kU8;
+    case at::kBool: return DType::kBool;
+    case at::kFloat8_e4m3fn: return DType::kF8E4M3;
+    case at::kFloat8_e5m2: return DType::kF8E5M2;
+    default: return invalid_argument("LibTorch's type ", c10::toString(type), " cannot be sent");
+  }
+}
+
+inline at::ScalarType scalar_type_of(DType dtype) {
+  switch (dtype) {
+    case DType::kF64: return at::kDouble;
+    case DType::kF32: return at::kFloat;
+    case DType::kF16: return at::kHalf;
+    case DType::kBF16: return at::kBFloat16;
+    case DType::kI64: return at::kLong;
+    case DType::kI32: return at::kInt;
+    case DType::kI16: return at::kShort;
+    case DType::kI8: return at::kChar;
+    case DType::kU64: return at::kUInt64;
+    case DType::kU32: return at::kUInt32;
+    case DType::kU16: return at::kUInt16;
+    case DType::kU8: return at::kByte;
+    case DType::kBool: return at::kBool;
+    case DType::kF8E4M3: return at::kFloat8_e4m3fn;
+    case DType::kF8E5M2: return at::kFloat8_e5m2;
+  }
+  return at::kByte;
+}
+
+// A tensor over the view's own memory: no copy, valid as long as the view. Weights of a slot are read-only memory:
+// writing to the tensor ends the process.
+inline at::Tensor tensor_over(const TensorView& view) {
+  const at::IntArrayRef shape(view.shape.data(), view.shape.size());
+  const auto options = at::TensorOptions().dtype(scalar_type_of(view.dtype));
+  void* data = const_cast<std::byte*>(view.data);  // from_blob takes no const; see above
+  if (view.strides.empty()) return at::from_blob(data, shape, options);
+  return at::from_blob(data, shape, at::IntArrayRef(view.strides.data(), view.strides.size()), options);
+}
+
+// Yields the given tensors. They are held by reference count: an optimizer that writes them in place is followed.
+class TensorList final : public TensorSource {
+ public:
+  explicit TensorList(std::vector<std::pair<std::string, at::Tensor>> tensors)
+      : tensors_(std::move(tensors)), views_(tensors_.size()) {}
+
+  absl::StatusOr<std::span<const TensorView>> views() override {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const auto& [name, tensor] = tensors_[i];
+      if (!tensor.defined()) return invalid_argument("tensor ", name, " is undefined");
+      if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided)
+        return invalid_argument("tensor ", name, " lies on ", tensor.device().str(),
+                                " or is not strided; this version sends strided tensors in host memory");
+      const absl::StatusOr<DType> dtype = dtype_of(tensor.scalar_type());
+      if (!dtype.ok()) return annotate(dtype.status(), cat("tensor ", name));
+      views_[i] = {.name = name,
+                   .dtype = *dtype,
+                   .shape = {tensor.sizes().data(), tensor.sizes().size()},
+                   .strides = {tensor.strides().data(), tensor.strides().size()},
+                   .data = static_cast<const std::byte*>(tensor.const_data_ptr())};
+    }
+    return std::span<const TensorView>(views_);
+  }
+
+ private:
+  std::vector<std::pair<std::string, at::Tensor>> tensors_;
+  std::vector<TensorView> views_;
+};
+
+inline std::unique_ptr<TensorSource> tensors(std::vector<std::pair<std::string, at::Tensor>> named) {
+  return std::make_unique<TensorList>(std::move(named));
+}
+
+}  // namespace bascule::libtorch

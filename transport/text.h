@@ -1,0 +1,76 @@
+// Building error texts. Debian's Abseil keeps a string_view of its own, so std::string_view needs a hand.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace bascule {
+namespace text_internal {
+inline absl::string_view piece(std::string_view text) { return {text.data(), text.size()}; }
+inline absl::string_view piece(const std::string& text) { return {text.data(), text.size()}; }
+inline absl::string_view piece(const char* text) { return text; }
+template <typename T>
+const T& piece(const T& value) {
+  return value;
+}
+}  // namespace text_internal
+
+// absl::StrCat that takes std::string_view as well.
+template <typename... Pieces>
+std::string cat(const Pieces&... pieces) {
+  return absl::StrCat(text_internal::piece(pieces)...);
+}
+
+template <typename... Pieces>
+absl::Status invalid_argument(const Pieces&... pieces) {
+  return absl::InvalidArgumentError(cat(pieces...));
+}
+template <typename... Pieces>
+absl::Status failed_precondition(const Pieces&... pieces) {
+  return absl::FailedPreconditionError(cat(pieces...));
+}
+template <typename... Pieces>
+absl::Status unavailable(const Pieces&... pieces) {
+  return absl::UnavailableError(cat(pieces...));
+}
+template <typename... Pieces>
+absl::Status unimplemented(const Pieces&... pieces) {
+  return absl::UnimplementedError(cat(pieces...));
+}
+template <typename... Pieces>
+absl::Status deadline_exceeded(const Pieces&... pieces) {
+  return absl::DeadlineExceededError(cat(pieces...));
+}
+
+// `status` with "prefix: " before its text; OK stays OK.
+absl::Status annotate(const absl::Status& status, std::string_view prefix);
+
+// The text of errno `error`, with what was being done: "open /x/y: No such file or directory".
+absl::Status errno_status(int error, std::string_view what);
+
+std::string_view message_of(const absl::Status& status);
+
+// Of `known`, the word nearest to `word` by edit distance; empty where none is near.
+std::string_view nearest(std::string_view word, const std::vector<std::string_view>& known);
+
+}  // namespace bascule
+
+// Returns early with the error of a Status; binds the value of a StatusOr.
+#define BASCULE_TRY(expression)                                   \
+  do {                                                            \
+    if (absl::Status bascule_status = (expression); !bascule_status.ok()) return bascule_status; \
+  } while (false)
+#define BASCULE_CONCAT_INNER(a, b) a##b
+#define BASCULE_CONCAT(a, b) BASCULE_CONCAT_INNER(a, b)
+#define BASCULE_ASSIGN(declaration, expression) \
+  BASCULE_ASSIGN_INNER(BASCULE_CONCAT(bascule_or_, __LINE__), declaration, expression)
+#define BASCULE_ASSIGN_INNER(temporary, declaration, expression) \
+  auto temporary = (expression);                                 \
+  if (!temporary.ok()) return std::move(temporary).status();     \
+  declaration = *std::move(temporary)
