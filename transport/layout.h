@@ -1,0 +1,77 @@
+// Layout: where each tensor lies in a slot. Made once by the sender, at the first publication of an epoch; a receiver
+// gets it with its welcome and computes nothing of it anew.
+//
+//   | tensors whose size is a multiple of 64 bytes, as registered | the rest, by falling element size | end |
+//   0: on 64 bytes each                                             on their element each
+//
+// No gaps. Tied tensors travel once: the second name is an alias of the first.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/digest.h"
+#include "transport/tensor.h"
+
+namespace bascule {
+
+struct Placement {
+  TensorSpec spec;
+  std::uint64_t offset = 0;  // bytes from the slot's beginning
+  std::uint64_t bytes = 0;
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+
+struct Alias {
+  std::string name;
+  std::uint32_t tensor = 0;  // index into the layout's tensors
+  friend bool operator==(const Alias&, const Alias&) = default;
+};
+
+class Layout {
+ public:
+  Layout() = default;
+
+  // Orders and places `specs`; `tied` pairs an alias with the name that it stands for. INVALID_ARGUMENT names the
+  // tensor: a name twice, empty or not UTF-8, a negative dimension, a size beyond 2^62 bytes.
+  static absl::StatusOr<Layout> arrange(std::vector<TensorSpec> specs,
+                                        std::vector<std::pair<std::string, std::string>> tied);
+
+  // A layout as it came from the other side: everything about it is checked.
+  static absl::StatusOr<Layout> from_placements(std::vector<Placement> tensors, std::vector<Alias> aliases,
+                                                std::uint64_t bytes);
+
+  std::span<const Placement> tensors() const { return tensors_; }
+  std::span<const Alias> aliases() const { return aliases_; }
+  std::uint64_t bytes() const { return bytes_; }
+
+  // Names a layout (128 bits over all of the above); never a condition for joining.
+  const Digest& fingerprint() const { return fingerprint_; }
+
+  // The placement of a name or of what it is an alias of; null where there is none.
+  const Placement* find(std::string_view name) const;
+
+  // Whether a worker that expects `expected` can take this layout. INVALID_ARGUMENT names the first tensor that is
+  // missing, surplus, duplicate, of another shape or type, and counts the rest. An alias may be expected or not.
+  absl::Status check_expected(std::span<const TensorSpec> expected) const;
+
+  friend bool operator==(const Layout& a, const Layout& b) {
+    return a.bytes_ == b.bytes_ && a.tensors_ == b.tensors_ && a.aliases_ == b.aliases_;
+  }
+
+ private:
+  absl::Status index();
+
+  std::vector<Placement> tensors_;
+  std::vector<Alias> aliases_;
+  std::vector<std::pair<std::string_view, std::uint32_t>> by_name_;  // sorted; views into the two above
+  std::uint64_t bytes_ = 0;
+  Digest fingerprint_;
+};
+
+}  // namespace bascule

@@ -1,0 +1,108 @@
+// The control protocol's messages, and their CBOR. docs/protocol.md says who sends which when.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/digest.h"
+#include "transport/endpoint.h"
+#include "transport/layout.h"
+#include "transport/version.h"
+
+namespace bascule {
+
+inline constexpr std::uint32_t kProtocol = 1;
+
+struct HeldSlot {
+  SlotId slot;
+  Version version = 0;
+};
+
+// worker → sender, first
+struct Hello {
+  std::uint32_t protocol = kProtocol;
+  std::string worker;
+  std::uint64_t instance = 0;  // random, one a receiver: the same process coming back
+  std::string group;           // empty: none
+  std::uint32_t rank = 0, ranks = 1;
+  std::int64_t pid = 0;
+  std::string host;
+  std::string device;          // UUID of the device that it reads on; empty: the host
+  Epoch epoch = 0;             // of the sender whose version it serves or knows; 0: none
+  Version serving = 0;         // 0: none
+  std::vector<HeldSlot> held;  // leases that it still has
+  std::optional<std::vector<TensorSpec>> expected;
+  std::vector<std::vector<std::string>> fused;  // lists of tensors that it wants side by side
+};
+
+// sender → worker
+struct Welcome {
+  std::uint64_t id = 0;  // of this membership
+  Epoch epoch = 0;
+  Layout layout;
+  DigestMode digest = DigestMode::kOn;
+  std::string offer;                // opaque bytes of the scheme, with descriptors; the lease pipe is the last one
+  std::vector<std::uint32_t> slots;  // indices of the slots in the offer
+};
+struct Refused {
+  std::string why;
+};
+struct Prepare {  // writing begins; the worker's lease on the slot starts here
+  Version version = 0;
+  SlotId slot;
+  std::uint64_t bytes = 0;
+  std::optional<std::string> offer;  // of a slot that was made after the welcome, with descriptors
+};
+struct Sealed {  // the last byte is in
+  Version version = 0;
+  std::optional<Digest> digest;
+};
+struct Commit {
+  Version version = 0;
+};
+struct Abort {
+  Version version = 0;
+};
+
+// worker → sender
+struct Ready {  // the worker's back slot is free
+  Version version = 0;
+};
+struct Prepared {
+  Version version = 0;
+};
+struct Failed {
+  Version version = 0;
+  std::string why;
+};
+struct Ack {
+  Version version = 0;
+  double stall_seconds = 0;  // inside commit()
+  double seconds = 0;        // from the commit's arrival to the flip
+};
+struct Released {
+  SlotId slot;
+  Version version = 0;
+};
+
+// both ways
+struct Heartbeat {};
+struct Bye {};
+
+using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Commit, Abort, Ack,
+                             Released, Heartbeat, Bye>;
+
+const char* name_of(const Message&);  // "hello"
+
+// CBOR: a map with the message's name under "type". decode() takes any bytes: malformed, nested deeper than 8, an
+// unknown type, a missing or ill-typed key and a value out of range are INVALID_ARGUMENT that names it.
+std::vector<std::uint8_t> encode(const Message&);
+absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes);
+
+}  // namespace bascule
