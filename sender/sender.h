@@ -1,11 +1,12 @@
-// Sender: the trainer's end. It packs registered tensors into a free slot, hands the version to every worker, and
-// comes back with each one's acknowledgment.
+// Sender: the trainer's end. It packs registered tensors into a free slot, hands the version to every worker,
+// and comes back with each one's acknowledgment.
 //
-// Threads: public calls come from one thread, which packs (with `threads` - 1 helpers). An I/O thread owns sockets,
-// membership and the slot ring; a delivery thread runs the scheme. Nothing of the user's is called from either.
-// fork: a child must not use the object; its copies of the descriptors do not keep the endpoint (they close on exec).
-// Destruction aborts a loan, gives up a pending send (workers drop what they have not been told to commit, and go on
-// serving), says goodbye to all workers and joins the threads: it takes milliseconds.
+// Threads: public calls come from one thread, which packs (with `threads` - 1 helpers). An I/O thread owns
+// sockets, membership and the slot ring; a delivery thread runs the scheme. Nothing of the user's is called
+// from either. fork: a child must not use the object; its copies of the descriptors do not keep the endpoint
+// (they close on exec). Destruction aborts a loan, gives up a pending send (workers drop what they have not
+// been told to commit, and go on serving), says goodbye to all workers and joins the threads: it takes
+// milliseconds.
 #pragma once
 
 #include <functional>
@@ -28,8 +29,9 @@ struct Scheme;
 class WritableSlot;
 
 struct SenderOptions {
-  std::string endpoint;  // "shm:///run/user/1000/grpo?wire_dtype=bf16", see transport/endpoint.h for the options
-  int threads = 0;       // that pack, the caller included; 0: one per core
+  std::string
+      endpoint;     // "shm:///run/user/1000/grpo?wire_dtype=bf16", see transport/endpoint.h for the options
+  int threads = 0;  // that pack, the caller included; 0: one per core
   std::function<void(std::string_view)> log;  // called from any thread of the sender; default: silent
   const Scheme* scheme = nullptr;             // used instead of the registry's: for schemes outside the tree
 };
@@ -37,35 +39,38 @@ struct SenderOptions {
 class Sender {
  public:
   // Takes the endpoint: makes the folder (0700), locks it, binds the socket. Does not block.
-  // ALREADY_EXISTS: another sender holds it (its pid is named). INVALID_ARGUMENT: the endpoint. PERMISSION_DENIED:
-  // a folder of another user, or one that others can enter.
+  // ALREADY_EXISTS: another sender holds it (its pid is named). INVALID_ARGUMENT: the endpoint.
+  // PERMISSION_DENIED: a folder of another user, or one that others can enter.
   static absl::StatusOr<Sender> listen(SenderOptions options);
 
   Sender(Sender&&) noexcept;
   Sender& operator=(Sender&&) noexcept;
   ~Sender();
 
-  // Names the tensors to send; reads no elements yet. Workers that have greeted are compared with it and refused where
-  // their tensors differ. INVALID_ARGUMENT names the tensor: a name twice, empty or not UTF-8, a negative dimension.
-  // FAILED_PRECONDITION on a second call: one sender and one path a model.
+  // Names the tensors to send; reads no elements yet. Workers that have greeted are compared with it and
+  // refused where their tensors differ. INVALID_ARGUMENT names the tensor: a name twice, empty or not UTF-8,
+  // a negative dimension. FAILED_PRECONDITION on a second call: one sender and one path a model.
   absl::Status register_model(std::unique_ptr<TensorSource> source);
 
-  // Blocks until `count` workers can be sent to, and says their names in the order they joined. DEADLINE_EXCEEDED names
-  // those who came and those who were refused, with the reason.
+  // Blocks until `count` workers can be sent to, and says their names in the order they joined.
+  // DEADLINE_EXCEEDED names those who came and those who were refused, with the reason.
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, absl::Duration timeout);
 
-  // Packs, publishes, and returns once every worker serves the version (or was evicted: report.complete() tells). OK
-  // also with no workers. An error means that nobody flipped, and names the worker, version or tensor.
+  // Packs, publishes, and returns once every worker serves the version (or was evicted: report.complete()
+  // tells). OK also with no workers. An error means that nobody flipped, and names the worker, version or
+  // tensor.
   absl::StatusOr<SendReport> send();
 
   // As send(), but returns once the weights may be changed again; wait_async() brings the report.
   absl::Status send_async();
 
-  // Blocks until the pending send has settled. DEADLINE_EXCEEDED leaves it pending. FAILED_PRECONDITION: none is.
+  // Blocks until the pending send has settled. DEADLINE_EXCEEDED leaves it pending. FAILED_PRECONDITION: none
+  // is.
   absl::StatusOr<SendReport> wait_async(absl::Duration timeout = absl::InfiniteDuration());
 
-  // The zero-copy pair below send(): a free slot whose tensors the caller writes itself, every byte of it, and the call
-  // that makes it a version. Blocks for a free slot under the endpoint's timeout. A loan that is dropped is aborted.
+  // The zero-copy pair below send(): a free slot whose tensors the caller writes itself, every byte of it,
+  // and the call that makes it a version. Blocks for a free slot under the endpoint's timeout. A loan that is
+  // dropped is aborted.
   absl::StatusOr<WritableSlot> loan();
   absl::StatusOr<SendReport> publish(WritableSlot slot);
 
@@ -73,13 +78,14 @@ class Sender {
   Version version() const;
 
  private:
+  friend class WritableSlot;
   struct Impl;
-  explicit Sender(std::unique_ptr<Impl>);
-  std::unique_ptr<Impl> impl_;
+  explicit Sender(std::shared_ptr<Impl>);
+  std::shared_ptr<Impl> impl_;  // loans know it weakly
 };
 
-// A slot on loan. Its tensors have the names, order and types of the layout (after wire_dtype) and hold the bytes of
-// some older version, or zeros.
+// A slot on loan. Its tensors have the names, order and types of the layout (after wire_dtype) and hold the
+// bytes of some older version, or zeros.
 class WritableSlot {
  public:
   WritableSlot(WritableSlot&&) noexcept;

@@ -1,5 +1,5 @@
-// Layout: where each tensor lies in a slot. Made once by the sender, at the first publication of an epoch; a receiver
-// gets it with its welcome and computes nothing of it anew.
+// Layout: where each tensor lies in a slot. Made once by the sender, at the first publication of an epoch; a
+// receiver gets it with its welcome and computes nothing of it anew.
 //
 //   | tensors whose size is a multiple of 64 bytes, as registered | the rest, by falling element size | end |
 //   0: on 64 bytes each                                             on their element each
@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,8 +38,8 @@ class Layout {
  public:
   Layout() = default;
 
-  // Orders and places `specs`; `tied` pairs an alias with the name that it stands for. INVALID_ARGUMENT names the
-  // tensor: a name twice, empty or not UTF-8, a negative dimension, a size beyond 2^62 bytes.
+  // Orders and places `specs`; `tied` pairs an alias with the name that it stands for. INVALID_ARGUMENT names
+  // the tensor: a name twice, empty or not UTF-8, a negative dimension, a size beyond 2^62 bytes.
   static absl::StatusOr<Layout> arrange(std::vector<TensorSpec> specs,
                                         std::vector<std::pair<std::string, std::string>> tied);
 
@@ -56,8 +57,9 @@ class Layout {
   // The placement of a name or of what it is an alias of; null where there is none.
   const Placement* find(std::string_view name) const;
 
-  // Whether a worker that expects `expected` can take this layout. INVALID_ARGUMENT names the first tensor that is
-  // missing, surplus, duplicate, of another shape or type, and counts the rest. An alias may be expected or not.
+  // Whether a worker that expects `expected` can take this layout. INVALID_ARGUMENT names the first tensor
+  // that is missing, surplus, duplicate, of another shape or type, and counts the rest. An alias may be
+  // expected or not.
   absl::Status check_expected(std::span<const TensorSpec> expected) const;
 
   friend bool operator==(const Layout& a, const Layout& b) {
@@ -66,10 +68,11 @@ class Layout {
 
  private:
   absl::Status index();
+  std::string_view name(std::uint32_t i) const;  // of tensor i or, beyond those, of an alias
 
   std::vector<Placement> tensors_;
   std::vector<Alias> aliases_;
-  std::vector<std::pair<std::string_view, std::uint32_t>> by_name_;  // sorted; views into the two above
+  std::vector<std::uint32_t> by_name_;  // name(i), sorted
   std::uint64_t bytes_ = 0;
   Digest fingerprint_;
 };

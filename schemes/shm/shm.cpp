@@ -1,0 +1,64 @@
+#include "schemes/shm/shm.h"
+
+#include <map>
+#include <utility>
+
+#include "transport/posix/mapping.h"
+#include "transport/posix/memfd.h"
+#include "transport/text.h"
+
+namespace bascule {
+namespace {
+
+class ShmSender final : public SenderTransport {
+ public:
+  absl::StatusOr<Offer> admit(WorkerId, const Hello&, std::span<const OfferedSlot> slots) override {
+    Offer offer;
+    for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());
+    return offer;
+  }
+  void dismiss(WorkerId) override {}
+  absl::Status deliver(const Publication&, std::span<const WorkerId>, Deadline) override {
+    return absl::OkStatus();  // the workers map the slot itself
+  }
+};
+
+class ShmReceiver final : public ReceiverTransport {
+ public:
+  absl::Status accept(ReceivedOffer offer) override {
+    if (offer.descriptors.size() != offer.slots.size())
+      return invalid_argument("shm: expected ", offer.slots.size(), " descriptors, one a slot, found ",
+                              offer.descriptors.size());
+    for (std::size_t i = 0; i < offer.slots.size(); ++i) {
+      const int fd = offer.descriptors[i].get();
+      BASCULE_TRY(check_sealed(fd, offer.slot_bytes));
+      BASCULE_ASSIGN(Mapping mapping, Mapping::map(fd, offer.slot_bytes, Access::kReadOnly));
+      slots_.insert_or_assign(offer.slots[i], std::move(mapping));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline) override {
+    const auto slot = slots_.find(publication.slot);
+    if (slot == slots_.end())
+      return invalid_argument("shm: slot ", publication.slot.index, " was not offered");
+    return SlotView{.slot = publication.slot, .bytes = slot->second.bytes()};
+  }
+
+  void release(SlotId) override {}  // mapped once, for every version to come
+
+ private:
+  std::map<SlotId, Mapping> slots_;
+};
+
+}  // namespace
+
+Scheme shm_scheme() {
+  return {.name = "shm",
+          .needs_descriptors = true,
+          .make_slot = [](std::uint64_t bytes) { return make_memfd("bascule-slot", bytes); },
+          .make_sender = [] { return std::make_unique<ShmSender>(); },
+          .make_receiver = [] { return std::make_unique<ShmReceiver>(); }};
+}
+
+}  // namespace bascule

@@ -1,0 +1,11 @@
+// shm: host memory shared by descriptor. A slot is a sealed memfd; readers map it read-only and read in
+// place, so that nothing is delivered and nothing is copied.
+#pragma once
+
+#include "transport/scheme.h"
+
+namespace bascule {
+
+Scheme shm_scheme();
+
+}  // namespace bascule

@@ -1,0 +1,70 @@
+#include "sender/endpoint_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+
+#include "transport/text.h"
+
+namespace bascule {
+namespace {
+
+constexpr const char* kFormat =
+    "bascule sender.lock 1 pid %010d epoch %020" PRIu64 " version %020" PRIu64 "\n";
+constexpr const char* kScan = "bascule sender.lock 1 pid %d epoch %" SCNu64 " version %" SCNu64;
+
+struct Record {
+  int pid = 0;
+  Epoch epoch = 0;
+  Version version = 0;
+};
+
+// An empty file is a new one: all zero.
+absl::StatusOr<Record> read(int fd, const std::filesystem::path& file) {
+  std::array<char, 256> text{};
+  const ssize_t size = ::pread(fd, text.data(), text.size() - 1, 0);
+  if (size < 0) return errno_status(errno, cat("read ", file.string()));
+  Record record;
+  // NOLINTNEXTLINE(cert-err34-c): a line of our own; what does not scan is refused
+  if (size > 0 && std::sscanf(text.data(), kScan, &record.pid, &record.epoch, &record.version) != 3)
+    return absl::DataLossError(cat(file.string(),
+                                   " does not read as a sender.lock; if no sender and no engine of this "
+                                   "endpoint is running, remove it"));
+  return record;
+}
+
+}  // namespace
+
+absl::StatusOr<EndpointLock> EndpointLock::take(const std::filesystem::path& file) {
+  EndpointLock lock;
+  lock.fd_.reset(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!lock.fd_) return errno_status(errno, cat("open ", file.string()));
+  const bool taken = ::flock(lock.fd_.get(), LOCK_EX | LOCK_NB) == 0;
+  if (!taken && errno != EWOULDBLOCK) return errno_status(errno, cat("lock ", file.string()));
+  BASCULE_ASSIGN(const Record last, read(lock.fd_.get(), file));
+  if (!taken)
+    return absl::AlreadyExistsError(cat("another sender, pid ", last.pid, ", holds ",
+                                        file.parent_path().string(),
+                                        "; stop it, or choose another endpoint"));
+  lock.epoch_ = last.epoch + 1;
+  lock.last_version_ = last.version;
+  BASCULE_TRY(lock.record(last.version));
+  return lock;
+}
+
+absl::Status EndpointLock::record(Version version) {
+  std::array<char, 256> text{};
+  const int size =
+      std::snprintf(text.data(), text.size(), kFormat, static_cast<int>(::getpid()), epoch_, version);
+  if (::pwrite(fd_.get(), text.data(), static_cast<std::size_t>(size), 0) != size)
+    return errno_status(errno, "write sender.lock");
+  last_version_ = version;
+  return absl::OkStatus();
+}
+
+}  // namespace bascule

@@ -1,0 +1,85 @@
+#include "transport/control_page.h"
+
+#include <new>
+
+#include "transport/posix/memfd.h"
+#include "transport/text.h"
+
+namespace bascule {
+namespace {
+
+constexpr std::uint64_t kMagic = 0x31656c7563736142;  // "Bascule1", little-endian
+constexpr std::uint32_t kFormat = 1;
+constexpr std::uint64_t kPageBytes = 4096;
+
+struct alignas(64) PageHeader {
+  std::uint64_t magic;
+  std::uint32_t format;
+  std::uint32_t slots;
+  std::uint64_t epoch;
+};
+static_assert(sizeof(PageHeader) + kMaxSlots * sizeof(SlotLine) <= kPageBytes);
+
+}  // namespace
+
+absl::StatusOr<ControlPage> ControlPage::make(Epoch epoch) {
+  ControlPage page;
+  BASCULE_ASSIGN(page.memory_, make_memfd("bascule-control", kPageBytes));
+  new (page.memory_.writable().data())
+      PageHeader{.magic = kMagic, .format = kFormat, .slots = kMaxSlots, .epoch = epoch};
+  for (std::uint32_t slot = 0; slot < kMaxSlots; ++slot) new (&page.line(slot)) SlotLine{};
+  return page;
+}
+
+SlotLine& ControlPage::line(std::uint32_t slot) {
+  return *reinterpret_cast<SlotLine*>(memory_.writable().data() + sizeof(PageHeader) +
+                                      slot * sizeof(SlotLine));
+}
+
+void ControlPage::begin(std::uint32_t slot) {
+  SlotLine& to = line(slot);
+  to.version.store(0, std::memory_order_release);
+  to.bytes_done.store(0, std::memory_order_release);
+  to.sequence.fetch_add(1, std::memory_order_relaxed);
+}
+
+std::atomic<std::uint64_t>& ControlPage::bytes_done(std::uint32_t slot) { return line(slot).bytes_done; }
+
+void ControlPage::seal(std::uint32_t slot, Version version, std::uint64_t bytes,
+                       const std::optional<Digest>& digest) {
+  SlotLine& to = line(slot);
+  to.digest_low.store(digest ? digest->low : 0, std::memory_order_relaxed);
+  to.digest_high.store(digest ? digest->high : 0, std::memory_order_relaxed);
+  to.has_digest.store(digest ? 1 : 0, std::memory_order_relaxed);
+  to.bytes_done.store(bytes, std::memory_order_release);
+  to.sequence.fetch_add(1, std::memory_order_relaxed);
+  to.version.store(version, std::memory_order_release);  // pairs with the acquire in ControlPageView::read
+}
+
+absl::StatusOr<ControlPageView> ControlPageView::map(UniqueFd descriptor, Epoch epoch) {
+  BASCULE_TRY(check_sealed(descriptor.get(), kPageBytes));
+  ControlPageView view;
+  BASCULE_ASSIGN(view.mapping_, Mapping::map(descriptor.get(), kPageBytes, Access::kReadOnly));
+  const auto* header = reinterpret_cast<const PageHeader*>(view.mapping_.bytes().data());
+  if (header->magic != kMagic || header->format != kFormat)
+    return invalid_argument("the sender's control page has format ", header->format, ", expected ", kFormat,
+                            "; run the same version of Bascule on both ends");
+  if (header->epoch != epoch)
+    return invalid_argument("the sender's control page is of epoch ", header->epoch, ", expected ", epoch);
+  return view;
+}
+
+SlotRecord ControlPageView::read(std::uint32_t slot) const {
+  if (slot >= kMaxSlots) return {};
+  const auto& line = *reinterpret_cast<const SlotLine*>(mapping_.bytes().data() + sizeof(PageHeader) +
+                                                        slot * sizeof(SlotLine));
+  SlotRecord record;
+  record.version = line.version.load(std::memory_order_acquire);  // pairs with the release in seal()
+  if (line.has_digest.load(std::memory_order_relaxed) != 0)
+    record.digest = Digest{.low = line.digest_low.load(std::memory_order_relaxed),
+                           .high = line.digest_high.load(std::memory_order_relaxed)};
+  record.bytes_done = line.bytes_done.load(std::memory_order_acquire);
+  return record;
+}
+
+}  // namespace bascule

@@ -1,0 +1,70 @@
+// The control page: one page of sealed shared memory in which the sender says what each slot holds.
+//
+//   line 0  | magic 8 | format 4 | slots 4 | epoch 8 |                                     (64 bytes each)
+//   line 1… | version 8 | sequence 8 | digest 16 | bytes done 8 | has digest 8 |           one a slot, by its
+//   index
+//
+// The sender stores, workers load; offsets never addresses. `version` is stored last with release and loaded
+// first with acquire, so whoever sees a version sees its digest. 0 while the slot is being written.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "kernels/digest.h"
+#include "transport/posix/mapping.h"
+#include "transport/posix/unique_fd.h"
+#include "transport/slot_memory.h"
+#include "transport/version.h"
+
+namespace bascule {
+
+inline constexpr std::uint32_t kMaxSlots = 62;  // that one page has lines for
+
+struct alignas(64) SlotLine {
+  std::atomic<std::uint64_t> version;
+  std::atomic<std::uint64_t> sequence;  // grows with every change of the line
+  std::atomic<std::uint64_t> digest_low, digest_high;
+  std::atomic<std::uint64_t> bytes_done;  // a prefix of the slot that is complete; release/acquire
+  std::atomic<std::uint64_t> has_digest;
+};
+static_assert(sizeof(SlotLine) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
+
+// The sender's side.
+class ControlPage {
+ public:
+  static absl::StatusOr<ControlPage> make(Epoch epoch);
+
+  int descriptor() const { return memory_.descriptor.get(); }
+  void begin(std::uint32_t slot);  // writing begins: no version, no bytes
+  std::atomic<std::uint64_t>& bytes_done(std::uint32_t slot);
+  void seal(std::uint32_t slot, Version version, std::uint64_t bytes, const std::optional<Digest>& digest);
+
+ private:
+  SlotLine& line(std::uint32_t slot);
+  SlotMemory memory_;
+};
+
+// What a line says, at a moment when it says a version.
+struct SlotRecord {
+  Version version = 0;
+  std::optional<Digest> digest;
+  std::uint64_t bytes_done = 0;
+};
+
+// The worker's side, read-only.
+class ControlPageView {
+ public:
+  // INVALID_ARGUMENT: not sealed, no control page, another format or epoch.
+  static absl::StatusOr<ControlPageView> map(UniqueFd descriptor, Epoch epoch);
+
+  SlotRecord read(std::uint32_t slot) const;
+
+ private:
+  Mapping mapping_;
+};
+
+}  // namespace bascule

@@ -1,0 +1,169 @@
+#include "transport/layout.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+
+#include "kernels/thread_pool.h"
+#include "transport/text.h"
+#include "transport/utf8.h"
+
+namespace bascule {
+namespace {
+
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
+constexpr std::uint64_t kWholeLine = 64;  // tensors that fill whole cache lines come first
+
+// The tensor's size in bytes, or an error that names it.
+absl::StatusOr<std::uint64_t> checked_bytes(const TensorSpec& spec) {
+  if (spec.name.empty()) return invalid_argument("a tensor has an empty name; give each a name");
+  if (!is_utf8(spec.name)) return invalid_argument("a tensor's name is not UTF-8");
+  std::uint64_t bytes = size_of(spec.dtype);
+  bool empty = false;
+  for (const std::int64_t size : spec.shape) {
+    if (size < 0) return invalid_argument("tensor ", to_string(spec), " has a negative dimension");
+    if (size == 0) {
+      empty = true;
+    } else if (bytes > kMaxBytes / static_cast<std::uint64_t>(size)) {
+      return invalid_argument("tensor ", to_string(spec), " is larger than 2^62 bytes");
+    } else {
+      bytes *= static_cast<std::uint64_t>(size);
+    }
+  }
+  return empty ? 0 : bytes;
+}
+
+Digest fingerprint_of(std::span<const Placement> tensors, std::span<const Alias> aliases,
+                      std::uint64_t bytes) {
+  // A plain text that says everything about the layout, one tensor a line; names cannot hold a NUL's
+  // neighbourhood apart, so their length goes along.
+  std::string text = cat("bascule layout 1\n", bytes, "\n");
+  for (const Placement& tensor : tensors)
+    absl::StrAppend(&text, tensor.spec.name.size(), " ", to_string(tensor.spec), " ", tensor.offset, "\n");
+  for (const Alias& alias : aliases)
+    absl::StrAppend(&text, alias.name.size(), " ", alias.name, " ", alias.tensor, "\n");
+  kernels::ThreadPool one(1);
+  return kernels::digest(std::as_bytes(std::span(text)), one);
+}
+
+}  // namespace
+
+absl::StatusOr<Layout> Layout::arrange(std::vector<TensorSpec> specs,
+                                       std::vector<std::pair<std::string, std::string>> tied) {
+  Layout layout;
+  layout.tensors_.reserve(specs.size());
+  for (TensorSpec& spec : specs) {
+    BASCULE_ASSIGN(const std::uint64_t bytes, checked_bytes(spec));
+    layout.tensors_.push_back({.spec = std::move(spec), .offset = 0, .bytes = bytes});
+  }
+  // Whole lines first, as registered; then by falling element size, so that each stays on its element without
+  // gaps.
+  const auto rank = [](const Placement& tensor) {
+    return tensor.bytes % kWholeLine == 0 ? std::numeric_limits<std::size_t>::max()
+                                          : size_of(tensor.spec.dtype);
+  };
+  std::stable_sort(layout.tensors_.begin(), layout.tensors_.end(),
+                   [&](const Placement& a, const Placement& b) { return rank(a) > rank(b); });
+  for (Placement& tensor : layout.tensors_) {
+    tensor.offset = layout.bytes_;
+    if (layout.bytes_ > kMaxBytes - tensor.bytes)
+      return invalid_argument("the model is larger than 2^62 bytes");
+    layout.bytes_ += tensor.bytes;
+  }
+  std::unordered_map<std::string_view, std::uint32_t> position;
+  for (std::uint32_t i = 0; i < layout.tensors_.size(); ++i)
+    position.emplace(layout.tensors_[i].spec.name, i);
+  for (auto& [alias, original] : tied) {
+    const auto found = position.find(original);
+    if (found == position.end())
+      return invalid_argument("alias ", alias, " stands for ", original, ", which is not sent");
+    layout.aliases_.push_back({.name = std::move(alias), .tensor = found->second});
+  }
+  BASCULE_TRY(layout.index());
+  return layout;
+}
+
+absl::StatusOr<Layout> Layout::from_placements(std::vector<Placement> tensors, std::vector<Alias> aliases,
+                                               std::uint64_t bytes) {
+  Layout layout;
+  layout.tensors_ = std::move(tensors);
+  layout.aliases_ = std::move(aliases);
+  layout.bytes_ = bytes;
+  for (const Placement& tensor : layout.tensors_) {
+    BASCULE_ASSIGN(const std::uint64_t expected, checked_bytes(tensor.spec));
+    if (tensor.bytes != expected)
+      return invalid_argument("layout: tensor ", to_string(tensor.spec), " has ", tensor.bytes,
+                              " bytes, expected ", expected);
+    if (tensor.offset % size_of(tensor.spec.dtype) != 0 || tensor.offset > bytes ||
+        tensor.bytes > bytes - tensor.offset)
+      return invalid_argument("layout: tensor ", to_string(tensor.spec), " at ", tensor.offset,
+                              " is not on its element or ends beyond the slot's ", bytes, " bytes");
+  }
+  for (const Alias& alias : layout.aliases_) {
+    if (alias.tensor >= layout.tensors_.size())
+      return invalid_argument("layout: alias ", alias.name, " stands for no tensor");
+    if (alias.name.empty() || !is_utf8(alias.name))
+      return invalid_argument("layout: an alias is empty or not UTF-8");
+  }
+  BASCULE_TRY(layout.index());
+  return layout;
+}
+
+std::string_view Layout::name(std::uint32_t i) const {
+  return i < tensors_.size() ? tensors_[i].spec.name : aliases_[i - tensors_.size()].name;
+}
+
+absl::Status Layout::index() {
+  by_name_.resize(tensors_.size() + aliases_.size());
+  std::iota(by_name_.begin(), by_name_.end(), 0u);
+  std::sort(by_name_.begin(), by_name_.end(),
+            [this](std::uint32_t a, std::uint32_t b) { return name(a) < name(b); });
+  for (std::size_t i = 1; i < by_name_.size(); ++i)
+    if (name(by_name_[i]) == name(by_name_[i - 1]))
+      return invalid_argument("tensor ", name(by_name_[i]), " stands twice; names must be unique");
+  fingerprint_ = fingerprint_of(tensors_, aliases_, bytes_);
+  return absl::OkStatus();
+}
+
+const Placement* Layout::find(std::string_view wanted) const {
+  const auto found =
+      std::lower_bound(by_name_.begin(), by_name_.end(), wanted,
+                       [this](std::uint32_t i, std::string_view text) { return name(i) < text; });
+  if (found == by_name_.end() || name(*found) != wanted) return nullptr;
+  return &tensors_[*found < tensors_.size() ? *found : aliases_[*found - tensors_.size()].tensor];
+}
+
+absl::Status Layout::check_expected(std::span<const TensorSpec> expected) const {
+  std::vector<std::string> differences;
+  std::unordered_map<std::string_view, const TensorSpec*> wanted;
+  std::vector<bool> covered(tensors_.size(), false);
+  for (const TensorSpec& spec : expected) {
+    if (!wanted.emplace(spec.name, &spec).second) {
+      differences.push_back(cat("tensor ", spec.name, " is expected twice"));
+      continue;
+    }
+    const Placement* sent = find(spec.name);
+    if (sent == nullptr) {
+      differences.push_back(cat("tensor ", to_string(spec), " is expected and not sent"));
+      continue;
+    }
+    covered[static_cast<std::size_t>(sent - tensors_.data())] = true;
+    if (sent->spec.dtype != spec.dtype || sent->spec.shape != spec.shape)
+      differences.push_back(
+          cat("tensor ", spec.name, " is sent as ",
+              to_string({spec.name, sent->spec.dtype, sent->spec.shape}).substr(spec.name.size() + 1),
+              ", expected ", to_string(spec).substr(spec.name.size() + 1)));
+  }
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    if (!covered[i])
+      differences.push_back(cat("tensor ", to_string(tensors_[i].spec), " is sent and not expected"));
+  if (differences.empty()) return absl::OkStatus();
+  const std::size_t more = differences.size() - 1;
+  return invalid_argument(differences.front(),
+                          more == 0 ? "" : cat("; and ", more, " more difference", more == 1 ? "" : "s"),
+                          "; the worker's model must be the trainer's");
+}
+
+}  // namespace bascule

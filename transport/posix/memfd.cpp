@@ -1,0 +1,92 @@
+#include "transport/posix/memfd.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+
+#include "transport/text.h"
+
+namespace bascule {
+namespace {
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+constexpr std::uint64_t kPage = 4096;
+
+std::string first_line(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// Bytes of the mapping at `address` that lie on huge pages, by the kernel's own account.
+std::uint64_t huge_page_bytes(const void* address) {
+  std::ifstream smaps("/proc/self/smaps");
+  const std::string wanted = cat(absl::Hex(reinterpret_cast<std::uintptr_t>(address)), "-");
+  bool inside = false;
+  for (std::string line; std::getline(smaps, line);) {
+    if (inside && line.starts_with("ShmemPmdMapped:")) return std::stoull(line.substr(15)) * 1024;
+    if (inside && line.starts_with("VmFlags:")) return 0;
+    if (line.starts_with(wanted)) inside = true;
+  }
+  return 0;
+}
+
+std::string describe(const SlotMemory& memory) {
+  const std::uint64_t huge = huge_page_bytes(memory.mapping.bytes().data());
+  if (huge * 2 > memory.bytes) return "memfd, 2 MiB pages";
+  const std::string setting = first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+  const std::size_t open = setting.find('['), close = setting.find(']');
+  const std::string chosen =
+      open == std::string::npos ? "unknown" : setting.substr(open + 1, close - open - 1);
+  return cat("memfd, 4 KiB pages (the system's shmem_enabled is ", chosen, ")");
+}
+
+}  // namespace
+
+absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
+  SlotMemory memory;
+  memory.bytes = bytes;
+  const std::uint64_t rounded = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
+  memory.descriptor.reset(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory.descriptor) return errno_status(errno, "create a memfd");
+  const int fd = memory.descriptor.get();
+  if (::ftruncate(fd, static_cast<off_t>(rounded)) != 0)
+    return errno_status(errno, cat("size a memfd to ", rounded, " bytes"));
+
+  // Huge pages must be asked for before the pages are there. The advice goes with the mapping, so one without
+  // pages comes first; the system decides.
+  if (void* hint = ::mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0); hint != MAP_FAILED) {
+    ::madvise(hint, rounded, MADV_HUGEPAGE);
+    ::madvise(hint, rounded, MADV_POPULATE_WRITE);
+    ::munmap(hint, rounded);
+  }
+  // Allocated in full now: a page that is missing later would be a SIGBUS in the middle of a send.
+  if (::fallocate(fd, 0, 0, static_cast<off_t>(rounded)) != 0)
+    return errno_status(errno,
+                        cat("allocate ", rounded,
+                            " bytes of shared memory; free memory, or raise the limit of the container"));
+  BASCULE_ASSIGN(memory.mapping, Mapping::map(fd, rounded, Access::kReadWrite));
+  if (::fcntl(fd, F_ADD_SEALS, kSeals) != 0) return errno_status(errno, "seal a memfd");
+  memory.description = describe(memory);
+  return memory;
+}
+
+absl::Status check_sealed(int fd, std::uint64_t bytes) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return errno_status(errno, "examine the sender's memory");
+  if (status.st_size < 0 || static_cast<std::uint64_t>(status.st_size) < bytes)
+    return invalid_argument("the sender's memory has ", status.st_size, " bytes, expected at least ", bytes);
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals)
+    return invalid_argument(
+        "the sender's memory is not sealed; it must be a memfd that nobody can shrink or write");
+  return absl::OkStatus();
+}
+
+}  // namespace bascule
