@@ -2,7 +2,7 @@
 #
 # Only libtorch_cpu, libc10 and libc10_cuda are linked, by path: libtorch.so and find_package(Torch) would pull in
 # libtorch_cuda.so and all that it needs. A program that finds a GPU opens libtorch_cuda.so by itself.
-if(DEFINED ENV{XDG_CACHE_HOME})
+if(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
   set(cache $ENV{XDG_CACHE_HOME})
 else()
   set(cache $ENV{HOME}/.cache)

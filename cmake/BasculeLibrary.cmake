@@ -7,11 +7,21 @@ add_library(bascule STATIC)
 add_library(bascule::bascule ALIAS bascule)
 foreach(part IN LISTS parts)
   target_sources(bascule PRIVATE $<TARGET_OBJECTS:bascule_${part}>)
-  target_include_directories(bascule PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include/${part}>)
+  get_property(links TARGET bascule_${part} PROPERTY BASCULE_SYSTEM_LINKS)
+  target_link_libraries(bascule PUBLIC ${links})
+endforeach()
+foreach(part kernels transport sender receiver)  # and not the schemes: nobody but the registry names one
+  target_include_directories(bascule INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include/${part}>)
 endforeach()
 target_include_directories(bascule INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(bascule PUBLIC cxx_std_20)
-target_link_libraries(bascule PUBLIC absl::status absl::statusor absl::strings absl::time Threads::Threads)
+
+# bascule_internals: the same library for the tests of the parts, which see every folder.
+add_library(bascule_internals INTERFACE)
+target_link_libraries(bascule_internals INTERFACE bascule)
+foreach(part IN LISTS parts)
+  target_include_directories(bascule_internals INTERFACE ${PROJECT_BINARY_DIR}/include/${part})
+endforeach()
 
 # Header-only: the user brings LibTorch.
 add_library(bascule_libtorch_adaptor INTERFACE)
@@ -32,9 +42,9 @@ install(FILES ${PROJECT_BINARY_DIR}/basculeConfig.cmake ${PROJECT_BINARY_DIR}/ba
 # Headers are installed under bascule/, and their includes of each other are given that prefix, so that no folder with
 # a common name lands on a user's include path.
 foreach(part IN LISTS parts ITEMS libtorch)
-  get_target_property(folder bascule_${part} BASCULE_FOLDER)
-  get_target_property(headers bascule_${part} BASCULE_HEADERS)
-  get_target_property(source_dir bascule_${part} BASCULE_SOURCE_DIR)
+  get_property(folder TARGET bascule_${part} PROPERTY BASCULE_FOLDER)
+  get_property(headers TARGET bascule_${part} PROPERTY BASCULE_HEADERS)
+  get_property(source_dir TARGET bascule_${part} PROPERTY BASCULE_SOURCE_DIR)
   foreach(header IN LISTS headers)
     install(CODE "
       file(READ \"${source_dir}/${header}\" text)

@@ -10,6 +10,7 @@ foreach(choice BASCULE_CUDA BASCULE_LIBTORCH)
   if(NOT value MATCHES "^(AUTO|ON|OFF)$")
     message(FATAL_ERROR "${choice}=${${choice}}: expected AUTO, ON or OFF")
   endif()
+  set(${choice} ${value})
 endforeach()
 if(BASCULE_CUDA STREQUAL "ON")
   message(FATAL_ERROR "BASCULE_CUDA=ON: this version has no CUDA scheme yet; use AUTO or OFF")
@@ -22,13 +23,15 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
-if(NOT CMAKE_BUILD_TYPE)
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
+# With the source folder as its base, ccache finds what another checkout compiled.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE_PROGRAM})
 endif()
 
 # Flags of our own sources only: a user's project is never touched by them.

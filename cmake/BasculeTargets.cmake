@@ -1,18 +1,21 @@
-# bascule_part(NAME [FOLDER folder] SOURCES ... HEADERS ... LINKS ... SYSTEM_LINKS ...)
+# bascule_part(NAME [FOLDER folder] HEADERS ... INTERNAL_HEADERS ... SOURCES ...
+#              LINKS ... SYSTEM_LINKS ... PRIVATE_LINKS ...)
 #
 # One folder of the tree as one target, bascule_NAME. What it may include is what it links: each part has an include
 # root of its own in the build tree that holds nothing but a link to its folder, so that an include against the arrows
 # of docs/architecture.md does not compile.
-#   LINKS         other parts, by NAME; what they expose is passed on
-#   SYSTEM_LINKS  libraries that its headers need (exported with the installed library)
-#   PRIVATE_LINKS libraries that only its sources need and that are headers alone (never exported)
+#   HEADERS           what users see: installed
+#   INTERNAL_HEADERS  what only other parts and the tests see: not installed
+#   LINKS             other parts, by NAME; what they expose is passed on
+#   SYSTEM_LINKS      libraries that its HEADERS need, or that are more than headers: users link them too
+#   PRIVATE_LINKS     targets that nobody behind it may see: libraries of headers alone, or bascule_NAME of a part
 function(bascule_part name)
-  cmake_parse_arguments(PART "" "FOLDER" "SOURCES;HEADERS;LINKS;SYSTEM_LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(PART "" "FOLDER" "SOURCES;HEADERS;INTERNAL_HEADERS;LINKS;SYSTEM_LINKS;PRIVATE_LINKS" ${ARGN})
   if(NOT PART_FOLDER)
     set(PART_FOLDER ${name})
   endif()
   set(root ${PROJECT_BINARY_DIR}/include/${name})
-  foreach(header IN LISTS PART_HEADERS)
+  foreach(header IN LISTS PART_HEADERS PART_INTERNAL_HEADERS)
     get_filename_component(folder ${root}/${PART_FOLDER}/${header} DIRECTORY)
     file(MAKE_DIRECTORY ${folder})
     file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR}/${header} ${root}/${PART_FOLDER}/${header} SYMBOLIC)
@@ -33,6 +36,7 @@ function(bascule_part name)
   if(PART_PRIVATE_LINKS)
     target_link_libraries(${target} PRIVATE ${PART_PRIVATE_LINKS})
   endif()
+  set_property(TARGET ${target} PROPERTY BASCULE_SYSTEM_LINKS ${PART_SYSTEM_LINKS})
   set_property(TARGET ${target} PROPERTY BASCULE_FOLDER ${PART_FOLDER})
   set_property(TARGET ${target} PROPERTY BASCULE_HEADERS ${PART_HEADERS})
   set_property(TARGET ${target} PROPERTY BASCULE_SOURCE_DIR ${CMAKE_CURRENT_SOURCE_DIR})

@@ -1,9 +1,10 @@
-// Receiver: the engine's end. It prepares new versions in the background and flips to them at a token boundary.
+// Receiver: the engine's end. It prepares new versions in the background and flips to them at a token
+// boundary.
 //
-// Threads: connect() starts an I/O thread, which never touches weights, and a prepare thread, which maps and verifies.
-// commit(), weights() and wait_ready() belong to the engine's own thread. `on_pending` is called from the I/O thread.
-// fork: a child must not use the object; a child that lives on keeps this process's leases (it may still read).
-// Destruction ends the leases: no view may be used after it.
+// Threads: connect() starts an I/O thread, which never touches weights, and a prepare thread, which maps and
+// verifies. commit(), weights() and wait_ready() belong to the engine's own thread. `on_pending` is called
+// from the I/O thread. fork: a child must not use the object; a child that lives on keeps this process's
+// leases (it may still read). Destruction ends the leases: no view may be used after it.
 #pragma once
 
 #include <functional>
@@ -24,15 +25,16 @@ namespace bascule {
 
 struct Scheme;
 
+// Every field has an initialiser, so that a user who names some of them gets no warning.
 struct ReceiverOptions {
-  std::string endpoint;  // as the sender's
-  std::string worker;    // this worker's name, unique at the endpoint
+  std::string endpoint{};  // as the sender's
+  std::string worker{};    // this worker's name, unique at the endpoint
   // What the engine expects to be sent, checked before any byte moves; empty: whatever the sender has.
-  std::vector<TensorSpec> expected;
+  std::vector<TensorSpec> expected{};
   // commit() has work: wake an idle engine. Must return at once and call nothing of the receiver's.
-  std::function<void()> on_pending;
-  std::function<void(std::string_view)> log;  // called from any thread of the receiver; default: silent
-  const Scheme* scheme = nullptr;             // used instead of the registry's
+  std::function<void()> on_pending{};
+  std::function<void(std::string_view)> log{};  // called from any thread of the receiver; default: silent
+  const Scheme* scheme = nullptr;               // used instead of the registry's
 };
 
 // What commit() did.
@@ -51,8 +53,8 @@ struct ReceiverStatus {
   ReceiverState state = ReceiverState::kJoining;
   bool attached = false;  // a sender is connected
   Epoch epoch = 0;
-  Version version = 0;    // served
-  absl::Status error;     // why it was refused, why the last version failed, or what poisoned it
+  Version version = 0;  // served
+  absl::Status error;   // why it was refused, why the last version failed, or what poisoned it
 };
 
 // The tensors of one slot, by the sender's names, tied ones under each of theirs. Read-only memory.
@@ -75,12 +77,13 @@ class Receiver {
   Receiver& operator=(Receiver&&) noexcept;
   ~Receiver();
 
-  // Blocks until a version is ready to be served (commit() will flip to it) or one is. DEADLINE_EXCEEDED says how far it
-  // came; FAILED_PRECONDITION: the sender refused this worker, and why (it keeps trying, as the sender may be replaced).
+  // Blocks until a version is ready to be served (commit() will flip to it) or one is. DEADLINE_EXCEEDED says
+  // how far it came; FAILED_PRECONDITION: the sender refused this worker, and why (it keeps trying, as the
+  // sender may be replaced).
   absl::Status wait_ready(absl::Duration timeout);
 
-  // At a token boundary: one atomic load when nothing is pending, a flip when something is. After a flip the slot served
-  // before may be overwritten: use no view of it any more. Never blocks.
+  // At a token boundary: one atomic load when nothing is pending, a flip when something is. After a flip the
+  // slot served before may be overwritten: use no view of it any more. Never blocks.
   Flip commit();
 
   // Views into the slot itself. They do not move while the slot lives: the same SlotId has the same views.

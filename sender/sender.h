@@ -28,12 +28,13 @@ namespace bascule {
 struct Scheme;
 class WritableSlot;
 
+// Every field has an initialiser, so that a user who names some of them gets no warning.
 struct SenderOptions {
   std::string
       endpoint;     // "shm:///run/user/1000/grpo?wire_dtype=bf16", see transport/endpoint.h for the options
   int threads = 0;  // that pack, the caller included; 0: one per core
-  std::function<void(std::string_view)> log;  // called from any thread of the sender; default: silent
-  const Scheme* scheme = nullptr;             // used instead of the registry's: for schemes outside the tree
+  std::function<void(std::string_view)> log{};  // called from any thread of the sender; default: silent
+  const Scheme* scheme = nullptr;  // used instead of the registry's: for schemes outside the tree
 };
 
 class Sender {

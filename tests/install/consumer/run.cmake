@@ -1,0 +1,19 @@
+# Runs the two programs of folder `bin` at once, as two processes, and checks that they load neither LibTorch nor CUDA.
+foreach(program consumer-sender consumer-receiver)
+  execute_process(COMMAND ldd ${bin}/${program} OUTPUT_VARIABLE libraries COMMAND_ERROR_IS_FATAL ANY)
+  if(libraries MATCHES "torch|c10|cuda|cudart")
+    message(FATAL_ERROR "${program} expected to link neither LibTorch nor CUDA, links:\n${libraries}")
+  endif()
+endforeach()
+
+# A socket's path is short: not below the build tree.
+execute_process(COMMAND mktemp -d OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+execute_process(
+  COMMAND ${bin}/consumer-sender shm://${folder}/endpoint
+  COMMAND ${bin}/consumer-receiver shm://${folder}/endpoint
+  TIMEOUT 60 RESULTS_VARIABLE results OUTPUT_VARIABLE output)
+file(REMOVE_RECURSE ${folder})
+message("${output}")
+if(NOT results STREQUAL "0;0")
+  message(FATAL_ERROR "expected sender and receiver to end with 0, found ${results}")
+endif()
