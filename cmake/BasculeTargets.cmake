@@ -1,21 +1,21 @@
-# bascule_part(NAME [FOLDER folder] HEADERS ... INTERNAL_HEADERS ... SOURCES ...
+# bascule_part(NAME [FOLDER folder] HEADERS ... PRIVATE_HEADERS ... SOURCES ...
 #              LINKS ... SYSTEM_LINKS ... PRIVATE_LINKS ...)
 #
 # One folder of the tree as one target, bascule_NAME. What it may include is what it links: each part has an include
 # root of its own in the build tree that holds nothing but a link to its folder, so that an include against the arrows
 # of docs/architecture.md does not compile.
 #   HEADERS           what users see: installed
-#   INTERNAL_HEADERS  what only other parts and the tests see: not installed
+#   PRIVATE_HEADERS   what only other parts and the tests see: not installed
 #   LINKS             other parts, by NAME; what they expose is passed on
 #   SYSTEM_LINKS      libraries that its HEADERS need, or that are more than headers: users link them too
 #   PRIVATE_LINKS     targets that nobody behind it may see: libraries of headers alone, or bascule_NAME of a part
 function(bascule_part name)
-  cmake_parse_arguments(PART "" "FOLDER" "SOURCES;HEADERS;INTERNAL_HEADERS;LINKS;SYSTEM_LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(PART "" "FOLDER" "SOURCES;HEADERS;PRIVATE_HEADERS;LINKS;SYSTEM_LINKS;PRIVATE_LINKS" ${ARGN})
   if(NOT PART_FOLDER)
     set(PART_FOLDER ${name})
   endif()
   set(root ${PROJECT_BINARY_DIR}/include/${name})
-  foreach(header IN LISTS PART_HEADERS PART_INTERNAL_HEADERS)
+  foreach(header IN LISTS PART_HEADERS PART_PRIVATE_HEADERS)
     get_filename_component(folder ${root}/${PART_FOLDER}/${header} DIRECTORY)
     file(MAKE_DIRECTORY ${folder})
     file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR}/${header} ${root}/${PART_FOLDER}/${header} SYMBOLIC)
