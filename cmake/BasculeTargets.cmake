@@ -15,6 +15,7 @@ function(bascule_part name)
     set(PART_FOLDER ${name})
   endif()
   set(root ${PROJECT_BINARY_DIR}/include/${name})
+  file(REMOVE_RECURSE ${root})  # a header that left the part must not stay in reach
   foreach(header IN LISTS PART_HEADERS PART_PRIVATE_HEADERS)
     get_filename_component(folder ${root}/${PART_FOLDER}/${header} DIRECTORY)
     file(MAKE_DIRECTORY ${folder})
