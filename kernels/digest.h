@@ -1,7 +1,8 @@
-// The digest of a slot: 128 bits over its bytes, the same on every processor. docs/digest.md states the function.
+// The digest of a slot: 128 bits over its bytes, the same on every processor. docs/digest.md states the
+// function.
 //
-// It finds errors, not attackers. Tiles of kTileBytes are hashed independently and combined with their position, so
-// that threads (and a GPU's blocks) work in any order; the last tile is extended by zeros.
+// It finds errors, not attackers. Tiles of kTileBytes are hashed independently and combined with their
+// position, so that threads (and a GPU's blocks) work in any order; the last tile is extended by zeros.
 #pragma once
 
 #include <array>

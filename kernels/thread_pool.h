@@ -1,11 +1,14 @@
-// A few threads that share one loop: kernels split their work over it. Started once, reused by every send.
+// A few threads that share one loop: kernels split their work over it. Started once, reused by every send;
+// idle threads sleep.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace bascule::kernels {
@@ -18,18 +21,43 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int threads() const;
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls work(task) once for each task in [0, tasks), in rising order of start, on all threads, and returns when all
-  // are done. One caller at a time. `work` must not throw. Allocates nothing.
+  // Calls work(task) once for each task in [0, tasks), in rising order of start, on all threads, and returns
+  // when all are done; what they wrote is visible then. One caller at a time. `work` must not throw, and must
+  // not call run(). Allocates nothing. A thread that wakes after the last task was taken is not waited for.
   template <typename Work>
   void run(std::size_t tasks, Work&& work) {
-    run_erased(tasks, [](void* context, std::size_t task) { (*static_cast<std::remove_reference_t<Work>*>(context))(task); },
-               &work);
+    using Target = std::remove_reference_t<Work>;
+    run_erased(
+        tasks,
+        [](const void* context, std::size_t task) {
+          (*static_cast<Target*>(const_cast<void*>(context)))(task);
+        },
+        &work);
   }
 
  private:
-  void run_erased(std::size_t tasks, void (*call)(void*, std::size_t), void* context);
+  struct Loop {
+    std::size_t tasks = 0;
+    void (*call)(const void*, std::size_t) = nullptr;
+    const void* context = nullptr;
+  };
+
+  void run_erased(std::size_t tasks, void (*call)(const void*, std::size_t), const void* context);
+  void take_tasks(const Loop& loop);
+  void wait_for_loops();
+
+  std::mutex mutex_;
+  std::condition_variable opened_;  // a loop to join, or the end
+  std::condition_variable left_;    // the last worker left the loop
+  Loop loop_;
+  std::uint64_t generation_ = 0;  // counts loops, so that a worker joins each at most once
+  std::size_t inside_ = 0;        // workers that joined the loop and have not left it
+  bool open_ = false;             // whether the loop may be joined
+  bool ending_ = false;
+  std::atomic<std::size_t> next_{0};  // the first task that nobody took; ordered by mutex_ around each loop
+  std::vector<std::thread> workers_;
 };
 
 }  // namespace bascule::kernels

@@ -1,0 +1,22 @@
+#include "kernels/processor.h"
+
+#include "kernels/cast_run.h"
+
+namespace bascule::kernels {
+
+const Processor& plain_processor() {
+  static constexpr Processor kPlain = {
+      .run_cast = plain_run_cast,
+      .tile_sums = plain_tile_sums,
+      .tile_writer = [](DType, DType) -> TileWriter { return nullptr; },
+      .flush = [] {},
+  };
+  return kPlain;
+}
+
+const Processor& best_processor() {
+  static const Processor& best = avx2_processor() != nullptr ? *avx2_processor() : plain_processor();
+  return best;
+}
+
+}  // namespace bascule::kernels

@@ -1,0 +1,32 @@
+// What the kernels do differently from processor to processor: three operations, looked up once. The plain
+// ones run everywhere and are the reference; the vector ones give the same bits.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/digest_function.h"
+#include "kernels/dtype.h"
+
+namespace bascule::kernels {
+
+// Casts `elements` elements that lie in one run on both sides, at any alignment.
+using RunCast = void (*)(const std::byte* source, std::byte* target, std::size_t elements);
+
+// Makes one whole tile of a slot, aligned to 32 bytes, from a run of source elements: casts, stores past the
+// caches, and returns the tile's sums. Without `want_sums` these are zero and cost nothing. The stores are
+// weakly ordered: the thread calls flush() before it tells anyone.
+using TileWriter = TileSums (*)(const std::byte* source, std::byte* tile, bool want_sums);
+
+struct Processor {
+  RunCast (*run_cast)(DType from, DType to);        // null where from == to or can_cast says no
+  TileSums (*tile_sums)(const std::byte* tile);     // of a whole tile, at any alignment
+  TileWriter (*tile_writer)(DType from, DType to);  // null where there is none: cast first, copy then
+  void (*flush)();  // orders the stores of TileWriters before those that follow
+};
+
+const Processor& plain_processor();
+const Processor* avx2_processor();  // null where this machine has no AVX2 or no F16C
+
+const Processor& best_processor();
+
+}  // namespace bascule::kernels

@@ -1,0 +1,54 @@
+// What pack and digest share: pieces of whole tiles, and totals that several threads add to. The functions
+// that name a Processor are those of the public headers on that processor, for tests that compare one with
+// another.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "kernels/digest.h"
+#include "kernels/digest_function.h"
+#include "kernels/pack.h"
+#include "kernels/processor.h"
+
+namespace bascule::kernels {
+
+// Bytes that one thread takes at a time: whole tiles, few enough that all threads end together.
+inline std::size_t piece_bytes_of(std::size_t bytes, int threads) {
+  constexpr std::size_t kMostTiles = 16;
+  constexpr std::size_t kPiecesPerThread = 4;
+  const std::size_t tiles = bytes / kTileBytes / (kPiecesPerThread * static_cast<std::size_t>(threads));
+  return std::clamp(tiles, std::size_t{1}, kMostTiles) * kTileBytes;
+}
+
+// A TileTotal that threads add to. Read after ThreadPool::run, which orders what they wrote: relaxed is
+// enough.
+class SharedTotal {
+ public:
+  void add(const TileTotal& total) {
+    low_.fetch_add(total.low, std::memory_order_relaxed);
+    high_.fetch_add(total.high, std::memory_order_relaxed);
+  }
+  TileTotal total() const {
+    return {low_.load(std::memory_order_relaxed), high_.load(std::memory_order_relaxed)};
+  }
+
+ private:
+  std::atomic<std::uint64_t> low_{0};
+  std::atomic<std::uint64_t> high_{0};
+};
+
+// Of one tile, of which the last may be shorter than kTileBytes: it is extended by zeros.
+TileSums tile_sums(std::span<const std::byte> tile, const Processor& processor);
+
+Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processor& processor);
+
+std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
+                           std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
+                           std::atomic<std::uint64_t>* bytes_done, const Processor& processor);
+
+}  // namespace bascule::kernels
