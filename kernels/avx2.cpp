@@ -1,7 +1,160 @@
+// The processor operations with AVX2 and F16C, chosen at run time.
 #include "kernels/processor.h"
+
+#if defined(__x86_64__)
+
+#include "kernels/avx2_load.h"
+#include "kernels/cast_run.h"
+
+namespace bascule::kernels {
+namespace avx2 {
+namespace {
+
+// Sums of eight words a step: each lane of 64 bits keeps a sum of its own, added up at the end.
+BASCULE_AVX2_INLINE __m256i add_products(__m256i sums, __m256i words, __m256i keys) {
+  const __m256i keyed = _mm256_add_epi32(words, keys);
+  return _mm256_add_epi64(sums, _mm256_mul_epu32(keyed, _mm256_srli_epi64(keyed, 32)));
+}
+
+BASCULE_AVX2_INLINE __m256i load_keys(const std::uint64_t* keys) {
+  return _mm256_load_si256(reinterpret_cast<const __m256i*>(keys));
+}
+
+BASCULE_AVX2_INLINE std::uint64_t sum_of_lanes(__m256i lanes) {
+  const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
+  return static_cast<std::uint64_t>(_mm_extract_epi64(two, 0)) +
+         static_cast<std::uint64_t>(_mm_extract_epi64(two, 1));
+}
+
+BASCULE_AVX2_INLINE __m256i broadcast(std::uint64_t word) {
+  return _mm256_set1_epi64x(static_cast<long long>(word));
+}
+
+// Walks a tile a cache line at a time, on several pages side by side: as many streams of loads and stores are
+// open to the prefetchers, and one load of keys serves all of them.
+template <typename Load, bool kWantSums, bool kStore>
+BASCULE_AVX2 TileSums walk_tile(const std::byte* source, std::byte* tile) {
+  constexpr std::size_t kSideBySide = 4;  // pages
+  constexpr std::size_t kLine = 64;
+  constexpr std::size_t kVector = 32;
+  const __m256i first_step = broadcast(kDigestKeys.first_step);
+  const __m256i second_step = broadcast(kDigestKeys.second_step);
+  __m256i first_sums = _mm256_setzero_si256();
+  __m256i second_sums = _mm256_setzero_si256();
+  std::uint64_t first_shift = 0;  // page times step
+  std::uint64_t second_shift = 0;
+  for (std::size_t page = 0; page < kTilePages; page += kSideBySide) {
+    const __m256i first_base = broadcast(first_shift);
+    const __m256i second_base = broadcast(second_shift);
+    for (std::size_t line = 0; line < kPageBytes; line += kLine) {
+      const std::size_t word = line / sizeof(std::uint64_t);
+      __m256i first_keys[2];
+      __m256i second_keys[2];
+      if constexpr (kWantSums) {
+        for (std::size_t i = 0; i < 2; ++i) {
+          first_keys[i] = _mm256_add_epi32(load_keys(&kDigestKeys.first[word + 4 * i]), first_base);
+          second_keys[i] = _mm256_add_epi32(load_keys(&kDigestKeys.second[word + 4 * i]), second_base);
+        }
+      }
+      for (std::size_t side = 0; side < kSideBySide; ++side) {
+        const std::size_t offset = (page + side) * kPageBytes + line;
+        for (std::size_t i = 0; i < 2; ++i) {
+          const __m256i words = Load::at(source + (offset / kVector + i) * Load::kSourceBytes);
+          if constexpr (kStore)
+            _mm256_stream_si256(reinterpret_cast<__m256i*>(tile + offset + i * kVector), words);
+          if constexpr (kWantSums) {
+            first_sums = add_products(first_sums, words, first_keys[i]);
+            second_sums = add_products(second_sums, words, second_keys[i]);
+            first_keys[i] = _mm256_add_epi32(first_keys[i], first_step);
+            second_keys[i] = _mm256_add_epi32(second_keys[i], second_step);
+          }
+        }
+      }
+    }
+    for (std::size_t side = 0; side < kSideBySide; ++side) {
+      first_shift = add_halves(first_shift, kDigestKeys.first_step);
+      second_shift = add_halves(second_shift, kDigestKeys.second_step);
+    }
+  }
+  return {sum_of_lanes(first_sums), sum_of_lanes(second_sums)};
+}
+
+TileSums tile_sums(const std::byte* tile) {
+  return walk_tile<Load<DType::kU8, DType::kU8>, true, false>(tile, nullptr);
+}
+
+template <DType kFrom, DType kTo>
+TileSums write_tile(const std::byte* source, std::byte* tile, bool want_sums) {
+  return want_sums ? walk_tile<Load<kFrom, kTo>, true, true>(source, tile)
+                   : walk_tile<Load<kFrom, kTo>, false, true>(source, tile);
+}
+
+template <DType kFrom, DType kTo>
+BASCULE_AVX2 void cast_run(const std::byte* source, std::byte* target, std::size_t elements) {
+  using Vector = Load<kFrom, kTo>;
+  std::size_t i = 0;
+  for (; i + Vector::kElements <= elements; i += Vector::kElements)
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target + i * size_of(kTo)),
+                        Vector::at(source + i * size_of(kFrom)));
+  plain_run_cast(kFrom, kTo)(source + i * size_of(kFrom), target + i * size_of(kTo), elements - i);
+}
+
+struct Pair {
+  DType from;
+  DType to;
+  RunCast run_cast;
+  TileWriter tile_writer;
+};
+
+template <DType kFrom, DType kTo>
+constexpr Pair pair() {
+  return {kFrom, kTo, cast_run<kFrom, kTo>, write_tile<kFrom, kTo>};
+}
+
+constexpr Pair kPairs[] = {
+    pair<DType::kF32, DType::kBF16>(), pair<DType::kF32, DType::kF16>(),  pair<DType::kBF16, DType::kF32>(),
+    pair<DType::kF16, DType::kF32>(),  pair<DType::kBF16, DType::kF16>(), pair<DType::kF16, DType::kBF16>(),
+};
+
+const Pair* pair_of(DType from, DType to) {
+  for (const Pair& pair : kPairs)
+    if (pair.from == from && pair.to == to) return &pair;
+  return nullptr;
+}
+
+RunCast run_cast(DType from, DType to) {
+  const Pair* pair = pair_of(from, to);
+  return pair != nullptr ? pair->run_cast : plain_run_cast(from, to);
+}
+
+TileWriter tile_writer(DType from, DType to) {
+  if (from == to) return write_tile<DType::kU8, DType::kU8>;
+  const Pair* pair = pair_of(from, to);
+  return pair != nullptr ? pair->tile_writer : nullptr;
+}
+
+}  // namespace
+}  // namespace avx2
+
+const Processor* avx2_processor() {
+  static constexpr Processor kAvx2 = {
+      .run_cast = avx2::run_cast,
+      .tile_sums = avx2::tile_sums,
+      .tile_writer = avx2::tile_writer,
+      .flush = [] { _mm_sfence(); },
+  };
+  static const bool supported = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+  return supported ? &kAvx2 : nullptr;
+}
+
+}  // namespace bascule::kernels
+
+#else
 
 namespace bascule::kernels {
 
 const Processor* avx2_processor() { return nullptr; }
 
 }  // namespace bascule::kernels
+
+#endif

@@ -1,0 +1,74 @@
+// Casts in vectors of AVX2 and F16C: 32 bytes of slot at a time. Bit for bit those of kernels/cast.h.
+//
+// Only functions that carry BASCULE_AVX2 use these instructions, so that one binary runs on every x86-64.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+
+#include "kernels/dtype.h"
+
+#define BASCULE_AVX2 __attribute__((target("avx2,f16c")))
+#define BASCULE_AVX2_INLINE __attribute__((target("avx2,f16c"), always_inline)) inline
+
+namespace bascule::kernels::avx2 {
+
+// Eight source elements, widened to the bits of F32. A NaN keeps its payload here; whoever narrows or stores
+// replaces it.
+template <DType kFrom>
+BASCULE_AVX2_INLINE __m256i load_as_f32(const std::byte* source) {
+  if constexpr (kFrom == DType::kF32) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
+  } else {
+    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
+    if constexpr (kFrom == DType::kBF16) return _mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+    if constexpr (kFrom == DType::kF16) return _mm256_castps_si256(_mm256_cvtph_ps(halves));
+  }
+}
+
+BASCULE_AVX2_INLINE __m256i nan_lanes(__m256i f32) {
+  const __m256 values = _mm256_castsi256_ps(f32);
+  return _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
+}
+
+// The upper 16 bits of each lane, after rounding to nearest even; a NaN becomes 0x7FFF.
+BASCULE_AVX2_INLINE __m256i round_to_bf16(__m256i f32) {
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(f32, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(f32, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i result = _mm256_srli_epi32(rounded, 16);
+  return _mm256_blendv_epi8(result, _mm256_set1_epi32(0x7fff), nan_lanes(f32));
+}
+
+// 32 bytes of slot from the elements at `source`.
+template <DType kFrom, DType kTo>
+struct Load {
+  static constexpr std::size_t kElements = 32 / size_of(kTo);
+  static constexpr std::size_t kSourceBytes = kElements * size_of(kFrom);
+
+  BASCULE_AVX2_INLINE static __m256i at(const std::byte* source) {
+    if constexpr (kFrom == kTo) {
+      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(source));
+    } else if constexpr (kTo == DType::kF32) {
+      const __m256i f32 = load_as_f32<kFrom>(source);
+      return _mm256_blendv_epi8(f32, _mm256_set1_epi32(0x7fffffff), nan_lanes(f32));
+    } else {
+      const __m256i low = load_as_f32<kFrom>(source);
+      const __m256i high = load_as_f32<kFrom>(source + kSourceBytes / 2);
+      if constexpr (kTo == DType::kBF16) {
+        // Packing works within halves of 128 bits; the permutation puts the quarters back in order.
+        return _mm256_permute4x64_epi64(_mm256_packus_epi32(round_to_bf16(low), round_to_bf16(high)), 0xd8);
+      } else {
+        static_assert(kTo == DType::kF16);
+        constexpr int kNearestEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        const __m256i halves = _mm256_set_m128i(_mm256_cvtps_ph(_mm256_castsi256_ps(high), kNearestEven),
+                                                _mm256_cvtps_ph(_mm256_castsi256_ps(low), kNearestEven));
+        const __m256i nan =
+            _mm256_permute4x64_epi64(_mm256_packs_epi32(nan_lanes(low), nan_lanes(high)), 0xd8);
+        return _mm256_blendv_epi8(halves, _mm256_set1_epi16(0x7fff), nan);
+      }
+    }
+  }
+};
+
+}  // namespace bascule::kernels::avx2

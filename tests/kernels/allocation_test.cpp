@@ -1,0 +1,51 @@
+// A send allocates nothing: the global operator new counts.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <random>
+
+#include "kernels/digest.h"
+#include "kernels/pack.h"
+#include "kernels/thread_pool.h"
+#include "layouts.h"
+
+namespace {
+std::atomic<std::size_t> allocations{0};
+}  // namespace
+
+void* operator new(std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace bascule::kernels {
+namespace {
+
+TEST(Allocation, IsCounted) {
+  const std::size_t before = allocations.load();
+  delete new int(1);
+  std::vector<int>(10).swap(*std::make_unique<std::vector<int>>());
+  EXPECT_GT(allocations.load(), before);
+}
+
+TEST(Allocation, PackAndDigestMakeNone) {
+  std::mt19937_64 random(1);
+  Tensors tensors;
+  tensors.add(DType::kF32, DType::kF32, {900, 1000}, {1, 0}, 0, false, 0, random);
+  for (int i = 0; i < 300; ++i) tensors.add_run(DType::kF32, DType::kBF16, 5000, random);
+  std::vector<std::byte> slot(tensors.slot_bytes);
+  ThreadPool pool(3);
+  const std::size_t before = allocations.load();
+  const auto packed = pack(tensors.segments, tensors.addresses, slot, true, pool);
+  const Digest again = digest(slot, pool);
+  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(packed, again);
+}
+
+}  // namespace
+}  // namespace bascule::kernels

@@ -1,0 +1,188 @@
+#include "kernels/digest.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "kernels/digest_function.h"
+#include "kernels/thread_pool.h"
+#include "kernels/tiles.h"
+#include "processors.h"
+
+namespace bascule::kernels {
+namespace {
+
+std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::byte> bytes(size);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  return bytes;
+}
+
+// The bytes of the vectors in docs/digest.md.
+std::vector<std::byte> pattern(std::size_t size) {
+  std::vector<std::byte> bytes(size);
+  for (std::size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::byte>(i * 167 + (i >> 8) * 13 + (i >> 16) * 5);
+  return bytes;
+}
+
+TEST(DigestKeys, AreThoseOfTheDocument) {
+  EXPECT_EQ(kDigestKeys.first[0], 0xe220a8387b1dcdae);
+  EXPECT_EQ(kDigestKeys.second[0], 0x83fcc71fa8833aa3);
+  EXPECT_EQ(kDigestKeys.first[511], 0x4980af326a4b65d8);
+  EXPECT_EQ(kDigestKeys.second[511], 0x2cdf2105ab2a3571);
+  EXPECT_EQ(kDigestKeys.first_step, 0x6d6409c74776d987);
+  EXPECT_EQ(kDigestKeys.second_step, 0x02ec155977fe5197);
+}
+
+// The premise of the proof in docs/digest.md that a change of one 32-bit half is always seen.
+TEST(DigestKeys, OfTheTwoSumsNeverCoincide) {
+  std::uint64_t first_shift = 0;
+  std::uint64_t second_shift = 0;
+  for (std::size_t page = 0; page < kTilePages; ++page) {
+    for (std::size_t i = 0; i < kPageWords; ++i) {
+      const std::uint64_t first = add_halves(kDigestKeys.first[i], first_shift);
+      const std::uint64_t second = add_halves(kDigestKeys.second[i], second_shift);
+      ASSERT_NE(first & 0xffffffff, second & 0xffffffff);
+      ASSERT_NE(first >> 32, second >> 32);
+    }
+    first_shift = add_halves(first_shift, kDigestKeys.first_step);
+    second_shift = add_halves(second_shift, kDigestKeys.second_step);
+  }
+}
+
+class DigestOn : public testing::TestWithParam<NamedProcessor> {
+ protected:
+  Digest of(std::span<const std::byte> bytes, int threads = 1) const {
+    ThreadPool pool(threads);
+    return digest(bytes, pool, *GetParam().processor);
+  }
+};
+
+TEST_P(DigestOn, GivesTheVectorsOfTheDocument) {
+  EXPECT_EQ(to_hex(of({})), "48218226ff3cd4bf31042cc5515af7ee");
+  EXPECT_EQ(to_hex(of(std::vector<std::byte>(1))), "4a4acf92f919215609287c746124f3c6");
+  EXPECT_EQ(to_hex(of(std::as_bytes(std::span("abc", 3)))), "b5bb11f92a3e52477d7ffa85aa016155");
+  EXPECT_EQ(to_hex(of(std::vector<std::byte>(65536))), "de0cfbcc0d4971f1c0f0f7d98cbf9f99");
+  EXPECT_EQ(to_hex(of(std::vector<std::byte>(65536, std::byte{0xff}))), "a238c2c022160bc1e7999810222e1042");
+  EXPECT_EQ(to_hex(of(pattern(4096))), "b06cfbd469668aaa42ca470d7d7a90e2");
+  EXPECT_EQ(to_hex(of(pattern(65536))), "8ceb8c94477197f77251df983858e062");
+  EXPECT_EQ(to_hex(of(pattern(65537))), "9b27ec441ee51eb05599e88d9c403a15");
+  EXPECT_EQ(to_hex(of(pattern(200000))), "6a677a72192e4eb7e103ff12bd04dcb0");
+}
+
+TEST_P(DigestOn, AgreesWithThePlainOneAtEveryLengthAndAlignment) {
+  constexpr std::size_t kLengths[] = {0,  1,  3,  4,   7,    8,    15,   31,   32,   33,
+                                      63, 64, 65, 100, 4095, 4096, 4097, 8191, 20000};
+  constexpr std::size_t kShifts[] = {0, 1, 2, 3, 4, 7, 8, 16, 31, 33, 63};
+  const std::vector<std::byte> bytes = random_bytes(3 * kTileBytes + 64, 3);
+  ThreadPool pool(1);
+  for (std::size_t tiles = 0; tiles < 3; ++tiles) {
+    for (const std::size_t tail : kLengths) {
+      for (const std::size_t shift : kShifts) {
+        const auto part = std::span(bytes).subspan(shift, tiles * kTileBytes + tail);
+        ASSERT_EQ(of(part), digest(part, pool, plain_processor())) << part.size() << " bytes from " << shift;
+      }
+    }
+  }
+}
+
+TEST_P(DigestOn, DoesNotDependOnThreads) {
+  const std::vector<std::byte> bytes = random_bytes(75 * kTileBytes + 1234, 4);
+  const Digest one = of(bytes, 1);
+  for (const int threads : {2, 3, 4, 7}) EXPECT_EQ(of(bytes, threads), one) << threads << " threads";
+}
+
+// On the fastest processor alone, since that is half a million tiles; that the others agree is tested above.
+TEST(DigestOfATile, ChangesWithEveryBit) {
+  std::vector<std::byte> tile = random_bytes(kTileBytes, 5);
+  const auto hash = [&] {
+    const TileSums sums = best_processor().tile_sums(tile.data());
+    return mix128(sums.first, sums.second, 0);
+  };
+  std::vector<Digest> seen = {hash()};
+  seen.reserve(8 * kTileBytes + 1);
+  for (std::byte& byte : tile) {
+    for (unsigned bit = 0; bit < 8; ++bit) {
+      byte ^= std::byte{1} << bit;
+      seen.push_back(hash());
+      byte ^= std::byte{1} << bit;
+    }
+  }
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(std::adjacent_find(seen.begin(), seen.end()), seen.end()) << "two of them are alike";
+}
+
+TEST_P(DigestOn, TwoFlipsOfTopBitsDoNotCancel) {
+  std::vector<std::byte> tile = random_bytes(kTileBytes, 6);
+  const Digest before = of(tile);
+  std::mt19937_64 random(7);
+  for (int i = 0; i < 500; ++i) {
+    const std::size_t one = random() % (kTileBytes / 4) * 4 + 3;
+    const std::size_t other = random() % (kTileBytes / 4) * 4 + 3;
+    if (one == other) continue;
+    tile[one] ^= std::byte{0x80};
+    tile[other] ^= std::byte{0x80};
+    ASSERT_NE(of(tile), before) << one << " and " << other;
+    tile[one] ^= std::byte{0x80};
+    tile[other] ^= std::byte{0x80};
+  }
+}
+
+TEST_P(DigestOn, SwapsOfHalvesWordsPagesAndTilesChangeIt) {
+  std::vector<std::byte> bytes = random_bytes(2 * kTileBytes, 8);
+  const Digest before = of(bytes);
+  std::mt19937_64 random(9);
+  for (const std::size_t unit : {std::size_t{4}, std::size_t{8}, std::size_t{64}, kPageBytes, kTileBytes}) {
+    const std::size_t units = bytes.size() / unit;
+    for (int i = 0; i < 300; ++i) {
+      // Neighbours first (the two halves of a word, two words), then the same place on another page, then any
+      // two.
+      const std::size_t one = random() % units;
+      std::size_t other = i < 100 ? (one ^ 1) : random() % units;
+      if (unit < kPageBytes && i >= 200) other = (one + kPageBytes / unit) % units;
+      if (one == other) continue;
+      const auto swap = [&] {
+        std::swap_ranges(bytes.begin() + long(one * unit), bytes.begin() + long(one * unit + unit),
+                         bytes.begin() + long(other * unit));
+      };
+      swap();
+      ASSERT_NE(of(bytes), before) << "units of " << unit << " bytes: " << one << " and " << other;
+      swap();
+    }
+  }
+  ASSERT_EQ(of(bytes), before);
+}
+
+TEST_P(DigestOn, ZerosAtTheEndChangeIt) {
+  std::vector<std::byte> bytes = random_bytes(1000, 10);
+  bytes.resize(2 * kTileBytes + 10);
+  std::set<Digest> seen;
+  std::size_t lengths = 0;
+  for (std::size_t length = 1000; length <= bytes.size(); length += length < 1100 ? 1 : 997) {
+    seen.insert(of(std::span(bytes).first(length)));
+    ++lengths;
+  }
+  EXPECT_EQ(seen.size(), lengths);
+}
+
+TEST_P(DigestOn, TilesOfZerosAreToldApartByNumber) {
+  const std::vector<std::byte> zeros(64 * kTileBytes);
+  std::set<Digest> seen;
+  for (std::size_t tiles = 0; tiles <= 64; ++tiles)
+    seen.insert(of(std::span(zeros).first(tiles * kTileBytes)));
+  EXPECT_EQ(seen.size(), 65U);
+}
+
+INSTANTIATE_TEST_SUITE_P(On, DigestOn, testing::ValuesIn(processors()), name_of_case);
+
+TEST(ToHex, WritesTheHighHalfFirst) {
+  EXPECT_EQ(to_hex({.low = 0x0123456789abcdef, .high = 0xf}), "000000000000000f0123456789abcdef");
+}
+
+}  // namespace
+}  // namespace bascule::kernels

@@ -1,0 +1,32 @@
+// The implementations that this machine can run: what one computes, the others must, bit for bit.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "kernels/processor.h"
+
+namespace bascule::kernels {
+
+struct NamedProcessor {
+  std::string name;
+  const Processor* processor;
+  friend std::ostream& operator<<(std::ostream& out, const NamedProcessor& named) {
+    return out << named.name;
+  }
+};
+
+inline std::vector<NamedProcessor> processors() {
+  std::vector<NamedProcessor> all = {{"plain", &plain_processor()}};
+  if (avx2_processor() != nullptr) all.push_back({"avx2", avx2_processor()});
+  return all;
+}
+
+inline std::string name_of_case(const testing::TestParamInfo<NamedProcessor>& info) {
+  return info.param.name;
+}
+
+}  // namespace bascule::kernels
