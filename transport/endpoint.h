@@ -7,6 +7,7 @@
 // control connection over TCP, are refused by name in this version.)
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ enum class DigestMode {
   kOn,      // the sender makes it while it packs; a worker that copies checks it
   kAlways,  // a worker that reads in place makes the pass as well
 };
+inline constexpr std::array<std::string_view, 3> kDigestModes = {"off", "on", "always"};  // their names, in order
 
 struct Endpoint {
   std::string scheme;            // "shm"

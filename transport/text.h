@@ -57,6 +57,7 @@ absl::Status errno_status(int error, std::string_view what);
 std::string_view message_of(const absl::Status& status);
 
 // Of `known`, the word nearest to `word` by edit distance; empty where none is near.
+// Case does not count.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& known);
 
 }  // namespace bascule

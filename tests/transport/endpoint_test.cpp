@@ -1,0 +1,135 @@
+#include "transport/endpoint.h"
+
+#include <gmock/gmock.h>
+
+#include <string>
+
+#include "transport/text.h"
+
+namespace bascule {
+namespace {
+
+using absl::StatusCode;
+using testing::AllOf;
+using testing::HasSubstr;
+
+Endpoint parsed(const std::string& url) {
+  absl::StatusOr<Endpoint> endpoint = Endpoint::parse(url);
+  EXPECT_TRUE(endpoint.ok()) << endpoint.status();
+  return endpoint.ok() ? *endpoint : Endpoint();
+}
+
+// "" where the endpoint was taken or refused with another code.
+std::string refusal(const std::string& url, StatusCode code = StatusCode::kInvalidArgument) {
+  const absl::Status status = Endpoint::parse(url).status();
+  EXPECT_EQ(status.code(), code) << status;
+  return status.code() == code ? std::string(message_of(status)) : "";
+}
+
+TEST(Endpoint, HasDefaults) {
+  const Endpoint endpoint = parsed("shm:///run/user/1000/grpo");
+  EXPECT_EQ(endpoint.scheme, "shm");
+  EXPECT_EQ(endpoint.folder, "/run/user/1000/grpo");
+  EXPECT_EQ(endpoint.control_socket(), "/run/user/1000/grpo/control.sock");
+  EXPECT_EQ(endpoint.slots, 2);
+  EXPECT_EQ(endpoint.wire_dtype, std::nullopt);
+  EXPECT_EQ(endpoint.digest, DigestMode::kOn);
+  EXPECT_EQ(endpoint.timeout, absl::Seconds(30));
+}
+
+TEST(Endpoint, ReadsEveryOption) {
+  const Endpoint endpoint = parsed(
+      "cuda-ipc:///x?slots=2&wire_dtype=bf16&digest=always&timeout=2m&flip_timeout=1.5s&heartbeat=200ms"
+      "&suspect_after=900ms&commit=together");
+  EXPECT_EQ(endpoint.scheme, "cuda-ipc");
+  EXPECT_EQ(endpoint.wire_dtype, DType::kBF16);
+  EXPECT_EQ(endpoint.digest, DigestMode::kAlways);
+  EXPECT_EQ(endpoint.timeout, absl::Minutes(2));
+  EXPECT_EQ(endpoint.flip_timeout, absl::Milliseconds(1500));
+  EXPECT_EQ(endpoint.heartbeat, absl::Milliseconds(200));
+  EXPECT_EQ(endpoint.suspect_after, absl::Milliseconds(900));
+}
+
+TEST(Endpoint, ReadsEveryWireDtypeAndDigestMode) {
+  EXPECT_EQ(parsed("shm:///x?wire_dtype=f32").wire_dtype, DType::kF32);
+  EXPECT_EQ(parsed("shm:///x?wire_dtype=f16").wire_dtype, DType::kF16);
+  EXPECT_EQ(parsed("shm:///x?digest=off").digest, DigestMode::kOff);
+  EXPECT_EQ(parsed("shm:///x?digest=on").digest, DigestMode::kOn);
+}
+
+TEST(Endpoint, TwoSpellingsOfAFolderAreOne) {
+  EXPECT_EQ(parsed("shm:///a/b/").folder, "/a/b");
+  EXPECT_EQ(parsed("shm:///a//./b?").folder, "/a/b");
+}
+
+TEST(Endpoint, DecodesPercentSigns) {
+  EXPECT_EQ(parsed("shm:///a%20b/%C3%A9%3f?digest=%6Fn").folder, "/a b/\xC3\xA9?");
+  EXPECT_THAT(refusal("shm:///a%2"), HasSubstr("\"%2\""));
+  EXPECT_THAT(refusal("shm:///a%zz"), HasSubstr("\"%zz\""));
+  EXPECT_THAT(refusal("shm:///a%00b"), HasSubstr("zero byte"));
+  EXPECT_THAT(refusal("shm:///a?digest=%g1"), HasSubstr("digest: \"%g1\""));
+}
+
+TEST(Endpoint, SaysHowOneIsWritten) {
+  EXPECT_THAT(refusal(""), HasSubstr("expected scheme:///folder"));
+  EXPECT_THAT(refusal("shm:/x"), HasSubstr("expected scheme:///folder"));
+  EXPECT_THAT(refusal("/run/x"), HasSubstr("did you mean shm:///run/x?"));
+  EXPECT_THAT(refusal("://x"), HasSubstr("the scheme \"\""));
+  EXPECT_THAT(refusal("SHM:///x"), HasSubstr("lower-case"));
+  EXPECT_THAT(refusal("shm://"), HasSubstr("names no folder"));
+  EXPECT_THAT(refusal("shm:///"), HasSubstr("the root"));
+  EXPECT_THAT(refusal("shm:///x#y"), HasSubstr("%23"));
+}
+
+TEST(Endpoint, SpellsARelativeFolderFromTheRoot) {
+  EXPECT_THAT(refusal("shm://grpo"), HasSubstr("write it from the root, as shm:///grpo"));
+  EXPECT_THAT(refusal("shm://~/grpo"), HasSubstr("shm://$HOME/grpo"));
+  const std::string here = std::filesystem::current_path() / "grpo";
+  EXPECT_THAT(refusal("shm://./grpo"), HasSubstr(cat("write it from the root, as shm://", here)));
+}
+
+TEST(Endpoint, NamesTcpAsNotInThisVersion) {
+  for (const char* url : {"nccl://node1:29500", "shm://node1:1/grpo", "shm://node1/grpo", "shm://[::1]:80"})
+    EXPECT_THAT(refusal(url, StatusCode::kUnimplemented), HasSubstr("TCP")) << url;
+  EXPECT_THAT(refusal("shm://tmp/grpo", StatusCode::kUnimplemented), HasSubstr("shm:///grpo"));
+}
+
+TEST(Endpoint, RefusesAFolderTooLongForASocket) {
+  const std::string longest = "/" + std::string(107 - std::string("//control.sock").size(), 'x');
+  EXPECT_EQ(parsed("shm://" + longest).control_socket().native().size(), 107U);
+  EXPECT_THAT(refusal("shm://" + longest + "y"), AllOf(HasSubstr("108 bytes"), HasSubstr("limit is 107")));
+}
+
+TEST(Endpoint, NamesTheNearestOption) {
+  EXPECT_THAT(refusal("shm:///x?timout=3s"),
+              HasSubstr("unknown option \"timout\"; did you mean \"timeout\"?"));
+  EXPECT_THAT(refusal("shm:///x?colour=red"), HasSubstr("the options are slots, wire_dtype"));
+  EXPECT_THAT(refusal("shm:///x?slots"), HasSubstr("option slots has no value"));
+  EXPECT_THAT(refusal("shm:///x?slots=2&&digest=on"), HasSubstr("without a name"));
+  EXPECT_THAT(refusal("shm:///x?slots=2&digest=on&slots=2"), HasSubstr("option slots is given twice"));
+}
+
+TEST(Endpoint, RefusesValuesOutOfRange) {
+  EXPECT_THAT(refusal("shm:///x?slots=0"), HasSubstr("slots: expected a number"));
+  EXPECT_THAT(refusal("shm:///x?slots=two"), HasSubstr("found \"two\""));
+  EXPECT_THAT(refusal("shm:///x?wire_dtype=f64"), HasSubstr("one of f32, bf16, f16, found \"f64\""));
+  EXPECT_THAT(refusal("shm:///x?digest=yes"), HasSubstr("one of off, on, always"));
+  EXPECT_THAT(refusal("shm:///x?timeout=30"), HasSubstr("as 30s"));
+  EXPECT_THAT(refusal("shm:///x?timeout=0s"), HasSubstr("above zero"));
+  EXPECT_THAT(refusal("shm:///x?timeout=-1s"), HasSubstr("above zero"));
+  EXPECT_THAT(refusal("shm:///x?timeout=inf"), HasSubstr("finite"));
+  EXPECT_THAT(refusal("shm:///x?heartbeat=1us"), HasSubstr("1ms or more"));
+  EXPECT_THAT(refusal("shm:///x?heartbeat=5s"), HasSubstr("shorter than suspect_after (5s)"));
+}
+
+TEST(Endpoint, NamesWhatALaterVersionWillKnow) {
+  for (const char* option :
+       {"slots=1", "slots=3", "commit=each", "apply=commit", "state=/x", "durable=on", "fresh=on"}) {
+    const std::string text = refusal(cat("shm:///x?", option), StatusCode::kUnimplemented);
+    EXPECT_THAT(text, HasSubstr("not in this version")) << option;
+    EXPECT_THAT(text, HasSubstr(std::string(option).substr(0, std::string(option).find('=')))) << option;
+  }
+}
+
+}  // namespace
+}  // namespace bascule

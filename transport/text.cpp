@@ -1,0 +1,65 @@
+#include "transport/text.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
+
+namespace bascule {
+namespace {
+
+// How many letters must be put in, taken out, changed, or swapped with their neighbour (optimal string
+// alignment).
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    before.swap(above);
+    above.swap(row);
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = above[j] + (a[i] == b[j] ? 0 : 1);
+      row[j + 1] = std::min({changed, row[j] + 1, above[j + 1] + 1});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j])
+        row[j + 1] = std::min(row[j + 1], before[j - 1] + 1);
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+absl::Status annotate(const absl::Status& status, std::string_view prefix) {
+  if (status.ok()) return status;
+  absl::Status annotated(status.code(), cat(prefix, ": ", message_of(status)));
+  status.ForEachPayload([&annotated](absl::string_view type, const absl::Cord& payload) {
+    annotated.SetPayload(type, payload);
+  });
+  return annotated;
+}
+
+absl::Status errno_status(int error, std::string_view what) {
+  return absl::ErrnoToStatus(error, text_internal::piece(what));
+}
+
+std::string_view message_of(const absl::Status& status) {
+  return {status.message().data(), status.message().size()};
+}
+
+std::string_view nearest(std::string_view word, const std::vector<std::string_view>& known) {
+  const std::string lower = absl::AsciiStrToLower(text_internal::piece(word));
+  std::string_view best;
+  std::size_t best_distance = 0;
+  for (const std::string_view candidate : known) {
+    const std::size_t distance = edit_distance(lower, absl::AsciiStrToLower(text_internal::piece(candidate)));
+    const std::size_t near = (std::max(word.size(), candidate.size()) + 2) / 3;  // one letter in three
+    if (distance <= near && (best.empty() || distance < best_distance)) {
+      best = candidate;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+}  // namespace bascule
