@@ -26,7 +26,7 @@ namespace kernels {
 
 class ThreadPool;
 
-inline constexpr std::size_t kTileBytes = 64 * 1024;
+inline constexpr std::size_t kTileBytes = 64 << 10;
 
 // The digest of `bytes`, by all threads of `pool`. Blocks; allocates nothing.
 Digest digest(std::span<const std::byte> bytes, ThreadPool& pool);

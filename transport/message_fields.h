@@ -100,7 +100,7 @@ void fields(auto& archive, Is<Welcome> auto& welcome) {
   archive.bytes("offer", welcome.offer);
   archive("slots", welcome.slots);
 }
-void fields(auto& archive, Is<Refused> auto& refused) { archive("why", refused.why); }
+void fields(auto& archive, Is<Refused> auto& refused) { archive("why", refused.why), archive("final", refused.final); }
 void fields(auto& archive, Is<Prepare> auto& prepare) {
   archive("version", prepare.version);
   archive("slot", prepare.slot);

@@ -52,6 +52,7 @@ struct Welcome {
 };
 struct Refused {
   std::string why;
+  bool final = false;  // it will not change by itself: other tensors, another protocol
 };
 struct Prepare {  // writing begins; the worker's lease on the slot starts here
   Version version = 0;
