@@ -69,8 +69,7 @@ class Skimmer {
         break;
       case kBytes:
       case kText:
-        if (head.argument > left())
-          return wrong("a string of ", head.argument, " bytes, ", left(), " are left");
+        if (head.argument > left()) return wrong("a string of ", head.argument, " bytes, ", left(), " are left");
         at_ += head.argument;
         break;
       case kArray:
@@ -86,8 +85,7 @@ class Skimmer {
   absl::Status open(const Head& head) {
     const bool map = head.major == kMap;
     if (head.argument > left() / (map ? 2 : 1))  // an item takes a byte at least
-      return wrong(map ? "a map of " : "an array of ", head.argument, " entries, ", left(),
-                   " bytes are left");
+      return wrong(map ? "a map of " : "an array of ", head.argument, " entries, ", left(), " bytes are left");
     if (depth_ == kMaxCborDepth) return wrong("nested deeper than ", kMaxCborDepth);
     open_[depth_++] = {.left = head.argument * (map ? 2 : 1), .map = map};
     close_full();

@@ -87,9 +87,8 @@ bool Channel::read_some() {
     fail(invalid_argument("a message came with more than ", kMaxDescriptors,
                           " descriptors, or with more than this process may still open (ulimit -n)"));
   } else if (read.bytes == 0) {
-    fail(got_ == 0
-             ? unavailable("the peer hung up")
-             : unavailable("the peer hung up in the middle of a message, after ", got_, " bytes of it"));
+    fail(got_ == 0 ? unavailable("the peer hung up")
+                   : unavailable("the peer hung up in the middle of a message, after ", got_, " bytes of it"));
   } else if (!descriptors.empty() && got_ > 0) {
     fail(invalid_argument("descriptors came in the middle of a message; they ride on its first byte"));
   } else {
@@ -138,9 +137,8 @@ void Channel::send(const Message& message, const std::vector<int>& descriptors) 
   Frame frame;
   frame.body = encode(message);
   if (frame.body.size() > kMaxFrameBytes)
-    return fail(
-        absl::ResourceExhaustedError(cat("a ", name_of(message), " of ", frame.body.size(),
-                                         " bytes is longer than a message may be, ", kMaxFrameBytes)));
+    return fail(absl::ResourceExhaustedError(cat("a ", name_of(message), " of ", frame.body.size(),
+                                                 " bytes is longer than a message may be, ", kMaxFrameBytes)));
   for (std::size_t i = 0; i < frame.header.size(); ++i)
     frame.header[i] = static_cast<std::uint8_t>(frame.body.size() >> (8 * i));
 
@@ -154,8 +152,7 @@ void Channel::send(const Message& message, const std::vector<int>& descriptors) 
 
 void Channel::enqueue(Frame frame, std::span<const int> descriptors) {
   if (queued_bytes_ + frame.left() > kMaxQueuedBytes)
-    return fail(
-        absl::ResourceExhaustedError(cat("the peer does not read: ", queued_bytes_, " bytes wait for it")));
+    return fail(absl::ResourceExhaustedError(cat("the peer does not read: ", queued_bytes_, " bytes wait for it")));
   if (frame.sent == 0) {
     for (const int fd : descriptors) {
       frame.descriptors.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));

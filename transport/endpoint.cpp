@@ -66,8 +66,7 @@ absl::Status set_slots(Endpoint& endpoint, std::string_view value) {
   if (!absl::SimpleAtoi(text_internal::piece(value), &endpoint.slots) || endpoint.slots < 1)
     return invalid_argument("expected a number of slots, 2 in this version, found \"", value, "\"");
   if (endpoint.slots == 1)
-    return unimplemented(
-        "slots=1, a single copy in the trainer's own parameters, is not in this version; use slots=2");
+    return unimplemented("slots=1, a single copy in the trainer's own parameters, is not in this version; use slots=2");
   if (endpoint.slots > 2)
     return unimplemented("slots=", value, ", more slots than two, is not in this version; use slots=2");
   return absl::OkStatus();
@@ -91,8 +90,7 @@ absl::Status set_commit(Endpoint&, std::string_view value) {
   constexpr std::array<std::string_view, 2> kNames = {"together", "each"};
   BASCULE_ASSIGN(const std::size_t which, one_of(kNames, value));
   if (which == 1)
-    return unimplemented(
-        "commit=each, every worker flipping as soon as it is prepared, is not in this version");
+    return unimplemented("commit=each, every worker flipping as soon as it is prepared, is not in this version");
   return absl::OkStatus();
 }
 
@@ -140,8 +138,8 @@ absl::Status set_options(Endpoint& endpoint, std::string_view query) {
     const std::size_t equals = piece.find('=');
     const std::string_view name = piece.substr(0, equals);
     if (name.empty()) return invalid_argument("an option without a name; expected ?name=value&name=value");
-    const auto* const option = std::find_if(kOptions.begin(), kOptions.end(),
-                                            [name](const Option& known) { return known.name == name; });
+    const auto* const option =
+        std::find_if(kOptions.begin(), kOptions.end(), [name](const Option& known) { return known.name == name; });
     if (option == kOptions.end()) return unknown_option(name);
     if (equals == std::string_view::npos)
       return invalid_argument("option ", name, " has no value; expected ", name, "=value");
@@ -156,8 +154,7 @@ absl::Status set_options(Endpoint& endpoint, std::string_view query) {
     query.remove_prefix(piece.size() + 1);
   }
   if (endpoint.heartbeat < absl::Milliseconds(1))
-    return invalid_argument("heartbeat: expected 1ms or more, found ",
-                            absl::FormatDuration(endpoint.heartbeat));
+    return invalid_argument("heartbeat: expected 1ms or more, found ", absl::FormatDuration(endpoint.heartbeat));
   return absl::OkStatus();
 }
 
@@ -165,30 +162,26 @@ absl::Status set_options(Endpoint& endpoint, std::string_view query) {
 absl::Status not_a_folder(std::string_view scheme, std::string_view place) {
   if (place.empty()) return invalid_argument("it names no folder; expected one from the root, as ", kExample);
   if (place.front() == '~')
-    return invalid_argument("no shell expands \"~\" here; write the folder from the root, as ", scheme,
-                            "://$HOME", place.substr(1));
+    return invalid_argument("no shell expands \"~\" here; write the folder from the root, as ", scheme, "://$HOME",
+                            place.substr(1));
   if (place.front() == '.') {
     std::error_code ignored;
     const std::filesystem::path here = std::filesystem::absolute(place, ignored).lexically_normal();
-    return invalid_argument("\"", place, "\" is a relative folder; write it from the root, as ", scheme,
-                            "://", here.native());
+    return invalid_argument("\"", place, "\" is a relative folder; write it from the root, as ", scheme, "://",
+                            here.native());
   }
   const std::string_view host = place.substr(0, place.find('/'));
   if (host == place && host.find(':') == std::string_view::npos)
-    return invalid_argument("\"", place, "\" is a relative folder; write it from the root, as ", scheme,
-                            ":///", place);
+    return invalid_argument("\"", place, "\" is a relative folder; write it from the root, as ", scheme, ":///", place);
   return unimplemented("a control connection over TCP, to host \"", host,
-                       "\", is not in this version; for a folder of this machine write three slashes, as ",
-                       scheme, ":///", place.substr(std::min(place.find('/') + 1, place.size())));
+                       "\", is not in this version; for a folder of this machine write three slashes, as ", scheme,
+                       ":///", place.substr(std::min(place.find('/') + 1, place.size())));
 }
 
 absl::Status check_scheme(std::string_view scheme) {
-  const auto fits = [](unsigned char c) {
-    return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-';
-  };
+  const auto fits = [](unsigned char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-'; };
   if (scheme.empty() || !std::all_of(scheme.begin(), scheme.end(), fits))
-    return invalid_argument("the scheme \"", scheme,
-                            "\" is not made of lower-case letters, digits and dashes");
+    return invalid_argument("the scheme \"", scheme, "\" is not made of lower-case letters, digits and dashes");
   return absl::OkStatus();
 }
 
@@ -221,15 +214,15 @@ absl::StatusOr<Endpoint> parse_url(std::string_view url) {
   constexpr std::size_t kRoom = sizeof(sockaddr_un::sun_path) - 1;  // a zero byte ends it
   const std::string socket = endpoint.control_socket().native();
   if (socket.size() > kRoom)
-    return invalid_argument("its socket ", socket, " has a path of ", socket.size(),
-                            " bytes; the system's limit is ", kRoom, ": choose a shorter folder");
+    return invalid_argument("its socket ", socket, " has a path of ", socket.size(), " bytes; the system's limit is ",
+                            kRoom, ": choose a shorter folder");
 
   if (question != std::string_view::npos && question + 1 < rest.size())
     BASCULE_TRY(set_options(endpoint, rest.substr(question + 1)));
   if (endpoint.heartbeat >= endpoint.suspect_after)
     return invalid_argument("heartbeat (", absl::FormatDuration(endpoint.heartbeat),
-                            ") must be shorter than suspect_after (",
-                            absl::FormatDuration(endpoint.suspect_after), "), or every peer falls silent");
+                            ") must be shorter than suspect_after (", absl::FormatDuration(endpoint.suspect_after),
+                            "), or every peer falls silent");
   return endpoint;
 }
 

@@ -53,8 +53,7 @@ void fields(auto& archive, Is<TensorSpec> auto& spec) {
   archive.require("name", !spec.name.empty(), "must not be empty");
   archive("dtype", spec.dtype);
   archive("shape", spec.shape);
-  archive.require("shape", has_sane_shape(spec),
-                  "must have no negative size and fewer than 2^62 bytes in all");
+  archive.require("shape", has_sane_shape(spec), "must have no negative size and fewer than 2^62 bytes in all");
 }
 void fields(auto& archive, Is<Placement> auto& tensor) {
   fields(archive, tensor.spec);
@@ -100,7 +99,10 @@ void fields(auto& archive, Is<Welcome> auto& welcome) {
   archive.bytes("offer", welcome.offer);
   archive("slots", welcome.slots);
 }
-void fields(auto& archive, Is<Refused> auto& refused) { archive("why", refused.why), archive("final", refused.final); }
+void fields(auto& archive, Is<Refused> auto& refused) {
+  archive("why", refused.why);
+  archive("final", refused.final);
+}
 void fields(auto& archive, Is<Prepare> auto& prepare) {
   archive("version", prepare.version);
   archive("slot", prepare.slot);

@@ -47,6 +47,11 @@ void MessageReader::require(const char* key, bool ok, std::string_view must) {
   path_.pop_back();
 }
 
+void MessageReader::read(const Json& json, bool& value) {
+  if (!json.is_boolean()) return fail_type("true or false", json);
+  value = json.get<bool>();
+}
+
 void MessageReader::read(const Json& json, std::uint64_t& value) {
   if (!json.is_number_unsigned()) return fail_type("an integer from 0 to 2^64 - 1", json);
   value = json.get<std::uint64_t>();

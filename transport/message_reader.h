@@ -61,6 +61,7 @@ class MessageReader {
     path_.pop_back();
   }
 
+  void read(const Json& json, bool& value);
   void read(const Json& json, std::uint32_t& value);
   void read(const Json& json, std::uint64_t& value);
   void read(const Json& json, std::int64_t& value);

@@ -56,13 +56,11 @@ absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes) {
   if (!map.is_object()) return invalid_argument("a message is a CBOR map, found ", map.type_name());
   const auto type = map.find("type");
   if (type == map.end() || !type->is_string())
-    return invalid_argument(
-        "a message names its type as text under the key \"type\"; it is missing or no text");
+    return invalid_argument("a message names its type as text under the key \"type\"; it is missing or no text");
   const std::string& name = type->get_ref<const std::string&>();
   for (std::size_t i = 0; i < kNames.size(); ++i)
     if (name == kNames[i]) return kDecoders[i](map);
-  return invalid_argument("unknown message type ", in_quotes(name), "; protocol ", kProtocol,
-                          " has none such");
+  return invalid_argument("unknown message type ", in_quotes(name), "; protocol ", kProtocol, " has none such");
 }
 
 }  // namespace bascule

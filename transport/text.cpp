@@ -21,8 +21,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     for (std::size_t j = 0; j < b.size(); ++j) {
       const std::size_t changed = above[j] + (a[i] == b[j] ? 0 : 1);
       row[j + 1] = std::min({changed, row[j] + 1, above[j + 1] + 1});
-      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j])
-        row[j + 1] = std::min(row[j + 1], before[j - 1] + 1);
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) row[j + 1] = std::min(row[j + 1], before[j - 1] + 1);
     }
   }
   return row.back();
@@ -33,9 +32,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 absl::Status annotate(const absl::Status& status, std::string_view prefix) {
   if (status.ok()) return status;
   absl::Status annotated(status.code(), cat(prefix, ": ", message_of(status)));
-  status.ForEachPayload([&annotated](absl::string_view type, const absl::Cord& payload) {
-    annotated.SetPayload(type, payload);
-  });
+  status.ForEachPayload(
+      [&annotated](absl::string_view type, const absl::Cord& payload) { annotated.SetPayload(type, payload); });
   return annotated;
 }
 
@@ -43,9 +41,7 @@ absl::Status errno_status(int error, std::string_view what) {
   return absl::ErrnoToStatus(error, text_internal::piece(what));
 }
 
-std::string_view message_of(const absl::Status& status) {
-  return {status.message().data(), status.message().size()};
-}
+std::string_view message_of(const absl::Status& status) { return {status.message().data(), status.message().size()}; }
 
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& known) {
   const std::string lower = absl::AsciiStrToLower(text_internal::piece(word));

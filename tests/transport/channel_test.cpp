@@ -21,8 +21,7 @@ TEST_F(ChannelTest, CarriesEveryMessageBothWays) {
     a->send(message);
     b->send(message);
   }
-  ASSERT_TRUE(
-      run_until([&] { return ours.messages.size() + theirs.messages.size() == 2 * messages.size(); }));
+  ASSERT_TRUE(run_until([&] { return ours.messages.size() + theirs.messages.size() == 2 * messages.size(); }));
   for (std::size_t i = 0; i < messages.size(); ++i) {
     EXPECT_EQ(encode(ours.messages[i]), encode(messages[i]));
     EXPECT_EQ(encode(theirs.messages[i]), encode(messages[i]));

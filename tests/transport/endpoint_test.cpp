@@ -101,8 +101,7 @@ TEST(Endpoint, RefusesAFolderTooLongForASocket) {
 }
 
 TEST(Endpoint, NamesTheNearestOption) {
-  EXPECT_THAT(refusal("shm:///x?timout=3s"),
-              HasSubstr("unknown option \"timout\"; did you mean \"timeout\"?"));
+  EXPECT_THAT(refusal("shm:///x?timout=3s"), HasSubstr("unknown option \"timout\"; did you mean \"timeout\"?"));
   EXPECT_THAT(refusal("shm:///x?colour=red"), HasSubstr("the options are slots, wire_dtype"));
   EXPECT_THAT(refusal("shm:///x?slots"), HasSubstr("option slots has no value"));
   EXPECT_THAT(refusal("shm:///x?slots=2&&digest=on"), HasSubstr("without a name"));

@@ -23,9 +23,7 @@ class Mutator {
  private:
   std::size_t below(std::size_t end) { return end == 0 ? 0 : random_() % end; }
   std::uint8_t byte() { return static_cast<std::uint8_t>(random_()); }
-  Bytes::iterator place(Bytes& bytes) {
-    return bytes.begin() + static_cast<std::ptrdiff_t>(below(bytes.size() + 1));
-  }
+  Bytes::iterator place(Bytes& bytes) { return bytes.begin() + static_cast<std::ptrdiff_t>(below(bytes.size() + 1)); }
 
   void step(Bytes& bytes) {
     if (bytes.empty()) bytes.push_back(byte());
@@ -36,8 +34,7 @@ class Mutator {
       case 3: bytes.insert(place(bytes), 1 + below(4), byte()); break;
       case 4: bytes.insert(place(bytes), 1 + below(40), 0x81); break;  // nesting
       case 5: {                                                        // a huge length of any kind
-        const Bytes length = {static_cast<std::uint8_t>(below(8) << 5 | (24 + below(4))), 0xFF, 0xFF, 0xFF,
-                              0xFF};
+        const Bytes length = {static_cast<std::uint8_t>(below(8) << 5 | (24 + below(4))), 0xFF, 0xFF, 0xFF, 0xFF};
         bytes.insert(place(bytes), length.begin(), length.end());
         break;
       }

@@ -43,9 +43,8 @@ TEST(Messages, EveryTypeComesBackAsItWas) {
     EXPECT_EQ(map_of(message)["type"], name_of(message));
     names.emplace_back(name_of(message));
   }
-  EXPECT_THAT(names,
-              testing::ElementsAre("hello", "welcome", "refused", "prepare", "ready", "sealed", "prepared",
-                                   "failed", "commit", "abort", "ack", "released", "heartbeat", "bye"));
+  EXPECT_THAT(names, testing::ElementsAre("hello", "welcome", "refused", "prepare", "ready", "sealed", "prepared",
+                                          "failed", "commit", "abort", "ack", "released", "heartbeat", "bye"));
 }
 
 TEST(Messages, HelloKeepsEveryNumberAndName) {
@@ -126,27 +125,22 @@ TEST(Messages, NamesTheKeyThatIsMissing) {
 TEST(Messages, NamesTheKeyOfAnotherType) {
   EXPECT_EQ(refusal(Commit{}, "/version", "nine"),
             "commit, key \"version\": expected an integer from 0 to 2^64 - 1, found text");
-  EXPECT_THAT(refusal(sample_hello(), "/rank", std::uint64_t{1} << 32),
-              HasSubstr("key \"rank\": expected an integer"));
+  EXPECT_THAT(refusal(sample_hello(), "/rank", std::uint64_t{1} << 32), HasSubstr("key \"rank\": expected an integer"));
   EXPECT_THAT(refusal(sample_hello(), "/held/1/slot/index", -1), HasSubstr("key \"held[1].slot.index\""));
   EXPECT_THAT(refusal(sample_hello(), "/held", json::object()), HasSubstr("key \"held\": expected an array"));
-  EXPECT_THAT(refusal(sample_hello(), "/fused/0/2", 1.5),
-              HasSubstr("key \"fused[0][2]\": expected text, found 1.5"));
-  EXPECT_THAT(refusal(sample_welcome(), "/layout/tensors/0", 3),
-              HasSubstr("layout.tensors[0]\": expected a map"));
-  EXPECT_THAT(refusal(sample_welcome(), "/offer", "text"),
-              HasSubstr("key \"offer\": expected a byte string"));
+  EXPECT_THAT(refusal(sample_hello(), "/fused/0/2", 1.5), HasSubstr("key \"fused[0][2]\": expected text, found 1.5"));
+  EXPECT_THAT(refusal(sample_welcome(), "/layout/tensors/0", 3), HasSubstr("layout.tensors[0]\": expected a map"));
+  EXPECT_THAT(refusal(Refused{}, "/final", 1), HasSubstr("key \"final\": expected true or false, found 1"));
+  EXPECT_THAT(refusal(sample_welcome(), "/offer", "text"), HasSubstr("key \"offer\": expected a byte string"));
 }
 
 TEST(Messages, RefusesValuesOutOfRange) {
   EXPECT_THAT(refusal(sample_hello(), "/byte_order", "big"), HasSubstr("must be \"little\", found \"big\""));
   EXPECT_THAT(refusal(sample_hello(), "/worker", ""), HasSubstr("key \"worker\": must not be empty"));
-  EXPECT_THAT(refusal(sample_hello(), "/worker", "\xC0\xAF"),
-              HasSubstr("expected UTF-8, found \"\\xc0\\xaf\""));
+  EXPECT_THAT(refusal(sample_hello(), "/worker", "\xC0\xAF"), HasSubstr("expected UTF-8, found \"\\xc0\\xaf\""));
   EXPECT_THAT(refusal(sample_hello(), "/rank", 2), HasSubstr("must be less than ranks"));
   EXPECT_THAT(refusal(sample_hello(), "/pid", -1), HasSubstr("must not be negative"));
-  EXPECT_THAT(refusal(sample_hello(), "/pid", std::uint64_t{1} << 63),
-              HasSubstr("key \"pid\": expected an integer"));
+  EXPECT_THAT(refusal(sample_hello(), "/pid", std::uint64_t{1} << 63), HasSubstr("key \"pid\": expected an integer"));
   EXPECT_THAT(refusal(Ack{}, "/seconds", -1), HasSubstr("expected a finite number, not negative"));
   EXPECT_THAT(refusal(Ack{}, "/stall_seconds", std::nan("")), HasSubstr("key \"stall_seconds\""));
   EXPECT_THAT(refusal(sample_welcome(), "/digest", "perhaps"), HasSubstr("expected off, on or always"));
@@ -156,11 +150,9 @@ TEST(Messages, RefusesValuesOutOfRange) {
 TEST(Messages, RefusesTensorsThatCannotBe) {
   EXPECT_THAT(refusal(sample_hello(), "/expected/1/dtype", "F12"),
               HasSubstr("expected[1].dtype\": unknown dtype \"F12\""));
-  EXPECT_THAT(refusal(sample_hello(), "/expected/0/name", ""),
-              HasSubstr("expected[0].name\": must not be empty"));
+  EXPECT_THAT(refusal(sample_hello(), "/expected/0/name", ""), HasSubstr("expected[0].name\": must not be empty"));
   EXPECT_THAT(refusal(sample_hello(), "/expected/0/shape/1", -8), HasSubstr("no negative size"));
-  EXPECT_THAT(refusal(sample_hello(), "/expected/0/shape", {1LL << 40, 1LL << 40}),
-              HasSubstr("fewer than 2^62 bytes"));
+  EXPECT_THAT(refusal(sample_hello(), "/expected/0/shape", {1LL << 40, 1LL << 40}), HasSubstr("fewer than 2^62 bytes"));
   EXPECT_THAT(refusal(sample_welcome(), "/layout/bytes", 100), HasSubstr("welcome, key \"layout\": "));
   EXPECT_THAT(refusal(sample_welcome(), "/layout/tensors/1/name", "embed"), HasSubstr("embed"));
   EXPECT_THAT(refusal(sample_welcome(), "/layout/aliases/0/tensor", 4), HasSubstr("lm_head"));

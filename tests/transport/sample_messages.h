@@ -35,8 +35,7 @@ inline Hello sample_hello() {
   hello.device = "GPU-1234";
   hello.epoch = 7;
   hello.serving = (std::uint64_t{1} << 53) + 1;  // no double holds it
-  hello.held = {{.slot = {.epoch = 7, .index = 1}, .version = 41},
-                {.slot = {.epoch = 6, .index = 0}, .version = 40}};
+  hello.held = {{.slot = {.epoch = 7, .index = 1}, .version = 41}, {.slot = {.epoch = 6, .index = 0}, .version = 40}};
   hello.expected = {{.name = "embed", .dtype = DType::kF32, .shape = {4, 8}},
                     {.name = "größe", .dtype = DType::kF8E4M3, .shape = {}}};
   hello.fused = {{"q", "k", "v"}, {"gate", "up"}};
@@ -56,22 +55,20 @@ inline Welcome sample_welcome() {
 
 inline std::vector<Message> sample_messages() {
   const Digest digest{.low = 0x0123456789ABCDEF, .high = 0xFEDCBA9876543210};
-  return {
-      sample_hello(),
-      sample_welcome(),
-      Refused{.why = "tensor embed [4, 8] is missing"},
-      Prepare{
-          .version = 5, .slot = {.epoch = 8, .index = 1}, .bytes = 135, .offer = std::string("\x00\x01", 2)},
-      Ready{.version = 5},
-      Sealed{.version = 5, .digest = digest},
-      Prepared{.version = 5},
-      Failed{.version = 5, .why = "the digest differs"},
-      Commit{.version = 5},
-      Abort{.version = 5},
-      Ack{.version = 5, .stall_seconds = 1.5e-5, .seconds = 0.1},
-      Released{.slot = {.epoch = 8, .index = 0}, .version = 4},
-      Heartbeat{},
-      Bye{}};
+  return {sample_hello(),
+          sample_welcome(),
+          Refused{.why = "tensor embed [4, 8] is missing", .final = true},
+          Prepare{.version = 5, .slot = {.epoch = 8, .index = 1}, .bytes = 135, .offer = std::string("\x00\x01", 2)},
+          Ready{.version = 5},
+          Sealed{.version = 5, .digest = digest},
+          Prepared{.version = 5},
+          Failed{.version = 5, .why = "the digest differs"},
+          Commit{.version = 5},
+          Abort{.version = 5},
+          Ack{.version = 5, .stall_seconds = 1.5e-5, .seconds = 0.1},
+          Released{.slot = {.epoch = 8, .index = 0}, .version = 4},
+          Heartbeat{},
+          Bye{}};
 }
 
 }  // namespace bascule

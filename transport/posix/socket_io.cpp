@@ -40,8 +40,7 @@ Transferred receive_some(int socket, std::span<std::uint8_t> bytes, std::vector<
   } while (count < 0 && errno == EINTR);
   if (count < 0) return {.error = errno};
   take_descriptors(message, descriptors);
-  return {.bytes = static_cast<std::size_t>(count),
-          .descriptors_lost = (message.msg_flags & MSG_CTRUNC) != 0};
+  return {.bytes = static_cast<std::size_t>(count), .descriptors_lost = (message.msg_flags & MSG_CTRUNC) != 0};
 }
 
 Transferred send_some(int socket, std::span<const iovec> pieces, std::span<const int> descriptors) {
