@@ -118,6 +118,7 @@ void Coordinator::open_slots(std::vector<OfferedSlot> slots, int control_page) {
       if (member->stage == Member::Stage::kAdmitted) admitted.push_back(member->id);
     for (const WorkerId id : admitted)
       if (Member* member = find(id)) welcome(*member);
+    try_begin();  // only now, so that the first version is addressed to all of them
   });
 }
 

@@ -82,6 +82,7 @@ void Coordinator::greet(WorkerId id, Hello hello) {
   member->hello = std::move(hello);
   member->stage = Member::Stage::kParked;
   consider(*member);
+  try_begin();  // leases that it no longer claims may have freed a slot
   share();
 }
 
@@ -121,7 +122,6 @@ void Coordinator::welcome(Member& member) {
   log(cat("worker ", member.name(), " joined (pid ", member.hello.pid, ", serving version ", member.serving,
           ")"));
   start_catch_up(member);
-  try_begin();
 }
 
 void Coordinator::refuse(WorkerId id, absl::Status why) {
