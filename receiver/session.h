@@ -86,10 +86,9 @@ class Session {
   boost::asio::local::stream_protocol::socket socket_;
   boost::asio::steady_timer retry_timer_, heartbeat_timer_;
   std::shared_ptr<Channel> channel_;
-  UniqueFd lease_;  // our end of the lease pipe; closing it ends our leases
-  int tries_ = 0;   // since the last welcome
-  std::uint64_t connection_ =
-      0;  // counts connections: answers of the prepare thread to an old one are dropped
+  UniqueFd lease_;                // our end of the lease pipe; closing it ends our leases
+  int tries_ = 0;                 // since the last commit: a worker that keeps failing pauses longer
+  std::uint64_t connection_ = 0;  // counts connections: answers of the prepare thread to an old one are dropped
   std::optional<Incoming> incoming_;
   std::optional<Target> decided_, serving_;  // as the I/O thread knows them
   int failures_ = 0;                         // versions running that did not verify

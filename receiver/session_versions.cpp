@@ -12,13 +12,11 @@ namespace asio = boost::asio;
 void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
   if (descriptors.size() < 2) {
     detach();
-    return retry(
-        invalid_argument("the welcome came with ", descriptors.size(), " descriptors, expected 2 or more"));
+    return retry(invalid_argument("the welcome came with ", descriptors.size(), " descriptors, expected 2 or more"));
   }
   // The new pipe stands in for the old one: our leases of before are claimed in the hello.
   lease_ = std::move(descriptors.back());
   descriptors.pop_back();
-  tries_ = 0;
   update([&](ReceiverStatus& status) {
     status.attached = true;
     status.error = absl::OkStatus();
@@ -58,13 +56,11 @@ void Session::on_prepare(const Prepare& prepare) {
     send(Failed{.version = prepare.version, .why = "a slot made after the welcome is not in this version"});
     return;
   }
-  incoming_ = Incoming{.publication = {.version = prepare.version,
-                                       .slot = prepare.slot,
-                                       .bytes = prepare.bytes,
-                                       .digest = std::nullopt},
-                       .attachment = nullptr,
-                       .weights = nullptr,
-                       .prepared = false};
+  incoming_ = Incoming{
+      .publication = {.version = prepare.version, .slot = prepare.slot, .bytes = prepare.bytes, .digest = std::nullopt},
+      .attachment = nullptr,
+      .weights = nullptr,
+      .prepared = false};
   send(Ready{.version = prepare.version});  // read in place: the back slot is the sender's
 }
 
@@ -81,12 +77,10 @@ void Session::on_sealed(const Sealed& sealed) {
       status = ready.status();
     } else {
       weights = ready->weights;
-      const bool digest_pass =
-          endpoint_.digest == DigestMode::kAlways || attachment->digest() == DigestMode::kAlways;
+      const bool digest_pass = endpoint_.digest == DigestMode::kAlways || attachment->digest() == DigestMode::kAlways;
       status = preparer_->verify(*attachment, publication, ready->view, digest_pass);
     }
-    asio::post(io_, [this, connection, version = publication.version, attachment, weights,
-                     status = std::move(status)] {
+    asio::post(io_, [this, connection, version = publication.version, attachment, weights, status = std::move(status)] {
       if (connection == connection_) on_verified(version, attachment, weights, status);
     });
   });
@@ -114,9 +108,10 @@ void Session::on_verified(Version version, std::shared_ptr<Attachment> attachmen
 void Session::on_commit(Version version) {
   if (!incoming_ || incoming_->publication.version != version || !incoming_->prepared) {
     detach();
-    return retry(invalid_argument("the sender broke the protocol: commit of version ", version,
-                                  ", which is not prepared"));
+    return retry(
+        invalid_argument("the sender broke the protocol: commit of version ", version, ", which is not prepared"));
   }
+  tries_ = 0;
   const Incoming incoming = *std::exchange(incoming_, std::nullopt);
   Target target{.attachment = incoming.attachment,
                 .version = version,
@@ -124,8 +119,7 @@ void Session::on_commit(Version version) {
                 .weights = incoming.weights,
                 .decided_at = Clock::now()};
   decided_ = target;
-  if (std::optional<Target> skipped = gate_.decide(std::move(target));
-      skipped && skipped->slot != decided_->slot)
+  if (std::optional<Target> skipped = gate_.decide(std::move(target)); skipped && skipped->slot != decided_->slot)
     release(std::move(skipped->attachment), skipped->slot, skipped->version);
   update([&](ReceiverStatus& status) {
     ready_ = true;
@@ -150,11 +144,8 @@ void Session::flipped(const Target& now, std::optional<Target> before, double st
       status.epoch = now.slot.epoch;
       status.version = now.version;
     });
-    send(Ack{.version = now.version,
-             .stall_seconds = stall_seconds,
-             .seconds = seconds_between(now.decided_at, at)});
-    if (before && before->slot != now.slot)
-      release(std::move(before->attachment), before->slot, before->version);
+    send(Ack{.version = now.version, .stall_seconds = stall_seconds, .seconds = seconds_between(now.decided_at, at)});
+    if (before && before->slot != now.slot) release(std::move(before->attachment), before->slot, before->version);
   });
 }
 

@@ -1,6 +1,7 @@
 // The public thread's side, start and end. Membership and rounds have files of their own.
 #include "sender/coordinator.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <boost/asio/post.hpp>
@@ -26,15 +27,15 @@ Coordinator::Coordinator(const Endpoint& endpoint, const Scheme& scheme, Endpoin
       pipes_(io_,
              [this](Holder holder) {
                if (ring_) ring_->release_all(holder);
+               holder_names_.erase(holder);
                try_begin();
                share();
              }),
       transport_(scheme.make_sender()),
       last_version_(lock_.last_version()) {}
 
-absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& endpoint,
-                                                                const Scheme& scheme, EndpointLock lock,
-                                                                Log log) {
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& endpoint, const Scheme& scheme,
+                                                                EndpointLock lock, Log log) {
   std::unique_ptr<Coordinator> made(new Coordinator(endpoint, scheme, std::move(lock), std::move(log)));
   BASCULE_TRY(made->bind());
   made->delivery_ = std::make_unique<Delivery>(*made->transport_);
@@ -49,6 +50,7 @@ absl::Status Coordinator::bind() {
   ::unlink(path.c_str());  // left by a sender that died: we hold the lock
   boost::system::error_code error;
   acceptor_.open(Local(), error);
+  if (!error) ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC);
   if (!error) acceptor_.bind(Local::endpoint(path), error);
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
   if (error) return errno_status(error.value(), cat("bind the control socket ", path));
@@ -127,8 +129,7 @@ absl::StatusOr<std::vector<std::string>> Coordinator::wait_for_workers(int count
   const auto enough = [&] { return shared_.addressable.size() >= static_cast<std::size_t>(count); };
   if (changed_.wait_until(lock, deadline.at(), enough)) return shared_.addressable;
   std::string came;
-  for (const std::string& name : shared_.addressable)
-    absl::StrAppend(&came, came.empty() ? ": " : ", ", name);
+  for (const std::string& name : shared_.addressable) absl::StrAppend(&came, came.empty() ? ": " : ", ", name);
   return deadline_exceeded("expected ", count, " workers at ", endpoint_.folder.string(), ", found ",
                            shared_.addressable.size(), came,
                            shared_.refusal.empty() ? "" : cat("; the last one refused: ", shared_.refusal));
@@ -144,8 +145,7 @@ absl::StatusOr<Publication> Coordinator::begin(Deadline deadline) {
   if (changed_.wait_until(lock, deadline.at(), [&] { return shared_.begun.has_value(); }))
     return *std::move(shared_.begun);
   shared_.begin_wanted = false;  // seen by the I/O thread under the same mutex: it takes no slot any more
-  return deadline_exceeded("no slot could be written in time: still read by ", shared_.holders,
-                           "; stop or restart ",
+  return deadline_exceeded("no slot could be written in time: still read by ", shared_.holders, "; stop or restart ",
                            shared_.holders.find(',') == std::string::npos ? "it" : "them");
 }
 

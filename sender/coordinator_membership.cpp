@@ -28,8 +28,7 @@ void Coordinator::accept_next() {
       } else {
         find(id)->channel->start(
             [this, id](Message message, const std::vector<UniqueFd>& descriptors) {
-              if (!descriptors.empty())
-                return evict(id, invalid_argument(name_of(message), " came with descriptors"));
+              if (!descriptors.empty()) return evict(id, invalid_argument(name_of(message), " came with descriptors"));
               on_message(id, std::move(message));
             },
             [this, id](const absl::Status& why) { evict(id, why); });
@@ -56,29 +55,27 @@ std::string Coordinator::names_of(const std::vector<Holder>& holders) const {
 
 void Coordinator::greet(WorkerId id, Hello hello) {
   if (hello.protocol != kProtocol)
-    return refuse(id, invalid_argument("the worker speaks protocol ", hello.protocol, ", expected ",
-                                       kProtocol, "; run the same version of Bascule on both ends"));
+    return refuse(id, invalid_argument("the worker speaks protocol ", hello.protocol, ", expected ", kProtocol,
+                                       "; run the same version of Bascule on both ends"));
   if (hello.worker.empty()) return refuse(id, invalid_argument("the worker has no name; give it one"));
   if (!hello.group.empty() || hello.ranks != 1)
     return refuse(id, unimplemented("worker ", hello.worker, " asks for group '", hello.group,
                                     "'; groups are not in this version"));
   if (!hello.fused.empty())
-    return refuse(
-        id, unimplemented("worker ", hello.worker, " asks for fused tensors; they are not in this version"));
+    return refuse(id, unimplemented("worker ", hello.worker, " asks for fused tensors; they are not in this version"));
   const auto namesake = std::ranges::find_if(
       members_, [&](const auto& member) { return member->id != id && member->name() == hello.worker; });
   if (namesake != members_.end()) {
     if ((*namesake)->hello.instance != hello.instance)
-      return refuse(id, absl::AlreadyExistsError(cat("another worker named ", hello.worker, " (pid ",
-                                                     (*namesake)->hello.pid,
-                                                     ") is connected; give each worker its own name")));
+      return refuse(
+          id, absl::AlreadyExistsError(cat("another worker named ", hello.worker, " (pid ", (*namesake)->hello.pid,
+                                           ") is connected; give each worker its own name")));
     evict((*namesake)->id, unavailable("worker ", hello.worker, " came back on a new connection"));
   }
   Member* member = find(id);
   if (member == nullptr) return;
-  holder_names_[hello.instance] = hello.worker;
   last_version_ = std::max(last_version_, hello.serving);
-  member->serving = hello.serving;
+  member->serving = hello.epoch == epoch_ ? hello.serving : 0;  // of an older sender: to be caught up
   member->hello = std::move(hello);
   member->stage = Member::Stage::kParked;
   consider(*member);
@@ -102,25 +99,22 @@ void Coordinator::welcome(Member& member) {
   absl::StatusOr<UniqueFd> lease = pipes_.open(member.hello.instance);
   if (!lease.ok()) return refuse(id, lease.status());
 
+  holder_names_[member.hello.instance] = member.name();
+
   // Of the leases that it had, those that it still claims live on.
   std::vector<SlotId> held;
   for (const HeldSlot& slot : member.hello.held) held.push_back(slot.slot);
   ring_->keep_only(member.hello.instance, held);
 
-  Welcome message{.id = id,
-                  .epoch = epoch_,
-                  .layout = *layout_,
-                  .digest = endpoint_.digest,
-                  .offer = offer->bytes,
-                  .slots = {}};
+  Welcome message{
+      .id = id, .epoch = epoch_, .layout = *layout_, .digest = endpoint_.digest, .offer = offer->bytes, .slots = {}};
   for (const OfferedSlot& slot : slots_) message.slots.push_back(slot.id.index);
   std::vector<int> descriptors = offer->descriptors;
   descriptors.push_back(control_page_);
   descriptors.push_back(lease->get());
   member.channel->send(message, std::move(descriptors));
   member.stage = Member::Stage::kWelcomed;
-  log(cat("worker ", member.name(), " joined (pid ", member.hello.pid, ", serving version ", member.serving,
-          ")"));
+  log(cat("worker ", member.name(), " joined (pid ", member.hello.pid, ", serving version ", member.serving, ")"));
   start_catch_up(member);
 }
 
@@ -128,16 +122,16 @@ void Coordinator::refuse(WorkerId id, absl::Status why) {
   Member* member = find(id);
   if (member == nullptr) return;
   last_refusal_ = std::string(message_of(why));
-  member->channel->send(Refused{.why = last_refusal_});
+  // Another worker of the same name may go; other tensors will not become the same.
+  member->channel->send(Refused{.why = last_refusal_, .final = !absl::IsAlreadyExists(why)});
   forget(id, why);
 }
 
 void Coordinator::evict(WorkerId id, absl::Status why) {
   Member* member = find(id);
   if (member == nullptr) return;
-  why = member->stage == Member::Stage::kGreeting ? std::move(why)
-                                                  : annotate(why, cat("worker ", member->name()));
-  member->channel->send(Refused{.why = std::string(message_of(why))});
+  why = member->stage == Member::Stage::kGreeting ? std::move(why) : annotate(why, cat("worker ", member->name()));
+  member->channel->send(Refused{.why = std::string(message_of(why)), .final = false});
   forget(id, why);
 }
 
@@ -172,9 +166,7 @@ void Coordinator::on_message(WorkerId id, Message message) {
 
   // A worker is in one round at a time: its own catch-up, or the one that the public thread began.
   Round* round = member->catch_up ? member->catch_up.get() : round_.get();
-  const auto concerns = [&](Version version) {
-    return round != nullptr && round->publication().version == version;
-  };
+  const auto concerns = [&](Version version) { return round != nullptr && round->publication().version == version; };
   if (const auto* ready = std::get_if<Ready>(&message)) {
     if (concerns(ready->version)) round->ready(id);
   } else if (const auto* prepared = std::get_if<Prepared>(&message)) {
@@ -182,8 +174,8 @@ void Coordinator::on_message(WorkerId id, Message message) {
     member->failures = 0;
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
     if (++member->failures >= 2)
-      return evict(id, absl::AbortedError(
-                           cat("poisoned: failed two versions running, the last because: ", failed->why)));
+      return evict(id,
+                   absl::AbortedError(cat("poisoned: failed two versions running, the last because: ", failed->why)));
     if (concerns(failed->version)) round->failed(id, failed->why);
   } else if (const auto* ack = std::get_if<Ack>(&message)) {
     member->serving = std::max(member->serving, ack->version);

@@ -20,7 +20,7 @@ struct Member {
   std::shared_ptr<Channel> channel;
   Hello hello;                       // empty until it greeted
   Clock::time_point since;           // connected
-  Version serving = 0;               // by its own word: its hello, then its acks
+  Version serving = 0;               // of this epoch, by its own word: its hello, then its acks
   int failures = 0;                  // versions running that it could not prepare
   std::unique_ptr<Round> catch_up;   // the newest version, on its way to this worker alone
   Clock::time_point catch_up_until;  // deadline of the catch-up's present half

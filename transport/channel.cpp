@@ -20,7 +20,10 @@ constexpr bool is_hang_up(int error) { return error == EPIPE || error == ECONNRE
 
 }  // namespace
 
-Channel::Channel(Socket socket) : socket_(std::move(socket)) {}
+Channel::Channel(Socket socket) : socket_(std::move(socket)) {
+  // Asio opens sockets that programs started by this one would inherit.
+  if (open()) ::fcntl(socket_.native_handle(), F_SETFD, FD_CLOEXEC);
+}
 
 void Channel::start(OnMessage on_message, OnClosed on_closed) {
   handlers_ = std::make_shared<Handlers>(Handlers{std::move(on_message), std::move(on_closed)});
