@@ -8,14 +8,14 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <ctime>
 
 #include "transport/text.h"
 
 namespace bascule {
 namespace {
 
-constexpr const char* kFormat =
-    "bascule sender.lock 1 pid %010d epoch %020" PRIu64 " version %020" PRIu64 "\n";
+constexpr const char* kFormat = "bascule sender.lock 1 pid %010d epoch %020" PRIu64 " version %020" PRIu64 "\n";
 constexpr const char* kScan = "bascule sender.lock 1 pid %d epoch %" SCNu64 " version %" SCNu64;
 
 struct Record {
@@ -24,12 +24,12 @@ struct Record {
   Version version = 0;
 };
 
-// An empty file is a new one: all zero.
+// An empty file is a new one; the epoch before the first is the time.
 absl::StatusOr<Record> read(int fd, const std::filesystem::path& file) {
   std::array<char, 256> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size() - 1, 0);
   if (size < 0) return errno_status(errno, cat("read ", file.string()));
-  Record record;
+  Record record{.pid = 0, .epoch = static_cast<Epoch>(std::time(nullptr)) - 1, .version = 0};
   // NOLINTNEXTLINE(cert-err34-c): a line of our own; what does not scan is refused
   if (size > 0 && std::sscanf(text.data(), kScan, &record.pid, &record.epoch, &record.version) != 3)
     return absl::DataLossError(cat(file.string(),
@@ -48,8 +48,7 @@ absl::StatusOr<EndpointLock> EndpointLock::take(const std::filesystem::path& fil
   if (!taken && errno != EWOULDBLOCK) return errno_status(errno, cat("lock ", file.string()));
   BASCULE_ASSIGN(const Record last, read(lock.fd_.get(), file));
   if (!taken)
-    return absl::AlreadyExistsError(cat("another sender, pid ", last.pid, ", holds ",
-                                        file.parent_path().string(),
+    return absl::AlreadyExistsError(cat("another sender, pid ", last.pid, ", holds ", file.parent_path().string(),
                                         "; stop it, or choose another endpoint"));
   lock.epoch_ = last.epoch + 1;
   lock.last_version_ = last.version;
@@ -59,8 +58,7 @@ absl::StatusOr<EndpointLock> EndpointLock::take(const std::filesystem::path& fil
 
 absl::Status EndpointLock::record(Version version) {
   std::array<char, 256> text{};
-  const int size =
-      std::snprintf(text.data(), text.size(), kFormat, static_cast<int>(::getpid()), epoch_, version);
+  const int size = std::snprintf(text.data(), text.size(), kFormat, static_cast<int>(::getpid()), epoch_, version);
   if (::pwrite(fd_.get(), text.data(), static_cast<std::size_t>(size), 0) != size)
     return errno_status(errno, "write sender.lock");
   last_version_ = version;

@@ -1,8 +1,9 @@
 // sender.lock: one sender an endpoint, and the numbers that outlive it.
 //
-// The file is locked for the sender's life (flock: it falls with the process) and holds, in one fixed-size
-// line, the pid, the epoch and the last version. The next sender takes epoch + 1 and continues above that
-// version.
+// The file is locked for the sender's life (flock: it falls with the process) and holds, in one fixed-size line, the
+// pid, the epoch and the last version. The next sender takes epoch + 1 and continues above that version. The first one
+// takes the Unix time in seconds as its epoch: where the file is lost while engines live on, a new run is still told
+// from the one that they serve.
 #pragma once
 
 #include <filesystem>

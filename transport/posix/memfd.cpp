@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <fstream>
+#include <limits>
 #include <string>
 
 #include "transport/text.h"
@@ -37,13 +38,20 @@ std::uint64_t huge_page_bytes(const void* address) {
   return 0;
 }
 
+// Bytes that can be allocated without taking them from somebody, by the kernel's estimate.
+std::uint64_t available_bytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string line; std::getline(meminfo, line);)
+    if (line.starts_with("MemAvailable:")) return std::stoull(line.substr(13)) * 1024;
+  return std::numeric_limits<std::uint64_t>::max();
+}
+
 std::string describe(const SlotMemory& memory) {
   const std::uint64_t huge = huge_page_bytes(memory.mapping.bytes().data());
   if (huge * 2 > memory.bytes) return "memfd, 2 MiB pages";
   const std::string setting = first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   const std::size_t open = setting.find('['), close = setting.find(']');
-  const std::string chosen =
-      open == std::string::npos ? "unknown" : setting.substr(open + 1, close - open - 1);
+  const std::string chosen = open == std::string::npos ? "unknown" : setting.substr(open + 1, close - open - 1);
   return cat("memfd, 4 KiB pages (the system's shmem_enabled is ", chosen, ")");
 }
 
@@ -53,6 +61,10 @@ absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
   SlotMemory memory;
   memory.bytes = bytes;
   const std::uint64_t rounded = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
+  if (const std::uint64_t available = available_bytes(); rounded > available)
+    return absl::ResourceExhaustedError(
+        cat("a slot needs ", rounded, " bytes of shared memory, ", available,
+            " are available; free memory, or send in a smaller type (wire_dtype=bf16)"));
   memory.descriptor.reset(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.descriptor) return errno_status(errno, "create a memfd");
   const int fd = memory.descriptor.get();
@@ -68,9 +80,8 @@ absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
   }
   // Allocated in full now: a page that is missing later would be a SIGBUS in the middle of a send.
   if (::fallocate(fd, 0, 0, static_cast<off_t>(rounded)) != 0)
-    return errno_status(errno,
-                        cat("allocate ", rounded,
-                            " bytes of shared memory; free memory, or raise the limit of the container"));
+    return errno_status(
+        errno, cat("allocate ", rounded, " bytes of shared memory; free memory, or raise the limit of the container"));
   BASCULE_ASSIGN(memory.mapping, Mapping::map(fd, rounded, Access::kReadWrite));
   if (::fcntl(fd, F_ADD_SEALS, kSeals) != 0) return errno_status(errno, "seal a memfd");
   memory.description = describe(memory);
@@ -84,8 +95,7 @@ absl::Status check_sealed(int fd, std::uint64_t bytes) {
     return invalid_argument("the sender's memory has ", status.st_size, " bytes, expected at least ", bytes);
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals)
-    return invalid_argument(
-        "the sender's memory is not sealed; it must be a memfd that nobody can shrink or write");
+    return invalid_argument("the sender's memory is not sealed; it must be a memfd that nobody can shrink or write");
   return absl::OkStatus();
 }
 
