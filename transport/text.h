@@ -69,9 +69,11 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
   } while (false)
 #define BASCULE_CONCAT_INNER(a, b) a##b
 #define BASCULE_CONCAT(a, b) BASCULE_CONCAT_INNER(a, b)
+// NOLINTBEGIN(bugprone-macro-parentheses): a declaration cannot stand in parentheses
 #define BASCULE_ASSIGN(declaration, expression) \
   BASCULE_ASSIGN_INNER(BASCULE_CONCAT(bascule_or_, __LINE__), declaration, expression)
 #define BASCULE_ASSIGN_INNER(temporary, declaration, expression) \
   auto temporary = (expression);                                 \
   if (!temporary.ok()) return std::move(temporary).status();     \
   declaration = *std::move(temporary)
+// NOLINTEND(bugprone-macro-parentheses)
