@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,5 +62,9 @@ class HostTensors final : public TensorSource {
   std::vector<TensorSpec> specs_;
   std::vector<TensorView> views_;
 };
+
+inline std::unique_ptr<TensorSource> host_tensors(std::vector<std::pair<TensorSpec, const void*>> tensors) {
+  return std::make_unique<HostTensors>(std::move(tensors));
+}
 
 }  // namespace bascule
