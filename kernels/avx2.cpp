@@ -22,13 +22,10 @@ BASCULE_AVX2_INLINE __m256i load_keys(const std::uint64_t* keys) {
 
 BASCULE_AVX2_INLINE std::uint64_t sum_of_lanes(__m256i lanes) {
   const __m128i two = _mm_add_epi64(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256(lanes, 1));
-  return static_cast<std::uint64_t>(_mm_extract_epi64(two, 0)) +
-         static_cast<std::uint64_t>(_mm_extract_epi64(two, 1));
+  return static_cast<std::uint64_t>(_mm_extract_epi64(two, 0)) + static_cast<std::uint64_t>(_mm_extract_epi64(two, 1));
 }
 
-BASCULE_AVX2_INLINE __m256i broadcast(std::uint64_t word) {
-  return _mm256_set1_epi64x(static_cast<long long>(word));
-}
+BASCULE_AVX2_INLINE __m256i broadcast(std::uint64_t word) { return _mm256_set1_epi64x(static_cast<long long>(word)); }
 
 // Walks a tile a cache line at a time, on several pages side by side: as many streams of loads and stores are
 // open to the prefetchers, and one load of keys serves all of them.
@@ -60,8 +57,7 @@ BASCULE_AVX2 TileSums walk_tile(const std::byte* source, std::byte* tile) {
         const std::size_t offset = (page + side) * kPageBytes + line;
         for (std::size_t i = 0; i < 2; ++i) {
           const __m256i words = Load::at(source + (offset / kVector + i) * Load::kSourceBytes);
-          if constexpr (kStore)
-            _mm256_stream_si256(reinterpret_cast<__m256i*>(tile + offset + i * kVector), words);
+          if constexpr (kStore) _mm256_stream_si256(reinterpret_cast<__m256i*>(tile + offset + i * kVector), words);
           if constexpr (kWantSums) {
             first_sums = add_products(first_sums, words, first_keys[i]);
             second_sums = add_products(second_sums, words, second_keys[i]);
@@ -94,8 +90,7 @@ BASCULE_AVX2 void cast_run(const std::byte* source, std::byte* target, std::size
   using Vector = Load<kFrom, kTo>;
   std::size_t i = 0;
   for (; i + Vector::kElements <= elements; i += Vector::kElements)
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target + i * size_of(kTo)),
-                        Vector::at(source + i * size_of(kFrom)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(target + i * size_of(kTo)), Vector::at(source + i * size_of(kFrom)));
   plain_run_cast(kFrom, kTo)(source + i * size_of(kFrom), target + i * size_of(kTo), elements - i);
 }
 

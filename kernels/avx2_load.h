@@ -63,8 +63,7 @@ struct Load {
         constexpr int kNearestEven = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
         const __m256i halves = _mm256_set_m128i(_mm256_cvtps_ph(_mm256_castsi256_ps(high), kNearestEven),
                                                 _mm256_cvtps_ph(_mm256_castsi256_ps(low), kNearestEven));
-        const __m256i nan =
-            _mm256_permute4x64_epi64(_mm256_packs_epi32(nan_lanes(low), nan_lanes(high)), 0xd8);
+        const __m256i nan = _mm256_permute4x64_epi64(_mm256_packs_epi32(nan_lanes(low), nan_lanes(high)), 0xd8);
         return _mm256_blendv_epi8(halves, _mm256_set1_epi16(0x7fff), nan);
       }
     }

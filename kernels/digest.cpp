@@ -37,16 +37,13 @@ Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processo
     const std::size_t end = std::min(bytes.size(), (piece + 1) * piece_bytes);
     TileTotal total;
     for (std::size_t begin = piece * piece_bytes; begin < end; begin += kTileBytes)
-      total.add(tile_sums(bytes.subspan(begin, std::min(kTileBytes, end - begin)), processor),
-                begin / kTileBytes);
+      total.add(tile_sums(bytes.subspan(begin, std::min(kTileBytes, end - begin)), processor), begin / kTileBytes);
     shared.add(total);
   });
   return shared.total().finish(bytes.size());
 }
 
-Digest digest(std::span<const std::byte> bytes, ThreadPool& pool) {
-  return digest(bytes, pool, best_processor());
-}
+Digest digest(std::span<const std::byte> bytes, ThreadPool& pool) { return digest(bytes, pool, best_processor()); }
 
 }  // namespace kernels
 }  // namespace bascule

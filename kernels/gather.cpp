@@ -2,33 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
+
+#include "kernels/strided_copy.h"
 
 namespace bascule::kernels {
 namespace {
 
 constexpr std::size_t kMaxElementBytes = 8;
 
-template <std::size_t kBytes>
-void copy_strided(const std::byte* source, std::int64_t stride_bytes, std::byte* target,
-                  std::size_t elements) {
-  for (std::size_t i = 0; i < elements; ++i) {
-    std::memcpy(target + i * kBytes, source, kBytes);
-    if (i + 1 < elements) source += stride_bytes;  // never points past the tensor
-  }
-}
-
-void copy_strided(const std::byte* source, std::int64_t stride_bytes, std::byte* target, std::size_t elements,
-                  std::size_t element_bytes) {
-  switch (element_bytes) {
-    case 1: return copy_strided<1>(source, stride_bytes, target, elements);
-    case 2: return copy_strided<2>(source, stride_bytes, target, elements);
-    case 4: return copy_strided<4>(source, stride_bytes, target, elements);
-    default: return copy_strided<8>(source, stride_bytes, target, elements);
-  }
-}
-
-// Writes whole elements of one segment, a row of its innermost dimension at a time.
+// Writes whole elements of one segment: rows of its innermost dimension, several at once where they lie side
+// by side.
 class ElementWriter {
  public:
   ElementWriter(const Segment& segment, const std::byte* tensor, const Processor& processor)
@@ -40,23 +25,30 @@ class ElementWriter {
 
   // Elements [first, last) in C order.
   void write(std::uint64_t first, std::uint64_t last, std::byte* target) const {
-    if (segment_.is_run()) return write_row(source_ + first * source_bytes_, 1, last - first, target);
+    if (segment_.is_run()) return write_run(source_ + first * source_bytes_, last - first, target);
     const std::uint32_t inner = segment_.rank - 1;
+    const auto columns = static_cast<std::uint64_t>(segment_.shape[inner]);
     std::array<std::int64_t, kMaxRank> index = index_of(first);
     while (first < last) {
-      std::int64_t offset = 0;
-      for (std::uint32_t d = 0; d < segment_.rank; ++d) offset += index[d] * segment_.tensor_strides[d];
-      const auto count =
-          std::min(last - first, static_cast<std::uint64_t>(segment_.shape[inner] - index[inner]));
-      write_row(source_ + offset * static_cast<std::int64_t>(source_bytes_), segment_.tensor_strides[inner],
-                count, target);
-      first += count;
-      target += count * target_bytes_;
-      index[inner] = 0;
-      for (std::uint32_t d = inner; d-- > 0;) {
-        if (++index[d] < segment_.shape[d]) break;
-        index[d] = 0;
+      StridedBlock block = {.source = source_,
+                            .row_stride = 0,
+                            .column_stride = segment_.tensor_strides[inner] * static_cast<std::int64_t>(source_bytes_),
+                            .rows = 1,
+                            .columns = columns - static_cast<std::uint64_t>(index[inner])};
+      for (std::uint32_t d = 0; d < segment_.rank; ++d)
+        block.source += index[d] * segment_.tensor_strides[d] * static_cast<std::int64_t>(source_bytes_);
+      if (rows_are_nearer() && index[inner] == 0 && last - first >= columns) {
+        block.row_stride = segment_.tensor_strides[inner - 1] * static_cast<std::int64_t>(source_bytes_);
+        block.rows = std::min((last - first) / columns,
+                              static_cast<std::uint64_t>(segment_.shape[inner - 1] - index[inner - 1]));
+      } else {
+        block.columns = std::min(block.columns, last - first);
       }
+      write_rows(block, target);
+      const std::uint64_t written = block.rows * block.columns;
+      first += written;
+      target += written * target_bytes_;
+      if (first < last) index = index_of(first);
     }
   }
 
@@ -71,34 +63,39 @@ class ElementWriter {
     return index;
   }
 
-  void write_row(const std::byte* source, std::int64_t stride, std::size_t elements,
-                 std::byte* target) const {
-    const std::int64_t stride_bytes = stride * static_cast<std::int64_t>(source_bytes_);
-    if (cast_ == nullptr) {
-      if (stride == 1) {
-        std::memcpy(target, source, elements * source_bytes_);
-      } else {
-        copy_strided(source, stride_bytes, target, elements, source_bytes_);
-      }
-    } else if (stride == 1) {
+  // As in a transposed matrix.
+  bool rows_are_nearer() const {
+    const std::uint32_t inner = segment_.rank - 1;
+    return inner > 0 && std::abs(segment_.tensor_strides[inner - 1]) < std::abs(segment_.tensor_strides[inner]);
+  }
+
+  void write_run(const std::byte* source, std::size_t elements, std::byte* target) const {
+    if (cast_ != nullptr) {
       cast_(source, target, elements);
     } else {
-      cast_strided(source, stride_bytes, elements, target);
+      std::memcpy(target, source, elements * source_bytes_);
     }
   }
 
-  // Elements are lined up first, so that the cast sees a run.
-  void cast_strided(const std::byte* source, std::int64_t stride_bytes, std::size_t elements,
-                    std::byte* target) const {
-    constexpr std::size_t kLineUp = 256;  // elements
-    std::array<std::byte, kLineUp * kMaxElementBytes> lined_up;
-    while (elements > 0) {
-      const std::size_t count = std::min(elements, kLineUp);
-      copy_strided(source, stride_bytes, lined_up.data(), count, source_bytes_);
-      cast_(lined_up.data(), target, count);
-      elements -= count;
-      if (elements > 0) source += stride_bytes * static_cast<std::int64_t>(count);
-      target += count * target_bytes_;
+  // The rows follow each other without gap in `target`.
+  void write_rows(const StridedBlock& rows, std::byte* target) const {
+    if (rows.rows == 1 && rows.column_stride == static_cast<std::int64_t>(source_bytes_))
+      return write_run(rows.source, rows.columns, target);
+    constexpr std::size_t kRows = 32;
+    constexpr std::size_t kColumns = 64;
+    alignas(64) std::array<std::byte, kRows * kColumns * kMaxElementBytes> lined_up;
+    for (std::size_t row = 0; row < rows.rows; row += kRows) {
+      for (std::size_t column = 0; column < rows.columns; column += kColumns) {
+        StridedBlock block = rows;
+        block.source +=
+            static_cast<std::int64_t>(row) * rows.row_stride + static_cast<std::int64_t>(column) * rows.column_stride;
+        block.rows = std::min(kRows, rows.rows - row);
+        block.columns = std::min(kColumns, rows.columns - column);
+        line_up(block, lined_up.data(), kColumns, source_bytes_);
+        for (std::size_t r = 0; r < block.rows; ++r)
+          write_run(lined_up.data() + r * kColumns * source_bytes_, block.columns,
+                    target + ((row + r) * rows.columns + column) * target_bytes_);
+      }
     }
   }
 
@@ -111,8 +108,8 @@ class ElementWriter {
 
 }  // namespace
 
-void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin, std::uint64_t end,
-            std::byte* target, const Processor& processor) {
+void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin, std::uint64_t end, std::byte* target,
+            const Processor& processor) {
   const ElementWriter writer(segment, tensor, processor);
   const std::uint64_t element_bytes = size_of(segment.slot_dtype);
   // A piece of the element at `begin` or `end`, where a boundary cuts one.

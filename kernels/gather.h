@@ -9,16 +9,12 @@
 
 namespace bascule::kernels {
 
-inline std::uint64_t slot_bytes_of(const Segment& segment) {
-  return segment.elements * size_of(segment.slot_dtype);
-}
-inline std::uint64_t slot_end_of(const Segment& segment) {
-  return segment.slot_offset + slot_bytes_of(segment);
-}
+inline std::uint64_t slot_bytes_of(const Segment& segment) { return segment.elements * size_of(segment.slot_dtype); }
+inline std::uint64_t slot_end_of(const Segment& segment) { return segment.slot_offset + slot_bytes_of(segment); }
 
 // Writes bytes [begin, end) of the segment's part of the slot, counted from its slot_offset, to `target`.
 // They may begin or end within an element. `tensor` is the tensor's address.
-void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin, std::uint64_t end,
-            std::byte* target, const Processor& processor);
+void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin, std::uint64_t end, std::byte* target,
+            const Processor& processor);
 
 }  // namespace bascule::kernels

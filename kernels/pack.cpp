@@ -17,8 +17,8 @@ namespace {
 // Makes the tiles of one piece. Each thread has its own: two stack frames that share nothing but the slot.
 class TilePacker {
  public:
-  TilePacker(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
-             std::span<std::byte> slot, bool want_digest, const Processor& processor)
+  TilePacker(std::span<const Segment> segments, std::span<const std::byte* const> tensors, std::span<std::byte> slot,
+             bool want_digest, const Processor& processor)
       : segments_(segments),
         tensors_(tensors),
         slot_(slot),
@@ -28,9 +28,8 @@ class TilePacker {
 
   // `piece` begins on a tile and ends on one or at the slot's end.
   void make(Prefix::Piece piece) {
-    first_ = std::partition_point(segments_.begin(), segments_.end(), [&](const Segment& segment) {
-      return slot_end_of(segment) <= piece.begin;
-    });
+    first_ = std::partition_point(segments_.begin(), segments_.end(),
+                                  [&](const Segment& segment) { return slot_end_of(segment) <= piece.begin; });
     for (std::uint64_t begin = piece.begin; begin < piece.end; begin += kTileBytes) {
       const TileSums sums = make_tile(slot_.subspan(begin, std::min(kTileBytes, piece.end - begin)), begin);
       if (want_digest_) total_.add(sums, begin / kTileBytes);
@@ -62,9 +61,9 @@ class TilePacker {
                                     ? stream_copy_
                                     : processor_.tile_writer(first_->tensor_dtype, first_->slot_dtype);
       if (writer != nullptr && first_->slot_offset <= offset && skipped % element_bytes == 0)
-        return writer(tensors_[first_->tensor] + first_->tensor_offset +
-                          skipped / element_bytes * size_of(first_->tensor_dtype),
-                      tile.data(), want_digest_);
+        return writer(
+            tensors_[first_->tensor] + first_->tensor_offset + skipped / element_bytes * size_of(first_->tensor_dtype),
+            tile.data(), want_digest_);
     }
     alignas(64) std::array<std::byte, kTileBytes> gathered;  // stays in the cache
     gather_tile(gathered, offset);

@@ -17,8 +17,7 @@ class Prefix {
  public:
   static constexpr std::size_t kMaxHands = 256;
 
-  Prefix(std::uint64_t bytes, std::uint64_t piece_bytes, std::size_t hands,
-         std::atomic<std::uint64_t>* bytes_done)
+  Prefix(std::uint64_t bytes, std::uint64_t piece_bytes, std::size_t hands, std::atomic<std::uint64_t>* bytes_done)
       : bytes_(bytes), piece_bytes_(piece_bytes), hands_(hands), bytes_done_(bytes_done) {
     begun_.fill(bytes_);
   }

@@ -21,7 +21,7 @@ struct Processor {
   RunCast (*run_cast)(DType from, DType to);        // null where from == to or can_cast says no
   TileSums (*tile_sums)(const std::byte* tile);     // of a whole tile, at any alignment
   TileWriter (*tile_writer)(DType from, DType to);  // null where there is none: cast first, copy then
-  void (*flush)();  // orders the stores of TileWriters before those that follow
+  void (*flush)();                                  // orders the stores of TileWriters before those that follow
 };
 
 const Processor& plain_processor();

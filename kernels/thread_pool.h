@@ -30,10 +30,7 @@ class ThreadPool {
   void run(std::size_t tasks, Work&& work) {
     using Target = std::remove_reference_t<Work>;
     run_erased(
-        tasks,
-        [](const void* context, std::size_t task) {
-          (*static_cast<Target*>(const_cast<void*>(context)))(task);
-        },
+        tasks, [](const void* context, std::size_t task) { (*static_cast<Target*>(const_cast<void*>(context)))(task); },
         &work);
   }
 

@@ -33,9 +33,7 @@ class SharedTotal {
     low_.fetch_add(total.low, std::memory_order_relaxed);
     high_.fetch_add(total.high, std::memory_order_relaxed);
   }
-  TileTotal total() const {
-    return {low_.load(std::memory_order_relaxed), high_.load(std::memory_order_relaxed)};
-  }
+  TileTotal total() const { return {low_.load(std::memory_order_relaxed), high_.load(std::memory_order_relaxed)}; }
 
  private:
   std::atomic<std::uint64_t> low_{0};

@@ -40,8 +40,7 @@ double decode(const Format& format, std::uint64_t bits) {
   const auto field = static_cast<int>(magnitude >> format.mantissa_bits);
   const std::uint64_t mantissa = magnitude & ((std::uint64_t{1} << format.mantissa_bits) - 1);
   const std::uint64_t whole = field == 0 ? mantissa : mantissa | (std::uint64_t{1} << format.mantissa_bits);
-  return sign *
-         std::ldexp(static_cast<double>(whole), std::max(field, 1) - format.bias() - format.mantissa_bits);
+  return sign * std::ldexp(static_cast<double>(whole), std::max(field, 1) - format.bias() - format.mantissa_bits);
 }
 
 // Nearest, ties to the even pattern. Patterns are ordered as their values are, so a search by halves finds
@@ -53,9 +52,7 @@ std::uint64_t encode(const Format& format, double value) {
   const double magnitude = std::fabs(value);
   const double beyond = std::ldexp(1.0, format.bias() + 1);
   if (magnitude >= beyond) return sign | format.infinity();
-  const auto value_of = [&](std::uint64_t bits) {
-    return bits == format.infinity() ? beyond : decode(format, bits);
-  };
+  const auto value_of = [&](std::uint64_t bits) { return bits == format.infinity() ? beyond : decode(format, bits); };
   std::uint64_t below = 0;
   std::uint64_t above = format.infinity();
   while (above - below > 1) {
@@ -74,8 +71,7 @@ void add_edges(const Format& from, const Format& to, std::vector<std::uint64_t>&
   const auto add_around = [&](double value) {
     const std::uint64_t bits = encode(from, value);
     for (const std::uint64_t near : {bits - 1, bits, bits + 1})
-      for (const std::uint64_t sign : {std::uint64_t{0}, from.sign()})
-        patterns.push_back((near & from.nan()) | sign);
+      for (const std::uint64_t sign : {std::uint64_t{0}, from.sign()}) patterns.push_back((near & from.nan()) | sign);
   };
   std::vector<std::uint64_t> values;
   if (to.sign() <= 0x8000) {
@@ -102,9 +98,8 @@ std::vector<std::uint64_t> patterns_of(const Format& from, const Format& to) {
   }
   add_edges(from, to, patterns);
   for (const std::uint64_t sign : {std::uint64_t{0}, from.sign()})
-    for (const std::uint64_t bits :
-         {std::uint64_t{0}, std::uint64_t{1}, from.infinity() - 1, from.infinity(), from.infinity() + 1,
-          from.nan() - 1, from.nan(), from.nan() & (from.nan() << 3)})
+    for (const std::uint64_t bits : {std::uint64_t{0}, std::uint64_t{1}, from.infinity() - 1, from.infinity(),
+                                     from.infinity() + 1, from.nan() - 1, from.nan(), from.nan() & (from.nan() << 3)})
       patterns.push_back(bits | sign);
   std::mt19937_64 random(7);
   for (int i = 0; i < 200'000; ++i) patterns.push_back(random() & (from.sign() | from.nan()));
@@ -140,10 +135,8 @@ TEST_P(CastRun, CastsEveryLengthAndNoElementMore) {
   const std::vector<float> source(70, 1.0F);
   for (std::size_t elements = 0; elements <= source.size(); ++elements) {
     std::vector<std::uint16_t> target(source.size() + 1, 0xaaaa);
-    cast(reinterpret_cast<const std::byte*>(source.data()), reinterpret_cast<std::byte*>(target.data()),
-         elements);
-    for (std::size_t i = 0; i < target.size(); ++i)
-      ASSERT_EQ(target[i], i < elements ? 0x3f80 : 0xaaaa) << elements;
+    cast(reinterpret_cast<const std::byte*>(source.data()), reinterpret_cast<std::byte*>(target.data()), elements);
+    for (std::size_t i = 0; i < target.size(); ++i) ASSERT_EQ(target[i], i < elements ? 0x3f80 : 0xaaaa) << elements;
   }
 }
 

@@ -25,8 +25,7 @@ std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed) {
 // The bytes of the vectors in docs/digest.md.
 std::vector<std::byte> pattern(std::size_t size) {
   std::vector<std::byte> bytes(size);
-  for (std::size_t i = 0; i < size; ++i)
-    bytes[i] = static_cast<std::byte>(i * 167 + (i >> 8) * 13 + (i >> 16) * 5);
+  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 167 + (i >> 8) * 13 + (i >> 16) * 5);
   return bytes;
 }
 
@@ -76,8 +75,7 @@ TEST_P(DigestOn, GivesTheVectorsOfTheDocument) {
 }
 
 TEST_P(DigestOn, AgreesWithThePlainOneAtEveryLengthAndAlignment) {
-  constexpr std::size_t kLengths[] = {0,  1,  3,  4,   7,    8,    15,   31,   32,   33,
-                                      63, 64, 65, 100, 4095, 4096, 4097, 8191, 20000};
+  constexpr std::size_t kLengths[] = {0, 1, 3, 4, 7, 8, 15, 31, 32, 33, 63, 64, 65, 100, 4095, 4096, 4097, 8191, 20000};
   constexpr std::size_t kShifts[] = {0, 1, 2, 3, 4, 7, 8, 16, 31, 33, 63};
   const std::vector<std::byte> bytes = random_bytes(3 * kTileBytes + 64, 3);
   ThreadPool pool(1);
@@ -106,7 +104,8 @@ TEST(DigestOfATile, ChangesWithEveryBit) {
   };
   std::vector<Digest> seen = {hash()};
   seen.reserve(8 * kTileBytes + 1);
-  for (std::byte& byte : tile) {
+  for (std::size_t i = 0; i < tile.size(); i += kIsSlow ? 37 : 1) {
+    std::byte& byte = tile[i];
     for (unsigned bit = 0; bit < 8; ++bit) {
       byte ^= std::byte{1} << bit;
       seen.push_back(hash());
@@ -173,8 +172,7 @@ TEST_P(DigestOn, ZerosAtTheEndChangeIt) {
 TEST_P(DigestOn, TilesOfZerosAreToldApartByNumber) {
   const std::vector<std::byte> zeros(64 * kTileBytes);
   std::set<Digest> seen;
-  for (std::size_t tiles = 0; tiles <= 64; ++tiles)
-    seen.insert(of(std::span(zeros).first(tiles * kTileBytes)));
+  for (std::size_t tiles = 0; tiles <= 64; ++tiles) seen.insert(of(std::span(zeros).first(tiles * kTileBytes)));
   EXPECT_EQ(seen.size(), 65U);
 }
 

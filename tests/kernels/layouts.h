@@ -20,9 +20,8 @@ struct Tensors {
   // Appends a tensor of `shape` whose dimensions lie in memory in the order `memory_order` (outermost first),
   // each `gap` elements wider than need be; `reversed` walks the innermost one backwards. `shift` bytes of
   // misalignment.
-  void add(DType from, DType to, const std::vector<std::int64_t>& shape,
-           const std::vector<std::size_t>& memory_order, std::int64_t gap, bool reversed, std::size_t shift,
-           std::mt19937_64& random) {
+  void add(DType from, DType to, const std::vector<std::int64_t>& shape, const std::vector<std::size_t>& memory_order,
+           std::int64_t gap, bool reversed, std::size_t shift, std::mt19937_64& random) {
     Segment segment;
     segment.tensor = static_cast<std::uint32_t>(addresses.size());
     segment.tensor_dtype = from;
@@ -42,7 +41,10 @@ struct Tensors {
     }
     segment.elements = static_cast<std::uint64_t>(elements);
     storages.emplace_back(static_cast<std::size_t>(stride) * size_of(from) + shift + 8);
-    for (std::byte& byte : storages.back()) byte = static_cast<std::byte>(random());
+    for (std::size_t i = 0; i + 8 <= storages.back().size(); i += 8) {
+      const std::uint64_t word = random();
+      std::memcpy(storages.back().data() + i, &word, sizeof(word));
+    }
     segment.tensor_offset = random() % 2 == 0 ? shift : 0;
     const std::byte* address = storages.back().data() + shift - segment.tensor_offset;
     if (reversed && elements > 0 && !shape.empty()) {

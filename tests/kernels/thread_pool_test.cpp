@@ -66,8 +66,7 @@ TEST_P(ThreadPoolOf, AllThreadsWorkAtOnce) {
   EXPECT_EQ(inside.load(), pool.threads());
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolOf, testing::Values(1, 2, 3, 4, 8),
-                         testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolOf, testing::Values(1, 2, 3, 4, 8), testing::PrintToStringParamName());
 
 TEST(ThreadPool, ZeroMeansOnePerCore) {
   EXPECT_EQ(ThreadPool(0).threads(), std::max(1, static_cast<int>(std::thread::hardware_concurrency())));

@@ -1,0 +1,136 @@
+// bascule-bench-kernels: pack, cast and digest beside a threaded memcpy, into a memfd as the slots are.
+//
+//   bascule-bench-kernels --benchmark_enable_random_interleaving=true --benchmark_repetitions=15
+//       --benchmark_report_aggregates_only=true
+//
+// bytes_per_second counts every byte read and every byte written once, so that rows compare whatever they cast: a row's
+// rate over memcpy's is its share of what the machine can do. Interleaving puts the rows in turns; compare medians. The
+// CPU column is the time of all threads: where other programs run as well, it says more than the wall's.
+#include <benchmark/benchmark.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "kernels/digest.h"
+#include "kernels/pack.h"
+#include "kernels/thread_pool.h"
+
+namespace {
+
+using bascule::DType;
+using bascule::kernels::Segment;
+using bascule::kernels::ThreadPool;
+
+constexpr std::size_t kSlotBytes = std::size_t{1} << 30;
+
+struct Memory {
+  std::byte* data = nullptr;
+  explicit Memory(std::size_t bytes, bool slot) {
+    const int descriptor = slot ? memfd_create("bench", MFD_CLOEXEC) : -1;
+    if (slot && ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) std::abort();
+    void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                         (slot ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS) | MAP_POPULATE, descriptor, 0);
+    if (address == MAP_FAILED) std::abort();
+    if (slot) close(descriptor);
+    data = static_cast<std::byte*>(address);
+  }
+};
+
+// What all rows share: made once, since populating takes longer than measuring.
+struct Fixture {
+  Memory source{2 * kSlotBytes, false};  // random: F32 needs twice the bytes of the slot's BF16
+  Memory slot{kSlotBytes, true};
+  ThreadPool pool{0};
+
+  Fixture() {
+    std::mt19937_64 random(1);
+    for (std::size_t i = 0; i < 2 * kSlotBytes; i += 8) {
+      const std::uint64_t word = random() & 0xbfffffffbfffffff;  // as floats: no NaN, no infinity
+      std::memcpy(source.data + i, &word, 8);
+    }
+  }
+};
+
+Fixture& fixture() {
+  static Fixture once;
+  return once;
+}
+
+void report(benchmark::State& state, std::size_t read_bytes, std::size_t written_bytes) {
+  state.SetBytesProcessed(static_cast<std::int64_t>((read_bytes + written_bytes) * state.iterations()));
+}
+
+void copy(benchmark::State& state) {
+  Fixture& f = fixture();
+  const auto tasks = static_cast<std::size_t>(f.pool.threads());
+  const std::size_t each = kSlotBytes / tasks;
+  for (auto _ : state)
+    f.pool.run(tasks, [&](std::size_t i) { std::memcpy(f.slot.data + i * each, f.source.data + i * each, each); });
+  report(state, each * tasks, each * tasks);
+}
+
+void pack(benchmark::State& state, DType from, DType to, std::size_t tensors, std::size_t slot_bytes, bool digest) {
+  Fixture& f = fixture();
+  const std::size_t elements = slot_bytes / size_of(to) / tensors;
+  std::vector<Segment> segments;
+  std::vector<const std::byte*> addresses;
+  for (std::size_t i = 0; i < tensors; ++i) {
+    segments.push_back({.tensor = static_cast<std::uint32_t>(i),
+                        .tensor_dtype = from,
+                        .slot_dtype = to,
+                        .slot_offset = i * elements * size_of(to),
+                        .elements = elements,
+                        .shape = {static_cast<std::int64_t>(elements)},
+                        .tensor_strides = {1},
+                        .slot_strides = {1}});
+    addresses.push_back(f.source.data + i * elements * size_of(from));
+  }
+  const std::size_t bytes = tensors * elements * size_of(to);
+  for (auto _ : state)
+    benchmark::DoNotOptimize(bascule::kernels::pack(segments, addresses, {f.slot.data, bytes}, digest, f.pool));
+  report(state, tensors * elements * size_of(from), bytes);
+}
+
+void transpose(benchmark::State& state) {
+  Fixture& f = fixture();
+  constexpr std::int64_t kSide = 16384;
+  const std::vector<Segment> segments = {{.tensor_dtype = DType::kBF16,
+                                          .slot_dtype = DType::kBF16,
+                                          .rank = 2,
+                                          .elements = kSide * kSide,
+                                          .shape = {kSide, kSide},
+                                          .tensor_strides = {1, kSide},
+                                          .slot_strides = {kSide, 1}}};
+  const std::vector<const std::byte*> addresses = {f.source.data};
+  constexpr std::size_t kBytes = 2 * kSide * kSide;
+  for (auto _ : state)
+    benchmark::DoNotOptimize(bascule::kernels::pack(segments, addresses, {f.slot.data, kBytes}, true, f.pool));
+  report(state, kBytes, kBytes);
+}
+
+void digest(benchmark::State& state) {
+  Fixture& f = fixture();
+  for (auto _ : state) benchmark::DoNotOptimize(bascule::kernels::digest({f.slot.data, kSlotBytes}, f.pool));
+  report(state, kSlotBytes, 0);
+}
+
+#define ROW(...) BENCHMARK_CAPTURE(__VA_ARGS__)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond)
+BENCHMARK(copy)->Name("memcpy")->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(digest)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(transpose)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+ROW(pack, bf16_338, DType::kBF16, DType::kBF16, 338, kSlotBytes, true);
+ROW(pack, bf16_338_no_digest, DType::kBF16, DType::kBF16, 338, kSlotBytes, false);
+ROW(pack, f32_to_bf16_338, DType::kF32, DType::kBF16, 338, kSlotBytes, true);
+ROW(pack, f32_to_f16_338, DType::kF32, DType::kF16, 338, kSlotBytes, true);
+ROW(pack, bf16_to_f32_338, DType::kBF16, DType::kF32, 338, kSlotBytes, true);
+ROW(pack, bf16_1KiB_tensors, DType::kBF16, DType::kBF16, kSlotBytes / 1024, kSlotBytes, true);
+ROW(pack, f32_to_bf16_1KiB_tensors, DType::kF32, DType::kBF16, kSlotBytes / 1024, kSlotBytes, true);
+ROW(pack, bf16_small_model_1MiB, DType::kBF16, DType::kBF16, 40, std::size_t{1} << 20, true);
+
+}  // namespace
+
+BENCHMARK_MAIN();

@@ -1,0 +1,42 @@
+// Lines up elements that lie apart, so that casts and copies see runs. Elements have 1, 2, 4 or 8 bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace bascule::kernels {
+
+// R rows of C columns: element (r, c) lies at source + r * row_stride + c * column_stride, in bytes, and goes
+// to target[r * target_columns + c]. Columns are walked outermost: where rows are the nearer ones in memory
+// (a transpose), all that a cache line and a page hold for this block is read at once.
+struct StridedBlock {
+  const std::byte* source;
+  std::int64_t row_stride;
+  std::int64_t column_stride;
+  std::size_t rows;
+  std::size_t columns;
+};
+
+template <std::size_t kBytes>
+void line_up(const StridedBlock& block, std::byte* target, std::size_t target_columns) {
+  for (std::size_t c = 0; c < block.columns; ++c) {
+    for (std::size_t r = 0; r < block.rows; ++r) {
+      const std::int64_t offset =
+          static_cast<std::int64_t>(r) * block.row_stride + static_cast<std::int64_t>(c) * block.column_stride;
+      std::memcpy(target + (r * target_columns + c) * kBytes, block.source + offset, kBytes);
+    }
+  }
+}
+
+inline void line_up(const StridedBlock& block, std::byte* target, std::size_t target_columns,
+                    std::size_t element_bytes) {
+  switch (element_bytes) {
+    case 1: return line_up<1>(block, target, target_columns);
+    case 2: return line_up<2>(block, target, target_columns);
+    case 4: return line_up<4>(block, target, target_columns);
+    default: return line_up<8>(block, target, target_columns);
+  }
+}
+
+}  // namespace bascule::kernels
