@@ -17,6 +17,11 @@ inline constexpr bool kIsSlow = true;
 #else
 inline constexpr bool kIsSlow = false;
 #endif
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kIsInstrumented = true;
+#else
+inline constexpr bool kIsInstrumented = kIsSlow;
+#endif
 
 struct NamedProcessor {
   std::string name;
