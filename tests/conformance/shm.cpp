@@ -1,0 +1,3 @@
+#include "conformance/suite.h"
+
+BASCULE_CONFORMANCE(Shm, "shm");

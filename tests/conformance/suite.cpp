@@ -1,0 +1,97 @@
+#include "conformance/suite.h"
+
+#include <algorithm>
+
+#include "transport/text.h"
+
+namespace bascule::test {
+
+std::string Stage::endpoint(std::string_view options) const {
+  const auto milliseconds = [](absl::Duration duration) { return absl::ToInt64Milliseconds(duration); };
+  std::string url = cat(GetParam().scheme, "://", (folder_.path() / "endpoint").string(), "?heartbeat=50ms");
+  const auto unless_given = [&](std::string_view name, absl::Duration limit) {
+    if (options.find(cat(name, "=")) == std::string_view::npos)
+      absl::StrAppend(&url, "&", cat(name), "=", milliseconds(limit), "ms");
+  };
+  // "timeout=" is a part of "flip_timeout=": both are given or none.
+  unless_given("suspect_after", patience());
+  unless_given("flip_timeout", patience());
+  unless_given("timeout", patience());
+  return options.empty() ? url : cat(url, "&", options);
+}
+
+std::string Stage::hasty() {
+  const auto limit = absl::ToInt64Milliseconds(silence());
+  return cat("suspect_after=", limit, "ms&flip_timeout=", limit, "ms&timeout=", 4 * limit, "ms");
+}
+
+absl::StatusOr<Sender> Stage::try_listen(std::string_view options) {
+  SenderOptions sender{.endpoint = endpoint(options), .threads = 2};
+  if (is_fake(sender.endpoint)) sender.scheme = &fake_;
+  return Sender::listen(std::move(sender));
+}
+
+void Stage::listen(std::string_view options) {
+  absl::StatusOr<Sender> sender = try_listen(options);
+  ASSERT_THAT(sender, IsOk());
+  sender_.emplace(*std::move(sender));
+  ASSERT_THAT(sender_->register_model(model_.source()), IsOk());
+}
+
+std::unique_ptr<Worker> Stage::start(std::string name, std::string_view options) {
+  WorkerArguments arguments{
+      .endpoint = endpoint(options), .name = std::move(name), .model = ModelSize::kSmall, .expected = {}};
+  if (GetParam().readers == Readers::kThreads) return std::make_unique<WorkerThread>(std::move(arguments));
+  return std::make_unique<WorkerProcess>(arguments);
+}
+
+std::unique_ptr<Worker> Stage::join(std::string name, std::string_view options) {
+  std::unique_ptr<Worker> worker = start(std::move(name), options);
+  worker->tell("run");
+  return worker;
+}
+
+std::unique_ptr<WorkerProcess> ConformanceProcesses::join_process(std::string name, std::string_view options) {
+  auto worker = std::make_unique<WorkerProcess>(WorkerArguments{
+      .endpoint = endpoint(options), .name = std::move(name), .model = ModelSize::kSmall, .expected = {}});
+  worker->tell("run");
+  return worker;
+}
+
+void Stage::wait_for_workers(int count) { EXPECT_THAT(sender_->wait_for_workers(count, patience()), IsOk()); }
+
+SendReport Stage::send() {
+  model_.step(++generation_);
+  absl::StatusOr<SendReport> report = sender_->send();
+  EXPECT_THAT(report, IsOk());
+  return report.ok() ? *std::move(report) : SendReport{};
+}
+
+SendReport Stage::send_complete(std::size_t count) {
+  SendReport report = send();
+  EXPECT_EQ(report.workers.size(), count) << "of version " << report.version;
+  for (const WorkerReport& worker : report.workers)
+    EXPECT_EQ(worker.state, WorkerState::kServing)
+        << "worker " << worker.worker << " of version " << report.version << ": " << worker.error;
+  return report;
+}
+
+void Stage::expect_newest(std::initializer_list<Worker*> workers) {
+  for (Worker* worker : workers) {
+    const Observed seen =
+        worker->wait_until([this](const Observed& now) { return now.generation == generation_ || !now.wrong.empty(); },
+                           cat("generation ", generation_));
+    EXPECT_EQ(seen.version, sender_->version()) << "worker " << worker->name();
+    EXPECT_EQ(seen.wrong, "") << "worker " << worker->name();
+    EXPECT_EQ(seen.state, "serving") << "worker " << worker->name();
+  }
+}
+
+WorkerReport entry(const SendReport& report, std::string_view worker) {
+  const auto found = std::ranges::find(report.workers, worker, &WorkerReport::worker);
+  if (found != report.workers.end()) return *found;
+  ADD_FAILURE() << "the report of version " << report.version << " does not name worker " << worker;
+  return {};
+}
+
+}  // namespace bascule::test

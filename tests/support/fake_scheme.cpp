@@ -1,0 +1,150 @@
+#include "support/fake_scheme.h"
+
+#include <array>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "transport/posix/mapping.h"
+#include "transport/posix/memfd.h"
+#include "transport/text.h"
+
+namespace bascule::test {
+
+struct FakeFaults::State {
+  struct Hook {
+    int left = 0;   // calls that will go wrong
+    int times = 0;  // that have
+    int freed = 0;  // grows with each set(): what hangs waits for it
+  };
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, Hook, std::less<>> hooks;
+};
+
+FakeFaults::FakeFaults() : state_(std::make_shared<State>()) {
+  for (const char* hook :
+       {"admit", "deliver", "deliver-hang", "corrupt", "accept", "prepare", "prepare-hang", "misread"})
+    state_->hooks[hook] = {};
+}
+
+bool FakeFaults::set(std::string_view hook, int calls) {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->hooks.find(hook);
+  if (found == state_->hooks.end()) return false;
+  found->second.left = calls;
+  ++found->second.freed;
+  state_->changed.notify_all();
+  return true;
+}
+
+bool FakeFaults::wait_for(std::string_view hook, int times, Deadline deadline) const {
+  std::unique_lock lock(state_->mutex);
+  const State::Hook& watched = state_->hooks.find(hook)->second;
+  return state_->changed.wait_until(lock, deadline.at(), [&] { return watched.times >= times; });
+}
+
+bool FakeFaults::strikes(std::string_view hook) const {
+  const std::lock_guard lock(state_->mutex);
+  State::Hook& struck = state_->hooks.find(hook)->second;
+  if (struck.left == 0) return false;
+  --struck.left;
+  ++struck.times;
+  state_->changed.notify_all();
+  return true;
+}
+
+void FakeFaults::hang(std::string_view hook, Deadline deadline) const {
+  std::unique_lock lock(state_->mutex);
+  const State::Hook& hanging = state_->hooks.find(hook)->second;
+  state_->changed.wait_until(lock, deadline.at(), [&, freed = hanging.freed] { return hanging.freed != freed; });
+}
+
+namespace {
+
+class FakeSender final : public SenderTransport {
+ public:
+  explicit FakeSender(FakeFaults faults) : faults_(std::move(faults)) {}
+
+  absl::StatusOr<Offer> admit(WorkerId, const Hello&, std::span<const OfferedSlot> slots) override {
+    if (faults_.strikes("admit")) return unavailable("fake: admit was told to fail");
+    Offer offer{.bytes = "fake", .descriptors = {}};
+    const std::lock_guard lock(mutex_);
+    for (const OfferedSlot& slot : slots) {
+      offer.descriptors.push_back(slot.memory->descriptor.get());
+      slots_[slot.id] = slot.memory;
+    }
+    return offer;
+  }
+  void dismiss(WorkerId) override {}
+
+  absl::Status deliver(const Publication& publication, std::span<const WorkerId>, Deadline deadline) override {
+    if (faults_.strikes("corrupt")) {
+      const std::lock_guard lock(mutex_);
+      const std::span<const std::byte> bytes = slots_.at(publication.slot)->mapping.bytes();
+      // The sender's own mapping is writable, though schemes see it as const.
+      const_cast<std::byte&>(bytes[publication.bytes / 2]) ^= std::byte{0x10};
+    }
+    if (faults_.strikes("deliver-hang")) {
+      faults_.hang("deliver-hang", deadline);
+      return deadline_exceeded("fake: deliver hung until its deadline");
+    }
+    if (faults_.strikes("deliver")) return unavailable("fake: deliver was told to fail");
+    return absl::OkStatus();
+  }
+
+ private:
+  FakeFaults faults_;
+  std::mutex mutex_;  // admit and deliver are called from two threads
+  std::map<SlotId, const SlotMemory*> slots_;
+};
+
+class FakeReceiver final : public ReceiverTransport {
+ public:
+  explicit FakeReceiver(FakeFaults faults) : faults_(std::move(faults)) {}
+
+  absl::Status accept(ReceivedOffer offer) override {
+    if (faults_.strikes("accept")) return unavailable("fake: accept was told to fail");
+    if (offer.bytes != "fake" || offer.descriptors.size() != offer.slots.size())
+      return invalid_argument("fake: this offer is not of the fake scheme");
+    for (std::size_t i = 0; i < offer.slots.size(); ++i) {
+      BASCULE_ASSIGN(Mapping mapping, Mapping::map(offer.descriptors[i].get(), offer.slot_bytes, Access::kReadOnly));
+      slots_.insert_or_assign(offer.slots[i], std::move(mapping));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
+    if (faults_.strikes("prepare")) return unavailable("fake: prepare was told to fail");
+    if (faults_.strikes("prepare-hang")) {
+      faults_.hang("prepare-hang", deadline);
+      return deadline_exceeded("fake: prepare hung until its deadline");
+    }
+    const std::span<const std::byte> bytes = slots_.at(publication.slot).bytes().first(publication.bytes);
+    if (!faults_.strikes("misread")) return SlotView{.slot = publication.slot, .bytes = bytes};
+    misread_.assign(bytes.begin(), bytes.end());
+    misread_[bytes.size() / 3] ^= std::byte{0x01};
+    return SlotView{.slot = publication.slot, .bytes = misread_};
+  }
+
+  void release(SlotId) override {}
+
+ private:
+  FakeFaults faults_;
+  std::map<SlotId, Mapping> slots_;
+  std::vector<std::byte> misread_;
+};
+
+}  // namespace
+
+Scheme fake_scheme(FakeFaults faults) {
+  return {.name = "fake",
+          .needs_descriptors = true,
+          .make_slot = [](std::uint64_t bytes) { return make_memfd("bascule-fake", bytes); },
+          .make_sender = [faults] { return std::make_unique<FakeSender>(faults); },
+          .make_receiver = [faults] { return std::make_unique<FakeReceiver>(faults); }};
+}
+
+}  // namespace bascule::test

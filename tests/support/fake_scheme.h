@@ -1,0 +1,41 @@
+// A scheme to inject faults with: memfds like shm's, and hooks at each of its calls. Each end has faults of its own,
+// in whichever process it is.
+//
+//   admit         refuses the worker                 accept        cannot reach the offered memory
+//   deliver       fails                              prepare       fails
+//   deliver-hang  waits for its deadline, then fails prepare-hang  waits for its deadline, then fails
+//   corrupt       changes a byte of the sealed slot  misread       this worker reads one byte otherwise
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "transport/deadline.h"
+#include "transport/scheme.h"
+
+namespace bascule::test {
+
+class FakeFaults {
+ public:
+  FakeFaults();
+
+  // The next `calls` calls of `hook` go wrong; 0 also frees a call that hangs. False: there is no such hook.
+  bool set(std::string_view hook, int calls);
+  // Waits until `hook` has gone wrong `times` times in all.
+  bool wait_for(std::string_view hook, int times, Deadline deadline) const;
+
+  // For the scheme: whether this call goes wrong. One that hangs comes back when it is freed, or at the deadline.
+  bool strikes(std::string_view hook) const;
+  void hang(std::string_view hook, Deadline deadline) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // copies are the same faults
+};
+
+Scheme fake_scheme(FakeFaults faults);
+
+inline bool is_fake(std::string_view endpoint) { return endpoint.starts_with("fake:"); }
+
+}  // namespace bascule::test

@@ -1,0 +1,33 @@
+// A folder of a test's own, 0700, removed with all that lies in it.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+namespace bascule::test {
+
+class TempFolder {
+ public:
+  TempFolder() {
+    // Near the root: a socket's path has 107 bytes.
+    std::string name = (std::filesystem::temp_directory_path() / "bascule-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a folder like " + name);
+    path_ = name;
+  }
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace bascule::test

@@ -1,0 +1,58 @@
+// TestModel: a trainer's tensors whose bytes are a function of (generation, tensor name), and the check that what
+// a reader sees is one generation and no mixture.
+//
+// A generation is a number that the test chooses, 1 or more, and that stands in the model itself. No byte is ever
+// zero (but in BOOL tensors), so memory that nobody wrote is seen at once. Among the tensors: every dtype, sizes
+// that fill no cache line, scalars, an empty one, one that is not contiguous, names in UTF-8, two names of one
+// storage.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "transport/tensor.h"
+
+namespace bascule::test {
+
+enum class ModelSize {
+  kTiny,   // a few kilobytes
+  kSmall,  // some 300 KiB: slots of many pages, checked in a fraction of a millisecond
+  kLarge,  // some 8 MiB
+};
+
+class TestModel {
+ public:
+  explicit TestModel(ModelSize size = ModelSize::kSmall);
+
+  // What a worker that knows the model expects; under both names of a tied storage.
+  const std::vector<TensorSpec>& specs() const { return specs_; }
+
+  // An optimizer's step: every element is written anew.
+  void step(std::uint64_t generation);
+  // Moves every storage to other addresses, as a module that was copied.
+  void move_storage();
+
+  // For Sender::register_model. Views of this model, which must outlive it.
+  std::unique_ptr<TensorSource> source() const;
+
+ private:
+  friend class TestModelSource;
+  std::vector<TensorSpec> specs_;
+  std::vector<std::vector<std::byte>> storage_;  // by tensor; empty where tied
+  std::vector<TensorView> views_;                // into specs_ and storage_
+  std::vector<std::int64_t> transposed_strides_;
+
+  void make_views();
+};
+
+// Writes generation `generation` into contiguous tensors: a slot on loan.
+void write_generation(std::span<const MutableTensorView> tensors, std::uint64_t generation);
+
+// The generation that all of `tensors` are of. DATA_LOSS names the first tensor and byte that are of another, or of
+// none; INVALID_ARGUMENT the first tensor that is not as in TestModel(size).
+absl::StatusOr<std::uint64_t> generation_of(std::span<const TensorView> tensors, ModelSize size);
+
+}  // namespace bascule::test

@@ -1,0 +1,111 @@
+#include "support/worker.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "transport/text.h"
+
+namespace bascule::test {
+namespace {
+
+using Json = nlohmann::json;
+
+Observed observed(const Json& answer) {
+  Observed seen;
+  if (!answer.contains("version")) return seen;
+  answer.at("epoch").get_to(seen.epoch);
+  answer.at("version").get_to(seen.version);
+  answer.at("generation").get_to(seen.generation);
+  answer.at("flips").get_to(seen.flips);
+  answer.at("checks").get_to(seen.checks);
+  answer.at("pendings").get_to(seen.pendings);
+  answer.at("state").get_to(seen.state);
+  answer.at("attached").get_to(seen.attached);
+  answer.at("error").get_to(seen.error);
+  answer.at("wrong").get_to(seen.wrong);
+  return seen;
+}
+
+}  // namespace
+
+void Worker::ask(std::string_view command, Json& answer) {
+  if (!command.empty()) lines().write(command);
+  const absl::StatusOr<std::string> line = lines().read(Deadline(patience()));
+  if (line.ok()) {
+    answer = Json::parse(*line, nullptr, false);
+  } else {
+    ADD_FAILURE() << "worker " << name_ << " gave no answer to '" << command << "': " << line.status();
+  }
+}
+
+void Worker::started() {
+  Json answer;
+  ask("", answer);
+  EXPECT_EQ(answer.value("error", ""), "OK") << "worker " << name_;
+}
+
+void Worker::tell(std::string_view command) {
+  Json answer;
+  ask(command, answer);
+  EXPECT_TRUE(answer.is_object() && answer.value("ok", false)) << "worker " << name_ << ": " << answer;
+}
+
+Observed Worker::step() {
+  Json answer;
+  ask("step", answer);
+  return observed(answer);
+}
+
+Observed Worker::report() {
+  Json answer;
+  ask("report", answer);
+  return observed(answer);
+}
+
+std::string Worker::wait_ready(absl::Duration timeout) {
+  Json answer;
+  ask(cat("ready ", absl::ToInt64Milliseconds(timeout)), answer);
+  return answer.value("ok", false) ? "" : answer.value("error", "no answer");
+}
+
+Observed Worker::wait_until(const std::function<bool(const Observed&)>& done, std::string_view what) {
+  const Deadline deadline(patience());
+  while (true) {
+    Observed seen = report();
+    if (done(seen)) return seen;
+    if (deadline.passed() || testing::Test::HasFatalFailure()) {
+      ADD_FAILURE() << "worker " << name_ << " did not come to " << what << ": it serves version " << seen.version
+                    << ", state " << seen.state << ", error: " << seen.error << ", wrong: " << seen.wrong;
+      return seen;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+Observed Worker::wait_for_version(Version version) {
+  return wait_until([version](const Observed& seen) { return seen.version >= version; }, cat("version ", version));
+}
+
+WorkerThread::WorkerThread(WorkerArguments arguments) : Worker(arguments.name) {
+  auto [ours, theirs] = LineEnd::make_pair();
+  lines_ = LineEnd(std::move(ours));
+  thread_ = std::thread([arguments = std::move(arguments), theirs = std::move(theirs)]() mutable {
+    run_worker(arguments, LineEnd(std::move(theirs)));
+  });
+  started();
+}
+
+WorkerThread::~WorkerThread() {
+  lines_ = LineEnd();
+  thread_.join();
+}
+
+WorkerProcess::WorkerProcess(const WorkerArguments& arguments)
+    : Worker(arguments.name),
+      process_({BASCULE_TEST_WORKER, arguments.endpoint, arguments.name,
+                std::to_string(static_cast<int>(arguments.model))}) {
+  started();
+}
+
+}  // namespace bascule::test

@@ -1,0 +1,146 @@
+#include "support/worker_program.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "receiver/receiver.h"
+#include "support/fake_scheme.h"
+#include "transport/text.h"
+
+namespace bascule::test {
+namespace {
+
+using Json = nlohmann::json;
+
+class WorkerProgram {
+ public:
+  WorkerProgram(Receiver receiver, const std::atomic<int>& pendings, ModelSize model)
+      : receiver_(std::move(receiver)), pendings_(pendings), model_(model) {}
+
+  enum class Mode { kPause, kHold, kRun };
+  Mode mode = Mode::kPause;
+
+  void turn() {
+    if (mode == Mode::kRun) commit();
+    if (mode != Mode::kPause) check();
+  }
+  void commit() {
+    const Flip flip = receiver_.commit();
+    if (flip.changed) {
+      ++flips_;
+      if (std::pair(flip.epoch, flip.version) <= std::pair(served_.epoch, served_.version))
+        wrong(cat("flipped from version ", served_.version, " of epoch ", served_.epoch, " back to ", flip.version,
+                  " of ", flip.epoch));
+    } else if (flip.version != served_.version) {
+      wrong(cat("serves version ", flip.version, " without a flip from ", served_.version));
+    }
+    served_ = flip;
+  }
+  void check() {
+    if (served_.version == 0) return;
+    const std::span<const TensorView> tensors = receiver_.weights(served_.slot).tensors();
+    const auto [known, is_new] = addresses_.emplace(served_.slot, tensors.data());
+    if (!is_new && known->second != tensors.data()) wrong("the views of a slot moved");
+    const absl::StatusOr<std::uint64_t> generation = generation_of(tensors, model_);
+    if (!generation.ok())
+      return wrong(
+          cat("version ", served_.version, ", slot ", served_.slot.index, ": ", message_of(generation.status())));
+    if (generation_.first == served_.version && generation_.second != *generation)
+      wrong(cat("version ", served_.version, " changed from generation ", generation_.second, " to ", *generation));
+    generation_ = {served_.version, *generation};
+    ++checks_;
+  }
+
+  Json report() {
+    const ReceiverStatus status = receiver_.status();
+    return {{"epoch", served_.epoch},
+            {"version", served_.version},
+            {"generation", generation_.second},
+            {"flips", flips_},
+            {"checks", checks_},
+            {"pendings", pendings_.load()},
+            {"state", to_string(status.state)},
+            {"attached", status.attached},
+            {"error", std::string(message_of(status.error))},
+            {"wrong", wrong_}};
+  }
+  Json ready(absl::Duration timeout) {
+    const absl::Status status = receiver_.wait_ready(timeout);
+    return {{"ok", status.ok()}, {"error", status.ToString()}};
+  }
+
+ private:
+  void wrong(std::string what) {
+    if (wrong_.empty()) wrong_ = std::move(what);
+  }
+
+  Receiver receiver_;
+  const std::atomic<int>& pendings_;
+  const ModelSize model_;
+  Flip served_;
+  std::pair<Version, std::uint64_t> generation_{0, 0};  // of a version
+  std::map<SlotId, const TensorView*> addresses_;
+  std::uint64_t flips_ = 0, checks_ = 0;
+  std::string wrong_;
+};
+
+}  // namespace
+
+int run_worker(const WorkerArguments& arguments, LineEnd commands) {
+  std::atomic<int> pendings = 0;
+  FakeFaults faults;
+  const Scheme fake = fake_scheme(faults);
+  ReceiverOptions options{.endpoint = arguments.endpoint, .worker = arguments.name};
+  options.expected = arguments.expected;
+  options.on_pending = [&pendings] { ++pendings; };
+  if (is_fake(arguments.endpoint)) options.scheme = &fake;
+  absl::StatusOr<Receiver> receiver = Receiver::connect(std::move(options));
+  commands.write(Json{{"ok", receiver.ok()}, {"error", receiver.status().ToString()}}.dump());
+  if (!receiver.ok()) return 1;
+
+  using Mode = WorkerProgram::Mode;
+  WorkerProgram program(*std::move(receiver), pendings, arguments.model);
+  while (true) {
+    // A turn a millisecond: a reader that never sleeps would starve the writer on a small machine.
+    const absl::Duration nap = program.mode == Mode::kPause ? absl::InfiniteDuration() : absl::Milliseconds(1);
+    const absl::StatusOr<std::string> line = commands.read(Deadline(nap));
+    program.turn();
+    if (absl::IsDeadlineExceeded(line.status())) continue;
+    if (!line.ok()) return 0;
+    std::istringstream words(*line);
+    std::string verb, word;
+    std::int64_t number = 0;
+    words >> verb;
+    Json answer = {{"ok", true}};
+    if (verb == "run") {
+      program.mode = Mode::kRun;
+    } else if (verb == "hold") {
+      program.mode = Mode::kHold;
+    } else if (verb == "pause") {
+      program.mode = Mode::kPause;
+    } else if (verb == "step") {
+      program.commit();
+      program.check();
+      answer = program.report();
+    } else if (verb == "report") {
+      answer = program.report();
+    } else if (verb == "ready" && words >> number) {
+      answer = program.ready(absl::Milliseconds(number));
+    } else if (verb == "fault" && words >> word >> number) {
+      answer = {{"ok", faults.set(word, static_cast<int>(number))}};
+    } else if (verb == "quit") {
+      return 0;
+    } else {
+      answer = {{"ok", false}, {"error", cat("unknown command: ", *line)}};
+    }
+    commands.write(answer.dump());
+  }
+}
+
+}  // namespace bascule::test
