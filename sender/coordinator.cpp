@@ -176,13 +176,10 @@ void Coordinator::abandon(Version version, absl::Status why) {
   });
 }
 
-absl::StatusOr<SendReport> Coordinator::wait_settled(Deadline deadline) {
+std::optional<absl::StatusOr<SendReport>> Coordinator::wait_settled(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  if (!changed_.wait_until(lock, deadline.at(), [&] { return shared_.settled.has_value(); }))
-    return deadline_exceeded("the send has not settled yet");
-  absl::StatusOr<SendReport> report = *std::move(shared_.settled);
-  shared_.settled.reset();
-  return report;
+  changed_.wait_until(lock, deadline.at(), [&] { return shared_.settled.has_value(); });
+  return std::exchange(shared_.settled, std::nullopt);
 }
 
 }  // namespace bascule

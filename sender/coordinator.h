@@ -51,8 +51,8 @@ class Coordinator {
   // The slot is written: deliver, prepare, decide, commit. `deadline` is the decision's.
   void seal(Version version, std::optional<Digest> digest, Deadline deadline);
   void abandon(Version version, absl::Status why);  // instead of seal()
-  // The report of the version that was sealed last; DEADLINE_EXCEEDED leaves it pending.
-  absl::StatusOr<SendReport> wait_settled(Deadline deadline);
+  // The report of the version that was sealed last; none where it has not settled by then: it stays pending.
+  std::optional<absl::StatusOr<SendReport>> wait_settled(Deadline deadline);
 
   Epoch epoch() const { return epoch_; }
   Version version() const { return published_version_.load(std::memory_order_relaxed); }

@@ -154,9 +154,10 @@ absl::Status Sender::Impl::pack_and_seal(Deadline deadline) {
 }
 
 absl::StatusOr<SendReport> Sender::Impl::settled(Deadline deadline) {
-  absl::StatusOr<SendReport> report = coordinator->wait_settled(deadline);
-  if (absl::IsDeadlineExceeded(report.status()) && deadline.passed()) return report;
+  std::optional<absl::StatusOr<SendReport>> done = coordinator->wait_settled(deadline);
+  if (!done) return deadline_exceeded("the send has not settled yet; it stays pending");
   pending = false;
+  absl::StatusOr<SendReport> report = *std::move(done);
   if (!report.ok()) return report;
   report->seconds.wait = measured.wait;
   report->seconds.pack = measured.pack;
