@@ -132,6 +132,8 @@ void Session::on_abort(Version version) {
   if (!incoming_ || incoming_->publication.version != version) return;
   const SlotId slot = incoming_->publication.slot;
   incoming_.reset();
+  for (const HeldSlot& still : held())
+    if (still.slot == slot) return;  // told again of what it holds already: that lease goes on
   send(Released{.slot = slot, .version = version});
 }
 

@@ -24,13 +24,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, const Scheme& scheme, Endpoin
       acceptor_(io_),
       heartbeat_timer_(io_),
       round_timer_(io_),
-      pipes_(io_,
-             [this](Holder holder) {
-               if (ring_) ring_->release_all(holder);
-               holder_names_.erase(holder);
-               try_begin();
-               share();
-             }),
+      pipes_(io_, [this](Holder holder) { on_reader_gone(holder); }),
       transport_(scheme.make_sender()),
       last_version_(lock_.last_version()) {}
 

@@ -70,6 +70,8 @@ class Coordinator {
   void evict(WorkerId id, absl::Status why);
   void forget(WorkerId id, const absl::Status& why);
   void on_message(WorkerId id, Message message);
+  void while_it_waits(Member& member, const Message& message);
+  void on_reader_gone(Holder holder);
   void on_heartbeat_timer();
   Member* find(WorkerId id);
   std::string names_of(const std::vector<Holder>& holders) const;

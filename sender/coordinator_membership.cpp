@@ -75,6 +75,7 @@ void Coordinator::greet(WorkerId id, Hello hello) {
   Member* member = find(id);
   if (member == nullptr) return;
   last_version_ = std::max(last_version_, hello.serving);
+  for (const HeldSlot& held : hello.held) last_version_ = std::max(last_version_, held.version);
   member->serving = hello.epoch == epoch_ ? hello.serving : 0;  // of an older sender: to be caught up
   member->hello = std::move(hello);
   member->stage = Member::Stage::kParked;
@@ -161,8 +162,7 @@ void Coordinator::on_message(WorkerId id, Message message) {
     return refuse(id, invalid_argument("expected hello as the first message, found ", name_of(message)));
   if (std::holds_alternative<Heartbeat>(message)) return;
   if (std::holds_alternative<Bye>(message)) return evict(id, unavailable("said goodbye"));
-  if (member->stage != Member::Stage::kWelcomed)
-    return evict(id, invalid_argument(name_of(message), " came before the welcome"));
+  if (member->stage != Member::Stage::kWelcomed) return while_it_waits(*member, message);
 
   // A worker is in one round at a time: its own catch-up, or the one that the public thread began.
   Round* round = member->catch_up ? member->catch_up.get() : round_.get();
@@ -182,12 +182,38 @@ void Coordinator::on_message(WorkerId id, Message message) {
     if (concerns(ack->version)) round->acked(id, ack->seconds, ack->stall_seconds);
   } else if (const auto* released = std::get_if<Released>(&message)) {
     if (ring_) ring_->release(released->slot, member->hello.instance);
+    start_catch_up(*member);  // again, where the last one failed
     try_begin();
     return share();
   } else {
     return evict(id, invalid_argument(name_of(message), " is not a worker's message"));
   }
   if (round != nullptr) advance(*round, member->catch_up ? member : nullptr);
+}
+
+// A worker that greeted and waits may flip to a version of before: what it says of that mends its greeting.
+void Coordinator::while_it_waits(Member& member, const Message& message) {
+  if (const auto* ack = std::get_if<Ack>(&message)) {
+    last_version_ = std::max(last_version_, ack->version);
+    if (member.hello.epoch == epoch_) member.serving = std::max(member.serving, ack->version);
+  } else if (const auto* released = std::get_if<Released>(&message)) {
+    std::erase_if(member.hello.held, [released](const HeldSlot& held) { return held.slot == released->slot; });
+  } else {
+    evict(member.id, invalid_argument(name_of(message), " came before the welcome"));
+  }
+}
+
+// Its lease pipe hung up. Where its connection has not hung up yet, it leaves first: a version that began in between
+// would lease it a slot that nobody gives back.
+void Coordinator::on_reader_gone(Holder holder) {
+  const auto member = std::ranges::find_if(members_, [holder](const auto& each) {
+    return each->stage == Member::Stage::kWelcomed && each->hello.instance == holder;
+  });
+  if (member != members_.end()) evict((*member)->id, unavailable("its process is gone"));
+  if (ring_) ring_->release_all(holder);
+  holder_names_.erase(holder);
+  try_begin();
+  share();
 }
 
 void Coordinator::on_heartbeat_timer() {

@@ -92,9 +92,9 @@ void Coordinator::advance(Round& round, Member* catching_up) {
       case Round::Action::kNone:
         if (catching_up == nullptr) return finish_abort();
         if (round.phase() == Round::Phase::kAborted) {
-          // One failure is tried again; the second in a row has evicted it already.
+          // One failure is tried again once the worker has released the slot, or that word would end the lease of the
+          // second try; the second failure in a row has evicted it already.
           catching_up->catch_up.reset();
-          start_catch_up(*catching_up);
         }
         return;
     }
