@@ -11,7 +11,7 @@ TEST_P(Conformance, EveryWorkerServesEachVersion) {
   for (Version version = 1; version <= 5; ++version) {
     const SendReport report = send_complete(2);
     EXPECT_EQ(report.version, version);
-    EXPECT_EQ(report.epoch, 1u);
+    EXPECT_GT(report.epoch, 0u);
     EXPECT_GT(report.bytes, 0u);
     EXPECT_TRUE(report.digest.has_value());
     EXPECT_NE(report.memory, "");

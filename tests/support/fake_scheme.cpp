@@ -1,11 +1,13 @@
 #include "support/fake_scheme.h"
 
-#include <array>
+#include <sys/mman.h>
+
+#include <cerrno>
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <string>
 #include <utility>
-#include <vector>
 
 #include "transport/posix/mapping.h"
 #include "transport/posix/memfd.h"
@@ -110,8 +112,9 @@ class FakeReceiver final : public ReceiverTransport {
     if (offer.bytes != "fake" || offer.descriptors.size() != offer.slots.size())
       return invalid_argument("fake: this offer is not of the fake scheme");
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
-      BASCULE_ASSIGN(Mapping mapping, Mapping::map(offer.descriptors[i].get(), offer.slot_bytes, Access::kReadOnly));
-      slots_.insert_or_assign(offer.slots[i], std::move(mapping));
+      Slot slot{.descriptor = std::move(offer.descriptors[i]), .mapping = {}};
+      BASCULE_ASSIGN(slot.mapping, Mapping::map(slot.descriptor.get(), offer.slot_bytes, Access::kReadOnly));
+      slots_.insert_or_assign(offer.slots[i], std::move(slot));
     }
     return absl::OkStatus();
   }
@@ -122,19 +125,27 @@ class FakeReceiver final : public ReceiverTransport {
       faults_.hang("prepare-hang", deadline);
       return deadline_exceeded("fake: prepare hung until its deadline");
     }
-    const std::span<const std::byte> bytes = slots_.at(publication.slot).bytes().first(publication.bytes);
-    if (!faults_.strikes("misread")) return SlotView{.slot = publication.slot, .bytes = bytes};
-    misread_.assign(bytes.begin(), bytes.end());
-    misread_[bytes.size() / 3] ^= std::byte{0x01};
-    return SlotView{.slot = publication.slot, .bytes = misread_};
+    const Slot& slot = slots_.at(publication.slot);
+    const std::span<const std::byte> bytes = slot.mapping.bytes().first(publication.bytes);
+    const bool misread = faults_.strikes("misread");
+    // A slot's address never changes: what this worker alone reads otherwise is a private copy in its place.
+    const void* placed =
+        ::mmap(const_cast<std::byte*>(bytes.data()), bytes.size(), misread ? PROT_READ | PROT_WRITE : PROT_READ,
+               MAP_FIXED | (misread ? MAP_PRIVATE : MAP_SHARED), slot.descriptor.get(), 0);
+    if (placed == MAP_FAILED) return errno_status(errno, "fake: map a slot again");
+    if (misread) const_cast<std::byte&>(bytes[bytes.size() / 3]) ^= std::byte{0x01};
+    return SlotView{.slot = publication.slot, .bytes = bytes};
   }
 
   void release(SlotId) override {}
 
  private:
+  struct Slot {
+    UniqueFd descriptor;
+    Mapping mapping;
+  };
   FakeFaults faults_;
-  std::map<SlotId, Mapping> slots_;
-  std::vector<std::byte> misread_;
+  std::map<SlotId, Slot> slots_;
 };
 
 }  // namespace

@@ -97,7 +97,6 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
   FakeFaults faults;
   const Scheme fake = fake_scheme(faults);
   ReceiverOptions options{.endpoint = arguments.endpoint, .worker = arguments.name};
-  options.expected = arguments.expected;
   options.on_pending = [&pendings] { ++pendings; };
   if (is_fake(arguments.endpoint)) options.scheme = &fake;
   absl::StatusOr<Receiver> receiver = Receiver::connect(std::move(options));

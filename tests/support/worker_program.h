@@ -10,7 +10,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "support/line_end.h"
 #include "support/test_model.h"
@@ -21,7 +20,6 @@ struct WorkerArguments {
   std::string endpoint;
   std::string name;
   ModelSize model = ModelSize::kSmall;
-  std::vector<TensorSpec> expected;  // of threads only
 };
 
 // Until `quit`, or until the other end is gone. The exit status.

@@ -1,0 +1,99 @@
+// Trainers that are lost: the readers serve on, and the next trainer continues with the same processes.
+#include <csignal>
+
+#include <filesystem>
+#include <set>
+
+#include "conformance/suite.h"
+#include "support/trainer.h"
+
+namespace bascule::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_P(ConformanceProcesses, ReadersOutliveTheirTrainerAndServeTheNext) {
+  const auto a = join_process("a"), b = join_process("b");
+  Epoch epoch = 0;
+  Version version = 0;
+  for (std::uint64_t round = 1; round <= 3; ++round) {
+    SCOPED_TRACE(round);
+    Trainer trainer(endpoint(), 1000 * round);
+    Sent sent;
+    const Deadline deadline(patience());
+    while (sent.serving < 2 && !deadline.passed()) sent = trainer.tell("send");  // until both have joined
+    EXPECT_EQ(sent.serving, 2) << sent.error;
+    EXPECT_GT(sent.version, version) << "above every number of before";
+    EXPECT_EQ(sent.epoch, round == 1 ? sent.epoch : epoch + 1);
+    epoch = sent.epoch;
+    const Observed served = a->wait_for_version(sent.version);
+    EXPECT_EQ(served.epoch, epoch);
+    EXPECT_EQ(served.generation, sent.generation);
+
+    trainer.tell("run");
+    version = b->wait_for_version(sent.version + 3).version;
+    trainer.process().signal(SIGKILL);  // somewhere in a send
+    for (Worker* worker : {static_cast<Worker*>(a.get()), static_cast<Worker*>(b.get())}) {
+      const Observed alone = worker->wait_until([](const Observed& now) { return !now.attached; }, "being alone");
+      EXPECT_EQ(alone.state, "serving");
+      const Observed later = worker->wait_until([&](const Observed& now) { return now.checks > alone.checks + 10; },
+                                                "checks without a trainer");
+      EXPECT_EQ(later.wrong, "");
+      version = std::max(version, later.version);
+    }
+  }
+}
+
+TEST_P(ConformanceProcesses, ATrainerKilledWithASlotOnLoanLeavesTheOldVersion) {
+  const auto a = join_process("a");
+  Trainer trainer(endpoint(), 1);
+  Sent sent;
+  for (const Deadline deadline(patience()); sent.serving < 1 && !deadline.passed();) sent = trainer.tell("send");
+  const Observed before = a->wait_for_version(sent.version);
+  EXPECT_EQ(trainer.tell("loan").error, "");
+  trainer.process().signal(SIGKILL);
+  const Observed alone = a->wait_until([](const Observed& now) { return !now.attached; }, "being alone");
+  EXPECT_EQ(alone.version, before.version);
+  EXPECT_EQ(alone.generation, before.generation);
+
+  generation_ = 100;
+  listen();
+  wait_for_workers(1);
+  EXPECT_GT(send_complete(1).version, sent.version + 1) << "the number of the loan is not used again";
+  expect_newest({a.get()});
+}
+
+TEST_P(ConformanceProcesses, ASecondSenderIsRefusedWithThePidOfTheFirst) {
+  Trainer trainer(endpoint(), 1);
+  EXPECT_THAT(try_listen(),
+              StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("pid " + std::to_string(trainer.process().pid()))));
+  const auto a = join_process("a");
+  EXPECT_EQ(a->wait_ready(absl::ZeroDuration()).empty(), false);
+  Sent sent;
+  for (const Deadline deadline(patience()); sent.serving < 1 && !deadline.passed();) sent = trainer.tell("send");
+  EXPECT_EQ(sent.serving, 1) << "the first is not disturbed";
+}
+
+TEST_P(ConformanceProcesses, NothingIsLeftWhenEverybodyIsKilled) {
+  {
+    const auto a = join_process("a"), b = join_process("b");
+    Trainer trainer(endpoint(), 1);
+    Sent sent;
+    for (const Deadline deadline(patience()); sent.serving < 2 && !deadline.passed();) sent = trainer.tell("send");
+    trainer.tell("run");
+    a->wait_for_version(sent.version + 2);
+    for (ChildProcess* process : {&a->process(), &trainer.process(), &b->process()}) process->signal(SIGKILL);
+  }
+  std::set<std::string> left;
+  for (const auto& file : std::filesystem::directory_iterator(folder_.path() / "endpoint"))
+    left.insert(file.path().filename());
+  EXPECT_THAT(left, testing::ElementsAre("control.sock", "sender.lock"));
+  listen();
+  const auto a = join("a");
+  wait_for_workers(1);
+  EXPECT_GT(send_complete(1).version, 2u);
+  expect_newest({a.get()});
+}
+
+}  // namespace
+}  // namespace bascule::test

@@ -1,0 +1,163 @@
+// Who is at an endpoint: readers that come early, late, again, twice under one name, or with another model.
+#include "conformance/suite.h"
+#include "receiver/receiver.h"
+#include "transport/text.h"
+
+namespace bascule::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST_P(Conformance, ALateJoinerIsServedTheNewestWithoutTheTrainer) {
+  listen();
+  for (int i = 0; i < 3; ++i) send_complete(0);
+  // From here on the trainer does nothing.
+  const auto late = start("late");
+  EXPECT_EQ(late->wait_ready(), "");
+  const Observed ready = late->report();
+  EXPECT_EQ(ready.state, "pending");
+  EXPECT_EQ(ready.version, 0u);
+  late->wait_until([](const Observed& now) { return now.pendings == 1; }, "being woken");
+  const Observed flipped = late->step();
+  EXPECT_EQ(flipped.version, 3u);
+  EXPECT_EQ(flipped.generation, generation_);
+  late->tell("run");
+  expect_newest({late.get()});
+  wait_for_workers(1);
+  send_complete(1);
+}
+
+TEST_P(Conformance, ReadersJoinWhileTheWriterSends) {
+  listen();
+  const auto a = join("a");
+  wait_for_workers(1);
+  std::vector<std::unique_ptr<Worker>> late;
+  for (int i = 0; i < 20; ++i) {
+    if (i % 5 == 0) late.push_back(join(cat("late-", i)));
+    const SendReport report = send();
+    for (const WorkerReport& worker : report.workers) {
+      EXPECT_TRUE(worker.state == WorkerState::kServing || worker.state == WorkerState::kCatchingUp)
+          << worker.worker << ": " << worker.error;
+    }
+  }
+  wait_for_workers(5);
+  send_complete(5);
+  expect_newest({a.get(), late[0].get(), late[1].get(), late[2].get(), late[3].get()});
+}
+
+TEST_P(Conformance, AnEngineMayStartBeforeItsTrainer) {
+  const auto early = start("early");
+  EXPECT_THAT(early->wait_ready(absl::Milliseconds(20)), HasSubstr("no sender"));
+  EXPECT_EQ(early->report().state, "joining");
+  listen();
+  early->tell("run");
+  wait_for_workers(1);
+  send_complete(1);
+  expect_newest({early.get()});
+}
+
+TEST_P(Conformance, AReaderMayBeStartedAgainUnderItsName) {
+  listen();
+  auto a = join("a");
+  wait_for_workers(1);
+  send_complete(1);
+  a = nullptr;
+  a = join("a");
+  expect_newest({a.get()});
+  wait_for_workers(1);
+  send_complete(1);
+  expect_newest({a.get()});
+}
+
+TEST_P(Conformance, ASecondReaderOfTheSameNameIsRefusedWhileTheFirstIsThere) {
+  listen();
+  auto first = join("twin");
+  wait_for_workers(1);
+  send_complete(1);
+  const auto second = start("twin");
+  EXPECT_THAT(second->wait_ready(absl::Milliseconds(100)),
+              AllOf(HasSubstr("another worker named twin (pid "), HasSubstr("own name")));
+  EXPECT_EQ(second->report().version, 0u);
+  send_complete(1);
+  expect_newest({first.get()});
+  first = nullptr;
+  second->tell("run");
+  expect_newest({second.get()});
+}
+
+// ---- layouts ----
+
+struct Refusal {
+  std::string_view name;
+  void (*change)(std::vector<TensorSpec>& expected);
+  std::string_view text;
+};
+
+const std::vector<Refusal>& refusals() {
+  static const std::vector<Refusal> all = {
+      {"missing",
+       [](auto& specs) {
+         specs.push_back({"nowhere", DType::kF32, {2}});
+       },
+       "nowhere F32 [2] is expected and not sent"},
+      {"surplus", [](auto& specs) { std::erase_if(specs, [](const auto& spec) { return spec.name == "scale"; }); },
+       "scale F32 [] is sent and not expected"},
+      {"duplicate", [](auto& specs) { specs.push_back(specs.front()); }, "generation is expected twice"},
+      {"reshaped",
+       [](auto& specs) {
+         specs.front().shape = {1, 1};
+       },
+       "generation is sent as U64 [], expected U64 [1, 1]"},
+      {"retyped", [](auto& specs) { specs.front().dtype = DType::kI64; },
+       "generation is sent as U64 [], expected I64 []"},
+      {"several",
+       [](auto& specs) {
+         for (TensorSpec& spec : specs) spec.shape.push_back(1);
+       },
+       "more differences"},
+  };
+  return all;
+}
+
+TEST_P(Conformance, AWorkerWithAnotherModelIsRefusedWithTheFirstDifference) {
+  listen();
+  const auto healthy = join("healthy");
+  wait_for_workers(1);
+  for (const Refusal& refusal : refusals()) {
+    SCOPED_TRACE(refusal.name);
+    std::vector<TensorSpec> expected = model_.specs();
+    refusal.change(expected);
+    absl::StatusOr<Receiver> receiver =
+        Receiver::connect({.endpoint = endpoint(), .worker = cat("other-", refusal.name), .expected = expected});
+    ASSERT_THAT(receiver, IsOk());
+    EXPECT_THAT(receiver->wait_ready(patience()),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(std::string(refusal.text))));
+    EXPECT_FALSE(receiver->commit().changed);
+    EXPECT_THAT(sender_->wait_for_workers(2, absl::Milliseconds(1)),
+                StatusIs(absl::StatusCode::kDeadlineExceeded,
+                         AllOf(HasSubstr("found 1: healthy"), HasSubstr(std::string(refusal.text)))));
+  }
+  send_complete(1);
+  expect_newest({healthy.get()});
+}
+
+TEST_P(Conformance, AWorkerWithTheTrainersModelIsTaken) {
+  listen();
+  absl::StatusOr<Receiver> receiver =
+      Receiver::connect({.endpoint = endpoint(), .worker = "same", .expected = model_.specs()});
+  ASSERT_THAT(receiver, IsOk());
+  EXPECT_THAT(receiver->wait_ready(absl::ZeroDuration()), StatusIs(absl::StatusCode::kDeadlineExceeded, testing::_));
+  wait_for_workers(1);
+  model_.step(++generation_);
+  ASSERT_THAT(sender_->send_async(), IsOk());
+  ASSERT_THAT(receiver->wait_ready(patience()), IsOk());
+  const Flip flip = receiver->commit();
+  EXPECT_TRUE(flip.changed);
+  EXPECT_THAT(sender_->wait_async(patience()), IsOk());
+  EXPECT_EQ(generation_of(receiver->weights(flip.slot).tensors(), ModelSize::kSmall).value_or(0), generation_);
+  EXPECT_FALSE(receiver->commit().changed) << "nothing is pending";
+}
+
+}  // namespace
+}  // namespace bascule::test

@@ -1,0 +1,13 @@
+// conformance-trainer ENDPOINT GENERATION: a sender that obeys the commands of support/trainer.h.
+#include "support/trainer.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+int main(int argc, char** argv) {
+  using namespace bascule;
+  if (argc != 3) return std::fprintf(stderr, "usage: conformance-trainer ENDPOINT GENERATION\n"), 2;
+  return test::run_trainer(argv[1], std::strtoull(argv[2], nullptr, 10), test::LineEnd(UniqueFd(STDIN_FILENO)));
+}

@@ -1,0 +1,38 @@
+// What this process holds of the system: compared before and after, it shows what was left behind.
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <ostream>
+#include <string>
+
+namespace bascule::test {
+
+struct Footprint {
+  std::size_t descriptors = 0;
+  std::size_t threads = 0;
+  std::size_t mappings = 0;  // of memfds named bascule…
+  friend auto operator<=>(const Footprint&, const Footprint&) = default;
+  friend std::ostream& operator<<(std::ostream& to, const Footprint& print) {
+    return to << print.descriptors << " descriptors, " << print.threads << " threads, " << print.mappings
+              << " mappings";
+  }
+
+  static Footprint now() {
+    const auto entries = [](const char* folder) {
+      return static_cast<std::size_t>(
+          std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()));
+    };
+    Footprint print{.descriptors = entries("/proc/self/fd"), .threads = entries("/proc/self/task"), .mappings = 0};
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);)
+      print.mappings += line.find("memfd:bascule") != std::string::npos ? 1 : 0;
+    return print;
+  }
+};
+
+}  // namespace bascule::test

@@ -1,0 +1,106 @@
+#include "support/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "sender/sender.h"
+#include "support/fake_scheme.h"
+#include "support/test_model.h"
+#include "support/timing.h"
+
+namespace bascule::test {
+namespace {
+
+using Json = nlohmann::json;
+
+Json answer_of(const absl::Status& status) { return {{"error", status.ok() ? "" : status.ToString()}}; }
+
+Json answer_of(const absl::StatusOr<SendReport>& report, std::uint64_t generation) {
+  Json answer = answer_of(report.status());
+  answer["generation"] = generation;
+  if (!report.ok()) return answer;
+  answer["epoch"] = report->epoch;
+  answer["version"] = report->version;
+  answer["serving"] = std::ranges::count(report->workers, WorkerState::kServing, &WorkerReport::state);
+  return answer;
+}
+
+}  // namespace
+
+int run_trainer(const std::string& endpoint, std::uint64_t generation, LineEnd commands) {
+  FakeFaults faults;
+  const Scheme fake = fake_scheme(faults);
+  TestModel model;
+  absl::StatusOr<Sender> sender =
+      Sender::listen({.endpoint = endpoint, .threads = 2, .scheme = is_fake(endpoint) ? &fake : nullptr});
+  absl::Status status = sender.status();
+  if (status.ok()) status = sender->register_model(model.source());
+  commands.write(answer_of(status).dump());
+  if (!status.ok()) return 1;
+
+  std::optional<WritableSlot> loan;
+  const auto step = [&] { model.step(generation++); };
+  bool running = false;
+  while (true) {
+    const absl::StatusOr<std::string> line =
+        commands.read(Deadline(running ? absl::ZeroDuration() : absl::InfiniteDuration()));
+    if (absl::IsDeadlineExceeded(line.status())) {
+      step();
+      if (!sender->send().ok()) return 1;
+      continue;
+    }
+    if (!line.ok()) return 0;
+    running = false;
+    std::istringstream words(*line);
+    std::string verb, hook;
+    int number = 0;
+    words >> verb;
+    Json answer = answer_of(absl::OkStatus());
+    if (verb == "send") {
+      step();
+      answer = answer_of(sender->send(), generation - 1);
+    } else if (verb == "run") {
+      running = true;
+    } else if (verb == "begin") {
+      step();
+      answer = answer_of(sender->send_async());
+    } else if (verb == "loan") {
+      absl::StatusOr<WritableSlot> slot = sender->loan();
+      answer = answer_of(slot.status());
+      if (slot.ok()) loan.emplace(*std::move(slot));
+    } else if (verb == "fault" && words >> hook >> number && faults.set(hook, number)) {
+    } else if (verb == "quit") {
+      return 0;
+    } else {
+      answer["error"] = "unknown command: " + *line;
+    }
+    commands.write(answer.dump());
+  }
+}
+
+Trainer::Trainer(const std::string& endpoint, std::uint64_t generation)
+    : process_({BASCULE_TEST_TRAINER, endpoint, std::to_string(generation)}) {
+  EXPECT_EQ(tell("").error, "");
+}
+
+Sent Trainer::tell(std::string_view command) {
+  if (!command.empty()) process_.lines().write(command);
+  const absl::StatusOr<std::string> line = process_.lines().read(Deadline(2 * patience()));
+  if (!line.ok()) {
+    ADD_FAILURE() << "the trainer gave no answer to '" << command << "': " << line.status();
+    return {.error = line.status().ToString()};
+  }
+  const Json answer = Json::parse(*line);
+  return {.error = answer.value("error", ""),
+          .epoch = answer.value("epoch", Epoch{0}),
+          .version = answer.value("version", Version{0}),
+          .generation = answer.value("generation", std::uint64_t{0}),
+          .serving = answer.value("serving", 0)};
+}
+
+}  // namespace bascule::test

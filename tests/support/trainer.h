@@ -1,0 +1,43 @@
+// Trainer: a sender in a process of its own, for tests that kill it. It listens, registers a TestModel, and obeys
+//
+//   send   a step and a send                       run    sends without a pause, until the next command
+//   begin  a step and send_async                   loan   takes a slot and keeps it
+//   fault HOOK N (fake_scheme.h)                   quit
+//
+// each answered by one line of JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "support/child_process.h"
+#include "support/line_end.h"
+#include "transport/version.h"
+
+namespace bascule::test {
+
+// What the process does: until `quit`, or until the other end is gone. Its first generation is `generation`.
+int run_trainer(const std::string& endpoint, std::uint64_t generation, LineEnd commands);
+
+// What a trainer answers.
+struct Sent {
+  std::string error;  // empty: OK
+  Epoch epoch = 0;
+  Version version = 0;
+  std::uint64_t generation = 0;
+  int serving = 0;  // workers that serve it
+};
+
+// The test's side.
+class Trainer {
+ public:
+  Trainer(const std::string& endpoint, std::uint64_t generation);  // the test fails where it cannot listen
+  Sent tell(std::string_view command);                             // under patience()
+  ChildProcess& process() { return process_; }
+
+ private:
+  ChildProcess process_;
+};
+
+}  // namespace bascule::test
