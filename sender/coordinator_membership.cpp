@@ -123,8 +123,9 @@ void Coordinator::refuse(WorkerId id, absl::Status why) {
   Member* member = find(id);
   if (member == nullptr) return;
   last_refusal_ = std::string(message_of(why));
-  // Another worker of the same name may go; other tensors will not become the same.
-  member->channel->send(Refused{.why = last_refusal_, .final = !absl::IsAlreadyExists(why)});
+  // Another worker of the same name may go, memory come free; other tensors will not become the same.
+  const bool may_pass = absl::IsAlreadyExists(why) || absl::IsUnavailable(why) || absl::IsResourceExhausted(why);
+  member->channel->send(Refused{.why = last_refusal_, .final = !may_pass});
   forget(id, why);
 }
 

@@ -83,7 +83,7 @@ class ReceiverTransport {  // one an attachment to a sender's epoch
   // Reaches the offered slots: maps, registers, pins; once, so that no send pays for it. Prepare thread, as
   // the rest.
   virtual absl::Status accept(ReceivedOffer offer) = 0;
-  // Where the worker reads the slot, once its bytes are there or on their way to it.
+  // Where the worker reads the slot, once its bytes are there or on their way to it: one address for all versions.
   virtual absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) = 0;
   // The engine reads this slot no more.
   virtual void release(SlotId slot) = 0;
