@@ -36,11 +36,14 @@ SlotLine& ControlPage::line(std::uint32_t slot) {
                                       slot * sizeof(SlotLine));
 }
 
+// Within a change all stores are releases: whoever acquires one of them sees the odd sequence before it, and whoever sees
+// the even sequence after it sees all of them.
 void ControlPage::begin(std::uint32_t slot) {
   SlotLine& to = line(slot);
+  to.sequence.fetch_add(1, std::memory_order_relaxed);
   to.version.store(0, std::memory_order_release);
   to.bytes_done.store(0, std::memory_order_release);
-  to.sequence.fetch_add(1, std::memory_order_relaxed);
+  to.sequence.fetch_add(1, std::memory_order_release);
 }
 
 std::atomic<std::uint64_t>& ControlPage::bytes_done(std::uint32_t slot) { return line(slot).bytes_done; }
@@ -48,12 +51,13 @@ std::atomic<std::uint64_t>& ControlPage::bytes_done(std::uint32_t slot) { return
 void ControlPage::seal(std::uint32_t slot, Version version, std::uint64_t bytes,
                        const std::optional<Digest>& digest) {
   SlotLine& to = line(slot);
-  to.digest_low.store(digest ? digest->low : 0, std::memory_order_relaxed);
-  to.digest_high.store(digest ? digest->high : 0, std::memory_order_relaxed);
-  to.has_digest.store(digest ? 1 : 0, std::memory_order_relaxed);
-  to.bytes_done.store(bytes, std::memory_order_release);
   to.sequence.fetch_add(1, std::memory_order_relaxed);
-  to.version.store(version, std::memory_order_release);  // pairs with the acquire in ControlPageView::read
+  to.digest_low.store(digest ? digest->low : 0, std::memory_order_release);
+  to.digest_high.store(digest ? digest->high : 0, std::memory_order_release);
+  to.has_digest.store(digest ? 1 : 0, std::memory_order_release);
+  to.bytes_done.store(bytes, std::memory_order_release);
+  to.version.store(version, std::memory_order_release);
+  to.sequence.fetch_add(1, std::memory_order_release);
 }
 
 absl::StatusOr<ControlPageView> ControlPageView::map(UniqueFd descriptor, Epoch epoch) {
@@ -61,7 +65,10 @@ absl::StatusOr<ControlPageView> ControlPageView::map(UniqueFd descriptor, Epoch 
   ControlPageView view;
   BASCULE_ASSIGN(view.mapping_, Mapping::map(descriptor.get(), kPageBytes, Access::kReadOnly));
   const auto* header = reinterpret_cast<const PageHeader*>(view.mapping_.bytes().data());
-  if (header->magic != kMagic || header->format != kFormat)
+  if (header->magic != kMagic)
+    return invalid_argument("what the sender passed as its control page is none; run the same version of Bascule on ",
+                            "both ends");
+  if (header->format != kFormat)
     return invalid_argument("the sender's control page has format ", header->format, ", expected ", kFormat,
                             "; run the same version of Bascule on both ends");
   if (header->epoch != epoch)
@@ -73,12 +80,16 @@ SlotRecord ControlPageView::read(std::uint32_t slot) const {
   if (slot >= kMaxSlots) return {};
   const auto& line = *reinterpret_cast<const SlotLine*>(mapping_.bytes().data() + sizeof(PageHeader) +
                                                         slot * sizeof(SlotLine));
+  const std::uint64_t before = line.sequence.load(std::memory_order_acquire);
   SlotRecord record;
-  record.version = line.version.load(std::memory_order_acquire);  // pairs with the release in seal()
-  if (line.has_digest.load(std::memory_order_relaxed) != 0)
-    record.digest = Digest{.low = line.digest_low.load(std::memory_order_relaxed),
-                           .high = line.digest_high.load(std::memory_order_relaxed)};
+  record.version = line.version.load(std::memory_order_acquire);
+  const Digest digest{.low = line.digest_low.load(std::memory_order_acquire),
+                      .high = line.digest_high.load(std::memory_order_acquire)};
+  const bool has_digest = line.has_digest.load(std::memory_order_acquire) != 0;
   record.bytes_done = line.bytes_done.load(std::memory_order_acquire);
+  const bool changing = before % 2 != 0 || line.sequence.load(std::memory_order_relaxed) != before;
+  if (changing) return {};
+  if (has_digest && record.version != 0) record.digest = digest;
   return record;
 }
 

@@ -4,8 +4,8 @@
 //   line 1… | version 8 | sequence 8 | digest 16 | bytes done 8 | has digest 8 |           one a slot, by its
 //   index
 //
-// The sender stores, workers load; offsets never addresses. `version` is stored last with release and loaded
-// first with acquire, so whoever sees a version sees its digest. 0 while the slot is being written.
+// The sender stores, workers load; offsets never addresses. `version` is 0 while the slot is being written. `sequence` is
+// odd while a line is being changed, so that a reader can tell when it read half of a change.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ inline constexpr std::uint32_t kMaxSlots = 62;  // that one page has lines for
 
 struct alignas(64) SlotLine {
   std::atomic<std::uint64_t> version;
-  std::atomic<std::uint64_t> sequence;  // grows with every change of the line
+  std::atomic<std::uint64_t> sequence;  // grows by two with every change of the line
   std::atomic<std::uint64_t> digest_low, digest_high;
   std::atomic<std::uint64_t> bytes_done;  // a prefix of the slot that is complete; release/acquire
   std::atomic<std::uint64_t> has_digest;
@@ -48,7 +48,7 @@ class ControlPage {
   SlotMemory memory_;
 };
 
-// What a line says, at a moment when it says a version.
+// What a line says, all of it of one moment.
 struct SlotRecord {
   Version version = 0;
   std::optional<Digest> digest;
@@ -61,6 +61,7 @@ class ControlPageView {
   // INVALID_ARGUMENT: not sealed, no control page, another format or epoch.
   static absl::StatusOr<ControlPageView> map(UniqueFd descriptor, Epoch epoch);
 
+  // Version 0 and no digest while the slot is being written or its line is being changed. Never waits.
   SlotRecord read(std::uint32_t slot) const;
 
  private:
