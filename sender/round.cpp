@@ -51,7 +51,8 @@ void Round::delivered(absl::Status status) {
 }
 
 void Round::prepared(WorkerId id) {
-  if (Worker* worker = find(id)) worker->prepared = true;
+  Worker* worker = find(id);
+  if (worker != nullptr && phase_ == Phase::kPreparing) worker->prepared = true;  // earlier there is nothing to verify
 }
 
 void Round::failed(WorkerId id, std::string_view why) {
@@ -66,7 +67,7 @@ void Round::failed(WorkerId id, std::string_view why) {
 
 void Round::acked(WorkerId id, double seconds, double stall_seconds) {
   Worker* worker = find(id);
-  if (worker == nullptr || phase_ != Phase::kCommitting) return;
+  if (worker == nullptr || worker->acked || phase_ != Phase::kCommitting) return;
   worker->acked = true;
   worker->report.state = WorkerState::kServing;
   worker->report.seconds = seconds;

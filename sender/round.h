@@ -37,7 +37,7 @@ class Round {
 
   Round(Publication publication, std::vector<Participant> workers);
 
-  // Events. Those of a worker that is not (or no longer) in the round, or that come twice, change nothing.
+  // Events. Those of a worker that is not (or no longer) in the round, that come too early or twice, change nothing.
   void sealed(std::optional<Digest> digest);
   void ready(WorkerId worker);
   void delivered(absl::Status status);
