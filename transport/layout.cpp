@@ -16,10 +16,15 @@ namespace {
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
 constexpr std::uint64_t kWholeLine = 64;  // tensors that fill whole cache lines come first
 
+absl::Status check_name(std::string_view name) {
+  if (name.empty()) return invalid_argument("a tensor has an empty name; give each a name");
+  if (!is_utf8(name)) return invalid_argument("a tensor's name is not UTF-8");
+  return absl::OkStatus();
+}
+
 // The tensor's size in bytes, or an error that names it.
 absl::StatusOr<std::uint64_t> checked_bytes(const TensorSpec& spec) {
-  if (spec.name.empty()) return invalid_argument("a tensor has an empty name; give each a name");
-  if (!is_utf8(spec.name)) return invalid_argument("a tensor's name is not UTF-8");
+  BASCULE_TRY(check_name(spec.name));
   std::uint64_t bytes = size_of(spec.dtype);
   bool empty = false;
   for (const std::int64_t size : spec.shape) {
@@ -76,6 +81,7 @@ absl::StatusOr<Layout> Layout::arrange(std::vector<TensorSpec> specs,
   for (std::uint32_t i = 0; i < layout.tensors_.size(); ++i)
     position.emplace(layout.tensors_[i].spec.name, i);
   for (auto& [alias, original] : tied) {
+    BASCULE_TRY(check_name(alias));
     const auto found = position.find(original);
     if (found == position.end())
       return invalid_argument("alias ", alias, " stands for ", original, ", which is not sent");
@@ -91,6 +97,7 @@ absl::StatusOr<Layout> Layout::from_placements(std::vector<Placement> tensors, s
   layout.tensors_ = std::move(tensors);
   layout.aliases_ = std::move(aliases);
   layout.bytes_ = bytes;
+  std::uint64_t end = 0;  // of the tensors so far
   for (const Placement& tensor : layout.tensors_) {
     BASCULE_ASSIGN(const std::uint64_t expected, checked_bytes(tensor.spec));
     if (tensor.bytes != expected)
@@ -100,12 +107,16 @@ absl::StatusOr<Layout> Layout::from_placements(std::vector<Placement> tensors, s
         tensor.bytes > bytes - tensor.offset)
       return invalid_argument("layout: tensor ", to_string(tensor.spec), " at ", tensor.offset,
                               " is not on its element or ends beyond the slot's ", bytes, " bytes");
+    if (tensor.offset != end)
+      return invalid_argument("layout: tensor ", to_string(tensor.spec), " lies at ", tensor.offset, ", expected ", end,
+                              ", where the one before it ends");
+    end += tensor.bytes;
   }
+  if (end != bytes) return invalid_argument("layout: the tensors end at ", end, ", expected the slot's ", bytes, " bytes");
   for (const Alias& alias : layout.aliases_) {
     if (alias.tensor >= layout.tensors_.size())
       return invalid_argument("layout: alias ", alias.name, " stands for no tensor");
-    if (alias.name.empty() || !is_utf8(alias.name))
-      return invalid_argument("layout: an alias is empty or not UTF-8");
+    BASCULE_TRY(annotate(check_name(alias.name), "layout"));
   }
   BASCULE_TRY(layout.index());
   return layout;
@@ -153,7 +164,7 @@ absl::Status Layout::check_expected(std::span<const TensorSpec> expected) const 
     if (sent->spec.dtype != spec.dtype || sent->spec.shape != spec.shape)
       differences.push_back(
           cat("tensor ", spec.name, " is sent as ",
-              to_string({spec.name, sent->spec.dtype, sent->spec.shape}).substr(spec.name.size() + 1),
+              to_string(TensorSpec{spec.name, sent->spec.dtype, sent->spec.shape}).substr(spec.name.size() + 1),
               ", expected ", to_string(spec).substr(spec.name.size() + 1)));
   }
   for (std::size_t i = 0; i < tensors_.size(); ++i)
