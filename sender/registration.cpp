@@ -18,8 +18,16 @@ bool same_elements(const TensorView& a, const TensorView& b) {
          std::ranges::equal(a.strides, b.strides);
 }
 
-std::string described(const TensorView& view) {
-  return to_string({std::string(view.name), view.dtype, {view.shape.begin(), view.shape.end()}});
+// What a view must be before anything reads through it.
+absl::Status check_view(const TensorView& view) {
+  for (const std::int64_t size : view.shape)
+    if (size < 0) return invalid_argument("tensor ", to_string(view), " has a negative dimension");
+  if (view.data == nullptr && byte_count(view.dtype, view.shape) > 0)
+    return invalid_argument("tensor ", to_string(view), " has no data");
+  if (!view.strides.empty() && view.strides.size() != view.shape.size())
+    return invalid_argument("tensor ", to_string(view), " has ", view.strides.size(), " strides for ",
+                            view.shape.size(), " dimensions");
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -36,14 +44,8 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
   std::vector<std::pair<std::string, std::string>> tied;
   for (std::size_t i = 0; i < views.size(); ++i) {
     const TensorView& view = views[i];
-    for (const std::int64_t size : view.shape)
-      if (size < 0) return invalid_argument("tensor ", described(view), " has a negative dimension");
+    BASCULE_TRY(check_view(view));
     const std::uint64_t bytes = byte_count(view.dtype, view.shape);
-    if (bytes > 0 && view.data == nullptr)
-      return invalid_argument("tensor ", described(view), " has no data");
-    if (!view.strides.empty() && view.strides.size() != view.shape.size())
-      return invalid_argument("tensor ", described(view), " has ", view.strides.size(), " strides for ",
-                              view.shape.size(), " dimensions");
     Known known{.spec = {std::string(view.name), view.dtype, {view.shape.begin(), view.shape.end()}},
                 .strides = {view.strides.begin(), view.strides.end()},
                 .tied_to = std::nullopt};
@@ -77,8 +79,9 @@ absl::Status Registration::refresh() {
     const Known& known = known_[i];
     if (view.name != known.spec.name || view.dtype != known.spec.dtype ||
         !std::ranges::equal(view.shape, known.spec.shape))
-      return invalid_argument("tensor ", described(view), " was registered as ", to_string(known.spec),
+      return invalid_argument("tensor ", to_string(view), " was registered as ", to_string(known.spec),
                               "; its name, type and shape must stay (the storage may move)");
+    BASCULE_TRY(check_view(view));
     if (known.tied_to && !same_elements(views[*known.tied_to], view))
       return invalid_argument("tensor ", known.spec.name, " was registered as tied to ",
                               known_[*known.tied_to].spec.name, " and is not any more");

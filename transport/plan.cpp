@@ -1,5 +1,6 @@
 #include "transport/plan.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "transport/text.h"
@@ -56,6 +57,9 @@ absl::StatusOr<Plan> Plan::gather(const Layout& layout, std::span<const TensorVi
     if (!kernels::can_cast(tensor.dtype, placement.spec.dtype))
       return invalid_argument("tensor ", placement.spec.name, " cannot be cast from ", name_of(tensor.dtype),
                               " to ", name_of(placement.spec.dtype));
+    if (!std::ranges::equal(tensor.shape, placement.spec.shape))
+      return invalid_argument("tensor ", to_string(tensor), " has another shape than ", to_string(placement.spec),
+                              " of the layout");
     kernels::Segment segment{.tensor = found->second,
                              .tensor_dtype = tensor.dtype,
                              .slot_dtype = placement.spec.dtype,

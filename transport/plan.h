@@ -15,8 +15,8 @@ namespace bascule {
 class Plan {
  public:
   // Fills `layout` from `tensors`: for each tensor of the layout, the one of that name, cast where the types
-  // differ. Segment::tensor is the index into `tensors`. INVALID_ARGUMENT names a tensor that is not there,
-  // cannot be cast, or has more dimensions in separate runs than kernels::kMaxRank.
+  // differ. Segment::tensor is the index into `tensors`. INVALID_ARGUMENT names a tensor that is not there, has another
+  // shape, cannot be cast, or has more dimensions in separate runs than kernels::kMaxRank.
   static absl::StatusOr<Plan> gather(const Layout& layout, std::span<const TensorView> tensors);
 
   std::span<const kernels::Segment> segments() const { return segments_; }  // sorted by slot_offset

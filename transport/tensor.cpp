@@ -21,6 +21,10 @@ std::string to_string(const TensorSpec& spec) {
   return text + "]";
 }
 
+std::string to_string(const TensorView& view) {
+  return to_string(TensorSpec{std::string(view.name), view.dtype, {view.shape.begin(), view.shape.end()}});
+}
+
 HostTensors::HostTensors(std::vector<std::pair<TensorSpec, const void*>> tensors) {
   specs_.reserve(tensors.size());
   views_.reserve(tensors.size());

@@ -43,6 +43,7 @@ struct MutableTensorView {
 std::uint64_t element_count(std::span<const std::int64_t> shape);
 std::uint64_t byte_count(DType dtype, std::span<const std::int64_t> shape);
 std::string to_string(const TensorSpec&);  // "model.embed_tokens.weight BF16 [151936, 896]"
+std::string to_string(const TensorView&);
 
 // What register_model takes: it yields views afresh at each send, so that a storage that moved is followed.
 class TensorSource {
@@ -56,6 +57,8 @@ class TensorSource {
 class HostTensors final : public TensorSource {
  public:
   explicit HostTensors(std::vector<std::pair<TensorSpec, const void*>> tensors);
+  HostTensors(HostTensors&&) = default;  // a copy's views would lie in the original
+  HostTensors& operator=(HostTensors&&) = default;
   absl::StatusOr<std::span<const TensorView>> views() override;
 
  private:
