@@ -9,6 +9,8 @@
 #include <cinttypes>
 #include <cstdio>
 #include <ctime>
+#include <string>
+#include <string_view>
 
 #include "transport/text.h"
 
@@ -24,14 +26,23 @@ struct Record {
   Version version = 0;
 };
 
+std::string line_of(const Record& record) {
+  std::array<char, 256> text{};
+  std::snprintf(text.data(), text.size(), kFormat, record.pid, record.epoch, record.version);
+  return text.data();
+}
+
 // An empty file is a new one; the epoch before the first is the time.
 absl::StatusOr<Record> read(int fd, const std::filesystem::path& file) {
   std::array<char, 256> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size() - 1, 0);
   if (size < 0) return errno_status(errno, cat("read ", file.string()));
   Record record{.pid = 0, .epoch = static_cast<Epoch>(std::time(nullptr)) - 1, .version = 0};
-  // NOLINTNEXTLINE(cert-err34-c): a line of our own; what does not scan is refused
-  if (size > 0 && std::sscanf(text.data(), kScan, &record.pid, &record.epoch, &record.version) != 3)
+  if (size == 0) return record;
+  // A line that was cut short would scan as smaller numbers, so what was read must be what would be written.
+  // NOLINTNEXTLINE(cert-err34-c): see above
+  if (std::sscanf(text.data(), kScan, &record.pid, &record.epoch, &record.version) != 3 ||
+      line_of(record) != std::string_view(text.data(), static_cast<std::size_t>(size)))
     return absl::DataLossError(cat(file.string(),
                                    " does not read as a sender.lock; if no sender and no engine of this "
                                    "endpoint is running, remove it"));
@@ -57,9 +68,8 @@ absl::StatusOr<EndpointLock> EndpointLock::take(const std::filesystem::path& fil
 }
 
 absl::Status EndpointLock::record(Version version) {
-  std::array<char, 256> text{};
-  const int size = std::snprintf(text.data(), text.size(), kFormat, static_cast<int>(::getpid()), epoch_, version);
-  if (::pwrite(fd_.get(), text.data(), static_cast<std::size_t>(size), 0) != size)
+  const std::string line = line_of({.pid = ::getpid(), .epoch = epoch_, .version = version});
+  if (::pwrite(fd_.get(), line.data(), line.size(), 0) != static_cast<ssize_t>(line.size()))
     return errno_status(errno, "write sender.lock");
   last_version_ = version;
   return absl::OkStatus();
