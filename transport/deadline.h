@@ -12,9 +12,10 @@ using Clock = std::chrono::steady_clock;
 
 class Deadline {
  public:
-  // `timeout` from now; absl::InfiniteDuration() is taken as a year.
+  // `timeout` from now; absl::InfiniteDuration() is taken as a year, a negative one as none.
   explicit Deadline(absl::Duration timeout)
-      : at_(Clock::now() + absl::ToChronoNanoseconds(std::min(timeout, absl::Hours(24 * 365)))) {}
+      : at_(Clock::now() +
+            absl::ToChronoNanoseconds(std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24 * 365)))) {}
   explicit Deadline(Clock::time_point at) : at_(at) {}
 
   Clock::time_point at() const { return at_; }
