@@ -183,6 +183,7 @@ void Coordinator::on_message(WorkerId id, Message message) {
     if (concerns(ack->version)) round->acked(id, ack->seconds, ack->stall_seconds);
   } else if (const auto* released = std::get_if<Released>(&message)) {
     if (ring_) ring_->release(released->slot, member->hello.instance);
+    if (member->releasing == released->slot) member->releasing.reset();
     start_catch_up(*member);  // again, where the last one failed
     try_begin();
     return share();

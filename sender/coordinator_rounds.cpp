@@ -50,7 +50,7 @@ void Coordinator::try_begin() {
 void Coordinator::start_catch_up(Member& member) {
   if (!ring_ || member.stage != Member::Stage::kWelcomed || member.catch_up) return;
   const std::optional<SlotId> newest = ring_->newest();
-  if (!newest || member.serving >= ring_->version(*newest)) return;
+  if (!newest || member.serving >= ring_->version(*newest) || member.releasing == newest) return;
   if (round_ && round_->under_way()) {
     const std::vector<WorkerId> taking_part = round_->remaining();
     if (std::ranges::find(taking_part, member.id) != taking_part.end()) return;
@@ -94,7 +94,9 @@ void Coordinator::advance(Round& round, Member* catching_up) {
         if (round.phase() == Round::Phase::kAborted) {
           // One failure is tried again once the worker has released the slot, or that word would end the lease of the
           // second try; the second failure in a row has evicted it already.
+          catching_up->releasing = round.publication().slot;
           catching_up->catch_up.reset();
+          start_catch_up(*catching_up);  // a newer version may have been published meanwhile
         }
         return;
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "sender/round.h"
@@ -24,6 +25,7 @@ struct Member {
   int failures = 0;                  // versions running that it could not prepare
   std::unique_ptr<Round> catch_up;   // the newest version, on its way to this worker alone
   Clock::time_point catch_up_until;  // deadline of the catch-up's present half
+  std::optional<SlotId> releasing;   // of a catch-up that was aborted, until the worker released it
 
   const std::string& name() const { return hello.worker; }
   // Whether the next version can be addressed to it.
