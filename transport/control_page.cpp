@@ -36,8 +36,8 @@ SlotLine& ControlPage::line(std::uint32_t slot) {
                                       slot * sizeof(SlotLine));
 }
 
-// Within a change all stores are releases: whoever acquires one of them sees the odd sequence before it, and whoever sees
-// the even sequence after it sees all of them.
+// Within a change all stores are releases: whoever acquires one of them sees the odd sequence before it, and whoever
+// sees the even sequence after it sees all of them.
 void ControlPage::begin(std::uint32_t slot) {
   SlotLine& to = line(slot);
   to.sequence.fetch_add(1, std::memory_order_relaxed);

@@ -4,8 +4,8 @@
 //   line 1… | version 8 | sequence 8 | digest 16 | bytes done 8 | has digest 8 |           one a slot, by its
 //   index
 //
-// The sender stores, workers load; offsets never addresses. `version` is 0 while the slot is being written. `sequence` is
-// odd while a line is being changed, so that a reader can tell when it read half of a change.
+// The sender stores, workers load; offsets never addresses. `version` is 0 while the slot is being written. `sequence`
+// is odd while a line is being changed, so that a reader can tell when it read half of a change.
 #pragma once
 
 #include <array>

@@ -112,7 +112,8 @@ absl::StatusOr<Layout> Layout::from_placements(std::vector<Placement> tensors, s
                               ", where the one before it ends");
     end += tensor.bytes;
   }
-  if (end != bytes) return invalid_argument("layout: the tensors end at ", end, ", expected the slot's ", bytes, " bytes");
+  if (end != bytes)
+    return invalid_argument("layout: the tensors end at ", end, ", expected the slot's ", bytes, " bytes");
   for (const Alias& alias : layout.aliases_) {
     if (alias.tensor >= layout.tensors_.size())
       return invalid_argument("layout: alias ", alias.name, " stands for no tensor");

@@ -1,0 +1,108 @@
+#include "receiver/attachment.h"
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+
+#include "attached.h"
+#include "support/status.h"
+
+namespace bascule {
+namespace {
+
+using absl::StatusCode;
+using test::IsOk;
+using test::kEpoch;
+using test::SenderMemory;
+using test::StatusIs;
+using testing::HasSubstr;
+
+SenderMemory sender_memory() {
+  return SenderMemory::make({{"small", DType::kU8, {3}}, {"large", DType::kF32, {4, 4}}, {"none", DType::kI8, {0}}},
+                            {{"alias", "large"}});
+}
+
+TEST(Attachment, ReadsTensorsInThePlaceWhereTheSenderWritesThem) {
+  SenderMemory sender = sender_memory();
+  const auto attachment = sender.attach();
+  ASSERT_THAT(attachment, IsOk());
+  const auto ready = (*attachment)->prepare(sender.publication(1, 1), Deadline(absl::Minutes(1)));
+  ASSERT_THAT(ready, IsOk());
+  EXPECT_EQ(ready->view.bytes.size(), sender.layout.bytes());
+  for (std::byte& byte : sender.slots[1].writable()) byte = std::byte{0x11};
+  for (const TensorView& tensor : ready->weights->tensors()) {
+    const Placement& placed = *sender.layout.find(tensor.name);
+    EXPECT_EQ(tensor.dtype, placed.spec.dtype);
+    EXPECT_TRUE(std::ranges::equal(tensor.shape, placed.spec.shape));
+    EXPECT_EQ(tensor.data, ready->view.bytes.data() + placed.offset) << tensor.name;
+    for (std::uint64_t i = 0; i < placed.bytes; ++i) EXPECT_EQ(tensor.data[i], std::byte{0x11});
+  }
+}
+
+TEST(Attachment, FindsTensorsByEachOfTheirNames) {
+  const SenderMemory sender = sender_memory();
+  const auto attachment = sender.attach();
+  ASSERT_THAT(attachment, IsOk());
+  const auto ready = (*attachment)->prepare(sender.publication(1, 0), Deadline(absl::Minutes(1)));
+  ASSERT_THAT(ready, IsOk());
+  ASSERT_EQ(ready->weights->tensors().size(), 4);
+  EXPECT_EQ(ready->weights->find("alias")->data, ready->weights->find("large")->data);
+  EXPECT_EQ(ready->weights->find("alias")->name, "alias");
+  EXPECT_EQ(ready->weights->find("other"), nullptr);
+  EXPECT_TRUE(std::ranges::is_sorted(ready->weights->tensors(), {}, &TensorView::name));
+}
+
+TEST(Attachment, KeepsTheViewsOfASlotFromVersionToVersion) {
+  const SenderMemory sender = sender_memory();
+  const auto attachment = sender.attach();
+  ASSERT_THAT(attachment, IsOk());
+  const Deadline deadline(absl::Minutes(1));
+  const Weights* first = (*attachment)->prepare(sender.publication(1, 0), deadline)->weights;
+  const Weights* other = (*attachment)->prepare(sender.publication(2, 1), deadline)->weights;
+  (*attachment)->release({kEpoch, 0});
+  EXPECT_EQ((*attachment)->prepare(sender.publication(3, 0), deadline)->weights, first);
+  EXPECT_NE(first, other);
+}
+
+TEST(Attachment, RefusesAPublicationOfAnotherSize) {
+  const SenderMemory sender = sender_memory();
+  const auto attachment = sender.attach();
+  ASSERT_THAT(attachment, IsOk());
+  Publication publication = sender.publication(9, 0);
+  publication.bytes += 1;
+  EXPECT_THAT((*attachment)->prepare(publication, Deadline(absl::Minutes(1))),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("version 9 has 68 bytes, expected 67")));
+}
+
+TEST(Attachment, RefusesASlotThatWasNotOffered) {
+  const SenderMemory sender = sender_memory();
+  const auto attachment = sender.attach();
+  ASSERT_THAT(attachment, IsOk());
+  EXPECT_THAT((*attachment)->prepare(sender.publication(1, 2), Deadline(absl::Minutes(1))),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("slot 2 was not offered")));
+}
+
+TEST(Attachment, RefusesAWelcomeWhoseDescriptorsAreNotWhatItSays) {
+  const SenderMemory sender = sender_memory();
+  const Scheme& shm = *find_scheme("shm").value();
+  EXPECT_THAT(Attachment::make(shm, sender.welcome(), {}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("without a control page")));
+
+  std::vector<UniqueFd> swapped = sender.descriptors();
+  std::swap(swapped.front(), swapped.back());
+  EXPECT_THAT(Attachment::make(shm, sender.welcome(), std::move(swapped)),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("control page")));
+
+  Welcome later = sender.welcome();
+  later.epoch = kEpoch + 1;
+  EXPECT_THAT(Attachment::make(shm, std::move(later), sender.descriptors()),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("of epoch 3, expected 4")));
+
+  Welcome larger = sender.welcome();
+  larger.layout = Layout::arrange({{"w", DType::kU8, {1 << 20}}}, {}).value();
+  EXPECT_THAT(Attachment::make(shm, std::move(larger), sender.descriptors()),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected at least 1048576")));
+}
+
+}  // namespace
+}  // namespace bascule

@@ -1,0 +1,79 @@
+#include "receiver/flip_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+namespace bascule {
+namespace {
+
+Target target(Version version) {
+  return {.attachment = nullptr,
+          .version = version,
+          .slot = {.epoch = 1, .index = static_cast<std::uint32_t>(version % 2)},
+          .weights = nullptr,
+          .decided_at = Clock::now()};
+}
+
+TEST(FlipGate, HandsOverWhatWasDecided) {
+  FlipGate gate;
+  EXPECT_FALSE(gate.pending());
+  EXPECT_FALSE(gate.take().has_value());
+  EXPECT_FALSE(gate.decide(target(1)).has_value());
+  EXPECT_TRUE(gate.pending());
+  EXPECT_EQ(gate.take()->version, 1);
+  EXPECT_FALSE(gate.pending());
+  EXPECT_FALSE(gate.take().has_value()) << "once";
+}
+
+TEST(FlipGate, GivesBackAVersionThatNobodyTook) {
+  FlipGate gate;
+  gate.decide(target(1));
+  EXPECT_EQ(gate.decide(target(2))->version, 1);
+  EXPECT_EQ(gate.take()->version, 2);
+  EXPECT_FALSE(gate.decide(target(3)).has_value()) << "2 was taken";
+}
+
+TEST(FlipGate, KeepsTheAttachmentOfWhatWaits) {
+  FlipGate gate;
+  const auto attachment = std::make_shared<Attachment>();
+  Target one = target(1);
+  one.attachment = attachment;
+  gate.decide(std::move(one));
+  EXPECT_EQ(attachment.use_count(), 2);
+  gate.take();
+  EXPECT_EQ(attachment.use_count(), 1);
+}
+
+// The I/O thread decides while the engine commits: each version is taken or given back, once, in order, and what was
+// written before decide() is seen after take().
+TEST(FlipGate, LosesNoVersionBetweenTwoThreads) {
+  constexpr Version kVersions = 50000;
+  FlipGate gate;
+  std::vector<std::uint64_t> written(kVersions + 1);  // not atomic: the gate orders it
+  std::vector<Version> skipped, taken;
+  std::thread decider([&] {
+    for (Version version = 1; version <= kVersions; ++version) {
+      written[version] = ~version;
+      if (const std::optional<Target> old = gate.decide(target(version))) skipped.push_back(old->version);
+    }
+  });
+  while (taken.empty() || taken.back() != kVersions) {
+    if (!gate.pending()) continue;
+    const std::optional<Target> next = gate.take();
+    if (!next) continue;
+    ASSERT_EQ(written[next->version], ~next->version);
+    ASSERT_TRUE(taken.empty() || taken.back() < next->version);
+    taken.push_back(next->version);
+  }
+  decider.join();
+  std::multiset<Version> all(taken.begin(), taken.end());
+  all.insert(skipped.begin(), skipped.end());
+  ASSERT_EQ(all.size(), kVersions);
+  EXPECT_EQ(std::set<Version>(all.begin(), all.end()).size(), kVersions);
+  EXPECT_FALSE(gate.pending());
+}
+
+}  // namespace
+}  // namespace bascule

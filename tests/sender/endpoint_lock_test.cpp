@@ -1,0 +1,151 @@
+#include "sender/endpoint_lock.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "support/status.h"
+#include "support/temp_folder.h"
+#include "transport/text.h"
+
+namespace bascule {
+namespace {
+
+using absl::StatusCode;
+using test::IsOk;
+using test::StatusIs;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class EndpointLockTest : public testing::Test {
+ protected:
+  absl::StatusOr<EndpointLock> take() const { return EndpointLock::take(file_); }
+  std::string content() const {
+    std::ifstream in(file_);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  void write(std::string_view text) const { std::ofstream(file_, std::ios::trunc) << text; }
+
+  // Of a sender that took the endpoint for the first time, and went.
+  Epoch first_epoch() const {
+    const auto lock = take();
+    EXPECT_THAT(lock, IsOk());
+    return lock.ok() ? lock->epoch() : 0;
+  }
+
+  test::TempFolder folder_;
+  const std::filesystem::path file_ = folder_.path() / "sender.lock";
+};
+
+TEST_F(EndpointLockTest, BeginsWithTheTimeAndNoVersion) {
+  const auto before = static_cast<Epoch>(std::time(nullptr));
+  const auto lock = take();
+  ASSERT_THAT(lock, IsOk());
+  EXPECT_GE(lock->epoch(), before);
+  EXPECT_LE(lock->epoch(), static_cast<Epoch>(std::time(nullptr)));
+  EXPECT_EQ(lock->last_version(), 0);
+}
+
+TEST_F(EndpointLockTest, ContinuesWhereTheSenderBeforeEnded) {
+  const Epoch first = first_epoch();
+  for (std::uint64_t run = 1; run <= 3; ++run) {
+    auto lock = take();
+    ASSERT_THAT(lock, IsOk());
+    EXPECT_EQ(lock->epoch(), first + run);
+    EXPECT_EQ(lock->last_version(), (run - 1) * 10);
+    ASSERT_THAT(lock->record(run * 10 - 1), IsOk());
+    ASSERT_THAT(lock->record(run * 10), IsOk());
+    EXPECT_EQ(lock->last_version(), run * 10);
+  }
+  EXPECT_TRUE(std::filesystem::exists(file_)) << "it outlives its senders: they number on";
+}
+
+TEST_F(EndpointLockTest, HoldsEveryNumber) {
+  constexpr Version kLast = std::numeric_limits<Version>::max();
+  {
+    auto lock = take();
+    ASSERT_THAT(lock, IsOk());
+    const std::size_t size = content().size();
+    ASSERT_THAT(lock->record(kLast), IsOk());
+    EXPECT_EQ(content().size(), size) << "a line of one size is never cut short by a rewrite";
+  }
+  EXPECT_EQ(take()->last_version(), kLast);
+}
+
+TEST_F(EndpointLockTest, RefusesASecondSenderAndNamesTheFirst) {
+  const auto first = take();
+  ASSERT_THAT(first, IsOk());
+  const std::string before = content();
+  EXPECT_THAT(take(),
+              StatusIs(StatusCode::kAlreadyExists,
+                       AllOf(HasSubstr(cat("another sender, pid ", ::getpid(), ", holds ", folder_.path().string())),
+                             HasSubstr("stop it, or choose another endpoint"))));
+  EXPECT_EQ(content(), before);
+}
+
+TEST_F(EndpointLockTest, FallsWithItsProcess) {
+  const Epoch first = first_epoch();
+  int told[2];
+  ASSERT_EQ(::pipe(told), 0);
+  const UniqueFd in(told[0]), out(told[1]);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    auto lock = take();
+    const char word = lock.ok() && lock->record(4).ok() ? 'y' : 'n';
+    if (::write(told[1], &word, 1) == 1) ::pause();
+    ::_exit(1);
+  }
+  char word = 0;
+  ASSERT_EQ(::read(in.get(), &word, 1), 1);
+  EXPECT_EQ(word, 'y');
+  EXPECT_THAT(take(), StatusIs(StatusCode::kAlreadyExists, HasSubstr(cat("pid ", child, ","))));
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  const auto lock = take();
+  ASSERT_THAT(lock, IsOk());
+  EXPECT_EQ(lock->epoch(), first + 2);
+  EXPECT_EQ(lock->last_version(), 4);
+}
+
+TEST_F(EndpointLockTest, RefusesAFileThatItDidNotWrite) {
+  const Epoch first = first_epoch();
+  const std::string good = content();
+  std::string letter = good, sign = good;
+  letter[letter.size() - 3] = 'x';
+  sign[sign.find("version ") + 8] = '-';
+  for (const std::string& bad :
+       {std::string("garbage\n"), std::string(1, '\0'), letter, sign, good + good, good.substr(0, good.size() - 1),
+        good.substr(0, good.size() - 5), good.substr(0, 10)}) {
+    write(bad);
+    EXPECT_THAT(take(), StatusIs(StatusCode::kDataLoss,
+                                 AllOf(HasSubstr(file_.string() + " does not read as a sender.lock"),
+                                       HasSubstr("if no sender and no engine of this endpoint is running, remove it"))))
+        << bad;
+    EXPECT_EQ(content(), bad) << "left for a person to look at";
+  }
+  write(good);
+  EXPECT_EQ(take()->epoch(), first + 1);
+}
+
+TEST_F(EndpointLockTest, TakesAnEmptyFileForANewOne) {
+  write("");
+  EXPECT_EQ(take()->last_version(), 0);
+}
+
+TEST_F(EndpointLockTest, FollowsNoLinkAndNeedsItsFolder) {
+  std::filesystem::create_symlink(folder_.path() / "elsewhere", file_);
+  EXPECT_FALSE(take().ok());
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "elsewhere"));
+  EXPECT_THAT(EndpointLock::take(folder_.path() / "none" / "sender.lock"),
+              StatusIs(StatusCode::kNotFound, HasSubstr("open ")));
+}
+
+}  // namespace
+}  // namespace bascule

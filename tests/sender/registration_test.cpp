@@ -1,0 +1,202 @@
+#include "sender/registration.h"
+
+#include <gmock/gmock.h>
+
+#include <array>
+
+#include "support/status.h"
+
+namespace bascule {
+namespace {
+
+using absl::StatusCode;
+using test::IsOk;
+using test::StatusIs;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// One tensor that a test changes between two sends.
+struct Tensor {
+  TensorSpec spec;
+  const void* data = nullptr;
+  std::vector<std::int64_t> strides{};
+};
+
+// Yields what lies in a vector of the test's.
+class Changing final : public TensorSource {
+ public:
+  explicit Changing(const std::vector<Tensor>& tensors) : tensors_(tensors) {}
+  absl::StatusOr<std::span<const TensorView>> views() override {
+    views_.clear();
+    for (const Tensor& tensor : tensors_)
+      views_.push_back({.name = tensor.spec.name,
+                        .dtype = tensor.spec.dtype,
+                        .shape = tensor.spec.shape,
+                        .strides = tensor.strides,
+                        .data = static_cast<const std::byte*>(tensor.data)});
+    return std::span<const TensorView>(views_);
+  }
+
+ private:
+  const std::vector<Tensor>& tensors_;
+  std::vector<TensorView> views_;
+};
+
+class RegistrationTest : public testing::Test {
+ protected:
+  absl::StatusOr<Registration> make(std::optional<DType> wire_dtype = std::nullopt) {
+    return Registration::make(std::make_unique<Changing>(tensors_), wire_dtype);
+  }
+  absl::Status refresh_after(const std::function<void()>& change) {
+    auto made = make();
+    EXPECT_THAT(made, IsOk());
+    if (!made.ok()) return made.status();
+    change();
+    return made->refresh();
+  }
+  static auto refused(const std::string& text) { return StatusIs(StatusCode::kInvalidArgument, HasSubstr(text)); }
+
+  std::array<float, 6> a_{}, b_{}, c_{};
+  std::vector<Tensor> tensors_ = {{{"a", DType::kF32, {2, 3}}, a_.data()}, {{"b", DType::kF32, {6}}, b_.data()}};
+};
+
+TEST_F(RegistrationTest, LaysOutWhatTheSourceYields) {
+  auto made = make();
+  ASSERT_THAT(made, IsOk());
+  EXPECT_EQ(*made->layout().find("a"), (Placement{{"a", DType::kF32, {2, 3}}, 0, 24}));
+  EXPECT_EQ(made->layout().bytes(), 48);
+  ASSERT_THAT(made->refresh(), IsOk());
+  EXPECT_THAT(made->addresses(), ElementsAre(tensors_[0].data, tensors_[1].data));
+  EXPECT_EQ(made->segments().size(), 2);
+}
+
+TEST_F(RegistrationTest, SendsTiedTensorsOnce) {
+  tensors_.push_back({{"tied", DType::kF32, {2, 3}}, a_.data()});
+  const auto made = make();
+  ASSERT_THAT(made, IsOk());
+  EXPECT_THAT(made->layout().aliases(), ElementsAre(Alias{"tied", 0}));
+  EXPECT_EQ(made->layout().find("tied"), made->layout().find("a"));
+  EXPECT_EQ(made->layout().bytes(), 48);
+}
+
+TEST_F(RegistrationTest, SendsOtherViewsOfOneStorageTwice) {
+  tensors_.push_back({{"reshaped", DType::kF32, {6}}, a_.data()});
+  tensors_.push_back({{"retyped", DType::kI32, {2, 3}}, a_.data()});
+  tensors_.push_back({{"transposed", DType::kF32, {2, 3}}, a_.data(), {1, 2}});
+  tensors_.push_back({{"tied", DType::kF32, {2, 3}}, a_.data(), {1, 2}});
+  const auto made = make();
+  ASSERT_THAT(made, IsOk());
+  EXPECT_EQ(made->layout().tensors().size(), 5);
+  ASSERT_EQ(made->layout().aliases().size(), 1);
+  EXPECT_EQ(made->layout().find("tied")->spec.name, "transposed");
+}
+
+TEST_F(RegistrationTest, TiesNoEmptyTensors) {
+  tensors_ = {{{"a", DType::kF32, {0}}, nullptr}, {{"b", DType::kF32, {0}}, nullptr}};
+  const auto made = make();
+  ASSERT_THAT(made, IsOk());
+  EXPECT_TRUE(made->layout().aliases().empty());
+}
+
+TEST_F(RegistrationTest, CastsFloatingPointTensorsToTheWiresType) {
+  tensors_ = {{{"f32", DType::kF32, {2}}, a_.data()},
+              {{"f64", DType::kF64, {2}}, b_.data()},
+              {{"bf16", DType::kBF16, {2}}, c_.data()},
+              {{"f8", DType::kF8E4M3, {2}}, c_.data()},
+              {{"i64", DType::kI64, {2}}, c_.data()}};
+  const auto made = make(DType::kBF16);
+  ASSERT_THAT(made, IsOk());
+  for (const char* name : {"f32", "f64", "bf16"})
+    EXPECT_EQ(made->layout().find(name)->spec.dtype, DType::kBF16) << name;
+  EXPECT_EQ(made->layout().find("f8")->spec.dtype, DType::kF8E4M3) << "scaled by others: not ours to cast";
+  EXPECT_EQ(made->layout().find("i64")->spec.dtype, DType::kI64);
+}
+
+TEST_F(RegistrationTest, RefusesWhatCannotBeSent) {
+  EXPECT_THAT(Registration::make(nullptr, std::nullopt), refused("no tensors were given"));
+  const auto one = [&](Tensor tensor) {
+    tensors_ = {std::move(tensor)};
+    return make();
+  };
+  EXPECT_THAT(one({{"a", DType::kF32, {6}}, nullptr}), refused("tensor a F32 [6] has no data"));
+  EXPECT_THAT(one({{"a", DType::kF32, {2, -3}}, a_.data()}), refused("tensor a F32 [2, -3] has a negative dimension"));
+  EXPECT_THAT(one({{"a", DType::kF32, {2, 3}}, a_.data(), {1}}), refused("has 1 strides for 2 dimensions"));
+  EXPECT_THAT(one({{"", DType::kF32, {1}}, a_.data()}), refused("empty name"));
+  tensors_.clear();
+  EXPECT_THAT(make(), refused("the model has no tensors"));
+}
+
+TEST_F(RegistrationTest, RefusesNamesThatNoWorkerCouldRead) {
+  tensors_.push_back({{"\xFF", DType::kF32, {2, 3}}, a_.data()});  // tied: it travels as a name alone
+  EXPECT_THAT(make(), refused("not UTF-8"));
+  tensors_.back().spec.name = "a";
+  EXPECT_THAT(make(), refused("tensor a stands twice"));
+}
+
+TEST_F(RegistrationTest, FollowsAStorageThatMoved) {
+  auto made = make();
+  ASSERT_THAT(made, IsOk());
+  const kernels::Segment* const plan = made->segments().data();
+  tensors_[1].data = c_.data();
+  ASSERT_THAT(made->refresh(), IsOk());
+  EXPECT_THAT(made->addresses(), ElementsAre(static_cast<const void*>(a_.data()), static_cast<const void*>(c_.data())));
+  EXPECT_EQ(made->segments().data(), plan) << "the plan holds offsets: it is the same";
+}
+
+TEST_F(RegistrationTest, FollowsStridesThatChanged) {
+  auto made = make();
+  ASSERT_THAT(made, IsOk());
+  EXPECT_TRUE(made->segments()[0].is_run());
+  tensors_[0].strides = {1, 2};
+  ASSERT_THAT(made->refresh(), IsOk());
+  EXPECT_EQ(made->segments()[0].tensor_strides[0], 1);
+  EXPECT_EQ(made->segments()[0].tensor_strides[1], 2);
+  tensors_[0].strides = {3, 1};
+  ASSERT_THAT(made->refresh(), IsOk());
+  EXPECT_TRUE(made->segments()[0].is_run());
+}
+
+TEST_F(RegistrationTest, FollowsTiedTensorsThatMoveTogether) {
+  tensors_.push_back({{"tied", DType::kF32, {2, 3}}, a_.data()});
+  EXPECT_THAT(refresh_after([&] { tensors_[0].data = tensors_[2].data = c_.data(); }), IsOk());
+}
+
+TEST_F(RegistrationTest, RefusesTensorsThatAreTiedNoMore) {
+  tensors_.push_back({{"tied", DType::kF32, {2, 3}}, a_.data()});
+  EXPECT_THAT(refresh_after([&] { tensors_[2].data = c_.data(); }),
+              refused("tensor tied was registered as tied to a and is not any more"));
+}
+
+TEST_F(RegistrationTest, RefusesATensorThatChanged) {
+  const std::string was = " was registered as a F32 [2, 3]; its name, type and shape must stay";
+  EXPECT_THAT(refresh_after([&] { tensors_[0].spec.shape = {3, 2}; }), refused("tensor a F32 [3, 2]" + was));
+  tensors_[0].spec.shape = {2, 3};
+  EXPECT_THAT(refresh_after([&] { tensors_[0].spec.dtype = DType::kI32; }), refused("tensor a I32 [2, 3]" + was));
+  tensors_[0].spec.dtype = DType::kF32;
+  EXPECT_THAT(refresh_after([&] { tensors_[0].spec.name = "z"; }), refused("tensor z F32 [2, 3]" + was));
+}
+
+TEST_F(RegistrationTest, RefusesAnotherNumberOfTensors) {
+  EXPECT_THAT(refresh_after([&] { tensors_.pop_back(); }), refused("the model has 1 tensors, registered were 2"));
+}
+
+TEST_F(RegistrationTest, RefusesATensorThatLostItsData) {
+  EXPECT_THAT(refresh_after([&] { tensors_[0].data = nullptr; }), refused("tensor a F32 [2, 3] has no data"));
+  tensors_[0].data = a_.data();
+  EXPECT_THAT(refresh_after([&] { tensors_[0].strides = {1}; }), refused("has 1 strides for 2 dimensions"));
+}
+
+TEST_F(RegistrationTest, TakesUpAgainAfterARefusal) {
+  auto made = make();
+  ASSERT_THAT(made, IsOk());
+  tensors_[1].spec.shape = {5};
+  tensors_[0].data = c_.data();
+  EXPECT_THAT(made->refresh(), refused("tensor b F32 [5]"));
+  tensors_[1].spec.shape = {6};
+  ASSERT_THAT(made->refresh(), IsOk());
+  EXPECT_THAT(made->addresses(), ElementsAre(tensors_[0].data, tensors_[1].data));
+}
+
+}  // namespace
+}  // namespace bascule

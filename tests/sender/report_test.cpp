@@ -1,0 +1,32 @@
+#include "sender/report.h"
+
+#include <gtest/gtest.h>
+
+namespace bascule {
+namespace {
+
+TEST(SendReport, IsCompleteWhenEveryWorkerServes) {
+  SendReport report;
+  EXPECT_TRUE(report.complete()) << "nobody was asked";
+  report.workers.resize(2);
+  EXPECT_TRUE(report.complete());
+  for (const WorkerState state : {WorkerState::kCatchingUp, WorkerState::kFailed, WorkerState::kEvicted}) {
+    report.workers[1].state = state;
+    EXPECT_FALSE(report.complete()) << to_string(state);
+  }
+}
+
+TEST(SendReport, NamesEveryState) {
+  EXPECT_STREQ(to_string(WorkerState::kServing), "serving");
+  EXPECT_STREQ(to_string(WorkerState::kCatchingUp), "catching up");
+  EXPECT_STREQ(to_string(WorkerState::kFailed), "failed");
+  EXPECT_STREQ(to_string(WorkerState::kEvicted), "evicted");
+}
+
+TEST(SendReport, AddsUpItsStages) {
+  const StageSeconds seconds{.wait = 1, .pack = 2, .deliver = 4, .prepare = 8, .commit = 16};
+  EXPECT_EQ(seconds.total(), 31);
+}
+
+}  // namespace
+}  // namespace bascule

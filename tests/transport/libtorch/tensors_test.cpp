@@ -1,0 +1,154 @@
+// LibTorch's tensors to tensor views and back.
+#include "transport/libtorch/tensors.h"
+
+#include <gmock/gmock.h>
+#include <torch/nn/modules/linear.h>
+
+#include "sender/registration.h"
+#include "support/status.h"
+#include "transport/libtorch/parameters.h"
+
+namespace bascule {
+namespace {
+
+using absl::StatusCode;
+using test::IsOk;
+using test::StatusIs;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::ElementsAreArray;
+using testing::HasSubstr;
+
+using Named = std::vector<std::pair<std::string, at::Tensor>>;
+
+class LibTorch : public testing::Test {
+ protected:
+  static void SetUpTestSuite() { at::set_num_threads(1); }
+};
+
+TEST_F(LibTorch, EveryTypeGoesBothWays) {
+  for (std::size_t i = 0; i < kDTypes.size(); ++i) {
+    const auto dtype = static_cast<DType>(i);
+    const at::ScalarType type = libtorch::scalar_type_of(dtype);
+    EXPECT_EQ(c10::elementSize(type), size_of(dtype)) << name_of(dtype);
+    const auto back = libtorch::dtype_of(type);
+    ASSERT_THAT(back, IsOk());
+    EXPECT_EQ(*back, dtype) << name_of(dtype);
+  }
+}
+
+TEST_F(LibTorch, ViewsTheTensorsOwnMemory) {
+  const at::Tensor weight = at::arange(6, at::kFloat).reshape({2, 3});
+  const at::Tensor scalar = at::full({}, 7, at::kLong);
+  const auto source = libtorch::tensors({{"w", weight}, {"s", scalar}});
+  const auto views = source->views();
+  ASSERT_THAT(views, IsOk());
+  ASSERT_EQ(views->size(), 2);
+  EXPECT_EQ(to_string((*views)[0]), "w F32 [2, 3]");
+  EXPECT_THAT((*views)[0].strides, ElementsAre(3, 1));
+  EXPECT_EQ((*views)[0].data, weight.data_ptr());
+  EXPECT_EQ(to_string((*views)[1]), "s I64 []");
+}
+
+TEST_F(LibTorch, ViewsATensorThatIsNotContiguousWithItsStrides) {
+  const at::Tensor storage = at::arange(24, at::kFloat).reshape({4, 6});
+  const at::Tensor transposed = storage.t(), sliced = storage.slice(1, 1, 5, 2), expanded = storage[0].expand({3, 6});
+  const auto source = libtorch::tensors({{"t", transposed}, {"s", sliced}, {"e", expanded}});
+  const auto views = source->views();
+  ASSERT_THAT(views, IsOk());
+  EXPECT_THAT((*views)[0].strides, ElementsAre(1, 6));
+  EXPECT_THAT((*views)[1].strides, ElementsAre(6, 2));
+  EXPECT_EQ((*views)[1].data, static_cast<const std::byte*>(storage.data_ptr()) + sizeof(float));
+  EXPECT_THAT((*views)[2].strides, ElementsAre(0, 1));
+  EXPECT_TRUE(at::equal(libtorch::tensor_over((*views)[0]), transposed));
+  EXPECT_TRUE(at::equal(libtorch::tensor_over((*views)[1]), sliced));
+  EXPECT_TRUE(at::equal(libtorch::tensor_over((*views)[2]), expanded));
+}
+
+TEST_F(LibTorch, PutsATensorOverTheSameMemory) {
+  std::array<std::int16_t, 6> memory = {1, 2, 3, 4, 5, 6};
+  const std::array<std::int64_t, 2> shape = {2, 3};
+  const at::Tensor tensor = libtorch::tensor_over({.name = "w",
+                                                   .dtype = DType::kI16,
+                                                   .shape = shape,
+                                                   .strides = {},
+                                                   .data = reinterpret_cast<const std::byte*>(memory.data())});
+  EXPECT_EQ(tensor.data_ptr(), memory.data());
+  EXPECT_EQ(tensor.scalar_type(), at::kShort);
+  EXPECT_THAT(tensor.sizes(), ElementsAre(2, 3));
+  memory[4] = 50;
+  EXPECT_EQ(tensor[1][1].item<int>(), 50);
+}
+
+TEST_F(LibTorch, RefusesByNameWhatCannotBeSent) {
+  const at::Tensor fine = at::zeros({2});
+  const auto refused = [&](const at::Tensor& tensor, const std::string& text) {
+    EXPECT_THAT(libtorch::tensors({{"fine", fine}, {"odd", tensor}})->views(),
+                StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("tensor odd"), HasSubstr(text))));
+  };
+  refused(at::Tensor(), "is undefined");
+  refused(at::zeros({2}, at::kComplexFloat), "LibTorch's type ComplexFloat cannot be sent");
+  refused(at::zeros({2, 2}).to_sparse(), "not strided");
+  refused(at::zeros({2}, at::TensorOptions().device(at::kMeta)), "lies on meta");
+}
+
+TEST_F(LibTorch, TiedParametersTravelOnce) {
+  const at::Tensor embed = at::rand({4, 2});
+  const auto made =
+      Registration::make(libtorch::tensors({{"embed", embed}, {"head", embed}, {"head_t", embed.t()}}), std::nullopt);
+  ASSERT_THAT(made, IsOk());
+  EXPECT_THAT(made->layout().aliases(), ElementsAre(Alias{"head", 0}));
+  EXPECT_EQ(made->layout().tensors().size(), 2) << "transposed it is another tensor";
+}
+
+// A module with a nested one, a buffer, and a bias that is switched off.
+struct Policy : torch::nn::Module {
+  Policy()
+      : inner(register_module("inner", torch::nn::Linear(torch::nn::LinearOptions(3, 2).bias(false)))),
+        scale(register_parameter("scale", at::ones({3}))),
+        steps(register_buffer("steps", at::zeros({1}, at::kLong))) {}
+  torch::nn::Linear inner;
+  at::Tensor scale, steps;
+};
+
+std::vector<std::string> texts(std::span<const TensorView> views) {
+  std::vector<std::string> all;
+  for (const TensorView& view : views) all.push_back(to_string(view));
+  return all;
+}
+
+TEST_F(LibTorch, NamesParametersAndBuffersOfAModule) {
+  const auto policy = std::make_shared<Policy>();
+  const auto source = libtorch::parameters(policy);
+  const auto views = source->views();
+  ASSERT_THAT(views, IsOk());
+  EXPECT_THAT(texts(*views),
+              testing::UnorderedElementsAre("inner.weight F32 [2, 3]", "scale F32 [3]", "steps I64 [1]"));
+}
+
+TEST_F(LibTorch, FollowsParametersThatAModuleReplaced) {
+  const auto policy = std::make_shared<Policy>();
+  const auto source = libtorch::parameters(policy);
+  ASSERT_THAT(source->views(), IsOk());
+  const at::Tensor fresh = at::rand({3});
+  policy->named_parameters()["scale"].set_data(fresh);
+  policy->inner->weight = policy->inner->register_parameter("weight2", at::rand({5}));
+  const auto views = source->views();
+  ASSERT_THAT(views, IsOk());
+  EXPECT_THAT(texts(*views), testing::Contains("inner.weight2 F32 [5]"));
+  const auto scale = std::ranges::find(*views, "scale", &TensorView::name);
+  ASSERT_NE(scale, views->end());
+  EXPECT_EQ(scale->data, fresh.data_ptr());
+}
+
+TEST_F(LibTorch, FollowsAModuleThatChangedItsType) {
+  const auto policy = std::make_shared<Policy>();
+  const auto source = libtorch::parameters(policy);
+  policy->to(at::kBFloat16);
+  const auto views = source->views();
+  ASSERT_THAT(views, IsOk());
+  EXPECT_THAT(texts(*views), testing::IsSupersetOf({"inner.weight BF16 [2, 3]", "scale BF16 [3]"}));
+}
+
+}  // namespace
+}  // namespace bascule

@@ -1,0 +1,91 @@
+#include "transport/posix/mapping.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "support/status.h"
+#include "transport/posix/unique_fd.h"
+
+namespace bascule {
+namespace {
+
+using absl::StatusCode;
+using test::IsOk;
+using test::StatusIs;
+using testing::HasSubstr;
+
+constexpr std::uint64_t kBytes = 3 * 4096;
+
+UniqueFd file() {
+  UniqueFd fd(::memfd_create("bascule-test", MFD_CLOEXEC));
+  EXPECT_EQ(::ftruncate(fd.get(), kBytes), 0);
+  return fd;
+}
+
+TEST(Mapping, SharesItsBytesWithEveryOtherMapping) {
+  const UniqueFd fd = file();
+  auto writer = Mapping::map(fd.get(), kBytes, Access::kReadWrite);
+  const auto reader = Mapping::map(fd.get(), kBytes, Access::kReadOnly);
+  ASSERT_THAT(writer, IsOk());
+  ASSERT_THAT(reader, IsOk());
+  ASSERT_EQ(writer->writable().size(), kBytes);
+  ASSERT_EQ(reader->bytes().size(), kBytes);
+  writer->writable()[kBytes - 1] = std::byte{42};
+  EXPECT_EQ(reader->bytes()[kBytes - 1], std::byte{42});
+}
+
+TEST(Mapping, OutlivesItsDescriptor) {
+  UniqueFd fd = file();
+  auto mapping = Mapping::map(fd.get(), kBytes, Access::kReadWrite);
+  ASSERT_THAT(mapping, IsOk());
+  fd.reset();
+  mapping->writable()[0] = std::byte{1};
+  EXPECT_EQ(mapping->bytes()[0], std::byte{1});
+}
+
+TEST(Mapping, HasEveryPagePresent) {
+  const UniqueFd fd = file();
+  const auto mapping = Mapping::map(fd.get(), kBytes, Access::kReadOnly);
+  ASSERT_THAT(mapping, IsOk());
+  unsigned char present[3] = {};
+  ASSERT_EQ(::mincore(const_cast<std::byte*>(mapping->bytes().data()), kBytes, present), 0);
+  EXPECT_THAT(present, testing::Each(testing::Truly([](unsigned char page) { return (page & 1) != 0; })));
+}
+
+TEST(Mapping, MovesAndUnmapsWithItsOwner) {
+  const UniqueFd fd = file();
+  auto first = Mapping::map(fd.get(), kBytes, Access::kReadOnly);
+  ASSERT_THAT(first, IsOk());
+  const std::byte* address = first->bytes().data();
+  {
+    const Mapping second = *std::move(first);
+    EXPECT_EQ(second.bytes().data(), address);
+  }
+  unsigned char present[3];
+  EXPECT_EQ(::mincore(const_cast<std::byte*>(address), kBytes, present), -1) << "still mapped";
+}
+
+TEST(Mapping, OfNothingIsEmpty) {
+  auto mapping = Mapping::map(-1, 0, Access::kReadWrite);
+  ASSERT_THAT(mapping, IsOk());
+  EXPECT_TRUE(mapping->bytes().empty());
+  EXPECT_TRUE(mapping->writable().empty());
+  EXPECT_TRUE(Mapping().bytes().empty());
+}
+
+TEST(Mapping, SaysWhatCannotBeMapped) {
+  EXPECT_THAT(Mapping::map(-1, kBytes, Access::kReadOnly), testing::Not(IsOk()));
+  const UniqueFd fd = file();
+  const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
+  const UniqueFd read_only(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_THAT(Mapping::map(read_only.get(), kBytes, Access::kReadOnly), IsOk());
+  EXPECT_THAT(Mapping::map(read_only.get(), kBytes, Access::kReadWrite),
+              StatusIs(StatusCode::kPermissionDenied, HasSubstr("map 12288 bytes of shared memory: ")));
+}
+
+}  // namespace
+}  // namespace bascule

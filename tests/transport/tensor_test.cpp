@@ -1,0 +1,54 @@
+#include "transport/tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <utility>
+
+namespace bascule {
+namespace {
+
+TEST(Tensor, CountsElementsAndBytes) {
+  EXPECT_EQ(element_count(std::array<std::int64_t, 3>{2, 3, 4}), 24);
+  EXPECT_EQ(element_count({}), 1) << "a scalar";
+  EXPECT_EQ(element_count(std::array<std::int64_t, 2>{0, 5}), 0);
+  EXPECT_EQ(byte_count(DType::kF64, std::array<std::int64_t, 1>{3}), 24);
+  EXPECT_EQ(byte_count(DType::kF8E4M3, std::array<std::int64_t, 1>{3}), 3);
+  EXPECT_EQ(byte_count(DType::kBF16, {}), 2);
+}
+
+TEST(Tensor, SaysNameTypeAndShape) {
+  const TensorSpec spec{.name = "embed", .dtype = DType::kBF16, .shape = {151936, 896}};
+  EXPECT_EQ(to_string(spec), "embed BF16 [151936, 896]");
+  EXPECT_EQ(to_string(TensorSpec{.name = "scale", .dtype = DType::kF32, .shape = {}}), "scale F32 []");
+  EXPECT_EQ(to_string(TensorView{.name = spec.name, .dtype = spec.dtype, .shape = spec.shape, .strides = {}}),
+            to_string(spec));
+}
+
+TEST(HostTensors, YieldsTheGivenTensorsInTheirOrder) {
+  const std::array<float, 6> weight{};
+  const std::int32_t step = 0;
+  HostTensors tensors({{{.name = "w", .dtype = DType::kF32, .shape = {2, 3}}, weight.data()},
+                       {{.name = "step", .dtype = DType::kI32, .shape = {}}, &step}});
+  for (int pass = 0; pass < 2; ++pass) {
+    const auto views = tensors.views();
+    ASSERT_TRUE(views.ok());
+    ASSERT_EQ(views->size(), 2);
+    EXPECT_EQ(to_string((*views)[0]), "w F32 [2, 3]");
+    EXPECT_EQ((*views)[0].data, reinterpret_cast<const std::byte*>(weight.data()));
+    EXPECT_TRUE((*views)[0].strides.empty()) << "contiguous";
+    EXPECT_EQ(to_string((*views)[1]), "step I32 []");
+    EXPECT_EQ((*views)[1].data, reinterpret_cast<const std::byte*>(&step));
+  }
+}
+
+TEST(HostTensors, KeepsItsViewsWhenItIsMoved) {
+  const float weight = 0;
+  HostTensors first({{{.name = "w", .dtype = DType::kF32, .shape = {1}}, &weight}});
+  HostTensors second = std::move(first);
+  EXPECT_EQ(to_string((*second.views())[0]), "w F32 [1]");
+  static_assert(!std::is_copy_constructible_v<HostTensors>);
+}
+
+}  // namespace
+}  // namespace bascule
