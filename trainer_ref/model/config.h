@@ -17,14 +17,15 @@ struct Llama3RopeScaling {  // rope_type "llama3"
 };
 
 struct ModelConfig {
-  std::string architecture;  // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
-  std::int64_t vocab_size = 0;              // V
-  std::int64_t hidden_size = 0;             // C
-  std::int64_t intermediate_size = 0;       // I
-  std::int64_t num_hidden_layers = 0;       // L
-  std::int64_t num_attention_heads = 0;     // H
-  std::int64_t num_key_value_heads = 0;     // G, divides H
-  std::int64_t head_dim = 0;                // D
+  std::string
+      architecture;  // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
+  std::int64_t vocab_size = 0;           // V
+  std::int64_t hidden_size = 0;          // C
+  std::int64_t intermediate_size = 0;    // I
+  std::int64_t num_hidden_layers = 0;    // L
+  std::int64_t num_attention_heads = 0;  // H
+  std::int64_t num_key_value_heads = 0;  // G, divides H
+  std::int64_t head_dim = 0;             // D
   std::int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;
@@ -37,9 +38,9 @@ struct ModelConfig {
   std::vector<std::int64_t> eos_token_ids;
 };
 
-// Reads `folder`/config.json. Errors name the key: an architecture, rope scaling, sliding window in use, image tower or
-// encoder that the model does not know; a missing or ill-typed key; a folder that does not exist (a hub name is
-// answered with how to download it).
+// Reads `folder`/config.json. Errors name the key: an architecture, rope scaling, sliding window in use,
+// image tower or encoder that the model does not know; a missing or ill-typed key; a folder that does not
+// exist (a hub name is answered with how to download it).
 absl::StatusOr<ModelConfig> read_config(const std::filesystem::path& folder);
 
 }  // namespace bascule::ref

@@ -1,0 +1,191 @@
+#include "trainer_ref/model/config.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "trainer_ref/model/json.h"
+#include "transport/text.h"
+
+namespace bascule::ref {
+namespace {
+
+constexpr std::array<std::string_view, 4> kArchitectures = {"LlamaForCausalLM", "MistralForCausalLM",
+                                                            "Qwen2ForCausalLM", "Qwen3ForCausalLM"};
+constexpr std::string_view kKnown =
+    "known are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM";
+
+// What would make this another kind of model: refused by name, before anything else is read.
+void refuse_foreign_models(JsonKeys& keys) {
+  for (const char* part : {"vision_config", "audio_config", "text_config"}) {
+    if (keys.find(part) != nullptr) {
+      keys.refuse(cat(part, ": models of images or sound are not read here; ", kKnown));
+    }
+  }
+  if (keys.flag("is_encoder_decoder")) {
+    keys.refuse(cat("is_encoder_decoder: models with an encoder are not read here; ", kKnown));
+  }
+  if (keys.find("quantization_config") != nullptr) {
+    keys.refuse(
+        "quantization_config: quantized weights are not read here; use a checkpoint in float32 or bfloat16");
+  }
+}
+
+std::string read_architecture(JsonKeys& keys) {
+  const nlohmann::json* list = keys.find("architectures");
+  if (list == nullptr) {
+    keys.fail(cat("the key architectures is missing; ", kKnown));
+    return "";
+  }
+  if (!list->is_array() || list->size() != 1 || !list->front().is_string()) {
+    keys.wrong("architectures", "a list of one name");
+    return "";
+  }
+  std::string name = list->front().get<std::string>();
+  if (std::find(kArchitectures.begin(), kArchitectures.end(), name) == kArchitectures.end()) {
+    keys.refuse(cat("architecture ", name, " is not known here; ", kKnown));
+  }
+  return name;
+}
+
+// Older files have rope_theta and rope_scaling, newer ones rope_parameters with all of it.
+void read_rope(JsonKeys& keys, ModelConfig& config) {
+  config.rope_theta = keys.positive("rope_theta", 10000);
+  const char* key = keys.find("rope_parameters") != nullptr ? "rope_parameters" : "rope_scaling";
+  if (keys.find(key) == nullptr) return;
+  JsonKeys rope = keys.within(key);
+  config.rope_theta = rope.positive("rope_theta", config.rope_theta);
+  if (rope.positive("partial_rotary_factor", 1) != 1) {
+    rope.refuse("partial_rotary_factor: heads that are rotated in part are not read here");
+  }
+  const std::string type = rope.word("rope_type", rope.word("type", "default"));
+  if (type == "default") return;
+  if (type != "llama3")
+    return rope.refuse(cat("rope type ", type, " is not known here; known are default and llama3"));
+  config.rope_scaling = Llama3RopeScaling{
+      .factor = rope.positive("factor"),
+      .low_freq_factor = rope.positive("low_freq_factor"),
+      .high_freq_factor = rope.positive("high_freq_factor"),
+      .original_max_position_embeddings = rope.size("original_max_position_embeddings"),
+  };
+  if (config.rope_scaling->high_freq_factor < config.rope_scaling->low_freq_factor) {
+    rope.fail("high_freq_factor lies below low_freq_factor");
+  }
+}
+
+// Attention here sees the whole sequence: a window is fine only where it never cuts.
+void refuse_sliding_window(JsonKeys& keys, const ModelConfig& config) {
+  bool slides = config.architecture == "MistralForCausalLM";
+  if (config.architecture.starts_with("Qwen")) {
+    // Layers from max_window_layers on slide.
+    slides = keys.flag("use_sliding_window") && keys.size("max_window_layers", 28) < config.num_hidden_layers;
+  }
+  if (!slides || keys.find("sliding_window") == nullptr) return;
+  if (const std::int64_t window = keys.size("sliding_window"); window < config.max_position_embeddings) {
+    keys.refuse(cat("sliding_window ", window, " is shorter than max_position_embeddings ",
+                    config.max_position_embeddings,
+                    ": windowed attention is not read here. For texts shorter than "
+                    "the window, set max_position_embeddings to it"));
+  }
+}
+
+std::vector<std::int64_t> read_token_ids(JsonKeys& keys, const char* key, std::int64_t vocab_size) {
+  const nlohmann::json* value = keys.find(key);
+  if (value == nullptr) return {};
+  std::vector<std::int64_t> ids;
+  const nlohmann::json list = value->is_array() ? *value : nlohmann::json::array({*value});
+  for (const nlohmann::json& id : list) {
+    if (!id.is_number_integer() || id < 0 || id >= vocab_size) {
+      keys.wrong(key, "a token id below vocab_size, or a list of them");
+      return {};
+    }
+    ids.push_back(id.get<std::int64_t>());
+  }
+  return ids;
+}
+
+ModelConfig read_keys(JsonKeys& keys) {
+  ModelConfig config;
+  refuse_foreign_models(keys);
+  config.architecture = read_architecture(keys);
+  const bool llama = config.architecture == "LlamaForCausalLM";
+  const bool qwen2 = config.architecture == "Qwen2ForCausalLM";
+  const bool qwen3 = config.architecture == "Qwen3ForCausalLM";
+
+  config.vocab_size = keys.size("vocab_size");
+  config.hidden_size = keys.size("hidden_size");
+  config.intermediate_size = keys.size("intermediate_size");
+  config.num_hidden_layers = keys.size("num_hidden_layers");
+  config.num_attention_heads = keys.size("num_attention_heads");
+  config.num_key_value_heads = keys.size("num_key_value_heads", config.num_attention_heads);
+  const bool divides = config.hidden_size % config.num_attention_heads == 0;
+  config.head_dim = qwen3 || !divides
+                        ? keys.size("head_dim")
+                        : keys.size("head_dim", config.hidden_size / config.num_attention_heads);
+  config.max_position_embeddings = keys.size("max_position_embeddings");
+  config.rms_norm_eps = keys.positive("rms_norm_eps", 1e-6);
+  config.output_bias = (llama || qwen3) && keys.flag("attention_bias");
+  config.attention_bias = qwen2 || config.output_bias;
+  config.mlp_bias = llama && keys.flag("mlp_bias");
+  config.query_key_norm = qwen3;
+  config.tie_word_embeddings = keys.flag("tie_word_embeddings");
+  config.eos_token_ids = read_token_ids(keys, "eos_token_id", config.vocab_size);
+  if (config.num_attention_heads % config.num_key_value_heads != 0) {
+    keys.fail(cat("num_key_value_heads ", config.num_key_value_heads, " does not divide num_attention_heads ",
+                  config.num_attention_heads));
+  }
+  if (config.head_dim % 2 != 0) keys.fail(cat("head_dim ", config.head_dim, " is odd; rotation needs pairs"));
+  if (const std::string act = keys.word("hidden_act", "silu"); act != "silu") {
+    keys.refuse(cat("hidden_act ", act, " is not known here; known is silu"));
+  }
+  read_rope(keys, config);
+  refuse_sliding_window(keys, config);
+  return config;
+}
+
+// "owner/model" as the Hugging Face hub names a model, and no path.
+bool looks_like_hub_name(const std::string& text) {
+  const auto slash = text.find('/');
+  return slash != std::string::npos && slash > 0 && slash + 1 < text.size() && text[0] != '.' &&
+         text.find('/', slash + 1) == std::string::npos;
+}
+
+absl::Status check_folder(const std::filesystem::path& folder) {
+  const std::string name = folder.string();
+  std::error_code error;
+  if (std::filesystem::is_directory(folder, error)) return absl::OkStatus();
+  if (std::filesystem::exists(folder, error)) {
+    return invalid_argument(name, " is a file; expected the folder of a checkpoint, with config.json in it");
+  }
+  if (!looks_like_hub_name(name)) return absl::NotFoundError(cat(name, ": no such folder"));
+  return absl::NotFoundError(
+      cat(name,
+          ": no such folder. If this is a model's name on the Hugging Face hub, download "
+          "it and give its folder: hf download ",
+          name, " --local-dir ", folder.filename().string()));
+}
+
+}  // namespace
+
+absl::StatusOr<ModelConfig> read_config(const std::filesystem::path& folder) {
+  BASCULE_TRY(check_folder(folder));
+  const std::filesystem::path path = folder / "config.json";
+  BASCULE_ASSIGN(const nlohmann::json json, read_json_object(path));
+  absl::Status status;
+  JsonKeys keys(json, path.string(), status);
+  ModelConfig config = read_keys(keys);
+  if (!status.ok()) return status;
+
+  // Where generation_config.json lists other tokens that end a text, generation goes by it.
+  const std::filesystem::path generation_path = folder / "generation_config.json";
+  if (std::error_code error; std::filesystem::exists(generation_path, error)) {
+    BASCULE_ASSIGN(const nlohmann::json generation, read_json_object(generation_path));
+    JsonKeys generation_keys(generation, generation_path.string(), status);
+    std::vector<std::int64_t> ids = read_token_ids(generation_keys, "eos_token_id", config.vocab_size);
+    if (!status.ok()) return status;
+    if (!ids.empty()) config.eos_token_ids = std::move(ids);
+  }
+  return config;
+}
+
+}  // namespace bascule::ref
