@@ -1,7 +1,9 @@
-// Hugging Face checkpoint folders: config.json, model.safetensors (or shards with an index), tokenizer.json.
+// Hugging Face checkpoint folders: config.json, model.safetensors (or shards with an index), and the
+// tokenizer's files.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -10,13 +12,21 @@
 
 namespace bascule::ref {
 
-// The weights of `folder`, converted to `dtype` (F32 or BF16). Errors name the file and the tensor: holes, overlaps, a
-// header beyond the file, missing shards.
-absl::StatusOr<Weights> read_weights(const std::filesystem::path& folder, const ModelConfig& config, DType dtype);
+// The weights of `folder`, as tensors of their own, converted to `dtype` (F32 or BF16). Blocks. Errors name
+// the file and the tensor: holes, overlaps, a header beyond the file, missing shards, a tensor that the
+// configuration does not have. A tied lm_head that stands in the file as well is left out, provided that it
+// equals the embedding.
+absl::StatusOr<Weights> read_weights(const std::filesystem::path& folder, const ModelConfig& config,
+                                     DType dtype);
 
-// Writes `folder` whole or not at all (a temporary folder beside it, renamed): config.json and the tokenizer's files
-// are copied from `template_folder`, weights go to model.safetensors in `dtype`. Python's transformers loads it.
-absl::Status write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& template_folder,
-                              const Weights& weights, DType dtype);
+// Adds a program's own files (an optimizer's state) to a checkpoint: called with the temporary folder.
+using AddFiles = std::function<absl::Status(const std::filesystem::path& temporary_folder)>;
+
+// Writes `folder`, which must not exist yet, whole or not at all: a temporary folder beside it, made durable,
+// renamed. config.json (its dtype corrected) and the tokenizer's files come from `template_folder`, weights
+// go to model.safetensors in `dtype`. Python's transformers loads it. Blocks until all is on the disk.
+absl::Status write_checkpoint(const std::filesystem::path& folder,
+                              const std::filesystem::path& template_folder, const Weights& weights,
+                              DType dtype, const AddFiles& add_files = {});
 
 }  // namespace bascule::ref

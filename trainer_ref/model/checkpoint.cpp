@@ -1,0 +1,191 @@
+#include "trainer_ref/model/checkpoint.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "trainer_ref/model/files.h"
+#include "trainer_ref/model/json.h"
+#include "trainer_ref/model/safetensors.h"
+#include "transport/libtorch/tensors.h"
+#include "transport/text.h"
+
+namespace bascule::ref {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
+
+absl::StatusOr<at::ScalarType> computable(DType dtype) {
+  if (dtype == DType::kF32 || dtype == DType::kBF16) return libtorch::scalar_type_of(dtype);
+  return invalid_argument("weights as ", name_of(dtype), ": expected F32 or BF16");
+}
+
+// The files that hold the weights of `folder`, each named once.
+absl::StatusOr<std::vector<fs::path>> weight_files(const fs::path& folder) {
+  std::error_code error;
+  const fs::path whole = folder / "model.safetensors", index = folder / "model.safetensors.index.json";
+  if (fs::exists(whole, error)) return std::vector{whole};
+  if (!fs::exists(index, error)) {
+    return absl::NotFoundError(cat(folder.string(),
+                                   ": neither model.safetensors nor model.safetensors.index.json; "
+                                   "weights in other formats (pytorch_model.bin) are not read here"));
+  }
+  BASCULE_ASSIGN(const nlohmann::json json, read_json_object(index));
+  const auto map = json.find("weight_map");
+  if (map == json.end() || !map->is_object())
+    return invalid_argument(index.string(), ": no object 'weight_map'");
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : map->items()) {
+    if (!file.is_string() || fs::path(file.get<std::string>()).filename() != file.get<std::string>()) {
+      return invalid_argument(index.string(), ": ", tensor, ": expected a file's name, found ", file.dump());
+    }
+    names.insert(file.get<std::string>());
+  }
+  std::vector<fs::path> files;
+  for (const std::string& name : names) {
+    if (!fs::exists(folder / name, error)) {
+      return absl::NotFoundError(cat((folder / name).string(),
+                                     ": the shard is missing; model.safetensors.index.json "
+                                     "lists ",
+                                     names.size(), " of them: download the rest"));
+    }
+    files.push_back(folder / name);
+  }
+  return files;
+}
+
+// A copy of a tensor's bytes, which need not lie on a multiple of its element, as `type`.
+at::Tensor load(std::span<const std::byte> bytes, const TensorSpec& spec, at::ScalarType type) {
+  at::Tensor tensor = at::empty(spec.shape, libtorch::scalar_type_of(spec.dtype));
+  if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return tensor.to(type);
+}
+
+absl::Status read_file_into(const fs::path& path, at::ScalarType type, Weights& weights) {
+  BASCULE_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(path));
+  for (const SafetensorsHeader::Entry& entry : file.header().entries) {
+    const TensorSpec& spec = entry.spec;
+    if (spec.name.ends_with(".rotary_emb.inv_freq")) continue;  // of old Llama exports: computed here
+    if (!at::isFloatingType(libtorch::scalar_type_of(spec.dtype)) || size_of(spec.dtype) == 1) {
+      return unimplemented(path.string(), ": tensor ", to_string(spec),
+                           ": quantized weights are not read here; expected F32, BF16, F16 or F64");
+    }
+    if (!weights.emplace(spec.name, load(file.bytes(entry), spec, type)).second) {
+      return invalid_argument(path.string(), ": tensor ", spec.name, " stands in another shard as well");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status drop_tied_head(const ModelConfig& config, Weights& weights) {
+  const auto head = weights.find(kHead), embedding = weights.find(kEmbedding);
+  if (!config.tie_word_embeddings || head == weights.end() || embedding == weights.end())
+    return absl::OkStatus();
+  if (!at::equal(head->second, embedding->second)) {
+    return invalid_argument(kHead, " differs from ", kEmbedding,
+                            ", although tie_word_embeddings is true: set it to false");
+  }
+  weights.erase(head);
+  return absl::OkStatus();
+}
+
+// config.json of `from`, saying the dtype in which the weights are written.
+absl::Status write_config(const fs::path& from, const fs::path& to, DType dtype) {
+  BASCULE_ASSIGN(const std::string text, read_file(from, kMaxJsonFileBytes));
+  BASCULE_TRY(parse_json(text, from.string()).status());
+  auto json = nlohmann::ordered_json::parse(text);  // keeps the order of keys
+  const char* key = json.contains("dtype") ? "dtype" : "torch_dtype";
+  json[key] = dtype == DType::kBF16 ? "bfloat16" : "float32";
+  BASCULE_ASSIGN(AtomicFile file, AtomicFile::create(to));
+  BASCULE_TRY(file.append(json.dump(2) + "\n"));
+  return file.commit();
+}
+
+absl::Status copy_tokenizer(const fs::path& from, const fs::path& to) {
+  constexpr const char* kFiles[] = {"tokenizer.json",
+                                    "tokenizer_config.json",
+                                    "special_tokens_map.json",
+                                    "vocab.json",
+                                    "merges.txt",
+                                    "added_tokens.json",
+                                    "tokenizer.model",
+                                    "chat_template.jinja",
+                                    "generation_config.json"};
+  for (const char* name : kFiles) {
+    if (std::error_code error; !fs::exists(from / name, error)) continue;
+    BASCULE_ASSIGN(const std::string text, read_file(from / name, kMaxJsonFileBytes));
+    BASCULE_ASSIGN(AtomicFile file, AtomicFile::create(to / name));
+    BASCULE_TRY(file.append(text));
+    BASCULE_TRY(file.commit());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status write_weights(const fs::path& path, const Weights& weights, DType dtype, at::ScalarType type) {
+  std::vector<TensorSpec> specs;
+  std::vector<const at::Tensor*> tensors;
+  for (const auto& [name, tensor] : weights) {
+    specs.push_back({.name = name, .dtype = dtype, .shape = tensor.sizes().vec()});
+    tensors.push_back(&tensor);
+  }
+  at::Tensor current;  // one cast tensor at a time: no second model in memory
+  return write_safetensors(path, specs, {{"format", "pt"}}, [&](std::size_t i) -> std::span<const std::byte> {
+    current = tensors[i]->detach().to(at::kCPU, type).contiguous();
+    return {static_cast<const std::byte*>(current.const_data_ptr()), current.nbytes()};
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<Weights> read_weights(const fs::path& folder, const ModelConfig& config, DType dtype) {
+  BASCULE_ASSIGN(const at::ScalarType type, computable(dtype));
+  BASCULE_ASSIGN(const std::vector<fs::path> files, weight_files(folder));
+  Weights weights;
+  try {
+    for (const fs::path& file : files) BASCULE_TRY(read_file_into(file, type, weights));
+  } catch (const c10::Error& error) {  // no memory
+    return absl::ResourceExhaustedError(cat(folder.string(), ": ", error.what_without_backtrace()));
+  }
+  if (absl::Status status = drop_tied_head(config, weights); !status.ok())
+    return annotate(status, folder.string());
+  if (absl::Status status = check_weights(config, weights); !status.ok())
+    return annotate(status, folder.string());
+  return weights;
+}
+
+absl::Status write_checkpoint(const fs::path& folder, const fs::path& template_folder, const Weights& weights,
+                              DType dtype, const AddFiles& add_files) {
+  BASCULE_ASSIGN(const at::ScalarType type, computable(dtype));
+  const fs::path target = fs::absolute(folder.has_filename() ? folder : folder.parent_path());
+  std::error_code error;
+  if (fs::exists(target, error)) {
+    return absl::AlreadyExistsError(
+        cat(target.string(), " exists: a checkpoint is never overwritten; remove it or name another"));
+  }
+  const fs::path temporary = target.parent_path() / cat(".", target.filename().string(), ".tmp-", ::getpid());
+  const auto write_all = [&]() -> absl::Status {
+    fs::remove_all(temporary, error);
+    if (fs::create_directories(temporary, error); error) {
+      return unavailable("create ", temporary.string(), ": ", error.message());
+    }
+    BASCULE_TRY(write_config(template_folder / "config.json", temporary / "config.json", dtype));
+    BASCULE_TRY(copy_tokenizer(template_folder, temporary));
+    BASCULE_TRY(write_weights(temporary / "model.safetensors", weights, dtype, type));
+    if (add_files) BASCULE_TRY(add_files(temporary));
+    BASCULE_TRY(sync_folder(temporary));
+    if (fs::rename(temporary, target, error); error) {
+      return unavailable("rename ", temporary.string(), " to ", target.string(), ": ", error.message());
+    }
+    return sync_folder(target.parent_path());
+  };
+  absl::Status status = write_all();
+  if (!status.ok()) fs::remove_all(temporary, error);
+  return status;
+}
+
+}  // namespace bascule::ref
