@@ -37,8 +37,7 @@ absl::StatusOr<std::vector<fs::path>> weight_files(const fs::path& folder) {
   }
   BASCULE_ASSIGN(const nlohmann::json json, read_json_object(index));
   const auto map = json.find("weight_map");
-  if (map == json.end() || !map->is_object())
-    return invalid_argument(index.string(), ": no object 'weight_map'");
+  if (map == json.end() || !map->is_object()) return invalid_argument(index.string(), ": no object 'weight_map'");
   std::set<std::string> names;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || fs::path(file.get<std::string>()).filename() != file.get<std::string>()) {
@@ -84,8 +83,7 @@ absl::Status read_file_into(const fs::path& path, at::ScalarType type, Weights& 
 
 absl::Status drop_tied_head(const ModelConfig& config, Weights& weights) {
   const auto head = weights.find(kHead), embedding = weights.find(kEmbedding);
-  if (!config.tie_word_embeddings || head == weights.end() || embedding == weights.end())
-    return absl::OkStatus();
+  if (!config.tie_word_embeddings || head == weights.end() || embedding == weights.end()) return absl::OkStatus();
   if (!at::equal(head->second, embedding->second)) {
     return invalid_argument(kHead, " differs from ", kEmbedding,
                             ", although tie_word_embeddings is true: set it to false");
@@ -151,10 +149,8 @@ absl::StatusOr<Weights> read_weights(const fs::path& folder, const ModelConfig& 
   } catch (const c10::Error& error) {  // no memory
     return absl::ResourceExhaustedError(cat(folder.string(), ": ", error.what_without_backtrace()));
   }
-  if (absl::Status status = drop_tied_head(config, weights); !status.ok())
-    return annotate(status, folder.string());
-  if (absl::Status status = check_weights(config, weights); !status.ok())
-    return annotate(status, folder.string());
+  if (absl::Status status = drop_tied_head(config, weights); !status.ok()) return annotate(status, folder.string());
+  if (absl::Status status = check_weights(config, weights); !status.ok()) return annotate(status, folder.string());
   return weights;
 }
 

@@ -16,8 +16,7 @@ namespace bascule::ref {
 // the file and the tensor: holes, overlaps, a header beyond the file, missing shards, a tensor that the
 // configuration does not have. A tied lm_head that stands in the file as well is left out, provided that it
 // equals the embedding.
-absl::StatusOr<Weights> read_weights(const std::filesystem::path& folder, const ModelConfig& config,
-                                     DType dtype);
+absl::StatusOr<Weights> read_weights(const std::filesystem::path& folder, const ModelConfig& config, DType dtype);
 
 // Adds a program's own files (an optimizer's state) to a checkpoint: called with the temporary folder.
 using AddFiles = std::function<absl::Status(const std::filesystem::path& temporary_folder)>;
@@ -25,8 +24,7 @@ using AddFiles = std::function<absl::Status(const std::filesystem::path& tempora
 // Writes `folder`, which must not exist yet, whole or not at all: a temporary folder beside it, made durable,
 // renamed. config.json (its dtype corrected) and the tokenizer's files come from `template_folder`, weights
 // go to model.safetensors in `dtype`. Python's transformers loads it. Blocks until all is on the disk.
-absl::Status write_checkpoint(const std::filesystem::path& folder,
-                              const std::filesystem::path& template_folder, const Weights& weights,
-                              DType dtype, const AddFiles& add_files = {});
+absl::Status write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& template_folder,
+                              const Weights& weights, DType dtype, const AddFiles& add_files = {});
 
 }  // namespace bascule::ref

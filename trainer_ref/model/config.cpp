@@ -26,8 +26,7 @@ void refuse_foreign_models(JsonKeys& keys) {
     keys.refuse(cat("is_encoder_decoder: models with an encoder are not read here; ", kKnown));
   }
   if (keys.find("quantization_config") != nullptr) {
-    keys.refuse(
-        "quantization_config: quantized weights are not read here; use a checkpoint in float32 or bfloat16");
+    keys.refuse("quantization_config: quantized weights are not read here; use a checkpoint in float32 or bfloat16");
   }
 }
 
@@ -60,8 +59,7 @@ void read_rope(JsonKeys& keys, ModelConfig& config) {
   }
   const std::string type = rope.word("rope_type", rope.word("type", "default"));
   if (type == "default") return;
-  if (type != "llama3")
-    return rope.refuse(cat("rope type ", type, " is not known here; known are default and llama3"));
+  if (type != "llama3") return rope.refuse(cat("rope type ", type, " is not known here; known are default and llama3"));
   config.rope_scaling = Llama3RopeScaling{
       .factor = rope.positive("factor"),
       .low_freq_factor = rope.positive("low_freq_factor"),
@@ -119,9 +117,8 @@ ModelConfig read_keys(JsonKeys& keys) {
   config.num_attention_heads = keys.size("num_attention_heads");
   config.num_key_value_heads = keys.size("num_key_value_heads", config.num_attention_heads);
   const bool divides = config.hidden_size % config.num_attention_heads == 0;
-  config.head_dim = qwen3 || !divides
-                        ? keys.size("head_dim")
-                        : keys.size("head_dim", config.hidden_size / config.num_attention_heads);
+  config.head_dim = qwen3 || !divides ? keys.size("head_dim")
+                                      : keys.size("head_dim", config.hidden_size / config.num_attention_heads);
   config.max_position_embeddings = keys.size("max_position_embeddings");
   config.rms_norm_eps = keys.positive("rms_norm_eps", 1e-6);
   config.output_bias = (llama || qwen3) && keys.flag("attention_bias");
@@ -158,11 +155,10 @@ absl::Status check_folder(const std::filesystem::path& folder) {
     return invalid_argument(name, " is a file; expected the folder of a checkpoint, with config.json in it");
   }
   if (!looks_like_hub_name(name)) return absl::NotFoundError(cat(name, ": no such folder"));
-  return absl::NotFoundError(
-      cat(name,
-          ": no such folder. If this is a model's name on the Hugging Face hub, download "
-          "it and give its folder: hf download ",
-          name, " --local-dir ", folder.filename().string()));
+  return absl::NotFoundError(cat(name,
+                                 ": no such folder. If this is a model's name on the Hugging Face hub, download "
+                                 "it and give its folder: hf download ",
+                                 name, " --local-dir ", folder.filename().string()));
 }
 
 }  // namespace

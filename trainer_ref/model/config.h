@@ -17,10 +17,9 @@ struct Llama3RopeScaling {  // rope_type "llama3"
 };
 
 struct ModelConfig {
-  std::string
-      architecture;  // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
-  std::int64_t vocab_size = 0;           // V
-  std::int64_t hidden_size = 0;          // C
+  std::string architecture;      // "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
+  std::int64_t vocab_size = 0;   // V
+  std::int64_t hidden_size = 0;  // C
   std::int64_t intermediate_size = 0;    // I
   std::int64_t num_hidden_layers = 0;    // L
   std::int64_t num_attention_heads = 0;  // H

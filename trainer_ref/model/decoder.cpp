@@ -18,8 +18,8 @@ at::Tensor rms_norm(const at::Tensor& hidden, const at::Tensor& weight, double e
 
 // x [N, heads, D] rotated in pairs (i, i + D/2), the order of Hugging Face's weights.
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  const std::int64_t half = x.size(-1) / 2;
-  const at::Tensor turned = at::cat({-x.narrow(-1, half, half), x.narrow(-1, 0, half)}, -1);
+  const std::vector<at::Tensor> halves = x.chunk(2, -1);
+  const at::Tensor turned = at::cat({-halves[1], halves[0]}, -1);
   return x * cos + turned * sin;
 }
 
@@ -37,8 +37,7 @@ at::Tensor inverse_frequencies(const ModelConfig& config) {
   const at::Tensor blend =
       (context / wavelength - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
   const at::Tensor blended = (1 - blend) * stretched + blend * plain;
-  const at::Tensor long_or_blended =
-      at::where(wavelength > context / scaling.low_freq_factor, stretched, blended);
+  const at::Tensor long_or_blended = at::where(wavelength > context / scaling.low_freq_factor, stretched, blended);
   return at::where(wavelength < context / scaling.high_freq_factor, plain, long_or_blended);
 }
 
@@ -83,8 +82,7 @@ absl::Status check_weights(const ModelConfig& config, const Weights& weights) {
   const auto embedding = weights.find("model.embed_tokens.weight");
   const at::ScalarType type = embedding == weights.end() ? at::kFloat : embedding->second.scalar_type();
   if (type != at::kFloat && type != at::kBFloat16) {
-    return invalid_argument("weights of dtype ", c10::toString(type),
-                            ": the decoder computes in float32 or bfloat16");
+    return invalid_argument("weights of dtype ", c10::toString(type), ": the decoder computes in float32 or bfloat16");
   }
   const std::vector<TensorSpec> specs = weight_specs(config, type == at::kFloat ? DType::kF32 : DType::kBF16);
   std::string first;
@@ -109,8 +107,7 @@ absl::Status check_weights(const ModelConfig& config, const Weights& weights) {
   }
   if (present < weights.size()) {
     for (const auto& [name, tensor] : weights) {
-      const bool known =
-          std::any_of(specs.begin(), specs.end(), [&](const TensorSpec& s) { return s.name == name; });
+      const bool known = std::any_of(specs.begin(), specs.end(), [&](const TensorSpec& s) { return s.name == name; });
       if (!known) note(cat(name, " is surplus: the configuration has no such tensor"));
     }
   }
@@ -125,15 +122,12 @@ at::Tensor CausalAttention::attend(std::int64_t /*layer*/, const at::Tensor& que
     return x.view({rows_, tokens_, x.size(1), x.size(2)}).transpose(1, 2);
   };
   const bool grouped = query.size(1) != key.size(1);
-  const at::Tensor mixed =
-      at::scaled_dot_product_attention(by_row(query), by_row(key), by_row(value), {},
-                                       /*dropout_p=*/0.0, /*is_causal=*/true, {}, grouped);
+  const at::Tensor mixed = at::scaled_dot_product_attention(by_row(query), by_row(key), by_row(value), {},
+                                                            /*dropout_p=*/0.0, /*is_causal=*/true, {}, grouped);
   return mixed.transpose(1, 2).reshape(query.sizes());
 }
 
-at::Tensor Decoder::Linear::operator()(const at::Tensor& input) const {
-  return at::linear(input, weight, bias);
-}
+at::Tensor Decoder::Linear::operator()(const at::Tensor& input) const { return at::linear(input, weight, bias); }
 
 absl::StatusOr<Decoder> Decoder::bind(const ModelConfig& config, const Weights& weights) {
   BASCULE_TRY(check_weights(config, weights));
@@ -196,21 +190,17 @@ at::Tensor Decoder::mlp_block(const Layer& layer, const at::Tensor& hidden) cons
   return layer.down(at::silu(layer.gate(hidden)) * layer.up(hidden));
 }
 
-at::Tensor Decoder::forward(const at::Tensor& token_ids, const at::Tensor& positions,
-                            Attention& attention) const {
+at::Tensor Decoder::forward(const at::Tensor& token_ids, const at::Tensor& positions, Attention& attention) const {
   const Rotation rotation = rotation_at(positions);
   at::Tensor hidden = at::embedding(embedding_, token_ids);
   for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) {
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
-    hidden = hidden + attention_block(i, rms_norm(hidden, layer.input_norm, config_.rms_norm_eps), rotation,
-                                      attention);
+    hidden = hidden + attention_block(i, rms_norm(hidden, layer.input_norm, config_.rms_norm_eps), rotation, attention);
     hidden = hidden + mlp_block(layer, rms_norm(hidden, layer.post_attention_norm, config_.rms_norm_eps));
   }
   return rms_norm(hidden, norm_, config_.rms_norm_eps);
 }
 
-at::Tensor Decoder::logits(const at::Tensor& hidden) const {
-  return at::linear(hidden, head_).to(at::kFloat);
-}
+at::Tensor Decoder::logits(const at::Tensor& hidden) const { return at::linear(hidden, head_).to(at::kFloat); }
 
 }  // namespace bascule::ref

@@ -31,7 +31,7 @@ class JsonKeys {
   JsonKeys(const nlohmann::json& object, std::string where, absl::Status& status)
       : object_(object), where_(std::move(where)), status_(status) {}
 
-  const nlohmann::json* find(const char* key) const;  // null where it is missing
+  const nlohmann::json* find(const char* key) const;                                         // null where it is missing
   std::int64_t size(const char* key, std::optional<std::int64_t> otherwise = std::nullopt);  // 1 to 2^31
   double positive(const char* key, std::optional<double> otherwise = std::nullopt);
   bool flag(const char* key);  // false where it is missing

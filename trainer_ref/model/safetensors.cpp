@@ -57,8 +57,7 @@ absl::StatusOr<Entry> parse_entry(const std::string& name, const Json& item, std
   const auto dtype = item.find("dtype");
   if (dtype == item.end() || !dtype->is_string()) return invalid(where, name, "no 'dtype' that is a string");
   const std::optional<DType> known = dtype_named(dtype->get_ref<const std::string&>());
-  if (!known)
-    return invalid(where, name, cat("dtype ", dtype->get_ref<const std::string&>(), " is not known here"));
+  if (!known) return invalid(where, name, cat("dtype ", dtype->get_ref<const std::string&>(), " is not known here"));
   entry.spec.dtype = *known;
 
   const auto shape = item.find("shape");
@@ -71,8 +70,7 @@ absl::StatusOr<Entry> parse_entry(const std::string& name, const Json& item, std
   }
   const auto begin = (*offsets)[0].get<std::uint64_t>(), end = (*offsets)[1].get<std::uint64_t>();
   if (begin > end || end > data_bytes) {
-    return invalid(where, name,
-                   cat("bytes ", begin, " to ", end, " do not lie in the ", data_bytes, " bytes of data"));
+    return invalid(where, name, cat("bytes ", begin, " to ", end, " do not lie in the ", data_bytes, " bytes of data"));
   }
   entry.offset = begin;
   entry.bytes = end - begin;
@@ -94,8 +92,8 @@ absl::Status check_cover(std::vector<Entry>& entries, std::uint64_t data_bytes, 
   for (const Entry& entry : entries) {
     if (entry.offset != end) {
       return invalid(where, entry.spec.name,
-                     cat(entry.offset < end ? "overlaps the tensor before it" : "a hole lies before it",
-                         ": begins at ", entry.offset, ", expected ", end));
+                     cat(entry.offset < end ? "overlaps the tensor before it" : "a hole lies before it", ": begins at ",
+                         entry.offset, ", expected ", end));
     }
     end = entry.offset + entry.bytes;
   }
@@ -105,8 +103,7 @@ absl::Status check_cover(std::vector<Entry>& entries, std::uint64_t data_bytes, 
   return absl::OkStatus();
 }
 
-absl::Status parse_metadata(const Json& item, std::string_view where,
-                            std::map<std::string, std::string>& metadata) {
+absl::Status parse_metadata(const Json& item, std::string_view where, std::map<std::string, std::string>& metadata) {
   if (!item.is_object()) return invalid_argument(where, ": __metadata__ is no object");
   for (const auto& [key, value] : item.items()) {
     if (!value.is_string()) {
@@ -120,8 +117,7 @@ absl::Status parse_metadata(const Json& item, std::string_view where,
 }  // namespace
 
 const Entry* SafetensorsHeader::find(std::string_view name) const {
-  const auto found =
-      std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.spec.name == name; });
+  const auto found = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.spec.name == name; });
   return found == entries.end() ? nullptr : &*found;
 }
 
@@ -132,9 +128,9 @@ absl::StatusOr<SafetensorsHeader> parse_safetensors(std::span<const std::byte> f
   }
   const std::uint64_t length = read_little_endian(file);
   if (length > kMaxSafetensorsHeaderBytes || length > file.size() - kLengthBytes) {
-    return invalid_argument(where, ": its header claims ", length, " bytes; the file has ",
-                            file.size() - kLengthBytes, " after the length, and a header at most ",
-                            kMaxSafetensorsHeaderBytes, ": not a safetensors file, or cut off");
+    return invalid_argument(where, ": its header claims ", length, " bytes; the file has ", file.size() - kLengthBytes,
+                            " after the length, and a header at most ", kMaxSafetensorsHeaderBytes,
+                            ": not a safetensors file, or cut off");
   }
   const std::span<const std::byte> bytes = file.subspan(kLengthBytes, length);
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -220,9 +216,8 @@ absl::Status write_safetensors(const std::filesystem::path& path, std::span<cons
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const std::span<const std::byte> bytes = bytes_of(i);
     if (bytes.size() != byte_count(specs[i].dtype, specs[i].shape)) {
-      return invalid(
-          path.string(), specs[i].name,
-          cat(bytes.size(), " bytes given, its shape needs ", byte_count(specs[i].dtype, specs[i].shape)));
+      return invalid(path.string(), specs[i].name,
+                     cat(bytes.size(), " bytes given, its shape needs ", byte_count(specs[i].dtype, specs[i].shape)));
     }
     BASCULE_TRY(file.append(bytes));
   }

@@ -18,11 +18,7 @@ constexpr std::string_view kByIds = " is not read here; the model can be served 
 // The text's first code point; empty where its bytes are no UTF-8.
 std::string_view first_character(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text.front());
-  const std::size_t length = lead < 0x80         ? 1
-                             : lead >> 5 == 0x6  ? 2
-                             : lead >> 4 == 0xE  ? 3
-                             : lead >> 3 == 0x1E ? 4
-                                                 : 0;
+  const std::size_t length = lead < 0x80 ? 1 : lead >> 5 == 0x6 ? 2 : lead >> 4 == 0xE ? 3 : lead >> 3 == 0x1E ? 4 : 0;
   if (length == 0 || length > text.size()) return {};
   const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; };
   const std::string_view character = text.substr(0, length);
@@ -65,8 +61,7 @@ absl::Status Tokenizer::Data::read_parts(const Json& file) {
         {"type", "Split"}, {"pattern", {{"Regex", "."}}}, {"behavior", "Isolated"}, {"invert", false}};
     if (type != "\"Split\"") return unread(cat("pre_tokenizer ", type));
     if (file.at("pre_tokenizer") != kByCharacter) {
-      return unread(
-          cat("pre_tokenizer ", file.at("pre_tokenizer").dump(), " (only ", kByCharacter.dump(), ")"));
+      return unread(cat("pre_tokenizer ", file.at("pre_tokenizer").dump(), " (only ", kByCharacter.dump(), ")"));
     }
     by_character = true;
   }
@@ -81,15 +76,13 @@ absl::Status Tokenizer::Data::read_model(const Json& file) {
   if (model == file.end() || !model->is_object()) return invalid_argument(where, ": no object 'model'");
   if (type_of(file, "model") != "\"WordLevel\"") return unread(cat("model ", type_of(file, "model")));
   const auto list = model->find("vocab");
-  if (list == model->end() || !list->is_object())
-    return invalid_argument(where, ": model: no object 'vocab'");
+  if (list == model->end() || !list->is_object()) return invalid_argument(where, ": model: no object 'vocab'");
   if (const auto unknown = model->find("unk_token");
       unknown != model->end() && unknown->is_string() && list->contains(unknown->get<std::string>())) {
     return unread(cat("an unk_token that the vocabulary holds, ", unknown->dump(), ","));
   }
   for (const auto& [text, id] : list->items()) {
-    if (!is_id(id))
-      return invalid_argument(where, ": vocab: '", text, "': expected an id, found ", id.dump());
+    if (!is_id(id)) return invalid_argument(where, ": vocab: '", text, "': expected an id, found ", id.dump());
     vocabulary.emplace(text, id.get<std::int64_t>());
     if (!texts.emplace(id.get<std::int64_t>(), text).second) {
       return invalid_argument(where, ": vocab: two tokens have the id ", id.dump());
@@ -104,8 +97,8 @@ absl::Status Tokenizer::Data::read_added_tokens(const Json& file) {
   if (!list->is_array()) return invalid_argument(where, ": added_tokens is no list");
   for (const Json& token : *list) {
     const auto id = token.find("id"), content = token.find("content");
-    if (!token.is_object() || id == token.end() || !is_id(*id) || content == token.end() ||
-        !content->is_string() || content->get_ref<const std::string&>().empty()) {
+    if (!token.is_object() || id == token.end() || !is_id(*id) || content == token.end() || !content->is_string() ||
+        content->get_ref<const std::string&>().empty()) {
       return invalid_argument(where, ": added_tokens: expected an id and a content, found ", token.dump());
     }
     for (const char* option : {"single_word", "lstrip", "rstrip"}) {
@@ -121,8 +114,7 @@ absl::Status Tokenizer::Data::read_added_tokens(const Json& file) {
   return absl::OkStatus();
 }
 
-absl::Status Tokenizer::Data::encode_plain(std::string_view text,
-                                           std::vector<std::int64_t>& token_ids) const {
+absl::Status Tokenizer::Data::encode_plain(std::string_view text, std::vector<std::int64_t>& token_ids) const {
   while (!text.empty()) {
     const std::string_view piece = by_character ? first_character(text) : text;
     if (piece.empty()) return invalid_argument("the text is not UTF-8");

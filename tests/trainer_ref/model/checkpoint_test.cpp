@@ -36,16 +36,14 @@ TEST(ReadWeights, NamesAMissingShard) {
   expect_error(read(copy, DType::kF32).status(), absl::StatusCode::kNotFound,
                "model-00002-of-00003.safetensors: the shard is missing");
   fs::remove(copy / "model.safetensors.index.json");
-  expect_error(read(copy, DType::kF32).status(), absl::StatusCode::kNotFound,
-               "neither model.safetensors nor");
+  expect_error(read(copy, DType::kF32).status(), absl::StatusCode::kNotFound, "neither model.safetensors nor");
 }
 
 TEST(ReadWeights, RefusesAnIndexThatLeadsElsewhere) {
   const TemporaryFolder folder;
   const fs::path copy = copy_of("llama_scaled", folder);
   std::ofstream(copy / "model.safetensors.index.json") << R"({"weight_map": {"a": "../model.safetensors"}})";
-  expect_error(read(copy, DType::kF32).status(), absl::StatusCode::kInvalidArgument,
-               "expected a file's name");
+  expect_error(read(copy, DType::kF32).status(), absl::StatusCode::kInvalidArgument, "expected a file's name");
 }
 
 TEST(ReadWeights, NamesACutOffFileAndATensorThatDoesNotFit) {
@@ -57,8 +55,7 @@ TEST(ReadWeights, NamesACutOffFileAndATensorThatDoesNotFit) {
   expect_error(read(copy, DType::kF32).status(), absl::StatusCode::kInvalidArgument,
                "model.layers.2.input_layernorm.weight is missing (and 11 more)");
   fs::resize_file(copy / "model.safetensors", fs::file_size(copy / "model.safetensors") - 1);
-  expect_error(read(copy, DType::kF32).status(), absl::StatusCode::kInvalidArgument,
-               "model.safetensors: tensor");
+  expect_error(read(copy, DType::kF32).status(), absl::StatusCode::kInvalidArgument, "model.safetensors: tensor");
 }
 
 TEST(ReadWeights, LeavesOutATiedHeadOnlyIfItIsTheEmbedding) {
@@ -88,8 +85,7 @@ TEST(WriteCheckpoint, GivesBackWhatWasWritten) {
     return absl::OkStatus();
   };
   const fs::path target = folder.path() / "run/step_1";
-  const absl::Status status =
-      write_checkpoint(target, folder.path() / "template", *weights, DType::kBF16, add);
+  const absl::Status status = write_checkpoint(target, folder.path() / "template", *weights, DType::kBF16, add);
   ASSERT_TRUE(status.ok()) << status;
 
   const auto again = read(target, DType::kBF16);
@@ -115,8 +111,7 @@ TEST(WriteCheckpoint, ConvertsWeightsAndSaysSoInTheConfig) {
   const auto file = SafetensorsFile::open(folder.path() / "f32/model.safetensors");
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->header().find("model.norm.weight")->spec.dtype, DType::kF32);
-  EXPECT_TRUE(
-      at::equal(read(folder.path() / "f32", DType::kF32)->at("model.layers.0.mlp.up_proj.weight"), up));
+  EXPECT_TRUE(at::equal(read(folder.path() / "f32", DType::kF32)->at("model.layers.0.mlp.up_proj.weight"), up));
 }
 
 TEST(WriteCheckpoint, LeavesNothingWhenItFails) {

@@ -65,8 +65,7 @@ TEST(Config, ReadsLlamaOfANewerFile) {
 TEST(Config, KnowsWhatTheFamiliesAdd) {
   const auto qwen2 = read_config(fixture("qwen2")), qwen3 = read_config(fixture("qwen3"));
   ASSERT_TRUE(qwen2.ok() && qwen3.ok()) << qwen2.status() << qwen3.status();
-  EXPECT_TRUE(qwen2->attention_bias && !qwen2->output_bias && !qwen2->query_key_norm &&
-              qwen2->tie_word_embeddings);
+  EXPECT_TRUE(qwen2->attention_bias && !qwen2->output_bias && !qwen2->query_key_norm && qwen2->tie_word_embeddings);
   EXPECT_TRUE(!qwen3->attention_bias && qwen3->query_key_norm);
   EXPECT_EQ(qwen3->head_dim, 16);
   EXPECT_THAT(qwen3->eos_token_ids, ElementsAre(63));
@@ -122,8 +121,7 @@ TEST(Config, NamesTheKeyThatIsWrong) {
   wrong(with(llama(), "hidden_size", "4096"), "hidden_size: expected a size from 1 to 2^31, found \"4096\"");
   wrong(with(llama(), "vocab_size", 0), "vocab_size: expected a size");
   wrong(with(llama(), "num_hidden_layers", 1e18), "num_hidden_layers: expected a size");
-  wrong(with(llama(), "num_key_value_heads", 7),
-        "num_key_value_heads 7 does not divide num_attention_heads 32");
+  wrong(with(llama(), "num_key_value_heads", 7), "num_key_value_heads 7 does not divide num_attention_heads 32");
   wrong(with(llama(), "rms_norm_eps", -1), "rms_norm_eps: expected a number above 0, found -1");
   wrong(with(llama(), "tie_word_embeddings", "no"), "tie_word_embeddings: expected true or false");
   wrong(with(llama(), "eos_token_id", {1, 128256}), "eos_token_id: expected a token id below vocab_size");
@@ -138,13 +136,11 @@ TEST(Config, NamesTheKeyThatIsWrong) {
 TEST(Config, AnswersAHubNameWithHowToGetIt) {
   expect_error(read_config("Qwen/Qwen3-0.6B").status(), absl::StatusCode::kNotFound,
                "hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B");
-  expect_error(read_config("/no/such/folder").status(), absl::StatusCode::kNotFound,
-               "/no/such/folder: no such folder");
+  expect_error(read_config("/no/such/folder").status(), absl::StatusCode::kNotFound, "/no/such/folder: no such folder");
   const TemporaryFolder folder;
   expect_error(read_config(folder.path()).status(), absl::StatusCode::kNotFound, "config.json: no such file");
   folder.write("file", "");
-  expect_error(read_config(folder.path() / "file").status(), absl::StatusCode::kInvalidArgument,
-               "expected the folder");
+  expect_error(read_config(folder.path() / "file").status(), absl::StatusCode::kInvalidArgument, "expected the folder");
 }
 
 }  // namespace

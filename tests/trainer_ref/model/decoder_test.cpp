@@ -61,8 +61,7 @@ class DecoderTest : public testing::TestWithParam<const char*> {
 TEST_P(DecoderTest, LogitsAgreeInFloat32) {
   load(DType::kF32);
   const at::NoGradGuard no_grad;
-  const double found =
-      difference(logits_of(expected(GetParam(), "input_ids")), expected(GetParam(), "logits"));
+  const double found = difference(logits_of(expected(GetParam(), "input_ids")), expected(GetParam(), "logits"));
   RecordProperty("difference", cat(found));
   EXPECT_LT(found, 1e-5);
 }

@@ -28,10 +28,8 @@ TEST(ReadFile, RefusesWhatIsMissingOrTooLong) {
   const TemporaryFolder folder;
   folder.write("file", std::string(200'000, 'x'));
   EXPECT_EQ(read_file(folder.path() / "file", 200'000)->size(), 200'000u);
-  expect_error(read_file(folder.path() / "file", 199'999).status(), absl::StatusCode::kInvalidArgument,
-               "199999");
-  expect_error(read_file(folder.path() / "none", 1).status(), absl::StatusCode::kNotFound,
-               "none: no such file");
+  expect_error(read_file(folder.path() / "file", 199'999).status(), absl::StatusCode::kInvalidArgument, "199999");
+  expect_error(read_file(folder.path() / "none", 1).status(), absl::StatusCode::kNotFound, "none: no such file");
 }
 
 TEST(ParseJson, BoundsDepthBeforeItParses) {
@@ -46,8 +44,8 @@ TEST(ParseJson, BoundsDepthBeforeItParses) {
 
 TEST(ParseJson, NamesAKeyThatStandsTwice) {
   EXPECT_TRUE(parse_json(R"([{"a": 1}, {"a": 2}])", "x").ok());
-  expect_error(parse_json(R"({"a": {"b": 1, "c": 2, "b": 3}})", "x").status(),
-               absl::StatusCode::kInvalidArgument, "x: the key 'b' stands twice");
+  expect_error(parse_json(R"({"a": {"b": 1, "c": 2, "b": 3}})", "x").status(), absl::StatusCode::kInvalidArgument,
+               "x: the key 'b' stands twice");
 }
 
 TEST(ParseJson, SaysWhereTextIsMalformed) {

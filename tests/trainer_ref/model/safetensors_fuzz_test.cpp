@@ -32,9 +32,7 @@ class Mutator {
     if (file.empty()) file = "x";
   }
 
-  std::size_t below(std::size_t bound) {
-    return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random_);
-  }
+  std::size_t below(std::size_t bound) { return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random_); }
 
   // Keeps damaged headers within the file, so that more than the check of the length is exercised.
   void repair_length(std::string& file) {
@@ -50,16 +48,9 @@ class Mutator {
     if (at != std::string::npos) file.replace(at, 1, kNumbers[below(kNumbers.size())]);
   }
 
-  static constexpr std::array<std::string_view, 8> kPieces = {"{",  "}", "[",    "]",
-                                                              "\"", ",", "null", "\\u0000"};
-  static constexpr std::array<std::string_view, 8> kNumbers = {"-1",
-                                                               "0",
-                                                               "24",
-                                                               "1e300",
-                                                               "4294967296",
-                                                               "9223372036854775807",
-                                                               "18446744073709551615",
-                                                               "99999999999999999999"};
+  static constexpr std::array<std::string_view, 8> kPieces = {"{", "}", "[", "]", "\"", ",", "null", "\\u0000"};
+  static constexpr std::array<std::string_view, 8> kNumbers = {
+      "-1", "0", "24", "1e300", "4294967296", "9223372036854775807", "18446744073709551615", "99999999999999999999"};
   std::mt19937 random_;
 };
 

@@ -11,8 +11,7 @@ namespace {
 using testing::ElementsAre;
 
 // A file of `header` and `data_bytes` zeros, with the length that the header has or claims.
-std::string file_of(std::string_view header, std::size_t data_bytes,
-                    std::optional<std::uint64_t> claimed = {}) {
+std::string file_of(std::string_view header, std::size_t data_bytes, std::optional<std::uint64_t> claimed = {}) {
   const std::uint64_t length = claimed.value_or(header.size());
   std::string file(8, '\0');
   for (std::size_t i = 0; i < 8; ++i) file[i] = static_cast<char>(length >> (8 * i) & 0xFF);
@@ -50,8 +49,7 @@ TEST(Safetensors, GivesBackWhatItWrote) {
   std::vector<std::vector<std::byte>> data;
   for (const TensorSpec& spec : specs) {
     data.emplace_back(byte_count(spec.dtype, spec.shape));
-    for (std::size_t i = 0; i < data.back().size(); ++i)
-      data.back()[i] = static_cast<std::byte>(i + data.size());
+    for (std::size_t i = 0; i < data.back().size(); ++i) data.back()[i] = static_cast<std::byte>(i + data.size());
   }
   ASSERT_TRUE(write_safetensors(path, specs, {{"format", "pt"}}, [&](std::size_t i) {
                 return std::span(std::as_const(data[i]));
@@ -84,11 +82,9 @@ TEST(Safetensors, WriterRefusesNamesAndSizesThatDoNotFit) {
   const std::vector<TensorSpec> twice = {{"a", DType::kU8, {1}}, {"a", DType::kU8, {1}}};
   const std::array<std::byte, 2> bytes{};
   const auto two_bytes = [&](std::size_t) { return std::span<const std::byte>(bytes); };
-  expect_error(write_safetensors(path, twice, {}, two_bytes), absl::StatusCode::kInvalidArgument,
-               "given once");
+  expect_error(write_safetensors(path, twice, {}, two_bytes), absl::StatusCode::kInvalidArgument, "given once");
   const std::vector<TensorSpec> not_utf8 = {{"\xff", DType::kU8, {2}}};
-  expect_error(write_safetensors(path, not_utf8, {}, two_bytes), absl::StatusCode::kInvalidArgument,
-               "not UTF-8");
+  expect_error(write_safetensors(path, not_utf8, {}, two_bytes), absl::StatusCode::kInvalidArgument, "not UTF-8");
   const std::vector<TensorSpec> longer = {{"b", DType::kU8, {3}}};
   expect_error(write_safetensors(path, longer, {}, two_bytes), absl::StatusCode::kInvalidArgument,
                "tensor 'b': 2 bytes given, its shape needs 3");
@@ -106,11 +102,10 @@ TEST(Safetensors, RefusesLengthsBeyondTheFile) {
 
 TEST(Safetensors, RefusesHolesOverlapsAndRests) {
   const auto two = [](int first_begin, int first_end, int second_begin, int second_end, std::size_t data) {
-    return file_of(
-        cat(R"({"a":{"dtype":"U8","shape":[)", first_end - first_begin, R"(],"data_offsets":[)", first_begin,
-            ",", first_end, R"(]},"b":{"dtype":"U8","shape":[)", second_end - second_begin,
-            R"(],"data_offsets":[)", second_begin, ",", second_end, "]}}"),
-        data);
+    return file_of(cat(R"({"a":{"dtype":"U8","shape":[)", first_end - first_begin, R"(],"data_offsets":[)", first_begin,
+                       ",", first_end, R"(]},"b":{"dtype":"U8","shape":[)", second_end - second_begin,
+                       R"(],"data_offsets":[)", second_begin, ",", second_end, "]}}"),
+                   data);
   };
   EXPECT_TRUE(parse(two(0, 4, 4, 8, 8)).ok());
   EXPECT_TRUE(parse(two(4, 8, 0, 4, 8)).ok());
@@ -133,11 +128,9 @@ TEST(Safetensors, RefusesTensorsThatAreNone) {
   expect_refused(one(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), "no 'shape'");
   expect_refused(one(R"({"dtype":"F32","shape":[1.0],"data_offsets":[0,4]})"), "no 'shape'");
   expect_refused(one(R"({"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,4]})"), "no 'shape'");
-  expect_refused(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"),
-                 "needs 8 bytes, its data_offsets span 4");
+  expect_refused(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), "needs 8 bytes, its data_offsets span 4");
   // 2^62 elements of 4 bytes are 0 bytes in 64 bits.
-  expect_refused(one(R"({"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]})", 0),
-                 "more than 2^64");
+  expect_refused(one(R"({"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]})", 0), "more than 2^64");
   expect_refused(one(R"({"dtype":"F32","shape":[1],"data_offsets":[4,0]})"), "bytes 4 to 0");
   expect_refused(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4,8]})"), "no 'data_offsets'");
   expect_refused(file_of(R"({"":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})", 1), "must not be empty");
@@ -154,8 +147,7 @@ TEST(Safetensors, NamesAFileThatIsMissingEmptyOrAFolder) {
   const TemporaryFolder folder;
   folder.write("empty", "");
   expect_error(SafetensorsFile::open(folder.path() / "none").status(), absl::StatusCode::kNotFound, "none");
-  expect_error(SafetensorsFile::open(folder.path() / "empty").status(), absl::StatusCode::kInvalidArgument,
-               "0 bytes");
+  expect_error(SafetensorsFile::open(folder.path() / "empty").status(), absl::StatusCode::kInvalidArgument, "0 bytes");
   EXPECT_FALSE(SafetensorsFile::open(folder.path()).ok());
 }
 

@@ -15,9 +15,7 @@
 
 namespace bascule::ref {
 
-inline std::filesystem::path fixture(const std::string& name) {
-  return std::filesystem::path(BASCULE_FIXTURES) / name;
-}
+inline std::filesystem::path fixture(const std::string& name) { return std::filesystem::path(BASCULE_FIXTURES) / name; }
 
 class TemporaryFolder {
  public:
