@@ -43,7 +43,7 @@ struct Tokenizer::Data {
   Vocabulary added;                                     // found in a text before anything else is
   std::unordered_map<std::int64_t, std::string> texts;  // by id; not those of special tokens
   bool by_character = false;                            // else a text between added tokens is one token
-  std::string separator;                                // between decoded tokens
+  bool spaced = false;                                  // decoded tokens are joined by spaces
 
   absl::Status unread(std::string_view part) const { return unimplemented(where, ": ", part, kByIds); }
   absl::Status read_parts(const Json& file);
@@ -67,7 +67,7 @@ absl::Status Tokenizer::Data::read_parts(const Json& file) {
   }
   const std::string decoder = type_of(file, "decoder");
   if (!decoder.empty() && decoder != "\"Fuse\"") return unread(cat("decoder ", decoder));
-  separator = decoder.empty() ? " " : "";
+  spaced = decoder.empty();
   return absl::OkStatus();
 }
 
@@ -166,7 +166,7 @@ std::string Tokenizer::decode(std::span<const std::int64_t> token_ids) const {
   for (const std::int64_t id : token_ids) {
     const auto found = data_->texts.find(id);
     if (found == data_->texts.end()) continue;
-    if (!first) text += data_->separator;
+    if (!first && data_->spaced) text += ' ';
     first = false;
     text += found->second;
   }

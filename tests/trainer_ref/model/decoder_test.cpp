@@ -4,7 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
-#include "tests/trainer_ref/model/support.h"
+#include "support.h"
 #include "trainer_ref/model/checkpoint.h"
 #include "trainer_ref/model/safetensors.h"
 #include "transport/libtorch/tensors.h"

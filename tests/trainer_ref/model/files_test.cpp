@@ -1,6 +1,6 @@
 #include "trainer_ref/model/files.h"
 
-#include "tests/trainer_ref/model/support.h"
+#include "support.h"
 #include "trainer_ref/model/json.h"
 
 namespace bascule::ref {

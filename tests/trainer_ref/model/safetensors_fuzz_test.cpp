@@ -2,7 +2,7 @@
 // (the sanitizers look on, label `core`).
 #include <random>
 
-#include "tests/trainer_ref/model/support.h"
+#include "support.h"
 #include "trainer_ref/model/safetensors.h"
 
 namespace bascule::ref {
@@ -29,7 +29,7 @@ class Mutator {
       case 5: file.insert(at, file.substr(below(file.size()), below(64))); break;
       default: replace_number(file); break;
     }
-    if (file.empty()) file = "x";
+    if (file.empty()) file.push_back('x');
   }
 
   std::size_t below(std::size_t bound) { return std::uniform_int_distribution<std::size_t>(0, bound - 1)(random_); }

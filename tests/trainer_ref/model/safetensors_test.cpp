@@ -3,7 +3,7 @@
 #include <array>
 #include <numeric>
 
-#include "tests/trainer_ref/model/support.h"
+#include "support.h"
 
 namespace bascule::ref {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tests/trainer_ref/model/support.h"
+#include "support.h"
 
 namespace bascule::ref {
 namespace {
