@@ -122,10 +122,10 @@ void JsonKeys::refuse(std::string_view what) {
 }
 
 JsonKeys JsonKeys::within(const char* key) {
-  static const nlohmann::json kEmpty = nlohmann::json::object();
+  static const nlohmann::json empty = nlohmann::json::object();
   const nlohmann::json& value = object_.at(key);
   if (!value.is_object()) wrong(key, "an object");
-  return {value.is_object() ? value : kEmpty, cat(where_, ": ", key), status_};
+  return {value.is_object() ? value : empty, cat(where_, ": ", key), status_};
 }
 
 }  // namespace bascule::ref

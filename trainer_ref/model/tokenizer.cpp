@@ -57,11 +57,11 @@ absl::Status Tokenizer::Data::read_parts(const Json& file) {
     if (const std::string type = type_of(file, part); !type.empty()) return unread(cat(part, " ", type));
   }
   if (const std::string type = type_of(file, "pre_tokenizer"); !type.empty()) {
-    static const Json kByCharacter = {
+    static const Json each_character = {
         {"type", "Split"}, {"pattern", {{"Regex", "."}}}, {"behavior", "Isolated"}, {"invert", false}};
     if (type != "\"Split\"") return unread(cat("pre_tokenizer ", type));
-    if (file.at("pre_tokenizer") != kByCharacter) {
-      return unread(cat("pre_tokenizer ", file.at("pre_tokenizer").dump(), " (only ", kByCharacter.dump(), ")"));
+    if (file.at("pre_tokenizer") != each_character) {
+      return unread(cat("pre_tokenizer ", file.at("pre_tokenizer").dump(), " (only ", each_character.dump(), ")"));
     }
     by_character = true;
   }
