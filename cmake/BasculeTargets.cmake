@@ -1,16 +1,17 @@
-# bascule_part(NAME [FOLDER folder] HEADERS ... PRIVATE_HEADERS ... SOURCES ...
+# bascule_part(NAME [STATIC] [FOLDER folder] HEADERS ... PRIVATE_HEADERS ... SOURCES ...
 #              LINKS ... SYSTEM_LINKS ... PRIVATE_LINKS ...)
 #
 # One folder of the tree as one target, bascule_NAME. What it may include is what it links: each part has an include
 # root of its own in the build tree that holds nothing but a link to its folder, so that an include against the arrows
 # of docs/architecture.md does not compile.
+#   STATIC            a library of its own, for what is no part of bascule::bascule (objects are not passed on)
 #   HEADERS           what users see: installed
 #   PRIVATE_HEADERS   what only other parts and the tests see: not installed
 #   LINKS             other parts, by NAME; what they expose is passed on
 #   SYSTEM_LINKS      libraries that its HEADERS need, or that are more than headers: users link them too
 #   PRIVATE_LINKS     targets that nobody behind it may see: libraries of headers alone, or bascule_NAME of a part
 function(bascule_part name)
-  cmake_parse_arguments(PART "" "FOLDER" "SOURCES;HEADERS;PRIVATE_HEADERS;LINKS;SYSTEM_LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(PART "STATIC" "FOLDER" "SOURCES;HEADERS;PRIVATE_HEADERS;LINKS;SYSTEM_LINKS;PRIVATE_LINKS" ${ARGN})
   if(NOT PART_FOLDER)
     set(PART_FOLDER ${name})
   endif()
@@ -24,7 +25,11 @@ function(bascule_part name)
 
   set(target bascule_${name})
   if(PART_SOURCES)
-    add_library(${target} OBJECT ${PART_SOURCES})
+    set(kind OBJECT)
+    if(PART_STATIC)
+      set(kind STATIC)
+    endif()
+    add_library(${target} ${kind} ${PART_SOURCES})
     set(scope PUBLIC)
     target_link_libraries(${target} PRIVATE bascule_flags)
   else()
