@@ -1,0 +1,140 @@
+#include "trainer_ref/http_client.h"
+
+#include <gmock/gmock.h>
+
+#include <future>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/read_until.hpp>
+#include <boost/asio/write.hpp>
+
+namespace bascule::ref {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using ::testing::HasSubstr;
+
+// One listening socket; each test plays the server's part by hand on a thread of its own.
+class HttpClientTest : public ::testing::Test {
+ protected:
+  std::string url(const std::string& path = "/") const {
+    return "http://127.0.0.1:" + std::to_string(acceptor_.local_endpoint().port()) + path;
+  }
+  tcp::socket accept() { return acceptor_.accept(); }
+
+  // Reads one request without a body (or whose body came along) and returns what came.
+  static std::string read_request(tcp::socket& socket) {
+    std::string text;
+    asio::read_until(socket, asio::dynamic_buffer(text), "\r\n\r\n");
+    return text;
+  }
+  static void answer(tcp::socket& socket, const std::string& body, const std::string& extra = "") {
+    asio::write(socket, asio::buffer("HTTP/1.1 200 OK\r\n" + extra +
+                                     "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body));
+  }
+
+  asio::io_context io_;
+  tcp::acceptor acceptor_{io_, {asio::ip::address_v4::loopback(), 0}};
+  HttpClient client_;
+};
+
+TEST_F(HttpClientTest, KeepsItsConnectionOverSeveralCalls) {
+  std::thread server([this] {
+    tcp::socket socket = accept();
+    EXPECT_THAT(read_request(socket), HasSubstr("GET /one HTTP/1.1\r\n"));
+    answer(socket, "first");
+    EXPECT_THAT(read_request(socket), HasSubstr("POST /two HTTP/1.1\r\n"));
+    answer(socket, "second");
+  });
+  EXPECT_EQ(client_.get(url("/one"), absl::Seconds(20))->body, "first");
+  const absl::StatusOr<HttpResponse> second = client_.post_json(url("/two"), "{}", absl::Seconds(20));
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->status, 200);
+  EXPECT_EQ(second->body, "second");
+  server.join();
+}
+
+TEST_F(HttpClientTest, OpensAnewWhatTheServerClosed) {
+  std::promise<void> closed;
+  std::thread server([&] {
+    {
+      tcp::socket socket = accept();
+      read_request(socket);
+      answer(socket, "first");
+    }
+    closed.set_value();
+    tcp::socket socket = accept();
+    read_request(socket);
+    answer(socket, "second", "Connection: close\r\n");
+  });
+  EXPECT_EQ(client_.get(url(), absl::Seconds(20))->body, "first");
+  closed.get_future().wait();
+  EXPECT_EQ(client_.get(url(), absl::Seconds(20))->body, "second");
+  server.join();
+}
+
+TEST_F(HttpClientTest, GivesUpAtTheDeadline) {
+  std::promise<void> done;
+  std::thread server([&] {
+    tcp::socket socket = accept();
+    read_request(socket);
+    done.get_future().wait();
+  });
+  const absl::Status status = client_.get(url(), absl::Milliseconds(50)).status();
+  done.set_value();
+  server.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(status.message(), HasSubstr("no answer within 50ms"));
+}
+
+TEST_F(HttpClientTest, SaysThatTheConnectionBrokeAndSendsNothingTwice) {
+  std::thread server([this] {
+    tcp::socket socket = accept();
+    read_request(socket);
+  });
+  EXPECT_EQ(client_.get(url(), absl::Seconds(20)).status().code(), absl::StatusCode::kUnavailable);
+  server.join();
+  acceptor_.non_blocking(true);
+  boost::system::error_code error;
+  acceptor_.accept(error);
+  EXPECT_EQ(error, asio::error::would_block);
+}
+
+TEST_F(HttpClientTest, SaysThatNobodyListens) {
+  const std::string nobody = url();
+  acceptor_.close();
+  const absl::Status status = client_.get(nobody, absl::Seconds(20)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("refused"));
+}
+
+TEST_F(HttpClientTest, CancelEndsTheCallAndLaterOnes) {
+  std::thread server([this] {
+    tcp::socket socket = accept();
+    read_request(socket);
+    client_.cancel();
+    std::string rest;
+    boost::system::error_code error;
+    asio::read(socket, asio::dynamic_buffer(rest), error);  // until the client hangs up
+    EXPECT_EQ(error, asio::error::eof);
+  });
+  EXPECT_EQ(client_.get(url(), absl::Seconds(60)).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(client_.get(url(), absl::Seconds(60)).status().code(), absl::StatusCode::kCancelled);
+  server.join();
+}
+
+TEST_F(HttpClientTest, RefusesWhatIsNoUrlOfOurs) {
+  for (const char* bad : {"127.0.0.1:80/", "https://h:1/", "http://", "http://h:port/", "http://h:/",
+                          "http://h:1/a b", "http://:80/"})
+    EXPECT_EQ(client_.get(bad, absl::Seconds(1)).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+}
+
+}  // namespace
+}  // namespace bascule::ref

@@ -1,0 +1,43 @@
+// A small HTTP/1.1 client: blocking calls with deadlines, one connection kept to one server at a time.
+//
+// Threads: one at a time; cancel() from any. Plain http only: nothing here encrypts.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace bascule::ref {
+
+struct HttpResponse {
+  int status = 0;  // 200, 404, …: an answer is an answer, whatever its status
+  std::string body;
+};
+
+class HttpClient {
+ public:
+  HttpClient();
+  HttpClient(HttpClient&&) noexcept;
+  HttpClient& operator=(HttpClient&&) noexcept;
+  ~HttpClient();
+
+  // `url` is http://HOST:PORT/PATH. Blocks until the whole answer is here, at most `timeout`. A connection
+  // that the server closed meanwhile is opened anew; a request that was sent is never sent twice.
+  // INVALID_ARGUMENT: not such a URL. UNAVAILABLE: nobody answers, or the connection broke.
+  // DEADLINE_EXCEEDED. CANCELLED: cancel(). RESOURCE_EXHAUSTED: an answer beyond 256 MiB.
+  absl::StatusOr<HttpResponse> get(std::string_view url, absl::Duration timeout);
+  absl::StatusOr<HttpResponse> post_json(std::string_view url, std::string_view json, absl::Duration timeout);
+
+  // Ends the call in progress and refuses every later one: for a program that is shutting down. Any thread.
+  void cancel();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bascule::ref
