@@ -1,0 +1,228 @@
+#include "trainer_ref/engine/scheduler.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+#include <random>
+
+#include "simulation.h"
+
+namespace bascule::ref {
+namespace {
+
+using ::testing::ElementsAreArray;
+
+std::vector<std::int64_t> prompt_of(std::size_t length, std::int64_t first = 0) {
+  std::vector<std::int64_t> tokens(length);
+  std::iota(tokens.begin(), tokens.end(), first);
+  for (std::int64_t& token : tokens) token %= kSimulatedVocabulary;
+  return tokens;
+}
+
+struct Machine {
+  Machine(std::size_t blocks, SchedulerLimits limits) : pool(blocks), scheduler(limits, pool), cache(blocks) {}
+
+  Step step(Version version = 1) {
+    Step step = scheduler.schedule();
+    std::size_t tokens = 0;
+    for (const Row& row : step.rows) tokens += row.count;
+    most_tokens = std::max(most_tokens, tokens);
+    most_running = std::max(most_running, scheduler.running());
+    for (auto& sequence : scheduler.complete(step, cache.run(step), version)) ended.push_back(std::move(sequence));
+    return step;
+  }
+  void finish() {
+    for (int steps = 0; scheduler.running() + scheduler.waiting() > 0; ++steps) {
+      ASSERT_LT(steps, 100000) << "no end in sight";
+      step();
+    }
+  }
+
+  BlockPool pool;
+  Scheduler scheduler;
+  SimulatedCache cache;
+  Scheduler::Sequences ended;
+  std::size_t most_tokens = 0, most_running = 0;
+};
+
+TEST(Scheduler, ComputesAPromptOnceAndThenATokenAStep) {
+  Machine machine(8, {});
+  machine.scheduler.add(make_sequence(1, prompt_of(20), 3));
+  EXPECT_EQ(machine.step().rows[0].count, 20U);
+  EXPECT_EQ(machine.step().rows[0].count, 1U);
+  EXPECT_TRUE(machine.ended.empty());
+  machine.step();
+  ASSERT_EQ(machine.ended.size(), 1U);
+  EXPECT_THAT(machine.ended[0]->completion(), ElementsAreArray(expected_completion(prompt_of(20), 0, 3)));
+  EXPECT_EQ(machine.ended[0]->finish, FinishReason::kLength);
+  EXPECT_EQ(machine.pool.available(), 8U);
+  EXPECT_TRUE(machine.step().empty());
+}
+
+TEST(Scheduler, SequencesJoinAndLeaveARunningBatch) {
+  Machine machine(8, {});
+  machine.scheduler.add(make_sequence(1, prompt_of(5), 4));
+  machine.step();
+  machine.scheduler.add(make_sequence(2, prompt_of(7), 1));
+  EXPECT_EQ(machine.step().rows.size(), 2U);
+  ASSERT_EQ(machine.ended.size(), 1U);
+  EXPECT_EQ(machine.ended[0]->request, 2U);
+  EXPECT_EQ(machine.step().rows.size(), 1U);
+}
+
+TEST(Scheduler, EndsWithAStopToken) {
+  Machine machine(8, {});
+  auto sequence = make_sequence(1, prompt_of(5), 100);
+  const std::vector<std::int64_t> expected = expected_completion(prompt_of(5), 0, 4);
+  sequence->stop_token_ids = {expected.back()};
+  machine.scheduler.add(std::move(sequence));
+  machine.finish();
+  EXPECT_EQ(machine.ended[0]->finish, FinishReason::kStop);
+  EXPECT_THAT(machine.ended[0]->completion(), ElementsAreArray(expected));
+}
+
+TEST(Scheduler, SiblingsShareOneComputationOfThePrompt) {
+  Machine machine(64, {});
+  machine.scheduler.add(make_sequence(1, prompt_of(40), 20, 5));
+  const Step first = machine.step();
+  ASSERT_EQ(first.rows.size(), 1U);
+  EXPECT_EQ(first.rows[0].count, 40U);
+  const Step second = machine.step();
+  EXPECT_EQ(second.rows.size(), 5U);
+  EXPECT_EQ(second.copies.size(), 4U) << "the part-full block, once for each sibling";
+  EXPECT_EQ(machine.pool.size() - machine.pool.available(), 2U + 5U) << "two full blocks shared, one each";
+  machine.finish();
+  ASSERT_EQ(machine.ended.size(), 5U);
+  for (const auto& sequence : machine.ended)
+    EXPECT_THAT(sequence->completion(), ElementsAreArray(expected_completion(prompt_of(40), sequence->choice, 20)));
+  EXPECT_EQ(machine.pool.available(), 64U);
+}
+
+TEST(Scheduler, SiblingsMayEndWithTheirFirstToken) {
+  Machine machine(4, {});
+  machine.scheduler.add(make_sequence(1, prompt_of(3), 1, 4));
+  machine.step();
+  EXPECT_EQ(machine.ended.size(), 4U);
+  EXPECT_EQ(machine.pool.available(), 4U);
+}
+
+TEST(Scheduler, ReusesThePrefixOfAnEarlierSequence) {
+  Machine machine(16, {});
+  machine.scheduler.add(make_sequence(1, prompt_of(40), 2));
+  machine.finish();
+  machine.scheduler.add(make_sequence(2, prompt_of(40), 2));
+  EXPECT_EQ(machine.step().rows[0].begin, 32U);
+  EXPECT_EQ(machine.scheduler.reused_tokens(), 32U);
+  machine.finish();
+  EXPECT_THAT(machine.ended[1]->completion(), ElementsAreArray(expected_completion(prompt_of(40), 0, 2)));
+}
+
+TEST(Scheduler, ComputesTheLastTokenEvenWhereAllBlocksAreKnown) {
+  Machine machine(16, {});
+  for (RequestId request : {1, 2}) {
+    machine.scheduler.add(make_sequence(request, prompt_of(32), 2));
+    machine.finish();
+  }
+  EXPECT_EQ(machine.scheduler.reused_tokens(), 16U);
+}
+
+TEST(Scheduler, ReusesNothingOfOtherWeights) {
+  Machine machine(16, {});
+  machine.scheduler.add(make_sequence(1, prompt_of(40), 30));
+  machine.step();
+  machine.pool.drop_prefixes();  // a flip, while it runs
+  machine.finish();
+  machine.scheduler.add(make_sequence(2, prompt_of(40), 2));
+  EXPECT_EQ(machine.step().rows[0].begin, 0U);
+  EXPECT_EQ(machine.scheduler.reused_tokens(), 0U);
+}
+
+TEST(Scheduler, ComputesALongPromptInPiecesBesideThoseThatGenerate) {
+  Machine machine(64, {.max_batch = 8, .max_step_tokens = 16});
+  machine.scheduler.add(make_sequence(1, prompt_of(3), 30));
+  machine.step();
+  machine.scheduler.add(make_sequence(2, prompt_of(100), 1));
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(machine.step().rows.size(), 2U) << "the short one has a token every step";
+  machine.finish();
+  EXPECT_EQ(machine.most_tokens, 16U);
+}
+
+TEST(Scheduler, RunsAtMostMaxBatchWithSiblingsCounted) {
+  Machine machine(64, {.max_batch = 4, .max_step_tokens = 64});
+  for (RequestId request = 1; request <= 3; ++request)
+    machine.scheduler.add(make_sequence(request, prompt_of(3), 5, 3));
+  machine.finish();
+  EXPECT_EQ(machine.ended.size(), 9U);
+  EXPECT_LE(machine.most_running, 4U);
+}
+
+TEST(Scheduler, PreemptsTheYoungestWhenTheCacheIsFull) {
+  Machine machine(4, {});
+  machine.scheduler.add(make_sequence(1, prompt_of(16), 40));
+  machine.scheduler.add(make_sequence(2, prompt_of(16, 50), 40));
+  machine.finish();
+  EXPECT_GT(machine.scheduler.preemptions(), 0U);
+  ASSERT_EQ(machine.ended.size(), 2U);
+  EXPECT_EQ(machine.ended[0]->request, 1U) << "the older one was not put back";
+  EXPECT_THAT(machine.ended[0]->completion(), ElementsAreArray(expected_completion(prompt_of(16), 0, 40)));
+  EXPECT_THAT(machine.ended[1]->completion(), ElementsAreArray(expected_completion(prompt_of(16, 50), 0, 40)));
+}
+
+TEST(Scheduler, RemovesARequestWhereverItIs) {
+  Machine machine(4, {.max_batch = 4, .max_step_tokens = 64});
+  machine.scheduler.add(make_sequence(1, prompt_of(16), 40));
+  machine.scheduler.add(make_sequence(2, prompt_of(16), 40, 3));
+  machine.scheduler.add(make_sequence(3, prompt_of(16), 40, 2));
+  machine.step();
+  EXPECT_EQ(machine.scheduler.remove(2).size(), 3U);
+  EXPECT_EQ(machine.scheduler.remove(3).size(), 2U);
+  EXPECT_EQ(machine.scheduler.remove(1).size(), 1U);
+  EXPECT_EQ(machine.pool.available(), 4U);
+  EXPECT_TRUE(machine.scheduler.schedule().empty());
+}
+
+TEST(Scheduler, EachTokenCarriesItsVersion) {
+  Machine machine(4, {});
+  machine.scheduler.add(make_sequence(1, prompt_of(3), 3));
+  for (const Version version : {4, 4, 5}) machine.step(version);
+  EXPECT_THAT(machine.ended.at(0)->versions, ::testing::ElementsAre(4, 4, 5));
+}
+
+// Many requests of all sizes, cancellations and flips in a cache that is far too small: nobody reads another's tokens
+// (the simulation looks), everybody gets what he would get alone, and no block is lost.
+TEST(Scheduler, SurvivesAnyMixture) {
+  std::mt19937 random(7);
+  const auto pick = [&random](std::size_t from, std::size_t to) {
+    return std::uniform_int_distribution<std::size_t>(from, to)(random);
+  };
+  for (int round = 0; round < 30; ++round) {
+    Machine machine(pick(8, 20), {.max_batch = 8, .max_step_tokens = pick(8, 40)});
+    std::map<RequestId, std::pair<std::vector<std::int64_t>, std::int64_t>> asked;
+    std::size_t owed = 0;
+    for (RequestId request = 1; request <= 40; ++request) {
+      const std::size_t length = pick(1, 70);
+      const auto max_tokens = static_cast<std::int64_t>(pick(1, 50));
+      const int n = static_cast<int>(pick(1, 4));
+      asked[request] = {prompt_of(length, static_cast<std::int64_t>(pick(0, 2))), max_tokens};
+      machine.scheduler.add(make_sequence(request, asked[request].first, max_tokens, n));
+      owed += static_cast<std::size_t>(n);
+      for (std::size_t steps = pick(0, 3); steps-- > 0;) machine.step();
+      if (pick(0, 9) == 0) machine.pool.drop_prefixes();
+      if (pick(0, 9) == 0) {
+        const RequestId victim = pick(1, request);
+        owed -= machine.scheduler.remove(victim).size();
+      }
+    }
+    machine.finish();
+    EXPECT_EQ(machine.ended.size(), owed);
+    for (const auto& sequence : machine.ended) {
+      const auto& [prompt, max_tokens] = asked[sequence->request];
+      EXPECT_THAT(sequence->completion(), ElementsAreArray(expected_completion(prompt, sequence->choice, max_tokens)));
+    }
+    EXPECT_EQ(machine.pool.available(), machine.pool.size());
+    if (HasFailure()) FAIL() << "in round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace bascule::ref

@@ -1,0 +1,88 @@
+// An engine without a model: the next token is a function of all tokens before it, and the cache holds for each place
+// which token was written there. Whatever the scheduler does, the places that a row attends to must hold its tokens.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "trainer_ref/engine/scheduler.h"
+
+namespace bascule::ref {
+
+inline constexpr std::int64_t kSimulatedVocabulary = 100;
+
+// Differs by choice, as sampling does.
+inline std::int64_t next_token(std::span<const std::int64_t> tokens, std::uint64_t choice) {
+  std::uint64_t hash = choice + 1;
+  for (const std::int64_t token : tokens) hash = (hash ^ static_cast<std::uint64_t>(token)) * 1099511628211U;
+  return static_cast<std::int64_t>((hash >> 33) % kSimulatedVocabulary);
+}
+
+inline std::vector<std::int64_t> expected_completion(std::vector<std::int64_t> tokens, std::uint64_t choice,
+                                                     std::int64_t count) {
+  const std::size_t prompt = tokens.size();
+  while (static_cast<std::int64_t>(tokens.size() - prompt) < count) tokens.push_back(next_token(tokens, choice));
+  return {tokens.begin() + static_cast<std::ptrdiff_t>(prompt), tokens.end()};
+}
+
+inline std::unique_ptr<Sequence> make_sequence(RequestId request, std::vector<std::int64_t> prompt,
+                                               std::int64_t max_tokens, int n = 1) {
+  std::unique_ptr<Sequence> lead;
+  for (int i = 0; i < n; ++i) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->request = request;
+    sequence->choice = static_cast<std::uint64_t>(i);
+    sequence->max_tokens = max_tokens;
+    sequence->tokens = prompt;
+    sequence->prompt_tokens = prompt.size();
+    if (lead) {
+      lead->siblings.push_back(std::move(sequence));
+    } else {
+      lead = std::move(sequence);
+    }
+  }
+  return lead;
+}
+
+class SimulatedCache {
+ public:
+  explicit SimulatedCache(std::size_t blocks) : places_(blocks * kBlockTokens, -1) {}
+
+  std::vector<std::vector<Sample>> run(const Step& step) {
+    const std::vector<std::int64_t> before = places_;  // all copies read before any writes
+    for (const auto& [from, to] : step.copies)
+      for (std::size_t i = 0; i < kBlockTokens; ++i) places_[place(to, i)] = before[place(from, i)];
+    for (const Row& row : step.rows)
+      for (std::size_t i = row.begin; i < row.end(); ++i) at(row, i) = row.sequence->tokens[i];
+    std::vector<std::vector<Sample>> samples;
+    for (const Row& row : step.rows) {
+      const std::span<const std::int64_t> tokens(row.sequence->tokens);
+      EXPECT_GE(row.count, 1U);
+      for (std::size_t i = 0; i < row.end(); ++i)
+        EXPECT_EQ(at(row, i), tokens[i]) << "request " << row.sequence->request << ", position " << i;
+      samples.emplace_back();
+      if (!row.samples()) continue;
+      samples.back().push_back({next_token(tokens, row.sequence->choice), -1});
+      for (const auto& sibling : row.sequence->siblings)
+        samples.back().push_back({next_token(tokens, sibling->choice), -1});
+    }
+    return samples;
+  }
+
+ private:
+  static std::size_t place(BlockId block, std::size_t offset) {
+    return static_cast<std::size_t>(block) * kBlockTokens + offset;
+  }
+  std::int64_t& at(const Row& row, std::size_t position) {
+    return places_[place(row.sequence->blocks.at(position / kBlockTokens), position % kBlockTokens)];
+  }
+
+  std::vector<std::int64_t> places_;
+};
+
+}  // namespace bascule::ref

@@ -1,0 +1,202 @@
+#include "trainer_ref/engine/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace bascule::ref {
+namespace {
+
+std::size_t blocks_for(std::size_t tokens) { return (tokens + kBlockTokens - 1) / kBlockTokens; }
+
+std::size_t left_to_compute(const Sequence& sequence) { return sequence.tokens.size() - sequence.computed; }
+
+}  // namespace
+
+void append(Sequence& sequence, const Sample& sample, Version version) {
+  sequence.tokens.push_back(sample.token);
+  sequence.logprobs.push_back(sample.logprob);
+  sequence.versions.push_back(version);
+  if (std::binary_search(sequence.stop_token_ids.begin(), sequence.stop_token_ids.end(), sample.token)) {
+    sequence.finish = FinishReason::kStop;
+  } else if (static_cast<std::int64_t>(sequence.generated()) >= sequence.max_tokens) {
+    sequence.finish = FinishReason::kLength;
+  }
+}
+
+void Scheduler::add(std::unique_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
+
+std::size_t Scheduler::occupied() const {
+  std::size_t places = running_.size();
+  for (const auto& sequence : running_) places += sequence->siblings.size();
+  return places;
+}
+
+// Makes room in the cache for the first `tokens` of `sequence`, or changes nothing.
+bool Scheduler::reserve(Sequence& sequence, std::size_t tokens) {
+  const std::size_t held = sequence.blocks.size();
+  const std::size_t wanted = blocks_for(tokens);
+  if (wanted > held && wanted - held > pool_.available()) return false;
+  while (sequence.blocks.size() < wanted) sequence.blocks.push_back(*pool_.allocate());
+  return true;
+}
+
+void Scheduler::release(Sequence& sequence) {
+  // The last first: a prefix is then evicted from its end, and what is left of it can still be found.
+  for (std::size_t i = sequence.blocks.size(); i-- > 0;) pool_.release(sequence.blocks[i]);
+  sequence.blocks.clear();
+  sequence.computed = 0;
+  sequence.published = 0;
+  sequence.prefix = kNoPrefix;
+}
+
+void Scheduler::preempt_youngest() {
+  release(*running_.back());
+  waiting_.push_front(std::move(running_.back()));
+  running_.pop_back();
+  ++preemptions_;
+}
+
+Step Scheduler::schedule() {
+  Step step;
+  step.copies = std::exchange(copies_, {});
+  std::size_t budget = limits_.max_step_tokens;
+  const std::uint64_t preempted_before = preemptions_;
+  // Those that generate come first: a long prompt must not hold them up.
+  for (const bool generating : {true, false}) {
+    for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
+      Sequence& sequence = *running_[i];
+      const std::size_t left = left_to_compute(sequence);
+      if ((left == 1) != generating) continue;
+      const std::size_t count = std::min(left, budget);
+      while (i < running_.size() && !reserve(sequence, sequence.computed + count)) preempt_youngest();
+      if (i >= running_.size()) break;  // it was the youngest itself
+      step.rows.push_back({&sequence, sequence.computed, count});
+      budget -= count;
+    }
+  }
+  // A pre-empted sequence may have been given a row before.
+  std::erase_if(step.rows, [](const Row& row) { return row.sequence->blocks.empty(); });
+  if (preemptions_ == preempted_before)
+    while (admit(budget, step)) {
+    }
+  return step;
+}
+
+// Lets the first that waits run, if there is room for it.
+bool Scheduler::admit(std::size_t& budget, Step& step) {
+  if (waiting_.empty() || budget == 0) return false;
+  Sequence& sequence = *waiting_.front();
+  if (occupied() + 1 + sequence.siblings.size() > limits_.max_batch) return false;
+  reuse_prefix(sequence);
+  const std::size_t count = std::min(left_to_compute(sequence), budget);
+  if (!reserve(sequence, sequence.computed + count)) {
+    release(sequence);
+    return false;
+  }
+  reused_tokens_ += sequence.computed;
+  step.rows.push_back({&sequence, sequence.computed, count});
+  budget -= count;
+  running_.push_back(std::move(waiting_.front()));
+  waiting_.pop_front();
+  return true;
+}
+
+void Scheduler::reuse_prefix(Sequence& sequence) {
+  sequence.generation = pool_.generation();
+  const std::span<const std::int64_t> tokens(sequence.tokens);
+  // One token at least is computed: somebody must make the logits.
+  while (sequence.computed + kBlockTokens < tokens.size()) {
+    const auto match = pool_.find(sequence.prefix, tokens.subspan(sequence.computed, kBlockTokens));
+    if (!match) return;
+    pool_.retain(match->block);
+    sequence.blocks.push_back(match->block);
+    sequence.prefix = match->prefix;
+    sequence.computed += kBlockTokens;
+    ++sequence.published;
+  }
+}
+
+void Scheduler::publish_blocks(Sequence& sequence) {
+  // Keys and values of other weights are good enough to go on with, but not to be handed to another sequence.
+  if (sequence.generation != pool_.generation()) return;
+  const std::span<const std::int64_t> tokens(sequence.tokens);
+  while ((sequence.published + 1) * kBlockTokens <= sequence.computed) {
+    const auto block_tokens = tokens.subspan(sequence.published * kBlockTokens, kBlockTokens);
+    sequence.prefix = pool_.publish(sequence.blocks[sequence.published], sequence.prefix, block_tokens);
+    ++sequence.published;
+  }
+}
+
+Scheduler::Sequences Scheduler::complete(const Step& step, std::span<const std::vector<Sample>> samples,
+                                         Version version) {
+  Sequences ended;
+  for (std::size_t i = 0; i < step.rows.size(); ++i) {
+    Sequence& sequence = *step.rows[i].sequence;
+    const bool sampled = step.rows[i].samples();
+    sequence.computed += step.rows[i].count;
+    publish_blocks(sequence);
+    if (!sampled) continue;
+    Sequences siblings = std::exchange(sequence.siblings, {});
+    append(sequence, samples[i].front(), version);
+    fork(sequence, std::move(siblings), std::span(samples[i]).subspan(1), version, ended);
+  }
+  for (auto& sequence : running_) {
+    if (sequence->finish == FinishReason::kNone) continue;
+    release(*sequence);
+    ended.push_back(std::move(sequence));
+  }
+  std::erase(running_, nullptr);
+  return ended;
+}
+
+// The siblings of `lead`, whose prompt is computed, begin with a token each. They share its full blocks; the
+// last block, where it is part full, is copied, since each will write its own tokens behind the prompt.
+void Scheduler::fork(Sequence& lead, Sequences siblings, std::span<const Sample> samples, Version version,
+                     Sequences& ended) {
+  const std::size_t full = lead.prompt_tokens / kBlockTokens;
+  const bool part = lead.prompt_tokens % kBlockTokens != 0;
+  for (std::size_t i = 0; i < siblings.size(); ++i) {
+    std::unique_ptr<Sequence> sibling = std::move(siblings[i]);
+    append(*sibling, samples[i], version);
+    if (sibling->finish != FinishReason::kNone) {
+      ended.push_back(std::move(sibling));
+      continue;
+    }
+    if (part && pool_.available() == 0) {  // the cache is full: computed again later, with the token that it has
+      waiting_.push_front(std::move(sibling));
+      ++preemptions_;
+      continue;
+    }
+    sibling->blocks.assign(lead.blocks.begin(), lead.blocks.begin() + static_cast<std::ptrdiff_t>(full));
+    for (const BlockId block : sibling->blocks) pool_.retain(block);
+    if (part) {
+      const BlockId own = *pool_.allocate();
+      copies_.emplace_back(lead.blocks[full], own);
+      sibling->blocks.push_back(own);
+    }
+    sibling->computed = lead.prompt_tokens;
+    sibling->published = std::min(lead.published, full);
+    sibling->prefix = lead.prefix;
+    sibling->generation = lead.generation;
+    running_.push_back(std::move(sibling));
+  }
+}
+
+Scheduler::Sequences Scheduler::remove(RequestId request) {
+  Sequences removed;
+  const auto take = [&](auto& from) {
+    for (auto& sequence : from) {
+      if (sequence->request != request) continue;
+      release(*sequence);
+      Sequences siblings = std::exchange(sequence->siblings, {});
+      removed.push_back(std::move(sequence));
+      for (auto& sibling : siblings) removed.push_back(std::move(sibling));
+    }
+    std::erase(from, nullptr);
+  };
+  take(running_);
+  take(waiting_);
+  return removed;
+}
+
+}  // namespace bascule::ref

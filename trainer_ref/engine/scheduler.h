@@ -1,0 +1,73 @@
+// The scheduler: which sequences run, and which tokens of theirs the next step computes. One thread; no
+// tensors.
+//
+// Sequences join and leave the running batch at every step. Prompts are computed in pieces of at most
+// `max_step_tokens` a step, beside the single tokens of those that generate. When the cache is full, the
+// youngest running sequence gives its blocks back and waits to be computed again.
+//
+//   waiting ──admitted──▶ running ──last token──▶ finished (handed back by complete, cancel or abort_all)
+//      ▲                     │
+//      └──────pre-empted─────┘
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "trainer_ref/engine/block_pool.h"
+#include "trainer_ref/engine/step.h"
+
+namespace bascule::ref {
+
+struct SchedulerLimits {
+  std::size_t max_batch = 256;         // sequences that run at once
+  std::size_t max_step_tokens = 1024;  // tokens computed in one step; at least max_batch
+};
+
+class Scheduler {
+ public:
+  using Sequences = std::vector<std::unique_ptr<Sequence>>;
+
+  // The pool must hold one whole sequence of any length that is added, and max_batch one sequence with its
+  // siblings.
+  Scheduler(const SchedulerLimits& limits, BlockPool& pool) : limits_(limits), pool_(pool) {}
+
+  void add(std::unique_ptr<Sequence> sequence);  // with its siblings
+
+  // The next step; empty only where nothing runs or waits.
+  Step schedule();
+
+  // After the runner computed `step`: samples[i] belongs to rows[i], one for the sequence and one for each
+  // sibling where the row samples, none otherwise. Returns those that ended.
+  Sequences complete(const Step& step, std::span<const std::vector<Sample>> samples, Version version);
+
+  // Takes a request's sequences out, wherever they are. Not between schedule() and complete().
+  Sequences remove(RequestId request);
+
+  std::size_t running() const { return running_.size(); }
+  std::size_t waiting() const { return waiting_.size(); }
+  std::uint64_t preemptions() const { return preemptions_; }
+  std::uint64_t reused_tokens() const { return reused_tokens_; }  // prompt tokens found in the cache
+
+ private:
+  bool reserve(Sequence& sequence, std::size_t tokens);
+  void preempt_youngest();
+  bool admit(std::size_t& budget, Step& step);
+  void reuse_prefix(Sequence& sequence);
+  void publish_blocks(Sequence& sequence);
+  void release(Sequence& sequence);
+  void fork(Sequence& lead, Sequences siblings, std::span<const Sample> samples, Version version, Sequences& ended);
+  std::size_t occupied() const;  // running sequences and the siblings that will join them
+
+  const SchedulerLimits limits_;
+  BlockPool& pool_;
+  std::deque<std::unique_ptr<Sequence>> waiting_;
+  Sequences running_;  // the oldest first
+  std::vector<std::pair<BlockId, BlockId>> copies_;
+  std::uint64_t preemptions_ = 0;
+  std::uint64_t reused_tokens_ = 0;
+};
+
+}  // namespace bascule::ref

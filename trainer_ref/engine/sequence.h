@@ -1,0 +1,52 @@
+// A sequence: one prompt and the tokens generated behind it. Plain data that the scheduler moves through its
+// life.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "trainer_ref/engine/block_pool.h"
+#include "trainer_ref/engine/sampler.h"
+#include "transport/version.h"
+
+namespace bascule::ref {
+
+using RequestId = std::uint64_t;
+
+enum class FinishReason { kNone, kStop, kLength, kAbort };
+
+struct Sequence {
+  RequestId request = 0;
+  std::uint64_t choice = 0;  // its place among the request's completions
+  SamplingParams sampling;
+  std::int64_t max_tokens = 16;
+  std::vector<std::int64_t> stop_token_ids;  // sorted; the model's end among them unless it is ignored
+
+  std::vector<std::int64_t> tokens;  // the prompt, then what was generated
+  std::size_t prompt_tokens = 0;
+  std::vector<double> logprobs;   // one for each generated token
+  std::vector<Version> versions;  // likewise: the weights that made it
+  FinishReason finish = FinishReason::kNone;
+
+  // In the cache: keys and values of tokens[0, computed) lie in `blocks`, kBlockTokens to a block.
+  std::size_t computed = 0;
+  std::vector<BlockId> blocks;
+  // Of `blocks`, the first `published` are findable under `prefix`, unless the weights changed since
+  // (generation).
+  std::size_t published = 0;
+  PrefixId prefix = kNoPrefix;
+  std::uint64_t generation = 0;
+
+  // Other completions of the same prompt: they wait here until it is computed, and then share its blocks.
+  std::vector<std::unique_ptr<Sequence>> siblings;
+
+  std::size_t generated() const { return tokens.size() - prompt_tokens; }
+  std::span<const std::int64_t> completion() const { return std::span(tokens).subspan(prompt_tokens); }
+};
+
+// Adds a sampled token; decides whether the sequence ends with it.
+void append(Sequence& sequence, const Sample& sample, Version version);
+
+}  // namespace bascule::ref

@@ -1,0 +1,35 @@
+// One step of the engine: what the scheduler hands to the runner.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "trainer_ref/engine/sequence.h"
+
+namespace bascule::ref {
+
+// Compute tokens[begin, begin + count) of one sequence; its blocks have room for them.
+struct Row {
+  Sequence* sequence = nullptr;
+  std::size_t begin = 0;
+  std::size_t count = 0;
+
+  std::size_t end() const { return begin + count; }  // tokens that the last of them attends to
+  bool samples() const { return end() == sequence->tokens.size(); }
+};
+
+struct Step {
+  std::vector<std::pair<BlockId, BlockId>> copies;  // (from, to), all read before any is written, before the rows
+  std::vector<Row> rows;
+
+  bool empty() const { return rows.empty(); }
+};
+
+// Splits `rows` (indices into them come back) into groups that are padded to a rectangle each: within a group
+// padding at most doubles counts and contexts, so that one long prompt does not blow up a batch of single
+// tokens.
+std::vector<std::vector<std::size_t>> padded_groups(std::span<const Row> rows);
+
+}  // namespace bascule::ref
