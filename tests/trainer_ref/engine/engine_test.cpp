@@ -1,0 +1,222 @@
+#include "trainer_ref/engine/engine.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <future>
+
+#include "simulation.h"
+
+namespace bascule::ref {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAreArray;
+using ::testing::HasSubstr;
+
+// A runner over the simulated cache, with the weights' side under the test's control. Steps pass one by one through a
+// gate while it is closed.
+class SimulatedRunner final : public Runner {
+ public:
+  explicit SimulatedRunner(std::size_t blocks) : cache_(blocks) {}
+
+  Served commit() override {
+    const std::lock_guard lock(mutex_);
+    Served served = served_;
+    served.changed = std::exchange(changed_, false);
+    return served;
+  }
+  absl::StatusOr<std::vector<std::vector<Sample>>> run(const Step& step) override {
+    std::unique_lock lock(mutex_);
+    gate_.wait(lock, [this] { return open_; });
+    if (failing_) return absl::InternalError("the model broke");
+    return cache_.run(step);
+  }
+
+  void serve(Version version) {
+    const std::lock_guard lock(mutex_);
+    served_.ready = true;
+    served_.version = version;
+    changed_ = true;
+  }
+  void fail(bool failing) {
+    const std::lock_guard lock(mutex_);
+    failing_ = failing;
+  }
+  void open(bool open) {
+    const std::lock_guard lock(mutex_);
+    open_ = open;
+    gate_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable gate_;
+  Served served_;
+  bool changed_ = false, failing_ = false, open_ = true;
+  SimulatedCache cache_;
+};
+
+CompletionRequest request_of(std::vector<std::int64_t> prompt, std::int64_t max_tokens, std::int64_t n = 1) {
+  CompletionRequest request;
+  request.prompts = {std::move(prompt)};
+  request.max_tokens = max_tokens;
+  request.n = n;
+  return request;
+}
+
+class EngineTest : public ::testing::Test {
+ protected:
+  void start(EngineOptions options = {}) {
+    engine_ = std::make_unique<Engine>(std::move(options));
+    auto runner = std::make_unique<SimulatedRunner>(engine_->options().blocks);
+    runner_ = runner.get();
+    engine_->start(std::move(runner));
+  }
+  void TearDown() override {
+    if (runner_ != nullptr) runner_->open(true);
+  }
+  void serve(Version version) {
+    const std::uint64_t flips = engine_->stats().flips;
+    runner_->serve(version);
+    engine_->wake();
+    wait_until([&] { return engine_->stats().flips > flips; });
+  }
+  std::future<Completion> ask(CompletionRequest request, absl::StatusOr<RequestId>* id = nullptr) {
+    const auto promise = std::make_shared<std::promise<Completion>>();
+    std::future<Completion> future = promise->get_future();
+    const absl::StatusOr<RequestId> submitted = engine_->submit(
+        std::move(request), [promise](Completion completion) { promise->set_value(std::move(completion)); });
+    EXPECT_TRUE(submitted.ok()) << submitted.status();
+    if (id != nullptr) *id = submitted;
+    return future;
+  }
+  template <typename Condition>
+  static void wait_until(const Condition& condition) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!condition()) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  std::unique_ptr<Engine> engine_;
+  SimulatedRunner* runner_ = nullptr;  // the engine's
+};
+
+TEST_F(EngineTest, RefusesRequestsUntilAVersionIsServed) {
+  start();
+  const auto refused = engine_->submit(request_of({1}, 1), [](Completion) {});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(refused.status().message(), HasSubstr("no version is served yet"));
+  serve(1);
+  EXPECT_EQ(ask(request_of({1}, 1)).get().choices.size(), 1U);
+}
+
+TEST_F(EngineTest, AnswersManyRequestsEachAsIfAlone) {
+  start({.limits = {.max_batch = 8, .max_step_tokens = 16}, .blocks = 12});
+  serve(1);
+  std::vector<std::future<Completion>> answers;
+  for (std::int64_t i = 0; i < 50; ++i) answers.push_back(ask(request_of({i, i + 1, i + 2}, 1 + i % 30, 1 + i % 3)));
+  for (std::int64_t i = 0; i < 50; ++i) {
+    const Completion completion = answers[static_cast<std::size_t>(i)].get();
+    ASSERT_EQ(completion.choices.size(), static_cast<std::size_t>(1 + i % 3));
+    for (const auto& choice : completion.choices) {
+      EXPECT_THAT(choice->completion(),
+                  ElementsAreArray(expected_completion({i, i + 1, i + 2}, choice->choice, 1 + i % 30)));
+      EXPECT_THAT(choice->versions, Each(1));
+    }
+  }
+  EXPECT_EQ(engine_->stats().requests, 50U);
+}
+
+TEST_F(EngineTest, AnIdleEngineCommitsAtOnce) {
+  start();
+  serve(1);
+  serve(2);  // waits for the flip, which only wake() can bring about so soon
+  EXPECT_EQ(engine_->stats().served.version, 2U);
+}
+
+TEST_F(EngineTest, KeepsRequestsThroughAFlipAndMarksTheirTokens) {
+  start();
+  serve(1);
+  runner_->open(false);
+  std::future<Completion> answer = ask(request_of({1, 2, 3}, 50));
+  wait_until([&] { return engine_->stats().requests == 1; });
+  runner_->serve(2);
+  runner_->open(true);
+  const Completion completion = answer.get();
+  const std::vector<Version>& versions = completion.choices.at(0)->versions;
+  EXPECT_TRUE(std::is_sorted(versions.begin(), versions.end()));
+  EXPECT_EQ(versions.back(), 2U);
+  EXPECT_EQ(completion.choices[0]->finish, FinishReason::kLength);
+}
+
+TEST_F(EngineTest, AbortsRequestsAtAFlipWhereAsked) {
+  start({.on_update = OnUpdate::kAbort});
+  serve(1);
+  runner_->open(false);
+  std::future<Completion> answer = ask(request_of({1, 2, 3}, 500));
+  wait_until([&] { return engine_->stats().requests == 1; });
+  runner_->serve(2);
+  runner_->open(true);
+  const Completion completion = answer.get();
+  EXPECT_EQ(completion.choices.at(0)->finish, FinishReason::kAbort);
+  EXPECT_LT(completion.choices[0]->generated(), 500U);
+  EXPECT_THAT(completion.choices[0]->versions, Each(1));
+}
+
+TEST_F(EngineTest, ACancelledRequestFreesItsPlace) {
+  start({.blocks = 64});
+  serve(1);
+  runner_->open(false);
+  absl::StatusOr<RequestId> id = RequestId{0};
+  std::future<Completion> cancelled = ask(request_of({1, 2, 3}, 900), &id);
+  wait_until([&] { return engine_->stats().requests == 1; });
+  engine_->cancel(*id);
+  runner_->open(true);
+  wait_until([&] { return engine_->stats().cancelled == 1; });
+  EXPECT_EQ(engine_->stats().running, 0U);
+  EXPECT_EQ(engine_->stats().blocks_used, 0U);
+  EXPECT_THROW(cancelled.get(), std::future_error) << "its callback is never called";
+}
+
+TEST_F(EngineTest, RefusesMoreThanMayWait) {
+  start({.limits = {.max_batch = 2, .max_step_tokens = 16}, .max_waiting = 1});
+  serve(1);
+  runner_->open(false);
+  std::future<Completion> first = ask(request_of({1}, 5, 2)), second = ask(request_of({2}, 5));
+  const auto refused = engine_->submit(request_of({3}, 5), [](Completion) {});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
+  runner_->open(true);
+  first.get();
+  second.get();
+  ask(request_of({3}, 5)).get();
+  EXPECT_EQ(engine_->stats().rejected, 1U);
+}
+
+TEST_F(EngineTest, AFailedStepFailsItsRequestsAndNoLaterOnes) {
+  start();
+  serve(1);
+  runner_->fail(true);
+  EXPECT_THAT(ask(request_of({1}, 5)).get().status.message(), HasSubstr("the model broke"));
+  runner_->fail(false);
+  EXPECT_TRUE(ask(request_of({1}, 5)).get().status.ok());
+  EXPECT_EQ(engine_->stats().blocks_used, 0U);
+}
+
+TEST_F(EngineTest, AbortAllEndsRequestsWithWhatTheyHave) {
+  start();
+  serve(1);
+  runner_->open(false);
+  std::future<Completion> answer = ask(request_of({1, 2, 3}, 500, 3));
+  wait_until([&] { return engine_->stats().requests == 1; });
+  engine_->abort_all();
+  runner_->open(true);
+  const Completion completion = answer.get();
+  ASSERT_EQ(completion.choices.size(), 3U);
+  for (const auto& choice : completion.choices) EXPECT_EQ(choice->finish, FinishReason::kAbort);
+}
+
+}  // namespace
+}  // namespace bascule::ref

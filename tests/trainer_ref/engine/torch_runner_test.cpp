@@ -1,0 +1,117 @@
+#include "trainer_ref/engine/torch_runner.h"
+
+#include <c10/core/InferenceMode.h>
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "support.h"
+
+namespace bascule::ref {
+namespace {
+
+using ::testing::ElementsAreArray;
+
+std::vector<std::int64_t> random_prompt(std::mt19937& random, std::size_t length, std::int64_t vocabulary) {
+  std::vector<std::int64_t> tokens(length);
+  for (std::int64_t& token : tokens) token = static_cast<std::int64_t>(random() % static_cast<unsigned>(vocabulary));
+  return tokens;
+}
+
+// Prompts from one token to several blocks, of all the lengths that padding and chunks can meet.
+std::vector<Asked> mixed_requests(std::int64_t vocabulary) {
+  std::mt19937 random(11);
+  std::vector<Asked> requests;
+  for (const std::size_t length : {1, 2, 5, 15, 16, 17, 31, 33, 48, 70, 90, 3})
+    requests.push_back({random_prompt(random, length, vocabulary), 20});
+  requests.push_back({requests[8].prompt, 20});  // a prefix that was computed already
+  requests.push_back({requests[9].prompt, 12, {.temperature = 0}, 3});
+  return requests;
+}
+
+// The plainest generation that there is: the whole sequence through the decoder for each token, no cache.
+std::vector<std::int64_t> generate_without_cache(const Decoder& decoder, std::vector<std::int64_t> tokens,
+                                                 std::int64_t count) {
+  const c10::InferenceMode no_gradients;
+  const std::size_t prompt = tokens.size();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto length = static_cast<std::int64_t>(tokens.size());
+    CausalAttention attention(1, length);
+    const at::Tensor hidden =
+        decoder.forward(at::tensor(at::IntArrayRef(tokens), at::kLong), at::arange(length, at::kLong), attention);
+    tokens.push_back(decoder.logits(hidden.narrow(0, length - 1, 1)).argmax(-1).item<std::int64_t>());
+  }
+  return {tokens.begin() + static_cast<std::ptrdiff_t>(prompt), tokens.end()};
+}
+
+class TorchRunnerTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TorchRunnerTest, ABatchSaysWhatTheDecoderSaysOfEachAlone) {
+  TestEngine engine(GetParam(), 256, {});
+  const std::vector<Asked> requests = mixed_requests(engine.config().vocab_size);
+  const Decoder decoder = *Decoder::bind(engine.config(), *read_weights(engine.folder(), engine.config(), DType::kF32));
+  for (const auto& sequence : engine.run(requests)) {
+    const Asked& asked = requests[sequence->request];
+    EXPECT_THAT(sequence->completion(),
+                ElementsAreArray(generate_without_cache(decoder, asked.prompt, asked.max_tokens)))
+        << "request " << sequence->request << ", choice " << sequence->choice;
+  }
+}
+
+TEST_P(TorchRunnerTest, PreemptionAndChunksChangeNothing) {
+  TestEngine roomy(GetParam(), 256, {});
+  TestEngine tight(GetParam(), 9, {.max_batch = 8, .max_step_tokens = 20});
+  const std::vector<Asked> requests = mixed_requests(roomy.config().vocab_size);
+  const Scheduler::Sequences expected = roomy.run(requests), found = tight.run(requests);
+  EXPECT_GT(tight.scheduler().preemptions(), 0U);
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    EXPECT_THAT(found[i]->completion(), ElementsAreArray(expected[i]->completion())) << "request " << found[i]->request;
+    for (std::size_t t = 0; t < found[i]->logprobs.size(); ++t)
+      EXPECT_NEAR(found[i]->logprobs[t], expected[i]->logprobs[t], 1e-4);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, TorchRunnerTest, ::testing::Values("qwen2", "qwen3", "mistral", "llama_scaled"),
+                         [](const auto& name) { return std::string(name.param); });
+
+TEST(TorchRunner, SamplesDependOnTheSeedAndNotOnTheBatch) {
+  TestEngine engine("qwen3", 256, {});
+  std::mt19937 random(3);
+  const std::vector<std::int64_t> prompt = random_prompt(random, 9, engine.config().vocab_size);
+  const Asked seeded{prompt, 12, {.temperature = 1, .seed = 5}, 4};
+  const Scheduler::Sequences alone = engine.run({seeded});
+  const Scheduler::Sequences crowded =
+      engine.run({seeded, {random_prompt(random, 40, engine.config().vocab_size), 20}, {prompt, 5}});
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_THAT(crowded[i]->completion(), ElementsAreArray(alone[i]->completion()));
+  EXPECT_NE(alone[0]->tokens, alone[1]->tokens) << "choices differ";
+  EXPECT_NE(engine.run({{prompt, 12, {.temperature = 1, .seed = 6}}})[0]->tokens, alone[0]->tokens);
+}
+
+TEST(TorchRunner, LogprobsAreThoseOfALogSoftmax) {
+  TestEngine engine("qwen2", 64, {});
+  std::mt19937 random(3);
+  const std::vector<std::int64_t> prompt = random_prompt(random, 9, engine.config().vocab_size);
+  const Scheduler::Sequences ended = engine.run({{prompt, 10, {.temperature = 0.7, .top_k = 5, .seed = 1}}});
+  const Decoder decoder = *Decoder::bind(engine.config(), *read_weights(engine.folder(), engine.config(), DType::kF32));
+  const Sequence& sequence = *ended[0];
+  const auto length = static_cast<std::int64_t>(sequence.tokens.size());
+  CausalAttention attention(1, length);
+  const at::Tensor hidden = decoder.forward(at::tensor(at::IntArrayRef(sequence.tokens), at::kLong),
+                                            at::arange(length, at::kLong), attention);
+  const at::Tensor logprobs = (decoder.logits(hidden) / 0.7).log_softmax(-1);
+  for (std::size_t t = 0; t < sequence.generated(); ++t) {
+    const auto row = static_cast<std::int64_t>(sequence.prompt_tokens + t) - 1;
+    EXPECT_NEAR(sequence.logprobs[t], logprobs[row][sequence.completion()[t]].item<double>(), 1e-4);
+  }
+}
+
+TEST(TorchRunner, ComputesInBf16) {
+  TestEngine engine("qwen3", 64, {}, DType::kBF16);
+  const Scheduler::Sequences ended = engine.run({{{1, 2, 3}, 20}, {std::vector<std::int64_t>(40, 7), 20}});
+  ASSERT_EQ(ended.size(), 2U);
+  EXPECT_EQ(ended[1]->generated(), 20U);
+}
+
+}  // namespace
+}  // namespace bascule::ref

@@ -1,0 +1,225 @@
+#include "trainer_ref/engine/engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "transport/deadline.h"
+#include "transport/text.h"
+
+namespace bascule::ref {
+namespace {
+
+// An idle engine is woken by what it waits for; this bounds the wait all the same.
+constexpr std::chrono::seconds kIdleWait{1};
+
+}  // namespace
+
+Engine::Engine(EngineOptions options)
+    : options_(std::move(options)), pool_(options_.blocks), scheduler_(options_.limits, pool_) {}
+
+Engine::~Engine() { stop(); }
+
+void Engine::start(std::unique_ptr<Runner> runner) {
+  runner_ = std::move(runner);
+  thread_ = std::thread([this] { loop(); });
+}
+
+void Engine::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::StatusOr<RequestId> Engine::submit(CompletionRequest request, Done done) {
+  RequestId id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!stats_.served.ready)
+      return unavailable("no version is served yet",
+                         stats_.served.error.ok() ? "" : cat(": ", stats_.served.error.message()));
+    if (sequences_ + request.choices() > options_.limits.max_batch + options_.max_waiting) {
+      ++rejected_;
+      return absl::ResourceExhaustedError(cat(sequences_, " sequences run or wait; with these ", request.choices(),
+                                              " they would be more than ",
+                                              options_.limits.max_batch + options_.max_waiting, "; try again later"));
+    }
+    sequences_ += request.choices();
+    id = ++last_request_;
+    inbox_.push_back(Submitted{id, std::move(request), std::move(done)});
+  }
+  changed_.notify_all();
+  return id;
+}
+
+void Engine::cancel(RequestId request) { send(Cancelled{request}); }
+void Engine::abort_all() { send(AbortAll{}); }
+
+void Engine::send(Command command) {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.push_back(std::move(command));
+  }
+  changed_.notify_all();
+}
+
+void Engine::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  changed_.notify_all();
+}
+
+EngineStats Engine::stats() const {
+  const std::lock_guard lock(mutex_);
+  EngineStats stats = stats_;
+  stats.rejected = rejected_;
+  return stats;
+}
+
+std::vector<Engine::Command> Engine::next_commands(bool busy) {
+  std::unique_lock lock(mutex_);
+  if (!busy)
+    changed_.wait_until(lock, Clock::now() + kIdleWait, [this] { return woken_ || stopping_ || !inbox_.empty(); });
+  woken_ = false;
+  return std::exchange(inbox_, {});
+}
+
+void Engine::loop() {
+  flip();  // the first commit is also what lets a receiver greet its sender
+  publish_stats();
+  const auto stopped = [this] {
+    const std::lock_guard lock(mutex_);
+    return stopping_;
+  };
+  while (!stopped()) {
+    const bool busy = served_.ready && scheduler_.running() + scheduler_.waiting() > 0;
+    for (Command& command : next_commands(busy)) std::visit([this](auto& given) { obey(std::move(given)); }, command);
+    flip();
+    publish_stats();
+    if (served_.ready) step();
+  }
+  runner_.reset();
+}
+
+void Engine::obey(Submitted command) {
+  CompletionRequest& request = command.request;
+  ++counted_.requests;
+  pending_[command.id] = {std::move(command.done), request.choices(), {}};
+  std::uint64_t choice = 0;
+  for (const std::vector<std::int64_t>& prompt : request.prompts) {
+    counted_.prompt_tokens += prompt.size();
+    std::unique_ptr<Sequence> lead;
+    for (std::int64_t i = 0; i < request.n; ++i) {
+      auto sequence = std::make_unique<Sequence>();
+      sequence->request = command.id;
+      sequence->choice = choice++;
+      sequence->sampling = request.sampling;
+      sequence->max_tokens = request.max_tokens;
+      sequence->stop_token_ids = request.stop_token_ids;
+      sequence->tokens = prompt;
+      sequence->prompt_tokens = prompt.size();
+      if (lead) {
+        lead->siblings.push_back(std::move(sequence));
+      } else {
+        lead = std::move(sequence);
+      }
+    }
+    scheduler_.add(std::move(lead));
+  }
+}
+
+void Engine::obey(Cancelled command) {
+  const auto found = pending_.find(command.id);
+  if (found == pending_.end()) return;
+  scheduler_.remove(command.id);
+  ++counted_.cancelled;
+  const std::lock_guard lock(mutex_);
+  sequences_ -= found->second.choices;
+  pending_.erase(found);
+}
+
+void Engine::obey(AbortAll) {
+  Scheduler::Sequences aborted;
+  for (const auto& [id, pending] : pending_) {
+    for (auto& sequence : scheduler_.remove(id)) {
+      sequence->finish = FinishReason::kAbort;
+      aborted.push_back(std::move(sequence));
+    }
+  }
+  end(std::move(aborted));
+}
+
+void Engine::flip() {
+  const Clock::time_point begin = Clock::now();
+  served_ = runner_->commit();
+  if (!served_.changed) return;
+  pool_.drop_prefixes();
+  const double seconds = seconds_between(begin, Clock::now());
+  ++counted_.flips;
+  counted_.stall_seconds += seconds;
+  options_.log(cat("serving version ", served_.version, " of epoch ", served_.epoch, ", flipped in ",
+                   absl::FormatDuration(absl::Seconds(seconds)), " with ", scheduler_.running(), " running"));
+  if (options_.on_update == OnUpdate::kAbort) obey(AbortAll{});
+}
+
+void Engine::step() {
+  const Step step = scheduler_.schedule();
+  if (step.empty()) return;
+  const absl::StatusOr<std::vector<std::vector<Sample>>> samples = runner_->run(step);
+  ++counted_.steps;
+  if (!samples.ok()) return fail_all(samples.status());
+  for (const auto& row : *samples) counted_.generated_tokens += row.size();
+  end(scheduler_.complete(step, *samples, served_.version));
+}
+
+// Hands sequences to their requests, and requests that are whole to those who asked.
+void Engine::end(Scheduler::Sequences sequences) {
+  for (auto& sequence : sequences) {
+    const auto found = pending_.find(sequence->request);
+    Pending& pending = found->second;
+    pending.ended.push_back(std::move(sequence));
+    if (pending.ended.size() < pending.choices) continue;
+    std::sort(pending.ended.begin(), pending.ended.end(),
+              [](const auto& a, const auto& b) { return a->choice < b->choice; });
+    {
+      const std::lock_guard lock(mutex_);
+      sequences_ -= pending.choices;
+    }
+    publish_stats();  // who has the answer sees it counted
+    pending.done({absl::OkStatus(), std::move(pending.ended)});
+    pending_.erase(found);
+  }
+}
+
+void Engine::fail_all(const absl::Status& why) {
+  options_.log(cat("a step failed: ", why.message()));
+  pool_.drop_prefixes();  // the runner has cleared its cache
+  for (auto& [id, pending] : std::exchange(pending_, {})) {
+    scheduler_.remove(id);
+    {
+      const std::lock_guard lock(mutex_);
+      sequences_ -= pending.choices;
+    }
+    pending.done({why, {}});
+  }
+}
+
+void Engine::publish_stats() {
+  EngineStats stats = counted_;
+  stats.served = served_;
+  stats.running = scheduler_.running();
+  stats.waiting = scheduler_.waiting();
+  stats.blocks = pool_.size();
+  stats.blocks_used = pool_.size() - pool_.available();
+  stats.reused_tokens = scheduler_.reused_tokens();
+  stats.preemptions = scheduler_.preemptions();
+  const std::lock_guard lock(mutex_);
+  stats_ = std::move(stats);
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,113 @@
+// The engine: a thread that steps as long as there is work, schedule, run, sample, and flips between two
+// steps.
+//
+// Threads: submit, cancel, abort_all, wake and stats from any thread; they return at once. A request's `done`
+// is called once, on the engine's thread, and must return at once.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "trainer_ref/engine/completion.h"
+#include "trainer_ref/engine/scheduler.h"
+
+namespace bascule::ref {
+
+// What becomes of running requests when the weights change under them.
+enum class OnUpdate {
+  kKeep,   // they go on with the new weights; each token says which made it
+  kAbort,  // they end with what they have and finish_reason "abort"
+};
+
+struct EngineOptions {
+  SchedulerLimits limits{};
+  std::size_t blocks = 1024;       // of the cache
+  std::size_t max_waiting = 4096;  // sequences that may wait beyond those that run
+  OnUpdate on_update = OnUpdate::kKeep;
+  std::function<void(std::string_view)> log = [](std::string_view) {};
+};
+
+class Engine {
+ public:
+  using Done = std::function<void(Completion)>;
+
+  explicit Engine(EngineOptions options);
+  ~Engine();  // stops
+
+  // Starts the thread. Once.
+  void start(std::unique_ptr<Runner> runner);
+  // Ends the thread after the current step; what still runs is dropped, no `done` is called.
+  void stop();
+
+  // UNAVAILABLE: no version is served yet. RESOURCE_EXHAUSTED: too many wait.
+  absl::StatusOr<RequestId> submit(CompletionRequest request, Done done);
+  void cancel(RequestId request);  // frees its place; its `done` may be called still, if it ended meanwhile
+  void abort_all();                // ends every request with what it has and finish_reason "abort"
+  void wake();                     // a version is pending: an idle engine commits now
+
+  EngineStats stats() const;
+  const EngineOptions& options() const { return options_; }
+
+ private:
+  struct Submitted {
+    RequestId id;
+    CompletionRequest request;
+    Done done;
+  };
+  struct Cancelled {
+    RequestId id;
+  };
+  struct AbortAll {};
+  using Command = std::variant<Submitted, Cancelled, AbortAll>;
+  struct Pending {
+    Done done;
+    std::size_t choices = 0;
+    Scheduler::Sequences ended;
+  };
+
+  void loop();
+  std::vector<Command> next_commands(bool busy);
+  void obey(Submitted command);
+  void obey(Cancelled command);
+  void obey(AbortAll command);
+  void flip();
+  void step();
+  void end(Scheduler::Sequences sequences);
+  void fail_all(const absl::Status& why);
+  void publish_stats();
+  void send(Command command);
+
+  const EngineOptions options_;
+  std::unique_ptr<Runner> runner_;
+
+  // The engine's thread alone.
+  BlockPool pool_;
+  Scheduler scheduler_;
+  std::map<RequestId, Pending> pending_;
+  Served served_;
+  EngineStats counted_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Command> inbox_;  // guarded by mutex_, as all below
+  bool woken_ = false;
+  bool stopping_ = false;
+  RequestId last_request_ = 0;
+  std::size_t sequences_ = 0;  // submitted and not ended
+  std::uint64_t rejected_ = 0;
+  EngineStats stats_;
+
+  std::thread thread_;
+};
+
+}  // namespace bascule::ref
