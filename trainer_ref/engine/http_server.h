@@ -1,0 +1,49 @@
+// The engine's HTTP interface: /v1/completions, /v1/models, /health, /metrics.
+//
+// Threads: everything runs on the thread that calls run(). Connections are kept alive and bounded: in number,
+// in the size of headers and bodies, and in how long they may idle. A client that hangs up has its request
+// cancelled.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "trainer_ref/engine/api.h"
+#include "trainer_ref/engine/engine.h"
+
+namespace bascule::ref {
+
+struct HttpServerOptions {
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 0;  // 0: the system chooses
+  std::size_t max_connections = 1024;
+  std::uint64_t max_body_bytes = std::uint64_t{8} << 20;
+  std::uint32_t max_header_bytes = 16 << 10;
+  absl::Duration idle_timeout = absl::Seconds(75);  // for a whole request to arrive, the pause before it included
+  absl::Duration drain = absl::Seconds(30);
+};
+
+class HttpServer {
+ public:
+  // Binds and listens. INVALID_ARGUMENT: no such address; UNAVAILABLE: it cannot be bound. `engine` outlives
+  // the server.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> listen(HttpServerOptions options, Engine& engine, ModelCard card);
+  ~HttpServer();
+
+  std::string url() const;  // "http://127.0.0.1:8000", with the port that was chosen
+
+  // Serves until SIGTERM or SIGINT. Then nothing new is taken, running requests may finish for `drain`, and
+  // what is left is answered with what it has; a second signal ends it at once.
+  void run();
+
+ private:
+  struct Impl;
+  explicit HttpServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bascule::ref
