@@ -1,0 +1,240 @@
+// bascule-engine over real sockets: good requests, bad ones, too many, hanging up, and the end.
+#include <csignal>
+#include <utility>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+
+#include "engine_fixture.h"
+
+namespace bascule::test {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A connection whose every byte is the test's own.
+class RawConnection {
+ public:
+  explicit RawConnection(const std::string& url) {
+    const std::string port = url.substr(url.rfind(':') + 1);
+    socket_.connect({asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(std::stoi(port))});
+  }
+  void send(const std::string& text) { asio::write(socket_, asio::buffer(text)); }
+  void post(const std::string& body) {
+    send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
+         body);
+  }
+  // All that comes until the server closes the connection.
+  std::string read_to_end() {
+    std::string text;
+    boost::system::error_code error;
+    asio::read(socket_, asio::dynamic_buffer(text), error);
+    return text;
+  }
+  void close() { socket_.close(); }
+
+ private:
+  asio::io_context io_;
+  tcp::socket socket_{io_};
+};
+
+// A request whose sequences take thousands of steps, one after the other, of an engine with --max-batch 1.
+std::string long_request(int prompts) {
+  nlohmann::json body{{"max_tokens", 250}, {"ignore_eos", true}};
+  for (int i = 0; i < prompts; ++i) body["prompt"].push_back({1, 2, i % 50});
+  return body.dump();
+}
+
+class EngineHttp : public EngineProgramTest {};
+
+TEST_F(EngineHttp, ServesACheckpoint) {
+  const Program engine = serve();
+  for (const char* path : {"/health", "/health/"}) {
+    const ref::HttpResponse health = get(path);
+    EXPECT_EQ(health.status, 200);
+    EXPECT_EQ(Json::parse(health.body)["state"], "serving");
+    EXPECT_EQ(Json::parse(health.body)["version"], 0);
+  }
+  EXPECT_EQ(Json::parse(get("/v1/models").body)["data"][0]["id"], "qwen3");
+
+  const Json both = choices(R"({"prompt": [[1, 2, 3], [4]], "n": 2, "max_tokens": 5, "ignore_eos": true})");
+  ASSERT_EQ(both.size(), 4U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(both[i]["index"], i);
+    EXPECT_EQ(both[i]["token_ids"].size(), 5U);
+    EXPECT_EQ(both[i]["logprobs"]["token_logprobs"].size(), 5U);
+    EXPECT_THAT(both[i]["versions"], Each(0));
+    EXPECT_EQ(both[i]["finish_reason"], "length");
+  }
+  EXPECT_EQ(metric("generated_tokens_total"), 20);
+}
+
+TEST_F(EngineHttp, TheSameSeedSaysTheSameWhoeverElseRuns) {
+  const Program engine = serve();
+  const char* seeded = R"({"prompt": [1, 2, 3], "n": 3, "max_tokens": 20, "seed": 11, "ignore_eos": true})";
+  const Json alone = choices(seeded);
+  RawConnection crowd(url_);
+  crowd.post(long_request(20));
+  const Json crowded = choices(seeded);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(crowded[i]["token_ids"], alone[i]["token_ids"]);
+  EXPECT_NE(alone[0]["token_ids"], alone[1]["token_ids"]);
+}
+
+TEST_F(EngineHttp, StopsAtAStopToken) {
+  const Program engine = serve();
+  const Json free = choices(R"({"prompt": [1, 2, 3], "temperature": 0, "max_tokens": 5, "ignore_eos": true})");
+  const Json ids = free[0]["token_ids"];
+  const Json stopped = choices(Json{
+      {"prompt", {1, 2, 3}}, {"temperature", 0}, {"max_tokens", 5}, {"ignore_eos", true}, {"stop_token_ids", {ids[0]}}}
+                                   .dump());
+  EXPECT_EQ(stopped[0]["finish_reason"], "stop");
+  EXPECT_EQ(stopped[0]["token_ids"], Json::array({ids[0]}));
+}
+
+TEST_F(EngineHttp, AnswersABadRequestWithWhatIsWrongAndGoesOn) {
+  const Program engine = serve({"--max-body-bytes", "4KiB"});
+  const std::vector<std::pair<std::string, std::string>> bad{
+      {"{", "not JSON"},
+      {"", "not JSON"},
+      {"[1]", "expected a JSON object"},
+      {std::string(4000, '['), "deeper than"},
+      {"{}", "prompt is missing"},
+      {R"({"prompt": "text"})", "send token ids"},
+      {R"({"prompt": [64]})", "from 0 to 63"},
+      {R"({"prompt": [1], "max_tokens": 300})", "max_tokens"},
+      {R"({"prompt": [1], "max_tokens": 256})", "at most 256 together"},
+      {R"({"prompt": [1], "temprature": 1})", "did you mean temperature?"},
+      {R"({"prompt": [1], "stream": true})", "\"stream\" is not supported"},
+  };
+  for (const auto& [body, why] : bad) {
+    const ref::HttpResponse response = complete(body);
+    EXPECT_EQ(response.status, 400) << body;
+    EXPECT_THAT(Json::parse(response.body)["error"]["message"].get<std::string>(), HasSubstr(why));
+  }
+  EXPECT_EQ(complete(R"({"prompt": [1], "model": "other"})").status, 404);
+  EXPECT_EQ(get("/v2/completions").status, 404);
+  EXPECT_EQ(get("/v1/completions").status, 405);
+  EXPECT_EQ(client_.post_json(url_ + "/health", "{}", absl::Seconds(60))->status, 405);
+  EXPECT_EQ(complete(std::string(5000, ' ')).status, 413);
+  EXPECT_EQ(complete(R"({"prompt": [1]})").status, 200);
+}
+
+TEST_F(EngineHttp, AnswersWhatIsNoHttpAndGoesOn) {
+  const Program engine = serve();
+  const std::vector<std::pair<std::string, std::string>> bad{
+      {"\x16\x03\x01 hello\r\n\r\n", "HTTP/1.1 400"},
+      {"GET /health HTTP/9.9\r\n\r\n", "HTTP/1.1 400"},
+      {"GET /health HTTP/1.1\r\nX: " + std::string(20000, 'x') + "\r\n\r\n", "HTTP/1.1 431"},
+      {"POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 400"},
+      {"POST /v1/completions HTTP/1.1\r\nContent-Length: 9999999999\r\n\r\n", "HTTP/1.1 413"},
+  };
+  for (const auto& [text, answer] : bad) {
+    RawConnection connection(url_);
+    connection.send(text);
+    EXPECT_THAT(connection.read_to_end(), StartsWith(answer)) << text.substr(0, 60);
+  }
+  RawConnection torn(url_);
+  torn.send("POST /v1/completions HTTP/1.1\r\nContent-Le");
+  torn.close();
+  EXPECT_EQ(complete(R"({"prompt": [1]})").status, 200);
+}
+
+TEST_F(EngineHttp, AnswersSeveralRequestsSentAtOnceInTheirOrder) {
+  const Program engine = serve();
+  RawConnection connection(url_);
+  connection.send(
+      "GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
+      "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  const std::string all = connection.read_to_end();
+  const std::size_t first = all.find("HTTP/1.1 200"), second = all.find("HTTP/1.1 404"),
+                    third = all.find("max_model_len");
+  EXPECT_LT(first, second);
+  EXPECT_LT(second, third);
+  EXPECT_NE(third, std::string::npos);
+}
+
+TEST_F(EngineHttp, OverloadIsAnswered429AndAClientThatHangsUpFreesItsPlace) {
+  const Program engine = serve({"--max-batch", "1", "--max-waiting", "40"});
+  RawConnection greedy(url_);
+  greedy.post(long_request(40));
+  ASSERT_TRUE(eventually([&] { return metric("running") == 1; }, kPatience));
+  const ref::HttpResponse refused = complete(R"({"prompt": [[1], [2], [3]]})");
+  EXPECT_EQ(refused.status, 429) << refused.body;
+  EXPECT_THAT(refused.body, HasSubstr("try again later"));
+
+  greedy.close();
+  EXPECT_TRUE(eventually([&] { return metric("requests_cancelled_total") == 1; }, kPatience));
+  EXPECT_EQ(metric("running") + metric("waiting") + metric("cache_blocks_used"), 0);
+  EXPECT_EQ(complete(R"({"prompt": [[1], [2], [3]]})").status, 200);
+  EXPECT_EQ(metric("requests_rejected_total"), 1);
+}
+
+TEST_F(EngineHttp, SigtermLetsRunningRequestsFinish) {
+  Program engine = serve({"--max-batch", "1"});
+  RawConnection idle(url_);  // must not hold up the end
+  RawConnection running(url_);
+  running.post(long_request(3));
+  ASSERT_TRUE(eventually([&] { return metric("running") == 1; }, kPatience));
+  engine.signal(SIGTERM);
+  const std::string answer = running.read_to_end();
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(answer, HasSubstr("Connection: close"));
+  EXPECT_THAT(answer, ::testing::Not(HasSubstr("abort")));
+  EXPECT_EQ(engine.wait(kPatience), 0) << engine.output();
+  EXPECT_EQ(idle.read_to_end(), "");
+}
+
+TEST_F(EngineHttp, RequestsThatOutliveTheDrainEndWithWhatTheyHave) {
+  Program engine = serve({"--max-batch", "1", "--drain-seconds", "0"});
+  RawConnection running(url_);
+  running.post(long_request(40));
+  ASSERT_TRUE(eventually([&] { return metric("running") == 1; }, kPatience));
+  engine.signal(SIGTERM);
+  const std::string answer = running.read_to_end();
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(answer, HasSubstr("\"finish_reason\":\"abort\""));
+  EXPECT_EQ(engine.wait(kPatience), 0) << engine.output();
+}
+
+TEST_F(EngineHttp, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
+  const std::string model = checkpoint().string();
+  const std::vector<std::pair<std::vector<std::string>, std::string>> bad{
+      {{}, "--model=: give the folder of a checkpoint"},
+      {{"--model", "Qwen/Qwen3-0.6B"}, "no such folder"},
+      {{"--model", model, "--device", "cuda:0"}, "--device=cuda:0"},
+      {{"--model", model, "--dtype", "fp8"}, "give one of f32, bf16"},
+      {{"--model", model, "--listen", "8000"}, "expected HOST:PORT"},
+      {{"--model", model, "--listen", "127.0.0.1:99999"}, "expected HOST:PORT"},
+      {{"--model", model, "--listen", "example.com:0"}, "is no IP address"},
+      {{"--model", model, "--cache-bytes", "1KiB"}, "--cache-bytes=1KiB: one sequence of"},
+      {{"--model", model, "--max-model-len", "100000"}, "the model's positions end at 256"},
+      {{"--model", model, "--on-update", "wait"}, "give keep or abort"},
+      {{"--model", model, "--max-batc", "1"}, "did you mean --max-batch?"},
+      {{"--model", model, "--listen", "127.0.0.1:0", "--sync", "smh:///tmp/x"}, "shm"},
+  };
+  for (const auto& [flags, why] : bad) {
+    Program engine = run(flags);
+    EXPECT_EQ(engine.wait(kPatience), 2) << why;
+    EXPECT_THAT(engine.output(), HasSubstr(why));
+  }
+  Program help = run({"--help"});
+  EXPECT_EQ(help.wait(kPatience), 0);
+  EXPECT_THAT(help.output(), HasSubstr("--max-model-len=INTEGER"));
+}
+
+TEST_F(EngineHttp, SaysThatItsAddressIsTaken) {
+  const Program engine = serve();
+  Program second = run({"--model", checkpoint().string(), "--listen", url_.substr(7)});
+  EXPECT_EQ(second.wait(kPatience), 2);
+  EXPECT_THAT(second.output(), HasSubstr("in use"));
+}
+
+}  // namespace
+}  // namespace bascule::test

@@ -1,0 +1,139 @@
+// bascule-engine and a sender in two processes, over shm: versions arrive, flip between tokens, and mark what they
+// make.
+#include <algorithm>
+#include <thread>
+
+#include "engine_fixture.h"
+#include "sender/sender.h"
+#include "trainer_ref/model/checkpoint.h"
+#include "transport/libtorch/tensors.h"
+
+namespace bascule::test {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+class EngineSync : public EngineProgramTest {
+ protected:
+  Sender listen() {
+    absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint()});
+    EXPECT_TRUE(sender.ok()) << sender.status();
+    return *std::move(sender);
+  }
+  std::string endpoint() const { return "shm://" + folder_.string() + "/sync"; }
+  Program serve_synced() { return serve({"--sync", endpoint(), "--worker", "engine-0"}); }
+
+  using Named = std::vector<std::pair<std::string, at::Tensor>>;
+  static Named weights() {
+    const ref::ModelConfig config = *ref::read_config(checkpoint());
+    const ref::Weights weights = *ref::read_weights(checkpoint(), config, DType::kF32);
+    return {weights.begin(), weights.end()};
+  }
+
+  static void send(Sender& sender) {
+    const absl::StatusOr<SendReport> report = sender.send();
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_TRUE(report->complete());
+  }
+
+  const char* kGreedy = R"({"prompt": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20],
+                            "temperature": 0, "max_tokens": 20, "ignore_eos": true})";
+};
+
+TEST_F(EngineSync, ServesNothingUntilAVersionCameAndThenEachAsItComes) {
+  const Program engine = serve_synced();
+  const ref::HttpResponse joining = get("/health");
+  EXPECT_EQ(joining.status, 503);
+  EXPECT_EQ(Json::parse(joining.body)["state"], "joining");
+  EXPECT_EQ(complete(kGreedy).status, 503);
+
+  Sender sender = listen();
+  const Named tensors = weights();
+  ASSERT_TRUE(sender.register_model(libtorch::tensors(tensors)).ok());
+  ASSERT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
+  send(sender);
+  const Json health = Json::parse(get("/health").body);
+  EXPECT_EQ(health["state"], "serving");
+  EXPECT_EQ(health["worker"], "engine-0");
+  const Version first = sender.version();
+  EXPECT_EQ(health["version"], first);
+  const Json before = choices(kGreedy);
+  EXPECT_THAT(before[0]["versions"], Each(first));
+
+  // Other weights say other things; the first ones again say the same: nothing of the cache outlived a flip.
+  std::vector<at::Tensor> saved;
+  for (const auto& [name, tensor] : tensors) {
+    saved.push_back(tensor.clone());
+    tensor.mul_(-1.5);
+  }
+  send(sender);
+  const Json changed = choices(kGreedy);
+  EXPECT_THAT(changed[0]["versions"], Each(first + 1));
+  EXPECT_NE(changed[0]["token_ids"], before[0]["token_ids"]);
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].second.copy_(saved[i]);
+  send(sender);
+  EXPECT_EQ(choices(kGreedy)[0]["token_ids"], before[0]["token_ids"]);
+  EXPECT_EQ(metric("flips_total"), 3);
+}
+
+TEST_F(EngineSync, FlipsBetweenTheTokensOfARunningRequest) {
+  const Program engine = serve_synced();
+  Sender sender = listen();
+  ASSERT_TRUE(sender.register_model(libtorch::tensors(weights())).ok());
+  ASSERT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
+  send(sender);
+  Json answer;
+  std::thread client([&] {
+    ref::HttpClient own;
+    const auto response =
+        own.post_json(url_ + "/v1/completions", R"({"prompt": [1, 2], "n": 64, "max_tokens": 250, "ignore_eos": true})",
+                      absl::Seconds(60));
+    if (response.ok()) answer = Json::parse(response->body);
+  });
+  ASSERT_TRUE(eventually([&] { return metric("running") > 0; }, kPatience));
+  send(sender);
+  client.join();
+  ASSERT_TRUE(answer.contains("choices")) << answer;
+  for (const Json& choice : answer["choices"]) {
+    const auto versions = choice["versions"].get<std::vector<Version>>();
+    EXPECT_TRUE(std::is_sorted(versions.begin(), versions.end()));
+    EXPECT_EQ(versions.back(), sender.version()) << "it ended with the new weights";
+    EXPECT_EQ(choice["finish_reason"], "length");
+  }
+}
+
+TEST_F(EngineSync, GoesOnWithoutItsSenderAndTakesUpTheNext) {
+  const Program engine = serve_synced();
+  Version last = 0;
+  {
+    Sender sender = listen();
+    ASSERT_TRUE(sender.register_model(libtorch::tensors(weights())).ok());
+    ASSERT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
+    send(sender);
+    last = sender.version();
+  }
+  EXPECT_THAT(choices(kGreedy)[0]["versions"], Each(last));
+  EXPECT_EQ(get("/health").status, 200) << "detached, and serving";
+  Sender next = listen();
+  ASSERT_TRUE(next.register_model(libtorch::tensors(weights())).ok());
+  ASSERT_TRUE(next.wait_for_workers(1, absl::Seconds(60)).ok());
+  send(next);
+  EXPECT_GT(next.version(), last);
+  EXPECT_THAT(choices(kGreedy)[0]["versions"], Each(next.version()));
+}
+
+TEST_F(EngineSync, SaysWhyASenderRefusedIt) {
+  const Program engine = serve_synced();
+  Sender sender = listen();
+  Named fewer = weights();
+  const std::string missing = fewer.back().first;
+  fewer.pop_back();
+  ASSERT_TRUE(sender.register_model(libtorch::tensors(fewer)).ok());
+  EXPECT_TRUE(eventually([&] { return get("/health").body.find(missing) != std::string::npos; }, kPatience))
+      << get("/health").body;
+  EXPECT_EQ(get("/health").status, 503);
+}
+
+}  // namespace
+}  // namespace bascule::test
