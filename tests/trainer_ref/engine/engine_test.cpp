@@ -2,10 +2,9 @@
 
 #include <gmock/gmock.h>
 
-#include <atomic>
 #include <future>
 
-#include "simulation.h"
+#include "simulated_runner.h"
 
 namespace bascule::ref {
 namespace {
@@ -13,49 +12,6 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
-
-// A runner over the simulated cache, with the weights' side under the test's control. Steps pass one by one through a
-// gate while it is closed.
-class SimulatedRunner final : public Runner {
- public:
-  explicit SimulatedRunner(std::size_t blocks) : cache_(blocks) {}
-
-  Served commit() override {
-    const std::lock_guard lock(mutex_);
-    Served served = served_;
-    served.changed = std::exchange(changed_, false);
-    return served;
-  }
-  absl::StatusOr<std::vector<std::vector<Sample>>> run(const Step& step) override {
-    std::unique_lock lock(mutex_);
-    gate_.wait(lock, [this] { return open_; });
-    if (failing_) return absl::InternalError("the model broke");
-    return cache_.run(step);
-  }
-
-  void serve(Version version) {
-    const std::lock_guard lock(mutex_);
-    served_.ready = true;
-    served_.version = version;
-    changed_ = true;
-  }
-  void fail(bool failing) {
-    const std::lock_guard lock(mutex_);
-    failing_ = failing;
-  }
-  void open(bool open) {
-    const std::lock_guard lock(mutex_);
-    open_ = open;
-    gate_.notify_all();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable gate_;
-  Served served_;
-  bool changed_ = false, failing_ = false, open_ = true;
-  SimulatedCache cache_;
-};
 
 CompletionRequest request_of(std::vector<std::int64_t> prompt, std::int64_t max_tokens, std::int64_t n = 1) {
   CompletionRequest request;
