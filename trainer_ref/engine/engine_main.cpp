@@ -26,7 +26,10 @@ ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique a
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "HOST:PORT of the HTTP server; port 0 lets the system choose.");
 ABSL_FLAG(std::string, device, "cpu", "Where to compute: cpu.");
 ABSL_FLAG(std::string, dtype, "f32", "Type of weights and cache: f32 or bf16. A trainer must send the same.");
-ABSL_FLAG(int, threads, 0, "Threads that compute; 0: one per core. Give each program its share of the cores.");
+ABSL_FLAG(
+    int, threads, 0,
+    "Threads that compute; 0: one per core, or half of them with --sync, since a trainer computes, too. Threads of "
+    "several programs that share a core cost far more than they bring.");
 ABSL_FLAG(int, max_batch, 256, "Sequences that run at once; also the most completions (n) of one prompt.");
 ABSL_FLAG(int, max_step_tokens, 1024, "Tokens computed in one step; longer prompts are computed in pieces.");
 ABSL_FLAG(int, max_model_len, 0,
@@ -94,6 +97,12 @@ absl::Status check_flags() {
   return checks.status();
 }
 
+int threads() {
+  if (const int asked = absl::GetFlag(FLAGS_threads); asked > 0) return asked;
+  const int processes = absl::GetFlag(FLAGS_sync).empty() ? 1 : 2;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / processes);
+}
+
 // Blocks that --cache-bytes pays for, and the longest sequence: both follow from the model.
 struct CacheSize {
   std::int64_t blocks = 0, max_model_len = 0;
@@ -141,8 +150,7 @@ ModelCard describe(const std::filesystem::path& folder, const ModelConfig& confi
 absl::Status serve() {
   BASCULE_TRY(check_flags());
   BASCULE_ASSIGN(const Address address, parse_address(absl::GetFlag(FLAGS_listen)));
-  const int threads = absl::GetFlag(FLAGS_threads);
-  at::set_num_threads(threads > 0 ? threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  at::set_num_threads(threads());
 
   const std::filesystem::path folder = absl::GetFlag(FLAGS_model);
   const bool bf16 = absl::GetFlag(FLAGS_dtype) == "bf16";

@@ -96,6 +96,7 @@ struct HttpServer::Impl {
   const HttpServerOptions options;
   Engine& engine;
   const ModelCard card;
+  std::string url;
   asio::io_context io{1};
   tcp::acceptor acceptor{io};
   asio::signal_set signals{io};
@@ -274,6 +275,8 @@ struct HttpServer::Impl {
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 HttpServer::~HttpServer() = default;
 
+const std::string& HttpServer::url() const { return impl_->url; }
+
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::listen(HttpServerOptions options, Engine& engine,
                                                                ModelCard card) {
   auto impl = std::make_unique<Impl>(std::move(options), engine, std::move(card));
@@ -288,15 +291,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::listen(HttpServerOptions
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
+  const tcp::endpoint bound = error ? tcp::endpoint() : acceptor.local_endpoint(error);
   if (error) return unavailable("--listen=", given.host, ":", given.port, ": ", error.message());
+  impl->url = cat("http://", address.is_v6() ? cat("[", host, "]") : host, ":", bound.port());
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
-}
-
-std::string HttpServer::url() const {
-  error_code error;
-  const tcp::endpoint endpoint = impl_->acceptor.local_endpoint(error);
-  const std::string host = endpoint.address().to_string();
-  return cat("http://", endpoint.address().is_v6() ? cat("[", host, "]") : host, ":", endpoint.port());
 }
 
 void HttpServer::run() {

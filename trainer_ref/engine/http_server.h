@@ -34,7 +34,7 @@ class HttpServer {
   static absl::StatusOr<std::unique_ptr<HttpServer>> listen(HttpServerOptions options, Engine& engine, ModelCard card);
   ~HttpServer();
 
-  std::string url() const;  // "http://127.0.0.1:8000", with the port that was chosen
+  const std::string& url() const;  // "http://127.0.0.1:8000", with the port that was chosen; any thread
 
   // Serves until SIGTERM or SIGINT. Then nothing new is taken, running requests may finish for `drain`, and
   // what is left is answered with what it has; a second signal ends it at once.
