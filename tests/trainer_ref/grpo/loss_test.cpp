@@ -1,0 +1,100 @@
+#include "trainer_ref/grpo/loss.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+namespace bascule::ref {
+namespace {
+
+// Two completions, of three tokens and of two; the constants are printed by loss_numbers.py.
+constexpr StepShape kStep{.completions = 4, .tokens = 11, .micro_batches = 2};
+
+LossInput input() {
+  const auto f64 = at::TensorOptions().dtype(at::kDouble);
+  const auto rows = [&](std::vector<double> values) { return at::tensor(values, f64).reshape({2, 3}); };
+  return {.log_probs = rows({-0.8, -2.0, -0.5, -0.7, -1.9, 0}).requires_grad_(),
+          .old_log_probs = rows({-1.2, -1.6, -0.5, -1.1, -1.4, 0}),
+          .behaviour_log_probs = rows({-1.2, -2.5, -0.7, -1.0, -1.4, 0}),
+          .reference_log_probs = rows({-1.1, -1.9, -0.9, -0.6, -1.5, 0}),
+          .advantages = at::tensor({1.5, -0.5}, f64),
+          .mask = rows({1, 1, 1, 1, 1, 0})};
+}
+LossOptions options(LossKind kind) {
+  return {.kind = kind, .epsilon_low = 0.2, .epsilon_high = 0.28, .beta = 0.04, .importance_cap = 2, .max_tokens = 3};
+}
+double value(LossKind kind) { return policy_loss(input(), kStep, options(kind)).value.item<double>(); }
+
+std::vector<double> gradient(LossKind kind) {
+  const LossInput in = input();
+  policy_loss(in, kStep, options(kind)).value.backward();
+  const at::Tensor grad = in.log_probs.grad().contiguous();
+  return {grad.data_ptr<double>(), grad.data_ptr<double>() + grad.numel()};
+}
+
+using ::testing::DoubleNear;
+using ::testing::Pointwise;
+
+TEST(Loss, ReducesAsItsKindSays) {
+  EXPECT_NEAR(value(LossKind::kGrpo), -0.3450165054442029, 1e-12);
+  EXPECT_NEAR(value(LossKind::kBnpo), -0.46796026795387746, 1e-12);
+  EXPECT_NEAR(value(LossKind::kDrGrpo), -0.38996688996156453, 1e-12);
+  EXPECT_NEAR(value(LossKind::kDapo), -0.4254184254126159, 1e-12);
+}
+
+TEST(Loss, GradientsFlowThroughRatioAndDivergenceOnly) {
+  EXPECT_THAT(gradient(LossKind::kDapo),
+              Pointwise(DoubleNear(1e-12), {0.0009424791975210259, -0.18319699771181305, -0.16535608537106186,
+                                            0.0609747788240887, -0.001788453445968255, 0.0}));
+  EXPECT_THAT(gradient(LossKind::kGrpo),
+              Pointwise(DoubleNear(1e-12), {0.0008639392643942737, -0.16793058123582863, -0.15157641159014004,
+                                            0.08384032088312196, -0.0024591234882063505, 0.0}));
+}
+
+TEST(Loss, CountsClippedTokensAndDivergence) {
+  const Loss loss = policy_loss(input(), kStep, options(LossKind::kDapo));
+  EXPECT_EQ(loss.tokens, 5);
+  EXPECT_EQ(loss.clipped, 2) << "the first token of each: up with a gain, down with a loss";
+  EXPECT_NEAR(loss.kl_sum, 0.21330480050992295, 1e-12);
+}
+
+TEST(Loss, MicroBatchesAddUpToTheStepButForBnpo) {
+  for (const LossKind kind : {LossKind::kGrpo, LossKind::kDrGrpo, LossKind::kDapo}) {
+    LossInput in = input();
+    const StepShape alone{.completions = 2, .tokens = 5, .micro_batches = 1};
+    const double whole = policy_loss(in, alone, options(kind)).value.item<double>();
+    double parts = 0;
+    for (int row = 0; row < 2; ++row) {
+      const auto cut = [row](const at::Tensor& tensor) { return tensor.slice(0, row, row + 1); };
+      const LossInput part{cut(in.log_probs),           cut(in.old_log_probs), cut(in.behaviour_log_probs),
+                           cut(in.reference_log_probs), cut(in.advantages),    cut(in.mask)};
+      parts += policy_loss(part, alone, options(kind)).value.item<double>();
+    }
+    EXPECT_NEAR(parts, whole, 1e-12);
+  }
+}
+
+TEST(Loss, WithoutReferenceAndCorrectionIsTheClippedObjective) {
+  LossInput in = input();
+  in.reference_log_probs = at::Tensor();
+  LossOptions plain = options(LossKind::kDapo);
+  plain.beta = 0;
+  plain.importance_cap = 0;
+  // −Σ min(ρA, clip(ρ)A) / 11, with ρ = e^0.4, e^-0.4, 1 (A = 1.5) and e^0.4, e^-0.5 (A = -0.5); two are
+  // clipped.
+  const double expected = -(1.28 * 1.5 + std::exp(-0.4) * 1.5 + 1.5 + std::exp(0.4) * -0.5 + 0.8 * -0.5) / 11;
+  const Loss loss = policy_loss(in, kStep, plain);
+  EXPECT_NEAR(loss.value.item<double>(), expected, 1e-12);
+  EXPECT_EQ(loss.kl_sum, 0);
+}
+
+TEST(Loss, KindsHaveNames) {
+  EXPECT_EQ(loss_kind_named("grpo"), LossKind::kGrpo);
+  EXPECT_EQ(loss_kind_named("bnpo"), LossKind::kBnpo);
+  EXPECT_EQ(loss_kind_named("dr_grpo"), LossKind::kDrGrpo);
+  EXPECT_EQ(loss_kind_named("dapo"), LossKind::kDapo);
+  EXPECT_EQ(loss_kind_named("ppo"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace bascule::ref

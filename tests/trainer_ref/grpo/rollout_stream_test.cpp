@@ -1,0 +1,96 @@
+#include "trainer_ref/grpo/rollout_stream.h"
+
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "transport/posix/unique_fd.h"
+#include "transport/text.h"
+
+namespace bascule::ref {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A port of this machine where nobody listens: bound here, and never listened on.
+class ClosedPort {
+ public:
+  ClosedPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    socklen_t length = sizeof address;
+    EXPECT_EQ(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+    EXPECT_EQ(::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+    url = cat("http://127.0.0.1:", ntohs(address.sin_port));
+  }
+  std::string url;
+
+ private:
+  UniqueFd fd_;
+};
+
+TEST(Schedule, CountsTheVersionsBeforeAStep) {
+  const Schedule every{.first_step = 1, .last_step = 10, .sync_every = 1};
+  EXPECT_EQ(every.published_before(1), 1);
+  EXPECT_EQ(every.published_before(7), 7);
+  const Schedule third{.first_step = 1, .last_step = 10, .sync_every = 3};
+  EXPECT_EQ(third.published_before(3), 1) << "a version follows step 3";
+  EXPECT_EQ(third.published_before(4), 2);
+  EXPECT_EQ(third.published_before(7), 3);
+  const Schedule resumed{.first_step = 6, .last_step = 10, .sync_every = 3};
+  EXPECT_EQ(resumed.published_before(6), 1) << "a resumed run publishes what it read";
+  EXPECT_EQ(resumed.published_before(7), 2);
+}
+
+TEST(EnginePool, GivesUpOnEnginesThatAreNotThere) {
+  const ClosedPort nobody, nobody_else;
+  EnginePool pool(
+      {.urls = {nobody.url, nobody_else.url}, .requests_per_engine = 2, .request_timeout = absl::Milliseconds(100)});
+  const auto generations = pool.generate(std::vector<RolloutRequest>(3, RolloutRequest{.prompt = {1}}));
+  EXPECT_TRUE(absl::IsUnavailable(generations.status())) << generations.status();
+  EXPECT_THAT(generations.status().message(), HasSubstr("none of 3 requests was answered by 2 engines"));
+  EXPECT_THAT(pool.wait_until_serving(absl::Milliseconds(50)).message(), HasSubstr(nobody.url));
+}
+
+TEST(EnginePool, CancelEndsWhatWaits) {
+  const ClosedPort nobody;
+  EnginePool pool({.urls = {nobody.url}, .request_timeout = absl::Hours(1)});
+  std::jthread canceller([&] { pool.cancel(); });
+  EXPECT_TRUE(absl::IsCancelled(pool.generate({RolloutRequest{.prompt = {1}}}).status()));
+}
+
+TEST(RolloutStream, PassesOnWhatTheEnginesSaid) {
+  const ClosedPort nobody;
+  EnginePool pool({.urls = {nobody.url}, .request_timeout = absl::Milliseconds(50)});
+  RolloutStream stream(pool, {.first_step = 1, .last_step = 2},
+                       [](std::int64_t) { return std::vector<RolloutRequest>{RolloutRequest{.prompt = {1}}}; });
+  stream.published();
+  EXPECT_TRUE(absl::IsUnavailable(stream.next().status()));
+}
+
+TEST(RolloutStream, AsksAheadAsFarAsStalenessAllows) {
+  const ClosedPort nobody;
+  EnginePool pool({.urls = {nobody.url}, .request_timeout = absl::Hours(1)});
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::int64_t> asked;
+  // A plan of no requests is answered at once: what is asked, and when, is all that is looked at here.
+  RolloutStream stream(pool, {.first_step = 1, .last_step = 9, .max_staleness = 2}, [&](std::int64_t step) {
+    const std::lock_guard lock(mutex);
+    asked.push_back(step);
+    changed.notify_all();
+    return std::vector<RolloutRequest>();
+  });
+  const auto wait_for = [&](std::size_t count) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return asked.size() >= count; });
+    return asked;
+  };
+  stream.published();
+  EXPECT_EQ(wait_for(3), (std::vector<std::int64_t>{1, 2, 3})) << "one version is out: steps 2 and 3 may be behind it";
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(stream.next().ok());
+  stream.published();
+  EXPECT_EQ(wait_for(4).back(), 4);
+}
+
+}  // namespace
+}  // namespace bascule::ref

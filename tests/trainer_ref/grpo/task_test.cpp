@@ -1,0 +1,110 @@
+#include "trainer_ref/grpo/task.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <numeric>
+#include <set>
+
+namespace bascule::ref {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DataFile : public ::testing::Test {
+ protected:
+  std::filesystem::path write(const std::string& text) const {
+    std::ofstream(path_) << text;
+    return path_;
+  }
+  ~DataFile() override { std::filesystem::remove(path_); }
+
+ private:
+  std::filesystem::path path_ =
+      std::filesystem::path(::testing::TempDir()) / ("task_" + std::to_string(::getpid()) + ".jsonl");
+};
+
+TEST(Arithmetic, WritesOperandsWithTwoDigitsAndTheSumInReverse) {
+  const absl::StatusOr<Task> task = arithmetic_task(50);
+  ASSERT_TRUE(task.ok()) << task.status();
+  EXPECT_EQ(task->train.size(), 2250);
+  EXPECT_EQ(task->held_out.size(), 250);
+  std::set<std::string> prompts;
+  for (const std::vector<Problem>* side : {&task->train, &task->held_out})
+    for (const Problem& problem : *side) {
+      ASSERT_EQ(problem.prompt.size(), 6) << problem.prompt;
+      ASSERT_EQ(problem.answer.size(), 2) << problem.answer;
+      const int sum = std::stoi(problem.prompt.substr(0, 2)) + std::stoi(problem.prompt.substr(3, 2));
+      EXPECT_EQ(std::stoi(std::string{problem.answer[1], problem.answer[0]}), sum) << problem.prompt;
+      prompts.insert(problem.prompt);
+    }
+  EXPECT_EQ(prompts.size(), 2500) << "no problem stands twice, none on both sides";
+}
+
+TEST(Arithmetic, RefusesSumsOfThreeDigits) {
+  EXPECT_THAT(arithmetic_task(51).status().message(), HasSubstr("expected 2 to 50"));
+}
+
+TEST_F(DataFile, KeepsTheOtherColumns) {
+  const absl::StatusOr<Task> task =
+      read_task(write("{\"prompt\": \"a\", \"answer\": \"1\", \"level\": 3}\n\n"
+                      "{\"prompt\": \"b\", \"answer\": \"2\", \"level\": 3}\n"));
+  ASSERT_TRUE(task.ok()) << task.status();
+  ASSERT_EQ(task->train.size(), 1);
+  ASSERT_EQ(task->held_out.size(), 1);
+  EXPECT_EQ(task->train[0].columns, (nlohmann::json{{"level", 3}}));
+}
+
+TEST_F(DataFile, ABadLineIsNamedByItsNumber) {
+  const std::string good = "{\"prompt\": \"a\", \"answer\": \"1\"}\n";
+  EXPECT_THAT(read_task(write(good + "\n{\"prompt\": \"a\"")).status().message(), HasSubstr("line 3: not JSON"));
+  EXPECT_THAT(read_task(write(good + "{\"prompt\": \"a\"}\n")).status().message(),
+              HasSubstr("line 2: expected a key \"answer\""));
+  EXPECT_THAT(read_task(write("{\"prompt\": 5, \"answer\": \"1\"}\n")).status().message(),
+              HasSubstr("line 1: expected a string under \"prompt\", found a number"));
+  EXPECT_THAT(read_task(write(good + "[]\n")).status().message(), HasSubstr("line 2: expected a JSON object"));
+  EXPECT_THAT(read_task(write("{\"prompt\": \"\", \"answer\": \"1\"}")).status().message(),
+              HasSubstr("line 1: the prompt is empty"));
+}
+
+TEST_F(DataFile, NeedsTwoDifferentPrompts) {
+  const std::string line = "{\"prompt\": \"a\", \"answer\": \"1\"}\n";
+  EXPECT_THAT(read_task(write(line + line)).status().message(), HasSubstr("two different prompts"));
+  EXPECT_THAT(read_task(write("")).status().message(), HasSubstr("two different prompts"));
+  EXPECT_THAT(read_task("/nowhere/data.jsonl").status().message(), HasSubstr("/nowhere/data.jsonl"));
+}
+
+TEST(Split, PutsTheSamePromptOnOneSide) {
+  std::vector<Problem> problems;
+  for (int i = 0; i < 60; ++i) problems.push_back({.prompt = std::to_string(i / 3), .answer = "x"});
+  const absl::StatusOr<Task> task = split(problems);
+  ASSERT_TRUE(task.ok()) << task.status();
+  std::set<std::string> train, held_out;
+  for (const Problem& problem : task->train) train.insert(problem.prompt);
+  for (const Problem& problem : task->held_out) held_out.insert(problem.prompt);
+  EXPECT_EQ(train.size() + held_out.size(), 20);
+  EXPECT_GE(task->held_out.size(), 6);
+}
+
+TEST(PromptOrder, AsksEveryProblemOnceAPass) {
+  std::vector<std::size_t> asked;
+  for (int step = 0; step < 5; ++step)
+    for (const std::size_t problem : prompts_of_step(10, 4, 7, step)) asked.push_back(problem);
+  std::vector<std::size_t> all(10);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  EXPECT_THAT(std::vector<std::size_t>(asked.begin(), asked.begin() + 10), ::testing::UnorderedElementsAreArray(all));
+  EXPECT_THAT(std::vector<std::size_t>(asked.begin() + 10, asked.end()), ::testing::UnorderedElementsAreArray(all));
+  EXPECT_NE(std::vector<std::size_t>(asked.begin(), asked.begin() + 10),
+            std::vector<std::size_t>(asked.begin() + 10, asked.end()))
+      << "each pass has an order of its own";
+}
+
+TEST(PromptOrder, IsAFunctionOfSeedAndStep) {
+  EXPECT_EQ(prompts_of_step(1000, 32, 7, 12), prompts_of_step(1000, 32, 7, 12));
+  EXPECT_NE(prompts_of_step(1000, 32, 7, 12), prompts_of_step(1000, 32, 8, 12));
+  EXPECT_NE(prompts_of_step(1000, 32, 7, 12), prompts_of_step(1000, 32, 7, 13));
+}
+
+}  // namespace
+}  // namespace bascule::ref

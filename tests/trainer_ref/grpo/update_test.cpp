@@ -1,0 +1,187 @@
+#include "trainer_ref/grpo/update.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "trainer_ref/grpo/run_state.h"
+#include "trainer_ref/grpo/supervised.h"
+#include "trainer_ref/model/checkpoint.h"
+
+namespace bascule::ref {
+namespace {
+
+using ::testing::HasSubstr;
+
+ModelConfig tiny() {
+  ModelConfig config;
+  config.architecture = "LlamaForCausalLM";
+  config.vocab_size = 11;
+  config.hidden_size = 16;
+  config.intermediate_size = 24;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 2;
+  config.num_key_value_heads = 1;
+  config.head_dim = 8;
+  config.max_position_embeddings = 32;
+  config.eos_token_ids = {10};
+  return config;
+}
+Policy policy() { return *random_policy(tiny(), 3); }
+
+// Two groups of prompts and completions of different lengths.
+struct Sampled {
+  std::vector<std::vector<std::int64_t>> prompts{{1, 2, 3}, {4}};
+  std::vector<Rollout> rollouts{rollout({5, 6}, 1), rollout({7, 8, 9, 10}, -0.5), rollout({2}, 0.25),
+                                rollout({3, 10}, -1)};
+  std::vector<Row> rows() const {
+    return {{&prompts[0], &rollouts[0]},
+            {&prompts[0], &rollouts[1]},
+            {&prompts[1], &rollouts[2]},
+            {&prompts[1], &rollouts[3]}};
+  }
+  static Rollout rollout(std::vector<std::int64_t> token_ids, double advantage) {
+    Rollout result;
+    result.log_probs.assign(token_ids.size(), -2.4f);
+    result.token_ids = std::move(token_ids);
+    result.advantage = advantage;
+    return result;
+  }
+};
+
+double distance(const Policy& a, const Policy& b) {
+  double largest = 0;
+  for (const auto& [name, tensor] : a.weights())
+    largest = std::max(largest, (tensor.detach() - b.weights().at(name).detach()).abs().max().item<double>());
+  return largest;
+}
+
+TEST(Policy, GivesACompletionTheSameProbabilityAloneAndInABatch) {
+  const Sampled sampled;
+  const Policy model = policy();
+  const std::vector<Row> rows = sampled.rows();
+  const Batch batch = make_batch(rows);
+  const at::Tensor together = model.log_probs(batch, 0.7);
+  ASSERT_EQ(together.sizes(), (at::IntArrayRef{4, 4}));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::size_t tokens = rows[i].rollout->token_ids.size();
+    const at::Tensor alone = model.log_probs(make_batch(std::span(rows).subspan(i, 1)), 0.7);
+    const at::Tensor row = together[static_cast<std::int64_t>(i)];
+    EXPECT_LT((row.slice(0, 0, static_cast<std::int64_t>(tokens)) - alone[0]).abs().max().item<double>(), 1e-5);
+    EXPECT_EQ(row.slice(0, static_cast<std::int64_t>(tokens)).abs().sum().item<double>(), 0) << "padding is 0";
+  }
+}
+
+TEST(Policy, LooksUpTheTokenAfterEachPlace) {
+  const Sampled sampled;
+  const Policy model = policy();
+  const Row row = sampled.rows()[0];
+  // The whole text through the decoder, by hand: the token at 2 predicts 5, the one at 3 predicts 6.
+  const absl::StatusOr<Decoder> decoder = Decoder::bind(model.config(), model.weights());
+  CausalAttention attention(1, 5);
+  const at::Tensor logits =
+      decoder->logits(decoder->forward(at::tensor({1, 2, 3, 5, 6}, at::kLong), at::arange(5), attention));
+  const at::Tensor expected = (logits / 0.7).log_softmax(1);
+  const at::Tensor found = model.log_probs(make_batch(std::span(&row, 1)), 0.7);
+  EXPECT_NEAR(found[0][0].item<double>(), expected[2][5].item<double>(), 1e-5);
+  EXPECT_NEAR(found[0][1].item<double>(), expected[3][6].item<double>(), 1e-5);
+}
+
+TEST(Update, IsTheSameInMicroBatchesOfAnySize) {
+  const Sampled sampled;
+  const Policy start = policy(), whole = policy(), parts = policy();
+  UpdateOptions options{.loss = {.kind = LossKind::kDapo, .beta = 0.1}, .num_iterations = 3, .micro_batch = 4};
+  // Plain SGD would show the gradient; AdamW's first steps are all but its sign, so decay the rate instead of the norm.
+  Optimizer one(whole.weights(), {.learning_rate = 1e-3}), other(parts.weights(), {.learning_rate = 1e-3});
+  const UpdateStatistics a = update_policy(whole, &start, one, sampled.rows(), options);
+  options.micro_batch = 1;
+  const UpdateStatistics b = update_policy(parts, &start, other, sampled.rows(), options);
+  EXPECT_NEAR(a.loss, b.loss, 1e-6);
+  EXPECT_NEAR(a.kl, b.kl, 1e-6);
+  EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5);
+  EXPECT_GT(a.kl, 0) << "the later iterations have moved away from the reference";
+  EXPECT_GT(distance(start, whole), 1e-4);
+}
+
+TEST(Update, MakesRewardedCompletionsLikelier) {
+  const Sampled sampled;
+  const Policy model = policy();
+  const std::vector<Row> rows = sampled.rows();
+  const at::Tensor before = model.log_probs(make_batch(rows), 1).detach().sum(1);
+  Optimizer optimizer(model.weights(), {.learning_rate = 1e-3});
+  const UpdateStatistics update = update_policy(model, nullptr, optimizer, rows, {.micro_batch = 4});
+  const at::Tensor after = model.log_probs(make_batch(rows), 1).detach().sum(1);
+  EXPECT_GT(after[0].item<double>(), before[0].item<double>());
+  EXPECT_LT(after[3].item<double>(), before[3].item<double>());
+  EXPECT_TRUE(std::isnan(update.kl));
+}
+
+class Saved : public ::testing::Test {
+ protected:
+  Saved() {
+    std::filesystem::create_directories(folder_);
+    std::filesystem::copy_file(std::filesystem::path(BASCULE_DEMO_MODEL) / "config.json", folder_ / "config.json");
+  }
+  ~Saved() override { std::filesystem::remove_all(folder_); }
+  const std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) / ("saved_" + std::to_string(::getpid()));
+};
+
+TEST_F(Saved, ARunGoesOnExactly) {
+  const absl::StatusOr<ModelConfig> config = read_config(BASCULE_DEMO_MODEL);
+  ASSERT_TRUE(config.ok()) << config.status();
+  const Sampled sampled;
+  const Policy straight = *random_policy(*config, 1);
+  const OptimizerOptions rate{.learning_rate = 1e-3, .weight_decay = 0.1, .warmup_steps = 10};
+  Optimizer optimizer(straight.weights(), rate);
+  for (int i = 0; i < 2; ++i) update_policy(straight, nullptr, optimizer, sampled.rows(), {});
+  const absl::Status saved = save_run(folder_ / "step_2", folder_, straight, optimizer,
+                                      {.step = 2, .seed = 9, .optimizer_steps = optimizer.steps()});
+  ASSERT_TRUE(saved.ok()) << saved;
+
+  const absl::StatusOr<RunState> state = read_run_state(folder_ / "step_2");
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->step, 2);
+  EXPECT_EQ(state->seed, 9);
+  const absl::StatusOr<Policy> resumed = Policy::read(folder_ / "step_2", Policy::Gradients::kTracked);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  Optimizer restored(resumed->weights(), rate);
+  ASSERT_TRUE(restore_optimizer(folder_ / "step_2", *state, restored).ok());
+  EXPECT_EQ(distance(straight, *resumed), 0);
+
+  update_policy(straight, nullptr, optimizer, sampled.rows(), {});
+  update_policy(*resumed, nullptr, restored, sampled.rows(), {});
+  EXPECT_EQ(distance(straight, *resumed), 0);
+}
+
+TEST_F(Saved, ACheckpointThatIsNoRunSaysHowToStartFromIt) {
+  EXPECT_THAT(read_run_state(folder_).status().message(), HasSubstr("--model starts a new run"));
+}
+
+TEST(Supervised, LearnsWhatItIsTaught) {
+  const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(BASCULE_DEMO_MODEL);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  ModelConfig config = tiny();
+  config.vocab_size = 14;
+  config.eos_token_ids = {13};
+  absl::StatusOr<Policy> model = random_policy(config, 0);
+  const Task task = *arithmetic_task(3);
+  const double before = *greedy_accuracy(*model, *tokenizer, task.train);
+  const absl::Status status = train_supervised(
+      *model, *tokenizer, task, {.steps = 120, .problems_per_step = 8, .optimizer = {.learning_rate = 1e-2}});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_LT(before, 0.5);
+  EXPECT_EQ(*greedy_accuracy(*model, *tokenizer, task.train), 1);
+}
+
+TEST(Supervised, NoiseReplacesAShareOfTheDigits) {
+  Random random(1, 2);
+  int kept = 0;
+  for (int i = 0; i < 4000; ++i) kept += with_noise("7+", 0.6, random) == "7+" ? 1 : 0;
+  EXPECT_NEAR(kept / 4000.0, 1 - 0.9 * 0.6, 0.03);  // four deviations
+  EXPECT_EQ(with_noise("+=", 1, random), "+=") << "only digits";
+}
+
+}  // namespace
+}  // namespace bascule::ref

@@ -1,0 +1,22 @@
+#include "trainer_ref/grpo/advantage.h"
+
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+
+namespace bascule::ref {
+
+std::vector<double> advantages(std::span<const double> rewards, bool scale) {
+  const auto count = static_cast<double>(rewards.size());
+  const double mean = std::accumulate(rewards.begin(), rewards.end(), 0.0) / count;
+  double squares = 0;
+  for (const double reward : rewards) squares += (reward - mean) * (reward - mean);
+  const double deviation = rewards.size() > 1 ? std::sqrt(squares / (count - 1)) : 0;
+  const double scaled_by = scale ? deviation + 1e-4 : 1;
+
+  std::vector<double> result;
+  for (const double reward : rewards) result.push_back((reward - mean) / scaled_by);
+  return result;
+}
+
+}  // namespace bascule::ref

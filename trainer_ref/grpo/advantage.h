@@ -1,0 +1,14 @@
+// Advantages of GRPO: how much better a completion did than the others of its group.
+#pragma once
+
+#include <span>
+#include <vector>
+
+namespace bascule::ref {
+
+// rewards r_1 … r_G of one group → A_i = (r_i − mean r) / (std r + 1e-4), or r_i − mean r without scaling
+// (Dr. GRPO). std is the sample standard deviation (over G − 1), 0 for a group of one. DeepSeekMath, arXiv
+// 2402.03300, 4.1.2.
+std::vector<double> advantages(std::span<const double> rewards, bool scale);
+
+}  // namespace bascule::ref

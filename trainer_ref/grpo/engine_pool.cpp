@@ -1,0 +1,241 @@
+#include "trainer_ref/grpo/engine_pool.h"
+
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "trainer_ref/http_client.h"
+#include "trainer_ref/program/json.h"
+#include "transport/text.h"
+
+namespace bascule::ref {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr absl::Duration kHealthTimeout = absl::Seconds(2);
+constexpr std::chrono::milliseconds kHealthInterval{100};
+
+// One generate(). Threads that still wait for an engine keep it alive after its caller gave up.
+struct Call {
+  std::vector<RolloutRequest> requests;
+  std::vector<Generation> answers;
+  std::size_t open = 0;  // requests without an answer that may still get one
+  Clock::time_point last_answer = Clock::now();
+  absl::Status failure;   // ends the call at once
+  std::string last_loss;  // why the last request was lost
+};
+
+struct Job {
+  std::shared_ptr<Call> call;
+  std::size_t request = 0;
+  std::optional<std::size_t> lost_by;  // the engine that it must not go back to
+};
+
+// What came of asking an engine.
+enum class Outcome { kAnswered, kLost, kBusy, kRefused };
+
+std::string words_of(const HttpResponse& response) {  // {"error": {"message": "…"}}, or the body as it is
+  const absl::StatusOr<nlohmann::json> body = parse_json(response.body);
+  if (body.ok() && body->is_object() && body->contains("error")) {
+    const nlohmann::json& error = (*body)["error"];
+    if (error.is_object() && error.contains("message") && error["message"].is_string())
+      return error["message"].get<std::string>();
+  }
+  return response.body.substr(0, 200);
+}
+
+}  // namespace
+
+struct EnginePool::Impl {
+  EnginePoolOptions options;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::list<Job> queue;
+  bool cancelled = false;
+  std::vector<bool> down;                            // by engine
+  std::vector<std::unique_ptr<HttpClient>> clients;  // one a thread
+  std::vector<std::jthread> threads;
+
+  void serve(std::size_t engine, HttpClient& client);
+  std::optional<Job> take(std::size_t engine);
+  Outcome ask(std::size_t engine, HttpClient& client, const Job& job, std::string& why, Generation& answer);
+  void settle(std::size_t engine, Job job, Outcome outcome, const std::string& why, Generation answer);
+  void wait_until_up(std::size_t engine, HttpClient& client);
+  absl::Status health(const std::string& url, HttpClient& client);
+};
+
+EnginePool::EnginePool(EnginePoolOptions options) : impl_(std::make_unique<Impl>()) {
+  impl_->options = std::move(options);
+  const std::size_t engines = impl_->options.urls.size();
+  impl_->down.resize(engines);
+  for (std::size_t engine = 0; engine < engines; ++engine)
+    for (int i = 0; i < impl_->options.requests_per_engine; ++i) {
+      impl_->clients.push_back(std::make_unique<HttpClient>());
+      impl_->threads.emplace_back(
+          [impl = impl_.get(), engine, client = impl_->clients.back().get()] { impl->serve(engine, *client); });
+    }
+}
+
+EnginePool::~EnginePool() {
+  cancel();
+  impl_->threads.clear();  // joins
+}
+
+void EnginePool::cancel() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->cancelled = true;
+  for (const std::unique_ptr<HttpClient>& client : impl_->clients) client->cancel();
+  impl_->changed.notify_all();
+}
+
+const std::vector<std::string>& EnginePool::urls() const { return impl_->options.urls; }
+
+absl::Status EnginePool::wait_until_serving(absl::Duration timeout) {
+  const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(timeout);
+  HttpClient client;
+  for (const std::string& url : impl_->options.urls)
+    while (true) {
+      const absl::Status status = impl_->health(url, client);
+      if (status.ok()) break;
+      std::unique_lock lock(impl_->mutex);
+      if (impl_->changed.wait_for(lock, kHealthInterval, [&] { return impl_->cancelled; }))
+        return absl::CancelledError("cancelled");
+      if (Clock::now() >= deadline)
+        return deadline_exceeded("engine ", url, " serves no version after ", absl::FormatDuration(timeout), ": ",
+                                 message_of(status));
+    }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Generation>> EnginePool::generate(std::vector<RolloutRequest> requests) {
+  const auto call = std::make_shared<Call>();
+  call->requests = std::move(requests);
+  call->answers.resize(call->requests.size());
+  call->open = call->requests.size();
+  const auto patience = absl::ToChronoNanoseconds(2 * impl_->options.request_timeout);
+
+  std::unique_lock lock(impl_->mutex);
+  for (std::size_t i = 0; i < call->requests.size(); ++i)
+    impl_->queue.push_back({.call = call, .request = i, .lost_by = std::nullopt});
+  impl_->changed.notify_all();
+  const auto settled = [&] { return call->open == 0 || !call->failure.ok() || impl_->cancelled; };
+  while (!settled() && Clock::now() < call->last_answer + patience)
+    impl_->changed.wait_until(lock, call->last_answer + patience, settled);
+
+  impl_->queue.remove_if([&](const Job& job) { return job.call == call; });
+  const std::size_t unanswered = std::exchange(call->open, 0);  // threads that still ask for it see that it is over
+  if (impl_->cancelled) return absl::CancelledError("cancelled");
+  if (!call->failure.ok()) return call->failure;
+  if (unanswered > 0) impl_->options.log(cat(unanswered, " requests were given up: no engine answered in time"));
+  std::vector<Generation> answers = std::move(call->answers);
+  for (const Generation& answer : answers)
+    if (!answer.rollouts.empty()) return answers;
+  if (answers.empty()) return answers;
+  return unavailable("none of ", answers.size(), " requests was answered by ", impl_->options.urls.size(), " engines",
+                     call->last_loss.empty() ? "" : cat("; the last: ", call->last_loss));
+}
+
+// The first job that this engine may take. None: the pool stops.
+std::optional<Job> EnginePool::Impl::take(std::size_t engine) {
+  std::unique_lock lock(mutex);
+  while (!cancelled) {
+    for (auto job = queue.begin(); job != queue.end(); ++job) {
+      if (job->lost_by == engine && options.urls.size() > 1) continue;
+      Job taken = std::move(*job);
+      queue.erase(job);
+      return taken;
+    }
+    changed.wait(lock);
+  }
+  return std::nullopt;
+}
+
+void EnginePool::Impl::serve(std::size_t engine, HttpClient& client) {
+  while (std::optional<Job> job = take(engine)) {
+    std::string why;
+    Generation answer{.rollouts = {}, .engine = engine, .began = Clock::now(), .ended = {}};
+    const Outcome outcome = ask(engine, client, *job, why, answer);
+    answer.ended = Clock::now();
+    settle(engine, *std::move(job), outcome, why, std::move(answer));
+    if (outcome == Outcome::kLost || outcome == Outcome::kBusy) wait_until_up(engine, client);
+  }
+}
+
+Outcome EnginePool::Impl::ask(std::size_t engine, HttpClient& client, const Job& job, std::string& why,
+                              Generation& answer) {
+  const absl::StatusOr<HttpResponse> response = client.post_json(
+      options.urls[engine] + "/v1/completions", to_json(job.call->requests[job.request]), options.request_timeout);
+  if (!response.ok()) {
+    why = message_of(response.status());
+    return Outcome::kLost;
+  }
+  if (response->status == 200) {
+    absl::StatusOr<std::vector<Rollout>> rollouts = read_rollouts(response->body);
+    if (rollouts.ok()) {
+      answer.rollouts = *std::move(rollouts);
+      return Outcome::kAnswered;
+    }
+    why = message_of(rollouts.status());
+    return Outcome::kRefused;
+  }
+  why = cat("HTTP ", response->status, ": ", words_of(*response));
+  if (response->status == 429 || response->status == 503) return Outcome::kBusy;  // full, or no version yet
+  return response->status >= 500 ? Outcome::kLost : Outcome::kRefused;
+}
+
+void EnginePool::Impl::settle(std::size_t engine, Job job, Outcome outcome, const std::string& why, Generation answer) {
+  const std::lock_guard lock(mutex);
+  Call& call = *job.call;
+  if (cancelled || call.open == 0) return;  // nobody waits for it any more
+  switch (outcome) {
+    case Outcome::kAnswered:
+      call.answers[job.request] = std::move(answer);
+      call.last_answer = Clock::now();
+      --call.open;
+      break;
+    case Outcome::kBusy: queue.push_front(std::move(job)); break;
+    case Outcome::kRefused:
+      call.failure = invalid_argument("engine ", options.urls[engine], " refused a request: ", why);
+      break;
+    case Outcome::kLost:
+      call.last_loss = cat(options.urls[engine], ": ", why);
+      if (job.lost_by) {
+        options.log(cat("a request was lost twice, last with ", call.last_loss));
+        --call.open;
+        break;
+      }
+      job.lost_by = engine;
+      queue.push_front(std::move(job));
+      break;
+  }
+  changed.notify_all();
+}
+
+void EnginePool::Impl::wait_until_up(std::size_t engine, HttpClient& client) {
+  const std::string& url = options.urls[engine];
+  while (true) {
+    const absl::Status status = health(url, client);
+    std::unique_lock lock(mutex);
+    if (cancelled) return;
+    if (status.ok()) {
+      if (down[engine]) options.log(cat("engine ", url, " is back"));
+      down[engine] = false;
+      return;
+    }
+    if (!down[engine]) options.log(cat("engine ", url, " is down: ", message_of(status)));
+    down[engine] = true;
+    changed.wait_for(lock, kHealthInterval, [&] { return cancelled; });
+  }
+}
+
+absl::Status EnginePool::Impl::health(const std::string& url, HttpClient& client) {
+  const absl::StatusOr<HttpResponse> response = client.get(url + "/health", kHealthTimeout);
+  if (!response.ok()) return response.status();
+  if (response->status == 200) return absl::OkStatus();
+  return unavailable("HTTP ", response->status, ": ", words_of(*response));
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,77 @@
+#include "trainer_ref/grpo/evaluation.h"
+
+#include "trainer_ref/grpo/random.h"
+#include "trainer_ref/grpo/reward.h"
+#include "transport/text.h"
+
+namespace bascule::ref {
+namespace {
+
+double matching_share(std::span<const Group> groups) {
+  double matching = 0, completions = 0;
+  for (const Group& group : groups)
+    for (const Rollout& rollout : group.rollouts) {
+      matching += exact_match(*group.problem, rollout);
+      ++completions;
+    }
+  return completions > 0 ? matching / completions : 0;
+}
+
+}  // namespace
+
+std::vector<Group> groups_of(std::span<const Problem* const> problems, std::vector<RolloutRequest> requests,
+                             std::vector<Generation> generations, const Tokenizer& tokenizer) {
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    groups.push_back({.problem = problems[i],
+                      .prompt = std::move(requests[i].prompt),
+                      .rollouts = std::move(generations[i].rollouts)});
+    for (Rollout& rollout : groups.back().rollouts) rollout.text = tokenizer.decode(rollout.token_ids);
+  }
+  return groups;
+}
+
+absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const Tokenizer& tokenizer, std::span<const Problem> problems,
+                                    const EvaluationOptions& options) {
+  // Sampled and greedy requests go out together: one wait.
+  std::vector<RolloutRequest> requests;
+  std::vector<const Problem*> asked;
+  for (const bool greedy : {false, true})
+    for (std::size_t i = 0; i < problems.size(); ++i) {
+      BASCULE_ASSIGN(std::vector<std::int64_t> prompt, tokenizer.encode(problems[i].prompt));
+      requests.push_back({.prompt = std::move(prompt),
+                          .completions = greedy ? 1 : options.samples,
+                          .max_tokens = options.max_tokens,
+                          .temperature = greedy ? 0.0 : 1.0,
+                          .seed = mix(options.seed ^ mix(i))});
+      asked.push_back(&problems[i]);
+    }
+  BASCULE_ASSIGN(std::vector<Generation> generations, pool.generate(requests));
+  std::vector<Group> groups = groups_of(asked, std::move(requests), std::move(generations), tokenizer);
+
+  Evaluation evaluation;
+  const auto middle = groups.begin() + static_cast<std::ptrdiff_t>(problems.size());
+  evaluation.likeliest.assign(std::make_move_iterator(middle), std::make_move_iterator(groups.end()));
+  groups.erase(middle, groups.end());
+  evaluation.sampled = std::move(groups);
+  evaluation.reward = matching_share(evaluation.sampled);
+  evaluation.greedy = matching_share(evaluation.likeliest);
+  return evaluation;
+}
+
+nlohmann::json shown_completions(const Evaluation& evaluation, std::size_t count) {
+  const auto texts = [](const Group& group) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const Rollout& rollout : group.rollouts) list.push_back(rollout.text);
+    return list;
+  };
+  nlohmann::json shown = nlohmann::json::array();
+  for (std::size_t i = 0; i < std::min(count, evaluation.sampled.size()); ++i)
+    shown.push_back({{"prompt", evaluation.sampled[i].problem->prompt},
+                     {"answer", evaluation.sampled[i].problem->answer},
+                     {"sampled", texts(evaluation.sampled[i])},
+                     {"greedy", texts(evaluation.likeliest[i])}});
+  return shown;
+}
+
+}  // namespace bascule::ref

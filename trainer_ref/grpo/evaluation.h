@@ -1,0 +1,40 @@
+// Evaluation: exact match on held-out problems, by the engines, with the weights that they serve.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trainer_ref/grpo/engine_pool.h"
+#include "trainer_ref/grpo/rollout.h"
+#include "trainer_ref/model/tokenizer.h"
+
+namespace bascule::ref {
+
+struct EvaluationOptions {
+  int samples = 1;  // of each problem, at temperature 1
+  std::int64_t max_tokens = 16;
+  std::uint64_t seed = 0;
+};
+
+struct Evaluation {
+  double reward = 0;             // share of the sampled completions that match
+  double greedy = 0;             // share of the greedy ones
+  std::vector<Group> sampled;    // a group a problem
+  std::vector<Group> likeliest;  // one completion each
+};
+
+// Blocks until the engines have answered. `problems` must outlive the result.
+absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const Tokenizer& tokenizer, std::span<const Problem> problems,
+                                    const EvaluationOptions& options);
+
+// What the engines answered to `prompts`, with text; lost ones have no rollouts. Groups refer to `problems`.
+std::vector<Group> groups_of(std::span<const Problem* const> problems, std::vector<RolloutRequest> requests,
+                             std::vector<Generation> generations, const Tokenizer& tokenizer);
+
+// The first `count` problems with their completions, for people to read: {prompt, answer, sampled: […], greedy}.
+nlohmann::json shown_completions(const Evaluation& evaluation, std::size_t count);
+
+}  // namespace bascule::ref

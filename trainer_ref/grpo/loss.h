@@ -1,0 +1,58 @@
+// The losses of GRPO and its kin over one micro-batch of a step.
+//
+// Shapes: B completions of a micro-batch, padded at the right to T tokens.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace bascule::ref {
+
+// How the losses of tokens become one number:
+enum class LossKind {
+  kGrpo,    // mean over the tokens of each completion, then over the step's completions (arXiv 2402.03300)
+  kBnpo,    // sum over the micro-batch's tokens over their number, then mean over the step's micro-batches
+  kDrGrpo,  // sum over tokens over (the step's completions × max_tokens): no bias to length (2503.20783)
+  kDapo,    // sum over tokens over the number of the step's tokens (2503.14476)
+};
+std::optional<LossKind> loss_kind_named(std::string_view name);  // "grpo", "bnpo", "dr_grpo", "dapo"
+
+struct LossOptions {
+  LossKind kind = LossKind::kGrpo;
+  double epsilon_low = 0.2;   // the ratio is clipped below 1 − epsilon_low
+  double epsilon_high = 0.2;  // and above 1 + epsilon_high
+  double beta = 0;            // weight of the divergence from the reference
+  double importance_cap = 2;  // π_old/π_behaviour is truncated here; 0: no correction
+  std::int64_t max_tokens = 1;
+};
+
+struct LossInput {
+  at::Tensor log_probs;            // [B, T] log π_θ, with its graph
+  at::Tensor old_log_probs;        // [B, T] log π_old: the policy before the step's first update
+  at::Tensor behaviour_log_probs;  // [B, T] log π_behaviour: as the engines sampled, with whichever version
+  at::Tensor reference_log_probs;  // [B, T] log π_ref; undefined: no divergence is measured (beta must be 0)
+  at::Tensor advantages;           // [B]
+  at::Tensor mask;                 // [B, T] float, 1 for the tokens of the completion, 0 for padding
+};
+
+// What a micro-batch is a part of.
+struct StepShape {
+  std::int64_t completions = 0, tokens = 0, micro_batches = 1;
+};
+
+struct Loss {
+  at::Tensor value;    // scalar; its gradient, summed over the micro-batches, is the step's
+  double kl_sum = 0;   // Σ over tokens of D_KL, below
+  double clipped = 0;  // tokens whose objective the clipping holds constant
+  double tokens = 0;
+};
+
+// Per token, ρ = π_θ/π_old, w = min(π_old/π_behaviour, importance_cap):
+//   −w · min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A) + β D_KL
+// with D_KL = π_ref/π_θ − log(π_ref/π_θ) − 1, unbiased and never negative (Schulman's k3).
+Loss policy_loss(const LossInput& input, const StepShape& step, const LossOptions& options);
+
+}  // namespace bascule::ref

@@ -1,0 +1,49 @@
+// AdamW with gradient clipping and linear warm-up. LibTorch's optimizers stay in the source: their header is
+// slow.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "trainer_ref/model/decoder.h"
+
+namespace bascule::ref {
+
+struct OptimizerOptions {
+  double learning_rate = 1e-6;
+  double weight_decay = 0;  // of matrices; norms and biases are not decayed
+  std::int64_t warmup_steps = 0;
+  std::int64_t decay_steps = 0;  // the step at which a linear fall of the rate would reach 0; 0: it stays
+  double max_grad_norm = 1;      // 0: no clipping
+};
+
+// The rate of optimizer step `step`, counted from 0: it climbs linearly, is the full one after `warmup_steps`, and
+// falls linearly from there.
+double learning_rate_at(const OptimizerOptions& options, std::int64_t step);
+
+class Optimizer {
+ public:
+  Optimizer(const Weights& parameters,
+            const OptimizerOptions& options);  // holds the parameters, copies nothing
+  Optimizer(Optimizer&&) noexcept;
+  ~Optimizer();
+
+  void zero_grad();
+  // Clips the gradients to max_grad_norm, all tensors together, and changes the parameters. Returns the norm
+  // before clipping; one that is not finite changes nothing.
+  double step();
+
+  // The moments of every parameter, as "<name>.exp_avg" and "<name>.exp_avg_sq", and the number of steps
+  // taken: what another Optimizer needs to continue as this one would have.
+  Weights moments() const;
+  std::int64_t steps() const;
+  // INVALID_ARGUMENT names the first moment that is missing or of another shape.
+  absl::Status restore(const Weights& moments, std::int64_t steps);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace bascule::ref

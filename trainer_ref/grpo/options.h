@@ -1,0 +1,61 @@
+// What a run of bascule-train is told, and the checks that it makes sense.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "trainer_ref/grpo/reward.h"
+#include "trainer_ref/grpo/rollout_stream.h"
+#include "trainer_ref/grpo/task.h"
+#include "trainer_ref/grpo/update.h"
+
+namespace bascule::ref {
+
+struct TrainOptions {
+  std::filesystem::path model, out, resume;  // resume: a folder step_N, or empty
+  std::string task = "arithmetic";           // or "data"
+  std::filesystem::path data;
+  int operands = 50;  // of the arithmetic
+  bool supervised = false;
+  double label_noise = 0;  // of supervised training
+
+  std::vector<std::string> engines;  // URLs
+  std::string sync;                  // the endpoint that weights are sent to
+  absl::Duration request_timeout = absl::Seconds(60);
+  absl::Duration engine_timeout = absl::Minutes(2);  // for the engines to join and serve
+
+  std::int64_t steps = 60;
+  std::size_t prompts_per_step = 32;
+  int group_size = 16;
+  std::int64_t max_tokens = 16;
+  std::uint64_t seed = 0;
+  std::int64_t sync_every = 1, max_staleness = 0;
+  std::vector<WeightedReward> rewards;
+  bool scale_rewards = true;
+  bool measure_kl = false;  // keeps the reference although beta is 0
+  UpdateOptions update;
+  OptimizerOptions optimizer;
+
+  std::int64_t eval_every = 10, save_every = 0;  // 0: never, but for the last step
+  std::size_t eval_problems = 128;
+  int eval_samples = 1;  // of each problem
+  std::size_t show = 4;  // problems whose completions are printed at each evaluation
+  int threads = 0;       // 0: cores over local processes
+  std::string about;     // a paragraph for the report
+
+  bool needs_reference() const { return update.loss.beta > 0 || measure_kl; }
+};
+
+// From the flags of the command line. INVALID_ARGUMENT names the flag that makes no sense, and what would.
+absl::StatusOr<TrainOptions> options_from_flags();
+
+// The problems of --task and --data.
+absl::StatusOr<Task> read_task_of(const TrainOptions& options);
+
+// The flags that differ from their defaults, for the report.
+std::vector<std::pair<std::string, std::string>> flags_given();
+
+}  // namespace bascule::ref

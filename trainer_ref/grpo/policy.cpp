@@ -1,0 +1,34 @@
+#include "trainer_ref/grpo/policy.h"
+
+#include "trainer_ref/model/checkpoint.h"
+#include "transport/text.h"
+
+namespace bascule::ref {
+
+absl::StatusOr<Policy> Policy::read(const std::filesystem::path& folder, Gradients gradients) {
+  BASCULE_ASSIGN(const ModelConfig config, read_config(folder));
+  BASCULE_ASSIGN(Weights weights, read_weights(folder, config, DType::kF32));
+  return over(config, std::move(weights), gradients);
+}
+
+absl::StatusOr<Policy> Policy::over(const ModelConfig& config, Weights weights, Gradients gradients) {
+  if (gradients == Gradients::kTracked)
+    for (auto& [name, tensor] : weights) tensor.set_requires_grad(true);
+  BASCULE_ASSIGN(Decoder decoder, Decoder::bind(config, weights));
+  return Policy(config, std::move(weights), std::move(decoder));
+}
+
+at::Tensor Policy::logits(const Batch& batch) const {
+  CausalAttention attention(batch.rows, batch.row_tokens);
+  const at::Tensor hidden = decoder_.forward(batch.token_ids, batch.positions, attention);  // [B·S, C]
+  // Only the rows that predict a completion's token go through the head.
+  const at::Tensor flat = decoder_.logits(hidden.index_select(0, batch.sources));  // [B·T, V]
+  return flat.reshape({batch.rows, -1, flat.size(1)});
+}
+
+at::Tensor Policy::log_probs(const Batch& batch, double temperature) const {
+  const at::Tensor all = (logits(batch) / temperature).log_softmax(2);  // [B, T, V]
+  return all.gather(2, batch.targets.unsqueeze(2)).squeeze(2) * batch.mask;
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,40 @@
+// The model as its trainer sees it: parameters, and the log-probabilities that it gives to completions.
+#pragma once
+
+#include <filesystem>
+
+#include "absl/status/statusor.h"
+#include "trainer_ref/grpo/batch.h"
+#include "trainer_ref/model/decoder.h"
+
+namespace bascule::ref {
+
+class Policy {
+ public:
+  enum class Gradients { kTracked, kNone };  // of a policy that learns; of a frozen reference
+
+  // Reads a checkpoint folder, in f32.
+  static absl::StatusOr<Policy> read(const std::filesystem::path& folder, Gradients gradients);
+  // Takes weights as they are: leaves without a history.
+  static absl::StatusOr<Policy> over(const ModelConfig& config, Weights weights, Gradients gradients);
+
+  // Logits of the tokens that a completion could have had in place of each that it has → [B, T, V]. Runs the model
+  // once.
+  at::Tensor logits(const Batch& batch) const;
+
+  // log softmax(logits / temperature) of each completion token → [B, T], 0 where padded.
+  at::Tensor log_probs(const Batch& batch, double temperature) const;
+
+  const Weights& weights() const { return weights_; }
+  const ModelConfig& config() const { return config_; }
+
+ private:
+  Policy(const ModelConfig& config, Weights weights, Decoder decoder)
+      : config_(config), weights_(std::move(weights)), decoder_(std::move(decoder)) {}
+
+  ModelConfig config_;
+  Weights weights_;
+  Decoder decoder_;
+};
+
+}  // namespace bascule::ref

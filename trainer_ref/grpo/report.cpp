@@ -1,0 +1,46 @@
+#include "trainer_ref/grpo/report.h"
+
+#include <fstream>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_replace.h"
+#include "trainer_ref/grpo/metrics.h"
+#include "trainer_ref/grpo/report_template.h"
+#include "transport/text.h"
+
+namespace bascule::ref {
+namespace {
+
+// JSON for a <script> element: only a '<' could begin what ends it, and \u003c means the same.
+std::string for_script(const nlohmann::json& json) { return absl::StrReplaceAll(json.dump(), {{"<", "\\u003c"}}); }
+
+// A resumed run that was stopped before its first evaluation has no completions yet.
+absl::StatusOr<nlohmann::json> lines_of(const std::filesystem::path& file) {
+  absl::StatusOr<std::vector<nlohmann::json>> lines = read_json_lines(file);
+  if (absl::IsNotFound(lines.status())) return nlohmann::json::array();
+  if (!lines.ok()) return lines.status();
+  return nlohmann::json(*std::move(lines));
+}
+
+}  // namespace
+
+absl::Status write_report(const std::filesystem::path& out) {
+  nlohmann::json data;
+  BASCULE_ASSIGN(data["steps"], lines_of(out / "metrics.jsonl"));
+  BASCULE_ASSIGN(data["completions"], lines_of(out / "completions.jsonl"));
+  std::ifstream run(out / "run.json");
+  data["run"] = nlohmann::json::parse(run, nullptr, /*allow_exceptions=*/false);
+  if (data["run"].is_discarded()) return invalid_argument((out / "run.json").string(), " is no JSON");
+
+  constexpr std::string_view kPlace = "/*DATA*/null";
+  std::string page(kReportTemplate);
+  const std::size_t place = page.find(kPlace);
+  page.replace(place, kPlace.size(), for_script(data));
+  std::ofstream stream(out / "report.html", std::ios::trunc);
+  stream << page;
+  if (!stream.flush()) return unavailable("cannot write ", (out / "report.html").string());
+  return absl::OkStatus();
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,35 @@
+// The plain records that pass along the loop: a problem, what the engines answered, and what it was worth.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace bascule::ref {
+
+struct Problem {
+  std::string prompt;
+  std::string answer;
+  nlohmann::json columns = nlohmann::json::object();  // the other columns of its line, for reward functions
+};
+
+// One sampled completion; the three vectors have an element a token.
+struct Rollout {
+  std::vector<std::int64_t> token_ids;
+  std::vector<float> log_probs;         // of each token, by the engine that sampled it
+  std::vector<std::uint64_t> versions;  // of the weights that made each token
+  std::string finish_reason;            // "stop", "length" or, of an engine that was told so, "abort"
+  std::string text;
+  double reward = 0;
+  double advantage = 0;
+};
+
+// The completions of one prompt.
+struct Group {
+  const Problem* problem = nullptr;
+  std::vector<std::int64_t> prompt;  // token ids
+  std::vector<Rollout> rollouts;
+};
+
+}  // namespace bascule::ref

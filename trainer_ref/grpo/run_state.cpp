@@ -1,0 +1,84 @@
+#include "trainer_ref/grpo/run_state.h"
+
+#include <fstream>
+
+#include "trainer_ref/model/checkpoint.h"
+#include "trainer_ref/model/json.h"
+#include "trainer_ref/model/safetensors.h"
+#include "transport/libtorch/tensors.h"
+#include "transport/text.h"
+
+namespace bascule::ref {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kState = "trainer_state.json";
+constexpr const char* kMoments = "optimizer.safetensors";
+
+absl::Status write_moments(const fs::path& file, const Weights& moments) {
+  std::vector<TensorSpec> specs;
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : moments) {
+    specs.push_back({.name = name, .dtype = DType::kF32, .shape = tensor.sizes().vec()});
+    tensors.push_back(tensor.detach().contiguous());
+  }
+  return write_safetensors(file, specs, {}, [&](std::size_t i) -> std::span<const std::byte> {
+    return {static_cast<const std::byte*>(tensors[i].const_data_ptr()), tensors[i].nbytes()};
+  });
+}
+
+absl::StatusOr<Weights> read_moments(const fs::path& path) {
+  BASCULE_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(path));
+  Weights moments;
+  for (const SafetensorsHeader::Entry& entry : file.header().entries) {
+    if (entry.spec.dtype != DType::kF32)
+      return invalid_argument(path.string(), ": ", to_string(entry.spec), ": expected F32");
+    at::Tensor tensor = at::empty(entry.spec.shape);
+    std::memcpy(tensor.mutable_data_ptr(), file.bytes(entry).data(), entry.bytes);
+    moments.emplace(entry.spec.name, std::move(tensor));
+  }
+  return moments;
+}
+
+}  // namespace
+
+absl::Status save_run(const fs::path& folder, const fs::path& model, const Policy& policy, const Optimizer& optimizer,
+                      const RunState& state) {
+  const auto add_state = [&](const fs::path& temporary) -> absl::Status {
+    BASCULE_TRY(write_moments(temporary / kMoments, optimizer.moments()));
+    std::ofstream stream(temporary / kState);
+    stream << nlohmann::json{{"step", state.step}, {"seed", state.seed}, {"optimizer_steps", state.optimizer_steps}}
+                  .dump(2)
+           << '\n';
+    if (!stream.flush()) return unavailable("cannot write ", (temporary / kState).string());
+    return absl::OkStatus();
+  };
+  std::error_code error;
+  fs::remove_all(folder, error);  // of a run that was resumed before this step
+  return write_checkpoint(folder, model, policy.weights(), DType::kF32, add_state);
+}
+
+absl::StatusOr<RunState> read_run_state(const fs::path& folder) {
+  const fs::path path = folder / kState;
+  if (std::error_code error; !fs::exists(path, error))
+    return absl::NotFoundError(cat(folder.string(), ": no ", kState,
+                                   " in it; --resume goes on from a folder step_N of ",
+                                   "an earlier run, --model starts a new run from any checkpoint"));
+  BASCULE_ASSIGN(const nlohmann::json json, read_json_object(path));
+  RunState state;
+  for (const char* key : {"step", "seed", "optimizer_steps"})
+    if (const auto value = json.find(key); value == json.end() || !value->is_number_unsigned())
+      return invalid_argument(path.string(), ": expected a number under \"", key, "\"");
+  state.step = json["step"].get<std::int64_t>();
+  state.seed = json["seed"].get<std::uint64_t>();
+  state.optimizer_steps = json["optimizer_steps"].get<std::int64_t>();
+  return state;
+}
+
+absl::Status restore_optimizer(const fs::path& folder, const RunState& state, Optimizer& optimizer) {
+  BASCULE_ASSIGN(const Weights moments, read_moments(folder / kMoments));
+  return annotate(optimizer.restore(moments, state.optimizer_steps), (folder / kMoments).string());
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,34 @@
+// Checkpoints of a run: a folder step_N in Hugging Face's layout that also holds what it takes to go on exactly.
+//
+//   step_40/  config.json  model.safetensors (F32)  tokenizer.json  …   a checkpoint as any other
+//             optimizer.safetensors                                     moments of AdamW
+//             trainer_state.json                                        {"step": 40, "seed": 7, "optimizer_steps": 40}
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "trainer_ref/grpo/optimizer.h"
+#include "trainer_ref/grpo/policy.h"
+
+namespace bascule::ref {
+
+struct RunState {
+  std::int64_t step = 0;  // the last one that was trained
+  std::uint64_t seed = 0;
+  std::int64_t optimizer_steps = 0;
+};
+
+// Writes `folder` whole or not at all, in place of an older one. `model` gives config and tokenizer.
+absl::Status save_run(const std::filesystem::path& folder, const std::filesystem::path& model, const Policy& policy,
+                      const Optimizer& optimizer, const RunState& state);
+
+// Reads trainer_state.json. A folder without one is a checkpoint, but no run: the error says how to start from it.
+absl::StatusOr<RunState> read_run_state(const std::filesystem::path& folder);
+
+// Fills a fresh optimizer over the policy that was read from `folder`.
+absl::Status restore_optimizer(const std::filesystem::path& folder, const RunState& state, Optimizer& optimizer);
+
+}  // namespace bascule::ref

@@ -1,0 +1,44 @@
+// Supervised training on a task's own answers: how a checkpoint to start from is made.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "trainer_ref/grpo/optimizer.h"
+#include "trainer_ref/grpo/policy.h"
+#include "trainer_ref/grpo/random.h"
+#include "trainer_ref/grpo/task.h"
+#include "trainer_ref/model/tokenizer.h"
+
+namespace bascule::ref {
+
+struct SupervisedOptions {
+  std::int64_t steps = 1500;
+  std::size_t problems_per_step = 256;
+  double label_noise = 0;  // share of an answer's digits that are replaced by random ones
+  std::uint64_t seed = 0;
+  OptimizerOptions optimizer = {};
+  std::function<void(std::string_view)> log = [](std::string_view) {};  // a line every hundred steps
+  std::function<bool()> stopped = [] { return false; };                 // asked before every step
+};
+
+// Weights drawn as transformers draws them: normal with deviation 0.02, norms 1, biases 0.
+absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed);
+
+// `answer` with each digit replaced by a random one with probability `noise`, so that every digit stays right with
+// probability 1 − 0.9 · noise.
+std::string with_noise(std::string_view answer, double noise, Random& random);
+
+// Minimises the cross-entropy of answers, with an end token behind each, given their prompts; problems in the order of
+// prompts_of_step. Errors: a prompt or answer that the tokenizer cannot write, a model without an end token.
+absl::Status train_supervised(Policy& policy, const Tokenizer& tokenizer, const Task& task,
+                              const SupervisedOptions& options);
+
+// Share of `problems` whose answer, and then the end, the model finds most likely at every token.
+absl::StatusOr<double> greedy_accuracy(const Policy& policy, const Tokenizer& tokenizer,
+                                       std::span<const Problem> problems);
+
+}  // namespace bascule::ref

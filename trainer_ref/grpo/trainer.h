@@ -1,0 +1,88 @@
+// The trainer: GRPO over engines that it sends its weights to.
+//
+// Threads: everything on the caller's, but for the pool's and the stream's own. All waits are bounded: for engines by
+// engine_timeout and request_timeout, for a send by the endpoint's timeout.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sender/sender.h"
+#include "trainer_ref/grpo/engine_pool.h"
+#include "trainer_ref/grpo/evaluation.h"
+#include "trainer_ref/grpo/metrics.h"
+#include "trainer_ref/grpo/options.h"
+#include "trainer_ref/grpo/run_state.h"
+#include "trainer_ref/grpo/task.h"
+
+namespace bascule::ref {
+
+class Trainer {
+ public:
+  // Reads model, task and, to resume, the run's state; takes the endpoint; waits for no engine yet. `stopped` is asked
+  // between steps; `log` gets a line a step and what goes wrong on the way.
+  static absl::StatusOr<std::unique_ptr<Trainer>> create(TrainOptions options, std::function<bool()> stopped,
+                                                         std::function<void(std::string_view)> log);
+
+  // Trains until the last step, or until stopped; writes a checkpoint and the report in either case. An error of a step
+  // ends the run too, after a checkpoint of the last whole step.
+  absl::Status run();
+
+ private:
+  // A step's completions, and what they cost.
+  struct Rollouts {
+    std::vector<Group> groups;  // without those that were lost or too stale
+    std::int64_t dropped = 0;
+    double staleness_mean = 0;
+    std::vector<EngineSpan> engines;
+  };
+
+  Trainer(TrainOptions options, Task task, Tokenizer tokenizer, Policy policy, Sender sender);
+  absl::Status resume();
+  absl::Status start_log();
+
+  absl::Status begin();
+  absl::Status train();
+  absl::Status end();
+
+  absl::StatusOr<StepMetrics> step(std::int64_t step);
+  absl::StatusOr<Rollouts> roll_out(std::int64_t step);
+  void score(std::vector<Group>& groups) const;
+  void compare(std::vector<Group>& groups) const;
+  UpdateStatistics improve(const std::vector<Group>& groups);
+  absl::StatusOr<SendReport> send();
+  absl::Status evaluate_into(StepMetrics& metrics);
+  absl::Status save(std::int64_t step);
+
+  std::vector<const Problem*> problems_of(std::int64_t step) const;
+  std::vector<RolloutRequest> requests_of(std::int64_t step) const;
+  std::uint64_t behind(std::uint64_t version) const;
+  double seconds_since_start(std::chrono::steady_clock::time_point time) const;
+
+  TrainOptions options_;
+  std::function<bool()> stopped_;
+  std::function<void(std::string_view)> log_;
+  Task task_;
+  Tokenizer tokenizer_;
+  Policy policy_;
+  std::optional<Policy> reference_;
+  Optimizer optimizer_;
+  Sender sender_;
+  std::unique_ptr<EnginePool> pool_;
+  std::unique_ptr<RolloutStream> stream_;
+
+  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  double elapsed_before_ = 0;   // of the run that this one resumes
+  std::int64_t last_step_ = 0;  // trained
+  std::int64_t saved_step_ = 0;
+  std::vector<std::uint64_t> versions_;  // published in this run, oldest first
+};
+
+}  // namespace bascule::ref
