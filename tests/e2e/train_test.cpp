@@ -1,0 +1,168 @@
+// bascule-train and bascule-engine as processes, over shm: a run that loses an engine, and one that is resumed.
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+#include "trainer_ref/grpo/metrics.h"
+
+namespace bascule::test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class Train : public ::testing::Test {
+ protected:
+  Train() {
+    std::string name = (fs::temp_directory_path() / "bascule-train-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());  // 0700, and near the root: a socket's path has 107 bytes
+  }
+  ~Train() override {
+    if (!HasFailure()) fs::remove_all(folder_);
+  }
+
+  // An engine; port 0 lets it choose one.
+  Program engine(const std::string& name, const std::string& port = "0") {
+    return Program({BASCULE_ENGINE, "--model", BASCULE_DEMO_MODEL, "--sync", sync_, "--worker", name, "--listen",
+                    "127.0.0.1:" + port, "--threads", "1"},
+                   folder_ / (name + ".log"));
+  }
+  // Where it listens, as it prints.
+  static std::string url_of(const Program& engine) {
+    const std::string words = "listening on ";
+    std::string url;
+    EXPECT_TRUE(eventually(
+        [&] {
+          const std::string output = engine.output();
+          const std::size_t begin = output.find(words), end = output.find('\n', begin);
+          if (begin == std::string::npos || end == std::string::npos) return false;
+          url = output.substr(begin + words.size(), end - begin - words.size());
+          return true;
+        },
+        60s))
+        << engine.output();
+    return url;
+  }
+  Program trainer(const std::string& engines, const std::string& out, std::vector<std::string> more) {
+    std::vector<std::string> command{BASCULE_TRAIN,
+                                     "--model",
+                                     BASCULE_DEMO_MODEL,
+                                     "--sync",
+                                     sync_,
+                                     "--engines",
+                                     engines,
+                                     "--out",
+                                     (folder_ / out).string(),
+                                     "--max-tokens",
+                                     "3",
+                                     "--learning-rate",
+                                     "3e-4",
+                                     "--threads",
+                                     "1",
+                                     "--eval-problems",
+                                     "20",
+                                     "--request-timeout",
+                                     "20s"};
+    command.insert(command.end(), more.begin(), more.end());
+    return Program(std::move(command), folder_ / (out + ".log"));
+  }
+  std::vector<nlohmann::json> metrics(const std::string& out) const {
+    auto lines = ref::read_json_lines(folder_ / out / "metrics.jsonl");
+    return lines.ok() ? *std::move(lines) : std::vector<nlohmann::json>();
+  }
+  std::string bytes(const fs::path& file) const {
+    std::ifstream stream(folder_ / file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
+  fs::path folder_;
+  std::string sync_ = "shm://" + folder_.string() + "/sync";
+};
+
+// The versions that the engine at `url` generated with, in all steps.
+std::vector<std::uint64_t> versions_of(const std::vector<nlohmann::json>& metrics, const std::string& url) {
+  std::vector<std::uint64_t> versions;
+  for (const nlohmann::json& line : metrics)
+    for (const nlohmann::json& span : line["engines"])
+      if (span["engine"] == url) versions.push_back(span["version"]);
+  return versions;
+}
+
+TEST_F(Train, GoesOnWhenAnEngineIsKilledAndServesItAgainWhenItIsBack) {
+  Program first = engine("engine-0"), second = engine("engine-1");
+  const std::string url = url_of(second);
+  Program train = trainer(url_of(first) + "," + url, "out",
+                          {"--steps", "1000", "--prompts-per-step", "16", "--group-size", "8", "--max-staleness", "1"});
+  ASSERT_TRUE(eventually([&] { return metrics("out").size() > 3 || !train.running(); }, 90s)) << train.output();
+  ASSERT_TRUE(train.running()) << train.output();
+
+  second.kill();
+  const std::size_t lost_at = metrics("out").size();
+  ASSERT_TRUE(eventually([&] { return metrics("out").size() > lost_at + 2; }, 60s)) << "goes on with one engine\n"
+                                                                                    << train.output();
+  const std::vector<std::uint64_t> before = versions_of(metrics("out"), url);
+  ASSERT_FALSE(before.empty());
+
+  second = engine("engine-1", url.substr(url.rfind(':') + 1));
+  const auto serves_again = [&] { return versions_of(metrics("out"), url).size() > before.size() + 2; };
+  ASSERT_TRUE(eventually(serves_again, 60s)) << train.output() << second.output();
+  EXPECT_GT(versions_of(metrics("out"), url).back(), before.back()) << "the newest, not what it had";
+
+  train.signal(SIGTERM);
+  EXPECT_EQ(train.wait(60s), 0) << train.output();
+  const std::vector<nlohmann::json> lines = metrics("out");
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["step"], i);
+    if (i == 0) continue;
+    EXPECT_LE(lines[i]["staleness_mean"], 1.0);
+    EXPECT_GT(lines[i]["version"], lines[i - 1]["version"]);
+  }
+  const std::string last = "step_" + std::to_string(lines.back()["step"].get<int>());
+  EXPECT_TRUE(fs::exists(folder_ / "out" / last / "model.safetensors")) << "SIGTERM writes a checkpoint";
+  EXPECT_TRUE(fs::exists(folder_ / "out" / "report.html"));
+  EXPECT_THAT(train.output(), HasSubstr("engine " + url + " is back"));
+}
+
+TEST_F(Train, GoesOnExactlyFromACheckpoint) {
+  Program only = engine("engine-0");
+  const std::string url = url_of(only);
+  // Without importance weights, of which rounding in the engine's batches would be a part, every bit must agree.
+  const std::vector<std::string> common{"--prompts-per-step", "8", "--group-size", "8", "--importance-cap", "0",
+                                        "--eval-every",       "0", "--seed",       "5", "--steps",          "4"};
+  std::vector<std::string> more = common;
+  more.insert(more.end(), {"--save-every", "2"});
+  Program straight = trainer(url, "straight", more);
+  ASSERT_EQ(straight.wait(90s), 0) << straight.output();
+
+  // A second trainer at the same endpoint: the engine, still up, takes its versions.
+  more = common;
+  more.insert(more.end(), {"--resume", (folder_ / "straight" / "step_2").string()});
+  Program resumed = trainer(url, "resumed", more);
+  ASSERT_EQ(resumed.wait(90s), 0) << resumed.output();
+
+  const std::vector<nlohmann::json> all = metrics("straight"), rest = metrics("resumed");
+  ASSERT_EQ(all.size(), 5);
+  ASSERT_EQ(rest.size(), 2) << "steps 3 and 4";
+  for (std::size_t i = 0; i < 2; ++i)
+    for (const char* key : {"step", "reward_mean", "loss", "grad_norm"})
+      EXPECT_EQ(rest[i][key], all[i + 3][key]) << key;
+  EXPECT_GT(rest[0]["version"], all[4]["version"]) << "versions only grow, over restarts too";
+  EXPECT_EQ(bytes("resumed/step_4/model.safetensors"), bytes("straight/step_4/model.safetensors"));
+  EXPECT_EQ(bytes("resumed/step_4/optimizer.safetensors"), bytes("straight/step_4/optimizer.safetensors"));
+}
+
+TEST_F(Train, RefusesWhatMakesNoSense) {
+  Program no_engines = Program({BASCULE_TRAIN, "--model", "m", "--out", "o"}, folder_ / "a.log");
+  EXPECT_EQ(no_engines.wait(30s), 2);
+  EXPECT_THAT(no_engines.output(), HasSubstr("--engines=: give the URLs of the engines"));
+  Program hub_name = trainer("http://127.0.0.1:1", "out", {"--model", "Qwen/Qwen3-0.6B"});
+  EXPECT_EQ(hub_name.wait(30s), 1);
+  EXPECT_THAT(hub_name.output(), HasSubstr("Qwen/Qwen3-0.6B"));
+}
+
+}  // namespace
+}  // namespace bascule::test
