@@ -27,16 +27,23 @@ class Worker {
     boost::asio::local::stream_protocol::socket socket(io_);
     socket.connect(boost::asio::local::stream_protocol::endpoint((folder / "control.sock").string()));
     channel_ = std::make_shared<Channel>(Channel::Socket(std::move(socket)));
-    channel_->start([this](Message message, std::vector<UniqueFd>) { heard_.push_back(std::move(message)); },
-                    [](const absl::Status& why) { ADD_FAILURE() << why; });
+    channel_->start(
+        [this](Message message, std::vector<UniqueFd> descriptors) {
+          heard_.push_back(std::move(message));
+          for (UniqueFd& descriptor : descriptors) held_.push_back(std::move(descriptor));
+        },
+        [this](const absl::Status& why) {
+          ADD_FAILURE() << why;
+          closed_ = true;
+        });
   }
 
   void say(const Message& message) { channel_->send(message); }
 
-  // The next message; a bye where nothing comes for long.
+  // The next message; a bye where nothing comes for long, or ever.
   Message next() {
     const Deadline deadline(absl::Minutes(1));
-    while (heard_.empty() && !deadline.passed()) {
+    while (heard_.empty() && !closed_ && !deadline.passed()) {
       io_.restart();
       io_.run_one_until(deadline.at());
     }
@@ -56,7 +63,9 @@ class Worker {
  private:
   boost::asio::io_context io_;
   std::shared_ptr<Channel> channel_;
+  bool closed_ = false;
   std::deque<Message> heard_;
+  std::vector<UniqueFd> held_;  // the lease pipe among them: without it the worker would be taken for dead
 };
 
 TEST(CatchUp, IsTriedAgainOnceTheSlotWasReleased) {
