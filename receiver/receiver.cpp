@@ -40,7 +40,14 @@ absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
   }
   if (options.worker.empty() || !is_utf8(options.worker))
     return invalid_argument("a worker needs a name, in UTF-8, unique at its endpoint");
+  if (!options.group.empty() || options.rank != 0 || options.ranks != 1)
+    return unimplemented("worker ", options.worker, " asks for group '", options.group, "', rank ", options.rank,
+                         " of ", options.ranks, "; groups are not in this version: give each engine one receiver");
   return Receiver(std::make_unique<Impl>(std::move(options), std::move(endpoint), *scheme));
+}
+
+absl::Status Receiver::register_model(std::vector<MutableTensorView>) {
+  return unimplemented("register_model of a receiver is not in this version; read in place by weights(slot)");
 }
 
 absl::Status Receiver::wait_ready(absl::Duration timeout) {

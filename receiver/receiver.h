@@ -7,6 +7,7 @@
 // leases (it may still read). Destruction ends the leases: no view may be used after it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -31,6 +32,9 @@ struct ReceiverOptions {
   std::string worker{};    // this worker's name, unique at the endpoint
   // What the engine expects to be sent, checked before any byte moves; empty: whatever the sender has.
   std::vector<TensorSpec> expected{};
+  // One rank of an engine whose ranks flip together. Kept for the next version; refused by name in this one.
+  std::string group{};
+  std::uint32_t rank = 0, ranks = 1;
   // commit() has work: wake an idle engine. Must return at once and call nothing of the receiver's.
   std::function<void()> on_pending{};
   std::function<void(std::string_view)> log{};  // called from any thread of the receiver; default: silent
@@ -76,6 +80,9 @@ class Receiver {
   Receiver(Receiver&&) noexcept;
   Receiver& operator=(Receiver&&) noexcept;
   ~Receiver();
+
+  // To copy into tensors of the engine's own. Kept for the next version; UNIMPLEMENTED in this one: read in place.
+  absl::Status register_model(std::vector<MutableTensorView> tensors);
 
   // Blocks until a version is ready to be served (commit() will flip to it) or one is. DEADLINE_EXCEEDED says
   // how far it came; FAILED_PRECONDITION: the sender refused this worker, and why (it keeps trying, as the

@@ -50,9 +50,7 @@ struct Sender::Impl {
   absl::Status pack_and_seal(Deadline deadline);
   void seal(const Publication& publication, std::optional<Digest> digest, Deadline deadline);
   absl::StatusOr<SendReport> settled(Deadline deadline);
-  Deadline settles_by() const {
-    return Deadline(endpoint.timeout + endpoint.flip_timeout + endpoint.suspect_after);
-  }
+  Deadline settles_by() const { return Deadline(endpoint.timeout + endpoint.flip_timeout + endpoint.suspect_after); }
 };
 
 struct WritableSlot::Loan {
@@ -85,8 +83,7 @@ absl::StatusOr<Sender> Sender::listen(SenderOptions options) {
 
 absl::Status Sender::register_model(std::unique_ptr<TensorSource> source) {
   if (impl_->registration)
-    return failed_precondition(
-        "register_model: a model is registered already; one sender and one path a model");
+    return failed_precondition("register_model: a model is registered already; one sender and one path a model");
   BASCULE_ASSIGN(impl_->registration, Registration::make(std::move(source), impl_->endpoint.wire_dtype));
   impl_->coordinator->register_layout(impl_->registration->layout());
   return absl::OkStatus();
@@ -168,10 +165,21 @@ absl::StatusOr<SendReport> Sender::Impl::settled(Deadline deadline) {
 
 absl::StatusOr<SendReport> Sender::send() {
   if (impl_->pending)
-    return failed_precondition(
-        "Cannot call send() while a previous send is pending. Call wait_async() first.");
+    return failed_precondition("Cannot call send() while a previous send is pending. Call wait_async() first.");
   BASCULE_TRY(impl_->pack_and_seal(Deadline(impl_->endpoint.timeout)));
   return impl_->settled(impl_->settles_by());
+}
+
+absl::StatusOr<SendReport> Sender::send(std::unique_ptr<TensorSource> weights,
+                                        const std::vector<std::string>& worker_ids) {
+  if (weights) return unimplemented("send: other weights than the registered ones are not in this version; send none");
+  if (!worker_ids.empty())
+    return unimplemented("send: sends to some of the workers are not in this version; name none, and all are served");
+  return send();
+}
+
+absl::Status Sender::update_weights(std::unique_ptr<TensorSource>) {
+  return unimplemented("update_weights is not in this version; use send_async() and wait_async()");
 }
 
 absl::Status Sender::send_async() {
@@ -188,8 +196,7 @@ absl::StatusOr<SendReport> Sender::wait_async(absl::Duration timeout) {
 
 absl::StatusOr<WritableSlot> Sender::loan() {
   if (impl_->pending)
-    return failed_precondition(
-        "Cannot call loan() while a previous send is pending. Call wait_async() first.");
+    return failed_precondition("Cannot call loan() while a previous send is pending. Call wait_async() first.");
   BASCULE_ASSIGN(const Publication publication, impl_->begin(Deadline(impl_->endpoint.timeout)));
   auto loan = std::make_unique<WritableSlot::Loan>();
   loan->sender = impl_;

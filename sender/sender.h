@@ -30,11 +30,10 @@ class WritableSlot;
 
 // Every field has an initialiser, so that a user who names some of them gets no warning.
 struct SenderOptions {
-  std::string
-      endpoint;     // "shm:///run/user/1000/grpo?wire_dtype=bf16", see transport/endpoint.h for the options
-  int threads = 0;  // that pack, the caller included; 0: one per core
+  std::string endpoint;  // "shm:///run/user/1000/grpo?wire_dtype=bf16", see transport/endpoint.h for the options
+  int threads = 0;       // that pack, the caller included; 0: one per core
   std::function<void(std::string_view)> log{};  // called from any thread of the sender; default: silent
-  const Scheme* scheme = nullptr;  // used instead of the registry's: for schemes outside the tree
+  const Scheme* scheme = nullptr;               // used instead of the registry's: for schemes outside the tree
 };
 
 class Sender {
@@ -68,6 +67,11 @@ class Sender {
   // Blocks until the pending send has settled. DEADLINE_EXCEEDED leaves it pending. FAILED_PRECONDITION: none
   // is.
   absl::StatusOr<SendReport> wait_async(absl::Duration timeout = absl::InfiniteDuration());
+
+  // Kept for the next version, and refused by name (UNIMPLEMENTED) in this one: other weights than the registered
+  // (null: the registered), and some of the workers (empty: all).
+  absl::StatusOr<SendReport> send(std::unique_ptr<TensorSource> weights, const std::vector<std::string>& worker_ids);
+  absl::Status update_weights(std::unique_ptr<TensorSource> weights);
 
   // The zero-copy pair below send(): a free slot whose tensors the caller writes itself, every byte of it,
   // and the call that makes it a version. Blocks for a free slot under the endpoint's timeout. A loan that is

@@ -50,5 +50,24 @@ TEST_P(Conformance, AWorkerNeedsAName) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("UTF-8")));
 }
 
+TEST_P(Conformance, WhatComesLaterIsRefusedByName) {
+  listen();
+  const auto later = [](const char* what) { return StatusIs(StatusCode::kUnimplemented, HasSubstr(what)); };
+  EXPECT_THAT(sender_->send(nullptr, {"engine-0"}), later("some of the workers"));
+  EXPECT_THAT(sender_->send(model_.source(), {}), later("other weights"));
+  EXPECT_THAT(sender_->update_weights(model_.source()), later("update_weights"));
+  EXPECT_THAT(Receiver::connect({.endpoint = endpoint(), .worker = "a", .group = "g", .rank = 1, .ranks = 2}),
+              later("group 'g', rank 1 of 2"));
+  absl::StatusOr<Receiver> receiver = Receiver::connect({.endpoint = endpoint(), .worker = "a"});
+  ASSERT_THAT(receiver, IsOk());
+  EXPECT_THAT(receiver->register_model({}), later("register_model"));
+  for (const auto& [options, what] : {std::pair<const char*, const char*>{"slots=1", "slots"},
+                                      {"slots=3", "slots"},
+                                      {"commit=each", "commit"},
+                                      {"apply=background", "apply"}})
+    EXPECT_THAT(Sender::listen({.endpoint = endpoint(options)}), later(what)) << options;
+  EXPECT_THAT(sender_->send(nullptr, {}), IsOk());
+}
+
 }  // namespace
 }  // namespace bascule::test
