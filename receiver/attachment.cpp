@@ -56,8 +56,7 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
                             layout_.bytes());
   std::unique_ptr<const Weights>& weights = weights_[publication.slot];
   if (!weights) weights = WeightsBuilder::build(layout_, view.bytes);
-  return Ready{.view = {.slot = view.slot, .bytes = view.bytes.first(layout_.bytes())},
-               .weights = weights.get()};
+  return Ready{.view = {.slot = view.slot, .bytes = view.bytes.first(layout_.bytes())}, .weights = weights.get()};
 }
 
 }  // namespace bascule

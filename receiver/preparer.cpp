@@ -39,14 +39,14 @@ void Preparer::work() {
   }
 }
 
-absl::Status Preparer::verify(const Attachment& attachment, const Publication& publication,
-                              const SlotView& view, bool digest_pass) {
+absl::Status Preparer::verify(const Attachment& attachment, const Publication& publication, const SlotView& view,
+                              bool digest_pass) {
   const std::string what = cat("slot ", publication.slot.index, " of version ", publication.version);
   const SlotRecord record = attachment.record(publication.slot);
   if (record.version != publication.version || record.bytes_done < publication.bytes)
     return absl::DataLossError(cat(what, ": the control page says version ", record.version, " with ",
-                                   record.bytes_done, " bytes, expected version ", publication.version,
-                                   " with ", publication.bytes));
+                                   record.bytes_done, " bytes, expected version ", publication.version, " with ",
+                                   publication.bytes));
   if (!publication.digest) return absl::OkStatus();
   if (record.digest != publication.digest)
     return absl::DataLossError(cat(what, ": the control page says digest ",
@@ -55,8 +55,7 @@ absl::Status Preparer::verify(const Attachment& attachment, const Publication& p
   if (!digest_pass) return absl::OkStatus();
   const Digest found = kernels::digest(view.bytes, pool_);
   if (found != *publication.digest)
-    return absl::DataLossError(cat(what, ": digest ", to_hex(found), ", sealed was ",
-                                   to_hex(*publication.digest),
+    return absl::DataLossError(cat(what, ": digest ", to_hex(found), ", sealed was ", to_hex(*publication.digest),
                                    "; its bytes changed after they were sealed"));
   return absl::OkStatus();
 }

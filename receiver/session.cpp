@@ -98,8 +98,8 @@ absl::Status Session::wait_ready(Deadline deadline) {
   if (hopeless_)
     return failed_precondition("the sender at ", endpoint_.folder.string(),
                                " refused this worker: ", message_of(status_.error));
-  return deadline_exceeded("worker ", options_.worker, ": no version to serve from ",
-                           endpoint_.folder.string(), " yet; ",
+  return deadline_exceeded("worker ", options_.worker, ": no version to serve from ", endpoint_.folder.string(),
+                           " yet; ",
                            !status_.error.ok() ? cat("the last error: ", message_of(status_.error))
                            : status_.attached  ? "connected, the sender has not published"
                                                : "no sender is there");
@@ -107,16 +107,14 @@ absl::Status Session::wait_ready(Deadline deadline) {
 
 void Session::search() {
   absl::Status folder = check_private_folder(endpoint_.folder);
-  if (absl::IsNotFound(folder))
-    folder = unavailable("no sender has been at ", endpoint_.folder.string(), " yet");
+  if (absl::IsNotFound(folder)) folder = unavailable("no sender has been at ", endpoint_.folder.string(), " yet");
   if (!folder.ok()) return retry(std::move(folder));
   socket_ = Local::socket(io_);
   const std::uint64_t connection = ++connection_;
   socket_.async_connect(
       endpoint_.control_socket().string(), [this, connection](const boost::system::error_code& error) {
         if (connection != connection_ || error == asio::error::operation_aborted) return;
-        if (error)
-          return retry(unavailable("no sender is listening at ", endpoint_.control_socket().string()));
+        if (error) return retry(unavailable("no sender is listening at ", endpoint_.control_socket().string()));
         greet();
       });
 }
@@ -135,17 +133,14 @@ void Session::retry(absl::Status why, bool final_refusal) {
 }
 
 void Session::greet() {
-  if (absl::Status peer = check_peer(socket_.native_handle(), ::geteuid()); !peer.ok())
-    return retry(std::move(peer));
+  if (absl::Status peer = check_peer(socket_.native_handle(), ::geteuid()); !peer.ok()) return retry(std::move(peer));
   channel_ = std::make_shared<Channel>(Channel::Socket(std::move(socket_)));
-  channel_->start(
-      [this](Message message, std::vector<UniqueFd> descriptors) {
-        on_message(std::move(message), std::move(descriptors));
-      },
-      [this](const absl::Status& why) {
-        detach();
-        retry(annotate(why, "the sender"));
-      });
+  channel_->start([this](Message message,
+                         std::vector<UniqueFd> descriptors) { on_message(std::move(message), std::move(descriptors)); },
+                  [this](const absl::Status& why) {
+                    detach();
+                    retry(annotate(why, "the sender"));
+                  });
   Hello hello;
   hello.worker = options_.worker;
   hello.instance = instance_;
@@ -167,8 +162,7 @@ void Session::detach() {
 }
 
 void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
-  if (auto* welcome = std::get_if<Welcome>(&message))
-    return on_welcome(std::move(*welcome), std::move(descriptors));
+  if (auto* welcome = std::get_if<Welcome>(&message)) return on_welcome(std::move(*welcome), std::move(descriptors));
   const auto broken = [&](std::string_view why) {
     detach();
     retry(invalid_argument("the sender broke the protocol: ", name_of(message), " ", why));

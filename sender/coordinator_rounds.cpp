@@ -24,8 +24,7 @@ void Coordinator::try_begin() {
     shared_.holders = names_of(ring_->holders());
     return;
   }
-  Publication publication{
-      .version = ++last_version_, .slot = *slot, .bytes = layout_->bytes(), .digest = std::nullopt};
+  Publication publication{.version = ++last_version_, .slot = *slot, .bytes = layout_->bytes(), .digest = std::nullopt};
   if (absl::Status recorded = lock_.record(publication.version); !recorded.ok()) {
     ring_->abort(*slot);
     shared_.begun = recorded;
@@ -37,10 +36,8 @@ void Coordinator::try_begin() {
     round_ = std::make_unique<Round>(publication, std::move(workers));
     writer_busy_ = true;
     for (const WorkerId id : round_->remaining()) ring_->lease(*slot, find(id)->hello.instance);
-    tell(*round_, Prepare{.version = publication.version,
-                          .slot = *slot,
-                          .bytes = publication.bytes,
-                          .offer = std::nullopt});
+    tell(*round_,
+         Prepare{.version = publication.version, .slot = *slot, .bytes = publication.bytes, .offer = std::nullopt});
     shared_.begun = publication;
   }
   shared_.begin_wanted = false;
@@ -59,13 +56,12 @@ void Coordinator::start_catch_up(Member& member) {
                                 .slot = *newest,
                                 .bytes = layout_->bytes(),
                                 .digest = slot_digests_[newest->index]};
-  member.catch_up =
-      std::make_unique<Round>(publication, std::vector<Round::Participant>{{member.id, member.name()}});
+  member.catch_up = std::make_unique<Round>(publication, std::vector<Round::Participant>{{member.id, member.name()}});
   member.catch_up_until = Clock::now() + absl::ToChronoNanoseconds(endpoint_.timeout);
   arm_round_timer(member.catch_up_until);
   ring_->lease(*newest, member.hello.instance);
-  member.channel->send(Prepare{
-      .version = publication.version, .slot = *newest, .bytes = publication.bytes, .offer = std::nullopt});
+  member.channel->send(
+      Prepare{.version = publication.version, .slot = *newest, .bytes = publication.bytes, .offer = std::nullopt});
   member.catch_up->sealed(publication.digest);
   advance(*member.catch_up, &member);
 }
@@ -157,8 +153,7 @@ void Coordinator::settle(Round& round, Member* catching_up) {
   report.workers = round.reports();
   const std::vector<WorkerId> took_part = round.remaining();
   for (const auto& member : members_)
-    if (member->stage == Member::Stage::kWelcomed &&
-        std::ranges::find(took_part, member->id) == took_part.end())
+    if (member->stage == Member::Stage::kWelcomed && std::ranges::find(took_part, member->id) == took_part.end())
       report.workers.push_back(
           {.worker = member->name(), .state = WorkerState::kCatchingUp, .error = absl::OkStatus()});
   round_.reset();
@@ -204,8 +199,7 @@ void Coordinator::on_round_timer() {
     return deadline_exceeded(
         "version ", round.publication().version, ": no ",
         round.phase() == Round::Phase::kCommitting ? "ack" : "word that it is prepared", " within ",
-        absl::FormatDuration(round.phase() == Round::Phase::kCommitting ? endpoint_.flip_timeout
-                                                                        : endpoint_.timeout));
+        absl::FormatDuration(round.phase() == Round::Phase::kCommitting ? endpoint_.flip_timeout : endpoint_.timeout));
   };
   if (round_ && round_->under_way() && round_until_ <= now) {
     for (const WorkerId id : round_->late()) late.emplace_back(id, why(*round_));
@@ -215,8 +209,7 @@ void Coordinator::on_round_timer() {
     advance(*round_, nullptr);
   }
   for (const auto& member : members_)
-    if (member->catch_up && member->catch_up_until <= now)
-      late.emplace_back(member->id, why(*member->catch_up));
+    if (member->catch_up && member->catch_up_until <= now) late.emplace_back(member->id, why(*member->catch_up));
   for (auto& [id, status] : late) evict(id, std::move(status));
 
   std::optional<Clock::time_point> next;

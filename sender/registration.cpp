@@ -32,8 +32,7 @@ absl::Status check_view(const TensorView& view) {
 
 }  // namespace
 
-absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> source,
-                                                std::optional<DType> wire_dtype) {
+absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> source, std::optional<DType> wire_dtype) {
   if (!source) return invalid_argument("register_model: no tensors were given");
   Registration made;
   made.source_ = std::move(source);

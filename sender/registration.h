@@ -18,8 +18,7 @@ class Registration {
  public:
   // Reads the tensors' names, types, shapes and addresses. Tensors that are one storage under two names
   // travel once. With `wire_dtype` floating-point tensors of another type are cast to it.
-  static absl::StatusOr<Registration> make(std::unique_ptr<TensorSource> source,
-                                           std::optional<DType> wire_dtype);
+  static absl::StatusOr<Registration> make(std::unique_ptr<TensorSource> source, std::optional<DType> wire_dtype);
 
   const Layout& layout() const { return layout_; }
 
@@ -28,9 +27,7 @@ class Registration {
   // was.
   absl::Status refresh();
   std::span<const kernels::Segment> segments() const { return plan_.segments(); }
-  std::span<const std::byte* const> addresses() const {
-    return addresses_;
-  }  // of tensors, by Segment::tensor
+  std::span<const std::byte* const> addresses() const { return addresses_; }  // of tensors, by Segment::tensor
 
  private:
   struct Known {  // one tensor as it was registered

@@ -15,8 +15,7 @@ const char* to_string(WorkerState state) {
 }
 
 bool SendReport::complete() const {
-  return std::ranges::all_of(
-      workers, [](const WorkerReport& worker) { return worker.state == WorkerState::kServing; });
+  return std::ranges::all_of(workers, [](const WorkerReport& worker) { return worker.state == WorkerState::kServing; });
 }
 
 }  // namespace bascule

@@ -7,8 +7,7 @@
 
 namespace bascule {
 
-Round::Round(Publication publication, std::vector<Participant> workers)
-    : publication_(std::move(publication)) {
+Round::Round(Publication publication, std::vector<Participant> workers) : publication_(std::move(publication)) {
   for (Participant& who : workers) {
     Worker worker;
     worker.report.worker = who.name;
@@ -25,8 +24,7 @@ void Round::enter(Phase phase) {
 }
 
 Round::Worker* Round::find(WorkerId id) {
-  const auto found =
-      std::ranges::find_if(workers_, [id](const Worker& worker) { return worker.who.id == id; });
+  const auto found = std::ranges::find_if(workers_, [id](const Worker& worker) { return worker.who.id == id; });
   return found == workers_.end() || found->lost ? nullptr : &*found;
 }
 

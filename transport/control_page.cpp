@@ -32,8 +32,7 @@ absl::StatusOr<ControlPage> ControlPage::make(Epoch epoch) {
 }
 
 SlotLine& ControlPage::line(std::uint32_t slot) {
-  return *reinterpret_cast<SlotLine*>(memory_.writable().data() + sizeof(PageHeader) +
-                                      slot * sizeof(SlotLine));
+  return *reinterpret_cast<SlotLine*>(memory_.writable().data() + sizeof(PageHeader) + slot * sizeof(SlotLine));
 }
 
 // Within a change all stores are releases: whoever acquires one of them sees the odd sequence before it, and whoever
@@ -48,8 +47,7 @@ void ControlPage::begin(std::uint32_t slot) {
 
 std::atomic<std::uint64_t>& ControlPage::bytes_done(std::uint32_t slot) { return line(slot).bytes_done; }
 
-void ControlPage::seal(std::uint32_t slot, Version version, std::uint64_t bytes,
-                       const std::optional<Digest>& digest) {
+void ControlPage::seal(std::uint32_t slot, Version version, std::uint64_t bytes, const std::optional<Digest>& digest) {
   SlotLine& to = line(slot);
   to.sequence.fetch_add(1, std::memory_order_relaxed);
   to.digest_low.store(digest ? digest->low : 0, std::memory_order_release);
@@ -78,8 +76,8 @@ absl::StatusOr<ControlPageView> ControlPageView::map(UniqueFd descriptor, Epoch 
 
 SlotRecord ControlPageView::read(std::uint32_t slot) const {
   if (slot >= kMaxSlots) return {};
-  const auto& line = *reinterpret_cast<const SlotLine*>(mapping_.bytes().data() + sizeof(PageHeader) +
-                                                        slot * sizeof(SlotLine));
+  const auto& line =
+      *reinterpret_cast<const SlotLine*>(mapping_.bytes().data() + sizeof(PageHeader) + slot * sizeof(SlotLine));
   const std::uint64_t before = line.sequence.load(std::memory_order_acquire);
   SlotRecord record;
   record.version = line.version.load(std::memory_order_acquire);

@@ -30,9 +30,9 @@ struct Endpoint {
   std::string scheme;            // "shm"
   std::filesystem::path folder;  // absolute
 
-  int slots = 2;                             // slots=N
-  std::optional<DType> wire_dtype;           // wire_dtype=f32|bf16|f16: floating-point tensors travel as this
-  DigestMode digest = DigestMode::kOn;       // digest=off|on|always
+  int slots = 2;                                    // slots=N
+  std::optional<DType> wire_dtype;                  // wire_dtype=f32|bf16|f16: floating-point tensors travel as this
+  DigestMode digest = DigestMode::kOn;              // digest=off|on|always
   absl::Duration timeout = absl::Seconds(30);       // timeout=: of one send, up to its commit decision
   absl::Duration flip_timeout = absl::Seconds(5);   // flip_timeout=: from the decision to a worker's ack
   absl::Duration heartbeat = absl::Seconds(1);      // heartbeat=: how often each side says that it lives
@@ -41,9 +41,9 @@ struct Endpoint {
   std::filesystem::path control_socket() const { return folder / "control.sock"; }
   std::filesystem::path lock_file() const { return folder / "sender.lock"; }
 
-  // INVALID_ARGUMENT: malformed, an unknown option (with the nearest known one), a value out of range, a folder too long
-  // for a socket's address. UNIMPLEMENTED: an option or value that a later version will know, by name.
-  // Whether the scheme exists is the registry's to say.
+  // INVALID_ARGUMENT: malformed, an unknown option (with the nearest known one), a value out of range, a folder too
+  // long for a socket's address. UNIMPLEMENTED: an option or value that a later version will know, by name. Whether the
+  // scheme exists is the registry's to say.
   static absl::StatusOr<Endpoint> parse(std::string_view url);
 };
 

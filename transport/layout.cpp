@@ -40,8 +40,7 @@ absl::StatusOr<std::uint64_t> checked_bytes(const TensorSpec& spec) {
   return empty ? 0 : bytes;
 }
 
-Digest fingerprint_of(std::span<const Placement> tensors, std::span<const Alias> aliases,
-                      std::uint64_t bytes) {
+Digest fingerprint_of(std::span<const Placement> tensors, std::span<const Alias> aliases, std::uint64_t bytes) {
   // A plain text that says everything about the layout, one tensor a line; names cannot hold a NUL's
   // neighbourhood apart, so their length goes along.
   std::string text = cat("bascule layout 1\n", bytes, "\n");
@@ -66,20 +65,17 @@ absl::StatusOr<Layout> Layout::arrange(std::vector<TensorSpec> specs,
   // Whole lines first, as registered; then by falling element size, so that each stays on its element without
   // gaps.
   const auto rank = [](const Placement& tensor) {
-    return tensor.bytes % kWholeLine == 0 ? std::numeric_limits<std::size_t>::max()
-                                          : size_of(tensor.spec.dtype);
+    return tensor.bytes % kWholeLine == 0 ? std::numeric_limits<std::size_t>::max() : size_of(tensor.spec.dtype);
   };
   std::stable_sort(layout.tensors_.begin(), layout.tensors_.end(),
                    [&](const Placement& a, const Placement& b) { return rank(a) > rank(b); });
   for (Placement& tensor : layout.tensors_) {
     tensor.offset = layout.bytes_;
-    if (layout.bytes_ > kMaxBytes - tensor.bytes)
-      return invalid_argument("the model is larger than 2^62 bytes");
+    if (layout.bytes_ > kMaxBytes - tensor.bytes) return invalid_argument("the model is larger than 2^62 bytes");
     layout.bytes_ += tensor.bytes;
   }
   std::unordered_map<std::string_view, std::uint32_t> position;
-  for (std::uint32_t i = 0; i < layout.tensors_.size(); ++i)
-    position.emplace(layout.tensors_[i].spec.name, i);
+  for (std::uint32_t i = 0; i < layout.tensors_.size(); ++i) position.emplace(layout.tensors_[i].spec.name, i);
   for (auto& [alias, original] : tied) {
     BASCULE_TRY(check_name(alias));
     const auto found = position.find(original);
@@ -101,8 +97,8 @@ absl::StatusOr<Layout> Layout::from_placements(std::vector<Placement> tensors, s
   for (const Placement& tensor : layout.tensors_) {
     BASCULE_ASSIGN(const std::uint64_t expected, checked_bytes(tensor.spec));
     if (tensor.bytes != expected)
-      return invalid_argument("layout: tensor ", to_string(tensor.spec), " has ", tensor.bytes,
-                              " bytes, expected ", expected);
+      return invalid_argument("layout: tensor ", to_string(tensor.spec), " has ", tensor.bytes, " bytes, expected ",
+                              expected);
     if (tensor.offset % size_of(tensor.spec.dtype) != 0 || tensor.offset > bytes ||
         tensor.bytes > bytes - tensor.offset)
       return invalid_argument("layout: tensor ", to_string(tensor.spec), " at ", tensor.offset,
@@ -130,8 +126,7 @@ std::string_view Layout::name(std::uint32_t i) const {
 absl::Status Layout::index() {
   by_name_.resize(tensors_.size() + aliases_.size());
   std::iota(by_name_.begin(), by_name_.end(), 0u);
-  std::sort(by_name_.begin(), by_name_.end(),
-            [this](std::uint32_t a, std::uint32_t b) { return name(a) < name(b); });
+  std::sort(by_name_.begin(), by_name_.end(), [this](std::uint32_t a, std::uint32_t b) { return name(a) < name(b); });
   for (std::size_t i = 1; i < by_name_.size(); ++i)
     if (name(by_name_[i]) == name(by_name_[i - 1]))
       return invalid_argument("tensor ", name(by_name_[i]), " stands twice; names must be unique");
@@ -140,9 +135,8 @@ absl::Status Layout::index() {
 }
 
 const Placement* Layout::find(std::string_view wanted) const {
-  const auto found =
-      std::lower_bound(by_name_.begin(), by_name_.end(), wanted,
-                       [this](std::uint32_t i, std::string_view text) { return name(i) < text; });
+  const auto found = std::lower_bound(by_name_.begin(), by_name_.end(), wanted,
+                                      [this](std::uint32_t i, std::string_view text) { return name(i) < text; });
   if (found == by_name_.end() || name(*found) != wanted) return nullptr;
   return &tensors_[*found < tensors_.size() ? *found : aliases_[*found - tensors_.size()].tensor];
 }
@@ -169,8 +163,7 @@ absl::Status Layout::check_expected(std::span<const TensorSpec> expected) const 
               ", expected ", to_string(spec).substr(spec.name.size() + 1)));
   }
   for (std::size_t i = 0; i < tensors_.size(); ++i)
-    if (!covered[i])
-      differences.push_back(cat("tensor ", to_string(tensors_[i].spec), " is sent and not expected"));
+    if (!covered[i]) differences.push_back(cat("tensor ", to_string(tensors_[i].spec), " is sent and not expected"));
   if (differences.empty()) return absl::OkStatus();
   const std::size_t more = differences.size() - 1;
   return invalid_argument(differences.front(),

@@ -47,7 +47,7 @@ struct Welcome {
   Epoch epoch = 0;
   Layout layout;
   DigestMode digest = DigestMode::kOn;
-  std::string offer;                // opaque bytes of the scheme, with descriptors; the lease pipe is the last one
+  std::string offer;                 // opaque bytes of the scheme, with descriptors; the lease pipe is the last one
   std::vector<std::uint32_t> slots;  // indices of the slots in the offer
 };
 struct Refused {

@@ -51,12 +51,11 @@ absl::StatusOr<Plan> Plan::gather(const Layout& layout, std::span<const TensorVi
   for (const Placement& placement : layout.tensors()) {
     if (placement.bytes == 0) continue;
     const auto found = position.find(placement.spec.name);
-    if (found == position.end())
-      return invalid_argument("tensor ", placement.spec.name, " of the layout is not there");
+    if (found == position.end()) return invalid_argument("tensor ", placement.spec.name, " of the layout is not there");
     const TensorView& tensor = tensors[found->second];
     if (!kernels::can_cast(tensor.dtype, placement.spec.dtype))
-      return invalid_argument("tensor ", placement.spec.name, " cannot be cast from ", name_of(tensor.dtype),
-                              " to ", name_of(placement.spec.dtype));
+      return invalid_argument("tensor ", placement.spec.name, " cannot be cast from ", name_of(tensor.dtype), " to ",
+                              name_of(placement.spec.dtype));
     if (!std::ranges::equal(tensor.shape, placement.spec.shape))
       return invalid_argument("tensor ", to_string(tensor), " has another shape than ", to_string(placement.spec),
                               " of the layout");

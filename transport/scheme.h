@@ -66,8 +66,7 @@ class SenderTransport {  // one a sender
  public:
   virtual ~SenderTransport() = default;
   // What `worker` needs to reach `slots`; called once when it joins. An error refuses the worker. I/O thread.
-  virtual absl::StatusOr<Offer> admit(WorkerId worker, const Hello& hello,
-                                      std::span<const OfferedSlot> slots) = 0;
+  virtual absl::StatusOr<Offer> admit(WorkerId worker, const Hello& hello, std::span<const OfferedSlot> slots) = 0;
   // The worker is gone. I/O thread.
   virtual void dismiss(WorkerId worker) = 0;
   // Moves a sealed slot to workers that cannot reach it themselves; returns when it has left, under the

@@ -10,9 +10,7 @@ SlotRing::Slot& SlotRing::at(SlotId slot) { return slots_.at(slot.index); }
 const SlotRing::Slot& SlotRing::at(SlotId slot) const { return slots_.at(slot.index); }
 
 std::optional<SlotId> SlotRing::begin() {
-  const auto under_way = [](const Slot& slot) {
-    return slot.state == State::kWriting || slot.state == State::kStaged;
-  };
+  const auto under_way = [](const Slot& slot) { return slot.state == State::kWriting || slot.state == State::kStaged; };
   if (std::any_of(slots_.begin(), slots_.end(), under_way)) return std::nullopt;
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];

@@ -16,8 +16,7 @@ std::uint64_t byte_count(DType dtype, std::span<const std::int64_t> shape) {
 
 std::string to_string(const TensorSpec& spec) {
   std::string text = cat(spec.name, " ", name_of(spec.dtype), " [");
-  for (std::size_t i = 0; i < spec.shape.size(); ++i)
-    absl::StrAppend(&text, i == 0 ? "" : ", ", spec.shape[i]);
+  for (std::size_t i = 0; i < spec.shape.size(); ++i) absl::StrAppend(&text, i == 0 ? "" : ", ", spec.shape[i]);
   return text + "]";
 }
 
@@ -38,8 +37,6 @@ HostTensors::HostTensors(std::vector<std::pair<TensorSpec, const void*>> tensors
   }
 }
 
-absl::StatusOr<std::span<const TensorView>> HostTensors::views() {
-  return std::span<const TensorView>(views_);
-}
+absl::StatusOr<std::span<const TensorView>> HostTensors::views() { return std::span<const TensorView>(views_); }
 
 }  // namespace bascule

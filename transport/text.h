@@ -63,8 +63,8 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
 }  // namespace bascule
 
 // Returns early with the error of a Status; binds the value of a StatusOr.
-#define BASCULE_TRY(expression)                                   \
-  do {                                                            \
+#define BASCULE_TRY(expression)                                                                  \
+  do {                                                                                           \
     if (absl::Status bascule_status = (expression); !bascule_status.ok()) return bascule_status; \
   } while (false)
 #define BASCULE_CONCAT_INNER(a, b) a##b

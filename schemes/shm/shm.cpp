@@ -40,8 +40,7 @@ class ShmReceiver final : public ReceiverTransport {
 
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline) override {
     const auto slot = slots_.find(publication.slot);
-    if (slot == slots_.end())
-      return invalid_argument("shm: slot ", publication.slot.index, " was not offered");
+    if (slot == slots_.end()) return invalid_argument("shm: slot ", publication.slot.index, " was not offered");
     return SlotView{.slot = publication.slot, .bytes = slot->second.bytes()};
   }
 

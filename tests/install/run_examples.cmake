@@ -1,7 +1,7 @@
 # Runs the two examples of folder `bin` at once, as README says, and looks at what they print.
 execute_process(COMMAND mktemp -d OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 execute_process(
-  COMMAND ${bin}/example-trainer shm://${folder}/endpoint
+  COMMAND sh -c "exec ${bin}/example-trainer shm://${folder}/endpoint >&2"  # else CMake pipes it into the engine
   COMMAND ${bin}/example-engine shm://${folder}/endpoint engine-0
   TIMEOUT 60 RESULTS_VARIABLE results OUTPUT_VARIABLE output)
 file(REMOVE_RECURSE ${folder})

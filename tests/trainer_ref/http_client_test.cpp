@@ -36,8 +36,8 @@ class HttpClientTest : public ::testing::Test {
     return text;
   }
   static void answer(tcp::socket& socket, const std::string& body, const std::string& extra = "") {
-    asio::write(socket, asio::buffer("HTTP/1.1 200 OK\r\n" + extra +
-                                     "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body));
+    asio::write(socket, asio::buffer("HTTP/1.1 200 OK\r\n" + extra + "Content-Length: " + std::to_string(body.size()) +
+                                     "\r\n\r\n" + body));
   }
 
   asio::io_context io_;
@@ -131,8 +131,8 @@ TEST_F(HttpClientTest, CancelEndsTheCallAndLaterOnes) {
 }
 
 TEST_F(HttpClientTest, RefusesWhatIsNoUrlOfOurs) {
-  for (const char* bad : {"127.0.0.1:80/", "https://h:1/", "http://", "http://h:port/", "http://h:/",
-                          "http://h:1/a b", "http://:80/"})
+  for (const char* bad :
+       {"127.0.0.1:80/", "https://h:1/", "http://", "http://h:port/", "http://h:/", "http://h:1/a b", "http://:80/"})
     EXPECT_EQ(client_.get(bad, absl::Seconds(1)).status().code(), absl::StatusCode::kInvalidArgument) << bad;
 }
 

@@ -30,8 +30,7 @@ absl::StatusOr<Mapping> Mapping::map(int fd, std::uint64_t bytes, Access access)
   if (bytes == 0) return mapping;
   try {
     mapping.region_ = std::make_unique<ipc::mapped_region>(
-        Mappable{fd}, access == Access::kReadOnly ? ipc::read_only : ipc::read_write, 0, bytes, nullptr,
-        MAP_POPULATE);
+        Mappable{fd}, access == Access::kReadOnly ? ipc::read_only : ipc::read_write, 0, bytes, nullptr, MAP_POPULATE);
   } catch (const ipc::interprocess_exception& error) {
     return errno_status(error.get_native_error(), cat("map ", bytes, " bytes of shared memory"));
   }

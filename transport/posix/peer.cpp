@@ -14,8 +14,8 @@ absl::Status check_peer(int socket, uid_t expected) {
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
     return errno_status(errno, "ask who is at the other end of the control socket");
   if (peer.uid != expected)
-    return absl::PermissionDeniedError(cat("the process at the other end (pid ", peer.pid, ") runs as uid ",
-                                           peer.uid, ", expected ", expected, "; run both ends as one user"));
+    return absl::PermissionDeniedError(cat("the process at the other end (pid ", peer.pid, ") runs as uid ", peer.uid,
+                                           ", expected ", expected, "; run both ends as one user"));
   return absl::OkStatus();
 }
 

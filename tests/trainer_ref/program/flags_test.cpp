@@ -34,9 +34,8 @@ class Flags : public ::testing::Test {
   std::string refusal(std::vector<const char*> words) { return std::string(parse(words).status().message()); }
 
   std::string config(const std::string& text) {
-    const std::filesystem::path file =
-        std::filesystem::path(::testing::TempDir()) /
-        ("flags_" + std::to_string(::getpid()) + "_" + std::to_string(files_++));
+    const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) /
+                                       ("flags_" + std::to_string(::getpid()) + "_" + std::to_string(files_++));
     std::ofstream(file) << text;
     return "--config=" + file.string();
   }
@@ -110,8 +109,7 @@ TEST_F(Flags, ConfigSetsFlagsAndTheCommandLineWins) {
 }
 
 TEST_F(Flags, ConfigRefusesUnknownKeysAndWrongTypes) {
-  EXPECT_THAT(refusal({config(R"({"worker-treads": 5})").c_str()}),
-              HasSubstr("did you mean --worker-threads?"));
+  EXPECT_THAT(refusal({config(R"({"worker-treads": 5})").c_str()}), HasSubstr("did you mean --worker-threads?"));
   EXPECT_THAT(refusal({config(R"({"worker-threads": "5"})").c_str()}),
               HasSubstr(R"("worker-threads": expected INTEGER, found "5")"));
   EXPECT_THAT(refusal({config(R"({"worker-threads": 5.5})").c_str()}), HasSubstr("expected INTEGER"));
