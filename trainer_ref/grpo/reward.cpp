@@ -82,6 +82,7 @@ absl::StatusOr<std::vector<WeightedReward>> parse_rewards(std::string_view text)
     const auto* found = std::find_if(kRewards.begin(), kRewards.end(), [&](const Named& r) { return r.name == name; });
     if (found == kRewards.end()) {
       std::vector<std::string> names;
+      names.reserve(kRewards.size());
       for (const Named& reward : kRewards) names.emplace_back(reward.name);
       return invalid_argument("unknown reward \"", name, "\"", did_you_mean(name, names),
                               " (known: ", absl::StrJoin(names, ", "), ")");

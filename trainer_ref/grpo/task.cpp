@@ -42,6 +42,7 @@ absl::StatusOr<Problem> read_problem(const std::string& line) {
 
 absl::StatusOr<Task> split(std::vector<Problem> problems) {
   std::vector<std::pair<std::uint64_t, Problem>> hashed;
+  hashed.reserve(problems.size());
   for (Problem& problem : problems) hashed.emplace_back(hash_of(problem.prompt), std::move(problem));
   std::stable_sort(hashed.begin(), hashed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::size_t held_out = (hashed.size() + 9) / 10;
