@@ -46,7 +46,7 @@ absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
   return Receiver(std::make_unique<Impl>(std::move(options), std::move(endpoint), *scheme));
 }
 
-absl::Status Receiver::register_model(std::vector<MutableTensorView>) {
+absl::Status Receiver::register_model(std::span<const MutableTensorView>) {
   return unimplemented("register_model of a receiver is not in this version; read in place by weights(slot)");
 }
 

@@ -82,7 +82,7 @@ class Receiver {
   ~Receiver();
 
   // To copy into tensors of the engine's own. Kept for the next version; UNIMPLEMENTED in this one: read in place.
-  absl::Status register_model(std::vector<MutableTensorView> tensors);
+  absl::Status register_model(std::span<const MutableTensorView> tensors);
 
   // Blocks until a version is ready to be served (commit() will flip to it) or one is. DEADLINE_EXCEEDED says
   // how far it came; FAILED_PRECONDITION: the sender refused this worker, and why (it keeps trying, as the

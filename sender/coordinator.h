@@ -66,7 +66,7 @@ class Coordinator {
   void greet(WorkerId id, Hello hello);
   void consider(Member& member);  // refuse, admit or leave parked
   void welcome(Member& member);
-  void refuse(WorkerId id, absl::Status why);
+  void refuse(WorkerId id, const absl::Status& why);
   void evict(WorkerId id, absl::Status why);
   void forget(WorkerId id, const absl::Status& why);
   void on_message(WorkerId id, Message message);

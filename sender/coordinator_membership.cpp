@@ -113,13 +113,13 @@ void Coordinator::welcome(Member& member) {
   std::vector<int> descriptors = offer->descriptors;
   descriptors.push_back(control_page_);
   descriptors.push_back(lease->get());
-  member.channel->send(message, std::move(descriptors));
+  member.channel->send(message, descriptors);
   member.stage = Member::Stage::kWelcomed;
   log(cat("worker ", member.name(), " joined (pid ", member.hello.pid, ", serving version ", member.serving, ")"));
   start_catch_up(member);
 }
 
-void Coordinator::refuse(WorkerId id, absl::Status why) {
+void Coordinator::refuse(WorkerId id, const absl::Status& why) {
   Member* member = find(id);
   if (member == nullptr) return;
   last_refusal_ = std::string(message_of(why));

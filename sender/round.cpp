@@ -7,7 +7,7 @@
 
 namespace bascule {
 
-Round::Round(Publication publication, std::vector<Participant> workers) : publication_(std::move(publication)) {
+Round::Round(const Publication& publication, std::vector<Participant> workers) : publication_(publication) {
   for (Participant& who : workers) {
     Worker worker;
     worker.report.worker = who.name;
@@ -42,7 +42,7 @@ void Round::ready(WorkerId id) {
   if (Worker* worker = find(id)) worker->ready = true;
 }
 
-void Round::delivered(absl::Status status) {
+void Round::delivered(const absl::Status& status) {
   if (phase_ != Phase::kDelivering) return;
   if (!status.ok()) return abort(annotate(status, cat("deliver version ", publication_.version)));
   enter(Phase::kPreparing);

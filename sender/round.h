@@ -35,12 +35,12 @@ class Round {
     std::string name;
   };
 
-  Round(Publication publication, std::vector<Participant> workers);
+  Round(const Publication& publication, std::vector<Participant> workers);
 
   // Events. Those of a worker that is not (or no longer) in the round, that come too early or twice, change nothing.
   void sealed(std::optional<Digest> digest);
   void ready(WorkerId worker);
-  void delivered(absl::Status status);
+  void delivered(const absl::Status& status);
   void prepared(WorkerId worker);
   void failed(WorkerId worker, std::string_view why);
   void acked(WorkerId worker, double seconds, double stall_seconds);

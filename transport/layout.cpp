@@ -76,12 +76,12 @@ absl::StatusOr<Layout> Layout::arrange(std::vector<TensorSpec> specs,
   }
   std::unordered_map<std::string_view, std::uint32_t> position;
   for (std::uint32_t i = 0; i < layout.tensors_.size(); ++i) position.emplace(layout.tensors_[i].spec.name, i);
-  for (auto& [alias, original] : tied) {
-    BASCULE_TRY(check_name(alias));
-    const auto found = position.find(original);
+  for (std::pair<std::string, std::string>& tie : tied) {  // (clang-tidy 14 sees no move out of a structured binding)
+    BASCULE_TRY(check_name(tie.first));
+    const auto found = position.find(tie.second);
     if (found == position.end())
-      return invalid_argument("alias ", alias, " stands for ", original, ", which is not sent");
-    layout.aliases_.push_back({.name = std::move(alias), .tensor = found->second});
+      return invalid_argument("alias ", tie.first, " stands for ", tie.second, ", which is not sent");
+    layout.aliases_.push_back({.name = std::move(tie.first), .tensor = found->second});
   }
   BASCULE_TRY(layout.index());
   return layout;

@@ -27,13 +27,13 @@ std::string to_string(const TensorView& view) {
 HostTensors::HostTensors(std::vector<std::pair<TensorSpec, const void*>> tensors) {
   specs_.reserve(tensors.size());
   views_.reserve(tensors.size());
-  for (auto& [spec, data] : tensors) {
-    specs_.push_back(std::move(spec));
+  for (std::pair<TensorSpec, const void*>& tensor : tensors) {
+    specs_.push_back(std::move(tensor.first));
     views_.push_back({.name = specs_.back().name,
                       .dtype = specs_.back().dtype,
                       .shape = specs_.back().shape,
                       .strides = {},
-                      .data = static_cast<const std::byte*>(data)});
+                      .data = static_cast<const std::byte*>(tensor.second)});
   }
 }
 
