@@ -15,6 +15,7 @@ ChildProcess::ChildProcess(std::vector<std::string> command) {
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, childs.get(), STDIN_FILENO);
   std::vector<char*> arguments;
+  arguments.reserve(command.size() + 1);
   for (std::string& argument : command) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
   const int error = ::posix_spawn(&pid_, command.front().c_str(), &actions, nullptr, arguments.data(), environ);

@@ -150,7 +150,7 @@ class FakeReceiver final : public ReceiverTransport {
 
 }  // namespace
 
-Scheme fake_scheme(FakeFaults faults) {
+Scheme fake_scheme(const FakeFaults& faults) {
   return {.name = "fake",
           .needs_descriptors = true,
           .make_slot = [](std::uint64_t bytes) { return make_memfd("bascule-fake", bytes); },

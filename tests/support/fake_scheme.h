@@ -34,7 +34,7 @@ class FakeFaults {
   std::shared_ptr<State> state_;  // copies are the same faults
 };
 
-Scheme fake_scheme(FakeFaults faults);
+Scheme fake_scheme(const FakeFaults& faults);
 
 inline bool is_fake(std::string_view endpoint) { return endpoint.starts_with("fake:"); }
 

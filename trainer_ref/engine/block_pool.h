@@ -56,7 +56,7 @@ class BlockPool {
     Tokens tokens;
     friend bool operator==(const Key&, const Key&) = default;
     template <typename H>
-    friend H AbslHashValue(H state, const Key& key) {
+    friend H AbslHashValue(H state, const Key& key) {  // NOLINT(readability-identifier-naming): Abseil's hook
       return H::combine(std::move(state), key.parent, key.tokens);
     }
   };
