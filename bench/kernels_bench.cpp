@@ -61,7 +61,7 @@ Fixture& fixture() {
 }
 
 void report(benchmark::State& state, std::size_t read_bytes, std::size_t written_bytes) {
-  state.SetBytesProcessed(static_cast<std::int64_t>((read_bytes + written_bytes) * state.iterations()));
+  state.SetBytesProcessed(static_cast<std::int64_t>(read_bytes + written_bytes) * state.iterations());
 }
 
 void copy(benchmark::State& state) {
