@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 
 class Train : public ::testing::Test {
  protected:
-  Train() {
+  static fs::path make_folder() {
     std::string name = (fs::temp_directory_path() / "bascule-train-XXXXXX").string();
-    folder_ = ::mkdtemp(name.data());  // 0700, and near the root: a socket's path has 107 bytes
+    return ::mkdtemp(name.data());  // 0700, and near the root: a socket's path has 107 bytes
   }
   ~Train() override {
     if (!HasFailure()) fs::remove_all(folder_);
@@ -79,8 +79,8 @@ class Train : public ::testing::Test {
     return {std::istreambuf_iterator<char>(stream), {}};
   }
 
-  fs::path folder_;
-  std::string sync_ = "shm://" + folder_.string() + "/sync";
+  const fs::path folder_ = make_folder();
+  const std::string sync_ = "shm://" + (folder_ / "sync").string();
 };
 
 // The versions that the engine at `url` generated with, in all steps.
