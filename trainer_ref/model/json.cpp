@@ -32,8 +32,8 @@ bool nests_deeper_than(std::string_view text, int limit) {
 }  // namespace
 
 absl::StatusOr<nlohmann::json> parse_json(std::string_view text, std::string_view where) {
-  if (nests_deeper_than(text, kMaxJsonDepth)) {
-    return invalid_argument(where, ": its JSON nests deeper than ", kMaxJsonDepth, " levels");
+  if (nests_deeper_than(text, kMaxCheckpointJsonDepth)) {
+    return invalid_argument(where, ": its JSON nests deeper than ", kMaxCheckpointJsonDepth, " levels");
   }
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   std::string duplicate;

@@ -14,7 +14,7 @@
 
 namespace bascule::ref {
 
-inline constexpr int kMaxJsonDepth = 64;
+inline constexpr int kMaxCheckpointJsonDepth = 64;
 inline constexpr std::uint64_t kMaxJsonFileBytes = 256u << 20;
 
 // Parses `text`; errors begin with `where`, the file or part of a file that it came from.

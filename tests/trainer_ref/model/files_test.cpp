@@ -33,7 +33,7 @@ TEST(ReadFile, RefusesWhatIsMissingOrTooLong) {
 }
 
 TEST(ParseJson, BoundsDepthBeforeItParses) {
-  const std::string deepest = std::string(kMaxJsonDepth, '[') + std::string(kMaxJsonDepth, ']');
+  const std::string deepest = std::string(kMaxCheckpointJsonDepth, '[') + std::string(kMaxCheckpointJsonDepth, ']');
   EXPECT_TRUE(parse_json(deepest, "x").ok());
   expect_error(parse_json("[" + deepest + "]", "x").status(), absl::StatusCode::kInvalidArgument,
                "nests deeper than 64");
