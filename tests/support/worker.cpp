@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include <nlohmann/json.hpp>
 
 #include "transport/text.h"
@@ -85,6 +87,12 @@ Observed Worker::wait_until(const std::function<bool(const Observed&)>& done, st
 
 Observed Worker::wait_for_version(Version version) {
   return wait_until([version](const Observed& seen) { return seen.version >= version; }, cat("version ", version));
+}
+
+void Worker::wait_until_error(const testing::Matcher<const std::string&>& error) {
+  std::ostringstream what;
+  error.DescribeTo(&what);
+  wait_until([&error](const Observed& seen) { return error.Matches(seen.error); }, cat("an error that ", what.str()));
 }
 
 WorkerThread::WorkerThread(WorkerArguments arguments) : Worker(arguments.name) {

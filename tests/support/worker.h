@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+#include <gmock/gmock.h>
 #include <nlohmann/json_fwd.hpp>
 
 #include "support/child_process.h"
@@ -46,6 +47,7 @@ class Worker {
   // Asks for reports until `done`; the test fails, and the last report comes back, after patience().
   Observed wait_until(const std::function<bool(const Observed&)>& done, std::string_view what);
   Observed wait_for_version(Version version);
+  void wait_until_error(const testing::Matcher<const std::string&>& error);  // of ReceiverStatus
 
   const std::string& name() const { return name_; }
 
