@@ -156,7 +156,13 @@ void Engine::obey(AbortAll) {
 
 void Engine::flip() {
   const Clock::time_point begin = Clock::now();
-  served_ = runner_->commit();
+  {
+    // The commit sends the ack, and whoever hears of it may ask at once: submit() and stats() wait here until they can
+    // say the same.
+    const std::lock_guard lock(mutex_);
+    served_ = runner_->commit();
+    stats_.served = served_;
+  }
   if (!served_.changed) return;
   pool_.drop_prefixes();
   const double seconds = seconds_between(begin, Clock::now());
