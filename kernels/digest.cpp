@@ -45,5 +45,16 @@ Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processo
 
 Digest digest(std::span<const std::byte> bytes, ThreadPool& pool) { return digest(bytes, pool, best_processor()); }
 
+void PieceDigest::add(std::uint64_t offset, std::span<const std::byte> piece) {
+  TileTotal total{.low = low_, .high = high_};
+  for (std::size_t at = 0; at < piece.size(); at += kTileBytes)
+    total.add(tile_sums(piece.subspan(at, std::min(kTileBytes, piece.size() - at)), best_processor()),
+              (offset + at) / kTileBytes);
+  low_ = total.low;
+  high_ = total.high;
+}
+
+Digest PieceDigest::finish(std::uint64_t bytes) const { return TileTotal{.low = low_, .high = high_}.finish(bytes); }
+
 }  // namespace kernels
 }  // namespace bascule

@@ -31,5 +31,16 @@ inline constexpr std::size_t kTileBytes = 64 << 10;
 // The digest of `bytes`, by all threads of `pool`. Blocks; allocates nothing.
 Digest digest(std::span<const std::byte> bytes, ThreadPool& pool);
 
+// The same digest of bytes that come in pieces, in any order.
+class PieceDigest {
+ public:
+  // A piece that begins `offset` bytes into the whole, on a tile; all but the last one are whole tiles.
+  void add(std::uint64_t offset, std::span<const std::byte> piece);
+  Digest finish(std::uint64_t bytes) const;  // all pieces, of so many bytes, were added
+
+ private:
+  std::uint64_t low_ = 0, high_ = 0;
+};
+
 }  // namespace kernels
 }  // namespace bascule

@@ -28,7 +28,7 @@ class ElementWriter {
     if (segment_.is_run()) return write_run(source_ + first * source_bytes_, last - first, target);
     const std::uint32_t inner = segment_.rank - 1;
     const auto columns = static_cast<std::uint64_t>(segment_.shape[inner]);
-    std::array<std::int64_t, kMaxRank> index = index_of(first);
+    std::array<std::int64_t, kMaxRank> index = index_of(segment_, first);
     while (first < last) {
       StridedBlock block = {.source = source_,
                             .row_stride = 0,
@@ -48,21 +48,11 @@ class ElementWriter {
       const std::uint64_t written = block.rows * block.columns;
       first += written;
       target += written * target_bytes_;
-      if (first < last) index = index_of(first);
+      if (first < last) index = index_of(segment_, first);
     }
   }
 
  private:
-  std::array<std::int64_t, kMaxRank> index_of(std::uint64_t element) const {
-    std::array<std::int64_t, kMaxRank> index{};
-    for (std::uint32_t d = segment_.rank; d-- > 0;) {
-      const auto extent = static_cast<std::uint64_t>(segment_.shape[d]);
-      index[d] = static_cast<std::int64_t>(element % extent);
-      element /= extent;
-    }
-    return index;
-  }
-
   // As in a transposed matrix.
   bool rows_are_nearer() const {
     const std::uint32_t inner = segment_.rank - 1;

@@ -40,12 +40,9 @@ class TilePacker {
   const TileTotal& total() const { return total_; }
 
  private:
-  // Streaming spares the caches, and the read of lines that will be overwritten whole. A slot that fits into
-  // them is better left there for its readers.
   static bool pays_to_stream(std::span<const std::byte> slot) {
-    constexpr std::size_t kFitsInCaches = std::size_t{4} << 20;
     constexpr std::uintptr_t kAlignment = 32;
-    return slot.size() > kFitsInCaches && reinterpret_cast<std::uintptr_t>(slot.data()) % kAlignment == 0;
+    return slot.size() > kFitsInCachesBytes && reinterpret_cast<std::uintptr_t>(slot.data()) % kAlignment == 0;
   }
 
   TileSums make_tile(std::span<std::byte> tile, std::uint64_t offset) {

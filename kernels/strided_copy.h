@@ -1,4 +1,5 @@
-// Lines up elements that lie apart, so that casts and copies see runs. Elements have 1, 2, 4 or 8 bytes.
+// Lines up elements that lie apart, so that casts and copies see runs, and spreads them again. Elements have 1, 2, 4 or
+// 8 bytes.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +37,23 @@ inline void line_up(const StridedBlock& block, std::byte* target, std::size_t ta
     case 2: return line_up<2>(block, target, target_columns);
     case 4: return line_up<4>(block, target, target_columns);
     default: return line_up<8>(block, target, target_columns);
+  }
+}
+
+// The reverse for one row: element c of `source`, where they lie in a run, goes to target + c * stride bytes.
+template <std::size_t kBytes>
+void spread(const std::byte* source, std::size_t elements, std::byte* target, std::int64_t stride) {
+  for (std::size_t c = 0; c < elements; ++c)
+    std::memcpy(target + static_cast<std::int64_t>(c) * stride, source + c * kBytes, kBytes);
+}
+
+inline void spread(const std::byte* source, std::size_t elements, std::byte* target, std::int64_t stride,
+                   std::size_t element_bytes) {
+  switch (element_bytes) {
+    case 1: return spread<1>(source, elements, target, stride);
+    case 2: return spread<2>(source, elements, target, stride);
+    case 4: return spread<4>(source, elements, target, stride);
+    default: return spread<8>(source, elements, target, stride);
   }
 }
 

@@ -1,4 +1,4 @@
-// What pack and digest share: pieces of whole tiles, and totals that several threads add to. The functions
+// What pack, unpack and digest share: pieces of whole tiles, and totals that several threads add to. The functions
 // that name a Processor are those of the public headers on that processor, for tests that compare one with
 // another.
 #pragma once
@@ -14,6 +14,7 @@
 #include "kernels/digest_function.h"
 #include "kernels/pack.h"
 #include "kernels/processor.h"
+#include "kernels/unpack.h"
 
 namespace bascule::kernels {
 
@@ -24,6 +25,10 @@ inline std::size_t piece_bytes_of(std::size_t bytes, int threads) {
   const std::size_t tiles = bytes / kTileBytes / (kPiecesPerThread * static_cast<std::size_t>(threads));
   return std::clamp(tiles, std::size_t{1}, kMostTiles) * kTileBytes;
 }
+
+// Copies that are larger go past the caches: that spares them, and the read of lines that will be overwritten whole.
+// What fits into them is better left there for whoever reads it next.
+inline constexpr std::size_t kFitsInCachesBytes = std::size_t{4} << 20;
 
 // A TileTotal that threads add to. Read after ThreadPool::run, which orders what they wrote: relaxed is
 // enough.
@@ -48,5 +53,9 @@ Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processo
 std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
                            std::atomic<std::uint64_t>* bytes_done, const Processor& processor);
+
+std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::byte* const> tensors,
+                             std::span<const std::byte> slot, bool want_digest, ThreadPool& pool,
+                             const Processor& processor);
 
 }  // namespace bascule::kernels

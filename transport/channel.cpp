@@ -26,7 +26,9 @@ Channel::Channel(Socket socket) : socket_(std::move(socket)) {
 }
 
 void Channel::start(OnMessage on_message, OnClosed on_closed) {
+  const bool reading = handlers_ != nullptr;
   handlers_ = std::make_shared<Handlers>(Handlers{std::move(on_message), std::move(on_closed)});
+  if (reading) return;  // and where it closed meanwhile, that is on its way to the new ones
   if (!open()) return post_closed();
   wait_readable();
   if (peer_gone_) peer_gone(EPIPE);
@@ -118,8 +120,8 @@ std::span<std::uint8_t> Channel::read_target() {
 void Channel::finish_header() {
   length_ = 0;
   for (std::size_t i = header_.size(); i-- > 0;) length_ = length_ << 8 | header_[i];
-  if (length_ == 0 || length_ > kMaxFrameBytes)
-    fail(invalid_argument("the peer broke the protocol: expected a message of 1 to ", kMaxFrameBytes,
+  if (length_ == 0 || length_ > frame_limit_)
+    fail(invalid_argument("the peer broke the protocol: expected a message of 1 to ", frame_limit_,
                           " bytes, found one of ", length_));
 }
 

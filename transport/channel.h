@@ -45,8 +45,11 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // Begins to read. `on_closed` comes once: the peer hung up (UNAVAILABLE), broke the protocol
   // (INVALID_ARGUMENT) or does not read (RESOURCE_EXHAUSTED); not after close(). What the peer sent before it
   // hung up comes first, also where a send() finds the peer gone. Both handlers are dropped by then, or by
-  // close().
+  // close(). Called again, other handlers take over, from the next message on.
   void start(OnMessage on_message, OnClosed on_closed);
+
+  // The longest frame that is read from now on: of a peer that has not proved itself, less than of another.
+  void limit_frames(std::uint32_t bytes) { frame_limit_ = bytes; }
 
   // Queues a message; tries to write at once. Descriptors (kMaxDescriptors at most) are duplicated by the
   // kernel: the caller keeps its own. Without effect once closed.
@@ -98,6 +101,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   std::vector<std::uint8_t> body_;  // reused; may be longer than the frame
   std::size_t length_ = 0;          // of the body, once the header is there
   std::size_t got_ = 0;
+  std::uint32_t frame_limit_ = kMaxFrameBytes;
   std::vector<UniqueFd> descriptors_;
 
   std::deque<Frame> queue_;

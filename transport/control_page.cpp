@@ -20,6 +20,12 @@ struct alignas(64) PageHeader {
 };
 static_assert(sizeof(PageHeader) + kMaxSlots * sizeof(SlotLine) <= kPageBytes);
 
+// Where the line of a slot lies. Indices grow without end as slots are retired; of those that are there at one time no
+// two share a line, and a reader of an older one finds another version in it.
+constexpr std::size_t line_offset(std::uint32_t slot) {
+  return sizeof(PageHeader) + (slot % kMaxSlots) * sizeof(SlotLine);
+}
+
 }  // namespace
 
 absl::StatusOr<ControlPage> ControlPage::make(Epoch epoch) {
@@ -32,7 +38,7 @@ absl::StatusOr<ControlPage> ControlPage::make(Epoch epoch) {
 }
 
 SlotLine& ControlPage::line(std::uint32_t slot) {
-  return *reinterpret_cast<SlotLine*>(memory_.writable().data() + sizeof(PageHeader) + slot * sizeof(SlotLine));
+  return *reinterpret_cast<SlotLine*>(memory_.writable().data() + line_offset(slot));
 }
 
 // Within a change all stores are releases: whoever acquires one of them sees the odd sequence before it, and whoever
@@ -75,9 +81,7 @@ absl::StatusOr<ControlPageView> ControlPageView::map(UniqueFd descriptor, Epoch 
 }
 
 SlotRecord ControlPageView::read(std::uint32_t slot) const {
-  if (slot >= kMaxSlots) return {};
-  const auto& line =
-      *reinterpret_cast<const SlotLine*>(mapping_.bytes().data() + sizeof(PageHeader) + slot * sizeof(SlotLine));
+  const auto& line = *reinterpret_cast<const SlotLine*>(mapping_.bytes().data() + line_offset(slot));
   const std::uint64_t before = line.sequence.load(std::memory_order_acquire);
   SlotRecord record;
   record.version = line.version.load(std::memory_order_acquire);

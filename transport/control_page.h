@@ -2,7 +2,7 @@
 //
 //   line 0  | magic 8 | format 4 | slots 4 | epoch 8 |                                     (64 bytes each)
 //   line 1… | version 8 | sequence 8 | digest 16 | bytes done 8 | has digest 8 |           one a slot, by its
-//   index
+//   index modulo kMaxSlots
 //
 // The sender stores, workers load; offsets never addresses. `version` is 0 while the slot is being written. `sequence`
 // is odd while a line is being changed, so that a reader can tell when it read half of a change.
@@ -22,7 +22,7 @@
 
 namespace bascule {
 
-inline constexpr std::uint32_t kMaxSlots = 62;  // that one page has lines for
+inline constexpr std::uint32_t kMaxSlots = 62;  // that one page has lines for, at one time
 
 struct alignas(64) SlotLine {
   std::atomic<std::uint64_t> version;

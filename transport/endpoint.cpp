@@ -1,11 +1,13 @@
 #include "transport/endpoint.h"
 
+#include <arpa/inet.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -64,11 +66,10 @@ absl::Status set_duration(Endpoint& endpoint, std::string_view value) {
 
 absl::Status set_slots(Endpoint& endpoint, std::string_view value) {
   if (!absl::SimpleAtoi(text_internal::piece(value), &endpoint.slots) || endpoint.slots < 1)
-    return invalid_argument("expected a number of slots, 2 in this version, found \"", value, "\"");
-  if (endpoint.slots == 1)
-    return unimplemented("slots=1, a single copy in the trainer's own parameters, is not in this version; use slots=2");
-  if (endpoint.slots > 2)
-    return unimplemented("slots=", value, ", more slots than two, is not in this version; use slots=2");
+    return invalid_argument("expected a number of slots, 1 or more, found \"", value, "\"");
+  if (endpoint.slots > kMaxOfferedSlots)
+    return invalid_argument("expected ", kMaxOfferedSlots, " slots at most, found ", endpoint.slots,
+                            "; two suffice unless readers are slow");
   return absl::OkStatus();
 }
 
@@ -86,16 +87,42 @@ absl::Status set_digest(Endpoint& endpoint, std::string_view value) {
   return absl::OkStatus();
 }
 
-absl::Status set_commit(Endpoint&, std::string_view value) {
+absl::Status set_commit(Endpoint& endpoint, std::string_view value) {
   constexpr std::array<std::string_view, 2> kNames = {"together", "each"};
   BASCULE_ASSIGN(const std::size_t which, one_of(kNames, value));
-  if (which == 1)
-    return unimplemented("commit=each, every worker flipping as soon as it is prepared, is not in this version");
+  endpoint.commit_each = which == 1;
   return absl::OkStatus();
 }
 
-absl::Status refuse_for_now(Endpoint&, std::string_view) {
-  return unimplemented("this option is not in this version; leave it out");
+template <bool Endpoint::*member>
+absl::Status set_switch(Endpoint& endpoint, std::string_view value) {
+  constexpr std::array<std::string_view, 2> kNames = {"off", "on"};
+  BASCULE_ASSIGN(const std::size_t which, one_of(kNames, value));
+  endpoint.*member = which == 1;
+  return absl::OkStatus();
+}
+
+std::filesystem::path normal_path(std::string_view text) {
+  const std::filesystem::path path = std::filesystem::path(text).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();  // without a slash at the end
+}
+
+template <std::filesystem::path Endpoint::*member>
+absl::Status set_path(Endpoint& endpoint, std::string_view value) {
+  if (!value.starts_with('/')) return invalid_argument("expected a path from the root, found \"", value, "\"");
+  if (!endpoint.over_tcp())
+    return invalid_argument(
+        "it is for an endpoint with a host and port; one with a folder keeps its state there, and "
+        "needs no token");
+  endpoint.*member = normal_path(value);
+  return absl::OkStatus();
+}
+
+absl::Status set_apply(Endpoint& endpoint, std::string_view value) {
+  constexpr std::array<std::string_view, 2> kNames = {"commit", "background"};
+  BASCULE_ASSIGN(const std::size_t which, one_of(kNames, value));
+  endpoint.apply = which == 0 ? Apply::kCommit : Apply::kBackground;
+  return absl::OkStatus();
 }
 
 struct Option {
@@ -103,7 +130,7 @@ struct Option {
   absl::Status (*set)(Endpoint&, std::string_view value);
 };
 
-constexpr std::array<Option, 12> kOptions = {{
+constexpr std::array<Option, 13> kOptions = {{
     {"slots", set_slots},
     {"wire_dtype", set_wire_dtype},
     {"digest", set_digest},
@@ -112,17 +139,17 @@ constexpr std::array<Option, 12> kOptions = {{
     {"heartbeat", set_duration<&Endpoint::heartbeat>},
     {"suspect_after", set_duration<&Endpoint::suspect_after>},
     {"commit", set_commit},
-    {"apply", refuse_for_now},
-    {"state", refuse_for_now},
-    {"durable", refuse_for_now},
-    {"fresh", refuse_for_now},
+    {"apply", set_apply},
+    {"state", set_path<&Endpoint::folder>},
+    {"token_file", set_path<&Endpoint::token_file>},
+    {"durable", set_switch<&Endpoint::durable>},
+    {"fresh", set_switch<&Endpoint::fresh>},
 }};
 
 absl::Status unknown_option(std::string_view name) {
   std::vector<std::string_view> known;
   std::string all;
   for (const Option& option : kOptions) {
-    if (option.set == refuse_for_now) continue;
     known.push_back(option.name);
     all += cat(all.empty() ? "" : ", ", option.name);
   }
@@ -158,9 +185,10 @@ absl::Status set_options(Endpoint& endpoint, std::string_view query) {
   return absl::OkStatus();
 }
 
-// `place` is what stands between "scheme://" and the options, and does not begin with a slash.
-absl::Status not_a_folder(std::string_view scheme, std::string_view place) {
-  if (place.empty()) return invalid_argument("it names no folder; expected one from the root, as ", kExample);
+// `place` is what stands between "scheme://" and the options, and neither begins with a slash nor holds a port.
+absl::Status not_a_place(std::string_view scheme, std::string_view place) {
+  if (place.empty())
+    return invalid_argument("it names no folder; expected one from the root, as ", kExample, ", or host:port");
   if (place.front() == '~')
     return invalid_argument("no shell expands \"~\" here; write the folder from the root, as ", scheme, "://$HOME",
                             place.substr(1));
@@ -170,12 +198,51 @@ absl::Status not_a_folder(std::string_view scheme, std::string_view place) {
     return invalid_argument("\"", place, "\" is a relative folder; write it from the root, as ", scheme, "://",
                             here.native());
   }
-  const std::string_view host = place.substr(0, place.find('/'));
-  if (host == place && host.find(':') == std::string_view::npos)
-    return invalid_argument("\"", place, "\" is a relative folder; write it from the root, as ", scheme, ":///", place);
-  return unimplemented("a control connection over TCP, to host \"", host,
-                       "\", is not in this version; for a folder of this machine write three slashes, as ", scheme,
-                       ":///", place.substr(std::min(place.find('/') + 1, place.size())));
+  return invalid_argument("\"", place, "\" is a relative folder, or a host without a port; write ", scheme, ":///",
+                          place, " for a folder, from the root, or ", scheme, "://", place.substr(0, place.find('/')),
+                          ":PORT for a host");
+}
+
+bool is_host_name(std::string_view host) {
+  const auto fits = [](unsigned char c) { return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_'; };
+  return !host.empty() && host.front() != '-' && host.size() <= 253 && std::all_of(host.begin(), host.end(), fits);
+}
+
+// "node1:29500", "10.0.0.7:29500", "[fe80::1]:29500".
+absl::Status set_host(Endpoint& endpoint, std::string_view place) {
+  const bool bracketed = place.starts_with('[');
+  const std::size_t colon = bracketed ? place.find("]:") + 1 : place.find(':');
+  if (bracketed && colon == 0)
+    return invalid_argument("\"", place, "\": expected an IPv6 address in brackets and a port, as [::1]:29500");
+  const std::string_view port = place.substr(colon + 1);
+  if (const std::size_t slash = port.find('/'); slash != std::string_view::npos)
+    return invalid_argument("\"", place, "\" has a host and a folder; expected one of them, as ", endpoint.scheme,
+                            "://", place.substr(0, colon + 1 + slash), " or ", endpoint.scheme, "://",
+                            port.substr(slash));
+  endpoint.host = bracketed ? place.substr(1, colon - 2) : place.substr(0, colon);
+  in6_addr address{};
+  if (bracketed && ::inet_pton(AF_INET6, endpoint.host.c_str(), &address) != 1)
+    return invalid_argument("\"", endpoint.host, "\" is no IPv6 address; expected one, as [::1]:29500");
+  if (!bracketed && port.find(':') != std::string_view::npos)
+    return invalid_argument("\"", place, "\": write an IPv6 address in brackets, as [::1]:29500");
+  if (!bracketed && !is_host_name(endpoint.host))
+    return invalid_argument("\"", endpoint.host, "\" is neither a host's name nor an IPv4 address");
+  std::uint32_t number = 0;
+  if (!absl::SimpleAtoi(text_internal::piece(port), &number) || number < 1 || number > 65535)
+    return invalid_argument("expected a port from 1 to 65535, found \"", port, "\"");
+  endpoint.port = static_cast<std::uint16_t>(number);
+  return absl::OkStatus();
+}
+
+// Where a sender without a folder keeps its lock.
+std::filesystem::path default_state(const Endpoint& endpoint) {
+  const auto from_root = [](const char* value) { return value != nullptr && *value == '/'; };
+  const char* const state = std::getenv("XDG_STATE_HOME");
+  const char* const home = std::getenv("HOME");
+  const std::filesystem::path base = from_root(state)  ? std::filesystem::path(state)
+                                     : from_root(home) ? std::filesystem::path(home) / ".local/state"
+                                                       : std::filesystem::path();
+  return base.empty() ? base : base / "bascule" / cat(endpoint.host, "_", endpoint.port);
 }
 
 absl::Status check_scheme(std::string_view scheme) {
@@ -185,19 +252,25 @@ absl::Status check_scheme(std::string_view scheme) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::filesystem::path> parse_folder(std::string_view place) {
+absl::Status set_folder(Endpoint& endpoint, std::string_view place) {
   BASCULE_ASSIGN(const std::string decoded, percent_decoded(place));
-  std::filesystem::path folder = std::filesystem::path(decoded).lexically_normal();
-  if (!folder.has_filename()) folder = folder.parent_path();  // a slash at the end
+  std::filesystem::path folder = normal_path(decoded);
   if (folder == folder.root_path())
     return invalid_argument("the root is no folder for an endpoint; expected one as ", kExample);
-  return folder;
+  endpoint.folder = std::move(folder);
+
+  constexpr std::size_t kRoom = sizeof(sockaddr_un::sun_path) - 1;  // a zero byte ends it
+  const std::string socket = endpoint.control_socket().native();
+  if (socket.size() > kRoom)
+    return invalid_argument("its socket ", socket, " has a path of ", socket.size(), " bytes; the system's limit is ",
+                            kRoom, ": choose a shorter folder");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Endpoint> parse_url(std::string_view url) {
   const std::size_t colon = url.find("://");
   if (colon == std::string_view::npos)
-    return invalid_argument("expected scheme:///folder?options, as ", kExample,
+    return invalid_argument("expected scheme:///folder?options or scheme://host:port?options, as ", kExample,
                             url.starts_with('/') ? cat("; did you mean shm://", url, "?") : "");
   Endpoint endpoint;
   endpoint.scheme = url.substr(0, colon);
@@ -208,14 +281,14 @@ absl::StatusOr<Endpoint> parse_url(std::string_view url) {
     return invalid_argument("an endpoint has no part after \"#\"; write a # of the folder's name as %23");
   const std::size_t question = rest.find('?');
   const std::string_view place = rest.substr(0, question);
-  if (!place.starts_with('/')) return not_a_folder(endpoint.scheme, place);
-  BASCULE_ASSIGN(endpoint.folder, parse_folder(place));
-
-  constexpr std::size_t kRoom = sizeof(sockaddr_un::sun_path) - 1;  // a zero byte ends it
-  const std::string socket = endpoint.control_socket().native();
-  if (socket.size() > kRoom)
-    return invalid_argument("its socket ", socket, " has a path of ", socket.size(), " bytes; the system's limit is ",
-                            kRoom, ": choose a shorter folder");
+  if (place.starts_with('/')) {
+    BASCULE_TRY(set_folder(endpoint, place));
+  } else if (place.substr(0, place.find('/')).find(':') == std::string_view::npos) {
+    return not_a_place(endpoint.scheme, place);
+  } else {
+    BASCULE_TRY(set_host(endpoint, place));
+    endpoint.folder = default_state(endpoint);
+  }
 
   if (question != std::string_view::npos && question + 1 < rest.size())
     BASCULE_TRY(set_options(endpoint, rest.substr(question + 1)));
@@ -227,6 +300,11 @@ absl::StatusOr<Endpoint> parse_url(std::string_view url) {
 }
 
 }  // namespace
+
+std::string Endpoint::place() const {
+  if (!over_tcp()) return folder.string();
+  return host.find(':') == std::string::npos ? cat(host, ":", port) : cat("[", host, "]:", port);
+}
 
 absl::StatusOr<Endpoint> Endpoint::parse(std::string_view url) {
   absl::StatusOr<Endpoint> endpoint = parse_url(url);

@@ -3,11 +3,15 @@
 //   shm:///run/user/1000/grpo?wire_dtype=bf16&digest=on&timeout=30s
 //   scheme  folder              options
 //
-// The control connection is a Unix socket at <folder>/control.sock. (A host and port in place of the folder, for a
-// control connection over TCP, are refused by name in this version.)
+//   nccl://node1:29500?state=/var/tmp/grpo&token_file=/home/me/.grpo-token
+//   scheme host  port  options
+//
+// With a folder the control connection is a Unix socket at <folder>/control.sock. With a host (a name, an IPv4 address,
+// or an IPv6 address in brackets) and a port it is TCP, where both ends must know one token (docs/security.md).
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -16,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/dtype.h"
+#include "transport/target.h"
 
 namespace bascule {
 
@@ -26,24 +31,37 @@ enum class DigestMode {
 };
 inline constexpr std::array<std::string_view, 3> kDigestModes = {"off", "on", "always"};  // their names, in order
 
-struct Endpoint {
-  std::string scheme;            // "shm"
-  std::filesystem::path folder;  // absolute
+inline constexpr int kMaxOfferedSlots = 12;  // descriptors of one message, less what else it carries
 
-  int slots = 2;                                    // slots=N
+struct Endpoint {
+  std::string scheme;      // "shm"
+  std::string host;        // of a control connection over TCP, without brackets; empty: it is a Unix socket
+  std::uint16_t port = 0;  // likewise
+  // Absolute. Of the socket and the sender's state; over TCP of that state alone: state=, or by default
+  // $XDG_STATE_HOME/bascule/<host>_<port> (~/.local/state where that is not set; empty where there is no home either).
+  std::filesystem::path folder;
+  std::filesystem::path token_file;  // token_file=: what holds the token, in place of BASCULE_TOKEN; TCP only
+
+  int slots = 2;                                    // slots=N; 1: a single copy, in the trainer's own parameters
   std::optional<DType> wire_dtype;                  // wire_dtype=f32|bf16|f16: floating-point tensors travel as this
   DigestMode digest = DigestMode::kOn;              // digest=off|on|always
+  bool commit_each = false;                         // commit=each|together: each flips as soon as it is prepared
+  bool durable = false;                             // durable=on|off: an ack waits for the disk
+  bool fresh = false;                               // fresh=on|off: a file of its own for each version
+  Apply apply = Apply::kCommit;                     // apply=commit|background: when a worker that registered copies
   absl::Duration timeout = absl::Seconds(30);       // timeout=: of one send, up to its commit decision
   absl::Duration flip_timeout = absl::Seconds(5);   // flip_timeout=: from the decision to a worker's ack
   absl::Duration heartbeat = absl::Seconds(1);      // heartbeat=: how often each side says that it lives
   absl::Duration suspect_after = absl::Seconds(5);  // suspect_after=: silence after which a peer is given up
 
+  bool over_tcp() const { return !host.empty(); }
+  std::string place() const;  // where it is, for texts: the folder, or "node1:29500", "[::1]:29500"
   std::filesystem::path control_socket() const { return folder / "control.sock"; }
   std::filesystem::path lock_file() const { return folder / "sender.lock"; }
 
   // INVALID_ARGUMENT: malformed, an unknown option (with the nearest known one), a value out of range, a folder too
-  // long for a socket's address. UNIMPLEMENTED: an option or value that a later version will know, by name. Whether the
-  // scheme exists is the registry's to say.
+  // long for a socket's address, an option that has no meaning for this kind of place. UNIMPLEMENTED: an option or
+  // value that a later version will know, by name. Whether the scheme exists is the registry's to say.
   static absl::StatusOr<Endpoint> parse(std::string_view url);
 };
 

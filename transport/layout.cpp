@@ -1,12 +1,13 @@
 #include "transport/layout.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <unordered_map>
 #include <utility>
 
+#include "kernels/pack.h"
 #include "kernels/thread_pool.h"
+#include "transport/placing_rank.h"
 #include "transport/text.h"
 #include "transport/utf8.h"
 
@@ -14,7 +15,6 @@ namespace bascule {
 namespace {
 
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
-constexpr std::uint64_t kWholeLine = 64;  // tensors that fill whole cache lines come first
 
 absl::Status check_name(std::string_view name) {
   if (name.empty()) return invalid_argument("a tensor has an empty name; give each a name");
@@ -55,25 +55,18 @@ Digest fingerprint_of(std::span<const Placement> tensors, std::span<const Alias>
 }  // namespace
 
 absl::StatusOr<Layout> Layout::arrange(std::vector<TensorSpec> specs,
-                                       std::vector<std::pair<std::string, std::string>> tied) {
+                                       std::vector<std::pair<std::string, std::string>> tied,
+                                       std::span<const std::vector<std::string>> fused) {
   Layout layout;
   layout.tensors_.reserve(specs.size());
   for (TensorSpec& spec : specs) {
     BASCULE_ASSIGN(const std::uint64_t bytes, checked_bytes(spec));
     layout.tensors_.push_back({.spec = std::move(spec), .offset = 0, .bytes = bytes});
   }
-  // Whole lines first, as registered; then by falling element size, so that each stays on its element without
-  // gaps.
-  const auto rank = [](const Placement& tensor) {
-    return tensor.bytes % kWholeLine == 0 ? std::numeric_limits<std::size_t>::max() : size_of(tensor.spec.dtype);
-  };
-  std::stable_sort(layout.tensors_.begin(), layout.tensors_.end(),
-                   [&](const Placement& a, const Placement& b) { return rank(a) > rank(b); });
-  for (Placement& tensor : layout.tensors_) {
-    tensor.offset = layout.bytes_;
-    if (layout.bytes_ > kMaxBytes - tensor.bytes) return invalid_argument("the model is larger than 2^62 bytes");
-    layout.bytes_ += tensor.bytes;
-  }
+  std::stable_sort(layout.tensors_.begin(), layout.tensors_.end(), [&](const Placement& a, const Placement& b) {
+    return placing_rank(a.bytes, a.spec.dtype) > placing_rank(b.bytes, b.spec.dtype);
+  });
+  BASCULE_TRY(layout.place());
   std::unordered_map<std::string_view, std::uint32_t> position;
   for (std::uint32_t i = 0; i < layout.tensors_.size(); ++i) position.emplace(layout.tensors_[i].spec.name, i);
   for (std::pair<std::string, std::string>& tie : tied) {  // (clang-tidy 14 sees no move out of a structured binding)
@@ -84,7 +77,18 @@ absl::StatusOr<Layout> Layout::arrange(std::vector<TensorSpec> specs,
     layout.aliases_.push_back({.name = std::move(tie.first), .tensor = found->second});
   }
   BASCULE_TRY(layout.index());
+  if (!fused.empty()) BASCULE_TRY(layout.fuse(fused));
   return layout;
+}
+
+absl::Status Layout::place() {
+  bytes_ = 0;
+  for (Placement& tensor : tensors_) {
+    tensor.offset = bytes_;
+    if (bytes_ > kMaxBytes - tensor.bytes) return invalid_argument("the model is larger than 2^62 bytes");
+    bytes_ += tensor.bytes;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Layout> Layout::from_placements(std::vector<Placement> tensors, std::vector<Alias> aliases,
@@ -141,7 +145,7 @@ const Placement* Layout::find(std::string_view wanted) const {
   return &tensors_[*found < tensors_.size() ? *found : aliases_[*found - tensors_.size()].tensor];
 }
 
-absl::Status Layout::check_expected(std::span<const TensorSpec> expected) const {
+absl::Status Layout::check_expected(std::span<const TensorSpec> expected, bool casts) const {
   std::vector<std::string> differences;
   std::unordered_map<std::string_view, const TensorSpec*> wanted;
   std::vector<bool> covered(tensors_.size(), false);
@@ -156,7 +160,8 @@ absl::Status Layout::check_expected(std::span<const TensorSpec> expected) const 
       continue;
     }
     covered[static_cast<std::size_t>(sent - tensors_.data())] = true;
-    if (sent->spec.dtype != spec.dtype || sent->spec.shape != spec.shape)
+    const bool fits = casts ? kernels::can_cast(sent->spec.dtype, spec.dtype) : sent->spec.dtype == spec.dtype;
+    if (!fits || sent->spec.shape != spec.shape)
       differences.push_back(
           cat("tensor ", spec.name, " is sent as ",
               to_string(TensorSpec{spec.name, sent->spec.dtype, sent->spec.shape}).substr(spec.name.size() + 1),

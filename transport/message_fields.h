@@ -89,6 +89,7 @@ void fields(auto& archive, Is<Hello> auto& hello) {
   archive("serving", hello.serving);
   archive("held", hello.held);
   archive("expected", hello.expected);
+  archive("casts", hello.casts);
   archive("fused", hello.fused);
 }
 void fields(auto& archive, Is<Welcome> auto& welcome) {
@@ -108,6 +109,7 @@ void fields(auto& archive, Is<Prepare> auto& prepare) {
   archive("slot", prepare.slot);
   archive("bytes", prepare.bytes);
   archive.bytes("offer", prepare.offer);
+  archive("slots", prepare.slots);
 }
 void fields(auto& archive, Is<Ready> auto& ready) { archive("version", ready.version); }
 void fields(auto& archive, Is<Sealed> auto& sealed) {
@@ -119,8 +121,12 @@ void fields(auto& archive, Is<Failed> auto& failed) {
   archive("version", failed.version);
   archive("why", failed.why);
 }
+void fields(auto& archive, Is<Poisoned> auto& poisoned) { archive("why", poisoned.why); }
 void fields(auto& archive, Is<Commit> auto& commit) { archive("version", commit.version); }
-void fields(auto& archive, Is<Abort> auto& abort) { archive("version", abort.version); }
+void fields(auto& archive, Is<Abort> auto& abort) {
+  archive("version", abort.version);
+  archive("torn", abort.torn);
+}
 void fields(auto& archive, Is<Ack> auto& ack) {
   archive("version", ack.version);
   archive("stall_seconds", ack.stall_seconds);
@@ -131,6 +137,53 @@ void fields(auto& archive, Is<Released> auto& released) {
   archive("version", released.version);
 }
 void fields(auto&, Is<Heartbeat> auto&) {}
-void fields(auto&, Is<Bye> auto&) {}
+void fields(auto& archive, Is<Bye> auto& bye) { archive("why", bye.why); }
+
+void fields(auto& archive, Is<Inquire> auto& inquire) { archive("protocol", inquire.protocol); }
+void fields(auto& archive, Is<WorkerStatus> auto& worker) {
+  archive("worker", worker.worker);
+  archive("pid", worker.pid);
+  archive("host", worker.host);
+  archive("group", worker.group);
+  archive("rank", worker.rank);
+  archive("state", worker.state);
+  archive("serving", worker.serving);
+  archive("leases", worker.leases);
+  archive("why", worker.why);
+}
+void fields(auto& archive, Is<SlotStatus> auto& slot) {
+  archive("index", slot.index);
+  archive("state", slot.state);
+  archive("version", slot.version);
+  archive("digest", slot.digest);
+  archive("holders", slot.holders);
+}
+void fields(auto& archive, Is<SenderStatus> auto& status) {
+  archive("scheme", status.scheme);
+  archive("pid", status.pid);
+  archive("epoch", status.epoch);
+  archive("version", status.version);
+  archive("digest", status.digest);
+  archive("layout", status.layout);
+  archive("workers", status.workers);
+  archive("slots", status.slots);
+  archive.bytes("offer", status.offer);
+  archive("offered", status.offered);
+}
+
+void auth_bytes(auto& archive, const char* key, Is<std::string> auto& value) {
+  archive.bytes(key, value);
+  archive.require(key, value.size() == kAuthBytes, "must have 32 bytes");
+}
+void fields(auto& archive, Is<Challenge> auto& challenge) {
+  archive("protocol", challenge.protocol);
+  if (challenge.protocol != kProtocol) return;
+  auth_bytes(archive, "nonce", challenge.nonce);
+}
+void fields(auto& archive, Is<Proof> auto& proof) {
+  auth_bytes(archive, "nonce", proof.nonce);
+  auth_bytes(archive, "mac", proof.mac);
+}
+void fields(auto& archive, Is<Proven> auto& proven) { auth_bytes(archive, "mac", proven.mac); }
 
 }  // namespace bascule

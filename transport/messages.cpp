@@ -20,8 +20,8 @@ using Json = nlohmann::json;
 
 // In the order of Message's alternatives.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
-    "hello",  "welcome", "refused", "prepare", "ready",    "sealed",    "prepared",
-    "failed", "commit",  "abort",   "ack",     "released", "heartbeat", "bye"};
+    "hello", "welcome", "refused",  "prepare",   "ready", "sealed",    "prepared", "failed", "poisoned", "commit",
+    "abort", "ack",     "released", "heartbeat", "bye",   "challenge", "proof",    "proven", "inquire",  "status"};
 
 template <std::size_t Type>
 absl::StatusOr<Message> decode_as(const Json& map) {

@@ -13,11 +13,26 @@
 #include "kernels/digest.h"
 #include "transport/endpoint.h"
 #include "transport/layout.h"
+#include "transport/sender_status.h"
 #include "transport/version.h"
 
 namespace bascule {
 
 inline constexpr std::uint32_t kProtocol = 1;
+
+// Over TCP, before any other message (transport/auth.h). Byte strings of 32.
+inline constexpr std::size_t kAuthBytes = 32;
+struct Challenge {  // sender → worker, first
+  std::uint32_t protocol = kProtocol;
+  std::string nonce;
+};
+struct Proof {  // worker → sender
+  std::string nonce;
+  std::string mac;
+};
+struct Proven {  // sender → worker
+  std::string mac;
+};
 
 struct HeldSlot {
   SlotId slot;
@@ -38,6 +53,7 @@ struct Hello {
   Version serving = 0;         // 0: none
   std::vector<HeldSlot> held;  // leases that it still has
   std::optional<std::vector<TensorSpec>> expected;
+  bool casts = false;                           // of what it expects, the types may differ where it can cast
   std::vector<std::vector<std::string>> fused;  // lists of tensors that it wants side by side
 };
 
@@ -58,7 +74,8 @@ struct Prepare {  // writing begins; the worker's lease on the slot starts here
   Version version = 0;
   SlotId slot;
   std::uint64_t bytes = 0;
-  std::optional<std::string> offer;  // of a slot that was made after the welcome, with descriptors
+  std::optional<std::string> offer;  // of this slot where the worker does not know it, with descriptors
+  std::vector<std::uint32_t> slots;  // indices of all that there are; others can be let go of
 };
 struct Sealed {  // the last byte is in
   Version version = 0;
@@ -69,6 +86,7 @@ struct Commit {
 };
 struct Abort {
   Version version = 0;
+  bool torn = false;  // of a single copy: what the worker serves was half written
 };
 
 // worker → sender
@@ -82,6 +100,9 @@ struct Failed {
   Version version = 0;
   std::string why;
 };
+struct Poisoned {  // it must not be counted on until a new version
+  std::string why;
+};
 struct Ack {
   Version version = 0;
   double stall_seconds = 0;  // inside commit()
@@ -92,12 +113,19 @@ struct Released {
   Version version = 0;
 };
 
+// Whoever only asks, in place of a hello; answered by a SenderStatus.
+struct Inquire {
+  std::uint32_t protocol = kProtocol;
+};
+
 // both ways
 struct Heartbeat {};
-struct Bye {};
+struct Bye {
+  std::string why;  // empty: there is no more to say
+};
 
-using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Commit, Abort, Ack,
-                             Released, Heartbeat, Bye>;
+using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Poisoned, Commit, Abort,
+                             Ack, Released, Heartbeat, Bye, Challenge, Proof, Proven, Inquire, SenderStatus>;
 
 const char* name_of(const Message&);  // "hello"
 

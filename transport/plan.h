@@ -1,13 +1,14 @@
-// Plan: how the tensors of one side become the slot of the other, as segments with offsets. Made once, used
-// by every send: addresses come in at the moment of use.
+// Plan: how the tensors of one side become the slot of the other, or the slot becomes tensors, as segments with
+// offsets. Made once, used by every send: addresses come in at the moment of use.
 #pragma once
 
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/pack.h"
+#include "kernels/segment.h"
 #include "transport/layout.h"
+#include "transport/target.h"
 #include "transport/tensor.h"
 
 namespace bascule {
@@ -19,10 +20,21 @@ class Plan {
   // shape, cannot be cast, or has more dimensions in separate runs than kernels::kMaxRank.
   static absl::StatusOr<Plan> gather(const Layout& layout, std::span<const TensorView> tensors);
 
+  // Makes `targets` of a slot of `layout`, for kernels::unpack. Segment::tensor is the index into `targets`; of targets
+  // that are one storage only the first one is written (where `data` is null, each is one of its own). Takes targets
+  // that passed check_targets() but for that. INVALID_ARGUMENT names the first target and part that is not there, has
+  // another shape, cannot be cast, does not fill its target or has too many separate strides, and counts the rest.
+  // Unless `partial`, a tensor of the layout of which no target takes anything is such a difference, too.
+  static absl::StatusOr<Plan> scatter(const Layout& layout, std::span<const TargetTensor> targets, bool partial);
+
   std::span<const kernels::Segment> segments() const { return segments_; }  // sorted by slot_offset
+
+  // Of scatter(): whether each tensor of the layout is taken whole by one part at least.
+  bool reads_all() const { return reads_all_; }
 
  private:
   std::vector<kernels::Segment> segments_;
+  bool reads_all_ = true;
 };
 
 }  // namespace bascule

@@ -11,14 +11,15 @@
 
 namespace bascule {
 
-// A region that has a descriptor: a memfd here; files and device memory are further kinds of the same.
+// A region that has a descriptor: a memfd or a file; device memory is a further kind of the same.
 struct SlotMemory {
-  UniqueFd descriptor;      // what a worker maps
-  Mapping mapping;          // the sender's own, writable
-  std::uint64_t bytes = 0;  // of the layout; the mapping may be longer by the rest of a page
-  std::string description;  // for reports: "memfd, 4 KiB pages (…)"
+  UniqueFd descriptor;            // what a worker maps
+  Mapping mapping;                // the sender's own, writable
+  std::uint64_t bytes = 0;        // of the layout; the mapping may be longer: the rest of a page, a file's header
+  std::uint64_t data_offset = 0;  // where they begin in the mapping
+  std::string description;        // for reports: "memfd, 4 KiB pages (…)"
 
-  std::span<std::byte> writable() { return mapping.writable().first(bytes); }
+  std::span<std::byte> writable() { return mapping.writable().subspan(data_offset, bytes); }
 };
 
 }  // namespace bascule

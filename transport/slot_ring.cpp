@@ -1,25 +1,45 @@
 #include "transport/slot_ring.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace bascule {
 
-SlotRing::SlotRing(Epoch epoch, int slots) : epoch_(epoch), slots_(static_cast<std::size_t>(slots)) {}
+SlotId SlotRing::add() {
+  slots_.emplace(next_, Slot{});
+  return {epoch_, next_++};
+}
 
-SlotRing::Slot& SlotRing::at(SlotId slot) { return slots_.at(slot.index); }
-const SlotRing::Slot& SlotRing::at(SlotId slot) const { return slots_.at(slot.index); }
+bool SlotRing::any(State state) const {
+  return std::any_of(slots_.begin(), slots_.end(), [state](const auto& slot) { return slot.second.state == state; });
+}
 
 std::optional<SlotId> SlotRing::begin() {
-  const auto under_way = [](const Slot& slot) { return slot.state == State::kWriting || slot.state == State::kStaged; };
-  if (std::any_of(slots_.begin(), slots_.end(), under_way)) return std::nullopt;
-  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i];
+  if (any(State::kWriting) || any(State::kStaged)) return std::nullopt;
+  for (auto& [index, slot] : slots_) {
     if (slot.state != State::kFree || !slot.leases.empty()) continue;
-    slot.state = State::kWriting;
-    slot.version = 0;
-    return SlotId{epoch_, i};
+    begin({epoch_, index});
+    return SlotId{epoch_, index};
   }
   return std::nullopt;
+}
+
+void SlotRing::begin(SlotId slot) {
+  at(slot).state = State::kWriting;
+  at(slot).version = 0;
+  at(slot).before.reset();
+}
+
+std::optional<SlotId> SlotRing::begin_in_place(std::span<const Holder> yielding) {
+  if (any(State::kWriting) || any(State::kStaged) || slots_.empty()) return std::nullopt;
+  auto& [index, taken] = *slots_.begin();
+  for (const Holder holder : taken.leases)
+    if (std::find(yielding.begin(), yielding.end(), holder) == yielding.end()) return std::nullopt;
+  const bool published = taken.state == State::kPublished;
+  const Version before = taken.version;
+  begin({epoch_, index});
+  if (published) taken.before = before;
+  return SlotId{epoch_, index};
 }
 
 void SlotRing::stage(SlotId slot, Version version) {
@@ -28,41 +48,91 @@ void SlotRing::stage(SlotId slot, Version version) {
 }
 
 void SlotRing::publish(SlotId slot) {
-  for (Slot& other : slots_)
+  for (auto& [index, other] : slots_)
     if (other.state == State::kPublished) other.state = State::kFree;
   at(slot).state = State::kPublished;
+  at(slot).before.reset();
 }
 
-void SlotRing::abort(SlotId slot) { at(slot).state = State::kFree; }
+void SlotRing::abort(SlotId slot) {
+  Slot& aborted = at(slot);
+  aborted.state = aborted.before ? State::kPublished : State::kFree;
+  if (aborted.before) aborted.version = *std::exchange(aborted.before, std::nullopt);
+}
+
+void SlotRing::spoil(SlotId slot) {
+  at(slot).before.reset();
+  abort(slot);
+}
 
 void SlotRing::lease(SlotId slot, Holder holder) { at(slot).leases.insert(holder); }
 
 void SlotRing::release(SlotId slot, Holder holder) {
-  if (slot.epoch == epoch_ && slot.index < slots_.size()) at(slot).leases.erase(holder);
+  const auto found = slots_.find(slot.index);
+  if (slot.epoch == epoch_ && found != slots_.end()) found->second.leases.erase(holder);
 }
 
 void SlotRing::release_all(Holder holder) {
-  for (Slot& slot : slots_) slot.leases.erase(holder);
+  for (auto& [index, slot] : slots_) slot.leases.erase(holder);
 }
 
 void SlotRing::keep_only(Holder holder, std::span<const SlotId> held) {
-  for (std::uint32_t i = 0; i < slots_.size(); ++i)
-    if (std::find(held.begin(), held.end(), SlotId{epoch_, i}) == held.end()) slots_[i].leases.erase(holder);
+  for (auto& [index, slot] : slots_)
+    if (std::find(held.begin(), held.end(), SlotId{epoch_, index}) == held.end()) slot.leases.erase(holder);
+}
+
+std::optional<SlotId> SlotRing::retirable(const std::function<bool(Holder)>& will_not_let_go) const {
+  if (any(State::kWriting) || any(State::kStaged) || any(State::kRetired)) return std::nullopt;
+  std::optional<SlotId> chosen;
+  for (const auto& [index, slot] : slots_) {
+    if (slot.state != State::kFree) continue;
+    if (std::none_of(slot.leases.begin(), slot.leases.end(), will_not_let_go)) return std::nullopt;
+    if (!chosen) chosen = SlotId{epoch_, index};
+  }
+  return chosen;
+}
+
+void SlotRing::retire(SlotId slot) { at(slot).state = State::kRetired; }
+
+std::vector<SlotId> SlotRing::take_dropped() {
+  std::vector<SlotId> dropped;
+  std::erase_if(slots_, [&](const auto& slot) {
+    const bool gone = slot.second.state == State::kRetired && slot.second.leases.empty();
+    if (gone) dropped.push_back({epoch_, slot.first});
+    return gone;
+  });
+  return dropped;
 }
 
 std::optional<SlotId> SlotRing::newest() const {
-  for (std::uint32_t i = 0; i < slots_.size(); ++i)
-    if (slots_[i].state == State::kPublished) return SlotId{epoch_, i};
+  for (const auto& [index, slot] : slots_)
+    if (slot.state == State::kPublished) return SlotId{epoch_, index};
   return std::nullopt;
 }
 
 Version SlotRing::version(SlotId slot) const { return at(slot).version; }
 SlotRing::State SlotRing::state(SlotId slot) const { return at(slot).state; }
 
+std::vector<SlotId> SlotRing::slots() const {
+  std::vector<SlotId> ids;
+  for (const auto& [index, slot] : slots_)
+    if (slot.state != State::kRetired) ids.push_back({epoch_, index});
+  return ids;
+}
+
+std::vector<SlotId> SlotRing::retired() const {
+  std::vector<SlotId> ids;
+  for (const auto& [index, slot] : slots_)
+    if (slot.state == State::kRetired) ids.push_back({epoch_, index});
+  return ids;
+}
+
+std::vector<Holder> SlotRing::holders_of(SlotId slot) const { return {at(slot).leases.begin(), at(slot).leases.end()}; }
+
 std::vector<Holder> SlotRing::holders() const {
   std::set<Holder> all;
-  for (const Slot& slot : slots_)
-    if (slot.state == State::kFree) all.insert(slot.leases.begin(), slot.leases.end());
+  for (const auto& [index, slot] : slots_)
+    if (slot.state == State::kFree || slot.state == State::kRetired) all.insert(slot.leases.begin(), slot.leases.end());
   return {all.begin(), all.end()};
 }
 

@@ -2,13 +2,16 @@
 // bookkeeping.
 //
 //   free ──begin──▶ writing ──stage──▶ staged(v) ──publish──▶ published(v) ──next publish──▶ free
-//                      └──────abort──────┘──▶ free
+//    │                 └──────abort──────┘──▶ free
+//    └──retire──▶ retired ──its last lease ends──▶ gone
 //
 // A slot is written only when it is free *and* nobody holds a lease on it. Leases outlive membership: whoever
-// was evicted may still be reading.
+// was evicted may still be reading. (The one exception is begin_in_place, where every reader has stepped aside.)
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -22,15 +25,21 @@ using Holder = std::uint64_t;  // a receiver's instance number
 
 class SlotRing {
  public:
-  enum class State { kFree, kWriting, kStaged, kPublished };
+  enum class State { kFree, kWriting, kStaged, kPublished, kRetired };
 
-  SlotRing(Epoch epoch, int slots);
+  explicit SlotRing(Epoch epoch) : epoch_(epoch) {}
+
+  SlotId add();  // a new slot, free; indices are never used again
 
   // Takes a slot for writing; none while every other slot is held or one is under way already.
   std::optional<SlotId> begin();
+  void begin(SlotId slot);  // this one, which is free and held by nobody
+  // Single copy: takes the one slot, whose every holder is in `yielding`. abort() gives a published version back.
+  std::optional<SlotId> begin_in_place(std::span<const Holder> yielding);
   void stage(SlotId slot, Version version);
   void publish(SlotId slot);  // the slot published before becomes free
   void abort(SlotId slot);
+  void spoil(SlotId slot);  // as abort(), but what begin_in_place took is no version any more
 
   void lease(SlotId slot, Holder holder);
   void release(SlotId slot, Holder holder);  // of a lease that there is not: nothing
@@ -38,24 +47,35 @@ class SlotRing {
   void keep_only(Holder holder,
                  std::span<const SlotId> held);  // drops this holder's leases on any other slot
 
+  // The slot to take out where begin() finds none: each of the free ones is held by somebody who will not let go by
+  // himself. None while another one is retired still.
+  std::optional<SlotId> retirable(const std::function<bool(Holder)>& will_not_let_go) const;
+  void retire(SlotId slot);            // of a free slot
+  std::vector<SlotId> take_dropped();  // retired slots that nobody reads any more; they are forgotten
+
   std::optional<SlotId> newest() const;  // the published slot
   Version version(SlotId slot) const;
   State state(SlotId slot) const;
-  // Who stands in the way of begin(): holders of leases on free slots.
+  std::vector<SlotId> slots() const;    // all but the retired ones
+  std::vector<SlotId> retired() const;  // and still read
+  std::vector<Holder> holders_of(SlotId slot) const;
+  // Who stands in the way of begin(): holders of leases on free slots, and on retired ones.
   std::vector<Holder> holders() const;
-  std::size_t size() const { return slots_.size(); }
 
  private:
   struct Slot {
     State state = State::kFree;
     Version version = 0;
+    std::optional<Version> before;  // of a slot that is written in place
     std::set<Holder> leases;
   };
-  Slot& at(SlotId slot);
-  const Slot& at(SlotId slot) const;
+  Slot& at(SlotId slot) { return slots_.at(slot.index); }
+  const Slot& at(SlotId slot) const { return slots_.at(slot.index); }
+  bool any(State state) const;
 
   Epoch epoch_;
-  std::vector<Slot> slots_;  // by index
+  std::uint32_t next_ = 0;
+  std::map<std::uint32_t, Slot> slots_;  // by index
 };
 
 }  // namespace bascule

@@ -1,5 +1,7 @@
 #include "transport/tensor.h"
 
+#include <cstring>
+
 #include "transport/text.h"
 
 namespace bascule {
@@ -38,5 +40,38 @@ HostTensors::HostTensors(std::vector<std::pair<TensorSpec, const void*>> tensors
 }
 
 absl::StatusOr<std::span<const TensorView>> HostTensors::views() { return std::span<const TensorView>(views_); }
+
+// NOLINTNEXTLINE(performance-unnecessary-value-param): who can move them keeps it
+absl::Status TensorSource::move_into(std::span<std::byte* const>, std::shared_ptr<void>) {
+  return unimplemented("these tensors cannot be moved into the slot, which slots=1 asks for; use slots=2");
+}
+
+HostParameters::HostParameters(std::vector<std::pair<TensorSpec, void**>> tensors) {
+  specs_.reserve(tensors.size());
+  for (std::pair<TensorSpec, void**>& tensor : tensors) {
+    specs_.push_back(std::move(tensor.first));
+    pointers_.push_back(tensor.second);
+    views_.push_back({.name = specs_.back().name,
+                      .dtype = specs_.back().dtype,
+                      .shape = specs_.back().shape,
+                      .strides = {},
+                      .data = nullptr});
+  }
+}
+
+absl::StatusOr<std::span<const TensorView>> HostParameters::views() {
+  for (std::size_t i = 0; i < views_.size(); ++i) views_[i].data = static_cast<const std::byte*>(*pointers_[i]);
+  return std::span<const TensorView>(views_);
+}
+
+absl::Status HostParameters::move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) {
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    const std::uint64_t bytes = byte_count(specs_[i].dtype, specs_[i].shape);
+    if (*pointers_[i] != targets[i] && bytes > 0) std::memcpy(targets[i], *pointers_[i], bytes);
+    *pointers_[i] = targets[i];
+  }
+  keeps_ = std::move(keeps);
+  return absl::OkStatus();
+}
 
 }  // namespace bascule

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/dtype.h"
 
@@ -51,6 +52,9 @@ class TensorSource {
   virtual ~TensorSource() = default;
   // The same tensors in the same order at every call; the span is valid until the next call.
   virtual absl::StatusOr<std::span<const TensorView>> views() = 0;
+  // For slots=1: moves each tensor's elements to its target, in the order of views() and contiguous, and lies there
+  // from now on; tied tensors have one target. `keeps` keeps that memory alive. UNIMPLEMENTED: they cannot be moved.
+  virtual absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps);
 };
 
 // Tensors of a program without LibTorch: specs, and an address for each.
@@ -64,6 +68,23 @@ class HostTensors final : public TensorSource {
  private:
   std::vector<TensorSpec> specs_;
   std::vector<TensorView> views_;
+};
+
+// Tensors of a program without LibTorch that slots=1 may move: specs, and the program's own pointer to each, which
+// follows. Contiguous.
+class HostParameters final : public TensorSource {
+ public:
+  explicit HostParameters(std::vector<std::pair<TensorSpec, void**>> tensors);
+  HostParameters(HostParameters&&) = default;
+  HostParameters& operator=(HostParameters&&) = default;
+  absl::StatusOr<std::span<const TensorView>> views() override;
+  absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override;
+
+ private:
+  std::vector<TensorSpec> specs_;
+  std::vector<void**> pointers_;
+  std::vector<TensorView> views_;
+  std::shared_ptr<void> keeps_;
 };
 
 inline std::unique_ptr<TensorSource> host_tensors(std::vector<std::pair<TensorSpec, const void*>> tensors) {

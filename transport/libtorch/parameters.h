@@ -19,6 +19,9 @@ class ModuleParameters final : public TensorSource {
     list_ = TensorList(std::move(named));
     return list_.views();
   }
+  absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override {
+    return list_.move_into(targets, std::move(keeps));
+  }
 
  private:
   std::shared_ptr<torch::nn::Module> module_;

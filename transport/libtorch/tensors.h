@@ -92,6 +92,19 @@ class TensorList final : public TensorSource {
     return std::span<const TensorView>(views_);
   }
 
+  // The tensors themselves stay, and whoever holds them; their storage is the slot's from now on.
+  absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      at::Tensor& tensor = tensors_[i].second;
+      if (tensor.data_ptr() == targets[i] || tensor.numel() == 0) continue;
+      at::Tensor moved = at::from_blob(
+          targets[i], tensor.sizes(), [keeps](void*) {}, tensor.options().requires_grad(false));
+      moved.copy_(tensor.detach());
+      tensor.set_data(moved);
+    }
+    return absl::OkStatus();
+  }
+
  private:
   std::vector<std::pair<std::string, at::Tensor>> tensors_;
   std::vector<TensorView> views_;

@@ -2,21 +2,47 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
 
 #include "transport/text.h"
+
+#ifndef MADV_POPULATE_READ  // Linux 5.14
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
 
 namespace bascule {
 namespace {
 
 namespace ipc = boost::interprocess;
 
+constexpr std::size_t kPage = 4096;
+
 // What mapped_region asks of a thing that can be mapped.
 struct Mappable {
   int fd;
   ipc::mapping_handle_t get_mapping_handle() const { return {.handle = fd, .is_xsi = false}; }
 };
+
+// Of whole pages. Older kernels know no such advice: each page is touched, as it is.
+int make_present(std::byte* begin, std::size_t bytes, bool for_writing) {
+  int error = 0;
+  do {
+    error = ::madvise(begin, bytes, for_writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0 ? 0 : errno;
+  } while (error == EINTR || error == EAGAIN);
+  if (error != EINVAL) return error;
+  for (std::size_t at = 0; at < bytes; at += kPage) {
+    volatile std::byte& touched = begin[at];
+    const std::byte value = touched;
+    if (for_writing) touched = value;
+  }
+  return 0;
+}
 
 }  // namespace
 
@@ -25,15 +51,17 @@ Mapping::Mapping(Mapping&&) noexcept = default;
 Mapping& Mapping::operator=(Mapping&&) noexcept = default;
 Mapping::~Mapping() = default;
 
-absl::StatusOr<Mapping> Mapping::map(int fd, std::uint64_t bytes, Access access) {
+absl::StatusOr<Mapping> Mapping::map(int fd, std::uint64_t bytes, Access access, Pages pages) {
   Mapping mapping;
+  mapping.access_ = access;
   if (bytes == 0) return mapping;
   try {
     mapping.region_ = std::make_unique<ipc::mapped_region>(
-        Mappable{fd}, access == Access::kReadOnly ? ipc::read_only : ipc::read_write, 0, bytes, nullptr, MAP_POPULATE);
+        Mappable{fd}, access == Access::kReadOnly ? ipc::read_only : ipc::read_write, 0, bytes);
   } catch (const ipc::interprocess_exception& error) {
     return errno_status(error.get_native_error(), cat("map ", bytes, " bytes of shared memory"));
   }
+  if (pages == Pages::kPresent) BASCULE_TRY(mapping.populate());
   return mapping;
 }
 
@@ -45,6 +73,34 @@ std::span<const std::byte> Mapping::bytes() const {
 std::span<std::byte> Mapping::writable() {
   if (!region_) return {};
   return {static_cast<std::byte*>(region_->get_address()), region_->get_size()};
+}
+
+absl::Status Mapping::populate() {
+  if (!region_) return absl::OkStatus();
+  auto* const begin = static_cast<std::byte*>(region_->get_address());
+  const std::size_t bytes = (region_->get_size() + kPage - 1) / kPage * kPage;
+  const bool for_writing = access_ == Access::kReadWrite;
+  // Pages that are written back must be made writable again, at one fault each: as large as they can be, then. It is by
+  // this advice, and one thread from end to end, that ext4 makes them 2 MiB (512 faults a GiB, where two threads in
+  // turns made 179,362); where there are no such pages it says no.
+  if (for_writing) ::madvise(begin, bytes, MADV_HUGEPAGE);
+  if (const int error = make_present(begin, bytes, for_writing); error != 0)
+    return errno_status(error, cat("bring ", bytes, " bytes of a mapping into memory"));
+  return absl::OkStatus();
+}
+
+bool Mapping::in_memory() const {
+  const std::span<const std::byte> all = bytes();
+  std::array<unsigned char, 4096> resident{};  // a byte a page
+  for (std::size_t at = 0; at < all.size(); at += resident.size() * kPage) {
+    const std::size_t length = std::min(resident.size() * kPage, all.size() - at);
+    if (::mincore(const_cast<std::byte*>(all.data()) + at, length, resident.data()) != 0) return false;
+    const auto* const end = resident.data() + (length + kPage - 1) / kPage;
+    if (std::find_if(resident.data(), const_cast<unsigned char*>(end),
+                     [](unsigned char page) { return (page & 1) == 0; }) != end)
+      return false;
+  }
+  return true;
 }
 
 }  // namespace bascule

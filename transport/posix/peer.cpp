@@ -1,7 +1,9 @@
 #include "transport/posix/peer.h"
 
+#include <netdb.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
 
 #include "transport/text.h"
@@ -17,6 +19,18 @@ absl::Status check_peer(int socket, uid_t expected) {
     return absl::PermissionDeniedError(cat("the process at the other end (pid ", peer.pid, ") runs as uid ", peer.uid,
                                            ", expected ", expected, "; run both ends as one user"));
   return absl::OkStatus();
+}
+
+std::string address_of_peer(int socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (::getpeername(socket, generic, &size) != 0 || ::getnameinfo(generic, size, host.data(), host.size(), port.data(),
+                                                                  port.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return "somewhere";
+  return address.ss_family == AF_INET6 ? cat("[", host.data(), "]:", port.data()) : cat(host.data(), ":", port.data());
 }
 
 }  // namespace bascule

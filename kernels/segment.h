@@ -1,0 +1,44 @@
+// Segment: elements of one tensor and where they lie in the slot. What pack and unpack walk.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/dtype.h"
+
+namespace bascule::kernels {
+
+inline constexpr std::size_t kMaxRank = 6;  // after neighbouring dimensions that lie in one run were merged
+
+// `elements` elements of one tensor and where they lie in the slot: offsets only, so that a table made once
+// serves every address. Walked in C order over `shape`; the slot's side and the tensor's side each have
+// strides of their own, in elements, of any sign, zero included. Where `rank` is 1 and both strides are 1,
+// the segment is one run of bytes on both sides; rank 0 is a scalar and such a run, too.
+struct Segment {
+  std::uint32_t tensor = 0;  // index into the list of tensor addresses
+  DType tensor_dtype = DType::kF32;
+  DType slot_dtype = DType::kF32;
+  std::uint32_t rank = 1;
+  std::uint64_t tensor_offset = 0;  // bytes from the tensor's address
+  std::uint64_t slot_offset = 0;    // bytes from the slot's beginning
+  std::uint64_t elements = 0;
+  std::array<std::int64_t, kMaxRank> shape{};           // shape[0] is the outermost
+  std::array<std::int64_t, kMaxRank> tensor_strides{};  // elements
+  std::array<std::int64_t, kMaxRank> slot_strides{};    // elements
+
+  bool is_run() const { return rank == 0 || (rank == 1 && tensor_strides[0] == 1 && slot_strides[0] == 1); }
+};
+
+// Where element `element`, counted in C order, lies in each dimension.
+inline std::array<std::int64_t, kMaxRank> index_of(const Segment& segment, std::uint64_t element) {
+  std::array<std::int64_t, kMaxRank> index{};
+  for (std::uint32_t d = segment.rank; d-- > 0;) {
+    const auto extent = static_cast<std::uint64_t>(segment.shape[d]);
+    index[d] = static_cast<std::int64_t>(element % extent);
+    element /= extent;
+  }
+  return index;
+}
+
+}  // namespace bascule::kernels

@@ -1,0 +1,20 @@
+// From a tensor's dimensions to those that a kernel walks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/segment.h"
+
+namespace bascule {
+
+// Of a contiguous tensor of `shape`, in elements.
+std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> shape);
+
+// Fills rank, shape and strides of `segment`: dimensions of size 1 are dropped, neighbours that lie in one run on both
+// sides are merged. False where more than kernels::kMaxRank dimensions remain.
+bool merge_dimensions(std::span<const std::int64_t> shape, std::span<const std::int64_t> tensor_strides,
+                      std::span<const std::int64_t> slot_strides, kernels::Segment& segment);
+
+}  // namespace bascule

@@ -1,0 +1,19 @@
+// The order in which a layout places tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/dtype.h"
+
+namespace bascule {
+
+// Higher ones come first: what fills whole cache lines, then the rest by falling element size, so that everything lies
+// on its element without gaps.
+inline std::size_t placing_rank(std::uint64_t bytes, DType dtype) {
+  constexpr std::uint64_t kLineBytes = 64;
+  return bytes % kLineBytes == 0 ? std::numeric_limits<std::size_t>::max() : size_of(dtype);
+}
+
+}  // namespace bascule

@@ -1,0 +1,43 @@
+#include "transport/posix/file_lock.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "transport/text.h"
+
+namespace bascule {
+namespace {
+
+int set_lock(int fd, int type) {
+  struct flock whole {};  // from the beginning, of any length
+  whole.l_type = static_cast<short>(type);
+  whole.l_whence = SEEK_SET;
+  while (::fcntl(fd, F_OFD_SETLK, &whole) != 0)
+    if (errno != EINTR) return errno;
+  return 0;
+}
+
+}  // namespace
+
+absl::StatusOr<bool> try_lock(int fd, FileLock lock) {
+  const int error = set_lock(fd, lock == FileLock::kShared ? F_RDLCK : F_WRLCK);
+  if (error == 0) return true;
+  if (error == EAGAIN || error == EACCES) return false;
+  return errno_status(error, "lock a slot's file (does its file system know locks?)");
+}
+
+absl::StatusOr<bool> try_lock_until(int fd, FileLock lock, Deadline deadline) {
+  for (std::chrono::microseconds pause{50};; pause = std::min(2 * pause, std::chrono::microseconds{1000})) {
+    absl::StatusOr<bool> taken = try_lock(fd, lock);
+    if (!taken.ok() || *taken || deadline.passed()) return taken;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+void unlock(int fd) { set_lock(fd, F_UNLCK); }
+
+}  // namespace bascule

@@ -1,0 +1,125 @@
+#include "transport/posix/files.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "transport/posix/unique_fd.h"
+#include "transport/text.h"
+
+namespace bascule {
+namespace {
+
+absl::Status write_all(int fd, std::string_view text, const std::filesystem::path& path) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return errno_status(errno, cat("write ", path.string()));
+    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status no_room(std::uint64_t bytes, const std::filesystem::path& path) {
+  struct statvfs room {};
+  const bool known = ::statvfs(path.parent_path().c_str(), &room) == 0;
+  return absl::ResourceExhaustedError(
+      cat(path.string(), " needs ", bytes, " bytes, ",
+          known ? cat(std::uint64_t{room.f_bavail} * room.f_frsize, " are free") : "the disk has not as many",
+          " in its file system, and a quota may be lower; free some, choose another folder, or send in a smaller type "
+          "(wire_dtype=bf16)"));
+}
+
+// For file systems that do not allocate: writes the zeros.
+int write_zeros(int fd, std::uint64_t bytes) {
+  const std::vector<char> zeros(std::size_t{1} << 20);
+  for (std::uint64_t at = 0; at < bytes;) {
+    const ssize_t written =
+        ::pwrite(fd, zeros.data(), std::min<std::uint64_t>(zeros.size(), bytes - at), static_cast<off_t>(at));
+    if (written < 0 && errno != EINTR) return errno;
+    if (written > 0) at += static_cast<std::uint64_t>(written);
+  }
+  return 0;
+}
+
+absl::Status sync_path(const std::filesystem::path& path, int flags) {
+  const UniqueFd fd(::open(path.c_str(), flags | O_RDONLY | O_CLOEXEC));
+  if (!fd) return errno_status(errno, cat("open ", path.string()));
+  if (::fsync(fd.get()) != 0) return errno_status(errno, cat("fsync ", path.string()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) {
+    return errno == ENOENT ? absl::NotFoundError(cat(path.string(), ": no such file"))
+                           : errno_status(errno, cat("open ", path.string()));
+  }
+  std::string text;
+  constexpr std::size_t kStep = std::size_t{1} << 16;
+  for (;;) {
+    const std::size_t before = text.size();
+    text.resize(before + kStep);
+    const ssize_t got = ::read(file.get(), text.data() + before, kStep);
+    if (got < 0 && errno != EINTR) return errno_status(errno, cat("read ", path.string()));
+    text.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    if (text.size() > max_bytes) {
+      return invalid_argument(path.string(), " is longer than the ", max_bytes, " bytes that are read here");
+    }
+    if (got == 0) return text;
+  }
+}
+
+absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text) {
+  std::filesystem::path temporary = path;
+  temporary += ".new";
+  UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) return errno_status(errno, cat("create ", temporary.string()));
+  // With its blocks allocated ext4 does not begin to write them at the rename, which waits while the disk is busy.
+  (void)::fallocate(file.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(text.size()));
+  absl::Status status = write_all(file.get(), text, temporary);
+  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
+    status = errno_status(errno, cat("rename ", temporary.string(), " to ", path.string()));
+  if (status.ok()) return file;
+  ::unlink(temporary.c_str());
+  return status;
+}
+
+absl::Status allocate_file(int fd, std::uint64_t bytes, const std::filesystem::path& path) {
+  // Beyond this limit the system would not only refuse, but send SIGXFSZ.
+  struct rlimit limit {};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur)
+    return absl::ResourceExhaustedError(cat(path.string(), " needs ", bytes, " bytes, this process may write files of ",
+                                            limit.rlim_cur, "; raise the limit (ulimit -f)"));
+  if (bytes == 0) return absl::OkStatus();
+  int error = 0;
+  do {
+    error = ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  if (error == EOPNOTSUPP) error = write_zeros(fd, bytes);
+  if (error == ENOSPC || error == EDQUOT) return no_room(bytes, path);
+  return error == 0 ? absl::OkStatus() : errno_status(error, cat("allocate ", bytes, " bytes for ", path.string()));
+}
+
+absl::Status sync_file(const std::filesystem::path& path) { return sync_path(path, O_NOFOLLOW); }
+
+absl::Status sync_folder(const std::filesystem::path& folder) {
+  return sync_path(folder.empty() ? "." : folder, O_DIRECTORY);
+}
+
+absl::StatusOr<bool> is_in_memory(const std::filesystem::path& folder) {
+  struct statfs status {};
+  if (::statfs(folder.c_str(), &status) != 0) return errno_status(errno, cat("look at folder ", folder.string()));
+  return status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC;
+}
+
+}  // namespace bascule

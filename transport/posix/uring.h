@@ -1,0 +1,64 @@
+// Uring: a ring of liburing with the few operations that Bascule needs. One thread at a time.
+//
+// Operations are queued, then submitted by submit() or wait(), and each comes back once, in any order, under the tag
+// that it was given: negative results are errno, a read may be short. Descriptors and buffers must stay until then; the
+// destructor waits for what is under way.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/deadline.h"
+
+struct io_uring;
+struct io_uring_sqe;
+
+namespace bascule {
+
+class Uring {
+ public:
+  // UNAVAILABLE: the system has none, or a container forbids it; callers go on with plain calls.
+  static absl::StatusOr<Uring> make(unsigned entries);
+  Uring(Uring&&) noexcept;
+  Uring& operator=(Uring&&) noexcept;
+  ~Uring();
+
+  // Whether the system pins `buffers` for read_registered(); it may refuse by its limit on locked memory.
+  bool register_buffers(std::span<const iovec> buffers);
+
+  // At most `entries` may be queued and under way.
+  void read(int fd, std::span<std::byte> into, std::uint64_t offset, std::uint64_t tag);
+  void read_registered(int fd, std::span<std::byte> into, std::uint64_t offset, unsigned buffer, std::uint64_t tag);
+  void start_writeback(int fd, std::uint64_t offset, std::uint64_t bytes, std::uint64_t tag);  // sync_file_range
+  void sync_after_all(int fd, std::uint64_t tag);  // fsync, begun when all that was queued before it has ended
+
+  absl::Status submit();
+
+  struct Completion {
+    std::uint64_t tag = 0;
+    int result = 0;
+  };
+  // Submits, and waits for the next completion; none at the deadline.
+  absl::StatusOr<std::optional<Completion>> wait(Deadline deadline);
+  unsigned under_way() const { return under_way_; }  // queued or submitted, and not back yet
+
+ private:
+  struct Close {
+    void operator()(io_uring* ring) const;
+  };
+  explicit Uring(std::unique_ptr<io_uring, Close> ring) : ring_(std::move(ring)) {}
+  io_uring_sqe* next();
+
+  std::unique_ptr<io_uring, Close> ring_;
+  unsigned under_way_ = 0;
+};
+
+}  // namespace bascule

@@ -1,0 +1,48 @@
+// The header of a safetensors file: an 8-byte little-endian length, JSON, then the bytes of the tensors without gap or
+// overlap.
+//
+//   0        8                     8 + length = data_offset                      end of file
+//   | length | {"name":{...},...}␠␠␠ | tensor | tensor | ...                     |
+//
+// Nothing in a file is trusted: every length and offset is checked, without overflow, before it is used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "transport/tensor.h"
+
+namespace bascule {
+
+inline constexpr std::uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;  // Hugging Face's own limit
+
+struct SafetensorsHeader {
+  struct Entry {
+    TensorSpec spec;
+    std::uint64_t offset = 0;  // of its first byte, from the beginning of the file
+    std::uint64_t bytes = 0;
+  };
+  std::vector<Entry> entries;  // in the order of their bytes
+  std::map<std::string, std::string> metadata;
+  std::uint64_t data_offset = 0;
+
+  const Entry* find(std::string_view name) const;  // null where there is none
+};
+
+// Reads the header of a whole file's bytes, and looks at no others. INVALID_ARGUMENT says what is wrong and begins with
+// `where`: a length beyond the file, a type that is not known, a shape that does not fit its bytes, a hole, an overlap.
+absl::StatusOr<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file, std::string_view where);
+
+// The beginning of a file that holds `specs` in their order: length and header, padded with spaces so that
+// the data starts at a multiple of `alignment`.
+absl::StatusOr<std::string> safetensors_prefix(std::span<const TensorSpec> specs,
+                                               const std::map<std::string, std::string>& metadata,
+                                               std::size_t alignment);
+
+}  // namespace bascule

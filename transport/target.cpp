@@ -1,0 +1,52 @@
+#include "transport/target.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <unordered_set>
+
+#include "transport/text.h"
+#include "transport/utf8.h"
+
+namespace bascule {
+namespace {
+
+absl::Status check_target(const TargetTensor& target) {
+  if (target.name.empty()) return invalid_argument("a target has an empty name; give each a name");
+  if (!is_utf8(target.name)) return invalid_argument("a target's name is not UTF-8");
+  for (const std::int64_t size : target.shape)
+    if (size < 0) return invalid_argument("target ", to_string(target.spec()), " has a negative dimension");
+  if (target.data == nullptr && byte_count(target.dtype, target.shape) > 0)
+    return invalid_argument("target ", to_string(target.spec()), " has no data");
+  for (const Part& part : target.parts)
+    for (const Slice& slice : part.slices)
+      if (slice.dim < 0 || slice.begin < 0 || slice.end < slice.begin)
+        return invalid_argument("target ", target.name, ": the slice [", slice.begin, ", ", slice.end,
+                                ") of dimension ", slice.dim, " of ", part.tensor,
+                                " is none; expected 0 <= begin <= end, and a dimension of 0 or more");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status check_targets(std::span<const TargetTensor> targets) {
+  std::unordered_set<std::string_view> names;
+  std::vector<const TargetTensor*> by_address;
+  for (const TargetTensor& target : targets) {
+    BASCULE_TRY(check_target(target));
+    if (!names.insert(target.name).second)
+      return invalid_argument("target ", target.name, " stands twice; names must be unique");
+    if (byte_count(target.dtype, target.shape) > 0) by_address.push_back(&target);
+  }
+  std::ranges::sort(by_address, std::less<>(), &TargetTensor::data);
+  for (std::size_t i = 1; i < by_address.size(); ++i) {
+    const TargetTensor &before = *by_address[i - 1], &target = *by_address[i];
+    const bool one_storage = before.data == target.data && before.dtype == target.dtype && before.shape == target.shape;
+    if (!one_storage && target.data < before.data + byte_count(before.dtype, before.shape))
+      return invalid_argument("targets ", to_string(before.spec()), " and ", to_string(target.spec()),
+                              " share memory; only whole tensors of one type and shape may be tied");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace bascule

@@ -1,0 +1,30 @@
+// TaskThread: one thread that runs tasks in the order they were given, so that an I/O thread never waits for bytes.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace bascule {
+
+class TaskThread {
+ public:
+  TaskThread();
+  ~TaskThread();  // finishes the task under way, drops the rest
+
+  // From any thread; returns at once. What a task holds is let go of on the thread, before the next one runs.
+  void submit(std::function<void()> task);
+
+ private:
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace bascule
