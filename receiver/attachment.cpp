@@ -7,8 +7,10 @@
 
 namespace bascule {
 
-std::unique_ptr<const Weights> WeightsBuilder::build(const Layout& layout, std::span<const std::byte> slot) {
-  auto weights = std::make_unique<Weights>();
+std::shared_ptr<const Weights> WeightsBuilder::build(const Layout& layout, std::span<const std::byte> slot,
+                                                     std::vector<TensorView> fused) {
+  auto weights = std::make_shared<Weights>();
+  weights->tensors_ = std::move(fused);
   const auto add = [&](std::string_view name, const Placement& tensor) {
     weights->tensors_.push_back({.name = name,
                                  .dtype = tensor.spec.dtype,
@@ -22,41 +24,116 @@ std::unique_ptr<const Weights> WeightsBuilder::build(const Layout& layout, std::
   return weights;
 }
 
+std::shared_ptr<const Weights> WeightsBuilder::build(std::span<const TargetTensor> targets,
+                                                     std::span<std::byte* const> addresses) {
+  auto weights = std::make_shared<Weights>();
+  for (std::size_t i = 0; i < targets.size(); ++i)
+    weights->tensors_.push_back({.name = targets[i].name,
+                                 .dtype = targets[i].dtype,
+                                 .shape = targets[i].shape,
+                                 .strides = {},
+                                 .data = addresses[i]});
+  std::ranges::sort(weights->tensors_, {}, &TensorView::name);
+  return weights;
+}
+
 const TensorView* Weights::find(std::string_view name) const {
   const auto found = std::ranges::lower_bound(tensors_, name, {}, &TensorView::name);
   return found == tensors_.end() || found->name != name ? nullptr : &*found;
 }
 
-absl::StatusOr<std::shared_ptr<Attachment>> Attachment::make(const Scheme& scheme, Welcome welcome,
-                                                             std::vector<UniqueFd> descriptors) {
-  if (descriptors.empty()) return invalid_argument("the welcome came without a control page");
+absl::StatusOr<std::shared_ptr<Attachment>> Attachment::make(const Scheme& scheme, const Endpoint& endpoint,
+                                                             Welcome welcome, std::vector<UniqueFd> descriptors,
+                                                             Taking taking) {
+  if (descriptors.empty() && !endpoint.over_tcp()) return invalid_argument("the welcome came without a control page");
   auto made = std::make_shared<Attachment>();
   made->epoch_ = welcome.epoch;
-  made->digest_ = welcome.digest;
   made->layout_ = std::move(welcome.layout);
-  BASCULE_ASSIGN(made->control_page_, ControlPageView::map(std::move(descriptors.back()), welcome.epoch));
-  descriptors.pop_back();
+  made->taking_ = std::move(taking);
+  made->transport_ = scheme.make_receiver(endpoint);
+  return again(made, std::move(welcome), std::move(descriptors));
+}
+
+absl::StatusOr<std::shared_ptr<Attachment>> Attachment::again(const std::shared_ptr<Attachment>& known, Welcome welcome,
+                                                              std::vector<UniqueFd> descriptors) {
+  if (!known->control_page_ && !descriptors.empty()) {
+    BASCULE_ASSIGN(known->control_page_, ControlPageView::map(std::move(descriptors.back()), welcome.epoch));
+  }
+  known->digest_ = welcome.digest;
+  if (!descriptors.empty()) descriptors.pop_back();
   ReceivedOffer offer{.bytes = std::move(welcome.offer),
                       .descriptors = std::move(descriptors),
                       .slots = {},
-                      .slot_bytes = made->layout_.bytes()};
+                      .slot_bytes = known->layout_.bytes()};
   for (const std::uint32_t index : welcome.slots) offer.slots.push_back({welcome.epoch, index});
-  made->transport_ = scheme.make_receiver();
-  BASCULE_TRY(made->transport_->accept(std::move(offer)));
+  BASCULE_TRY(known->accept(std::move(offer)));
+  return known;
+}
+
+std::shared_ptr<Attachment> Attachment::found(std::unique_ptr<ReceiverTransport> transport, FoundVersion version,
+                                              Taking taking) {
+  auto made = std::make_shared<Attachment>();
+  made->epoch_ = version.publication.slot.epoch;
+  made->layout_ = std::move(version.layout);
+  made->taking_ = std::move(taking);
+  made->transport_ = std::move(transport);
+  made->slots_[version.publication.slot] = absl::OkStatus();
   return made;
+}
+
+absl::Status Attachment::find_again(const Publication& publication) {
+  BASCULE_ASSIGN(const std::vector<FoundVersion> versions, transport_->find_versions(publication.version - 1));
+  bool there = false;
+  for (const FoundVersion& version : versions) {
+    const bool wanted = version.publication.slot == publication.slot &&
+                        version.publication.version == publication.version && version.layout.bytes() == layout_.bytes();
+    there |= wanted;
+    if (!wanted) transport_->release(version.publication.slot);
+  }
+  if (!there) return unavailable("version ", publication.version, " is there no more");
+  slots_[publication.slot] = absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status Attachment::accept(ReceivedOffer offer) {
+  const std::vector<SlotId> slots = offer.slots;
+  absl::Status accepted = transport_->accept(std::move(offer));
+  for (const SlotId slot : slots) slots_.insert_or_assign(slot, accepted);
+  return accepted;
+}
+
+void Attachment::keep_only(const std::set<SlotId>& slots) {
+  std::erase_if(slots_, [&](const auto& known) {
+    const SlotId slot = known.first;
+    if (slots.contains(slot)) return false;
+    tensors_.erase(slot);
+    transport_->forget(slot);
+    return true;
+  });
 }
 
 absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publication, Deadline deadline) {
   if (publication.bytes != layout_.bytes())
     return invalid_argument("version ", publication.version, " has ", publication.bytes, " bytes, expected ",
                             layout_.bytes());
+  if (const auto known = slots_.find(publication.slot); known != slots_.end()) BASCULE_TRY(known->second);
   BASCULE_ASSIGN(const SlotView view, transport_->prepare(publication, deadline));
   if (view.bytes.size() < layout_.bytes())
     return invalid_argument("slot ", publication.slot.index, " has ", view.bytes.size(), " bytes, expected ",
                             layout_.bytes());
-  std::unique_ptr<const Weights>& weights = weights_[publication.slot];
-  if (!weights) weights = WeightsBuilder::build(layout_, view.bytes);
-  return Ready{.view = {.slot = view.slot, .bytes = view.bytes.first(layout_.bytes())}, .weights = weights.get()};
+  Tensors& tensors = tensors_[view.slot];
+  if (!tensors.weights) {
+    tensors.fused.resize(taking_.fusion.memory_bytes());
+    tensors.weights = WeightsBuilder::build(layout_, view.bytes, taking_.fusion.views(view.bytes, tensors.fused));
+  }
+  return Ready{.view = {.slot = view.slot, .bytes = view.bytes.first(layout_.bytes())}, .weights = tensors.weights};
+}
+
+void Attachment::fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool) {
+  Tensors& tensors = tensors_.at(view.slot);
+  // Told again of a version that it has: the engine may read the copies by now.
+  if (tensors.fused.empty() || std::exchange(tensors.fused_version, publication.version) == publication.version) return;
+  taking_.fusion.copy(view.bytes, tensors.fused, pool);
 }
 
 }  // namespace bascule

@@ -6,49 +6,93 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "absl/status/statusor.h"
+#include "receiver/fusion.h"
 #include "receiver/receiver.h"
 #include "transport/control_page.h"
 #include "transport/layout.h"
 #include "transport/messages.h"
+#include "transport/plan.h"
 #include "transport/scheme.h"
 
 namespace bascule {
 
-// The tensors of a slot, built from the layout and the slot's address.
+// The tensors of a slot, built from the layout and the slot's address; or of a set of the engine's own.
 class WeightsBuilder {
  public:
-  static std::unique_ptr<const Weights> build(const Layout& layout, std::span<const std::byte> slot);
+  static std::shared_ptr<const Weights> build(const Layout& layout, std::span<const std::byte> slot,
+                                              std::vector<TensorView> fused);
+  // Of targets that outlive it, at other addresses than their own.
+  static std::shared_ptr<const Weights> build(std::span<const TargetTensor> targets,
+                                              std::span<std::byte* const> addresses);
+};
+
+// How a worker takes a layout, found out before anything is mapped.
+struct Taking {
+  std::optional<Plan> copy_plan{};  // of one that copies
+  Fusion fusion{};                  // of one that reads in place
 };
 
 class Attachment {
  public:
-  // Reaches what the welcome offers. `descriptors` are the scheme's and the control page (last). Prepare
+  // Reaches what the welcome offers. `descriptors` are the scheme's and the control page (last); over TCP there are
+  // none. Prepare thread.
+  static absl::StatusOr<std::shared_ptr<Attachment>> make(const Scheme& scheme, const Endpoint& endpoint,
+                                                          Welcome welcome, std::vector<UniqueFd> descriptors,
+                                                          Taking taking = {});
+
+  // The same after a lost connection: slots that it knows stay where they are. Prepare thread.
+  static absl::StatusOr<std::shared_ptr<Attachment>> again(const std::shared_ptr<Attachment>& known, Welcome welcome,
+                                                           std::vector<UniqueFd> descriptors);
+
+  // Of a version that was found without a sender, and is leased. Should its sender come, again() makes it whole.
+  static std::shared_ptr<Attachment> found(std::unique_ptr<ReceiverTransport> transport, FoundVersion version,
+                                           Taking taking);
+  // Leases a version of this epoch that was found by another transport. UNAVAILABLE: it is there no more. Prepare
   // thread.
-  static absl::StatusOr<std::shared_ptr<Attachment>> make(const Scheme& scheme, Welcome welcome,
-                                                          std::vector<UniqueFd> descriptors);
+  absl::Status find_again(const Publication& publication);
 
   // What a worker can read of a publication, and its tensors. Prepare thread.
   struct Ready {
-    SlotView view;
-    const Weights* weights = nullptr;  // lives as long as the attachment
+    SlotView view;  // its slot: the sender's, or one of the scheme's own memory here
+    std::shared_ptr<const Weights> weights;
   };
   absl::StatusOr<Ready> prepare(const Publication& publication, Deadline deadline);
+  // Copies what is fused and does not lie so in the slot. Prepare thread, after prepare().
+  void fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool);
   void release(SlotId slot) { transport_->release(slot); }
+
+  // Reaches slots that were made after the welcome, or that a new welcome offers; those it knows stay where they are.
+  // An error comes back from prepare(), too. Prepare thread.
+  absl::Status accept(ReceivedOffer offer);
+  // Lets go of every slot but these. Prepare thread.
+  void keep_only(const std::set<SlotId>& slots);
 
   Epoch epoch() const { return epoch_; }
   DigestMode digest() const { return digest_; }
   const Layout& layout() const { return layout_; }
-  SlotRecord record(SlotId slot) const { return control_page_.read(slot.index); }
+  const std::optional<Plan>& copy_plan() const { return taking_.copy_plan; }
+  // What the control page says of a sender's slot; none over TCP, where there is no such page.
+  std::optional<SlotRecord> record(SlotId slot) const {
+    return control_page_ ? std::optional(control_page_->read(slot.index)) : std::nullopt;
+  }
 
  private:
   Epoch epoch_ = 0;
   DigestMode digest_ = DigestMode::kOn;
   Layout layout_;
-  ControlPageView control_page_;
+  Taking taking_;
+  std::optional<ControlPageView> control_page_;  // none without a sender, and over TCP
   std::unique_ptr<ReceiverTransport> transport_;
-  std::map<SlotId, std::unique_ptr<const Weights>> weights_;
+  std::map<SlotId, absl::Status> slots_;  // that were offered, and whether they could be reached
+  struct Tensors {
+    std::shared_ptr<const Weights> weights;
+    std::vector<std::byte> fused;  // copies of what does not lie side by side
+    Version fused_version = 0;     // that they are of
+  };
+  std::map<SlotId, Tensors> tensors_;
 };
 
 }  // namespace bascule

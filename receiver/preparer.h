@@ -2,41 +2,36 @@
 // the engine's own ever touches weights for the transport's sake.
 #pragma once
 
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <mutex>
-#include <optional>
-#include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "kernels/thread_pool.h"
 #include "receiver/attachment.h"
 #include "transport/scheme.h"
+#include "transport/task_thread.h"
 
 namespace bascule {
 
+// Whether the digest of a publication's bytes is what was sealed. DATA_LOSS names slot, version and both.
+absl::Status check_digest(const Publication& publication, const Digest& found);
+
 class Preparer {
  public:
-  Preparer();
-  ~Preparer();  // finishes the task under way, drops the rest
+  void submit(std::function<void()> task) { thread_.submit(std::move(task)); }
 
-  void submit(std::function<void()> task);
-
-  // Prepare thread: whether `ready` holds what was sealed. Compares with the control page, and with
-  // `digest_pass` reads every byte. DATA_LOSS names slot, version and digests.
+  // Prepare thread: what the control page says of the publication's slot, where there is such a page. DATA_LOSS:
+  // another version or digest.
+  absl::Status check_record(const Attachment& attachment, const Publication& publication) const;
+  // Prepare thread: whether `view` holds what was sealed. Compares with the control page; with
+  // `digest_pass`, or where there is no such page, reads every byte. DATA_LOSS names slot, version and digests.
   absl::Status verify(const Attachment& attachment, const Publication& publication, const SlotView& view,
                       bool digest_pass);
+  kernels::ThreadPool& pool() { return pool_; }  // prepare thread
 
  private:
-  void work();
-
   kernels::ThreadPool pool_{1};  // one core is the engine's
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::function<void()>> tasks_;
-  bool stopping_ = false;
-  std::thread thread_;
+  TaskThread thread_;            // last: what it runs uses the rest
 };
 
 }  // namespace bascule

@@ -1,6 +1,7 @@
 #include "receiver/receiver.h"
 
 #include <map>
+#include <unordered_set>
 #include <utility>
 
 #include "receiver/flip_gate.h"
@@ -14,16 +15,62 @@ namespace bascule {
 
 struct Receiver::Impl {
   FlipGate gate;
-  Session session;
   bool started = false;  // engine's thread, as all below
   std::optional<Target> serving;
-  std::map<SlotId, const Weights*> seen;  // of the epoch that is served
+  std::map<SlotId, std::shared_ptr<const Weights>> seen;  // of the epoch that is served
 
-  Impl(ReceiverOptions options, Endpoint endpoint, const Scheme& scheme)
-      : session(std::move(options), std::move(endpoint), scheme, gate) {}
+  const bool follows;  // a rank above 0
+  const absl::Duration flip_timeout;
+  const Apply apply;  // by the endpoint
+  const int threads;  // that copy at the flip
+  const bool wishes;  // for fused orders
+  Session session;    // last: its threads use the gate
+
+  Impl(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& scheme)
+      : follows(options.rank > 0),
+        flip_timeout(endpoint.flip_timeout),
+        apply(endpoint.apply),
+        threads(options.threads),
+        wishes(!options.fused.empty()),
+        session(std::move(options), std::move(endpoint), std::move(token), scheme, gate) {}
 
   void start() {
     if (!std::exchange(started, true)) session.start();
+  }
+  Flip flip_to(Target next, Clock::time_point start) {
+    // Told again of what it serves, after a connection was lost: that is no flip.
+    const bool again = serving && serving->lease.epoch == next.lease.epoch && serving->version == next.version;
+    if (!again && next.copy && !copy(next)) return now(false, true);
+    if (serving && serving->slot.epoch != next.slot.epoch) seen.clear();
+    // What nobody else holds any more is of a slot that is gone.
+    std::erase_if(seen, [](const auto& slot) { return slot.second.use_count() == 1; });
+    seen.insert_or_assign(next.slot, next.weights);
+    std::optional<Target> before = std::exchange(serving, std::move(next));
+    session.flipped(*serving, std::move(before), seconds_between(start, Clock::now()));
+    if (session.copier() != nullptr) {  // what was copied is the engine's own
+      serving->attachment = nullptr;
+      serving->copy.reset();
+    }
+    return now(!again, false);
+  }
+  // The copy that a flip consists of. False: the tensors are torn.
+  bool copy(const Target& next) {
+    Copier& copier = *session.copier();
+    const absl::Status copied = copier.copy(*next.attachment->copy_plan(), next.copy->publication, next.copy->view,
+                                            static_cast<int>(next.slot.index), next.copy->check, copier.flip_pool());
+    if (copied.ok()) return true;
+    serving.reset();
+    session.torn(next, copied);
+    return false;
+  }
+  Flip now(bool changed, bool poisoned) const {
+    Flip flip{.changed = changed, .epoch = 0, .version = 0, .slot = {}, .poisoned = poisoned};
+    if (serving) {
+      flip.epoch = serving->lease.epoch;
+      flip.version = serving->version;
+      flip.slot = serving->slot;
+    }
+    return flip;
   }
 };
 
@@ -34,20 +81,36 @@ Receiver::~Receiver() = default;
 
 absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
   BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(options.endpoint));
-  const Scheme* scheme = options.scheme;
-  if (scheme == nullptr) {
-    BASCULE_ASSIGN(scheme, find_scheme(endpoint.scheme));
-  }
+  BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
   if (options.worker.empty() || !is_utf8(options.worker))
     return invalid_argument("a worker needs a name, in UTF-8, unique at its endpoint");
-  if (!options.group.empty() || options.rank != 0 || options.ranks != 1)
-    return unimplemented("worker ", options.worker, " asks for group '", options.group, "', rank ", options.rank,
-                         " of ", options.ranks, "; groups are not in this version: give each engine one receiver");
-  return Receiver(std::make_unique<Impl>(std::move(options), std::move(endpoint), *scheme));
+  if (options.rank >= options.ranks || (options.group.empty() && options.ranks != 1) || !is_utf8(options.group))
+    return invalid_argument("worker ", options.worker, " asks for rank ", options.rank, " of ", options.ranks,
+                            " in group '", options.group,
+                            "'; expected a rank below ranks, and a group's name, in UTF-8, where there are several");
+  std::unordered_set<std::string_view> names;
+  for (const FusedOrder& order : options.fused)
+    if (order.name.empty() || !is_utf8(order.name) || order.parts.empty() || !names.insert(order.name).second)
+      return invalid_argument("worker ", options.worker, ": the fused order \"", order.name,
+                              "\" must have a name of its own, in UTF-8, and parts");
+  BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint));
+  return Receiver(std::make_unique<Impl>(std::move(options), std::move(endpoint), std::move(token), *scheme));
 }
 
-absl::Status Receiver::register_model(std::span<const MutableTensorView>) {
-  return unimplemented("register_model of a receiver is not in this version; read in place by weights(slot)");
+absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOptions options) {
+  if (impl_->started)
+    return failed_precondition(
+        "register_model: this receiver has greeted already; register before the first wait_ready() or commit()");
+  if (impl_->session.copier() != nullptr)
+    return failed_precondition("register_model: tensors are registered already; one model a receiver");
+  if (impl_->wishes)
+    return failed_precondition(
+        "register_model: this receiver asked for fused orders, which are for reading in place; give the parts to a "
+        "target instead");
+  BASCULE_ASSIGN(std::unique_ptr<Copier> copier,
+                 Copier::make(std::move(targets), options, options.apply.value_or(impl_->apply), impl_->threads));
+  impl_->session.copy_by(std::move(copier));
+  return absl::OkStatus();
 }
 
 absl::Status Receiver::wait_ready(absl::Duration timeout) {
@@ -58,23 +121,30 @@ absl::Status Receiver::wait_ready(absl::Duration timeout) {
 Flip Receiver::commit() {
   Impl& impl = *impl_;
   impl.start();
-  Flip flip;
-  if (impl.gate.pending()) {
-    const Clock::time_point start = Clock::now();
-    if (std::optional<Target> next = impl.gate.take()) {
-      if (impl.serving && impl.serving->slot.epoch != next->slot.epoch) impl.seen.clear();
-      impl.seen.insert_or_assign(next->slot, next->weights);
-      std::optional<Target> before = std::exchange(impl.serving, std::move(next));
-      flip.changed = true;
-      impl.session.flipped(*impl.serving, std::move(before), seconds_between(start, Clock::now()));
-    }
+  if (!impl.gate.pending()) return impl.now(false, false);
+  if (impl.follows) return impl.now(false, impl.gate.poisoned());
+  const Clock::time_point start = Clock::now();
+  std::optional<Target> next = impl.gate.take();
+  if (!next) return impl.now(false, impl.gate.poisoned());
+  return impl.flip_to(*std::move(next), start);
+}
+
+Flip Receiver::commit(Version version) {
+  Impl& impl = *impl_;
+  if (!impl.follows) return commit();
+  impl.start();
+  if (version == 0 || (impl.serving && impl.serving->version == version))
+    return impl.now(false, impl.gate.pending() && impl.gate.poisoned());
+  const Clock::time_point start = Clock::now();
+  std::vector<Target> dropped;
+  std::optional<Target> next = impl.gate.take(version, Deadline(impl.flip_timeout), dropped);
+  impl.session.dropped(std::move(dropped));
+  if (!next) {
+    impl.session.poison(cat("rank 0 serves version ", version, ", which was not prepared here within ",
+                            absl::FormatDuration(impl.flip_timeout)));
+    return impl.now(false, true);
   }
-  if (impl.serving) {
-    flip.epoch = impl.serving->slot.epoch;
-    flip.version = impl.serving->version;
-    flip.slot = impl.serving->slot;
-  }
-  return flip;
+  return impl.flip_to(*std::move(next), start);
 }
 
 const Weights& Receiver::weights(SlotId slot) const {

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "transport/target.h"
 #include "transport/tensor.h"
 #include "transport/version.h"
 
@@ -26,27 +27,49 @@ namespace bascule {
 
 struct Scheme;
 
+// Several of the sender's tensors that the engine reads as one, joined along their first dimension: {"qkv_proj.weight",
+// {"q_proj.weight", "k_proj.weight", "v_proj.weight"}}. All of one type, with the same inner dimensions.
+struct FusedOrder {
+  std::string name;
+  std::vector<std::string> parts;
+};
+
 // Every field has an initialiser, so that a user who names some of them gets no warning.
 struct ReceiverOptions {
   std::string endpoint{};  // as the sender's
   std::string worker{};    // this worker's name, unique at the endpoint
   // What the engine expects to be sent, checked before any byte moves; empty: whatever the sender has.
   std::vector<TensorSpec> expected{};
-  // One rank of an engine whose ranks flip together. Kept for the next version; refused by name in this one.
+  // weights(slot) has these, too. In place where this worker greeted before the first publication and nobody asked for
+  // another order before; else as copies, made in the background, for which there is memory beside each slot. Not for a
+  // receiver that registers a model.
+  std::vector<FusedOrder> fused{};
+  // One rank of an engine whose ranks flip together: rank 0 decides by commit(), the others follow by commit(version).
   std::string group{};
   std::uint32_t rank = 0, ranks = 1;
+  int threads = 0;  // that copy at the flip (apply=commit), the engine's own included; 0: one per core
   // commit() has work: wake an idle engine. Must return at once and call nothing of the receiver's.
   std::function<void()> on_pending{};
   std::function<void(std::string_view)> log{};  // called from any thread of the receiver; default: silent
-  const Scheme* scheme = nullptr;               // used instead of the registry's
+  // Each control message but heartbeats, as "to sender: ready" before it goes out and "from sender: prepare" as it
+  // comes; called from the I/O thread. Default: silent.
+  std::function<void(std::string_view)> trace{};
+  const Scheme* scheme = nullptr;  // used instead of the registry's
+};
+
+// How register_model() copies.
+struct ModelOptions {
+  std::optional<Apply> apply{};  // none: the endpoint's apply=commit|background
+  bool partial = false;          // some of the sender's tensors are taken by no target, on purpose
 };
 
 // What commit() did.
 struct Flip {
   bool changed = false;
   Epoch epoch = 0;
-  Version version = 0;  // served from now on; 0 before the first
-  SlotId slot;          // where its weights lie
+  Version version = 0;    // served from now on; 0 before the first, and after a copy that went wrong
+  SlotId slot;            // where its weights lie: a slot or, of a receiver that copies, a set of its own tensors
+  bool poisoned = false;  // what is served must not be used, until a flip: status() says why
 };
 
 enum class ReceiverState { kJoining, kPending, kServing, kPoisoned };
@@ -61,7 +84,8 @@ struct ReceiverStatus {
   absl::Status error;   // why it was refused, why the last version failed, or what poisoned it
 };
 
-// The tensors of one slot, by the sender's names, tied ones under each of theirs. Read-only memory.
+// The tensors of one slot, by the sender's names, tied ones under each of theirs: read-only memory. Or those of one set
+// of the engine's own, by the targets' names.
 class Weights {
  public:
   std::span<const TensorView> tensors() const { return tensors_; }
@@ -81,19 +105,32 @@ class Receiver {
   Receiver& operator=(Receiver&&) noexcept;
   ~Receiver();
 
-  // To copy into tensors of the engine's own. Kept for the next version; UNIMPLEMENTED in this one: read in place.
-  absl::Status register_model(std::span<const MutableTensorView> tensors);
+  // Copies into tensors of the engine's own, instead of reading in place. `targets` say how they are made of the
+  // sender's (transport/target.h); their memory must outlive the receiver. With Apply::kCommit it holds the version
+  // that is served, from the flip on. With Apply::kBackground a second set is allocated here, and the versions go to
+  // the two in turn: weights(flip.slot) are those of the set to read, the second one first; a set that is not served
+  // may be written at any time. Before the first wait_ready() or commit(), else FAILED_PRECONDITION, as on a second
+  // call. INVALID_ARGUMENT names the target. Whether they fit a sender is known once there is one: wait_ready() says.
+  absl::Status register_model(std::vector<TargetTensor> targets, ModelOptions options = {});
 
   // Blocks until a version is ready to be served (commit() will flip to it) or one is. DEADLINE_EXCEEDED says
-  // how far it came; FAILED_PRECONDITION: the sender refused this worker, and why (it keeps trying, as the
-  // sender may be replaced).
+  // how far it came; FAILED_PRECONDITION: the sender's model and this worker's differ, or it was refused, and why (it
+  // keeps trying, as the sender may be replaced).
   absl::Status wait_ready(absl::Duration timeout);
 
   // At a token boundary: one atomic load when nothing is pending, a flip when something is. After a flip the
-  // slot served before may be overwritten: use no view of it any more. Never blocks.
+  // slot served before may be overwritten: use no view of it any more. Does not block, but with slots=1, where it
+  // waits while the trainer writes: until the sender publishes, aborts or falls silent. A follower (rank > 0) never
+  // flips by this. With Apply::kCommit a flip is the copy; where that goes wrong the tensors hold no version at all,
+  // and the worker is poisoned until a flip succeeds.
   Flip commit();
 
-  // Views into the slot itself. They do not move while the slot lives: the same SlotId has the same views.
+  // Of a follower: flips to the version that rank 0's commit() came back with, and that came along with the step.
+  // Blocks until it is prepared here, under flip_timeout; where it is not, this worker and so its group are poisoned.
+  // Of any other worker: as commit().
+  Flip commit(Version version);
+
+  // Views into the slot itself, or the set. They do not move while it lives: the same SlotId has the same views.
   const Weights& weights(SlotId slot) const;
 
   ReceiverStatus status() const;

@@ -1,4 +1,5 @@
-// Finding a sender and staying in touch. What versions do stands in session_versions.cpp.
+// Finding a sender and staying in touch. What versions do stands in session_versions.cpp, what is done with memory in
+// session_memory.cpp.
 #include "receiver/session.h"
 
 #include <sys/random.h>
@@ -9,15 +10,12 @@
 
 #include <boost/asio/post.hpp>
 
-#include "transport/posix/peer.h"
-#include "transport/posix/private_folder.h"
 #include "transport/text.h"
 
 namespace bascule {
 namespace {
 
 namespace asio = boost::asio;
-using Local = asio::local::stream_protocol;
 using std::chrono::milliseconds;
 
 std::uint64_t random_number() {
@@ -34,16 +32,19 @@ std::string host_name() {
 
 }  // namespace
 
-Session::Session(ReceiverOptions options, Endpoint endpoint, const Scheme& scheme, FlipGate& gate)
+Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& scheme,
+                 FlipGate& gate)
     : options_(std::move(options)),
       endpoint_(std::move(endpoint)),
       scheme_(scheme),
       gate_(gate),
       instance_(random_number()),
       io_(1),
-      socket_(io_),
+      connector_(io_, endpoint_, std::move(token)),
       retry_timer_(io_),
       heartbeat_timer_(io_),
+      finder_(
+          scheme_, endpoint_, options_.expected, [this](const Layout& layout) { return take(layout); }, options_.log),
       preparer_(std::make_unique<Preparer>()) {}
 
 void Session::start() {
@@ -75,7 +76,10 @@ void Session::log(std::string_view line) const {
 }
 
 void Session::send(const Message& message) {
-  if (channel_) channel_->send(message);
+  if (!channel_) return;
+  if (options_.trace && !std::holds_alternative<Heartbeat>(message))
+    options_.trace(cat("to sender: ", name_of(message)));
+  channel_->send(message);
 }
 
 void Session::update(const std::function<void(ReceiverStatus&)>& change) {
@@ -96,27 +100,23 @@ absl::Status Session::wait_ready(Deadline deadline) {
   if (changed_.wait_until(lock, deadline.at(), [this] { return ready_ || hopeless_; }) && ready_)
     return absl::OkStatus();
   if (hopeless_)
-    return failed_precondition("the sender at ", endpoint_.folder.string(),
-                               " refused this worker: ", message_of(status_.error));
-  return deadline_exceeded("worker ", options_.worker, ": no version to serve from ", endpoint_.folder.string(),
-                           " yet; ",
+    return failed_precondition("worker ", options_.worker, " cannot join the sender at ", endpoint_.place(), ": ",
+                               message_of(status_.error));
+  return deadline_exceeded("worker ", options_.worker, ": no version to serve from ", endpoint_.place(), " yet; ",
                            !status_.error.ok() ? cat("the last error: ", message_of(status_.error))
                            : status_.attached  ? "connected, the sender has not published"
                                                : "no sender is there");
 }
 
 void Session::search() {
-  absl::Status folder = check_private_folder(endpoint_.folder);
-  if (absl::IsNotFound(folder)) folder = unavailable("no sender has been at ", endpoint_.folder.string(), " yet");
-  if (!folder.ok()) return retry(std::move(folder));
-  socket_ = Local::socket(io_);
-  const std::uint64_t connection = ++connection_;
-  socket_.async_connect(
-      endpoint_.control_socket().string(), [this, connection](const boost::system::error_code& error) {
-        if (connection != connection_ || error == asio::error::operation_aborted) return;
-        if (error) return retry(unavailable("no sender is listening at ", endpoint_.control_socket().string()));
-        greet();
-      });
+  connector_.connect([this](absl::StatusOr<std::shared_ptr<Channel>> connected) {
+    if (connected.ok()) return greet(*std::move(connected));
+    look_for_versions();
+    const absl::Status why = alone_.ok() ? connected.status()
+                                         : absl::Status(connected.status().code(),
+                                                        cat(message_of(connected.status()), "; ", message_of(alone_)));
+    retry(why, absl::IsUnauthenticated(connected.status()));
+  });
 }
 
 // Once more after a pause that grows from 10 ms to half a second.
@@ -132,9 +132,9 @@ void Session::retry(absl::Status why, bool final_refusal) {
   });
 }
 
-void Session::greet() {
-  if (absl::Status peer = check_peer(socket_.native_handle(), ::geteuid()); !peer.ok()) return retry(std::move(peer));
-  channel_ = std::make_shared<Channel>(Channel::Socket(std::move(socket_)));
+void Session::greet(std::shared_ptr<Channel> channel) {
+  ++connection_;
+  channel_ = std::move(channel);
   channel_->start([this](Message message,
                          std::vector<UniqueFd> descriptors) { on_message(std::move(message), std::move(descriptors)); },
                   [this](const absl::Status& why) {
@@ -146,9 +146,18 @@ void Session::greet() {
   hello.instance = instance_;
   hello.pid = ::getpid();
   hello.host = host_name();
-  if (serving_) hello.epoch = serving_->slot.epoch, hello.serving = serving_->version;
+  hello.group = options_.group;
+  hello.rank = options_.rank;
+  hello.ranks = options_.ranks;
+  if (serving_) hello.epoch = serving_->lease.epoch, hello.serving = serving_->version;
   hello.held = held();
-  if (!options_.expected.empty()) hello.expected = options_.expected;
+  if (!options_.expected.empty()) {
+    hello.expected = options_.expected;
+  } else if (copier_) {
+    hello.expected = copier_->expected();
+    hello.casts = true;
+  }
+  for (const FusedOrder& order : options_.fused) hello.fused.push_back(order.parts);
   send(hello);
 }
 
@@ -157,21 +166,24 @@ void Session::detach() {
   if (channel_) channel_->close();
   channel_.reset();
   ++connection_;
-  incoming_.reset();
+  if (incoming_ && incoming_->in_place) poison("the sender was lost while it wrote the single copy");
+  drop_incoming(false);
   update([](ReceiverStatus& status) { status.attached = false; });
 }
 
 void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
+  if (options_.trace && !std::holds_alternative<Heartbeat>(message))
+    options_.trace(cat("from sender: ", name_of(message)));
   if (auto* welcome = std::get_if<Welcome>(&message)) return on_welcome(std::move(*welcome), std::move(descriptors));
   const auto broken = [&](std::string_view why) {
     detach();
     retry(invalid_argument("the sender broke the protocol: ", name_of(message), " ", why));
   };
+  if (auto* prepare = std::get_if<Prepare>(&message)) return on_prepare(std::move(*prepare), std::move(descriptors));
   if (!descriptors.empty()) return broken("came with descriptors");
-  if (const auto* prepare = std::get_if<Prepare>(&message)) return on_prepare(*prepare);
   if (const auto* sealed = std::get_if<Sealed>(&message)) return on_sealed(*sealed);
   if (const auto* commit = std::get_if<Commit>(&message)) return on_commit(commit->version);
-  if (const auto* abort = std::get_if<Abort>(&message)) return on_abort(abort->version);
+  if (const auto* abort = std::get_if<Abort>(&message)) return on_abort(*abort);
   if (std::holds_alternative<Heartbeat>(message)) return;
   if (const auto* refused = std::get_if<Refused>(&message)) {
     detach();

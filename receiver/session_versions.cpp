@@ -1,5 +1,6 @@
-// What happens to a version between its prepare and its release. I/O thread, but for what is said to be the
-// prepare thread's.
+// What happens to a version between its prepare and its release. I/O thread.
+#include <algorithm>
+
 #include <boost/asio/post.hpp>
 
 #include "receiver/session.h"
@@ -9,86 +10,57 @@ namespace bascule {
 
 namespace asio = boost::asio;
 
-void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
-  if (descriptors.size() < 2) {
-    detach();
-    return retry(invalid_argument("the welcome came with ", descriptors.size(), " descriptors, expected 2 or more"));
-  }
-  // The new pipe stands in for the old one: our leases of before are claimed in the hello.
-  lease_ = std::move(descriptors.back());
-  descriptors.pop_back();
-  update([&](ReceiverStatus& status) {
-    status.attached = true;
-    status.error = absl::OkStatus();
-    if (status.state == ReceiverState::kJoining) status.state = ReceiverState::kPending;
-    hopeless_ = false;
-  });
-  log(cat("joined epoch ", welcome.epoch));
-  // Memory that is served already stays as it is when its sender is still the same.
-  std::shared_ptr<Attachment> known;
-  for (const std::optional<Target>* target : {&serving_, &decided_})
-    if (*target && (*target)->attachment->epoch() == welcome.epoch) known = (*target)->attachment;
-  const auto received =
-      std::make_shared<std::pair<Welcome, std::vector<UniqueFd>>>(std::move(welcome), std::move(descriptors));
-  preparer_->submit([this, known, received, connection = connection_] {
-    if (known) {
-      attachment_ = known;
-      return;
-    }
-    attachment_.reset();
-    absl::StatusOr<std::shared_ptr<Attachment>> made =
-        Attachment::make(scheme_, std::move(received->first), std::move(received->second));
-    if (made.ok()) {
-      attachment_ = *std::move(made);
-      return;
-    }
-    asio::post(io_, [this, connection, why = made.status()] {
-      if (connection != connection_) return;
-      send(Bye{});
-      detach();
-      retry(annotate(why, "reach the sender's memory"));
-    });
-  });
-}
-
-void Session::on_prepare(const Prepare& prepare) {
-  if (prepare.offer) {
-    send(Failed{.version = prepare.version, .why = "a slot made after the welcome is not in this version"});
-    return;
-  }
+void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
+  if (prepare.offer) accept_slot(prepare, std::move(descriptors));
+  if (prepare.slots != slots_) let_go_of_others(prepare.slots);
+  const bool in_place = !copier_ && serving_ && serving_->slot == prepare.slot && serving_->version != prepare.version;
+  drop_incoming(false);
   incoming_ = Incoming{
       .publication = {.version = prepare.version, .slot = prepare.slot, .bytes = prepare.bytes, .digest = std::nullopt},
-      .attachment = nullptr,
-      .weights = nullptr,
-      .prepared = false};
-  send(Ready{.version = prepare.version});  // read in place: the back slot is the sender's
+      .preparation = std::make_shared<Preparation>(),
+      .ready = false,
+      .prepared = false,
+      .in_place = in_place};
+  // Read in place: the back slot is the sender's, and free. But a single copy is the one that the engine reads.
+  if (!in_place) return say_ready();
+  incoming_->ready = true;  // as soon as the engine says so
+  gate_.ask_to_step_aside(
+      [this, version = prepare.version] { asio::post(io_, [this, version] { send(Ready{.version = version}); }); });
+  if (options_.on_pending) options_.on_pending();
+}
+
+// A back set of our own is free once the engine has taken the version that was copied to it before. What rank 0 might
+// have chosen gives way to what comes: were it chosen all the same, it is prepared again.
+void Session::say_ready() {
+  if (!incoming_ || incoming_->ready) return;
+  if (copies_ahead()) {
+    std::erase_if(offered_, [this](const auto& offer) { return gate_.withdraw(offer.first); });
+    if (decided_ || !offered_.empty()) return;
+  }
+  incoming_->ready = true;
+  send(Ready{.version = incoming_->publication.version});
+}
+
+// Of the engine's own tensors, where to copy to.
+int Session::back_set() const {
+  if (!copier_) return 0;
+  return copier_->after(serving_ ? std::optional(static_cast<int>(serving_->slot.index)) : std::nullopt);
 }
 
 void Session::on_sealed(const Sealed& sealed) {
-  if (!incoming_ || incoming_->publication.version != sealed.version) return;
+  if (!incoming_ || incoming_->publication.version != sealed.version || !incoming_->ready) return;
   incoming_->publication.digest = sealed.digest;
-  preparer_->submit([this, publication = incoming_->publication, connection = connection_] {
-    const std::shared_ptr<Attachment> attachment = attachment_;
-    absl::Status status;
-    const Weights* weights = nullptr;
-    if (!attachment) {
-      status = failed_precondition("the sender's memory could not be reached");
-    } else if (auto ready = attachment->prepare(publication, Deadline(endpoint_.timeout)); !ready.ok()) {
-      status = ready.status();
-    } else {
-      weights = ready->weights;
-      const bool digest_pass = endpoint_.digest == DigestMode::kAlways || attachment->digest() == DigestMode::kAlways;
-      status = preparer_->verify(*attachment, publication, ready->view, digest_pass);
-    }
-    asio::post(io_, [this, connection, version = publication.version, attachment, weights, status = std::move(status)] {
-      if (connection == connection_) on_verified(version, attachment, weights, status);
-    });
-  });
+  ++preparations_;
+  preparer_->submit(
+      [this, set = back_set(), publication = incoming_->publication, preparation = incoming_->preparation] {
+        asio::post(io_, [this, preparation, status = prepare(publication, set, *preparation)] {
+          if (incoming_ && incoming_->preparation == preparation) on_prepared(status);  // else it was dropped meanwhile
+        });
+      });
 }
 
-void Session::on_verified(Version version, std::shared_ptr<Attachment> attachment, const Weights* weights,
-                          const absl::Status& status) {
-  if (!incoming_ || incoming_->publication.version != version) return;  // aborted meanwhile
+void Session::on_prepared(const absl::Status& status) {
+  const Version version = incoming_->publication.version;
   if (!status.ok()) {
     ++failures_;
     update([&](ReceiverStatus& to) {
@@ -99,13 +71,18 @@ void Session::on_verified(Version version, std::shared_ptr<Attachment> attachmen
     return send(Failed{.version = version, .why = std::string(message_of(status))});
   }
   failures_ = 0;
-  incoming_->attachment = std::move(attachment);
-  incoming_->weights = weights;
   incoming_->prepared = true;
+  if (follows()) {  // before rank 0 can be told to flip
+    const Target target = target_of(*incoming_);
+    offered_.insert_or_assign(version, target);
+    gate_.offer(target);
+  }
   send(Prepared{.version = version});
 }
 
 void Session::on_commit(Version version) {
+  const bool followed = follows() && serving_ && serving_->version >= version;  // rank 0's word came first
+  if (followed) return;
   if (!incoming_ || incoming_->publication.version != version || !incoming_->prepared) {
     detach();
     return retry(
@@ -113,14 +90,23 @@ void Session::on_commit(Version version) {
   }
   tries_ = 0;
   const Incoming incoming = *std::exchange(incoming_, std::nullopt);
-  Target target{.attachment = incoming.attachment,
-                .version = version,
-                .slot = incoming.publication.slot,
-                .weights = incoming.weights,
-                .decided_at = Clock::now()};
-  decided_ = target;
-  if (std::optional<Target> skipped = gate_.decide(std::move(target)); skipped && skipped->slot != decided_->slot)
-    release(std::move(skipped->attachment), skipped->slot, skipped->version);
+  if (copies_ahead()) release(target_of(incoming), std::nullopt);  // the bytes are ours already
+  if (follows()) {                                                 // it flips when rank 0 says so
+    return update([&](ReceiverStatus& status) {
+      ready_ = true;
+      status.error = absl::OkStatus();
+    });
+  }
+  if (copies_ahead() && serving_ && serving_->lease.epoch == incoming.publication.slot.epoch &&
+      serving_->version == version)
+    return send(Ack{.version = version});  // told again of what it serves: the set that it reads stays
+  decide(target_of(incoming));
+}
+
+// The engine takes it at its next token boundary.
+void Session::decide(Target target) {
+  decided_ = std::move(target);
+  if (std::optional<Target> skipped = gate_.decide(*decided_)) release(*std::move(skipped), decided_);
   update([&](ReceiverStatus& status) {
     ready_ = true;
     status.error = absl::OkStatus();
@@ -128,40 +114,136 @@ void Session::on_commit(Version version) {
   if (options_.on_pending) options_.on_pending();
 }
 
-void Session::on_abort(Version version) {
-  if (!incoming_ || incoming_->publication.version != version) return;
-  const SlotId slot = incoming_->publication.slot;
-  incoming_.reset();
-  for (const HeldSlot& still : held())
-    if (still.slot == slot) return;  // told again of what it holds already: that lease goes on
-  send(Released{.slot = slot, .version = version});
+void Session::on_abort(const Abort& abort) {
+  if (!incoming_ || incoming_->publication.version != abort.version) return;
+  if (incoming_->in_place && abort.torn) poison("the single copy was left half written");
+  if (incoming_->in_place) gate_.resume();
+  offered_.erase(abort.version);
+  gate_.withdraw(abort.version);
+  // Told again of what it holds already, that lease goes on.
+  const std::vector<HeldSlot> still = held();
+  drop_incoming(std::ranges::find(still, incoming_->publication.slot, &HeldSlot::slot) == still.end());
 }
 
-void Session::flipped(const Target& now, std::optional<Target> before, double stall_seconds) {
-  asio::post(io_, [this, now, before = std::move(before), stall_seconds, at = Clock::now()]() mutable {
-    serving_ = now;
-    if (decided_ && decided_->version == now.version) decided_.reset();
-    update([&](ReceiverStatus& status) {
-      status.state = ReceiverState::kServing;
-      status.epoch = now.slot.epoch;
-      status.version = now.version;
+Target Session::target_of(const Incoming& incoming) {
+  return {.attachment = incoming.preparation->attachment,
+          .version = incoming.publication.version,
+          .slot = incoming.preparation->slot,
+          .lease = incoming.publication.slot,
+          .weights = incoming.preparation->ready.weights,
+          .copy = incoming.preparation->copy,
+          .decided_at = Clock::now()};
+}
+
+// What was, or is being, prepared will not be served. The prepare thread lets go of it in its turn: after the
+// preparation, and before that of any later version. Only then the sender may write it.
+void Session::drop_incoming(bool release_lease) {
+  if (!incoming_) return;
+  const Incoming dropped = *std::exchange(incoming_, std::nullopt);
+  preparer_->submit([this, dropped, release_lease, in_use = slots_in_use(), connection = connection_] {
+    const Preparation& preparation = *dropped.preparation;
+    const SlotId slot = preparation.ready.view.slot;
+    if (preparation.attachment && preparation.ready.weights && std::ranges::find(in_use, slot) == in_use.end())
+      preparation.attachment->release(slot);
+    if (!release_lease) return;
+    asio::post(io_, [this, publication = dropped.publication, connection] {
+      if (connection == connection_) send(Released{.slot = publication.slot, .version = publication.version});
     });
-    send(Ack{.version = now.version, .stall_seconds = stall_seconds, .seconds = seconds_between(now.decided_at, at)});
-    if (before && before->slot != now.slot) release(std::move(before->attachment), before->slot, before->version);
   });
 }
 
-// The engine reads `slot` no more. The prepare thread lets go of it, and of its whole epoch when this was the
-// last.
-void Session::release(std::shared_ptr<Attachment> attachment, SlotId slot, Version version) {
-  send(Released{.slot = slot, .version = version});
-  preparer_->submit([attachment = std::move(attachment), slot] { attachment->release(slot); });
+void Session::poison(std::string why) {
+  gate_.poison();
+  asio::post(io_, [this, why = std::move(why)] {
+    update([&](ReceiverStatus& status) {
+      status.state = ReceiverState::kPoisoned;
+      status.error = failed_precondition(why);
+    });
+    log(cat("poisoned: ", why));
+    send(Poisoned{.why = why});
+  });
+}
+
+void Session::torn(Target target, const absl::Status& why) {
+  asio::post(io_, [this, target = std::move(target)]() mutable {
+    if (decided_ && decided_->version == target.version) decided_.reset();
+    offered_.erase(target.version);
+    serving_.reset();  // as its next greeting says: the newest version mends it
+    update([](ReceiverStatus& status) { status.version = 0; });
+    release(std::move(target), std::nullopt);
+  });
+  poison(std::string(message_of(why)));
+}
+
+void Session::flipped(const Target& now, std::optional<Target> before, double stall_seconds) {
+  asio::post(io_, [this, now = now, before = std::move(before), stall_seconds, at = Clock::now()]() mutable {
+    serving_ = now;
+    offered_.erase(now.version);
+    if (decided_ && decided_->version == now.version) decided_.reset();
+    const bool ahead_of_the_word = follows() && incoming_ && incoming_->publication.version == now.version;
+    if (ahead_of_the_word) incoming_.reset();
+    update([&](ReceiverStatus& status) {
+      status.state = ReceiverState::kServing;
+      status.epoch = now.lease.epoch;
+      status.version = now.version;
+      ready_ = true;
+    });
+    send(Ack{.version = now.version, .stall_seconds = stall_seconds, .seconds = seconds_between(now.decided_at, at)});
+    if (!copier_) {
+      if (before) release(*std::move(before), now);
+      return;
+    }
+    // What was copied is held no more.
+    if (now.copy || ahead_of_the_word) release(std::move(now), std::nullopt);
+    serving_->attachment = nullptr;
+    serving_->copy.reset();
+    say_ready();
+  });
+}
+
+void Session::dropped(std::vector<Target> targets) {
+  if (targets.empty()) return;
+  asio::post(io_, [this, targets = std::move(targets)]() mutable {
+    for (Target& target : targets) {
+      offered_.erase(target.version);
+      if (!copies_ahead()) release(std::move(target), std::nullopt);
+    }
+    say_ready();
+  });
+}
+
+// The engine reads `before` no more, but `now`. The prepare thread lets go of the slot, and of its whole epoch when
+// this was the last; then the sender may write it. Over another connection that word would end another lease: there the
+// hello has said it.
+void Session::release(Target before, const std::optional<Target>& now) {
+  const bool same_slot = now && now->source() == before.source(), same_lease = now && now->lease == before.lease;
+  preparer_->submit([this, before = std::move(before), same_slot, same_lease, connection = connection_] {
+    if (!same_slot && before.attachment) before.attachment->release(before.source());
+    if (same_lease) return;
+    asio::post(io_, [this, slot = before.lease, version = before.version, connection] {
+      if (connection != connection_) return;
+      send(Released{.slot = slot, .version = version});
+      if (std::ranges::find(slots_, slot.index) == slots_.end()) let_go_of_others(slots_);
+    });
+  });
+}
+
+// Of the sender's slots and of the scheme's own memory: none of what was copied.
+std::vector<SlotId> Session::slots_in_use() const {
+  std::vector<SlotId> slots;
+  for (const std::optional<Target>* target : {&serving_, &decided_})
+    if (*target && (*target)->attachment) slots.push_back((*target)->source());
+  for (const auto& [version, target] : offered_)
+    if (target.attachment) slots.push_back(target.source());
+  return slots;
 }
 
 std::vector<HeldSlot> Session::held() const {
   std::vector<HeldSlot> slots;
   for (const std::optional<Target>* target : {&serving_, &decided_})
-    if (*target) slots.push_back({.slot = (*target)->slot, .version = (*target)->version});
+    if (*target && (*target)->attachment) slots.push_back({.slot = (*target)->lease, .version = (*target)->version});
+  for (const auto& [version, target] : offered_)
+    if (target.attachment) slots.push_back({.slot = target.lease, .version = version});
   return slots;
 }
 

@@ -2,15 +2,20 @@
 
 #include <array>
 
+#include "schemes/memmap/memmap.h"
 #include "schemes/shm/shm.h"
 #include "transport/text.h"
 
 namespace bascule {
 
+std::span<const Scheme> all_schemes() {
+  static const std::array<Scheme, 2> all = {memmap_scheme(), shm_scheme()};
+  return all;
+}
+
 absl::StatusOr<const Scheme*> find_scheme(std::string_view name) {
-  static const std::array<Scheme, 1> schemes = {shm_scheme()};
   std::vector<std::string_view> names;
-  for (const Scheme& scheme : schemes) {
+  for (const Scheme& scheme : all_schemes()) {
     if (scheme.name == name) return &scheme;
     names.push_back(scheme.name);
   }
@@ -19,6 +24,21 @@ absl::StatusOr<const Scheme*> find_scheme(std::string_view name) {
   const std::string_view near = nearest(name, names);
   return absl::NotFoundError(cat("no scheme is called '", name, "'; expected one of: ", known,
                                  near.empty() ? "" : cat(" (did you mean ", near, "?)")));
+}
+
+absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme* given) {
+  const Scheme* scheme = given;
+  if (scheme == nullptr) {
+    BASCULE_ASSIGN(scheme, find_scheme(endpoint.scheme));
+  }
+  if (!endpoint.over_tcp() || !scheme->needs_descriptors) return scheme;
+  std::string others;
+  for (const Scheme& other : all_schemes())
+    if (!other.needs_descriptors) absl::StrAppend(&others, others.empty() ? "" : ", ", other.name);
+  return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(), "\": ", endpoint.scheme,
+                          " hands over descriptors, which cannot leave the machine; on one machine write ",
+                          endpoint.scheme, ":///folder, between machines use ",
+                          others.empty() ? "another scheme (this version has none)" : others);
 }
 
 }  // namespace bascule

@@ -1,14 +1,22 @@
 // The one place that knows every scheme: it maps a URL's scheme to what implements it.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "transport/endpoint.h"
 #include "transport/scheme.h"
 
 namespace bascule {
 
 // NOT_FOUND lists the schemes that there are and names the nearest.
 absl::StatusOr<const Scheme*> find_scheme(std::string_view name);
+
+std::span<const Scheme> all_schemes();
+
+// The scheme of an endpoint: `given`, where it is not null, else the one of its name. INVALID_ARGUMENT: it hands over
+// descriptors, which cannot leave the machine, and the endpoint has a host; the text says what to use instead.
+absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme* given);
 
 }  // namespace bascule

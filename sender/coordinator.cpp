@@ -1,54 +1,52 @@
 // The public thread's side, start and end. Membership and rounds have files of their own.
 #include "sender/coordinator.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <boost/asio/post.hpp>
+
+#include <algorithm>
+#include <future>
 
 #include "transport/text.h"
 
 namespace bascule {
 
 namespace asio = boost::asio;
-using Local = asio::local::stream_protocol;
 
-Coordinator::Coordinator(const Endpoint& endpoint, const Scheme& scheme, EndpointLock lock, Log log)
+Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, EndpointLock lock,
+                         std::optional<Token> token, Sink log, Sink trace)
     : endpoint_(endpoint),
-      scheme_(scheme),
+      transport_(transport),
       log_(std::move(log)),
+      trace_(std::move(trace)),
       lock_(std::move(lock)),
       epoch_(lock_.epoch()),
       published_version_(lock_.last_version()),
       io_(1),
-      acceptor_(io_),
+      acceptor_(
+          io_, endpoint_, std::move(token),
+          [this](const std::shared_ptr<Channel>& channel, Hello hello) { arrive(channel, std::move(hello)); },
+          [this](Channel& channel) { describe(channel); },
+          [this](const absl::Status& why) {
+            last_refusal_ = std::string(message_of(why));
+            this->log(cat("refused ", last_refusal_));
+            share();
+          }),
       heartbeat_timer_(io_),
       round_timer_(io_),
       pipes_(io_, [this](Holder holder) { on_reader_gone(holder); }),
-      transport_(scheme.make_sender()),
-      last_version_(lock_.last_version()) {}
+      last_version_(std::max(lock_.last_version(), transport.last_version())) {}
 
-absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& endpoint, const Scheme& scheme,
-                                                                EndpointLock lock, Log log) {
-  std::unique_ptr<Coordinator> made(new Coordinator(endpoint, scheme, std::move(lock), std::move(log)));
-  BASCULE_TRY(made->bind());
-  made->delivery_ = std::make_unique<Delivery>(*made->transport_);
-  made->accept_next();
+absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& endpoint, SenderTransport& transport,
+                                                                EndpointLock lock, std::optional<Token> token, Sink log,
+                                                                Sink trace) {
+  std::unique_ptr<Coordinator> made(
+      new Coordinator(endpoint, transport, std::move(lock), std::move(token), std::move(log), std::move(trace)));
+  BASCULE_TRY(made->acceptor_.bind());
+  made->delivery_.emplace();
+  made->acceptor_.start();
   made->on_heartbeat_timer();
   made->thread_ = std::thread([coordinator = made.get()] { coordinator->io_.run(); });
   return made;
-}
-
-absl::Status Coordinator::bind() {
-  const std::string path = endpoint_.control_socket().string();
-  ::unlink(path.c_str());  // left by a sender that died: we hold the lock
-  boost::system::error_code error;
-  acceptor_.open(Local(), error);
-  if (!error) ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC);
-  if (!error) acceptor_.bind(Local::endpoint(path), error);
-  if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-  if (error) return errno_status(error.value(), cat("bind the control socket ", path));
-  return absl::OkStatus();
 }
 
 Coordinator::~Coordinator() {
@@ -60,15 +58,13 @@ Coordinator::~Coordinator() {
     }
     members_.clear();
     pipes_.close_all();
-    boost::system::error_code ignored;
-    acceptor_.close(ignored);
+    acceptor_.close();
     heartbeat_timer_.cancel();
     round_timer_.cancel();
     io_.stop();
   });
   thread_.join();
-  delivery_.reset();  // before the transport that it runs
-  ::unlink(endpoint_.control_socket().c_str());
+  delivery_.reset();  // ends what it has under way
 }
 
 template <typename Work>
@@ -84,8 +80,11 @@ void Coordinator::share() {
   {
     const std::lock_guard lock(mutex_);
     shared_.addressable.clear();
-    for (const auto& member : members_)
+    shared_.fused.clear();
+    for (const auto& member : members_) {
       if (member->addressable()) shared_.addressable.push_back(member->name());
+      shared_.fused.insert(shared_.fused.end(), member->hello.fused.begin(), member->hello.fused.end());
+    }
     shared_.refusal = last_refusal_;
     shared_.holders = ring_ ? names_of(ring_->holders()) : "";
   }
@@ -104,17 +103,23 @@ void Coordinator::register_layout(Layout layout) {
   });
 }
 
-void Coordinator::open_slots(std::vector<OfferedSlot> slots, int control_page) {
-  post([this, slots = std::move(slots), control_page]() mutable {
-    ring_.emplace(epoch_, static_cast<int>(slots.size()));
-    slots_ = std::move(slots);
+std::vector<std::vector<std::string>> Coordinator::fused_wishes() {
+  const std::lock_guard lock(mutex_);
+  return shared_.fused;
+}
+
+void Coordinator::open_slots(std::vector<OfferedSlot> slots, Layout layout, int control_page) {
+  post([this, slots = std::move(slots), layout = std::move(layout), control_page]() mutable {
+    layout_ = std::move(layout);
+    ring_.emplace(epoch_);
+    for (const OfferedSlot& slot : slots) slots_[ring_->add().index] = slot;
     control_page_ = control_page;
     std::vector<WorkerId> admitted;
     for (const auto& member : members_)
       if (member->stage == Member::Stage::kAdmitted) admitted.push_back(member->id);
     for (const WorkerId id : admitted)
       if (Member* member = find(id)) welcome(*member);
-    try_begin();  // only now, so that the first version is addressed to all of them
+    try_take();  // only now, so that the first version is addressed to all of them
   });
 }
 
@@ -124,30 +129,62 @@ absl::StatusOr<std::vector<std::string>> Coordinator::wait_for_workers(int count
   if (changed_.wait_until(lock, deadline.at(), enough)) return shared_.addressable;
   std::string came;
   for (const std::string& name : shared_.addressable) absl::StrAppend(&came, came.empty() ? ": " : ", ", name);
-  return deadline_exceeded("expected ", count, " workers at ", endpoint_.folder.string(), ", found ",
+  return deadline_exceeded("expected ", count, " workers at ", endpoint_.place(), ", found ",
                            shared_.addressable.size(), came,
                            shared_.refusal.empty() ? "" : cat("; the last one refused: ", shared_.refusal));
 }
 
-absl::StatusOr<Publication> Coordinator::begin(Deadline deadline) {
+absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> workers, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  shared_.begun.reset();
-  shared_.begin_wanted = true;
+  shared_.granted.reset();
+  shared_.take_wanted = true;
+  shared_.take_for = std::move(workers);
   lock.unlock();
-  post([this] { try_begin(); });
+  post([this] { try_take(); });
   lock.lock();
-  if (changed_.wait_until(lock, deadline.at(), [&] { return shared_.begun.has_value(); }))
-    return *std::move(shared_.begun);
-  shared_.begin_wanted = false;  // seen by the I/O thread under the same mutex: it takes no slot any more
+  if (changed_.wait_until(lock, deadline.at(), [&] { return shared_.granted.has_value(); }))
+    return *std::exchange(shared_.granted, std::nullopt);
+  shared_.take_wanted = false;  // seen by the I/O thread under the same mutex: it takes no slot any more
   return deadline_exceeded("no slot could be written in time: still read by ", shared_.holders, "; stop or restart ",
                            shared_.holders.find(',') == std::string::npos ? "it" : "them");
 }
 
+Coordinator::Grant Coordinator::replace(const Grant& grant) {
+  std::promise<Grant> replaced;
+  post([&] {
+    ring_->abort(grant.slot);
+    ring_->retire(grant.slot);
+    slots_.erase(grant.slot.index);
+    Grant other{.version = grant.version, .slot = ring_->add(), .is_new = true, .dropped = ring_->take_dropped()};
+    ring_->begin(other.slot);
+    replaced.set_value(std::move(other));
+  });
+  return replaced.get_future().get();
+}
+
+void Coordinator::give_back(const Grant& grant) {
+  post([this, grant] {
+    granted_.reset();
+    ring_->abort(grant.slot);
+    if (grant.is_new) ring_->retire(grant.slot);  // it never had memory
+    try_take();
+  });
+}
+
+void Coordinator::announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline) {
+  post([this, grant, memory, deadline] { on_announce(grant, memory, deadline); });
+}
+
+absl::Status Coordinator::wait_yielded(Version version, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const auto aborted = [&] { return shared_.settled_version == version && shared_.settled; };
+  if (!changed_.wait_until(lock, deadline.at(), [&] { return shared_.yielded == version || aborted(); }))
+    return deadline_exceeded("the readers did not step aside for version ", version, " in time");
+  if (aborted()) return std::exchange(shared_.settled, std::nullopt)->status();
+  return absl::OkStatus();
+}
+
 void Coordinator::seal(Version version, std::optional<Digest> digest, Deadline deadline) {
-  {
-    const std::lock_guard lock(mutex_);
-    shared_.settled.reset();
-  }
   post([this, version, digest, deadline] {
     writer_busy_ = false;
     if (!round_ || round_->publication().version != version) return;
@@ -161,19 +198,30 @@ void Coordinator::seal(Version version, std::optional<Digest> digest, Deadline d
   });
 }
 
-void Coordinator::abandon(Version version, absl::Status why) {
-  post([this, version, why = std::move(why)] {
+void Coordinator::abandon(Version version, absl::Status why, bool torn) {
+  post([this, version, why = std::move(why), torn] {
     writer_busy_ = false;
+    torn_ = torn;
     if (!round_ || round_->publication().version != version) return;
     round_->abort(why);
     advance(*round_, nullptr);
   });
 }
 
-std::optional<absl::StatusOr<SendReport>> Coordinator::wait_settled(Deadline deadline) {
+std::optional<absl::StatusOr<SendReport>> Coordinator::wait_settled(Version version, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline.at(), [&] { return shared_.settled.has_value(); });
+  const auto settled = [&] { return shared_.settled_version == version && shared_.settled; };
+  if (!changed_.wait_until(lock, deadline.at(), settled)) return std::nullopt;
   return std::exchange(shared_.settled, std::nullopt);
+}
+
+void Coordinator::share_settled(Version version, absl::StatusOr<SendReport> settled) {
+  {
+    const std::lock_guard lock(mutex_);
+    shared_.settled_version = version;
+    shared_.settled = std::move(settled);
+  }
+  changed_.notify_all();
 }
 
 }  // namespace bascule

@@ -1,41 +1,25 @@
 // Who is at the endpoint: greetings, welcomes, refusals, heartbeats, evictions. I/O thread.
 #include <algorithm>
 
+#include "absl/strings/str_join.h"
 #include "sender/coordinator.h"
-#include "transport/posix/peer.h"
 #include "transport/text.h"
-
-#include <unistd.h>
 
 namespace bascule {
 
-namespace asio = boost::asio;
-using Local = asio::local::stream_protocol;
-
-void Coordinator::accept_next() {
-  acceptor_.async_accept([this](const boost::system::error_code& error, Local::socket socket) {
-    if (error == asio::error::operation_aborted) return;
-    if (!error) {
-      auto member = std::make_unique<Member>();
-      member->id = next_worker_++;
-      member->since = Clock::now();
-      const absl::Status peer = check_peer(socket.native_handle(), ::geteuid());
-      member->channel = std::make_shared<Channel>(Channel::Socket(std::move(socket)));
-      const WorkerId id = member->id;
-      members_.push_back(std::move(member));
-      if (!peer.ok()) {
-        refuse(id, peer);
-      } else {
-        find(id)->channel->start(
-            [this, id](Message message, const std::vector<UniqueFd>& descriptors) {
-              if (!descriptors.empty()) return evict(id, invalid_argument(name_of(message), " came with descriptors"));
-              on_message(id, std::move(message));
-            },
-            [this, id](const absl::Status& why) { evict(id, why); });
-      }
-    }
-    accept_next();
-  });
+void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello) {
+  auto member = std::make_unique<Member>();
+  const WorkerId id = member->id = next_worker_++;
+  member->since = Clock::now();
+  member->channel = channel;
+  members_.push_back(std::move(member));
+  channel->start(
+      [this, id](Message message, const std::vector<UniqueFd>& descriptors) {
+        if (!descriptors.empty()) return evict(id, invalid_argument(name_of(message), " came with descriptors"));
+        on_message(id, std::move(message));
+      },
+      [this, id](const absl::Status& why) { evict(id, why); });
+  greet(id, std::move(hello));
 }
 
 Member* Coordinator::find(WorkerId id) {
@@ -57,21 +41,11 @@ void Coordinator::greet(WorkerId id, Hello hello) {
   if (hello.protocol != kProtocol)
     return refuse(id, invalid_argument("the worker speaks protocol ", hello.protocol, ", expected ", kProtocol,
                                        "; run the same version of Bascule on both ends"));
-  if (hello.worker.empty()) return refuse(id, invalid_argument("the worker has no name; give it one"));
-  if (!hello.group.empty() || hello.ranks != 1)
-    return refuse(id, unimplemented("worker ", hello.worker, " asks for group '", hello.group,
-                                    "'; groups are not in this version"));
-  if (!hello.fused.empty())
-    return refuse(id, unimplemented("worker ", hello.worker, " asks for fused tensors; they are not in this version"));
   const auto namesake = std::ranges::find_if(
       members_, [&](const auto& member) { return member->id != id && member->name() == hello.worker; });
-  if (namesake != members_.end()) {
-    if ((*namesake)->hello.instance != hello.instance)
-      return refuse(
-          id, absl::AlreadyExistsError(cat("another worker named ", hello.worker, " (pid ", (*namesake)->hello.pid,
-                                           ") is connected; give each worker its own name")));
+  if (namesake != members_.end() && (*namesake)->hello.instance == hello.instance)
     evict((*namesake)->id, unavailable("worker ", hello.worker, " came back on a new connection"));
-  }
+  if (absl::Status free = check_name(hello); !free.ok()) return refuse(id, free);
   Member* member = find(id);
   if (member == nullptr) return;
   last_version_ = std::max(last_version_, hello.serving);
@@ -80,25 +54,78 @@ void Coordinator::greet(WorkerId id, Hello hello) {
   member->hello = std::move(hello);
   member->stage = Member::Stage::kParked;
   consider(*member);
-  try_begin();  // leases that it no longer claims may have freed a slot
+  try_take();  // leases that it no longer claims may have freed a slot
   share();
+}
+
+// One name, one worker; one rank of a group, one worker; a group's name is no worker's.
+absl::Status Coordinator::check_name(const Hello& hello) const {
+  for (const auto& other : members_) {
+    if (other->stage == Member::Stage::kGreeting) continue;
+    const std::string who = cat(" (worker ", other->name(), ", pid ", other->hello.pid, ")");
+    if (other->name() == hello.worker)
+      return absl::AlreadyExistsError(cat("another worker named ", hello.worker, " (pid ", other->hello.pid,
+                                          ") is connected; give each worker its own name"));
+    if (other->group() == hello.worker || (!hello.group.empty() && other->name() == hello.group))
+      return absl::AlreadyExistsError(
+          cat("worker ", hello.worker, ": a group and a worker have one name", who, "; rename one of them"));
+    if (hello.group.empty() || other->group() != hello.group) continue;
+    if (other->hello.ranks != hello.ranks)
+      return absl::AlreadyExistsError(cat("group ", hello.group, " has ", other->hello.ranks, " ranks", who,
+                                          ", worker ", hello.worker, " says ", hello.ranks));
+    if (other->hello.rank == hello.rank)
+      return absl::AlreadyExistsError(
+          cat("rank ", hello.rank, " of group ", hello.group, " is there already", who, "; give each rank its own"));
+  }
+  return absl::OkStatus();
+}
+
+// The ranks of a member's group that have greeted, itself included; itself alone where it has none.
+std::vector<Member*> Coordinator::ranks_of(const Member& member) {
+  std::vector<Member*> ranks;
+  for (const auto& other : members_)
+    if (other.get() == &member || (!member.group().empty() && other->group() == member.group()))
+      ranks.push_back(other.get());
+  return ranks;
 }
 
 void Coordinator::consider(Member& member) {
   if (!layout_) return;
   if (member.hello.expected)
-    if (absl::Status fits = layout_->check_expected(*member.hello.expected); !fits.ok())
+    if (absl::Status fits = layout_->check_expected(*member.hello.expected, member.hello.casts); !fits.ok())
       return refuse(member.id, annotate(fits, cat("worker ", member.name())));
-  member.stage = Member::Stage::kAdmitted;
-  if (ring_) welcome(member);
+  const std::vector<Member*> ranks = ranks_of(member);
+  if (ranks.size() < member.hello.ranks) return;  // parked until the whole group is there
+  std::vector<WorkerId> ids;
+  for (Member* rank : ranks) {
+    rank->stage = Member::Stage::kAdmitted;
+    ids.push_back(rank->id);
+  }
+  if (!ring_) return;
+  for (const WorkerId id : ids)
+    if (Member* rank = find(id)) welcome(*rank);
+  for (const WorkerId id : ids)
+    if (Member* rank = find(id)) start_catch_up(*rank);
 }
 
 void Coordinator::welcome(Member& member) {
   const WorkerId id = member.id;
-  absl::StatusOr<Offer> offer = transport_->admit(id, member.hello, slots_);
+  std::vector<OfferedSlot> offered;
+  for (const SlotId slot : ring_->slots())
+    if (const auto known = slots_.find(slot.index); known != slots_.end()) offered.push_back(known->second);
+  absl::StatusOr<Offer> offer = transport_.admit(id, member.hello, offered);
   if (!offer.ok()) return refuse(id, annotate(offer.status(), cat("worker ", member.name())));
-  absl::StatusOr<UniqueFd> lease = pipes_.open(member.hello.instance);
-  if (!lease.ok()) return refuse(id, lease.status());
+  std::vector<int> descriptors = offer->descriptors;
+  absl::StatusOr<UniqueFd> lease;
+  if (endpoint_.over_tcp()) {
+    if (!descriptors.empty())
+      return refuse(id, absl::InternalError(cat("scheme ", endpoint_.scheme, " offers descriptors over TCP")));
+  } else {
+    lease = pipes_.open(member.hello.instance);
+    if (!lease.ok()) return refuse(id, lease.status());
+    descriptors.push_back(control_page_);
+    descriptors.push_back(lease->get());
+  }
 
   holder_names_[member.hello.instance] = member.name();
 
@@ -109,14 +136,17 @@ void Coordinator::welcome(Member& member) {
 
   Welcome message{
       .id = id, .epoch = epoch_, .layout = *layout_, .digest = endpoint_.digest, .offer = offer->bytes, .slots = {}};
-  for (const OfferedSlot& slot : slots_) message.slots.push_back(slot.id.index);
-  std::vector<int> descriptors = offer->descriptors;
-  descriptors.push_back(control_page_);
-  descriptors.push_back(lease->get());
-  member.channel->send(message, descriptors);
+  for (const std::vector<std::string>& wish : member.hello.fused)
+    if (layout_->join(wish).ok() && !layout_->joined_at(wish))
+      warnings_.push_back(cat("worker ", member.name(), " wished for ", absl::StrJoin(wish, ", "),
+                              " side by side after the layout was fixed, or against an earlier wish: it copies them"));
+  for (const OfferedSlot& slot : offered) {
+    message.slots.push_back(slot.id.index);
+    member.knows.insert(slot.id.index);
+  }
+  say(member, message, descriptors);
   member.stage = Member::Stage::kWelcomed;
   log(cat("worker ", member.name(), " joined (pid ", member.hello.pid, ", serving version ", member.serving, ")"));
-  start_catch_up(member);
 }
 
 void Coordinator::refuse(WorkerId id, const absl::Status& why) {
@@ -125,7 +155,7 @@ void Coordinator::refuse(WorkerId id, const absl::Status& why) {
   last_refusal_ = std::string(message_of(why));
   // Another worker of the same name may go, memory come free; other tensors will not become the same.
   const bool may_pass = absl::IsAlreadyExists(why) || absl::IsUnavailable(why) || absl::IsResourceExhausted(why);
-  member->channel->send(Refused{.why = last_refusal_, .final = !may_pass});
+  say(*member, Refused{.why = last_refusal_, .final = !may_pass});
   forget(id, why);
 }
 
@@ -133,8 +163,13 @@ void Coordinator::evict(WorkerId id, absl::Status why) {
   Member* member = find(id);
   if (member == nullptr) return;
   why = member->stage == Member::Stage::kGreeting ? std::move(why) : annotate(why, cat("worker ", member->name()));
-  member->channel->send(Refused{.why = std::string(message_of(why)), .final = false});
+  say(*member, Refused{.why = std::string(message_of(why)), .final = false});
   forget(id, why);
+}
+
+void Coordinator::evict_poisoned(WorkerId id, std::string_view why) {
+  poisoned_[find(id)->name()] = why;
+  evict(id, absl::AbortedError(cat("poisoned: ", why)));
 }
 
 void Coordinator::forget(WorkerId id, const absl::Status& why) {
@@ -142,31 +177,59 @@ void Coordinator::forget(WorkerId id, const absl::Status& why) {
   const std::unique_ptr<Member> member = std::move(*found);
   members_.erase(found);
   member->channel->close();
-  if (member->stage == Member::Stage::kWelcomed) transport_->dismiss(id);
+  if (member->stage == Member::Stage::kWelcomed) transport_.dismiss(id);
   log(cat("gave up ", member->name().empty() ? "a connection" : member->name(), ": ", message_of(why)));
-  // Its leases stay until the pipe hangs up: it may still be reading.
+  // Its leases stay until the pipe hangs up: it may still be reading. But not that of a version that neither it nor, in
+  // a group, anybody was told to flip to: it drops that one whatever it had of it.
+  const auto drop_lease = [&](const Round& round) {
+    const std::vector<WorkerId> in_it = round.remaining();
+    const bool told = member->group().empty() ? round.was_told(id) : round.phase() == Round::Phase::kCommitting;
+    const SlotId slot = round.publication().slot;
+    const bool held_before = std::ranges::find(member->hello.held, slot, &HeldSlot::slot) != member->hello.held.end();
+    if (std::ranges::find(in_it, id) != in_it.end() && !told && !held_before && round.under_way())
+      ring_->release(slot, member->hello.instance);
+  };
+  if (member->catch_up && member->serving < member->catch_up->round.publication().version)
+    drop_lease(member->catch_up->round);
+  if (round_ && endpoint_.slots > 1) drop_lease(*round_);
+  // Over TCP there is no pipe, and no memory of ours that it could read: its connection is all that we know of it.
+  if (endpoint_.over_tcp() && member->stage == Member::Stage::kWelcomed) end_leases(member->hello.instance);
   if (round_ && round_->under_way()) {
     round_->lost(id, why);
     advance(*round_, nullptr);
   }
+  // A group is evicted whole; ranks that only wait for the others wait on.
+  if (!member->group().empty() && member->stage == Member::Stage::kWelcomed) {
+    std::vector<WorkerId> ranks;
+    for (const auto& other : members_)
+      if (other->group() == member->group() && other->stage == Member::Stage::kWelcomed) ranks.push_back(other->id);
+    for (const WorkerId rank : ranks)
+      evict(rank, unavailable("its group lost rank ", member->hello.rank, ": ", message_of(why)));
+  } else if (member->stage == Member::Stage::kAdmitted) {
+    for (const auto& other : members_)
+      if (!member->group().empty() && other->group() == member->group()) other->stage = Member::Stage::kParked;
+  }
+  if (endpoint_.over_tcp()) try_take();
   share();
 }
 
 void Coordinator::on_message(WorkerId id, Message message) {
   Member* member = find(id);
-  if (member == nullptr) return;
+  if (member == nullptr || std::holds_alternative<Heartbeat>(message)) return;
+  if (trace_) trace_(cat("from ", member->name(), ": ", name_of(message)));
   if (auto* hello = std::get_if<Hello>(&message)) {
     if (member->stage != Member::Stage::kGreeting) return evict(id, invalid_argument("greeted twice"));
     return greet(id, std::move(*hello));
   }
-  if (member->stage == Member::Stage::kGreeting)
-    return refuse(id, invalid_argument("expected hello as the first message, found ", name_of(message)));
-  if (std::holds_alternative<Heartbeat>(message)) return;
-  if (std::holds_alternative<Bye>(message)) return evict(id, unavailable("said goodbye"));
+  if (const auto* bye = std::get_if<Bye>(&message)) {
+    if (!bye->why.empty()) last_refusal_ = cat("worker ", member->name(), ": ", bye->why);
+    return evict(id, unavailable("said goodbye", bye->why.empty() ? "" : ": ", bye->why));
+  }
   if (member->stage != Member::Stage::kWelcomed) return while_it_waits(*member, message);
 
   // A worker is in one round at a time: its own catch-up, or the one that the public thread began.
-  Round* round = member->catch_up ? member->catch_up.get() : round_.get();
+  const std::shared_ptr<CatchUp> catch_up = member->catch_up;
+  Round* round = catch_up ? &catch_up->round : round_.get();
   const auto concerns = [&](Version version) { return round != nullptr && round->publication().version == version; };
   if (const auto* ready = std::get_if<Ready>(&message)) {
     if (concerns(ready->version)) round->ready(id);
@@ -175,22 +238,25 @@ void Coordinator::on_message(WorkerId id, Message message) {
     member->failures = 0;
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
     if (++member->failures >= 2)
-      return evict(id,
-                   absl::AbortedError(cat("poisoned: failed two versions running, the last because: ", failed->why)));
+      return evict_poisoned(id, cat("failed two versions running, the last because: ", failed->why));
     if (concerns(failed->version)) round->failed(id, failed->why);
   } else if (const auto* ack = std::get_if<Ack>(&message)) {
     member->serving = std::max(member->serving, ack->version);
+    if (member->serving >= published_version_) member->owed = false;
+    poisoned_.erase(member->name());
     if (concerns(ack->version)) round->acked(id, ack->seconds, ack->stall_seconds);
   } else if (const auto* released = std::get_if<Released>(&message)) {
     if (ring_) ring_->release(released->slot, member->hello.instance);
     if (member->releasing == released->slot) member->releasing.reset();
     start_catch_up(*member);  // again, where the last one failed
-    try_begin();
+    try_take();
     return share();
+  } else if (const auto* poisoned = std::get_if<Poisoned>(&message)) {
+    return evict_poisoned(id, poisoned->why);
   } else {
     return evict(id, invalid_argument(name_of(message), " is not a worker's message"));
   }
-  if (round != nullptr) advance(*round, member->catch_up ? member : nullptr);
+  if (round != nullptr) advance(*round, catch_up.get());
 }
 
 // A worker that greeted and waits may flip to a version of before: what it says of that mends its greeting.
@@ -212,10 +278,14 @@ void Coordinator::on_reader_gone(Holder holder) {
     return each->stage == Member::Stage::kWelcomed && each->hello.instance == holder;
   });
   if (member != members_.end()) evict((*member)->id, unavailable("its process is gone"));
+  end_leases(holder);
+  try_take();
+  share();
+}
+
+void Coordinator::end_leases(Holder holder) {
   if (ring_) ring_->release_all(holder);
   holder_names_.erase(holder);
-  try_begin();
-  share();
 }
 
 void Coordinator::on_heartbeat_timer() {

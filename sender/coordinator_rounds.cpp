@@ -9,61 +9,51 @@
 
 namespace bascule {
 
-void Coordinator::tell(const Round& round, const Message& message) {
-  for (const WorkerId id : round.remaining())
-    if (Member* member = find(id)) member->channel->send(message);
+void Coordinator::tell(const std::vector<WorkerId>& workers, const Message& message) {
+  for (const WorkerId id : workers)
+    if (Member* member = find(id)) say(*member, message);
 }
 
-// Gives the public thread the slot that it waits for, as soon as there is one.
-void Coordinator::try_begin() {
-  if (!ring_ || round_) return;
-  const std::lock_guard lock(mutex_);
-  if (!shared_.begin_wanted) return;
-  const std::optional<SlotId> slot = ring_->begin();
-  if (!slot) {
-    shared_.holders = names_of(ring_->holders());
-    return;
-  }
-  Publication publication{.version = ++last_version_, .slot = *slot, .bytes = layout_->bytes(), .digest = std::nullopt};
-  if (absl::Status recorded = lock_.record(publication.version); !recorded.ok()) {
-    ring_->abort(*slot);
-    shared_.begun = recorded;
-  } else {
-    std::vector<Round::Participant> workers;
-    for (const auto& member : members_)
-      if (member->stage == Member::Stage::kWelcomed && member->addressable())
-        workers.push_back({member->id, member->name()});
-    round_ = std::make_unique<Round>(publication, std::move(workers));
-    writer_busy_ = true;
-    for (const WorkerId id : round_->remaining()) ring_->lease(*slot, find(id)->hello.instance);
-    tell(*round_,
-         Prepare{.version = publication.version, .slot = *slot, .bytes = publication.bytes, .offer = std::nullopt});
-    shared_.begun = publication;
-  }
-  shared_.begin_wanted = false;
-  changed_.notify_all();
+void Coordinator::say(Member& member, const Message& message, const std::vector<int>& descriptors) {
+  if (trace_) trace_(cat("to ", member.name(), ": ", name_of(message)));
+  member.channel->send(message, descriptors);
 }
 
+// Brings a worker that is behind to the newest version; where it is one of a group, all its ranks that are.
 void Coordinator::start_catch_up(Member& member) {
-  if (!ring_ || member.stage != Member::Stage::kWelcomed || member.catch_up) return;
+  if (!ring_ || member.stage != Member::Stage::kWelcomed) return;
   const std::optional<SlotId> newest = ring_->newest();
-  if (!newest || member.serving >= ring_->version(*newest) || member.releasing == newest) return;
-  if (round_ && round_->under_way()) {
-    const std::vector<WorkerId> taking_part = round_->remaining();
-    if (std::ranges::find(taking_part, member.id) != taking_part.end()) return;
-  }
+  if (!newest) return;
   const Publication publication{.version = ring_->version(*newest),
                                 .slot = *newest,
                                 .bytes = layout_->bytes(),
                                 .digest = slot_digests_[newest->index]};
-  member.catch_up = std::make_unique<Round>(publication, std::vector<Round::Participant>{{member.id, member.name()}});
-  member.catch_up_until = Clock::now() + absl::ToChronoNanoseconds(endpoint_.timeout);
-  arm_round_timer(member.catch_up_until);
-  ring_->lease(*newest, member.hello.instance);
-  member.channel->send(
-      Prepare{.version = publication.version, .slot = *newest, .bytes = publication.bytes, .offer = std::nullopt});
-  member.catch_up->sealed(publication.digest);
-  advance(*member.catch_up, &member);
+  const std::vector<WorkerId> taking_part =
+      round_ && round_->under_way() ? round_->remaining() : std::vector<WorkerId>();
+  std::vector<Member*> behind;
+  for (Member* rank : ranks_of(member)) {
+    if (rank->stage != Member::Stage::kWelcomed || rank->catch_up || rank->releasing == newest) return;
+    if (std::ranges::find(taking_part, rank->id) != taking_part.end()) return;
+    if (rank->owed && rank->serving < publication.version) behind.push_back(rank);
+  }
+  if (behind.empty()) return;
+  std::vector<Round::Participant> workers;
+  workers.reserve(behind.size());
+  for (const Member* rank : behind) workers.push_back({rank->id, rank->name()});
+  const auto catch_up = std::make_shared<CatchUp>(
+      CatchUp{.round = Round(publication, std::move(workers),
+                             {.in_place = false, .delivers = transport_.delivers(), .each = false, .persists = false}),
+              .until = Clock::now() + absl::ToChronoNanoseconds(endpoint_.timeout)});
+  std::vector<WorkerId> unreachable;
+  for (Member* rank : behind) {
+    rank->catch_up = catch_up;
+    if (!tell_prepare(*rank, publication)) unreachable.push_back(rank->id);
+  }
+  for (const WorkerId id : unreachable) evict(id, unavailable("its slot could not be offered"));
+  if (!unreachable.empty()) return;
+  arm_round_timer(catch_up->until);
+  catch_up->round.sealed(publication.digest);
+  advance(catch_up->round, catch_up.get());
 }
 
 void Coordinator::catch_up_all() {
@@ -73,98 +63,130 @@ void Coordinator::catch_up_all() {
     if (Member* member = find(id)) start_catch_up(*member);
 }
 
-// Does whatever a round asks for, until it asks for nothing. `catching_up` is the member whose own round it
-// is, or null.
-void Coordinator::advance(Round& round, Member* catching_up) {
+// Does whatever a round asks for, until it asks for nothing. `catch_up` is the one whose round it is, or null.
+void Coordinator::advance(Round& round, CatchUp* catch_up) {
   while (true) {
     switch (round.next()) {
-      case Round::Action::kDeliver: deliver(round, catching_up); break;
+      case Round::Action::kYielded: on_yielded(); break;
+      case Round::Action::kDeliver: deliver(round, catch_up); break;
       case Round::Action::kAnnounce:
-        tell(round, Sealed{.version = round.publication().version, .digest = round.publication().digest});
+        tell(round.remaining(), Sealed{.version = round.publication().version, .digest = round.publication().digest});
         break;
-      case Round::Action::kAbort: tell(round, Abort{.version = round.publication().version}); break;
-      case Round::Action::kCommit: decide(round, catching_up); break;
-      case Round::Action::kSettle: return settle(round, catching_up);
+      case Round::Action::kAbort:
+        tell(round.remaining(), Abort{.version = round.publication().version, .torn = catch_up == nullptr && torn_});
+        break;
+      case Round::Action::kDecide: decide(round, catch_up); break;
+      case Round::Action::kCommit: tell(round.to_commit(), Commit{.version = round.publication().version}); break;
+      case Round::Action::kPersist: persist(round); break;
+      case Round::Action::kSettle: return settle(round, catch_up);
       case Round::Action::kNone:
-        if (catching_up == nullptr) return finish_abort();
-        if (round.phase() == Round::Phase::kAborted) {
-          // One failure is tried again once the worker has released the slot, or that word would end the lease of the
-          // second try; the second failure in a row has evicted it already.
-          catching_up->releasing = round.publication().slot;
-          catching_up->catch_up.reset();
-          start_catch_up(*catching_up);  // a newer version may have been published meanwhile
-        }
+        if (catch_up == nullptr) return finish_abort();
+        if (round.phase() == Round::Phase::kAborted) end_catch_up(*catch_up);
         return;
     }
   }
 }
 
-void Coordinator::deliver(Round& round, Member* catching_up) {
+// Runs on the delivery thread what may take long, and comes back to the round if it is still there.
+void Coordinator::deliver(Round& round, CatchUp* catch_up) {
   const Version version = round.publication().version;
-  const std::optional<WorkerId> only = catching_up ? std::optional(catching_up->id) : std::nullopt;
+  const std::optional<WorkerId> only = catch_up ? std::optional(round.remaining().front()) : std::nullopt;
   if (!only) delivery_busy_ = true;
-  delivery_->submit({.publication = round.publication(),
-                     .workers = round.remaining(),
-                     .deadline = Deadline(catching_up ? catching_up->catch_up_until : round_until_),
-                     .done = [this, version, only](absl::Status status) {
-                       boost::asio::post(io_, [this, version, only, status = std::move(status)] {
-                         if (!only) delivery_busy_ = false;
-                         Member* member = only ? find(*only) : nullptr;
-                         if (only && (member == nullptr || !member->catch_up)) return;
-                         Round* round = only ? member->catch_up.get() : round_.get();
-                         if (round == nullptr || round->publication().version != version) return;
-                         round->delivered(status);
-                         advance(*round, member);
-                       });
-                     }});
+  delivery_->submit([this, version, only, publication = round.publication(), workers = round.remaining(),
+                     deadline = Deadline(catch_up ? catch_up->until : round_until_)] {
+    boost::asio::post(io_, [this, version, only, status = transport_.deliver(publication, workers, deadline)] {
+      if (!only) delivery_busy_ = false;
+      const Member* member = only ? find(*only) : nullptr;
+      if (only && (member == nullptr || !member->catch_up)) return;
+      const std::shared_ptr<CatchUp> catch_up = member != nullptr ? member->catch_up : nullptr;
+      Round* round = catch_up ? &catch_up->round : round_.get();
+      if (round == nullptr || round->publication().version != version) return;
+      round->delivered(status);
+      advance(*round, catch_up.get());
+    });
+  });
 }
 
-// Every worker left is prepared: from here on nothing aborts.
-void Coordinator::decide(Round& round, Member* catching_up) {
+void Coordinator::persist(Round& round) {
+  delivery_->submit([this, publication = round.publication(),
+                     deadline = Deadline(endpoint_.timeout + endpoint_.flip_timeout)] {
+    boost::asio::post(io_, [this, version = publication.version, status = transport_.persist(publication, deadline)] {
+      if (!round_ || round_->publication().version != version) return;
+      round_->persisted(status);
+      advance(*round_, nullptr);
+    });
+  });
+}
+
+// Enough workers are prepared. Once the scheme has published it, too, nothing aborts.
+void Coordinator::decide(Round& round, CatchUp* catch_up) {
   const Publication& publication = round.publication();
   const Clock::time_point until = Clock::now() + absl::ToChronoNanoseconds(endpoint_.flip_timeout);
-  if (catching_up != nullptr) {
-    catching_up->catch_up_until = until;
-  } else {
-    round_until_ = until;
-    slot_digests_[publication.slot.index] = publication.digest;
-    ring_->publish(publication.slot);
-    published_version_.store(publication.version, std::memory_order_relaxed);
+  if (catch_up != nullptr) {
+    catch_up->until = until;
+    round.decided(absl::OkStatus());
+    return arm_round_timer(until);
   }
-  arm_round_timer(until);
-  tell(round, Commit{.version = publication.version});
+  if (absl::Status published = transport_.publish(publication); !published.ok()) return round.decided(published);
+  round.decided(absl::OkStatus());
+  // With commit=each those who are not prepared yet keep the time that they had.
+  round_until_ = endpoint_.commit_each ? round_until_ + absl::ToChronoNanoseconds(endpoint_.flip_timeout) : until;
+  slot_digests_[publication.slot.index] = publication.digest;
+  ring_->publish(publication.slot);
+  published_version_.store(publication.version, std::memory_order_relaxed);
+  for (const WorkerId id : round_to_)
+    if (Member* member = find(id)) member->owed = true;
+  arm_round_timer(round_until_);
 }
 
-void Coordinator::settle(Round& round, Member* catching_up) {
-  if (catching_up != nullptr) {
-    catching_up->catch_up.reset();
-    start_catch_up(*catching_up);  // a newer version may have been published meanwhile
-    return share();
+// The end of a catch-up, as it may be. One failure is tried again once the worker has released the slot, or that word
+// would end the lease of the second try; the second failure in a row has evicted it already.
+void Coordinator::end_catch_up(CatchUp& catch_up) {
+  const bool aborted = catch_up.round.phase() == Round::Phase::kAborted;
+  const std::vector<WorkerId> ranks = catch_up.round.remaining();
+  for (const WorkerId id : ranks) {
+    Member* member = find(id);
+    if (member == nullptr || member->catch_up.get() != &catch_up) continue;
+    if (aborted) member->releasing = catch_up.round.publication().slot;
+    member->catch_up.reset();
   }
+  for (const WorkerId id : ranks)
+    if (Member* member = find(id)) start_catch_up(*member);  // a newer version may have been published meanwhile
+  try_take();
+  share();
+}
+
+void Coordinator::settle(Round& round, CatchUp* catch_up) {
+  if (catch_up != nullptr) return end_catch_up(*catch_up);
   using Phase = Round::Phase;
   SendReport report;
   report.epoch = epoch_;
   report.version = round.publication().version;
   report.bytes = round.publication().bytes;
   report.digest = round.publication().digest;
-  report.seconds.deliver = round.seconds(Phase::kSealed, Phase::kPreparing);
+  report.seconds.deliver = round.seconds(Phase::kDelivering, Phase::kPreparing);
   report.seconds.prepare = round.seconds(Phase::kPreparing, Phase::kCommitting);
   report.seconds.commit = round.seconds(Phase::kCommitting, Phase::kSettled);
+  report.seconds.persist = round.persist_seconds();
+  report.persisted = round.persist_status();
   report.workers = round.reports();
+  report.warnings = std::exchange(warnings_, {});
   const std::vector<WorkerId> took_part = round.remaining();
-  for (const auto& member : members_)
-    if (member->stage == Member::Stage::kWelcomed && std::ranges::find(took_part, member->id) == took_part.end())
+  for (const WorkerId id : round_to_)
+    if (const Member* member = find(id); member != nullptr && std::ranges::find(took_part, id) == took_part.end())
+      report.workers.push_back(
+          {.worker = member->name(), .state = WorkerState::kCatchingUp, .error = absl::OkStatus()});
+  for (const auto& member : members_)  // who joined meanwhile
+    if (granted_to_.empty() && member->stage == Member::Stage::kWelcomed &&
+        std::ranges::find(round_to_, member->id) == round_to_.end())
       report.workers.push_back(
           {.worker = member->name(), .state = WorkerState::kCatchingUp, .error = absl::OkStatus()});
   round_.reset();
   catch_up_all();
   share();
-  {
-    const std::lock_guard lock(mutex_);
-    shared_.settled = std::move(report);
-  }
-  changed_.notify_all();
-  try_begin();
+  const Version version = report.version;
+  share_settled(version, std::move(report));
+  try_take();
 }
 
 // The end of an aborted round: its slot is free again once neither the public thread nor the delivery thread
@@ -172,15 +194,11 @@ void Coordinator::settle(Round& round, Member* catching_up) {
 void Coordinator::finish_abort() {
   if (!round_ || round_->phase() != Round::Phase::kAborted || writer_busy_ || delivery_busy_) return;
   const std::unique_ptr<Round> round = std::move(round_);
-  ring_->abort(round->publication().slot);
+  torn_ ? ring_->spoil(round->publication().slot) : ring_->abort(round->publication().slot);
   log(cat("version ", round->publication().version, " was aborted: ", message_of(round->why_aborted())));
-  {
-    const std::lock_guard lock(mutex_);
-    shared_.settled = round->why_aborted();
-  }
-  changed_.notify_all();
+  share_settled(round->publication().version, round->why_aborted());
   catch_up_all();
-  try_begin();
+  try_take();
 }
 
 // One timer serves all rounds: it fires at the earliest deadline, or before, and is set anew.
@@ -194,30 +212,36 @@ void Coordinator::arm_round_timer(Clock::time_point at) {
 
 void Coordinator::on_round_timer() {
   const Clock::time_point now = Clock::now();
-  std::vector<std::pair<WorkerId, absl::Status>> late;
-  const auto why = [&](const Round& round) {
-    return deadline_exceeded(
-        "version ", round.publication().version, ": no ",
-        round.phase() == Round::Phase::kCommitting ? "ack" : "word that it is prepared", " within ",
-        absl::FormatDuration(round.phase() == Round::Phase::kCommitting ? endpoint_.flip_timeout : endpoint_.timeout));
+  std::map<WorkerId, absl::Status> late;
+  const auto note = [&](const Round& round) {
+    const bool flips = round.phase() == Round::Phase::kCommitting;
+    for (const WorkerId id : round.late())
+      late.emplace(id, deadline_exceeded("version ", round.publication().version, ": no ",
+                                         flips ? "ack" : "word that it is prepared", " within ",
+                                         absl::FormatDuration(flips ? endpoint_.flip_timeout : endpoint_.timeout)));
   };
   if (round_ && round_->under_way() && round_until_ <= now) {
-    for (const WorkerId id : round_->late()) late.emplace_back(id, why(*round_));
+    note(*round_);
     if (round_->phase() == Round::Phase::kDelivering)
       round_->abort(deadline_exceeded("deliver version ", round_->publication().version, ": not done within ",
                                       absl::FormatDuration(endpoint_.timeout)));
     advance(*round_, nullptr);
   }
-  for (const auto& member : members_)
-    if (member->catch_up && member->catch_up_until <= now) late.emplace_back(member->id, why(*member->catch_up));
+  for (const auto& member : members_) {
+    if (!member->catch_up || member->catch_up->until > now) continue;
+    const Round& round = member->catch_up->round;
+    note(round);
+    if (round.phase() == Round::Phase::kDelivering)
+      late.emplace(member->id, deadline_exceeded("version ", round.publication().version, " was not delivered within ",
+                                                 absl::FormatDuration(endpoint_.timeout)));
+  }
   for (auto& [id, status] : late) evict(id, std::move(status));
 
   std::optional<Clock::time_point> next;
   const auto earlier = [&](Clock::time_point at) { next = next ? std::min(*next, at) : at; };
-  if (round_ && round_->under_way() && round_->phase() != Round::Phase::kWriting && round_until_ > now)
-    earlier(round_until_);
+  if (round_ && round_->under_way() && round_until_ > now) earlier(round_until_);
   for (const auto& member : members_)
-    if (member->catch_up) earlier(member->catch_up_until);
+    if (member->catch_up) earlier(member->catch_up->until);
   if (next) arm_round_timer(*next);
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "transport/posix/files.h"
 #include "transport/text.h"
 
 namespace bascule {
@@ -64,6 +65,9 @@ absl::StatusOr<EndpointLock> EndpointLock::take(const std::filesystem::path& fil
   lock.epoch_ = last.epoch + 1;
   lock.last_version_ = last.version;
   BASCULE_TRY(lock.record(last.version));
+  // An epoch must not be used twice, after a loss of power neither: files may be left of it.
+  BASCULE_TRY(sync_file(file));
+  BASCULE_TRY(sync_folder(file.parent_path()));
   return lock;
 }
 

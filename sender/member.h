@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "sender/round.h"
@@ -12,22 +13,30 @@
 
 namespace bascule {
 
+// The newest version on its way to one worker that is behind, or to all ranks of one group.
+struct CatchUp {
+  Round round;
+  Clock::time_point until;  // deadline of the round's present half
+};
+
 struct Member {
-  // greeting ──hello──▶ parked ──register_model──▶ admitted ──slots exist──▶ welcomed
+  // greeting ──hello──▶ parked ──register_model, whole group──▶ admitted ──slots exist──▶ welcomed
   enum class Stage { kGreeting, kParked, kAdmitted, kWelcomed };
 
   WorkerId id = 0;
   Stage stage = Stage::kGreeting;
   std::shared_ptr<Channel> channel;
-  Hello hello;                       // empty until it greeted
-  Clock::time_point since;           // connected
-  Version serving = 0;               // of this epoch, by its own word: its hello, then its acks
-  int failures = 0;                  // versions running that it could not prepare
-  std::unique_ptr<Round> catch_up;   // the newest version, on its way to this worker alone
-  Clock::time_point catch_up_until;  // deadline of the catch-up's present half
-  std::optional<SlotId> releasing;   // of a catch-up that was aborted, until the worker released it
+  Hello hello;                        // empty until it greeted
+  Clock::time_point since;            // connected
+  Version serving = 0;                // of this epoch, by its own word: its hello, then its acks
+  bool owed = true;                   // the newest version is due to it; not where a send left it out
+  int failures = 0;                   // versions running that it could not prepare
+  std::shared_ptr<CatchUp> catch_up;  // shared by the ranks of a group
+  std::optional<SlotId> releasing;    // of a catch-up that was aborted, until the worker released it
+  std::set<std::uint32_t> knows;      // slots that it was offered, by index
 
   const std::string& name() const { return hello.worker; }
+  const std::string& group() const { return hello.group; }
   // Whether the next version can be addressed to it.
   bool addressable() const { return (stage == Stage::kAdmitted || stage == Stage::kWelcomed) && !catch_up; }
 };

@@ -69,6 +69,22 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
   return made;
 }
 
+absl::Status Registration::fuse(std::span<const std::vector<std::string>> wishes) {
+  if (wishes.empty()) return absl::OkStatus();
+  std::vector<TensorSpec> specs;
+  std::vector<std::pair<std::string, std::string>> tied;
+  for (const Known& known : known_) {
+    if (known.tied_to) {
+      tied.emplace_back(known.spec.name, known_[*known.tied_to].spec.name);
+    } else {
+      specs.push_back(layout_.find(known.spec.name)->spec);  // its type is that of the wire
+    }
+  }
+  BASCULE_ASSIGN(layout_, Layout::arrange(std::move(specs), std::move(tied), wishes));
+  plan_is_stale_ = true;
+  return absl::OkStatus();
+}
+
 absl::Status Registration::refresh() {
   BASCULE_ASSIGN(const std::span<const TensorView> views, source_->views());
   if (views.size() != known_.size())
@@ -86,10 +102,78 @@ absl::Status Registration::refresh() {
                               known_[*known.tied_to].spec.name, " and is not any more");
     addresses_[i] = view.data;
   }
-  if (!strides_changed(views)) return absl::OkStatus();
+  if (!plan_is_stale_ && !strides_changed(views)) return absl::OkStatus();
   BASCULE_ASSIGN(plan_, Plan::gather(layout_, views));
+  plan_is_stale_ = false;
   for (std::size_t i = 0; i < views.size(); ++i)
     known_[i].strides.assign(views[i].strides.begin(), views[i].strides.end());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Packing> Registration::packing(TensorSource* weights) {
+  if (weights != nullptr) return packing_of(*weights);
+  BASCULE_TRY(refresh());
+  return Packing{.segments = plan_.segments(), .addresses = addresses_};
+}
+
+absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
+  BASCULE_ASSIGN(const std::span<const TensorView> views, weights.views());
+  std::map<std::string_view, const TensorView*> by_name;
+  for (const TensorView& view : views) {
+    BASCULE_TRY(check_view(view));
+    if (!by_name.emplace(view.name, &view).second)
+      return invalid_argument("tensor ", view.name, " is given twice among the weights");
+  }
+  std::size_t used = 0;
+  for (const Known& known : known_) {
+    const auto found = by_name.find(known.spec.name);
+    if (found == by_name.end() && known.tied_to) continue;
+    if (found == by_name.end())
+      return invalid_argument("tensor ", to_string(known.spec), " was registered and is not among the weights");
+    const TensorView& view = *found->second;
+    if (view.dtype != known.spec.dtype || !std::ranges::equal(view.shape, known.spec.shape))
+      return invalid_argument("tensor ", to_string(view), " was registered as ", to_string(known.spec));
+    if (known.tied_to) {
+      const auto owner = by_name.find(known_[*known.tied_to].spec.name);
+      if (owner != by_name.end() && !same_elements(*owner->second, view))
+        return invalid_argument("tensor ", known.spec.name, " was registered as tied to ", owner->first,
+                                " and is not among these weights");
+    }
+    ++used;
+  }
+  if (used < views.size())
+    for (const TensorView& view : views)
+      if (std::ranges::find(known_, view.name, [](const Known& known) { return std::string_view(known.spec.name); }) ==
+          known_.end())
+        return invalid_argument("tensor ", to_string(view), " is among the weights and was not registered");
+  BASCULE_ASSIGN(other_plan_, Plan::gather(layout_, views));
+  other_addresses_.clear();
+  for (const TensorView& view : views) other_addresses_.push_back(view.data);
+  return Packing{.segments = other_plan_.segments(), .addresses = other_addresses_};
+}
+
+bool Registration::casts() const {
+  return std::ranges::any_of(known_, [this](const Known& known) {
+    const Placement* const placed = layout_.find(known.spec.name);
+    return placed != nullptr && placed->spec.dtype != known.spec.dtype;
+  });
+}
+
+absl::Status Registration::move_into(const std::map<std::string_view, std::byte*>& places,
+                                     std::shared_ptr<void> keeps) {
+  std::vector<std::byte*> targets;
+  for (const Known& known : known_) targets.push_back(places.at(known.spec.name));
+  BASCULE_TRY(source_->move_into(targets, std::move(keeps)));
+  places_.assign(targets.begin(), targets.end());
+  return check_moved();
+}
+
+absl::Status Registration::check_moved() {
+  BASCULE_TRY(refresh());
+  for (std::size_t i = 0; i < known_.size(); ++i)
+    if (byte_count(known_[i].spec.dtype, known_[i].spec.shape) > 0 && addresses_[i] != places_[i])
+      return invalid_argument("tensor ", known_[i].spec.name, " does not lie in the slot any more; with slots=1 the ",
+                              "parameters must be changed in place (an optimizer's step does), not replaced");
   return absl::OkStatus();
 }
 

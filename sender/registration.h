@@ -1,6 +1,7 @@
 // What a sender registered: the source of its tensors, the layout made of them, and the plan that packs them.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +15,12 @@
 
 namespace bascule {
 
+// What kernels::pack needs of a source's tensors; valid until the next call of packing().
+struct Packing {
+  std::span<const kernels::Segment> segments;
+  std::span<const std::byte* const> addresses;  // of tensors, by Segment::tensor
+};
+
 class Registration {
  public:
   // Reads the tensors' names, types, shapes and addresses. Tensors that are one storage under two names
@@ -21,13 +28,20 @@ class Registration {
   static absl::StatusOr<Registration> make(std::unique_ptr<TensorSource> source, std::optional<DType> wire_dtype);
 
   const Layout& layout() const { return layout_; }
+  // Arranges the layout anew, before anybody uses it: these tensors side by side, where that can be. A packing of
+  // before is one no more.
+  absl::Status fuse(std::span<const std::vector<std::string>> wishes);
 
-  // Asks the source again: a storage that moved is followed, other strides get a new plan. INVALID_ARGUMENT
-  // names the tensor whose name, type or shape is not what was registered, or that is no longer tied as it
-  // was.
-  absl::Status refresh();
-  std::span<const kernels::Segment> segments() const { return plan_.segments(); }
-  std::span<const std::byte* const> addresses() const { return addresses_; }  // of tensors, by Segment::tensor
+  bool casts() const;  // some tensor travels as another type
+
+  // Asks the registered source again, or `weights` where it is not null: a storage that moved is followed, other
+  // strides get a new plan. INVALID_ARGUMENT names the tensor whose name, type or shape is not what was registered, or
+  // that is no longer tied as it was. `weights` may have their own order, and may leave tied names out.
+  absl::StatusOr<Packing> packing(TensorSource* weights = nullptr);
+
+  // Single copy: moves the registered tensors to `places` (by name), which `keeps` keeps alive.
+  absl::Status move_into(const std::map<std::string_view, std::byte*>& places, std::shared_ptr<void> keeps);
+  absl::Status check_moved();  // INVALID_ARGUMENT names a tensor that lies elsewhere by now
 
  private:
   struct Known {  // one tensor as it was registered
@@ -35,13 +49,19 @@ class Registration {
     std::vector<std::int64_t> strides;
     std::optional<std::size_t> tied_to;
   };
+  absl::Status refresh();
+  absl::StatusOr<Packing> packing_of(TensorSource& weights);
   bool strides_changed(std::span<const TensorView> views) const;
 
   std::unique_ptr<TensorSource> source_;
   std::vector<Known> known_;
   Layout layout_;
   Plan plan_;
+  bool plan_is_stale_ = false;  // it is of another layout
   std::vector<const std::byte*> addresses_;
+  Plan other_plan_;  // of weights that are not the registered ones
+  std::vector<const std::byte*> other_addresses_;
+  std::vector<const std::byte*> places_;  // single copy: where the tensors were moved to
 };
 
 }  // namespace bascule

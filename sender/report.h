@@ -33,8 +33,16 @@ struct StageSeconds {
   double pack = 0;     // gather, cast, digest
   double deliver = 0;  // the scheme's transfer
   double prepare = 0;  // until every worker had verified it
-  double commit = 0;   // from the decision to the last ack
+  double commit = 0;   // from the decision until it has settled: the last ack and, where asked, the disk
+  double persist = 0;  // from the decision until the disk has it (durable=on); a part of commit
   double total() const { return wait + pack + deliver + prepare + commit; }
+};
+
+// What became of an update_weights().
+struct UpdateReport {
+  Version version = 0;
+  absl::Status status;                // an error: nobody flipped to it
+  std::vector<WorkerReport> workers;  // as in SendReport
 };
 
 struct SendReport {
@@ -45,6 +53,8 @@ struct SendReport {
   StageSeconds seconds;
   std::vector<WorkerReport> workers;  // in the order they joined
   std::string memory;                 // what the slots are made of, as "memfd, 4 KiB pages (…)"
+  absl::Status persisted;             // durable=on: an error means that it is served, and not on the disk
+  std::vector<UpdateReport> updates;  // update_weights() since the last report
   std::vector<std::string> warnings;
 
   bool complete() const;  // all workers serve this version

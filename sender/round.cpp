@@ -7,7 +7,8 @@
 
 namespace bascule {
 
-Round::Round(const Publication& publication, std::vector<Participant> workers) : publication_(publication) {
+Round::Round(const Publication& publication, std::vector<Participant> workers, Rules rules)
+    : publication_(publication), rules_(rules) {
   for (Participant& who : workers) {
     Worker worker;
     worker.report.worker = who.name;
@@ -32,6 +33,23 @@ bool Round::all(bool Worker::*flag) const {
   return std::ranges::all_of(workers_, [flag](const Worker& worker) { return worker.lost || worker.*flag; });
 }
 
+bool Round::enough_prepared() const {
+  const auto prepared = [](const Worker& worker) { return !worker.lost && worker.prepared; };
+  return all(&Worker::prepared) || (rules_.each && std::ranges::any_of(workers_, prepared));
+}
+
+bool Round::settled() const { return std::ranges::all_of(workers_, &Worker::done) && (!rules_.persists || persisted_); }
+
+bool Round::find_to_commit() {
+  to_commit_.clear();
+  for (Worker& worker : workers_) {
+    if (worker.lost || worker.failed || !worker.prepared || worker.told) continue;
+    worker.told = true;
+    to_commit_.push_back(worker.who.id);
+  }
+  return !to_commit_.empty();
+}
+
 void Round::sealed(std::optional<Digest> digest) {
   if (phase_ != Phase::kWriting) return;
   publication_.digest = digest;
@@ -49,18 +67,34 @@ void Round::delivered(const absl::Status& status) {
 }
 
 void Round::prepared(WorkerId id) {
+  // Before kPreparing there is nothing to verify; after it only a worker that was given longer (each) answers.
   Worker* worker = find(id);
-  if (worker != nullptr && phase_ == Phase::kPreparing) worker->prepared = true;  // earlier there is nothing to verify
+  if (worker != nullptr && phase_ >= Phase::kPreparing && under_way()) worker->prepared = true;
 }
 
 void Round::failed(WorkerId id, std::string_view why) {
   Worker* worker = find(id);
-  if (worker == nullptr || phase_ == Phase::kCommitting || !under_way()) return;
+  if (worker == nullptr || worker->told || !under_way() || (phase_ >= Phase::kDeciding && !rules_.each)) return;
   worker->failed = true;
   worker->report.state = WorkerState::kFailed;
   worker->report.error = absl::AbortedError(
       cat("worker ", worker->who.name, " could not prepare version ", publication_.version, ": ", why));
-  abort(worker->report.error);
+  if (!rules_.each) return abort(worker->report.error);
+  abort_if_hopeless();
+}
+
+// With each: nobody is left who could prepare it.
+void Round::abort_if_hopeless() {
+  const auto out = [](const Worker& worker) { return worker.lost || worker.failed; };
+  const auto failed = std::ranges::find_if(workers_, &Worker::failed);
+  if (failed != workers_.end() && std::ranges::all_of(workers_, out)) abort(failed->report.error);
+}
+
+void Round::decided(const absl::Status& status) {
+  if (phase_ != Phase::kDeciding) return;
+  if (status.ok()) return enter(Phase::kCommitting);
+  why_aborted_ = annotate(status, cat("publish version ", publication_.version));
+  enter(Phase::kAborted);
 }
 
 void Round::acked(WorkerId id, double seconds, double stall_seconds) {
@@ -72,12 +106,20 @@ void Round::acked(WorkerId id, double seconds, double stall_seconds) {
   worker->report.stall_seconds = stall_seconds;
 }
 
+void Round::persisted(absl::Status status) {
+  if (phase_ != Phase::kCommitting) return;
+  persisted_ = true;
+  persist_status_ = std::move(status);
+  persist_seconds_ = seconds_between(entered_.at(Phase::kCommitting), Clock::now());
+}
+
 void Round::lost(WorkerId id, absl::Status why) {
   Worker* worker = find(id);
   if (worker == nullptr || worker->acked) return;
   worker->lost = true;
   worker->report.state = WorkerState::kEvicted;
   worker->report.error = std::move(why);
+  if (rules_.each) abort_if_hopeless();
 }
 
 void Round::abort(absl::Status why) {
@@ -87,21 +129,25 @@ void Round::abort(absl::Status why) {
 }
 
 Round::Action Round::next() {
+  const auto once = [this](Action action) { return std::exchange(told_, true) ? Action::kNone : action; };
   switch (phase_) {
+    case Phase::kWriting: return rules_.in_place && all(&Worker::ready) ? once(Action::kYielded) : Action::kNone;
     case Phase::kSealed:
       if (!all(&Worker::ready)) return Action::kNone;
-      enter(Phase::kDelivering);
-      return Action::kDeliver;
+      enter(rules_.delivers ? Phase::kDelivering : Phase::kPreparing);
+      return rules_.delivers ? Action::kDeliver : once(Action::kAnnounce);
     case Phase::kPreparing:
-      if (!std::exchange(told_, true)) return Action::kAnnounce;
-      if (!all(&Worker::prepared)) return Action::kNone;
-      enter(Phase::kCommitting);
-      return Action::kCommit;
+      if (!told_) return once(Action::kAnnounce);
+      if (!enough_prepared()) return Action::kNone;
+      enter(Phase::kDeciding);
+      return Action::kDecide;
     case Phase::kCommitting:
-      if (!all(&Worker::acked)) return Action::kNone;
+      if (find_to_commit()) return Action::kCommit;
+      if (rules_.persists && !told_) return once(Action::kPersist);
+      if (!settled()) return Action::kNone;
       enter(Phase::kSettled);
       return Action::kSettle;
-    case Phase::kAborted: return std::exchange(told_, true) ? Action::kNone : Action::kAbort;
+    case Phase::kAborted: return once(Action::kAbort);
     default: return Action::kNone;
   }
 }
@@ -113,14 +159,23 @@ std::vector<WorkerId> Round::remaining() const {
   return ids;
 }
 
+bool Round::was_told(WorkerId id) const {
+  return std::ranges::any_of(workers_, [id](const Worker& worker) { return worker.who.id == id && worker.told; });
+}
+
 std::vector<WorkerId> Round::late() const {
-  bool Worker::*flag = phase_ == Phase::kSealed       ? &Worker::ready
-                       : phase_ == Phase::kPreparing  ? &Worker::prepared
-                       : phase_ == Phase::kCommitting ? &Worker::acked
-                                                      : nullptr;
+  const auto is_late = [this](const Worker& worker) {
+    switch (phase_) {
+      case Phase::kWriting: return rules_.in_place && !worker.ready;
+      case Phase::kSealed: return !worker.ready;
+      case Phase::kPreparing: return !worker.prepared && !worker.failed;
+      case Phase::kCommitting: return !worker.done();
+      default: return false;
+    }
+  };
   std::vector<WorkerId> ids;
   for (const Worker& worker : workers_)
-    if (flag != nullptr && !worker.lost && !(worker.*flag)) ids.push_back(worker.who.id);
+    if (!worker.lost && is_late(worker)) ids.push_back(worker.who.id);
   return ids;
 }
 

@@ -25,6 +25,7 @@
 
 namespace bascule {
 
+class Publisher;
 struct Scheme;
 class WritableSlot;
 
@@ -33,7 +34,10 @@ struct SenderOptions {
   std::string endpoint;  // "shm:///run/user/1000/grpo?wire_dtype=bf16", see transport/endpoint.h for the options
   int threads = 0;       // that pack, the caller included; 0: one per core
   std::function<void(std::string_view)> log{};  // called from any thread of the sender; default: silent
-  const Scheme* scheme = nullptr;               // used instead of the registry's: for schemes outside the tree
+  // Each control message but heartbeats, as "to engine-0: prepare" before it goes out and "from engine-0: ready" as it
+  // comes; called from the I/O thread. Default: silent.
+  std::function<void(std::string_view)> trace{};
+  const Scheme* scheme = nullptr;  // used instead of the registry's: for schemes outside the tree
 };
 
 class Sender {
@@ -49,7 +53,8 @@ class Sender {
 
   // Names the tensors to send; reads no elements yet. Workers that have greeted are compared with it and
   // refused where their tensors differ. INVALID_ARGUMENT names the tensor: a name twice, empty or not UTF-8,
-  // a negative dimension. FAILED_PRECONDITION on a second call: one sender and one path a model.
+  // a negative dimension. FAILED_PRECONDITION on a second call: one sender and one path a model. With slots=1 the
+  // tensors move into the slot, and keep it alive.
   absl::Status register_model(std::unique_ptr<TensorSource> source);
 
   // Blocks until `count` workers can be sent to, and says their names in the order they joined.
@@ -59,24 +64,33 @@ class Sender {
   // Packs, publishes, and returns once every worker serves the version (or was evicted: report.complete()
   // tells). OK also with no workers. An error means that nobody flipped, and names the worker, version or
   // tensor.
-  absl::StatusOr<SendReport> send();
+  //
+  // `weights`: other tensors than the registered ones (null: those), with the same names, types and shapes, in any
+  // order. `worker_ids`: names of workers, and of groups for all their ranks (empty: everybody); others keep what they
+  // serve. NOT_FOUND: nobody is called so; the text lists the known.
+  absl::StatusOr<SendReport> send(std::unique_ptr<TensorSource> weights = nullptr,
+                                  const std::vector<std::string>& worker_ids = {});
 
   // As send(), but returns once the weights may be changed again; wait_async() brings the report.
-  absl::Status send_async();
+  absl::Status send_async(std::unique_ptr<TensorSource> weights = nullptr,
+                          const std::vector<std::string>& worker_ids = {});
 
   // Blocks until the pending send has settled. DEADLINE_EXCEEDED leaves it pending. FAILED_PRECONDITION: none
   // is.
   absl::StatusOr<SendReport> wait_async(absl::Duration timeout = absl::InfiniteDuration());
 
-  // Kept for the next version, and refused by name (UNIMPLEMENTED) in this one: other weights than the registered
-  // (null: the registered), and some of the workers (empty: all).
-  absl::StatusOr<SendReport> send(std::unique_ptr<TensorSource> weights, const std::vector<std::string>& worker_ids);
-  absl::Status update_weights(std::unique_ptr<TensorSource> weights);
+  // As send_async(), but owes no wait_async(): what became of it stands in the next report (`updates`). The next call
+  // that needs a slot waits for it first.
+  absl::Status update_weights(std::unique_ptr<TensorSource> weights = nullptr);
 
   // The zero-copy pair below send(): a free slot whose tensors the caller writes itself, every byte of it,
   // and the call that makes it a version. Blocks for a free slot under the endpoint's timeout. A loan that is
   // dropped is aborted.
-  absl::StatusOr<WritableSlot> loan();
+  //
+  // With slots=1 the slot is the registered parameters themselves: the loan asks the workers to step aside and returns
+  // once all have (each waits inside its commit()), then optimizer.step() may write. A loan that is dropped after
+  // something was written leaves the workers poisoned until the next publish().
+  absl::StatusOr<WritableSlot> loan(const std::vector<std::string>& worker_ids = {});
   absl::StatusOr<SendReport> publish(WritableSlot slot);
 
   // The last version that was published in this epoch or, before the first, in earlier ones. Any thread.
@@ -84,9 +98,8 @@ class Sender {
 
  private:
   friend class WritableSlot;
-  struct Impl;
-  explicit Sender(std::shared_ptr<Impl>);
-  std::shared_ptr<Impl> impl_;  // loans know it weakly
+  explicit Sender(std::shared_ptr<Publisher> publisher);
+  std::shared_ptr<Publisher> publisher_;  // loans know it weakly
 };
 
 // A slot on loan. Its tensors have the names, order and types of the layout (after wire_dtype) and hold the

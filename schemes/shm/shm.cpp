@@ -12,14 +12,13 @@ namespace {
 
 class ShmSender final : public SenderTransport {
  public:
+  absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout) override {
+    return make_memfd("bascule-slot", layout.bytes());
+  }
   absl::StatusOr<Offer> admit(WorkerId, const Hello&, std::span<const OfferedSlot> slots) override {
     Offer offer;
     for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());
     return offer;
-  }
-  void dismiss(WorkerId) override {}
-  absl::Status deliver(const Publication&, std::span<const WorkerId>, Deadline) override {
-    return absl::OkStatus();  // the workers map the slot itself
   }
 };
 
@@ -30,6 +29,7 @@ class ShmReceiver final : public ReceiverTransport {
       return invalid_argument("shm: expected ", offer.slots.size(), " descriptors, one a slot, found ",
                               offer.descriptors.size());
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
+      if (slots_.contains(offer.slots[i])) continue;
       const int fd = offer.descriptors[i].get();
       BASCULE_TRY(check_sealed(fd, offer.slot_bytes));
       BASCULE_ASSIGN(Mapping mapping, Mapping::map(fd, offer.slot_bytes, Access::kReadOnly));
@@ -45,6 +45,7 @@ class ShmReceiver final : public ReceiverTransport {
   }
 
   void release(SlotId) override {}  // mapped once, for every version to come
+  void forget(SlotId slot) override { slots_.erase(slot); }
 
  private:
   std::map<SlotId, Mapping> slots_;
@@ -55,9 +56,9 @@ class ShmReceiver final : public ReceiverTransport {
 Scheme shm_scheme() {
   return {.name = "shm",
           .needs_descriptors = true,
-          .make_slot = [](std::uint64_t bytes) { return make_memfd("bascule-slot", bytes); },
-          .make_sender = [] { return std::make_unique<ShmSender>(); },
-          .make_receiver = [] { return std::make_unique<ShmReceiver>(); }};
+          .keeps_files = false,
+          .make_sender = [](const Endpoint&, Epoch) { return std::make_unique<ShmSender>(); },
+          .make_receiver = [](const Endpoint&) { return std::make_unique<ShmReceiver>(); }};
 }
 
 }  // namespace bascule

@@ -1,0 +1,69 @@
+// Copier: the engine's own tensors, and how a slot is copied into them.
+//
+// Sets: the registered tensors are set 0; with Apply::kBackground a second set of the same shapes, set 1, is allocated
+// beside them, and versions go to the two in turn. A set has one address for good.
+//
+// Threads: the session decides who may touch which set: the prepare thread copies into the one that the engine does not
+// read (background), or the engine's own thread into the only one (commit).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/thread_pool.h"
+#include "receiver/attachment.h"
+#include "receiver/receiver.h"
+#include "transport/layout.h"
+#include "transport/plan.h"
+#include "transport/scheme.h"
+#include "transport/target.h"
+
+namespace bascule {
+
+class Copier {
+ public:
+  // `threads` copy at the flip (commit), the engine's included; 0: one per core. INVALID_ARGUMENT as check_targets().
+  static absl::StatusOr<std::unique_ptr<Copier>> make(std::vector<TargetTensor> targets, const ModelOptions& options,
+                                                      Apply apply, int threads);
+
+  Apply apply() const { return apply_; }
+
+  // What the sender can compare with its tensors before any byte moves; none where a target is made of parts, or only
+  // some tensors are wanted.
+  std::optional<std::vector<TensorSpec>> expected() const;
+  // The plan for a sender's layout. INVALID_ARGUMENT as Plan::scatter.
+  absl::StatusOr<Plan> plan(const Layout& layout) const { return Plan::scatter(layout, targets_, partial_); }
+
+  // The set after `set` (none: nothing was copied yet): never the one that the engine reads.
+  int after(std::optional<int> set) const { return apply_ == Apply::kCommit ? 0 : set ? 1 - *set : 1; }
+  const std::shared_ptr<const Weights>& weights(int set) const { return sets_[static_cast<std::size_t>(set)].weights; }
+
+  // Copies what `view` holds of `publication` into `set`. With `check` the digest is made in the same pass; DATA_LOSS:
+  // it is not what was sealed, and the set holds neither the version of before nor this one.
+  absl::Status copy(const Plan& plan, const Publication& publication, const SlotView& view, int set, bool check,
+                    kernels::ThreadPool& pool) const;
+  // For the copy at the flip; kCommit alone.
+  kernels::ThreadPool& flip_pool() { return *flip_pool_; }
+
+ private:
+  struct Set {
+    std::vector<std::byte*> addresses;  // of targets
+    std::shared_ptr<const Weights> weights;
+  };
+  void allocate_second_set();
+
+  std::vector<TargetTensor> targets_;
+  bool partial_ = false;
+  Apply apply_ = Apply::kCommit;
+  std::vector<std::byte> second_;  // memory of set 1
+  std::array<Set, 2> sets_;
+  std::optional<kernels::ThreadPool> flip_pool_;
+};
+
+}  // namespace bascule

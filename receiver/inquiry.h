@@ -1,0 +1,24 @@
+// Inquiry: one question to a sender, and its answer.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "transport/auth.h"
+#include "transport/endpoint.h"
+#include "transport/posix/unique_fd.h"
+#include "transport/sender_status.h"
+
+namespace bascule {
+
+struct Answer {
+  SenderStatus status;
+  std::vector<UniqueFd> descriptors;
+};
+
+// Connects, asks, and blocks for the answer, each at most the endpoint's suspect_after. `token`: for TCP. UNAVAILABLE:
+// no sender is there, or it did not answer.
+absl::StatusOr<Answer> inquire(const Endpoint& endpoint, std::optional<Token> token);
+
+}  // namespace bascule

@@ -1,0 +1,34 @@
+// manifest.json: the whole versions of a folder. It is replaced by rename, so that whoever opens it reads one that was
+// written whole, or, after a loss of power, none that can be read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "schemes/memmap/slot_file.h"
+
+namespace bascule::memmap {
+
+inline constexpr const char* kManifest = "manifest.json";
+
+// A version, and the slot whose file holds it.
+struct WholeVersion {
+  SlotId slot;
+  std::uint64_t inode = 0;  // of that file, for readers without a lock: a copy of a folder has others
+  std::uint64_t bytes = 0;  // of the version
+  Stamp stamp;              // its epoch is the slot's
+};
+
+std::string manifest_text(std::vector<WholeVersion> versions);  // sorts them, the newest first
+
+// NOT_FOUND: no manifest. INVALID_ARGUMENT: it does not read.
+absl::StatusOr<std::vector<WholeVersion>> read_manifest(const std::filesystem::path& folder);
+
+// The whole versions of a folder, the newest first: those of the manifest; where it does not read, as a loss of power
+// may leave it, those that the stamps of the files claim. Either is a claim until the digest is compared.
+std::vector<WholeVersion> whole_versions(const std::filesystem::path& folder);
+
+}  // namespace bascule::memmap

@@ -1,0 +1,157 @@
+#include "schemes/memmap/slot_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <map>
+#include <system_error>
+
+#include "absl/strings/numbers.h"
+#include "transport/safetensors.h"
+#include "transport/text.h"
+
+namespace bascule::memmap {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::string_view kOurs = "bascule.";  // keys of the stamp begin with it
+constexpr std::string_view kNoDigest = "--------------------------------";
+constexpr std::size_t kNumberDigits = 20;  // of 2^64 - 1
+constexpr std::string_view kDigestKey = "\"bascule.digest\":\"";
+constexpr std::string_view kEpochKey = "\",\"bascule.epoch\":\"";
+constexpr std::string_view kVersionKey = "\",\"bascule.version\":\"";
+constexpr std::size_t kStampBytes =
+    kDigestKey.size() + kNoDigest.size() + kEpochKey.size() + kVersionKey.size() + 2 * kNumberDigits;
+
+std::string digits(std::uint64_t number) {
+  std::array<char, kNumberDigits + 1> text{};
+  std::snprintf(text.data(), text.size(), "%020" PRIu64, number);
+  return text.data();
+}
+
+// The stamp as it stands in the header: three keys of __metadata__, which sort next to each other.
+std::string text_of(const Stamp& stamp) {
+  return cat(kDigestKey, stamp.digest ? to_hex(*stamp.digest) : cat(kNoDigest), kEpochKey, digits(stamp.epoch),
+             kVersionKey, digits(stamp.version));
+}
+
+absl::StatusOr<Stamp> stamp_from(std::string_view text) {
+  const auto wrong = [] { return invalid_argument("its header has no stamp of Bascule's"); };
+  const auto take = [&text](std::size_t bytes) {
+    const std::string_view taken = text.substr(0, bytes);
+    text.remove_prefix(taken.size());
+    return taken;
+  };
+  Stamp stamp;
+  if (take(kDigestKey.size()) != kDigestKey) return wrong();
+  const std::string_view digest = take(kNoDigest.size());
+  stamp.digest = digest_from_hex(digest);
+  if (!stamp.digest && digest != kNoDigest) return wrong();
+  if (take(kEpochKey.size()) != kEpochKey) return wrong();
+  if (!absl::SimpleAtoi(text_internal::piece(take(kNumberDigits)), &stamp.epoch)) return wrong();
+  if (take(kVersionKey.size()) != kVersionKey) return wrong();
+  if (!absl::SimpleAtoi(text_internal::piece(take(kNumberDigits)), &stamp.version)) return wrong();
+  return stamp;
+}
+
+// Layouts have tensors and their aliases; a safetensors file has tensors alone. An alias stands among the metadata,
+// with the name that it stands for: so does safetensors.torch.save_model, which calls it a tensor that was removed.
+bool is_alias(const std::string& key) { return key != "format" && !key.starts_with(kOurs); }
+
+}  // namespace
+
+std::string slot_file_name(SlotId slot) { return cat("slot-", slot.epoch, "-", slot.index, ".safetensors"); }
+
+std::optional<SlotId> slot_of_file(std::string_view name) {
+  const std::size_t first = name.find('-'), second = name.find('-', first + 1), end = name.find('.');
+  if (second == std::string_view::npos || end == std::string_view::npos || second > end) return std::nullopt;
+  SlotId slot;
+  if (!absl::SimpleAtoi(text_internal::piece(name.substr(first + 1, second - first - 1)), &slot.epoch) ||
+      !absl::SimpleAtoi(text_internal::piece(name.substr(second + 1, end - second - 1)), &slot.index) ||
+      slot_file_name(slot) != name)
+    return std::nullopt;
+  return slot;
+}
+
+std::vector<SlotId> slots_in(const std::filesystem::path& folder) {
+  std::vector<SlotId> slots;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (const std::optional<SlotId> slot = slot_of_file(entry->path().filename().native())) slots.push_back(*slot);
+  return slots;
+}
+
+absl::StatusOr<std::string> make_header(const Layout& layout, Epoch epoch) {
+  std::vector<TensorSpec> specs;
+  for (const Placement& tensor : layout.tensors()) specs.push_back(tensor.spec);
+  std::map<std::string, std::string> metadata = {{"bascule.digest", std::string(kNoDigest)},
+                                                 {"bascule.epoch", digits(epoch)},
+                                                 {"bascule.version", digits(0)},
+                                                 {"format", "pt"}};
+  for (const Alias& alias : layout.aliases()) {
+    if (!is_alias(alias.name))
+      return invalid_argument("a tied tensor named ", alias.name, " cannot stand in a slot's file; rename it");
+    metadata.emplace(alias.name, specs[alias.tensor].name);
+  }
+  return safetensors_prefix(specs, metadata, kPage);
+}
+
+absl::StatusOr<FileShape> shape_of(std::string_view header, const Layout& layout) {
+  const std::size_t at = header.find(kDigestKey);  // in a name, its quotes would be escaped
+  if (at == std::string_view::npos || header.size() - at < kStampBytes)
+    return invalid_argument("its header has no stamp of Bascule's");
+  return FileShape{.stamp_at = at, .data_offset = header.size(), .data_bytes = layout.bytes()};
+}
+
+absl::StatusOr<ParsedFile> parse_slot_file(std::span<const std::byte> file, std::string_view where) {
+  BASCULE_ASSIGN(const SafetensorsHeader header, parse_safetensors(file, where));
+  if (header.data_offset % kPage != 0) return invalid_argument(where, ": its data does not begin on a page");
+  std::vector<Placement> tensors;
+  std::map<std::string_view, std::uint32_t> index;
+  for (const SafetensorsHeader::Entry& entry : header.entries) {
+    index.emplace(entry.spec.name, static_cast<std::uint32_t>(tensors.size()));
+    tensors.push_back({.spec = entry.spec, .offset = entry.offset - header.data_offset, .bytes = entry.bytes});
+  }
+  std::vector<Alias> aliases;
+  for (const auto& [key, value] : header.metadata)
+    if (const auto tensor = index.find(value); is_alias(key) && tensor != index.end())
+      aliases.push_back({.name = key, .tensor = tensor->second});
+  ParsedFile parsed;
+  absl::StatusOr<Layout> layout =
+      Layout::from_placements(std::move(tensors), std::move(aliases), file.size() - header.data_offset);
+  if (!layout.ok()) return annotate(layout.status(), where);
+  parsed.layout = *std::move(layout);
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), header.data_offset);
+  absl::StatusOr<FileShape> shape = shape_of(text, parsed.layout);
+  if (!shape.ok()) return annotate(shape.status(), where);
+  parsed.shape = *shape;
+  return parsed;
+}
+
+absl::StatusOr<Stamp> read_stamp(int fd, const FileShape& shape) {
+  std::array<char, kStampBytes> text{};
+  const ssize_t got = ::pread(fd, text.data(), text.size(), static_cast<off_t>(shape.stamp_at));
+  if (got < 0) return errno_status(errno, "read a slot's stamp");
+  return stamp_from({text.data(), static_cast<std::size_t>(got)});
+}
+
+absl::Status write_stamp(int fd, const FileShape& shape, const Stamp& stamp) {
+  const std::string text = text_of(stamp);
+  if (::pwrite(fd, text.data(), text.size(), static_cast<off_t>(shape.stamp_at)) != static_cast<ssize_t>(text.size()))
+    return errno_status(errno, "write a slot's stamp");
+  return absl::OkStatus();
+}
+
+std::optional<Digest> digest_from_hex(std::string_view text) {
+  Digest digest;
+  if (text.size() != kNoDigest.size() || !absl::SimpleHexAtoi(text_internal::piece(text.substr(0, 16)), &digest.high) ||
+      !absl::SimpleHexAtoi(text_internal::piece(text.substr(16)), &digest.low) || to_hex(digest) != text)
+    return std::nullopt;
+  return digest;
+}
+
+}  // namespace bascule::memmap

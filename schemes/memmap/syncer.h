@@ -1,0 +1,57 @@
+// Syncer: with durable=on, the thread that has the disk begin with a slot while it is still being packed, and then
+// waits until all of it is there.
+//
+//   follow ──▶ following ──sealed──▶ syncing ──▶ a result for wait()
+//                  └──another follow, or the end──▶ given up
+//
+// A file that is syncing is finished before the next one is followed.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "transport/deadline.h"
+#include "transport/posix/unique_fd.h"
+#include "transport/posix/write_behind.h"
+#include "transport/task_thread.h"
+
+namespace bascule::memmap {
+
+class Syncer {
+ public:
+  ~Syncer();  // waits for a sync under way
+
+  const std::string& how() const { return behind_.how(); }
+
+  // Of one writer; neither waits. `bytes_done` of `bytes` behind `data_offset` are written, and more as it grows; it
+  // must live until sealed() or another follow() has returned, or this object is gone. The answer is for wait().
+  std::uint64_t follow(UniqueFd fd, std::uint64_t data_offset, std::uint64_t bytes,
+                       const std::atomic<std::uint64_t>& bytes_done);
+  void sealed();
+
+  // Any thread: until the file that was sealed as `number` is on the disk.
+  absl::Status wait(std::uint64_t number, Deadline deadline);
+
+ private:
+  struct File {
+    UniqueFd fd;
+    std::uint64_t data_offset = 0, bytes = 0;
+    const std::atomic<std::uint64_t>* bytes_done = nullptr;
+  };
+  void run(const File& file, std::uint64_t number);
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t last_ = 0;                         // counts files
+  std::uint64_t sealed_ = 0;                       // the last one that was sealed
+  std::map<std::uint64_t, absl::Status> results_;  // of those that were synced and not waited for
+  WriteBehind behind_;                             // the thread's
+  TaskThread thread_;                              // last: what it runs uses the rest
+};
+
+}  // namespace bascule::memmap

@@ -1,0 +1,197 @@
+#include "sender/acceptor.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+
+#include <cerrno>
+#include <chrono>
+
+#include "transport/posix/peer.h"
+#include "transport/text.h"
+
+namespace bascule {
+namespace {
+
+namespace asio = boost::asio;
+constexpr std::chrono::milliseconds kPause{100};  // where no connection can be taken
+
+}  // namespace
+
+Acceptor::Acceptor(asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token, OnArrival on_arrival,
+                   OnInquiry on_inquiry, OnRefused on_refused)
+    : io_(io),
+      endpoint_(endpoint),
+      token_(std::move(token)),
+      on_arrival_(std::move(on_arrival)),
+      on_inquiry_(std::move(on_inquiry)),
+      on_refused_(std::move(on_refused)),
+      acceptor_(io),
+      pause_(io) {}
+
+Acceptor::~Acceptor() {
+  if (bound_ && !endpoint_.over_tcp()) ::unlink(endpoint_.control_socket().c_str());
+}
+
+absl::Status Acceptor::bind() {
+  BASCULE_TRY(endpoint_.over_tcp() ? bind_host() : bind_folder());
+  bound_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Acceptor::bind_folder() {
+  const std::string path = endpoint_.control_socket().string();
+  ::unlink(path.c_str());  // left by a sender that died: we hold the lock
+  return listen_at(asio::local::stream_protocol::endpoint(path));
+}
+
+absl::Status Acceptor::bind_host() {
+  asio::ip::tcp::resolver resolver(io_);
+  boost::system::error_code error;
+  const auto addresses =
+      resolver.resolve(endpoint_.host, std::to_string(endpoint_.port), asio::ip::resolver_base::passive, error);
+  if (error) return unavailable("look up the host ", endpoint_.host, ": ", error.message());
+  absl::Status status = unavailable("the host ", endpoint_.host, " has no address");
+  for (const auto& address : addresses)  // the first that is one of this machine's
+    if (status = listen_at(address.endpoint()); status.ok()) break;
+  return status;
+}
+
+absl::Status Acceptor::listen_at(const Protocol::endpoint& address) {
+  boost::system::error_code error;
+  acceptor_.close(error);
+  acceptor_.open(address.protocol(), error);
+  if (!error) ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC);
+  // Over TCP the next sender need not wait for what the last one's connections left behind.
+  if (!error && endpoint_.over_tcp()) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error) acceptor_.bind(address, error);
+  if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  if (!error) return absl::OkStatus();
+  if (endpoint_.over_tcp() && error == asio::error::address_in_use)
+    return absl::AlreadyExistsError(
+        cat("another program listens at ", endpoint_.place(), "; stop it, or choose another port"));
+  return errno_status(
+      error.value(), cat("listen at ", endpoint_.over_tcp() ? endpoint_.place() : endpoint_.control_socket().string()));
+}
+
+void Acceptor::start() { accept_next(); }
+
+void Acceptor::close() {
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  pause_.cancel();
+  for (auto& [number, newcomer] : newcomers_) newcomer.channel->close();
+  newcomers_.clear();
+}
+
+void Acceptor::accept_next() {
+  acceptor_.async_accept([this](const boost::system::error_code& error, Protocol::socket socket) {
+    if (error == asio::error::operation_aborted || !acceptor_.is_open()) return;
+    if (!error) {
+      pausing_ = false;
+      receive(std::move(socket));
+      return accept_next();
+    }
+    if (error == asio::error::connection_aborted) return accept_next();
+    // Out of descriptors, as a rule: what cannot be taken stays readable, and to ask at once would spin.
+    if (!std::exchange(pausing_, true))
+      on_refused_(unavailable("a connection cannot be taken: ", error.message(), "; trying on"));
+    pause_.expires_after(kPause);
+    pause_.async_wait([this](const boost::system::error_code& cancelled) {
+      if (!cancelled) accept_next();
+    });
+  });
+}
+
+void Acceptor::receive(Protocol::socket socket) {
+  absl::Status allowed;
+  std::string from;
+  if (endpoint_.over_tcp()) {
+    const int on = 1;  // a round is turns of small messages: each goes out at once
+    ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    from = address_of_peer(socket.native_handle());
+  } else {
+    allowed = check_peer(socket.native_handle(), ::geteuid());
+  }
+  // Whoever fills the room makes it: a worker of ours needs a turn or two, and is never the eldest for long.
+  if (newcomers_.size() >= kMaxNewcomers)
+    refuse(newcomers_.begin()->first,
+           absl::ResourceExhaustedError(cat(kMaxNewcomers, " connections have not said who they are")));
+
+  const std::uint64_t number = next_number_++;
+  Newcomer& newcomer = newcomers_
+                           .emplace(number, Newcomer{.channel = std::make_shared<Channel>(std::move(socket)),
+                                                     .handshake = std::nullopt,
+                                                     .answered = false,
+                                                     .from = std::move(from),
+                                                     .deadline = asio::steady_timer(io_)})
+                           .first->second;
+  if (!allowed.ok()) return refuse(number, allowed);
+  newcomer.deadline.expires_after(absl::ToChronoNanoseconds(endpoint_.suspect_after));
+  newcomer.deadline.async_wait([this, number](const boost::system::error_code& cancelled) {
+    if (!cancelled && newcomers_.contains(number))
+      refuse(number, unavailable("did not say who it is within ", absl::FormatDuration(endpoint_.suspect_after)));
+  });
+  if (token_) newcomer.channel->limit_frames(kMaxUnprovenFrameBytes);
+  newcomer.channel->start(
+      [this, number](Message message, const std::vector<UniqueFd>& descriptors) {
+        on_message(number, std::move(message), !descriptors.empty());
+      },
+      [this, number](const absl::Status& why) { forget(number, why); });
+  if (token_) {
+    newcomer.handshake.emplace(Role::kSender, *token_);
+    newcomer.channel->send(newcomer.handshake->challenge());
+  }
+}
+
+void Acceptor::on_message(std::uint64_t number, Message message, bool with_descriptors) {
+  const auto found = newcomers_.find(number);
+  if (found == newcomers_.end()) return;
+  if (found->second.handshake) return authenticate(number, found->second, message);
+  if (with_descriptors) return refuse(number, invalid_argument(name_of(message), " came with descriptors"));
+  if (const auto* inquire = std::get_if<Inquire>(&message)) {
+    if (inquire->protocol != kProtocol)
+      return refuse(number, invalid_argument("the question is of protocol ", inquire->protocol, ", expected ",
+                                             kProtocol, "; run the same version of Bascule on both ends"));
+    found->second.answered = true;
+    return on_inquiry_(*found->second.channel);
+  }
+  auto* const hello = std::get_if<Hello>(&message);
+  if (hello == nullptr)
+    return refuse(number, invalid_argument("expected hello as the first message, found ", name_of(message)));
+  const std::shared_ptr<Channel> channel = std::move(found->second.channel);
+  newcomers_.erase(found);
+  on_arrival_(channel, std::move(*hello));
+}
+
+void Acceptor::authenticate(std::uint64_t number, Newcomer& newcomer, const Message& message) {
+  const absl::StatusOr<std::optional<Message>> answer = newcomer.handshake->on_message(message);
+  if (!answer.ok()) return refuse(number, answer.status());
+  if (*answer) newcomer.channel->send(**answer);
+  if (!newcomer.handshake->done()) return;
+  newcomer.handshake.reset();
+  newcomer.channel->limit_frames(kMaxFrameBytes);
+}
+
+void Acceptor::refuse(std::uint64_t number, const absl::Status& why) {
+  const bool may_pass = absl::IsUnavailable(why) || absl::IsResourceExhausted(why);
+  newcomers_.at(number).channel->send(Refused{.why = std::string(message_of(why)), .final = !may_pass});
+  forget(number, why);
+}
+
+void Acceptor::forget(std::uint64_t number, const absl::Status& why) {
+  const auto found = newcomers_.find(number);
+  if (found == newcomers_.end()) return;
+  const std::string from = found->second.from.empty() ? "a connection" : cat("a connection from ", found->second.from);
+  const bool answered = found->second.answered;
+  found->second.channel->close();
+  newcomers_.erase(found);
+  if (!answered) on_refused_(annotate(why, from));
+}
+
+}  // namespace bascule

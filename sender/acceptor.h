@@ -1,0 +1,86 @@
+// Acceptor: listens at the endpoint, and hands over each connection with its first message, once its peer may speak: on
+// a Unix socket it runs as our user, over TCP it has proved that it knows the token.
+//
+//   accepted ──uid is ours / proof──▶ trusted ──hello──▶ handed over
+//       │                                └──inquire──▶ answered, until it hangs up
+//       └──── suspect_after, another message, too many ────▶ refused
+//
+// Threads: the io_context's one thread, but for bind().
+#pragma once
+
+#include <utility>  // Boost 1.74 needs it first
+
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "transport/auth.h"
+#include "transport/channel.h"
+#include "transport/endpoint.h"
+
+namespace bascule {
+
+inline constexpr std::size_t kMaxNewcomers = 64;  // connections that have not said who they are
+
+class Acceptor {
+ public:
+  // The channel is to be given handlers at once.
+  using OnArrival = std::function<void(std::shared_ptr<Channel>, Hello)>;
+  using OnInquiry = std::function<void(Channel&)>;             // is to be sent a SenderStatus
+  using OnRefused = std::function<void(const absl::Status&)>;  // why, for a person
+
+  // `token`: for TCP, and only for that (Token::find).
+  Acceptor(boost::asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token, OnArrival on_arrival,
+           OnInquiry on_inquiry, OnRefused on_refused);
+  ~Acceptor();  // removes the socket's file
+
+  // Blocks while a host's name is looked up. ALREADY_EXISTS: somebody listens there.
+  absl::Status bind();
+  void start();
+  void close();  // no handler is called any more
+
+ private:
+  using Protocol = boost::asio::generic::stream_protocol;
+  struct Newcomer {
+    std::shared_ptr<Channel> channel;
+    std::optional<Handshake> handshake;  // TCP, until the peer has proved itself
+    bool answered = false;               // it asked; what it was told goes out until it hangs up
+    std::string from;                    // for texts
+    boost::asio::steady_timer deadline;
+  };
+
+  absl::Status bind_folder();
+  absl::Status bind_host();
+  absl::Status listen_at(const Protocol::endpoint& address);
+  void accept_next();
+  void receive(Protocol::socket socket);
+  void on_message(std::uint64_t number, Message message, bool with_descriptors);
+  void authenticate(std::uint64_t number, Newcomer& newcomer, const Message& message);
+  void refuse(std::uint64_t number, const absl::Status& why);
+  void forget(std::uint64_t number, const absl::Status& why);
+
+  boost::asio::io_context& io_;
+  const Endpoint& endpoint_;
+  const std::optional<Token> token_;
+  const OnArrival on_arrival_;
+  const OnInquiry on_inquiry_;
+  const OnRefused on_refused_;
+  boost::asio::basic_socket_acceptor<Protocol> acceptor_;
+  boost::asio::steady_timer pause_;
+  std::map<std::uint64_t, Newcomer> newcomers_;  // by number, as they came
+  std::uint64_t next_number_ = 1;
+  bool bound_ = false;
+  bool pausing_ = false;  // and has said so
+};
+
+}  // namespace bascule

@@ -1,0 +1,177 @@
+// A slot for the public thread: who may write which, when, and whom the version is for. I/O thread.
+#include <algorithm>
+
+#include "sender/coordinator.h"
+#include "transport/text.h"
+
+namespace bascule {
+
+// Gives the public thread the slot that it waits for, as soon as there is one.
+void Coordinator::try_take() {
+  if (!ring_ || round_ || granted_) return;
+  std::unique_lock lock(mutex_);
+  if (!shared_.take_wanted) return;
+  const auto answer = [&](absl::StatusOr<Grant> granted) {
+    shared_.granted = std::move(granted);
+    shared_.take_wanted = false;
+    lock.unlock();  // or who wakes would wait for it
+    changed_.notify_all();
+  };
+  if (absl::StatusOr<std::vector<WorkerId>> known = addressed(shared_.take_for); !known.ok())
+    return answer(known.status());
+  bool is_new = false;
+  const std::optional<SlotId> slot = take_slot(is_new);
+  if (!slot) {
+    shared_.holders = names_of(ring_->holders());
+    return;
+  }
+  if (absl::Status recorded = lock_.record(++last_version_); !recorded.ok()) {
+    ring_->abort(*slot);
+    if (is_new) ring_->retire(*slot);
+    return answer(recorded);
+  }
+  granted_ = last_version_;
+  granted_to_ = shared_.take_for;
+  Grant grant{.version = last_version_, .slot = *slot, .is_new = is_new, .dropped = ring_->take_dropped()};
+  for (const SlotId dropped : grant.dropped) slots_.erase(dropped.index);
+  answer(std::move(grant));
+}
+
+std::optional<SlotId> Coordinator::take_slot(bool& is_new) {
+  if (endpoint_.slots == 1) {
+    std::vector<Holder> yielding;
+    for (const auto& member : members_) {
+      if (member->catch_up) return std::nullopt;  // it is about to read
+      if (member->stage == Member::Stage::kWelcomed) yielding.push_back(member->hello.instance);
+    }
+    return ring_->begin_in_place(yielding);
+  }
+  std::optional<SlotId> slot = ring_->begin();
+  const bool used_up = slot && endpoint_.fresh && slot_digests_.contains(slot->index);
+  if (used_up) ring_->abort(*slot);
+  if (slot && !used_up) return slot;
+  const std::optional<SlotId> retired =
+      used_up ? slot : ring_->retirable([this](Holder holder) { return will_not_let_go(holder); });
+  if (retired) ring_->retire(*retired);
+  if (ring_->slots().size() >= static_cast<std::size_t>(endpoint_.slots)) return std::nullopt;
+  is_new = true;
+  slot = ring_->add();
+  ring_->begin(*slot);
+  return slot;
+}
+
+// Who was evicted may have stopped for good; who was left out by sends to others reads on as long as he is.
+bool Coordinator::will_not_let_go(Holder holder) const {
+  const auto found = std::ranges::find_if(members_, [holder](const auto& member) {
+    return member->stage == Member::Stage::kWelcomed && member->hello.instance == holder;
+  });
+  if (found == members_.end()) return true;
+  return !(*found)->owed && !(*found)->catch_up && (*found)->serving < published_version_;
+}
+
+// The members that `names` mean; all who could be sent to where there are none.
+absl::StatusOr<std::vector<WorkerId>> Coordinator::addressed(const std::vector<std::string>& names) const {
+  const auto welcomed = [](const auto& member) { return member->stage == Member::Stage::kWelcomed; };
+  std::vector<WorkerId> ids;
+  if (names.empty()) {
+    for (const auto& member : members_)
+      if (welcomed(member)) ids.push_back(member->id);
+    return ids;
+  }
+  for (const std::string& name : names) {
+    const std::size_t before = ids.size();
+    for (const auto& member : members_) {
+      if (!welcomed(member)) continue;
+      if (member->name() == name && !member->group().empty())
+        return invalid_argument("worker ", name, " is rank ", member->hello.rank, " of group ", member->group(),
+                                ", whose ranks flip together; name the group");
+      const bool meant = member->group().empty() ? member->name() == name : member->group() == name;
+      if (meant && std::ranges::find(ids, member->id) == ids.end()) ids.push_back(member->id);
+    }
+    if (ids.size() > before) continue;
+    std::set<std::string> known;
+    for (const auto& member : members_)
+      if (welcomed(member)) known.insert(member->group().empty() ? member->name() : member->group());
+    if (known.contains(name)) continue;  // named twice
+    std::string list;
+    for (const std::string& each : known) absl::StrAppend(&list, list.empty() ? "" : ", ", each);
+    return absl::NotFoundError(
+        cat("no worker or group is called '", name, "'; known are: ", known.empty() ? "none" : list));
+  }
+  return ids;
+}
+
+void Coordinator::on_announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline) {
+  if (memory) slots_[grant.slot.index] = *memory;
+  granted_.reset();
+  round_to_ = addressed(granted_to_).value_or(std::vector<WorkerId>());  // all gone: a version for nobody
+  const Publication publication{
+      .version = grant.version, .slot = grant.slot, .bytes = layout_->bytes(), .digest = std::nullopt};
+  std::vector<Round::Participant> workers;
+  std::vector<WorkerId> unreachable;
+  for (const WorkerId id : round_to_) {
+    Member& member = *find(id);
+    if (member.catch_up) continue;
+    if (!tell_prepare(member, publication)) {
+      unreachable.push_back(id);
+      continue;
+    }
+    workers.push_back({id, member.name()});
+  }
+  const bool in_place = endpoint_.slots == 1;
+  round_ = std::make_unique<Round>(publication, std::move(workers),
+                                   Round::Rules{.in_place = in_place,
+                                                .delivers = transport_.delivers(),
+                                                .each = endpoint_.commit_each,
+                                                .persists = transport_.persists()});
+  writer_busy_ = !in_place;  // there it is once everybody has stepped aside
+  torn_ = false;
+  for (const WorkerId id : unreachable) evict(id, unavailable("its slot could not be offered"));
+  if (!in_place || !round_) return;
+  round_until_ = deadline.at();
+  arm_round_timer(round_until_);
+  advance(*round_, nullptr);
+}
+
+// Leases the slot to a worker and says so, with an offer where it does not know the slot. False: that failed.
+bool Coordinator::tell_prepare(Member& member, const Publication& publication) {
+  Prepare prepare{.version = publication.version,
+                  .slot = publication.slot,
+                  .bytes = publication.bytes,
+                  .offer = std::nullopt,
+                  .slots = {}};
+  for (const SlotId slot : ring_->slots()) prepare.slots.push_back(slot.index);
+  std::vector<int> descriptors;
+  if (!member.knows.contains(publication.slot.index)) {
+    absl::StatusOr<Offer> offer =
+        transport_.admit(member.id, member.hello, std::span(&slots_.at(publication.slot.index), 1));
+    if (!offer.ok()) {
+      log(cat("worker ", member.name(), ": ", message_of(offer.status())));
+      return false;
+    }
+    prepare.offer = std::move(offer->bytes);
+    descriptors = offer->descriptors;
+    member.knows.insert(publication.slot.index);
+  }
+  ring_->lease(publication.slot, member.hello.instance);
+  say(member, prepare, descriptors);
+  return true;
+}
+
+// Single copy: everybody who takes part has stepped aside. Who was evicted may be reading on: then nobody writes.
+void Coordinator::on_yielded() {
+  const SlotId slot = round_->publication().slot;
+  std::vector<Holder> in_the_way = ring_->holders_of(slot);
+  std::erase_if(in_the_way, [this](Holder holder) {
+    return std::ranges::any_of(round_->remaining(), [&](WorkerId id) { return find(id)->hello.instance == holder; });
+  });
+  if (!in_the_way.empty())
+    return round_->abort(deadline_exceeded("the single copy is still read by ", names_of(in_the_way), ", who did not ",
+                                           "step aside; stop or restart what reads it"));
+  writer_busy_ = true;
+  const std::lock_guard lock(mutex_);
+  shared_.yielded = round_->publication().version;
+  changed_.notify_all();
+}
+
+}  // namespace bascule

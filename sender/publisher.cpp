@@ -1,0 +1,246 @@
+#include "sender/publisher.h"
+
+#include <utility>
+
+#include "kernels/digest.h"
+#include "kernels/pack.h"
+#include "schemes/registry.h"
+#include "sender/endpoint_lock.h"
+#include "transport/posix/private_folder.h"
+#include "transport/text.h"
+
+namespace bascule {
+
+absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open(SenderOptions options) {
+  BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(options.endpoint));
+  BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
+  if (!scheme->keeps_files && (endpoint.durable || endpoint.fresh))
+    return invalid_argument("endpoint \"", options.endpoint, "\": ", endpoint.durable ? "durable" : "fresh",
+                            "=on needs a scheme that keeps files, as memmap; ", scheme->name, " keeps none");
+  BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint));
+  if (endpoint.folder.empty())
+    return failed_precondition("endpoint \"", options.endpoint,
+                               "\": no place for the sender's state, as neither "
+                               "XDG_STATE_HOME nor HOME is set; write state=FOLDER");
+  std::shared_ptr<Publisher> made(new Publisher(std::move(endpoint), options.threads));
+  made->scheme_ = scheme;
+  BASCULE_TRY(make_private_folder(made->endpoint_.folder));
+  BASCULE_ASSIGN(EndpointLock lock, EndpointLock::take(made->endpoint_.lock_file()));
+  BASCULE_ASSIGN(made->control_page_, ControlPage::make(lock.epoch()));
+  BASCULE_ASSIGN(made->transport_, scheme->make_sender(made->endpoint_, lock.epoch()));
+  BASCULE_ASSIGN(made->coordinator_,
+                 Coordinator::start(made->endpoint_, *made->transport_, std::move(lock), std::move(token),
+                                    std::move(options.log), std::move(options.trace)));
+  return made;
+}
+
+absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source) {
+  if (registration_)
+    return failed_precondition("register_model: a model is registered already; one sender and one path a model");
+  BASCULE_ASSIGN(Registration made, Registration::make(std::move(source), endpoint_.wire_dtype));
+  if (single_copy() && made.casts())
+    return invalid_argument("slots=1: the parameters live in the slot and cannot be cast on the way; leave wire_dtype ",
+                            "out, or use slots=2");
+  registration_ = std::move(made);
+  coordinator_->register_layout(registration_->layout());
+  if (!single_copy()) return absl::OkStatus();
+  absl::Status moved = open_slots();
+  if (moved.ok()) moved = move_into_slot();
+  return moved;
+}
+
+absl::StatusOr<Publisher::WorkerNames> Publisher::wait_for_workers(int count, absl::Duration timeout) {
+  if (count < 0) return invalid_argument("wait_for_workers: expected a count of 0 or more, found ", count);
+  if (!registration_) return failed_precondition("wait_for_workers: call register_model first; workers wait for it");
+  return coordinator_->wait_for_workers(count, Deadline(timeout));
+}
+
+// ---- slots ----
+
+// Slots are made at the first publication, and offered to whoever is there.
+absl::Status Publisher::open_slots() {
+  if (slots_) return absl::OkStatus();
+  BASCULE_TRY(registration_->fuse(coordinator_->fused_wishes()));
+  slots_ = std::make_shared<SlotSet>(SlotSet{.layout = registration_->layout(), .memory = {}});
+  std::vector<OfferedSlot> offered;
+  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(endpoint_.slots); ++i) {
+    absl::StatusOr<OfferedSlot> made = make_slot({coordinator_->epoch(), i});
+    if (!made.ok()) {
+      slots_.reset();
+      return made.status();
+    }
+    offered.push_back(*made);
+  }
+  coordinator_->open_slots(std::move(offered), slots_->layout, control_page_->descriptor());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OfferedSlot> Publisher::make_slot(SlotId slot) {
+  BASCULE_ASSIGN(SlotMemory memory, transport_->make_slot(slot, slots_->layout));
+  const auto [made, is_new] = slots_->memory.insert_or_assign(slot.index, std::move(memory));
+  return OfferedSlot{.id = slot, .memory = &made->second};
+}
+
+void Publisher::drop_slot(SlotId slot) {
+  if (slots_->memory.erase(slot.index) > 0) transport_->drop(slot);
+}
+
+// Single copy: from now on the trainer's parameters are the slot, and keep it alive.
+absl::Status Publisher::move_into_slot() {
+  std::map<std::string_view, std::byte*> places;
+  for (const MutableTensorView& tensor : slots_->tensors({coordinator_->epoch(), 0})) places[tensor.name] = tensor.data;
+  for (const Alias& alias : slots_->layout.aliases())
+    places[alias.name] = places[slots_->layout.tensors()[alias.tensor].spec.name];
+  return registration_->move_into(places, slots_);
+}
+
+// ---- one version ----
+
+absl::Status Publisher::check_free(std::string_view call) {
+  if (!registration_) return failed_precondition("no model is registered; call register_model first");
+  if (loaned_) return failed_precondition("a loan is out; publish it or drop it first");
+  if (pending_ == Pending::kSend)
+    return failed_precondition("Cannot call ", call, call == "send_async()" ? " again" : "",
+                               " while a previous send is pending. Call wait_async() first.");
+  return settle_update();
+}
+
+// What an update_weights() came to stands in the next report.
+absl::Status Publisher::settle_update() {
+  if (pending_ != Pending::kUpdate) return absl::OkStatus();
+  const Version version = sealed_version_;
+  const absl::StatusOr<SendReport> report = settled();
+  if (pending_ != Pending::kNothing) return report.status();
+  UpdateReport update{.version = version, .status = report.status(), .workers = {}};
+  if (report.ok()) {
+    update.workers = report->workers;
+    updates_ = report->updates;  // settled() had moved them there
+  }
+  updates_.push_back(std::move(update));
+  return absl::OkStatus();
+}
+
+absl::Status Publisher::begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline) {
+  for (int tries = 0;; ++tries) {
+    if (grant.is_new) {
+      BASCULE_ASSIGN(made, make_slot(grant.slot));
+    }
+    control_page_->begin(grant.slot.index);
+    absl::Status begun = transport_->begin(grant.slot, control_page_->bytes_done(grant.slot.index), deadline);
+    if (!absl::IsUnavailable(begun) || tries > 0 || single_copy()) return begun;
+    drop_slot(grant.slot);  // somebody whom the ring does not know still reads it
+    grant = coordinator_->replace(grant);
+  }
+}
+
+absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Deadline deadline) {
+  BASCULE_TRY(open_slots());
+  measured_ = {};
+  const Clock::time_point start = Clock::now();
+  BASCULE_ASSIGN(Coordinator::Grant grant, coordinator_->take(workers, deadline));
+  for (const SlotId dropped : grant.dropped) drop_slot(dropped);
+  std::optional<OfferedSlot> made;
+  if (absl::Status begun = begin_writing(grant, made, deadline); !begun.ok()) {
+    coordinator_->give_back(grant);
+    return begun;
+  }
+  coordinator_->announce(grant, made, deadline);
+  if (single_copy()) {
+    if (absl::Status yielded = coordinator_->wait_yielded(grant.version, settles_by()); !yielded.ok()) {
+      coordinator_->abandon(grant.version, yielded);
+      return yielded;
+    }
+  }
+  measured_.wait = seconds_between(start, Clock::now());
+  return Publication{
+      .version = grant.version, .slot = grant.slot, .bytes = slots_->layout.bytes(), .digest = std::nullopt};
+}
+
+void Publisher::seal(Publication publication, std::optional<Digest> digest, Deadline deadline) {
+  warnings_.clear();
+  if (digest && last_digest_ == digest)
+    warnings_.push_back(cat("version ", publication.version, " has the same bytes as version ", sealed_version_,
+                            ": the weights did not change between the two sends"));
+  last_digest_ = digest;
+  sealed_version_ = publication.version;
+  publication.digest = digest;
+  control_page_->seal(publication.slot.index, publication.version, publication.bytes, digest);
+  if (absl::Status sealed = transport_->seal(publication); !sealed.ok())
+    return coordinator_->abandon(publication.version, annotate(sealed, cat("seal version ", publication.version)));
+  coordinator_->seal(publication.version, digest, deadline);
+}
+
+absl::Status Publisher::stage(std::string_view call, TensorSource* weights, const WorkerNames& workers,
+                              Pending pending) {
+  BASCULE_TRY(check_free(call));
+  if (single_copy())
+    return failed_precondition(call, ": with slots=1 the parameters live in the slot; use loan(), step, publish()");
+  BASCULE_ASSIGN(Packing packing, registration_->packing(weights));
+  if (!slots_) {  // now the layout becomes final
+    BASCULE_TRY(open_slots());
+    BASCULE_ASSIGN(packing, registration_->packing(weights));
+  }
+  const Deadline deadline(endpoint_.timeout);
+  BASCULE_ASSIGN(const Publication publication, begin(workers, deadline));
+  const Clock::time_point start = Clock::now();
+  const std::optional<Digest> digest =
+      kernels::pack(packing.segments, packing.addresses, bytes_of(publication.slot),
+                    endpoint_.digest != DigestMode::kOff, pool_, &control_page_->bytes_done(publication.slot.index));
+  measured_.pack = seconds_between(start, Clock::now());
+  seal(publication, digest, deadline);
+  pending_ = pending;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
+  std::optional<absl::StatusOr<SendReport>> done = coordinator_->wait_settled(sealed_version_, deadline);
+  if (!done) return deadline_exceeded("the send has not settled yet; it stays pending");
+  pending_ = Pending::kNothing;
+  absl::StatusOr<SendReport> report = *std::move(done);
+  if (!report.ok()) return report;
+  report->seconds.wait = measured_.wait;
+  report->seconds.pack = measured_.pack;
+  report->memory = slots_->memory.begin()->second.description;
+  report->warnings.insert(report->warnings.end(), warnings_.begin(), warnings_.end());
+  warnings_.clear();
+  report->updates = std::exchange(updates_, {});
+  return report;
+}
+
+// ---- loans ----
+
+absl::StatusOr<Publication> Publisher::lend(const WorkerNames& workers) {
+  BASCULE_TRY(check_free("loan()"));
+  BASCULE_ASSIGN(const Publication publication, begin(workers, Deadline(endpoint_.timeout)));
+  loaned_ = true;
+  return publication;
+}
+
+absl::StatusOr<SendReport> Publisher::publish(const Publication& publication) {
+  loaned_ = false;
+  pending_ = Pending::kSend;
+  absl::Status stayed = single_copy() ? registration_->check_moved() : absl::OkStatus();
+  if (!stayed.ok()) {
+    sealed_version_ = publication.version;
+    coordinator_->abandon(publication.version, stayed, /*torn=*/true);
+    return settled();
+  }
+  const Clock::time_point start = Clock::now();
+  std::optional<Digest> digest;
+  if (endpoint_.digest != DigestMode::kOff) digest = kernels::digest(bytes_of(publication.slot), pool_);
+  measured_.pack = seconds_between(start, Clock::now());
+  seal(publication, digest, Deadline(endpoint_.timeout));
+  return settled();
+}
+
+// A dropped loan. Of a single copy the old version is still there only if not a byte was changed.
+void Publisher::take_back(const Publication& publication) {
+  loaned_ = false;
+  const bool torn =
+      single_copy() && (!last_digest_ || kernels::digest(bytes_of(publication.slot), pool_) != *last_digest_);
+  if (single_copy() && !torn)
+    control_page_->seal(publication.slot.index, sealed_version_, publication.bytes, last_digest_);
+  coordinator_->abandon(publication.version, absl::AbortedError("the loan was dropped"), torn);
+}
+
+}  // namespace bascule

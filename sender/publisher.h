@@ -1,0 +1,86 @@
+// Publisher: what a sender's public thread does for one version: take a slot, pack it, seal it, and wait for the word
+// of those who serve it. Sender is its public face.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/thread_pool.h"
+#include "sender/coordinator.h"
+#include "sender/registration.h"
+#include "sender/report.h"
+#include "sender/sender.h"
+#include "sender/slot_set.h"
+#include "transport/control_page.h"
+#include "transport/endpoint.h"
+#include "transport/scheme.h"
+
+namespace bascule {
+
+class Publisher {
+ public:
+  // What was sealed last, and who waits for it.
+  enum class Pending { kNothing, kSend, kUpdate };
+  using WorkerNames = std::vector<std::string>;
+
+  static absl::StatusOr<std::shared_ptr<Publisher>> open(SenderOptions options);
+
+  absl::Status register_model(std::unique_ptr<TensorSource> source);
+  absl::StatusOr<WorkerNames> wait_for_workers(int count, absl::Duration timeout);
+
+  // Packs `weights` (null: the registered ones) and seals them. `call` is the caller's name, for error texts.
+  absl::Status stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending);
+  // The pending send's report; DEADLINE_EXCEEDED leaves it pending.
+  absl::StatusOr<SendReport> settled(Deadline deadline);
+  absl::StatusOr<SendReport> settled() { return settled(settles_by()); }
+  Pending pending() const { return pending_; }
+
+  // A slot on loan, from taking it to one of the two ends.
+  absl::StatusOr<Publication> lend(const WorkerNames& workers);
+  absl::StatusOr<SendReport> publish(const Publication& publication);
+  void take_back(const Publication& publication);
+
+  const std::shared_ptr<SlotSet>& slots() const { return slots_; }
+  Version version() const { return coordinator_->version(); }
+
+ private:
+  explicit Publisher(Endpoint endpoint, int threads) : endpoint_(std::move(endpoint)), pool_(threads) {}
+
+  bool single_copy() const { return endpoint_.slots == 1; }
+  Deadline settles_by() const { return Deadline(endpoint_.timeout + endpoint_.flip_timeout + endpoint_.suspect_after); }
+  std::span<std::byte> bytes_of(SlotId slot) { return slots_->memory.at(slot.index).writable(); }
+
+  absl::Status check_free(std::string_view call);
+  absl::Status settle_update();
+  absl::Status open_slots();
+  absl::Status move_into_slot();
+  absl::StatusOr<OfferedSlot> make_slot(SlotId slot);
+  void drop_slot(SlotId slot);
+  absl::StatusOr<Publication> begin(const WorkerNames& workers, Deadline deadline);
+  absl::Status begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline);
+  void seal(Publication publication, std::optional<Digest> digest, Deadline deadline);
+
+  const Endpoint endpoint_;
+  const Scheme* scheme_ = nullptr;
+  kernels::ThreadPool pool_;
+  std::optional<Registration> registration_;
+  std::optional<ControlPage> control_page_;
+  std::unique_ptr<SenderTransport> transport_;
+  std::shared_ptr<SlotSet> slots_;  // none before the first publication
+
+  bool loaned_ = false;
+  Pending pending_ = Pending::kNothing;
+  StageSeconds measured_;  // wait and pack of the version under way
+  std::optional<Digest> last_digest_;
+  Version sealed_version_ = 0;
+  std::vector<std::string> warnings_;
+  std::vector<UpdateReport> updates_;  // settled, for the next report
+
+  std::unique_ptr<Coordinator> coordinator_;  // last: its members were offered the memory
+};
+
+}  // namespace bascule

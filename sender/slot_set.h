@@ -1,0 +1,33 @@
+// SlotSet: the memory of a sender's slots, by index. Loans share it: it stays mapped until the sender and they are
+// gone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "transport/layout.h"
+#include "transport/slot_memory.h"
+#include "transport/tensor.h"
+#include "transport/version.h"
+
+namespace bascule {
+
+struct SlotSet {
+  Layout layout;
+  std::map<std::uint32_t, SlotMemory> memory;
+
+  // The tensors of one slot, in the layout's order, to be written. They live as long as the set.
+  std::vector<MutableTensorView> tensors(SlotId slot) {
+    std::vector<MutableTensorView> views;
+    std::byte* const base = memory.at(slot.index).writable().data();
+    for (const Placement& tensor : layout.tensors())
+      views.push_back({.name = tensor.spec.name,
+                       .dtype = tensor.spec.dtype,
+                       .shape = tensor.spec.shape,
+                       .data = base + tensor.offset});
+    return views;
+  }
+};
+
+}  // namespace bascule
