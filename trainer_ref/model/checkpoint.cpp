@@ -67,6 +67,7 @@ at::Tensor load(std::span<const std::byte> bytes, const TensorSpec& spec, at::Sc
 
 absl::Status read_file_into(const fs::path& path, at::ScalarType type, Weights& weights) {
   BASCULE_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(path));
+  BASCULE_TRY(annotate(file.check_stamp(), path.string()));
   for (const SafetensorsHeader::Entry& entry : file.header().entries) {
     const TensorSpec& spec = entry.spec;
     if (spec.name.ends_with(".rotary_emb.inv_freq")) continue;  // of old Llama exports: computed here

@@ -15,7 +15,8 @@ namespace bascule::ref {
 // The weights of `folder`, as tensors of their own, converted to `dtype` (F32 or BF16). Blocks. Errors name
 // the file and the tensor: holes, overlaps, a header beyond the file, missing shards, a tensor that the
 // configuration does not have. A tied lm_head that stands in the file as well is left out, provided that it
-// equals the embedding.
+// equals the embedding. `folder` may be that of a memmap endpoint, with a config.json copied into it: the newest
+// version is read, and its digest compared.
 absl::StatusOr<Weights> read_weights(const std::filesystem::path& folder, const ModelConfig& config, DType dtype);
 
 // Adds a program's own files (an optimizer's state) to a checkpoint: called with the temporary folder.

@@ -3,41 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "transport/text.h"
 
 namespace bascule::ref {
-
-absl::StatusOr<std::string> read_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) {
-    return errno == ENOENT ? absl::NotFoundError(cat(path.string(), ": no such file"))
-                           : errno_status(errno, cat("open ", path.string()));
-  }
-  std::string text;
-  constexpr std::size_t kStep = std::size_t{1} << 16;
-  for (;;) {
-    const std::size_t before = text.size();
-    text.resize(before + kStep);
-    const ssize_t got = ::read(file.get(), text.data() + before, kStep);
-    if (got < 0 && errno != EINTR) return errno_status(errno, cat("read ", path.string()));
-    text.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
-    if (text.size() > max_bytes) {
-      return invalid_argument(path.string(), " is longer than the ", max_bytes, " bytes that are read here");
-    }
-    if (got == 0) return text;
-  }
-}
-
-absl::Status sync_folder(const std::filesystem::path& folder) {
-  const UniqueFd directory(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory) return errno_status(errno, cat("open ", folder.string()));
-  if (::fsync(directory.get()) != 0) return errno_status(errno, cat("fsync ", folder.string()));
-  return absl::OkStatus();
-}
 
 AtomicFile::AtomicFile(UniqueFd fd, std::filesystem::path path, std::filesystem::path temporary)
     : fd_(std::move(fd)), path_(std::move(path)), temporary_(std::move(temporary)) {}

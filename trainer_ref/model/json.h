@@ -1,5 +1,4 @@
-// JSON of files that others wrote: bounded in size and depth, and refused when a key stands twice in one
-// object.
+// JSON files of a checkpoint, bounded in size, and their keys.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +10,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "transport/json.h"
 
 namespace bascule::ref {
 
-inline constexpr int kMaxCheckpointJsonDepth = 64;
 inline constexpr std::uint64_t kMaxJsonFileBytes = 256u << 20;
 
-// Parses `text`; errors begin with `where`, the file or part of a file that it came from.
-absl::StatusOr<nlohmann::json> parse_json(std::string_view text, std::string_view where);
+using bascule::parse_json;
 
 // Parses a file of at most kMaxJsonFileBytes whose outermost value is an object.
 absl::StatusOr<nlohmann::json> read_json_object(const std::filesystem::path& path);

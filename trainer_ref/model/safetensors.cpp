@@ -1,209 +1,70 @@
 #include "trainer_ref/model/safetensors.h"
 
-#include <algorithm>
-#include <boost/interprocess/file_mapping.hpp>
-#include <cstring>
-#include <limits>
-#include <optional>
-#include <tuple>
+#include <fcntl.h>
+#include <sys/stat.h>
 
+#include <cerrno>
+
+#include "kernels/digest.h"
+#include "kernels/thread_pool.h"
 #include "trainer_ref/model/files.h"
-#include "trainer_ref/model/json.h"
+#include "transport/deadline.h"
+#include "transport/posix/file_lock.h"
 #include "transport/text.h"
 
 namespace bascule::ref {
+
 namespace {
 
-using Json = nlohmann::json;
-using Entry = SafetensorsHeader::Entry;
-
-constexpr std::uint64_t kLengthBytes = 8;
-
-std::uint64_t read_little_endian(std::span<const std::byte> bytes) {
-  std::uint64_t value = 0;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) value |= static_cast<std::uint64_t>(bytes[i]) << (8 * i);
-  return value;
+absl::StatusOr<struct stat> status_of(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return errno_status(errno, path.string());
+  return status;
 }
 
-absl::Status invalid(std::string_view where, std::string_view name, std::string_view what) {
-  return invalid_argument(where, ": tensor '", name, "': ", what);
-}
-
-// The bytes of a tensor, or none where they do not fit 64 bits.
-std::optional<std::uint64_t> checked_bytes(const TensorSpec& spec) {
-  std::uint64_t bytes = size_of(spec.dtype);
-  for (const std::int64_t size : spec.shape)
-    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return std::nullopt;
-  return bytes;
-}
-
-bool is_size(const Json& value) {
-  return value.is_number_unsigned() &&
-         value.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
-}
-
-bool is_list_of_sizes(const Json::const_iterator& value, const Json& in) {
-  return value != in.end() && value->is_array() && std::all_of(value->begin(), value->end(), is_size);
-}
-
-// One item of the header. `entry.offset` is still relative to the data.
-absl::StatusOr<Entry> parse_entry(const std::string& name, const Json& item, std::uint64_t data_bytes,
-                                  std::string_view where) {
-  if (name.empty()) return invalid(where, name, "a name must not be empty");
-  if (!item.is_object()) return invalid(where, name, cat("expected an object, found ", item.type_name()));
-  Entry entry;
-  entry.spec.name = name;
-
-  const auto dtype = item.find("dtype");
-  if (dtype == item.end() || !dtype->is_string()) return invalid(where, name, "no 'dtype' that is a string");
-  const std::optional<DType> known = dtype_named(dtype->get_ref<const std::string&>());
-  if (!known) return invalid(where, name, cat("dtype ", dtype->get_ref<const std::string&>(), " is not known here"));
-  entry.spec.dtype = *known;
-
-  const auto shape = item.find("shape");
-  if (!is_list_of_sizes(shape, item)) return invalid(where, name, "no 'shape' that is a list of sizes");
-  for (const Json& size : *shape) entry.spec.shape.push_back(size.get<std::int64_t>());
-
-  const auto offsets = item.find("data_offsets");
-  if (!is_list_of_sizes(offsets, item) || offsets->size() != 2) {
-    return invalid(where, name, "no 'data_offsets' that is [begin, end]");
+// Opened and locked, and still what `path` names.
+absl::StatusOr<UniqueFd> open_unwritten(const std::filesystem::path& path, Deadline deadline) {
+  while (true) {
+    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!fd) return errno_status(errno, path.string());
+    const absl::StatusOr<bool> locked = try_lock_until(fd.get(), FileLock::kShared, deadline);
+    if (!locked.ok()) return fd;  // a file system without locks: nobody writes slots there
+    if (!*locked) return unavailable(path.string(), " is still being written by a trainer");
+    BASCULE_ASSIGN(const struct stat named, status_of(path));
+    BASCULE_ASSIGN(const struct stat opened, status_of(cat("/proc/self/fd/", fd.get())));
+    if (named.st_ino == opened.st_ino && named.st_dev == opened.st_dev) return fd;
   }
-  const auto begin = (*offsets)[0].get<std::uint64_t>(), end = (*offsets)[1].get<std::uint64_t>();
-  if (begin > end || end > data_bytes) {
-    return invalid(where, name, cat("bytes ", begin, " to ", end, " do not lie in the ", data_bytes, " bytes of data"));
-  }
-  entry.offset = begin;
-  entry.bytes = end - begin;
-  const std::optional<std::uint64_t> expected = checked_bytes(entry.spec);
-  if (expected != entry.bytes) {
-    return invalid(where, name,
-                   cat("its shape needs ", expected ? cat(*expected) : "more than 2^64",
-                       " bytes, its data_offsets span ", entry.bytes));
-  }
-  return entry;
-}
-
-// Sorts by bytes, and refuses holes, overlaps and bytes that belong to no tensor.
-absl::Status check_cover(std::vector<Entry>& entries, std::uint64_t data_bytes, std::string_view where) {
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::tie(a.offset, a.bytes, a.spec.name) < std::tie(b.offset, b.bytes, b.spec.name);
-  });
-  std::uint64_t end = 0;
-  for (const Entry& entry : entries) {
-    if (entry.offset != end) {
-      return invalid(where, entry.spec.name,
-                     cat(entry.offset < end ? "overlaps the tensor before it" : "a hole lies before it", ": begins at ",
-                         entry.offset, ", expected ", end));
-    }
-    end = entry.offset + entry.bytes;
-  }
-  if (end != data_bytes) {
-    return invalid_argument(where, ": ", data_bytes - end, " bytes after the last tensor belong to none");
-  }
-  return absl::OkStatus();
-}
-
-absl::Status parse_metadata(const Json& item, std::string_view where, std::map<std::string, std::string>& metadata) {
-  if (!item.is_object()) return invalid_argument(where, ": __metadata__ is no object");
-  for (const auto& [key, value] : item.items()) {
-    if (!value.is_string()) {
-      return invalid_argument(where, ": __metadata__ '", key, "' is no string");
-    }
-    metadata.emplace(key, value.get<std::string>());
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
 
-const Entry* SafetensorsHeader::find(std::string_view name) const {
-  const auto found = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.spec.name == name; });
-  return found == entries.end() ? nullptr : &*found;
-}
-
-absl::StatusOr<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file, std::string_view where) {
-  if (file.size() < kLengthBytes) {
-    return invalid_argument(where, ": ", file.size(),
-                            " bytes are too few for a safetensors file, which begins with a length of 8");
-  }
-  const std::uint64_t length = read_little_endian(file);
-  if (length > kMaxSafetensorsHeaderBytes || length > file.size() - kLengthBytes) {
-    return invalid_argument(where, ": its header claims ", length, " bytes; the file has ", file.size() - kLengthBytes,
-                            " after the length, and a header at most ", kMaxSafetensorsHeaderBytes,
-                            ": not a safetensors file, or cut off");
-  }
-  const std::span<const std::byte> bytes = file.subspan(kLengthBytes, length);
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  BASCULE_ASSIGN(const Json json, parse_json(text, cat(where, ": header")));
-  if (!json.is_object()) {
-    return invalid_argument(where, ": header: expected an object, found ", json.type_name());
-  }
-
-  SafetensorsHeader header;
-  header.data_offset = kLengthBytes + length;
-  const std::uint64_t data_bytes = file.size() - header.data_offset;
-  for (const auto& [name, item] : json.items()) {
-    if (name == "__metadata__") {
-      BASCULE_TRY(parse_metadata(item, where, header.metadata));
-      continue;
-    }
-    BASCULE_ASSIGN(Entry entry, parse_entry(name, item, data_bytes, where));
-    header.entries.push_back(std::move(entry));
-  }
-  BASCULE_TRY(check_cover(header.entries, data_bytes, where));
-  for (Entry& entry : header.entries) entry.offset += header.data_offset;
-  return header;
-}
-
-absl::StatusOr<std::string> safetensors_prefix(std::span<const TensorSpec> specs,
-                                               const std::map<std::string, std::string>& metadata,
-                                               std::size_t alignment) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::uint64_t offset = 0;
-  for (const TensorSpec& spec : specs) {
-    if (spec.name.empty() || spec.name == "__metadata__" || header.contains(spec.name)) {
-      return invalid_argument("tensor '", spec.name, "': a name must be given, and given once");
-    }
-    const std::uint64_t end = offset + byte_count(spec.dtype, spec.shape);
-    header[spec.name] = {
-        {"dtype", std::string(name_of(spec.dtype))}, {"shape", spec.shape}, {"data_offsets", {offset, end}}};
-    offset = end;
-  }
-  std::string text;
-  try {
-    text = header.dump();
-  } catch (const Json::exception& error) {
-    return invalid_argument("a tensor's name is not UTF-8: ", error.what());
-  }
-  const std::size_t unpadded = kLengthBytes + text.size();
-  text.append((alignment - unpadded % alignment) % alignment, ' ');
-  std::string prefix(kLengthBytes, '\0');
-  for (std::size_t i = 0; i < kLengthBytes; ++i) prefix[i] = static_cast<char>(text.size() >> (8 * i) & 0xFF);
-  return prefix + text;
-}
-
 absl::StatusOr<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
   SafetensorsFile file;
-  std::error_code error;
-  const std::uintmax_t bytes = std::filesystem::file_size(path, error);
-  if (error) return absl::NotFoundError(cat(path.string(), ": ", error.message()));
-  if (bytes > 0) {  // an empty file cannot be mapped; parse_safetensors says what is wrong with it
-    try {
-      const boost::interprocess::file_mapping mapping(path.c_str(), boost::interprocess::read_only);
-      file.region_ = boost::interprocess::mapped_region(mapping, boost::interprocess::read_only);
-    } catch (const boost::interprocess::interprocess_exception& exception) {
-      return absl::UnavailableError(cat(path.string(), ": cannot be mapped: ", exception.what()));
-    }
-  }
-  const std::span<const std::byte> all(static_cast<const std::byte*>(file.region_.get_address()),
-                                       file.region_.get_size());
-  BASCULE_ASSIGN(file.header_, parse_safetensors(all, path.string()));
+  BASCULE_ASSIGN(file.fd_, open_unwritten(path, Deadline(absl::Seconds(10))));
+  BASCULE_ASSIGN(const struct stat status, status_of(cat("/proc/self/fd/", file.fd_.get())));
+  absl::StatusOr<Mapping> mapping =
+      Mapping::map(file.fd_.get(), static_cast<std::uint64_t>(status.st_size), Access::kReadOnly, Pages::kLater);
+  if (!mapping.ok()) return annotate(mapping.status(), path.string());
+  file.mapping_ = *std::move(mapping);
+  BASCULE_ASSIGN(file.header_, parse_safetensors(file.mapping_.bytes(), path.string()));
   return file;
 }
 
-std::span<const std::byte> SafetensorsFile::bytes(const Entry& entry) const {
-  return {static_cast<const std::byte*>(region_.get_address()) + entry.offset, entry.bytes};
+std::span<const std::byte> SafetensorsFile::bytes(const SafetensorsHeader::Entry& entry) const {
+  return mapping_.bytes().subspan(entry.offset, entry.bytes);
+}
+
+absl::Status SafetensorsFile::check_stamp() const {
+  const auto version = header_.metadata.find("bascule.version"), digest = header_.metadata.find("bascule.digest");
+  if (version == header_.metadata.end() || digest == header_.metadata.end()) return absl::OkStatus();
+  if (version->second.find_first_not_of('0') == std::string::npos)
+    return absl::DataLossError("it holds no whole version: a trainer ended while it wrote it");
+  if (digest->second.starts_with('-')) return absl::OkStatus();  // digest=off
+  kernels::ThreadPool pool(0);
+  const std::string found = to_hex(kernels::digest(mapping_.bytes().subspan(header_.data_offset), pool));
+  if (found == digest->second) return absl::OkStatus();
+  return absl::DataLossError(cat("its digest is ", found, ", its stamp says ", digest->second,
+                                 ": it was torn; --sync with the folder's endpoint finds the version before"));
 }
 
 absl::Status write_safetensors(const std::filesystem::path& path, std::span<const TensorSpec> specs,
@@ -216,8 +77,8 @@ absl::Status write_safetensors(const std::filesystem::path& path, std::span<cons
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const std::span<const std::byte> bytes = bytes_of(i);
     if (bytes.size() != byte_count(specs[i].dtype, specs[i].shape)) {
-      return invalid(path.string(), specs[i].name,
-                     cat(bytes.size(), " bytes given, its shape needs ", byte_count(specs[i].dtype, specs[i].shape)));
+      return invalid_argument(path.string(), ": tensor '", specs[i].name, "': ", bytes.size(),
+                              " bytes given, its shape needs ", byte_count(specs[i].dtype, specs[i].shape));
     }
     BASCULE_TRY(file.append(bytes));
   }
