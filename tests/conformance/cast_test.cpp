@@ -38,7 +38,8 @@ TEST_P(Conformance, FloatsArriveAsTheWireDtypeRoundedToEven) {
   ASSERT_THAT(sender, IsOk());
   ASSERT_THAT(sender->register_model(std::make_unique<HostTensors>(tensors)), IsOk());
   ASSERT_THAT(sender->send(), IsOk());
-  absl::StatusOr<Receiver> receiver = Receiver::connect({.endpoint = endpoint(), .worker = "a"});
+  absl::StatusOr<Receiver> receiver =
+      Receiver::connect({.endpoint = endpoint(), .worker = "a", .scheme = given_scheme()});
   ASSERT_THAT(receiver, IsOk());
   ASSERT_THAT(receiver->wait_ready(patience()), IsOk());
   const Weights& weights = receiver->weights(receiver->commit().slot);

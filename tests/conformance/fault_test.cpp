@@ -102,8 +102,7 @@ TEST_P(Faults, ALateJoinerThatFailsOnceIsTriedAgainUnderOneLease) {
   const Observed before = late->report();
   late->tell("hold");
   send();  // evicts it
-  model_.step(generation_ + 1);
-  EXPECT_THAT(sender_->send(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("late")));
+  for (int i = 0; i < 3; ++i) send();
   const Observed held =
       late->wait_until([&](const Observed& now) { return now.checks > before.checks + 5; }, "more checks");
   EXPECT_EQ(held.wrong, "");

@@ -62,20 +62,17 @@ TEST_P(ConformanceProcesses, AStoppedReaderIsEvictedAndComesBackByItself) {
   EXPECT_EQ(entry(report, "b").state, WorkerState::kServing);
   expect_newest({b.get()});
 
-  // The slot that it may still read is written by nobody, though it is no member any more: the next send has none.
-  model_.step(++generation_);
-  EXPECT_THAT(sender_->send(), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("still read by a")));
-  b->wait_for_version(served + 1);
-  --generation_;
-  model_.step(generation_);
+  // The slot that it may still read is written by nobody, though it is no member any more: another takes its place.
+  for (int i = 0; i < 4; ++i) send_complete(1);
+  expect_newest({b.get()});
 
   // Woken, it reads on where it read, whole, and is served the newest without the trainer.
   a->process().signal(SIGCONT);
-  const Observed back = a->wait_for_version(served + 1);
+  const Observed back = a->wait_for_version(served + 5);
   EXPECT_EQ(back.wrong, "");
   expect_newest({a.get(), b.get()});
   wait_for_workers(2);
-  send_complete(2);
+  for (int i = 0; i < 4; ++i) send_complete(2);
   expect_newest({a.get(), b.get()});
 }
 
@@ -94,9 +91,7 @@ TEST_P(Conformance, ASlowReaderIsEvictedAndItsSlotStaysAsItIs) {
   EXPECT_EQ(entry(report, "b").state, WorkerState::kServing);
   expect_newest({b.get()});
 
-  const std::uint64_t published = generation_;
-  model_.step(published + 1);
-  EXPECT_THAT(sender_->send(), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("slow")));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(entry(send(), "b").state, WorkerState::kServing);
   const Observed held =
       slow->wait_until([&](const Observed& now) { return now.checks > before.checks + 20; }, "more checks");
   EXPECT_EQ(held.version, before.version);

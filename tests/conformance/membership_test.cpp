@@ -128,8 +128,10 @@ TEST_P(Conformance, AWorkerWithAnotherModelIsRefusedWithTheFirstDifference) {
     SCOPED_TRACE(refusal.name);
     std::vector<TensorSpec> expected = model_.specs();
     refusal.change(expected);
-    absl::StatusOr<Receiver> receiver =
-        Receiver::connect({.endpoint = endpoint(), .worker = cat("other-", refusal.name), .expected = expected});
+    absl::StatusOr<Receiver> receiver = Receiver::connect({.endpoint = endpoint(),
+                                                           .worker = cat("other-", refusal.name),
+                                                           .expected = expected,
+                                                           .scheme = given_scheme()});
     ASSERT_THAT(receiver, IsOk());
     EXPECT_THAT(receiver->wait_ready(patience()),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(std::string(refusal.text))));
@@ -149,8 +151,8 @@ TEST_P(Conformance, AWorkerWithAnotherModelIsRefusedWithTheFirstDifference) {
 
 TEST_P(Conformance, AWorkerWithTheTrainersModelIsTaken) {
   listen();
-  absl::StatusOr<Receiver> receiver =
-      Receiver::connect({.endpoint = endpoint(), .worker = "same", .expected = model_.specs()});
+  absl::StatusOr<Receiver> receiver = Receiver::connect(
+      {.endpoint = endpoint(), .worker = "same", .expected = model_.specs(), .scheme = given_scheme()});
   ASSERT_THAT(receiver, IsOk());
   EXPECT_THAT(receiver->wait_ready(absl::ZeroDuration()), StatusIs(absl::StatusCode::kDeadlineExceeded, testing::_));
   wait_for_workers(1);

@@ -1,14 +1,27 @@
 #include "conformance/suite.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 
+#include "absl/strings/str_format.h"
 #include "transport/text.h"
 
 namespace bascule::test {
 
+Stage::Stage() {
+  const std::filesystem::path token = folder_.path() / "token";
+  std::ofstream(token) << "the token of this test\n";
+  std::filesystem::permissions(token, std::filesystem::perms::owner_read);
+}
+
 std::string Stage::endpoint(std::string_view options) const {
   const auto milliseconds = [](absl::Duration duration) { return absl::ToInt64Milliseconds(duration); };
-  std::string url = cat(GetParam().scheme, "://", (folder_.path() / "endpoint").string(), "?heartbeat=50ms");
+  const std::string folder = (folder_.path() / "endpoint").string();
+  std::string url = GetParam().place == Place::kFolder
+                        ? cat(GetParam().scheme, "://", folder, "?heartbeat=50ms")
+                        : cat(GetParam().scheme, "://127.0.0.1:", port_.number(), "?state=", folder,
+                              "&token_file=", (folder_.path() / "token").string(), "&heartbeat=50ms");
   const auto unless_given = [&](std::string_view name, absl::Duration limit) {
     if (options.find(cat(name, "=")) == std::string_view::npos)
       absl::StrAppend(&url, "&", cat(name), "=", milliseconds(limit), "ms");
@@ -27,8 +40,16 @@ std::string Stage::hasty() {
 
 absl::StatusOr<Sender> Stage::try_listen(std::string_view options) {
   SenderOptions sender{.endpoint = endpoint(options), .threads = 2};
-  if (is_fake(sender.endpoint)) sender.scheme = &fake_;
+  sender.scheme = given_scheme();
+  sender.log = [this, start = Clock::now()](std::string_view line) {
+    const std::lock_guard lock(log_mutex_);
+    log_ += cat(absl::StrFormat("%8.3f  ", seconds_between(start, Clock::now())), line, "\n");
+  };
   return Sender::listen(std::move(sender));
+}
+
+void Stage::TearDown() {
+  if (HasFailure()) std::fputs(log_.c_str(), stderr);
 }
 
 void Stage::listen(std::string_view options) {
@@ -38,21 +59,40 @@ void Stage::listen(std::string_view options) {
   ASSERT_THAT(sender_->register_model(model_.source()), IsOk());
 }
 
-std::unique_ptr<Worker> Stage::start(std::string name, std::string_view options) {
-  WorkerArguments arguments{.endpoint = endpoint(options), .name = std::move(name), .model = ModelSize::kSmall};
+std::unique_ptr<Worker> Stage::start(std::string name, std::string_view options, std::optional<Apply> copies) {
+  return start({.endpoint = endpoint(options), .name = std::move(name), .copies = copies});
+}
+
+std::unique_ptr<Worker> Stage::start_rank(std::string group, std::uint32_t rank, std::uint32_t ranks,
+                                          std::string_view options, std::optional<Apply> copies) {
+  std::string name = cat(group, "-", rank);
+  return start({.endpoint = endpoint(options),
+                .name = std::move(name),
+                .model = ModelSize::kSmall,
+                .group = std::move(group),
+                .rank = rank,
+                .ranks = ranks,
+                .copies = copies});
+}
+
+std::unique_ptr<Worker> Stage::start(WorkerArguments arguments) {
   if (GetParam().readers == Readers::kThreads) return std::make_unique<WorkerThread>(std::move(arguments));
   return std::make_unique<WorkerProcess>(arguments);
 }
 
-std::unique_ptr<Worker> Stage::join(std::string name, std::string_view options) {
-  std::unique_ptr<Worker> worker = start(std::move(name), options);
+std::unique_ptr<Worker> Stage::join(std::string name, std::string_view options, std::optional<Apply> copies) {
+  std::unique_ptr<Worker> worker = start(std::move(name), options, copies);
   worker->tell("run");
   return worker;
 }
 
-std::unique_ptr<WorkerProcess> ConformanceProcesses::join_process(std::string name, std::string_view options) {
-  auto worker = std::make_unique<WorkerProcess>(
+std::unique_ptr<WorkerProcess> ConformanceProcesses::start_process(std::string name, std::string_view options) {
+  return std::make_unique<WorkerProcess>(
       WorkerArguments{.endpoint = endpoint(options), .name = std::move(name), .model = ModelSize::kSmall});
+}
+
+std::unique_ptr<WorkerProcess> ConformanceProcesses::join_process(std::string name, std::string_view options) {
+  std::unique_ptr<WorkerProcess> worker = start_process(std::move(name), options);
   worker->tell("run");
   return worker;
 }

@@ -3,13 +3,15 @@
 //
 //   BASCULE_CONFORMANCE(Shm, "shm");
 //
-// Conformance holds the cases that any reader can play; ConformanceProcesses those that need signals.
+// Conformance holds the cases that any reader can play; ConformanceProcesses those that need signals. A scheme that
+// keeps files has a second line, BASCULE_CONFORMANCE_OF_FILES: what is served with no sender alive.
 #pragma once
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -18,6 +20,7 @@
 
 #include "sender/sender.h"
 #include "support/fake_scheme.h"
+#include "support/port.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/test_model.h"
@@ -27,31 +30,44 @@
 namespace bascule::test {
 
 enum class Readers { kThreads, kProcesses };
+enum class Place { kFolder, kHost };  // a control connection over a Unix socket, or over TCP
 
 struct Setting {
   std::string scheme;
   Readers readers = Readers::kThreads;
+  Place place = Place::kFolder;
   friend std::ostream& operator<<(std::ostream& to, const Setting& setting) {
-    return to << setting.scheme << (setting.readers == Readers::kThreads ? " over threads" : " over processes");
+    return to << setting.scheme << (setting.place == Place::kHost ? " over TCP" : "")
+              << (setting.readers == Readers::kThreads ? " over threads" : " over processes");
   }
 };
 
 // An endpoint in a folder of its own, a model, a sender in this process, and readers.
 class Stage : public testing::TestWithParam<Setting> {
- protected:
+ public:  // for helpers of the cases, too
+  Stage();
+
   // The endpoint with `options` ("digest=always"), heartbeats of 50 ms, and limits that nobody healthy reaches.
   std::string endpoint(std::string_view options = "") const;
   // Options under which a silent worker is given up soon, and an engine that does not flip.
   static std::string hasty();
+  // For options of a sender or a receiver: the fake scheme, or null where the registry knows the scheme.
+  const Scheme* given_scheme() const { return is_fake(GetParam().scheme + ":") ? &fake_ : nullptr; }
+  // Whether readers read the sender's slots, or memory of their own: then a single copy is nobody's but the trainer's.
+  bool reads_in_place() const { return GetParam().place == Place::kFolder; }
 
   // Listens at endpoint(options) with model_ registered.
   void listen(std::string_view options = "");
   absl::StatusOr<Sender> try_listen(std::string_view options = "");
 
-  // A worker that has greeted nobody yet; `run` makes it a reader.
-  std::unique_ptr<Worker> start(std::string name, std::string_view options = "");
+  // A worker that has greeted nobody yet; `run` makes it a reader. With `copies` into tensors of its own.
+  std::unique_ptr<Worker> start(std::string name, std::string_view options = "", std::optional<Apply> copies = {});
+  std::unique_ptr<Worker> start(WorkerArguments arguments);
   // As start(), commits and checks from now on, and is awaited by the sender where there is one.
-  std::unique_ptr<Worker> join(std::string name, std::string_view options = "");
+  std::unique_ptr<Worker> join(std::string name, std::string_view options = "", std::optional<Apply> copies = {});
+  // One rank of a group, in the same way as start().
+  std::unique_ptr<Worker> start_rank(std::string group, std::uint32_t rank, std::uint32_t ranks,
+                                     std::string_view options = "", std::optional<Apply> copies = {});
   // How many the sender can send to now; the test fails where `count` do not come.
   void wait_for_workers(int count);
 
@@ -63,32 +79,63 @@ class Stage : public testing::TestWithParam<Setting> {
   void expect_newest(std::initializer_list<Worker*> workers);
 
   TempFolder folder_;
+  ReservedPort port_;  // of an endpoint with a host
   TestModel model_;
   std::uint64_t generation_ = 0;  // of model_
   FakeFaults faults_;             // the sender's, where the scheme is fake
   const Scheme fake_ = fake_scheme(faults_);
+  std::mutex log_mutex_;
+  std::string log_;  // the sender's, shown where a test fails
   std::optional<Sender> sender_;
+
+ private:
+  void TearDown() override;
 };
 
 class Conformance : public Stage {};
 class ConformanceProcesses : public Stage {
- protected:
+ public:
+  std::unique_ptr<WorkerProcess> start_process(std::string name, std::string_view options = "");
   std::unique_ptr<WorkerProcess> join_process(std::string name, std::string_view options = "");
 };
+
+class SingleCopy : public Stage {};
+class SingleCopyProcesses : public ConformanceProcesses {};
+class KeptFiles : public Stage {};
 
 // The entry of `worker` in a report; the test fails where there is none.
 WorkerReport entry(const SendReport& report, std::string_view worker);
 
-#define BASCULE_CONFORMANCE(Name, scheme)                                                                             \
-  namespace bascule::test {                                                                                           \
-  INSTANTIATE_TEST_SUITE_P(Name, Conformance,                                                                         \
-                           testing::Values(Setting{scheme, Readers::kThreads}, Setting{scheme, Readers::kProcesses}), \
-                           [](const testing::TestParamInfo<Setting>& setting) {                                       \
-                             return setting.param.readers == Readers::kThreads ? "Threads" : "Processes";             \
-                           });                                                                                        \
-  INSTANTIATE_TEST_SUITE_P(Name, ConformanceProcesses, testing::Values(Setting{scheme, Readers::kProcesses}),         \
-                           [](const testing::TestParamInfo<Setting>&) { return "Processes"; });                       \
-  }                                                                                                                   \
+#define BASCULE_OVER_BOTH(Name, Suite, scheme, place)                                                          \
+  INSTANTIATE_TEST_SUITE_P(                                                                                    \
+      Name, Suite,                                                                                             \
+      testing::Values(Setting{scheme, Readers::kThreads, place}, Setting{scheme, Readers::kProcesses, place}), \
+      [](const testing::TestParamInfo<Setting>& setting) {                                                     \
+        return setting.param.readers == Readers::kThreads ? "Threads" : "Processes";                           \
+      })
+#define BASCULE_OVER_PROCESSES(Name, Suite, scheme, place)                                            \
+  INSTANTIATE_TEST_SUITE_P(Name, Suite, testing::Values(Setting{scheme, Readers::kProcesses, place}), \
+                           [](const testing::TestParamInfo<Setting>&) { return "Processes"; })
+
+#define BASCULE_CONFORMANCE(Name, scheme) BASCULE_CONFORMANCE_AT(Name, scheme, Place::kFolder)
+#define BASCULE_CONFORMANCE_AT(Name, scheme, place)                  \
+  namespace bascule::test {                                          \
+  BASCULE_OVER_BOTH(Name, Conformance, scheme, place);               \
+  BASCULE_OVER_PROCESSES(Name, ConformanceProcesses, scheme, place); \
+  }                                                                  \
+  static_assert(true)
+
+#define BASCULE_SINGLE_COPY_CONFORMANCE(Name, scheme)                        \
+  namespace bascule::test {                                                  \
+  BASCULE_OVER_BOTH(Name, SingleCopy, scheme, Place::kFolder);               \
+  BASCULE_OVER_PROCESSES(Name, SingleCopyProcesses, scheme, Place::kFolder); \
+  }                                                                          \
+  static_assert(true)
+
+#define BASCULE_FILES_CONFORMANCE(Name, scheme)               \
+  namespace bascule::test {                                   \
+  BASCULE_OVER_BOTH(Name, KeptFiles, scheme, Place::kFolder); \
+  }                                                           \
   static_assert(true)
 
 }  // namespace bascule::test

@@ -123,6 +123,42 @@ TEST_F(EngineSync, GoesOnWithoutItsSenderAndTakesUpTheNext) {
   EXPECT_THAT(choices(kGreedy)[0]["versions"], Each(next.version()));
 }
 
+// The oldest way of syncing, as a special case: the trainer is gone, and what it sent last is a checkpoint.
+TEST_F(EngineSync, ServesAFolderOfSlotsWithNoTrainerAliveAndAsACheckpoint) {
+  const std::filesystem::path folder = folder_ / "slots";
+  const std::string endpoint = "memmap://" + folder.string();
+  const Named tensors = weights();
+  for (const auto& [name, tensor] : tensors) tensor.mul_(-1.5);  // not the checkpoint's own
+  Version last = 0;
+  {
+    absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint});
+    ASSERT_TRUE(sender.ok()) << sender.status();
+    ASSERT_TRUE(sender->register_model(libtorch::tensors(tensors)).ok());
+    for (int i = 0; i < 3; ++i) {
+      tensors.front().second.add_(0.01);
+      send(*sender);
+    }
+    last = sender->version();
+  }
+  const auto ready = [&] { return get("/health").status == 200; };
+  Json alone;
+  {
+    const Program engine = serve({"--sync", endpoint, "--worker", "engine-0"});
+    ASSERT_TRUE(eventually(ready, kPatience)) << get("/health").body;
+    alone = choices(kGreedy);
+    EXPECT_THAT(alone[0]["versions"], Each(last));
+  }
+  std::filesystem::copy(checkpoint() / "config.json", folder);
+  {
+    const Program engine = serve({"--model", folder.string()});  // the last --model counts
+    ASSERT_TRUE(eventually(ready, kPatience)) << get("/health").body;
+    EXPECT_EQ(choices(kGreedy)[0]["token_ids"], alone[0]["token_ids"]);
+  }
+  const Program engine = serve();
+  ASSERT_TRUE(eventually(ready, kPatience));
+  EXPECT_NE(choices(kGreedy)[0]["token_ids"], alone[0]["token_ids"]) << "the checkpoint's own weights say other things";
+}
+
 TEST_F(EngineSync, SaysWhyASenderRefusedIt) {
   const Program engine = serve_synced();
   Sender sender = listen();

@@ -9,6 +9,7 @@
 #include "kernels/digest.h"
 #include "kernels/pack.h"
 #include "kernels/thread_pool.h"
+#include "kernels/unpack.h"
 #include "layouts.h"
 
 namespace {
@@ -34,18 +35,23 @@ TEST(Allocation, IsCounted) {
   EXPECT_EQ(allocations.load(), before + 1);
 }
 
-TEST(Allocation, PackAndDigestMakeNone) {
+TEST(Allocation, PackDigestAndUnpackMakeNone) {
   std::mt19937_64 random(1);
   Tensors tensors;
   tensors.add(DType::kF32, DType::kF32, {900, 1000}, {1, 0}, 0, false, 0, random);
   for (int i = 0; i < 300; ++i) tensors.add_run(DType::kF32, DType::kBF16, 5000, random);
   std::vector<std::byte> slot(tensors.slot_bytes);
+  std::vector<std::vector<std::byte>> copies = tensors.storages;
+  std::vector<std::byte*> targets;
+  for (std::vector<std::byte>& copy : copies) targets.push_back(copy.data());
   ThreadPool pool(3);
   const std::size_t before = allocations.load();
   const auto packed = pack(tensors.segments, tensors.addresses, slot, true, pool);
   const Digest again = digest(slot, pool);
+  const auto unpacked = unpack(tensors.segments, targets, slot, true, pool);
   EXPECT_EQ(allocations.load(), before);
   EXPECT_EQ(packed, again);
+  EXPECT_EQ(unpacked, again);
 }
 
 }  // namespace

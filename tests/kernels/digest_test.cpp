@@ -179,6 +179,20 @@ TEST_P(DigestOn, TilesOfZerosAreToldApartByNumber) {
 
 INSTANTIATE_TEST_SUITE_P(On, DigestOn, testing::ValuesIn(processors()), name_of_case);
 
+TEST(PieceDigest, IsTheDigestOfTheWholeInWhateverOrder) {
+  ThreadPool one(1);
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, kTileBytes, 5 * kTileBytes + 77}) {
+    const std::vector<std::byte> whole = random_bytes(bytes, 12);
+    for (const std::size_t piece : {kTileBytes, 2 * kTileBytes, 8 * kTileBytes}) {
+      PieceDigest pieces;
+      const std::size_t count = (bytes + piece - 1) / piece;
+      for (std::size_t i = count; i-- > 0;)  // the last one first
+        pieces.add(i * piece, std::span(whole).subspan(i * piece, std::min(piece, bytes - i * piece)));
+      EXPECT_EQ(pieces.finish(bytes), digest(whole, one)) << bytes << " bytes by " << piece;
+    }
+  }
+}
+
 TEST(ToHex, WritesTheHighHalfFirst) {
   EXPECT_EQ(to_hex({.low = 0x0123456789abcdef, .high = 0xf}), "000000000000000f0123456789abcdef");
 }

@@ -9,6 +9,7 @@
 
 #include "receiver/attachment.h"
 #include "schemes/registry.h"
+#include "transport/posix/memfd.h"
 
 namespace bascule::test {
 
@@ -23,8 +24,7 @@ struct SenderMemory {
     SenderMemory made{.layout = Layout::arrange(std::move(specs), std::move(tied)).value(),
                       .slots = {},
                       .page = ControlPage::make(kEpoch).value()};
-    for (int i = 0; i < 2; ++i)
-      made.slots.push_back(find_scheme("shm").value()->make_slot(made.layout.bytes()).value());
+    for (int i = 0; i < 2; ++i) made.slots.push_back(make_memfd("bascule-slot", made.layout.bytes()).value());
     return made;
   }
 
@@ -43,7 +43,7 @@ struct SenderMemory {
     return copies;
   }
   absl::StatusOr<std::shared_ptr<Attachment>> attach() const {
-    return Attachment::make(*find_scheme("shm").value(), welcome(), descriptors());
+    return Attachment::make(*find_scheme("shm").value(), Endpoint{}, welcome(), descriptors());
   }
   Publication publication(Version version, std::uint32_t slot) const {
     return {.version = version, .slot = {kEpoch, slot}, .bytes = layout.bytes(), .digest = std::nullopt};

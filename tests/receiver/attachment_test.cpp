@@ -57,8 +57,8 @@ TEST(Attachment, KeepsTheViewsOfASlotFromVersionToVersion) {
   const auto attachment = sender.attach();
   ASSERT_THAT(attachment, IsOk());
   const Deadline deadline(absl::Minutes(1));
-  const Weights* first = (*attachment)->prepare(sender.publication(1, 0), deadline)->weights;
-  const Weights* other = (*attachment)->prepare(sender.publication(2, 1), deadline)->weights;
+  const auto first = (*attachment)->prepare(sender.publication(1, 0), deadline)->weights;
+  const auto other = (*attachment)->prepare(sender.publication(2, 1), deadline)->weights;
   (*attachment)->release({kEpoch, 0});
   EXPECT_EQ((*attachment)->prepare(sender.publication(3, 0), deadline)->weights, first);
   EXPECT_NE(first, other);
@@ -85,22 +85,22 @@ TEST(Attachment, RefusesASlotThatWasNotOffered) {
 TEST(Attachment, RefusesAWelcomeWhoseDescriptorsAreNotWhatItSays) {
   const SenderMemory sender = sender_memory();
   const Scheme& shm = *find_scheme("shm").value();
-  EXPECT_THAT(Attachment::make(shm, sender.welcome(), {}),
+  EXPECT_THAT(Attachment::make(shm, Endpoint{}, sender.welcome(), {}),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("without a control page")));
 
   std::vector<UniqueFd> swapped = sender.descriptors();
   std::swap(swapped.front(), swapped.back());
-  EXPECT_THAT(Attachment::make(shm, sender.welcome(), std::move(swapped)),
+  EXPECT_THAT(Attachment::make(shm, Endpoint{}, sender.welcome(), std::move(swapped)),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("control page")));
 
   Welcome later = sender.welcome();
   later.epoch = kEpoch + 1;
-  EXPECT_THAT(Attachment::make(shm, std::move(later), sender.descriptors()),
+  EXPECT_THAT(Attachment::make(shm, Endpoint{}, std::move(later), sender.descriptors()),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("of epoch 3, expected 4")));
 
   Welcome larger = sender.welcome();
   larger.layout = Layout::arrange({{"w", DType::kU8, {1 << 20}}}, {}).value();
-  EXPECT_THAT(Attachment::make(shm, std::move(larger), sender.descriptors()),
+  EXPECT_THAT(Attachment::make(shm, Endpoint{}, std::move(larger), sender.descriptors()),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected at least 1048576")));
 }
 

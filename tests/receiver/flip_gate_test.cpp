@@ -12,6 +12,7 @@ Target target(Version version) {
   return {.attachment = nullptr,
           .version = version,
           .slot = {.epoch = 1, .index = static_cast<std::uint32_t>(version % 2)},
+          .lease = {},
           .weights = nullptr,
           .decided_at = Clock::now()};
 }

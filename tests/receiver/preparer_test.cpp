@@ -2,10 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include <future>
-#include <numeric>
-#include <optional>
-
 #include "attached.h"
 #include "support/status.h"
 
@@ -18,46 +14,6 @@ using test::SenderMemory;
 using test::StatusIs;
 using testing::AllOf;
 using testing::HasSubstr;
-
-TEST(Preparer, RunsTasksInOrderOnItsOwnThread) {
-  std::vector<int> order;
-  std::promise<std::thread::id> done;
-  Preparer preparer;
-  for (int i = 0; i < 100; ++i) preparer.submit([&order, i] { order.push_back(i); });
-  preparer.submit([&] { done.set_value(std::this_thread::get_id()); });
-  EXPECT_NE(done.get_future().get(), std::this_thread::get_id());
-  std::vector<int> expected(100);
-  std::iota(expected.begin(), expected.end(), 0);
-  EXPECT_EQ(order, expected);
-}
-
-TEST(Preparer, LetsGoOfATaskBeforeTheNext) {
-  const auto held = std::make_shared<int>(0);
-  std::promise<long> seen;
-  Preparer preparer;
-  preparer.submit([copy = held] {});
-  preparer.submit([&] { seen.set_value(held.use_count()); });
-  EXPECT_EQ(seen.get_future().get(), 1) << "a mapping must go on the prepare thread";
-}
-
-TEST(Preparer, FinishesTheTaskUnderWayAndDropsTheRest) {
-  std::promise<void> started, ending;
-  bool finished = false, ran = false;
-  auto preparer = std::make_optional<Preparer>();
-  preparer->submit([&] {
-    started.set_value();
-    ending.get_future().wait();
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // while the destructor begins
-    finished = true;
-  });
-  preparer->submit([&] { ran = true; });
-  started.get_future().wait();
-  std::thread end([&] { ending.set_value(); });
-  preparer.reset();
-  end.join();
-  EXPECT_TRUE(finished);
-  EXPECT_FALSE(ran);
-}
 
 // A version that was sealed as it should be; each test spoils one thing.
 class Verify : public testing::Test {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "support/status.h"
+#include "transport/endpoint.h"
 
 namespace bascule {
 namespace {
@@ -20,18 +21,38 @@ TEST(Registry, FindsASchemeByItsName) {
   EXPECT_EQ((*shm)->name, "shm");
   EXPECT_TRUE((*shm)->needs_descriptors);
   EXPECT_EQ(*find_scheme("shm"), *shm) << "it lives as long as the program";
-  ASSERT_TRUE((*shm)->make_slot && (*shm)->make_sender && (*shm)->make_receiver);
-  EXPECT_NE((*shm)->make_sender(), (*shm)->make_sender()) << "each sender has one of its own";
-  EXPECT_NE((*shm)->make_receiver(), nullptr);
+  ASSERT_TRUE((*shm)->make_sender && (*shm)->make_receiver);
+  EXPECT_NE((*shm)->make_sender(Endpoint{}, 1).value(), (*shm)->make_sender(Endpoint{}, 1).value())
+      << "each sender has one of its own";
+  EXPECT_NE((*shm)->make_receiver(Endpoint{}), nullptr);
+}
+
+TEST(Registry, SaysWhichSchemesKeepFiles) {
+  EXPECT_FALSE(find_scheme("shm").value()->keeps_files);
+  EXPECT_TRUE(find_scheme("memmap").value()->keeps_files);
 }
 
 TEST(Registry, ListsWhatThereIsAndNamesTheNearest) {
   EXPECT_THAT(find_scheme("smh"),
               StatusIs(StatusCode::kNotFound, AllOf(HasSubstr("no scheme is called 'smh'; expected one of: "),
-                                                    HasSubstr("shm"), HasSubstr("(did you mean shm?)"))));
+                                                    HasSubstr("memmap, shm"), HasSubstr("(did you mean shm?)"))));
   EXPECT_THAT(find_scheme("carrier-pigeon"),
               StatusIs(StatusCode::kNotFound, AllOf(HasSubstr("expected one of: "), Not(HasSubstr("did you mean")))));
   EXPECT_THAT(find_scheme(""), StatusIs(StatusCode::kNotFound, HasSubstr("expected one of: ")));
+}
+
+TEST(Registry, AHostIsRefusedWhereDescriptorsMustTravel) {
+  const Endpoint host = Endpoint::parse("shm://node1:29500").value();
+  EXPECT_THAT(scheme_for(host, nullptr),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("shm://node1:29500"), HasSubstr("descriptors"),
+                                                           HasSubstr("write shm:///folder"))));
+  Scheme given{.name = "given", .needs_descriptors = true, .make_sender = {}, .make_receiver = {}};
+  EXPECT_FALSE(scheme_for(host, &given).ok());
+  given.needs_descriptors = false;
+  EXPECT_EQ(scheme_for(host, &given).value(), &given);
+  EXPECT_EQ(scheme_for(Endpoint::parse("shm:///x").value(), nullptr).value(), find_scheme("shm").value());
+  EXPECT_THAT(scheme_for(Endpoint::parse("smh:///x").value(), nullptr),
+              StatusIs(StatusCode::kNotFound, HasSubstr("shm?")));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "support/status.h"
+#include "transport/endpoint.h"
 #include "transport/messages.h"
 
 namespace bascule {
@@ -25,7 +26,7 @@ class ShmTest : public testing::Test {
  protected:
   void SetUp() override {
     for (std::uint32_t i = 0; i < 2; ++i) {
-      auto memory = scheme_.make_slot(kBytes);
+      auto memory = sender_->make_slot({kEpoch, i}, layout_);
       ASSERT_THAT(memory, IsOk());
       memory_.push_back(*std::move(memory));
     }
@@ -33,7 +34,7 @@ class ShmTest : public testing::Test {
   Offer offer() {
     const std::vector<OfferedSlot> slots = {{.id = {kEpoch, 0}, .memory = &memory_[0]},
                                             {.id = {kEpoch, 1}, .memory = &memory_[1]}};
-    auto offer = scheme_.make_sender()->admit(1, Hello{}, slots);
+    auto offer = sender_->admit(1, Hello{}, slots);
     EXPECT_THAT(offer, IsOk());
     return offer.ok() ? *std::move(offer) : Offer{};
   }
@@ -50,7 +51,9 @@ class ShmTest : public testing::Test {
 
   const Scheme scheme_ = shm_scheme();
   std::vector<SlotMemory> memory_;
-  const std::unique_ptr<ReceiverTransport> receiver_ = scheme_.make_receiver();
+  const Layout layout_ = Layout::arrange({{"weight", DType::kU8, {kBytes}}}, {}).value();
+  const std::unique_ptr<SenderTransport> sender_ = scheme_.make_sender(Endpoint{}, kEpoch).value();
+  const std::unique_ptr<ReceiverTransport> receiver_ = scheme_.make_receiver(Endpoint{});
   const Deadline deadline_{absl::Minutes(1)};
 };
 

@@ -53,7 +53,7 @@ class RegistrationTest : public testing::Test {
     EXPECT_THAT(made, IsOk());
     if (!made.ok()) return made.status();
     change();
-    return made->refresh();
+    return made->packing().status();
   }
   static auto refused(const std::string& text) { return StatusIs(StatusCode::kInvalidArgument, HasSubstr(text)); }
 
@@ -66,9 +66,10 @@ TEST_F(RegistrationTest, LaysOutWhatTheSourceYields) {
   ASSERT_THAT(made, IsOk());
   EXPECT_EQ(*made->layout().find("a"), (Placement{{"a", DType::kF32, {2, 3}}, 0, 24}));
   EXPECT_EQ(made->layout().bytes(), 48);
-  ASSERT_THAT(made->refresh(), IsOk());
-  EXPECT_THAT(made->addresses(), ElementsAre(tensors_[0].data, tensors_[1].data));
-  EXPECT_EQ(made->segments().size(), 2);
+  const auto packing = made->packing();
+  ASSERT_THAT(packing, IsOk());
+  EXPECT_THAT(packing->addresses, ElementsAre(tensors_[0].data, tensors_[1].data));
+  EXPECT_EQ(packing->segments.size(), 2);
 }
 
 TEST_F(RegistrationTest, SendsTiedTensorsOnce) {
@@ -137,29 +138,50 @@ TEST_F(RegistrationTest, RefusesNamesThatNoWorkerCouldRead) {
 TEST_F(RegistrationTest, FollowsAStorageThatMoved) {
   auto made = make();
   ASSERT_THAT(made, IsOk());
-  const kernels::Segment* const plan = made->segments().data();
+  const kernels::Segment* const plan = made->packing()->segments.data();
   tensors_[1].data = c_.data();
-  ASSERT_THAT(made->refresh(), IsOk());
-  EXPECT_THAT(made->addresses(), ElementsAre(static_cast<const void*>(a_.data()), static_cast<const void*>(c_.data())));
-  EXPECT_EQ(made->segments().data(), plan) << "the plan holds offsets: it is the same";
+  const auto packing = made->packing();
+  ASSERT_THAT(packing, IsOk());
+  EXPECT_THAT(packing->addresses,
+              ElementsAre(static_cast<const void*>(a_.data()), static_cast<const void*>(c_.data())));
+  EXPECT_EQ(packing->segments.data(), plan) << "the plan holds offsets: it is the same";
 }
 
 TEST_F(RegistrationTest, FollowsStridesThatChanged) {
   auto made = make();
   ASSERT_THAT(made, IsOk());
-  EXPECT_TRUE(made->segments()[0].is_run());
+  EXPECT_TRUE(made->packing()->segments[0].is_run());
   tensors_[0].strides = {1, 2};
-  ASSERT_THAT(made->refresh(), IsOk());
-  EXPECT_EQ(made->segments()[0].tensor_strides[0], 1);
-  EXPECT_EQ(made->segments()[0].tensor_strides[1], 2);
+  ASSERT_THAT(made->packing(), IsOk());
+  EXPECT_EQ(made->packing()->segments[0].tensor_strides[0], 1);
+  EXPECT_EQ(made->packing()->segments[0].tensor_strides[1], 2);
   tensors_[0].strides = {3, 1};
-  ASSERT_THAT(made->refresh(), IsOk());
-  EXPECT_TRUE(made->segments()[0].is_run());
+  ASSERT_THAT(made->packing(), IsOk());
+  EXPECT_TRUE(made->packing()->segments[0].is_run());
 }
 
 TEST_F(RegistrationTest, FollowsTiedTensorsThatMoveTogether) {
   tensors_.push_back({{"tied", DType::kF32, {2, 3}}, a_.data()});
   EXPECT_THAT(refresh_after([&] { tensors_[0].data = tensors_[2].data = c_.data(); }), IsOk());
+}
+
+TEST_F(RegistrationTest, LaysSideBySideWhatIsWishedForAndPacksItThere) {
+  tensors_ = {{{"a", DType::kF32, {1, 3}}, a_.data()},
+              {{"b", DType::kF32, {6}}, b_.data()},
+              {{"c", DType::kF32, {2, 3}}, c_.data()},
+              {{"tied", DType::kF32, {6}}, b_.data()}};
+  auto made = make(DType::kBF16);
+  ASSERT_THAT(made, IsOk());
+  const std::vector<std::string> wish = {"c", "a"};
+  EXPECT_FALSE(made->layout().joined_at(wish));
+  EXPECT_THAT(made->fuse(std::vector{std::vector<std::string>{"b", "nowhere"}, wish}), IsOk());
+  EXPECT_TRUE(made->layout().joined_at(wish));
+  EXPECT_EQ(made->layout().find("c")->spec.dtype, DType::kBF16);
+  EXPECT_EQ(made->layout().find("tied"), made->layout().find("b"));
+  const auto packing = made->packing();
+  ASSERT_THAT(packing, IsOk());
+  for (const kernels::Segment& segment : packing->segments)
+    EXPECT_EQ(segment.slot_offset, made->layout().find(tensors_[segment.tensor].spec.name)->offset);
 }
 
 TEST_F(RegistrationTest, RefusesTensorsThatAreTiedNoMore) {
@@ -192,10 +214,83 @@ TEST_F(RegistrationTest, TakesUpAgainAfterARefusal) {
   ASSERT_THAT(made, IsOk());
   tensors_[1].spec.shape = {5};
   tensors_[0].data = c_.data();
-  EXPECT_THAT(made->refresh(), refused("tensor b F32 [5]"));
+  EXPECT_THAT(made->packing(), refused("tensor b F32 [5]"));
   tensors_[1].spec.shape = {6};
-  ASSERT_THAT(made->refresh(), IsOk());
-  EXPECT_THAT(made->addresses(), ElementsAre(tensors_[0].data, tensors_[1].data));
+  const auto packing = made->packing();
+  ASSERT_THAT(packing, IsOk());
+  EXPECT_THAT(packing->addresses, ElementsAre(tensors_[0].data, tensors_[1].data));
+}
+
+// ---- other weights than the registered ----
+
+TEST_F(RegistrationTest, TakesOtherWeightsInAnyOrder) {
+  tensors_.push_back({{"tied", DType::kF32, {2, 3}}, a_.data()});
+  auto made = make();
+  ASSERT_THAT(made, IsOk());
+  const std::vector<Tensor> others = {{{"b", DType::kF32, {6}}, a_.data()}, {{"a", DType::kF32, {2, 3}}, c_.data()}};
+  Changing weights(others);
+  const auto packing = made->packing(&weights);
+  ASSERT_THAT(packing, IsOk()) << "a tied name may be left out";
+  ASSERT_EQ(packing->segments.size(), 2u);
+  EXPECT_EQ(packing->addresses[packing->segments[0].tensor], static_cast<const void*>(c_.data())) << "a";
+  EXPECT_EQ(packing->addresses[packing->segments[1].tensor], static_cast<const void*>(a_.data())) << "b";
+  EXPECT_EQ(made->packing()->addresses[0], static_cast<const void*>(a_.data())) << "the registered stay registered";
+}
+
+TEST_F(RegistrationTest, RefusesOtherWeightsThatDiffer) {
+  tensors_.push_back({{"tied", DType::kF32, {2, 3}}, a_.data()});
+  auto made = make();
+  ASSERT_THAT(made, IsOk());
+  const Tensor a{{"a", DType::kF32, {2, 3}}, c_.data()}, b{{"b", DType::kF32, {6}}, b_.data()};
+  const auto with = [&](const std::vector<Tensor>& others) {
+    Changing weights(others);
+    return made->packing(&weights).status();
+  };
+  EXPECT_THAT(with({a}), refused("tensor b F32 [6] was registered and is not among the weights"));
+  EXPECT_THAT(with({a, b, b}), refused("tensor b is given twice"));
+  EXPECT_THAT(with({a, b, {{"z", DType::kF32, {1}}, c_.data()}}),
+              refused("tensor z F32 [1] is among the weights and was not registered"));
+  EXPECT_THAT(with({a, {{"b", DType::kF32, {2, 3}}, b_.data()}}),
+              refused("tensor b F32 [2, 3] was registered as b F32 [6]"));
+  EXPECT_THAT(with({a, {{"b", DType::kBF16, {6}}, b_.data()}}), refused("tensor b BF16 [6]"));
+  EXPECT_THAT(with({a, b, {{"tied", DType::kF32, {2, 3}}, b_.data()}}), refused("registered as tied to a"));
+  EXPECT_THAT(with({a, b}), IsOk());
+}
+
+TEST_F(RegistrationTest, KnowsWhetherItCasts) {
+  EXPECT_FALSE(make()->casts());
+  EXPECT_FALSE(make(DType::kF32)->casts());
+  EXPECT_TRUE(make(DType::kBF16)->casts());
+}
+
+// ---- a single copy ----
+
+TEST(SingleCopy, MovesParametersAndSeesThatTheyStay) {
+  std::array<float, 4> data{1, 2, 3, 4};
+  std::array<float, 4> slot{}, elsewhere{};
+  void* pointer = data.data();
+  auto made = Registration::make(
+      std::make_unique<HostParameters>(std::vector<std::pair<TensorSpec, void**>>{{{"w", DType::kF32, {4}}, &pointer}}),
+      std::nullopt);
+  ASSERT_THAT(made, IsOk());
+  const auto keeps = std::make_shared<int>(0);
+  ASSERT_THAT(made->move_into({{"w", reinterpret_cast<std::byte*>(slot.data())}}, keeps), IsOk());
+  EXPECT_EQ(pointer, slot.data());
+  EXPECT_EQ(slot, data);
+  EXPECT_EQ(keeps.use_count(), 2) << "the parameters keep the slot alive";
+  EXPECT_THAT(made->check_moved(), IsOk());
+  pointer = elsewhere.data();
+  EXPECT_THAT(made->check_moved(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("tensor w does not lie in the slot any more")));
+}
+
+TEST(SingleCopy, IsRefusedByTensorsThatCannotBeMoved) {
+  const std::array<float, 4> data{1, 2, 3, 4};
+  auto made = Registration::make(host_tensors({{{"w", DType::kF32, {4}}, data.data()}}), std::nullopt);
+  ASSERT_THAT(made, IsOk());
+  std::array<float, 4> slot{};
+  EXPECT_THAT(made->move_into({{"w", reinterpret_cast<std::byte*>(slot.data())}}, nullptr),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("slots=1")));
 }
 
 }  // namespace

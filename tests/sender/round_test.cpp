@@ -16,8 +16,17 @@ using testing::IsEmpty;
 
 constexpr WorkerId kA = 1, kB = 2, kStranger = 9;
 
-Round round_of(std::vector<Round::Participant> workers = {{kA, "a"}, {kB, "b"}}) {
-  return Round({.version = 7, .slot = {3, 1}, .bytes = 100, .digest = std::nullopt}, std::move(workers));
+constexpr Round::Rules kDelivers = {.in_place = false, .delivers = true, .each = false, .persists = false};
+
+Round round_of(std::vector<Round::Participant> workers = {{kA, "a"}, {kB, "b"}}, Round::Rules rules = kDelivers) {
+  return Round({.version = 7, .slot = {3, 1}, .bytes = 100, .digest = std::nullopt}, std::move(workers), rules);
+}
+
+// A decision that the scheme agrees to, and everybody told.
+void decide(Round& round) {
+  EXPECT_EQ(round.next(), Action::kDecide);
+  EXPECT_EQ(round.next(), Action::kNone) << "the scheme has not published it";
+  round.decided(absl::OkStatus());
 }
 
 std::string text(const absl::Status& status) { return std::string(message_of(status)); }
@@ -35,6 +44,7 @@ Round round_in(Phase phase) {
   EXPECT_EQ(round.next(), Action::kAnnounce);
   if (phase == Phase::kPreparing) return round;
   round.prepared(kA), round.prepared(kB);
+  decide(round);
   EXPECT_EQ(round.next(), Action::kCommit);
   if (phase == Phase::kCommitting) return round;
   round.acked(kA, 0.5, 0.25), round.acked(kB, 0.75, 0.125);
@@ -65,8 +75,8 @@ TEST(Round, IsDoneWithoutWorkers) {
   EXPECT_EQ(round.next(), Action::kNone) << "the scheme has not delivered";
   round.delivered(absl::OkStatus());
   EXPECT_EQ(round.next(), Action::kAnnounce);
-  EXPECT_EQ(round.next(), Action::kCommit);
-  EXPECT_EQ(round.next(), Action::kSettle);
+  decide(round);
+  EXPECT_EQ(round.next(), Action::kSettle) << "there is nobody to tell";
   EXPECT_EQ(round.next(), Action::kNone);
 }
 
@@ -112,6 +122,7 @@ TEST(Round, TakesNoWordThatComesTooEarly) {
     EXPECT_EQ(round.next(), Action::kAnnounce);
     EXPECT_EQ(round.next(), Action::kNone) << "nobody verified what was not announced";
     round.prepared(kA), round.prepared(kB);
+    decide(round);
     EXPECT_EQ(round.next(), Action::kCommit);
     EXPECT_EQ(round.next(), Action::kNone) << "nobody flipped before the decision";
   }
@@ -153,6 +164,7 @@ TEST(Round, GoesOnWithoutAWorkerThatIsLost) {
     round.ready(kA), round.ready(kB);
     for (Action due = round.next(); due != Action::kSettle; due = round.next()) {
       if (due == Action::kDeliver) round.delivered(absl::OkStatus());
+      if (due == Action::kDecide) round.decided(absl::OkStatus());
       if (due != Action::kNone) continue;
       if (round.phase() == Phase::kDelivering) round.delivered(absl::OkStatus());
       ASSERT_NE(round.phase(), Phase::kSealed);
@@ -211,6 +223,120 @@ TEST(Round, AbortsWhereTheSchemeCannotDeliver) {
   EXPECT_EQ(round.why_aborted().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(text(round.why_aborted()), "deliver version 7: link down");
   EXPECT_EQ(round.next(), Action::kAbort);
+}
+
+TEST(Round, AbortsWhereTheSchemeCannotPublish) {
+  Round round = round_in(Phase::kPreparing);
+  round.prepared(kA), round.prepared(kB);
+  EXPECT_EQ(round.next(), Action::kDecide);
+  round.decided(absl::ResourceExhaustedError("the disk is full"));
+  EXPECT_EQ(text(round.why_aborted()), "publish version 7: the disk is full");
+  EXPECT_EQ(round.next(), Action::kAbort);
+  EXPECT_EQ(round.next(), Action::kNone);
+}
+
+TEST(Round, PassesOverADeliveryThatThereIsNot) {
+  Round round = round_of({{kA, "a"}}, {});
+  round.sealed(std::nullopt), round.ready(kA);
+  EXPECT_EQ(round.next(), Action::kAnnounce);
+  EXPECT_EQ(round.phase(), Phase::kPreparing);
+  EXPECT_EQ(round.next(), Action::kNone);
+}
+
+// ---- written where it is read ----
+
+TEST(Round, InPlaceWaitsForEveryReaderToStepAside) {
+  Round round = round_of({{kA, "a"}, {kB, "b"}}, {.in_place = true});
+  EXPECT_THAT(round.late(), ElementsAre(kA, kB));
+  round.ready(kA);
+  EXPECT_EQ(round.next(), Action::kNone);
+  EXPECT_THAT(round.late(), ElementsAre(kB));
+  round.ready(kB);
+  EXPECT_EQ(round.next(), Action::kYielded);
+  EXPECT_EQ(round.next(), Action::kNone) << "said once";
+  round.sealed(std::nullopt);
+  EXPECT_EQ(round.next(), Action::kAnnounce);
+}
+
+// ---- commit=each ----
+
+Round each_in_preparing() {
+  Round round = round_of({{kA, "a"}, {kB, "b"}}, {.each = true});
+  round.sealed(std::nullopt), round.ready(kA), round.ready(kB);
+  EXPECT_EQ(round.next(), Action::kAnnounce);
+  EXPECT_EQ(round.next(), Action::kNone);
+  return round;
+}
+
+TEST(Round, EachIsToldAsSoonAsItIsPrepared) {
+  Round round = each_in_preparing();
+  round.prepared(kB);
+  decide(round);
+  EXPECT_EQ(round.next(), Action::kCommit);
+  EXPECT_THAT(round.to_commit(), ElementsAre(kB));
+  EXPECT_EQ(round.next(), Action::kNone);
+  EXPECT_THAT(round.late(), ElementsAre(kA, kB));
+  round.acked(kB, 1, 0);
+  EXPECT_EQ(round.next(), Action::kNone);
+  round.prepared(kA);
+  EXPECT_EQ(round.next(), Action::kCommit);
+  EXPECT_THAT(round.to_commit(), ElementsAre(kA));
+  round.acked(kA, 1, 0);
+  EXPECT_EQ(round.next(), Action::kSettle);
+}
+
+TEST(Round, EachGoesOnWithoutAWorkerThatFailed) {
+  for (const bool before : {true, false}) {
+    SCOPED_TRACE(before ? "before the decision" : "after it");
+    Round round = each_in_preparing();
+    if (before) round.failed(kA, "the digest differs");
+    round.prepared(kB);
+    decide(round);
+    EXPECT_EQ(round.next(), Action::kCommit);
+    if (!before) round.failed(kA, "the digest differs");
+    round.prepared(kA);
+    EXPECT_EQ(round.next(), Action::kNone) << "who failed is not told to flip";
+    round.acked(kB, 1, 0);
+    EXPECT_EQ(round.next(), Action::kSettle);
+    EXPECT_EQ(round.reports()[0].state, WorkerState::kFailed);
+    EXPECT_THAT(text(round.reports()[0].error), HasSubstr("the digest differs"));
+    EXPECT_EQ(round.reports()[1].state, WorkerState::kServing);
+  }
+}
+
+TEST(Round, EachAbortsWhereNobodyIsLeftToPrepareIt) {
+  for (const bool lost : {false, true}) {
+    Round round = each_in_preparing();
+    round.failed(kA, "the digest differs");
+    EXPECT_EQ(round.next(), Action::kNone);
+    if (lost) round.lost(kB, unavailable("hung up"));
+    if (!lost) round.failed(kB, "too");
+    EXPECT_EQ(round.next(), Action::kAbort);
+    EXPECT_THAT(text(round.why_aborted()), HasSubstr("worker a could not prepare"));
+  }
+}
+
+// ---- durable ----
+
+TEST(Round, SettlesOnceTheDiskHasItToo) {
+  for (const bool disk_first : {false, true}) {
+    Round round = round_of({{kA, "a"}}, {.persists = true});
+    round.sealed(std::nullopt), round.ready(kA);
+    EXPECT_EQ(round.next(), Action::kAnnounce);
+    round.prepared(kA);
+    decide(round);
+    EXPECT_EQ(round.next(), Action::kCommit) << "it is readable before it is on the disk";
+    EXPECT_EQ(round.next(), Action::kPersist);
+    EXPECT_EQ(round.next(), Action::kNone);
+    if (disk_first) round.persisted(absl::DataLossError("the disk said no"));
+    if (!disk_first) round.acked(kA, 1, 0);
+    EXPECT_EQ(round.next(), Action::kNone);
+    if (disk_first) round.acked(kA, 1, 0);
+    if (!disk_first) round.persisted(absl::OkStatus());
+    EXPECT_EQ(round.next(), Action::kSettle);
+    EXPECT_EQ(round.persist_status().ok(), !disk_first) << "an error is for the report: the version is served";
+    EXPECT_GE(round.persist_seconds(), 0);
+  }
 }
 
 TEST(Round, NeverAbortsAfterTheDecision) {

@@ -42,6 +42,11 @@ void ChildProcess::signal(int number) {
   }
 }
 
+bool ChildProcess::alive() {
+  if (!ended_ && ::waitpid(pid_, &status_, WNOHANG) == pid_) ended_ = true;
+  return !ended_;
+}
+
 int ChildProcess::wait() {
   while (!ended_) {
     if (::waitpid(pid_, &status_, 0) == pid_ || errno != EINTR) ended_ = true;

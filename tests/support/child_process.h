@@ -19,6 +19,7 @@ class ChildProcess {
 
   LineEnd& lines() { return lines_; }
   pid_t pid() const { return pid_; }
+  bool alive();  // also where it stands still
 
   // SIGKILL also waits until the process is gone, SIGSTOP until it stands still.
   void signal(int number);

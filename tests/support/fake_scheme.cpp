@@ -1,14 +1,22 @@
 #include "support/fake_scheme.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <condition_variable>
+#include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "transport/endpoint.h"
 #include "transport/posix/mapping.h"
 #include "transport/posix/memfd.h"
 #include "transport/text.h"
@@ -68,20 +76,27 @@ namespace {
 
 class FakeSender final : public SenderTransport {
  public:
-  explicit FakeSender(FakeFaults faults) : faults_(std::move(faults)) {}
+  FakeSender(FakeFaults faults, bool by_path) : faults_(std::move(faults)), by_path_(by_path) {}
 
+  absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout) override {
+    return make_memfd("bascule-fake", layout.bytes());
+  }
   absl::StatusOr<Offer> admit(WorkerId, const Hello&, std::span<const OfferedSlot> slots) override {
     if (faults_.strikes("admit")) return unavailable("fake: admit was told to fail");
-    Offer offer{.bytes = "fake", .descriptors = {}};
+    Offer offer{.bytes = by_path_ ? "" : "fake", .descriptors = {}};
     const std::lock_guard lock(mutex_);
     for (const OfferedSlot& slot : slots) {
-      offer.descriptors.push_back(slot.memory->descriptor.get());
+      const int fd = slot.memory->descriptor.get();
+      if (by_path_) {
+        absl::StrAppend(&offer.bytes, "/proc/", ::getpid(), "/fd/", fd, "\n");
+      } else {
+        offer.descriptors.push_back(fd);
+      }
       slots_[slot.id] = slot.memory;
     }
     return offer;
   }
-  void dismiss(WorkerId) override {}
-
+  bool delivers() const override { return true; }
   absl::Status deliver(const Publication& publication, std::span<const WorkerId>, Deadline deadline) override {
     if (faults_.strikes("corrupt")) {
       const std::lock_guard lock(mutex_);
@@ -99,6 +114,7 @@ class FakeSender final : public SenderTransport {
 
  private:
   FakeFaults faults_;
+  const bool by_path_;
   std::mutex mutex_;  // admit and deliver are called from two threads
   std::map<SlotId, const SlotMemory*> slots_;
 };
@@ -112,6 +128,7 @@ class FakeReceiver final : public ReceiverTransport {
     if (offer.bytes != "fake" || offer.descriptors.size() != offer.slots.size())
       return invalid_argument("fake: this offer is not of the fake scheme");
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
+      if (slots_.contains(offer.slots[i])) continue;
       Slot slot{.descriptor = std::move(offer.descriptors[i]), .mapping = {}};
       BASCULE_ASSIGN(slot.mapping, Mapping::map(slot.descriptor.get(), offer.slot_bytes, Access::kReadOnly));
       slots_.insert_or_assign(offer.slots[i], std::move(slot));
@@ -138,6 +155,7 @@ class FakeReceiver final : public ReceiverTransport {
   }
 
   void release(SlotId) override {}
+  void forget(SlotId slot) override { slots_.erase(slot); }
 
  private:
   struct Slot {
@@ -148,14 +166,69 @@ class FakeReceiver final : public ReceiverTransport {
   std::map<SlotId, Slot> slots_;
 };
 
+// Of an endpoint with a host.
+class FakePuller final : public ReceiverTransport {
+ public:
+  explicit FakePuller(FakeFaults faults) : faults_(std::move(faults)) {}
+
+  absl::Status accept(ReceivedOffer offer) override {
+    if (faults_.strikes("accept")) return unavailable("fake: accept was told to fail");
+    std::istringstream paths(offer.bytes);
+    for (const SlotId slot : offer.slots) {
+      std::string path;
+      if (!std::getline(paths, path)) return invalid_argument("fake: no path for slot ", slot.index);
+      const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+      if (!fd) return errno_status(errno, cat("fake: open ", path));
+      BASCULE_ASSIGN(senders_[slot], Mapping::map(fd.get(), offer.slot_bytes, Access::kReadOnly));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
+    if (faults_.strikes("prepare")) return unavailable("fake: prepare was told to fail");
+    if (faults_.strikes("prepare-hang")) {
+      faults_.hang("prepare-hang", deadline);
+      return deadline_exceeded("fake: prepare hung until its deadline");
+    }
+    auto free = std::ranges::find(own_, false, &Own::in_use);
+    if (free == own_.end()) free = own_.insert(own_.end(), Own());
+    free->in_use = true;
+    free->lines.resize(publication.bytes / sizeof(Line) + 1);
+    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(free->lines)).first(publication.bytes);
+    std::memcpy(bytes.data(), senders_.at(publication.slot).bytes().data(), bytes.size());
+    if (faults_.strikes("misread")) bytes[bytes.size() / 3] ^= std::byte{0x01};
+    const auto number = static_cast<std::uint32_t>(free - own_.begin());
+    return SlotView{.slot = {publication.slot.epoch, kOwnMemory + number}, .bytes = bytes};
+  }
+
+  void release(SlotId slot) override { own_.at(slot.index - kOwnMemory).in_use = false; }
+  void forget(SlotId slot) override { senders_.erase(slot); }
+
+ private:
+  struct alignas(64) Line {  // as slots are aligned
+    std::byte bytes[64];
+  };
+  struct Own {
+    bool in_use = false;
+    std::vector<Line> lines;  // made once: it does not move
+  };
+  FakeFaults faults_;
+  std::map<SlotId, Mapping> senders_;
+  std::deque<Own> own_;  // by the index of the view's slot, from kOwnMemory up
+};
+
 }  // namespace
 
 Scheme fake_scheme(const FakeFaults& faults) {
   return {.name = "fake",
-          .needs_descriptors = true,
-          .make_slot = [](std::uint64_t bytes) { return make_memfd("bascule-fake", bytes); },
-          .make_sender = [faults] { return std::make_unique<FakeSender>(faults); },
-          .make_receiver = [faults] { return std::make_unique<FakeReceiver>(faults); }};
+          .needs_descriptors = false,
+          .keeps_files = false,
+          .make_sender = [faults](const Endpoint& endpoint,
+                                  Epoch) { return std::make_unique<FakeSender>(faults, endpoint.over_tcp()); },
+          .make_receiver = [faults](const Endpoint& endpoint) -> std::unique_ptr<ReceiverTransport> {
+            if (endpoint.over_tcp()) return std::make_unique<FakePuller>(faults);
+            return std::make_unique<FakeReceiver>(faults);
+          }};
 }
 
 }  // namespace bascule::test

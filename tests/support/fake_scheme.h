@@ -1,5 +1,6 @@
 // A scheme to inject faults with: memfds like shm's, and hooks at each of its calls. Each end has faults of its own,
-// in whichever process it is.
+// in whichever process it is. At an endpoint with a host, where no descriptor can travel, its offer names the memfds by
+// their paths in /proc, and each worker pulls a version into memory of its own.
 //
 //   admit         refuses the worker                 accept        cannot reach the offered memory
 //   deliver       fails                              prepare       fails

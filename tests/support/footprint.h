@@ -1,5 +1,7 @@
-// What this process holds of the system: compared before and after, it shows what was left behind.
+// What a process holds of the system: compared before and after, it shows what was left behind.
 #pragma once
+
+#include <sys/types.h>
 
 #include <algorithm>
 #include <compare>
@@ -15,22 +17,28 @@ namespace bascule::test {
 struct Footprint {
   std::size_t descriptors = 0;
   std::size_t threads = 0;
-  std::size_t mappings = 0;  // of memfds named bascule…
+  std::size_t mappings = 0;  // of memfds named bascule…, and of files of slots
   friend auto operator<=>(const Footprint&, const Footprint&) = default;
   friend std::ostream& operator<<(std::ostream& to, const Footprint& print) {
     return to << print.descriptors << " descriptors, " << print.threads << " threads, " << print.mappings
               << " mappings";
   }
 
-  static Footprint now() {
-    const auto entries = [](const char* folder) {
+  static Footprint now() { return of("self"); }
+  static Footprint of(pid_t pid) { return of(std::to_string(pid)); }
+
+ private:
+  static Footprint of(const std::string& process) {
+    const std::filesystem::path proc = std::filesystem::path("/proc") / process;
+    const auto entries = [](const std::filesystem::path& folder) {
       return static_cast<std::size_t>(
           std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()));
     };
-    Footprint print{.descriptors = entries("/proc/self/fd"), .threads = entries("/proc/self/task"), .mappings = 0};
-    std::ifstream maps("/proc/self/maps");
+    Footprint print{.descriptors = entries(proc / "fd"), .threads = entries(proc / "task"), .mappings = 0};
+    std::ifstream maps(proc / "maps");
     for (std::string line; std::getline(maps, line);)
-      print.mappings += line.find("memfd:bascule") != std::string::npos ? 1 : 0;
+      print.mappings +=
+          line.find("memfd:bascule") != std::string::npos || line.find("/slot-") != std::string::npos ? 1 : 0;
     return print;
   }
 };

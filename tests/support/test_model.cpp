@@ -101,16 +101,26 @@ std::string what_it_is(const TensorView& tensor, std::size_t at, std::uint64_t g
 
 class TestModelSource final : public TensorSource {
  public:
-  explicit TestModelSource(const TestModel& model) : model_(model) {}
+  explicit TestModelSource(TestModel& model) : model_(model) {}
   absl::StatusOr<std::span<const TensorView>> views() override { return std::span<const TensorView>(model_.views_); }
+  absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override {
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      if (model_.storage_[i].empty()) continue;  // tied, or without elements
+      std::memcpy(targets[i], model_.storage_[i].data(), model_.storage_[i].size());
+      model_.storage_[i] = {targets[i], model_.storage_[i].size()};
+    }
+    model_.keeps_ = std::move(keeps);
+    model_.make_views();
+    return absl::OkStatus();
+  }
 
  private:
-  const TestModel& model_;
+  TestModel& model_;
 };
 
 TestModel::TestModel(ModelSize size) : specs_(specs_of(size)) {
-  for (const TensorSpec& spec : specs_)
-    storage_.emplace_back(spec.name == kHead ? 0 : byte_count(spec.dtype, spec.shape));
+  for (const TensorSpec& spec : specs_) own_.emplace_back(spec.name == kHead ? 0 : byte_count(spec.dtype, spec.shape));
+  storage_.assign(own_.begin(), own_.end());
   make_views();
 }
 
@@ -126,6 +136,7 @@ void TestModel::make_views() {
     return *std::ranges::find(views_, name, &TensorView::name);
   };
   view_of(kHead).data = view_of(kEmbedding).data;
+  if (keeps_) return;  // a slot's tensors are contiguous
   TensorView& transposed = view_of(kTransposed);
   transposed_strides_ = {1, transposed.shape[0]};
   transposed.strides = transposed_strides_;
@@ -152,12 +163,13 @@ void TestModel::step(std::uint64_t generation) {
 }
 
 void TestModel::move_storage() {
-  std::vector<std::vector<std::byte>> moved = storage_;  // the old addresses are in use until it is made
-  storage_.swap(moved);
+  std::vector<std::vector<std::byte>> moved = own_;  // the old addresses are in use until it is made
+  own_.swap(moved);
+  storage_.assign(own_.begin(), own_.end());
   make_views();
 }
 
-std::unique_ptr<TensorSource> TestModel::source() const { return std::make_unique<TestModelSource>(*this); }
+std::unique_ptr<TensorSource> TestModel::source() { return std::make_unique<TestModelSource>(*this); }
 
 void write_generation(std::span<const MutableTensorView> tensors, std::uint64_t generation) {
   for (const MutableTensorView& tensor : tensors) {

@@ -35,14 +35,17 @@ class TestModel {
   // Moves every storage to other addresses, as a module that was copied.
   void move_storage();
 
-  // For Sender::register_model. Views of this model, which must outlive it.
-  std::unique_ptr<TensorSource> source() const;
+  // For Sender::register_model. Views of this model, which must outlive it. With slots=1 the storage moves into the
+  // slot.
+  std::unique_ptr<TensorSource> source();
 
  private:
   friend class TestModelSource;
   std::vector<TensorSpec> specs_;
-  std::vector<std::vector<std::byte>> storage_;  // by tensor; empty where tied
-  std::vector<TensorView> views_;                // into specs_ and storage_
+  std::vector<std::vector<std::byte>> own_;    // by tensor; empty where tied
+  std::vector<std::span<std::byte>> storage_;  // where it is now: own_, or a slot
+  std::shared_ptr<void> keeps_;                // that slot
+  std::vector<TensorView> views_;              // into specs_ and storage_
   std::vector<std::int64_t> transposed_strides_;
 
   void make_views();

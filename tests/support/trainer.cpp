@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sender/sender.h"
+#include "support/doom.h"
 #include "support/fake_scheme.h"
 #include "support/test_model.h"
 #include "support/timing.h"
@@ -36,8 +37,11 @@ int run_trainer(const std::string& endpoint, std::uint64_t generation, LineEnd c
   FakeFaults faults;
   const Scheme fake = fake_scheme(faults);
   TestModel model;
-  absl::StatusOr<Sender> sender =
-      Sender::listen({.endpoint = endpoint, .threads = 2, .scheme = is_fake(endpoint) ? &fake : nullptr});
+  Doom doom;
+  absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint,
+                                                  .threads = 2,
+                                                  .trace = [&doom](std::string_view) { doom.count(); },
+                                                  .scheme = is_fake(endpoint) ? &fake : nullptr});
   absl::Status status = sender.status();
   if (status.ok()) status = sender->register_model(model.source());
   commands.write(answer_of(status).dump());
@@ -64,6 +68,12 @@ int run_trainer(const std::string& endpoint, std::uint64_t generation, LineEnd c
     if (verb == "send") {
       step();
       answer = answer_of(sender->send(), generation - 1);
+    } else if (verb == "step") {
+      absl::StatusOr<WritableSlot> slot = sender->loan();
+      if (slot.ok()) step();
+      answer = slot.ok() ? answer_of(sender->publish(*std::move(slot)), generation - 1) : answer_of(slot.status());
+    } else if (verb == "die" && words >> number) {
+      doom.set(number);
     } else if (verb == "run") {
       running = true;
     } else if (verb == "begin") {
@@ -89,18 +99,22 @@ Trainer::Trainer(const std::string& endpoint, std::uint64_t generation)
 }
 
 Sent Trainer::tell(std::string_view command) {
+  std::optional<Sent> sent = try_tell(command);
+  if (sent) return *std::move(sent);
+  ADD_FAILURE() << "the trainer gave no answer to '" << command << "'";
+  return {.error = "no answer"};
+}
+
+std::optional<Sent> Trainer::try_tell(std::string_view command) {
   if (!command.empty()) process_.lines().write(command);
   const absl::StatusOr<std::string> line = process_.lines().read(Deadline(2 * patience()));
-  if (!line.ok()) {
-    ADD_FAILURE() << "the trainer gave no answer to '" << command << "': " << line.status();
-    return {.error = line.status().ToString()};
-  }
+  if (!line.ok()) return std::nullopt;
   const Json answer = Json::parse(*line);
-  return {.error = answer.value("error", ""),
-          .epoch = answer.value("epoch", Epoch{0}),
-          .version = answer.value("version", Version{0}),
-          .generation = answer.value("generation", std::uint64_t{0}),
-          .serving = answer.value("serving", 0)};
+  return Sent{.error = answer.value("error", ""),
+              .epoch = answer.value("epoch", Epoch{0}),
+              .version = answer.value("version", Version{0}),
+              .generation = answer.value("generation", std::uint64_t{0}),
+              .serving = answer.value("serving", 0)};
 }
 
 }  // namespace bascule::test

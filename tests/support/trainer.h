@@ -2,12 +2,15 @@
 //
 //   send   a step and a send                       run    sends without a pause, until the next command
 //   begin  a step and send_async                   loan   takes a slot and keeps it
-//   fault HOOK N (fake_scheme.h)                   quit
+//   step   with slots=1: loan, step, publish       fault HOOK N (fake_scheme.h)
+//   die N  by SIGKILL, at the N-th control message from now
+//   quit
 //
 // each answered by one line of JSON.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,6 +37,7 @@ class Trainer {
  public:
   Trainer(const std::string& endpoint, std::uint64_t generation);  // the test fails where it cannot listen
   Sent tell(std::string_view command);                             // under patience()
+  std::optional<Sent> try_tell(std::string_view command);          // none where it died
   ChildProcess& process() { return process_; }
 
  private:

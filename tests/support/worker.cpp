@@ -24,6 +24,7 @@ Observed observed(const Json& answer) {
   answer.at("pendings").get_to(seen.pendings);
   answer.at("state").get_to(seen.state);
   answer.at("attached").get_to(seen.attached);
+  answer.at("poisoned").get_to(seen.poisoned);
   answer.at("error").get_to(seen.error);
   answer.at("wrong").get_to(seen.wrong);
   return seen;
@@ -56,6 +57,12 @@ void Worker::tell(std::string_view command) {
 Observed Worker::step() {
   Json answer;
   ask("step", answer);
+  return observed(answer);
+}
+
+Observed Worker::follow(Version version) {
+  Json answer;
+  ask(cat("follow ", version), answer);
   return observed(answer);
 }
 
@@ -109,10 +116,24 @@ WorkerThread::~WorkerThread() {
   thread_.join();
 }
 
+namespace {
+
+std::vector<std::string> command_of(const WorkerArguments& arguments) {
+  std::vector<std::string> command = {BASCULE_TEST_WORKER,
+                                      arguments.endpoint,
+                                      arguments.name,
+                                      std::to_string(static_cast<int>(arguments.model)),
+                                      arguments.group,
+                                      std::to_string(arguments.rank),
+                                      std::to_string(arguments.ranks)};
+  if (arguments.copies) command.push_back(std::to_string(static_cast<int>(*arguments.copies)));
+  return command;
+}
+
+}  // namespace
+
 WorkerProcess::WorkerProcess(const WorkerArguments& arguments)
-    : Worker(arguments.name),
-      process_({BASCULE_TEST_WORKER, arguments.endpoint, arguments.name,
-                std::to_string(static_cast<int>(arguments.model))}) {
+    : Worker(arguments.name), process_(command_of(arguments)) {
   started();
 }
 

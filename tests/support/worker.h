@@ -29,6 +29,7 @@ struct Observed {
   int pendings = 0;   // calls of on_pending
   std::string state;  // ReceiverStatus, as the next two
   bool attached = false;
+  bool poisoned = false;  // Flip::poisoned, as the last commit said
   std::string error;
   std::string wrong;  // the first promise that was broken; empty: none
 };
@@ -39,8 +40,9 @@ class Worker {
 
   // Sends a command; the test fails where it is not answered with "ok".
   void tell(std::string_view command);
-  Observed step();    // one commit, one check
-  Observed report();  // of what it did so far
+  Observed step();                   // one commit, one check
+  Observed follow(Version version);  // one commit(version), one check
+  Observed report();                 // of what it did so far
   // wait_ready(): empty, or the error's text.
   std::string wait_ready(absl::Duration timeout = patience());
 

@@ -6,10 +6,12 @@
 #include <optional>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "receiver/receiver.h"
+#include "support/doom.h"
 #include "support/fake_scheme.h"
 #include "transport/text.h"
 
@@ -17,6 +19,23 @@ namespace bascule::test {
 namespace {
 
 using Json = nlohmann::json;
+
+// An engine's own tensors, of the model that a trainer sends.
+class OwnTensors {
+ public:
+  explicit OwnTensors(ModelSize model) {
+    const TestModel like(model);
+    for (const TensorSpec& spec : like.specs()) {
+      memory_.emplace_back(byte_count(spec.dtype, spec.shape));
+      targets_.push_back({.name = spec.name, .dtype = spec.dtype, .shape = spec.shape, .data = memory_.back().data()});
+    }
+  }
+  const std::vector<TargetTensor>& targets() const { return targets_; }
+
+ private:
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<TargetTensor> targets_;
+};
 
 class WorkerProgram {
  public:
@@ -30,8 +49,9 @@ class WorkerProgram {
     if (mode == Mode::kRun) commit();
     if (mode != Mode::kPause) check();
   }
-  void commit() {
-    const Flip flip = receiver_.commit();
+  void commit() { take(receiver_.commit()); }
+  void follow(Version version) { take(receiver_.commit(version)); }
+  void take(const Flip& flip) {
     if (flip.changed) {
       ++flips_;
       if (std::pair(flip.epoch, flip.version) <= std::pair(served_.epoch, served_.version))
@@ -43,7 +63,7 @@ class WorkerProgram {
     served_ = flip;
   }
   void check() {
-    if (served_.version == 0) return;
+    if (served_.version == 0 || served_.poisoned) return;
     const std::span<const TensorView> tensors = receiver_.weights(served_.slot).tensors();
     const auto [known, is_new] = addresses_.emplace(served_.slot, tensors.data());
     if (!is_new && known->second != tensors.data()) wrong("the views of a slot moved");
@@ -67,6 +87,7 @@ class WorkerProgram {
             {"pendings", pendings_.load()},
             {"state", to_string(status.state)},
             {"attached", status.attached},
+            {"poisoned", served_.poisoned},
             {"error", std::string(message_of(status.error))},
             {"wrong", wrong_}};
   }
@@ -96,12 +117,22 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
   std::atomic<int> pendings = 0;
   FakeFaults faults;
   const Scheme fake = fake_scheme(faults);
-  ReceiverOptions options{.endpoint = arguments.endpoint, .worker = arguments.name};
+  ReceiverOptions options{.endpoint = arguments.endpoint,
+                          .worker = arguments.name,
+                          .group = arguments.group,
+                          .rank = arguments.rank,
+                          .ranks = arguments.ranks};
   options.on_pending = [&pendings] { ++pendings; };
+  Doom doom;
+  options.trace = [&doom](std::string_view) { doom.count(); };
   if (is_fake(arguments.endpoint)) options.scheme = &fake;
+  const OwnTensors tensors(arguments.model);
   absl::StatusOr<Receiver> receiver = Receiver::connect(std::move(options));
-  commands.write(Json{{"ok", receiver.ok()}, {"error", receiver.status().ToString()}}.dump());
-  if (!receiver.ok()) return 1;
+  absl::Status status = receiver.status();
+  if (status.ok() && arguments.copies)
+    status = receiver->register_model(tensors.targets(), {.apply = *arguments.copies});
+  commands.write(Json{{"ok", status.ok()}, {"error", status.ToString()}}.dump());
+  if (!status.ok()) return 1;
 
   using Mode = WorkerProgram::Mode;
   WorkerProgram program(*std::move(receiver), pendings, arguments.model);
@@ -127,6 +158,12 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
       program.commit();
       program.check();
       answer = program.report();
+    } else if (verb == "follow" && words >> number) {
+      program.follow(static_cast<Version>(number));
+      program.check();
+      answer = program.report();
+    } else if (verb == "die" && words >> number) {
+      doom.set(static_cast<int>(number));
     } else if (verb == "report") {
       answer = program.report();
     } else if (verb == "ready" && words >> number) {

@@ -3,16 +3,21 @@
 //   run             commit and check the weights, again and again      hold   check what is served, commit nothing
 //   pause           neither                                            step   commit and check once
 //   ready MS        wait_ready for so long                             report
-//   fault HOOK N    of a fake scheme: the next N calls of HOOK fail    quit
+//   fault HOOK N    of a fake scheme: the next N calls of HOOK fail    follow V   commit(V), as a rank above 0, and
+//   check quit
+//
+//   die N           by SIGKILL, at the N-th control message from now
 //
 // "Check" means: every tensor of the slot that is served is of one generation, versions only grow, and a slot's
 // views stay where they were. The first thing that is not so stands in "wrong" for good.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "support/line_end.h"
 #include "support/test_model.h"
+#include "transport/target.h"
 
 namespace bascule::test {
 
@@ -20,6 +25,9 @@ struct WorkerArguments {
   std::string endpoint;
   std::string name;
   ModelSize model = ModelSize::kSmall;
+  std::string group{};  // with its rank among `ranks`
+  std::uint32_t rank = 0, ranks = 1;
+  std::optional<Apply> copies{};  // into tensors of its own; none: it reads in place
 };
 
 // Until `quit`, or until the other end is gone. The exit status.

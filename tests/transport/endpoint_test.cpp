@@ -4,12 +4,14 @@
 
 #include <string>
 
+#include "support/environment.h"
 #include "transport/text.h"
 
 namespace bascule {
 namespace {
 
 using absl::StatusCode;
+using test::Environment;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -40,10 +42,11 @@ TEST(Endpoint, HasDefaults) {
 TEST(Endpoint, ReadsEveryOption) {
   const Endpoint endpoint = parsed(
       "cuda-ipc:///x?slots=2&wire_dtype=bf16&digest=always&timeout=2m&flip_timeout=1.5s&heartbeat=200ms"
-      "&suspect_after=900ms&commit=together");
+      "&suspect_after=900ms&commit=together&apply=background");
   EXPECT_EQ(endpoint.scheme, "cuda-ipc");
   EXPECT_EQ(endpoint.wire_dtype, DType::kBF16);
   EXPECT_EQ(endpoint.digest, DigestMode::kAlways);
+  EXPECT_EQ(endpoint.apply, Apply::kBackground);
   EXPECT_EQ(endpoint.timeout, absl::Minutes(2));
   EXPECT_EQ(endpoint.flip_timeout, absl::Milliseconds(1500));
   EXPECT_EQ(endpoint.heartbeat, absl::Milliseconds(200));
@@ -55,6 +58,7 @@ TEST(Endpoint, ReadsEveryWireDtypeAndDigestMode) {
   EXPECT_EQ(parsed("shm:///x?wire_dtype=f16").wire_dtype, DType::kF16);
   EXPECT_EQ(parsed("shm:///x?digest=off").digest, DigestMode::kOff);
   EXPECT_EQ(parsed("shm:///x?digest=on").digest, DigestMode::kOn);
+  EXPECT_EQ(parsed("shm:///x?apply=commit").apply, Apply::kCommit);
 }
 
 TEST(Endpoint, TwoSpellingsOfAFolderAreOne) {
@@ -71,8 +75,8 @@ TEST(Endpoint, DecodesPercentSigns) {
 }
 
 TEST(Endpoint, SaysHowOneIsWritten) {
-  EXPECT_THAT(refusal(""), HasSubstr("expected scheme:///folder"));
-  EXPECT_THAT(refusal("shm:/x"), HasSubstr("expected scheme:///folder"));
+  EXPECT_THAT(refusal(""), HasSubstr("expected scheme:///folder?options or scheme://host:port"));
+  EXPECT_THAT(refusal("shm:/x"), HasSubstr("expected scheme:///folder?options or scheme://host:port"));
   EXPECT_THAT(refusal("/run/x"), HasSubstr("did you mean shm:///run/x?"));
   EXPECT_THAT(refusal("://x"), HasSubstr("the scheme \"\""));
   EXPECT_THAT(refusal("SHM:///x"), HasSubstr("lower-case"));
@@ -82,16 +86,63 @@ TEST(Endpoint, SaysHowOneIsWritten) {
 }
 
 TEST(Endpoint, SpellsARelativeFolderFromTheRoot) {
-  EXPECT_THAT(refusal("shm://grpo"), HasSubstr("write it from the root, as shm:///grpo"));
+  EXPECT_THAT(refusal("shm://grpo"), HasSubstr("write shm:///grpo for a folder"));
   EXPECT_THAT(refusal("shm://~/grpo"), HasSubstr("shm://$HOME/grpo"));
   const std::string here = std::filesystem::current_path() / "grpo";
   EXPECT_THAT(refusal("shm://./grpo"), HasSubstr(cat("write it from the root, as shm://", here)));
 }
 
-TEST(Endpoint, NamesTcpAsNotInThisVersion) {
-  for (const char* url : {"nccl://node1:29500", "shm://node1:1/grpo", "shm://node1/grpo", "shm://[::1]:80"})
-    EXPECT_THAT(refusal(url, StatusCode::kUnimplemented), HasSubstr("TCP")) << url;
-  EXPECT_THAT(refusal("shm://tmp/grpo", StatusCode::kUnimplemented), HasSubstr("shm:///grpo"));
+TEST(Endpoint, ReadsAHostAndAPort) {
+  const Endpoint name = parsed("nccl://node-1.cluster:29500?digest=off");
+  EXPECT_TRUE(name.over_tcp());
+  EXPECT_EQ(name.host, "node-1.cluster");
+  EXPECT_EQ(name.port, 29500);
+  EXPECT_EQ(name.place(), "node-1.cluster:29500");
+  EXPECT_EQ(name.digest, DigestMode::kOff);
+  const Endpoint ipv4 = parsed("nccl://127.0.0.1:1");
+  EXPECT_EQ(ipv4.host, "127.0.0.1");
+  const Endpoint ipv6 = parsed("nccl://[fe80::1]:65535");
+  EXPECT_EQ(ipv6.host, "fe80::1");
+  EXPECT_EQ(ipv6.port, 65535);
+  EXPECT_EQ(ipv6.place(), "[fe80::1]:65535");
+  EXPECT_FALSE(parsed("shm:///x").over_tcp());
+  EXPECT_EQ(parsed("shm:///x").place(), "/x");
+}
+
+TEST(Endpoint, RefusesWhatIsNoHostAndPort) {
+  EXPECT_THAT(refusal("nccl://node1:0"), HasSubstr("from 1 to 65535, found \"0\""));
+  EXPECT_THAT(refusal("nccl://node1:65536"), HasSubstr("from 1 to 65535"));
+  EXPECT_THAT(refusal("nccl://node1:"), HasSubstr("found \"\""));
+  EXPECT_THAT(refusal("nccl://:80"), HasSubstr("\"\" is neither a host's name nor an IPv4 address"));
+  EXPECT_THAT(refusal("nccl://no de:80"), HasSubstr("neither a host's name"));
+  EXPECT_THAT(refusal("nccl://::1:80"), HasSubstr("in brackets, as [::1]:29500"));
+  EXPECT_THAT(refusal("nccl://[::1]"), HasSubstr("in brackets and a port"));
+  EXPECT_THAT(refusal("nccl://[node1]:80"), HasSubstr("\"node1\" is no IPv6 address"));
+  EXPECT_THAT(refusal("shm://node1:1/grpo"),
+              AllOf(HasSubstr("a host and a folder"), HasSubstr("shm://node1:1 or shm:///grpo")));
+  EXPECT_THAT(refusal("shm://node1/grpo"), HasSubstr("shm:///node1/grpo for a folder"));
+}
+
+TEST(Endpoint, KeepsTheStateOfAHostWhereTheUserKeepsState) {
+  const Environment state("XDG_STATE_HOME", "/var/state"), home("HOME", "/home/me");
+  EXPECT_EQ(parsed("nccl://node1:80").folder, "/var/state/bascule/node1_80");
+  EXPECT_EQ(parsed("nccl://[::1]:80").folder, "/var/state/bascule/::1_80");
+  EXPECT_EQ(parsed("nccl://node1:80?state=/x/y/").folder, "/x/y");
+  {
+    const Environment unset("XDG_STATE_HOME", nullptr);
+    EXPECT_EQ(parsed("nccl://node1:80").folder, "/home/me/.local/state/bascule/node1_80");
+    const Environment homeless("HOME", nullptr);
+    EXPECT_EQ(parsed("nccl://node1:80").folder, "");
+  }
+  const Environment relative("XDG_STATE_HOME", "state");
+  EXPECT_EQ(parsed("nccl://node1:80").folder, "/home/me/.local/state/bascule/node1_80");
+}
+
+TEST(Endpoint, TakesStateAndTokenFileForAHostAlone) {
+  EXPECT_EQ(parsed("nccl://node1:80?token_file=/home/me/a%20token").token_file, "/home/me/a token");
+  EXPECT_THAT(refusal("shm:///x?state=/y"), HasSubstr("state: it is for an endpoint with a host and port"));
+  EXPECT_THAT(refusal("shm:///x?token_file=/y"), HasSubstr("token_file: it is for an endpoint with a host and port"));
+  EXPECT_THAT(refusal("nccl://node1:80?state=y"), HasSubstr("state: expected a path from the root, found \"y\""));
 }
 
 TEST(Endpoint, RefusesAFolderTooLongForASocket) {
@@ -110,24 +161,19 @@ TEST(Endpoint, NamesTheNearestOption) {
 
 TEST(Endpoint, RefusesValuesOutOfRange) {
   EXPECT_THAT(refusal("shm:///x?slots=0"), HasSubstr("slots: expected a number"));
+  EXPECT_THAT(refusal("shm:///x?slots=13"), HasSubstr("expected 12 slots at most, found 13"));
+  EXPECT_THAT(refusal("shm:///x?durable=yes"), HasSubstr("one of off, on, found \"yes\""));
+  EXPECT_THAT(refusal("shm:///x?commit=all"), HasSubstr("one of together, each, found \"all\""));
   EXPECT_THAT(refusal("shm:///x?slots=two"), HasSubstr("found \"two\""));
   EXPECT_THAT(refusal("shm:///x?wire_dtype=f64"), HasSubstr("one of f32, bf16, f16, found \"f64\""));
   EXPECT_THAT(refusal("shm:///x?digest=yes"), HasSubstr("one of off, on, always"));
+  EXPECT_THAT(refusal("shm:///x?apply=later"), HasSubstr("one of commit, background, found \"later\""));
   EXPECT_THAT(refusal("shm:///x?timeout=30"), HasSubstr("as 30s"));
   EXPECT_THAT(refusal("shm:///x?timeout=0s"), HasSubstr("above zero"));
   EXPECT_THAT(refusal("shm:///x?timeout=-1s"), HasSubstr("above zero"));
   EXPECT_THAT(refusal("shm:///x?timeout=inf"), HasSubstr("finite"));
   EXPECT_THAT(refusal("shm:///x?heartbeat=1us"), HasSubstr("1ms or more"));
   EXPECT_THAT(refusal("shm:///x?heartbeat=5s"), HasSubstr("shorter than suspect_after (5s)"));
-}
-
-TEST(Endpoint, NamesWhatALaterVersionWillKnow) {
-  for (const char* option :
-       {"slots=1", "slots=3", "commit=each", "apply=commit", "state=/x", "durable=on", "fresh=on"}) {
-    const std::string text = refusal(cat("shm:///x?", option), StatusCode::kUnimplemented);
-    EXPECT_THAT(text, HasSubstr("not in this version")) << option;
-    EXPECT_THAT(text, HasSubstr(std::string(option).substr(0, std::string(option).find('=')))) << option;
-  }
 }
 
 }  // namespace

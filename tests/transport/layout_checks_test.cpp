@@ -81,11 +81,11 @@ TEST(LayoutFromPlacements, RefusesAnAliasOfNothing) {
 
 class CheckExpected : public testing::Test {
  protected:
-  absl::Status check(const std::vector<TensorSpec>& expected) const {
+  absl::Status check(const std::vector<TensorSpec>& expected, bool casts = false) const {
     const auto layout = Layout::arrange(
         {{"w1", DType::kF32, {2, 3}}, {"w2", DType::kBF16, {4}}, {"w3", DType::kI8, {}}}, {{"tied", "w2"}});
     EXPECT_THAT(layout, IsOk());
-    return layout->check_expected(expected);
+    return layout->check_expected(expected, casts);
   }
   const TensorSpec w1_{"w1", DType::kF32, {2, 3}}, w2_{"w2", DType::kBF16, {4}}, w3_{"w3", DType::kI8, {}};
   const TensorSpec tied_{"tied", DType::kBF16, {4}};
@@ -114,6 +114,15 @@ TEST_F(CheckExpected, NamesATensorOfAnotherShapeOrType) {
   EXPECT_THAT(check({w1_, {"w2", DType::kF16, {4}}, w3_}), refused("tensor w2 is sent as BF16 [4], expected F16 [4];"));
   EXPECT_THAT(check({w1_, w3_, {"tied", DType::kBF16, {5}}}),
               refused("tensor tied is sent as BF16 [4], expected BF16 [5];"));
+}
+
+TEST_F(CheckExpected, TakesAnotherTypeFromWhoCasts) {
+  TensorSpec half = w1_, integer = w1_;
+  half.dtype = DType::kF16;
+  integer.dtype = DType::kI32;
+  EXPECT_THAT(check({half, w2_, w3_}), refused("w1 is sent as F32 [2, 3], expected F16 [2, 3]"));
+  EXPECT_THAT(check({half, w2_, w3_}, true), IsOk());
+  EXPECT_THAT(check({integer, w2_, w3_}, true), refused("w1 is sent as F32 [2, 3], expected I32 [2, 3]"));
 }
 
 TEST_F(CheckExpected, NamesATensorThatIsExpectedTwice) {

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "kernels/pack.h"
 #include "kernels/thread_pool.h"
 #include "support/status.h"
 #include "transport/text.h"

@@ -53,22 +53,59 @@ inline Welcome sample_welcome() {
   return welcome;
 }
 
+inline SenderStatus sample_status() {
+  SenderStatus status;
+  status.scheme = "shm";
+  status.pid = 4711;
+  status.epoch = 8;
+  status.version = 41;
+  status.layout = sample_layout();
+  status.workers = {{.worker = "engine-0",
+                     .pid = 4712,
+                     .host = "host",
+                     .group = "node",
+                     .rank = 1,
+                     .state = "poisoned",
+                     .serving = 40,
+                     .leases = {0, 1},
+                     .why = "the digest differs"}};
+  status.slots = {{.index = 0,
+                   .state = "published",
+                   .version = 41,
+                   .digest = Digest{.low = 1, .high = 2},
+                   .holders = {"engine-0", "engine-1"}},
+                  {.index = 1, .state = "writing", .version = 0, .digest = std::nullopt, .holders = {}}};
+  status.offer = std::string("\0\xFF", 2);
+  status.offered = {0, 1};
+  return status;
+}
+
 inline std::vector<Message> sample_messages() {
   const Digest digest{.low = 0x0123456789ABCDEF, .high = 0xFEDCBA9876543210};
   return {sample_hello(),
           sample_welcome(),
           Refused{.why = "tensor embed [4, 8] is missing", .final = true},
-          Prepare{.version = 5, .slot = {.epoch = 8, .index = 1}, .bytes = 135, .offer = std::string("\x00\x01", 2)},
+          Prepare{.version = 5,
+                  .slot = {.epoch = 8, .index = 1},
+                  .bytes = 135,
+                  .offer = std::string("\x00\x01", 2),
+                  .slots = {1, 7}},
           Ready{.version = 5},
           Sealed{.version = 5, .digest = digest},
           Prepared{.version = 5},
           Failed{.version = 5, .why = "the digest differs"},
+          Poisoned{.why = "the device failed"},
           Commit{.version = 5},
-          Abort{.version = 5},
+          Abort{.version = 5, .torn = true},
           Ack{.version = 5, .stall_seconds = 1.5e-5, .seconds = 0.1},
           Released{.slot = {.epoch = 8, .index = 0}, .version = 4},
           Heartbeat{},
-          Bye{}};
+          Bye{.why = "another model"},
+          Challenge{.nonce = std::string(31, '\xFF') + '\0'},
+          Proof{.nonce = std::string(32, 'n'), .mac = std::string(32, 'm')},
+          Proven{.mac = std::string(32, '\x80')},
+          Inquire{},
+          sample_status()};
 }
 
 }  // namespace bascule

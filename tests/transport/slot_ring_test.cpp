@@ -14,6 +14,12 @@ using testing::IsEmpty;
 
 constexpr Epoch kEpoch = 3;
 
+SlotRing ring_of(int slots) {
+  SlotRing ring(kEpoch);
+  for (int i = 0; i < slots; ++i) ring.add();
+  return ring;
+}
+
 SlotId publish(SlotRing& ring, Version version) {
   const std::optional<SlotId> slot = ring.begin();
   EXPECT_TRUE(slot.has_value());
@@ -24,7 +30,7 @@ SlotId publish(SlotRing& ring, Version version) {
 }
 
 TEST(SlotRing, TakesASlotThroughItsStates) {
-  SlotRing ring(kEpoch, 2);
+  SlotRing ring = ring_of(2);
   EXPECT_EQ(ring.newest(), std::nullopt);
   const SlotId slot = *ring.begin();
   EXPECT_EQ(slot.epoch, kEpoch);
@@ -40,7 +46,7 @@ TEST(SlotRing, TakesASlotThroughItsStates) {
 }
 
 TEST(SlotRing, AlternatesBetweenTwoSlots) {
-  SlotRing ring(kEpoch, 2);
+  SlotRing ring = ring_of(2);
   const SlotId first = publish(ring, 1), second = publish(ring, 2);
   EXPECT_NE(first, second);
   EXPECT_EQ(ring.state(first), State::kFree);
@@ -48,7 +54,7 @@ TEST(SlotRing, AlternatesBetweenTwoSlots) {
 }
 
 TEST(SlotRing, WritesOneSlotAtATime) {
-  SlotRing ring(kEpoch, 4);
+  SlotRing ring = ring_of(4);
   const SlotId slot = *ring.begin();
   EXPECT_EQ(ring.begin(), std::nullopt);
   ring.stage(slot, 1);
@@ -58,7 +64,7 @@ TEST(SlotRing, WritesOneSlotAtATime) {
 }
 
 TEST(SlotRing, AbortKeepsTheNewest) {
-  SlotRing ring(kEpoch, 2);
+  SlotRing ring = ring_of(2);
   const SlotId newest = publish(ring, 1);
   const SlotId slot = *ring.begin();
   ring.stage(slot, 2);
@@ -68,7 +74,7 @@ TEST(SlotRing, AbortKeepsTheNewest) {
 }
 
 TEST(SlotRing, WaitsForAReaderAndNamesIt) {
-  SlotRing ring(kEpoch, 2);
+  SlotRing ring = ring_of(2);
   const SlotId first = publish(ring, 1);
   ring.lease(first, 11);
   ring.lease(first, 12);
@@ -83,7 +89,7 @@ TEST(SlotRing, WaitsForAReaderAndNamesIt) {
 }
 
 TEST(SlotRing, ReleasesNothingThatIsNotLeased) {
-  SlotRing ring(kEpoch, 2);
+  SlotRing ring = ring_of(2);
   const SlotId first = publish(ring, 1);
   ring.lease(first, 11);
   publish(ring, 2);
@@ -95,7 +101,7 @@ TEST(SlotRing, ReleasesNothingThatIsNotLeased) {
 }
 
 TEST(SlotRing, ReleasesEverythingOfOneHolder) {
-  SlotRing ring(kEpoch, 2);
+  SlotRing ring = ring_of(2);
   const SlotId first = publish(ring, 1);
   ring.lease(first, 11);
   ring.lease(publish(ring, 2), 11);
@@ -105,7 +111,7 @@ TEST(SlotRing, ReleasesEverythingOfOneHolder) {
 }
 
 TEST(SlotRing, KeepsOnlyTheLeasesThatAreClaimed) {
-  SlotRing ring(kEpoch, 3);
+  SlotRing ring = ring_of(3);
   const SlotId first = publish(ring, 1);
   ring.lease(first, 11);
   ring.lease(first, 12);
@@ -119,18 +125,87 @@ TEST(SlotRing, KeepsOnlyTheLeasesThatAreClaimed) {
   EXPECT_THAT(ring.holders(), ElementsAre(12));
 }
 
+TEST(SlotRing, RetiresASlotWhoseHolderWillNotLetGo) {
+  SlotRing ring = ring_of(2);
+  const SlotId first = publish(ring, 1);
+  ring.lease(first, 11);
+  ring.lease(first, 12);
+  const auto stuck = [](Holder holder) { return holder == 12; };
+  EXPECT_EQ(ring.retirable(stuck), std::nullopt) << "the other slot can be written";
+  const SlotId second = publish(ring, 2);
+  EXPECT_EQ(ring.retirable([](Holder) { return false; }), std::nullopt) << "11 and 12 will let go by themselves";
+  EXPECT_EQ(ring.retirable(stuck), first);
+  ring.retire(first);
+  EXPECT_EQ(ring.state(first), State::kRetired);
+  EXPECT_THAT(ring.slots(), ElementsAre(second));
+  EXPECT_EQ(ring.begin(), std::nullopt);
+  const SlotId third = ring.add();
+  EXPECT_EQ(third.index, 2u) << "an index is never given to other memory";
+  EXPECT_EQ(publish(ring, 3), third);
+
+  ring.lease(second, 12);
+  EXPECT_EQ(ring.retirable(stuck), std::nullopt) << "one at a time";
+  EXPECT_THAT(ring.holders(), ElementsAre(11, 12));
+  EXPECT_THAT(ring.take_dropped(), IsEmpty());
+  ring.release(first, 11);
+  ring.release(first, 12);
+  EXPECT_THAT(ring.take_dropped(), ElementsAre(first));
+  EXPECT_THAT(ring.take_dropped(), IsEmpty()) << "told once";
+  ring.release(first, 12);  // of a slot that is gone: nothing
+  EXPECT_EQ(ring.retirable(stuck), second);
+}
+
+TEST(SlotRing, WaitsWhereOneOfSeveralSlotsWillComeFree) {
+  SlotRing ring = ring_of(3);
+  const SlotId first = publish(ring, 1);
+  ring.lease(first, 12);
+  const SlotId second = publish(ring, 2);
+  ring.lease(second, 11);
+  publish(ring, 3);
+  const auto stuck = [](Holder holder) { return holder == 12; };
+  EXPECT_EQ(ring.retirable(stuck), std::nullopt);
+  ring.lease(second, 12);
+  EXPECT_EQ(ring.retirable(stuck), first);
+}
+
+TEST(SlotRing, WritesInPlaceWhereEveryReaderStepsAside) {
+  SlotRing ring = ring_of(1);
+  const SlotId slot = publish(ring, 1);
+  ring.lease(slot, 11);
+  ring.lease(slot, 12);
+  const std::vector<Holder> one = {11}, both = {11, 12, 13};
+  EXPECT_EQ(ring.begin_in_place(one), std::nullopt);
+  EXPECT_EQ(ring.begin_in_place(both), slot);
+  EXPECT_EQ(ring.newest(), std::nullopt) << "nobody may begin to read now";
+  EXPECT_EQ(ring.begin_in_place(both), std::nullopt);
+  EXPECT_THAT(ring.holders_of(slot), ElementsAre(11, 12));
+  ring.abort(slot);
+  EXPECT_EQ(ring.newest(), slot);
+  EXPECT_EQ(ring.version(slot), 1) << "nothing was written";
+
+  ASSERT_EQ(ring.begin_in_place(both), slot);
+  ring.stage(slot, 2);
+  ring.publish(slot);
+  EXPECT_EQ(ring.version(slot), 2);
+  ASSERT_EQ(ring.begin_in_place(both), slot);
+  ring.spoil(slot);
+  EXPECT_EQ(ring.newest(), std::nullopt) << "half written is no version";
+  EXPECT_EQ(ring.state(slot), State::kFree);
+  EXPECT_EQ(ring.begin_in_place(both), slot) << "and what comes next makes it whole again";
+}
+
 // Random events in any order that a coordinator could cause, against a model of who reads what.
 TEST(SlotRing, NeverWritesWhatSomebodyReads) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 random(seed);
-    SlotRing ring(kEpoch, 2 + static_cast<int>(seed % 3));
+    SlotRing ring = ring_of(2 + static_cast<int>(seed % 3));
     std::set<std::pair<std::uint32_t, Holder>> leases;
     std::map<std::uint32_t, Version> published;
     std::optional<SlotId> writing, newest;
     Version version = 0;
     bool staged = false;
     for (int event = 0; event < 400; ++event) {
-      const SlotId slot{kEpoch, static_cast<std::uint32_t>(random() % ring.size())};
+      const SlotId slot{kEpoch, static_cast<std::uint32_t>(random() % ring.slots().size())};
       const Holder holder = random() % 4;
       switch (random() % 8) {
         case 0:
@@ -143,7 +218,7 @@ TEST(SlotRing, NeverWritesWhatSomebodyReads) {
             writing = begun, staged = false;
           } else {
             bool free = false;
-            for (std::uint32_t i = 0; i < ring.size(); ++i)
+            for (std::uint32_t i = 0; i < ring.slots().size(); ++i)
               free |= !writing && newest != SlotId{kEpoch, i} &&
                       leases.lower_bound({i, 0}) == leases.lower_bound({i + 1, 0});
             ASSERT_FALSE(free) << "a slot could have been written, seed " << seed;
@@ -182,7 +257,7 @@ TEST(SlotRing, NeverWritesWhatSomebodyReads) {
       ASSERT_EQ(ring.newest(), newest) << "seed " << seed;
       ASSERT_TRUE(!newest || ring.version(*newest) == published[newest->index]) << "seed " << seed;
       int count = 0;
-      for (std::uint32_t i = 0; i < ring.size(); ++i) count += ring.state({kEpoch, i}) == State::kPublished;
+      for (std::uint32_t i = 0; i < ring.slots().size(); ++i) count += ring.state({kEpoch, i}) == State::kPublished;
       ASSERT_EQ(count, newest ? 1 : 0) << "seed " << seed;
     }
   }

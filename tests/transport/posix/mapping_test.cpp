@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "support/status.h"
+#include "support/temp_folder.h"
 #include "transport/posix/unique_fd.h"
 
 namespace bascule {
@@ -54,6 +55,25 @@ TEST(Mapping, HasEveryPagePresent) {
   unsigned char present[3] = {};
   ASSERT_EQ(::mincore(const_cast<std::byte*>(mapping->bytes().data()), kBytes, present), 0);
   EXPECT_THAT(present, testing::Each(testing::Truly([](unsigned char page) { return (page & 1) != 0; })));
+}
+
+TEST(Mapping, BringsInItsPagesLaterWhereAskedTo) {
+  const test::TempFolder folder;
+  const auto path = folder.path() / "file";
+  const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::ftruncate(fd.get(), kBytes), 0);
+  auto mapping = Mapping::map(fd.get(), kBytes, Access::kReadOnly, Pages::kLater);
+  ASSERT_THAT(mapping, IsOk());
+  EXPECT_FALSE(mapping->in_memory());
+  EXPECT_THAT(mapping->populate(), IsOk());
+  EXPECT_TRUE(mapping->in_memory());
+}
+
+// Where a touch would be a SIGBUS.
+TEST(Mapping, SaysThatAFileIsShorterThanItsMapping) {
+  const UniqueFd fd = file();
+  EXPECT_THAT(Mapping::map(fd.get(), 2 * kBytes, Access::kReadOnly),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("bring 24576 bytes of a mapping into memory: ")));
 }
 
 TEST(Mapping, MovesAndUnmapsWithItsOwner) {

@@ -1,11 +1,15 @@
 // Random damage to a valid file: whatever the parser accepts must be consistent, and nothing may crash it
 // (the sanitizers look on, label `core`).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
 #include <random>
+#include <string>
 
-#include "support.h"
-#include "trainer_ref/model/safetensors.h"
+#include "transport/safetensors.h"
 
-namespace bascule::ref {
+namespace bascule {
 namespace {
 
 std::string valid_file() {
@@ -83,4 +87,4 @@ TEST(SafetensorsFuzz, DamagedFilesAreRefusedOrConsistent) {
 }
 
 }  // namespace
-}  // namespace bascule::ref
+}  // namespace bascule

@@ -1,0 +1,136 @@
+// What disks and systems refuse: an error that says so, and the old version stays readable.
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "schemes/memmap/memmap.h"
+#include "schemes/memmap/trainer.h"
+#include "support/mounted_folder.h"
+#include "support/no_io_uring.h"
+#include "support/temp_folder.h"
+#include "transport/posix/private_folder.h"
+
+namespace bascule {
+namespace {
+
+using absl::StatusCode;
+using test::IsOk;
+using test::memmap_reader;
+using test::MemmapTrainer;
+using test::serve_alone;
+using test::StatusIs;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr Epoch kEpoch = 5;
+
+TEST(MemmapErrors, AFullDiskIsNamedWithWhatIsMissingAndLeavesNoFile) {
+  const test::MountedFolder disk("tmpfs", "size=1m");
+  if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a small tmpfs";
+  MemmapTrainer sender(disk.path(), kEpoch, false, {}, test::some_layout(100'000));  // 400 KB
+  sender.send(0, 1);
+  sender.send(1, 2);
+  EXPECT_THAT(sender.make_slot(2), StatusIs(StatusCode::kResourceExhausted,
+                                            AllOf(HasSubstr("slot-5-2.safetensors needs 404110 bytes"),
+                                                  HasSubstr(" are free"), HasSubstr("choose another folder"))));
+  EXPECT_FALSE(std::filesystem::exists(disk.path() / "slot-5-2.safetensors"));
+  EXPECT_EQ(serve_alone(*memmap_reader(disk.path())).version, 2u);
+}
+
+TEST(MemmapErrors, ALimitOnFilesIsNamedWithoutASignal) {
+  const test::TempFolder folder;
+  MemmapTrainer sender(folder.path(), kEpoch);
+  sender.send(0, 1);
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const struct rlimit low { .rlim_cur = 100'000, .rlim_max = before.rlim_max };
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  const absl::Status refused = sender.make_slot(1);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_THAT(refused, StatusIs(StatusCode::kResourceExhausted, HasSubstr("ulimit -f")));
+  EXPECT_EQ(serve_alone(*memmap_reader(folder.path())).version, 1u);
+}
+
+TEST(MemmapErrors, AFolderThatIsGoneFailsTheVersionAndTheOldOneIsReadOn) {
+  test::TempFolder folder;
+  MemmapTrainer sender(folder.path(), kEpoch);
+  for (const std::uint32_t i : {0u, 1u}) ASSERT_THAT(sender.make_slot(i), IsOk());
+  sender.send(0, 1);
+  const auto reader = memmap_reader(folder.path());
+  ASSERT_THAT(reader->accept(sender.offer({0, 1})), IsOk());
+  const auto view = reader->prepare(sender.publication(0, 1), Deadline(test::patience()));
+  ASSERT_THAT(view, IsOk());
+  std::filesystem::remove_all(folder.path());
+  EXPECT_THAT(sender.make_slot(2), StatusIs(StatusCode::kNotFound, HasSubstr("slot-5-2.safetensors")));
+  ASSERT_THAT(sender.write(1, 2), IsOk()) << "into a file that has no name any more";
+  EXPECT_THAT(sender.publish(1, 2), StatusIs(StatusCode::kNotFound, HasSubstr("manifest.json")));
+  EXPECT_EQ(test::generation_of(view->bytes), 1u);
+  EXPECT_THAT(memmap_reader(folder.path())->accept(sender.offer({0, 1})),
+              StatusIs(StatusCode::kNotFound, HasSubstr("open ")));
+}
+
+TEST(MemmapErrors, AReadOnlyFolderIsServedFromAndNotWrittenTo) {
+  test::MountedFolder disk("tmpfs", "size=4m");
+  if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a small tmpfs";
+  { MemmapTrainer(disk.path(), kEpoch).send(0, 1); }
+  ASSERT_TRUE(disk.make_read_only());
+  EXPECT_EQ(serve_alone(*memmap_reader(disk.path())).generation, 1u);
+  MemmapTrainer next(disk.path(), kEpoch + 1);
+  ASSERT_THAT(next.status(), IsOk());
+  EXPECT_THAT(next.make_slot(0).ToString(), HasSubstr("Read-only file system"));
+}
+
+TEST(MemmapErrors, AFolderOfAnotherUserIsRefusedByBothEnds) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to give a folder away";
+  const test::TempFolder folder;
+  ASSERT_EQ(::chown(folder.path().c_str(), 65534, 65534), 0);
+  EXPECT_THAT(check_private_folder(folder.path()), StatusIs(StatusCode::kPermissionDenied, HasSubstr("uid 65534")));
+}
+
+TEST(MemmapErrors, DurableInMemoryIsRefused) {
+  const test::MountedFolder disk("tmpfs", "size=1m");
+  if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a small tmpfs";
+  EXPECT_THAT(MemmapTrainer(disk.path(), kEpoch, true).status(),
+              StatusIs(StatusCode::kFailedPrecondition, AllOf(HasSubstr("durable=on"), HasSubstr("on a disk"))));
+}
+
+TEST(MemmapErrors, AFileSystemWithoutODirectIsReadThroughItsCache) {
+  const test::MountedFolder ramfs("ramfs");
+  if (!ramfs.mounted()) GTEST_SKIP() << "needs the right to mount a ramfs";
+  { MemmapTrainer(ramfs.path(), kEpoch).send(0, 1); }
+  EXPECT_EQ(serve_alone(*memmap_reader(ramfs.path())).generation, 1u);
+}
+
+TEST(MemmapErrors, DurableWithoutIoUringSaysSoAndSyncsAllTheSame) {
+  const test::TempFolder folder;
+  test::without_io_uring([&] {
+    MemmapTrainer sender(folder.path(), kEpoch, true);
+    sender.send(0, 1);
+    sender.send(1, 2);
+    EXPECT_THAT(
+        sender.memory(0).description,
+        HasSubstr("durable by plain calls (the system refuses io_uring: io_uring_setup: Operation not permitted"));
+  });
+  EXPECT_EQ(serve_alone(*memmap_reader(folder.path())).version, 2u);
+}
+
+// Two slots: the version that is on the disk is not written over before the one in the other slot is there, too.
+TEST(MemmapErrors, TheNewestVersionOnTheDiskIsNotWrittenBeforeThereIsAnother) {
+  const test::TempFolder folder;
+  MemmapTrainer sender(folder.path(), kEpoch, true);
+  sender.send(0, 1);
+  ASSERT_THAT(sender.make_slot(1), IsOk());
+  ASSERT_THAT(sender.write(1, 2), IsOk());
+  ASSERT_THAT(sender.publish(1, 2), IsOk());
+  EXPECT_THAT(sender.write(0, 3, Deadline(absl::Milliseconds(2))),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("newest version that is on the disk")));
+  std::thread persist([&] { EXPECT_THAT(sender.persist(1, 2), IsOk()); });
+  EXPECT_THAT(sender.write(0, 3), IsOk()) << "it waits for that";
+  persist.join();
+}
+
+}  // namespace
+}  // namespace bascule

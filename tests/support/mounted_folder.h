@@ -1,0 +1,38 @@
+// A small file system of its own kind and size, for tests of what disks do: full, without O_DIRECT, read-only. Needs
+// the right to mount; a test is skipped where that is missing.
+#pragma once
+
+#include <sys/mount.h>
+
+#include <filesystem>
+#include <string>
+
+#include "support/temp_folder.h"
+
+namespace bascule::test {
+
+class MountedFolder {
+ public:
+  // `type` "tmpfs" or "ramfs" (which has no O_DIRECT), `options` "size=1m".
+  explicit MountedFolder(const std::string& type, const std::string& options = "") {
+    const std::string all = "mode=700" + (options.empty() ? "" : "," + options);
+    mounted_ = ::mount("none", folder_.path().c_str(), type.c_str(), 0, all.c_str()) == 0;
+  }
+  ~MountedFolder() {
+    if (mounted_) ::umount2(folder_.path().c_str(), MNT_DETACH);
+  }
+  MountedFolder(const MountedFolder&) = delete;
+  MountedFolder& operator=(const MountedFolder&) = delete;
+
+  bool mounted() const { return mounted_; }
+  bool make_read_only() {
+    return ::mount(nullptr, folder_.path().c_str(), nullptr, MS_REMOUNT | MS_RDONLY, nullptr) == 0;
+  }
+  const std::filesystem::path& path() const { return folder_.path(); }
+
+ private:
+  TempFolder folder_;
+  bool mounted_ = false;
+};
+
+}  // namespace bascule::test
