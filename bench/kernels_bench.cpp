@@ -1,4 +1,5 @@
-// bascule-bench-kernels: pack, cast and digest beside a threaded memcpy, into a memfd as the slots are.
+// bascule-bench-kernels: pack, unpack, cast and digest beside a threaded memcpy, into or out of a memfd as the slots
+// are.
 //
 //   bascule-bench-kernels --benchmark_enable_random_interleaving=true --benchmark_repetitions=15
 //       --benchmark_report_aggregates_only=true
@@ -18,6 +19,7 @@
 #include "kernels/digest.h"
 #include "kernels/pack.h"
 #include "kernels/thread_pool.h"
+#include "kernels/unpack.h"
 
 namespace {
 
@@ -52,6 +54,7 @@ struct Fixture {
       const std::uint64_t word = random() & 0xbfffffffbfffffff;  // as floats: no NaN, no infinity
       std::memcpy(source.data + i, &word, 8);
     }
+    std::memcpy(slot.data, source.data, kSlotBytes);  // for those that only read it
   }
 };
 
@@ -73,26 +76,78 @@ void copy(benchmark::State& state) {
   report(state, each * tasks, each * tasks);
 }
 
-void pack(benchmark::State& state, DType from, DType to, std::size_t tensors, std::size_t slot_bytes, bool digest) {
-  Fixture& f = fixture();
-  const std::size_t elements = slot_bytes / size_of(to) / tensors;
+// `tensors` runs that fill `slot_bytes` of a slot, one after the other on both sides.
+std::vector<Segment> runs(DType tensor, DType slot, std::size_t tensors, std::size_t slot_bytes) {
+  const std::size_t elements = slot_bytes / size_of(slot) / tensors;
   std::vector<Segment> segments;
-  std::vector<const std::byte*> addresses;
-  for (std::size_t i = 0; i < tensors; ++i) {
+  for (std::size_t i = 0; i < tensors; ++i)
     segments.push_back({.tensor = static_cast<std::uint32_t>(i),
-                        .tensor_dtype = from,
-                        .slot_dtype = to,
-                        .slot_offset = i * elements * size_of(to),
+                        .tensor_dtype = tensor,
+                        .slot_dtype = slot,
+                        .slot_offset = i * elements * size_of(slot),
                         .elements = elements,
                         .shape = {static_cast<std::int64_t>(elements)},
                         .tensor_strides = {1},
                         .slot_strides = {1}});
-    addresses.push_back(f.source.data + i * elements * size_of(from));
+  return segments;
+}
+
+// Where the tensors of `segments` lie, one after the other from `base`.
+template <typename Byte>
+std::vector<Byte*> addresses(const std::vector<Segment>& segments, Byte* base) {
+  std::vector<Byte*> all;
+  for (const Segment& segment : segments) {
+    all.push_back(base);
+    base += segment.elements * size_of(segment.tensor_dtype);
   }
-  const std::size_t bytes = tensors * elements * size_of(to);
+  return all;
+}
+
+void report(benchmark::State& state, const std::vector<Segment>& segments) {
+  std::size_t tensor_bytes = 0, slot_bytes = 0;
+  for (const Segment& segment : segments) {
+    tensor_bytes += segment.elements * size_of(segment.tensor_dtype);
+    slot_bytes += segment.elements * size_of(segment.slot_dtype);
+  }
+  report(state, tensor_bytes, slot_bytes);
+}
+
+void pack(benchmark::State& state, DType from, DType to, std::size_t tensors, std::size_t slot_bytes, bool digest) {
+  Fixture& f = fixture();
+  const std::vector<Segment> segments = runs(from, to, tensors, slot_bytes);
+  const std::vector<const std::byte*> sources = addresses<const std::byte>(segments, f.source.data);
+  const std::size_t bytes = slot_bytes / size_of(to) / tensors * tensors * size_of(to);
   for (auto _ : state)
-    benchmark::DoNotOptimize(bascule::kernels::pack(segments, addresses, {f.slot.data, bytes}, digest, f.pool));
-  report(state, tensors * elements * size_of(from), bytes);
+    benchmark::DoNotOptimize(bascule::kernels::pack(segments, sources, {f.slot.data, bytes}, digest, f.pool));
+  report(state, segments);
+}
+
+// The other way round: the slot's memfd is read, the sources are the targets.
+void unpack(benchmark::State& state, DType from, DType to, std::size_t tensors, bool digest) {
+  Fixture& f = fixture();
+  const std::vector<Segment> segments = runs(to, from, tensors, kSlotBytes);
+  const std::vector<std::byte*> targets = addresses(segments, f.source.data);
+  for (auto _ : state)
+    benchmark::DoNotOptimize(bascule::kernels::unpack(segments, targets, {f.slot.data, kSlotBytes}, digest, f.pool));
+  report(state, segments);
+}
+
+// Half of the columns of every matrix, as a tensor-parallel rank reads those that it splits by columns.
+void unpack_columns(benchmark::State& state) {
+  Fixture& f = fixture();
+  constexpr std::int64_t kWidth = 4096, kRows = kSlotBytes / 2 / 64 / kWidth;
+  std::vector<Segment> segments = runs(DType::kBF16, DType::kBF16, 64, kSlotBytes);
+  for (Segment& segment : segments) {
+    segment.elements /= 2;
+    segment.rank = 2;
+    segment.shape = {kRows, kWidth / 2};
+    segment.tensor_strides = {kWidth / 2, 1};
+    segment.slot_strides = {kWidth, 1};
+  }
+  const std::vector<std::byte*> targets = addresses(segments, f.source.data);
+  for (auto _ : state)
+    benchmark::DoNotOptimize(bascule::kernels::unpack(segments, targets, {f.slot.data, kSlotBytes}, false, f.pool));
+  report(state, segments);
 }
 
 void transpose(benchmark::State& state) {
@@ -130,6 +185,12 @@ ROW(pack, bf16_to_f32_338, DType::kBF16, DType::kF32, 338, kSlotBytes, true);
 ROW(pack, bf16_1KiB_tensors, DType::kBF16, DType::kBF16, kSlotBytes / 1024, kSlotBytes, true);
 ROW(pack, f32_to_bf16_1KiB_tensors, DType::kF32, DType::kBF16, kSlotBytes / 1024, kSlotBytes, true);
 ROW(pack, bf16_small_model_1MiB, DType::kBF16, DType::kBF16, 40, std::size_t{1} << 20, true);
+ROW(unpack, bf16_338, DType::kBF16, DType::kBF16, 338, true);
+ROW(unpack, bf16_338_no_digest, DType::kBF16, DType::kBF16, 338, false);
+ROW(unpack, bf16_to_f32_338, DType::kBF16, DType::kF32, 338, true);
+ROW(unpack, f32_to_bf16_338, DType::kF32, DType::kBF16, 338, true);
+ROW(unpack, bf16_1KiB_tensors, DType::kBF16, DType::kBF16, kSlotBytes / 1024, true);
+BENCHMARK(unpack_columns)->UseRealTime()->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
 

@@ -1,0 +1,36 @@
+// What is in the tensors of a measured model: numbers that follow from seed, generation and the tensor's name, made
+// anew for each version, never zero, and checked by the workers byte by byte. Cheap enough that making and checking a
+// gigabyte takes a fraction of a second.
+//
+// Element i of a tensor is made of word(i) = hash(seed, generation, name) + i * 0x9E3779B1 (mod 2^32): an F32 has the
+// sign and the low 24 bits of the word (BF16: the sign and 8 bits of its upper half) and an exponent that puts it
+// between 1/2 and 2. A reader whose slot has another type than the trainer's tensor expects that number, rounded.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "transport/tensor.h"
+
+namespace bascule::bench {
+
+class Content {
+ public:
+  Content(std::uint64_t seed, std::uint64_t generation) : seed_(seed), generation_(generation) {}
+
+  // Elements [begin, begin + count) of the tensor `name`, whose type is `dtype`, F32 or BF16, in the trainer.
+  void write(std::string_view name, DType dtype, std::uint64_t begin, std::uint64_t count, std::byte* to) const;
+
+  // Whether `tensors`, as a worker reads them, all hold this content and are `count` tensors of `bytes` in all;
+  // `trainer_dtype` is the type of every tensor in the trainer. DATA_LOSS names the first element that is wrong.
+  absl::Status check(std::span<const TensorView> tensors, DType trainer_dtype, std::size_t count,
+                     std::uint64_t bytes) const;
+
+ private:
+  std::uint32_t first_word(std::string_view name) const;
+  std::uint64_t seed_, generation_;
+};
+
+}  // namespace bascule::bench

@@ -1,0 +1,102 @@
+#include "bench/driver.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "bench/scenario.h"
+#include "transport/text.h"
+
+namespace bascule::bench {
+namespace {
+
+constexpr std::string_view kFailed = "failed: ";
+
+// A folder of the run's own, removed at its end.
+class RunFolder {
+ public:
+  static absl::StatusOr<RunFolder> make(const std::filesystem::path& parent) {
+    std::string name = (parent / "bascule-bench-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) return errno_status(errno, cat("make a folder like ", name));
+    return RunFolder(name);
+  }
+  RunFolder(RunFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  RunFolder& operator=(RunFolder&&) = delete;
+  ~RunFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {}
+  std::filesystem::path path_;
+};
+
+// One line that is written over on a terminal; elsewhere one line a scenario.
+class ProgressLine {
+ public:
+  void begin(std::string head) {
+    head_ = std::move(head);
+    if (!terminal_) std::fprintf(stderr, "%s\n", head_.c_str());
+  }
+  void at(std::string_view where) const {
+    if (terminal_)
+      std::fprintf(stderr, "\r\033[K%s: %.*s", head_.c_str(), static_cast<int>(where.size()), where.data());
+  }
+  void end() const {
+    if (terminal_) std::fprintf(stderr, "\r\033[K");
+  }
+
+ private:
+  const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
+  std::string head_;
+};
+
+}  // namespace
+
+absl::StatusOr<Results> run_all(const Options& options) {
+  Results results{.machine = this_machine(options.folder),
+                  .seed = options.seed,
+                  .command = options.command,
+                  .records = {},
+                  .counts = {}};
+  kernels::ThreadPool pool(options.threads);
+  ProgressLine line;
+  for (const Sync& sync : options.sync) {
+    const std::filesystem::path parent = sync.folder.empty() ? options.folder : std::filesystem::path(sync.folder);
+    BASCULE_ASSIGN(const RunFolder folder, RunFolder::make(parent));
+    Context context{.options = options,
+                    .sync = sync,
+                    .pool = pool,
+                    .folder = folder.path(),
+                    .progress = [&line](std::string_view where) { line.at(where); },
+                    .results = results};
+    for (const std::string& name : options.scenarios) {
+      const auto scenario = std::ranges::find(all_scenarios(), name, &Scenario::name);
+      line.begin(cat(sync.scheme, " ", name));
+      const absl::Status status = scenario->run(context);
+      line.end();
+      if (status.ok()) continue;
+      // The other rows are worth having; the program's exit status tells of this one.
+      Record failed = record_of(context, name);
+      failed.skipped = cat(kFailed, message_of(status));
+      results.records.push_back(std::move(failed));
+    }
+  }
+  return results;
+}
+
+std::string failure_of(const Results& results) {
+  for (const Record& record : results.records)
+    if (record.skipped.starts_with(kFailed)) return cat(record.scheme, " ", record.scenario, ": ", record.skipped);
+  return "";
+}
+
+}  // namespace bascule::bench

@@ -1,0 +1,114 @@
+#include "bench/machine.h"
+
+#include <sched.h>
+#include <sys/statfs.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "transport/text.h"
+
+namespace bascule::bench {
+namespace {
+
+constexpr const char* kUnknown = "unknown";
+
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line.empty() ? kUnknown : line;
+}
+
+// The value of the first line "key: value" of a file of the kernel's.
+std::string value_of(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos || absl::StripAsciiWhitespace(line.substr(0, colon)) != text_internal::piece(key))
+      continue;
+    return std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
+  }
+  return kUnknown;
+}
+
+std::uint64_t meminfo_bytes(std::string_view key) {
+  const std::string text = value_of("/proc/meminfo", key);  // "23456 kB"
+  std::uint64_t kilobytes = 0;
+  return absl::SimpleAtoi(text.substr(0, text.find(' ')), &kilobytes) ? kilobytes * 1024 : 0;
+}
+
+// "always [never] deny": the word in brackets.
+std::string chosen(const std::string& line) {
+  const std::size_t open = line.find('['), close = line.find(']');
+  return open == std::string::npos || close < open ? kUnknown : line.substr(open + 1, close - open - 1);
+}
+
+std::string filesystem_of(const std::filesystem::path& folder) {
+  struct statfs status {};
+  if (::statfs(folder.c_str(), &status) != 0) return kUnknown;
+  switch (status.f_type) {
+    case 0x01021994: return "tmpfs";
+    case 0xEF53: return "ext4";
+    case 0x58465342: return "xfs";
+    case 0x9123683E: return "btrfs";
+    case 0x794c7630: return "overlay";
+    default: return cat("0x", absl::Hex(status.f_type));
+  }
+}
+
+std::uint64_t left_in_group() {
+  std::ifstream membership("/proc/self/cgroup");
+  std::string line;
+  std::getline(membership, line);  // "0::/path" where version 2 is all there is
+  const std::string group = line.starts_with("0::") ? cat("/sys/fs/cgroup", line.substr(3)) : "";
+  std::uint64_t limit = 0, used = 0;
+  if (group.empty() || !absl::SimpleAtoi(first_line(group + "/memory.max"), &limit) ||
+      !absl::SimpleAtoi(first_line(group + "/memory.current"), &used))
+    return std::numeric_limits<std::uint64_t>::max();
+  return limit - std::min(limit, used);
+}
+
+}  // namespace
+
+int core_count() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof(cores), &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
+}
+
+std::uint64_t available_memory_bytes() { return std::min(meminfo_bytes("MemAvailable"), left_in_group()); }
+
+Machine this_machine(const std::filesystem::path& folder) {
+  utsname kernel{};
+  ::uname(&kernel);
+  return {.facts = {
+              {"cpu", value_of("/proc/cpuinfo", "model name")},
+              {"cores", std::to_string(core_count())},
+              {"memory_bytes", std::to_string(meminfo_bytes("MemTotal"))},
+              {"kernel", kernel.release},
+              {"shmem_enabled", chosen(first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))},
+              {"governor", first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")},
+              {"filesystem", filesystem_of(folder)},
+          }};
+}
+
+std::string Machine::difference(const Machine& other) const {
+  std::string text;
+  const auto compare = [&](const std::string& fact) {
+    const auto value = [&](const Machine& machine) {
+      const auto found = machine.facts.find(fact);
+      return found == machine.facts.end() ? std::string(kUnknown) : found->second;
+    };
+    if (value(*this) != value(other))
+      text += cat(text.empty() ? "" : "; ", fact, ": ", value(*this), " and ", value(other));
+  };
+  for (const char* fact : {"cpu", "cores", "memory_bytes", "kernel", "shmem_enabled", "governor"}) compare(fact);
+  return text;
+}
+
+}  // namespace bascule::bench

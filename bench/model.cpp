@@ -1,0 +1,114 @@
+#include "bench/model.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "transport/text.h"
+
+namespace bascule::bench {
+namespace {
+
+struct Part {
+  std::string_view name;
+  double share;  // of a layer's elements
+};
+
+// Qwen2.5-1.5B: width 1536, 12 heads of 128, 2 of keys and values, 8960 in the middle; 46.8 million elements a layer.
+constexpr std::array<Part, 12> kLayer = {{
+    {"input_layernorm.weight", 1536 / 46.8e6},
+    {"self_attn.q_proj.weight", 1536 * 1536 / 46.8e6},
+    {"self_attn.q_proj.bias", 1536 / 46.8e6},
+    {"self_attn.k_proj.weight", 256 * 1536 / 46.8e6},
+    {"self_attn.k_proj.bias", 256 / 46.8e6},
+    {"self_attn.v_proj.weight", 256 * 1536 / 46.8e6},
+    {"self_attn.v_proj.bias", 256 / 46.8e6},
+    {"self_attn.o_proj.weight", 1536 * 1536 / 46.8e6},
+    {"post_attention_layernorm.weight", 1536 / 46.8e6},
+    {"mlp.gate_proj.weight", 8960 * 1536 / 46.8e6},
+    {"mlp.up_proj.weight", 8960 * 1536 / 46.8e6},
+    {"mlp.down_proj.weight", 8960 * 1536 / 46.8e6},
+}};
+constexpr double kEmbeddingShare = 0.15;
+
+constexpr std::uint64_t kPieceElements = 1 << 18;
+constexpr std::uint64_t kAlignment = 64;  // of a tensor, as LibTorch allocates
+
+}  // namespace
+
+absl::StatusOr<std::vector<TensorSize>> tensor_sizes(const ModelShape& shape) {
+  const std::uint64_t elements = shape.bytes / size_of(shape.dtype);
+  if (shape.tensors == 0 || elements < shape.tensors)
+    return invalid_argument(shape.bytes, " bytes of ", name_of(shape.dtype), " are ", elements,
+                            " elements, too few for ", shape.tensors, " tensors");
+  std::vector<TensorSize> sizes;
+  double shares = 0;
+  std::vector<double> share;
+  for (std::uint64_t i = 0; i < shape.tensors; ++i) {
+    if (shape.kind == ModelShape::Kind::kEqual || i == 0) {
+      sizes.push_back({.name = i == 0 ? "model.embed_tokens.weight" : cat("model.tensor.", i)});
+      share.push_back(shape.kind == ModelShape::Kind::kEqual ? 1 : kEmbeddingShare);
+    } else {
+      const Part& part = kLayer[(i - 1) % kLayer.size()];
+      sizes.push_back({.name = cat("model.layers.", (i - 1) / kLayer.size(), ".", part.name)});
+      share.push_back(part.share * static_cast<double>(kLayer.size()) / static_cast<double>(shape.tensors));
+    }
+    shares += share.back();
+  }
+  // One element each, the rest by shares; what rounding leaves goes to the first.
+  const std::uint64_t rest = elements - shape.tensors;
+  std::uint64_t given = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto part = static_cast<std::uint64_t>(static_cast<double>(rest) * (share[i] / shares));
+    sizes[i].elements = 1 + std::min(part, rest - given);
+    given += sizes[i].elements - 1;
+  }
+  sizes.front().elements += rest - given;
+  return sizes;
+}
+
+void Model::Unmap::operator()(std::byte* memory) const { ::munmap(memory, bytes); }
+
+absl::StatusOr<Model> Model::make(const ModelShape& shape, std::uint64_t seed, kernels::ThreadPool& pool) {
+  Model model;
+  BASCULE_ASSIGN(model.sizes_, tensor_sizes(shape));
+  model.shape_ = shape;
+  model.shape_.bytes = shape.bytes / size_of(shape.dtype) * size_of(shape.dtype);
+  model.seed_ = seed;
+  model.pool_ = &pool;
+  std::uint64_t offset = 0;
+  for (std::size_t i = 0; i < model.sizes_.size(); ++i) {
+    const std::uint64_t elements = model.sizes_[i].elements;
+    model.offsets_.push_back(offset);
+    offset += (elements * size_of(shape.dtype) + kAlignment - 1) / kAlignment * kAlignment;
+    for (std::uint64_t begin = 0; begin < elements; begin += kPieceElements)
+      model.pieces_.push_back({.tensor = i, .begin = begin, .count = std::min(kPieceElements, elements - begin)});
+  }
+  void* const memory =
+      ::mmap(nullptr, offset, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (memory == MAP_FAILED) return errno_status(errno, cat("allocate a model of ", offset, " bytes"));
+  model.memory_ = {static_cast<std::byte*>(memory), Unmap{offset}};
+  return model;
+}
+
+void Model::step(std::uint64_t generation) {
+  const Content content(seed_, generation);
+  pool_->run(pieces_.size(), [&](std::size_t i) {
+    const Piece& piece = pieces_[i];
+    content.write(sizes_[piece.tensor].name, shape_.dtype, piece.begin, piece.count,
+                  memory_.get() + offsets_[piece.tensor] + piece.begin * size_of(shape_.dtype));
+  });
+}
+
+std::unique_ptr<TensorSource> Model::source() const {
+  std::vector<std::pair<TensorSpec, const void*>> tensors;
+  for (std::size_t i = 0; i < sizes_.size(); ++i)
+    tensors.emplace_back(TensorSpec{sizes_[i].name, shape_.dtype, {static_cast<std::int64_t>(sizes_[i].elements)}},
+                         memory_.get() + offsets_[i]);
+  return host_tensors(std::move(tensors));
+}
+
+}  // namespace bascule::bench

@@ -1,0 +1,67 @@
+// A model to be sent: tensors in host memory as a trainer holds them, whose content is made anew at every step.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/content.h"
+#include "kernels/thread_pool.h"
+#include "transport/tensor.h"
+
+namespace bascule::bench {
+
+// A plan of tensors: `bytes` in all as the trainer holds them, in elements of `dtype`.
+struct ModelShape {
+  std::uint64_t bytes = 0;
+  std::uint64_t tensors = 0;
+  DType dtype = DType::kBF16;  // F32 or BF16
+  // Decoder: twelve tensors a layer in the proportions of a 1.5-billion-parameter decoder, norms and biases among them,
+  // and an embedding. Equal: all of one size.
+  enum class Kind { kDecoder, kEqual } kind = Kind::kDecoder;
+};
+
+// Names and sizes, in elements; their sum is bytes / element size, and none is empty. INVALID_ARGUMENT: fewer elements
+// than tensors.
+struct TensorSize {
+  std::string name;
+  std::uint64_t elements = 0;
+};
+absl::StatusOr<std::vector<TensorSize>> tensor_sizes(const ModelShape& shape);
+
+class Model {
+ public:
+  // Allocates all of it, every page present. `pool` outlives it.
+  static absl::StatusOr<Model> make(const ModelShape& shape, std::uint64_t seed, kernels::ThreadPool& pool);
+
+  // An optimizer's step: every element of every tensor is written.
+  void step(std::uint64_t generation);
+
+  const ModelShape& shape() const { return shape_; }
+  // As many bytes as the tensors have, from where the first one lies: what a flat copy reads.
+  std::span<const std::byte> bytes() const { return {memory_.get(), shape_.bytes}; }
+  std::unique_ptr<TensorSource> source() const;  // views into this model
+
+ private:
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(std::byte* memory) const;
+  };
+  struct Piece {  // that one thread writes at a time
+    std::size_t tensor = 0;
+    std::uint64_t begin = 0, count = 0;  // elements of the tensor
+  };
+
+  ModelShape shape_;
+  std::uint64_t seed_ = 0;
+  kernels::ThreadPool* pool_ = nullptr;
+  std::unique_ptr<std::byte, Unmap> memory_{nullptr, Unmap{0}};
+  std::vector<TensorSize> sizes_;
+  std::vector<std::uint64_t> offsets_;  // bytes, by tensor
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace bascule::bench

@@ -1,0 +1,178 @@
+#include "bench/options.h"
+
+#include <algorithm>
+#include <array>
+#include <system_error>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "bench/machine.h"
+#include "bench/scenario.h"
+#include "trainer_ref/program/byte_size.h"
+#include "trainer_ref/program/checks.h"
+#include "trainer_ref/program/nearest.h"
+#include "transport/endpoint.h"
+#include "transport/text.h"
+
+using bascule::ref::ByteSize;
+
+ABSL_FLAG(std::vector<std::string>, sync, {"shm"},
+          "What is measured: schemes, as shm,memmap, or endpoints whose folder and options are taken, as "
+          "memmap:///data/slots?digest=off. One that this version does not know is a skipped row.");
+ABSL_FLAG(
+    std::vector<std::string>, scenario, {},
+    "Which scenarios, in this order: send, send_cast, send_async, send_small, many_tensors, durable, stall, join, "
+    "digest, busy, memory, versions, sweep. None given: all but sweep, which takes long. docs/benchmarking.md says "
+    "what each measures.");
+ABSL_FLAG(
+    ByteSize, bytes, ByteSize{1 << 30},
+    "Size of a slot. Targets are set for 1 GiB or more. A model that does not fit into memory beside its slots is "
+    "skipped, with the arithmetic.");
+ABSL_FLAG(int, tensors, 338, "Tensors of the model.");
+ABSL_FLAG(int, workers, 2, "Worker processes.");
+ABSL_FLAG(int, repeat, 50, "Counted turns of each row; ten times as many of those that take milliseconds or less.");
+ABSL_FLAG(uint64_t, seed, 1, "Of the weights, and of the resampling of --compare.");
+ABSL_FLAG(int, threads, 0, "Threads that pack, and that copy in the limits; 0: one per core.");
+ABSL_FLAG(bool, spin, false,
+          "In send, send_cast and send_small the workers call commit() without pause, instead of sleeping until "
+          "on_pending wakes them. Needs a core for each worker and one for the sender.");
+ABSL_FLAG(bool, quick, false,
+          "Every scenario in under a minute: 64 MiB, 10 turns, 500 versions. Flags that are given win over it.");
+ABSL_FLAG(
+    std::string, folder, "",
+    "Where endpoints, and the files that limits write, lie for the time of the run; for memmap and durable a disk. "
+    "Default: the system's folder for temporary files.");
+ABSL_FLAG(std::string, json, "", "Write machine, records and raw samples to this file.");
+ABSL_FLAG(std::string, html, "", "Write the results as one page that needs no network to this file.");
+ABSL_FLAG(
+    std::vector<std::string>, from, {},
+    "Measure nothing: show the results of these files of --json together (as a table, and with --html as a page).");
+ABSL_FLAG(std::vector<std::string>, compare, {},
+          "A.json B.json: measure nothing, and print B's medians over A's, record by record. Files of two machines are "
+          "refused.");
+
+namespace bascule::bench {
+namespace {
+
+// A machine that is busy with other things makes figures worse, and is no reason to evict a worker.
+constexpr std::array<std::string_view, 3> kPatience = {"timeout=2m", "flip_timeout=1m", "suspect_after=1m"};
+
+std::string_view name_of_option(std::string_view option) { return option.substr(0, option.find('=')); }
+
+// The pieces of a query that are not called `name`.
+std::string without(std::string_view query, std::string_view name) {
+  std::string rest;
+  while (!query.empty()) {
+    const std::string_view piece = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(query.size(), piece.size() + 1));
+    if (name_of_option(piece) != name) rest += cat(rest.empty() ? "" : "&", piece);
+  }
+  return rest;
+}
+
+bool is_given(const absl::CommandLineFlag& flag) { return flag.CurrentValue() != flag.DefaultValue(); }
+
+absl::Status check_scenarios(const std::vector<std::string>& names) {
+  std::vector<std::string> known;
+  for (const Scenario& scenario : all_scenarios()) known.emplace_back(scenario.name);
+  for (const std::string& name : names)
+    if (std::ranges::find(known, name) == known.end())
+      return invalid_argument("--scenario: there is no '", name, "'", ref::did_you_mean(name, known),
+                              " (--help lists them)");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string Sync::endpoint(const std::filesystem::path& folder, std::string_view option) const {
+  std::string options = option.empty() ? query : without(query, name_of_option(option));
+  if (!option.empty()) options += cat(options.empty() ? "" : "&", option);
+  return cat(scheme, "://", folder.string(), options.empty() ? "" : "?", options);
+}
+
+absl::StatusOr<Sync> parse_sync(std::string_view text) {
+  Sync sync;
+  const std::size_t question = std::min(text.find('?'), text.size());
+  sync.query = std::string(text.substr(std::min(question + 1, text.size())));
+  const std::string_view place = text.substr(0, question);
+  const std::size_t slashes = std::min(place.find("://"), place.size());
+  sync.scheme = std::string(place.substr(0, slashes));
+  sync.folder = std::string(place.substr(std::min(slashes + 3, place.size())));
+  if (sync.scheme.empty())
+    return invalid_argument("--sync=", text, ": give a scheme, as shm, or an endpoint, as shm:///run/user/1000/bench");
+  if (slashes < place.size() && (sync.folder.empty() || sync.folder.front() != '/'))
+    return invalid_argument("--sync=", text, ": give an absolute folder behind ", sync.scheme, "://");
+  if (sync.query.find("wire_dtype") != std::string::npos)
+    return invalid_argument("--sync=", text, ": leave wire_dtype out; the scenario send_cast measures a cast");
+  for (const std::string_view patience : kPatience)
+    if (without(sync.query, name_of_option(patience)) == sync.query)
+      sync.query += cat(sync.query.empty() ? "" : "&", patience);
+  return sync;
+}
+
+std::vector<std::string> join_compared(std::vector<std::string> words) {
+  for (std::size_t i = 0; i + 2 < words.size(); ++i) {
+    if (words[i] != "--compare" || words[i + 1].starts_with("--") || words[i + 2].starts_with("--")) continue;
+    words[i + 1] += cat(",", words[i + 2]);
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(i) + 2);
+  }
+  return words;
+}
+
+absl::StatusOr<Options> options_from_flags() {
+  Options options;
+  const int cores = core_count();
+  const std::int64_t bytes = absl::GetFlag(FLAGS_bytes).bytes;
+  options.quick = absl::GetFlag(FLAGS_quick);
+  options.compare = absl::GetFlag(FLAGS_compare);
+  options.workers = absl::GetFlag(FLAGS_workers);
+  options.repeat = absl::GetFlag(FLAGS_repeat);
+  options.seed = absl::GetFlag(FLAGS_seed);
+  options.threads = absl::GetFlag(FLAGS_threads);
+  options.spin = absl::GetFlag(FLAGS_spin);
+  options.scenarios = absl::GetFlag(FLAGS_scenario);
+  options.json = absl::GetFlag(FLAGS_json);
+  options.html = absl::GetFlag(FLAGS_html);
+  options.from = absl::GetFlag(FLAGS_from);
+  const int tensors = absl::GetFlag(FLAGS_tensors);
+  ref::FlagChecks checks;
+  checks.at_least("bytes", bytes, std::int64_t{4096})
+      .between("tensors", tensors, 1, 1'000'000)
+      .that(std::int64_t{tensors} * 4 <= bytes, "tensors", tensors,
+            "give at most one for every 4 bytes of --bytes=", bytes)
+      .between("workers", options.workers, 1, 64)
+      .between("repeat", options.repeat, 1, 100'000)
+      .between("threads", options.threads, 0, 256)
+      .that(!options.spin || options.workers < cores, "spin", "true", "needs ", options.workers + 1,
+            " cores, one for each worker and one for the sender; this machine gives ", cores)
+      .that(options.compare.empty() || options.compare.size() == 2, "compare", options.compare.size(),
+            "give two files, as --compare before.json after.json")
+      .that(options.compare.empty() || options.from.empty(), "from", "…", "give it without --compare")
+      .that(options.compare.empty() || (options.json.empty() && options.html.empty()), "compare", "…",
+            "it only prints; leave --json and --html out");
+  BASCULE_TRY(checks.status());
+  BASCULE_TRY(check_scenarios(options.scenarios));
+
+  options.bytes = static_cast<std::uint64_t>(bytes);
+  options.tensors = static_cast<std::uint64_t>(tensors);
+  if (options.quick && !is_given(*absl::FindCommandLineFlag("bytes"))) options.bytes = 64 << 20;
+  if (options.quick && !is_given(*absl::FindCommandLineFlag("repeat"))) options.repeat = 10;
+  if (options.threads == 0) options.threads = cores;
+  if (options.scenarios.empty())
+    for (const Scenario& scenario : all_scenarios())
+      if (scenario.by_default) options.scenarios.emplace_back(scenario.name);
+  for (const std::string& text : absl::GetFlag(FLAGS_sync)) {
+    BASCULE_ASSIGN(Sync sync, parse_sync(text));
+    options.sync.push_back(std::move(sync));
+  }
+  if (options.sync.empty()) return invalid_argument("--sync=: give a scheme, as shm");
+
+  std::error_code error;
+  const std::string folder = absl::GetFlag(FLAGS_folder);
+  options.folder = folder.empty() ? std::filesystem::temp_directory_path(error) : std::filesystem::path(folder);
+  if (!std::filesystem::is_directory(options.folder, error))
+    return invalid_argument("--folder=", options.folder.string(), ": give a folder that exists");
+  return options;
+}
+
+}  // namespace bascule::bench

@@ -1,0 +1,50 @@
+// What the command line asks for.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace bascule::bench {
+
+// An entry of --sync: a scheme ("shm"), or an endpoint whose folder and options are taken
+// ("memmap:///data/slots?digest=off").
+struct Sync {
+  std::string scheme, folder, query;  // the folder is empty where the bench chooses one
+  // The endpoint in `folder`, with `option` ("digest=always", or nothing) instead of the query's of the same name.
+  std::string endpoint(const std::filesystem::path& folder, std::string_view option) const;
+};
+absl::StatusOr<Sync> parse_sync(std::string_view text);
+
+struct Options {
+  std::vector<Sync> sync;
+  std::vector<std::string> scenarios;  // by name, in the order they run
+  std::uint64_t bytes = std::uint64_t{1} << 30;
+  std::uint64_t tensors = 338;
+  int workers = 2;
+  int repeat = 50;
+  std::uint64_t seed = 1;
+  int threads = 0;  // of the sender and of the limits; never 0 once checked
+  bool spin = false;
+  bool quick = false;
+  std::filesystem::path folder;
+  std::string json, html;
+  std::vector<std::string> from;
+  std::vector<std::string> compare;  // two files, or none
+  std::string command;               // as it was typed
+
+  // Repeats of what takes micro- to milliseconds.
+  int small_repeat() const { return 10 * repeat; }
+};
+
+// From the flags, checked. INVALID_ARGUMENT says which flag, what it was and what would do.
+absl::StatusOr<Options> options_from_flags();
+
+// The words of a command line, with `--compare A B` written as `--compare A,B`.
+std::vector<std::string> join_compared(std::vector<std::string> words);
+
+}  // namespace bascule::bench

@@ -1,0 +1,13 @@
+// The results as one page for a browser: it holds its own style, code and data, and asks for nothing else.
+#pragma once
+
+#include <string>
+
+#include "bench/record.h"
+
+namespace bascule::bench {
+
+// page.html with the JSON of --json in it.
+std::string page_of(const Results& results);
+
+}  // namespace bascule::bench

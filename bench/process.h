@@ -1,0 +1,52 @@
+// A process of this same program in another role ("bascule-bench worker …"), spoken to in packets of JSON over a
+// socket that is its stdin. It ends when the other end is gone.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/deadline.h"
+#include "transport/posix/unique_fd.h"
+
+namespace bascule::bench {
+
+// One end of a conversation in packets: SOCK_SEQPACKET keeps one message one message.
+class Packets {
+ public:
+  Packets() = default;
+  explicit Packets(UniqueFd socket) : socket_(std::move(socket)) {}
+
+  int descriptor() const { return socket_.get(); }
+  absl::Status send(const nlohmann::json& message);
+  // DEADLINE_EXCEEDED: nothing came; OUT_OF_RANGE: the other end is gone.
+  absl::StatusOr<nlohmann::json> receive(Deadline deadline);
+
+ private:
+  UniqueFd socket_;
+};
+
+class Process {
+ public:
+  // Starts this program with `arguments`; its stdin is a socket of `type` (SOCK_SEQPACKET, SOCK_STREAM).
+  static absl::StatusOr<Process> start(std::vector<std::string> arguments, int type);
+  Process(Process&& other) noexcept;
+  Process& operator=(Process&& other) noexcept;
+  ~Process();  // hangs up; kills it where it does not end within a second
+
+  pid_t pid() const { return pid_; }
+  UniqueFd take_socket() { return std::move(socket_); }  // who takes it hangs up by closing it
+
+ private:
+  Process() = default;
+  pid_t pid_ = -1;
+  UniqueFd socket_;
+};
+
+}  // namespace bascule::bench

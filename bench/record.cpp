@@ -1,0 +1,156 @@
+#include "bench/record.h"
+
+#include <fstream>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include "trainer_ref/program/json.h"
+#include "transport/text.h"
+
+namespace bascule::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json summary_json(std::span<const double> values) {
+  const Summary summary = summarise(values);
+  return {{"p50", summary.p50}, {"p90", summary.p90}, {"p99", summary.p99}, {"min", summary.min}};
+}
+
+template <typename T>
+void put(Json& json, const char* key, const std::optional<T>& value) {
+  if (value) json[key] = *value;
+}
+void put(Json& json, const char* key, const std::string& value) {
+  if (!value.empty()) json[key] = value;
+}
+
+Json record_json(const Record& record) {
+  Json json = {{"scheme", record.scheme},   {"scenario", record.scenario}, {"bytes", record.bytes},
+               {"tensors", record.tensors}, {"workers", record.workers},   {"device", record.device}};
+  put(json, "note", record.note);
+  put(json, "skipped", record.skipped);
+  if (!record.skipped.empty()) return json;
+  json["ours_seconds"] = summary_json(record.ours_seconds);
+  json["limit"] = {{"name", record.limit_name}, {"seconds", quantile(record.limit_seconds, 0.5)}};
+  json["limit"].update(summary_json(record.limit_seconds));
+  put(json, "ratio", record.ratio());
+  if (record.target)
+    json["target"] = {{record.target->of == Target::Of::kRatio ? "ratio" : "p99_seconds", record.target->at_most}};
+  put(json, "met", record.met());
+  Json samples = {{"ours_seconds", record.ours_seconds}, {"limit_seconds", record.limit_seconds}};
+  json["stages"] = Json::object();
+  samples["stages"] = Json::object();
+  for (const auto& [stage, seconds] : record.stages) {
+    json["stages"][stage] = summary_json(seconds);
+    samples["stages"][stage] = seconds;
+  }
+  json["samples"] = std::move(samples);
+  return json;
+}
+
+Json count_json(const Count& count) {
+  Json json = {{"scheme", count.scheme}, {"what", count.what}, {"unit", count.unit}};
+  put(json, "note", count.note);
+  put(json, "skipped", count.skipped);
+  if (!count.skipped.empty()) return json;
+  json["found"] = count.found;
+  put(json, "at_most", count.at_most);
+  put(json, "met", count.met());
+  return json;
+}
+
+Record record_from(const nlohmann::json& json) {
+  Record record;
+  json.at("scheme").get_to(record.scheme);
+  json.at("scenario").get_to(record.scenario);
+  json.at("bytes").get_to(record.bytes);
+  json.at("tensors").get_to(record.tensors);
+  json.at("workers").get_to(record.workers);
+  record.device = json.value("device", record.device);
+  record.note = json.value("note", "");
+  record.skipped = json.value("skipped", "");
+  if (!record.skipped.empty()) return record;
+  const nlohmann::json& samples = json.at("samples");
+  samples.at("ours_seconds").get_to(record.ours_seconds);
+  samples.at("limit_seconds").get_to(record.limit_seconds);
+  if (samples.contains("stages")) samples.at("stages").get_to(record.stages);
+  json.at("limit").at("name").get_to(record.limit_name);
+  if (json.contains("target")) {
+    const nlohmann::json& target = json.at("target");
+    const bool ratio = target.contains("ratio");
+    record.target = {.of = ratio ? Target::Of::kRatio : Target::Of::kP99Seconds,
+                     .at_most = target.at(ratio ? "ratio" : "p99_seconds").get<double>()};
+  }
+  return record;
+}
+
+Count count_from(const nlohmann::json& json) {
+  Count count;
+  json.at("scheme").get_to(count.scheme);
+  json.at("what").get_to(count.what);
+  json.at("unit").get_to(count.unit);
+  count.note = json.value("note", "");
+  count.skipped = json.value("skipped", "");
+  count.found = json.value("found", 0.0);
+  if (json.contains("at_most")) count.at_most = json.at("at_most").get<double>();
+  return count;
+}
+
+}  // namespace
+
+std::optional<double> Record::ratio() const {
+  const double limit = quantile(limit_seconds, 0.5);
+  if (ours_seconds.empty() || limit <= 0) return std::nullopt;
+  return quantile(ours_seconds, 0.5) / limit;
+}
+
+std::optional<bool> Record::met() const {
+  if (!target || ours_seconds.empty()) return std::nullopt;
+  if (target->of == Target::Of::kP99Seconds) return quantile(ours_seconds, 0.99) <= target->at_most;
+  const std::optional<double> found = ratio();
+  if (!found) return std::nullopt;
+  return *found <= target->at_most;
+}
+
+std::optional<bool> Count::met() const {
+  if (!at_most || !skipped.empty()) return std::nullopt;
+  return found <= *at_most;
+}
+
+std::string to_json(const Results& results) {
+  Json json = {{"machine", results.machine.facts}, {"seed", results.seed}, {"command", results.command}};
+  json["records"] = Json::array();
+  for (const Record& record : results.records) json["records"].push_back(record_json(record));
+  json["counts"] = Json::array();
+  for (const Count& count : results.counts) json["counts"].push_back(count_json(count));
+  return json.dump(1) + "\n";
+}
+
+absl::StatusOr<Results> results_from_json(std::string_view text) {
+  BASCULE_ASSIGN(const nlohmann::json json, ref::parse_json(text));
+  try {
+    Results results;
+    json.at("machine").get_to(results.machine.facts);
+    results.seed = json.value("seed", std::uint64_t{0});
+    results.command = json.value("command", "");
+    for (const nlohmann::json& record : json.at("records")) results.records.push_back(record_from(record));
+    if (json.contains("counts"))
+      for (const nlohmann::json& count : json.at("counts")) results.counts.push_back(count_from(count));
+    return results;
+  } catch (const nlohmann::json::exception& error) {
+    return invalid_argument("expected what bascule-bench --json writes: ", error.what());
+  }
+}
+
+absl::StatusOr<Results> read_results(const std::string& file) {
+  std::ifstream stream(file, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream || text.empty()) return absl::NotFoundError(cat(file, ": cannot be read, or is empty"));
+  absl::StatusOr<Results> results = results_from_json(text);
+  if (!results.ok()) return annotate(results.status(), file);
+  return results;
+}
+
+}  // namespace bascule::bench

@@ -1,0 +1,66 @@
+// What a run of bascule-bench leaves: records (times beside their limit), counts (memory, descriptors, allocations),
+// and the machine that they were measured on. docs/benchmarking.md states the JSON.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/machine.h"
+#include "bench/statistics.h"
+
+namespace bascule::bench {
+
+using Stages = std::map<std::string, double>;  // seconds by the stage's name
+
+// What we want of a record: a ratio of medians, or seconds at the 99th percentile, of at most this.
+struct Target {
+  enum class Of { kRatio, kP99Seconds };
+  Of of = Of::kRatio;
+  double at_most = 0;
+};
+
+struct Record {
+  std::string scheme, scenario;
+  std::uint64_t bytes = 0;  // payload, counted once
+  std::uint64_t tensors = 0, workers = 0;
+  std::string device = "cpu";
+  std::vector<double> ours_seconds;  // as they came
+  std::string limit_name;
+  std::vector<double> limit_seconds;
+  std::map<std::string, std::vector<double>> stages;  // of ours, in seconds
+  std::optional<Target> target;
+  std::string note;     // what a reader must know of the row
+  std::string skipped;  // why nothing was measured; empty: it was
+
+  std::optional<double> ratio() const;  // ours p50 over the limit's
+  std::optional<bool> met() const;      // none without a target
+};
+
+struct Count {
+  std::string scheme{}, what{}, unit{};  // "bytes", or what is counted
+  double found = 0;
+  std::optional<double> at_most{};
+  std::string note{}, skipped{};
+
+  std::optional<bool> met() const;
+};
+
+struct Results {
+  Machine machine;
+  std::uint64_t seed = 0;
+  std::string command;
+  std::vector<Record> records;
+  std::vector<Count> counts;
+};
+
+std::string to_json(const Results& results);
+// INVALID_ARGUMENT says where `text` is not what to_json writes. Keys that are not known are passed over.
+absl::StatusOr<Results> results_from_json(std::string_view text);
+absl::StatusOr<Results> read_results(const std::string& file);  // the error names the file
+
+}  // namespace bascule::bench

@@ -1,0 +1,114 @@
+#include "bench/rig.h"
+
+#include <algorithm>
+#include <system_error>
+#include <utility>
+
+#include "transport/deadline.h"
+#include "transport/endpoint.h"
+#include "transport/text.h"
+
+namespace bascule::bench {
+
+Stages stages_of(const SendReport& report, double seconds) {
+  double ack = 0;
+  for (const WorkerReport& worker : report.workers) ack = std::max(ack, worker.seconds);
+  ack = std::min(ack, report.seconds.commit);
+  // The disk is waited for beside the acks: what lies behind the last ack is its own.
+  const double persist = std::min(report.seconds.persist, report.seconds.commit - ack);
+  Stages stages = {{"wait", report.seconds.wait},
+                   {"pack", report.seconds.pack},
+                   {"deliver", report.seconds.deliver},
+                   {"prepare", report.seconds.prepare},
+                   {"commit", report.seconds.commit - ack - persist},
+                   {"ack", ack},
+                   {"threads", std::max(0.0, seconds - report.seconds.total())}};
+  if (persist > 0) stages["persist"] = persist;
+  return stages;
+}
+
+absl::StatusOr<std::unique_ptr<Rig>> Rig::make(Context& context, const RigOptions& options) {
+  const std::filesystem::path folder = context.folder / std::to_string(++context.endpoints);
+  const std::string url = context.sync.endpoint(folder, options.endpoint_option);
+  BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(url));
+  BASCULE_ASSIGN(Model model, Model::make(options.model, context.options.seed, context.pool));
+  std::unique_ptr<Rig> rig(new Rig(std::move(model)));
+  rig->folder_ = folder;
+  rig->before_ = footprint({});
+  const DType wire = endpoint.wire_dtype.value_or(options.model.dtype);
+  rig->slot_bytes_ = rig->model_.shape().bytes / size_of(options.model.dtype) * size_of(wire);
+
+  const int threads = options.sender_threads > 0 ? options.sender_threads : context.options.threads;
+  BASCULE_ASSIGN(Sender sender, Sender::listen({.endpoint = url, .threads = threads}));
+  rig->sender_.emplace(std::move(sender));
+  BASCULE_TRY(rig->sender_->register_model(rig->model_.source()));
+  for (int i = 0; i < options.workers; ++i) {
+    BASCULE_ASSIGN(Worker worker, Worker::start({.endpoint = url,
+                                                 .name = cat("worker-", i),
+                                                 .seed = context.options.seed,
+                                                 .trainer_dtype = options.model.dtype,
+                                                 .tensors = options.model.tensors,
+                                                 .bytes = rig->slot_bytes_,
+                                                 .mode = options.mode}));
+    rig->workers_.push_back(std::move(worker));
+  }
+  BASCULE_TRY(rig->sender_->wait_for_workers(options.workers, absl::Minutes(1)).status());
+  BASCULE_TRY(rig->send().status());
+  return rig;
+}
+
+Rig::~Rig() {
+  workers_.clear();
+  sender_.reset();
+  std::error_code ignored;
+  std::filesystem::remove_all(folder_, ignored);
+}
+
+absl::StatusOr<SendReport> Rig::send_only() {
+  BASCULE_ASSIGN(SendReport report, sender_->send());
+  for (const WorkerReport& worker : report.workers)
+    if (worker.state != WorkerState::kServing)
+      return absl::InternalError(cat("version ", report.version, ": worker ", worker.worker, " is ",
+                                     to_string(worker.state), ": ", message_of(worker.error)));
+  if (!report.persisted.ok())
+    return annotate(report.persisted, cat("version ", report.version, " is served, and not on the disk"));
+  if (report.workers.size() != workers_.size())
+    return absl::InternalError(
+        cat("version ", report.version, " went to ", report.workers.size(), " workers, expected ", workers_.size()));
+  return report;
+}
+
+absl::StatusOr<Turn> Rig::send() {
+  step();
+  const Clock::time_point start = Clock::now();
+  BASCULE_ASSIGN(const SendReport report, send_only());
+  const double seconds = seconds_between(start, Clock::now());
+  BASCULE_TRY(check());
+  return Turn{.seconds = seconds, .stages = stages_of(report, seconds)};
+}
+
+absl::StatusOr<std::vector<nlohmann::json>> Rig::ask_all(const nlohmann::json& question) {
+  for (Worker& worker : workers_) BASCULE_TRY(worker.ask(question));
+  std::vector<nlohmann::json> answers;
+  for (Worker& worker : workers_) {
+    BASCULE_ASSIGN(nlohmann::json answer, worker.answer());
+    answers.push_back(std::move(answer));
+  }
+  return answers;
+}
+
+absl::Status Rig::check() { return ask_all({{"do", "check"}, {"generation", generation_}}).status(); }
+
+absl::StatusOr<Footprint> Rig::footprint_now() {
+  // A loan says where a slot lies. The free one is the other after each send.
+  for (int i = 0; i < 2; ++i) {
+    {
+      BASCULE_ASSIGN(const WritableSlot slot, sender_->loan());
+      if (!slot.tensors().empty()) slots_.insert(slot.tensors().front().data);
+    }
+    BASCULE_TRY(send().status());
+  }
+  return footprint(slots_);
+}
+
+}  // namespace bascule::bench

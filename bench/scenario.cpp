@@ -1,0 +1,70 @@
+#include "bench/scenario.h"
+
+#include <array>
+#include <utility>
+
+#include "bench/machine.h"
+#include "bench/targets.h"
+#include "transport/text.h"
+
+namespace bascule::bench {
+namespace {
+
+constexpr std::string_view kOverBooked = " busy threads on ";
+
+constexpr std::array<Scenario, 13> kScenarios = {{
+    {"send", "send to last ack, digest included, over a threaded memcpy of the same bytes", true, run_send},
+    {"send_cast", "the same from F32 to BF16, over the memcpy that moves as many bytes", true, run_send_cast},
+    {"send_async", "until send_async() returns, over the pack", true, run_send_async},
+    {"send_small", "1 MB to 2 workers, over four turns of Unix sockets between processes", true, run_send_small},
+    {"many_tensors", "10,000 tensors of 1 KiB, over one flat copy of the bytes", true, run_many_tensors},
+    {"durable", "send with durable=on, over a write of the same bytes and fsync", true, run_durable},
+    {"stall", "what an engine loses at a flip, over what it loses at a boundary without one", true, run_stall},
+    {"join", "a worker's join, over mapping the same bytes; and the first send after it", true, run_join},
+    {"digest", "sends with digest=off, on and always; the digest's own rate over memcpy's reading", true, run_digest},
+    {"busy", "send while trainer and engines compute", true, run_busy},
+    {"memory", "memory beyond the slots; heap allocations of a steady send", true, run_memory},
+    {"versions", "10,000 versions in a row: memory and descriptors", true, run_versions},
+    {"sweep", "sends of 1 MB to 4 GiB, of 1 to 10,000 tensors, to 1 to 8 workers", false, run_sweep},
+}};
+
+bool is_out_of_reach(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsUnimplemented(status) || absl::IsNotFound(status) ||
+         absl::IsInvalidArgument(status);
+}
+
+}  // namespace
+
+std::span<const Scenario> all_scenarios() { return kScenarios; }
+
+Record record_of(const Context& context, std::string_view scenario) {
+  Record record;
+  record.scheme = context.sync.scheme;
+  record.scenario = std::string(scenario);
+  return record;
+}
+
+absl::Status measure(Context& context, Record record, const std::function<absl::Status(Record&)>& measure) {
+  const absl::Status status = measure(record);
+  if (!status.ok() && !is_out_of_reach(status)) return annotate(status, record.scenario);
+  if (!status.ok()) record.skipped = std::string(message_of(status));
+  if (record.note.find(kOverBooked) == std::string::npos) record.target = target_of(record);
+  context.results.records.push_back(std::move(record));
+  return absl::OkStatus();
+}
+
+absl::Status count(Context& context, std::string_view what, const std::function<absl::Status()>& measure) {
+  absl::Status status = measure();
+  if (status.ok()) return status;
+  if (!is_out_of_reach(status)) return annotate(status, what);
+  context.results.counts.push_back(
+      {.scheme = context.sync.scheme, .what = std::string(what), .skipped = std::string(message_of(status))});
+  return absl::OkStatus();
+}
+
+void note_busy_threads(Record& record, int busy_threads) {
+  if (busy_threads <= core_count()) return;
+  record.note += cat(record.note.empty() ? "" : "; ", busy_threads, kOverBooked, core_count(), " cores: no target");
+}
+
+}  // namespace bascule::bench

@@ -1,0 +1,33 @@
+// durable: until the version would survive a loss of power, beside a write of the same bytes and fsync.
+#include "bench/limits.h"
+#include "bench/send_case.h"
+#include "bench/turns.h"
+#include "transport/text.h"
+
+namespace bascule::bench {
+
+absl::Status run_durable(Context& context) {
+  const Options& options = context.options;
+  Record record = record_of(context, "durable");
+  record.bytes = options.bytes;
+  record.tensors = options.tensors;
+  record.workers = static_cast<std::uint64_t>(options.workers);
+  record.limit_name = "write and fsync";
+  if (context.results.machine.facts["filesystem"] == "tmpfs")
+    record.note = "the folder lies in memory (tmpfs): give --folder on a disk";
+  return measure(context, std::move(record), [&](Record& to) -> absl::Status {
+    const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
+    BASCULE_TRY(check_rig_fits(shape, options.bytes, options.bytes));
+    BASCULE_ASSIGN(const std::unique_ptr<Rig> rig,
+                   Rig::make(context, {.model = shape, .endpoint_option = "durable=on", .workers = options.workers}));
+    BASCULE_ASSIGN(WriteAndSync limit, WriteAndSync::make(context.folder, rig->model().bytes()));
+    return take_turns(
+        context, to, options.repeat, [&] { return rig->send(); },
+        [&]() -> absl::StatusOr<double> {
+          rig->step();
+          return limit.run(rig->model().bytes());
+        });
+  });
+}
+
+}  // namespace bascule::bench

@@ -1,0 +1,70 @@
+// join: a worker's way from connect() to serving the newest version, beside mapping the same bytes; and the first send
+// after it, beside the send before it.
+#include "bench/limits.h"
+#include "bench/machine.h"
+#include "bench/memory_need.h"
+#include "bench/send_case.h"
+#include "bench/targets.h"
+#include "bench/turns.h"
+#include "transport/deadline.h"
+#include "transport/text.h"
+
+namespace bascule::bench {
+namespace {
+
+constexpr int kSlots = 2;
+
+// Maps as many bytes as a worker does, as often as it has slots, every page present.
+absl::StatusOr<double> map_all(int descriptor, std::uint64_t bytes) {
+  const Clock::time_point start = Clock::now();
+  std::vector<Mapping> mapped;
+  for (int i = 0; i < kSlots; ++i) {
+    BASCULE_ASSIGN(Mapping mapping, Mapping::map(descriptor, bytes, Access::kReadOnly));
+    mapped.push_back(std::move(mapping));
+  }
+  return seconds_between(start, Clock::now());
+}
+
+}  // namespace
+
+absl::Status run_join(Context& context) {
+  const Options& options = context.options;
+  Record join = record_of(context, "join");
+  join.bytes = options.bytes;
+  join.tensors = options.tensors;
+  join.workers = static_cast<std::uint64_t>(options.workers);
+  Record first = join;
+  join.limit_name = "mapping two slots, every page present";
+  first.scenario = "join_first_send";
+  first.limit_name = "the send before the join";
+  absl::Status measured;
+  BASCULE_TRY(measure(context, std::move(join), [&](Record& to) -> absl::Status {
+    measured = [&]() -> absl::Status {
+      const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
+      BASCULE_TRY(check_rig_fits(shape, options.bytes, options.bytes));
+      BASCULE_ASSIGN(const FlatCopy memory,
+                     FlatCopy::make(slot_memory_of(to.scheme), context.folder, options.bytes, context.pool));
+      BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, {.model = shape, .workers = options.workers}));
+      const int repeat = std::max(3, options.repeat / 5);
+      for (int i = -1; i < repeat; ++i) {
+        context.progress(i < 0 ? "warming up" : cat(i + 1, "/", repeat));
+        BASCULE_ASSIGN(const Turn before, rig->send());
+        BASCULE_ASSIGN(const nlohmann::json joined, rig->workers().front().call({{"do", "rejoin"}}));
+        BASCULE_ASSIGN(const double mapped, map_all(memory.descriptor(), options.bytes));
+        // Its ack may still be on the way: a send before it would leave that worker to catch up.
+        BASCULE_TRY(rig->sender().wait_for_workers(options.workers, absl::Seconds(30)).status());
+        BASCULE_ASSIGN(const Turn after, rig->send());
+        if (i < 0) continue;
+        add_sample(
+            to, {.seconds = joined.at("join").get<double>(), .stages = {{"leave", joined.at("leave").get<double>()}}},
+            mapped);
+        add_sample(first, after, before.seconds);
+      }
+      return absl::OkStatus();
+    }();
+    return measured;
+  }));
+  return measure(context, std::move(first), [&](Record&) { return measured; });
+}
+
+}  // namespace bascule::bench

@@ -1,0 +1,95 @@
+// memory: what a sender and a receiver hold beside the slots, and which heap allocations of a steady send grow with the
+// model.
+#include <algorithm>
+#include <vector>
+
+#include "bench/allocations.h"
+#include "bench/memory_need.h"
+#include "bench/send_case.h"
+#include "bench/targets.h"
+#include "transport/text.h"
+
+namespace bascule::bench {
+namespace {
+
+void add_count(Context& context, std::string what, std::string unit, double found, std::optional<double> at_most) {
+  context.results.counts.push_back({.scheme = context.sync.scheme,
+                                    .what = std::move(what),
+                                    .unit = std::move(unit),
+                                    .found = found,
+                                    .at_most = at_most});
+}
+
+absl::Status count_memory(Context& context) {
+  const Options& options = context.options;
+  const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
+  BASCULE_TRY(check_rig_fits(shape, options.bytes, 0));
+  BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, {.model = shape, .workers = options.workers}));
+  for (int i = 0; i < 4; ++i) BASCULE_TRY(rig->send().status());
+  BASCULE_ASSIGN(const Footprint sender, rig->footprint_now());
+  const double beyond = static_cast<double>(sender.rest_rss) - static_cast<double>(rig->footprint_before().rest_rss);
+  add_count(context, "sender: memory beyond its slots", "bytes", std::max(0.0, beyond), kMostBeyondSlotsBytes);
+  BASCULE_ASSIGN(const auto workers, rig->ask_all({{"do", "footprint"}}));
+  const auto most = [&workers](const char* key) {
+    double found = 0;
+    for (const nlohmann::json& worker : workers) found = std::max(found, worker.at(key).get<double>());
+    return found;
+  };
+  add_count(context, "receiver in place: RSS beyond the mapping, the program included", "bytes", most("rest_rss"),
+            kMostBeyondSlotsBytes);
+  add_count(context, "receiver in place: PSS beyond the mapping", "bytes", most("rest_pss"), kMostBeyondSlotsBytes);
+  add_count(context, "receiver in place: private dirty memory", "bytes", most("rest_private_dirty"),
+            kMostBeyondSlotsBytes);
+  return absl::OkStatus();
+}
+
+struct SteadySend {
+  double sender = 0, worker = 0;  // allocations of one version, the fewest of several
+};
+
+// From one send to the next, with what both ends allocate to talk of it, which is the same every time: a worker's last
+// word on a version comes after the send has returned.
+absl::StatusOr<SteadySend> steady_send(Context& context, std::uint64_t bytes, std::uint64_t tensors) {
+  BASCULE_ASSIGN(const std::unique_ptr<Rig> rig,
+                 Rig::make(context, {.model = {.bytes = bytes, .tensors = tensors}, .workers = 1}));
+  std::vector<double> sender, worker;
+  double sender_before = 0;
+  constexpr int kFirst = 4;
+  for (int i = 0; i < 24; ++i) {
+    context.progress(cat(tensors, " tensors, ", shown_bytes(static_cast<double>(bytes))));
+    rig->step();
+    BASCULE_TRY(rig->send_only().status());
+    BASCULE_TRY(rig->check());
+    BASCULE_ASSIGN(const nlohmann::json answer, rig->workers().front().call({{"do", "allocations"}}));
+    const auto sender_now = static_cast<double>(allocations().count);
+    if (i > kFirst) {
+      sender.push_back(sender_now - sender_before);
+      worker.push_back(answer.at("count").get<double>());
+    }
+    sender_before = sender_now;
+  }
+  return SteadySend{.sender = quantile(sender, 0), .worker = quantile(worker, 0)};
+}
+
+absl::Status count_allocations(Context& context) {
+  constexpr std::uint64_t kSmall = 1 << 20, kLarge = 64 << 20;
+  BASCULE_ASSIGN(const SteadySend base, steady_send(context, kSmall, 10));
+  BASCULE_ASSIGN(const SteadySend tensors, steady_send(context, kSmall, 10'000));
+  BASCULE_ASSIGN(const SteadySend bytes, steady_send(context, kLarge, 10));
+  const std::string unit = "allocations";
+  add_count(context, "heap allocations of a steady send, sender", unit, base.sender, std::nullopt);
+  add_count(context, "the same of 10,000 tensors over 10", unit, tensors.sender - base.sender, 0);
+  add_count(context, "the same of 64 MiB over 1 MiB", unit, bytes.sender - base.sender, 0);
+  add_count(context, "receiver: of 10,000 tensors over 10", unit, tensors.worker - base.worker, 0);
+  add_count(context, "receiver: of 64 MiB over 1 MiB", unit, bytes.worker - base.worker, 0);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status run_memory(Context& context) {
+  BASCULE_TRY(count(context, "memory beyond the slots", [&] { return count_memory(context); }));
+  return count(context, "heap allocations of a steady send", [&] { return count_allocations(context); });
+}
+
+}  // namespace bascule::bench

@@ -1,0 +1,32 @@
+// send and send_cast: a whole model to its last ack, beside the memcpy that moves as many bytes.
+#include "bench/send_case.h"
+
+namespace bascule::bench {
+namespace {
+
+WorkerMode reading(const Options& options) { return options.spin ? WorkerMode::kSpin : WorkerMode::kIdle; }
+
+}  // namespace
+
+absl::Status run_send(Context& context) {
+  const Options& options = context.options;
+  return measure_sends(context, "send",
+                       {.rig = {.model = {.bytes = options.bytes, .tensors = options.tensors},
+                                .workers = options.workers,
+                                .mode = reading(options)},
+                        .repeat = options.repeat});
+}
+
+// A weight is read as 4 bytes and written as 2: 6 bytes move, as by a copy of 3 bytes, 1.5 times what the slot holds.
+absl::Status run_send_cast(Context& context) {
+  const Options& options = context.options;
+  return measure_sends(context, "send_cast",
+                       {.rig = {.model = {.bytes = 2 * options.bytes, .tensors = options.tensors, .dtype = DType::kF32},
+                                .endpoint_option = "wire_dtype=bf16",
+                                .workers = options.workers,
+                                .mode = reading(options)},
+                        .repeat = options.repeat,
+                        .copied_share = 1.5});
+}
+
+}  // namespace bascule::bench

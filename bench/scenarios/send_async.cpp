@@ -1,0 +1,39 @@
+// send_async: when the trainer may go on, beside the pack that it has to wait for.
+#include "bench/send_case.h"
+#include "bench/turns.h"
+#include "transport/deadline.h"
+#include "transport/text.h"
+
+namespace bascule::bench {
+
+absl::Status run_send_async(Context& context) {
+  const Options& options = context.options;
+  Record record = record_of(context, "send_async");
+  record.bytes = options.bytes;
+  record.tensors = options.tensors;
+  record.workers = static_cast<std::uint64_t>(options.workers);
+  record.limit_name = "the pack";
+  return measure(context, std::move(record), [&](Record& to) -> absl::Status {
+    const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
+    BASCULE_TRY(check_rig_fits(shape, options.bytes, 0));
+    BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, {.model = shape, .workers = options.workers}));
+    double pack = 0;  // of the send that the turn before measured
+    return take_turns(
+        context, to, options.repeat,
+        [&]() -> absl::StatusOr<Turn> {
+          rig->step();
+          const Clock::time_point start = Clock::now();
+          BASCULE_TRY(rig->sender().send_async());
+          const double returned = seconds_between(start, Clock::now());
+          BASCULE_ASSIGN(const SendReport report, rig->sender().wait_async(absl::Minutes(1)));
+          const double settled = seconds_between(start, Clock::now());
+          if (!report.complete()) return absl::InternalError("not every worker serves the version");
+          BASCULE_TRY(rig->check());
+          pack = report.seconds.pack;
+          return Turn{.seconds = returned, .stages = stages_of(report, settled)};
+        },
+        [&]() -> absl::StatusOr<double> { return pack; });
+  });
+}
+
+}  // namespace bascule::bench

@@ -1,0 +1,26 @@
+// What is said of repeated measurements: percentiles, and how far a ratio of two medians can be trusted.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace bascule::bench {
+
+// The quantile `q` of [0, 1], interpolated linearly between neighbours in order (Hyndman and Fan's type 7, NumPy's
+// default). 0 of no values.
+double quantile(std::span<const double> values, double q);
+
+struct Summary {
+  std::size_t samples = 0;
+  double p50 = 0, p90 = 0, p99 = 0, min = 0;
+};
+Summary summarise(std::span<const double> values);
+
+struct Interval {
+  double low = 0, high = 0;
+};
+// Where median(above) / median(below) lies in 95 of 100 resamplings with replacement, `seed` choosing them.
+Interval ratio_of_medians(std::span<const double> above, std::span<const double> below, std::uint64_t seed);
+
+}  // namespace bascule::bench

@@ -1,0 +1,20 @@
+// Ours and its limit in turns: ours, limit, ours, limit …, so that whatever else the machine does falls on both.
+#pragma once
+
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "bench/rig.h"
+#include "bench/scenario.h"
+
+namespace bascule::bench {
+
+inline constexpr int kWarmUps = 2;  // turns that are not counted: slots, caches and connections are new
+
+// Adds `repeat` samples of both to `record`. The limit is called right after ours, and returns seconds.
+absl::Status take_turns(Context& context, Record& record, int repeat, const std::function<absl::StatusOr<Turn>()>& ours,
+                        const std::function<absl::StatusOr<double>()>& limit);
+
+void add_sample(Record& record, const Turn& ours, double limit_seconds);
+
+}  // namespace bascule::bench

@@ -1,0 +1,53 @@
+// A worker of the measurements, as a process: an engine's end that reads in place.
+//
+// It polls commit() as an engine would. An idle engine sleeps until on_pending wakes it (an eventfd that its one loop
+// polls beside the driver's socket). A stepping engine does so again and again: it reads memory of its own, as
+// attention reads its cache, so that weights are cold whether there was a flip or not; calls commit(), a token
+// boundary; and reads all the weights that it serves. A spinning one calls commit() without pause.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/status/statusor.h"
+#include "bench/process.h"
+#include "kernels/dtype.h"
+
+namespace bascule::bench {
+
+enum class WorkerMode { kIdle, kStep, kSpin };
+
+struct WorkerOptions {
+  std::string endpoint{}, name{};
+  std::uint64_t seed = 0;
+  DType trainer_dtype = DType::kBF16;    // of the tensors before they were cast
+  std::uint64_t tensors = 0, bytes = 0;  // that a version must have
+  WorkerMode mode = WorkerMode::kIdle;
+};
+
+// The program: obeys the driver until it hangs up. `arguments` are those that command_line() wrote.
+int run_worker(const std::vector<std::string>& arguments);
+std::vector<std::string> command_line(const WorkerOptions& options);
+
+// The driver's side.
+class Worker {
+ public:
+  static absl::StatusOr<Worker> start(const WorkerOptions& options);
+
+  const std::string& name() const { return name_; }
+  // In two halves, so that several workers work at once. An error names the worker.
+  absl::Status ask(const nlohmann::json& question);
+  absl::StatusOr<nlohmann::json> answer();
+  absl::StatusOr<nlohmann::json> call(const nlohmann::json& question);
+
+ private:
+  Worker(std::string name, Process process) : name_(std::move(name)), process_(std::move(process)) {}
+  std::string name_;
+  Process process_;
+  Packets packets_;
+};
+
+}  // namespace bascule::bench
