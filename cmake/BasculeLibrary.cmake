@@ -2,13 +2,15 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-set(parts kernels transport registry shm sender receiver)
+set(parts kernels transport registry memmap shm sender receiver)
 add_library(bascule STATIC)
 add_library(bascule::bascule ALIAS bascule)
 foreach(part IN LISTS parts)
   target_sources(bascule PRIVATE $<TARGET_OBJECTS:bascule_${part}>)
   get_property(links TARGET bascule_${part} PROPERTY BASCULE_SYSTEM_LINKS)
   target_link_libraries(bascule PUBLIC ${links})
+  get_property(links TARGET bascule_${part} PROPERTY BASCULE_BINARY_LINKS)
+  target_link_libraries(bascule PRIVATE ${links})
 endforeach()
 foreach(part kernels transport sender receiver)  # and not the schemes: nobody but the registry names one
   target_include_directories(bascule INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include/${part}>)
@@ -32,6 +34,7 @@ target_include_directories(bascule_libtorch_adaptor INTERFACE
   $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include/libtorch>)
 
 install(TARGETS bascule bascule_libtorch_adaptor EXPORT basculeTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS bascule-status RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(EXPORT basculeTargets NAMESPACE bascule:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/bascule)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/basculeConfig.cmake.in ${PROJECT_BINARY_DIR}/basculeConfig.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/bascule)

@@ -1,5 +1,5 @@
 # bascule_part(NAME [STATIC] [FOLDER folder] HEADERS ... PRIVATE_HEADERS ... SOURCES ...
-#              LINKS ... SYSTEM_LINKS ... PRIVATE_LINKS ...)
+#              LINKS ... SYSTEM_LINKS ... BINARY_LINKS ... PRIVATE_LINKS ...)
 #
 # One folder of the tree as one target, bascule_NAME. What it may include is what it links: each part has an include
 # root of its own in the build tree that holds nothing but a link to its folder, so that an include against the arrows
@@ -9,9 +9,12 @@
 #   PRIVATE_HEADERS   what only other parts and the tests see: not installed
 #   LINKS             other parts, by NAME; what they expose is passed on
 #   SYSTEM_LINKS      libraries that its HEADERS need, or that are more than headers: users link them too
+#   BINARY_LINKS      libraries that only its SOURCES see, but that are more than headers: users' programs are linked
+#                     with them
 #   PRIVATE_LINKS     targets that nobody behind it may see: libraries of headers alone, or bascule_NAME of a part
 function(bascule_part name)
-  cmake_parse_arguments(PART "STATIC" "FOLDER" "SOURCES;HEADERS;PRIVATE_HEADERS;LINKS;SYSTEM_LINKS;PRIVATE_LINKS" ${ARGN})
+  cmake_parse_arguments(PART "STATIC" "FOLDER" 
+    "SOURCES;HEADERS;PRIVATE_HEADERS;LINKS;SYSTEM_LINKS;BINARY_LINKS;PRIVATE_LINKS" ${ARGN})
   if(NOT PART_FOLDER)
     set(PART_FOLDER ${name})
   endif()
@@ -39,10 +42,11 @@ function(bascule_part name)
   target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${root}>)
   list(TRANSFORM PART_LINKS PREPEND bascule_)
   target_link_libraries(${target} ${scope} ${PART_LINKS} ${PART_SYSTEM_LINKS})
-  if(PART_PRIVATE_LINKS)
-    target_link_libraries(${target} PRIVATE ${PART_PRIVATE_LINKS})
+  if(PART_PRIVATE_LINKS OR PART_BINARY_LINKS)
+    target_link_libraries(${target} PRIVATE ${PART_PRIVATE_LINKS} ${PART_BINARY_LINKS})
   endif()
   set_property(TARGET ${target} PROPERTY BASCULE_SYSTEM_LINKS ${PART_SYSTEM_LINKS})
+  set_property(TARGET ${target} PROPERTY BASCULE_BINARY_LINKS ${PART_BINARY_LINKS})
   set_property(TARGET ${target} PROPERTY BASCULE_FOLDER ${PART_FOLDER})
   set_property(TARGET ${target} PROPERTY BASCULE_HEADERS ${PART_HEADERS})
   set_property(TARGET ${target} PROPERTY BASCULE_SOURCE_DIR ${CMAKE_CURRENT_SOURCE_DIR})
