@@ -98,7 +98,7 @@ absl::Status Registration::refresh() {
     }
     addresses_[i] = views[i].data;
   }
-  for (const auto [tied, owner] : ties_)
+  for (const auto& [tied, owner] : ties_)
     if (!same_elements(views[owner], views[tied]))
       return invalid_argument("tensor ", known_[tied].spec.name, " was registered as tied to ", known_[owner].spec.name,
                               " and is not any more");
