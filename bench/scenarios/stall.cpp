@@ -12,7 +12,7 @@
 namespace bascule::bench {
 namespace {
 
-// Small, so that the noise of a step is; the engine of kStep reads other memory between steps, so they are cold all the same.
+// Small, so that a step's noise is. The engine reads other memory between steps: they are cold all the same.
 constexpr std::uint64_t kBytes = 8 << 20;
 constexpr int kEngines = 1;
 
