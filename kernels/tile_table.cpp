@@ -146,7 +146,7 @@ TileTable unpack_table(std::span<const Segment> segments, std::size_t tensors, s
   }
   TileTable table;
   cut(table, segments, slot_bytes, slot_reach_of,
-      [&](const Segment& segment, std::uint32_t number, std::uint64_t begin, std::uint64_t end) {
+      [&](const Segment&, std::uint32_t number, std::uint64_t begin, std::uint64_t end) {
         const Segment& wide = table.segments[number];
         const std::uint64_t first = elements_before(wide, begin), last = elements_before(wide, end);
         add_cut(table, number, first, last, kPieceBytes / size_of(wide.slot_dtype));
