@@ -17,7 +17,8 @@ namespace bascule::kernels::cuda {
 class PackPlan {
  public:
   // For `segments` as pack() takes them, of `tensors` tensors, on the current device; cudaErrorInvalidValue where they are
-  // not so. Blocks while the table is uploaded: 48 bytes a tile of 64 KiB, and 24 to 200 more where tensors meet in one.
+  // not so. Blocks while the table is uploaded: 48 bytes a tile of 64 KiB, and 40 for each 4 KiB where
+  // tensors meet in one, or for each tensor or row there.
   static CudaResult make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
                          PackPlan* made);
 

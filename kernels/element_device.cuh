@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cast.h"
+#include "kernels/path_device.cuh"
 #include "kernels/segment.h"
 
 namespace bascule::kernels::cuda {
@@ -67,15 +68,50 @@ __device__ inline std::uint64_t cast_from(std::uint64_t value, DType to) {
   }
 }
 
-// Casts of can_cast(), in the integers of cast.h.
+// Casts of can_cast(): the common ones as the paths do, the others in the integers of cast.h.
 __device__ inline std::uint64_t cast_element(std::uint64_t value, DType from, DType to) {
   if (from == to) return value;
+  const auto bits = static_cast<std::uint32_t>(value);
+  if (from == DType::kF32 && to == DType::kBF16) return two_bf16(bits, 0) & 0xffffU;
+  if (from == DType::kF32 && to == DType::kF16) return two_f16(bits, 0) & 0xffffU;
+  if (from == DType::kBF16 && to == DType::kF32) return no_payload(bits << 16);
+  if (from == DType::kF16 && to == DType::kF32) return f32_of_f16(bits);
   switch (from) {
     case DType::kF64: return cast_from<F64Format>(value, to);
     case DType::kF32: return cast_from<F32Format>(value, to);
     case DType::kF16: return cast_from<F16Format>(value, to);
     default: return cast_from<BF16Format>(value, to);
   }
+}
+
+// `bytes` bytes by one warp, in the widest steps that both addresses allow.
+template <typename Step>
+__device__ inline void copy_steps(const std::byte* from, std::byte* to, std::uint32_t steps) {
+  const auto* const source = reinterpret_cast<const Step*>(from);
+  auto* const target = reinterpret_cast<Step*>(to);
+  constexpr std::uint32_t kAtOnce = 4;
+  std::uint32_t at = threadIdx.x % 32;
+  for (; at + (kAtOnce - 1) * 32 < steps; at += kAtOnce * 32) {
+    Step some[kAtOnce];
+#pragma unroll
+    for (std::uint32_t u = 0; u < kAtOnce; ++u) some[u] = source[at + u * 32];
+#pragma unroll
+    for (std::uint32_t u = 0; u < kAtOnce; ++u) target[at + u * 32] = some[u];
+  }
+  for (; at < steps; at += 32) target[at] = source[at];
+}
+
+__device__ inline void copy_run(const std::byte* from, std::byte* to, std::uint32_t bytes) {
+  const std::uintptr_t both = reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to);
+  const std::uint32_t step = both % 16 == 0 ? 16 : both % 4 == 0 ? 4 : both % 2 == 0 ? 2 : 1;
+  const std::uint32_t whole = bytes / step * step;
+  switch (step) {
+    case 16: copy_steps<uint4>(from, to, bytes / 16); break;
+    case 4: copy_steps<std::uint32_t>(from, to, bytes / 4); break;
+    case 2: copy_steps<std::uint16_t>(from, to, bytes / 2); break;
+    default: copy_steps<std::uint8_t>(from, to, bytes);
+  }
+  if (const std::uint32_t at = whole + threadIdx.x % 32; at < bytes) to[at] = from[at];
 }
 
 // Where element `element`, counted in C order, lies on both sides, in elements.

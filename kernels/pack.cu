@@ -62,7 +62,10 @@ struct PackRuns {
 
 // A lane an element; those that a border of the tile cuts are written as far as they are this piece's.
 __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte* slot) {
-  const Segment& segment = table.segments[piece.segment];
+  if (piece.kind == Piece::Kind::kRun)
+    return copy_run(table.addresses[piece.index] + piece.tensor_offset, slot + piece.begin,
+                    static_cast<std::uint32_t>(piece.end - piece.begin));
+  const Segment& segment = table.segments[piece.index];
   const std::uint32_t tensor_bytes = bytes_of(segment.tensor_dtype), slot_bytes = bytes_of(segment.slot_dtype);
   const std::byte* const from = table.addresses[segment.tensor] + segment.tensor_offset;
   std::byte* const to = slot + segment.slot_offset;

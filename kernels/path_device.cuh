@@ -123,8 +123,8 @@ template <DType kTensor, DType kSlot>
 struct NarrowPath {
   static constexpr Words kWords = Words::kAdjacent;
   static constexpr std::uint32_t kTensorBytes = 1, kSlotBytes = 2;
-  static constexpr int kAtOnce = 4;
-  static constexpr bool kStreaming = true;
+  static constexpr int kAtOnce = 8;
+  static constexpr bool kStreaming = false;
   static __device__ uint4 to_slot(const uint2& tensor) { return four_wide<kTensor, kSlot>(tensor); }
   static __device__ uint2 to_tensor(const uint4& slot) { return four_narrow<kSlot, kTensor>(slot); }
 };

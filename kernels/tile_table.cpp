@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::uint64_t kPieceBytes = 4096;  // at most, of slot: a warp's share, so that few pieces occupy a block
 constexpr std::uint64_t kChunkBytes = 16;    // of slot: what a thread moves at a time
+constexpr std::uint64_t kRowBytes = 512;     // from which a row of a box is a run of its own: 16 bytes a lane
 
 
 TilePath path_of(DType tensor, DType slot) {
@@ -52,6 +53,53 @@ bool fits(const Segment& segment, std::size_t tensors) {
   return segment.rank <= kMaxRank && segment.tensor < tensors && can_cast(segment.tensor_dtype, segment.slot_dtype);
 }
 
+// Elements, in steps of at most `step`.
+void add_elements(TileTable& table, std::uint32_t segment, std::uint64_t begin, std::uint64_t end, std::uint64_t step) {
+  for (; begin < end; begin += step)
+    table.pieces.push_back({.index = segment, .begin = begin, .end = std::min(end, begin + step)});
+}
+
+// Whether the segment is rows of equal bytes on both sides that are worth a piece each; a run is one row.
+bool is_rows(const Segment& segment) {
+  if (segment.tensor_dtype != segment.slot_dtype) return false;
+  if (segment.is_run()) return true;
+  const std::uint32_t inner = segment.rank - 1;
+  return segment.tensor_strides[inner] == 1 && segment.slot_strides[inner] == 1 &&
+         static_cast<std::uint64_t>(segment.shape[inner]) * size_of(segment.slot_dtype) >= kRowBytes;
+}
+
+// Of such a segment, what lies in bytes [begin, end) of the slot. Rows rise in address in the slot.
+void add_rows(TileTable& table, const Segment& segment, std::uint64_t begin, std::uint64_t end) {
+  const std::uint64_t element_bytes = size_of(segment.slot_dtype);
+  const std::uint64_t row_elements =
+      segment.is_run() ? segment.elements : static_cast<std::uint64_t>(segment.shape[segment.rank - 1]);
+  // The row that the first element behind `begin` is in, or the one before, may reach into the tile.
+  const std::uint64_t first = elements_before(segment, begin);
+  for (std::uint64_t row = (first > 0 ? first - 1 : 0) / row_elements; row * row_elements < segment.elements; ++row) {
+    std::int64_t in_tensor = 0, in_slot = 0;  // elements
+    const auto index = index_of(segment, row * row_elements);
+    for (std::uint32_t d = 0; d < segment.rank && !segment.is_run(); ++d) {
+      in_tensor += index[d] * segment.tensor_strides[d];
+      in_slot += index[d] * segment.slot_strides[d];
+    }
+    const std::uint64_t row_begin = segment.slot_offset + static_cast<std::uint64_t>(in_slot) * element_bytes;
+    const std::uint64_t tensor_begin = segment.tensor_offset +
+                                       static_cast<std::uint64_t>(in_tensor) * element_bytes;  // may pass through 2^64
+    if (row_begin >= end) return;
+    const std::uint64_t to = std::min(end, row_begin + row_elements * element_bytes);
+    for (std::uint64_t at = std::max(begin, row_begin); at < to;) {
+      // On kPieceBytes of the row, so that what is aligned stays so.
+      const std::uint64_t next = std::min(to, row_begin + ((at - row_begin) / kPieceBytes + 1) * kPieceBytes);
+      table.pieces.push_back({.kind = Piece::Kind::kRun,
+                              .index = segment.tensor,
+                              .begin = at,
+                              .end = next,
+                              .tensor_offset = tensor_begin + (at - row_begin)});
+      at = next;
+    }
+  }
+}
+
 // Walks the tiles with the segments that reach into each, in order.
 template <typename End, typename AddPieces>
 void cut(TileTable& table, std::span<const Segment> segments, std::uint64_t slot_bytes, End end_of,
@@ -77,16 +125,17 @@ void cut(TileTable& table, std::span<const Segment> segments, std::uint64_t slot
       tile = *runs;
     } else {
       tile.first_piece = static_cast<std::uint32_t>(table.pieces.size());
-      for (const Segment* segment : inside) add_pieces(*segment, number_of(*segment), begin, end);
+      for (const Segment* segment : inside) {
+        if (is_rows(*segment)) {
+          add_rows(table, *segment, begin, end);
+        } else {
+          add_pieces(*segment, number_of(*segment), begin, end);
+        }
+      }
       tile.pieces = static_cast<std::uint32_t>(table.pieces.size()) - tile.first_piece;
     }
     table.tiles.push_back(tile);
   }
-}
-
-void add_cut(TileTable& table, std::uint32_t segment, std::uint64_t begin, std::uint64_t end, std::uint64_t step) {
-  for (; begin < end; begin += step)
-    table.pieces.push_back({.segment = segment, .begin = begin, .end = std::min(end, begin + step)});
 }
 
 }  // namespace
@@ -130,8 +179,8 @@ TileTable pack_table(std::span<const Segment> segments, std::size_t tensors, std
         const std::uint64_t to = std::min(end, slot_end_of(segment)) - segment.slot_offset;
         // Cut on elements of any size, so that only a tile's border parts one.
         const std::uint64_t first = std::min(to, (from + kPieceBytes) / kPieceBytes * kPieceBytes);
-        add_cut(table, number, from, first, kPieceBytes);
-        add_cut(table, number, first, to, kPieceBytes);
+        add_elements(table, number, from, first, kPieceBytes);
+        add_elements(table, number, first, to, kPieceBytes);
       });
   return table;
 }
@@ -149,7 +198,7 @@ TileTable unpack_table(std::span<const Segment> segments, std::size_t tensors, s
       [&](const Segment&, std::uint32_t number, std::uint64_t begin, std::uint64_t end) {
         const Segment& wide = table.segments[number];
         const std::uint64_t first = elements_before(wide, begin), last = elements_before(wide, end);
-        add_cut(table, number, first, last, kPieceBytes / size_of(wide.slot_dtype));
+        add_elements(table, number, first, last, kPieceBytes / size_of(wide.slot_dtype));
       });
   return table;
 }

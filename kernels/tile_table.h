@@ -38,12 +38,17 @@ struct alignas(16) Tile {
   std::uint32_t pieces = 0;
 };
 
-// A part of a segment in one tile. For pack: bytes of the slot [begin, end), counted from the segment's slot_offset,
-// the ends of which may cut an element. For unpack: elements [begin, end), of which each begins in the tile.
+// A part of a segment in one tile, at most 4 KiB of it: what a warp takes at a time.
+//
+// A run is bytes [begin, end) of the slot that are the tensor's own, from tensor_offset on: rows of boxes, too. Anything
+// else is elements: for pack, bytes [begin, end) counted from the segment's slot_offset, the ends of which may cut an
+// element; for unpack, elements [begin, end), of which each begins in the tile.
 struct Piece {
-  std::uint32_t segment = 0;  // of TileTable::segments
-  std::uint32_t unused = 0;
+  enum class Kind : std::uint32_t { kRun, kElements };
+  Kind kind = Kind::kElements;
+  std::uint32_t index = 0;          // of kElements: in TileTable::segments; of kRun: the tensor
   std::uint64_t begin = 0, end = 0;
+  std::uint64_t tensor_offset = 0;  // of kRun
 };
 
 struct TileTable {

@@ -55,7 +55,10 @@ struct UnpackRuns {
 };
 
 __device__ void unpack_piece(const Piece& piece, const TableView& table, const std::byte* slot) {
-  const Segment& segment = table.segments[piece.segment];
+  if (piece.kind == Piece::Kind::kRun)
+    return copy_run(slot + piece.begin, table.addresses[piece.index] + piece.tensor_offset,
+                    static_cast<std::uint32_t>(piece.end - piece.begin));
+  const Segment& segment = table.segments[piece.index];
   const std::uint32_t tensor_bytes = bytes_of(segment.tensor_dtype), slot_bytes = bytes_of(segment.slot_dtype);
   std::byte* const to = table.addresses[segment.tensor] + segment.tensor_offset;
   const std::byte* const from = slot + segment.slot_offset;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
-#include <set>
 
 #include "../boxes.h"
 #include "../layouts.h"
@@ -69,7 +68,15 @@ std::vector<std::byte> packed_by(const TileTable& table, const Tensors& tensors)
     }
     for (std::uint32_t p = 0; p < tile.pieces; ++p) {
       const Piece& piece = table.pieces[tile.first_piece + p];
-      const Segment& segment = table.segments[piece.segment];
+      if (piece.kind == Piece::Kind::kRun) {
+        EXPECT_LE(piece.end - piece.begin, 4096U);
+        EXPECT_GE(piece.begin, begin);
+        EXPECT_LE(piece.end, begin + kTileBytes);
+        for (std::uint64_t b = piece.begin; b < piece.end; ++b, ++written[b - 1])
+          slot[b] = tensors.addresses[piece.index][piece.tensor_offset + (b - piece.begin)];
+        continue;
+      }
+      const Segment& segment = table.segments[piece.index];
       const std::uint64_t bytes = size_of(segment.slot_dtype);
       EXPECT_LE(piece.end - piece.begin, 4096U);
       EXPECT_GE(segment.slot_offset + piece.begin, begin);
@@ -99,6 +106,7 @@ TEST(PackTable, MakesEveryByteOnceAndAsTheNaivePack) {
     tensors.add(DType::kF32, DType::kF32, {0, 4}, {0, 1}, 0, false, 0, random);
     tensors.add_run(DType::kF32, DType::kF32, 40'000, random);
     tensors.add_run(DType::kF16, DType::kF32, 33'333, random);
+    tensors.add(DType::kBF16, DType::kBF16, {40, 50, 300}, {1, 0, 2}, 0, false, 2, random);  // rows that are runs
     const TileTable table = pack_table(tensors.segments, tensors.addresses.size(), tensors.slot_bytes);
     ASSERT_EQ(table.tiles.size(), tiles_of(tensors.slot_bytes));
     EXPECT_EQ(packed_by(table, tensors), naive_pack(tensors));
@@ -144,21 +152,37 @@ TEST(UnpackTable, ReadsWhatTheNaiveUnpackReads) {
   boxes.sort();
   const TileTable table = unpack_table(boxes.segments, boxes.storages.size(), boxes.slot.size());
   ASSERT_EQ(table.tiles.size(), tiles_of(boxes.slot.size()));
-  // Every element of every segment that pieces name is read once, or by a run.
-  std::vector<std::uint64_t> read(table.segments.size(), 0);
+  // Every byte of the slot is read as often as segments read it.
+  std::vector<int> expected(boxes.slot.size()), found(boxes.slot.size());
+  for (const Segment& segment : boxes.segments)
+    for (std::uint64_t i = 0; i < segment.elements; ++i) {
+      const auto index = index_of(segment, i);
+      std::int64_t at = 0;
+      for (std::uint32_t d = 0; d < segment.rank; ++d) at += index[d] * segment.slot_strides[d];
+      for (std::uint64_t b = 0; b < size_of(segment.slot_dtype); ++b)
+        ++expected[segment.slot_offset + static_cast<std::uint64_t>(at) * size_of(segment.slot_dtype) + b];
+    }
   for (std::size_t t = 0; t < table.tiles.size(); ++t) {
+    if (table.tiles[t].path != TilePath::kPieces)
+      for (std::uint64_t b = 0; b < kTileBytes; ++b) ++found[t * kTileBytes + b];
     for (std::uint32_t p = 0; p < table.tiles[t].pieces; ++p) {
       const Piece& piece = table.pieces[table.tiles[t].first_piece + p];
-      const Segment& segment = table.segments[piece.segment];
-      EXPECT_EQ(elements_before(segment, t * kTileBytes) <= piece.begin, true);
-      EXPECT_LE(piece.end, elements_before(segment, (t + 1) * kTileBytes));
-      read[piece.segment] += piece.end - piece.begin;
+      if (piece.kind == Piece::Kind::kRun) {
+        for (std::uint64_t b = piece.begin; b < piece.end; ++b) ++found[b];
+        continue;
+      }
+      const Segment& segment = table.segments[piece.index];
+      for (std::uint64_t i = piece.begin; i < piece.end; ++i) {
+        const auto index = index_of(segment, i);
+        std::int64_t at = 0;
+        for (std::uint32_t d = 0; d < segment.rank; ++d) at += index[d] * segment.slot_strides[d];
+        const std::uint64_t begin = segment.slot_offset + static_cast<std::uint64_t>(at) * size_of(segment.slot_dtype);
+        EXPECT_EQ(begin / kTileBytes, t);
+        for (std::uint64_t b = 0; b < size_of(segment.slot_dtype); ++b) ++found[begin + b];
+      }
     }
   }
-  for (std::size_t i = 0; i < read.size(); ++i)
-    if (!table.segments[i].is_run()) {
-      EXPECT_EQ(read[i], table.segments[i].elements) << "segment " << i;
-    }
+  EXPECT_EQ(std::ranges::mismatch(expected, found).in1 - expected.begin(), static_cast<std::ptrdiff_t>(expected.size()));
 }
 
 TEST(Widened, KeepsTheBytesAndTakesTheWidestElementThatFits) {
