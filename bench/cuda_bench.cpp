@@ -95,7 +95,8 @@ class Bench {
   }
 
   void pack(std::string name, const std::vector<Segment>& segments, bool digest = true, std::uint64_t shift = 0) {
-    const std::uint64_t slot_bytes = segments.back().slot_offset + segments.back().elements * size_of(segments.back().slot_dtype);
+    const std::uint64_t slot_bytes =
+        segments.back().slot_offset + segments.back().elements * size_of(segments.back().slot_dtype);
     cuda::PackPlan plan;
     must(cuda::PackPlan::make(segments, segments.size(), slot_bytes, &plan));
     const std::vector<void*> sources = addresses(segments, shift);
@@ -105,7 +106,8 @@ class Bench {
          .is_right = [&] { return !digest || plan.digest() == digest_of_slot(slot_bytes); }});
   }
   void unpack(std::string name, const std::vector<Segment>& segments) {
-    const std::uint64_t slot_bytes = segments.back().slot_offset + segments.back().elements * size_of(segments.back().slot_dtype);
+    const std::uint64_t slot_bytes =
+        segments.back().slot_offset + segments.back().elements * size_of(segments.back().slot_dtype);
     cuda::UnpackPlan plan;
     must(cuda::UnpackPlan::make(segments, segments.size(), slot_bytes, &plan));
     const std::vector<void*> targets = addresses(segments);
@@ -142,9 +144,11 @@ class Bench {
     std::vector<std::uint64_t> some(std::size_t{8} << 20);
     std::mt19937_64 random(1);
     for (std::uint64_t at = 0; at < bytes; at += some.size() * 8) {
-      if (at == 0) for (std::uint64_t& word : some) word = random() & 0xbfffbfffbfffbfff;
+      if (at == 0)
+        for (std::uint64_t& word : some) word = random() & 0xbfffbfffbfffbfff;
       for (std::uint64_t& word : some) word ^= (at >> 20) * 0x0001000300050007 & 0x003f003f003f003f;
-      MUST(cudaMemcpy(to + at, some.data(), std::min<std::uint64_t>(some.size() * 8, bytes - at), cudaMemcpyHostToDevice));
+      MUST(cudaMemcpy(to + at, some.data(), std::min<std::uint64_t>(some.size() * 8, bytes - at),
+                      cudaMemcpyHostToDevice));
     }
   }
   void run(const Row& row) {
@@ -158,9 +162,11 @@ class Bench {
       if (i == -1) right = row.is_right();
       MUST(cudaEventRecord(events_[2], stream_));
       // Within the memory of tensors, so that the slot stays as it is for the rows that read it.
-      MUST(cudaMemcpyAsync(tensors_, tensors_ + kSlotBytes, std::min(row.bytes / 2, kSlotBytes), cudaMemcpyDeviceToDevice, stream_));
+      MUST(cudaMemcpyAsync(tensors_, tensors_ + kSlotBytes, std::min(row.bytes / 2, kSlotBytes),
+                           cudaMemcpyDeviceToDevice, stream_));
       if (row.bytes / 2 > kSlotBytes)
-        MUST(cudaMemcpyAsync(tensors_, tensors_ + kSlotBytes, row.bytes / 2 - kSlotBytes, cudaMemcpyDeviceToDevice, stream_));
+        MUST(cudaMemcpyAsync(tensors_, tensors_ + kSlotBytes, row.bytes / 2 - kSlotBytes, cudaMemcpyDeviceToDevice,
+                             stream_));
       MUST(cudaEventRecord(events_[3], stream_));
       MUST(cudaStreamSynchronize(stream_));
       float a = 0, b = 0;
@@ -173,14 +179,16 @@ class Bench {
     }
     const Seconds mine = of(ours), theirs = of(limit);
     std::printf("%-42s %8.3f GB  ours %9.4f ms  limit %9.4f ms  ratio %.3f  %7.1f GB/s  %s\n", row.name.c_str(),
-                static_cast<double>(row.bytes) / 1e9, mine.median * 1e3, theirs.median * 1e3, mine.median / theirs.median,
-                static_cast<double>(row.bytes) / 1e9 / mine.median, right ? "right" : "WRONG");
+                static_cast<double>(row.bytes) / 1e9, mine.median * 1e3, theirs.median * 1e3,
+                mine.median / theirs.median, static_cast<double>(row.bytes) / 1e9 / mine.median,
+                right ? "right" : "WRONG");
     char text[512];
-    std::snprintf(text, sizeof(text),
-                  "%s{\"scenario\":\"%s\",\"bytes\":%llu,\"ours_seconds\":{\"p50\":%.9f,\"min\":%.9f},\"limit\":{\"name\":"
-                  "\"cudaMemcpyAsync\",\"seconds\":%.9f},\"ratio\":%.4f,\"right\":%s}",
-                  json.empty() ? "" : ",\n", row.name.c_str(), static_cast<unsigned long long>(row.bytes), mine.median,
-                  mine.least, theirs.median, mine.median / theirs.median, right ? "true" : "false");
+    std::snprintf(
+        text, sizeof(text),
+        "%s{\"scenario\":\"%s\",\"bytes\":%llu,\"ours_seconds\":{\"p50\":%.9f,\"min\":%.9f},\"limit\":{\"name\":"
+        "\"cudaMemcpyAsync\",\"seconds\":%.9f},\"ratio\":%.4f,\"right\":%s}",
+        json.empty() ? "" : ",\n", row.name.c_str(), static_cast<unsigned long long>(row.bytes), mine.median,
+        mine.least, theirs.median, mine.median / theirs.median, right ? "true" : "false");
     json += text;
     wrong_ |= !right;
   }
@@ -241,7 +249,14 @@ int main(int argc, char** argv) {
     segment.tensor_strides = {2'048, 1};
     segment.slot_strides = {4'096, 1};
   }
-  Segment last{.tensor = 64, .tensor_dtype = kB, .slot_dtype = kB, .slot_offset = std::uint64_t{64} * 4'096 * 4'096 * 2, .elements = 8, .shape = {8}, .tensor_strides = {1}, .slot_strides = {1}};
+  Segment last{.tensor = 64,
+               .tensor_dtype = kB,
+               .slot_dtype = kB,
+               .slot_offset = std::uint64_t{64} * 4'096 * 4'096 * 2,
+               .elements = 8,
+               .shape = {8},
+               .tensor_strides = {1},
+               .slot_strides = {1}};
   columns.push_back(last);
   bench.unpack("unpack half of the columns of 64 matrices", columns);
   bench.digest("digest of 3.24 GB");

@@ -35,7 +35,8 @@ namespace detail {
 #ifdef __CUDACC__
 __host__ __device__
 #endif
-constexpr int leading_zeros(std::uint64_t value) {
+    constexpr int
+    leading_zeros(std::uint64_t value) {
 #ifdef __CUDA_ARCH__
   return __clzll(static_cast<long long>(value));
 #else

@@ -36,8 +36,7 @@ class Memory {
   static CudaResult make(std::size_t bytes, Memory* made);  // on the current device; `made` must be empty
 
   Memory() = default;
-  Memory(Memory&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), device_(other.device_) {}
+  Memory(Memory&& other) noexcept : data_(std::exchange(other.data_, nullptr)), device_(other.device_) {}
   Memory& operator=(Memory&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(device_, other.device_);

@@ -1,5 +1,5 @@
-// CudaResult: what a call of CUDA answered, with the call and its place. For code without Abseil; transport/cuda/status.h
-// makes an absl::Status of it.
+// CudaResult: what a call of CUDA answered, with the call and its place. For code without Abseil;
+// transport/cuda/status.h makes an absl::Status of it.
 //
 // No CUDA header is needed to include this. Any thread.
 #pragma once
@@ -14,9 +14,9 @@ namespace bascule::kernels::cuda {
 using Stream = CUstream_st*;  // cudaStream_t; null: the default stream
 
 struct [[nodiscard]] CudaResult {
-  int code = 0;            // cudaError_t, whose numbers are those of CUresult
-  const char* call = "";   // as it stands in the source; lives for ever
-  const char* file = "";   // without folders
+  int code = 0;           // cudaError_t, whose numbers are those of CUresult
+  const char* call = "";  // as it stands in the source; lives for ever
+  const char* file = "";  // without folders
   int line = 0;
   bool ok() const { return code == 0; }
 };
@@ -40,19 +40,19 @@ KeptErrors take_kept_errors();
 }  // namespace bascule::kernels::cuda
 
 // The CudaResult of `call`, which answers a cudaError_t or a CUresult.
-#define BASCULE_CUDA_RESULT(call)                       \
-  ::bascule::kernels::cuda::CudaResult {                \
+#define BASCULE_CUDA_RESULT(call)                                                          \
+  ::bascule::kernels::cuda::CudaResult {                                                   \
     static_cast<int>(call), #call, ::bascule::kernels::cuda::file_name(__FILE__), __LINE__ \
   }
 // Returns early with the CudaResult of a call that failed.
-#define BASCULE_CUDA_CHECK(call)                                                                                  \
-  do {                                                                                                            \
-    if (::bascule::kernels::cuda::CudaResult bascule_result = BASCULE_CUDA_RESULT(call); !bascule_result.ok())    \
-      return bascule_result;                                                                                      \
+#define BASCULE_CUDA_CHECK(call)                                                                               \
+  do {                                                                                                         \
+    if (::bascule::kernels::cuda::CudaResult bascule_result = BASCULE_CUDA_RESULT(call); !bascule_result.ok()) \
+      return bascule_result;                                                                                   \
   } while (false)
 // The same for what answers a CudaResult.
-#define BASCULE_CUDA_PASS(expression)                                                              \
-  do {                                                                                             \
-    if (::bascule::kernels::cuda::CudaResult bascule_result = (expression); !bascule_result.ok())  \
-      return bascule_result;                                                                       \
+#define BASCULE_CUDA_PASS(expression)                                                             \
+  do {                                                                                            \
+    if (::bascule::kernels::cuda::CudaResult bascule_result = (expression); !bascule_result.ok()) \
+      return bascule_result;                                                                      \
   } while (false)

@@ -63,7 +63,8 @@ CudaResult DeviceTable::set_addresses(std::span<void* const> addresses, Stream s
   void** const set = sets_.as<void*>() + next * tensors_;
   std::copy(addresses.begin(), addresses.end(), set);
   has_addresses_ = false;  // until the copy is under way
-  BASCULE_CUDA_CHECK(cudaMemcpyAsync(addresses_.as<void>(), set, addresses.size_bytes(), cudaMemcpyHostToDevice, stream));
+  BASCULE_CUDA_CHECK(
+      cudaMemcpyAsync(addresses_.as<void>(), set, addresses.size_bytes(), cudaMemcpyHostToDevice, stream));
   BASCULE_CUDA_CHECK(cudaEventRecord(copied_[next].get(), stream));
   set_ = next;
   has_addresses_ = true;

@@ -62,7 +62,7 @@ class DeviceTable {
   DeviceMemory memory_, addresses_;
   PinnedMemory sets_;  // kAddressSets times tensors_
   std::array<Event, kAddressSets> copied_;
-  std::size_t set_ = 0;       // the last one used
+  std::size_t set_ = 0;  // the last one used
   bool has_addresses_ = false;
   TableView view_;
 };

@@ -20,8 +20,8 @@ class UnpackPlan {
   std::uint64_t slot_bytes() const { return slot_bytes_; }
   int device() const { return table_.device(); }
 
-  // Enqueues the unpack of the whole slot, an address on 16 bytes that the device can read. With `want_digest` all of it
-  // is digested, whatever the segments read.
+  // Enqueues the unpack of the whole slot, an address on 16 bytes that the device can read. With `want_digest` all of
+  // it is digested, whatever the segments read.
   CudaResult unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream);
 
   Digest digest() const { return cell_.digest(); }

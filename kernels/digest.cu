@@ -22,15 +22,12 @@ CudaResult DigestCell::make(DigestCell* made) {
 }
 
 CudaResult DigestCell::target(std::uint64_t bytes, Stream stream, DigestTarget* target) {
-  if (missing_tiles_ != 0)
-    BASCULE_CUDA_CHECK(cudaMemsetAsync(totals_.as<void>(), 0, sizeof(DigestTotals), stream));
+  if (missing_tiles_ != 0) BASCULE_CUDA_CHECK(cudaMemsetAsync(totals_.as<void>(), 0, sizeof(DigestTotals), stream));
   missing_tiles_ = tiles_of(bytes);
   // No bytes have no tiles, hence no kernel: their digest is known.
   if (bytes == 0) *digest_.as<Digest>() = TileTotal{}.finish(0);
-  *target = {.totals = totals_.as<DigestTotals>(),
-             .digest = digest_.as<Digest>(),
-             .tiles = missing_tiles_,
-             .bytes = bytes};
+  *target = {
+      .totals = totals_.as<DigestTotals>(), .digest = digest_.as<Digest>(), .tiles = missing_tiles_, .bytes = bytes};
   return {};
 }
 
@@ -39,7 +36,8 @@ CudaResult digest(const void* slot, std::uint64_t bytes, DigestCell& cell, Strea
   DigestTarget target;
   BASCULE_CUDA_PASS(cell.target(bytes, stream, &target));
   if (bytes == 0) return {};
-  digest_tiles<<<static_cast<unsigned>(target.tiles), kThreads, 0, stream>>>(static_cast<const std::byte*>(slot), target);
+  digest_tiles<<<static_cast<unsigned>(target.tiles), kThreads, 0, stream>>>(static_cast<const std::byte*>(slot),
+                                                                             target);
   BASCULE_CUDA_CHECK(cudaGetLastError());
   cell.launched(target.tiles);
   return {};

@@ -13,8 +13,8 @@
 namespace bascule::kernels::cuda {
 
 inline constexpr std::uint32_t kThreads = 512;
-inline constexpr std::uint32_t kPageThreads = kPageBytes / 16;       // 16 bytes, two words, each
-inline constexpr std::uint32_t kSides = kThreads / kPageThreads;     // pages at a time
+inline constexpr std::uint32_t kPageThreads = kPageBytes / 16;    // 16 bytes, two words, each
+inline constexpr std::uint32_t kSides = kThreads / kPageThreads;  // pages at a time
 inline constexpr std::uint32_t kSteps = kTilePages / kSides;
 
 // Which words of a page a thread has.

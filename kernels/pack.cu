@@ -29,8 +29,8 @@ struct PackRuns {
         for (int u = 0; u < kAtOnce; ++u)
 #pragma unroll
           for (int i = 0; i < 2; ++i)
-            wide[u][i] =
-                load<kAlignment, P::kStreaming, uint4>(runs.at<kPath>(place.byte_of(step + static_cast<std::uint32_t>(u), i)));
+            wide[u][i] = load<kAlignment, P::kStreaming, uint4>(
+                runs.at<kPath>(place.byte_of(step + static_cast<std::uint32_t>(u), i)));
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) {
           const uint2 first = P::to_slot(wide[u][0]), second = P::to_slot(wide[u][1]);
@@ -72,9 +72,10 @@ __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte
   const std::uint64_t last = (piece.end + slot_bytes - 1) / slot_bytes;
 #pragma unroll 4
   for (std::uint64_t element = piece.begin / slot_bytes + threadIdx.x % 32; element < last; element += 32) {
-    const std::uint64_t value = cast_element(
-        load_element(from + place_of(segment, element).in_tensor * static_cast<std::int64_t>(tensor_bytes), tensor_bytes),
-        segment.tensor_dtype, segment.slot_dtype);
+    const std::uint64_t value =
+        cast_element(load_element(from + place_of(segment, element).in_tensor * static_cast<std::int64_t>(tensor_bytes),
+                                  tensor_bytes),
+                     segment.tensor_dtype, segment.slot_dtype);
     const std::uint64_t begin = element * slot_bytes;
     if (begin >= piece.begin && begin + slot_bytes <= piece.end) {
       store_element(to + begin, value, slot_bytes);
@@ -139,7 +140,8 @@ CudaResult PackPlan::advance(std::uint64_t end, Stream stream) {
   if (tiles <= tiles_done_) return {};
   const DeviceGuard guard(device());
   BASCULE_CUDA_PASS(guard.result());
-  pack_tiles<<<static_cast<unsigned>(tiles - tiles_done_), kThreads, 0, stream>>>(table_.view(), slot_, tiles_done_, target_);
+  pack_tiles<<<static_cast<unsigned>(tiles - tiles_done_), kThreads, 0, stream>>>(table_.view(), slot_, tiles_done_,
+                                                                                  target_);
   BASCULE_CUDA_CHECK(cudaGetLastError());
   if (target_.totals != nullptr) cell_.launched(tiles - tiles_done_);
   tiles_done_ = tiles;

@@ -15,7 +15,6 @@ constexpr std::uint64_t kPieceBytes = 4096;  // at most, of slot: a warp's share
 constexpr std::uint64_t kChunkBytes = 16;    // of slot: what a thread moves at a time
 constexpr std::uint64_t kRowBytes = 512;     // from which a row of a box is a run of its own: 16 bytes a lane
 
-
 TilePath path_of(DType tensor, DType slot) {
   if (tensor == slot) return TilePath::kCopy;
   if (tensor == DType::kF32 && slot == DType::kBF16) return TilePath::kF32BF16;
@@ -26,7 +25,8 @@ TilePath path_of(DType tensor, DType slot) {
 }
 
 // The tile as one or two runs, if `inside`, the segments that have bytes in it, are such runs and nothing else.
-std::optional<Tile> tile_of_runs(std::span<const Segment* const> inside, std::uint64_t begin, std::uint64_t slot_bytes) {
+std::optional<Tile> tile_of_runs(std::span<const Segment* const> inside, std::uint64_t begin,
+                                 std::uint64_t slot_bytes) {
   if (begin + kTileBytes > slot_bytes || inside.empty() || inside.size() > 2) return std::nullopt;
   Tile tile;
   tile.path = path_of(inside[0]->tensor_dtype, inside[0]->slot_dtype);
@@ -83,8 +83,8 @@ void add_rows(TileTable& table, const Segment& segment, std::uint64_t begin, std
       in_slot += index[d] * segment.slot_strides[d];
     }
     const std::uint64_t row_begin = segment.slot_offset + static_cast<std::uint64_t>(in_slot) * element_bytes;
-    const std::uint64_t tensor_begin = segment.tensor_offset +
-                                       static_cast<std::uint64_t>(in_tensor) * element_bytes;  // may pass through 2^64
+    const std::uint64_t tensor_begin =
+        segment.tensor_offset + static_cast<std::uint64_t>(in_tensor) * element_bytes;  // may pass through 2^64
     if (row_begin >= end) return;
     const std::uint64_t to = std::min(end, row_begin + row_elements * element_bytes);
     for (std::uint64_t at = std::max(begin, row_begin); at < to;) {
@@ -145,10 +145,12 @@ Segment widened(const Segment& segment) {
   if (segment.tensor_dtype != segment.slot_dtype || segment.elements == 0 || segment.rank == 0) return segment;
   const std::uint32_t inner = segment.rank - 1;
   if (segment.tensor_strides[inner] != 1 || segment.slot_strides[inner] != 1) return segment;
-  for (const auto& [wide, dtype] : {std::pair<std::uint64_t, DType>{8, DType::kU64}, {4, DType::kU32}, {2, DType::kU16}}) {
+  for (const auto& [wide, dtype] :
+       {std::pair<std::uint64_t, DType>{8, DType::kU64}, {4, DType::kU32}, {2, DType::kU16}}) {
     if (wide <= bytes) break;
     const auto factor = static_cast<std::int64_t>(wide / bytes);
-    bool divides = segment.shape[inner] % factor == 0 && segment.tensor_offset % wide == 0 && segment.slot_offset % wide == 0;
+    bool divides =
+        segment.shape[inner] % factor == 0 && segment.tensor_offset % wide == 0 && segment.slot_offset % wide == 0;
     for (std::uint32_t d = 0; d < inner; ++d)
       divides = divides && segment.tensor_strides[d] % factor == 0 && segment.slot_strides[d] % factor == 0;
     if (!divides) continue;

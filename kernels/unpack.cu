@@ -41,7 +41,8 @@ struct UnpackRuns {
         std::byte* const to = runs.at<kPath>(place.byte_of(at, 0));
         if constexpr (P::kWords == Words::kApart) {
           store<kAlignment, P::kStreaming>(to, P::to_tensor({words[u].x, words[u].y}));
-          store<kAlignment, P::kStreaming>(runs.at<kPath>(place.byte_of(at, 1)), P::to_tensor({words[u].z, words[u].w}));
+          store<kAlignment, P::kStreaming>(runs.at<kPath>(place.byte_of(at, 1)),
+                                           P::to_tensor({words[u].z, words[u].w}));
         } else if constexpr (kPath == TilePath::kCopy) {
           store<kAlignment, P::kStreaming>(to, words[u]);
         } else {

@@ -17,5 +17,6 @@ inline int gpus() {
 
 }  // namespace bascule::test
 
-#define BASCULE_NEEDS_GPUS(count) \
-  if (::bascule::test::gpus() < (count)) GTEST_SKIP() << "needs " << (count) << " GPU(s), found " << ::bascule::test::gpus()
+#define BASCULE_NEEDS_GPUS(count)        \
+  if (::bascule::test::gpus() < (count)) \
+  GTEST_SKIP() << "needs " << (count) << " GPU(s), found " << ::bascule::test::gpus()

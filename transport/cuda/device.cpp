@@ -28,8 +28,9 @@ absl::StatusOr<Device> device_at(int ordinal) {
     int exports = 0;
     // An error is a no: what is to be exported then fails with its own text.
     device.exports_memory =
-        (*functions)->device_get_attribute(&exports, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-                                           ordinal) == CUDA_SUCCESS &&
+        (*functions)
+                ->device_get_attribute(&exports, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                                       ordinal) == CUDA_SUCCESS &&
         exports != 0;
   }
   return device;

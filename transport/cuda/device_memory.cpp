@@ -50,9 +50,11 @@ absl::StatusOr<Allocation> Allocation::make(int device, std::uint64_t bytes) {
     return invalid_argument("expected a size that a device can have, found ", bytes, " bytes");
   Allocation made;
   made.device_ = device;
-  const std::uint64_t rounded = std::max<std::uint64_t>((bytes + granularity - 1) / granularity * granularity, granularity);
+  const std::uint64_t rounded =
+      std::max<std::uint64_t>((bytes + granularity - 1) / granularity * granularity, granularity);
   const CUmemAllocationProp properties = properties_of(device);
-  if (absl::Status status = cuda_status(BASCULE_CUDA_RESULT(functions->mem_create(&made.handle_, rounded, &properties, 0)));
+  if (absl::Status status =
+          cuda_status(BASCULE_CUDA_RESULT(functions->mem_create(&made.handle_, rounded, &properties, 0)));
       !status.ok())
     return annotate(status, cat("allocate ", rounded, " bytes on device ", device));
   made.bytes_ = rounded;
@@ -104,8 +106,8 @@ absl::StatusOr<DeviceMapping> DeviceMapping::map(const Allocation& allocation, A
                          " (no NVLink or PCIe peer access between them); use shm or nccl");
   CUdeviceptr address = 0;
   BASCULE_CUDA(functions->mem_address_reserve(&address, allocation.bytes(), 0, 0, 0));
-  if (absl::Status status = cuda_status(
-          BASCULE_CUDA_RESULT(functions->mem_map(address, allocation.bytes(), 0, allocation.handle(), 0)));
+  if (absl::Status status =
+          cuda_status(BASCULE_CUDA_RESULT(functions->mem_map(address, allocation.bytes(), 0, allocation.handle(), 0)));
       !status.ok()) {
     keep_error(BASCULE_CUDA_RESULT(functions->mem_address_free(address, allocation.bytes())));
     return annotate(status, "map device memory (is it as large as the other end says?)");

@@ -24,8 +24,8 @@ namespace bascule::cuda {
 
 class Allocation {
  public:
-  // At least `bytes` on `device`, rounded up to its granularity (2 MiB on what was seen). RESOURCE_EXHAUSTED: the device
-  // has not as much. UNIMPLEMENTED: it exports no memory.
+  // At least `bytes` on `device`, rounded up to its granularity (2 MiB on what was seen). RESOURCE_EXHAUSTED: the
+  // device has not as much. UNIMPLEMENTED: it exports no memory.
   static absl::StatusOr<Allocation> make(int device, std::uint64_t bytes);
   // Of a descriptor that export_descriptor() made in another process, or this one. `bytes` is what it said; `device` is
   // where the memory lies, by this process's numbers (find_device() of the UUID that came along). The descriptor may be

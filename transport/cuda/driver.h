@@ -1,5 +1,5 @@
-// The driver's functions that the runtime does not have, looked up when they are first asked for: nothing links libcuda,
-// so that a program runs where there is no driver.
+// The driver's functions that the runtime does not have, looked up when they are first asked for: nothing links
+// libcuda, so that a program runs where there is no driver.
 #pragma once
 
 #include <cuda.h>

@@ -18,7 +18,8 @@ absl::StatusOr<HostRegistration> HostRegistration::make(int device, std::span<co
   if (access == Access::kReadOnly) {
     int can = 0;
     BASCULE_CUDA(cudaDeviceGetAttribute(&can, cudaDevAttrHostRegisterReadOnlySupported, device));
-    if (can == 0) return unimplemented("device ", device, " registers no read-only host memory; copy it through pinned buffers");
+    if (can == 0)
+      return unimplemented("device ", device, " registers no read-only host memory; copy it through pinned buffers");
     flags |= cudaHostRegisterReadOnly;
   }
   HostRegistration made;

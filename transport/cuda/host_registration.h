@@ -1,8 +1,8 @@
 // HostRegistration: host memory that a device copies from and to at the full speed of PCIe, as long as this lives.
 //
 // Registering takes about half a second a GiB the first time, and wants all pages in memory: do it when a worker joins,
-// not when one sends. The mapping must outlive the registration. Mappings of files cannot be registered (EFAULT); memfds
-// can. Move-only; a moved-from one is empty. Any thread.
+// not when one sends. The mapping must outlive the registration. Mappings of files cannot be registered (EFAULT);
+// memfds can. Move-only; a moved-from one is empty. Any thread.
 #pragma once
 
 #include <cstddef>

@@ -60,9 +60,9 @@ absl::Status cuda_status(const kernels::cuda::CudaResult& result) {
   const absl::StatusCode code =
       sticky ? absl::StatusCode::kInternal
              : (takes_the_context(result.code) ? absl::StatusCode::kInvalidArgument : code_of(result.code));
-  absl::Status status(code, cat(result.call, ": ", cudaGetErrorString(error), " (", result.code, ", ",
-                                cudaGetErrorName(error), ")", has_device ? cat(" on device ", device) : std::string(),
-                                ", at ", result.file, ":", result.line));
+  absl::Status status(
+      code, cat(result.call, ": ", cudaGetErrorString(error), " (", result.code, ", ", cudaGetErrorName(error), ")",
+                has_device ? cat(" on device ", device) : std::string(), ", at ", result.file, ":", result.line));
   if (sticky) status.SetPayload(kStickyUrl, absl::Cord(std::to_string(result.code)));
   return status;
 }

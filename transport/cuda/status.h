@@ -3,8 +3,8 @@
 //   BASCULE_CUDA(cudaStreamCreate(&stream));        // returns early with a Status
 //   status = cuda_status(plan.pack(...));           // of what the kernels answer
 //
-// Any thread. Codes: RESOURCE_EXHAUSTED out of memory; INVALID_ARGUMENT; UNAVAILABLE no driver, no device, or one that is
-// not ready; INTERNAL a sticky error; UNKNOWN any other.
+// Any thread. Codes: RESOURCE_EXHAUSTED out of memory; INVALID_ARGUMENT; UNAVAILABLE no driver, no device, or one that
+// is not ready; INTERNAL a sticky error; UNKNOWN any other.
 #pragma once
 
 #include <cstdint>

@@ -37,7 +37,8 @@ absl::StatusOr<UniqueEvent> UniqueEvent::make(int device, Timing timing) {
   BASCULE_TRY(cuda_status(guard.result()));
   UniqueEvent made;
   made.device_ = device;
-  BASCULE_CUDA(cudaEventCreateWithFlags(&made.event_, timing == Timing::kOn ? cudaEventDefault : cudaEventDisableTiming));
+  BASCULE_CUDA(
+      cudaEventCreateWithFlags(&made.event_, timing == Timing::kOn ? cudaEventDefault : cudaEventDisableTiming));
   return made;
 }
 

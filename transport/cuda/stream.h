@@ -1,8 +1,8 @@
 // Owners of streams and events, each with its device, which is made current for every call here and in the destructor,
 // and the caller's own device again afterwards.
 //
-// Move-only; a moved-from one is empty, and may only be assigned to or destroyed. One thread at a time. Destruction does
-// not wait for what is enqueued. Errors of destructors are kept (status.h).
+// Move-only; a moved-from one is empty, and may only be assigned to or destroyed. One thread at a time. Destruction
+// does not wait for what is enqueued. Errors of destructors are kept (status.h).
 #pragma once
 
 #include <utility>
@@ -26,7 +26,8 @@ class UniqueStream {
   static absl::StatusOr<UniqueStream> make(int device, Priority priority = Priority::kLow);
 
   UniqueStream() = default;
-  UniqueStream(UniqueStream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)), device_(other.device_) {}
+  UniqueStream(UniqueStream&& other) noexcept
+      : stream_(std::exchange(other.stream_, nullptr)), device_(other.device_) {}
   UniqueStream& operator=(UniqueStream&& other) noexcept {
     std::swap(stream_, other.stream_);
     std::swap(device_, other.device_);

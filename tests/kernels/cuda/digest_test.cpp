@@ -20,10 +20,10 @@ TEST(CudaDigest, IsThatOfTheHostForEveryLength) {
   DigestCell cell;
   ASSERT_CUDA(DigestCell::make(&cell));
   ThreadPool pool(2);
-  for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{8}, std::size_t{15},
-                                   std::size_t{16}, std::size_t{17}, std::size_t{4095}, std::size_t{4097},
-                                   std::size_t{65535}, std::size_t{65536}, std::size_t{65537}, std::size_t{200'000},
-                                   bytes.size()}) {
+  for (const std::size_t length :
+       {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{8}, std::size_t{15}, std::size_t{16},
+        std::size_t{17}, std::size_t{4095}, std::size_t{4097}, std::size_t{65535}, std::size_t{65536},
+        std::size_t{65537}, std::size_t{200'000}, bytes.size()}) {
     ASSERT_CUDA(digest(device.data(), length, cell, nullptr));
     ASSERT_CUDA_CALL(cudaDeviceSynchronize());
     EXPECT_EQ(to_hex(cell.digest()), to_hex(kernels::digest(std::span(bytes).first(length), pool, plain_processor())))

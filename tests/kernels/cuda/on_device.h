@@ -13,10 +13,10 @@
 
 namespace bascule::kernels::cuda {
 
-#define ASSERT_CUDA(result)                                                                              \
-  do {                                                                                                   \
-    const ::bascule::kernels::cuda::CudaResult bascule_result = (result);                                \
-    ASSERT_TRUE(bascule_result.ok()) << bascule_result.call << ": "                                      \
+#define ASSERT_CUDA(result)                                                                                \
+  do {                                                                                                     \
+    const ::bascule::kernels::cuda::CudaResult bascule_result = (result);                                  \
+    ASSERT_TRUE(bascule_result.ok()) << bascule_result.call << ": "                                        \
                                      << cudaGetErrorString(static_cast<cudaError_t>(bascule_result.code)); \
   } while (false)
 #define ASSERT_CUDA_CALL(call) ASSERT_CUDA(BASCULE_CUDA_RESULT(call))

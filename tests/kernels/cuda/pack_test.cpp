@@ -132,7 +132,8 @@ TEST(CudaPack, CastsEveryPatternAsTheReference) {
         for (const std::uint64_t low : {0x0U, 0x1U, 0xfffU, 0x1000U, 0x1001U, 0x7fffU, 0x8000U, 0x8001U, 0xffffU})
           add(high << 16 | low);
       if (bytes == 8)
-        for (const std::uint64_t low : {0x0ULL, 0x1ULL, 0x800000000000ULL, 0x10000000ULL, 0x10000001ULL, 0x3ffffffffffULL, 0x40000000000ULL})
+        for (const std::uint64_t low :
+             {0x0ULL, 0x1ULL, 0x800000000000ULL, 0x10000000ULL, 0x10000001ULL, 0x3ffffffffffULL, 0x40000000000ULL})
           add(high << 48 | low);
     }
     const std::size_t elements = patterns.size() / bytes / 4096 * 4096;

@@ -82,8 +82,7 @@ std::vector<std::byte> packed_by(const TileTable& table, const Tensors& tensors)
       EXPECT_GE(segment.slot_offset + piece.begin, begin);
       EXPECT_LE(segment.slot_offset + piece.end, begin + kTileBytes);
       for (std::uint64_t b = piece.begin; b < piece.end; ++b) {
-        slot[segment.slot_offset + b] =
-            element_of(segment, tensors.addresses[segment.tensor], b / bytes)[b % bytes];
+        slot[segment.slot_offset + b] = element_of(segment, tensors.addresses[segment.tensor], b / bytes)[b % bytes];
         ++written[segment.slot_offset + b];
       }
     }
@@ -101,7 +100,8 @@ TEST(PackTable, MakesEveryByteOnceAndAsTheNaivePack) {
     tensors.add_run(DType::kBF16, DType::kBF16, 50'000, random);
     tensors.add_run(DType::kF32, DType::kBF16, 70'000, random);
     tensors.add(DType::kF32, DType::kF32, {30, 40}, {1, 0}, 1, true, 3, random);
-    tensors.add_run(DType::kU8, DType::kU8, 1 + static_cast<std::int64_t>(random() % 40), random);  // nothing is aligned from here
+    tensors.add_run(DType::kU8, DType::kU8, 1 + static_cast<std::int64_t>(random() % 40),
+                    random);  // nothing is aligned from here
     tensors.add(DType::kF64, DType::kF16, {7, 11, 13}, {2, 0, 1}, 2, false, 1, random);
     tensors.add(DType::kF32, DType::kF32, {0, 4}, {0, 1}, 0, false, 0, random);
     tensors.add_run(DType::kF32, DType::kF32, 40'000, random);
@@ -182,7 +182,8 @@ TEST(UnpackTable, ReadsWhatTheNaiveUnpackReads) {
       }
     }
   }
-  EXPECT_EQ(std::ranges::mismatch(expected, found).in1 - expected.begin(), static_cast<std::ptrdiff_t>(expected.size()));
+  EXPECT_EQ(std::ranges::mismatch(expected, found).in1 - expected.begin(),
+            static_cast<std::ptrdiff_t>(expected.size()));
 }
 
 TEST(Widened, KeepsTheBytesAndTakesTheWidestElementThatFits) {

@@ -47,7 +47,8 @@ TEST(Uuid, IsWrittenAndReadAsNvidiaSmiDoes) {
 }
 
 TEST(CudaStatus, TellsTheCallTheNumberAndThePlace) {
-  const absl::Status status = cuda_status({.code = cudaErrorMemoryAllocation, .call = "allocate(7)", .file = "a.cu", .line = 12});
+  const absl::Status status =
+      cuda_status({.code = cudaErrorMemoryAllocation, .call = "allocate(7)", .file = "a.cu", .line = 12});
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("allocate(7): ")));
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("at a.cu:12")));
   EXPECT_FALSE(is_sticky(status));

@@ -21,7 +21,8 @@ using testing::HasSubstr;
 
 TEST(Streams, WaitForEachOtherByEvents) {
   BASCULE_NEEDS_GPUS(1);
-  absl::StatusOr<UniqueStream> writer = UniqueStream::make(0), reader = UniqueStream::make(0, UniqueStream::Priority::kHigh);
+  absl::StatusOr<UniqueStream> writer = UniqueStream::make(0),
+                               reader = UniqueStream::make(0, UniqueStream::Priority::kHigh);
   absl::StatusOr<UniqueEvent> written = UniqueEvent::make(0);
   ASSERT_THAT(writer, IsOk());
   ASSERT_THAT(reader, IsOk());
@@ -34,7 +35,8 @@ TEST(Streams, WaitForEachOtherByEvents) {
     ASSERT_EQ(cudaMemsetAsync(a.as<void>(), round, kBytes, writer->get()), cudaSuccess);
     ASSERT_THAT(written->record(writer->get()), IsOk());
     ASSERT_THAT(written->let_wait(reader->get()), IsOk());
-    ASSERT_EQ(cudaMemcpyAsync(b.as<void>(), a.as<void>(), kBytes, cudaMemcpyDeviceToDevice, reader->get()), cudaSuccess);
+    ASSERT_EQ(cudaMemcpyAsync(b.as<void>(), a.as<void>(), kBytes, cudaMemcpyDeviceToDevice, reader->get()),
+              cudaSuccess);
     absl::StatusOr<UniqueEvent> read = UniqueEvent::make(0);
     ASSERT_THAT(read, IsOk());
     ASSERT_THAT(read->record(reader->get()), IsOk());
@@ -79,7 +81,8 @@ TEST(HostRegistration, CopiesFromMemoryThatIsMappedReadOnly) {
   const absl::StatusOr<Mapping> mapping = Mapping::map(fd.get(), kBytes, Access::kReadOnly);
   ASSERT_THAT(mapping, IsOk());
   {
-    const absl::StatusOr<HostRegistration> registration = HostRegistration::make(0, mapping->bytes(), Access::kReadOnly);
+    const absl::StatusOr<HostRegistration> registration =
+        HostRegistration::make(0, mapping->bytes(), Access::kReadOnly);
     ASSERT_THAT(registration, IsOk());
     EXPECT_THAT(HostRegistration::make(0, mapping->bytes(), Access::kReadOnly),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("already")));
