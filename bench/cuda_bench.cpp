@@ -227,6 +227,7 @@ int main(int argc, char** argv) {
   bench.pack("pack 338 f32 to f16", bench.runs(kF, kH, 338, kEach));
   bench.pack("pack 338 bf16 to f32", bench.runs(kB, kF, 338, kEach / 2));
   bench.pack("pack 10000 bf16 of 64 KiB", bench.runs(kB, kB, 10'000, 32'768));
+  bench.pack("pack 10000 bf16 of 64 KiB, no digest", bench.runs(kB, kB, 10'000, 32'768), false);
   bench.pack("pack 10000 f32 to bf16 of 64 KiB", bench.runs(kF, kB, 10'000, 32'768));
   bench.pack("pack 10000 bf16 of 65 KB, off tiles", bench.runs(kB, kB, 10'000, 32'800));
   bench.pack("pack 100000 bf16 of 6 KB", bench.runs(kB, kB, 100'000, 3'008));

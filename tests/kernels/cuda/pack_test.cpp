@@ -1,6 +1,6 @@
 #include "kernels/cuda_pack.h"
 
-#include "../layouts.h"
+#include "kernels/layouts.h"
 #include "kernels/thread_pool.h"
 #include "kernels/tiles.h"
 #include "on_device.h"

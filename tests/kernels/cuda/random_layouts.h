@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "../boxes.h"
-#include "../layouts.h"
+#include "kernels/boxes.h"
+#include "kernels/layouts.h"
 
 namespace bascule::kernels {
 

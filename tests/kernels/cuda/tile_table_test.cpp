@@ -7,8 +7,8 @@
 #include <cstring>
 #include <random>
 
-#include "../boxes.h"
-#include "../layouts.h"
+#include "kernels/boxes.h"
+#include "kernels/layouts.h"
 #include "kernels/cuda_digest.h"
 #include "kernels/scatter.h"
 

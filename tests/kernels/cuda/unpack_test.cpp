@@ -1,6 +1,6 @@
 #include "kernels/cuda_unpack.h"
 
-#include "../boxes.h"
+#include "kernels/boxes.h"
 #include "kernels/cuda_pack.h"
 #include "kernels/thread_pool.h"
 #include "kernels/tiles.h"
