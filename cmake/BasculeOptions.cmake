@@ -12,9 +12,6 @@ foreach(choice BASCULE_CUDA BASCULE_LIBTORCH)
   endif()
   set(${choice} ${value})
 endforeach()
-if(BASCULE_CUDA STREQUAL "ON")
-  message(FATAL_ERROR "BASCULE_CUDA=ON: this version has no CUDA scheme yet; use AUTO or OFF")
-endif()
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -36,10 +33,12 @@ endif()
 
 # Flags of our own sources only: a user's project is never touched by them.
 add_library(bascule_flags INTERFACE)
-target_compile_options(bascule_flags INTERFACE -Wall -Wextra -Wconversion $<$<BOOL:${BASCULE_WERROR}>:-Werror>)
+target_compile_options(bascule_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion $<$<BOOL:${BASCULE_WERROR}>:-Werror>>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 at -O3 sees these in the standard library's own strings and vectors, where they are not (its bug 105329).
-  target_compile_options(bascule_flags INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread)
+  target_compile_options(bascule_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread>)
 endif()
 if(BASCULE_SANITIZE)
   # Not only our own: every object and the link must agree on a sanitizer.

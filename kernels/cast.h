@@ -31,6 +31,19 @@ using BF16Format = FloatFormat<std::uint16_t, 8>;
 
 namespace detail {
 
+// Of a value that is not 0. On a device std::countl_zero compiles (nvcc 13.0, libstdc++ 12), and F64 came out wrong.
+#ifdef __CUDACC__
+__host__ __device__
+#endif
+    constexpr int
+    leading_zeros(std::uint64_t value) {
+#ifdef __CUDA_ARCH__
+  return __clzll(static_cast<long long>(value));
+#else
+  return std::countl_zero(value);
+#endif
+}
+
 // `significand` is the value's, its leading one at bit 63, to be multiplied by 2^(exponent - 63).
 template <typename To>
 constexpr std::uint64_t round_magnitude(std::uint64_t significand, int exponent) {
@@ -72,7 +85,7 @@ constexpr typename To::Bits cast_bits(typename From::Bits from) {
     const std::uint64_t mantissa = magnitude & ((std::uint64_t{1} << From::kMantissaBits) - 1);
     const auto field = static_cast<int>(magnitude >> From::kMantissaBits);
     const std::uint64_t whole = field == 0 ? mantissa : mantissa | (std::uint64_t{1} << From::kMantissaBits);
-    const int zeros = std::countl_zero(whole);
+    const int zeros = detail::leading_zeros(whole);
     const int exponent = (field == 0 ? 1 : field) - From::kBias + 63 - From::kMantissaBits - zeros;
     return static_cast<Bits>(sign | detail::round_magnitude<To>(whole << zeros, exponent));
   }

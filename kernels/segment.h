@@ -27,7 +27,7 @@ struct Segment {
   std::array<std::int64_t, kMaxRank> tensor_strides{};  // elements
   std::array<std::int64_t, kMaxRank> slot_strides{};    // elements
 
-  bool is_run() const { return rank == 0 || (rank == 1 && tensor_strides[0] == 1 && slot_strides[0] == 1); }
+  constexpr bool is_run() const { return rank == 0 || (rank == 1 && tensor_strides[0] == 1 && slot_strides[0] == 1); }
 };
 
 // Where element `element`, counted in C order, lies in each dimension.

@@ -1,0 +1,65 @@
+# CUDA: the language, where a toolkit of 12.5 or newer is found, and what our kernels are compiled with.
+#
+# A toolkit is looked for where CMake looks (CUDACXX, CMAKE_CUDA_COMPILER, the PATH), in /usr/local/cuda, and last in the
+# cache that scripts/setup --cuda fills. libcudart is linked dynamically, one runtime in a process whoever else brings
+# one; libcuda never is (transport/cuda/driver.h looks its functions up), so that one binary runs with and without a
+# driver.
+set(BASCULE_HAVE_CUDA OFF)
+if(BASCULE_SANITIZE AND BASCULE_CUDA STREQUAL "ON")
+  message(FATAL_ERROR "BASCULE_CUDA=ON with BASCULE_SANITIZE=${BASCULE_SANITIZE}: nvcc knows no sanitizers; use compute-sanitizer on a build without")
+endif()
+if(BASCULE_CUDA STREQUAL "OFF" OR BASCULE_SANITIZE)
+  return()
+endif()
+
+if(NOT CMAKE_CUDA_COMPILER AND "$ENV{CUDACXX}" STREQUAL "")
+  find_program(nvcc nvcc HINTS $ENV{CUDAToolkit_ROOT}/bin /usr/local/cuda/bin ${cache}/bascule/cuda-13.0.2/nvidia/cu13/bin NO_CACHE)
+  if(nvcc)
+    set(CMAKE_CUDA_COMPILER ${nvcc} CACHE FILEPATH "nvcc")
+  endif()
+endif()
+
+# Machine code for A100s and H100s or H200s; newer GPUs compile the PTX when they first meet it.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+endif()
+if(CCACHE_PROGRAM AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
+endif()
+if(NOT DEFINED CMAKE_CUDA_RUNTIME_LIBRARY)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
+endif()
+if(NOT DEFINED CMAKE_CUDA_HOST_COMPILER)
+  set(CMAKE_CUDA_HOST_COMPILER ${CMAKE_CXX_COMPILER})
+endif()
+include(CheckLanguage)
+check_language(CUDA)
+if(CMAKE_CUDA_COMPILER)
+  enable_language(CUDA)
+  find_package(CUDAToolkit 12.5)
+  if(CUDAToolkit_FOUND AND TARGET CUDA::cudart)
+    set(BASCULE_HAVE_CUDA ON)
+  endif()
+endif()
+if(BASCULE_CUDA STREQUAL "ON" AND NOT BASCULE_HAVE_CUDA)
+  message(FATAL_ERROR "BASCULE_CUDA=ON: no CUDA toolkit of 12.5 or newer was found (nvcc on the PATH, CUDACXX, "
+                      "/usr/local/cuda); run scripts/setup --cuda, which puts one into the cache")
+endif()
+if(NOT BASCULE_HAVE_CUDA)
+  return()
+endif()
+
+if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc knows C++20
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
+
+# What a .cu of ours is compiled with.
+add_library(bascule_cuda_flags INTERFACE)
+target_compile_options(bascule_cuda_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>
+  $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${BASCULE_WERROR}>>:-Werror=all-warnings>
+  $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${BASCULE_WERROR}>>:-Xcompiler=-Werror>)

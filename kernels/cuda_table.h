@@ -1,0 +1,70 @@
+// DeviceTable: a TileTable on the device, and the addresses of tensors, which may change with every call.
+//
+// The table is uploaded once. Addresses are copied, on the stream of the call, only where they changed since the last
+// one: through pinned memory that holds several calls' worth, so that the host waits for the device only where more
+// than kAddressSets calls with new addresses are under way.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda_memory.h"
+#include "kernels/tile_table.h"
+
+namespace bascule::kernels::cuda {
+
+// What kernels read.
+struct TableView {
+  const Tile* tiles = nullptr;
+  const Piece* pieces = nullptr;
+  const Segment* segments = nullptr;
+  std::byte* const* addresses = nullptr;
+};
+
+class Event {  // without timing
+ public:
+  static CudaResult make(Event* made);
+  Event() = default;
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)), device_(other.device_) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(event_, other.event_);
+    std::swap(device_, other.device_);
+    return *this;
+  }
+  ~Event();
+  CUevent_st* get() const { return event_; }
+
+ private:
+  CUevent_st* event_ = nullptr;
+  int device_ = -1;
+};
+
+class DeviceTable {
+ public:
+  static CudaResult make(const TileTable& table, std::size_t tensors, DeviceTable* made);  // blocks
+
+  int device() const { return device_; }
+  std::uint64_t tiles() const { return tiles_; }
+  std::size_t tensors() const { return tensors_; }
+  const TableView& view() const { return view_; }
+
+  // Kernels that come behind this on `stream` find `addresses`, one a tensor.
+  CudaResult set_addresses(std::span<void* const> addresses, Stream stream);
+
+ private:
+  static constexpr std::size_t kAddressSets = 4;
+
+  int device_ = -1;
+  std::uint64_t tiles_ = 0;
+  std::size_t tensors_ = 0;
+  DeviceMemory memory_, addresses_;
+  PinnedMemory sets_;  // kAddressSets times tensors_
+  std::array<Event, kAddressSets> copied_;
+  std::size_t set_ = 0;  // the last one used
+  bool has_addresses_ = false;
+  TableView view_;
+};
+
+}  // namespace bascule::kernels::cuda

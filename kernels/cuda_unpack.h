@@ -1,0 +1,35 @@
+// UnpackPlan: the twin of unpack.h on a device. One launch scatters, casts and digests a whole slot. As PackPlan in all
+// that is not said here.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/cuda_digest.h"
+#include "kernels/cuda_table.h"
+
+namespace bascule::kernels::cuda {
+
+class UnpackPlan {
+ public:
+  // For `segments` as unpack() takes them; cudaErrorInvalidValue where they are not so.
+  static CudaResult make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
+                         UnpackPlan* made);
+
+  std::uint64_t slot_bytes() const { return slot_bytes_; }
+  int device() const { return table_.device(); }
+
+  // Enqueues the unpack of the whole slot, an address on 16 bytes that the device can read. With `want_digest` all of
+  // it is digested, whatever the segments read.
+  CudaResult unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream);
+
+  Digest digest() const { return cell_.digest(); }
+
+ private:
+  DeviceTable table_;
+  DigestCell cell_;
+  std::uint64_t slot_bytes_ = 0;
+};
+
+}  // namespace bascule::kernels::cuda

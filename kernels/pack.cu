@@ -1,0 +1,151 @@
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda_pack.h"
+#include "kernels/element_device.cuh"
+#include "kernels/path_device.cuh"
+
+namespace bascule::kernels::cuda {
+namespace {
+
+// A whole tile out of one or two runs.
+struct PackRuns {
+  const Runs& runs;
+  std::byte* slot;
+  std::uint64_t tile;
+  const DigestTarget& target;
+
+  template <TilePath kPath, int kAlignment>
+  __device__ void operator()() const {
+    using P = Path<kPath>;
+    constexpr int kAtOnce = kAlignment == 16 ? P::kAtOnce : 1;
+    const Place place = Place::of_thread<P::kWords>();
+    ThreadSums sums(place);
+    std::byte* const to = slot + tile * kTileBytes;
+#pragma unroll 1
+    for (std::uint32_t step = 0; step < kSteps; step += kAtOnce) {
+      if constexpr (P::kWords == Words::kApart) {
+        uint4 wide[kAtOnce][2];
+#pragma unroll
+        for (int u = 0; u < kAtOnce; ++u)
+#pragma unroll
+          for (int i = 0; i < 2; ++i)
+            wide[u][i] = load<kAlignment, P::kStreaming, uint4>(
+                runs.at<kPath>(place.byte_of(step + static_cast<std::uint32_t>(u), i)));
+#pragma unroll
+        for (int u = 0; u < kAtOnce; ++u) {
+          const uint2 first = P::to_slot(wide[u][0]), second = P::to_slot(wide[u][1]);
+          store<16, P::kStreaming>(to + place.byte_of(step + static_cast<std::uint32_t>(u), 0), first);
+          store<16, P::kStreaming>(to + place.byte_of(step + static_cast<std::uint32_t>(u), 1), second);
+          sums.add({first.x, first.y, second.x, second.y});
+        }
+      } else {
+        uint4 words[kAtOnce];
+#pragma unroll
+        for (int u = 0; u < kAtOnce; ++u) {
+          const std::byte* const from = runs.at<kPath>(place.byte_of(step + static_cast<std::uint32_t>(u), 0));
+          if constexpr (kPath == TilePath::kCopy) {
+            words[u] = load<kAlignment, P::kStreaming, uint4>(from);
+          } else {
+            words[u] = P::to_slot(load<kAlignment, P::kStreaming, uint2>(from));
+          }
+        }
+#pragma unroll
+        for (int u = 0; u < kAtOnce; ++u) {
+          store<16, P::kStreaming>(to + place.byte_of(step + static_cast<std::uint32_t>(u), 0), words[u]);
+          sums.add(words[u]);
+        }
+      }
+    }
+    if (target.totals != nullptr) sums.finish(tile, target);
+  }
+};
+
+// A lane an element; those that a border of the tile cuts are written as far as they are this piece's.
+__device__ void pack_piece(const Piece& piece, const TableView& table, std::byte* slot) {
+  if (piece.kind == Piece::Kind::kRun)
+    return copy_run(table.addresses[piece.index] + piece.tensor_offset, slot + piece.begin,
+                    static_cast<std::uint32_t>(piece.end - piece.begin));
+  const Segment& segment = table.segments[piece.index];
+  const std::uint32_t tensor_bytes = bytes_of(segment.tensor_dtype), slot_bytes = bytes_of(segment.slot_dtype);
+  const std::byte* const from = table.addresses[segment.tensor] + segment.tensor_offset;
+  std::byte* const to = slot + segment.slot_offset;
+  const std::uint64_t last = (piece.end + slot_bytes - 1) / slot_bytes;
+#pragma unroll 4
+  for (std::uint64_t element = piece.begin / slot_bytes + threadIdx.x % 32; element < last; element += 32) {
+    const std::uint64_t value =
+        cast_element(load_element(from + place_of(segment, element).in_tensor * static_cast<std::int64_t>(tensor_bytes),
+                                  tensor_bytes),
+                     segment.tensor_dtype, segment.slot_dtype);
+    const std::uint64_t begin = element * slot_bytes;
+    if (begin >= piece.begin && begin + slot_bytes <= piece.end) {
+      store_element(to + begin, value, slot_bytes);
+    } else {
+      store_part(to + begin, value, static_cast<std::uint32_t>(begin < piece.begin ? piece.begin - begin : 0),
+                 static_cast<std::uint32_t>(begin + slot_bytes > piece.end ? piece.end - begin : slot_bytes));
+    }
+  }
+}
+
+// One block a tile, from `first_tile` on.
+__global__ void __launch_bounds__(kThreads, 2)
+    pack_tiles(TableView table, std::byte* slot, std::uint64_t first_tile, DigestTarget target) {
+  const std::uint64_t number = first_tile + blockIdx.x;
+  const Tile tile = table.tiles[number];
+  if (tile.path != TilePath::kPieces) {
+    const Runs runs(tile, table.addresses);
+    return by_path(tile.path, runs.alignment(), PackRuns{runs, slot, number, target});
+  }
+  for (std::uint32_t i = threadIdx.x / 32; i < tile.pieces; i += kThreads / 32)
+    pack_piece(table.pieces[tile.first_piece + i], table, slot);
+  if (target.totals == nullptr) return;
+  __syncthreads();  // the tile is read again as it lies in the slot: by now in the caches
+  digest_tile(slot, number, target);
+}
+
+}  // namespace
+
+CudaResult PackPlan::make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
+                          PackPlan* made) {
+  const TileTable table = pack_table(segments, tensors, slot_bytes);
+  if (table.tiles.size() != tiles_of(slot_bytes)) return BASCULE_CUDA_RESULT(cudaErrorInvalidValue);
+  PackPlan plan;
+  plan.slot_bytes_ = slot_bytes;
+  BASCULE_CUDA_PASS(DeviceTable::make(table, tensors, &plan.table_));
+  BASCULE_CUDA_PASS(DigestCell::make(&plan.cell_));
+  *made = std::move(plan);
+  return {};
+}
+
+CudaResult PackPlan::pack(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) {
+  BASCULE_CUDA_PASS(begin(tensors, slot, want_digest, stream));
+  return advance(slot_bytes_, stream);
+}
+
+CudaResult PackPlan::begin(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) {
+  if (reinterpret_cast<std::uintptr_t>(slot) % 16 != 0) return BASCULE_CUDA_RESULT(cudaErrorMisalignedAddress);
+  const DeviceGuard guard(device());
+  BASCULE_CUDA_PASS(guard.result());
+  BASCULE_CUDA_PASS(table_.set_addresses(tensors, stream));
+  target_ = {};
+  if (want_digest) BASCULE_CUDA_PASS(cell_.target(slot_bytes_, stream, &target_));
+  slot_ = static_cast<std::byte*>(slot);
+  tiles_done_ = 0;
+  return {};
+}
+
+CudaResult PackPlan::advance(std::uint64_t end, Stream stream) {
+  if (end > slot_bytes_ || (end % kTileBytes != 0 && end != slot_bytes_))
+    return BASCULE_CUDA_RESULT(cudaErrorInvalidValue);
+  const std::uint64_t tiles = tiles_of(end);
+  if (tiles <= tiles_done_) return {};
+  const DeviceGuard guard(device());
+  BASCULE_CUDA_PASS(guard.result());
+  pack_tiles<<<static_cast<unsigned>(tiles - tiles_done_), kThreads, 0, stream>>>(table_.view(), slot_, tiles_done_,
+                                                                                  target_);
+  BASCULE_CUDA_CHECK(cudaGetLastError());
+  if (target_.totals != nullptr) cell_.launched(tiles - tiles_done_);
+  tiles_done_ = tiles;
+  return {};
+}
+
+}  // namespace bascule::kernels::cuda

@@ -1,0 +1,186 @@
+// How bytes of tensors become words of a slot and back, for the paths of tile_table.h. The twin of avx2_load.h; the
+// reference is cast.h.
+//
+// The instructions that convert round to nearest even, keep denormals, and make of a NaN what cast.h does: 0x7FFF and
+// 0x7FFFFFFF.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cast.h"
+#include "kernels/digest_device.cuh"
+#include "kernels/tile_table.h"
+
+namespace bascule::kernels::cuda {
+
+// Memory at addresses that are a multiple of kAlignment: 16 bytes, or 8, by the widest steps that it allows.
+template <int kAlignment, bool kStreaming, typename Vector>
+__device__ inline Vector load(const std::byte* from) {
+  if constexpr (kAlignment >= static_cast<int>(sizeof(Vector))) {
+    if constexpr (kStreaming) return __ldcs(reinterpret_cast<const Vector*>(from));
+    return *reinterpret_cast<const Vector*>(from);
+  } else {
+    union {
+      Vector vector;
+      std::uint8_t bytes[sizeof(Vector)];
+      std::uint16_t halves[sizeof(Vector) / 2];
+      std::uint32_t words[sizeof(Vector) / 4];
+    } value;
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(Vector)) / kAlignment; ++i) {
+      if constexpr (kAlignment == 1) value.bytes[i] = reinterpret_cast<const std::uint8_t*>(from)[i];
+      if constexpr (kAlignment == 2) value.halves[i] = reinterpret_cast<const std::uint16_t*>(from)[i];
+      if constexpr (kAlignment == 4) value.words[i] = reinterpret_cast<const std::uint32_t*>(from)[i];
+    }
+    return value.vector;
+  }
+}
+
+template <int kAlignment, bool kStreaming, typename Vector>
+__device__ inline void store(std::byte* to, const Vector& vector) {
+  if constexpr (kAlignment >= static_cast<int>(sizeof(Vector))) {
+    if constexpr (kStreaming) {
+      __stcs(reinterpret_cast<Vector*>(to), vector);
+    } else {
+      *reinterpret_cast<Vector*>(to) = vector;
+    }
+  } else {
+    union {
+      Vector vector;
+      std::uint8_t bytes[sizeof(Vector)];
+      std::uint16_t halves[sizeof(Vector) / 2];
+      std::uint32_t words[sizeof(Vector) / 4];
+    } value{.vector = vector};
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(Vector)) / kAlignment; ++i) {
+      if constexpr (kAlignment == 1) reinterpret_cast<std::uint8_t*>(to)[i] = value.bytes[i];
+      if constexpr (kAlignment == 2) reinterpret_cast<std::uint16_t*>(to)[i] = value.halves[i];
+      if constexpr (kAlignment == 4) reinterpret_cast<std::uint32_t*>(to)[i] = value.words[i];
+    }
+  }
+}
+
+// Two elements, of which the first has the lower address.
+__device__ inline std::uint32_t two_bf16(std::uint32_t first, std::uint32_t second) {
+  std::uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(__uint_as_float(second)), "f"(__uint_as_float(first)));
+  return both;
+}
+__device__ inline std::uint32_t two_f16(std::uint32_t first, std::uint32_t second) {
+  std::uint32_t both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(__uint_as_float(second)), "f"(__uint_as_float(first)));
+  return both;
+}
+__device__ inline std::uint32_t no_payload(std::uint32_t f32) {
+  return (f32 & 0x7fffffffU) > 0x7f800000U ? 0x7fffffffU : f32;
+}
+__device__ inline std::uint32_t f32_of_f16(std::uint32_t f16) {
+  float f32;
+  asm("{ .reg .b16 half; cvt.u16.u32 half, %1; cvt.f32.f16 %0, half; }" : "=f"(f32) : "r"(f16));
+  return no_payload(__float_as_uint(f32));
+}
+
+template <DType kFrom, DType kTo>
+__device__ inline uint2 four_narrow(const uint4& wide) {
+  static_assert(kFrom == DType::kF32);
+  if constexpr (kTo == DType::kBF16) return {two_bf16(wide.x, wide.y), two_bf16(wide.z, wide.w)};
+  return {two_f16(wide.x, wide.y), two_f16(wide.z, wide.w)};
+}
+template <DType kFrom, DType kTo>
+__device__ inline uint4 four_wide(const uint2& narrow) {
+  static_assert(kTo == DType::kF32);
+  if constexpr (kFrom == DType::kBF16) {
+    return {no_payload(narrow.x << 16), no_payload(narrow.x & 0xffff0000U), no_payload(narrow.y << 16),
+            no_payload(narrow.y & 0xffff0000U)};
+  }
+  return {f32_of_f16(narrow.x & 0xffffU), f32_of_f16(narrow.x >> 16), f32_of_f16(narrow.y & 0xffffU),
+          f32_of_f16(narrow.y >> 16)};
+}
+
+// A path of whole runs: what the thread's 16 bytes of slot at each step are on the tensor's side.
+template <TilePath kPath>
+struct Path;
+
+template <>
+struct Path<TilePath::kCopy> {
+  static constexpr Words kWords = Words::kAdjacent;
+  static constexpr std::uint32_t kTensorBytes = 1, kSlotBytes = 1;  // by which offsets grow
+  static constexpr int kAtOnce = 8;  // steps whose loads are under way together; the best of those tried
+  static constexpr bool kStreaming = false;
+};
+// Tensors of twice the slot's size: a word of slot is 16 bytes of tensor.
+template <DType kTensor, DType kSlot>
+struct WidePath {
+  static constexpr Words kWords = Words::kApart;
+  static constexpr std::uint32_t kTensorBytes = 2, kSlotBytes = 1;
+  static constexpr int kAtOnce = 2;
+  static constexpr bool kStreaming = false;
+  static __device__ uint2 to_slot(const uint4& tensor) { return four_narrow<kTensor, kSlot>(tensor); }
+  static __device__ uint4 to_tensor(const uint2& slot) { return four_wide<kSlot, kTensor>(slot); }
+};
+// Of half its size: 16 bytes of slot are 8 of tensor.
+template <DType kTensor, DType kSlot>
+struct NarrowPath {
+  static constexpr Words kWords = Words::kAdjacent;
+  static constexpr std::uint32_t kTensorBytes = 1, kSlotBytes = 2;
+  static constexpr int kAtOnce = 8;
+  static constexpr bool kStreaming = false;
+  static __device__ uint4 to_slot(const uint2& tensor) { return four_wide<kTensor, kSlot>(tensor); }
+  static __device__ uint2 to_tensor(const uint4& slot) { return four_narrow<kSlot, kTensor>(slot); }
+};
+template <>
+struct Path<TilePath::kF32BF16> : WidePath<DType::kF32, DType::kBF16> {};
+template <>
+struct Path<TilePath::kF32F16> : WidePath<DType::kF32, DType::kF16> {};
+template <>
+struct Path<TilePath::kBF16F32> : NarrowPath<DType::kBF16, DType::kF32> {};
+template <>
+struct Path<TilePath::kF16F32> : NarrowPath<DType::kF16, DType::kF32> {};
+
+// Where a tile's runs lie among the tensors.
+struct Runs {
+  std::byte *first, *second;
+  std::uint32_t split;
+
+  __device__ Runs(const Tile& tile, std::byte* const* addresses)
+      : first(addresses[tile.tensor[0]] + tile.offset[0]),
+        second(addresses[tile.tensor[1]] + tile.offset[1]),
+        split(tile.split) {}
+  // The tensor's side of byte `at` of the tile.
+  template <TilePath kPath>
+  __device__ std::byte* at(std::uint32_t at) const {
+    using P = Path<kPath>;
+    return at < split ? first + at / P::kSlotBytes * P::kTensorBytes
+                      : second + (at - split) / P::kSlotBytes * P::kTensorBytes;
+  }
+  // 16, 4, 2 or 1: of every address that at() gives for a thread's bytes.
+  __device__ int alignment() const {
+    std::uintptr_t both = reinterpret_cast<std::uintptr_t>(first);
+    if (split < kTileBytes) both |= reinterpret_cast<std::uintptr_t>(second);
+    return both % 16 == 0 ? 16 : both % 4 == 0 ? 4 : both % 2 == 0 ? 2 : 1;
+  }
+};
+
+// Calls body.template operator()<kPath, kAlignment>().
+template <TilePath kPath, typename Body>
+__device__ inline void by_alignment(int alignment, const Body& body) {
+  switch (alignment) {
+    case 16: return body.template operator()<kPath, 16>();
+    case 4: return body.template operator()<kPath, 4>();
+    case 2: return body.template operator()<kPath, 2>();
+    default: return body.template operator()<kPath, 1>();
+  }
+}
+template <typename Body>
+__device__ inline void by_path(TilePath path, int alignment, const Body& body) {
+  switch (path) {
+    case TilePath::kCopy: return by_alignment<TilePath::kCopy>(alignment, body);
+    case TilePath::kF32BF16: return by_alignment<TilePath::kF32BF16>(alignment, body);
+    case TilePath::kF32F16: return by_alignment<TilePath::kF32F16>(alignment, body);
+    case TilePath::kBF16F32: return by_alignment<TilePath::kBF16F32>(alignment, body);
+    case TilePath::kF16F32: return by_alignment<TilePath::kF16F32>(alignment, body);
+    case TilePath::kPieces: return;
+  }
+}
+
+}  // namespace bascule::kernels::cuda

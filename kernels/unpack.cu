@@ -1,0 +1,117 @@
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda_unpack.h"
+#include "kernels/element_device.cuh"
+#include "kernels/path_device.cuh"
+
+namespace bascule::kernels::cuda {
+namespace {
+
+// A whole tile that goes to one or two runs.
+struct UnpackRuns {
+  const Runs& runs;
+  const std::byte* slot;
+  std::uint64_t tile;
+  const DigestTarget& target;
+
+  template <TilePath kPath, int kAlignment>
+  __device__ void operator()() const {
+    using P = Path<kPath>;
+    constexpr int kAtOnce = kAlignment == 16 ? P::kAtOnce : 1;
+    const Place place = Place::of_thread<P::kWords>();
+    ThreadSums sums(place);
+    const std::byte* const from = slot + tile * kTileBytes;
+#pragma unroll 1
+    for (std::uint32_t step = 0; step < kSteps; step += kAtOnce) {
+      uint4 words[kAtOnce];
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        const std::uint32_t at = step + static_cast<std::uint32_t>(u);
+        if constexpr (P::kWords == Words::kApart) {
+          const auto first = load<16, P::kStreaming, uint2>(from + place.byte_of(at, 0));
+          const auto second = load<16, P::kStreaming, uint2>(from + place.byte_of(at, 1));
+          words[u] = {first.x, first.y, second.x, second.y};
+        } else {
+          words[u] = load<16, P::kStreaming, uint4>(from + place.byte_of(at, 0));
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+        const std::uint32_t at = step + static_cast<std::uint32_t>(u);
+        std::byte* const to = runs.at<kPath>(place.byte_of(at, 0));
+        if constexpr (P::kWords == Words::kApart) {
+          store<kAlignment, P::kStreaming>(to, P::to_tensor({words[u].x, words[u].y}));
+          store<kAlignment, P::kStreaming>(runs.at<kPath>(place.byte_of(at, 1)),
+                                           P::to_tensor({words[u].z, words[u].w}));
+        } else if constexpr (kPath == TilePath::kCopy) {
+          store<kAlignment, P::kStreaming>(to, words[u]);
+        } else {
+          store<kAlignment, P::kStreaming>(to, P::to_tensor(words[u]));
+        }
+        sums.add(words[u]);
+      }
+    }
+    if (target.totals != nullptr) sums.finish(tile, target);
+  }
+};
+
+__device__ void unpack_piece(const Piece& piece, const TableView& table, const std::byte* slot) {
+  if (piece.kind == Piece::Kind::kRun)
+    return copy_run(slot + piece.begin, table.addresses[piece.index] + piece.tensor_offset,
+                    static_cast<std::uint32_t>(piece.end - piece.begin));
+  const Segment& segment = table.segments[piece.index];
+  const std::uint32_t tensor_bytes = bytes_of(segment.tensor_dtype), slot_bytes = bytes_of(segment.slot_dtype);
+  std::byte* const to = table.addresses[segment.tensor] + segment.tensor_offset;
+  const std::byte* const from = slot + segment.slot_offset;
+#pragma unroll 4
+  for (std::uint64_t element = piece.begin + threadIdx.x % 32; element < piece.end; element += 32) {
+    const ElementPlace place = place_of(segment, element);
+    const std::uint64_t value = load_element(from + place.in_slot * static_cast<std::int64_t>(slot_bytes), slot_bytes);
+    store_element(to + place.in_tensor * static_cast<std::int64_t>(tensor_bytes),
+                  cast_element(value, segment.slot_dtype, segment.tensor_dtype), tensor_bytes);
+  }
+}
+
+// One block a tile.
+__global__ void __launch_bounds__(kThreads, 2)
+    unpack_tiles(TableView table, const std::byte* slot, DigestTarget target) {
+  const Tile tile = table.tiles[blockIdx.x];
+  if (tile.path != TilePath::kPieces) {
+    const Runs runs(tile, table.addresses);
+    return by_path(tile.path, runs.alignment(), UnpackRuns{runs, slot, blockIdx.x, target});
+  }
+  for (std::uint32_t i = threadIdx.x / 32; i < tile.pieces; i += kThreads / 32)
+    unpack_piece(table.pieces[tile.first_piece + i], table, slot);
+  if (target.totals != nullptr) digest_tile(slot, blockIdx.x, target);
+}
+
+}  // namespace
+
+CudaResult UnpackPlan::make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
+                            UnpackPlan* made) {
+  const TileTable table = unpack_table(segments, tensors, slot_bytes);
+  if (table.tiles.size() != tiles_of(slot_bytes)) return BASCULE_CUDA_RESULT(cudaErrorInvalidValue);
+  UnpackPlan plan;
+  plan.slot_bytes_ = slot_bytes;
+  BASCULE_CUDA_PASS(DeviceTable::make(table, tensors, &plan.table_));
+  BASCULE_CUDA_PASS(DigestCell::make(&plan.cell_));
+  *made = std::move(plan);
+  return {};
+}
+
+CudaResult UnpackPlan::unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream) {
+  if (reinterpret_cast<std::uintptr_t>(slot) % 16 != 0) return BASCULE_CUDA_RESULT(cudaErrorMisalignedAddress);
+  const DeviceGuard guard(device());
+  BASCULE_CUDA_PASS(guard.result());
+  BASCULE_CUDA_PASS(table_.set_addresses(tensors, stream));
+  DigestTarget target;
+  if (want_digest) BASCULE_CUDA_PASS(cell_.target(slot_bytes_, stream, &target));
+  if (table_.tiles() == 0) return {};
+  unpack_tiles<<<static_cast<unsigned>(table_.tiles()), kThreads, 0, stream>>>(
+      table_.view(), static_cast<const std::byte*>(slot), target);
+  BASCULE_CUDA_CHECK(cudaGetLastError());
+  if (want_digest) cell_.launched(table_.tiles());
+  return {};
+}
+
+}  // namespace bascule::kernels::cuda

@@ -1,0 +1,78 @@
+#include "kernels/digest.h"
+
+#include <random>
+
+#include "kernels/cuda_digest.h"
+#include "kernels/thread_pool.h"
+#include "kernels/tiles.h"
+#include "on_device.h"
+#include "support/gpu.h"
+
+namespace bascule::kernels::cuda {
+namespace {
+
+TEST(CudaDigest, IsThatOfTheHostForEveryLength) {
+  BASCULE_NEEDS_GPUS(1);
+  std::mt19937_64 random(17);
+  std::vector<std::byte> bytes(9'000'003);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  const OnDevice device(bytes);
+  DigestCell cell;
+  ASSERT_CUDA(DigestCell::make(&cell));
+  ThreadPool pool(2);
+  for (const std::size_t length :
+       {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{8}, std::size_t{15}, std::size_t{16},
+        std::size_t{17}, std::size_t{4095}, std::size_t{4097}, std::size_t{65535}, std::size_t{65536},
+        std::size_t{65537}, std::size_t{200'000}, bytes.size()}) {
+    ASSERT_CUDA(digest(device.data(), length, cell, nullptr));
+    ASSERT_CUDA_CALL(cudaDeviceSynchronize());
+    EXPECT_EQ(to_hex(cell.digest()), to_hex(kernels::digest(std::span(bytes).first(length), pool, plain_processor())))
+        << length << " bytes";
+  }
+}
+
+// The vectors of docs/digest.md.
+TEST(CudaDigest, KnownVectors) {
+  BASCULE_NEEDS_GPUS(1);
+  std::vector<std::byte> pattern(200'000);
+  for (std::size_t i = 0; i < pattern.size(); ++i)
+    pattern[i] = static_cast<std::byte>(i * 167 + i / 256 * 13 + i / 65'536 * 5);
+  const OnDevice device(pattern);
+  DigestCell cell;
+  ASSERT_CUDA(DigestCell::make(&cell));
+  for (const auto& [length, expected] : {std::pair<std::size_t, const char*>{4096, "b06cfbd469668aaa42ca470d7d7a90e2"},
+                                         {65'536, "8ceb8c94477197f77251df983858e062"},
+                                         {65'537, "9b27ec441ee51eb05599e88d9c403a15"},
+                                         {200'000, "6a677a72192e4eb7e103ff12bd04dcb0"}}) {
+    ASSERT_CUDA(digest(device.data(), length, cell, nullptr));
+    ASSERT_CUDA_CALL(cudaDeviceSynchronize());
+    EXPECT_EQ(to_hex(cell.digest()), expected);
+  }
+}
+
+TEST(CudaDigest, EveryBitOfATileCounts) {
+  BASCULE_NEEDS_GPUS(1);
+  std::mt19937_64 random(18);
+  std::vector<std::byte> bytes(kTileBytes + 100);
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+  const OnDevice device(bytes);
+  DigestCell cell;
+  ASSERT_CUDA(DigestCell::make(&cell));
+  const auto now = [&] {
+    EXPECT_TRUE(digest(device.data(), bytes.size(), cell, nullptr).ok());
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+    return cell.digest();
+  };
+  const Digest before = now();
+  for (int i = 0; i < 500; ++i) {
+    const std::size_t at = random() % bytes.size();
+    const auto flipped = bytes[at] ^ static_cast<std::byte>(1U << random() % 8);
+    ASSERT_EQ(cudaMemcpy(device.data() + at, &flipped, 1, cudaMemcpyHostToDevice), cudaSuccess);
+    ASSERT_NE(to_hex(now()), to_hex(before)) << "byte " << at;
+    ASSERT_EQ(cudaMemcpy(device.data() + at, &bytes[at], 1, cudaMemcpyHostToDevice), cudaSuccess);
+  }
+  EXPECT_EQ(to_hex(now()), to_hex(before));
+}
+
+}  // namespace
+}  // namespace bascule::kernels::cuda

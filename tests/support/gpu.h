@@ -1,0 +1,22 @@
+// What tests that need GPUs ask first. A test that finds too few is skipped, and counted so.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+namespace bascule::test {
+
+inline int gpus() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return 0;
+  }
+  return count;
+}
+
+}  // namespace bascule::test
+
+#define BASCULE_NEEDS_GPUS(count)        \
+  if (::bascule::test::gpus() < (count)) \
+  GTEST_SKIP() << "needs " << (count) << " GPU(s), found " << ::bascule::test::gpus()

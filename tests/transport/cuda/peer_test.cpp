@@ -1,0 +1,36 @@
+// What takes two GPUs.
+#include "reader_process.h"
+#include "support/gpu.h"
+#include "support/status.h"
+#include "transport/cuda/status.h"
+#include "transport/cuda/stream.h"
+
+namespace bascule::cuda {
+namespace {
+
+using bascule::test::IsOk;
+
+TEST(DeviceMemory, AnotherGpuReadsItThroughAReadOnlyMapping) {
+  BASCULE_NEEDS_GPUS(2);
+  if (!can_reach(1, 0)) GTEST_SKIP() << "needs peer access between GPUs 0 and 1";
+  const Slot slot((std::size_t{5} << 20) + 3);
+  EXPECT_EQ(ask(slot.message(Command::kDigest, 1), slot.descriptor.get()), digest_of(slot.bytes));
+}
+
+TEST(Owners, LeaveTheCallersDeviceAsItWas) {
+  BASCULE_NEEDS_GPUS(2);
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  int now = -1;
+  {
+    const absl::StatusOr<UniqueStream> stream = UniqueStream::make(1);
+    const absl::StatusOr<UniqueEvent> event = UniqueEvent::make(1);
+    ASSERT_EQ(cudaGetDevice(&now), cudaSuccess);
+    EXPECT_EQ(now, 0);
+  }
+  ASSERT_EQ(cudaGetDevice(&now), cudaSuccess);
+  EXPECT_EQ(now, 0);
+  EXPECT_THAT(take_kept_errors(), IsOk());
+}
+
+}  // namespace
+}  // namespace bascule::cuda

@@ -1,0 +1,122 @@
+#include "transport/cuda/device.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
+#include "transport/cuda/driver.h"
+#include "transport/cuda/status.h"
+#include "transport/text.h"
+
+namespace bascule::cuda {
+namespace {
+
+constexpr int kOldestCapability = 80;  // of the kernels' machine code
+
+absl::StatusOr<Device> device_at(int ordinal) {
+  cudaDeviceProp properties{};
+  BASCULE_CUDA(cudaGetDeviceProperties(&properties, ordinal));
+  Device device{.ordinal = ordinal,
+                .name = properties.name,
+                .memory_bytes = properties.totalGlobalMem,
+                .compute_capability = 10 * properties.major + properties.minor};
+  std::memcpy(device.uuid.data(), &properties.uuid, device.uuid.size());
+  if (const absl::StatusOr<const Driver*> functions = driver(); functions.ok()) {
+    int exports = 0;
+    // An error is a no: what is to be exported then fails with its own text.
+    device.exports_memory =
+        (*functions)
+                ->device_get_attribute(&exports, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                                       ordinal) == CUDA_SUCCESS &&
+        exports != 0;
+  }
+  return device;
+}
+
+std::string visible_devices() {
+  const char* set = std::getenv("CUDA_VISIBLE_DEVICES");
+  return set == nullptr ? std::string() : cat("; CUDA_VISIBLE_DEVICES is '", set, "'");
+}
+
+}  // namespace
+
+std::string to_string(const std::array<std::uint8_t, 16>& uuid) {
+  std::string text = "GPU";
+  for (std::size_t i = 0; i < uuid.size(); ++i) {
+    if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    absl::StrAppendFormat(&text, "%02x", uuid[i]);
+  }
+  return text;
+}
+
+absl::StatusOr<std::array<std::uint8_t, 16>> parse_uuid(std::string_view text) {
+  std::string digits;
+  for (const char c : text.substr(std::min<std::size_t>(text.size(), text.starts_with("GPU-") ? 4 : 0)))
+    if (c != '-') digits += absl::ascii_tolower(static_cast<unsigned char>(c));
+  std::array<std::uint8_t, 16> uuid{};
+  bool is_whole = digits.size() == 2 * uuid.size();
+  for (std::size_t i = 0; is_whole && i < digits.size(); ++i) {
+    is_whole = absl::ascii_isxdigit(static_cast<unsigned char>(digits[i]));
+    const int value = digits[i] <= '9' ? digits[i] - '0' : digits[i] - 'a' + 10;
+    uuid[i / 2] = static_cast<std::uint8_t>(uuid[i / 2] << 4 | value);
+  }
+  if (!is_whole) return invalid_argument("expected a GPU's UUID as GPU- and 32 hexadecimal digits, found '", text, "'");
+  return uuid;
+}
+
+absl::Status why_no_gpu() {
+  int count = 0;
+  const absl::Status counted = cuda_status(BASCULE_CUDA_RESULT(cudaGetDeviceCount(&count)));
+  if (!counted.ok() || count == 0) {
+    int version = 0;
+    if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) {
+      (void)cudaGetLastError();
+      return unavailable("there is no NVIDIA driver on this machine");
+    }
+    return unavailable("no GPU can be used: ", counted.ok() ? "this process sees none" : message_of(counted),
+                       "; the driver is one of CUDA ", version / 1000, ".", version % 1000 / 10, visible_devices());
+  }
+  int newest = 0;
+  for (int i = 0; i < count; ++i) {
+    const absl::StatusOr<Device> device = device_at(i);
+    if (device.ok()) newest = std::max(newest, device->compute_capability);
+  }
+  if (newest < kOldestCapability)
+    return unavailable("the newest of ", count, " GPUs is of compute capability ", newest / 10, ".", newest % 10,
+                       "; expected 8.0 (A100) or newer");
+  return driver().status();
+}
+
+absl::StatusOr<std::vector<Device>> devices() {
+  BASCULE_TRY(why_no_gpu());
+  int count = 0;
+  BASCULE_CUDA(cudaGetDeviceCount(&count));
+  std::vector<Device> all;
+  for (int i = 0; i < count; ++i) {
+    BASCULE_ASSIGN(Device device, device_at(i));
+    all.push_back(std::move(device));
+  }
+  return all;
+}
+
+absl::StatusOr<Device> find_device(const std::array<std::uint8_t, 16>& uuid) {
+  BASCULE_ASSIGN(std::vector<Device> all, devices());
+  std::string seen;
+  for (Device& device : all) {
+    if (device.uuid == uuid) return std::move(device);
+    seen += cat(seen.empty() ? "" : ", ", to_string(device.uuid));
+  }
+  return absl::NotFoundError(cat("this process does not see ", to_string(uuid), "; it sees ", seen, visible_devices()));
+}
+
+bool can_reach(int device, int peer) {
+  int can = 0;
+  if (cudaDeviceCanAccessPeer(&can, device, peer) == cudaSuccess) return can != 0;
+  (void)cudaGetLastError();
+  return false;
+}
+
+}  // namespace bascule::cuda

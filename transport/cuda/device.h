@@ -1,0 +1,46 @@
+// The GPUs that this process sees. Its numbers for them are its own (CUDA_VISIBLE_DEVICES renumbers them); between
+// processes a GPU is named by its UUID.
+//
+// Any thread. None of these fails the process where there is no GPU and no driver.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace bascule::cuda {
+
+struct Device {
+  int ordinal = 0;  // what cudaSetDevice takes, in this process
+  std::array<std::uint8_t, 16> uuid{};
+  std::string name;  // "NVIDIA H200"
+  std::uint64_t memory_bytes = 0;
+  int compute_capability = 0;   // 90: 9.0
+  bool exports_memory = false;  // by POSIX descriptors, as cuda-ipc needs it
+};
+
+// "GPU-8c5c6e0a-...", as nvidia-smi and CUDA_VISIBLE_DEVICES have it.
+std::string to_string(const std::array<std::uint8_t, 16>& uuid);
+// INVALID_ARGUMENT: not such a text.
+absl::StatusOr<std::array<std::uint8_t, 16>> parse_uuid(std::string_view text);
+
+// All that this process sees. UNAVAILABLE: as of why_no_gpu().
+absl::StatusOr<std::vector<Device>> devices();
+// The one with that UUID. NOT_FOUND: this process does not see it; the text names those that it sees, and
+// CUDA_VISIBLE_DEVICES where it is set.
+absl::StatusOr<Device> find_device(const std::array<std::uint8_t, 16>& uuid);
+
+// OK where there is a GPU that Bascule's kernels run on; else UNAVAILABLE, and why: no driver, a driver too old, no
+// device, or one too old.
+absl::Status why_no_gpu();
+
+// Whether `device` can read memory of `peer`. False also where the two are one, or where nobody can tell.
+bool can_reach(int device, int peer);
+
+}  // namespace bascule::cuda

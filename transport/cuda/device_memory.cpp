@@ -1,0 +1,137 @@
+#include "transport/cuda/device_memory.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+
+#include <limits>
+
+#include "kernels/cuda_memory.h"
+#include "transport/cuda/device.h"
+#include "transport/cuda/driver.h"
+#include "transport/cuda/status.h"
+#include "transport/text.h"
+
+namespace bascule::cuda {
+namespace {
+
+using kernels::cuda::DeviceGuard;
+using kernels::cuda::keep_error;
+
+CUmemAllocationProp properties_of(int device) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+  return properties;
+}
+
+absl::StatusOr<std::uint64_t> granularity_of(const Driver& driver, int device) {
+  const CUmemAllocationProp properties = properties_of(device);
+  std::size_t bytes = 0;
+  BASCULE_CUDA(driver.mem_granularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+  return bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<Allocation> Allocation::make(int device, std::uint64_t bytes) {
+  BASCULE_ASSIGN(const Driver* const functions, driver());
+  const DeviceGuard guard(device);
+  BASCULE_TRY(cuda_status(guard.result()));
+  BASCULE_CUDA(cudaFree(nullptr));  // makes the context where there is none yet
+  int exports = 0;
+  BASCULE_CUDA(functions->device_get_attribute(
+      &exports, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device));
+  if (exports == 0)
+    return unimplemented("device ", device, " exports no memory by descriptor, which cuda-ipc needs; use shm");
+  BASCULE_ASSIGN(const std::uint64_t granularity, granularity_of(*functions, device));
+  if (bytes > std::numeric_limits<std::uint64_t>::max() - granularity)
+    return invalid_argument("expected a size that a device can have, found ", bytes, " bytes");
+  Allocation made;
+  made.device_ = device;
+  const std::uint64_t rounded =
+      std::max<std::uint64_t>((bytes + granularity - 1) / granularity * granularity, granularity);
+  const CUmemAllocationProp properties = properties_of(device);
+  if (absl::Status status =
+          cuda_status(BASCULE_CUDA_RESULT(functions->mem_create(&made.handle_, rounded, &properties, 0)));
+      !status.ok())
+    return annotate(status, cat("allocate ", rounded, " bytes on device ", device));
+  made.bytes_ = rounded;
+  return made;
+}
+
+absl::StatusOr<Allocation> Allocation::import(int device, int fd, std::uint64_t bytes) {
+  BASCULE_ASSIGN(const Driver* const functions, driver());
+  const DeviceGuard guard(device);
+  BASCULE_TRY(cuda_status(guard.result()));
+  BASCULE_CUDA(cudaFree(nullptr));
+  BASCULE_ASSIGN(const std::uint64_t granularity, granularity_of(*functions, device));
+  if (bytes == 0 || bytes % granularity != 0)
+    return invalid_argument("expected device memory in whole granules of ", granularity, " bytes, found ", bytes);
+  Allocation made;
+  made.device_ = device;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver takes the number in a pointer
+  void* const handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
+  BASCULE_CUDA(functions->mem_import(&made.handle_, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  made.bytes_ = bytes;
+  return made;
+}
+
+Allocation::~Allocation() {
+  if (bytes_ == 0) return;
+  const DeviceGuard guard(device_);
+  keep_error(guard.result());
+  if (const absl::StatusOr<const Driver*> functions = driver(); functions.ok())
+    keep_error(BASCULE_CUDA_RESULT((*functions)->mem_release(handle_)));
+}
+
+absl::StatusOr<UniqueFd> Allocation::export_descriptor() const {
+  BASCULE_ASSIGN(const Driver* const functions, driver());
+  const DeviceGuard guard(device_);
+  BASCULE_TRY(cuda_status(guard.result()));
+  int fd = -1;
+  BASCULE_CUDA(functions->mem_export(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  UniqueFd made(fd);
+  if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return errno_status(errno, "close an exported descriptor on exec");
+  return made;
+}
+
+absl::StatusOr<DeviceMapping> DeviceMapping::map(const Allocation& allocation, Access access, int device) {
+  BASCULE_ASSIGN(const Driver* const functions, driver());
+  const DeviceGuard guard(device);
+  BASCULE_TRY(cuda_status(guard.result()));
+  BASCULE_CUDA(cudaFree(nullptr));
+  if (device != allocation.device() && !can_reach(device, allocation.device()))
+    return unimplemented("device ", device, " cannot reach the memory of device ", allocation.device(),
+                         " (no NVLink or PCIe peer access between them); use shm or nccl");
+  CUdeviceptr address = 0;
+  BASCULE_CUDA(functions->mem_address_reserve(&address, allocation.bytes(), 0, 0, 0));
+  if (absl::Status status =
+          cuda_status(BASCULE_CUDA_RESULT(functions->mem_map(address, allocation.bytes(), 0, allocation.handle(), 0)));
+      !status.ok()) {
+    keep_error(BASCULE_CUDA_RESULT(functions->mem_address_free(address, allocation.bytes())));
+    return annotate(status, "map device memory (is it as large as the other end says?)");
+  }
+  DeviceMapping made;  // from here on it lets go of both
+  made.address_ = address;
+  made.bytes_ = allocation.bytes();
+  made.device_ = device;
+  CUmemAccessDesc may{};
+  may.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+  may.flags = access == Access::kReadOnly ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  BASCULE_CUDA(functions->mem_set_access(address, made.bytes_, &may, 1));
+  return made;
+}
+
+DeviceMapping::~DeviceMapping() {
+  if (address_ == 0) return;
+  const DeviceGuard guard(device_);
+  keep_error(guard.result());
+  const absl::StatusOr<const Driver*> functions = driver();
+  if (!functions.ok()) return;
+  keep_error(BASCULE_CUDA_RESULT((*functions)->mem_unmap(address_, bytes_)));
+  keep_error(BASCULE_CUDA_RESULT((*functions)->mem_address_free(address_, bytes_)));
+}
+
+}  // namespace bascule::cuda

@@ -1,0 +1,88 @@
+// Device memory that other processes can map: allocations without an address (cuMemCreate), which travel as POSIX
+// descriptors, and mappings of them, on their own device or on a peer's.
+//
+//   trainer                                            engine
+//   Allocation::make(device, n)                        Allocation::import(device, fd, n)
+//     ├── Mapping::map(allocation, kReadWrite)           └── Mapping::map(allocation, kReadOnly, its device)
+//     └── export_descriptor() ══ SCM_RIGHTS ══════▶
+//
+// The memory goes when the last allocation, imported ones included, and the last mapping of it in any process are gone,
+// a killed process's too: mapping and allocation outlive each other in any order. Move-only; a moved-from one is empty.
+// Freeing and mapping may wait for the device: do it when a worker joins or leaves. Any thread, one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/posix/mapping.h"
+#include "transport/posix/unique_fd.h"
+
+namespace bascule::cuda {
+
+class Allocation {
+ public:
+  // At least `bytes` on `device`, rounded up to its granularity (2 MiB on what was seen). RESOURCE_EXHAUSTED: the
+  // device has not as much. UNIMPLEMENTED: it exports no memory.
+  static absl::StatusOr<Allocation> make(int device, std::uint64_t bytes);
+  // Of a descriptor that export_descriptor() made in another process, or this one. `bytes` is what it said; `device` is
+  // where the memory lies, by this process's numbers (find_device() of the UUID that came along). The descriptor may be
+  // closed afterwards. INVALID_ARGUMENT: it is none, or `bytes` are not whole granules.
+  static absl::StatusOr<Allocation> import(int device, int fd, std::uint64_t bytes);
+
+  Allocation() = default;
+  Allocation(Allocation&& other) noexcept
+      : handle_(std::exchange(other.handle_, 0)), bytes_(std::exchange(other.bytes_, 0)), device_(other.device_) {}
+  Allocation& operator=(Allocation&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(device_, other.device_);
+    return *this;
+  }
+  ~Allocation();
+
+  std::uint64_t bytes() const { return bytes_; }  // whole granules
+  int device() const { return device_; }
+  unsigned long long handle() const { return handle_; }
+
+  // A descriptor, closed on exec, that keeps the memory as long as it is open.
+  absl::StatusOr<UniqueFd> export_descriptor() const;
+
+ private:
+  unsigned long long handle_ = 0;  // CUmemGenericAllocationHandle
+  std::uint64_t bytes_ = 0;
+  int device_ = -1;
+};
+
+// An address at which a device sees an allocation.
+class DeviceMapping {
+ public:
+  // All of `allocation` for kernels and copies of `device`. With kReadOnly a write by them is refused as an illegal
+  // address, which is a sticky error. UNIMPLEMENTED: `device` is another one than the allocation's and cannot reach it.
+  static absl::StatusOr<DeviceMapping> map(const Allocation& allocation, Access access, int device);
+
+  DeviceMapping() = default;
+  DeviceMapping(DeviceMapping&& other) noexcept
+      : address_(std::exchange(other.address_, 0)), bytes_(std::exchange(other.bytes_, 0)), device_(other.device_) {}
+  DeviceMapping& operator=(DeviceMapping&& other) noexcept {
+    std::swap(address_, other.address_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(device_, other.device_);
+    return *this;
+  }
+  ~DeviceMapping();
+
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver gives addresses as numbers
+  std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
+  std::uint64_t bytes() const { return bytes_; }
+  int device() const { return device_; }  // the one that it is mapped on
+
+ private:
+  unsigned long long address_ = 0;  // CUdeviceptr
+  std::uint64_t bytes_ = 0;
+  int device_ = -1;
+};
+
+}  // namespace bascule::cuda

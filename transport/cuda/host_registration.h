@@ -1,0 +1,43 @@
+// HostRegistration: host memory that a device copies from and to at the full speed of PCIe, as long as this lives.
+//
+// Registering takes about half a second a GiB the first time, and wants all pages in memory: do it when a worker joins,
+// not when one sends. The mapping must outlive the registration. Mappings of files cannot be registered (EFAULT);
+// memfds can. Move-only; a moved-from one is empty. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "transport/posix/mapping.h"
+
+namespace bascule::cuda {
+
+class HostRegistration {
+ public:
+  // With kReadOnly for memory that is mapped read-only here: devices may read it, and a copy into it is refused.
+  // UNIMPLEMENTED: this device registers no read-only memory. FAILED_PRECONDITION: part of it is registered already.
+  static absl::StatusOr<HostRegistration> make(int device, std::span<const std::byte> bytes, Access access);
+
+  HostRegistration() = default;
+  HostRegistration(HostRegistration&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), device_(other.device_) {}
+  HostRegistration& operator=(HostRegistration&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(device_, other.device_);
+    return *this;
+  }
+  ~HostRegistration();
+
+  int device() const { return device_; }
+  // Where kernels of that device find it.
+  absl::StatusOr<std::byte*> device_address() const;
+
+ private:
+  void* data_ = nullptr;
+  int device_ = -1;
+};
+
+}  // namespace bascule::cuda

@@ -1,0 +1,78 @@
+#include "transport/cuda/status.h"
+
+#include <cuda_runtime_api.h>
+
+#include "transport/text.h"
+
+namespace bascule::cuda {
+namespace {
+
+// Stays with a status through annotate(), which copies payloads.
+constexpr char kStickyUrl[] = "bascule/sticky-cuda-error";
+
+// Those after which the context is lost, by the runtime's documentation of cudaError.
+bool takes_the_context(int code) {
+  switch (code) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorExternalDevice: return true;
+    default: return false;
+  }
+}
+
+absl::StatusCode code_of(int code) {
+  if (takes_the_context(code)) return absl::StatusCode::kInternal;
+  switch (code) {
+    case cudaErrorMemoryAllocation: return absl::StatusCode::kResourceExhausted;
+    case cudaErrorInvalidValue:
+    case cudaErrorInvalidDevice:
+    case cudaErrorInvalidResourceHandle: return absl::StatusCode::kInvalidArgument;
+    case cudaErrorInsufficientDriver:
+    case cudaErrorNoDevice:
+    case cudaErrorInitializationError:
+    case cudaErrorSystemNotReady:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorDevicesUnavailable: return absl::StatusCode::kUnavailable;
+    default: return absl::StatusCode::kUnknown;
+  }
+}
+
+}  // namespace
+
+absl::Status cuda_status(const kernels::cuda::CudaResult& result) {
+  if (result.ok()) return absl::OkStatus();
+  const auto error = static_cast<cudaError_t>(result.code);
+  (void)cudaGetLastError();  // what is not sticky is told here, and once
+  int device = -1;
+  const bool has_device = cudaGetDevice(&device) == cudaSuccess;
+  // A kernel of ours refuses a misaligned slot with the same number before anything runs: then the context is well.
+  const bool sticky = takes_the_context(result.code) && cudaFree(nullptr) != cudaSuccess;
+  const absl::StatusCode code =
+      sticky ? absl::StatusCode::kInternal
+             : (takes_the_context(result.code) ? absl::StatusCode::kInvalidArgument : code_of(result.code));
+  absl::Status status(
+      code, cat(result.call, ": ", cudaGetErrorString(error), " (", result.code, ", ", cudaGetErrorName(error), ")",
+                has_device ? cat(" on device ", device) : std::string(), ", at ", result.file, ":", result.line));
+  if (sticky) status.SetPayload(kStickyUrl, absl::Cord(std::to_string(result.code)));
+  return status;
+}
+
+bool is_sticky(const absl::Status& status) { return status.GetPayload(kStickyUrl).has_value(); }
+
+absl::Status take_kept_errors() {
+  const kernels::cuda::KeptErrors kept = kernels::cuda::take_kept_errors();
+  if (kept.count == 0) return absl::OkStatus();
+  return annotate(cuda_status(kept.first), cat("of ", kept.count, " errors while letting go, the first"));
+}
+
+}  // namespace bascule::cuda

@@ -1,0 +1,80 @@
+// Owners of streams and events, each with its device, which is made current for every call here and in the destructor,
+// and the caller's own device again afterwards.
+//
+// Move-only; a moved-from one is empty, and may only be assigned to or destroyed. One thread at a time. Destruction
+// does not wait for what is enqueued. Errors of destructors are kept (status.h).
+#pragma once
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/cuda_memory.h"
+#include "kernels/cuda_result.h"
+#include "transport/deadline.h"
+
+namespace bascule::cuda {
+
+using kernels::cuda::DeviceGuard;
+using kernels::cuda::Stream;
+
+// A stream that does not wait for the default one.
+class UniqueStream {
+ public:
+  enum class Priority { kLow, kHigh };
+  static absl::StatusOr<UniqueStream> make(int device, Priority priority = Priority::kLow);
+
+  UniqueStream() = default;
+  UniqueStream(UniqueStream&& other) noexcept
+      : stream_(std::exchange(other.stream_, nullptr)), device_(other.device_) {}
+  UniqueStream& operator=(UniqueStream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    std::swap(device_, other.device_);
+    return *this;
+  }
+  ~UniqueStream();
+
+  Stream get() const { return stream_; }
+  int device() const { return device_; }
+
+ private:
+  Stream stream_ = nullptr;
+  int device_ = -1;
+};
+
+// A point in a stream's work.
+class UniqueEvent {
+ public:
+  enum class Timing { kOff, kOn };
+  static absl::StatusOr<UniqueEvent> make(int device, Timing timing = Timing::kOff);
+
+  UniqueEvent() = default;
+  UniqueEvent(UniqueEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)), device_(other.device_) {}
+  UniqueEvent& operator=(UniqueEvent&& other) noexcept {
+    std::swap(event_, other.event_);
+    std::swap(device_, other.device_);
+    return *this;
+  }
+  ~UniqueEvent();
+
+  CUevent_st* get() const { return event_; }
+  int device() const { return device_; }
+
+  // The point behind all that is enqueued on `stream`, a stream of this device. Does not block.
+  absl::Status record(Stream stream);
+  // What is enqueued on `stream`, of any device, from now on begins behind the point. Does not block the host.
+  absl::Status let_wait(Stream stream) const;
+  // Whether the device has passed the point; true where none was recorded. Does not block.
+  absl::StatusOr<bool> passed() const;
+  // Blocks, polling, until it has. DEADLINE_EXCEEDED: not yet.
+  absl::Status wait(Deadline deadline) const;
+  // From `earlier`'s point to this one's; both with timing, both passed.
+  absl::StatusOr<absl::Duration> since(const UniqueEvent& earlier) const;
+
+ private:
+  CUevent_st* event_ = nullptr;
+  int device_ = -1;
+};
+
+}  // namespace bascule::cuda
