@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -305,6 +307,31 @@ class Kept final : public ReceiverTransport {
   std::vector<std::byte> bytes_ = std::vector<std::byte>(16, std::byte{5});
   std::optional<Digest> digest_;
 };
+
+TEST_F(StatusTest, AFolderOfFilesIsReadWithNobodyAlive) {
+  listen(url("memmap"));
+  for (std::uint64_t generation = 1; generation <= 2; ++generation) {
+    model_.step(generation);
+    ASSERT_THAT(sender_->send(), IsOk());
+  }
+  sender_.reset();
+  for (const std::string& target : {url("memmap"), folder()}) {
+    const json page = run_json(target);
+    EXPECT_EQ(page["sender"], nullptr);
+    EXPECT_EQ(page["version"], 2);
+    ASSERT_EQ(page["slots"].size(), 2u);
+    for (const json& slot : page["slots"]) EXPECT_EQ(slot["check"], "verified");
+  }
+  {  // a byte of a tensor, where no header is
+    std::fstream file(std::filesystem::canonical(std::filesystem::path(folder()) / "model.safetensors"),
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(-1, std::ios::end);
+    const auto last = static_cast<char>(file.peek() ^ 1);
+    file.seekp(-1, std::ios::end);
+    file.put(last);
+  }
+  EXPECT_EQ(run_json(folder(), 1)["ok"], false);
+}
 
 TEST_F(StatusTest, WithoutASenderItVerifiesWhatASchemeKeeps) {
   for (const bool spoilt : {false, true}) {
