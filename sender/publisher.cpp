@@ -207,6 +207,14 @@ absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
   return report;
 }
 
+absl::StatusOr<SendReport> Publisher::settled() {
+  absl::StatusOr<SendReport> report = settled(settles_by());
+  if (pending_ == Pending::kNothing) return report;
+  pending_ = Pending::kUpdate;
+  return deadline_exceeded("version ", sealed_version_, " had not settled when its deadlines had passed; did this ",
+                           "process stand still? The next call waits for it, and its report tells what came of it");
+}
+
 // ---- loans ----
 
 absl::StatusOr<Publication> Publisher::lend(const WorkerNames& workers) {

@@ -36,7 +36,9 @@ class Publisher {
   absl::Status stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending);
   // The pending send's report; DEADLINE_EXCEEDED leaves it pending.
   absl::StatusOr<SendReport> settled(Deadline deadline);
-  absl::StatusOr<SendReport> settled() { return settled(settles_by()); }
+  // That of a blocking call, by its own deadlines. Where they passed without it (this process stood still), the next
+  // call that needs a slot waits for it, as behind update_weights().
+  absl::StatusOr<SendReport> settled();
   Pending pending() const { return pending_; }
 
   // A slot on loan, from taking it to one of the two ends.

@@ -63,7 +63,8 @@ class Sender {
 
   // Packs, publishes, and returns once every worker serves the version (or was evicted: report.complete()
   // tells). OK also with no workers. An error means that nobody flipped, and names the worker, version or
-  // tensor.
+  // tensor. (Except DEADLINE_EXCEEDED: the send's own deadlines passed unseen, as in a process that stood still. The
+  // next call waits for it, and its report says in `updates` what came of it.)
   //
   // `weights`: other tensors than the registered ones (null: those), with the same names, types and shapes, in any
   // order. `worker_ids`: names of workers, and of groups for all their ranks (empty: everybody); others keep what they

@@ -131,6 +131,12 @@ class Chaos {
     }
     return held;
   }
+  // Once the work behind the last send is done: files of slots that left the ring are removed by a thread of their own.
+  std::size_t files_within(std::size_t most) const {
+    for (const Deadline deadline(patience()); files() > most && !deadline.passed();)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return files();
+  }
   std::size_t files() const {
     return static_cast<std::size_t>(
         std::distance(std::filesystem::directory_iterator(stage_.folder_.path() / "endpoint"),
@@ -162,7 +168,7 @@ TEST_P(ConformanceProcesses, SurvivesWhateverDiesOrStandsStill) {
     const std::string what = chaos.strike();
     SCOPED_TRACE(cat("round ", round, ": ", what));
     ASSERT_NO_FATAL_FAILURE(chaos.heal());
-    EXPECT_LE(chaos.files(), files);
+    EXPECT_LE(chaos.files_within(files), files);
     for (const auto& [who, held] : chaos.footprints_within(before)) {
       EXPECT_LE(held.descriptors, before.at(who).descriptors) << who;
       EXPECT_LE(held.threads, before.at(who).threads) << who;

@@ -3,10 +3,12 @@
 
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "conformance/suite.h"
 #include "schemes/registry.h"
 #include "support/trainer.h"
+#include "transport/text.h"
 
 namespace bascule::test {
 namespace {
@@ -42,6 +44,30 @@ TEST_P(ConformanceProcesses, ReadersOutliveTheirTrainerAndServeTheNext) {
       EXPECT_EQ(later.wrong, "");
       version = std::max(version, later.version);
     }
+  }
+}
+
+// Its clock ran on while it stood still in the middle of a send: all deadlines of that send had passed when it woke.
+TEST_P(ConformanceProcesses, ATrainerThatStoodStillInASendSendsOn) {
+  const auto limit = absl::ToInt64Milliseconds(silence()) / 10;
+  const std::string options = cat("suspect_after=", 2 * limit, "ms&flip_timeout=", limit, "ms&timeout=", limit, "ms");
+  const auto a = join_process("a", options);
+  Trainer trainer(endpoint(options), 1);
+  const auto send_until_served = [&] {
+    Sent sent;
+    for (const Deadline deadline(patience()); sent.serving < 1 && !deadline.passed();) sent = trainer.tell("send");
+    ASSERT_EQ(sent.serving, 1) << sent.error;
+    EXPECT_EQ(a->wait_for_version(sent.version).wrong, "");
+  };
+  for (int round = 0; round < 3; ++round) {
+    send_until_served();
+    trainer.tell("run");
+    a->process().signal(SIGSTOP);  // a send waits for it
+    trainer.process().signal(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(6 * limit));
+    trainer.process().signal(SIGCONT);
+    a->process().signal(SIGCONT);
+    send_until_served();
   }
 }
 
