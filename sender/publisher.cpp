@@ -211,8 +211,8 @@ absl::StatusOr<SendReport> Publisher::settled() {
   absl::StatusOr<SendReport> report = settled(settles_by());
   if (pending_ == Pending::kNothing) return report;
   pending_ = Pending::kUpdate;
-  return deadline_exceeded("version ", sealed_version_, " had not settled when its deadlines had passed; did this ",
-                           "process stand still? The next call waits for it, and its report tells what came of it");
+  return deadline_exceeded("the send had not settled when its deadlines had passed; did this process stand still? The ",
+                           "next call waits for it, and its report tells what came of it");
 }
 
 // ---- loans ----
