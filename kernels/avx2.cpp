@@ -5,6 +5,8 @@
 
 #include <cpuid.h>
 
+#include <algorithm>
+
 #include "kernels/avx2_load.h"
 #include "kernels/cast_run.h"
 
@@ -29,14 +31,13 @@ BASCULE_AVX2_INLINE std::uint64_t sum_of_lanes(__m256i lanes) {
 
 BASCULE_AVX2_INLINE __m256i broadcast(std::uint64_t word) { return _mm256_set1_epi64x(static_cast<long long>(word)); }
 
-// Walks a tile in address order, and asks for the source half a page ahead: the products fill the window of
-// instructions that would else cover the wait for memory. Pages side by side, which share a load of keys, took longer
-// (docs/digest.md).
-template <typename Load, bool kWantSums, bool kStore>
-BASCULE_AVX2 TileSums walk_tile(const std::byte* source, std::byte* tile) {
-  constexpr std::size_t kLine = 64;
+// Walks bytes [begin, end) of a tile in address order, and asks for a long source half a page ahead: the products fill
+// the window of instructions that would else cover the wait for memory. Pages side by side, which share a load of keys,
+// took longer (docs/digest.md).
+template <typename Load, bool kWantSums, bool kStore, bool kWhole>
+BASCULE_AVX2 TileSums walk_lines(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end) {
   constexpr std::size_t kVector = 32;
-  constexpr std::size_t kAhead = 2048;  // bytes of the source; past its end the hint does nothing
+  constexpr std::size_t kAhead = kWhole ? 2048 : 0;  // bytes of the source; past its end the hint does nothing
   __m256i first_sums = _mm256_setzero_si256();
   __m256i second_sums = _mm256_setzero_si256();
   std::uint64_t first_shift = 0;  // page times step
@@ -44,16 +45,16 @@ BASCULE_AVX2 TileSums walk_tile(const std::byte* source, std::byte* tile) {
   for (std::size_t page = 0; page < kTilePages; ++page) {
     const __m256i first_base = broadcast(first_shift);
     const __m256i second_base = broadcast(second_shift);
-    for (std::size_t line = 0; line < kPageBytes; line += kLine) {
-      for (std::size_t ahead = 0; ahead < 2 * Load::kSourceBytes; ahead += kLine)
+    const std::size_t page_begin = page * kPageBytes;
+    const std::size_t first_line = kWhole ? 0 : std::max(begin, page_begin) - page_begin;
+    const std::size_t last_line = kWhole ? kPageBytes : std::min(end - std::min(end, page_begin), kPageBytes);
+    for (std::size_t line = first_line; line < last_line; line += kLineBytes) {
+      for (std::size_t ahead = 0; ahead < 2 * Load::kSourceBytes; ahead += kLineBytes)
         _mm_prefetch(reinterpret_cast<const char*>(source) + kAhead + ahead, _MM_HINT_T0);
-      for (std::size_t vector = line; vector < line + kLine; vector += kVector) {
+      for (std::size_t vector = line; vector < line + kLineBytes; vector += kVector) {
         const __m256i words = Load::at(source);
         source += Load::kSourceBytes;
-        if constexpr (kStore) {
-          _mm256_stream_si256(reinterpret_cast<__m256i*>(tile), words);
-          tile += kVector;
-        }
+        if constexpr (kStore) _mm256_stream_si256(reinterpret_cast<__m256i*>(tile + page_begin + vector), words);
         if constexpr (kWantSums) {
           const std::size_t word = vector / sizeof(std::uint64_t);
           first_sums =
@@ -69,14 +70,20 @@ BASCULE_AVX2 TileSums walk_tile(const std::byte* source, std::byte* tile) {
   return {sum_of_lanes(first_sums), sum_of_lanes(second_sums)};
 }
 
+template <typename Load, bool kWantSums, bool kStore>
+TileSums walk_tile(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end) {
+  return end - begin == kTileBytes ? walk_lines<Load, kWantSums, kStore, true>(source, tile, begin, end)
+                                   : walk_lines<Load, kWantSums, kStore, false>(source, tile, begin, end);
+}
+
 TileSums tile_sums(const std::byte* tile) {
-  return walk_tile<Load<DType::kU8, DType::kU8>, true, false>(tile, nullptr);
+  return walk_tile<Load<DType::kU8, DType::kU8>, true, false>(tile, nullptr, 0, kTileBytes);
 }
 
 template <DType kFrom, DType kTo>
-TileSums write_tile(const std::byte* source, std::byte* tile, bool want_sums) {
-  return want_sums ? walk_tile<Load<kFrom, kTo>, true, true>(source, tile)
-                   : walk_tile<Load<kFrom, kTo>, false, true>(source, tile);
+TileSums write_tile(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end, bool want_sums) {
+  return want_sums ? walk_tile<Load<kFrom, kTo>, true, true>(source, tile, begin, end)
+                   : walk_tile<Load<kFrom, kTo>, false, true>(source, tile, begin, end);
 }
 
 template <DType kFrom, DType kTo>

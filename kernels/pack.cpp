@@ -51,20 +51,53 @@ class TilePacker {
       gather_tile(tile, offset);
       return want_digest_ ? tile_sums(tile, processor_) : TileSums{};
     }
-    if (first_->is_run() && slot_end_of(*first_) >= offset + kTileBytes) {
-      const std::uint64_t skipped = (offset - std::min(offset, first_->slot_offset));
-      const std::uint64_t element_bytes = size_of(first_->slot_dtype);
-      const TileWriter writer = first_->tensor_dtype == first_->slot_dtype
-                                    ? stream_copy_
-                                    : processor_.tile_writer(first_->tensor_dtype, first_->slot_dtype);
-      if (writer != nullptr && first_->slot_offset <= offset && skipped % element_bytes == 0)
-        return writer(
-            tensors_[first_->tensor] + first_->tensor_offset + skipped / element_bytes * size_of(first_->tensor_dtype),
-            tile.data(), want_digest_);
-    }
+    if (is_of_runs(offset)) return stream_runs(tile.data(), offset);
     alignas(64) std::array<std::byte, kTileBytes> gathered;  // stays in the cache
     gather_tile(gathered, offset);
-    return stream_copy_(gathered.data(), tile.data(), want_digest_);
+    return stream_copy_(gathered.data(), tile.data(), 0, kTileBytes, want_digest_);
+  }
+
+  TileWriter writer_of(const Segment& segment) const {
+    return segment.tensor_dtype == segment.slot_dtype
+               ? stream_copy_
+               : processor_.tile_writer(segment.tensor_dtype, segment.slot_dtype);
+  }
+
+  // Whether the whole tile can be written run by run, each in whole lines. The layout puts most tensors on lines.
+  bool is_of_runs(std::uint64_t offset) const {
+    const std::uint64_t tile_end = offset + kTileBytes;
+    for (auto segment = first_; segment != segments_.end() && segment->slot_offset < tile_end; ++segment) {
+      const std::uint64_t begin = std::max(offset, segment->slot_offset),
+                          end = std::min(tile_end, slot_end_of(*segment));
+      if (!segment->is_run() || begin % kLineBytes != 0 || end % kLineBytes != 0 ||
+          (begin - segment->slot_offset) % size_of(segment->slot_dtype) != 0 || writer_of(*segment) == nullptr)
+        return false;
+    }
+    return true;
+  }
+
+  TileSums stream_runs(std::byte* tile, std::uint64_t offset) const {
+    const std::uint64_t tile_end = offset + kTileBytes;
+    TileSums sums;
+    for (auto segment = first_; segment != segments_.end() && segment->slot_offset < tile_end; ++segment) {
+      const auto next = segment + 1;
+      if (next != segments_.end() && next->slot_offset < tile_end)
+        ask_for(tensors_[next->tensor] + next->tensor_offset, next->elements * size_of(next->tensor_dtype));
+      const std::uint64_t begin = std::max(offset, segment->slot_offset);
+      const std::uint64_t skipped = (begin - segment->slot_offset) / size_of(segment->slot_dtype);
+      const TileSums more = writer_of(*segment)(
+          tensors_[segment->tensor] + segment->tensor_offset + skipped * size_of(segment->tensor_dtype), tile,
+          begin - offset, std::min(tile_end, slot_end_of(*segment)) - offset, want_digest_);
+      sums.first += more.first;
+      sums.second += more.second;
+    }
+    return sums;
+  }
+
+  // The beginning of the next run: short ones end before the processor has seen a pattern.
+  static void ask_for(const std::byte* source, std::uint64_t bytes) {
+    constexpr std::uint64_t kMost = 1024;
+    for (std::uint64_t line = 0; line < std::min(bytes, kMost); line += kLineBytes) __builtin_prefetch(source + line);
   }
 
   void gather_tile(std::span<std::byte> tile, std::uint64_t offset) const {

@@ -12,10 +12,12 @@ namespace bascule::kernels {
 // Casts `elements` elements that lie in one run on both sides, at any alignment.
 using RunCast = void (*)(const std::byte* source, std::byte* target, std::size_t elements);
 
-// Makes one whole tile of a slot, aligned to 32 bytes, from a run of source elements: casts, stores past the
-// caches, and returns the tile's sums. Without `want_sums` these are zero and cost nothing. The stores are
-// weakly ordered: the thread calls flush() before it tells anyone.
-using TileWriter = TileSums (*)(const std::byte* source, std::byte* tile, bool want_sums);
+// Makes bytes [begin, end) of a tile of a slot, in whole lines of kLineBytes of a tile aligned to 32 bytes, from a run
+// of source elements: casts, stores past the caches, and returns what they add to the tile's sums. Without `want_sums`
+// that is zero and costs nothing. The stores are weakly ordered: the thread calls flush() before it tells anyone.
+using TileWriter = TileSums (*)(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end,
+                                bool want_sums);
+inline constexpr std::size_t kLineBytes = 64;
 
 struct Processor {
   RunCast (*run_cast)(DType from, DType to);        // null where from == to or can_cast says no

@@ -41,7 +41,8 @@ class TileUnpacker {
   TileSums take_tile(std::uint64_t begin, std::uint64_t end) {
     while (first_ != segments_.end() && slot_reach_of(*first_) <= begin) ++first_;
     const std::span<const std::byte> tile = slot_.subspan(begin, end - begin);
-    if (std::byte* target = run_of_whole_tile(begin, end)) return stream_copy_(tile.data(), target, want_digest_);
+    if (std::byte* target = run_of_whole_tile(begin, end))
+      return stream_copy_(tile.data(), target, 0, kTileBytes, want_digest_);
     const TileSums sums = want_digest_ ? tile_sums(tile, processor_) : TileSums{};
     for (auto segment = first_; segment != segments_.end() && segment->slot_offset < end; ++segment) {
       const std::uint64_t first = elements_before(*segment, begin), last = elements_before(*segment, end);

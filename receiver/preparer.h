@@ -19,6 +19,8 @@ absl::Status check_digest(const Publication& publication, const Digest& found);
 class Preparer {
  public:
   void submit(std::function<void()> task) { thread_.submit(std::move(task)); }
+  // For what only looks something up: at once, on the calling I/O thread, where the prepare thread has nothing to do.
+  void run_or_submit(std::function<void()> task) { thread_.run_or_submit(std::move(task)); }
 
   // Prepare thread: what the control page says of the publication's slot, where there is such a page. DATA_LOSS:
   // another version or digest.

@@ -104,6 +104,8 @@ class Session {
   void decide(Target target);
   void on_abort(const Abort& abort);
   bool follows() const { return options_.rank > 0; }
+  // Whether preparing and releasing a version touches none of its bytes.
+  bool only_looks_up() const;
   bool copies_ahead() const { return copier_ && copier_->apply() == Apply::kBackground; }
   void on_heartbeat_timer();
   static Target target_of(const Incoming& incoming);
@@ -133,10 +135,11 @@ class Session {
   std::optional<Target> decided_, serving_;  // as the I/O thread knows them
   std::map<Version, Target> offered_;        // of a follower: at the gate, for rank 0 to choose
   std::vector<std::uint32_t> slots_;         // that the sender has, as it last said
-  int failures_ = 0;                         // versions running that did not verify
-  std::uint64_t preparations_ = 0;           // begun, by a sender's word
-  bool looking_ = false;                     // the prepare thread looks for a version without a sender
-  absl::Status alone_;                       // why one that is there cannot be served
+  DigestMode sender_digest_ = DigestMode::kOn;
+  int failures_ = 0;                // versions running that did not verify
+  std::uint64_t preparations_ = 0;  // begun, by a sender's word
+  bool looking_ = false;            // the prepare thread looks for a version without a sender
+  absl::Status alone_;              // why one that is there cannot be served
 
   std::shared_ptr<Attachment> attachment_;  // prepare thread only: of the present connection
   VersionFinder finder_;                    // likewise

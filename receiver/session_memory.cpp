@@ -36,6 +36,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
     hopeless_ = false;
   });
   log(cat("joined epoch ", welcome.epoch));
+  sender_digest_ = welcome.digest;
   // Memory that is served already stays as it is when its sender is still the same.
   std::shared_ptr<Attachment> known;
   for (const std::optional<Target>* target : {&serving_, &decided_})

@@ -51,12 +51,17 @@ void Session::on_sealed(const Sealed& sealed) {
   if (!incoming_ || incoming_->publication.version != sealed.version || !incoming_->ready) return;
   incoming_->publication.digest = sealed.digest;
   ++preparations_;
-  preparer_->submit(
-      [this, set = back_set(), publication = incoming_->publication, preparation = incoming_->preparation] {
-        asio::post(io_, [this, preparation, status = prepare(publication, set, *preparation)] {
-          if (incoming_ && incoming_->preparation == preparation) on_prepared(status);  // else it was dropped meanwhile
-        });
-      });
+  auto task = [this, set = back_set(), publication = incoming_->publication, preparation = incoming_->preparation] {
+    asio::post(io_, [this, preparation, status = prepare(publication, set, *preparation)] {
+      if (incoming_ && incoming_->preparation == preparation) on_prepared(status);  // else it was dropped meanwhile
+    });
+  };
+  only_looks_up() ? preparer_->run_or_submit(std::move(task)) : preparer_->submit(std::move(task));
+}
+
+bool Session::only_looks_up() const {
+  return scheme_.maps_once && !copier_ && options_.fused.empty() && endpoint_.digest != DigestMode::kAlways &&
+         sender_digest_ != DigestMode::kAlways;
 }
 
 void Session::on_prepared(const absl::Status& status) {
@@ -217,7 +222,8 @@ void Session::dropped(std::vector<Target> targets) {
 // hello has said it.
 void Session::release(Target before, const std::optional<Target>& now) {
   const bool same_slot = now && now->source() == before.source(), same_lease = now && now->lease == before.lease;
-  preparer_->submit([this, before = std::move(before), same_slot, same_lease, connection = connection_] {
+  const bool unmaps_nothing = now && now->attachment == before.attachment;
+  auto task = [this, before = std::move(before), same_slot, same_lease, connection = connection_] {
     if (!same_slot && before.attachment) before.attachment->release(before.source());
     if (same_lease) return;
     asio::post(io_, [this, slot = before.lease, version = before.version, connection] {
@@ -225,7 +231,8 @@ void Session::release(Target before, const std::optional<Target>& now) {
       send(Released{.slot = slot, .version = version});
       if (std::ranges::find(slots_, slot.index) == slots_.end()) let_go_of_others(slots_);
     });
-  });
+  };
+  only_looks_up() && unmaps_nothing ? preparer_->run_or_submit(std::move(task)) : preparer_->submit(std::move(task));
 }
 
 // Of the sender's slots and of the scheme's own memory: none of what was copied.

@@ -45,8 +45,10 @@ void Coordinator::start_catch_up(Member& member) {
                              {.in_place = false, .delivers = transport_.delivers(), .each = false, .persists = false}),
               .until = Clock::now() + absl::ToChronoNanoseconds(endpoint_.timeout)});
   std::vector<WorkerId> unreachable;
+  const std::vector<Holder> holders = ring_->holders_of(*newest);
   for (Member* rank : behind) {
     rank->catch_up = catch_up;
+    if (std::ranges::find(holders, rank->hello.instance) == holders.end()) catch_up->leased.insert(rank->id);
     if (!tell_prepare(*rank, publication)) unreachable.push_back(rank->id);
   }
   for (const WorkerId id : unreachable) evict(id, unavailable("its slot could not be offered"));
@@ -147,7 +149,7 @@ void Coordinator::end_catch_up(CatchUp& catch_up) {
   for (const WorkerId id : ranks) {
     Member* member = find(id);
     if (member == nullptr || member->catch_up.get() != &catch_up) continue;
-    if (aborted) member->releasing = catch_up.round.publication().slot;
+    if (aborted && catch_up.leased.contains(id)) member->releasing = catch_up.round.publication().slot;
     member->catch_up.reset();
   }
   for (const WorkerId id : ranks)

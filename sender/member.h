@@ -16,7 +16,8 @@ namespace bascule {
 // The newest version on its way to one worker that is behind, or to all ranks of one group.
 struct CatchUp {
   Round round;
-  Clock::time_point until;  // deadline of the round's present half
+  Clock::time_point until;         // deadline of the round's present half
+  std::set<WorkerId> leased = {};  // whose lease began with it; others held the slot already, and still do if it fails
 };
 
 struct Member {

@@ -46,7 +46,6 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
     BASCULE_TRY(check_view(view));
     const std::uint64_t bytes = byte_count(view.dtype, view.shape);
     Known known{.spec = {std::string(view.name), view.dtype, {view.shape.begin(), view.shape.end()}},
-                .strides = {view.strides.begin(), view.strides.end()},
                 .tied_to = std::nullopt};
     if (bytes > 0) {
       const auto [first, last] = by_address.equal_range(view.data);
@@ -61,10 +60,12 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
       specs.push_back(std::move(spec));
       if (bytes > 0) by_address.emplace(view.data, i);
     }
+    if (known.tied_to) made.ties_.emplace_back(i, *known.tied_to);
     made.known_.push_back(std::move(known));
   }
   BASCULE_ASSIGN(made.layout_, Layout::arrange(std::move(specs), std::move(tied)));
   BASCULE_ASSIGN(made.plan_, Plan::gather(made.layout_, views));
+  made.planned_ = ViewTable(views);
   made.addresses_.resize(views.size());
   return made;
 }
@@ -89,25 +90,31 @@ absl::Status Registration::refresh() {
   BASCULE_ASSIGN(const std::span<const TensorView> views, source_->views());
   if (views.size() != known_.size())
     return invalid_argument("the model has ", views.size(), " tensors, registered were ", known_.size());
+  bool as_planned = !plan_is_stale_;
   for (std::size_t i = 0; i < views.size(); ++i) {
-    const TensorView& view = views[i];
-    const Known& known = known_[i];
-    if (view.name != known.spec.name || view.dtype != known.spec.dtype ||
-        !std::ranges::equal(view.shape, known.spec.shape))
-      return invalid_argument("tensor ", to_string(view), " was registered as ", to_string(known.spec),
-                              "; its name, type and shape must stay (the storage may move)");
-    BASCULE_TRY(check_view(view));
-    if (known.tied_to && !same_elements(views[*known.tied_to], view))
-      return invalid_argument("tensor ", known.spec.name, " was registered as tied to ",
-                              known_[*known.tied_to].spec.name, " and is not any more");
-    addresses_[i] = view.data;
+    if (!planned_.same(i, views[i]) || views[i].data == nullptr) {
+      BASCULE_TRY(check(views[i], known_[i]));
+      as_planned = as_planned && planned_.same(i, views[i]);
+    }
+    addresses_[i] = views[i].data;
   }
-  if (!plan_is_stale_ && !strides_changed(views)) return absl::OkStatus();
+  for (const auto& [tied, owner] : ties_)
+    if (!same_elements(views[owner], views[tied]))
+      return invalid_argument("tensor ", known_[tied].spec.name, " was registered as tied to ", known_[owner].spec.name,
+                              " and is not any more");
+  if (as_planned) return absl::OkStatus();
   BASCULE_ASSIGN(plan_, Plan::gather(layout_, views));
+  planned_ = ViewTable(views);
   plan_is_stale_ = false;
-  for (std::size_t i = 0; i < views.size(); ++i)
-    known_[i].strides.assign(views[i].strides.begin(), views[i].strides.end());
   return absl::OkStatus();
+}
+
+absl::Status Registration::check(const TensorView& view, const Known& known) const {
+  if (view.name != known.spec.name || view.dtype != known.spec.dtype ||
+      !std::ranges::equal(view.shape, known.spec.shape))
+    return invalid_argument("tensor ", to_string(view), " was registered as ", to_string(known.spec),
+                            "; its name, type and shape must stay (the storage may move)");
+  return check_view(view);
 }
 
 absl::StatusOr<Packing> Registration::packing(TensorSource* weights) {
@@ -175,12 +182,6 @@ absl::Status Registration::check_moved() {
       return invalid_argument("tensor ", known_[i].spec.name, " does not lie in the slot any more; with slots=1 the ",
                               "parameters must be changed in place (an optimizer's step does), not replaced");
   return absl::OkStatus();
-}
-
-bool Registration::strides_changed(std::span<const TensorView> views) const {
-  for (std::size_t i = 0; i < views.size(); ++i)
-    if (!std::ranges::equal(views[i].strides, known_[i].strides)) return true;
-  return false;
 }
 
 }  // namespace bascule

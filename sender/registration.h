@@ -6,9 +6,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "sender/view_table.h"
 #include "transport/layout.h"
 #include "transport/plan.h"
 #include "transport/tensor.h"
@@ -46,18 +48,19 @@ class Registration {
  private:
   struct Known {  // one tensor as it was registered
     TensorSpec spec;
-    std::vector<std::int64_t> strides;
     std::optional<std::size_t> tied_to;
   };
   absl::Status refresh();
+  absl::Status check(const TensorView& view, const Known& known) const;
   absl::StatusOr<Packing> packing_of(TensorSource& weights);
-  bool strides_changed(std::span<const TensorView> views) const;
 
   std::unique_ptr<TensorSource> source_;
   std::vector<Known> known_;
+  std::vector<std::pair<std::size_t, std::size_t>> ties_;  // a tensor, and the one whose storage it is
   Layout layout_;
   Plan plan_;
   bool plan_is_stale_ = false;  // it is of another layout
+  ViewTable planned_;           // the views that it was made of
   std::vector<const std::byte*> addresses_;
   Plan other_plan_;  // of weights that are not the registered ones
   std::vector<const std::byte*> other_addresses_;

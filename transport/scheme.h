@@ -152,6 +152,7 @@ class ReceiverTransport {  // one an attachment to a sender's epoch; prepare thr
 struct Scheme {
   std::string name;                // as in a URL
   bool needs_descriptors = false;  // cannot leave the host: a URL with a host is refused
+  bool maps_once = false;          // prepare() and release() only look up what accept() mapped: no wait, no bytes
   bool keeps_files = false;        // slots outlive the processes: the options durable and fresh have a meaning
   std::function<absl::StatusOr<std::unique_ptr<SenderTransport>>(const Endpoint&, Epoch)> make_sender;
   std::function<std::unique_ptr<ReceiverTransport>(const Endpoint&)> make_receiver;

@@ -23,17 +23,35 @@ void TaskThread::submit(std::function<void()> task) {
   changed_.notify_one();
 }
 
+void TaskThread::run_or_submit(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (working_ || busy_ || !tasks_.empty()) {
+      tasks_.push_back(std::move(task));
+      return changed_.notify_one();
+    }
+    busy_ = true;
+  }
+  task();
+  task = nullptr;
+  const std::lock_guard lock(mutex_);
+  busy_ = false;
+  if (!tasks_.empty()) changed_.notify_one();
+}
+
 void TaskThread::work() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+    changed_.wait(lock, [this] { return stopping_ || (!tasks_.empty() && !busy_); });
     if (stopping_) return;
+    working_ = true;
     std::function<void()> task = std::move(tasks_.front());
     tasks_.pop_front();
     lock.unlock();
     task();
     task = nullptr;
     lock.lock();
+    working_ = false;
   }
 }
 

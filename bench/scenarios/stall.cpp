@@ -13,7 +13,7 @@ namespace bascule::bench {
 namespace {
 
 // Larger than the caches of most machines: a step reads memory, flip or not.
-constexpr std::uint64_t kBytes = 64 << 20;
+constexpr std::uint64_t kBytes = 8 << 20;
 constexpr int kEngines = 1;
 
 void add_flip(Record& record, double commit_seconds, double lost_seconds) {

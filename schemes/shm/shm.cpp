@@ -56,6 +56,7 @@ class ShmReceiver final : public ReceiverTransport {
 Scheme shm_scheme() {
   return {.name = "shm",
           .needs_descriptors = true,
+          .maps_once = true,
           .keeps_files = false,
           .make_sender = [](const Endpoint&, Epoch) { return std::make_unique<ShmSender>(); },
           .make_receiver = [](const Endpoint&) { return std::make_unique<ShmReceiver>(); }};

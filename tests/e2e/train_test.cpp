@@ -1,4 +1,5 @@
-// bascule-train and bascule-engine as processes, over shm: a run that loses an engine, and one that is resumed.
+// bascule-train and bascule-engine as processes: a run that loses an engine, one that is resumed, and one after another
+// over files.
 #include <gmock/gmock.h>
 
 #include <csignal>
@@ -80,7 +81,7 @@ class Train : public ::testing::Test {
   }
 
   const fs::path folder_ = make_folder();
-  const std::string sync_ = "shm://" + (folder_ / "sync").string();
+  std::string sync_ = "shm://" + (folder_ / "sync").string();
 };
 
 // The versions that the engine at `url` generated with, in all steps.
@@ -153,6 +154,24 @@ TEST_F(Train, GoesOnExactlyFromACheckpoint) {
   EXPECT_GT(rest[0]["version"], all[4]["version"]) << "versions only grow, over restarts too";
   EXPECT_EQ(bytes("resumed/step_4/model.safetensors"), bytes("straight/step_4/model.safetensors"));
   EXPECT_EQ(bytes("resumed/step_4/optimizer.safetensors"), bytes("straight/step_4/optimizer.safetensors"));
+}
+
+TEST_F(Train, RunsOneAfterAnotherOverFilesAgainstAnEngineThatStaysUp) {
+  sync_ = "memmap://" + (folder_ / "sync").string();
+  Program only = engine("engine-0");
+  const std::string url = url_of(only);
+  for (const std::string run : {"first", "second"}) {
+    Program train =
+        trainer(url, run,
+                {"--steps", "2", "--prompts-per-step", "4", "--group-size", "4", "--seed", run == "first" ? "1" : "2"});
+    ASSERT_EQ(train.wait(90s), 0) << run << "\n" << train.output() << only.output();
+    ASSERT_TRUE(only.running()) << only.output();
+  }
+  const std::vector<nlohmann::json> first = metrics("first"), second = metrics("second");
+  ASSERT_EQ(first.size(), 3);
+  ASSERT_EQ(second.size(), 3);
+  EXPECT_GT(second.front()["version"], first.back()["version"]) << "versions only grow, over runs too";
+  EXPECT_GE(versions_of(second, url).front(), second.front()["version"]) << "generated with the second run's weights";
 }
 
 TEST_F(Train, RefusesWhatMakesNoSense) {

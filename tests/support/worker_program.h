@@ -1,12 +1,15 @@
 // What a worker of the tests does: it holds a Receiver and obeys commands, each answered by one line of JSON.
 //
-//   run             commit and check the weights, again and again      hold   check what is served, commit nothing
-//   pause           neither                                            step   commit and check once
-//   ready MS        wait_ready for so long                             report
-//   fault HOOK N    of a fake scheme: the next N calls of HOOK fail    follow V   commit(V), as a rank above 0, and
-//   check quit
-//
+//   run             commit and check the weights, again and again
+//   step            commit and check once
+//   follow V        commit(V), as a rank above 0, and check
+//   hold            check what is served, commit nothing
+//   pause           neither
+//   ready MS        wait_ready for so long
+//   report          what it served, and the first thing that was wrong
+//   fault HOOK N    of a fake scheme: the next N calls of HOOK fail
 //   die N           by SIGKILL, at the N-th control message from now
+//   quit
 //
 // "Check" means: every tensor of the slot that is served is of one generation, versions only grow, and a slot's
 // views stay where they were. The first thing that is not so stands in "wrong" for good.

@@ -23,6 +23,27 @@ TEST(TaskThread, RunsTasksInOrderOnItsOwnThread) {
   EXPECT_EQ(order, expected);
 }
 
+TEST(TaskThread, RunsATaskAtOnceWhereNoneIsAheadOfIt) {
+  TaskThread tasks;
+  std::thread::id ran_on;
+  tasks.run_or_submit([&] { ran_on = std::this_thread::get_id(); });
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+  std::promise<void> after;
+  tasks.run_or_submit([&] { tasks.submit([&] { after.set_value(); }); });
+  after.get_future().wait();  // the thread goes on with what came meanwhile
+
+  std::promise<void> started, ending;
+  std::promise<std::thread::id> done;
+  tasks.submit([&] {
+    started.set_value();
+    ending.get_future().wait();
+  });
+  started.get_future().wait();
+  tasks.run_or_submit([&] { done.set_value(std::this_thread::get_id()); });
+  ending.set_value();
+  EXPECT_NE(done.get_future().get(), std::this_thread::get_id()) << "it waits for the one ahead of it";
+}
+
 TEST(TaskThread, LetsGoOfATaskBeforeTheNext) {
   const auto held = std::make_shared<int>(0);
   std::promise<long> seen;
