@@ -151,6 +151,7 @@ void Session::greet(std::shared_ptr<Channel> channel) {
   hello.ranks = options_.ranks;
   if (serving_) hello.epoch = serving_->lease.epoch, hello.serving = serving_->version;
   hello.held = held();
+  for (Draining& slot : draining_) slot.connection = connection_;
   if (!options_.expected.empty()) {
     hello.expected = options_.expected;
   } else if (copier_) {

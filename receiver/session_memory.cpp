@@ -57,7 +57,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
     }
     asio::post(io_, [this, connection, why = made.status()] {
       if (connection != connection_) return;
-      send(Bye{});
+      send(Bye{.why = std::string(message_of(why))});
       detach();
       retry(annotate(why, "reach the sender's memory"));
     });
@@ -107,12 +107,13 @@ absl::Status Session::prepare(const Publication& publication, int set, Preparati
 absl::Status Session::take_in(const Publication& publication, int set, Preparation& preparation, bool verified) {
   const std::shared_ptr<Attachment> attachment = preparation.attachment;
   const SlotView view = preparation.ready.view;
+  const Deadline deadline(endpoint_.timeout);
   const bool always = endpoint_.digest == DigestMode::kAlways || attachment->digest() == DigestMode::kAlways;
   if (!copier_) {
     preparation.slot = view.slot;
-    if (!verified) BASCULE_TRY(preparer_->verify(*attachment, publication, view, always));
-    attachment->fuse(publication, view, preparer_->pool());
-    return absl::OkStatus();
+    preparation.device = view.device;
+    if (!verified) BASCULE_TRY(preparer_->verify(*attachment, publication, view, always, deadline));
+    return attachment->fuse(publication, view, preparer_->pool(), deadline);
   }
   // Who copies all of it, verifies all of it; and so does whoever has no control page to look at.
   const bool whole = attachment->copy_plan()->reads_all() || !attachment->record(publication.slot);
@@ -120,7 +121,7 @@ absl::Status Session::take_in(const Publication& publication, int set, Preparati
   preparation.slot = {.epoch = 0, .index = static_cast<std::uint32_t>(set)};
   if (!copies_ahead()) {
     preparation.copy = CopyAtFlip{.publication = publication, .view = view, .check = check};
-    if (!verified) BASCULE_TRY(preparer_->verify(*attachment, publication, view, check));
+    if (!verified) BASCULE_TRY(preparer_->verify(*attachment, publication, view, check, deadline));
   } else {
     if (!verified) BASCULE_TRY(preparer_->check_record(*attachment, publication));
     BASCULE_TRY(copier_->copy(*attachment->copy_plan(), publication, view, set, check, preparer_->pool()));
