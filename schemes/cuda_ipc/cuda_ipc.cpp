@@ -39,7 +39,7 @@ class CudaIpcSender final : public SenderTransport {
     memory.bytes = layout.bytes();
     memory.device = device;
     if (offer_.empty()) offer_ = to_bytes({.device = device_->uuid, .slot_bytes = owned->allocation.bytes()});
-    memory.description = cat("memory of ", device_->name, ", ", to_string(device_->uuid));
+    memory.description = cat("memory of ", device_->name, ", ", cuda::to_string(device_->uuid));
     memory.device_memory = std::shared_ptr<std::byte>(owned, owned->mapping.data());
     return memory;
   }

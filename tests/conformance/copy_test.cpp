@@ -21,6 +21,7 @@ constexpr Apply kBoth[] = {Apply::kCommit, Apply::kBackground};
 const char* name_of(Apply apply) { return apply == Apply::kCommit ? "commit" : "background"; }
 
 TEST_P(Conformance, CopiesAreWholeGenerationsWhileTheWriterNeverPauses) {
+  BASCULE_NEEDS_HOST_COPIES;
   listen();
   const auto in_place = join("in-place"), commit = join("commit", "", Apply::kCommit),
              background = join("background", "", Apply::kBackground);
@@ -34,6 +35,7 @@ TEST_P(Conformance, CopiesAreWholeGenerationsWhileTheWriterNeverPauses) {
 }
 
 TEST_P(Conformance, ACopyingWorkerMayJoinLateAndOutlivesItsTrainer) {
+  BASCULE_NEEDS_HOST_COPIES;
   listen();
   send_complete(0);
   send_complete(0);
@@ -52,6 +54,7 @@ TEST_P(Conformance, ACopyingWorkerMayJoinLateAndOutlivesItsTrainer) {
 
 // What it copied is its own: it keeps no slot from the writer, however long it does not flip.
 TEST_P(Conformance, ACopyingWorkerThatDoesNotFlipHoldsNoSlot) {
+  BASCULE_NEEDS_HOST_COPIES;
   for (const Apply apply : kBoth) {
     SCOPED_TRACE(name_of(apply));
     listen(hasty());
@@ -154,6 +157,7 @@ struct Rank {
 };
 
 TEST_P(Conformance, SlicesJoinsAndCastsArriveByValue) {
+  BASCULE_NEEDS_HOST_COPIES;
   for (const Apply apply : kBoth) {
     SCOPED_TRACE(name_of(apply));
     Layer layer;
@@ -217,6 +221,7 @@ std::vector<TargetTensor> targets_of(const std::vector<TensorSpec>& specs, std::
 }
 
 TEST_P(Conformance, TargetsThatDifferAreRefusedBeforeAnyByteMoves) {
+  BASCULE_NEEDS_HOST_COPIES;
   listen();
   std::vector<std::byte> memory;
   std::vector<TargetTensor> targets = targets_of(model_.specs(), memory);
@@ -231,6 +236,7 @@ TEST_P(Conformance, TargetsThatDifferAreRefusedBeforeAnyByteMoves) {
 }
 
 TEST_P(Conformance, TargetsThatCannotBeMadeOfWhatIsSentAreRefusedByBothEnds) {
+  BASCULE_NEEDS_HOST_COPIES;
   listen();
   const auto healthy = join("healthy");
   wait_for_workers(1);
@@ -256,6 +262,7 @@ TEST_P(Conformance, TargetsThatCannotBeMadeOfWhatIsSentAreRefusedByBothEnds) {
 }
 
 TEST_P(Conformance, AForgottenTensorIsRefusedUnlessOnlyAPartIsWanted) {
+  BASCULE_NEEDS_HOST_COPIES;
   listen();
   send();
   std::vector<std::byte> memory;
@@ -280,6 +287,7 @@ TEST_P(Conformance, AForgottenTensorIsRefusedUnlessOnlyAPartIsWanted) {
 }
 
 TEST_P(Conformance, RegisterModelComesBeforeTheGreetingAndOnce) {
+  BASCULE_NEEDS_HOST_COPIES;
   std::vector<std::byte> memory;
   const std::vector<TargetTensor> targets = targets_of(model_.specs(), memory);
   absl::StatusOr<Receiver> receiver =
@@ -299,6 +307,7 @@ TEST_P(Conformance, RegisterModelComesBeforeTheGreetingAndOnce) {
 }
 
 TEST_P(Conformance, TheEndpointSaysWhenToCopyWhereTheCallDoesNot) {
+  BASCULE_NEEDS_HOST_COPIES;
   listen();
   send();
   std::vector<std::byte> memory;
@@ -317,6 +326,7 @@ TEST_P(Conformance, TheEndpointSaysWhenToCopyWhereTheCallDoesNot) {
 
 // Writes to a sealed slot, as no healthy trainer does, between the prepare, which verified it, and the flip.
 TEST_P(Conformance, ACopyThatGoesWrongAtTheFlipPoisonsUntilTheNextVersion) {
+  BASCULE_NEEDS_HOST_COPIES;
   if (GetParam().place == Place::kHost) GTEST_SKIP() << "the memory here is the scheme's own: nobody else writes it";
   listen();
   std::vector<std::byte> memory;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "sender/sender.h"
+#include "support/device_bytes.h"
 #include "support/fake_scheme.h"
 #include "support/port.h"
 #include "support/status.h"
@@ -55,6 +56,8 @@ class Stage : public testing::TestWithParam<Setting> {
   const Scheme* given_scheme() const { return is_fake(GetParam().scheme + ":") ? &fake_ : nullptr; }
   // Whether readers read the sender's slots, or memory of their own: then a single copy is nobody's but the trainer's.
   bool reads_in_place() const { return GetParam().place == Place::kFolder; }
+  // Where the scheme wants the tensors.
+  int device() const { return device_for(GetParam().scheme); }
 
   // Listens at endpoint(options) with model_ registered.
   void listen(std::string_view options = "");
@@ -89,6 +92,7 @@ class Stage : public testing::TestWithParam<Setting> {
   std::optional<Sender> sender_;
 
  private:
+  void SetUp() override;  // skips where there is no GPU and the scheme needs one
   void TearDown() override;
 };
 
@@ -116,6 +120,10 @@ WorkerReport entry(const SendReport& report, std::string_view worker);
 #define BASCULE_OVER_PROCESSES(Name, Suite, scheme, place)                                            \
   INSTANTIATE_TEST_SUITE_P(Name, Suite, testing::Values(Setting{scheme, Readers::kProcesses, place}), \
                            [](const testing::TestParamInfo<Setting>&) { return "Processes"; })
+
+// For cases that a scheme of device memory cannot play yet.
+#define BASCULE_NEEDS_HOST_COPIES \
+  if (device() != kHost) GTEST_SKIP() << "copies into tensors on a device are refused by name so far"
 
 #define BASCULE_CONFORMANCE(Name, scheme) BASCULE_CONFORMANCE_AT(Name, scheme, Place::kFolder)
 #define BASCULE_CONFORMANCE_AT(Name, scheme, place)                  \

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "receiver/receiver.h"
+#include "support/device_bytes.h"
 #include "support/doom.h"
 #include "support/fake_scheme.h"
 #include "transport/text.h"
@@ -115,6 +116,7 @@ class WorkerProgram {
 
 int run_worker(const WorkerArguments& arguments, LineEnd commands) {
   std::atomic<int> pendings = 0;
+  warm_up(device_for(arguments.endpoint));
   FakeFaults faults;
   const Scheme fake = fake_scheme(faults);
   ReceiverOptions options{.endpoint = arguments.endpoint,
