@@ -47,6 +47,7 @@ absl::StatusOr<FlatCopy> FlatCopy::make(Into into, const std::filesystem::path& 
                                         kernels::ThreadPool& pool) {
   FlatCopy copy;
   copy.pool_ = &pool;
+  copy.into_ = into;
   if (into == Into::kMemfd) {
     copy.name_ = "threaded memcpy into a memfd";
     copy.descriptor_.reset(::memfd_create("bascule-bench-limit", MFD_CLOEXEC));
@@ -71,6 +72,10 @@ double FlatCopy::run(std::span<const std::byte> source) {
     std::memcpy(target.data() + begin, source.data() + begin, std::min(part, bytes - begin));
   });
   return seconds_between(start, Clock::now());
+}
+
+void FlatCopy::settle() const {
+  if (into_ == Into::kFile) ::sync();
 }
 
 absl::StatusOr<WriteAndSync> WriteAndSync::make(const std::filesystem::path& folder,

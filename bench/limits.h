@@ -24,6 +24,9 @@ class FlatCopy {
                                        kernels::ThreadPool& pool);
 
   double run(std::span<const std::byte> source);  // as many bytes as it was made for; seconds
+  // Of files: writes out what is dirty, before a turn of either. Each then takes the faults of clean pages, as sends
+  // that lie apart do, and none waits for what the kernel writes of another's.
+  void settle() const;
   const std::string& name() const { return name_; }
   int descriptor() const { return descriptor_.get(); }
 
@@ -31,6 +34,7 @@ class FlatCopy {
   std::string name_;
   UniqueFd descriptor_;
   Mapping mapping_;
+  Into into_ = Into::kMemfd;
   kernels::ThreadPool* pool_ = nullptr;
 };
 

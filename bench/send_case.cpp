@@ -35,8 +35,13 @@ absl::Status measure_sends(Context& context, std::string_view scenario, const Se
     BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, send_case.rig));
     to.limit_name = copy.name();
     return take_turns(
-        context, to, send_case.repeat, [&] { return rig->send(); },
+        context, to, send_case.repeat,
+        [&] {
+          copy.settle();
+          return rig->send();
+        },
         [&]() -> absl::StatusOr<double> {
+          copy.settle();
           rig->step();  // the source is as warm as it was for ours
           const double seconds = copy.run(rig->model().bytes());
           return seconds;

@@ -114,7 +114,7 @@ struct WidePath {
   static constexpr Words kWords = Words::kApart;
   static constexpr std::uint32_t kTensorBytes = 2, kSlotBytes = 1;
   static constexpr int kAtOnce = 2;
-  static constexpr bool kStreaming = true;
+  static constexpr bool kStreaming = false;
   static __device__ uint2 to_slot(const uint4& tensor) { return four_narrow<kTensor, kSlot>(tensor); }
   static __device__ uint4 to_tensor(const uint2& slot) { return four_wide<kSlot, kTensor>(slot); }
 };

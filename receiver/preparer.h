@@ -19,6 +19,7 @@ absl::Status check_digest(const Publication& publication, const Digest& found);
 
 class Preparer {
  public:
+  void stop() { thread_.stop(); }  // as TaskThread
   void submit(std::function<void()> task) { thread_.submit(std::move(task)); }
   // For what only looks something up: at once, on the calling I/O thread, where the prepare thread has nothing to do.
   void run_or_submit(std::function<void()> task) { thread_.run_or_submit(std::move(task)); }

@@ -67,7 +67,7 @@ Session::~Session() {
     });
     thread_.join();
   }
-  preparer_.reset();  // before what its tasks touch
+  preparer_->stop();  // before what its tasks touch goes, the pointer to it among that
   channel_.reset();
 }
 

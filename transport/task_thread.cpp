@@ -6,13 +6,13 @@ namespace bascule {
 
 TaskThread::TaskThread() : thread_([this] { work(); }) {}
 
-TaskThread::~TaskThread() {
+void TaskThread::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void TaskThread::submit(std::function<void()> task) {

@@ -12,7 +12,8 @@ namespace bascule {
 class TaskThread {
  public:
   TaskThread();
-  ~TaskThread();  // finishes the task under way, drops the rest
+  ~TaskThread() { stop(); }
+  void stop();  // finishes the task under way, drops the rest; later ones are never run
 
   // From any thread; returns at once. What a task holds is let go of on the thread, before the next one runs.
   void submit(std::function<void()> task);

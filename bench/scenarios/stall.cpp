@@ -12,7 +12,7 @@
 namespace bascule::bench {
 namespace {
 
-// Larger than the caches of most machines: a step reads memory, flip or not.
+// Small, so that a step's noise is. The engine reads other memory between steps: they are cold all the same.
 constexpr std::uint64_t kBytes = 8 << 20;
 constexpr int kEngines = 1;
 

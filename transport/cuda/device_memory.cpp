@@ -71,6 +71,7 @@ absl::StatusOr<Allocation> Allocation::import(int device, int fd, std::uint64_t 
     return invalid_argument("expected device memory in whole granules of ", granularity, " bytes, found ", bytes);
   Allocation made;
   made.device_ = device;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver takes the number in a pointer
   void* const handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
   BASCULE_CUDA(functions->mem_import(&made.handle_, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   made.bytes_ = bytes;

@@ -74,6 +74,7 @@ class DeviceMapping {
   }
   ~DeviceMapping();
 
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver gives addresses as numbers
   std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
   std::uint64_t bytes() const { return bytes_; }
   int device() const { return device_; }  // the one that it is mapped on

@@ -41,9 +41,9 @@ absl::StatusOr<Driver> look_up_all() {
 }  // namespace
 
 absl::StatusOr<const Driver*> driver() {
-  static const absl::StatusOr<Driver> kFound = look_up_all();
-  if (!kFound.ok()) return kFound.status();
-  return &*kFound;
+  static const absl::StatusOr<Driver> found = look_up_all();
+  if (!found.ok()) return found.status();
+  return &*found;
 }
 
 }  // namespace bascule::cuda

@@ -8,8 +8,8 @@
 #include <random>
 
 #include "kernels/boxes.h"
-#include "kernels/layouts.h"
 #include "kernels/cuda_digest.h"
+#include "kernels/layouts.h"
 #include "kernels/scatter.h"
 
 namespace bascule::kernels::cuda {

@@ -61,12 +61,14 @@ TEST(DeviceMemory, OutlivesItsAllocationAndItsMappingInAnyOrder) {
   EXPECT_THAT(take_kept_errors(), IsOk());
 }
 
+// Other processes come and go on this GPU, each with half a GiB of context: what would be lost here is far more.
 TEST(DeviceMemory, IsGivenBack) {
   BASCULE_NEEDS_GPUS(1);
-  constexpr std::uint64_t kBytes = std::uint64_t{1} << 30;
+  constexpr std::uint64_t kBytes = std::uint64_t{8} << 30, kOthers = std::uint64_t{6} << 30;
   std::size_t before = 0, after = 0, total = 0;
   { const Slot warm(100); }
   ASSERT_EQ(cudaMemGetInfo(&before, &total), cudaSuccess);
+  if (before < kBytes + kOthers) GTEST_SKIP() << "needs 14 GiB of free device memory";
   for (int i = 0; i < 3; ++i) {
     absl::StatusOr<Allocation> allocation = Allocation::make(0, kBytes);
     ASSERT_THAT(allocation, IsOk());
@@ -74,7 +76,7 @@ TEST(DeviceMemory, IsGivenBack) {
     ASSERT_THAT(mapping, IsOk());
   }
   ASSERT_EQ(cudaMemGetInfo(&after, &total), cudaSuccess);
-  EXPECT_GE(after + (std::size_t{64} << 20), before);
+  EXPECT_GE(after + kOthers, before);
 }
 
 TEST(DeviceMemory, RefusesWhatIsTooLargeNoGranuleOrNoMemory) {
