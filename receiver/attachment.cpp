@@ -34,7 +34,8 @@ std::shared_ptr<const Weights> WeightsBuilder::build(std::span<const TargetTenso
                                  .dtype = targets[i].dtype,
                                  .shape = targets[i].shape,
                                  .strides = {},
-                                 .data = addresses[i]});
+                                 .data = addresses[i],
+                                 .device = targets[i].device});
   std::ranges::sort(weights->tensors_, {}, &TensorView::name);
   return weights;
 }

@@ -25,6 +25,7 @@ struct Receiver::Impl {
   const int threads;  // that copy at the flip
   const bool wishes;  // for fused orders
   const Scheme& scheme;
+  const Stream stream;
   Session session;    // last: its threads use the gate
 
   Impl(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& given)
@@ -34,6 +35,7 @@ struct Receiver::Impl {
         threads(options.threads),
         wishes(!options.fused.empty()),
         scheme(given),
+        stream(options.stream),
         session(std::move(options), std::move(endpoint), std::move(token), given, gate) {}
 
   void start() {
@@ -59,7 +61,8 @@ struct Receiver::Impl {
   bool copy(const Target& next) {
     Copier& copier = *session.copier();
     const absl::Status copied = copier.copy(*next.attachment->copy_plan(), next.copy->publication, next.copy->view,
-                                            static_cast<int>(next.slot.index), next.copy->check, copier.flip_pool());
+                                            static_cast<int>(next.slot.index), next.copy->check, copier.flip_pool(),
+                                            Deadline(flip_timeout));
     if (copied.ok()) return true;
     serving.reset();
     session.torn(next, copied);
@@ -114,11 +117,14 @@ absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOp
     return failed_precondition(
         "register_model: this receiver asked for fused orders, which are for reading in place; give the parts to a "
         "target instead");
-  if (impl_->scheme.on_device)
-    return unimplemented("register_model: this version reads ", impl_->scheme.name, " in place alone (weights()) and ",
-                         "copies no slot of a device; use shm for an engine on the CPU");
+  const bool on_device = !targets.empty() && targets.front().device != kHost;
+  if (on_device != impl_->scheme.on_device && !targets.empty())
+    return unimplemented("register_model: the targets lie in ", place_name(targets.front().device), " and ",
+                         impl_->scheme.name, " keeps its slots ", on_device ? "in host memory" : "on a device",
+                         ", between which this version does not copy; use ", on_device ? "cuda-ipc" : "shm");
   BASCULE_ASSIGN(std::unique_ptr<Copier> copier,
-                 Copier::make(std::move(targets), options, options.apply.value_or(impl_->apply), impl_->threads));
+                 Copier::make(std::move(targets), options, options.apply.value_or(impl_->apply), impl_->threads,
+                              impl_->stream));
   impl_->session.copy_by(std::move(copier));
   return absl::OkStatus();
 }

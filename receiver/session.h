@@ -98,7 +98,9 @@ class Session {
   void say_ready();
   void on_sealed(const Sealed& sealed);
   // Prepare thread. take_in() is all but reaching the bytes; `verified`: they are known to be right.
-  absl::Status prepare(const Publication& publication, int set, Preparation& preparation);
+  // `left`: the engine's stream has left the set that is copied to; none where there is no such stream.
+  absl::Status prepare(const Publication& publication, int set, Preparation& preparation,
+                       const std::shared_ptr<DeviceMark>& left);
   absl::Status take_in(const Publication& publication, int set, Preparation& preparation, bool verified);
   int back_set() const;
   void on_prepared(const absl::Status& status);
@@ -140,6 +142,7 @@ class Session {
     std::uint64_t connection = 0;  // over which the sender knows of it
   };
   std::vector<Draining> draining_;
+  std::shared_ptr<DeviceMark> left_;  // where the last flip left a set of the engine's own
   std::vector<std::shared_ptr<DeviceMark>> marks_;  // engine's thread: made once, used again
   UniqueFd lease_;                // our end of the lease pipe; closing it ends our leases; none over TCP
   int tries_ = 0;                 // since the last commit: a worker that keeps failing pauses longer

@@ -59,8 +59,9 @@ void Session::on_sealed(const Sealed& sealed) {
   if (!incoming_ || incoming_->publication.version != sealed.version || !incoming_->ready) return;
   incoming_->publication.digest = sealed.digest;
   ++preparations_;
-  auto task = [this, set = back_set(), publication = incoming_->publication, preparation = incoming_->preparation] {
-    asio::post(io_, [this, preparation, status = prepare(publication, set, *preparation)] {
+  auto task = [this, set = back_set(), publication = incoming_->publication, preparation = incoming_->preparation,
+               left = left_] {
+    asio::post(io_, [this, preparation, status = prepare(publication, set, *preparation, left)] {
       if (incoming_ && incoming_->preparation == preparation) on_prepared(status);  // else it was dropped meanwhile
     });
   };
@@ -192,7 +193,8 @@ void Session::torn(Target target, const absl::Status& why) {
 
 void Session::flipped(const Target& now, std::optional<Target> before, double stall_seconds) {
   std::shared_ptr<DeviceMark> mark;
-  if (before && before->device != kHost && before->source() != now.source()) {
+  const bool leaves = copier_ ? copies_ahead() : before && before->source() != now.source();
+  if (before && before->device != kHost && leaves) {
     absl::StatusOr<std::shared_ptr<DeviceMark>> made = mark_stream(before->device);
     if (!made.ok()) poison(std::string(message_of(made.status())));
     if (made.ok()) mark = *std::move(made);
@@ -212,6 +214,7 @@ void Session::flipped(const Target& now, std::optional<Target> before, double st
       ready_ = true;
     });
     send(Ack{.version = now.version, .stall_seconds = stall_seconds, .seconds = seconds_between(now.decided_at, at)});
+    if (copier_) left_ = mark;
     if (!copier_) {
       if (before) release(*std::move(before), now, std::move(mark));
       return;

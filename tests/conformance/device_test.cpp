@@ -120,7 +120,7 @@ TEST_P(DeviceMemoryTest, WhatCannotBeDoneYetIsRefusedByNameWithWhatWouldDo) {
   absl::StatusOr<Receiver> receiver = connect(nullptr);
   ASSERT_THAT(receiver, IsOk());
   EXPECT_THAT(receiver->register_model({{.name = "none", .shape = {0}}}),
-              StatusIs(StatusCode::kUnimplemented, HasSubstr("in place")));
+              StatusIs(StatusCode::kUnimplemented, AllOf(HasSubstr("host memory"), HasSubstr("use shm"))));
 }
 
 // digest=always: the device reads every byte before the worker says prepared.

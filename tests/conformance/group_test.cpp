@@ -65,7 +65,6 @@ absl::StatusOr<SendReport> send_to(Stage& stage, Group& group, std::vector<std::
 }
 
 TEST_P(Conformance, AGroupWhoseRanksCopyFlipsTogether) {
-  BASCULE_NEEDS_HOST_COPIES;
   for (const Apply apply : {Apply::kCommit, Apply::kBackground}) {
     SCOPED_TRACE(apply == Apply::kCommit ? "commit" : "background");
     listen();

@@ -121,10 +121,6 @@ WorkerReport entry(const SendReport& report, std::string_view worker);
   INSTANTIATE_TEST_SUITE_P(Name, Suite, testing::Values(Setting{scheme, Readers::kProcesses, place}), \
                            [](const testing::TestParamInfo<Setting>&) { return "Processes"; })
 
-// For cases that a scheme of device memory cannot play yet.
-#define BASCULE_NEEDS_HOST_COPIES \
-  if (device() != kHost) GTEST_SKIP() << "copies into tensors on a device are refused by name so far"
-
 #define BASCULE_CONFORMANCE(Name, scheme) BASCULE_CONFORMANCE_AT(Name, scheme, Place::kFolder)
 #define BASCULE_CONFORMANCE_AT(Name, scheme, place)                  \
   namespace bascule::test {                                          \

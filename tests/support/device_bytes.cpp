@@ -104,6 +104,16 @@ void download(std::span<std::byte>, const std::byte*) { std::abort(); }
 
 #endif
 
+std::shared_ptr<std::byte> bytes_on(int device, std::size_t bytes) {
+  if (device != kHost) return device_bytes(device, bytes);
+  return {new std::byte[bytes]{}, std::default_delete<std::byte[]>()};
+}
+
+void put(std::byte* to, std::span<const std::byte> from, int device) {
+  if (device != kHost) return upload(to, from);
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
+}
+
 std::vector<std::byte> bytes_of(const TensorView& tensor) {
   std::vector<std::byte> bytes(byte_count(tensor.dtype, tensor.shape));
   if (tensor.device != kHost) {

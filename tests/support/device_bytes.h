@@ -19,6 +19,9 @@ void warm_up(int device);      // makes the context, so that no deadline of a te
 std::size_t used_bytes(int device);  // of the device, by all processes
 
 std::shared_ptr<std::byte> device_bytes(int device, std::size_t bytes);
+// The same on a device, or in host memory where that is kHost; and writing it from the host.
+std::shared_ptr<std::byte> bytes_on(int device, std::size_t bytes);
+void put(std::byte* to, std::span<const std::byte> from, int device);
 // Behind what the default stream was given; returns when it is done.
 void upload(std::byte* to, std::span<const std::byte> from);
 void download(std::span<std::byte> to, const std::byte* from);
