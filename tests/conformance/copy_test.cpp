@@ -347,7 +347,7 @@ TEST_P(Conformance, ACopyThatGoesWrongAtTheFlipPoisonsUntilTheNextVersion) {
   const auto flip_a_bit = [&] {
     std::byte value{};
     if (device() == kHost) value = *changed;
-    if (device() != kHost) download({&value, 1}, changed);
+    if (device() != kHost) download({&value, 1}, changed, device());
     value ^= std::byte{0x04};
     put(changed, {&value, 1}, device());
   };

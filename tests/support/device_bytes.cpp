@@ -31,7 +31,7 @@ class Placed final : public TensorSource {
     for (std::size_t i = 0; i < views_.size(); ++i) {
       const std::size_t bytes = byte_count(views_[i].dtype, views_[i].shape);
       if (!memory_[i]) memory_[i] = device_bytes(device_, bytes);
-      upload(memory_[i].get(), {views_[i].data, bytes});
+      upload(memory_[i].get(), {views_[i].data, bytes}, device_);
       views_[i].data = memory_[i].get();
       views_[i].device = device_;
     }
@@ -84,12 +84,14 @@ std::shared_ptr<std::byte> device_bytes(int device, std::size_t bytes) {
   return {static_cast<std::byte*>(made), [](std::byte* memory) { (void)cudaFree(memory); }};
 }
 
-void upload(std::byte* to, std::span<const std::byte> from) {
+void upload(std::byte* to, std::span<const std::byte> from, int device) {
+  must(cudaSetDevice(device), "cudaSetDevice");
   if (!from.empty()) must(cudaMemcpy(to, from.data(), from.size(), cudaMemcpyHostToDevice), "upload");
   must(cudaStreamSynchronize(nullptr), "upload");  // a copy from pageable memory may return before it has landed
 }
 
-void download(std::span<std::byte> to, const std::byte* from) {
+void download(std::span<std::byte> to, const std::byte* from, int device) {
+  must(cudaSetDevice(device), "cudaSetDevice");
   if (!to.empty()) must(cudaMemcpy(to.data(), from, to.size(), cudaMemcpyDeviceToHost), "download");
 }
 
@@ -99,8 +101,8 @@ int gpu_count() { return 0; }
 void warm_up(int) {}
 std::size_t used_bytes(int) { return 0; }
 std::shared_ptr<std::byte> device_bytes(int, std::size_t) { std::abort(); }
-void upload(std::byte*, std::span<const std::byte>) { std::abort(); }
-void download(std::span<std::byte>, const std::byte*) { std::abort(); }
+void upload(std::byte*, std::span<const std::byte>, int) { std::abort(); }
+void download(std::span<std::byte>, const std::byte*, int) { std::abort(); }
 
 #endif
 
@@ -110,14 +112,14 @@ std::shared_ptr<std::byte> bytes_on(int device, std::size_t bytes) {
 }
 
 void put(std::byte* to, std::span<const std::byte> from, int device) {
-  if (device != kHost) return upload(to, from);
+  if (device != kHost) return upload(to, from, device);
   if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 
 std::vector<std::byte> bytes_of(const TensorView& tensor) {
   std::vector<std::byte> bytes(byte_count(tensor.dtype, tensor.shape));
   if (tensor.device != kHost) {
-    download(bytes, tensor.data);
+    download(bytes, tensor.data, tensor.device);
   } else if (!bytes.empty()) {
     std::memcpy(bytes.data(), tensor.data, bytes.size());
   }

@@ -22,9 +22,10 @@ std::shared_ptr<std::byte> device_bytes(int device, std::size_t bytes);
 // The same on a device, or in host memory where that is kHost; and writing it from the host.
 std::shared_ptr<std::byte> bytes_on(int device, std::size_t bytes);
 void put(std::byte* to, std::span<const std::byte> from, int device);
-// Behind what the default stream was given; returns when it is done.
-void upload(std::byte* to, std::span<const std::byte> from);
-void download(std::span<std::byte> to, const std::byte* from);
+// Behind what the default stream of the device was given; returns when it is done. A peer's memory is read by the
+// device that it is mapped on.
+void upload(std::byte* to, std::span<const std::byte> from, int device);
+void download(std::span<std::byte> to, const std::byte* from, int device);
 
 // What a contiguous tensor holds, wherever it lies.
 std::vector<std::byte> bytes_of(const TensorView& tensor);

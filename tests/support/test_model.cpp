@@ -190,7 +190,7 @@ void TestModel::allocate_on_device() {
 
 void TestModel::upload_all() {
   if (device_ == kHost) return;
-  for (std::size_t i = 0; i < storage_.size(); ++i) upload(places_[i], storage_[i]);
+  for (std::size_t i = 0; i < storage_.size(); ++i) upload(places_[i], storage_[i], device_);
 }
 
 void TestModel::move_storage() {
@@ -214,7 +214,7 @@ void write_generation(std::span<const MutableTensorView> tensors, std::uint64_t 
     std::vector<std::byte> bytes(size_of_tensor(view));
     Content(view, generation).write(bytes);
     if (tensor.device != kHost) {
-      upload(tensor.data, bytes);
+      upload(tensor.data, bytes, tensor.device);
     } else if (!bytes.empty()) {
       std::memcpy(tensor.data, bytes.data(), bytes.size());
     }
