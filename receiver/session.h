@@ -142,7 +142,7 @@ class Session {
     std::uint64_t connection = 0;  // over which the sender knows of it
   };
   std::vector<Draining> draining_;
-  std::shared_ptr<DeviceMark> left_;  // where the last flip left a set of the engine's own
+  std::shared_ptr<DeviceMark> left_;                // where the last flip left a set of the engine's own
   std::vector<std::shared_ptr<DeviceMark>> marks_;  // engine's thread: made once, used again
   UniqueFd lease_;                // our end of the lease pipe; closing it ends our leases; none over TCP
   int tries_ = 0;                 // since the last commit: a worker that keeps failing pauses longer

@@ -131,8 +131,7 @@ absl::Status Session::take_in(const Publication& publication, int set, Preparati
     if (!verified) BASCULE_TRY(preparer_->verify(*attachment, publication, view, check, deadline));
   } else {
     if (!verified) BASCULE_TRY(preparer_->check_record(*attachment, publication));
-    BASCULE_TRY(copier_->copy(*attachment->copy_plan(), publication, view, set, check, preparer_->pool(),
-                              deadline));
+    BASCULE_TRY(copier_->copy(*attachment->copy_plan(), publication, view, set, check, preparer_->pool(), deadline));
     attachment->release(view.slot);
     preparation.attachment = nullptr;
   }

@@ -1,5 +1,5 @@
-// SlotReader: reads slots for the transport's own sake, wherever they lie: on the host by threads, on a device by a queue
-// of its own there. Prepare thread, or any one thread.
+// SlotReader: reads slots for the transport's own sake, wherever they lie: on the host by threads, on a device by a
+// queue of its own there. Prepare thread, or any one thread.
 #pragma once
 
 #include <map>

@@ -53,7 +53,9 @@ void check_slot(ObservedSlot& slot, SlotId id, std::uint64_t bytes, const Contro
     }
     check_bytes(slot, *view, bytes, timeout);
     transport.release(view->slot);
-    if (slot.check == SlotCheck::kVerified || slot.check == SlotCheck::kUnreached || page.read(id.index).version == before.version) return;
+    if (slot.check == SlotCheck::kVerified || slot.check == SlotCheck::kUnreached ||
+        page.read(id.index).version == before.version)
+      return;
     slot.check = SlotCheck::kChanged;
     slot.found.reset();
   }

@@ -15,9 +15,11 @@ namespace bascule {
 std::span<const Scheme> all_schemes() {
   static const std::vector<Scheme> all = {
 #if BASCULE_HAVE_CUDA
-      cuda_ipc_scheme(),
+    cuda_ipc_scheme(),
 #endif
-      memmap_scheme(), shm_scheme()};
+    memmap_scheme(),
+    shm_scheme()
+  };
   return all;
 }
 

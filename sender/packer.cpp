@@ -42,8 +42,8 @@ class DevicePacker final : public Packer {
   bool enqueues() const override { return true; }
   absl::Status plan(const Packing& packing) override {
     Planned& planned = of(packing);
-    if (planned.plan && (planned.number == packing.plan_number ||
-                         std::ranges::equal(planned.segments, packing.segments))) {
+    if (planned.plan &&
+        (planned.number == packing.plan_number || std::ranges::equal(planned.segments, packing.segments))) {
       planned.number = packing.plan_number;
       return absl::OkStatus();
     }
@@ -80,12 +80,14 @@ class DevicePacker final : public Packer {
 absl::StatusOr<std::unique_ptr<Packer>> Packer::choose(const Scheme& scheme, int device, kernels::ThreadPool& pool) {
   if (device == kHost) {
     if (!scheme.on_device) return std::make_unique<HostPacker>(pool);
-    return unimplemented("the tensors lie in host memory and ", scheme.name, " keeps its slots on a device, which this ",
+    return unimplemented("the tensors lie in host memory and ", scheme.name,
+                         " keeps its slots on a device, which this ",
                          "version does not pack from there; use shm for a trainer on the CPU");
   }
   BASCULE_TRY(annotate(why_no_cuda(), cat("the tensors lie on device ", device)));
   if (!scheme.on_device)
-    return unimplemented("the tensors lie on device ", device, " and ", scheme.name, " keeps its slots in host memory, ",
+    return unimplemented("the tensors lie on device ", device, " and ", scheme.name,
+                         " keeps its slots in host memory, ",
                          "which this version does not pack from there; use cuda-ipc for a trainer on a GPU");
   BASCULE_ASSIGN(std::unique_ptr<DeviceQueue> queue, open_device(device));
   return std::make_unique<DevicePacker>(std::move(queue));

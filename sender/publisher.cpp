@@ -171,8 +171,8 @@ void Publisher::seal(Publication publication, std::optional<Digest> digest, Dead
   coordinator_->seal(publication.version, digest, deadline);
 }
 
-absl::Status Publisher::stage(std::string_view call, TensorSource* weights, const WorkerNames& workers,
-                              Pending pending, bool wait) {
+absl::Status Publisher::stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending,
+                              bool wait) {
   BASCULE_TRY(check_free(call));
   if (single_copy())
     return failed_precondition(call, ": with slots=1 the parameters live in the slot; use loan(), step, publish()");
@@ -185,9 +185,8 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   const Deadline deadline(endpoint_.timeout);
   BASCULE_ASSIGN(const Publication publication, begin(workers, deadline));
   const Clock::time_point start = Clock::now();
-  if (absl::Status packed =
-          packer_->pack(packing, bytes_of(publication.slot), endpoint_.digest != DigestMode::kOff,
-                        control_page_->bytes_done(publication.slot.index));
+  if (absl::Status packed = packer_->pack(packing, bytes_of(publication.slot), endpoint_.digest != DigestMode::kOff,
+                                          control_page_->bytes_done(publication.slot.index));
       !packed.ok()) {
     packed = annotate(packed, cat("pack version ", publication.version));
     sealed_version_ = publication.version;
@@ -279,8 +278,8 @@ absl::StatusOr<SendReport> Publisher::publish(const Publication& publication) {
     seal(publication, *digest, deadline);
   } else {
     sealed_version_ = publication.version;
-    coordinator_->abandon(publication.version,
-                          annotate(digest.status(), cat("publish version ", publication.version)), single_copy());
+    coordinator_->abandon(publication.version, annotate(digest.status(), cat("publish version ", publication.version)),
+                          single_copy());
   }
   return settled();
 }

@@ -38,7 +38,7 @@ class Registration {
   // before is one no more.
   absl::Status fuse(std::span<const std::vector<std::string>> wishes);
 
-  int device() const { return device_; }                  // on which the tensors lie, or kHost
+  int device() const { return device_; }               // on which the tensors lie, or kHost
   Stream stream() const { return source_->stream(); }  // as of the last packing()
 
   bool casts() const;  // some tensor travels as another type

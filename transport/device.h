@@ -57,7 +57,7 @@ class DeviceQueue {
 class DeviceMark {
  public:
   virtual ~DeviceMark() = default;
-  virtual absl::Status record(Stream stream) = 0;            // behind all that it was given; returns at once
+  virtual absl::Status record(Stream stream) = 0;          // behind all that it was given; returns at once
   virtual absl::Status wait(Deadline deadline) const = 0;  // until the device has passed it
 };
 

@@ -29,7 +29,8 @@ struct TensorSpec {
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// A tensor's elements, in host memory or on a device of this process. Valid as long as the tensor that it was made from.
+// A tensor's elements, in host memory or on a device of this process. Valid as long as the tensor that it was made
+// from.
 struct TensorView {
   std::string_view name;
   DType dtype = DType::kF32;

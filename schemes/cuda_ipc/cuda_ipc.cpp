@@ -85,8 +85,7 @@ class CudaIpcReceiver final : public ReceiverTransport {
     const auto slot = slots_.find(publication.slot);
     if (slot == slots_.end()) return invalid_argument("cuda-ipc: slot ", publication.slot.index, " was not offered");
     const cuda::DeviceMapping& mapping = slot->second;
-    return SlotView{
-        .slot = publication.slot, .bytes = {mapping.data(), mapping.bytes()}, .device = mapping.device()};
+    return SlotView{.slot = publication.slot, .bytes = {mapping.data(), mapping.bytes()}, .device = mapping.device()};
   }
 
   void release(SlotId) override {}  // mapped once, for every version to come

@@ -23,8 +23,8 @@ std::string to_bytes(const CudaIpcOffer& offer) {
 
 absl::StatusOr<CudaIpcOffer> parse_cuda_ipc_offer(std::string_view bytes) {
   if (bytes.size() != kSize || bytes.substr(0, kBegins.size()) != kBegins)
-    return invalid_argument("cuda-ipc: expected an offer of ", kSize, " bytes that begins with cuip and format 1, found ",
-                            bytes.size(), " bytes");
+    return invalid_argument("cuda-ipc: expected an offer of ", kSize,
+                            " bytes that begins with cuip and format 1, found ", bytes.size(), " bytes");
   CudaIpcOffer offer;
   std::memcpy(offer.device.data(), bytes.data() + kUuidAt, offer.device.size());
   std::memcpy(&offer.slot_bytes, bytes.data() + kBytesAt, sizeof(offer.slot_bytes));

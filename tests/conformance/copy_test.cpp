@@ -337,7 +337,8 @@ TEST_P(Conformance, ACopyThatGoesWrongAtTheFlipPoisonsUntilTheNextVersion) {
   absl::StatusOr<Receiver> receiver =
       Receiver::connect({.endpoint = endpoint(), .worker = "a", .scheme = given_scheme()});
   ASSERT_THAT(receiver, IsOk());
-  ASSERT_THAT(receiver->register_model(targets_of(model_.specs(), memory, device()), {.apply = Apply::kCommit}), IsOk());
+  ASSERT_THAT(receiver->register_model(targets_of(model_.specs(), memory, device()), {.apply = Apply::kCommit}),
+              IsOk());
   EXPECT_FALSE(receiver->wait_ready(absl::ZeroDuration()).ok());
   wait_for_workers(1);
   absl::StatusOr<WritableSlot> slot = sender_->loan();

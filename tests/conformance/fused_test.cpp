@@ -57,7 +57,8 @@ bool expect_fused(Receiver& receiver, Version version, const FusedOrder& order) 
   for (const std::string& part : order.parts) {
     const TensorView& view = *weights.find(part);
     const std::uint64_t bytes = byte_count(view.dtype, view.shape);
-    EXPECT_EQ(std::memcmp(fused_bytes.data() + at, bytes_of(view).data(), bytes), 0) << part << " of version " << version;
+    EXPECT_EQ(std::memcmp(fused_bytes.data() + at, bytes_of(view).data(), bytes), 0)
+        << part << " of version " << version;
     at += bytes;
   }
   EXPECT_EQ(at, byte_count(fused->dtype, fused->shape));

@@ -89,7 +89,9 @@ TEST(Copier, SaysWhatWasSealedAndWhatItFound) {
               StatusIs(absl::StatusCode::kDataLoss,
                        HasSubstr("slot 1 of version 4: digest " + to_hex(kernels::digest(slot, pool)) +
                                  ", sealed was " + to_hex(sealed))));
-  EXPECT_THAT((*copier)->copy(*(*copier)->plan(from), publication, view, 0, false, pool, Deadline(absl::Seconds(20))), IsOk()) << "nobody looked";
+  EXPECT_THAT((*copier)->copy(*(*copier)->plan(from), publication, view, 0, false, pool, Deadline(absl::Seconds(20))),
+              IsOk())
+      << "nobody looked";
 }
 
 TEST(Copier, ExpectsWhatASenderCanCompare) {

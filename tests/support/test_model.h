@@ -50,8 +50,8 @@ class TestModel {
   int device_ = kHost;
   std::vector<std::shared_ptr<std::byte>> on_device_;  // by tensor; storage_ is what was written there
   std::vector<std::byte*> places_;                     // likewise: on_device_, or a slot
-  std::shared_ptr<void> keeps_;                // that slot
-  std::vector<TensorView> views_;              // into specs_ and storage_
+  std::shared_ptr<void> keeps_;                        // that slot
+  std::vector<TensorView> views_;                      // into specs_ and storage_
   std::vector<std::int64_t> transposed_strides_;
 
   void make_views();

@@ -71,7 +71,9 @@ inline at::Tensor tensor_over(const TensorView& view) {
   void* data = const_cast<std::byte*>(view.data);  // from_blob takes no const; see above
   at::TensorMaker maker = at::for_blob(data, shape);
   if (!view.strides.empty()) maker.strides(at::IntArrayRef(view.strides.data(), view.strides.size()));
-  return maker.options(options).target_device(device).make_tensor();  // a peer's memory is read on `device` all the same
+  return maker.options(options)
+      .target_device(device)
+      .make_tensor();  // a peer's memory is read on `device` all the same
 }
 
 // Yields the given tensors. They are held by reference count: an optimizer that writes them in place is followed.
