@@ -1,8 +1,12 @@
-# bascule::bascule: the parts as one static library, without LibTorch and without CUDA; and how it is installed.
+# bascule::bascule: the parts as one static library, without LibTorch, and without CUDA where no toolkit was found; and
+# how it is installed.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(parts kernels transport registry memmap shm sender receiver)
+if(BASCULE_HAVE_CUDA)
+  list(APPEND parts kernels_cuda transport_cuda cuda_ipc)
+endif()
 add_library(bascule STATIC)
 add_library(bascule::bascule ALIAS bascule)
 foreach(part IN LISTS parts)
@@ -12,7 +16,11 @@ foreach(part IN LISTS parts)
   get_property(links TARGET bascule_${part} PROPERTY BASCULE_BINARY_LINKS)
   target_link_libraries(bascule PRIVATE ${links})
 endforeach()
-foreach(part kernels transport sender receiver)  # and not the schemes: nobody but the registry names one
+set(seen_by_users kernels transport sender receiver)
+if(BASCULE_HAVE_CUDA)
+  list(APPEND seen_by_users kernels_cuda transport_cuda)
+endif()
+foreach(part IN LISTS seen_by_users)  # and not the schemes: nobody but the registry names one
   target_include_directories(bascule INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include/${part}>)
 endforeach()
 target_include_directories(bascule INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

@@ -27,6 +27,8 @@ struct Segment {
   std::array<std::int64_t, kMaxRank> tensor_strides{};  // elements
   std::array<std::int64_t, kMaxRank> slot_strides{};    // elements
 
+  friend bool operator==(const Segment&, const Segment&) = default;
+
   constexpr bool is_run() const { return rank == 0 || (rank == 1 && tensor_strides[0] == 1 && slot_strides[0] == 1); }
 };
 

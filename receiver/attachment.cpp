@@ -7,16 +7,18 @@
 
 namespace bascule {
 
-std::shared_ptr<const Weights> WeightsBuilder::build(const Layout& layout, std::span<const std::byte> slot,
+std::shared_ptr<const Weights> WeightsBuilder::build(const Layout& layout, const SlotView& slot,
                                                      std::vector<TensorView> fused) {
   auto weights = std::make_shared<Weights>();
   weights->tensors_ = std::move(fused);
+  for (TensorView& view : weights->tensors_) view.device = slot.device;
   const auto add = [&](std::string_view name, const Placement& tensor) {
     weights->tensors_.push_back({.name = name,
                                  .dtype = tensor.spec.dtype,
                                  .shape = tensor.spec.shape,
                                  .strides = {},
-                                 .data = slot.data() + tensor.offset});
+                                 .data = slot.bytes.data() + tensor.offset,
+                                 .device = slot.device});
   };
   for (const Placement& tensor : layout.tensors()) add(tensor.spec.name, tensor);
   for (const Alias& alias : layout.aliases()) add(alias.name, layout.tensors()[alias.tensor]);
@@ -32,7 +34,8 @@ std::shared_ptr<const Weights> WeightsBuilder::build(std::span<const TargetTenso
                                  .dtype = targets[i].dtype,
                                  .shape = targets[i].shape,
                                  .strides = {},
-                                 .data = addresses[i]});
+                                 .data = addresses[i],
+                                 .device = targets[i].device});
   std::ranges::sort(weights->tensors_, {}, &TensorView::name);
   return weights;
 }
@@ -123,17 +126,45 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
                             layout_.bytes());
   Tensors& tensors = tensors_[view.slot];
   if (!tensors.weights) {
-    tensors.fused.resize(taking_.fusion.memory_bytes());
-    tensors.weights = WeightsBuilder::build(layout_, view.bytes, taking_.fusion.views(view.bytes, tensors.fused));
+    if (taking_.fusion.memory_bytes() > 0) BASCULE_TRY(make_room_to_fuse(view, tensors));
+    const std::span<const std::byte> fused(tensors.fused.get(), taking_.fusion.memory_bytes());
+    tensors.weights = WeightsBuilder::build(layout_, view, taking_.fusion.views(view.bytes, fused));
   }
-  return Ready{.view = {.slot = view.slot, .bytes = view.bytes.first(layout_.bytes())}, .weights = tensors.weights};
+  return Ready{.view = {.slot = view.slot, .bytes = view.bytes.first(layout_.bytes()), .device = view.device},
+               .weights = tensors.weights};
 }
 
-void Attachment::fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool) {
+absl::Status Attachment::make_room_to_fuse(const SlotView& view, Tensors& tensors) {
+  const std::uint64_t bytes = taking_.fusion.memory_bytes();
+  if (view.device == kHost) {
+    tensors.fused = std::shared_ptr<std::byte>(new std::byte[bytes]{}, std::default_delete<std::byte[]>());
+    return absl::OkStatus();
+  }
+  if (!queue_) {
+    BASCULE_ASSIGN(queue_, open_device(view.device));
+    BASCULE_ASSIGN(fuses_, queue_->plan(DeviceQueue::Into::kTensors, taking_.fusion.segments(),
+                                        taking_.fusion.addresses({}).size(), layout_.bytes()));
+  }
+  BASCULE_ASSIGN(tensors.fused, queue_->allocate(bytes));
+  return absl::OkStatus();
+}
+
+absl::Status Attachment::fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool,
+                              Deadline deadline) {
   Tensors& tensors = tensors_.at(view.slot);
   // Told again of a version that it has: the engine may read the copies by now.
-  if (tensors.fused.empty() || std::exchange(tensors.fused_version, publication.version) == publication.version) return;
-  taking_.fusion.copy(view.bytes, tensors.fused, pool);
+  if (!tensors.fused || tensors.fused_version == publication.version) return absl::OkStatus();
+  const std::span<std::byte> fused(tensors.fused.get(), taking_.fusion.memory_bytes());
+  if (view.device == kHost) {
+    taking_.fusion.copy(view.bytes, fused, pool);
+  } else {
+    const std::vector<std::byte*> addresses = taking_.fusion.addresses(fused);
+    BASCULE_TRY(queue_->run(*fuses_, std::vector<const std::byte*>(addresses.begin(), addresses.end()),
+                            view.bytes.data(), false, std::nullopt));
+    BASCULE_TRY(queue_->finish(deadline).status());
+  }
+  tensors.fused_version = publication.version;
+  return absl::OkStatus();
 }
 
 }  // namespace bascule

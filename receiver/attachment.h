@@ -12,6 +12,7 @@
 #include "receiver/fusion.h"
 #include "receiver/receiver.h"
 #include "transport/control_page.h"
+#include "transport/device.h"
 #include "transport/layout.h"
 #include "transport/messages.h"
 #include "transport/plan.h"
@@ -22,7 +23,7 @@ namespace bascule {
 // The tensors of a slot, built from the layout and the slot's address; or of a set of the engine's own.
 class WeightsBuilder {
  public:
-  static std::shared_ptr<const Weights> build(const Layout& layout, std::span<const std::byte> slot,
+  static std::shared_ptr<const Weights> build(const Layout& layout, const SlotView& slot,
                                               std::vector<TensorView> fused);
   // Of targets that outlive it, at other addresses than their own.
   static std::shared_ptr<const Weights> build(std::span<const TargetTensor> targets,
@@ -60,8 +61,8 @@ class Attachment {
     std::shared_ptr<const Weights> weights;
   };
   absl::StatusOr<Ready> prepare(const Publication& publication, Deadline deadline);
-  // Copies what is fused and does not lie so in the slot. Prepare thread, after prepare().
-  void fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool);
+  // Copies what is fused and does not lie so in the slot. Prepare thread, after prepare(). An error of a device.
+  absl::Status fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool, Deadline deadline);
   void release(SlotId slot) { transport_->release(slot); }
 
   // Reaches slots that were made after the welcome, or that a new welcome offers; those it knows stay where they are.
@@ -89,9 +90,12 @@ class Attachment {
   std::map<SlotId, absl::Status> slots_;  // that were offered, and whether they could be reached
   struct Tensors {
     std::shared_ptr<const Weights> weights;
-    std::vector<std::byte> fused;  // copies of what does not lie side by side
-    Version fused_version = 0;     // that they are of
+    std::shared_ptr<std::byte> fused;  // copies of what does not lie side by side, where the slot lies; none: in place
+    Version fused_version = 0;         // that they are of
   };
+  absl::Status make_room_to_fuse(const SlotView& view, Tensors& tensors);
+  std::unique_ptr<DeviceQueue> queue_;  // of the slots' device, where it fuses
+  std::unique_ptr<DevicePlan> fuses_;
   std::map<SlotId, Tensors> tensors_;
 };
 

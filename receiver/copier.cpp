@@ -11,18 +11,28 @@
 namespace bascule {
 
 absl::StatusOr<std::unique_ptr<Copier>> Copier::make(std::vector<TargetTensor> targets, const ModelOptions& options,
-                                                     Apply apply, int threads) {
+                                                     Apply apply, int threads, Stream stream) {
   if (targets.empty()) return invalid_argument("register_model: no tensors were given");
   BASCULE_TRY(check_targets(targets));
+  for (const TargetTensor& target : targets)
+    if (target.device != targets.front().device)
+      return invalid_argument("target ", targets.front().name, " lies in ", place_name(targets.front().device),
+                              " and target ", target.name, " in ", place_name(target.device),
+                              "; the tensors of one model must lie in one place");
   auto made = std::make_unique<Copier>();
+  made->device_ = targets.front().device;
+  made->stream_ = stream;
+  if (made->device_ != kHost) {
+    BASCULE_ASSIGN(made->queue_, open_device(made->device_));
+  }
   made->targets_ = std::move(targets);
   made->partial_ = options.partial;
   made->apply_ = apply;
   for (const TargetTensor& target : made->targets_) made->sets_[0].addresses.push_back(target.data);
   if (apply == Apply::kBackground) {
-    made->allocate_second_set();
+    BASCULE_TRY(made->allocate_second_set());
   } else {
-    made->flip_pool_.emplace(threads);
+    made->flip_pool_.emplace(made->device_ == kHost ? threads : 1);
   }
   for (Set& set : made->sets_)
     if (!set.addresses.empty()) set.weights = WeightsBuilder::build(made->targets_, set.addresses);
@@ -30,20 +40,25 @@ absl::StatusOr<std::unique_ptr<Copier>> Copier::make(std::vector<TargetTensor> t
 }
 
 // Every storage on a cache line of its own; targets that are one storage are one here, too.
-void Copier::allocate_second_set() {
-  constexpr std::size_t kLine = 64;
+absl::Status Copier::allocate_second_set() {
+  constexpr std::size_t kLine = 64;  // of a device: what its widest loads want, too
   std::map<const std::byte*, std::size_t> offsets;
   std::size_t end = 0;
   for (const TargetTensor& target : targets_) {
     const std::size_t bytes = byte_count(target.dtype, target.shape);
     if (bytes > 0 && offsets.emplace(target.data, end).second) end += (bytes + kLine - 1) / kLine * kLine;
   }
-  second_.resize(end + kLine);
-  const std::size_t ahead = (kLine - reinterpret_cast<std::uintptr_t>(second_.data()) % kLine) % kLine;
+  if (device_ == kHost) {
+    second_ = std::shared_ptr<std::byte>(new std::byte[end + kLine]{}, std::default_delete<std::byte[]>());
+  } else {
+    BASCULE_ASSIGN(second_, queue_->allocate(end + kLine));
+  }
+  const std::size_t ahead = (kLine - reinterpret_cast<std::uintptr_t>(second_.get()) % kLine) % kLine;
   for (const TargetTensor& target : targets_) {
     const auto offset = offsets.find(target.data);
-    sets_[1].addresses.push_back(second_.data() + ahead + (offset == offsets.end() ? 0 : offset->second));
+    sets_[1].addresses.push_back(second_.get() + ahead + (offset == offsets.end() ? 0 : offset->second));
   }
+  return absl::OkStatus();
 }
 
 std::optional<std::vector<TensorSpec>> Copier::expected() const {
@@ -57,10 +72,32 @@ std::optional<std::vector<TensorSpec>> Copier::expected() const {
 }
 
 absl::Status Copier::copy(const Plan& plan, const Publication& publication, const SlotView& view, int set, bool check,
-                          kernels::ThreadPool& pool) const {
-  const std::optional<Digest> found = kernels::unpack(plan.segments(), sets_[static_cast<std::size_t>(set)].addresses,
-                                                      view.bytes, check && publication.digest, pool);
+                          kernels::ThreadPool& pool, Deadline deadline) {
+  const std::vector<std::byte*>& addresses = sets_[static_cast<std::size_t>(set)].addresses;
+  const bool want_digest = check && publication.digest;
+  std::optional<Digest> found;
+  if (device_ == kHost) {
+    found = kernels::unpack(plan.segments(), addresses, view.bytes, want_digest, pool);
+  } else {
+    BASCULE_TRY(make_ready(plan, publication));
+    const std::lock_guard lock(device_mutex_);
+    const DeviceQueue::Caller engine = apply_ == Apply::kCommit ? DeviceQueue::Caller(stream_) : std::nullopt;
+    BASCULE_TRY(queue_->run(*device_plan_, std::vector<const std::byte*>(addresses.begin(), addresses.end()),
+                            view.bytes.data(), want_digest, engine));
+    BASCULE_ASSIGN(found, queue_->finish(deadline));
+  }
   return found ? check_digest(publication, *found) : absl::OkStatus();
+}
+
+absl::Status Copier::make_ready(const Plan& plan, const Publication& publication) {
+  if (device_ == kHost) return absl::OkStatus();
+  const std::lock_guard lock(device_mutex_);
+  if (device_plan_ && std::ranges::equal(planned_, plan.segments())) return absl::OkStatus();
+  device_plan_.reset();
+  BASCULE_ASSIGN(device_plan_,
+                 queue_->plan(DeviceQueue::Into::kTensors, plan.segments(), targets_.size(), publication.bytes));
+  planned_.assign(plan.segments().begin(), plan.segments().end());
+  return absl::OkStatus();
 }
 
 }  // namespace bascule

@@ -5,11 +5,15 @@
 //
 // Threads: the session decides who may touch which set: the prepare thread copies into the one that the engine does not
 // read (background), or the engine's own thread into the only one (commit).
+//
+// Targets on a device are copied to by that device, out of slots that it reads: with kCommit behind what the engine's
+// stream was given, which waits for the copy on the device, too.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -19,6 +23,7 @@
 #include "kernels/thread_pool.h"
 #include "receiver/attachment.h"
 #include "receiver/receiver.h"
+#include "transport/device.h"
 #include "transport/layout.h"
 #include "transport/plan.h"
 #include "transport/scheme.h"
@@ -28,11 +33,13 @@ namespace bascule {
 
 class Copier {
  public:
-  // `threads` copy at the flip (commit), the engine's included; 0: one per core. INVALID_ARGUMENT as check_targets().
+  // `threads` copy at the flip (commit), the engine's included; 0: one per core. `stream`: the engine's, where the
+  // targets lie on a device. INVALID_ARGUMENT as check_targets(), or targets in several places.
   static absl::StatusOr<std::unique_ptr<Copier>> make(std::vector<TargetTensor> targets, const ModelOptions& options,
-                                                      Apply apply, int threads);
+                                                      Apply apply, int threads, Stream stream = nullptr);
 
   Apply apply() const { return apply_; }
+  int device() const { return device_; }  // on which the targets lie, or kHost
 
   // What the sender can compare with its tensors before any byte moves; none where a target is made of parts, or only
   // some tensors are wanted.
@@ -47,7 +54,9 @@ class Copier {
   // Copies what `view` holds of `publication` into `set`. With `check` the digest is made in the same pass; DATA_LOSS:
   // it is not what was sealed, and the set holds neither the version of before nor this one.
   absl::Status copy(const Plan& plan, const Publication& publication, const SlotView& view, int set, bool check,
-                    kernels::ThreadPool& pool) const;
+                    kernels::ThreadPool& pool, Deadline deadline);
+  // Brings the plan to the device, where that is one and has another, so that no flip waits for it. Prepare thread.
+  absl::Status make_ready(const Plan& plan, const Publication& publication);
   // For the copy at the flip; kCommit alone.
   kernels::ThreadPool& flip_pool() { return *flip_pool_; }
 
@@ -56,14 +65,21 @@ class Copier {
     std::vector<std::byte*> addresses;  // of targets
     std::shared_ptr<const Weights> weights;
   };
-  void allocate_second_set();
+  absl::Status allocate_second_set();
 
   std::vector<TargetTensor> targets_;
   bool partial_ = false;
   Apply apply_ = Apply::kCommit;
-  std::vector<std::byte> second_;  // memory of set 1
+  int device_ = kHost;
+  Stream stream_ = nullptr;
+  std::shared_ptr<std::byte> second_;  // memory of set 1
   std::array<Set, 2> sets_;
   std::optional<kernels::ThreadPool> flip_pool_;
+
+  std::mutex device_mutex_;             // the engine copies while the next version is made ready
+  std::unique_ptr<DeviceQueue> queue_;  // of targets on a device
+  std::vector<kernels::Segment> planned_;
+  std::unique_ptr<DevicePlan> device_plan_;  // of planned_
 };
 
 }  // namespace bascule

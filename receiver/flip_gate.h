@@ -35,6 +35,8 @@ struct Target {
   std::optional<CopyAtFlip> copy{};
   Clock::time_point decided_at{};
 
+  int device = kHost;  // of the memory that the engine reads
+
   SlotId source() const { return copy ? copy->view.slot : slot; }  // what the attachment is to let go of
 };
 

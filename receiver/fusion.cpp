@@ -47,9 +47,13 @@ std::vector<TensorView> Fusion::views(std::span<const std::byte> slot, std::span
 }
 
 void Fusion::copy(std::span<const std::byte> slot, std::span<std::byte> memory, kernels::ThreadPool& pool) const {
-  std::vector<std::byte*> addresses;
-  for (const std::uint64_t offset : copy_offsets_) addresses.push_back(memory.data() + offset);
-  kernels::unpack(plan_.segments(), addresses, slot, false, pool);
+  kernels::unpack(plan_.segments(), addresses(memory), slot, false, pool);
+}
+
+std::vector<std::byte*> Fusion::addresses(std::span<std::byte> memory) const {
+  std::vector<std::byte*> all;
+  for (const std::uint64_t offset : copy_offsets_) all.push_back(memory.data() + offset);
+  return all;
 }
 
 }  // namespace bascule

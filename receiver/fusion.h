@@ -28,6 +28,9 @@ class Fusion {
   std::uint64_t memory_bytes() const { return memory_bytes_; }
   // The fused tensors of `slot`, or of the copies in `memory`. Views into both, and into this object.
   std::vector<TensorView> views(std::span<const std::byte> slot, std::span<const std::byte> memory) const;
+  // How the copies are made of a slot, and where they lie in `memory`, for kernels::unpack or its twin on a device.
+  std::span<const kernels::Segment> segments() const { return plan_.segments(); }
+  std::vector<std::byte*> addresses(std::span<std::byte> memory) const;
   // Makes the copies of `slot`. Prepare thread.
   void copy(std::span<const std::byte> slot, std::span<std::byte> memory, kernels::ThreadPool& pool) const;
 

@@ -26,10 +26,11 @@ absl::Status Preparer::check_record(const Attachment& attachment, const Publicat
 }
 
 absl::Status Preparer::verify(const Attachment& attachment, const Publication& publication, const SlotView& view,
-                              bool digest_pass) {
+                              bool digest_pass, Deadline deadline) {
   BASCULE_TRY(check_record(attachment, publication));
   if (!publication.digest || (attachment.record(publication.slot) && !digest_pass)) return absl::OkStatus();
-  return check_digest(publication, kernels::digest(view.bytes, pool_));
+  BASCULE_ASSIGN(const Digest found, reader_.digest(view, deadline));
+  return check_digest(publication, found);
 }
 
 absl::Status check_digest(const Publication& publication, const Digest& found) {

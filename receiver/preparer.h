@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "kernels/thread_pool.h"
 #include "receiver/attachment.h"
+#include "receiver/slot_reader.h"
 #include "transport/scheme.h"
 #include "transport/task_thread.h"
 
@@ -29,12 +30,13 @@ class Preparer {
   // Prepare thread: whether `view` holds what was sealed. Compares with the control page; with
   // `digest_pass`, or where there is no such page, reads every byte. DATA_LOSS names slot, version and digests.
   absl::Status verify(const Attachment& attachment, const Publication& publication, const SlotView& view,
-                      bool digest_pass);
-  kernels::ThreadPool& pool() { return pool_; }  // prepare thread
+                      bool digest_pass, Deadline deadline);
+  SlotReader& reader() { return reader_; }  // prepare thread, as the next
+  kernels::ThreadPool& pool() { return reader_.pool(); }
 
  private:
-  kernels::ThreadPool pool_{1};  // one core is the engine's
-  TaskThread thread_;            // last: what it runs uses the rest
+  SlotReader reader_{1};  // one core is the engine's
+  TaskThread thread_;     // last: what it runs uses the rest
 };
 
 }  // namespace bascule

@@ -24,15 +24,19 @@ struct Receiver::Impl {
   const Apply apply;  // by the endpoint
   const int threads;  // that copy at the flip
   const bool wishes;  // for fused orders
-  Session session;    // last: its threads use the gate
+  const Scheme& scheme;
+  const Stream stream;
+  Session session;  // last: its threads use the gate
 
-  Impl(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& scheme)
+  Impl(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& given)
       : follows(options.rank > 0),
         flip_timeout(endpoint.flip_timeout),
         apply(endpoint.apply),
         threads(options.threads),
         wishes(!options.fused.empty()),
-        session(std::move(options), std::move(endpoint), std::move(token), scheme, gate) {}
+        scheme(given),
+        stream(options.stream),
+        session(std::move(options), std::move(endpoint), std::move(token), given, gate) {}
 
   void start() {
     if (!std::exchange(started, true)) session.start();
@@ -56,8 +60,9 @@ struct Receiver::Impl {
   // The copy that a flip consists of. False: the tensors are torn.
   bool copy(const Target& next) {
     Copier& copier = *session.copier();
-    const absl::Status copied = copier.copy(*next.attachment->copy_plan(), next.copy->publication, next.copy->view,
-                                            static_cast<int>(next.slot.index), next.copy->check, copier.flip_pool());
+    const absl::Status copied =
+        copier.copy(*next.attachment->copy_plan(), next.copy->publication, next.copy->view,
+                    static_cast<int>(next.slot.index), next.copy->check, copier.flip_pool(), Deadline(flip_timeout));
     if (copied.ok()) return true;
     serving.reset();
     session.torn(next, copied);
@@ -93,6 +98,12 @@ absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
     if (order.name.empty() || !is_utf8(order.name) || order.parts.empty() || !names.insert(order.name).second)
       return invalid_argument("worker ", options.worker, ": the fused order \"", order.name,
                               "\" must have a name of its own, in UTF-8, and parts");
+  if (options.device != kHost && !scheme->on_device)
+    return unimplemented(
+        "worker ", options.worker, " asks for device ", options.device, ", and ", scheme->name,
+        " keeps its slots in host memory, which this version does not bring to a device; use cuda-ipc ",
+        "where the trainer is on a GPU, or read on the host");
+  endpoint.device = options.device;
   BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint));
   return Receiver(std::make_unique<Impl>(std::move(options), std::move(endpoint), std::move(token), *scheme));
 }
@@ -107,8 +118,14 @@ absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOp
     return failed_precondition(
         "register_model: this receiver asked for fused orders, which are for reading in place; give the parts to a "
         "target instead");
-  BASCULE_ASSIGN(std::unique_ptr<Copier> copier,
-                 Copier::make(std::move(targets), options, options.apply.value_or(impl_->apply), impl_->threads));
+  const bool on_device = !targets.empty() && targets.front().device != kHost;
+  if (on_device != impl_->scheme.on_device && !targets.empty())
+    return unimplemented("register_model: the targets lie in ", place_name(targets.front().device), " and ",
+                         impl_->scheme.name, " keeps its slots ", on_device ? "in host memory" : "on a device",
+                         ", between which this version does not copy; use ", on_device ? "cuda-ipc" : "shm");
+  BASCULE_ASSIGN(
+      std::unique_ptr<Copier> copier,
+      Copier::make(std::move(targets), options, options.apply.value_or(impl_->apply), impl_->threads, impl_->stream));
   impl_->session.copy_by(std::move(copier));
   return absl::OkStatus();
 }

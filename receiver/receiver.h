@@ -47,6 +47,11 @@ struct ReceiverOptions {
   // One rank of an engine whose ranks flip together: rank 0 decides by commit(), the others follow by commit(version).
   std::string group{};
   std::uint32_t rank = 0, ranks = 1;
+  // Of a scheme whose slots lie on a GPU: the device that reads them, by this process's numbers (kHost: the sender's
+  // own device, whatever this process calls it), and the stream of it that does. The slot that a flip leaves is given
+  // back once that stream has passed the work that it was given before the commit().
+  int device = kHost;
+  Stream stream = nullptr;
   int threads = 0;  // that copy at the flip (apply=commit), the engine's own included; 0: one per core
   // commit() has work: wake an idle engine. Must return at once and call nothing of the receiver's.
   std::function<void()> on_pending{};
@@ -84,7 +89,8 @@ struct ReceiverStatus {
   absl::Status error;   // why it was refused, why the last version failed, or what poisoned it
 };
 
-// The tensors of one slot, by the sender's names, tied ones under each of theirs: read-only memory. Or those of one set
+// The tensors of one slot, by the sender's names, tied ones under each of theirs: read-only memory, of the host or of
+// a device (TensorView::device). Or those of one set
 // of the engine's own, by the targets' names.
 class Weights {
  public:

@@ -123,7 +123,8 @@ void Session::search() {
 void Session::retry(absl::Status why, bool final_refusal) {
   update([&](ReceiverStatus& status) {
     status.attached = false;
-    status.error = why;
+    // What poisoned it says more than that nobody is there to mend it.
+    if (status.state != ReceiverState::kPoisoned || final_refusal) status.error = why;
     hopeless_ = final_refusal;
   });
   retry_timer_.expires_after(std::min(milliseconds(500), milliseconds(10) * (1 << std::min(tries_++, 10))));
@@ -151,6 +152,7 @@ void Session::greet(std::shared_ptr<Channel> channel) {
   hello.ranks = options_.ranks;
   if (serving_) hello.epoch = serving_->lease.epoch, hello.serving = serving_->version;
   hello.held = held();
+  for (Draining& slot : draining_) slot.connection = connection_;
   if (!options_.expected.empty()) {
     hello.expected = options_.expected;
   } else if (copier_) {

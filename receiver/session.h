@@ -36,6 +36,7 @@
 #include "receiver/receiver.h"
 #include "receiver/version_finder.h"
 #include "transport/channel.h"
+#include "transport/device.h"
 #include "transport/endpoint.h"
 #include "transport/messages.h"
 
@@ -70,6 +71,7 @@ class Session {
     Attachment::Ready ready;
     SlotId slot;  // that the engine will read
     std::optional<CopyAtFlip> copy;
+    int device = kHost;  // on which it will
   };
   struct Incoming {  // a version on its way to us
     Publication publication;
@@ -96,7 +98,9 @@ class Session {
   void say_ready();
   void on_sealed(const Sealed& sealed);
   // Prepare thread. take_in() is all but reaching the bytes; `verified`: they are known to be right.
-  absl::Status prepare(const Publication& publication, int set, Preparation& preparation);
+  // `left`: the engine's stream has left the set that is copied to; none where there is no such stream.
+  absl::Status prepare(const Publication& publication, int set, Preparation& preparation,
+                       const std::shared_ptr<DeviceMark>& left);
   absl::Status take_in(const Publication& publication, int set, Preparation& preparation, bool verified);
   int back_set() const;
   void on_prepared(const absl::Status& status);
@@ -110,7 +114,11 @@ class Session {
   void on_heartbeat_timer();
   static Target target_of(const Incoming& incoming);
   void drop_incoming(bool release_lease);
-  void release(Target before, const std::optional<Target>& now);
+  void release(Target before, const std::optional<Target>& now, std::shared_ptr<DeviceMark> mark = nullptr);
+  void drained(SlotId slot, Version version);
+  // Engine's thread: the point that its stream on `device` has come to; none on the host.
+  absl::StatusOr<std::shared_ptr<DeviceMark>> mark_stream(int device);
+  bool wait_for(const DeviceMark* mark);  // prepare thread; false: poisoned
   std::vector<SlotId> slots_in_use() const;
   std::vector<HeldSlot> held() const;
   void send(const Message& message);
@@ -128,6 +136,14 @@ class Session {
   Connector connector_;
   boost::asio::steady_timer retry_timer_, heartbeat_timer_;
   std::shared_ptr<Channel> channel_;
+  // Slots that the engine left, and that its stream may still read: held as those that are served.
+  struct Draining {
+    HeldSlot held;
+    std::uint64_t connection = 0;  // over which the sender knows of it
+  };
+  std::vector<Draining> draining_;
+  std::shared_ptr<DeviceMark> left_;                // where the last flip left a set of the engine's own
+  std::vector<std::shared_ptr<DeviceMark>> marks_;  // engine's thread: made once, used again
   UniqueFd lease_;                // our end of the lease pipe; closing it ends our leases; none over TCP
   int tries_ = 0;                 // since the last commit: a worker that keeps failing pauses longer
   std::uint64_t connection_ = 0;  // counts connections: answers of the prepare thread to an old one are dropped

@@ -57,7 +57,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
     }
     asio::post(io_, [this, connection, why = made.status()] {
       if (connection != connection_) return;
-      send(Bye{});
+      send(Bye{.why = std::string(message_of(why))});
       detach();
       retry(annotate(why, "reach the sender's memory"));
     });
@@ -97,33 +97,41 @@ void Session::let_go_of_others(const std::vector<std::uint32_t>& slots) {
 }
 
 // Prepare thread.
-absl::Status Session::prepare(const Publication& publication, int set, Preparation& preparation) {
+absl::Status Session::prepare(const Publication& publication, int set, Preparation& preparation,
+                              const std::shared_ptr<DeviceMark>& left) {
   const std::shared_ptr<Attachment> attachment = preparation.attachment = attachment_;
   if (!attachment) return failed_precondition("the sender's memory could not be reached");
   BASCULE_ASSIGN(preparation.ready, attachment->prepare(publication, Deadline(endpoint_.timeout)));
+  if (left && !wait_for(left.get())) return unavailable("the engine's stream has not left the set to copy to");
   return take_in(publication, set, preparation, false);
 }
 
 absl::Status Session::take_in(const Publication& publication, int set, Preparation& preparation, bool verified) {
   const std::shared_ptr<Attachment> attachment = preparation.attachment;
   const SlotView view = preparation.ready.view;
+  const Deadline deadline(endpoint_.timeout);
   const bool always = endpoint_.digest == DigestMode::kAlways || attachment->digest() == DigestMode::kAlways;
   if (!copier_) {
     preparation.slot = view.slot;
-    if (!verified) BASCULE_TRY(preparer_->verify(*attachment, publication, view, always));
-    attachment->fuse(publication, view, preparer_->pool());
-    return absl::OkStatus();
+    preparation.device = view.device;
+    if (!verified) BASCULE_TRY(preparer_->verify(*attachment, publication, view, always, deadline));
+    return attachment->fuse(publication, view, preparer_->pool(), deadline);
   }
+  preparation.device = copier_->device();
+  if (copier_->device() != view.device)
+    return unimplemented("the targets lie in ", place_name(copier_->device()), ", the slot is read in ",
+                         place_name(view.device), "; connect with that device");
   // Who copies all of it, verifies all of it; and so does whoever has no control page to look at.
   const bool whole = attachment->copy_plan()->reads_all() || !attachment->record(publication.slot);
   const bool check = always || (endpoint_.digest != DigestMode::kOff && whole);
   preparation.slot = {.epoch = 0, .index = static_cast<std::uint32_t>(set)};
   if (!copies_ahead()) {
+    BASCULE_TRY(copier_->make_ready(*attachment->copy_plan(), publication));
     preparation.copy = CopyAtFlip{.publication = publication, .view = view, .check = check};
-    if (!verified) BASCULE_TRY(preparer_->verify(*attachment, publication, view, check));
+    if (!verified) BASCULE_TRY(preparer_->verify(*attachment, publication, view, check, deadline));
   } else {
     if (!verified) BASCULE_TRY(preparer_->check_record(*attachment, publication));
-    BASCULE_TRY(copier_->copy(*attachment->copy_plan(), publication, view, set, check, preparer_->pool()));
+    BASCULE_TRY(copier_->copy(*attachment->copy_plan(), publication, view, set, check, preparer_->pool(), deadline));
     attachment->release(view.slot);
     preparation.attachment = nullptr;
   }

@@ -24,8 +24,16 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
   // Read in place: the back slot is the sender's, and free. But a single copy is the one that the engine reads.
   if (!in_place) return say_ready();
   incoming_->ready = true;  // as soon as the engine says so
-  gate_.ask_to_step_aside(
-      [this, version = prepare.version] { asio::post(io_, [this, version] { send(Ready{.version = version}); }); });
+  gate_.ask_to_step_aside([this, version = prepare.version, device = serving_->device] {
+    const auto say_so = [this, version] { asio::post(io_, [this, version] { send(Ready{.version = version}); }); };
+    if (device == kHost) return say_so();
+    // Aside is who has read what it was given to read, too.
+    absl::StatusOr<std::shared_ptr<DeviceMark>> mark = mark_stream(device);
+    if (!mark.ok()) return poison(std::string(message_of(mark.status())));
+    preparer_->submit([this, mark = *std::move(mark), say_so] {
+      if (wait_for(mark.get())) say_so();
+    });
+  });
   if (options_.on_pending) options_.on_pending();
 }
 
@@ -51,8 +59,9 @@ void Session::on_sealed(const Sealed& sealed) {
   if (!incoming_ || incoming_->publication.version != sealed.version || !incoming_->ready) return;
   incoming_->publication.digest = sealed.digest;
   ++preparations_;
-  auto task = [this, set = back_set(), publication = incoming_->publication, preparation = incoming_->preparation] {
-    asio::post(io_, [this, preparation, status = prepare(publication, set, *preparation)] {
+  auto task = [this, set = back_set(), publication = incoming_->publication, preparation = incoming_->preparation,
+               left = left_] {
+    asio::post(io_, [this, preparation, status = prepare(publication, set, *preparation, left)] {
       if (incoming_ && incoming_->preparation == preparation) on_prepared(status);  // else it was dropped meanwhile
     });
   };
@@ -73,6 +82,7 @@ void Session::on_prepared(const absl::Status& status) {
       if (failures_ >= 2) to.state = ReceiverState::kPoisoned;
     });
     log(cat("version ", version, " failed: ", message_of(status)));
+    if (is_sticky(status)) poison(std::string(message_of(status)));
     return send(Failed{.version = version, .why = std::string(message_of(status))});
   }
   failures_ = 0;
@@ -137,7 +147,8 @@ Target Session::target_of(const Incoming& incoming) {
           .lease = incoming.publication.slot,
           .weights = incoming.preparation->ready.weights,
           .copy = incoming.preparation->copy,
-          .decided_at = Clock::now()};
+          .decided_at = Clock::now(),
+          .device = incoming.preparation->device};
 }
 
 // What was, or is being, prepared will not be served. The prepare thread lets go of it in its turn: after the
@@ -181,7 +192,16 @@ void Session::torn(Target target, const absl::Status& why) {
 }
 
 void Session::flipped(const Target& now, std::optional<Target> before, double stall_seconds) {
-  asio::post(io_, [this, now = now, before = std::move(before), stall_seconds, at = Clock::now()]() mutable {
+  std::shared_ptr<DeviceMark> mark;
+  const bool leaves = copier_ ? copies_ahead() : before && before->source() != now.source();
+  if (before && before->device != kHost && leaves) {
+    absl::StatusOr<std::shared_ptr<DeviceMark>> made = mark_stream(before->device);
+    if (!made.ok()) poison(std::string(message_of(made.status())));
+    if (made.ok()) mark = *std::move(made);
+    if (!made.ok()) before.reset();  // nobody knows when it is read no more: it stays leased
+  }
+  asio::post(io_, [this, now = now, before = std::move(before), mark = std::move(mark), stall_seconds,
+                   at = Clock::now()]() mutable {
     serving_ = now;
     offered_.erase(now.version);
     if (decided_ && decided_->version == now.version) decided_.reset();
@@ -194,8 +214,9 @@ void Session::flipped(const Target& now, std::optional<Target> before, double st
       ready_ = true;
     });
     send(Ack{.version = now.version, .stall_seconds = stall_seconds, .seconds = seconds_between(now.decided_at, at)});
+    if (copier_) left_ = mark;
     if (!copier_) {
-      if (before) release(*std::move(before), now);
+      if (before) release(*std::move(before), now, std::move(mark));
       return;
     }
     // What was copied is held no more.
@@ -220,9 +241,17 @@ void Session::dropped(std::vector<Target> targets) {
 // The engine reads `before` no more, but `now`. The prepare thread lets go of the slot, and of its whole epoch when
 // this was the last; then the sender may write it. Over another connection that word would end another lease: there the
 // hello has said it.
-void Session::release(Target before, const std::optional<Target>& now) {
+void Session::release(Target before, const std::optional<Target>& now, std::shared_ptr<DeviceMark> mark) {
   const bool same_slot = now && now->source() == before.source(), same_lease = now && now->lease == before.lease;
   const bool unmaps_nothing = now && now->attachment == before.attachment;
+  if (mark) {
+    draining_.push_back({.held = {.slot = before.lease, .version = before.version}, .connection = connection_});
+    return preparer_->submit([this, before = std::move(before), mark = std::move(mark)] {
+      if (!wait_for(mark.get())) return;  // it stays leased
+      before.attachment->release(before.source());
+      asio::post(io_, [this, slot = before.lease, version = before.version] { drained(slot, version); });
+    });
+  }
   auto task = [this, before = std::move(before), same_slot, same_lease, connection = connection_] {
     if (!same_slot && before.attachment) before.attachment->release(before.source());
     if (same_lease) return;
@@ -233,6 +262,34 @@ void Session::release(Target before, const std::optional<Target>& now) {
     });
   };
   only_looks_up() && unmaps_nothing ? preparer_->run_or_submit(std::move(task)) : preparer_->submit(std::move(task));
+}
+
+// The device has passed what read the slot.
+void Session::drained(SlotId slot, Version version) {
+  const auto entry = std::ranges::find_if(
+      draining_, [&](const Draining& each) { return each.held.slot == slot && each.held.version == version; });
+  if (entry == draining_.end()) return;
+  const bool knows = entry->connection == connection_;
+  draining_.erase(entry);
+  if (!knows) return;
+  send(Released{.slot = slot, .version = version});
+  if (std::ranges::find(slots_, slot.index) == slots_.end()) let_go_of_others(slots_);
+}
+
+absl::StatusOr<std::shared_ptr<DeviceMark>> Session::mark_stream(int device) {
+  auto free = std::ranges::find_if(marks_, [](const auto& mark) { return mark.use_count() == 1; });
+  if (free == marks_.end()) {
+    BASCULE_ASSIGN(std::shared_ptr<DeviceMark> made, make_device_mark(device));
+    free = marks_.insert(marks_.end(), std::move(made));
+  }
+  BASCULE_TRY((*free)->record(options_.stream));
+  return *free;
+}
+
+bool Session::wait_for(const DeviceMark* mark) {
+  const absl::Status passed = mark->wait(Deadline(endpoint_.timeout));
+  if (!passed.ok()) poison(cat("the engine's stream: ", message_of(passed)));
+  return passed.ok();
 }
 
 // Of the sender's slots and of the scheme's own memory: none of what was copied.
@@ -251,6 +308,7 @@ std::vector<HeldSlot> Session::held() const {
     if (*target && (*target)->attachment) slots.push_back({.slot = (*target)->lease, .version = (*target)->version});
   for (const auto& [version, target] : offered_)
     if (target.attachment) slots.push_back({.slot = target.lease, .version = version});
+  for (const Draining& left : draining_) slots.push_back(left.held);
   return slots;
 }
 

@@ -6,8 +6,8 @@
 #include <thread>
 #include <utility>
 
-#include "kernels/thread_pool.h"
 #include "receiver/inquiry.h"
+#include "receiver/slot_reader.h"
 #include "schemes/registry.h"
 #include "transport/control_page.h"
 #include "transport/text.h"
@@ -17,16 +17,22 @@ namespace {
 
 constexpr int kTries = 5;  // of a slot that is written while it is read
 
-kernels::ThreadPool& pool() {
-  static kernels::ThreadPool all(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+SlotReader& reader() {
+  static SlotReader all(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
   return all;
 }
 
 // Compares a slot's bytes with the digest that its maker gave it.
-void check_bytes(ObservedSlot& slot, const SlotView& view, std::uint64_t bytes) {
-  const Digest found = kernels::digest(view.bytes.first(bytes), pool());
-  slot.check = found == *slot.says.digest ? SlotCheck::kVerified : SlotCheck::kDiffers;
-  if (slot.check == SlotCheck::kDiffers) slot.found = found;
+void check_bytes(ObservedSlot& slot, const SlotView& view, std::uint64_t bytes, absl::Duration timeout) {
+  const absl::StatusOr<Digest> found =
+      reader().digest({.slot = view.slot, .bytes = view.bytes.first(bytes), .device = view.device}, Deadline(timeout));
+  if (!found.ok()) {
+    slot.check = SlotCheck::kUnreached;
+    slot.why = std::string(message_of(found.status()));
+    return;
+  }
+  slot.check = *found == *slot.says.digest ? SlotCheck::kVerified : SlotCheck::kDiffers;
+  if (slot.check == SlotCheck::kDiffers) slot.found = *found;
 }
 
 // One slot of a sender that is alive: what the control page says before and after must be one version.
@@ -45,9 +51,11 @@ void check_slot(ObservedSlot& slot, SlotId id, std::uint64_t bytes, const Contro
       slot.why = view.ok() ? "it is shorter than its layout" : std::string(message_of(view.status()));
       return;
     }
-    check_bytes(slot, *view, bytes);
+    check_bytes(slot, *view, bytes, timeout);
     transport.release(view->slot);
-    if (slot.check == SlotCheck::kVerified || page.read(id.index).version == before.version) return;
+    if (slot.check == SlotCheck::kVerified || slot.check == SlotCheck::kUnreached ||
+        page.read(id.index).version == before.version)
+      return;
     slot.check = SlotCheck::kChanged;
     slot.found.reset();
   }
@@ -88,7 +96,7 @@ absl::StatusOr<std::optional<Observation>> find_kept(const Scheme& scheme, const
                                .version = publication.version,
                                .digest = publication.digest},
                       .check = SlotCheck::kNoDigest};
-    if (publication.digest) check_bytes(slot, version.view, version.layout.bytes());
+    if (publication.digest) check_bytes(slot, version.view, version.layout.bytes(), endpoint.timeout);
     transport->release(version.view.slot);
     seen.slots.push_back(std::move(slot));
   }

@@ -1,15 +1,25 @@
 #include "schemes/registry.h"
 
-#include <array>
+#include <vector>
 
+#if BASCULE_HAVE_CUDA
+#include "schemes/cuda_ipc/cuda_ipc.h"
+#endif
 #include "schemes/memmap/memmap.h"
 #include "schemes/shm/shm.h"
+#include "transport/device.h"
 #include "transport/text.h"
 
 namespace bascule {
 
 std::span<const Scheme> all_schemes() {
-  static const std::array<Scheme, 2> all = {memmap_scheme(), shm_scheme()};
+  static const std::vector<Scheme> all = {
+#if BASCULE_HAVE_CUDA
+    cuda_ipc_scheme(),
+#endif
+    memmap_scheme(),
+    shm_scheme()
+  };
   return all;
 }
 
@@ -19,6 +29,7 @@ absl::StatusOr<const Scheme*> find_scheme(std::string_view name) {
     if (scheme.name == name) return &scheme;
     names.push_back(scheme.name);
   }
+  if (name == "cuda-ipc") return annotate(why_no_cuda(), "the scheme cuda-ipc");
   std::string known;
   for (const std::string_view each : names) absl::StrAppend(&known, known.empty() ? "" : ", ", cat(each));
   const std::string_view near = nearest(name, names);

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "kernels/digest.h"
-#include "kernels/pack.h"
 #include "schemes/registry.h"
 #include "sender/endpoint_lock.h"
 #include "transport/posix/private_folder.h"
@@ -41,6 +40,8 @@ absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source) {
   if (single_copy() && made.casts())
     return invalid_argument("slots=1: the parameters live in the slot and cannot be cast on the way; leave wire_dtype ",
                             "out, or use slots=2");
+  BASCULE_ASSIGN(packer_, Packer::choose(*scheme_, made.device(), pool_));
+  if (packer_->enqueues()) sealer_.emplace();
   registration_ = std::move(made);
   coordinator_->register_layout(registration_->layout());
   if (!single_copy()) return absl::OkStatus();
@@ -76,7 +77,7 @@ absl::Status Publisher::open_slots() {
 }
 
 absl::StatusOr<OfferedSlot> Publisher::make_slot(SlotId slot) {
-  BASCULE_ASSIGN(SlotMemory memory, transport_->make_slot(slot, slots_->layout));
+  BASCULE_ASSIGN(SlotMemory memory, transport_->make_slot(slot, slots_->layout, registration_->device()));
   const auto [made, is_new] = slots_->memory.insert_or_assign(slot.index, std::move(memory));
   return OfferedSlot{.id = slot, .memory = &made->second};
 }
@@ -108,10 +109,9 @@ absl::Status Publisher::check_free(std::string_view call) {
 // What an update_weights() came to stands in the next report.
 absl::Status Publisher::settle_update() {
   if (pending_ != Pending::kUpdate) return absl::OkStatus();
-  const Version version = sealed_version_;
   const absl::StatusOr<SendReport> report = settled();
   if (pending_ != Pending::kNothing) return report.status();
-  UpdateReport update{.version = version, .status = report.status(), .workers = {}};
+  UpdateReport update{.version = sealed_version_, .status = report.status(), .workers = {}};
   if (report.ok()) {
     update.workers = report->workers;
     updates_ = report->updates;  // settled() had moved them there
@@ -170,8 +170,8 @@ void Publisher::seal(Publication publication, std::optional<Digest> digest, Dead
   coordinator_->seal(publication.version, digest, deadline);
 }
 
-absl::Status Publisher::stage(std::string_view call, TensorSource* weights, const WorkerNames& workers,
-                              Pending pending) {
+absl::Status Publisher::stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending,
+                              bool wait) {
   BASCULE_TRY(check_free(call));
   if (single_copy())
     return failed_precondition(call, ": with slots=1 the parameters live in the slot; use loan(), step, publish()");
@@ -180,20 +180,63 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
     BASCULE_TRY(open_slots());
     BASCULE_ASSIGN(packing, registration_->packing(weights));
   }
+  BASCULE_TRY(packer_->plan(packing));
   const Deadline deadline(endpoint_.timeout);
   BASCULE_ASSIGN(const Publication publication, begin(workers, deadline));
   const Clock::time_point start = Clock::now();
-  const std::optional<Digest> digest =
-      kernels::pack(packing.segments, packing.addresses, bytes_of(publication.slot),
-                    endpoint_.digest != DigestMode::kOff, pool_, &control_page_->bytes_done(publication.slot.index));
-  measured_.pack = seconds_between(start, Clock::now());
-  seal(publication, digest, deadline);
+  if (absl::Status packed = packer_->pack(packing, bytes_of(publication.slot), endpoint_.digest != DigestMode::kOff,
+                                          control_page_->bytes_done(publication.slot.index));
+      !packed.ok()) {
+    packed = annotate(packed, cat("pack version ", publication.version));
+    sealed_version_ = publication.version;
+    coordinator_->abandon(publication.version, packed);
+    return packed;
+  }
+  if (packer_->enqueues() && !wait) {
+    finish_behind(publication, start, deadline);
+  } else {
+    finish(publication, start, deadline);
+  }
   pending_ = pending;
   return absl::OkStatus();
 }
 
+void Publisher::finish(Publication publication, Clock::time_point packing_since, Deadline deadline) {
+  const absl::StatusOr<std::optional<Digest>> digest = packer_->finish(deadline);
+  measured_.pack = seconds_between(packing_since, Clock::now());
+  if (digest.ok()) return seal(publication, *digest, deadline);
+  warnings_.clear();
+  sealed_version_ = publication.version;
+  coordinator_->abandon(publication.version, annotate(digest.status(), cat("pack version ", publication.version)));
+}
+
+void Publisher::finish_behind(const Publication& publication, Clock::time_point packing_since, Deadline deadline) {
+  {
+    const std::lock_guard lock(sealing_mutex_);
+    sealing_ = true;
+  }
+  sealer_->submit([this, publication, packing_since, deadline] {
+    finish(publication, packing_since, deadline);
+    const std::lock_guard lock(sealing_mutex_);
+    sealing_ = false;
+    sealed_.notify_all();
+  });
+}
+
+bool Publisher::sealed_by(Deadline deadline) {
+  std::unique_lock lock(sealing_mutex_);
+  return sealed_.wait_until(lock, deadline.at(), [this] { return !sealing_; });
+}
+
+// Of what the caller wrote into a slot.
+absl::StatusOr<std::optional<Digest>> Publisher::digest_of(SlotId slot, bool want_digest, Deadline deadline) {
+  BASCULE_TRY(packer_->digest(bytes_of(slot), want_digest, registration_->stream()));
+  return packer_->finish(deadline);
+}
+
 absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
-  std::optional<absl::StatusOr<SendReport>> done = coordinator_->wait_settled(sealed_version_, deadline);
+  std::optional<absl::StatusOr<SendReport>> done;
+  if (sealed_by(deadline)) done = coordinator_->wait_settled(sealed_version_, deadline);
   if (!done) return deadline_exceeded("the send has not settled yet; it stays pending");
   pending_ = Pending::kNothing;
   absl::StatusOr<SendReport> report = *std::move(done);
@@ -234,18 +277,28 @@ absl::StatusOr<SendReport> Publisher::publish(const Publication& publication) {
     return settled();
   }
   const Clock::time_point start = Clock::now();
-  std::optional<Digest> digest;
-  if (endpoint_.digest != DigestMode::kOff) digest = kernels::digest(bytes_of(publication.slot), pool_);
+  const Deadline deadline(endpoint_.timeout);
+  const absl::StatusOr<std::optional<Digest>> digest =
+      digest_of(publication.slot, endpoint_.digest != DigestMode::kOff, deadline);
   measured_.pack = seconds_between(start, Clock::now());
-  seal(publication, digest, Deadline(endpoint_.timeout));
+  if (digest.ok()) {
+    seal(publication, *digest, deadline);
+  } else {
+    sealed_version_ = publication.version;
+    coordinator_->abandon(publication.version, annotate(digest.status(), cat("publish version ", publication.version)),
+                          single_copy());
+  }
   return settled();
 }
 
 // A dropped loan. Of a single copy the old version is still there only if not a byte was changed.
 void Publisher::take_back(const Publication& publication) {
   loaned_ = false;
-  const bool torn =
-      single_copy() && (!last_digest_ || kernels::digest(bytes_of(publication.slot), pool_) != *last_digest_);
+  bool torn = single_copy();
+  if (torn && last_digest_) {
+    const auto digest = digest_of(publication.slot, true, Deadline(endpoint_.timeout));
+    torn = !digest.ok() || *digest != last_digest_;
+  }
   if (single_copy() && !torn)
     control_page_->seal(publication.slot.index, sealed_version_, publication.bytes, last_digest_);
   coordinator_->abandon(publication.version, absl::AbortedError("the loan was dropped"), torn);

@@ -2,7 +2,9 @@
 // of those who serve it. Sender is its public face.
 #pragma once
 
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/thread_pool.h"
 #include "sender/coordinator.h"
+#include "sender/packer.h"
 #include "sender/registration.h"
 #include "sender/report.h"
 #include "sender/sender.h"
@@ -18,6 +21,7 @@
 #include "transport/control_page.h"
 #include "transport/endpoint.h"
 #include "transport/scheme.h"
+#include "transport/task_thread.h"
 
 namespace bascule {
 
@@ -32,8 +36,10 @@ class Publisher {
   absl::Status register_model(std::unique_ptr<TensorSource> source);
   absl::StatusOr<WorkerNames> wait_for_workers(int count, absl::Duration timeout);
 
-  // Packs `weights` (null: the registered ones) and seals them. `call` is the caller's name, for error texts.
-  absl::Status stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending);
+  // Packs `weights` (null: the registered ones) and seals them. `call` is the caller's name, for error texts. Where a
+  // device packs and the caller will not `wait` right away, a thread of its own waits for the pack and seals.
+  absl::Status stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending,
+                     bool wait);
   // The pending send's report; DEADLINE_EXCEEDED leaves it pending.
   absl::StatusOr<SendReport> settled(Deadline deadline);
   // That of a blocking call, by its own deadlines. Where they passed without it (this process stood still), the next
@@ -65,6 +71,11 @@ class Publisher {
   absl::StatusOr<Publication> begin(const WorkerNames& workers, Deadline deadline);
   absl::Status begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline);
   void seal(Publication publication, std::optional<Digest> digest, Deadline deadline);
+  // The end of a pack: seals what it came to, or aborts the version.
+  void finish(Publication publication, Clock::time_point packing_since, Deadline deadline);
+  void finish_behind(const Publication& publication, Clock::time_point packing_since, Deadline deadline);
+  bool sealed_by(Deadline deadline);
+  absl::StatusOr<std::optional<Digest>> digest_of(SlotId slot, bool want_digest, Deadline deadline);
 
   const Endpoint endpoint_;
   const Scheme* scheme_ = nullptr;
@@ -73,16 +84,23 @@ class Publisher {
   std::optional<ControlPage> control_page_;
   std::unique_ptr<SenderTransport> transport_;
   std::shared_ptr<SlotSet> slots_;  // none before the first publication
+  std::unique_ptr<Packer> packer_;  // chosen by register_model(); waits for the device before slots go
 
   bool loaned_ = false;
   Pending pending_ = Pending::kNothing;
+  // Of the version under way: written by whoever seals it, then read by the public thread.
   StageSeconds measured_;  // wait and pack of the version under way
   std::optional<Digest> last_digest_;
   Version sealed_version_ = 0;
   std::vector<std::string> warnings_;
   std::vector<UpdateReport> updates_;  // settled, for the next report
 
-  std::unique_ptr<Coordinator> coordinator_;  // last: its members were offered the memory
+  std::unique_ptr<Coordinator> coordinator_;  // behind the memory, which its members were offered
+
+  std::mutex sealing_mutex_;
+  std::condition_variable sealed_;
+  bool sealing_ = false;              // the sealing thread has a version
+  std::optional<TaskThread> sealer_;  // last: what it runs uses the rest; none where the host packs
 };
 
 }  // namespace bascule

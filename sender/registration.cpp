@@ -30,6 +30,21 @@ absl::Status check_view(const TensorView& view) {
   return absl::OkStatus();
 }
 
+bool has_elements(const TensorView& view) { return byte_count(view.dtype, view.shape) > 0; }
+
+// The one device of all `views`; an empty tensor lies anywhere.
+absl::StatusOr<int> device_of(std::span<const TensorView> views) {
+  const TensorView* first = nullptr;
+  for (const TensorView& view : views) {
+    if (!has_elements(view)) continue;
+    if (first == nullptr) first = &view;
+    if (view.device != first->device)
+      return invalid_argument("tensor ", first->name, " lies in ", place_name(first->device), " and tensor ", view.name,
+                              " in ", place_name(view.device), "; the tensors of one model must lie in one place");
+  }
+  return first == nullptr ? kHost : first->device;
+}
+
 }  // namespace
 
 absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> source, std::optional<DType> wire_dtype) {
@@ -38,6 +53,7 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
   made.source_ = std::move(source);
   BASCULE_ASSIGN(const std::span<const TensorView> views, made.source_->views());
   if (views.empty()) return invalid_argument("register_model: the model has no tensors");
+  BASCULE_ASSIGN(made.device_, device_of(views));
   std::multimap<const std::byte*, std::size_t> by_address;  // to find storages that stand under two names
   std::vector<TensorSpec> specs;
   std::vector<std::pair<std::string, std::string>> tied;
@@ -96,6 +112,9 @@ absl::Status Registration::refresh() {
       BASCULE_TRY(check(views[i], known_[i]));
       as_planned = as_planned && planned_.same(i, views[i]);
     }
+    if (views[i].device != device_ && has_elements(views[i]))
+      return invalid_argument("tensor ", views[i].name, " lies in ", place_name(views[i].device),
+                              "; it was registered in ", place_name(device_), ", where it must stay");
     addresses_[i] = views[i].data;
   }
   for (const auto& [tied, owner] : ties_)
@@ -104,6 +123,7 @@ absl::Status Registration::refresh() {
                               " and is not any more");
   if (as_planned) return absl::OkStatus();
   BASCULE_ASSIGN(plan_, Plan::gather(layout_, views));
+  plan_number_ = ++last_plan_number_;
   planned_ = ViewTable(views);
   plan_is_stale_ = false;
   return absl::OkStatus();
@@ -120,7 +140,12 @@ absl::Status Registration::check(const TensorView& view, const Known& known) con
 absl::StatusOr<Packing> Registration::packing(TensorSource* weights) {
   if (weights != nullptr) return packing_of(*weights);
   BASCULE_TRY(refresh());
-  return Packing{.segments = plan_.segments(), .addresses = addresses_};
+  return Packing{.segments = plan_.segments(),
+                 .addresses = addresses_,
+                 .slot_bytes = layout_.bytes(),
+                 .registered = true,
+                 .plan_number = plan_number_,
+                 .stream = source_->stream()};
 }
 
 absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
@@ -153,10 +178,19 @@ absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
       if (std::ranges::find(known_, view.name, [](const Known& known) { return std::string_view(known.spec.name); }) ==
           known_.end())
         return invalid_argument("tensor ", to_string(view), " is among the weights and was not registered");
+  BASCULE_ASSIGN(const int device, device_of(views));
+  if (device != device_)
+    return invalid_argument("these weights lie in ", place_name(device), "; the registered ones lie in ",
+                            place_name(device_), ", and a sender sends from one place");
   BASCULE_ASSIGN(other_plan_, Plan::gather(layout_, views));
   other_addresses_.clear();
   for (const TensorView& view : views) other_addresses_.push_back(view.data);
-  return Packing{.segments = other_plan_.segments(), .addresses = other_addresses_};
+  return Packing{.segments = other_plan_.segments(),
+                 .addresses = other_addresses_,
+                 .slot_bytes = layout_.bytes(),
+                 .registered = false,
+                 .plan_number = ++last_plan_number_,
+                 .stream = weights.stream()};
 }
 
 bool Registration::casts() const {

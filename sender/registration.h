@@ -17,10 +17,14 @@
 
 namespace bascule {
 
-// What kernels::pack needs of a source's tensors; valid until the next call of packing().
+// What a packer needs of a source's tensors; valid until the next call of packing().
 struct Packing {
   std::span<const kernels::Segment> segments;
   std::span<const std::byte* const> addresses;  // of tensors, by Segment::tensor
+  std::uint64_t slot_bytes = 0;
+  bool registered = true;         // the registered tensors, not others
+  std::uint64_t plan_number = 0;  // other segments have another one
+  Stream stream = nullptr;        // that writes the tensors, where they lie on a device
 };
 
 class Registration {
@@ -33,6 +37,9 @@ class Registration {
   // Arranges the layout anew, before anybody uses it: these tensors side by side, where that can be. A packing of
   // before is one no more.
   absl::Status fuse(std::span<const std::vector<std::string>> wishes);
+
+  int device() const { return device_; }               // on which the tensors lie, or kHost
+  Stream stream() const { return source_->stream(); }  // as of the last packing()
 
   bool casts() const;  // some tensor travels as another type
 
@@ -55,10 +62,12 @@ class Registration {
   absl::StatusOr<Packing> packing_of(TensorSource& weights);
 
   std::unique_ptr<TensorSource> source_;
+  int device_ = kHost;
   std::vector<Known> known_;
   std::vector<std::pair<std::size_t, std::size_t>> ties_;  // a tensor, and the one whose storage it is
   Layout layout_;
   Plan plan_;
+  std::uint64_t plan_number_ = 1, last_plan_number_ = 1;
   bool plan_is_stale_ = false;  // it is of another layout
   ViewTable planned_;           // the views that it was made of
   std::vector<const std::byte*> addresses_;

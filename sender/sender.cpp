@@ -35,12 +35,12 @@ absl::StatusOr<std::vector<std::string>> Sender::wait_for_workers(int count, abs
 
 absl::StatusOr<SendReport> Sender::send(std::unique_ptr<TensorSource> weights,
                                         const std::vector<std::string>& worker_ids) {
-  BASCULE_TRY(publisher_->stage("send()", weights.get(), worker_ids, Publisher::Pending::kSend));
+  BASCULE_TRY(publisher_->stage("send()", weights.get(), worker_ids, Publisher::Pending::kSend, true));
   return publisher_->settled();
 }
 
 absl::Status Sender::send_async(std::unique_ptr<TensorSource> weights, const std::vector<std::string>& worker_ids) {
-  return publisher_->stage("send_async()", weights.get(), worker_ids, Publisher::Pending::kSend);
+  return publisher_->stage("send_async()", weights.get(), worker_ids, Publisher::Pending::kSend, false);
 }
 
 absl::StatusOr<SendReport> Sender::wait_async(absl::Duration timeout) {
@@ -50,7 +50,7 @@ absl::StatusOr<SendReport> Sender::wait_async(absl::Duration timeout) {
 }
 
 absl::Status Sender::update_weights(std::unique_ptr<TensorSource> weights) {
-  return publisher_->stage("update_weights()", weights.get(), {}, Publisher::Pending::kUpdate);
+  return publisher_->stage("update_weights()", weights.get(), {}, Publisher::Pending::kUpdate, false);
 }
 
 absl::StatusOr<WritableSlot> Sender::loan(const std::vector<std::string>& worker_ids) {

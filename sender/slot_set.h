@@ -20,12 +20,14 @@ struct SlotSet {
   // The tensors of one slot, in the layout's order, to be written. They live as long as the set.
   std::vector<MutableTensorView> tensors(SlotId slot) {
     std::vector<MutableTensorView> views;
-    std::byte* const base = memory.at(slot.index).writable().data();
+    SlotMemory& of_slot = memory.at(slot.index);
+    std::byte* const base = of_slot.writable().data();
     for (const Placement& tensor : layout.tensors())
       views.push_back({.name = tensor.spec.name,
                        .dtype = tensor.spec.dtype,
                        .shape = tensor.spec.shape,
-                       .data = base + tensor.offset});
+                       .data = base + tensor.offset,
+                       .device = of_slot.device});
     return views;
   }
 };

@@ -54,6 +54,9 @@ struct Endpoint {
   absl::Duration heartbeat = absl::Seconds(1);      // heartbeat=: how often each side says that it lives
   absl::Duration suspect_after = absl::Seconds(5);  // suspect_after=: silence after which a peer is given up
 
+  // No part of the string: the device that this receiver reads on (ReceiverOptions::device); kHost: the sender's.
+  int device = -1;
+
   bool over_tcp() const { return !host.empty(); }
   std::string place() const;  // where it is, for texts: the folder, or "node1:29500", "[::1]:29500"
   std::filesystem::path control_socket() const { return folder / "control.sock"; }

@@ -69,10 +69,11 @@ struct ReceivedOffer {
 
 inline constexpr std::uint32_t kOwnMemory = 1u << 16;  // indices of what is no sender's slot begin here
 
-// What a worker can read. Host memory; valid until release().
+// What a worker can read, in host memory or on a device of its own process; valid until release().
 struct SlotView {
   SlotId slot;
-  std::span<const std::byte> bytes;
+  std::span<const std::byte> bytes;  // of a device: addresses there
+  int device = kHost;
 };
 
 // A whole version that was found without a sender.
@@ -92,8 +93,8 @@ class SenderTransport {  // one a sender
 
   // ---- slots: public thread ----
 
-  // The memory of a new slot. RESOURCE_EXHAUSTED: there is not enough.
-  virtual absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout) = 0;
+  // The memory of a new slot, for tensors that lie on `device` (or kHost). RESOURCE_EXHAUSTED: there is not enough.
+  virtual absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) = 0;
   // Writing begins; `bytes_done` grows with the prefix that is complete. UNAVAILABLE: somebody whom the ring does not
   // know still reads the slot; a fresh one takes its place.
   virtual absl::Status begin(SlotId slot, const std::atomic<std::uint64_t>& bytes_done, Deadline deadline);
@@ -153,6 +154,7 @@ struct Scheme {
   std::string name;                // as in a URL
   bool needs_descriptors = false;  // cannot leave the host: a URL with a host is refused
   bool maps_once = false;          // prepare() and release() only look up what accept() mapped: the I/O thread may
+  bool on_device = false;          // slots are memory of the device that the tensors lie on
   bool keeps_files = false;        // slots outlive the processes: the options durable and fresh have a meaning
   std::function<absl::StatusOr<std::unique_ptr<SenderTransport>>(const Endpoint&, Epoch)> make_sender;
   std::function<std::unique_ptr<ReceiverTransport>(const Endpoint&)> make_receiver;

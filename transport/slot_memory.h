@@ -3,23 +3,31 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "transport/posix/mapping.h"
 #include "transport/posix/unique_fd.h"
+#include "transport/tensor.h"
 
 namespace bascule {
 
-// A region that has a descriptor: a memfd or a file; device memory is a further kind of the same.
+// A region that has a descriptor: a memfd, a file, or device memory.
 struct SlotMemory {
   UniqueFd descriptor;            // what a worker maps
-  Mapping mapping;                // the sender's own, writable
+  Mapping mapping;                // the sender's own, writable; none of device memory
   std::uint64_t bytes = 0;        // of the layout; the mapping may be longer: the rest of a page, a file's header
   std::uint64_t data_offset = 0;  // where they begin in the mapping
-  std::string description;        // for reports: "memfd, 4 KiB pages (…)"
+  int device = kHost;             // else: whose memory it is
+  std::shared_ptr<std::byte> device_memory{};  // and where the sender may write it
+  std::string description{};                   // for reports: "memfd, 4 KiB pages (…)"
 
-  std::span<std::byte> writable() { return mapping.writable().subspan(data_offset, bytes); }
+  // Addresses of the device, where it is one.
+  std::span<std::byte> writable() {
+    if (device != kHost) return {device_memory.get(), bytes};
+    return mapping.writable().subspan(data_offset, bytes);
+  }
 };
 
 }  // namespace bascule

@@ -39,6 +39,7 @@ struct TargetTensor {
   std::byte* data = nullptr;          // borrowed. Two targets may be one storage, if they are made of the same
   std::vector<Part> parts{};          // empty: the sender's tensor of the same name, whole
   int join_dim = 0;                   // along which several parts follow each other
+  int device = kHost;                 // that `data` is an address of; the same for all targets
 
   TensorSpec spec() const { return {name, dtype, shape}; }
 };

@@ -26,6 +26,8 @@ std::string to_string(const TensorView& view) {
   return to_string(TensorSpec{std::string(view.name), view.dtype, {view.shape.begin(), view.shape.end()}});
 }
 
+std::string place_name(int device) { return device == kHost ? "host memory" : cat("device ", device); }
+
 HostTensors::HostTensors(std::vector<std::pair<TensorSpec, const void*>> tensors) {
   specs_.reserve(tensors.size());
   views_.reserve(tensors.size());
@@ -40,6 +42,8 @@ HostTensors::HostTensors(std::vector<std::pair<TensorSpec, const void*>> tensors
 }
 
 absl::StatusOr<std::span<const TensorView>> HostTensors::views() { return std::span<const TensorView>(views_); }
+
+Stream TensorSource::stream() const { return nullptr; }
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): who can move them keeps it
 absl::Status TensorSource::move_into(std::span<std::byte* const>, std::shared_ptr<void>) {

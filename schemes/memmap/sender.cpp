@@ -75,7 +75,7 @@ void MemmapSender::tell(Kind kind, std::string_view file) const {
   if (observer_) observer_({.kind = kind, .file = file});
 }
 
-absl::StatusOr<SlotMemory> MemmapSender::make_slot(SlotId slot, const Layout& layout) {
+absl::StatusOr<SlotMemory> MemmapSender::make_slot(SlotId slot, const Layout& layout, int) {
   BASCULE_ASSIGN(const std::string header, make_header(layout, epoch_));
   File made;
   BASCULE_ASSIGN(made.shape, shape_of(header, layout));

@@ -26,7 +26,7 @@ class MemmapSender final : public SenderTransport {
   static absl::StatusOr<std::unique_ptr<SenderTransport>> make(const Endpoint& endpoint, Epoch epoch,
                                                                FileObserver observer);
 
-  absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout) override;
+  absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) override;
   absl::Status begin(SlotId slot, const std::atomic<std::uint64_t>& bytes_done, Deadline deadline) override;
   absl::Status seal(const Publication& publication) override;
   void drop(SlotId slot) override;

@@ -12,7 +12,7 @@ namespace {
 
 class ShmSender final : public SenderTransport {
  public:
-  absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout) override {
+  absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {
     return make_memfd("bascule-slot", layout.bytes());
   }
   absl::StatusOr<Offer> admit(WorkerId, const Hello&, std::span<const OfferedSlot> slots) override {

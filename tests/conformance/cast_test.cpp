@@ -36,7 +36,7 @@ TEST_P(Conformance, FloatsArriveAsTheWireDtypeRoundedToEven) {
 
   absl::StatusOr<Sender> sender = try_listen("wire_dtype=bf16");
   ASSERT_THAT(sender, IsOk());
-  ASSERT_THAT(sender->register_model(std::make_unique<HostTensors>(tensors)), IsOk());
+  ASSERT_THAT(sender->register_model(placed(host_tensors(tensors), device())), IsOk());
   ASSERT_THAT(sender->send(), IsOk());
   absl::StatusOr<Receiver> receiver =
       Receiver::connect({.endpoint = endpoint(), .worker = "a", .scheme = given_scheme()});
@@ -47,15 +47,16 @@ TEST_P(Conformance, FloatsArriveAsTheWireDtypeRoundedToEven) {
   const TensorView* cast = weights.find("floats");
   ASSERT_NE(cast, nullptr);
   ASSERT_EQ(cast->dtype, DType::kBF16);
+  const std::vector<std::byte> cast_bytes = bytes_of(*cast);
   for (std::size_t i = 0; i < floats.size(); ++i) {
     std::uint16_t found = 0;
-    std::memcpy(&found, cast->data + 2 * i, 2);
+    std::memcpy(&found, cast_bytes.data() + 2 * i, 2);
     ASSERT_EQ(found, to_bf16(floats[i])) << "of " << floats[i] << ", element " << i;
   }
   const TensorView* kept = weights.find("integers");
   ASSERT_NE(kept, nullptr);
   EXPECT_EQ(kept->dtype, DType::kI32);
-  EXPECT_EQ(std::memcmp(kept->data, integers.data(), sizeof(std::int32_t) * integers.size()), 0);
+  EXPECT_EQ(std::memcmp(bytes_of(*kept).data(), integers.data(), sizeof(std::int32_t) * integers.size()), 0);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // Workers that copy into tensors of their own: whole versions only, made as they say, and leases that end early.
 #include <bit>
 #include <cstring>
+#include <map>
+#include <memory>
 #include <set>
 #include <thread>
 #include <tuple>
@@ -109,10 +111,11 @@ class Layer {
 
 // One rank of an engine that runs the layer in bfloat16, on two ranks: fused qkv and gate_up by rows, o by columns.
 struct Rank {
-  std::vector<std::vector<std::byte>> memory;
+  int device;
+  std::vector<std::shared_ptr<std::byte>> memory;
   std::vector<TargetTensor> targets;
 
-  explicit Rank(std::int64_t rank) {
+  Rank(std::int64_t rank, int on_device) : device(on_device) {
     const auto half = [rank](std::int64_t size) { return Slice{0, rank * size / 2, (rank + 1) * size / 2}; };
     add("qkv", {8, 6}, {{"q", {half(8)}}, {"k", {half(4)}}, {"v", {half(4)}}});
     add("gate_up", {10, 6}, {{"gate", {half(10)}}, {"up", {half(10)}}});
@@ -120,21 +123,28 @@ struct Rank {
     add("norm", {1, 6}, {});
   }
   void add(const char* name, std::vector<std::int64_t> shape, std::vector<Part> parts) {
-    memory.emplace_back(byte_count(DType::kBF16, shape), std::byte{0x5a});
+    const std::vector<std::byte> before(byte_count(DType::kBF16, shape), std::byte{0x5a});
+    memory.push_back(bytes_on(device, before.size()));
+    put(memory.back().get(), before, device);
     targets.push_back({.name = name,
                        .dtype = DType::kBF16,
                        .shape = std::move(shape),
-                       .data = memory.back().data(),
-                       .parts = std::move(parts)});
+                       .data = memory.back().get(),
+                       .parts = std::move(parts),
+                       .device = device});
   }
 
   static void check(const Weights& weights, std::int64_t rank, int version) {
+    std::map<std::string, std::vector<std::byte>> tensors;
     const auto expect = [&](const char* name, std::size_t index, std::int64_t row, std::int64_t column, std::size_t of,
                             std::int64_t from_row, std::int64_t from_column) {
-      const TensorView* tensor = weights.find(name);
-      ASSERT_NE(tensor, nullptr) << name;
+      auto [read, is_new] = tensors.try_emplace(name);
+      if (is_new) {
+        ASSERT_NE(weights.find(name), nullptr) << name;
+        read->second = bytes_of(*weights.find(name));
+      }
       std::uint32_t bits = 0;
-      std::memcpy(reinterpret_cast<std::byte*>(&bits) + 2, tensor->data + 2 * index, 2);
+      std::memcpy(reinterpret_cast<std::byte*>(&bits) + 2, read->second.data() + 2 * index, 2);
       ASSERT_EQ(std::bit_cast<float>(bits), Layer::value(version, of, from_row, from_column))
           << name << " [" << row << ", " << column << "]";
     };
@@ -159,8 +169,8 @@ TEST_P(Conformance, SlicesJoinsAndCastsArriveByValue) {
     Layer layer;
     absl::StatusOr<Sender> sender = try_listen();
     ASSERT_THAT(sender, IsOk());
-    ASSERT_THAT(sender->register_model(layer.source()), IsOk());
-    Rank ranks[] = {Rank(0), Rank(1)};
+    ASSERT_THAT(sender->register_model(placed(layer.source(), device())), IsOk());
+    Rank ranks[] = {Rank(0, device()), Rank(1, device())};
     std::vector<Receiver> receivers;
     for (std::int64_t rank = 0; rank < 2; ++rank) {
       absl::StatusOr<Receiver> receiver =
@@ -201,25 +211,29 @@ TEST_P(Conformance, SlicesJoinsAndCastsArriveByValue) {
 
 // ---- models that differ ----
 
-std::vector<TargetTensor> targets_of(const std::vector<TensorSpec>& specs, std::vector<std::byte>& memory) {
+std::vector<TargetTensor> targets_of(const std::vector<TensorSpec>& specs, std::shared_ptr<std::byte>& memory,
+                                     int device) {
   std::vector<std::size_t> offsets;
   std::size_t end = 0;
   for (const TensorSpec& spec : specs) {
     offsets.push_back(end);
     end += (byte_count(spec.dtype, spec.shape) + 7) / 8 * 8;  // each on its element
   }
-  memory.resize(end);
+  memory = bytes_on(device, end);
   std::vector<TargetTensor> targets;
   for (std::size_t i = 0; i < specs.size(); ++i)
-    targets.push_back(
-        {.name = specs[i].name, .dtype = specs[i].dtype, .shape = specs[i].shape, .data = memory.data() + offsets[i]});
+    targets.push_back({.name = specs[i].name,
+                       .dtype = specs[i].dtype,
+                       .shape = specs[i].shape,
+                       .data = memory.get() + offsets[i],
+                       .device = device});
   return targets;
 }
 
 TEST_P(Conformance, TargetsThatDifferAreRefusedBeforeAnyByteMoves) {
   listen();
-  std::vector<std::byte> memory;
-  std::vector<TargetTensor> targets = targets_of(model_.specs(), memory);
+  std::shared_ptr<std::byte> memory;
+  std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, device());
   targets[0].shape = {1};
   absl::StatusOr<Receiver> receiver =
       Receiver::connect({.endpoint = endpoint(), .worker = "other", .scheme = given_scheme()});
@@ -235,8 +249,8 @@ TEST_P(Conformance, TargetsThatCannotBeMadeOfWhatIsSentAreRefusedByBothEnds) {
   const auto healthy = join("healthy");
   wait_for_workers(1);
   send_complete(1);
-  std::vector<std::byte> memory;
-  std::vector<TargetTensor> targets = targets_of(model_.specs(), memory);
+  std::shared_ptr<std::byte> memory;
+  std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, device());
   targets[1].parts = {{targets[1].name, {{0, 0, 3}}}};
   const auto cannot = HasSubstr("its tensors cannot be made of those that are sent: target " + targets[1].name);
   absl::StatusOr<Receiver> receiver =
@@ -258,8 +272,8 @@ TEST_P(Conformance, TargetsThatCannotBeMadeOfWhatIsSentAreRefusedByBothEnds) {
 TEST_P(Conformance, AForgottenTensorIsRefusedUnlessOnlyAPartIsWanted) {
   listen();
   send();
-  std::vector<std::byte> memory;
-  std::vector<TargetTensor> targets = targets_of(model_.specs(), memory);
+  std::shared_ptr<std::byte> memory;
+  std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, device());
   targets.erase(targets.begin() + 2, targets.end() - 1);
   absl::StatusOr<Receiver> forgetful =
       Receiver::connect({.endpoint = endpoint(), .worker = "forgetful", .scheme = given_scheme()});
@@ -275,13 +289,13 @@ TEST_P(Conformance, AForgottenTensorIsRefusedUnlessOnlyAPartIsWanted) {
   const Weights& weights = modest->weights(modest->commit().slot);
   EXPECT_EQ(weights.tensors().size(), targets.size());
   std::uint64_t generation = 0;
-  std::memcpy(&generation, weights.find("generation")->data, sizeof(generation));
+  std::memcpy(&generation, bytes_of(*weights.find("generation")).data(), sizeof(generation));
   EXPECT_EQ(generation, generation_);
 }
 
 TEST_P(Conformance, RegisterModelComesBeforeTheGreetingAndOnce) {
-  std::vector<std::byte> memory;
-  const std::vector<TargetTensor> targets = targets_of(model_.specs(), memory);
+  std::shared_ptr<std::byte> memory;
+  const std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, device());
   absl::StatusOr<Receiver> receiver =
       Receiver::connect({.endpoint = endpoint(), .worker = "a", .scheme = given_scheme()});
   ASSERT_THAT(receiver, IsOk());
@@ -301,8 +315,8 @@ TEST_P(Conformance, RegisterModelComesBeforeTheGreetingAndOnce) {
 TEST_P(Conformance, TheEndpointSaysWhenToCopyWhereTheCallDoesNot) {
   listen();
   send();
-  std::vector<std::byte> memory;
-  const std::vector<TargetTensor> targets = targets_of(model_.specs(), memory);
+  std::shared_ptr<std::byte> memory;
+  const std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, device());
   absl::StatusOr<Receiver> receiver =
       Receiver::connect({.endpoint = endpoint("apply=background"), .worker = "a", .scheme = given_scheme()});
   ASSERT_THAT(receiver, IsOk());
@@ -319,27 +333,35 @@ TEST_P(Conformance, TheEndpointSaysWhenToCopyWhereTheCallDoesNot) {
 TEST_P(Conformance, ACopyThatGoesWrongAtTheFlipPoisonsUntilTheNextVersion) {
   if (GetParam().place == Place::kHost) GTEST_SKIP() << "the memory here is the scheme's own: nobody else writes it";
   listen();
-  std::vector<std::byte> memory;
+  std::shared_ptr<std::byte> memory;
   absl::StatusOr<Receiver> receiver =
       Receiver::connect({.endpoint = endpoint(), .worker = "a", .scheme = given_scheme()});
   ASSERT_THAT(receiver, IsOk());
-  ASSERT_THAT(receiver->register_model(targets_of(model_.specs(), memory), {.apply = Apply::kCommit}), IsOk());
+  ASSERT_THAT(receiver->register_model(targets_of(model_.specs(), memory, device()), {.apply = Apply::kCommit}),
+              IsOk());
   EXPECT_FALSE(receiver->wait_ready(absl::ZeroDuration()).ok());
   wait_for_workers(1);
   absl::StatusOr<WritableSlot> slot = sender_->loan();
   ASSERT_THAT(slot, IsOk());
   write_generation(slot->tensors(), ++generation_);
-  std::byte& changed = *slot->tensors().front().data;
+  std::byte* const changed = slot->tensors().front().data;
+  const auto flip_a_bit = [&] {
+    std::byte value{};
+    if (device() == kHost) value = *changed;
+    if (device() != kHost) download({&value, 1}, changed, device());
+    value ^= std::byte{0x04};
+    put(changed, {&value, 1}, device());
+  };
   std::thread publishing([&] { EXPECT_THAT(sender_->publish(*std::move(slot)), IsOk()); });
   EXPECT_THAT(receiver->wait_ready(patience()), IsOk());
-  changed ^= std::byte{0x04};
+  flip_a_bit();
   const Flip flip = receiver->commit();
   publishing.join();  // it is given up
   EXPECT_FALSE(flip.changed);
   EXPECT_EQ(flip.version, 0u);
   const ReceiverStatus status = receiver->status();
   EXPECT_EQ(status.state, ReceiverState::kPoisoned);
-  changed ^= std::byte{0x04};
+  flip_a_bit();
 
   // It mends itself by the newest version, which is whole again, and serves the next one.
   Flip mended;

@@ -52,11 +52,13 @@ bool expect_fused(Receiver& receiver, Version version, const FusedOrder& order) 
   const Weights& weights = receiver.weights(flip.slot);
   const TensorView* fused = weights.find(order.name);
   if (fused == nullptr) return ADD_FAILURE() << order.name << " is not there", false;
+  const std::vector<std::byte> fused_bytes = bytes_of(*fused);
   std::uint64_t at = 0;
   for (const std::string& part : order.parts) {
     const TensorView& view = *weights.find(part);
     const std::uint64_t bytes = byte_count(view.dtype, view.shape);
-    EXPECT_EQ(std::memcmp(fused->data + at, view.data, bytes), 0) << part << " of version " << version;
+    EXPECT_EQ(std::memcmp(fused_bytes.data() + at, bytes_of(view).data(), bytes), 0)
+        << part << " of version " << version;
     at += bytes;
   }
   EXPECT_EQ(at, byte_count(fused->dtype, fused->shape));
@@ -67,7 +69,7 @@ TEST_P(Conformance, AFusedOrderIsInPlaceAndALateOrConflictingOneIsCopied) {
   Attention model;
   absl::StatusOr<Sender> sender = try_listen();
   ASSERT_THAT(sender, IsOk());
-  ASSERT_THAT(sender->register_model(model.source()), IsOk());
+  ASSERT_THAT(sender->register_model(placed(model.source(), device())), IsOk());
   absl::StatusOr<Receiver> first = connect(*this, "first", {kQkv});
   ASSERT_THAT(sender->wait_for_workers(1, patience()), IsOk());
   absl::StatusOr<Receiver> second = connect(*this, "second", {kVk, kQkv});

@@ -14,6 +14,7 @@ TEST_P(Conformance, OtherWeightsAreSentAndTheRegisteredStayRegistered) {
   wait_for_workers(2);
   send_complete(2);
   TestModel other;
+  other.place_on(device());
   other.step(++generation_);
   const absl::StatusOr<SendReport> report = sender_->send(other.source());
   ASSERT_THAT(report, IsOk());
@@ -33,6 +34,7 @@ TEST_P(Conformance, OtherWeightsOfAnotherModelAreRefusedAndNothingIsLost) {
   wait_for_workers(1);
   send_complete(1);
   TestModel larger(ModelSize::kTiny);
+  larger.place_on(device());
   larger.step(100);
   EXPECT_THAT(sender_->send(larger.source()), StatusIs(StatusCode::kInvalidArgument, HasSubstr("was registered as")));
   const float value = 1;
@@ -74,6 +76,7 @@ TEST_P(Conformance, AnUpdateThatNobodyCouldTakeStandsThereToo) {
   send_complete(1);
   if (is_fake(endpoint())) faults_.set("corrupt", 1);
   TestModel other;
+  other.place_on(device());
   other.step(++generation_);
   ASSERT_THAT(sender_->update_weights(other.source()), IsOk());
   const SendReport report = send();

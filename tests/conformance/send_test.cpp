@@ -158,7 +158,7 @@ TEST_P(Conformance, AShapeOrTypeThatChangedIsNamedAndNothingIsLost) {
   const std::vector<TensorView> registered = views;
   absl::StatusOr<Sender> sender = try_listen();
   ASSERT_THAT(sender, IsOk());
-  ASSERT_THAT(sender->register_model(std::make_unique<Changing>(views)), IsOk());
+  ASSERT_THAT(sender->register_model(placed(std::make_unique<Changing>(views), device())), IsOk());
   ASSERT_THAT(sender->send(), IsOk());
 
   views[0].shape = other;

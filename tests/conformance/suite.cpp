@@ -48,6 +48,13 @@ absl::StatusOr<Sender> Stage::try_listen(std::string_view options) {
   return Sender::listen(std::move(sender));
 }
 
+void Stage::SetUp() {
+  if (device() == kHost) return;
+  if (gpu_count() < 1) GTEST_SKIP() << "needs 1 GPU(s), found 0";
+  warm_up(device());
+  model_.place_on(device());
+}
+
 void Stage::TearDown() {
   if (HasFailure()) std::fputs(log_.c_str(), stderr);
 }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "sender/sender.h"
+#include "support/device_bytes.h"
 #include "support/fake_scheme.h"
 #include "support/port.h"
 #include "support/status.h"
@@ -55,6 +56,8 @@ class Stage : public testing::TestWithParam<Setting> {
   const Scheme* given_scheme() const { return is_fake(GetParam().scheme + ":") ? &fake_ : nullptr; }
   // Whether readers read the sender's slots, or memory of their own: then a single copy is nobody's but the trainer's.
   bool reads_in_place() const { return GetParam().place == Place::kFolder; }
+  // Where the scheme wants the tensors.
+  int device() const { return device_for(GetParam().scheme); }
 
   // Listens at endpoint(options) with model_ registered.
   void listen(std::string_view options = "");
@@ -89,6 +92,7 @@ class Stage : public testing::TestWithParam<Setting> {
   std::optional<Sender> sender_;
 
  private:
+  void SetUp() override;  // skips where there is no GPU and the scheme needs one
   void TearDown() override;
 };
 

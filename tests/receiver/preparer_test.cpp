@@ -35,7 +35,7 @@ class Verify : public testing::Test {
     auto ready = attachment_->prepare(publication_, Deadline(absl::Minutes(1)));
     EXPECT_THAT(ready, IsOk());
     if (!ready.ok()) return ready.status();
-    return preparer_.verify(*attachment_, publication_, ready->view, digest_pass);
+    return preparer_.verify(*attachment_, publication_, ready->view, digest_pass, Deadline(absl::Seconds(20)));
   }
   static auto lost(const std::string& text) {
     return StatusIs(StatusCode::kDataLoss, AllOf(HasSubstr("slot 0 of version 1: "), HasSubstr(text)));

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "support/status.h"
+#include "transport/device.h"
 #include "transport/endpoint.h"
 
 namespace bascule {
@@ -25,6 +26,17 @@ TEST(Registry, FindsASchemeByItsName) {
   EXPECT_NE((*shm)->make_sender(Endpoint{}, 1).value(), (*shm)->make_sender(Endpoint{}, 1).value())
       << "each sender has one of its own";
   EXPECT_NE((*shm)->make_receiver(Endpoint{}), nullptr);
+}
+
+TEST(Registry, KnowsCudaIpcOrSaysThatTheBuildHasNoCuda) {
+  const auto cuda_ipc = find_scheme("cuda-ipc");
+  if (why_no_cuda().ok()) {
+    ASSERT_THAT(cuda_ipc, IsOk());
+    EXPECT_TRUE((*cuda_ipc)->on_device);
+    EXPECT_FALSE(scheme_for(Endpoint::parse("cuda-ipc://node1:29500").value(), nullptr).ok());
+  } else {
+    EXPECT_THAT(cuda_ipc, StatusIs(StatusCode::kUnimplemented, HasSubstr("this build has no CUDA")));
+  }
 }
 
 TEST(Registry, SaysWhichSchemesKeepFiles) {

@@ -26,7 +26,7 @@ class ShmTest : public testing::Test {
  protected:
   void SetUp() override {
     for (std::uint32_t i = 0; i < 2; ++i) {
-      auto memory = sender_->make_slot({kEpoch, i}, layout_);
+      auto memory = sender_->make_slot({kEpoch, i}, layout_, kHost);
       ASSERT_THAT(memory, IsOk());
       memory_.push_back(*std::move(memory));
     }

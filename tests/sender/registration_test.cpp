@@ -21,6 +21,7 @@ struct Tensor {
   TensorSpec spec;
   const void* data = nullptr;
   std::vector<std::int64_t> strides{};
+  int device = kHost;
 };
 
 // Yields what lies in a vector of the test's.
@@ -34,7 +35,8 @@ class Changing final : public TensorSource {
                         .dtype = tensor.spec.dtype,
                         .shape = tensor.spec.shape,
                         .strides = tensor.strides,
-                        .data = static_cast<const std::byte*>(tensor.data)});
+                        .data = static_cast<const std::byte*>(tensor.data),
+                        .device = tensor.device});
     return std::span<const TensorView>(views_);
   }
 
@@ -70,6 +72,26 @@ TEST_F(RegistrationTest, LaysOutWhatTheSourceYields) {
   ASSERT_THAT(packing, IsOk());
   EXPECT_THAT(packing->addresses, ElementsAre(tensors_[0].data, tensors_[1].data));
   EXPECT_EQ(packing->segments.size(), 2);
+}
+
+TEST_F(RegistrationTest, TensorsOfOneModelLieInOnePlaceAndStayThere) {
+  tensors_[1].device = 1;
+  EXPECT_THAT(make(), refused("tensor a lies in host memory and tensor b in device 1"));
+  tensors_[0].device = 1;
+  const auto made = make();
+  ASSERT_THAT(made, IsOk());
+  EXPECT_EQ(made->device(), 1);
+  EXPECT_THAT(refresh_after([this] { tensors_[0].device = kHost; }), refused("tensor a lies in host memory"));
+}
+
+TEST_F(RegistrationTest, NumbersItsPlansSoThatADeviceKeepsItsOwn) {
+  auto made = make();
+  ASSERT_THAT(made, IsOk());
+  const std::uint64_t first = made->packing()->plan_number;
+  tensors_[0].data = c_.data();
+  EXPECT_EQ(made->packing()->plan_number, first) << "a storage that moved needs no other plan";
+  tensors_[0].strides = {1, 2};
+  EXPECT_NE(made->packing()->plan_number, first);
 }
 
 TEST_F(RegistrationTest, SendsTiedTensorsOnce) {

@@ -78,7 +78,7 @@ class FakeSender final : public SenderTransport {
  public:
   FakeSender(FakeFaults faults, bool by_path) : faults_(std::move(faults)), by_path_(by_path) {}
 
-  absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout) override {
+  absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {
     return make_memfd("bascule-fake", layout.bytes());
   }
   absl::StatusOr<Offer> admit(WorkerId, const Hello&, std::span<const OfferedSlot> slots) override {

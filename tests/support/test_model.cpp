@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "support/device_bytes.h"
 #include "transport/text.h"
 
 namespace bascule::test {
@@ -84,12 +85,12 @@ class Content {
   bool is_bool_ = false;
 };
 
-std::size_t bytes_of(const TensorView& tensor) { return byte_count(tensor.dtype, tensor.shape); }
+std::size_t size_of_tensor(const TensorView& tensor) { return byte_count(tensor.dtype, tensor.shape); }
 
 // What lies at the first wrong byte, in words that help.
 std::string what_it_is(const TensorView& tensor, std::size_t at, std::uint64_t generation) {
   if (tensor.data[at] == std::byte{0}) return "zero: memory that nobody wrote";
-  const std::size_t word = at / 8 * 8, width = std::min<std::size_t>(8, bytes_of(tensor) - word);
+  const std::size_t word = at / 8 * 8, width = std::min<std::size_t>(8, size_of_tensor(tensor) - word);
   for (std::uint64_t other = generation > 50 ? generation - 50 : 1; other < generation + 50; ++other) {
     const std::uint64_t expected = Content(tensor, other).word(word / 8);
     if (std::memcmp(&expected, tensor.data + word, width) == 0) return cat("of generation ", other);
@@ -106,11 +107,17 @@ class TestModelSource final : public TensorSource {
   absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override {
     for (std::size_t i = 0; i < targets.size(); ++i) {
       if (model_.storage_[i].empty()) continue;  // tied, or without elements
+      if (model_.device_ != kHost) {
+        model_.places_[i] = targets[i];
+        continue;
+      }
       std::memcpy(targets[i], model_.storage_[i].data(), model_.storage_[i].size());
       model_.storage_[i] = {targets[i], model_.storage_[i].size()};
     }
     model_.keeps_ = std::move(keeps);
+    model_.on_device_.clear();
     model_.make_views();
+    model_.upload_all();
     return absl::OkStatus();
   }
 
@@ -131,7 +138,8 @@ void TestModel::make_views() {
                       .dtype = specs_[i].dtype,
                       .shape = specs_[i].shape,
                       .strides = {},
-                      .data = storage_[i].data()});
+                      .data = device_ == kHost ? storage_[i].data() : places_[i],
+                      .device = device_});
   const auto view_of = [this](std::string_view name) -> TensorView& {
     return *std::ranges::find(views_, name, &TensorView::name);
   };
@@ -160,13 +168,41 @@ void TestModel::step(std::uint64_t generation) {
         std::memcpy(storage_[i].data() + (column * height + row) * width,
                     rows.data() + (row * columns + column) * width, width);
   }
+  upload_all();
+}
+
+void TestModel::place_on(int device) {
+  device_ = device;
+  if (device == kHost) return;
+  allocate_on_device();
+  make_views();
+  upload_all();
+}
+
+void TestModel::allocate_on_device() {
+  on_device_.clear();
+  places_.clear();
+  for (const std::span<std::byte> storage : storage_) {
+    on_device_.push_back(device_bytes(device_, storage.size()));
+    places_.push_back(on_device_.back().get());
+  }
+}
+
+void TestModel::upload_all() {
+  if (device_ == kHost) return;
+  for (std::size_t i = 0; i < storage_.size(); ++i) upload(places_[i], storage_[i], device_);
 }
 
 void TestModel::move_storage() {
   std::vector<std::vector<std::byte>> moved = own_;  // the old addresses are in use until it is made
   own_.swap(moved);
   storage_.assign(own_.begin(), own_.end());
+  if (device_ != kHost) {
+    const std::vector<std::shared_ptr<std::byte>> before = on_device_;  // so that all addresses are others
+    allocate_on_device();
+  }
   make_views();
+  upload_all();
 }
 
 std::unique_ptr<TensorSource> TestModel::source() { return std::make_unique<TestModelSource>(*this); }
@@ -175,11 +211,27 @@ void write_generation(std::span<const MutableTensorView> tensors, std::uint64_t 
   for (const MutableTensorView& tensor : tensors) {
     const TensorView view{
         .name = tensor.name, .dtype = tensor.dtype, .shape = tensor.shape, .strides = {}, .data = tensor.data};
-    Content(view, generation).write({tensor.data, bytes_of(view)});
+    std::vector<std::byte> bytes(size_of_tensor(view));
+    Content(view, generation).write(bytes);
+    if (tensor.device != kHost) {
+      upload(tensor.data, bytes, tensor.device);
+    } else if (!bytes.empty()) {
+      std::memcpy(tensor.data, bytes.data(), bytes.size());
+    }
   }
 }
 
 absl::StatusOr<std::uint64_t> generation_of(std::span<const TensorView> tensors, ModelSize size) {
+  if (!tensors.empty() && tensors.front().device != kHost) {
+    std::vector<std::vector<std::byte>> bytes;
+    std::vector<TensorView> copies(tensors.begin(), tensors.end());
+    for (TensorView& tensor : copies) {
+      bytes.push_back(test::bytes_of(tensor));
+      tensor.data = bytes.back().data();
+      tensor.device = kHost;
+    }
+    return generation_of(copies, size);
+  }
   std::vector<TensorSpec> specs = specs_of(size);
   std::ranges::sort(specs, {}, &TensorSpec::name);
   if (tensors.size() != specs.size())
@@ -196,7 +248,7 @@ absl::StatusOr<std::uint64_t> generation_of(std::span<const TensorView> tensors,
   }
   if (generation == 0) return absl::DataLossError("the generation is zero: memory that nobody wrote");
   for (const TensorView& tensor : tensors) {
-    const std::span<const std::byte> bytes(tensor.data, bytes_of(tensor));
+    const std::span<const std::byte> bytes(tensor.data, size_of_tensor(tensor));
     const std::size_t at = Content(tensor, generation).mismatch(bytes);
     if (at < bytes.size())
       return absl::DataLossError(cat("torn: the model says generation ", generation, ", byte ", at, " of ", tensor.name,

@@ -30,6 +30,9 @@ class TestModel {
   // What a worker that knows the model expects; under both names of a tied storage.
   const std::vector<TensorSpec>& specs() const { return specs_; }
 
+  // Before source(): the tensors lie on a device from now on.
+  void place_on(int device);
+
   // An optimizer's step: every element is written anew.
   void step(std::uint64_t generation);
   // Moves every storage to other addresses, as a module that was copied.
@@ -44,11 +47,16 @@ class TestModel {
   std::vector<TensorSpec> specs_;
   std::vector<std::vector<std::byte>> own_;    // by tensor; empty where tied
   std::vector<std::span<std::byte>> storage_;  // where it is now: own_, or a slot
-  std::shared_ptr<void> keeps_;                // that slot
-  std::vector<TensorView> views_;              // into specs_ and storage_
+  int device_ = kHost;
+  std::vector<std::shared_ptr<std::byte>> on_device_;  // by tensor; storage_ is what was written there
+  std::vector<std::byte*> places_;                     // likewise: on_device_, or a slot
+  std::shared_ptr<void> keeps_;                        // that slot
+  std::vector<TensorView> views_;                      // into specs_ and storage_
   std::vector<std::int64_t> transposed_strides_;
 
   void make_views();
+  void allocate_on_device();
+  void upload_all();
 };
 
 // Writes generation `generation` into contiguous tensors: a slot on loan.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sender/sender.h"
+#include "support/device_bytes.h"
 #include "support/doom.h"
 #include "support/fake_scheme.h"
 #include "support/test_model.h"
@@ -37,6 +38,8 @@ int run_trainer(const std::string& endpoint, std::uint64_t generation, LineEnd c
   FakeFaults faults;
   const Scheme fake = fake_scheme(faults);
   TestModel model;
+  warm_up(device_for(endpoint));
+  model.place_on(device_for(endpoint));
   Doom doom;
   absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint,
                                                   .threads = 2,

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "receiver/receiver.h"
+#include "support/device_bytes.h"
 #include "support/doom.h"
 #include "support/fake_scheme.h"
 #include "transport/text.h"
@@ -23,17 +24,21 @@ using Json = nlohmann::json;
 // An engine's own tensors, of the model that a trainer sends.
 class OwnTensors {
  public:
-  explicit OwnTensors(ModelSize model) {
+  OwnTensors(ModelSize model, int device) {
     const TestModel like(model);
     for (const TensorSpec& spec : like.specs()) {
-      memory_.emplace_back(byte_count(spec.dtype, spec.shape));
-      targets_.push_back({.name = spec.name, .dtype = spec.dtype, .shape = spec.shape, .data = memory_.back().data()});
+      memory_.push_back(bytes_on(device, byte_count(spec.dtype, spec.shape)));
+      targets_.push_back({.name = spec.name,
+                          .dtype = spec.dtype,
+                          .shape = spec.shape,
+                          .data = memory_.back().get(),
+                          .device = device});
     }
   }
   const std::vector<TargetTensor>& targets() const { return targets_; }
 
  private:
-  std::vector<std::vector<std::byte>> memory_;
+  std::vector<std::shared_ptr<std::byte>> memory_;
   std::vector<TargetTensor> targets_;
 };
 
@@ -115,6 +120,7 @@ class WorkerProgram {
 
 int run_worker(const WorkerArguments& arguments, LineEnd commands) {
   std::atomic<int> pendings = 0;
+  warm_up(device_for(arguments.endpoint));
   FakeFaults faults;
   const Scheme fake = fake_scheme(faults);
   ReceiverOptions options{.endpoint = arguments.endpoint,
@@ -126,11 +132,12 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
   Doom doom;
   options.trace = [&doom](std::string_view) { doom.count(); };
   if (is_fake(arguments.endpoint)) options.scheme = &fake;
-  const OwnTensors tensors(arguments.model);
+  std::optional<OwnTensors> tensors;
+  if (arguments.copies) tensors.emplace(arguments.model, device_for(arguments.endpoint));
   absl::StatusOr<Receiver> receiver = Receiver::connect(std::move(options));
   absl::Status status = receiver.status();
   if (status.ok() && arguments.copies)
-    status = receiver->register_model(tensors.targets(), {.apply = *arguments.copies});
+    status = receiver->register_model(tensors->targets(), {.apply = *arguments.copies});
   commands.write(Json{{"ok", status.ok()}, {"error", status.ToString()}}.dump());
   if (!status.ok()) return 1;
 

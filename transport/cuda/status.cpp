@@ -2,13 +2,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include "transport/device.h"
 #include "transport/text.h"
 
 namespace bascule::cuda {
 namespace {
 
 // Stays with a status through annotate(), which copies payloads.
-constexpr char kStickyUrl[] = "bascule/sticky-cuda-error";
+constexpr const char* kStickyUrl = kStickyDeviceError;
 
 // Those after which the context is lost, by the runtime's documentation of cudaError.
 bool takes_the_context(int code) {

@@ -19,6 +19,7 @@ class ModuleParameters final : public TensorSource {
     list_ = TensorList(std::move(named));
     return list_.views();
   }
+  Stream stream() const override { return list_.stream(); }
   absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override {
     return list_.move_into(targets, std::move(keeps));
   }

@@ -3,8 +3,11 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,10 +65,15 @@ inline at::ScalarType scalar_type_of(DType dtype) {
 // writing to the tensor ends the process.
 inline at::Tensor tensor_over(const TensorView& view) {
   const at::IntArrayRef shape(view.shape.data(), view.shape.size());
-  const auto options = at::TensorOptions().dtype(scalar_type_of(view.dtype));
+  const at::Device device =
+      view.device == kHost ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<at::DeviceIndex>(view.device));
+  const auto options = at::TensorOptions().dtype(scalar_type_of(view.dtype)).device(device);
   void* data = const_cast<std::byte*>(view.data);  // from_blob takes no const; see above
-  if (view.strides.empty()) return at::from_blob(data, shape, options);
-  return at::from_blob(data, shape, at::IntArrayRef(view.strides.data(), view.strides.size()), options);
+  at::TensorMaker maker = at::for_blob(data, shape);
+  if (!view.strides.empty()) maker.strides(at::IntArrayRef(view.strides.data(), view.strides.size()));
+  return maker.options(options)
+      .target_device(device)
+      .make_tensor();  // a peer's memory is read on `device` all the same
 }
 
 // Yields the given tensors. They are held by reference count: an optimizer that writes them in place is followed.
@@ -78,18 +86,26 @@ class TensorList final : public TensorSource {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       const auto& [name, tensor] = tensors_[i];
       if (!tensor.defined()) return invalid_argument("tensor ", name, " is undefined");
-      if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided)
+      if (!(tensor.is_cpu() || tensor.is_cuda()) || tensor.layout() != at::kStrided)
         return invalid_argument("tensor ", name, " lies on ", tensor.device().str(),
-                                " or is not strided; this version sends strided tensors in host memory");
+                                " or is not strided; expected a strided tensor in host memory or on a GPU");
+      if (tensor.is_cuda()) device_ = tensor.device();
       const absl::StatusOr<DType> dtype = dtype_of(tensor.scalar_type());
       if (!dtype.ok()) return annotate(dtype.status(), cat("tensor ", name));
       views_[i] = {.name = name,
                    .dtype = *dtype,
                    .shape = {tensor.sizes().data(), tensor.sizes().size()},
                    .strides = {tensor.strides().data(), tensor.strides().size()},
-                   .data = static_cast<const std::byte*>(tensor.const_data_ptr())};
+                   .data = static_cast<const std::byte*>(tensor.const_data_ptr()),
+                   .device = tensor.is_cuda() ? tensor.device().index() : kHost};
     }
     return std::span<const TensorView>(views_);
+  }
+
+  // LibTorch's current stream of their device, on the calling thread.
+  Stream stream() const override {
+    if (!device_) return nullptr;
+    return static_cast<Stream>(c10::impl::VirtualGuardImpl(at::kCUDA).getStream(*device_).native_handle());
   }
 
   // The tensors themselves stay, and whoever holds them; their storage is the slot's from now on.
@@ -108,6 +124,7 @@ class TensorList final : public TensorSource {
  private:
   std::vector<std::pair<std::string, at::Tensor>> tensors_;
   std::vector<TensorView> views_;
+  std::optional<at::Device> device_;  // where it is a GPU
 };
 
 inline std::unique_ptr<TensorSource> tensors(std::vector<std::pair<std::string, at::Tensor>> named) {

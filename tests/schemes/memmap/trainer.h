@@ -54,7 +54,7 @@ class MemmapTrainer {
   SlotMemory& memory(std::uint32_t index) { return slots_.at(index); }
 
   absl::Status make_slot(std::uint32_t index) {
-    auto memory = transport_->make_slot({epoch_, index}, layout_);
+    auto memory = transport_->make_slot({epoch_, index}, layout_, kHost);
     if (memory.ok()) slots_.insert_or_assign(index, *std::move(memory));
     return memory.status();
   }

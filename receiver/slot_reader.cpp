@@ -1,0 +1,25 @@
+#include "receiver/slot_reader.h"
+
+#include <utility>
+
+#include "transport/text.h"
+
+namespace bascule {
+
+absl::StatusOr<DeviceQueue*> SlotReader::on(int device) {
+  std::unique_ptr<DeviceQueue>& queue = queues_[device];
+  if (!queue) {
+    BASCULE_ASSIGN(queue, open_device(device));
+  }
+  return queue.get();
+}
+
+absl::StatusOr<Digest> SlotReader::digest(const SlotView& view, Deadline deadline) {
+  if (view.device == kHost) return kernels::digest(view.bytes, pool_);
+  BASCULE_ASSIGN(DeviceQueue* const queue, on(view.device));
+  BASCULE_TRY(queue->digest(view.bytes, std::nullopt));
+  BASCULE_ASSIGN(const std::optional<Digest> digest, queue->finish(deadline));
+  return *digest;
+}
+
+}  // namespace bascule

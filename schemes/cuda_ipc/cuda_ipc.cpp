@@ -1,0 +1,111 @@
+#include "schemes/cuda_ipc/cuda_ipc.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "schemes/cuda_ipc/offer.h"
+#include "transport/cuda/device.h"
+#include "transport/cuda/device_memory.h"
+#include "transport/endpoint.h"
+#include "transport/text.h"
+
+namespace bascule {
+namespace {
+
+// What keeps a slot of the sender's.
+struct OwnedSlot {
+  cuda::Allocation allocation;
+  cuda::DeviceMapping mapping;
+};
+
+class CudaIpcSender final : public SenderTransport {
+ public:
+  absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int device) override {
+    if (device == kHost) return unimplemented("cuda-ipc: the tensors lie in host memory; use shm");
+    if (!device_) {
+      BASCULE_ASSIGN(const std::vector<cuda::Device> all, cuda::devices());
+      for (const cuda::Device& each : all)
+        if (each.ordinal == device) device_ = each;
+      if (!device_) return unavailable("cuda-ipc: there is no device ", device);
+    }
+    auto owned = std::make_shared<OwnedSlot>();
+    BASCULE_ASSIGN(owned->allocation, cuda::Allocation::make(device, layout.bytes()));
+    BASCULE_ASSIGN(owned->mapping, cuda::DeviceMapping::map(owned->allocation, Access::kReadWrite, device));
+    SlotMemory memory;
+    BASCULE_ASSIGN(memory.descriptor, owned->allocation.export_descriptor());
+    memory.bytes = layout.bytes();
+    memory.device = device;
+    if (offer_.empty()) offer_ = to_bytes({.device = device_->uuid, .slot_bytes = owned->allocation.bytes()});
+    memory.description = cat("memory of ", device_->name, ", ", cuda::to_string(device_->uuid));
+    memory.device_memory = std::shared_ptr<std::byte>(owned, owned->mapping.data());
+    return memory;
+  }
+
+  absl::StatusOr<Offer> admit(WorkerId, const Hello&, std::span<const OfferedSlot> slots) override {
+    Offer offer{.bytes = offer_, .descriptors = {}};
+    for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());
+    return offer;
+  }
+
+ private:
+  std::optional<cuda::Device> device_;
+  std::string offer_;  // the same for every slot; made with the first one, before any worker is admitted
+};
+
+class CudaIpcReceiver final : public ReceiverTransport {
+ public:
+  explicit CudaIpcReceiver(int device) : device_(device) {}
+
+  absl::Status accept(ReceivedOffer offer) override {
+    if (offer.descriptors.size() != offer.slots.size())
+      return invalid_argument("cuda-ipc: expected ", offer.slots.size(), " descriptors, one a slot, found ",
+                              offer.descriptors.size());
+    BASCULE_ASSIGN(const CudaIpcOffer place, parse_cuda_ipc_offer(offer.bytes));
+    if (place.slot_bytes < offer.slot_bytes)
+      return invalid_argument("cuda-ipc: a slot has ", place.slot_bytes, " bytes, expected ", offer.slot_bytes);
+    absl::StatusOr<cuda::Device> home = cuda::find_device(place.device);
+    if (!home.ok())
+      return annotate(home.status(), "cuda-ipc: the slots lie on a GPU that this process must see (or use shm)");
+    const int reads_on = device_ == kHost ? home->ordinal : device_;
+    for (std::size_t i = 0; i < offer.slots.size(); ++i) {
+      if (slots_.contains(offer.slots[i])) continue;
+      BASCULE_ASSIGN(const cuda::Allocation allocation,
+                     cuda::Allocation::import(home->ordinal, offer.descriptors[i].get(), place.slot_bytes));
+      absl::StatusOr<cuda::DeviceMapping> mapping = cuda::DeviceMapping::map(allocation, Access::kReadOnly, reads_on);
+      if (!mapping.ok()) return annotate(mapping.status(), "cuda-ipc");
+      slots_.insert_or_assign(offer.slots[i], *std::move(mapping));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline) override {
+    const auto slot = slots_.find(publication.slot);
+    if (slot == slots_.end()) return invalid_argument("cuda-ipc: slot ", publication.slot.index, " was not offered");
+    const cuda::DeviceMapping& mapping = slot->second;
+    return SlotView{.slot = publication.slot, .bytes = {mapping.data(), mapping.bytes()}, .device = mapping.device()};
+  }
+
+  void release(SlotId) override {}  // mapped once, for every version to come
+  void forget(SlotId slot) override { slots_.erase(slot); }
+
+ private:
+  const int device_;  // to read on; kHost: the sender's
+  std::map<SlotId, cuda::DeviceMapping> slots_;
+};
+
+}  // namespace
+
+Scheme cuda_ipc_scheme() {
+  return {.name = "cuda-ipc",
+          .needs_descriptors = true,
+          .maps_once = true,
+          .on_device = true,
+          .keeps_files = false,
+          .make_sender = [](const Endpoint&, Epoch) { return std::make_unique<CudaIpcSender>(); },
+          .make_receiver = [](const Endpoint& endpoint) { return std::make_unique<CudaIpcReceiver>(endpoint.device); }};
+}
+
+}  // namespace bascule

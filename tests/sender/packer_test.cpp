@@ -1,0 +1,48 @@
+#include "sender/packer.h"
+
+#include <gmock/gmock.h>
+
+#include "support/status.h"
+#include "transport/device.h"
+
+namespace bascule {
+namespace {
+
+using absl::StatusCode;
+using test::IsOk;
+using test::StatusIs;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const Scheme kOnHost = {.name = "on-host", .on_device = false, .make_sender = {}, .make_receiver = {}};
+const Scheme kOnDevice = {.name = "on-device", .on_device = true, .make_sender = {}, .make_receiver = {}};
+
+TEST(Packer, OfTheHostPacksAtOnce) {
+  kernels::ThreadPool pool(1);
+  const auto packer = Packer::choose(kOnHost, kHost, pool);
+  ASSERT_THAT(packer, IsOk());
+  EXPECT_FALSE((*packer)->enqueues());
+}
+
+TEST(Packer, OfTensorsOnTheHostRefusesSlotsOnADevice) {
+  kernels::ThreadPool pool(1);
+  EXPECT_THAT(Packer::choose(kOnDevice, kHost, pool).status(),
+              StatusIs(StatusCode::kUnimplemented,
+                       AllOf(HasSubstr("on-device"), HasSubstr("host memory"), HasSubstr("use shm"))));
+}
+
+TEST(Packer, OfTensorsOnADeviceRefusesSlotsOnTheHost) {
+  kernels::ThreadPool pool(1);
+  const absl::Status refused = Packer::choose(kOnHost, 0, pool).status();
+  const auto text = why_no_cuda().ok() ? HasSubstr("use cuda-ipc") : HasSubstr("this build has no CUDA");
+  EXPECT_THAT(refused, StatusIs(StatusCode::kUnimplemented, AllOf(HasSubstr("device 0"), text)));
+}
+
+TEST(Packer, OfADeviceThatIsNotThereSaysWhy) {
+  kernels::ThreadPool pool(1);
+  const absl::Status refused = Packer::choose(kOnDevice, 99, pool).status();
+  EXPECT_EQ(refused.code(), why_no_cuda().ok() ? StatusCode::kUnavailable : StatusCode::kUnimplemented) << refused;
+}
+
+}  // namespace
+}  // namespace bascule

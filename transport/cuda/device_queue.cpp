@@ -1,0 +1,189 @@
+// transport/device.h with CUDA: the kernels' plans on a stream of our own, ordered against the user's by events.
+#include <cuda_runtime_api.h>
+
+#include <vector>
+
+#include "kernels/cuda_memory.h"
+#include "kernels/cuda_pack.h"
+#include "kernels/cuda_unpack.h"
+#include "transport/cuda/device.h"
+#include "transport/cuda/status.h"
+#include "transport/cuda/stream.h"
+#include "transport/device.h"
+#include "transport/text.h"
+
+namespace bascule {
+namespace {
+
+namespace kc = kernels::cuda;
+using cuda::cuda_status;
+using cuda::UniqueEvent;
+using cuda::UniqueStream;
+
+// Both kinds of plan as one.
+class CudaPlan : public DevicePlan {
+ public:
+  virtual kc::CudaResult run(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) = 0;
+  virtual Digest digest() const = 0;
+};
+
+class Packs final : public CudaPlan {
+ public:
+  kc::CudaResult run(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) override {
+    return plan.pack(tensors, slot, want_digest, stream);
+  }
+  Digest digest() const override { return plan.digest(); }
+  kc::PackPlan plan;
+};
+
+class Unpacks final : public CudaPlan {
+ public:
+  kc::CudaResult run(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) override {
+    return plan.unpack(slot, tensors, want_digest, stream);
+  }
+  Digest digest() const override { return plan.digest(); }
+  kc::UnpackPlan plan;
+};
+
+class CudaQueue final : public DeviceQueue {
+ public:
+  static absl::StatusOr<std::unique_ptr<DeviceQueue>> open(int device) {
+    auto made = std::make_unique<CudaQueue>();
+    made->device_ = device;
+    const kc::DeviceGuard guard(device);
+    BASCULE_TRY(cuda_status(guard.result()));
+    BASCULE_ASSIGN(made->stream_, UniqueStream::make(device, UniqueStream::Priority::kHigh));
+    BASCULE_ASSIGN(made->before_, UniqueEvent::make(device));
+    BASCULE_ASSIGN(made->done_, UniqueEvent::make(device));
+    BASCULE_TRY(cuda_status(kc::DigestCell::make(&made->cell_)));
+    return made;
+  }
+  ~CudaQueue() override {
+    // What it writes to may be unmapped next.
+    if (done_.get() != nullptr) (void)done_.wait(Deadline(absl::Seconds(10)));
+  }
+
+  int device() const override { return device_; }
+
+  absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
+                                                   std::size_t tensors, std::uint64_t slot_bytes) override {
+    BASCULE_TRY(lost_);
+    const kc::DeviceGuard guard(device_);
+    BASCULE_TRY(cuda_status(guard.result()));
+    if (into == Into::kSlot) {
+      auto made = std::make_unique<Packs>();
+      BASCULE_TRY(keep(kc::PackPlan::make(segments, tensors, slot_bytes, &made->plan)));
+      return made;
+    }
+    auto made = std::make_unique<Unpacks>();
+    BASCULE_TRY(keep(kc::UnpackPlan::make(segments, tensors, slot_bytes, &made->plan)));
+    return made;
+  }
+
+  absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes) override {
+    BASCULE_TRY(lost_);
+    const kc::DeviceGuard guard(device_);
+    BASCULE_TRY(cuda_status(guard.result()));
+    auto memory = std::make_shared<kc::DeviceMemory>();
+    BASCULE_TRY(keep(kc::DeviceMemory::make(std::max<std::uint64_t>(bytes, 1), memory.get())));
+    return std::shared_ptr<std::byte>(memory, memory->as<std::byte>());
+  }
+
+  absl::Status run(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot, bool want_digest,
+                   Caller caller) override {
+    auto& made = static_cast<CudaPlan&>(plan);
+    addresses_.clear();
+    for (const std::byte* tensor : tensors) addresses_.push_back(const_cast<std::byte*>(tensor));
+    return enqueue(caller, [&] {
+      digest_ = want_digest ? Made::kByPlan : Made::kNone;
+      plan_ = &made;
+      return made.run(addresses_, const_cast<std::byte*>(slot), want_digest, stream_.get());
+    });
+  }
+
+  absl::Status digest(std::span<const std::byte> slot, Caller caller) override {
+    return enqueue(caller, [&] {
+      digest_ = Made::kAlone;
+      return kc::digest(slot.data(), slot.size(), cell_, stream_.get());
+    });
+  }
+
+  absl::Status follow(Stream caller) override {
+    return enqueue(caller, [&] {
+      digest_ = Made::kNone;
+      return kc::CudaResult{};
+    });
+  }
+
+  absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) override {
+    BASCULE_TRY(lost_);
+    BASCULE_TRY(keep(done_.wait(deadline)));
+    switch (digest_) {
+      case Made::kNone: break;
+      case Made::kByPlan: return plan_->digest();
+      case Made::kAlone: return cell_.digest();
+    }
+    return std::nullopt;
+  }
+
+ private:
+  enum class Made { kNone, kByPlan, kAlone };
+
+  template <typename Work>
+  absl::Status enqueue(Caller caller, Work&& work) {
+    BASCULE_TRY(lost_);
+    const kc::DeviceGuard guard(device_);
+    BASCULE_TRY(cuda_status(guard.result()));
+    if (caller) {
+      BASCULE_TRY(keep(before_.record(*caller)));
+      BASCULE_TRY(keep(before_.let_wait(stream_.get())));
+    }
+    BASCULE_TRY(keep(work()));
+    BASCULE_TRY(keep(done_.record(stream_.get())));
+    return caller ? keep(done_.let_wait(*caller)) : absl::OkStatus();
+  }
+
+  absl::Status keep(const kc::CudaResult& result) { return keep(cuda_status(result)); }
+  absl::Status keep(absl::Status status) {
+    if (cuda::is_sticky(status) && lost_.ok())
+      lost_ = annotate(status, cat("device ", device_, " is lost to this process since"));
+    return status;
+  }
+
+  int device_ = -1;
+  UniqueStream stream_;
+  UniqueEvent before_, done_;
+  kc::DigestCell cell_;
+  Made digest_ = Made::kNone;
+  CudaPlan* plan_ = nullptr;
+  std::vector<void*> addresses_;
+  absl::Status lost_;  // the first sticky error
+};
+
+class CudaMark final : public DeviceMark {
+ public:
+  explicit CudaMark(UniqueEvent event) : event_(std::move(event)) {}
+  absl::Status record(Stream stream) override { return event_.record(stream); }
+  absl::Status wait(Deadline deadline) const override { return event_.wait(deadline); }
+
+ private:
+  UniqueEvent event_;
+};
+
+}  // namespace
+
+absl::Status why_no_cuda() { return absl::OkStatus(); }
+
+absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device) {
+  BASCULE_ASSIGN(const std::vector<cuda::Device> all, cuda::devices());
+  if (device < 0 || static_cast<std::size_t>(device) >= all.size())
+    return unavailable("there is no device ", device, "; this process sees ", all.size(), ", from 0 on");
+  return CudaQueue::open(device);
+}
+
+absl::StatusOr<std::unique_ptr<DeviceMark>> make_device_mark(int device) {
+  BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device));
+  return std::make_unique<CudaMark>(std::move(event));
+}
+
+}  // namespace bascule

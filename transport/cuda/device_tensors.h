@@ -1,0 +1,36 @@
+// Tensors in device memory of a program without LibTorch: specs, and the program's own pointer to each, which is read
+// at every send and, with slots=1, follows into the slot. Contiguous, all on one device, written by one stream.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/tensor.h"
+
+namespace bascule::cuda {
+
+class DeviceParameters final : public TensorSource {
+ public:
+  DeviceParameters(int device, std::vector<std::pair<TensorSpec, void**>> tensors, Stream stream = nullptr);
+  DeviceParameters(DeviceParameters&&) = default;  // a copy's views would lie in the original
+  DeviceParameters& operator=(DeviceParameters&&) = default;
+
+  absl::StatusOr<std::span<const TensorView>> views() override;
+  Stream stream() const override { return stream_; }
+  // Copies on the stream, and waits for it.
+  absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override;
+
+ private:
+  int device_;
+  Stream stream_;
+  std::vector<TensorSpec> specs_;
+  std::vector<void**> pointers_;
+  std::vector<TensorView> views_;
+  std::shared_ptr<void> keeps_;
+};
+
+}  // namespace bascule::cuda

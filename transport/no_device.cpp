@@ -1,0 +1,21 @@
+// In a build without CUDA.
+#include "transport/device.h"
+#include "transport/text.h"
+
+namespace bascule {
+
+absl::Status why_no_cuda() {
+  return unimplemented(
+      "this build has no CUDA; build it where a toolkit of 12.5 or newer is found "
+      "(-DBASCULE_CUDA=ON says why one is not), or keep the tensors in host memory and use shm");
+}
+
+absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device) {
+  return annotate(why_no_cuda(), cat("tensors on device ", device));
+}
+
+absl::StatusOr<std::unique_ptr<DeviceMark>> make_device_mark(int device) {
+  return annotate(why_no_cuda(), cat("a stream of device ", device));
+}
+
+}  // namespace bascule
