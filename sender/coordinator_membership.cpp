@@ -209,7 +209,7 @@ void Coordinator::forget(WorkerId id, const absl::Status& why) {
     for (const auto& other : members_)
       if (!member->group().empty() && other->group() == member->group()) other->stage = Member::Stage::kParked;
   }
-  if (endpoint_.over_tcp()) try_take();
+  try_take();  // its lease may have been the last on a slot
   share();
 }
 

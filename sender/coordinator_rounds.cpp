@@ -238,6 +238,9 @@ void Coordinator::on_round_timer() {
                                                  absl::FormatDuration(endpoint_.timeout)));
   }
   for (auto& [id, status] : late) evict(id, std::move(status));
+  // Whoever was waited for is gone, and only now the others were told to prepare: they have some time of their own.
+  if (round_ && round_->phase() == Round::Phase::kPreparing && round_until_ <= now)
+    round_until_ = now + absl::ToChronoNanoseconds(endpoint_.flip_timeout);
 
   std::optional<Clock::time_point> next;
   const auto earlier = [&](Clock::time_point at) { next = next ? std::min(*next, at) : at; };
