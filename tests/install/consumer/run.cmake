@@ -1,9 +1,14 @@
-# Runs the two programs of folder `bin` at once, as two processes, and checks that they load neither LibTorch nor CUDA.
+# Runs the two programs of folder `bin` at once, as two processes, and checks that they load neither LibTorch nor CUDA;
+# of a build with CUDA (`cuda`) its runtime, and never the driver's library.
+set(never "torch|c10|cuda|cudart")
+if(cuda)
+  set(never "torch|c10|libcuda\\.so")
+endif()
 foreach(program consumer-sender consumer-receiver)
   execute_process(COMMAND ldd ${bin}/${program} OUTPUT_VARIABLE libraries COMMAND_ERROR_IS_FATAL ANY)
   string(REGEX REPLACE "\\(0x[0-9a-f]+\\)" "" libraries "${libraries}")  # an address may hold any letters
-  if(libraries MATCHES "torch|c10|cuda|cudart")
-    message(FATAL_ERROR "${program} expected to link neither LibTorch nor CUDA, links:\n${libraries}")
+  if(libraries MATCHES "${never}")
+    message(FATAL_ERROR "${program} expected to link nothing that matches ${never}, links:\n${libraries}")
   endif()
 endforeach()
 
