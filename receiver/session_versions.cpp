@@ -196,9 +196,12 @@ void Session::flipped(const Target& now, std::optional<Target> before, double st
   const bool leaves = copier_ ? copies_ahead() : before && before->source() != now.source();
   if (before && before->device != kHost && leaves) {
     absl::StatusOr<std::shared_ptr<DeviceMark>> made = mark_stream(before->device);
-    if (!made.ok()) poison(std::string(message_of(made.status())));
-    if (made.ok()) mark = *std::move(made);
-    if (!made.ok()) before.reset();  // nobody knows when it is read no more: it stays leased
+    if (made.ok()) {
+      mark = *std::move(made);
+    } else {
+      poison(std::string(message_of(made.status())));
+      before.reset();  // nobody knows when it is read no more: it stays leased
+    }
   }
   asio::post(io_, [this, now = now, before = std::move(before), mark = std::move(mark), stall_seconds,
                    at = Clock::now()]() mutable {
