@@ -117,6 +117,7 @@ class Session {
   void release(Target before, const std::optional<Target>& now, std::shared_ptr<DeviceMark> mark = nullptr);
   void drained(SlotId slot, Version version);
   // Engine's thread: the point that its stream on `device` has come to; none on the host.
+  void release_behind(Target before, std::shared_ptr<DeviceMark> mark);
   absl::StatusOr<std::shared_ptr<DeviceMark>> mark_stream(int device);
   bool wait_for(const DeviceMark* mark);  // prepare thread; false: poisoned
   std::vector<SlotId> slots_in_use() const;

@@ -249,11 +249,7 @@ void Session::release(Target before, const std::optional<Target>& now, std::shar
   const bool unmaps_nothing = now && now->attachment == before.attachment;
   if (mark) {
     draining_.push_back({.held = {.slot = before.lease, .version = before.version}, .connection = connection_});
-    return preparer_->submit([this, before = std::move(before), mark = std::move(mark)] {
-      if (!wait_for(mark.get())) return;  // it stays leased
-      before.attachment->release(before.source());
-      asio::post(io_, [this, slot = before.lease, version = before.version] { drained(slot, version); });
-    });
+    return release_behind(std::move(before), std::move(mark));
   }
   auto task = [this, before = std::move(before), same_slot, same_lease, connection = connection_] {
     if (!same_slot && before.attachment) before.attachment->release(before.source());
@@ -277,6 +273,18 @@ void Session::drained(SlotId slot, Version version) {
   if (!knows) return;
   send(Released{.slot = slot, .version = version});
   if (std::ranges::find(slots_, slot.index) == slots_.end()) let_go_of_others(slots_);
+}
+
+// However long the engine's stream takes: the slot is leased until then, and what else the prepare thread has to do has
+// its turn in between.
+void Session::release_behind(Target before, std::shared_ptr<DeviceMark> mark) {
+  preparer_->submit([this, before = std::move(before), mark = std::move(mark)] {
+    const absl::Status passed = mark->wait(Deadline(absl::Milliseconds(20)));
+    if (absl::IsDeadlineExceeded(passed)) return release_behind(before, mark);
+    if (!passed.ok()) return poison(cat("the engine's stream: ", message_of(passed)));  // and it stays leased
+    before.attachment->release(before.source());
+    asio::post(io_, [this, slot = before.lease, version = before.version] { drained(slot, version); });
+  });
 }
 
 absl::StatusOr<std::shared_ptr<DeviceMark>> Session::mark_stream(int device) {
