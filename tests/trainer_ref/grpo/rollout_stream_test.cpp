@@ -24,8 +24,14 @@ class ClosedPort {
   }
   std::string url;
 
- private:
+ protected:
   UniqueFd fd_;
+};
+
+// One that takes every connection and answers none.
+class SilentPort : public ClosedPort {
+ public:
+  SilentPort() { EXPECT_EQ(::listen(fd_.get(), SOMAXCONN), 0); }
 };
 
 TEST(Schedule, CountsTheVersionsBeforeAStep) {
@@ -52,8 +58,8 @@ TEST(EnginePool, GivesUpOnEnginesThatAreNotThere) {
 }
 
 TEST(EnginePool, CancelEndsWhatWaits) {
-  const ClosedPort nobody;
-  EnginePool pool({.urls = {nobody.url}, .request_timeout = absl::Hours(1)});
+  const SilentPort silent;
+  EnginePool pool({.urls = {silent.url}, .request_timeout = absl::Hours(1)});
   std::jthread canceller([&] { pool.cancel(); });
   EXPECT_TRUE(absl::IsCancelled(pool.generate({RolloutRequest{.prompt = {1}}}).status()));
 }
