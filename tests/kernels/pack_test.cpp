@@ -13,11 +13,11 @@
 #include "kernels/tiles.h"
 #include "layouts.h"
 #include "processors.h"
+#include "random_layouts.h"
 
 namespace bascule::kernels {
 namespace {
 
-constexpr DType kFloats[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
 constexpr std::byte kUntouched{0x5a};
 
 // A slot at an address that is `shift` bytes off a cache line, with a guard behind it.
@@ -59,33 +59,6 @@ void expect_packed(const Tensors& tensors, const Processor& processor, int threa
       ASSERT_EQ(*found, digest(slot.bytes(), pool, plain_processor()));
     }
   }
-}
-
-// Tensors of all kinds: runs, scalars, empty ones, permuted, with gaps, reversed, at any alignment.
-Tensors random_tensors(std::uint64_t seed, std::size_t count, std::int64_t most_elements) {
-  std::mt19937_64 random(seed);
-  const auto pick = [&](std::uint64_t below) { return random() % below; };
-  Tensors tensors;
-  for (std::size_t i = 0; i < count; ++i) {
-    const bool is_cast = pick(2) == 0;
-    const DType from = is_cast ? kFloats[pick(4)] : static_cast<DType>(pick(kDTypes.size()));
-    const DType to = is_cast ? kFloats[pick(4)] : from;
-    std::vector<std::int64_t> shape;
-    std::int64_t budget = most_elements >> pick(12);
-    for (std::size_t d = pick(5); d > 0; --d) {
-      shape.push_back(static_cast<std::int64_t>(pick(static_cast<std::uint64_t>(std::max<std::int64_t>(budget, 1)))) +
-                      1);
-      budget /= shape.back();
-    }
-    if (!shape.empty() && pick(10) == 0) shape[pick(shape.size())] = 0;
-    std::vector<std::size_t> order(shape.size());
-    std::iota(order.begin(), order.end(), 0);
-    const bool is_plain = pick(2) == 0;
-    if (!is_plain) std::shuffle(order.begin(), order.end(), random);
-    const auto gap = is_plain ? 0 : static_cast<std::int64_t>(pick(3));
-    tensors.add(from, to, shape, order, gap, !is_plain && pick(2) == 0, pick(2) * pick(33), random);
-  }
-  return tensors;
 }
 
 class PackOn : public testing::TestWithParam<NamedProcessor> {

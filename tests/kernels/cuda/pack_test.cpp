@@ -1,10 +1,10 @@
 #include "kernels/cuda_pack.h"
 
 #include "kernels/layouts.h"
+#include "kernels/random_layouts.h"
 #include "kernels/thread_pool.h"
 #include "kernels/tiles.h"
 #include "on_device.h"
-#include "random_layouts.h"
 #include "support/gpu.h"
 
 namespace bascule::kernels::cuda {

@@ -1,13 +1,14 @@
-// Random layouts as the tests of the host's pack and unpack make them, and all pairs of types that are cast.
+// Random layouts for the tests of pack and unpack, on the host and on devices, and all pairs of types that are cast.
 #pragma once
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include "kernels/boxes.h"
-#include "kernels/layouts.h"
+#include "boxes.h"
+#include "layouts.h"
 
 namespace bascule::kernels {
 
