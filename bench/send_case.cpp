@@ -53,7 +53,8 @@ absl::Status measure_sends(Context& context, std::string_view scenario, const Se
   record.tensors = shape.tensors;
   record.workers = static_cast<std::uint64_t>(send_case.rig.workers);
   const int engines = send_case.rig.mode == WorkerMode::kIdle ? 0 : send_case.rig.workers;
-  note_busy_threads(record, context.options.threads + engines + send_case.busy_threads);
+  const int packing = context.gpu ? 1 : context.options.threads;  // a GPU packs by itself
+  note_busy_threads(record, packing + engines + send_case.busy_threads);
   Record after = record;
   after.scenario += "_after_pack";
   after.limit_name = "two Unix-socket turns";
