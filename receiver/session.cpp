@@ -48,6 +48,11 @@ Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token
           scheme_, endpoint_, options_.expected, [this](const Layout& layout) { return take(layout); }, options_.log),
       preparer_(std::make_unique<Preparer>()) {}
 
+void Session::copy_by(std::unique_ptr<Copier> copier) {
+  copier_ = std::move(copier);
+  if (!scheme_.on_device) endpoint_.device = copier_->device();
+}
+
 void Session::start() {
   asio::post(io_, [this] {
     search();

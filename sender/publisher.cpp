@@ -15,7 +15,7 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open(SenderOptions options
   BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
   if (!scheme->keeps_files && (endpoint.durable || endpoint.fresh))
     return invalid_argument("endpoint \"", options.endpoint, "\": ", endpoint.durable ? "durable" : "fresh",
-                            "=on needs a scheme that keeps files, as memmap; ", scheme->name, " keeps none");
+                            "=on needs a scheme that keeps files, which ", scheme->name, " does not");
   BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint));
   if (endpoint.folder.empty())
     return failed_precondition("endpoint \"", options.endpoint,
@@ -40,6 +40,10 @@ absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source) {
   if (single_copy() && made.casts())
     return invalid_argument("slots=1: the parameters live in the slot and cannot be cast on the way; leave wire_dtype ",
                             "out, or use slots=2");
+  if (single_copy() && made.device() != kHost && !scheme_->on_device)
+    return invalid_argument("slots=1: the parameters live in the slot; they lie on device ", made.device(), ", and ",
+                            scheme_->name, " keeps its slots in host memory; use slots=2, or ",
+                            names_of_schemes(/*on_device=*/true));
   BASCULE_ASSIGN(packer_, Packer::choose(*scheme_, made.device(), pool_));
   if (packer_->enqueues()) sealer_.emplace();
   registration_ = std::move(made);
@@ -78,6 +82,10 @@ absl::Status Publisher::open_slots() {
 
 absl::StatusOr<OfferedSlot> Publisher::make_slot(SlotId slot) {
   BASCULE_ASSIGN(SlotMemory memory, transport_->make_slot(slot, slots_->layout, registration_->device()));
+  if (absl::Status reached = packer_->reach(memory); !reached.ok()) {
+    transport_->drop(slot);
+    return reached;
+  }
   const auto [made, is_new] = slots_->memory.insert_or_assign(slot.index, std::move(memory));
   return OfferedSlot{.id = slot, .memory = &made->second};
 }
@@ -184,8 +192,9 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   const Deadline deadline(endpoint_.timeout);
   BASCULE_ASSIGN(const Publication publication, begin(workers, called, deadline));
   const Clock::time_point start = Clock::now();
-  if (absl::Status packed = packer_->pack(packing, bytes_of(publication.slot), endpoint_.digest != DigestMode::kOff,
-                                          control_page_->bytes_done(publication.slot.index));
+  if (absl::Status packed =
+          packer_->pack(packing, slots_->memory.at(publication.slot.index), endpoint_.digest != DigestMode::kOff,
+                        control_page_->bytes_done(publication.slot.index));
       !packed.ok()) {
     packed = annotate(packed, cat("pack version ", publication.version));
     sealed_version_ = publication.version;
