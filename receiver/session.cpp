@@ -40,6 +40,7 @@ Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token
       gate_(gate),
       instance_(random_number()),
       io_(1),
+      awake_(io_),
       connector_(io_, endpoint_, std::move(token)),
       retry_timer_(io_),
       heartbeat_timer_(io_),

@@ -40,6 +40,7 @@
 #include "transport/device.h"
 #include "transport/endpoint.h"
 #include "transport/messages.h"
+#include "transport/stay_awake.h"
 
 namespace bascule {
 
@@ -139,6 +140,7 @@ class Session {
   std::unique_ptr<Copier> copier_;  // none: it reads in place
 
   boost::asio::io_context io_;
+  StayAwake awake_;
   Connector connector_;
   boost::asio::steady_timer retry_timer_, heartbeat_timer_;
   std::shared_ptr<Channel> channel_;

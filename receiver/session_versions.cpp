@@ -15,6 +15,7 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
   if (prepare.slots != slots_) let_go_of_others(prepare.slots);
   const bool in_place = !copier_ && serving_ && serving_->slot == prepare.slot && serving_->version != prepare.version;
   drop_incoming(false);
+  if (scheme_.on_device) awake_.begin();
   incoming_ = Incoming{
       .publication = {.version = prepare.version, .slot = prepare.slot, .bytes = prepare.bytes, .digest = std::nullopt},
       .preparation = std::make_shared<Preparation>(),
@@ -227,6 +228,7 @@ void Session::flipped(const Target& now, std::optional<Target> before, double st
       ready_ = true;
     });
     send(Ack{.version = now.version, .stall_seconds = stall_seconds, .seconds = seconds_between(now.decided_at, at)});
+    awake_.end();
     if (copier_) left_ = mark;
     if (!copier_) {
       if (before) release(*std::move(before), now, std::move(mark));

@@ -141,10 +141,9 @@ absl::Status Publisher::begin_writing(Coordinator::Grant& grant, std::optional<O
   }
 }
 
-absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Deadline deadline) {
+absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline) {
   BASCULE_TRY(open_slots());
   measured_ = {};
-  const Clock::time_point start = Clock::now();
   BASCULE_ASSIGN(Coordinator::Grant grant, coordinator_->take(workers, deadline));
   for (const SlotId dropped : grant.dropped) drop_slot(dropped);
   std::optional<OfferedSlot> made;
@@ -159,7 +158,7 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Deadlin
       return yielded;
     }
   }
-  measured_.wait = seconds_between(start, Clock::now());
+  measured_.wait = seconds_between(called, Clock::now());
   return Publication{
       .version = grant.version, .slot = grant.slot, .bytes = slots_->layout.bytes(), .digest = std::nullopt};
 }
@@ -180,6 +179,7 @@ void Publisher::seal(Publication publication, std::optional<Digest> digest, Dead
 
 absl::Status Publisher::stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending,
                               bool wait) {
+  const Clock::time_point called = Clock::now();
   BASCULE_TRY(check_free(call));
   if (single_copy())
     return failed_precondition(call, ": with slots=1 the parameters live in the slot; use loan(), step, publish()");
@@ -190,7 +190,7 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   }
   BASCULE_TRY(packer_->plan(packing));
   const Deadline deadline(endpoint_.timeout);
-  BASCULE_ASSIGN(const Publication publication, begin(workers, deadline));
+  BASCULE_ASSIGN(const Publication publication, begin(workers, called, deadline));
   const Clock::time_point start = Clock::now();
   if (absl::Status packed =
           packer_->pack(packing, slots_->memory.at(publication.slot.index), endpoint_.digest != DigestMode::kOff,
@@ -271,7 +271,7 @@ absl::StatusOr<SendReport> Publisher::settled() {
 
 absl::StatusOr<Publication> Publisher::lend(const WorkerNames& workers) {
   BASCULE_TRY(check_free("loan()"));
-  BASCULE_ASSIGN(const Publication publication, begin(workers, Deadline(endpoint_.timeout)));
+  BASCULE_ASSIGN(const Publication publication, begin(workers, Clock::now(), Deadline(endpoint_.timeout)));
   loaned_ = true;
   return publication;
 }
