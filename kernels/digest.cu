@@ -17,6 +17,8 @@ CudaResult DigestCell::make(DigestCell* made) {
   BASCULE_CUDA_PASS(DeviceMemory::make(sizeof(DigestTotals), &cell.totals_));
   BASCULE_CUDA_PASS(PinnedMemory::make(sizeof(Digest), &cell.digest_));
   BASCULE_CUDA_CHECK(cudaMemset(cell.totals_.as<void>(), 0, sizeof(DigestTotals)));
+  // The host does not wait for a memset of device memory, and neither do other streams.
+  BASCULE_CUDA_CHECK(cudaStreamSynchronize(cudaStreamLegacy));
   *made = std::move(cell);
   return {};
 }

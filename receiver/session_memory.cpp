@@ -1,5 +1,6 @@
 // How the sender's memory is reached, read and let go of: what the I/O thread has the prepare thread do.
 #include <set>
+#include <utility>
 
 #include <boost/asio/post.hpp>
 
@@ -47,7 +48,10 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
       std::make_shared<std::pair<Welcome, std::vector<UniqueFd>>>(std::move(welcome), std::move(descriptors));
   slots_.clear();  // unknown until the next prepare: what this one does not list is let go of then
   preparer_->submit([this, known, received, taking = *std::move(taking), connection = connection_]() mutable {
-    attachment_.reset();
+    // Also where nothing of it was served yet: what was mapped and registered in vain would be so at each try, where
+    // that takes longer than a sender waits.
+    if (const auto last = std::exchange(attachment_, nullptr); !known && last && last->epoch() == received->first.epoch)
+      known = last;
     absl::StatusOr<std::shared_ptr<Attachment>> made =
         known ? Attachment::again(known, std::move(received->first), std::move(received->second))
               : Attachment::make(scheme_, endpoint_, std::move(received->first), std::move(received->second),

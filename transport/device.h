@@ -36,7 +36,7 @@ class HostWindow {
 };
 
 // What one copy between a device and a host moves, so that others can run behind it: whole tiles of the digest.
-inline constexpr std::uint64_t kPartBytes = std::uint64_t{32} << 20;
+inline constexpr std::uint64_t kPartBytes = std::uint64_t{16} << 20;
 
 // One device and a stream of Bascule's own there, on which one thing at a time is under way: run(), digest(),
 // follow() and copy_in() enqueue it and return, finish() waits for it. `caller`: a stream of the user's on that device.

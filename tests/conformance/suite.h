@@ -39,9 +39,12 @@ struct Setting {
   Place place = Place::kFolder;
   int trainer = device_for(scheme), engine = device_for(scheme);  // on which device their tensors lie, or kHost
   friend std::ostream& operator<<(std::ostream& to, const Setting& setting) {
-    return to << setting.scheme << (setting.place == Place::kHost ? " over TCP" : "")
-              << (setting.readers == Readers::kThreads ? " over threads" : " over processes") << " from "
-              << place_name(setting.trainer) << " to " << place_name(setting.engine);
+    to << setting.scheme << (setting.place == Place::kHost ? " over TCP" : "")
+       << (setting.readers == Readers::kThreads ? " over threads" : " over processes");
+    const int own = device_for(setting.scheme);
+    if (setting.trainer != own || setting.engine != own)
+      to << " from " << place_name(setting.trainer) << " to " << place_name(setting.engine);
+    return to;
   }
 };
 

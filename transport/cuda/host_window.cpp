@@ -93,14 +93,23 @@ CudaWindow::~CudaWindow() {
   if (used_.get() != nullptr) (void)wait_asleep(used_, Deadline(kUnderWay));
 }
 
-absl::Status CudaWindow::copy(void* to, const void* from, std::uint64_t bytes, Stream stream) {
-  BASCULE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
-  return used_.record(stream);
-}
-
+// Whatever came of it, some of it may be under way.
 absl::Status CudaWindow::copy_out(const std::byte* slot, std::span<const UniqueEvent> packed, Stream stream,
                                   std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   if (bytes_.empty()) return absl::OkStatus();
+  const absl::Status copied = enqueue_out(slot, packed, stream, bytes_done, deadline);
+  BASCULE_TRY(used_.record(stream));
+  return copied;
+}
+
+absl::Status CudaWindow::copy_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream) {
+  const absl::Status enqueued = enqueue_in(begin, end, slot, stream);
+  BASCULE_TRY(used_.record(stream));
+  return enqueued;
+}
+
+absl::Status CudaWindow::enqueue_out(const std::byte* slot, std::span<const UniqueEvent> packed, Stream stream,
+                                     std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   // However late the trainer's stream is: nothing is enqueued that may write the slot when it is somebody else's.
   BASCULE_TRY(wait_asleep(packed.front(), deadline));
   const std::uint64_t step = reached_ ? kPartBytes : PinnedBuffers::kBytes;
@@ -113,7 +122,7 @@ absl::Status CudaWindow::copy_out(const std::byte* slot, std::span<const UniqueE
       const std::uint64_t begin = next * step, end = std::min(begin + step, bytes_.size());
       BASCULE_TRY(packed[(end - 1) / kPartBytes].let_wait(stream));
       std::byte* const to = reached_ ? bytes_.data() + begin : buffers_->at(first + next);
-      BASCULE_TRY(copy(to, slot + begin, end - begin, stream));
+      BASCULE_CUDA(cudaMemcpyAsync(to, slot + begin, end - begin, cudaMemcpyDefault, stream));
       BASCULE_TRY((reached_ ? copied_[next] : buffers_->event(first + next)).record(stream));
     }
     const std::uint64_t begin = done * step, end = std::min(begin + step, bytes_.size());
@@ -124,13 +133,16 @@ absl::Status CudaWindow::copy_out(const std::byte* slot, std::span<const UniqueE
   return absl::OkStatus();
 }
 
-absl::Status CudaWindow::copy_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream) {
-  if (reached_) return begin < end ? copy(slot + begin, &bytes_[begin], end - begin, stream) : absl::OkStatus();
+absl::Status CudaWindow::enqueue_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream) {
+  if (reached_) {
+    BASCULE_CUDA(cudaMemcpyAsync(slot + begin, bytes_.data() + begin, end - begin, cudaMemcpyDefault, stream));
+    return absl::OkStatus();
+  }
   for (; begin < end; begin += PinnedBuffers::kBytes) {
     const std::uint64_t bytes = std::min(PinnedBuffers::kBytes, end - begin), number = buffers_->next++;
     BASCULE_TRY(wait_asleep(buffers_->event(number), Deadline(kUnderWay)));  // its last copy has left it
     buffers_->copy(&bytes_[begin], buffers_->at(number), bytes);
-    BASCULE_TRY(copy(slot + begin, buffers_->at(number), bytes, stream));
+    BASCULE_CUDA(cudaMemcpyAsync(slot + begin, buffers_->at(number), bytes, cudaMemcpyHostToDevice, stream));
     BASCULE_TRY(buffers_->event(number).record(stream));
   }
   return absl::OkStatus();

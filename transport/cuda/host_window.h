@@ -63,7 +63,9 @@ class CudaWindow final : public HostWindow {
 
  private:
   CudaWindow() = default;
-  absl::Status copy(void* to, const void* from, std::uint64_t bytes, Stream stream);  // either way
+  absl::Status enqueue_out(const std::byte* slot, std::span<const UniqueEvent> packed, Stream stream,
+                           std::atomic<std::uint64_t>& bytes_done, Deadline deadline);
+  absl::Status enqueue_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream);
 
   int device_ = -1;
   std::span<std::byte> bytes_;  // written only where it was opened for that
