@@ -1,0 +1,57 @@
+#include "trainer_ref/program/torch_device.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include "support/torch_gpu.h"
+
+namespace bascule::ref {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+
+using test::torch_gpu;
+
+std::string refusal(std::string_view flag) { return std::string(open_torch_device(flag).status().message()); }
+
+TEST(TorchDevice, RefusesOtherWords) {
+  for (const char* flag : {"", "gpu", "cuda0", "cuda:", "cuda:x", "cuda:-1", "cuda:1 ", "cuda:64", "cpu:0"}) {
+    EXPECT_EQ(open_torch_device(flag).status().code(), absl::StatusCode::kInvalidArgument) << flag;
+    EXPECT_THAT(refusal(flag), HasSubstr("expected cpu, cuda or cuda:N")) << flag;
+  }
+}
+
+TEST(TorchDevice, TheSameBinaryComputesOnTheCpu) {
+  const absl::StatusOr<c10::Device> device = open_torch_device("cpu");
+  ASSERT_TRUE(device.ok()) << device.status();
+  const at::Tensor ones = at::ones({3, 5}, *device);
+  EXPECT_EQ(at::mm(ones, ones.t()).sum().item<float>(), 45);
+}
+
+TEST(TorchDevice, SaysWhatIsMissingWhereThereIsNoGpu) {
+  if (torch_gpu().ok()) GTEST_SKIP() << "needs no GPU, found one";
+  EXPECT_EQ(torch_gpu().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(
+      std::string(torch_gpu().status().message()),
+      AnyOf(HasSubstr("found no driver"), HasSubstr("cannot be opened"), HasSubstr("shows this process no GPU")));
+  EXPECT_THAT(std::string(torch_gpu().status().message()), HasSubstr("or give cpu"));
+}
+
+TEST(TorchDeviceGpu, OpensTheFirstGpuAndComputesThere) {
+  BASCULE_NEEDS_TORCH_GPU();
+  EXPECT_EQ(*torch_gpu(), at::Device(at::kCUDA, 0));
+  EXPECT_FALSE(at::globalContext().allowTF32CuBLAS());
+  at::manual_seed(1);
+  const at::Tensor left = at::randn({64, 512}), right = at::randn({512, 64});
+  const at::Tensor product = at::mm(left.to(*torch_gpu()), right.to(*torch_gpu())).cpu();
+  EXPECT_LT((product - at::mm(left, right)).abs().max().item<float>(), 1e-3);  // TF32 keeps 10 bits: some 3e-2
+}
+
+TEST(TorchDeviceGpu, RefusesANumberThatNoGpuHas) {
+  BASCULE_NEEDS_TORCH_GPU();
+  EXPECT_THAT(refusal("cuda:63"), HasSubstr("give a number from 0 to"));
+}
+
+}  // namespace
+}  // namespace bascule::ref

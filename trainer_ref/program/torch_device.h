@@ -1,0 +1,20 @@
+// --device of the programs: the CPU, or a GPU, for which the half of LibTorch that knows GPUs is opened at run time.
+//
+// The programs link none of it, so that one binary runs with and without a GPU.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace bascule::ref {
+
+// `flag`: cpu, cuda (which is cuda:0) or cuda:N, by this process's numbers. Call it before any other use of LibTorch
+// (one that came first has found no GPU, for good) and from one thread. With a GPU it takes seconds; float32 is then
+// computed as such, by no TF32. INVALID_ARGUMENT: another word, or a number that no GPU here has. UNAVAILABLE: no
+// driver, no GPU, or LibTorch's libraries for GPUs cannot be opened; the text says which and what to do.
+absl::StatusOr<c10::Device> open_torch_device(std::string_view flag);
+
+}  // namespace bascule::ref
