@@ -237,14 +237,15 @@ void EnginePool::Impl::wait_until_up(std::size_t engine, HttpClient& client) {
 
 absl::Status EnginePool::Impl::tell_all(std::string_view path, std::string_view what) {
   HttpClient client;
+  absl::Status first;
   for (const std::string& url : options.urls) {
     const absl::StatusOr<HttpResponse> response = client.post_json(cat(url, path), "{}", options.request_timeout);
     if (response.ok() && response->status == 200) continue;
-    return unavailable(
+    first.Update(unavailable(
         "engine ", url, " did not ", what, ": ",
-        response.ok() ? cat("HTTP ", response->status, ": ", words_of(*response)) : message_of(response.status()));
+        response.ok() ? cat("HTTP ", response->status, ": ", words_of(*response)) : message_of(response.status())));
   }
-  return absl::OkStatus();
+  return first;
 }
 
 absl::Status EnginePool::Impl::health(const std::string& url, HttpClient& client) {

@@ -45,8 +45,8 @@ class EnginePool {
   absl::Status wait_until_serving(absl::Duration timeout);
 
   // For a trainer that shares a device with its engines: they give their caches back (POST /sleep), and take them again
-  // (POST /wake_up). Blocks until each has answered, one after the other, at most the request timeout each. UNAVAILABLE
-  // names the first that did not do it, and what it says. Engines that are asleep, or awake, already stay so.
+  // (POST /wake_up). Blocks until each has answered, one after the other, at most the request timeout each; all are
+  // asked. UNAVAILABLE names the first that did not do it, and what it says. One that sleeps already sleeps on.
   absl::Status sleep();
   absl::Status wake_up();
 
