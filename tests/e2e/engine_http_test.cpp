@@ -208,7 +208,7 @@ TEST_F(EngineHttp, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> bad{
       {{}, "--model=: give the folder of a checkpoint"},
       {{"--model", "Qwen/Qwen3-0.6B"}, "no such folder"},
-      {{"--model", model, "--device", "cuda:0"}, "--device=cuda:0"},
+      {{"--model", model, "--device", "gpu"}, "--device=gpu: expected cpu, cuda or cuda:N"},
       {{"--model", model, "--dtype", "fp8"}, "give one of f32, bf16"},
       {{"--model", model, "--listen", "8000"}, "expected HOST:PORT"},
       {{"--model", model, "--listen", "127.0.0.1:99999"}, "expected HOST:PORT"},

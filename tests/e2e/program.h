@@ -19,6 +19,7 @@ class Program {
   Program& operator=(Program&& other) noexcept;  // kills what was held
   ~Program();                                    // kills
 
+  pid_t pid() const { return pid_; }
   void signal(int number) const;
   void kill();  // SIGKILL, and waits until it is gone
   bool running();

@@ -25,6 +25,7 @@ struct ModelCard {
   std::int64_t max_batch = 0;       // the most completions of one prompt
   std::int64_t max_choices = 1024;  // prompts times n in one request
   std::string worker;
+  std::string device = "cpu";  // where it computes
   // Text to token ids and back, where the tokenizer can be read; `no_text` says why it cannot.
   std::function<absl::StatusOr<std::vector<std::int64_t>>(std::string_view)> encode;
   std::function<std::string(std::span<const std::int64_t>)> decode;
@@ -42,8 +43,9 @@ std::string completion_json(RequestId id, const Completion& completion, std::int
 std::string error_json(int http_status, std::string_view message);
 std::string models_json(const ModelCard& card);
 
-// `state` is "serving", "joining" (no version yet), "failed" or "draining".
+// `state` is "serving", "joining" (no version yet), "failed", "sleeping" or "draining".
 std::string health_json(const EngineStats& stats, std::string_view state, const ModelCard& card);
-std::string metrics_text(const EngineStats& stats);
+std::string sleeping_json(const EngineStats& stats);  // {"is_sleeping": true}
+std::string metrics_text(const EngineStats& stats, const ModelCard& card);
 
 }  // namespace bascule::ref

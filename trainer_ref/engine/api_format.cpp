@@ -76,17 +76,17 @@ std::string models_json(const ModelCard& card) {
 }
 
 std::string health_json(const EngineStats& stats, std::string_view state, const ModelCard& card) {
-  json health{{"state", state},
-              {"version", stats.served.version},
-              {"epoch", stats.served.epoch},
-              {"worker", card.worker},
-              {"attached", stats.served.attached}};
+  json health{{"state", state},        {"version", stats.served.version}, {"epoch", stats.served.epoch},
+              {"worker", card.worker}, {"device", card.device},           {"attached", stats.served.attached}};
   if (!stats.served.error.ok()) health["error"] = std::string(message_of(stats.served.error));
   return dumped(health);
 }
 
-std::string metrics_text(const EngineStats& stats) {
-  std::string text;
+std::string sleeping_json(const EngineStats& stats) { return dumped({{"is_sleeping", stats.asleep}}); }
+
+std::string metrics_text(const EngineStats& stats, const ModelCard& card) {
+  std::string text = cat("# HELP bascule_engine_device Where it computes.\n# TYPE bascule_engine_device gauge\n",
+                         "bascule_engine_device{device=\"", card.device, "\"} 1\n");
   const auto metric = [&text](std::string_view name, std::string_view type, std::string_view help, auto value) {
     text += cat("# HELP bascule_engine_", name, " ", help, "\n# TYPE bascule_engine_", name, " ", type,
                 "\nbascule_engine_", name, " ", value, "\n");
@@ -106,6 +106,9 @@ std::string metrics_text(const EngineStats& stats) {
   metric("version", "gauge", "Version of the weights served; 0: a checkpoint's own, or none yet.",
          stats.served.version);
   metric("epoch", "gauge", "Epoch of the sender that sent them.", stats.served.epoch);
+  metric("graphs_recorded_total", "counter", "Graphs recorded: shapes of steps, times slots.", stats.graphs.recorded);
+  metric("graph_replays_total", "counter", "Steps that were replayed as a graph.", stats.graphs.replayed);
+  metric("sleeping", "gauge", "1 while the cache is given back, or about to be.", stats.asleep ? 1 : 0);
   metric("serving", "gauge", "1 while a version is served.", stats.served.ready ? 1 : 0);
   metric("flips_total", "counter", "Versions flipped to.", stats.flips);
   metric("stall_seconds_total", "counter", "Seconds that flips kept the engine from stepping.", stats.stall_seconds);

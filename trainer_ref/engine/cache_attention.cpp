@@ -8,8 +8,6 @@ namespace {
 
 constexpr auto kTokens = static_cast<std::int64_t>(kBlockTokens);
 
-at::Tensor tensor_of(const std::vector<std::int64_t>& values) { return at::tensor(at::IntArrayRef(values), at::kLong); }
-
 }  // namespace
 
 std::int64_t block_bytes(const ModelConfig& config, at::ScalarType dtype) {
@@ -17,11 +15,17 @@ std::int64_t block_bytes(const ModelConfig& config, at::ScalarType dtype) {
          static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
-CacheAttention::CacheAttention(const ModelConfig& config, std::size_t blocks, at::ScalarType dtype) {
-  const std::vector<std::int64_t> shape{config.num_hidden_layers, static_cast<std::int64_t>(blocks) * kTokens,
+CacheAttention::CacheAttention(const ModelConfig& config, std::size_t blocks, at::ScalarType dtype, at::Device device) {
+  const std::vector<std::int64_t> shape{config.num_hidden_layers, static_cast<std::int64_t>(blocks + 1) * kTokens,
                                         config.num_key_value_heads, config.head_dim};
-  keys_ = at::zeros(shape, dtype);
-  values_ = at::zeros(shape, dtype);
+  keys_ = at::zeros(shape, at::TensorOptions(device).dtype(dtype));
+  values_ = at::zeros_like(keys_);
+}
+
+// Through pinned memory, which the stream reads when it comes to it: the host does not wait.
+at::Tensor CacheAttention::on_device(const std::vector<std::int64_t>& values) const {
+  const at::Tensor tensor = at::tensor(at::IntArrayRef(values), at::kLong);
+  return device().is_cpu() ? tensor : tensor.pin_memory().to(device(), /*non_blocking=*/true);
 }
 
 void CacheAttention::clear() {
@@ -38,7 +42,7 @@ void CacheAttention::copy_blocks(std::span<const std::pair<BlockId, BlockId>> co
   }
   for (const at::Tensor& places : {keys_, values_}) {
     const at::Tensor blocks = places.view({places.size(0), -1, kTokens * places.size(2) * places.size(3)});
-    blocks.index_copy_(1, tensor_of(to), blocks.index_select(1, tensor_of(from)));
+    blocks.index_copy_(1, on_device(to), blocks.index_select(1, on_device(from)));
   }
 }
 
@@ -72,15 +76,19 @@ CacheAttention::Group CacheAttention::group_of(std::span<const Row> rows, std::s
       table.push_back(b < row.sequence->blocks.size() ? row.sequence->blocks[b] : 0);
   }
   if (group.tokens != group.rows * group.width) {
-    group.spread = tensor_of(spread);
-    group.gather = tensor_of(gather);
+    group.spread = on_device(spread);
+    group.gather = on_device(gather);
   }
-  group.block_table = tensor_of(table);
-  const at::Tensor hidden = at::arange(static_cast<std::int64_t>(blocks) * kTokens, at::kLong) >
-                            tensor_of(seen).view({group.rows, 1, group.width, 1});
-  group.mask =
-      at::zeros(hidden.sizes(), keys_.options()).masked_fill_(hidden, -std::numeric_limits<double>::infinity());
+  group.block_table = on_device(table);
+  group.mask = mask_of(on_device(seen), group.rows, group.width, static_cast<std::int64_t>(blocks));
   return group;
+}
+
+// seen [n * c] → [n, 1, c, T]
+at::Tensor CacheAttention::mask_of(const at::Tensor& seen, std::int64_t rows, std::int64_t width,
+                                   std::int64_t blocks) const {
+  const at::Tensor hidden = at::arange(blocks * kTokens, seen.options()) > seen.view({rows, 1, width, 1});
+  return at::zeros(hidden.sizes(), keys_.options()).masked_fill_(hidden, -std::numeric_limits<double>::infinity());
 }
 
 FlatBatch CacheAttention::lay_out(std::span<const Row> rows) {
@@ -101,10 +109,23 @@ FlatBatch CacheAttention::lay_out(std::span<const Row> rows) {
       batch.last[i] = static_cast<std::int64_t>(ids.size()) - 1;
     }
   }
-  batch.token_ids = tensor_of(ids);
-  batch.positions = tensor_of(positions);
-  places_ = tensor_of(places);
+  batch.token_ids = on_device(ids);
+  batch.positions = on_device(positions);
+  places_ = on_device(places);
   return batch;
+}
+
+void CacheAttention::lay_out(const DecodeBatch& batch) {
+  const std::int64_t rows = batch.positions.numel();
+  groups_.assign(1, {.rows = rows,
+                     .width = 1,
+                     .begin = 0,
+                     .tokens = rows,
+                     .spread = {},
+                     .gather = {},
+                     .block_table = batch.block_table,
+                     .mask = mask_of(batch.positions, rows, 1, batch.block_table.numel() / rows)});
+  places_ = batch.places;
 }
 
 at::Tensor CacheAttention::attend(std::int64_t layer, const at::Tensor& query, const at::Tensor& key,

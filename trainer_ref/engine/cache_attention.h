@@ -1,6 +1,6 @@
-// The paged cache's memory, and attention over it. One thread.
+// The paged cache's memory, and attention over it. One thread; on a GPU its current stream.
 //
-// Shapes: L layers, S = blocks * kBlockTokens places, G key/value heads, D head width; n rows of a group, c
+// Shapes: L layers, S = (blocks + 1) * kBlockTokens places, G key/value heads, D head width; n rows of a group, c
 // tokens a row, T places of the longest context, in whole blocks.
 #pragma once
 
@@ -18,8 +18,14 @@ namespace bascule::ref {
 
 // A step's rows as one flat batch of N tokens, group after group.
 struct FlatBatch {
-  at::Tensor token_ids, positions;  // int64 [N]
+  at::Tensor token_ids, positions;  // int64 [N], on the cache's device
   std::vector<std::int64_t> last;   // of each row, in the order of the step: its last token's place in the batch
+};
+
+// Rows of one token each, as numbers that are on the cache's device already. All int64.
+struct DecodeBatch {
+  at::Tensor token_ids, positions, places;  // [n]
+  at::Tensor block_table;                   // [n * T / kBlockTokens]
 };
 
 // Bytes of one block over all layers, keys and values.
@@ -27,15 +33,21 @@ std::int64_t block_bytes(const ModelConfig& config, at::ScalarType dtype);
 
 class CacheAttention final : public Attention {
  public:
-  CacheAttention(const ModelConfig& config, std::size_t blocks, at::ScalarType dtype);
+  CacheAttention(const ModelConfig& config, std::size_t blocks, at::ScalarType dtype, at::Device device);
 
   void copy_blocks(std::span<const std::pair<BlockId, BlockId>> copies);
   void clear();  // zeros: padding reads whatever a block holds, and no weight makes a NaN of zero
 
   // What the next calls of attend() will see: keys and values of `rows` go to their sequences' blocks.
   FlatBatch lay_out(std::span<const Row> rows);
+  // The same of numbers that the device reads when it computes, not before: what is recorded stays right for others.
+  void lay_out(const DecodeBatch& batch);
   at::Tensor attend(std::int64_t layer, const at::Tensor& query, const at::Tensor& key,
                     const at::Tensor& value) override;
+
+  // Of the block behind the pool's: rows that only pad write there, and nobody reads it.
+  std::int64_t spare_place() const { return keys_.size(1) - 1; }
+  at::Device device() const { return keys_.device(); }
 
  private:
   struct Group {
@@ -49,8 +61,10 @@ class CacheAttention final : public Attention {
     at::Tensor mask;         // [n, 1, c, T], zero where a token may look and minus infinity elsewhere
   };
   Group group_of(std::span<const Row> rows, std::span<const std::size_t> members, std::int64_t begin) const;
+  at::Tensor mask_of(const at::Tensor& seen, std::int64_t rows, std::int64_t width, std::int64_t blocks) const;
   at::Tensor attend_group(const Group& group, const at::Tensor& query, const at::Tensor& keys,
                           const at::Tensor& values) const;
+  at::Tensor on_device(const std::vector<std::int64_t>& values) const;
 
   at::Tensor keys_, values_;  // [L, S, G, D]
   at::Tensor places_;         // int64 [N]: where each token of the step goes in S

@@ -35,6 +35,8 @@ struct EngineStats {
   std::uint64_t prompt_tokens = 0, generated_tokens = 0, reused_tokens = 0;
   std::uint64_t steps = 0, preemptions = 0, flips = 0;
   double stall_seconds = 0;  // spent in flips, in all
+  GraphCounts graphs;
+  bool asleep = false;  // or about to be: nothing new is taken
 };
 
 }  // namespace bascule::ref

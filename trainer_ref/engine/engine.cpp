@@ -38,6 +38,7 @@ absl::StatusOr<RequestId> Engine::submit(CompletionRequest request, Done done) {
   RequestId id = 0;
   {
     const std::lock_guard lock(mutex_);
+    if (closed_) return unavailable("the engine sleeps; POST /wake_up first");
     if (!stats_.served.ready)
       return unavailable("no version is served yet",
                          stats_.served.error.ok() ? "" : cat(": ", stats_.served.error.message()));
@@ -57,6 +58,24 @@ absl::StatusOr<RequestId> Engine::submit(CompletionRequest request, Done done) {
 
 void Engine::cancel(RequestId request) { send(Cancelled{request}); }
 void Engine::abort_all() { send(AbortAll{}); }
+
+void Engine::sleep(bool abort, Slept done) {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    ++sleeps_;
+    inbox_.push_back(Sleep{abort, std::move(done)});
+  }
+  changed_.notify_all();
+}
+
+void Engine::wake_up(Slept done) {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.push_back(WakeUp{sleeps_, std::move(done)});
+  }
+  changed_.notify_all();
+}
 
 void Engine::send(Command command) {
   {
@@ -78,6 +97,7 @@ EngineStats Engine::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
   stats.rejected = rejected_;
+  stats.asleep = closed_;
   return stats;
 }
 
@@ -102,6 +122,7 @@ void Engine::loop() {
     flip();
     publish_stats();
     if (served_.ready) step();
+    if (!falling_asleep_.empty() && scheduler_.running() + scheduler_.waiting() == 0) fall_asleep();
   }
   runner_.reset();
 }
@@ -152,6 +173,34 @@ void Engine::obey(AbortAll) {
     }
   }
   end(std::move(aborted));
+}
+
+void Engine::obey(Sleep command) {
+  falling_asleep_.push_back(std::move(command.done));
+  if (command.abort) obey(AbortAll{});
+}
+
+void Engine::fall_asleep() {
+  absl::Status status;
+  if (!std::exchange(asleep_, true)) {
+    pool_.drop_prefixes();
+    status = runner_->sleep();
+  }
+  publish_stats();
+  for (const Slept& done : std::exchange(falling_asleep_, {})) done(status);
+}
+
+void Engine::obey(WakeUp command) {
+  for (const Slept& done : std::exchange(falling_asleep_, {}))
+    done(absl::AbortedError("the engine was woken up before it slept"));
+  absl::Status status;
+  if (asleep_) status = runner_->wake_up();
+  if (status.ok()) {
+    asleep_ = false;
+    const std::lock_guard lock(mutex_);
+    if (command.sleeps == sleeps_) closed_ = false;  // else one that was asked for later is on its way
+  }
+  command.done(status);
 }
 
 void Engine::flip() {
@@ -224,6 +273,7 @@ void Engine::publish_stats() {
   stats.blocks_used = pool_.size() - pool_.available();
   stats.reused_tokens = scheduler_.reused_tokens();
   stats.preemptions = scheduler_.preemptions();
+  stats.graphs = runner_->graphs();
   const std::lock_guard lock(mutex_);
   stats_ = std::move(stats);
 }

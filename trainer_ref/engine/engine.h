@@ -1,8 +1,10 @@
 // The engine: a thread that steps as long as there is work, schedule, run, sample, and flips between two
 // steps.
 //
-// Threads: submit, cancel, abort_all, wake and stats from any thread; they return at once. A request's `done`
-// is called once, on the engine's thread, and must return at once.
+// Asleep it takes no requests and holds no cache, for others to use the memory; it goes on flipping.
+//
+// Threads: all from any thread, but start and stop; they return at once. What they are to call when they are done is
+// called once, on the engine's thread, and must return at once.
 #pragma once
 
 #include <condition_variable>
@@ -55,6 +57,13 @@ class Engine {
   void abort_all();                // ends every request with what it has and finish_reason "abort"
   void wake();                     // a version is pending: an idle engine commits now
 
+  // Takes nothing new from now on, and gives the cache back once all that runs or waits has ended: by itself, or, with
+  // `abort`, now, with what it has. `done` is told then; or, as ABORTED, that wake_up() came first.
+  using Slept = std::function<void(const absl::Status&)>;
+  void sleep(bool abort, Slept done);
+  // Makes the cache anew and takes requests again. UNAVAILABLE: there is not the memory, and it stays asleep.
+  void wake_up(Slept done);
+
   EngineStats stats() const;
   const EngineOptions& options() const { return options_; }
 
@@ -68,7 +77,15 @@ class Engine {
     RequestId id;
   };
   struct AbortAll {};
-  using Command = std::variant<Submitted, Cancelled, AbortAll>;
+  struct Sleep {
+    bool abort;
+    Slept done;
+  };
+  struct WakeUp {
+    std::uint64_t sleeps;  // asked for before it
+    Slept done;
+  };
+  using Command = std::variant<Submitted, Cancelled, AbortAll, Sleep, WakeUp>;
   struct Pending {
     Done done;
     std::size_t choices = 0;
@@ -80,6 +97,9 @@ class Engine {
   void obey(Submitted command);
   void obey(Cancelled command);
   void obey(AbortAll command);
+  void obey(Sleep command);
+  void obey(WakeUp command);
+  void fall_asleep();
   void flip();
   void step();
   void end(Scheduler::Sequences sequences);
@@ -96,6 +116,8 @@ class Engine {
   std::map<RequestId, Pending> pending_;
   Served served_;
   EngineStats counted_;
+  bool asleep_ = false;                // the cache is given back
+  std::vector<Slept> falling_asleep_;  // who waits for that
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -105,6 +127,8 @@ class Engine {
   RequestId last_request_ = 0;
   std::size_t sequences_ = 0;  // submitted and not ended
   std::uint64_t rejected_ = 0;
+  bool closed_ = false;       // nothing is taken: asleep, or about to be
+  std::uint64_t sleeps_ = 0;  // asked for
   EngineStats stats_;
 
   std::thread thread_;

@@ -43,6 +43,7 @@ int http_status_of(const absl::Status& status) {
     case absl::StatusCode::kNotFound: return 404;
     case absl::StatusCode::kResourceExhausted: return 429;
     case absl::StatusCode::kUnavailable: return 503;
+    case absl::StatusCode::kAborted: return 409;
     default: return 500;
   }
 }
@@ -58,6 +59,19 @@ Response answer(int status, std::string body, std::string_view type = "applicati
 
 Response refusal(int status, std::string_view why) { return answer(status, error_json(status, why)); }
 
+// The value of `name` in a target's query.
+std::optional<std::string> query_value(std::string_view target, std::string_view name) {
+  std::size_t begin = target.find('?');
+  while (begin != target.npos) {
+    const std::string_view rest = target.substr(begin + 1);
+    const std::string_view pair = rest.substr(0, rest.find('&'));
+    if (pair.starts_with(name) && pair.substr(name.size()).starts_with('='))
+      return std::string(pair.substr(name.size() + 1));
+    begin = target.find('&', begin + 1);
+  }
+  return std::nullopt;
+}
+
 // What a request that could not be read is answered, nothing where nobody is left to read it.
 std::optional<Response> answer_to_unreadable(const error_code& error, const HttpServerOptions& options) {
   if (error == http::error::end_of_stream || error == beast::error::timeout ||
@@ -71,14 +85,33 @@ std::optional<Response> answer_to_unreadable(const error_code& error, const Http
   return refusal(400, cat("not HTTP/1.1: ", error.message()));
 }
 
-// A completion that is waited for. Shared with the engine's callback and with the watch on the socket.
-struct Waiting {
-  explicit Waiting(asio::io_context& io) : io(io), changed(io) {}
+// What the engine will say, and is waited for. Shared with its callback and with the watch on the socket.
+template <typename Answer>
+struct WaitingFor {
+  explicit WaitingFor(asio::io_context& io) : io(io), changed(io) {}
   asio::io_context& io;
   asio::steady_timer changed;
-  std::optional<Completion> completion;
+  std::optional<Answer> answer;
   bool hung_up = false;
+
+  // From the engine's thread.
+  static void tell(const std::shared_ptr<WaitingFor>& waiting, Answer answer) {
+    asio::post(waiting->io, [waiting, answer = std::move(answer)]() mutable {
+      waiting->answer = std::move(answer);
+      waiting->changed.cancel();
+    });
+  }
 };
+using Waiting = WaitingFor<Completion>;
+
+template <typename Answer>
+asio::awaitable<void> wait(WaitingFor<Answer>& waiting) {
+  while (!waiting.answer && !waiting.hung_up) {
+    error_code error;
+    waiting.changed.expires_after(std::chrono::minutes(1));
+    co_await waiting.changed.async_wait(with_error(error));
+  }
+}
 
 struct Connection {
   explicit Connection(tcp::socket socket) : stream(std::move(socket)) {}
@@ -173,10 +206,12 @@ struct HttpServer::Impl {
   asio::awaitable<std::optional<Response>> respond(const Request& request, Connection& connection) {
     std::string path(request.target().substr(0, request.target().find('?')));
     if (path.size() > 1 && path.ends_with('/')) path.pop_back();
-    const bool completions = path == "/v1/completions";
-    if (!completions && path != "/v1/models" && path != "/health" && path != "/metrics")
-      co_return refusal(404, cat("no ", path, " here; there are /v1/completions, /v1/models, /health, /metrics"));
-    const http::verb wanted = completions ? http::verb::post : http::verb::get;
+    const bool completions = path == "/v1/completions", sleep = path == "/sleep", wake_up = path == "/wake_up";
+    const bool posts = completions || sleep || wake_up;
+    if (!posts && path != "/v1/models" && path != "/health" && path != "/metrics" && path != "/is_sleeping")
+      co_return refusal(404, cat("no ", path, " here; there are /v1/completions, /v1/models, /health, /metrics, ",
+                                 "/sleep, /wake_up, /is_sleeping"));
+    const http::verb wanted = posts ? http::verb::post : http::verb::get;
     if (request.method() != wanted) {
       const std::string method(http::to_string(wanted));
       Response response = refusal(405, cat(path, " takes ", method));
@@ -187,18 +222,43 @@ struct HttpServer::Impl {
       std::optional<Response> response = co_await complete(request.body(), connection);
       co_return response;
     }
+    if (sleep || wake_up) {
+      Response response = co_await rest(sleep, request.target());
+      co_return response;
+    }
     if (path == "/v1/models") co_return answer(200, models_json(card));
-    if (path == "/metrics") co_return answer(200, metrics_text(engine.stats()), "text/plain; version=0.0.4");
+    if (path == "/metrics") co_return answer(200, metrics_text(engine.stats(), card), "text/plain; version=0.0.4");
+    if (path == "/is_sleeping") co_return answer(200, sleeping_json(engine.stats()));
     co_return health();
   }
 
   Response health() const {
     const EngineStats stats = engine.stats();
     const char* state = draining               ? "draining"
+                        : stats.asleep         ? "sleeping"
                         : stats.served.ready   ? "serving"
                         : stats.served.version ? "failed"
                                                : "joining";
-    return answer(stats.served.ready && !draining ? 200 : 503, health_json(stats, state, card));
+    return answer(stats.served.ready && !stats.asleep && !draining ? 200 : 503, health_json(stats, state, card));
+  }
+
+  // /sleep?mode=wait|abort and /wake_up: answered when it is done.
+  asio::awaitable<Response> rest(bool sleep, beast::string_view target) {
+    if (draining) co_return refusal(503, "shutting down");
+    const std::string mode = query_value({target.data(), target.size()}, "mode").value_or("wait");
+    if (mode != "wait" && mode != "abort")
+      co_return refusal(400, cat("mode: expected wait (running requests finish first) or abort, found ", mode));
+    const auto waiting = std::make_shared<WaitingFor<absl::Status>>(io);
+    const auto done = [waiting](const absl::Status& status) { waiting->tell(waiting, status); };
+    if (sleep) {
+      engine.sleep(mode == "abort", done);
+    } else {
+      engine.wake_up(done);
+    }
+    co_await wait(*waiting);
+    const absl::Status& status = *waiting->answer;
+    if (!status.ok()) co_return refusal(http_status_of(status), message_of(status));
+    co_return answer(200, sleeping_json(engine.stats()));
   }
 
   asio::awaitable<std::optional<Response>> complete(const std::string& body, Connection& connection) {
@@ -207,27 +267,19 @@ struct HttpServer::Impl {
     if (!request.ok()) co_return refusal(http_status_of(request.status()), message_of(request.status()));
     const std::int64_t n = request->n;
     const auto waiting = std::make_shared<Waiting>(io);
-    const absl::StatusOr<RequestId> id = engine.submit(*std::move(request), [waiting](Completion completion) {
-      asio::post(waiting->io, [waiting, completion = std::move(completion)]() mutable {
-        waiting->completion = std::move(completion);
-        waiting->changed.cancel();
-      });
-    });
+    const absl::StatusOr<RequestId> id = engine.submit(
+        *std::move(request), [waiting](Completion completion) { Waiting::tell(waiting, std::move(completion)); });
     if (!id.ok()) co_return refusal(http_status_of(id.status()), message_of(id.status()));
 
     watch(connection, waiting);
-    while (!waiting->completion && !waiting->hung_up) {
-      error_code error;
-      waiting->changed.expires_after(std::chrono::minutes(1));
-      co_await waiting->changed.async_wait(with_error(error));
-    }
+    co_await wait(*waiting);
     error_code ignored;
     connection.stream.socket().cancel(ignored);  // ends the watch
-    if (!waiting->completion) {
+    if (!waiting->answer) {
       engine.cancel(*id);
       co_return std::nullopt;
     }
-    const Completion& completion = *waiting->completion;
+    const Completion& completion = *waiting->answer;
     if (!completion.status.ok()) co_return refusal(http_status_of(completion.status), message_of(completion.status));
     co_return answer(200, completion_json(*id, completion, n, card));
   }
@@ -237,7 +289,7 @@ struct HttpServer::Impl {
   static void watch(Connection& connection, const std::shared_ptr<Waiting>& waiting) {
     tcp::socket& socket = connection.stream.socket();
     socket.async_wait(tcp::socket::wait_read, [waiting, &socket](const error_code& aborted) {
-      if (aborted || waiting->completion) return;
+      if (aborted || waiting->answer) return;
       error_code error;
       char byte = 0;
       socket.non_blocking(true, error);

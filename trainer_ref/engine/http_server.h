@@ -1,4 +1,4 @@
-// The engine's HTTP interface: /v1/completions, /v1/models, /health, /metrics.
+// The engine's HTTP interface: /v1/completions, /v1/models, /health, /metrics, /sleep, /wake_up, /is_sleeping.
 //
 // Threads: everything runs on the thread that calls run(). Connections are kept alive and bounded: in number,
 // in the size of headers and bodies, and in how long they may idle. A client that hangs up has its request

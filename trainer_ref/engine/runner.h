@@ -1,6 +1,7 @@
 // The runner: computes a step with the weights that are served. All calls come from the engine's thread.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +21,11 @@ struct Served {
   absl::Status error;     // why it is not ready, where that is known
 };
 
+// Of steps that were replayed as graphs of a GPU.
+struct GraphCounts {
+  std::uint64_t recorded = 0, replayed = 0;
+};
+
 class Runner {
  public:
   virtual ~Runner() = default;
@@ -28,6 +34,14 @@ class Runner {
   // For each row 1 + siblings samples where it samples, none otherwise. An error means that none can be
   // trusted.
   virtual absl::StatusOr<std::vector<std::vector<Sample>>> run(const Step& step) = 0;
+
+  // Nothing runs: gives back the memory that only steps need, the cache above all. Weights stay, and commit() goes on
+  // flipping. No run() until wake_up() was OK; what the cache held is gone.
+  virtual absl::Status sleep() = 0;
+  // UNAVAILABLE: there is not the memory. Still asleep then.
+  virtual absl::Status wake_up() = 0;
+
+  virtual GraphCounts graphs() const { return {}; }
 };
 
 }  // namespace bascule::ref

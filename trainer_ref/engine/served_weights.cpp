@@ -8,11 +8,18 @@
 namespace bascule::ref {
 
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_checkpoint(const std::filesystem::path& folder,
-                                                                              const ModelConfig& config, DType dtype) {
-  BASCULE_ASSIGN(const Weights weights, read_weights(folder, config, dtype));
+                                                                              const ModelConfig& config, DType dtype,
+                                                                              const Place& place) {
+  BASCULE_ASSIGN(Weights weights, read_weights(folder, config, dtype));
+  try {
+    for (auto& [name, tensor] : weights) tensor = tensor.to(place.device);
+  } catch (const c10::Error& error) {
+    return absl::ResourceExhaustedError(
+        cat("the weights of ", folder.string(), " to ", place.device.str(), ": ", error.what_without_backtrace()));
+  }
   BASCULE_ASSIGN(Decoder decoder, Decoder::bind(config, weights));
   std::unique_ptr<ServedWeights> served(new ServedWeights(config));
-  served->current_ = &served->decoders_.emplace(SlotId{}, std::move(decoder)).first->second;
+  served->current_ = std::make_shared<const Decoder>(std::move(decoder));
   return served;
 }
 
@@ -20,9 +27,12 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_sender(const 
                                                                           SenderOptions options) {
   std::unique_ptr<ServedWeights> served(new ServedWeights(config));
   served->dtype_ = dtype;
+  served->device_ = options.place.device;
   BASCULE_ASSIGN(served->receiver_, Receiver::connect({.endpoint = std::move(options.endpoint),
                                                        .worker = std::move(options.worker),
                                                        .expected = weight_specs(config, dtype),
+                                                       .device = options.place.number(),
+                                                       .stream = options.place.handle(),
                                                        .on_pending = std::move(options.on_pending),
                                                        .log = std::move(options.log)}));
   return served;
@@ -45,22 +55,30 @@ Served ServedWeights::commit() {
 }
 
 absl::Status ServedWeights::use(SlotId slot) {
-  if (const auto bound = decoders_.find(slot); bound != decoders_.end()) {
-    current_ = &bound->second;
-    return absl::OkStatus();
-  }
   current_ = nullptr;
-  // Slots of an epoch that is over are gone, and with them what was bound to them.
-  std::erase_if(decoders_, [slot](const auto& entry) { return entry.first.epoch != slot.epoch; });
+  std::erase_if(decoders_, [this](const auto& bound) { return receiver_->weights(bound.first).tensors().empty(); });
+  std::shared_ptr<const Decoder>& bound = decoders_[slot];
+  if (bound == nullptr) {
+    BASCULE_ASSIGN(Decoder decoder, bind(slot));
+    bound = std::make_shared<const Decoder>(std::move(decoder));
+  }
+  current_ = bound;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Decoder> ServedWeights::bind(SlotId slot) const {
   ref::Weights weights;
   for (const TensorSpec& spec : weight_specs(config_, dtype_)) {
     const TensorView* view = receiver_->weights(slot).find(spec.name);
     if (view == nullptr) return invalid_argument("the sender's weights have no tensor ", spec.name);
+    if (view->device != kHost && device_.is_cpu()) {
+      return invalid_argument(
+          "the sender's weights lie on a GPU, where --device=cpu cannot read them; start the engine ",
+          "with --device=cuda:", view->device, ", or both ends with --sync=shm:///dir");
+    }
     weights.emplace(spec.name, libtorch::tensor_over(*view));
   }
-  BASCULE_ASSIGN(Decoder decoder, Decoder::bind(config_, weights));
-  current_ = &decoders_.emplace(slot, std::move(decoder)).first->second;
-  return absl::OkStatus();
+  return Decoder::bind(config_, weights);
 }
 
 }  // namespace bascule::ref

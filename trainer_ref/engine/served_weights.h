@@ -1,7 +1,7 @@
 // The weights that the engine computes with: a checkpoint's own, or views into the slots of a receiver.
 //
 // The engine's thread alone. A Decoder is bound once a slot: as long as the slot lives, a flip to it costs a
-// look-up.
+// look-up. One that is gone lets go of its Decoder: whoever keeps something beside one holds a weak_ptr to it.
 #pragma once
 
 #include <filesystem>
@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "receiver/receiver.h"
+#include "trainer_ref/engine/place.h"
 #include "trainer_ref/engine/runner.h"
 #include "trainer_ref/model/checkpoint.h"
 
@@ -21,30 +22,34 @@ namespace bascule::ref {
 
 class ServedWeights {
  public:
-  // Version 0, for ever. Blocks while it reads.
+  // Version 0, for ever. Blocks while it reads, and copies to the place.
   static absl::StatusOr<std::unique_ptr<ServedWeights>> from_checkpoint(const std::filesystem::path& folder,
-                                                                        const ModelConfig& config, DType dtype);
+                                                                        const ModelConfig& config, DType dtype,
+                                                                        const Place& place = {});
 
   struct SenderOptions {
     std::string endpoint, worker;
     std::function<void()> on_pending;  // from the receiver's thread
     std::function<void(std::string_view)> log;
+    Place place{};
   };
-  // Returns at once, sender or not: commit() says when there is something to serve.
+  // Returns at once, sender or not: commit() says when there is something to serve, with the place's stream current.
   static absl::StatusOr<std::unique_ptr<ServedWeights>> from_sender(const ModelConfig& config, DType dtype,
                                                                     SenderOptions options);
 
   Served commit();
-  const Decoder& decoder() const { return *current_; }  // once commit() was ready
+  const std::shared_ptr<const Decoder>& decoder() const { return current_; }  // once commit() was ready
 
  private:
   explicit ServedWeights(ModelConfig config) : config_(std::move(config)) {}
   absl::Status use(SlotId slot);
+  absl::StatusOr<Decoder> bind(SlotId slot) const;
 
   const ModelConfig config_;
   DType dtype_ = DType::kF32;
-  std::map<SlotId, Decoder> decoders_;
-  const Decoder* current_ = nullptr;
+  c10::Device device_ = c10::kCPU;
+  std::map<SlotId, std::shared_ptr<const Decoder>> decoders_;
+  std::shared_ptr<const Decoder> current_;
   std::optional<Receiver> receiver_;
   absl::Status failure_;
 };

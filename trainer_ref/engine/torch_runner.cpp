@@ -1,6 +1,10 @@
 #include "trainer_ref/engine/torch_runner.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/InferenceMode.h>
+#include <malloc.h>
+
+#include <algorithm>
 
 #include "transport/text.h"
 
@@ -23,39 +27,115 @@ absl::StatusOr<std::vector<Sample>> sample_row(const Sequence& lead, std::span<c
 
 }  // namespace
 
+TorchRunner::TorchRunner(const ModelConfig& config, RunnerOptions options, std::unique_ptr<ServedWeights> weights)
+    : config_(config),
+      blocks_(options.blocks),
+      dtype_(options.dtype),
+      place_(options.place),
+      weights_(std::move(weights)) {
+  if (options.recorder) graphs_.emplace(std::move(options.recorder), config, options.decode);
+  make_cache();
+}
+
+void TorchRunner::make_cache() {
+  const AtPlace at_place(place_);
+  cache_.emplace(config_, blocks_, dtype_, place_.device);
+}
+
+Served TorchRunner::commit() {
+  const AtPlace at_place(place_);
+  return served_ = weights_->commit();
+}
+
 absl::StatusOr<std::vector<std::vector<Sample>>> TorchRunner::run(const Step& step) {
   absl::StatusOr<std::vector<std::vector<Sample>>> samples = absl::InternalError("");
   try {
+    const AtPlace at_place(place_);
     samples = forward(step);
   } catch (const std::exception& error) {
     samples = absl::InternalError(cat("LibTorch: ", error.what()));
   }
-  if (!samples.ok()) cache_.clear();  // what is no number must not linger where padding reads it
+  if (!samples.ok()) clear_cache();
   return samples;
+}
+
+// What is no number must not linger where padding reads it.
+void TorchRunner::clear_cache() {
+  try {
+    const AtPlace at_place(place_);
+    cache_->clear();
+  } catch (const std::exception&) {  // the device has failed: so will the next step
+  }
 }
 
 absl::StatusOr<std::vector<std::vector<Sample>>> TorchRunner::forward(const Step& step) {
   const c10::InferenceMode no_gradients;
-  const Decoder& decoder = weights_->decoder();
-  cache_.copy_blocks(step.copies);
-  const FlatBatch batch = cache_.lay_out(step.rows);
-  const at::Tensor hidden = decoder.forward(batch.token_ids, batch.positions, cache_);  // [N, C]
-
-  std::vector<std::int64_t> sampled;
-  for (std::size_t i = 0; i < step.rows.size(); ++i)
-    if (step.rows[i].samples()) sampled.push_back(batch.last[i]);
+  cache_->copy_blocks(step.copies);
+  std::vector<std::size_t> sampled;  // rows of the step
+  const at::Tensor logits = logits_of(step, sampled);
   std::vector<std::vector<Sample>> samples(step.rows.size());
   if (sampled.empty()) return samples;
-  const at::Tensor picked = hidden.index_select(0, at::tensor(at::IntArrayRef(sampled), at::kLong));
-  const at::Tensor logits = decoder.logits(picked).contiguous();  // [sampled, V]
-  const auto vocabulary = static_cast<std::size_t>(logits.size(1));
-  const float* row_logits = logits.const_data_ptr<float>();
-  for (std::size_t i = 0; i < step.rows.size(); ++i) {
-    if (!step.rows[i].samples()) continue;
+  const at::Tensor readable = on_host(logits);
+  const auto vocabulary = static_cast<std::size_t>(readable.size(1));
+  const float* row_logits = readable.const_data_ptr<float>();
+  for (const std::size_t i : sampled) {
     BASCULE_ASSIGN(samples[i], sample_row(*step.rows[i].sequence, {row_logits, vocabulary}, served_.version));
     row_logits += vocabulary;
   }
   return samples;
+}
+
+// [sampled, V] on the device, for the rows that sample.
+at::Tensor TorchRunner::logits_of(const Step& step, std::vector<std::size_t>& sampled) {
+  for (std::size_t i = 0; i < step.rows.size(); ++i)
+    if (step.rows[i].samples()) sampled.push_back(i);
+  const bool decodes = std::all_of(step.rows.begin(), step.rows.end(), [](const Row& row) { return row.count == 1; });
+  // A row that computes one token and samples none is the end of a piece of a prompt: too rare for a graph.
+  if (graphs_ && decodes && sampled.size() == step.rows.size())
+    return graphs_->run(weights_->decoder(), *cache_, step.rows);
+
+  const Decoder& decoder = *weights_->decoder();
+  const FlatBatch batch = cache_->lay_out(step.rows);
+  const at::Tensor hidden = decoder.forward(batch.token_ids, batch.positions, *cache_);  // [N, C]
+  if (sampled.empty()) return {};
+  std::vector<std::int64_t> last;
+  for (const std::size_t i : sampled) last.push_back(batch.last[i]);
+  const at::Tensor picked = at::tensor(at::IntArrayRef(last), at::kLong).to(place_.device);
+  return decoder.logits(hidden.index_select(0, picked)).contiguous();
+}
+
+// Waits for the step. What came before lies in pinned memory, which a GPU reaches at full speed, and is overwritten.
+at::Tensor TorchRunner::on_host(const at::Tensor& logits) {
+  if (logits.is_cpu()) return logits;
+  if (!pinned_.defined() || pinned_.numel() < logits.numel())
+    pinned_ = at::empty({logits.numel()}, at::TensorOptions(at::kFloat).pinned_memory(true));
+  return pinned_.narrow(0, 0, logits.numel()).view(logits.sizes()).copy_(logits);
+}
+
+// Tensors go back to LibTorch's own store of free memory, and that to the device, or to the system.
+absl::Status TorchRunner::sleep() {
+  try {
+    const AtPlace at_place(place_);
+    if (graphs_) graphs_->clear();
+    cache_.reset();
+    pinned_ = at::Tensor();
+    if (!place_.device.is_cpu()) c10::getDeviceAllocator(place_.device.type())->emptyCache();
+    ::malloc_trim(0);
+  } catch (const std::exception& error) {
+    return absl::InternalError(cat("LibTorch: ", error.what()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TorchRunner::wake_up() {
+  try {
+    make_cache();
+  } catch (const std::exception& error) {
+    return unavailable("the cache needs ", static_cast<std::int64_t>(blocks_ + 1) * block_bytes(config_, dtype_),
+                       " bytes on ", place_.device.str(), ", which cannot be had (", error.what(),
+                       "); free memory there and wake the engine up again");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace bascule::ref

@@ -1,28 +1,52 @@
 // The runner in LibTorch: one forward pass over the rows of a step, attention over the paged cache, samples.
+//
+// On a GPU all of it goes to the place's stream, and each step's logits come to the host, where tokens are sampled.
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "trainer_ref/engine/cache_attention.h"
+#include "trainer_ref/engine/decode_graphs.h"
 #include "trainer_ref/engine/runner.h"
 #include "trainer_ref/engine/served_weights.h"
 
 namespace bascule::ref {
 
+struct RunnerOptions {
+  std::size_t blocks = 1024;  // of the cache
+  at::ScalarType dtype = at::kFloat;
+  Place place{};
+  // Of a GPU: steps in which every row computes one token are replayed as graphs. None: they run as the others do.
+  std::unique_ptr<GraphRecorder> recorder{};
+  DecodeLimits decode{};  // of those steps
+};
+
 class TorchRunner final : public Runner {
  public:
-  TorchRunner(const ModelConfig& config, std::size_t blocks, at::ScalarType dtype,
-              std::unique_ptr<ServedWeights> weights)
-      : weights_(std::move(weights)), cache_(config, blocks, dtype) {}
+  TorchRunner(const ModelConfig& config, RunnerOptions options, std::unique_ptr<ServedWeights> weights);
 
-  Served commit() override { return served_ = weights_->commit(); }
+  Served commit() override;
   absl::StatusOr<std::vector<std::vector<Sample>>> run(const Step& step) override;
+  absl::Status sleep() override;
+  absl::Status wake_up() override;
+  GraphCounts graphs() const override { return graphs_ ? graphs_->counts() : GraphCounts{}; }
 
  private:
   absl::StatusOr<std::vector<std::vector<Sample>>> forward(const Step& step);
+  at::Tensor logits_of(const Step& step, std::vector<std::size_t>& sampled);
+  at::Tensor on_host(const at::Tensor& logits);
+  void make_cache();
+  void clear_cache();
 
+  const ModelConfig config_;
+  const std::size_t blocks_;
+  const at::ScalarType dtype_;
+  const Place place_;
   std::unique_ptr<ServedWeights> weights_;
-  CacheAttention cache_;
+  std::optional<CacheAttention> cache_;  // none while asleep
+  std::optional<DecodeGraphs> graphs_;
+  at::Tensor pinned_;  // float32, grown to the largest step's logits
   Served served_;
 };
 

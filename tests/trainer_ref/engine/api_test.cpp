@@ -148,7 +148,8 @@ TEST(CompletionJson, HasOpenAisShapeAndAVersionForEachToken) {
 TEST(Metrics, ArePrometheusText) {
   EngineStats stats;
   stats.running = 3;
-  EXPECT_THAT(metrics_text(stats), HasSubstr("# TYPE bascule_engine_running gauge\nbascule_engine_running 3\n"));
+  EXPECT_THAT(metrics_text(stats, ModelCard{}),
+              HasSubstr("# TYPE bascule_engine_running gauge\nbascule_engine_running 3\n"));
 }
 
 }  // namespace

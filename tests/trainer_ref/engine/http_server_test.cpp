@@ -129,6 +129,34 @@ TEST_F(HttpServerTest, DrainsOnSigterm) {
   EXPECT_EQ(answer->status, 200);
 }
 
+TEST_F(HttpServerTest, SleepsAndWakesUp) {
+  start();
+  HttpClient client;
+  const auto get = [&](const std::string& path) { return *client.get(server_->url() + path, absl::Seconds(60)); };
+  const auto post = [&](const std::string& path) {
+    return *client.post_json(server_->url() + path, "", absl::Seconds(60));
+  };
+  EXPECT_EQ(get("/is_sleeping").body, R"({"is_sleeping":false})");
+  EXPECT_EQ(post("/sleep?mode=soon").status, 400);
+  EXPECT_EQ(get("/sleep").status, 405);
+  EXPECT_EQ(post("/sleep?level=1&mode=wait").status, 200);
+  EXPECT_EQ(get("/is_sleeping").body, R"({"is_sleeping":true})");
+  EXPECT_EQ(get("/health").status, 503);
+  EXPECT_THAT(get("/health").body, HasSubstr(R"("state":"sleeping")"));
+  const absl::StatusOr<HttpResponse> refused = complete(client, 1, 3);
+  EXPECT_EQ(refused->status, 503);
+  EXPECT_THAT(refused->body, HasSubstr("POST /wake_up first"));
+  EXPECT_EQ(post("/sleep").status, 200) << "again";
+
+  runner_->lend_memory(true);
+  EXPECT_EQ(post("/wake_up").status, 503);
+  runner_->lend_memory(false);
+  EXPECT_EQ(post("/wake_up").status, 200);
+  EXPECT_EQ(post("/wake_up").status, 200) << "again";
+  EXPECT_EQ(get("/health").status, 200);
+  EXPECT_EQ(complete(client, 1, 3)->status, 200);
+}
+
 TEST_F(HttpServerTest, ConnectionsBeyondTheLimitAreToldSo) {
   start({.max_connections = 1});
   HttpClient first, second;

@@ -26,8 +26,21 @@ class SimulatedRunner final : public Runner {
   absl::StatusOr<std::vector<std::vector<Sample>>> run(const Step& step) override {
     std::unique_lock lock(mutex_);
     gate_.wait(lock, [this] { return open_; });
+    EXPECT_FALSE(asleep_) << "there is no cache";
     if (failing_) return absl::InternalError("the model broke");
     return cache_.run(step);
+  }
+
+  absl::Status sleep() override {
+    const std::lock_guard lock(mutex_);
+    asleep_ = true;
+    return absl::OkStatus();
+  }
+  absl::Status wake_up() override {
+    const std::lock_guard lock(mutex_);
+    if (memory_lent_) return absl::UnavailableError("the memory is in use");
+    asleep_ = false;
+    return absl::OkStatus();
   }
 
   void serve(Version version) {
@@ -35,6 +48,14 @@ class SimulatedRunner final : public Runner {
     served_.ready = true;
     served_.version = version;
     changed_ = true;
+  }
+  bool asleep() {
+    const std::lock_guard lock(mutex_);
+    return asleep_;
+  }
+  void lend_memory(bool lent) {
+    const std::lock_guard lock(mutex_);
+    memory_lent_ = lent;
   }
   void fail(bool failing) {
     const std::lock_guard lock(mutex_);
@@ -50,7 +71,7 @@ class SimulatedRunner final : public Runner {
   std::mutex mutex_;
   std::condition_variable gate_;
   Served served_;
-  bool changed_ = false, failing_ = false, open_ = true;
+  bool changed_ = false, failing_ = false, open_ = true, asleep_ = false, memory_lent_ = false;
   SimulatedCache cache_;
 };
 

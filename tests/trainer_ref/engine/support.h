@@ -36,7 +36,7 @@ class TestEngine {
         config_(one_thread(*read_config(folder_))),
         pool_(blocks),
         scheduler_(limits, pool_),
-        runner_(config_, blocks, dtype == DType::kF32 ? at::kFloat : at::kBFloat16,
+        runner_(config_, {.blocks = blocks, .dtype = dtype == DType::kF32 ? at::kFloat : at::kBFloat16},
                 *ServedWeights::from_checkpoint(folder_, config_, dtype)) {}
 
   // All at once; the completions in the order asked for, the samples of one prompt side by side.

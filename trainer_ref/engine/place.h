@@ -1,0 +1,39 @@
+// Where an engine computes: the CPU, or a GPU and a stream of its own there.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <optional>
+
+#include "transport/tensor.h"
+
+namespace bascule::ref {
+
+struct Place {
+  c10::Device device = c10::kCPU;
+  std::optional<c10::Stream> stream;  // of a GPU: not the default one, on which no graph can be recorded
+
+  // `device` as open_torch_device() gave it.
+  static Place on(c10::Device device) {
+    if (device.is_cpu()) return {};
+    return {device, c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)};
+  }
+
+  // As the receiver has them.
+  int number() const { return stream ? device.index() : kHost; }
+  Stream handle() const { return stream ? static_cast<Stream>(stream->native_handle()) : nullptr; }
+};
+
+// While it lives, the calling thread's work goes to the place's stream.
+class AtPlace {
+ public:
+  explicit AtPlace(const Place& place) : guard_(place.stream) {}
+
+ private:
+  c10::OptionalStreamGuard guard_;
+};
+
+}  // namespace bascule::ref
