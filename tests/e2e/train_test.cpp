@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "train_fixture.h"
+#include "trainer_ref/http_client.h"
 
 namespace bascule::test {
 namespace {
@@ -90,6 +91,24 @@ TEST_F(Train, RunsOneAfterAnotherOverFilesAgainstAnEngineThatStaysUp) {
   ASSERT_EQ(second.size(), 3);
   EXPECT_GT(second.front()["version"], first.back()["version"]) << "versions only grow, over runs too";
   EXPECT_GE(versions_of(second, url).front(), second.front()["version"]) << "generated with the second run's weights";
+}
+
+TEST_F(Train, EnginesOfItsDeviceSleepWhileItTrains) {
+  Program first = engine("engine-0"), second = engine("engine-1");
+  const std::vector<std::string> urls{url_of(first), url_of(second)};
+  const auto sleeps = [](const std::string& url) {
+    ref::HttpClient client;
+    const absl::StatusOr<ref::HttpResponse> answer = client.get(url + "/is_sleeping", absl::Seconds(10));
+    return answer.ok() && nlohmann::json::parse(answer->body)["is_sleeping"].get<bool>();
+  };
+  Program train = trainer(urls[0] + "," + urls[1], "out", {"--steps", "1000", "--colocate"});
+  for (const std::string& url : urls) EXPECT_TRUE(eventually([&] { return sleeps(url); }, 60s)) << train.output();
+  ASSERT_TRUE(eventually([&] { return metrics("out").size() > 3 || !train.running(); }, 60s)) << train.output();
+
+  first.kill();
+  EXPECT_EQ(train.wait(60s), 1) << train.output();
+  EXPECT_THAT(train.output(), HasSubstr("engine " + urls[0] + " did not "));
+  EXPECT_FALSE(sleeps(urls[1])) << "a run that ends wakes the others";
 }
 
 TEST_F(Train, RefusesWhatMakesNoSense) {
