@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -28,16 +29,48 @@ struct Asked {
   int n = 1;
 };
 
+inline std::vector<std::int64_t> random_prompt(std::mt19937& random, std::size_t length, std::int64_t vocabulary) {
+  std::vector<std::int64_t> tokens(length);
+  for (std::int64_t& token : tokens) token = static_cast<std::int64_t>(random() % static_cast<unsigned>(vocabulary));
+  return tokens;
+}
+
+// Prompts from one token to several blocks, of all the lengths that padding and chunks can meet.
+inline std::vector<Asked> mixed_requests(std::int64_t vocabulary) {
+  std::mt19937 random(11);
+  std::vector<Asked> requests;
+  for (const std::size_t length : {1, 2, 5, 15, 16, 17, 31, 33, 48, 70, 90, 3})
+    requests.push_back({random_prompt(random, length, vocabulary), 20});
+  requests.push_back({requests[8].prompt, 20});  // a prefix that was computed already
+  requests.push_back({requests[9].prompt, 12, {.temperature = 0}, 3});
+  return requests;
+}
+
+// Where a TestEngine computes, and with which weights: the checkpoint's own on the CPU unless said.
+struct TestPlace {
+  Place place{};
+  std::unique_ptr<GraphRecorder> recorder{};
+  std::unique_ptr<ServedWeights> weights{};
+};
+
 // One fixture's model with a cache of `blocks`.
 class TestEngine {
  public:
-  TestEngine(const std::string& fixture, std::size_t blocks, SchedulerLimits limits, DType dtype = DType::kF32)
+  TestEngine(const std::string& fixture, std::size_t blocks, SchedulerLimits limits, DType dtype = DType::kF32,
+             TestPlace where = {})
       : folder_(std::filesystem::path(BASCULE_FIXTURES) / fixture),
         config_(one_thread(*read_config(folder_))),
         pool_(blocks),
         scheduler_(limits, pool_),
-        runner_(config_, {.blocks = blocks, .dtype = dtype == DType::kF32 ? at::kFloat : at::kBFloat16},
-                *ServedWeights::from_checkpoint(folder_, config_, dtype)) {}
+        runner_(config_,
+                {.blocks = blocks,
+                 .dtype = dtype == DType::kF32 ? at::kFloat : at::kBFloat16,
+                 .place = where.place,
+                 .recorder = std::move(where.recorder),
+                 .decode = {.rows = static_cast<std::int64_t>(limits.max_batch),
+                            .blocks = static_cast<std::int64_t>(blocks)}},
+                where.weights ? std::move(where.weights)
+                              : *ServedWeights::from_checkpoint(folder_, config_, dtype, where.place)) {}
 
   // All at once; the completions in the order asked for, the samples of one prompt side by side.
   Scheduler::Sequences run(const std::vector<Asked>& requests) {
@@ -61,6 +94,7 @@ class TestEngine {
   const std::filesystem::path& folder() const { return folder_; }
   const Scheduler& scheduler() const { return scheduler_; }
   BlockPool& pool() { return pool_; }
+  TorchRunner& runner() { return runner_; }
 
  private:
   void add(RequestId request, const Asked& asked) {

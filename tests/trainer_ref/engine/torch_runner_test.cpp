@@ -3,31 +3,12 @@
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 
-#include <random>
-
 #include "support.h"
 
 namespace bascule::ref {
 namespace {
 
 using ::testing::ElementsAreArray;
-
-std::vector<std::int64_t> random_prompt(std::mt19937& random, std::size_t length, std::int64_t vocabulary) {
-  std::vector<std::int64_t> tokens(length);
-  for (std::int64_t& token : tokens) token = static_cast<std::int64_t>(random() % static_cast<unsigned>(vocabulary));
-  return tokens;
-}
-
-// Prompts from one token to several blocks, of all the lengths that padding and chunks can meet.
-std::vector<Asked> mixed_requests(std::int64_t vocabulary) {
-  std::mt19937 random(11);
-  std::vector<Asked> requests;
-  for (const std::size_t length : {1, 2, 5, 15, 16, 17, 31, 33, 48, 70, 90, 3})
-    requests.push_back({random_prompt(random, length, vocabulary), 20});
-  requests.push_back({requests[8].prompt, 20});  // a prefix that was computed already
-  requests.push_back({requests[9].prompt, 12, {.temperature = 0}, 3});
-  return requests;
-}
 
 // The plainest generation that there is: the whole sequence through the decoder for each token, no cache.
 std::vector<std::int64_t> generate_without_cache(const Decoder& decoder, std::vector<std::int64_t> tokens,

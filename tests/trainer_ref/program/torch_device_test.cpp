@@ -3,17 +3,15 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include "support/torch_gpu.h"
+
 namespace bascule::ref {
 namespace {
 
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-// Opened first thing in this process, as in a program's.
-const absl::StatusOr<c10::Device>& gpu() {
-  static const absl::StatusOr<c10::Device> device = open_torch_device("cuda");
-  return device;
-}
+using test::torch_gpu;
 
 std::string refusal(std::string_view flag) { return std::string(open_torch_device(flag).status().message()); }
 
@@ -32,25 +30,26 @@ TEST(TorchDevice, TheSameBinaryComputesOnTheCpu) {
 }
 
 TEST(TorchDevice, SaysWhatIsMissingWhereThereIsNoGpu) {
-  if (gpu().ok()) GTEST_SKIP() << "needs no GPU, found one";
-  EXPECT_EQ(gpu().status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(gpu().status().message()), AnyOf(HasSubstr("found no driver"), HasSubstr("cannot be opened"),
-                                                           HasSubstr("shows this process no GPU")));
-  EXPECT_THAT(std::string(gpu().status().message()), HasSubstr("or give cpu"));
+  if (torch_gpu().ok()) GTEST_SKIP() << "needs no GPU, found one";
+  EXPECT_EQ(torch_gpu().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(
+      std::string(torch_gpu().status().message()),
+      AnyOf(HasSubstr("found no driver"), HasSubstr("cannot be opened"), HasSubstr("shows this process no GPU")));
+  EXPECT_THAT(std::string(torch_gpu().status().message()), HasSubstr("or give cpu"));
 }
 
 TEST(TorchDeviceGpu, OpensTheFirstGpuAndComputesThere) {
-  if (!gpu().ok()) GTEST_SKIP() << "needs 1 GPU(s): " << gpu().status().message();
-  EXPECT_EQ(*gpu(), at::Device(at::kCUDA, 0));
+  BASCULE_NEEDS_TORCH_GPU();
+  EXPECT_EQ(*torch_gpu(), at::Device(at::kCUDA, 0));
   EXPECT_FALSE(at::globalContext().allowTF32CuBLAS());
   at::manual_seed(1);
   const at::Tensor left = at::randn({64, 512}), right = at::randn({512, 64});
-  const at::Tensor product = at::mm(left.to(*gpu()), right.to(*gpu())).cpu();
+  const at::Tensor product = at::mm(left.to(*torch_gpu()), right.to(*torch_gpu())).cpu();
   EXPECT_LT((product - at::mm(left, right)).abs().max().item<float>(), 1e-3);  // TF32 keeps 10 bits: some 3e-2
 }
 
 TEST(TorchDeviceGpu, RefusesANumberThatNoGpuHas) {
-  if (!gpu().ok()) GTEST_SKIP() << "needs 1 GPU(s): " << gpu().status().message();
+  BASCULE_NEEDS_TORCH_GPU();
   EXPECT_THAT(refusal("cuda:63"), HasSubstr("give a number from 0 to"));
 }
 

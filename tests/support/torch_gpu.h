@@ -1,0 +1,19 @@
+// What tests of LibTorch on a GPU ask first, before any tensor. A test that finds none is skipped, and counted so.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "trainer_ref/program/torch_device.h"
+
+namespace bascule::test {
+
+inline const absl::StatusOr<c10::Device>& torch_gpu() {
+  static const absl::StatusOr<c10::Device> device = ref::open_torch_device("cuda");
+  return device;
+}
+
+}  // namespace bascule::test
+
+#define BASCULE_NEEDS_TORCH_GPU()         \
+  if (!::bascule::test::torch_gpu().ok()) \
+  GTEST_SKIP() << "needs a GPU with LibTorch for it: " << ::bascule::test::torch_gpu().status().message()

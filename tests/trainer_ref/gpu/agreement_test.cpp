@@ -1,0 +1,65 @@
+// What the GPU computes against what the CPU does.
+#include <gmock/gmock.h>
+
+#include "support.h"
+
+namespace bascule::ref {
+namespace {
+
+class Agreement : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { BASCULE_NEEDS_TORCH_GPU(); }
+  static const char* fixture() { return GetParam(); }
+
+  // The largest difference between logits of 60 random tokens, as a share of the largest logit.
+  static double difference(DType dtype) {
+    const std::filesystem::path folder = std::filesystem::path(BASCULE_FIXTURES) / fixture();
+    const c10::InferenceMode no_gradients;
+    const ModelConfig config = one_thread(*read_config(folder));
+    Weights weights = *read_weights(folder, config, dtype);
+    std::mt19937 random(5);
+    const std::vector<std::int64_t> tokens = random_prompt(random, 60, config.vocab_size);
+    const at::Tensor wanted = cpu_logits(*Decoder::bind(config, weights), tokens);
+    const at::Device gpu = *test::torch_gpu();
+    for (auto& [name, tensor] : weights) tensor = tensor.to(gpu);
+    CausalAttention attention(1, 60);
+    const Decoder decoder = *Decoder::bind(config, weights);
+    const at::Tensor found =
+        decoder
+            .logits(decoder.forward(at::tensor(at::IntArrayRef(tokens), at::kLong).to(gpu),
+                                    at::arange(60, at::TensorOptions(gpu).dtype(at::kLong)), attention))
+            .cpu();
+    const double result = ((found - wanted).abs().max() / wanted.abs().max()).item<double>();
+    RecordProperty("difference", std::to_string(result));
+    std::printf("difference of %s, %s: %.2e of the largest logit\n", fixture(), name_of(dtype).data(), result);
+    return result;
+  }
+
+  // Requests of all lengths at once, the engine's way.
+  static void expect_engine_agrees(DType dtype, double tolerance) {
+    for (const Graphs graphs : {Graphs::kOff, Graphs::kOn}) {
+      TestEngine engine(fixture(), 256, {}, dtype, on_gpu(graphs));
+      const Decoder decoder = *Decoder::bind(engine.config(), *read_weights(engine.folder(), engine.config(), dtype));
+      const std::vector<Asked> requests = mixed_requests(engine.config().vocab_size);
+      const Scheduler::Sequences ended = engine.run(requests);
+      ASSERT_GE(ended.size(), requests.size());
+      for (const auto& sequence : ended) {
+        EXPECT_EQ(static_cast<std::int64_t>(sequence->generated()), requests[sequence->request].max_tokens);
+        expect_agreement(decoder, *sequence, tolerance);
+      }
+      EXPECT_EQ(engine.runner().graphs().replayed > 0, graphs == Graphs::kOn);
+    }
+  }
+};
+
+TEST_P(Agreement, LogitsInFloat32) { EXPECT_LE(difference(DType::kF32), 1e-4); }
+TEST_P(Agreement, LogitsInBFloat16) { EXPECT_LE(difference(DType::kBF16), 0.02); }
+TEST_P(Agreement, GreedyTokensInFloat32) { expect_engine_agrees(DType::kF32, 1e-4); }
+TEST_P(Agreement, GreedyTokensInBFloat16) { expect_engine_agrees(DType::kBF16, 0.02); }
+
+INSTANTIATE_TEST_SUITE_P(Families, Agreement,
+                         ::testing::Values("llama_scaled", "llama_biased", "mistral", "qwen2", "qwen3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace bascule::ref

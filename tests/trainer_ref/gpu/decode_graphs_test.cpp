@@ -1,0 +1,75 @@
+// Graphs over slots that a sender fills: what is recorded for a slot stays right for each version that comes to it.
+#include <gmock/gmock.h>
+
+#include "synced.h"
+
+namespace bascule::ref {
+namespace {
+
+class DecodeGraphsTest : public SyncedTest {
+ protected:
+  void start_engine() {
+    engine_ = std::make_unique<TestEngine>("qwen3", 64, SchedulerLimits{.max_batch = 8}, DType::kF32, synced());
+    engine_->runner().commit();  // greets
+  }
+  void send() {
+    ASSERT_TRUE(sender_->wait_for_workers(1, absl::Seconds(60)).ok());
+    ASSERT_TRUE(sender_->send_async().ok());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!engine_->runner().commit().changed) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    const absl::StatusOr<SendReport> report = sender_->wait_async(absl::Seconds(60));
+    ASSERT_TRUE(report.ok()) << report.status();
+    ASSERT_TRUE(report->complete());
+    engine_->pool().drop_prefixes();
+  }
+  void expect_the_trainers_words() {
+    Weights weights;
+    for (const auto& [name, tensor] : trained_) weights.emplace(name, tensor.cpu());
+    const Decoder decoder = *Decoder::bind(config_, weights);
+    std::mt19937 random(3);
+    std::vector<Asked> requests;
+    for (const std::size_t length : {3, 17, 40, 5, 9})
+      requests.push_back({random_prompt(random, length, config_.vocab_size), 12});
+    for (const auto& sequence : engine_->run(requests)) expect_agreement(decoder, *sequence, 1e-4);
+  }
+
+  std::unique_ptr<TestEngine> engine_;
+};
+
+TEST_F(DecodeGraphsTest, FlipsRecordNothingAnew) {
+  start_sender();
+  start_engine();
+  std::uint64_t recorded = 0, replayed = 0;
+  for (int version = 1; version <= 20; ++version) {
+    train(version);
+    send();
+    expect_the_trainers_words();
+    const GraphCounts counts = engine_->runner().graphs();
+    if (version <= 2) {
+      EXPECT_GT(counts.recorded, recorded) << "a slot that it meets for the first time";
+    } else {
+      EXPECT_EQ(counts.recorded, recorded) << "version " << version;
+      EXPECT_GT(counts.replayed, replayed);
+    }
+    recorded = counts.recorded;
+    replayed = counts.replayed;
+  }
+}
+
+TEST_F(DecodeGraphsTest, SlotsOfAnotherEpochHaveGraphsOfTheirOwn) {
+  start_sender();
+  start_engine();
+  train(1);
+  send();
+  expect_the_trainers_words();
+  const std::uint64_t recorded = engine_->runner().graphs().recorded;
+  sender_.reset();
+  start_sender();
+  train(2);
+  send();
+  expect_the_trainers_words();
+  EXPECT_EQ(engine_->runner().graphs().recorded, 2 * recorded);
+}
+
+}  // namespace
+}  // namespace bascule::ref

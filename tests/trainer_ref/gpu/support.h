@@ -1,0 +1,49 @@
+// An engine on the GPU, and what the CPU says of what it generated.
+#pragma once
+
+#include <c10/core/InferenceMode.h>
+
+#include <utility>
+
+#include "support/torch_gpu.h"
+#include "trainer_ref/engine/support.h"
+
+namespace bascule::ref {
+
+enum class Graphs { kOff, kOn };
+
+inline TestPlace on_gpu(Graphs graphs) {
+  TestPlace where{.place = Place::on(*test::torch_gpu())};
+  if (graphs == Graphs::kOn) {
+    auto recorder = open_graph_recorder();
+    EXPECT_TRUE(recorder.ok()) << recorder.status();
+    if (recorder.ok()) where.recorder = *std::move(recorder);
+  }
+  return where;
+}
+
+// Logits [T, V] of all tokens, by the plainest pass on the CPU.
+inline at::Tensor cpu_logits(const Decoder& decoder, const std::vector<std::int64_t>& tokens) {
+  const c10::InferenceMode no_gradients;
+  const auto length = static_cast<std::int64_t>(tokens.size());
+  CausalAttention attention(1, length);
+  return decoder.logits(
+      decoder.forward(at::tensor(at::IntArrayRef(tokens), at::kLong), at::arange(length, at::kLong), attention));
+}
+
+// A greedy token is the CPU's, or one whose logit there falls short of the best by no more than `tolerance` of the
+// largest; and its logprob is the CPU's to `tolerance` of that.
+inline void expect_agreement(const Decoder& decoder, const Sequence& sequence, double tolerance) {
+  const at::Tensor logits = cpu_logits(decoder, sequence.tokens);
+  const at::Tensor logprobs = logits.log_softmax(-1);
+  const double margin = tolerance * logits.abs().max().item<double>();
+  for (std::size_t t = 0; t < sequence.generated(); ++t) {
+    const auto row = static_cast<std::int64_t>(sequence.prompt_tokens + t) - 1;
+    const std::int64_t token = sequence.completion()[t];
+    EXPECT_GE(logits[row][token].item<double>(), logits[row].max().item<double>() - margin)
+        << "request " << sequence.request << ", token " << t;
+    EXPECT_NEAR(sequence.logprobs[t], logprobs[row][token].item<double>(), 2 * margin);
+  }
+}
+
+}  // namespace bascule::ref
