@@ -1,7 +1,6 @@
 // The policy, its optimizer and its checkpoints on a GPU, beside the same on the CPU.
 #include "support.h"
-#include "support/gpu.h"
-#include "trainer_ref/program/torch_device.h"
+#include "support/torch_gpu.h"
 
 namespace bascule::ref {
 namespace {
@@ -9,10 +8,8 @@ namespace {
 class OnGpu : public Saved {
  protected:
   void SetUp() override {
-    BASCULE_NEEDS_GPUS(1);
-    const absl::StatusOr<at::Device> device = open_torch_device("cuda");  // before anything else asks LibTorch
-    ASSERT_TRUE(device.ok()) << device.status();
-    gpu_ = *device;
+    BASCULE_NEEDS_TORCH_GPU();
+    gpu_ = *test::torch_gpu();
   }
   at::Device gpu_ = at::kCPU;
 };
