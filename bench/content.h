@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "bench/gpu.h"
 #include "transport/tensor.h"
 
 namespace bascule::bench {
@@ -23,12 +24,20 @@ class Content {
   // Elements [begin, begin + count) of the tensor `name`, whose type is `dtype`, F32 or BF16, in the trainer.
   void write(std::string_view name, DType dtype, std::uint64_t begin, std::uint64_t count, std::byte* to) const;
 
+  // All of the tensor `name`, for a GPU to write or to compare with.
+  Elements elements(std::string_view name, std::uint64_t count, DType trainer, DType memory) const {
+    return {.first_word = first_word(name), .count = count, .trainer = trainer, .memory = memory};
+  }
+
   // Whether `tensors`, as a worker reads them, all hold this content and are `count` tensors of `bytes` in all;
-  // `trainer_dtype` is the type of every tensor in the trainer. DATA_LOSS names the first element that is wrong.
-  absl::Status check(std::span<const TensorView> tensors, DType trainer_dtype, std::size_t count,
-                     std::uint64_t bytes) const;
+  // `trainer_dtype` is the type of every tensor in the trainer, `gpu` the one that they lie on, or null. DATA_LOSS
+  // names an element that is wrong.
+  absl::Status check(std::span<const TensorView> tensors, DType trainer_dtype, std::size_t count, std::uint64_t bytes,
+                     Gpu* gpu = nullptr) const;
 
  private:
+  absl::Status check_on_host(const TensorView& tensor, DType trainer_dtype) const;
+  absl::Status check_on(Gpu& gpu, std::span<const TensorView> tensors, DType trainer_dtype) const;
   std::uint32_t first_word(std::string_view name) const;
   std::uint64_t seed_, generation_;
 };

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "bench/scenario.h"
+#include "bench/targets.h"
 #include "transport/text.h"
 
 namespace bascule::bench {
@@ -72,12 +73,26 @@ absl::StatusOr<Results> run_all(const Options& options) {
   for (const Sync& sync : options.sync) {
     const std::filesystem::path parent = sync.folder.empty() ? options.folder : std::filesystem::path(sync.folder);
     BASCULE_ASSIGN(const RunFolder folder, RunFolder::make(parent));
+    const int device = options.device.value_or(keeps_slots_on_gpu(sync.scheme) ? 0 : kHost);
     Context context{.options = options,
                     .sync = sync,
                     .pool = pool,
+                    .device = device,
+                    .worker_device = options.worker_device.value_or(device),
+                    .gpu = nullptr,
                     .folder = folder.path(),
                     .progress = [&line](std::string_view where) { line.at(where); },
                     .results = results};
+    if (device != kHost) {
+      absl::StatusOr<std::shared_ptr<Gpu>> gpu = Gpu::open(device);
+      if (!gpu.ok()) {
+        Record skipped = record_of(context, "all");
+        skipped.skipped = std::string(message_of(gpu.status()));
+        results.records.push_back(std::move(skipped));
+        continue;
+      }
+      context.gpu = *std::move(gpu);
+    }
     for (const std::string& name : options.scenarios) {
       const auto scenario = std::ranges::find(all_scenarios(), name, &Scenario::name);
       line.begin(cat(sync.scheme, " ", name));

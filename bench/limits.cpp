@@ -61,7 +61,7 @@ absl::StatusOr<FlatCopy> FlatCopy::make(Into into, const std::filesystem::path& 
   return copy;
 }
 
-double FlatCopy::run(std::span<const std::byte> source) {
+absl::StatusOr<double> FlatCopy::run(std::span<const std::byte> source) {
   const std::span<std::byte> target = mapping_.writable();
   const std::size_t bytes = std::min(source.size(), target.size());
   const std::size_t parts = bytes < kSplitBytes ? 1 : static_cast<std::size_t>(pool_->threads());

@@ -15,19 +15,28 @@
 
 namespace bascule::bench {
 
+class PlainCopy {
+ public:
+  virtual ~PlainCopy() = default;
+  virtual const std::string& name() const = 0;
+  virtual void settle() const {}  // before a turn of either
+  // As many bytes as it was made for; seconds.
+  virtual absl::StatusOr<double> run(std::span<const std::byte> source) = 0;
+};
+
 // A threaded memcpy into shared memory that is mapped and present, as a slot is.
-class FlatCopy {
+class FlatCopy final : public PlainCopy {
  public:
   enum class Into { kMemfd, kFile };
   // `bytes` of a memfd, or of a file in `folder` that has no name. `pool` outlives it.
   static absl::StatusOr<FlatCopy> make(Into into, const std::filesystem::path& folder, std::uint64_t bytes,
                                        kernels::ThreadPool& pool);
 
-  double run(std::span<const std::byte> source);  // as many bytes as it was made for; seconds
-  // Of files: writes out what is dirty, before a turn of either. Each then takes the faults of clean pages, as sends
-  // that lie apart do, and none waits for what the kernel writes of another's.
-  void settle() const;
-  const std::string& name() const { return name_; }
+  absl::StatusOr<double> run(std::span<const std::byte> source) override;
+  // Of files: writes out what is dirty. Each turn then takes the faults of clean pages, as sends that lie apart do, and
+  // none waits for what the kernel writes of another's.
+  void settle() const override;
+  const std::string& name() const override { return name_; }
   int descriptor() const { return descriptor_.get(); }
 
  private:

@@ -34,6 +34,7 @@ constexpr std::array<Part, 12> kLayer = {{
 }};
 constexpr double kEmbeddingShare = 0.15;
 
+constexpr std::uint64_t kWidth = 64;
 constexpr std::uint64_t kPieceElements = 1 << 18;
 constexpr std::uint64_t kAlignment = 64;  // of a tensor, as LibTorch allocates
 
@@ -58,57 +59,74 @@ absl::StatusOr<std::vector<TensorSize>> tensor_sizes(const ModelShape& shape) {
     }
     shares += share.back();
   }
-  // One element each, the rest by shares; what rounding leaves goes to the first.
+  // One element each, the rest by shares, a decoder's in whole multiples of 64, as widths are; what rounding leaves
+  // goes to the first.
   const std::uint64_t rest = elements - shape.tensors;
   std::uint64_t given = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const auto part = static_cast<std::uint64_t>(static_cast<double>(rest) * (share[i] / shares));
     sizes[i].elements = 1 + std::min(part, rest - given);
+    if (shape.kind == ModelShape::Kind::kDecoder && sizes[i].elements > kWidth)
+      sizes[i].elements -= sizes[i].elements % kWidth;
     given += sizes[i].elements - 1;
   }
   sizes.front().elements += rest - given;
   return sizes;
 }
 
-void Model::Unmap::operator()(std::byte* memory) const { ::munmap(memory, bytes); }
-
-absl::StatusOr<Model> Model::make(const ModelShape& shape, std::uint64_t seed, kernels::ThreadPool& pool) {
+absl::StatusOr<Model> Model::make(const ModelShape& shape, std::uint64_t seed, kernels::ThreadPool& pool,
+                                  std::shared_ptr<Gpu> gpu) {
   Model model;
   BASCULE_ASSIGN(model.sizes_, tensor_sizes(shape));
   model.shape_ = shape;
   model.shape_.bytes = shape.bytes / size_of(shape.dtype) * size_of(shape.dtype);
   model.seed_ = seed;
   model.pool_ = &pool;
-  std::uint64_t offset = 0;
+  model.gpu_ = std::move(gpu);
+  std::vector<std::uint64_t> offsets;
+  std::uint64_t end = 0;
   for (std::size_t i = 0; i < model.sizes_.size(); ++i) {
     const std::uint64_t elements = model.sizes_[i].elements;
-    model.offsets_.push_back(offset);
-    offset += (elements * size_of(shape.dtype) + kAlignment - 1) / kAlignment * kAlignment;
+    offsets.push_back(end);
+    end += (elements * size_of(shape.dtype) + kAlignment - 1) / kAlignment * kAlignment;
     for (std::uint64_t begin = 0; begin < elements; begin += kPieceElements)
       model.pieces_.push_back({.tensor = i, .begin = begin, .count = std::min(kPieceElements, elements - begin)});
   }
-  void* const memory =
-      ::mmap(nullptr, offset, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (memory == MAP_FAILED) return errno_status(errno, cat("allocate a model of ", offset, " bytes"));
-  model.memory_ = {static_cast<std::byte*>(memory), Unmap{offset}};
+  if (model.gpu_) {
+    BASCULE_ASSIGN(model.memory_, model.gpu_->allocate(end));
+  } else {
+    void* const memory =
+        ::mmap(nullptr, end, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED) return errno_status(errno, cat("allocate a model of ", end, " bytes"));
+    model.memory_ = {static_cast<std::byte*>(memory), [end](std::byte* at) { ::munmap(at, end); }};
+  }
+  for (const std::uint64_t offset : offsets) model.tensors_.push_back(model.memory_.get() + offset);
   return model;
 }
 
-void Model::step(std::uint64_t generation) {
+absl::Status Model::step(std::uint64_t generation) {
   const Content content(seed_, generation);
+  if (gpu_) {
+    for (std::size_t i = 0; i < sizes_.size(); ++i)
+      BASCULE_TRY(gpu_->write(content.elements(sizes_[i].name, sizes_[i].elements, shape_.dtype, shape_.dtype),
+                              static_cast<std::byte*>(tensors_[i])));
+    return gpu_->wait();
+  }
   pool_->run(pieces_.size(), [&](std::size_t i) {
     const Piece& piece = pieces_[i];
     content.write(sizes_[piece.tensor].name, shape_.dtype, piece.begin, piece.count,
-                  memory_.get() + offsets_[piece.tensor] + piece.begin * size_of(shape_.dtype));
+                  static_cast<std::byte*>(tensors_[piece.tensor]) + piece.begin * size_of(shape_.dtype));
   });
+  return absl::OkStatus();
 }
 
-std::unique_ptr<TensorSource> Model::source() const {
-  std::vector<std::pair<TensorSpec, const void*>> tensors;
+std::unique_ptr<TensorSource> Model::source() {
+  std::vector<std::pair<TensorSpec, void**>> tensors;
   for (std::size_t i = 0; i < sizes_.size(); ++i)
     tensors.emplace_back(TensorSpec{sizes_[i].name, shape_.dtype, {static_cast<std::int64_t>(sizes_[i].elements)}},
-                         memory_.get() + offsets_[i]);
-  return host_tensors(std::move(tensors));
+                         &tensors_[i]);
+  if (gpu_) return gpu_->source(std::move(tensors));
+  return std::make_unique<HostParameters>(std::move(tensors));
 }
 
 }  // namespace bascule::bench

@@ -1,4 +1,5 @@
-// A model to be sent: tensors in host memory as a trainer holds them, whose content is made anew at every step.
+// A model to be sent: tensors as a trainer holds them, in host memory or on a GPU, whose content is made anew at every
+// step.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "bench/content.h"
+#include "bench/gpu.h"
 #include "kernels/thread_pool.h"
 #include "transport/tensor.h"
 
@@ -34,22 +36,22 @@ absl::StatusOr<std::vector<TensorSize>> tensor_sizes(const ModelShape& shape);
 
 class Model {
  public:
-  // Allocates all of it, every page present. `pool` outlives it.
-  static absl::StatusOr<Model> make(const ModelShape& shape, std::uint64_t seed, kernels::ThreadPool& pool);
+  // Allocates all of it, every page present; on `gpu`, where that is not null. `pool` outlives it.
+  static absl::StatusOr<Model> make(const ModelShape& shape, std::uint64_t seed, kernels::ThreadPool& pool,
+                                    std::shared_ptr<Gpu> gpu = nullptr);
 
-  // An optimizer's step: every element of every tensor is written.
-  void step(std::uint64_t generation);
+  // An optimizer's step: every element of every tensor is written. An error of a GPU.
+  absl::Status step(std::uint64_t generation);
 
   const ModelShape& shape() const { return shape_; }
   // As many bytes as the tensors have, from where the first one lies: what a flat copy reads.
   std::span<const std::byte> bytes() const { return {memory_.get(), shape_.bytes}; }
-  std::unique_ptr<TensorSource> source() const;  // views into this model
+  Gpu* gpu() const { return gpu_.get(); }  // null: host memory
+  // Views into this model; once. With slots=1 the tensors move, and release_memory() gives back where they lay.
+  std::unique_ptr<TensorSource> source();
+  void release_memory() { memory_.reset(); }
 
  private:
-  struct Unmap {
-    std::size_t bytes;
-    void operator()(std::byte* memory) const;
-  };
   struct Piece {  // that one thread writes at a time
     std::size_t tensor = 0;
     std::uint64_t begin = 0, count = 0;  // elements of the tensor
@@ -58,9 +60,10 @@ class Model {
   ModelShape shape_;
   std::uint64_t seed_ = 0;
   kernels::ThreadPool* pool_ = nullptr;
-  std::unique_ptr<std::byte, Unmap> memory_{nullptr, Unmap{0}};
+  std::shared_ptr<Gpu> gpu_;
+  std::shared_ptr<std::byte> memory_;
   std::vector<TensorSize> sizes_;
-  std::vector<std::uint64_t> offsets_;  // bytes, by tensor
+  std::vector<void*> tensors_;  // where each lies
   std::vector<Piece> pieces_;
 };
 

@@ -6,12 +6,14 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
+#include "absl/strings/numbers.h"
 #include "bench/machine.h"
 #include "bench/scenario.h"
 #include "trainer_ref/program/byte_size.h"
 #include "trainer_ref/program/checks.h"
 #include "trainer_ref/program/nearest.h"
 #include "transport/endpoint.h"
+#include "transport/tensor.h"
 #include "transport/text.h"
 
 using bascule::ref::ByteSize;
@@ -33,6 +35,9 @@ ABSL_FLAG(int, workers, 2, "Worker processes.");
 ABSL_FLAG(int, repeat, 50, "Counted turns of each row; ten times as many of those that take milliseconds or less.");
 ABSL_FLAG(uint64_t, seed, 1, "Of the weights, and of the resampling of --compare.");
 ABSL_FLAG(int, threads, 0, "Threads that pack, and that copy in the limits; 0: one per core.");
+ABSL_FLAG(std::string, device, "",
+          "Where models lie: cpu or cuda:N. Not given: cuda:0 where a scheme keeps its slots on a GPU, else cpu.");
+ABSL_FLAG(std::string, worker_device, "", "Where workers read: cpu or cuda:N. Not given: as --device.");
 ABSL_FLAG(bool, spin, false,
           "In send, send_cast and send_small the workers call commit() without pause, instead of sleeping until "
           "on_pending wakes them. Needs a core for each worker and one for the sender.");
@@ -72,6 +77,13 @@ std::string without(std::string_view query, std::string_view name) {
 
 bool is_given(const absl::CommandLineFlag& flag) { return flag.CurrentValue() != flag.DefaultValue(); }
 
+absl::StatusOr<std::optional<int>> device_of(std::string_view flag, std::string_view text) {
+  if (text.empty()) return std::optional<int>();
+  const absl::StatusOr<int> device = parse_device(text);
+  if (!device.ok()) return annotate(device.status(), cat("--", flag));
+  return std::optional<int>(*device);
+}
+
 absl::Status check_scenarios(const std::vector<std::string>& names) {
   std::vector<std::string> known;
   for (const Scenario& scenario : all_scenarios()) known.emplace_back(scenario.name);
@@ -108,6 +120,16 @@ absl::StatusOr<Sync> parse_sync(std::string_view text) {
     if (without(sync.query, name_of_option(patience)) == sync.query)
       sync.query += cat(sync.query.empty() ? "" : "&", patience);
   return sync;
+}
+
+absl::StatusOr<int> parse_device(std::string_view text) {
+  constexpr std::string_view kGpu = "cuda:";
+  if (text == "cpu") return kHost;
+  if (text == "cuda") return 0;
+  int device = -1;
+  const bool is_number = text.starts_with(kGpu) && absl::SimpleAtoi(std::string(text.substr(kGpu.size())), &device);
+  if (is_number && device >= 0) return device;
+  return invalid_argument("expected cpu or cuda:N, as cuda:0, found '", text, "'");
 }
 
 std::vector<std::string> join_compared(std::vector<std::string> words) {
@@ -153,6 +175,8 @@ absl::StatusOr<Options> options_from_flags() {
   BASCULE_TRY(checks.status());
   BASCULE_TRY(check_scenarios(options.scenarios));
 
+  BASCULE_ASSIGN(options.device, device_of("device", absl::GetFlag(FLAGS_device)));
+  BASCULE_ASSIGN(options.worker_device, device_of("worker-device", absl::GetFlag(FLAGS_worker_device)));
   options.bytes = static_cast<std::uint64_t>(bytes);
   options.tensors = static_cast<std::uint64_t>(tensors);
   if (options.quick && !is_given(*absl::FindCommandLineFlag("bytes"))) options.bytes = 64 << 20;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,9 @@ struct Sync {
 };
 absl::StatusOr<Sync> parse_sync(std::string_view text);
 
+// "cpu": kHost; "cuda:2": 2; "cuda": 0. INVALID_ARGUMENT: anything else.
+absl::StatusOr<int> parse_device(std::string_view text);
+
 struct Options {
   std::vector<Sync> sync;
   std::vector<std::string> scenarios;  // by name, in the order they run
@@ -28,7 +32,8 @@ struct Options {
   int workers = 2;
   int repeat = 50;
   std::uint64_t seed = 1;
-  int threads = 0;  // of the sender and of the limits; never 0 once checked
+  int threads = 0;                           // of the sender and of the limits; never 0 once checked
+  std::optional<int> device, worker_device;  // of models, of workers; kHost or a GPU; none: what suits the scheme
   bool spin = false;
   bool quick = false;
   std::filesystem::path folder;

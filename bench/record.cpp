@@ -1,5 +1,6 @@
 #include "bench/record.h"
 
+#include <array>
 #include <fstream>
 #include <iterator>
 
@@ -12,6 +13,8 @@ namespace bascule::bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::array<const char*, 3> kTargetKeys = {"ratio", "p50_seconds", "p99_seconds"};  // by Target::Of
 
 Json summary_json(std::span<const double> values) {
   const Summary summary = summarise(values);
@@ -37,7 +40,7 @@ Json record_json(const Record& record) {
   json["limit"].update(summary_json(record.limit_seconds));
   put(json, "ratio", record.ratio());
   if (record.target)
-    json["target"] = {{record.target->of == Target::Of::kRatio ? "ratio" : "p99_seconds", record.target->at_most}};
+    json["target"] = {{kTargetKeys[static_cast<std::size_t>(record.target->of)], record.target->at_most}};
   put(json, "met", record.met());
   Json samples = {{"ours_seconds", record.ours_seconds}, {"limit_seconds", record.limit_seconds}};
   json["stages"] = Json::object();
@@ -79,9 +82,9 @@ Record record_from(const nlohmann::json& json) {
   json.at("limit").at("name").get_to(record.limit_name);
   if (json.contains("target")) {
     const nlohmann::json& target = json.at("target");
-    const bool ratio = target.contains("ratio");
-    record.target = {.of = ratio ? Target::Of::kRatio : Target::Of::kP99Seconds,
-                     .at_most = target.at(ratio ? "ratio" : "p99_seconds").get<double>()};
+    for (std::size_t of = 0; of < kTargetKeys.size(); ++of)
+      if (target.contains(kTargetKeys[of]))
+        record.target = {.of = static_cast<Target::Of>(of), .at_most = target.at(kTargetKeys[of]).get<double>()};
   }
   return record;
 }
@@ -108,6 +111,7 @@ std::optional<double> Record::ratio() const {
 
 std::optional<bool> Record::met() const {
   if (!target || ours_seconds.empty()) return std::nullopt;
+  if (target->of == Target::Of::kP50Seconds) return quantile(ours_seconds, 0.5) <= target->at_most;
   if (target->of == Target::Of::kP99Seconds) return quantile(ours_seconds, 0.99) <= target->at_most;
   const std::optional<double> found = ratio();
   if (!found) return std::nullopt;

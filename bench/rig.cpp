@@ -31,10 +31,14 @@ absl::StatusOr<std::unique_ptr<Rig>> Rig::make(Context& context, const RigOption
   const std::filesystem::path folder = context.folder / std::to_string(++context.endpoints);
   const std::string url = context.sync.endpoint(folder, options.endpoint_option);
   BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(url));
-  BASCULE_ASSIGN(Model model, Model::make(options.model, context.options.seed, context.pool));
+  BASCULE_ASSIGN(Model model, Model::make(options.model, context.options.seed, context.pool, context.gpu));
   std::unique_ptr<Rig> rig(new Rig(std::move(model)));
   rig->folder_ = folder;
+  rig->endpoint_ = url;
   rig->before_ = footprint({});
+  if (context.gpu) {
+    BASCULE_ASSIGN(rig->gpu_free_before_, context.gpu->free_bytes());
+  }
   const DType wire = endpoint.wire_dtype.value_or(options.model.dtype);
   rig->slot_bytes_ = rig->model_.shape().bytes / size_of(options.model.dtype) * size_of(wire);
 
@@ -42,19 +46,34 @@ absl::StatusOr<std::unique_ptr<Rig>> Rig::make(Context& context, const RigOption
   BASCULE_ASSIGN(Sender sender, Sender::listen({.endpoint = url, .threads = threads}));
   rig->sender_.emplace(std::move(sender));
   BASCULE_TRY(rig->sender_->register_model(rig->model_.source()));
-  for (int i = 0; i < options.workers; ++i) {
-    BASCULE_ASSIGN(Worker worker, Worker::start({.endpoint = url,
-                                                 .name = cat("worker-", i),
-                                                 .seed = context.options.seed,
-                                                 .trainer_dtype = options.model.dtype,
-                                                 .tensors = options.model.tensors,
-                                                 .bytes = rig->slot_bytes_,
-                                                 .mode = options.mode}));
-    rig->workers_.push_back(std::move(worker));
-  }
+  for (int i = 0; i < options.workers; ++i) BASCULE_TRY(rig->start_worker(context, options));
   BASCULE_TRY(rig->sender_->wait_for_workers(options.workers, absl::Minutes(1)).status());
   BASCULE_TRY(rig->send().status());
   return rig;
+}
+
+absl::Status Rig::start_worker(const Context& context, const RigOptions& options) {
+  BASCULE_ASSIGN(Worker worker, Worker::start({.endpoint = endpoint_,
+                                               .name = cat("worker-", workers_.size()),
+                                               .seed = context.options.seed,
+                                               .trainer_dtype = options.model.dtype,
+                                               .tensors = options.model.tensors,
+                                               .bytes = slot_bytes_,
+                                               .device = context.worker_device,
+                                               .mode = options.mode}));
+  workers_.push_back(std::move(worker));
+  return absl::OkStatus();
+}
+
+absl::Status Rig::add_worker(const Context& context, const RigOptions& options) {
+  BASCULE_TRY(start_worker(context, options));
+  BASCULE_TRY(workers_.back().call({{"do", "ready"}}).status());
+  return sender_->wait_for_workers(static_cast<int>(workers_.size()), absl::Minutes(1)).status();
+}
+
+absl::StatusOr<double> Rig::gpu_memory_taken() const {
+  BASCULE_ASSIGN(const std::uint64_t free, model_.gpu()->free_bytes());
+  return static_cast<double>(gpu_free_before_) - static_cast<double>(free) - 2.0 * static_cast<double>(slot_bytes_);
 }
 
 Rig::~Rig() {
@@ -79,7 +98,7 @@ absl::StatusOr<SendReport> Rig::send_only() {
 }
 
 absl::StatusOr<Turn> Rig::send() {
-  step();
+  BASCULE_TRY(step());
   const Clock::time_point start = Clock::now();
   BASCULE_ASSIGN(const SendReport report, send_only());
   const double seconds = seconds_between(start, Clock::now());

@@ -45,29 +45,36 @@ class Rig {
   // A step of the model, a send, timed from the call to its return, and a check of every byte by every worker. An error
   // where a worker did not acknowledge, or serves anything else.
   absl::StatusOr<Turn> send();
-  void step() { model_.step(++generation_); }
+  absl::Status step() { return model_.step(++generation_); }
   absl::StatusOr<SendReport> send_only();  // without step and check; an error unless complete
   absl::Status check();                    // every worker, what it serves
 
   Sender& sender() { return *sender_; }
   const Model& model() const { return model_; }
   std::vector<Worker>& workers() { return workers_; }
+  // One more, until it serves the next version.
+  absl::Status add_worker(const Context& context, const RigOptions& options);
   std::uint64_t slot_bytes() const { return slot_bytes_; }
   absl::StatusOr<std::vector<nlohmann::json>> ask_all(const nlohmann::json& question);
 
   // This process's footprint without the slots, as of now beyond what it was before there was a sender.
   absl::StatusOr<Footprint> footprint_now();
   const Footprint& footprint_before() const { return before_; }
+  // Of the GPU that the model lies on, taken beside the model and two slots.
+  absl::StatusOr<double> gpu_memory_taken() const;
 
  private:
   explicit Rig(Model model) : model_(std::move(model)) {}
+  absl::Status start_worker(const Context& context, const RigOptions& options);
 
   Model model_;
   std::filesystem::path folder_;
+  std::string endpoint_;
   std::optional<Sender> sender_;
   std::vector<Worker> workers_;
   std::uint64_t generation_ = 0, slot_bytes_ = 0;
   Footprint before_;
+  std::uint64_t gpu_free_before_ = 0;
   std::set<const void*> slots_;  // an address in each slot that was loaned
 };
 

@@ -41,6 +41,9 @@ Record record_of(const Context& context, std::string_view scenario) {
   Record record;
   record.scheme = context.sync.scheme;
   record.scenario = std::string(scenario);
+  const auto name = [](int device) { return device == kHost ? std::string("cpu") : cat("cuda:", device); };
+  record.device = name(context.device);
+  if (context.worker_device != context.device) record.device += cat(" to ", name(context.worker_device));
   return record;
 }
 

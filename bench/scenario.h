@@ -3,11 +3,13 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "bench/gpu.h"
 #include "bench/options.h"
 #include "bench/record.h"
 #include "kernels/thread_pool.h"
@@ -18,6 +20,9 @@ struct Context {
   const Options& options;
   const Sync& sync;
   kernels::ThreadPool& pool;     // fills models, runs the limits
+  int device = kHost;            // where models lie
+  int worker_device = kHost;     // where workers read
+  std::shared_ptr<Gpu> gpu;      // of `device`; null: host memory
   std::filesystem::path folder;  // for endpoints and the limits' files; removed at the end
   std::function<void(std::string_view)> progress;
   Results& results;

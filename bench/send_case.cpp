@@ -1,5 +1,9 @@
 #include "bench/send_case.h"
 
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
 #include "bench/limits.h"
 #include "bench/machine.h"
 #include "bench/memory_need.h"
@@ -10,11 +14,33 @@
 
 namespace bascule::bench {
 
-absl::Status check_rig_fits(const ModelShape& model, std::uint64_t slot_bytes, std::uint64_t limit_bytes) {
-  return check_fits({{.what = "model", .bytes = model.bytes},
-                     {.what = "slots", .count = 2, .bytes = slot_bytes},
-                     {.what = "target of the limit", .bytes = limit_bytes}},
-                    available_memory_bytes());
+absl::Status check_rig_fits(Context& context, const ModelShape& model, std::uint64_t slot_bytes,
+                            std::uint64_t limit_bytes) {
+  const Need one_model{.what = "model", .bytes = model.bytes}, slots{.what = "slots", .count = 2, .bytes = slot_bytes},
+      target{.what = "target of the limit", .bytes = limit_bytes};
+  if (!context.gpu) return check_fits({one_model, slots, target}, available_memory_bytes());
+  BASCULE_ASSIGN(const std::uint64_t free, context.gpu->free_bytes());
+  if (keeps_slots_on_gpu(context.sync.scheme))
+    return annotate(check_fits({one_model, slots, target}, free), record_of(context, "").device);
+  BASCULE_TRY(annotate(check_fits({one_model}, free), record_of(context, "").device));
+  return check_fits({slots, target}, available_memory_bytes());
+}
+
+absl::Status check_on_host(const Context& context, std::string_view why) {
+  if (!context.gpu && context.worker_device == kHost) return absl::OkStatus();
+  return unimplemented("only between host memory: ", why);
+}
+
+absl::StatusOr<std::unique_ptr<PlainCopy>> copy_of(Context& context, std::uint64_t bytes) {
+  const int from = context.device, to = context.worker_device;
+  if (from == kHost && to == kHost) {
+    BASCULE_ASSIGN(FlatCopy copy,
+                   FlatCopy::make(slot_memory_of(context.sync.scheme), context.folder, bytes, context.pool));
+    return std::make_unique<FlatCopy>(std::move(copy));
+  }
+  // Through slots on the host there are two ways, which can be gone at once.
+  const bool one_way = from != kHost && !keeps_slots_on_gpu(context.sync.scheme);
+  return make_device_copy(from, one_way ? kHost : to, bytes);
 }
 
 absl::Status measure_sends(Context& context, std::string_view scenario, const SendCase& send_case) {
@@ -27,25 +53,43 @@ absl::Status measure_sends(Context& context, std::string_view scenario, const Se
   record.tensors = shape.tensors;
   record.workers = static_cast<std::uint64_t>(send_case.rig.workers);
   const int engines = send_case.rig.mode == WorkerMode::kIdle ? 0 : send_case.rig.workers;
-  note_busy_threads(record, context.options.threads + engines + send_case.busy_threads);
-  return measure(context, std::move(record), [&](Record& to) -> absl::Status {
+  const int packing = context.gpu ? 1 : context.options.threads;  // a GPU packs by itself
+  note_busy_threads(record, packing + engines + send_case.busy_threads);
+  Record after = record;
+  after.scenario += "_after_pack";
+  after.limit_name = "two Unix-socket turns";
+  BASCULE_TRY(measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const auto copied = static_cast<std::uint64_t>(send_case.copied_share * static_cast<double>(to.bytes));
-    BASCULE_TRY(check_rig_fits(shape, to.bytes, copied));
-    BASCULE_ASSIGN(FlatCopy copy, FlatCopy::make(slot_memory_of(to.scheme), context.folder, copied, context.pool));
+    BASCULE_TRY(check_rig_fits(context, shape, to.bytes, copied));
+    BASCULE_ASSIGN(const std::unique_ptr<PlainCopy> copy, copy_of(context, copied));
     BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, send_case.rig));
-    to.limit_name = copy.name();
+    BASCULE_ASSIGN(SocketTurns sockets, SocketTurns::make(send_case.rig.workers));
+    to.limit_name = copy->name();
     return take_turns(
         context, to, send_case.repeat,
-        [&] {
-          copy.settle();
-          return rig->send();
+        [&]() -> absl::StatusOr<Turn> {
+          copy->settle();
+          BASCULE_ASSIGN(Turn turn, rig->send());
+          if (send_case.after_pack) {
+            BASCULE_ASSIGN(const double two_turns, sockets.run(2));
+            add_sample(after,
+                       {.seconds = turn.seconds - turn.stages["wait"] - turn.stages["pack"], .stages = turn.stages},
+                       two_turns);
+          }
+          return turn;
         },
         [&]() -> absl::StatusOr<double> {
-          copy.settle();
-          rig->step();  // the source is as warm as it was for ours
-          const double seconds = copy.run(rig->model().bytes());
-          return seconds;
+          copy->settle();
+          BASCULE_TRY(rig->step());  // the source is as warm as it was for ours
+          return copy->run(rig->model().bytes());
         });
+  }));
+  if (!send_case.after_pack) return absl::OkStatus();
+  for (std::vector<double>* samples : {&after.ours_seconds, &after.limit_seconds})
+    samples->erase(samples->begin(), samples->begin() + std::min<std::ptrdiff_t>(kWarmUps, std::ssize(*samples)));
+  return measure(context, std::move(after), [](Record& of) -> absl::Status {
+    if (of.ours_seconds.empty()) return unimplemented("the sends themselves could not be measured");
+    return absl::OkStatus();
   });
 }
 

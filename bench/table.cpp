@@ -30,9 +30,12 @@ std::string size_of_record(const Record& record) {
   return text;
 }
 
+// The column is there where something was measured on a GPU.
+std::string shown_device(const Record& record) { return record.device == "cpu" ? "" : record.device; }
+
 std::string shown_target(const Target& target) {
-  return target.of == Target::Of::kRatio ? cat("≤ ", two_decimals(target.at_most))
-                                         : cat("p99 ≤ ", shown_seconds(target.at_most));
+  if (target.of == Target::Of::kRatio) return cat("≤ ", two_decimals(target.at_most));
+  return cat(target.of == Target::Of::kP50Seconds ? "p50" : "p99", " ≤ ", shown_seconds(target.at_most));
 }
 
 // Why a row has no figures.
@@ -40,11 +43,12 @@ std::string shown_reason(const std::string& why) { return why.starts_with("faile
 
 std::vector<std::string> row_of(const Record& record) {
   if (!record.skipped.empty())
-    return {record.scheme, record.scenario, record.bytes > 0 ? size_of_record(record) : "",
+    return {record.scheme, record.scenario, shown_device(record), record.bytes > 0 ? size_of_record(record) : "",
             record.skipped.starts_with("failed: ") ? "failed" : "skipped"};
   const Summary ours = summarise(record.ours_seconds), limit = summarise(record.limit_seconds);
   return {record.scheme,
           record.scenario,
+          shown_device(record),
           size_of_record(record),
           shown_seconds(ours.p50),
           shown_seconds(ours.p90),
@@ -103,7 +107,7 @@ std::string shown(const Results& results) {
   };
   if (!results.records.empty()) {
     std::vector<std::vector<std::string>> rows = {
-        {"scheme", "scenario", "size", "p50", "p90", "p99", "limit", "its p50", "ratio", "target", ""}};
+        {"scheme", "scenario", "on", "size", "p50", "p90", "p99", "limit", "its p50", "ratio", "target", ""}};
     for (const Record& record : results.records) {
       rows.push_back(row_of(record));
       note(record.scheme, record.scenario, record.skipped.empty() ? "" : shown_reason(record.skipped));

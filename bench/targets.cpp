@@ -8,35 +8,54 @@ namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
+// From where to where, by a record's device.
+enum class Path { kHost, kSameGpu, kPeerGpu, kThroughHost };
+
+Path path_of(const Record& record) {
+  if (record.device == "cpu") return Path::kHost;
+  if (!keeps_slots_on_gpu(record.scheme)) return Path::kThroughHost;
+  return record.device.find(" to ") == std::string::npos ? Path::kSameGpu : Path::kPeerGpu;
+}
+
 // A row holds for records of at least so many bytes; an empty scheme is any.
 struct Row {
+  Path path;
   std::string_view scheme, scenario;
   std::uint64_t least_bytes;
   Target target;
 };
 constexpr auto kRatio = Target::Of::kRatio;
-constexpr std::array<Row, 9> kRows = {{
-    {"shm", "send", kGiB, {kRatio, 1.15}},
-    {"memmap", "send", kGiB, {kRatio, 1.15}},
-    {"", "send_cast", kGiB, {kRatio, 1.25}},
-    {"memmap", "durable", kGiB, {kRatio, 1.15}},
-    {"", "send_small", 0, {kRatio, 4}},
-    {"", "many_tensors", 0, {kRatio, 2}},
-    {"", "stall", 0, {Target::Of::kP99Seconds, 100e-6}},
-    {"", "stall_cpu", 0, {Target::Of::kP99Seconds, 100e-6}},
-    {"", "send_async", kGiB, {kRatio, 1.05}},
+constexpr std::array<Row, 16> kRows = {{
+    {Path::kHost, "shm", "send", kGiB, {kRatio, 1.15}},
+    {Path::kHost, "memmap", "send", kGiB, {kRatio, 1.15}},
+    {Path::kHost, "", "send_cast", kGiB, {kRatio, 1.25}},
+    {Path::kHost, "memmap", "durable", kGiB, {kRatio, 1.15}},
+    {Path::kHost, "", "send_small", 0, {kRatio, 4}},
+    {Path::kHost, "", "many_tensors", 0, {kRatio, 2}},
+    {Path::kHost, "", "stall", 0, {Target::Of::kP99Seconds, 100e-6}},
+    {Path::kHost, "", "stall_cpu", 0, {Target::Of::kP99Seconds, 100e-6}},
+    {Path::kHost, "", "send_async", kGiB, {kRatio, 1.05}},
+    {Path::kSameGpu, "", "send", kGiB, {kRatio, 1.15}},
+    {Path::kSameGpu, "", "send_after_pack", 0, {Target::Of::kP50Seconds, 100e-6}},
+    {Path::kSameGpu, "", "send_async", kGiB, {kRatio, 1.05}},
+    {Path::kSameGpu, "", "stall", 0, {Target::Of::kP99Seconds, 100e-6}},
+    {Path::kPeerGpu, "", "send", kGiB, {kRatio, 1.2}},
+    {Path::kThroughHost, "", "send", kGiB, {kRatio, 1.15}},
+    {Path::kThroughHost, "", "stall", 0, {Target::Of::kP99Seconds, 100e-6}},
 }};
 
 }  // namespace
 
 std::optional<Target> target_of(const Record& record) {
   const auto row = std::ranges::find_if(kRows, [&](const Row& row) {
-    return (row.scheme.empty() || row.scheme == record.scheme) && row.scenario == record.scenario &&
-           record.bytes >= row.least_bytes;
+    return row.path == path_of(record) && (row.scheme.empty() || row.scheme == record.scheme) &&
+           row.scenario == record.scenario && record.bytes >= row.least_bytes;
   });
   if (row == kRows.end()) return std::nullopt;
   return row->target;
 }
+
+bool keeps_slots_on_gpu(std::string_view scheme) { return scheme == "cuda-ipc"; }
 
 FlatCopy::Into slot_memory_of(std::string_view scheme) {
   return scheme == "memmap" ? FlatCopy::Into::kFile : FlatCopy::Into::kMemfd;

@@ -19,6 +19,7 @@
 #include "bench/allocations.h"
 #include "bench/content.h"
 #include "bench/footprint.h"
+#include "bench/gpu.h"
 #include "bench/stall_log.h"
 #include "receiver/receiver.h"
 #include "transport/text.h"
@@ -29,6 +30,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::uint64_t kOtherWords = (std::uint64_t{64} << 20) / 8;  // more than most caches hold
+
+constexpr std::uint64_t kOtherBytesOnGpu = std::uint64_t{128} << 20;
 
 constexpr std::array<std::string_view, 3> kModes = {"idle", "step", "spin"};
 
@@ -54,13 +57,6 @@ std::uint64_t read_words(const std::byte* data, std::uint64_t words) {
   return sum;
 }
 
-// What a token does with weights: reads every one.
-std::uint64_t read_all(std::span<const TensorView> tensors) {
-  std::uint64_t sum = 0;
-  for (const TensorView& tensor : tensors) sum += read_words(tensor.data, byte_count(tensor.dtype, tensor.shape) / 8);
-  return sum;
-}
-
 std::uint64_t page_faults() {
   rusage usage{};
   ::getrusage(RUSAGE_THREAD, &usage);
@@ -72,10 +68,25 @@ class Engine {
   Engine(WorkerOptions options, UniqueFd woken)
       : options_(std::move(options)),
         woken_(std::move(woken)),
-        other_(options_.mode == WorkerMode::kStep ? kOtherWords : 0, 1) {}
+        other_(options_.mode == WorkerMode::kStep && options_.device == kHost ? kOtherWords : 0, 1) {}
+
+  // Of an engine on a GPU, before connect(): its context, and what its steps read beside weights.
+  absl::Status open_gpu() {
+    if (options_.device == kHost) return absl::OkStatus();
+    BASCULE_ASSIGN(gpu_, Gpu::open(options_.device));
+    if (options_.mode == WorkerMode::kStep) {
+      BASCULE_ASSIGN(other_on_gpu_, gpu_->allocate(kOtherBytesOnGpu));
+      BASCULE_TRY(
+          gpu_->write(Content(options_.seed, 0).elements("other", kOtherBytesOnGpu / 4, DType::kF32, DType::kF32),
+                      other_on_gpu_.get()));
+    }
+    BASCULE_ASSIGN(free_at_first_, gpu_->free_bytes());
+    return absl::OkStatus();
+  }
 
   absl::Status connect() {
     ReceiverOptions options{.endpoint = options_.endpoint, .worker = options_.name};
+    if (gpu_) options.device = gpu_->device();
     options.on_pending = [fd = woken_.get()] { ::eventfd_write(fd, 1); };
     BASCULE_ASSIGN(Receiver made, Receiver::connect(std::move(options)));
     receiver_.emplace(std::move(made));
@@ -125,16 +136,36 @@ class Engine {
       for (int i = 0; i < kSpins; ++i) take(receiver_->commit());
       return;
     }
-    sink_ = sink_ + read_words(reinterpret_cast<const std::byte*>(other_.data()), other_.size());
+    read_others();
     const std::uint64_t faults = page_faults();
     const Elapsed start = now();
     const Flip flip = receiver_->commit();
     const Elapsed committed = now();
-    sink_ = sink_ + read_all(receiver_->weights(flip.slot).tensors());
+    read_weights(flip);
     stalls_.add({.flipped = flip.changed, .commit = committed - start, .step = now() - committed});
     if (flip.changed) flip_faults_ += page_faults() - faults;
     take(flip);
     if (settling_ && *settling_ > 0) --*settling_;
+  }
+
+  void read_others() {
+    if (gpu_) return keep(gpu_->read(other_on_gpu_.get(), kOtherBytesOnGpu));
+    sink_ = sink_ + read_words(reinterpret_cast<const std::byte*>(other_.data()), other_.size());
+  }
+
+  // What a token does with weights: reads every one. On a GPU they are read as the region that they are in a slot.
+  void read_weights(const Flip& flip) {
+    const std::span<const TensorView> tensors = receiver_->weights(flip.slot).tensors();
+    if (!gpu_) {
+      for (const TensorView& tensor : tensors)
+        sink_ = sink_ + read_words(tensor.data, byte_count(tensor.dtype, tensor.shape) / 8);
+      return;
+    }
+    const auto first = std::ranges::min_element(tensors, {}, &TensorView::data);
+    if (first != tensors.end()) keep(gpu_->read(first->data, options_.bytes));
+  }
+  void keep(const absl::Status& status) {
+    if (gpu_error_.ok()) gpu_error_ = status;
   }
 
   // None: the answer comes later.
@@ -145,7 +176,9 @@ class Engine {
     if (what == "ready") {
       status = ready();
     } else if (what == "check") {
-      status = check(question);
+      const std::uint64_t before = allocations().count;
+      status = check(question);  // on a GPU it launches kernels
+      allocations_ += allocations().count - before;
     } else if (what == "rejoin") {
       const Clock::time_point start = Clock::now();
       receiver_.reset();
@@ -162,6 +195,11 @@ class Engine {
       // Since it was asked last: a number of few digits, or the text itself would need one more allocation some day.
       const std::uint64_t now = allocations().count;
       reply = {{"count", now - std::exchange(allocations_, now)}};
+    } else if (what == "gpu_memory") {
+      if (!gpu_) return Json{{"error", "reads host memory"}};
+      const absl::StatusOr<std::uint64_t> free = gpu_->free_bytes();
+      status = free.status();
+      if (free.ok()) reply = {{"taken", static_cast<double>(free_at_first_) - static_cast<double>(*free)}};
     } else if (what == "settle") {
       settling_ = question.value("steps", std::size_t{0});
       return std::nullopt;
@@ -187,9 +225,10 @@ class Engine {
   }
 
   absl::Status check(const Json& question) {
+    BASCULE_TRY(gpu_error_);
     const Content content(options_.seed, question.at("generation").get<std::uint64_t>());
     return content.check(receiver_->weights(served_.slot).tensors(), options_.trainer_dtype, options_.tensors,
-                         options_.bytes);
+                         options_.bytes, gpu_.get());
   }
 
   const WorkerOptions options_;
@@ -202,7 +241,11 @@ class Engine {
   std::uint64_t allocations_ = 0;     // when the driver last asked
   std::uint64_t flip_faults_ = 0;     // page faults of boundaries with a flip and the steps behind them
   std::vector<std::uint64_t> other_;  // what a step reads beside weights
-  volatile std::uint64_t sink_ = 0;   // so that no reading is optimised away
+  std::shared_ptr<Gpu> gpu_;          // null: reads host memory
+  std::shared_ptr<std::byte> other_on_gpu_;
+  std::uint64_t free_at_first_ = 0;  // of the GPU's memory, before it connected
+  absl::Status gpu_error_;           // of a step
+  volatile std::uint64_t sink_ = 0;  // so that no reading is optimised away
 };
 
 }  // namespace
@@ -215,14 +258,16 @@ std::vector<std::string> command_line(const WorkerOptions& options) {
           std::string(name_of(options.trainer_dtype)),
           std::to_string(options.tensors),
           std::to_string(options.bytes),
-          std::string(kModes[static_cast<std::size_t>(options.mode)])};
+          std::string(kModes[static_cast<std::size_t>(options.mode)]),
+          std::to_string(options.device)};
 }
 
 int run_worker(const std::vector<std::string>& arguments) {
   WorkerOptions options;
-  const auto mode = arguments.size() == 7 ? std::find(kModes.begin(), kModes.end(), arguments[6]) : kModes.end();
+  const auto mode = arguments.size() == 8 ? std::find(kModes.begin(), kModes.end(), arguments[6]) : kModes.end();
   if (mode == kModes.end() || !absl::SimpleAtoi(arguments[2], &options.seed) || !dtype_named(arguments[3]) ||
-      !absl::SimpleAtoi(arguments[4], &options.tensors) || !absl::SimpleAtoi(arguments[5], &options.bytes)) {
+      !absl::SimpleAtoi(arguments[4], &options.tensors) || !absl::SimpleAtoi(arguments[5], &options.bytes) ||
+      !absl::SimpleAtoi(arguments[7], &options.device)) {
     std::fputs("bascule-bench worker: a role that bascule-bench starts by itself\n", stderr);
     return 2;
   }
@@ -232,7 +277,9 @@ int run_worker(const std::vector<std::string>& arguments) {
   options.mode = static_cast<WorkerMode>(mode - kModes.begin());
   Packets driver{UniqueFd(STDIN_FILENO)};
   Engine engine(std::move(options), UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
-  if (absl::Status connected = engine.connect(); !connected.ok()) {
+  absl::Status connected = engine.open_gpu();
+  if (connected.ok()) connected = engine.connect();
+  if (!connected.ok()) {
     (void)driver.send({{"error", std::string(message_of(connected))}});
     return 1;
   }

@@ -14,7 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "bench/process.h"
-#include "kernels/dtype.h"
+#include "transport/tensor.h"
 
 namespace bascule::bench {
 
@@ -25,6 +25,7 @@ struct WorkerOptions {
   std::uint64_t seed = 0;
   DType trainer_dtype = DType::kBF16;    // of the tensors before they were cast
   std::uint64_t tensors = 0, bytes = 0;  // that a version must have
+  int device = kHost;                    // where it reads
   WorkerMode mode = WorkerMode::kIdle;
 };
 

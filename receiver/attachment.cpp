@@ -1,8 +1,11 @@
 #include "receiver/attachment.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
+#include "receiver/device_copies.h"
 #include "transport/text.h"
 
 namespace bascule {
@@ -40,6 +43,12 @@ std::shared_ptr<const Weights> WeightsBuilder::build(std::span<const TargetTenso
   return weights;
 }
 
+std::unique_ptr<ReceiverTransport> make_transport(const Scheme& scheme, const Endpoint& endpoint, std::size_t kept) {
+  std::unique_ptr<ReceiverTransport> slots = scheme.make_receiver(endpoint);
+  if (!copies_to_device(scheme, endpoint)) return slots;
+  return std::make_unique<DeviceCopies>(std::move(slots), endpoint.device, kept);
+}
+
 const TensorView* Weights::find(std::string_view name) const {
   const auto found = std::ranges::lower_bound(tensors_, name, {}, &TensorView::name);
   return found == tensors_.end() || found->name != name ? nullptr : &*found;
@@ -53,7 +62,7 @@ absl::StatusOr<std::shared_ptr<Attachment>> Attachment::make(const Scheme& schem
   made->epoch_ = welcome.epoch;
   made->layout_ = std::move(welcome.layout);
   made->taking_ = std::move(taking);
-  made->transport_ = scheme.make_receiver(endpoint);
+  made->transport_ = make_transport(scheme, endpoint, made->taking_.copies_kept());
   return again(made, std::move(welcome), std::move(descriptors));
 }
 
@@ -132,6 +141,24 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
   }
   return Ready{.view = {.slot = view.slot, .bytes = view.bytes.first(layout_.bytes()), .device = view.device},
                .weights = tensors.weights};
+}
+
+bool Attachment::follow(const Publication& publication, Deadline deadline) {
+  using std::chrono::microseconds;
+  constexpr microseconds kShortest{20}, kLongest{200};
+  std::uint64_t done = 0;
+  for (microseconds pause = kShortest; !deadline.passed(); pause = std::min(2 * pause, kLongest)) {
+    const std::optional<SlotRecord> written = record(publication.slot);
+    if (!written) return false;
+    const std::uint64_t before = std::exchange(done, written->bytes_done);
+    if (done > before) {
+      transport_->follow(publication, done);
+      pause = kShortest;
+    }
+    if (done >= publication.bytes) return false;
+    std::this_thread::sleep_for(pause);
+  }
+  return true;
 }
 
 absl::Status Attachment::make_room_to_fuse(const SlotView& view, Tensors& tensors) {

@@ -30,8 +30,18 @@ class WeightsBuilder {
                                               std::span<std::byte* const> addresses);
 };
 
+// The receiver's end of `scheme`, for who reads on endpoint.device: where that is a device and the slots lie in host
+// memory, with copies of them there, `kept` from the beginning.
+std::unique_ptr<ReceiverTransport> make_transport(const Scheme& scheme, const Endpoint& endpoint, std::size_t kept);
+inline bool copies_to_device(const Scheme& scheme, const Endpoint& endpoint) {
+  return !scheme.on_device && endpoint.device != kHost;
+}
+
 // How a worker takes a layout, found out before anything is mapped.
 struct Taking {
+  // Of copies on a device: the one that tensors are made of, or one that is read and one for the next version.
+  std::size_t copies_kept() const { return copy_plan ? 1 : 2; }
+
   std::optional<Plan> copy_plan{};  // of one that copies
   Fusion fusion{};                  // of one that reads in place
 };
@@ -61,6 +71,9 @@ class Attachment {
     std::shared_ptr<const Weights> weights;
   };
   absl::StatusOr<Ready> prepare(const Publication& publication, Deadline deadline);
+  // While a version is being written, until `deadline`: brings what there is of it nearer. True: there is more to come.
+  // Blocks, mostly asleep. Prepare thread.
+  bool follow(const Publication& publication, Deadline deadline);
   // Copies what is fused and does not lie so in the slot. Prepare thread, after prepare(). An error of a device.
   absl::Status fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool, Deadline deadline);
   void release(SlotId slot) { transport_->release(slot); }

@@ -28,7 +28,12 @@ absl::Status Preparer::check_record(const Attachment& attachment, const Publicat
 absl::Status Preparer::verify(const Attachment& attachment, const Publication& publication, const SlotView& view,
                               bool digest_pass, Deadline deadline) {
   BASCULE_TRY(check_record(attachment, publication));
-  if (!publication.digest || (attachment.record(publication.slot) && !digest_pass)) return absl::OkStatus();
+  if (attachment.record(publication.slot) && !digest_pass) return absl::OkStatus();
+  return verify_bytes(publication, view, deadline);
+}
+
+absl::Status Preparer::verify_bytes(const Publication& publication, const SlotView& view, Deadline deadline) {
+  if (!publication.digest) return absl::OkStatus();
   BASCULE_ASSIGN(const Digest found, reader_.digest(view, deadline));
   return check_digest(publication, found);
 }

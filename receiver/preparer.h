@@ -31,6 +31,8 @@ class Preparer {
   // `digest_pass`, or where there is no such page, reads every byte. DATA_LOSS names slot, version and digests.
   absl::Status verify(const Attachment& attachment, const Publication& publication, const SlotView& view,
                       bool digest_pass, Deadline deadline);
+  // The same by its bytes alone.
+  absl::Status verify_bytes(const Publication& publication, const SlotView& view, Deadline deadline);
   SlotReader& reader() { return reader_; }  // prepare thread, as the next
   kernels::ThreadPool& pool() { return reader_.pool(); }
 

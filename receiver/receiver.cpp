@@ -7,6 +7,7 @@
 #include "receiver/flip_gate.h"
 #include "receiver/session.h"
 #include "schemes/registry.h"
+#include "transport/device.h"
 #include "transport/endpoint.h"
 #include "transport/text.h"
 #include "transport/utf8.h"
@@ -26,7 +27,8 @@ struct Receiver::Impl {
   const bool wishes;  // for fused orders
   const Scheme& scheme;
   const Stream stream;
-  Session session;  // last: its threads use the gate
+  const int device;  // as it was told; kHost: where the slots or the targets are
+  Session session;   // last: its threads use the gate
 
   Impl(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& given)
       : follows(options.rank > 0),
@@ -36,6 +38,7 @@ struct Receiver::Impl {
         wishes(!options.fused.empty()),
         scheme(given),
         stream(options.stream),
+        device(options.device),
         session(std::move(options), std::move(endpoint), std::move(token), given, gate) {}
 
   void start() {
@@ -98,11 +101,8 @@ absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
     if (order.name.empty() || !is_utf8(order.name) || order.parts.empty() || !names.insert(order.name).second)
       return invalid_argument("worker ", options.worker, ": the fused order \"", order.name,
                               "\" must have a name of its own, in UTF-8, and parts");
-  if (options.device != kHost && !scheme->on_device)
-    return unimplemented(
-        "worker ", options.worker, " asks for device ", options.device, ", and ", scheme->name,
-        " keeps its slots in host memory, which this version does not bring to a device; use cuda-ipc ",
-        "where the trainer is on a GPU, or read on the host");
+  if (options.device != kHost)
+    BASCULE_TRY(annotate(why_no_cuda(), cat("worker ", options.worker, " asks for device ", options.device)));
   endpoint.device = options.device;
   BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint));
   return Receiver(std::make_unique<Impl>(std::move(options), std::move(endpoint), std::move(token), *scheme));
@@ -118,11 +118,15 @@ absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOp
     return failed_precondition(
         "register_model: this receiver asked for fused orders, which are for reading in place; give the parts to a "
         "target instead");
-  const bool on_device = !targets.empty() && targets.front().device != kHost;
-  if (on_device != impl_->scheme.on_device && !targets.empty())
-    return unimplemented("register_model: the targets lie in ", place_name(targets.front().device), " and ",
-                         impl_->scheme.name, " keeps its slots ", on_device ? "in host memory" : "on a device",
-                         ", between which this version does not copy; use ", on_device ? "cuda-ipc" : "shm");
+  const int place = targets.empty() ? kHost : targets.front().device;
+  if (!targets.empty() && place == kHost && impl_->scheme.on_device)
+    return unimplemented("register_model: the targets lie in host memory and ", impl_->scheme.name,
+                         " keeps its slots on a device, from which this version does not copy there; use ",
+                         names_of_schemes(/*on_device=*/false));
+  if (!targets.empty() && impl_->device != kHost && place != impl_->device)
+    return invalid_argument("register_model: the targets lie in ", place_name(place),
+                            ", and this receiver was told to read on device ", impl_->device,
+                            "; name one device for both");
   BASCULE_ASSIGN(
       std::unique_ptr<Copier> copier,
       Copier::make(std::move(targets), options, options.apply.value_or(impl_->apply), impl_->threads, impl_->stream));

@@ -47,9 +47,10 @@ struct ReceiverOptions {
   // One rank of an engine whose ranks flip together: rank 0 decides by commit(), the others follow by commit(version).
   std::string group{};
   std::uint32_t rank = 0, ranks = 1;
-  // Of a scheme whose slots lie on a GPU: the device that reads them, by this process's numbers (kHost: the sender's
-  // own device, whatever this process calls it), and the stream of it that does. The slot that a flip leaves is given
-  // back once that stream has passed the work that it was given before the commit().
+  // The device that reads, by this process's numbers, and the stream of it that does. The slot that a flip leaves is
+  // given back once that stream has passed the work that it was given before the commit(). kHost: of a scheme whose
+  // slots lie on a GPU that GPU, whatever this process calls it; of any other the host. A device and slots in host
+  // memory: weights(slot) lie in copies on the device, two of them as a rule, that are made behind the writer.
   int device = kHost;
   Stream stream = nullptr;
   int threads = 0;  // that copy at the flip (apply=commit), the engine's own included; 0: one per core

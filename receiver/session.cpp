@@ -40,12 +40,18 @@ Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token
       gate_(gate),
       instance_(random_number()),
       io_(1),
+      awake_(io_),
       connector_(io_, endpoint_, std::move(token)),
       retry_timer_(io_),
       heartbeat_timer_(io_),
       finder_(
           scheme_, endpoint_, options_.expected, [this](const Layout& layout) { return take(layout); }, options_.log),
       preparer_(std::make_unique<Preparer>()) {}
+
+void Session::copy_by(std::unique_ptr<Copier> copier) {
+  copier_ = std::move(copier);
+  if (!scheme_.on_device) endpoint_.device = copier_->device();
+}
 
 void Session::start() {
   asio::post(io_, [this] {

@@ -18,6 +18,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -39,6 +40,7 @@
 #include "transport/device.h"
 #include "transport/endpoint.h"
 #include "transport/messages.h"
+#include "transport/stay_awake.h"
 
 namespace bascule {
 
@@ -48,8 +50,8 @@ class Session {
   Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& scheme, FlipGate& gate);
   ~Session();  // says goodbye, ends the leases, joins
 
-  void copy_by(std::unique_ptr<Copier> copier) { copier_ = std::move(copier); }  // before start(); else reads in place
-  void start();  // once: the greeting goes out from now on
+  void copy_by(std::unique_ptr<Copier> copier);  // before start(); else reads in place
+  void start();                                  // once: the greeting goes out from now on
   Copier* copier() const { return copier_.get(); }
 
   // Engine's thread: `now` is served from now on, `before` (if any) no more.
@@ -67,6 +69,7 @@ class Session {
 
  private:
   struct Preparation {                       // filled by the prepare thread
+    std::atomic<bool> followed = false;      // to the end: sealed, or dropped
     std::shared_ptr<Attachment> attachment;  // none once all of it was copied
     Attachment::Ready ready;
     SlotId slot;  // that the engine will read
@@ -95,6 +98,8 @@ class Session {
   void accept_slot(Prepare& prepare, std::vector<UniqueFd> descriptors);
   void let_go_of_others(const std::vector<std::uint32_t>& slots);
   absl::StatusOr<Taking> take(const Layout& layout) const;
+  // While the sender writes it, in turns with what else the prepare thread has to do.
+  void follow(const Publication& publication, std::shared_ptr<Preparation> preparation);
   void say_ready();
   void on_sealed(const Sealed& sealed);
   // Prepare thread. take_in() is all but reaching the bytes; `verified`: they are known to be right.
@@ -110,6 +115,7 @@ class Session {
   bool follows() const { return options_.rank > 0; }
   // Whether preparing and releasing a version touches none of its bytes.
   bool only_looks_up() const;
+  bool copies_to_device() const { return bascule::copies_to_device(scheme_, endpoint_); }
   bool copies_ahead() const { return copier_ && copier_->apply() == Apply::kBackground; }
   void on_heartbeat_timer();
   static Target target_of(const Incoming& incoming);
@@ -127,13 +133,14 @@ class Session {
   void log(std::string_view line) const;
 
   const ReceiverOptions options_;
-  const Endpoint endpoint_;
+  Endpoint endpoint_;  // as it is from start() on
   const Scheme& scheme_;
   FlipGate& gate_;
   const std::uint64_t instance_;
   std::unique_ptr<Copier> copier_;  // none: it reads in place
 
   boost::asio::io_context io_;
+  StayAwake awake_;
   Connector connector_;
   boost::asio::steady_timer retry_timer_, heartbeat_timer_;
   std::shared_ptr<Channel> channel_;

@@ -110,11 +110,14 @@ absl::Status Session::take_in(const Publication& publication, int set, Preparati
   const std::shared_ptr<Attachment> attachment = preparation.attachment;
   const SlotView view = preparation.ready.view;
   const Deadline deadline(endpoint_.timeout);
-  const bool always = endpoint_.digest == DigestMode::kAlways || attachment->digest() == DigestMode::kAlways;
+  // What was copied to the device is known by its own bytes alone.
+  const bool copied = copies_to_device() && endpoint_.digest != DigestMode::kOff;
+  const bool always = copied || endpoint_.digest == DigestMode::kAlways || attachment->digest() == DigestMode::kAlways;
   if (!copier_) {
     preparation.slot = view.slot;
     preparation.device = view.device;
     if (!verified) BASCULE_TRY(preparer_->verify(*attachment, publication, view, always, deadline));
+    if (verified && copied) BASCULE_TRY(preparer_->verify_bytes(publication, view, deadline));
     return attachment->fuse(publication, view, preparer_->pool(), deadline);
   }
   preparation.device = copier_->device();
@@ -129,6 +132,7 @@ absl::Status Session::take_in(const Publication& publication, int set, Preparati
     BASCULE_TRY(copier_->make_ready(*attachment->copy_plan(), publication));
     preparation.copy = CopyAtFlip{.publication = publication, .view = view, .check = check};
     if (!verified) BASCULE_TRY(preparer_->verify(*attachment, publication, view, check, deadline));
+    if (verified && copied) BASCULE_TRY(preparer_->verify_bytes(publication, view, deadline));
   } else {
     if (!verified) BASCULE_TRY(preparer_->check_record(*attachment, publication));
     BASCULE_TRY(copier_->copy(*attachment->copy_plan(), publication, view, set, check, preparer_->pool(), deadline));

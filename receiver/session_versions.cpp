@@ -15,12 +15,14 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
   if (prepare.slots != slots_) let_go_of_others(prepare.slots);
   const bool in_place = !copier_ && serving_ && serving_->slot == prepare.slot && serving_->version != prepare.version;
   drop_incoming(false);
+  if (scheme_.on_device) awake_.begin();
   incoming_ = Incoming{
       .publication = {.version = prepare.version, .slot = prepare.slot, .bytes = prepare.bytes, .digest = std::nullopt},
       .preparation = std::make_shared<Preparation>(),
       .ready = false,
       .prepared = false,
       .in_place = in_place};
+  if (copies_to_device()) follow(incoming_->publication, incoming_->preparation);
   // Read in place: the back slot is the sender's, and free. But a single copy is the one that the engine reads.
   if (!in_place) return say_ready();
   incoming_->ready = true;  // as soon as the engine says so
@@ -35,6 +37,13 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
     });
   });
   if (options_.on_pending) options_.on_pending();
+}
+
+void Session::follow(const Publication& publication, std::shared_ptr<Preparation> preparation) {
+  preparer_->submit([this, publication, preparation = std::move(preparation)]() mutable {
+    if (!attachment_ || preparation->followed) return;
+    if (attachment_->follow(publication, Deadline(absl::Milliseconds(5)))) follow(publication, std::move(preparation));
+  });
 }
 
 // A back set of our own is free once the engine has taken the version that was copied to it before. What rank 0 might
@@ -58,6 +67,7 @@ int Session::back_set() const {
 void Session::on_sealed(const Sealed& sealed) {
   if (!incoming_ || incoming_->publication.version != sealed.version || !incoming_->ready) return;
   incoming_->publication.digest = sealed.digest;
+  incoming_->preparation->followed = true;
   ++preparations_;
   auto task = [this, set = back_set(), publication = incoming_->publication, preparation = incoming_->preparation,
                left = left_] {
@@ -69,8 +79,8 @@ void Session::on_sealed(const Sealed& sealed) {
 }
 
 bool Session::only_looks_up() const {
-  return scheme_.maps_once && !copier_ && options_.fused.empty() && endpoint_.digest != DigestMode::kAlways &&
-         sender_digest_ != DigestMode::kAlways;
+  return scheme_.maps_once && !copies_to_device() && !copier_ && options_.fused.empty() &&
+         endpoint_.digest != DigestMode::kAlways && sender_digest_ != DigestMode::kAlways;
 }
 
 void Session::on_prepared(const absl::Status& status) {
@@ -156,6 +166,7 @@ Target Session::target_of(const Incoming& incoming) {
 void Session::drop_incoming(bool release_lease) {
   if (!incoming_) return;
   const Incoming dropped = *std::exchange(incoming_, std::nullopt);
+  dropped.preparation->followed = true;
   preparer_->submit([this, dropped, release_lease, in_use = slots_in_use(), connection = connection_] {
     const Preparation& preparation = *dropped.preparation;
     const SlotId slot = preparation.ready.view.slot;
@@ -217,6 +228,7 @@ void Session::flipped(const Target& now, std::optional<Target> before, double st
       ready_ = true;
     });
     send(Ack{.version = now.version, .stall_seconds = stall_seconds, .seconds = seconds_between(now.decided_at, at)});
+    awake_.end();
     if (copier_) left_ = mark;
     if (!copier_) {
       if (before) release(*std::move(before), now, std::move(mark));

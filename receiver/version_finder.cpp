@@ -20,7 +20,7 @@ absl::StatusOr<Taking> VersionFinder::check(ReceiverTransport& transport, FoundV
 
 absl::StatusOr<std::optional<VersionFinder::Found>> VersionFinder::find(
     Version newer_than, std::span<const std::shared_ptr<Attachment>> known, kernels::ThreadPool& pool) {
-  std::unique_ptr<ReceiverTransport> transport = scheme_.make_receiver(endpoint_);
+  std::unique_ptr<ReceiverTransport> transport = make_transport(scheme_, endpoint_, 1);
   BASCULE_ASSIGN(std::vector<FoundVersion> versions, transport->find_versions(newer_than));
   absl::Status status;
   for (FoundVersion& version : versions) {

@@ -23,6 +23,13 @@ std::span<const Scheme> all_schemes() {
   return all;
 }
 
+std::string names_of_schemes(bool on_device) {
+  std::string names;
+  for (const Scheme& scheme : all_schemes())
+    if (scheme.on_device == on_device) absl::StrAppend(&names, names.empty() ? "" : " or ", scheme.name);
+  return names.empty() ? "a scheme that keeps them on a device (this build has none)" : names;
+}
+
 absl::StatusOr<const Scheme*> find_scheme(std::string_view name) {
   std::vector<std::string_view> names;
   for (const Scheme& scheme : all_schemes()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -14,6 +15,9 @@ namespace bascule {
 absl::StatusOr<const Scheme*> find_scheme(std::string_view name);
 
 std::span<const Scheme> all_schemes();
+
+// "memmap or shm": those that keep their slots on a device, or in host memory, for texts that say what to use instead.
+std::string names_of_schemes(bool on_device);
 
 // The scheme of an endpoint: `given`, where it is not null, else the one of its name. INVALID_ARGUMENT: it hands over
 // descriptors, which cannot leave the machine, and the endpoint has a host; the text says what to use instead.

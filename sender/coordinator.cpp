@@ -22,6 +22,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
       epoch_(lock_.epoch()),
       published_version_(lock_.last_version()),
       io_(1),
+      awake_(io_),
       acceptor_(
           io_, endpoint_, std::move(token),
           [this](const std::shared_ptr<Channel>& channel, Hello hello) { arrive(channel, std::move(hello)); },
@@ -33,8 +34,9 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
           }),
       heartbeat_timer_(io_),
       round_timer_(io_),
-      pipes_(io_, [this](Holder holder) { on_reader_gone(holder); }),
-      last_version_(std::max(lock_.last_version(), transport.last_version())) {}
+      pipes_(io_, [this](Holder holder) { on_reader_gone(holder); }) {
+  shared_.last_version = std::max(lock_.last_version(), transport.last_version());
+}
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& endpoint, SenderTransport& transport,
                                                                 EndpointLock lock, std::optional<Token> token, Sink log,
@@ -136,6 +138,12 @@ absl::StatusOr<std::vector<std::string>> Coordinator::wait_for_workers(int count
 
 absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> workers, Deadline deadline) {
   std::unique_lock lock(mutex_);
+  if (workers.empty() && shared_.ahead) {
+    BASCULE_TRY(lock_.record(shared_.last_version + 1));
+    return Grant{.version = ++shared_.last_version,
+                 .slot = *std::exchange(shared_.ahead, std::nullopt),
+                 .dropped = std::exchange(shared_.dropped, {})};
+  }
   shared_.granted.reset();
   shared_.take_wanted = true;
   shared_.take_for = std::move(workers);
@@ -164,7 +172,7 @@ Coordinator::Grant Coordinator::replace(const Grant& grant) {
 
 void Coordinator::give_back(const Grant& grant) {
   post([this, grant] {
-    granted_.reset();
+    granted_ = false;
     ring_->abort(grant.slot);
     if (grant.is_new) ring_->retire(grant.slot);  // it never had memory
     try_take();

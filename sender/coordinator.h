@@ -27,6 +27,7 @@
 #include "sender/round.h"
 #include "transport/endpoint.h"
 #include "transport/slot_ring.h"
+#include "transport/stay_awake.h"
 #include "transport/task_thread.h"
 
 namespace bascule {
@@ -53,8 +54,9 @@ class Coordinator {
   struct Grant {
     Version version = 0;
     SlotId slot;
-    bool is_new = false;          // it has no memory yet
-    std::vector<SlotId> dropped;  // left the ring since the last grant; nobody reads them
+    bool is_new = false;            // it has no memory yet
+    std::vector<SlotId> dropped{};  // left the ring since the last grant; nobody reads them
+    std::vector<std::string> to{};  // the names that were asked for
   };
   // Takes a slot for a version to `workers` (names of workers and groups; empty: all); blocks for one.
   // NOT_FOUND names those who are unknown, and the known.
@@ -102,6 +104,8 @@ class Coordinator {
   // Slots for the public thread (coordinator_slots.cpp)
   void try_take();
   std::optional<SlotId> take_slot(bool& is_new);
+  std::optional<SlotId> take_slot_ahead();
+  void continue_above(Version version);
   bool will_not_let_go(Holder holder) const;
   absl::StatusOr<std::vector<WorkerId>> addressed(const std::vector<std::string>& names) const;
   void on_announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline);
@@ -139,11 +143,12 @@ class Coordinator {
   const Endpoint endpoint_;
   SenderTransport& transport_;
   const Sink log_, trace_;
-  EndpointLock lock_;
+  EndpointLock lock_;  // its record(): under mutex_
   const Epoch epoch_;
   std::atomic<Version> published_version_;
 
   boost::asio::io_context io_;
+  StayAwake awake_;
   Acceptor acceptor_;
   boost::asio::steady_timer heartbeat_timer_;
   boost::asio::steady_timer round_timer_;
@@ -154,31 +159,33 @@ class Coordinator {
   std::map<Holder, std::string> holder_names_;    // also of those who are gone
   std::map<std::string, std::string> poisoned_;   // workers evicted for failing, and why; until they serve again
   WorkerId next_worker_ = 1;
-  Version last_version_ = 0;  // the highest number known to be used
   std::optional<Layout> layout_;
   std::map<std::uint32_t, OfferedSlot> slots_;  // that have memory, by index
   int control_page_ = -1;
   std::optional<SlotRing> ring_;
   std::map<std::uint32_t, std::optional<Digest>> slot_digests_;  // of published slots, by index
-  std::optional<Version> granted_;                               // and not announced yet
-  std::vector<std::string> granted_to_;                          // the names that were asked for
-  std::unique_ptr<Round> round_;                                 // the public thread's
-  std::vector<WorkerId> round_to_;                               // whom it owes the version, in the round or not
-  Clock::time_point round_until_;                                // deadline of its present half
-  bool writer_busy_ = false;                                     // the public thread has the slot
-  bool delivery_busy_ = false;                                   // the delivery thread has it
-  bool torn_ = false;                                            // an abort leaves a single copy half written
+  bool granted_ = false;                // a slot, ahead or to the public thread, and no version announced yet
+  std::vector<std::string> round_for_;  // the names that were asked for
+  std::unique_ptr<Round> round_;        // the public thread's
+  std::vector<WorkerId> round_to_;      // whom it owes the version, in the round or not
+  Clock::time_point round_until_;       // deadline of its present half
+  bool writer_busy_ = false;            // the public thread has the slot
+  bool delivery_busy_ = false;          // the delivery thread has it
+  bool torn_ = false;                   // an abort leaves a single copy half written
   std::string last_refusal_;
   std::vector<std::string> warnings_;  // for the next report
 
   // Shared with the public thread.
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   struct Shared {
     std::vector<std::string> addressable;
     std::vector<std::vector<std::string>> fused;
-    std::string refusal;  // the last one, for error texts
-    std::string holders;  // who stands in the way of a slot
+    std::string refusal;          // the last one, for error texts
+    std::string holders;          // who stands in the way of a slot
+    Version last_version = 0;     // the highest number known to be used
+    std::optional<SlotId> ahead;  // for the next version to all: its send need not ask, nor wake a thread first
+    std::vector<SlotId> dropped;  // for the next grant
     bool take_wanted = false;
     std::vector<std::string> take_for;
     std::optional<absl::StatusOr<Grant>> granted;

@@ -48,8 +48,8 @@ void Coordinator::greet(WorkerId id, Hello hello) {
   if (absl::Status free = check_name(hello); !free.ok()) return refuse(id, free);
   Member* member = find(id);
   if (member == nullptr) return;
-  last_version_ = std::max(last_version_, hello.serving);
-  for (const HeldSlot& held : hello.held) last_version_ = std::max(last_version_, held.version);
+  continue_above(hello.serving);
+  for (const HeldSlot& held : hello.held) continue_above(held.version);
   member->serving = hello.epoch == epoch_ ? hello.serving : 0;  // of an older sender: to be caught up
   member->hello = std::move(hello);
   member->stage = Member::Stage::kParked;
@@ -262,7 +262,7 @@ void Coordinator::on_message(WorkerId id, Message message) {
 // A worker that greeted and waits may flip to a version of before: what it says of that mends its greeting.
 void Coordinator::while_it_waits(Member& member, const Message& message) {
   if (const auto* ack = std::get_if<Ack>(&message)) {
-    last_version_ = std::max(last_version_, ack->version);
+    continue_above(ack->version);
     if (member.hello.epoch == epoch_) member.serving = std::max(member.serving, ack->version);
   } else if (const auto* released = std::get_if<Released>(&message)) {
     std::erase_if(member.hello.held, [released](const HeldSlot& held) { return held.slot == released->slot; });

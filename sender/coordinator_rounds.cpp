@@ -179,11 +179,12 @@ void Coordinator::settle(Round& round, CatchUp* catch_up) {
       report.workers.push_back(
           {.worker = member->name(), .state = WorkerState::kCatchingUp, .error = absl::OkStatus()});
   for (const auto& member : members_)  // who joined meanwhile
-    if (granted_to_.empty() && member->stage == Member::Stage::kWelcomed &&
+    if (round_for_.empty() && member->stage == Member::Stage::kWelcomed &&
         std::ranges::find(round_to_, member->id) == round_to_.end())
       report.workers.push_back(
           {.worker = member->name(), .state = WorkerState::kCatchingUp, .error = absl::OkStatus()});
   round_.reset();
+  awake_.end();
   catch_up_all();
   share();
   const Version version = report.version;
@@ -196,6 +197,7 @@ void Coordinator::settle(Round& round, CatchUp* catch_up) {
 void Coordinator::finish_abort() {
   if (!round_ || round_->phase() != Round::Phase::kAborted || writer_busy_ || delivery_busy_) return;
   const std::unique_ptr<Round> round = std::move(round_);
+  awake_.end();
   torn_ ? ring_->spoil(round->publication().slot) : ring_->abort(round->publication().slot);
   log(cat("version ", round->publication().version, " was aborted: ", message_of(round->why_aborted())));
   share_settled(round->publication().version, round->why_aborted());

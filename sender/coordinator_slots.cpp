@@ -6,35 +6,62 @@
 
 namespace bascule {
 
-// Gives the public thread the slot that it waits for, as soon as there is one.
+// Gives the public thread the slot that it waits for, as soon as there is one. Where it does not wait, the next send to
+// all finds its slot taken ahead.
 void Coordinator::try_take() {
-  if (!ring_ || round_ || granted_) return;
+  if (!ring_ || round_) return;
   std::unique_lock lock(mutex_);
-  if (!shared_.take_wanted) return;
+  if (granted_ && !shared_.ahead) return;
   const auto answer = [&](absl::StatusOr<Grant> granted) {
     shared_.granted = std::move(granted);
     shared_.take_wanted = false;
     lock.unlock();  // or who wakes would wait for it
     changed_.notify_all();
   };
+  const auto collect_dropped = [&] {
+    for (const SlotId dropped : ring_->take_dropped()) {
+      slots_.erase(dropped.index);
+      shared_.dropped.push_back(dropped);
+    }
+  };
+  if (!shared_.take_wanted) {
+    collect_dropped();
+    if (!shared_.ahead) shared_.ahead = take_slot_ahead();
+    granted_ = shared_.ahead.has_value();
+    return;
+  }
   if (absl::StatusOr<std::vector<WorkerId>> known = addressed(shared_.take_for); !known.ok())
     return answer(known.status());
   bool is_new = false;
-  const std::optional<SlotId> slot = take_slot(is_new);
+  const std::optional<SlotId> slot = shared_.ahead ? std::exchange(shared_.ahead, std::nullopt) : take_slot(is_new);
   if (!slot) {
     shared_.holders = names_of(ring_->holders());
     return;
   }
-  if (absl::Status recorded = lock_.record(++last_version_); !recorded.ok()) {
+  if (absl::Status recorded = lock_.record(shared_.last_version + 1); !recorded.ok()) {
     ring_->abort(*slot);
     if (is_new) ring_->retire(*slot);
+    granted_ = false;
     return answer(recorded);
   }
-  granted_ = last_version_;
-  granted_to_ = shared_.take_for;
-  Grant grant{.version = last_version_, .slot = *slot, .is_new = is_new, .dropped = ring_->take_dropped()};
-  for (const SlotId dropped : grant.dropped) slots_.erase(dropped.index);
-  answer(std::move(grant));
+  granted_ = true;
+  collect_dropped();
+  answer(Grant{.version = ++shared_.last_version,
+               .slot = *slot,
+               .is_new = is_new,
+               .dropped = std::exchange(shared_.dropped, {}),
+               .to = shared_.take_for});
+}
+
+// One that is free as it is. Who holds the others may have let go of them by the time that the next send asks.
+std::optional<SlotId> Coordinator::take_slot_ahead() {
+  if (endpoint_.slots == 1 || endpoint_.fresh) return std::nullopt;
+  return ring_->begin();
+}
+
+void Coordinator::continue_above(Version version) {
+  const std::lock_guard lock(mutex_);
+  shared_.last_version = std::max(shared_.last_version, version);
 }
 
 std::optional<SlotId> Coordinator::take_slot(bool& is_new) {
@@ -103,8 +130,9 @@ absl::StatusOr<std::vector<WorkerId>> Coordinator::addressed(const std::vector<s
 
 void Coordinator::on_announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline) {
   if (memory) slots_[grant.slot.index] = *memory;
-  granted_.reset();
-  round_to_ = addressed(granted_to_).value_or(std::vector<WorkerId>());  // all gone: a version for nobody
+  granted_ = false;
+  round_for_ = grant.to;
+  round_to_ = addressed(round_for_).value_or(std::vector<WorkerId>());  // all gone: a version for nobody
   const Publication publication{
       .version = grant.version, .slot = grant.slot, .bytes = layout_->bytes(), .digest = std::nullopt};
   std::vector<Round::Participant> workers;
@@ -118,6 +146,7 @@ void Coordinator::on_announce(const Grant& grant, std::optional<OfferedSlot> mem
     }
     workers.push_back({id, member.name()});
   }
+  if (slots_.at(grant.slot.index).memory->device != kHost) awake_.begin();
   const bool in_place = endpoint_.slots == 1;
   round_ = std::make_unique<Round>(publication, std::move(workers),
                                    Round::Rules{.in_place = in_place,

@@ -62,7 +62,11 @@ WorkerStatus Coordinator::status_of(const Member& member) const {
 }
 
 SlotStatus Coordinator::status_of(SlotId slot) const {
-  const SlotRing::State state = ring_->state(slot);
+  const auto taken_ahead = [&] {
+    const std::lock_guard lock(mutex_);
+    return shared_.ahead == slot;
+  };
+  const SlotRing::State state = taken_ahead() ? SlotRing::State::kFree : ring_->state(slot);
   SlotStatus status{.index = slot.index, .state = std::string(to_string(state)), .version = ring_->version(slot)};
   const auto digest = slot_digests_.find(slot.index);
   if (state == SlotRing::State::kPublished && digest != slot_digests_.end()) status.digest = digest->second;

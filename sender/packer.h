@@ -2,7 +2,8 @@
 //
 //   tensors ╲ slot   host memory                       the tensors' device
 //   host memory      HostPacker: kernels::pack         refused: a scheme of host memory would do
-//   a device         refused: cuda-ipc would do        DevicePacker: one launch on a stream of the sender's own
+//   a device         DeviceToHostPacker: packed there, DevicePacker: one launch on a stream of the sender's own
+//                    copied out part by part
 //
 // pack() and digest() come from the public thread; a packer that enqueues returns from them at once, and finish() may
 // then be called by another thread. One slot at a time.
@@ -21,6 +22,7 @@
 #include "sender/registration.h"
 #include "transport/deadline.h"
 #include "transport/scheme.h"
+#include "transport/slot_memory.h"
 #include "transport/tensor.h"
 
 namespace bascule {
@@ -33,10 +35,12 @@ class Packer {
 
   virtual ~Packer() = default;
   virtual bool enqueues() const = 0;
+  // Makes the memory of a new slot ready to be packed into. Blocks.
+  virtual absl::Status reach(SlotMemory& memory);
   // Makes ready what pack() needs of a packing; does nothing where its plan is known. Blocks.
   virtual absl::Status plan(const Packing& packing) = 0;
-  // Fills `slot`. `bytes_done` grows meanwhile where the host packs.
-  virtual absl::Status pack(const Packing& packing, std::span<std::byte> slot, bool want_digest,
+  // Fills `slot`, which lives until finish(). `bytes_done` grows meanwhile where that is host memory.
+  virtual absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
                             std::atomic<std::uint64_t>& bytes_done) = 0;
   // The digest of a slot that the caller wrote, behind what he gave `stream`; with `want_digest` false only that.
   virtual absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) = 0;

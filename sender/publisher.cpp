@@ -15,7 +15,7 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open(SenderOptions options
   BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
   if (!scheme->keeps_files && (endpoint.durable || endpoint.fresh))
     return invalid_argument("endpoint \"", options.endpoint, "\": ", endpoint.durable ? "durable" : "fresh",
-                            "=on needs a scheme that keeps files, as memmap; ", scheme->name, " keeps none");
+                            "=on needs a scheme that keeps files, which ", scheme->name, " does not");
   BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint));
   if (endpoint.folder.empty())
     return failed_precondition("endpoint \"", options.endpoint,
@@ -40,6 +40,10 @@ absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source) {
   if (single_copy() && made.casts())
     return invalid_argument("slots=1: the parameters live in the slot and cannot be cast on the way; leave wire_dtype ",
                             "out, or use slots=2");
+  if (single_copy() && made.device() != kHost && !scheme_->on_device)
+    return invalid_argument("slots=1: the parameters live in the slot; they lie on device ", made.device(), ", and ",
+                            scheme_->name, " keeps its slots in host memory; use slots=2, or ",
+                            names_of_schemes(/*on_device=*/true));
   BASCULE_ASSIGN(packer_, Packer::choose(*scheme_, made.device(), pool_));
   if (packer_->enqueues()) sealer_.emplace();
   registration_ = std::move(made);
@@ -78,6 +82,10 @@ absl::Status Publisher::open_slots() {
 
 absl::StatusOr<OfferedSlot> Publisher::make_slot(SlotId slot) {
   BASCULE_ASSIGN(SlotMemory memory, transport_->make_slot(slot, slots_->layout, registration_->device()));
+  if (absl::Status reached = packer_->reach(memory); !reached.ok()) {
+    transport_->drop(slot);
+    return reached;
+  }
   const auto [made, is_new] = slots_->memory.insert_or_assign(slot.index, std::move(memory));
   return OfferedSlot{.id = slot, .memory = &made->second};
 }
@@ -133,10 +141,9 @@ absl::Status Publisher::begin_writing(Coordinator::Grant& grant, std::optional<O
   }
 }
 
-absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Deadline deadline) {
+absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline) {
   BASCULE_TRY(open_slots());
   measured_ = {};
-  const Clock::time_point start = Clock::now();
   BASCULE_ASSIGN(Coordinator::Grant grant, coordinator_->take(workers, deadline));
   for (const SlotId dropped : grant.dropped) drop_slot(dropped);
   std::optional<OfferedSlot> made;
@@ -151,7 +158,7 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Deadlin
       return yielded;
     }
   }
-  measured_.wait = seconds_between(start, Clock::now());
+  measured_.wait = seconds_between(called, Clock::now());
   return Publication{
       .version = grant.version, .slot = grant.slot, .bytes = slots_->layout.bytes(), .digest = std::nullopt};
 }
@@ -172,6 +179,7 @@ void Publisher::seal(Publication publication, std::optional<Digest> digest, Dead
 
 absl::Status Publisher::stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending,
                               bool wait) {
+  const Clock::time_point called = Clock::now();
   BASCULE_TRY(check_free(call));
   if (single_copy())
     return failed_precondition(call, ": with slots=1 the parameters live in the slot; use loan(), step, publish()");
@@ -182,10 +190,11 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   }
   BASCULE_TRY(packer_->plan(packing));
   const Deadline deadline(endpoint_.timeout);
-  BASCULE_ASSIGN(const Publication publication, begin(workers, deadline));
+  BASCULE_ASSIGN(const Publication publication, begin(workers, called, deadline));
   const Clock::time_point start = Clock::now();
-  if (absl::Status packed = packer_->pack(packing, bytes_of(publication.slot), endpoint_.digest != DigestMode::kOff,
-                                          control_page_->bytes_done(publication.slot.index));
+  if (absl::Status packed =
+          packer_->pack(packing, slots_->memory.at(publication.slot.index), endpoint_.digest != DigestMode::kOff,
+                        control_page_->bytes_done(publication.slot.index));
       !packed.ok()) {
     packed = annotate(packed, cat("pack version ", publication.version));
     sealed_version_ = publication.version;
@@ -262,7 +271,7 @@ absl::StatusOr<SendReport> Publisher::settled() {
 
 absl::StatusOr<Publication> Publisher::lend(const WorkerNames& workers) {
   BASCULE_TRY(check_free("loan()"));
-  BASCULE_ASSIGN(const Publication publication, begin(workers, Deadline(endpoint_.timeout)));
+  BASCULE_ASSIGN(const Publication publication, begin(workers, Clock::now(), Deadline(endpoint_.timeout)));
   loaned_ = true;
   return publication;
 }

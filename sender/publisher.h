@@ -71,7 +71,7 @@ class Publisher {
   absl::Status move_into_slot();
   absl::StatusOr<OfferedSlot> make_slot(SlotId slot);
   void drop_slot(SlotId slot);
-  absl::StatusOr<Publication> begin(const WorkerNames& workers, Deadline deadline);
+  absl::StatusOr<Publication> begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline);
   absl::Status begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline);
   void seal(Publication publication, std::optional<Digest> digest, Deadline deadline);
   // The end of a pack: seals what it came to, or aborts the version.

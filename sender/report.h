@@ -29,7 +29,7 @@ struct WorkerReport {
 };
 
 struct StageSeconds {
-  double wait = 0;     // for a slot that nobody reads
+  double wait = 0;     // from the call until there was a slot that nobody reads
   double pack = 0;     // gather, cast, digest
   double deliver = 0;  // the scheme's transfer
   double prepare = 0;  // until every worker had verified it

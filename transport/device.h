@@ -2,17 +2,20 @@
 // where open_device() refuses.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/digest.h"
 #include "kernels/segment.h"
 #include "transport/deadline.h"
+#include "transport/posix/mapping.h"
 #include "transport/tensor.h"
 
 namespace bascule {
@@ -23,9 +26,20 @@ class DevicePlan {
   virtual ~DevicePlan() = default;
 };
 
-// One device and a stream of Bascule's own there, on which one thing at a time is under way: run(), digest() and
-// follow() enqueue it and return, finish() waits for it. `caller`: a stream of the user's on that device. What it was
-// given by then comes first, and what it is given later waits on the device; none: nobody waits.
+// Host memory as one device copies to it and from it: registered with the device, or, where that cannot be (mappings of
+// files), through pinned buffers. Goes before the memory does; waits for the copies under way.
+class HostWindow {
+ public:
+  virtual ~HostWindow() = default;
+  virtual const std::string& how() const = 0;  // for reports: "registered with device 0"
+};
+
+// What one copy between a device and a host moves, so that others can run behind it: whole tiles of the digest.
+inline constexpr std::uint64_t kPartBytes = std::uint64_t{32} << 20;
+
+// One device and a stream of Bascule's own there, on which one thing at a time is under way: run(), digest(),
+// follow() and copy_in() enqueue it and return, finish() waits for it. `caller`: a stream of the user's on that device.
+// What it was given by then comes first, and what it is given later waits on the device; none: nobody waits.
 //
 // Threads: any, one at a time. Once a call has met a sticky error, every later one says so. Destruction waits for what
 // is under way.
@@ -48,6 +62,21 @@ class DeviceQueue {
                            bool want_digest, Caller caller) = 0;
   virtual absl::Status digest(std::span<const std::byte> slot, Caller caller) = 0;
   virtual absl::Status follow(Stream caller) = 0;  // does nothing, behind what `caller` was given
+
+  // ---- slots in host memory ----
+
+  // Blocks: registering takes about half a second a GiB.
+  virtual absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, Access access) = 0;
+  // As run() with a plan into a slot, in parts, so that copy_out() has something to do before all is packed.
+  virtual absl::Status run_in_parts(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
+                                    bool want_digest, Caller caller) = 0;
+  // Copies the slot of that run_in_parts() to the window, each part as soon as it is packed; `bytes_done` grows behind
+  // each. Blocks, mostly asleep. DEADLINE_EXCEEDED: not all of it is there yet.
+  virtual absl::Status copy_out(const std::byte* slot, HostWindow& to, std::atomic<std::uint64_t>& bytes_done,
+                                Deadline deadline) = 0;
+  // Enqueues a copy of bytes [begin, end) of the window to the same place of `slot`; many may be under way. Through
+  // buffers it blocks until the bytes are read.
+  virtual absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::byte* slot) = 0;
 
   // Blocks until the device is done with it; the digest, where one was wanted. DEADLINE_EXCEEDED: it is not yet.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;

@@ -7,7 +7,7 @@ namespace bascule {
 absl::Status why_no_cuda() {
   return unimplemented(
       "this build has no CUDA; build it where a toolkit of 12.5 or newer is found "
-      "(-DBASCULE_CUDA=ON says why one is not), or keep the tensors in host memory and use shm");
+      "(-DBASCULE_CUDA=ON says why one is not), or keep the tensors in host memory");
 }
 
 absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device) {

@@ -5,7 +5,7 @@
 //   sender                                             receiver
 //   make_slot()  what a slot is made of
 //   admit(worker) ── offer, descriptors ─────────────▶ accept(offer)        when it joins; again for newer slots
-//   begin(slot)  writing begins
+//   begin(slot)  writing begins                        follow(publication)  again and again, while it is written
 //   seal(publication)                                  prepare(publication) until the bytes are there
 //   deliver(publication) ═══ bytes, if they move ════▶
 //   publish(publication)  the decision
@@ -133,6 +133,12 @@ class ReceiverTransport {  // one an attachment to a sender's epoch; prepare thr
   // first, then each that the sender made later, and all anew after a lost connection: a slot that is known already
   // stays where it is.
   virtual absl::Status accept(ReceivedOffer offer) = 0;
+  // Where the bytes of a slot lie that was accepted, in host memory, whoever writes them; until forget(). None: there
+  // is no such place, or it moves.
+  virtual std::optional<std::span<const std::byte>> find(SlotId slot) const;
+  // The first `bytes_done` bytes of a version that is being written are there: who copies may begin. Returns soon. Of
+  // one version at a time, and for nothing where it is not prepared in the end.
+  virtual void follow(const Publication& publication, std::uint64_t bytes_done);
   // Where the worker reads the version, once its bytes are there or on their way to it. The view's slot is the
   // sender's, or, where the scheme has memory of its own here, the number of a piece of that which is not in use: one
   // address for all versions either way.

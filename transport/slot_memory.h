@@ -13,6 +13,8 @@
 
 namespace bascule {
 
+class HostWindow;  // transport/device.h
+
 // A region that has a descriptor: a memfd, a file, or device memory.
 struct SlotMemory {
   UniqueFd descriptor;            // what a worker maps
@@ -22,6 +24,7 @@ struct SlotMemory {
   int device = kHost;             // else: whose memory it is
   std::shared_ptr<std::byte> device_memory{};  // and where the sender may write it
   std::string description{};                   // for reports: "memfd, 4 KiB pages (…)"
+  std::shared_ptr<HostWindow> window{};        // of the device that packs into host memory; goes before the mapping
 
   // Addresses of the device, where it is one.
   std::span<std::byte> writable() {

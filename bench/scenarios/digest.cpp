@@ -37,9 +37,10 @@ absl::Status measure_rate(Context& context) {
   record.tensors = 1;
   record.limit_name = "memcpy's reading";
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
-    BASCULE_TRY(check_rig_fits({.bytes = options.bytes, .tensors = 1}, 0, 0));
+    BASCULE_TRY(check_on_host(context, "bascule-bench-cuda measures the digest of a GPU"));
+    BASCULE_TRY(check_rig_fits(context, {.bytes = options.bytes, .tensors = 1}, 0, 0));
     BASCULE_ASSIGN(Model model, Model::make({.bytes = options.bytes, .tensors = 1}, options.seed, context.pool));
-    model.step(1);
+    BASCULE_TRY(model.step(1));
     const Digest expected = kernels::digest(model.bytes(), context.pool);
     return take_turns(
         context, to, options.repeat,

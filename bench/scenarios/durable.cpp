@@ -16,15 +16,16 @@ absl::Status run_durable(Context& context) {
   if (context.results.machine.facts["filesystem"] == "tmpfs")
     record.note = "the folder lies in memory (tmpfs): give --folder on a disk";
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
+    BASCULE_TRY(check_on_host(context, "its limit writes a file out of host memory"));
     const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
-    BASCULE_TRY(check_rig_fits(shape, options.bytes, options.bytes));
+    BASCULE_TRY(check_rig_fits(context, shape, options.bytes, options.bytes));
     BASCULE_ASSIGN(const std::unique_ptr<Rig> rig,
                    Rig::make(context, {.model = shape, .endpoint_option = "durable=on", .workers = options.workers}));
     BASCULE_ASSIGN(WriteAndSync limit, WriteAndSync::make(context.folder, rig->model().bytes()));
     return take_turns(
         context, to, options.repeat, [&] { return rig->send(); },
         [&]() -> absl::StatusOr<double> {
-          rig->step();
+          BASCULE_TRY(rig->step());
           return limit.run(rig->model().bytes());
         });
   });

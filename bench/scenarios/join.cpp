@@ -40,8 +40,9 @@ absl::Status run_join(Context& context) {
   absl::Status measured;
   BASCULE_TRY(measure(context, std::move(join), [&](Record& to) -> absl::Status {
     measured = [&]() -> absl::Status {
+      BASCULE_TRY(check_on_host(context, "its limit maps host memory"));
       const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
-      BASCULE_TRY(check_rig_fits(shape, options.bytes, options.bytes));
+      BASCULE_TRY(check_rig_fits(context, shape, options.bytes, options.bytes));
       BASCULE_ASSIGN(const FlatCopy memory,
                      FlatCopy::make(slot_memory_of(to.scheme), context.folder, options.bytes, context.pool));
       BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, {.model = shape, .workers = options.workers}));

@@ -1,13 +1,14 @@
-// many_tensors: 10,000 tensors of 1 KiB beside one flat copy of their bytes.
+// many_tensors: 10,000 tensors of 1 KiB, on a GPU of 64 KiB, beside one flat copy of their bytes.
 #include "bench/send_case.h"
 
 namespace bascule::bench {
 
 absl::Status run_many_tensors(Context& context) {
-  constexpr std::uint64_t kTensors = 10'000, kTensorBytes = 1024;
+  constexpr std::uint64_t kTensors = 10'000;
+  const std::uint64_t tensor_bytes = context.gpu ? 64 << 10 : 1 << 10;
   return measure_sends(
       context, "many_tensors",
-      {.rig = {.model = {.bytes = kTensors * kTensorBytes, .tensors = kTensors, .kind = ModelShape::Kind::kEqual},
+      {.rig = {.model = {.bytes = kTensors * tensor_bytes, .tensors = kTensors, .kind = ModelShape::Kind::kEqual},
                .workers = context.options.workers},
        .repeat = context.options.small_repeat()});
 }

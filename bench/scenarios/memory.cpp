@@ -1,6 +1,7 @@
 // memory: what a sender and a receiver hold beside the slots, and which heap allocations of a steady send grow with the
 // model.
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "bench/allocations.h"
@@ -23,7 +24,8 @@ void add_count(Context& context, std::string what, std::string unit, double foun
 absl::Status count_memory(Context& context) {
   const Options& options = context.options;
   const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
-  BASCULE_TRY(check_rig_fits(shape, options.bytes, 0));
+  BASCULE_TRY(check_on_host(context, "a process that uses CUDA holds some 100 MiB of it"));
+  BASCULE_TRY(check_rig_fits(context, shape, options.bytes, 0));
   BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, {.model = shape, .workers = options.workers}));
   for (int i = 0; i < 4; ++i) BASCULE_TRY(rig->send().status());
   BASCULE_ASSIGN(const Footprint sender, rig->footprint_now());
@@ -43,6 +45,41 @@ absl::Status count_memory(Context& context) {
   return absl::OkStatus();
 }
 
+// A GPU's memory, of which whole allocations of 2 MiB are taken. A worker's context is there before it is counted.
+absl::Status count_gpu_memory(Context& context) {
+  const Options& options = context.options;
+  const RigOptions without_workers{.model = {.bytes = options.bytes, .tensors = options.tensors}, .workers = 0};
+  BASCULE_TRY(check_rig_fits(context, without_workers.model, options.bytes, 0));
+  BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, without_workers));
+  for (int i = 0; i < 4; ++i) BASCULE_TRY(rig->send().status());
+  BASCULE_ASSIGN(const double sender, rig->gpu_memory_taken());
+  add_count(context, "sender: GPU memory beyond model and slots", "bytes", sender, kMostOfGpuBeyondSlotsBytes);
+  BASCULE_TRY(rig->add_worker(context, without_workers));
+  for (int i = 0; i < 4; ++i) BASCULE_TRY(rig->send().status());
+  BASCULE_ASSIGN(const nlohmann::json worker, rig->workers().front().call({{"do", "gpu_memory"}}));
+  add_count(context, "receiver in place: GPU memory beyond the slots", "bytes", worker.at("taken").get<double>(),
+            kMostOfGpuBeyondSlotsBytes);
+  return absl::OkStatus();
+}
+
+// slots=1: the trainer's tensors lie in the slot.
+absl::Status count_single_copy(Context& context) {
+  const Options& options = context.options;
+  const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
+  BASCULE_TRY(check_rig_fits(context, shape, options.bytes, 0));
+  BASCULE_ASSIGN(const std::uint64_t before, context.gpu->free_bytes());
+  BASCULE_ASSIGN(Model model, Model::make(shape, options.seed, context.pool, context.gpu));
+  const std::filesystem::path folder = context.folder / std::to_string(++context.endpoints);
+  BASCULE_ASSIGN(Sender sender, Sender::listen({.endpoint = context.sync.endpoint(folder, "slots=1")}));
+  BASCULE_TRY(sender.register_model(model.source()));
+  model.release_memory();
+  BASCULE_TRY(model.step(1));
+  BASCULE_ASSIGN(const std::uint64_t after, context.gpu->free_bytes());
+  const double models = (static_cast<double>(before) - static_cast<double>(after)) / static_cast<double>(options.bytes);
+  add_count(context, "slots=1: GPU memory of model and slot, in models", "models", std::round(100 * models) / 100, 1);
+  return absl::OkStatus();
+}
+
 struct SteadySend {
   double sender = 0, worker = 0;  // allocations of one version, the fewest of several
 };
@@ -57,7 +94,9 @@ absl::StatusOr<SteadySend> steady_send(Context& context, std::uint64_t bytes, st
   constexpr int kFirst = 4;
   for (int i = 0; i < 24; ++i) {
     context.progress(cat(tensors, " tensors, ", shown_bytes(static_cast<double>(bytes))));
-    rig->step();
+    const std::uint64_t before_step = allocations().count;
+    BASCULE_TRY(rig->step());  // launches kernels, on a GPU
+    sender_before += static_cast<double>(allocations().count - before_step);
     BASCULE_TRY(rig->send_only().status());
     BASCULE_TRY(rig->check());
     BASCULE_ASSIGN(const nlohmann::json answer, rig->workers().front().call({{"do", "allocations"}}));
@@ -88,6 +127,10 @@ absl::Status count_allocations(Context& context) {
 }  // namespace
 
 absl::Status run_memory(Context& context) {
+  if (context.gpu && keeps_slots_on_gpu(context.sync.scheme)) {
+    BASCULE_TRY(count(context, "GPU memory beyond the slots", [&] { return count_gpu_memory(context); }));
+    BASCULE_TRY(count(context, "a single copy on a GPU", [&] { return count_single_copy(context); }));
+  }
   BASCULE_TRY(count(context, "memory beyond the slots", [&] { return count_memory(context); }));
   return count(context, "heap allocations of a steady send", [&] { return count_allocations(context); });
 }

@@ -14,7 +14,8 @@ absl::Status run_send(Context& context) {
                        {.rig = {.model = {.bytes = options.bytes, .tensors = options.tensors},
                                 .workers = options.workers,
                                 .mode = reading(options)},
-                        .repeat = options.repeat});
+                        .repeat = options.repeat,
+                        .after_pack = context.gpu != nullptr});
 }
 
 // A weight is read as 4 bytes and written as 2: 6 bytes move, as by a copy of 3 bytes, 1.5 times what the slot holds.

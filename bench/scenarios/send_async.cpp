@@ -15,13 +15,13 @@ absl::Status run_send_async(Context& context) {
   record.limit_name = "the pack";
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
-    BASCULE_TRY(check_rig_fits(shape, options.bytes, 0));
+    BASCULE_TRY(check_rig_fits(context, shape, options.bytes, 0));
     BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, {.model = shape, .workers = options.workers}));
     double pack = 0;  // of the send that the turn before measured
     return take_turns(
         context, to, options.repeat,
         [&]() -> absl::StatusOr<Turn> {
-          rig->step();
+          BASCULE_TRY(rig->step());
           const Clock::time_point start = Clock::now();
           BASCULE_TRY(rig->sender().send_async());
           const double returned = seconds_between(start, Clock::now());

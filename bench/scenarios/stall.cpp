@@ -24,11 +24,11 @@ void add_flip(Record& record, double commit_seconds, double lost_seconds) {
 
 absl::Status collect(Context& context, const RigOptions& options, int flips, Record& wall, Record& cpu) {
   double page_faults = 0;
-  BASCULE_TRY(check_rig_fits(options.model, options.model.bytes, 0));
+  BASCULE_TRY(check_rig_fits(context, options.model, options.model.bytes, 0));
   BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, options));
   for (int i = -kWarmUps; i < flips; ++i) {
     context.progress(i < 0 ? "warming up" : cat(i + 1, "/", flips));
-    rig->step();
+    BASCULE_TRY(rig->step());
     BASCULE_TRY(rig->send_only().status());
     BASCULE_TRY(rig->ask_all({{"do", "settle"}, {"steps", StallLog::kStepsToSettle + 2}}).status());
     BASCULE_ASSIGN(const auto answers, rig->ask_all({{"do", "stalls"}}));

@@ -38,7 +38,7 @@ absl::Status run_versions(Context& context) {
                                                                        .workers = context.options.workers}));
     std::array<Held, 2> early;
     for (int i = 1; i <= versions; ++i) {
-      rig->step();
+      BASCULE_TRY(rig->step());
       BASCULE_TRY(rig->send_only().status());
       if (i % 100 == 0) {
         context.progress(cat(i, "/", versions));

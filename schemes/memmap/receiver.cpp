@@ -73,6 +73,11 @@ absl::Status MemmapReceiver::accept(ReceivedOffer offer) {
   return absl::OkStatus();
 }
 
+std::optional<std::span<const std::byte>> MemmapReceiver::find(SlotId slot) const {
+  const auto found = slots_.find(slot);
+  return found == slots_.end() ? std::nullopt : std::optional(found->second.data());
+}
+
 absl::StatusOr<SlotView> MemmapReceiver::prepare(const Publication& publication, Deadline deadline) {
   const auto found = slots_.find(publication.slot);
   if (found == slots_.end()) return invalid_argument("memmap: slot ", publication.slot.index, " was not offered");

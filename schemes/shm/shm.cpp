@@ -38,6 +38,11 @@ class ShmReceiver final : public ReceiverTransport {
     return absl::OkStatus();
   }
 
+  std::optional<std::span<const std::byte>> find(SlotId slot) const override {
+    const auto found = slots_.find(slot);
+    return found == slots_.end() ? std::nullopt : std::optional(found->second.bytes());
+  }
+
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline) override {
     const auto slot = slots_.find(publication.slot);
     if (slot == slots_.end()) return invalid_argument("shm: slot ", publication.slot.index, " was not offered");

@@ -60,7 +60,7 @@ TEST(Model, EveryElementIsMadeAnewAtAStep) {
   ASSERT_THAT(model, IsOk());
   const std::unique_ptr<TensorSource> source = model->source();
   for (const std::uint64_t generation : {1, 2}) {
-    model->step(generation);
+    ASSERT_TRUE(model->step(generation).ok());
     const auto views = source->views();
     ASSERT_THAT(views, IsOk());
     EXPECT_THAT(Content(9, generation).check(*views, DType::kBF16, 40, 1 << 20), IsOk());

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "support/status.h"
+#include "transport/tensor.h"
 #include "transport/text.h"
 
 namespace bascule::bench {
@@ -45,6 +46,16 @@ TEST(Sync, RefusesWhatMakesNoSense) {
   EXPECT_THAT(parse_sync(""), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("give a scheme")));
   EXPECT_THAT(parse_sync("shm://host"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("absolute folder")));
   EXPECT_THAT(parse_sync("shm?wire_dtype=f16"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("send_cast")));
+}
+
+TEST(ParseDevice, KnowsTheHostAndGpusByNumber) {
+  EXPECT_EQ(*parse_device("cpu"), kHost);
+  EXPECT_EQ(*parse_device("cuda"), 0);
+  EXPECT_EQ(*parse_device("cuda:3"), 3);
+  for (const char* text : {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x"})
+    EXPECT_THAT(parse_device(text),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected cpu or cuda:N, as cuda:0")))
+        << text;
 }
 
 TEST(JoinCompared, TwoFilesBecomeOneValue) {

@@ -64,11 +64,13 @@ TEST(Record, ReadsWhatItWrote) {
   record.stages["pack"] = {0.1, 0.2};
   record.target = {Target::Of::kP99Seconds, 1e-4};
   record.note = "a note";
+  Record median = record;
+  median.target = {Target::Of::kP50Seconds, 0.25};
   Record skipped;
   skipped.scheme = "memmap";
   skipped.scenario = "durable";
   skipped.skipped = "not in this version";
-  Results before = results_with({record, skipped});
+  Results before = results_with({record, skipped, median});
   before.counts = {{.scheme = "shm", .what = "memory", .unit = "bytes", .found = 5, .at_most = 7},
                    {.scheme = "shm", .what = "allocations", .skipped = "no room"}};
   const absl::StatusOr<Results> after = results_from_json(to_json(before));
@@ -77,6 +79,7 @@ TEST(Record, ReadsWhatItWrote) {
   EXPECT_EQ(after->records[0].ours_seconds, record.ours_seconds);
   EXPECT_EQ(after->records[0].met(), false);
   EXPECT_EQ(after->records[1].skipped, "not in this version");
+  EXPECT_EQ(after->records[2].met(), true);
   EXPECT_EQ(after->counts[0].met(), true);
   EXPECT_EQ(after->counts[1].met(), std::nullopt);
 }

@@ -18,7 +18,7 @@ TEST_P(ConformanceProcesses, ATrainerMayDieAtEveryMessage) {
   for (bool died = true; died && !HasFailure(); ++step) {
     ASSERT_LT(step, 100);
     SCOPED_TRACE(cat("message ", step));
-    Trainer trainer(endpoint(), static_cast<std::uint64_t>(1000 * step));
+    Trainer trainer(endpoint(), static_cast<std::uint64_t>(1000 * step), device());
     Sent sent;
     for (const Deadline deadline(patience()); sent.serving < 2 && !deadline.passed();) sent = trainer.tell("send");
     EXPECT_GT(sent.version, newest) << "whatever was used before is not used again";

@@ -1,4 +1,4 @@
-// cuda-ipc alone: what device memory promises beyond the suite.
+// What promises are made of devices beyond the suite: by cuda-ipc, and by copies of slots in host memory.
 #include <cuda_runtime_api.h>
 
 #include <chrono>
@@ -8,6 +8,7 @@
 
 #include "conformance/suite.h"
 #include "receiver/receiver.h"
+#include "schemes/registry.h"
 #include "support/trainer.h"
 #include "transport/text.h"
 
@@ -18,12 +19,19 @@ using absl::StatusCode;
 using testing::AllOf;
 using testing::HasSubstr;
 
-class DeviceMemoryTest : public ConformanceProcesses {
+class DeviceTest : public ConformanceProcesses {
  protected:
   absl::StatusOr<Receiver> connect(Stream stream) {
-    return Receiver::connect({.endpoint = endpoint(), .worker = "engine", .stream = stream});
+    return Receiver::connect({.endpoint = endpoint(), .worker = "engine", .device = 0, .stream = stream});
   }
 };
+INSTANTIATE_TEST_SUITE_P(CudaIpc, DeviceTest, testing::Values(Setting{"cuda-ipc", Readers::kProcesses}),
+                         [](const testing::TestParamInfo<Setting>&) { return "Processes"; });
+INSTANTIATE_TEST_SUITE_P(ShmDeviceToDevice, DeviceTest,
+                         testing::Values(Setting{"shm", Readers::kProcesses, Place::kFolder, 0, 0}),
+                         [](const testing::TestParamInfo<Setting>&) { return "Processes"; });
+
+class DeviceMemoryTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(DeviceMemory, DeviceMemoryTest, testing::Values(Setting{"cuda-ipc", Readers::kProcesses}),
                          [](const testing::TestParamInfo<Setting>&) { return "Processes"; });
 
@@ -32,7 +40,7 @@ void sleep_on_stream(void* milliseconds) {
 }
 
 // The engine's stream is behind: it reads the old slot long after the commit() that left it.
-TEST_P(DeviceMemoryTest, ASlotThatTheEnginesStreamStillReadsIsNotWritten) {
+TEST_P(DeviceTest, ASlotThatTheEnginesStreamStillReadsIsNotWritten) {
   listen();
   cudaStream_t stream = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
@@ -71,7 +79,7 @@ TEST_P(DeviceMemoryTest, ASlotThatTheEnginesStreamStillReadsIsNotWritten) {
   (void)cudaStreamDestroy(stream);
 }
 
-TEST_P(DeviceMemoryTest, KilledReadersAndWritersLeaveNoMemoryOfTheDevice) {
+TEST_P(DeviceTest, KilledReadersAndWritersLeaveNoMemoryOfTheDevice) {
   const auto settles_at = [](std::size_t limit) {  // the driver takes a moment to clear up after a killed process
     std::size_t used = used_bytes(0);
     for (const Deadline deadline(patience()); used > limit && !deadline.passed(); used = used_bytes(0))
@@ -82,7 +90,7 @@ TEST_P(DeviceMemoryTest, KilledReadersAndWritersLeaveNoMemoryOfTheDevice) {
   for (int round = 0; round < 5; ++round) {
     {
       const auto a = join_process("a"), b = join_process("b");
-      Trainer trainer(endpoint(), static_cast<std::uint64_t>(1000 * round + 1));
+      Trainer trainer(endpoint(), static_cast<std::uint64_t>(1000 * round + 1), device());
       Sent sent;
       for (const Deadline deadline(patience()); sent.serving < 2 && !deadline.passed();) sent = trainer.tell("send");
       ASSERT_EQ(sent.serving, 2) << sent.error;
@@ -104,23 +112,26 @@ TEST_P(DeviceMemoryTest, KilledReadersAndWritersLeaveNoMemoryOfTheDevice) {
   }
 }
 
-TEST_P(DeviceMemoryTest, WhatCannotBeDoneYetIsRefusedByNameWithWhatWouldDo) {
+TEST_P(DeviceMemoryTest, WhatCannotBeDoneIsRefusedByNameWithWhatWouldDo) {
   absl::StatusOr<Sender> sender = try_listen();
   ASSERT_THAT(sender, IsOk());
   const float value = 1;
+  const std::string hosts = cat("use ", names_of_schemes(/*on_device=*/false));
   EXPECT_THAT(sender->register_model(host_tensors({{{"a", DType::kF32, {1}}, &value}})),
-              StatusIs(StatusCode::kUnimplemented, AllOf(HasSubstr("host memory"), HasSubstr("use shm"))));
+              StatusIs(StatusCode::kUnimplemented, AllOf(HasSubstr("host memory"), HasSubstr(hosts))));
   const std::string shm = cat("shm://", (folder_.path() / "other").string());
-  absl::StatusOr<Sender> other = Sender::listen({.endpoint = shm});
+  absl::StatusOr<Sender> other = Sender::listen({.endpoint = cat(shm, "?slots=1")});
   ASSERT_THAT(other, IsOk());
   EXPECT_THAT(other->register_model(model_.source()),
-              StatusIs(StatusCode::kUnimplemented, AllOf(HasSubstr("device 0"), HasSubstr("use cuda-ipc"))));
-  EXPECT_THAT(Receiver::connect({.endpoint = shm, .worker = "a", .device = 0}),
-              StatusIs(StatusCode::kUnimplemented, HasSubstr("use cuda-ipc")));
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("device 0"), HasSubstr("cuda-ipc"))));
   absl::StatusOr<Receiver> receiver = connect(nullptr);
   ASSERT_THAT(receiver, IsOk());
   EXPECT_THAT(receiver->register_model({{.name = "none", .shape = {0}}}),
-              StatusIs(StatusCode::kUnimplemented, AllOf(HasSubstr("host memory"), HasSubstr("use shm"))));
+              StatusIs(StatusCode::kUnimplemented, AllOf(HasSubstr("host memory"), HasSubstr(hosts))));
+  absl::StatusOr<Receiver> torn = Receiver::connect({.endpoint = shm, .worker = "a", .device = 0});
+  ASSERT_THAT(torn, IsOk());
+  EXPECT_THAT(torn->register_model({{.name = "none", .shape = {0}}}),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("host memory"), HasSubstr("device 0"))));
 }
 
 // digest=always: the device reads every byte before the worker says prepared.

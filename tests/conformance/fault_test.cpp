@@ -166,7 +166,7 @@ TEST_P(FaultsOfProcesses, AVersionThatWasNotCommittedGoesWithItsTrainer) {
     const auto a = join("a"), b = join("b");
     Sent sent;
     {
-      Trainer trainer(endpoint(), 1);
+      Trainer trainer(endpoint(), 1, device());
       for (const Deadline deadline(patience()); sent.serving < 2 && !deadline.passed();) sent = trainer.tell("send");
       if (prepared) {
         b->tell("fault prepare-hang 1");

@@ -21,7 +21,7 @@ TEST_P(ConformanceProcesses, ReadersOutliveTheirTrainerAndServeTheNext) {
   Version version = 0;
   for (std::uint64_t round = 1; round <= 3; ++round) {
     SCOPED_TRACE(round);
-    Trainer trainer(endpoint(), 1000 * round);
+    Trainer trainer(endpoint(), 1000 * round, device());
     Sent sent;
     const Deadline deadline(patience());
     while (sent.serving < 2 && !deadline.passed()) sent = trainer.tell("send");  // until both have joined
@@ -52,7 +52,7 @@ TEST_P(ConformanceProcesses, ATrainerThatStoodStillInASendSendsOn) {
   const auto limit = absl::ToInt64Milliseconds(silence()) / 10;
   const std::string options = cat("suspect_after=", 2 * limit, "ms&flip_timeout=", limit, "ms&timeout=", limit, "ms");
   const auto a = join_process("a", options);
-  Trainer trainer(endpoint(options), 1);
+  Trainer trainer(endpoint(options), 1, device());
   const auto send_until_served = [&] {
     Sent sent;
     for (const Deadline deadline(patience()); sent.serving < 1 && !deadline.passed();) sent = trainer.tell("send");
@@ -73,7 +73,7 @@ TEST_P(ConformanceProcesses, ATrainerThatStoodStillInASendSendsOn) {
 
 TEST_P(ConformanceProcesses, ATrainerKilledWithASlotOnLoanLeavesTheOldVersion) {
   const auto a = join_process("a");
-  Trainer trainer(endpoint(), 1);
+  Trainer trainer(endpoint(), 1, device());
   Sent sent;
   for (const Deadline deadline(patience()); sent.serving < 1 && !deadline.passed();) sent = trainer.tell("send");
   const Observed before = a->wait_for_version(sent.version);
@@ -91,7 +91,7 @@ TEST_P(ConformanceProcesses, ATrainerKilledWithASlotOnLoanLeavesTheOldVersion) {
 }
 
 TEST_P(ConformanceProcesses, ASecondSenderIsRefusedWithThePidOfTheFirst) {
-  Trainer trainer(endpoint(), 1);
+  Trainer trainer(endpoint(), 1, device());
   EXPECT_THAT(try_listen(),
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("pid " + std::to_string(trainer.process().pid()))));
   const auto a = join_process("a");
@@ -104,7 +104,7 @@ TEST_P(ConformanceProcesses, ASecondSenderIsRefusedWithThePidOfTheFirst) {
 TEST_P(ConformanceProcesses, NothingIsLeftWhenEverybodyIsKilled) {
   {
     const auto a = join_process("a"), b = join_process("b");
-    Trainer trainer(endpoint(), 1);
+    Trainer trainer(endpoint(), 1, device());
     Sent sent;
     for (const Deadline deadline(patience()); sent.serving < 2 && !deadline.passed();) sent = trainer.tell("send");
     trainer.tell("run");

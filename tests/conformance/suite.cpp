@@ -49,9 +49,9 @@ absl::StatusOr<Sender> Stage::try_listen(std::string_view options) {
 }
 
 void Stage::SetUp() {
-  if (device() == kHost) return;
+  if (device() == kHost && engine_device() == kHost) return;
   if (gpu_count() < 1) GTEST_SKIP() << "needs 1 GPU(s), found 0";
-  warm_up(device());
+  warm_up(0);
   model_.place_on(device());
 }
 
@@ -83,6 +83,7 @@ std::unique_ptr<Worker> Stage::start_rank(std::string group, std::uint32_t rank,
 }
 
 std::unique_ptr<Worker> Stage::start(WorkerArguments arguments) {
+  arguments.device = engine_device();
   if (GetParam().readers == Readers::kThreads) return std::make_unique<WorkerThread>(std::move(arguments));
   return std::make_unique<WorkerProcess>(arguments);
 }
@@ -94,8 +95,8 @@ std::unique_ptr<Worker> Stage::join(std::string name, std::string_view options, 
 }
 
 std::unique_ptr<WorkerProcess> ConformanceProcesses::start_process(std::string name, std::string_view options) {
-  return std::make_unique<WorkerProcess>(
-      WorkerArguments{.endpoint = endpoint(options), .name = std::move(name), .model = ModelSize::kSmall});
+  return std::make_unique<WorkerProcess>(WorkerArguments{
+      .endpoint = endpoint(options), .name = std::move(name), .model = ModelSize::kSmall, .device = engine_device()});
 }
 
 std::unique_ptr<WorkerProcess> ConformanceProcesses::join_process(std::string name, std::string_view options) {

@@ -37,9 +37,11 @@ struct Setting {
   std::string scheme;
   Readers readers = Readers::kThreads;
   Place place = Place::kFolder;
+  int trainer = device_for(scheme), engine = device_for(scheme);  // on which device their tensors lie, or kHost
   friend std::ostream& operator<<(std::ostream& to, const Setting& setting) {
     return to << setting.scheme << (setting.place == Place::kHost ? " over TCP" : "")
-              << (setting.readers == Readers::kThreads ? " over threads" : " over processes");
+              << (setting.readers == Readers::kThreads ? " over threads" : " over processes") << " from "
+              << place_name(setting.trainer) << " to " << place_name(setting.engine);
   }
 };
 
@@ -55,9 +57,12 @@ class Stage : public testing::TestWithParam<Setting> {
   // For options of a sender or a receiver: the fake scheme, or null where the registry knows the scheme.
   const Scheme* given_scheme() const { return is_fake(GetParam().scheme + ":") ? &fake_ : nullptr; }
   // Whether readers read the sender's slots, or memory of their own: then a single copy is nobody's but the trainer's.
-  bool reads_in_place() const { return GetParam().place == Place::kFolder; }
-  // Where the scheme wants the tensors.
-  int device() const { return device_for(GetParam().scheme); }
+  bool reads_in_place() const {
+    return GetParam().place == Place::kFolder && engine_device() == device_for(GetParam().scheme);
+  }
+  // Where the trainer's tensors lie, and where engines read.
+  int device() const { return GetParam().trainer; }
+  int engine_device() const { return GetParam().engine; }
 
   // Listens at endpoint(options) with model_ registered.
   void listen(std::string_view options = "");
@@ -110,23 +115,24 @@ class KeptFiles : public Stage {};
 // The entry of `worker` in a report; the test fails where there is none.
 WorkerReport entry(const SendReport& report, std::string_view worker);
 
-#define BASCULE_OVER_BOTH(Name, Suite, scheme, place)                                                          \
-  INSTANTIATE_TEST_SUITE_P(                                                                                    \
-      Name, Suite,                                                                                             \
-      testing::Values(Setting{scheme, Readers::kThreads, place}, Setting{scheme, Readers::kProcesses, place}), \
-      [](const testing::TestParamInfo<Setting>& setting) {                                                     \
-        return setting.param.readers == Readers::kThreads ? "Threads" : "Processes";                           \
-      })
-#define BASCULE_OVER_PROCESSES(Name, Suite, scheme, place)                                            \
-  INSTANTIATE_TEST_SUITE_P(Name, Suite, testing::Values(Setting{scheme, Readers::kProcesses, place}), \
+// Behind the scheme: the place and, where it is not the scheme's own, on which devices trainer and engine lie.
+#define BASCULE_OVER_BOTH(Name, Suite, scheme, ...)                                                       \
+  INSTANTIATE_TEST_SUITE_P(Name, Suite,                                                                   \
+                           testing::Values(Setting{scheme, Readers::kThreads, __VA_ARGS__},               \
+                                           Setting{scheme, Readers::kProcesses, __VA_ARGS__}),            \
+                           [](const testing::TestParamInfo<Setting>& setting) {                           \
+                             return setting.param.readers == Readers::kThreads ? "Threads" : "Processes"; \
+                           })
+#define BASCULE_OVER_PROCESSES(Name, Suite, scheme, ...)                                                    \
+  INSTANTIATE_TEST_SUITE_P(Name, Suite, testing::Values(Setting{scheme, Readers::kProcesses, __VA_ARGS__}), \
                            [](const testing::TestParamInfo<Setting>&) { return "Processes"; })
 
 #define BASCULE_CONFORMANCE(Name, scheme) BASCULE_CONFORMANCE_AT(Name, scheme, Place::kFolder)
-#define BASCULE_CONFORMANCE_AT(Name, scheme, place)                  \
-  namespace bascule::test {                                          \
-  BASCULE_OVER_BOTH(Name, Conformance, scheme, place);               \
-  BASCULE_OVER_PROCESSES(Name, ConformanceProcesses, scheme, place); \
-  }                                                                  \
+#define BASCULE_CONFORMANCE_AT(Name, scheme, ...)                          \
+  namespace bascule::test {                                                \
+  BASCULE_OVER_BOTH(Name, Conformance, scheme, __VA_ARGS__);               \
+  BASCULE_OVER_PROCESSES(Name, ConformanceProcesses, scheme, __VA_ARGS__); \
+  }                                                                        \
   static_assert(true)
 
 #define BASCULE_SINGLE_COPY_CONFORMANCE(Name, scheme)                        \
@@ -136,10 +142,11 @@ WorkerReport entry(const SendReport& report, std::string_view worker);
   }                                                                          \
   static_assert(true)
 
-#define BASCULE_FILES_CONFORMANCE(Name, scheme)               \
-  namespace bascule::test {                                   \
-  BASCULE_OVER_BOTH(Name, KeptFiles, scheme, Place::kFolder); \
-  }                                                           \
+#define BASCULE_FILES_CONFORMANCE(Name, scheme) BASCULE_FILES_CONFORMANCE_AT(Name, scheme, Place::kFolder)
+#define BASCULE_FILES_CONFORMANCE_AT(Name, scheme, ...)    \
+  namespace bascule::test {                                \
+  BASCULE_OVER_BOTH(Name, KeptFiles, scheme, __VA_ARGS__); \
+  }                                                        \
   static_assert(true)
 
 }  // namespace bascule::test

@@ -110,7 +110,7 @@ TEST_P(Conformance, SlicesJoinsAndCastsArriveByValue) {
     absl::StatusOr<Sender> sender = try_listen();
     ASSERT_THAT(sender, IsOk());
     ASSERT_THAT(sender->register_model(placed(layer.source(), device())), IsOk());
-    Rank ranks[] = {Rank(0, device()), Rank(1, device())};
+    Rank ranks[] = {Rank(0, engine_device()), Rank(1, engine_device())};
     std::vector<Receiver> receivers;
     for (std::int64_t rank = 0; rank < 2; ++rank) {
       absl::StatusOr<Receiver> receiver =
@@ -154,7 +154,7 @@ TEST_P(Conformance, SlicesJoinsAndCastsArriveByValue) {
 TEST_P(Conformance, TargetsThatDifferAreRefusedBeforeAnyByteMoves) {
   listen();
   std::shared_ptr<std::byte> memory;
-  std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, device());
+  std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, engine_device());
   targets[0].shape = {1};
   absl::StatusOr<Receiver> receiver =
       Receiver::connect({.endpoint = endpoint(), .worker = "other", .scheme = given_scheme()});
@@ -171,7 +171,7 @@ TEST_P(Conformance, TargetsThatCannotBeMadeOfWhatIsSentAreRefusedByBothEnds) {
   wait_for_workers(1);
   send_complete(1);
   std::shared_ptr<std::byte> memory;
-  std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, device());
+  std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, engine_device());
   targets[1].parts = {{targets[1].name, {{0, 0, 3}}}};
   const auto cannot = HasSubstr("its tensors cannot be made of those that are sent: target " + targets[1].name);
   absl::StatusOr<Receiver> receiver =
@@ -194,7 +194,7 @@ TEST_P(Conformance, AForgottenTensorIsRefusedUnlessOnlyAPartIsWanted) {
   listen();
   send();
   std::shared_ptr<std::byte> memory;
-  std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, device());
+  std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, engine_device());
   targets.erase(targets.begin() + 2, targets.end() - 1);
   absl::StatusOr<Receiver> forgetful =
       Receiver::connect({.endpoint = endpoint(), .worker = "forgetful", .scheme = given_scheme()});
@@ -216,7 +216,7 @@ TEST_P(Conformance, AForgottenTensorIsRefusedUnlessOnlyAPartIsWanted) {
 
 TEST_P(Conformance, RegisterModelComesBeforeTheGreetingAndOnce) {
   std::shared_ptr<std::byte> memory;
-  const std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, device());
+  const std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, engine_device());
   absl::StatusOr<Receiver> receiver =
       Receiver::connect({.endpoint = endpoint(), .worker = "a", .scheme = given_scheme()});
   ASSERT_THAT(receiver, IsOk());
@@ -237,7 +237,7 @@ TEST_P(Conformance, TheEndpointSaysWhenToCopyWhereTheCallDoesNot) {
   listen();
   send();
   std::shared_ptr<std::byte> memory;
-  const std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, device());
+  const std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, engine_device());
   absl::StatusOr<Receiver> receiver =
       Receiver::connect({.endpoint = endpoint("apply=background"), .worker = "a", .scheme = given_scheme()});
   ASSERT_THAT(receiver, IsOk());

@@ -1,4 +1,4 @@
-// conformance-trainer ENDPOINT GENERATION: a sender that obeys the commands of support/trainer.h.
+// conformance-trainer ENDPOINT GENERATION DEVICE: a sender that obeys the commands of support/trainer.h.
 #include "support/trainer.h"
 
 #include <unistd.h>
@@ -8,6 +8,7 @@
 
 int main(int argc, char** argv) {
   using namespace bascule;
-  if (argc != 3) return std::fprintf(stderr, "usage: conformance-trainer ENDPOINT GENERATION\n"), 2;
-  return test::run_trainer(argv[1], std::strtoull(argv[2], nullptr, 10), test::LineEnd(UniqueFd(STDIN_FILENO)));
+  if (argc != 4) return std::fprintf(stderr, "usage: conformance-trainer ENDPOINT GENERATION DEVICE\n"), 2;
+  return test::run_trainer(argv[1], std::strtoull(argv[2], nullptr, 10), std::atoi(argv[3]),
+                           test::LineEnd(UniqueFd(STDIN_FILENO)));
 }

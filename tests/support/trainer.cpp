@@ -34,12 +34,12 @@ Json answer_of(const absl::StatusOr<SendReport>& report, std::uint64_t generatio
 
 }  // namespace
 
-int run_trainer(const std::string& endpoint, std::uint64_t generation, LineEnd commands) {
+int run_trainer(const std::string& endpoint, std::uint64_t generation, int device, LineEnd commands) {
   FakeFaults faults;
   const Scheme fake = fake_scheme(faults);
   TestModel model;
-  warm_up(device_for(endpoint));
-  model.place_on(device_for(endpoint));
+  warm_up(device);
+  model.place_on(device);
   Doom doom;
   absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint,
                                                   .threads = 2,
@@ -97,8 +97,8 @@ int run_trainer(const std::string& endpoint, std::uint64_t generation, LineEnd c
   }
 }
 
-Trainer::Trainer(const std::string& endpoint, std::uint64_t generation)
-    : process_({BASCULE_TEST_TRAINER, endpoint, std::to_string(generation)}) {
+Trainer::Trainer(const std::string& endpoint, std::uint64_t generation, int device)
+    : process_({BASCULE_TEST_TRAINER, endpoint, std::to_string(generation), std::to_string(device)}) {
   EXPECT_EQ(tell("").error, "");
 }
 

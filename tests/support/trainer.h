@@ -16,12 +16,14 @@
 
 #include "support/child_process.h"
 #include "support/line_end.h"
+#include "transport/tensor.h"
 #include "transport/version.h"
 
 namespace bascule::test {
 
-// What the process does: until `quit`, or until the other end is gone. Its first generation is `generation`.
-int run_trainer(const std::string& endpoint, std::uint64_t generation, LineEnd commands);
+// What the process does: until `quit`, or until the other end is gone. Its first generation is `generation`, its
+// tensors lie on `device`, or in host memory.
+int run_trainer(const std::string& endpoint, std::uint64_t generation, int device, LineEnd commands);
 
 // What a trainer answers.
 struct Sent {
@@ -35,9 +37,10 @@ struct Sent {
 // The test's side.
 class Trainer {
  public:
-  Trainer(const std::string& endpoint, std::uint64_t generation);  // the test fails where it cannot listen
-  Sent tell(std::string_view command);                             // under patience()
-  std::optional<Sent> try_tell(std::string_view command);          // none where it died
+  // The test fails where it cannot listen.
+  Trainer(const std::string& endpoint, std::uint64_t generation, int device = kHost);
+  Sent tell(std::string_view command);                     // under patience()
+  std::optional<Sent> try_tell(std::string_view command);  // none where it died
   ChildProcess& process() { return process_; }
 
  private:

@@ -125,7 +125,8 @@ std::vector<std::string> command_of(const WorkerArguments& arguments) {
                                       std::to_string(static_cast<int>(arguments.model)),
                                       arguments.group,
                                       std::to_string(arguments.rank),
-                                      std::to_string(arguments.ranks)};
+                                      std::to_string(arguments.ranks),
+                                      std::to_string(arguments.device)};
   if (arguments.copies) command.push_back(std::to_string(static_cast<int>(*arguments.copies)));
   return command;
 }

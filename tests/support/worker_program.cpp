@@ -120,7 +120,7 @@ class WorkerProgram {
 
 int run_worker(const WorkerArguments& arguments, LineEnd commands) {
   std::atomic<int> pendings = 0;
-  warm_up(device_for(arguments.endpoint));
+  warm_up(arguments.device);
   FakeFaults faults;
   const Scheme fake = fake_scheme(faults);
   ReceiverOptions options{.endpoint = arguments.endpoint,
@@ -128,12 +128,13 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
                           .group = arguments.group,
                           .rank = arguments.rank,
                           .ranks = arguments.ranks};
+  if (arguments.device != device_for(arguments.endpoint)) options.device = arguments.device;  // else it finds its own
   options.on_pending = [&pendings] { ++pendings; };
   Doom doom;
   options.trace = [&doom](std::string_view) { doom.count(); };
   if (is_fake(arguments.endpoint)) options.scheme = &fake;
   std::optional<OwnTensors> tensors;
-  if (arguments.copies) tensors.emplace(arguments.model, device_for(arguments.endpoint));
+  if (arguments.copies) tensors.emplace(arguments.model, arguments.device);
   absl::StatusOr<Receiver> receiver = Receiver::connect(std::move(options));
   absl::Status status = receiver.status();
   if (status.ok() && arguments.copies)

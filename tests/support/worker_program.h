@@ -31,6 +31,7 @@ struct WorkerArguments {
   std::string group{};  // with its rank among `ranks`
   std::uint32_t rank = 0, ranks = 1;
   std::optional<Apply> copies{};  // into tensors of its own; none: it reads in place
+  int device = kHost;             // on which it reads, or has its tensors
 };
 
 // Until `quit`, or until the other end is gone. The exit status.

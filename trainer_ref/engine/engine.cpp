@@ -190,7 +190,7 @@ void Engine::fall_asleep() {
   for (const Slept& done : std::exchange(falling_asleep_, {})) done(status);
 }
 
-void Engine::obey(WakeUp command) {
+void Engine::obey(const WakeUp& command) {
   for (const Slept& done : std::exchange(falling_asleep_, {}))
     done(absl::AbortedError("the engine was woken up before it slept"));
   absl::Status status;

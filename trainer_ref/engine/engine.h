@@ -98,7 +98,7 @@ class Engine {
   void obey(Cancelled command);
   void obey(AbortAll command);
   void obey(Sleep command);
-  void obey(WakeUp command);
+  void obey(const WakeUp& command);
   void fall_asleep();
   void flip();
   void step();

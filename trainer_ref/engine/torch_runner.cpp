@@ -1,5 +1,6 @@
 #include "trainer_ref/engine/torch_runner.h"
 
+#include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <malloc.h>
@@ -11,7 +12,10 @@
 namespace bascule::ref {
 namespace {
 
-absl::StatusOr<std::vector<Sample>> sample_row(const Sequence& lead, std::span<const float> logits, Version version) {
+constexpr std::int64_t kLogitsAThread = 1 << 15;  // below it, another thread costs more than it brings
+
+// One sample for the sequence and one for each sibling; none where the logits are no numbers.
+std::vector<Sample> sample_row(const Sequence& lead, std::span<const float> logits) {
   std::vector<Sample> samples;
   const auto draw = [&](const Sequence& sequence) {
     const double number = uniform(sequence.sampling.seed, sequence.choice, sequence.generated());
@@ -21,8 +25,8 @@ absl::StatusOr<std::vector<Sample>> sample_row(const Sequence& lead, std::span<c
   };
   bool sound = draw(lead);
   for (const auto& sibling : lead.siblings) sound = sound && draw(*sibling);
-  if (sound) return samples;
-  return absl::InternalError(cat("version ", version, " yields logits that are no numbers; send sound weights"));
+  if (!sound) samples.clear();
+  return samples;
 }
 
 }  // namespace
@@ -76,12 +80,20 @@ absl::StatusOr<std::vector<std::vector<Sample>>> TorchRunner::forward(const Step
   std::vector<std::vector<Sample>> samples(step.rows.size());
   if (sampled.empty()) return samples;
   const at::Tensor readable = on_host(logits);
-  const auto vocabulary = static_cast<std::size_t>(readable.size(1));
-  const float* row_logits = readable.const_data_ptr<float>();
-  for (const std::size_t i : sampled) {
-    BASCULE_ASSIGN(samples[i], sample_row(*step.rows[i].sequence, {row_logits, vocabulary}, served_.version));
-    row_logits += vocabulary;
-  }
+  const std::int64_t vocabulary = readable.size(1);
+  const float* const row_logits = readable.const_data_ptr<float>();
+  // Rows are sampled side by side: each has its own numbers, whoever else runs.
+  at::parallel_for(0, readable.size(0), std::max<std::int64_t>(1, kLogitsAThread / vocabulary),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     for (std::int64_t i = begin; i < end; ++i) {
+                       const std::size_t row = sampled[static_cast<std::size_t>(i)];
+                       samples[row] = sample_row(*step.rows[row].sequence,
+                                                 {row_logits + i * vocabulary, static_cast<std::size_t>(vocabulary)});
+                     }
+                   });
+  if (std::any_of(sampled.begin(), sampled.end(), [&](std::size_t row) { return samples[row].empty(); }))
+    return absl::InternalError(
+        cat("version ", served_.version, " yields logits that are no numbers; send sound weights"));
   return samples;
 }
 

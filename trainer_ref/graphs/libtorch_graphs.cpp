@@ -6,11 +6,16 @@
 namespace bascule::ref {
 namespace {
 
+// Memory that graphs share. LibTorch takes no graph into one whose graphs are all gone: the next has another.
+struct Pool {
+  const at::cuda::MempoolId_t id = at::cuda::graph_pool_handle();
+};
+
 class LibTorchGraph final : public Graph {
  public:
   // Thread-local: the receiver's threads go on calling CUDA meanwhile.
-  LibTorchGraph(const std::function<void()>& work, at::cuda::MempoolId_t pool) {
-    graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
+  LibTorchGraph(const std::function<void()>& work, std::shared_ptr<Pool> pool) : pool_(std::move(pool)) {
+    graph_.capture_begin(pool_->id, cudaStreamCaptureModeThreadLocal);
     try {
       work();
     } catch (...) {
@@ -25,17 +30,20 @@ class LibTorchGraph final : public Graph {
   void replay() override { graph_.replay(); }
 
  private:
-  at::cuda::CUDAGraph graph_;
+  const std::shared_ptr<Pool> pool_;
+  at::cuda::CUDAGraph graph_;  // gone before it lets go of the pool
 };
 
 class LibTorchRecorder final : public GraphRecorder {
  public:
   std::unique_ptr<Graph> record(const std::function<void()>& work) override {
-    return std::make_unique<LibTorchGraph>(work, pool_);
+    std::shared_ptr<Pool> pool = pool_.lock();
+    if (pool == nullptr) pool_ = pool = std::make_shared<Pool>();
+    return std::make_unique<LibTorchGraph>(work, std::move(pool));
   }
 
  private:
-  const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
+  std::weak_ptr<Pool> pool_;  // of the graphs that live
 };
 
 }  // namespace

@@ -1,12 +1,14 @@
 // transport/device.h with CUDA: the kernels' plans on a stream of our own, ordered against the user's by events.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/cuda_memory.h"
 #include "kernels/cuda_pack.h"
 #include "kernels/cuda_unpack.h"
 #include "transport/cuda/device.h"
+#include "transport/cuda/host_window.h"
 #include "transport/cuda/status.h"
 #include "transport/cuda/stream.h"
 #include "transport/device.h"
@@ -60,7 +62,8 @@ class CudaQueue final : public DeviceQueue {
   }
   ~CudaQueue() override {
     // What it writes to may be unmapped next.
-    if (done_.get() != nullptr) (void)done_.wait(Deadline(absl::Seconds(10)));
+    for (const UniqueEvent* event : {&done_, &left_})
+      if (event->get() != nullptr) (void)event->wait(Deadline(absl::Seconds(10)));
   }
 
   int device() const override { return device_; }
@@ -92,8 +95,7 @@ class CudaQueue final : public DeviceQueue {
   absl::Status run(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot, bool want_digest,
                    Caller caller) override {
     auto& made = static_cast<CudaPlan&>(plan);
-    addresses_.clear();
-    for (const std::byte* tensor : tensors) addresses_.push_back(const_cast<std::byte*>(tensor));
+    take_addresses(tensors);
     return enqueue(caller, [&] {
       digest_ = want_digest ? Made::kByPlan : Made::kNone;
       plan_ = &made;
@@ -115,6 +117,57 @@ class CudaQueue final : public DeviceQueue {
     });
   }
 
+  absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, Access access) override {
+    BASCULE_TRY(lost_);
+    if (copies_.get() == nullptr) {
+      BASCULE_ASSIGN(copies_, UniqueStream::make(device_));
+      BASCULE_ASSIGN(left_, UniqueEvent::make(device_));
+    }
+    while (packed_.size() * kPartBytes < bytes.size()) {
+      BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device_));
+      packed_.push_back(std::move(event));
+    }
+    absl::StatusOr<std::shared_ptr<cuda::CudaWindow>> window = cuda::CudaWindow::make(device_, bytes, access, buffers_);
+    if (!window.ok()) return keep(window.status());
+    return *std::move(window);
+  }
+
+  absl::Status run_in_parts(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
+                            bool want_digest, Caller caller) override {
+    kc::PackPlan& packs = static_cast<Packs&>(plan).plan;
+    take_addresses(tensors);
+    return enqueue(caller, [&]() -> absl::Status {
+      digest_ = want_digest ? Made::kByPlan : Made::kNone;
+      plan_ = &static_cast<Packs&>(plan);
+      BASCULE_TRY(left_.let_wait(stream_.get()));
+      BASCULE_TRY(cuda_status(packs.begin(addresses_, const_cast<std::byte*>(slot), want_digest, stream_.get())));
+      for (std::uint64_t begin = 0; begin < packs.slot_bytes(); begin += kPartBytes) {
+        const std::uint64_t end = std::min(begin + kPartBytes, packs.slot_bytes());
+        BASCULE_TRY(cuda_status(packs.advance(end, stream_.get())));
+        BASCULE_TRY(packed_[begin / kPartBytes].record(stream_.get()));
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  absl::Status copy_out(const std::byte* slot, HostWindow& to, std::atomic<std::uint64_t>& bytes_done,
+                        Deadline deadline) override {
+    BASCULE_TRY(lost_);
+    const kc::DeviceGuard guard(device_);
+    BASCULE_TRY(cuda_status(guard.result()));
+    const absl::Status copied =
+        keep(static_cast<cuda::CudaWindow&>(to).copy_out(slot, packed_, copies_.get(), bytes_done, deadline));
+    BASCULE_TRY(keep(left_.record(copies_.get())));  // where it came to nothing, too: some of it may be under way
+    return copied;
+  }
+
+  absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::byte* slot) override {
+    return enqueue(std::nullopt, [&] {
+      digest_ = Made::kNone;
+      return static_cast<cuda::CudaWindow&>(from).copy_in(begin, end, slot, stream_.get());
+    });
+  }
+
   absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) override {
     BASCULE_TRY(lost_);
     BASCULE_TRY(keep(done_.wait(deadline)));
@@ -128,6 +181,11 @@ class CudaQueue final : public DeviceQueue {
 
  private:
   enum class Made { kNone, kByPlan, kAlone };
+
+  void take_addresses(std::span<const std::byte* const> tensors) {
+    addresses_.clear();
+    for (const std::byte* tensor : tensors) addresses_.push_back(const_cast<std::byte*>(tensor));
+  }
 
   template <typename Work>
   absl::Status enqueue(Caller caller, Work&& work) {
@@ -157,6 +215,11 @@ class CudaQueue final : public DeviceQueue {
   Made digest_ = Made::kNone;
   CudaPlan* plan_ = nullptr;
   std::vector<void*> addresses_;
+  // Of slots in host memory; made with the first window.
+  UniqueStream copies_;
+  std::vector<UniqueEvent> packed_;  // by part
+  UniqueEvent left_;                 // by copy_out(): the slot may be packed anew
+  std::shared_ptr<cuda::PinnedBuffers> buffers_;
   absl::Status lost_;  // the first sticky error
 };
 

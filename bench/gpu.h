@@ -1,0 +1,57 @@
+// What the measurements do on a GPU beside the transport: memory for models, their content (content.h) made, read and
+// checked there, and the plain copies that are limits. The same in a build without CUDA, where open() refuses.
+//
+// One thread at a time. What writes, reads or checks goes to the device's default stream, as a trainer's or an engine's
+// work would, and is waited for unless it says otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bench/limits.h"
+#include "transport/tensor.h"
+
+namespace bascule::bench {
+
+// Elements of one tensor: the first one's word, the type that the trainer has them in, and that of the memory.
+struct Elements {
+  std::uint32_t first_word = 0;
+  std::uint64_t count = 0;
+  DType trainer = DType::kF32, memory = DType::kF32;
+};
+
+class Gpu {
+ public:
+  // UNIMPLEMENTED: this build has no CUDA. NOT_FOUND: there is no such GPU.
+  static absl::StatusOr<std::shared_ptr<Gpu>> open(int device);
+
+  virtual ~Gpu() = default;
+  virtual int device() const = 0;
+
+  // Freed with the last copy of the pointer.
+  virtual absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes) = 0;
+  virtual absl::StatusOr<std::uint64_t> free_bytes() = 0;  // of the whole device
+
+  virtual absl::Status write(const Elements& elements, std::byte* to) = 0;  // returns at once
+  // From here on, until wrong_element(): returns at once.
+  virtual absl::Status compare(const Elements& elements, const std::byte* with) = 0;
+  // The number of an element that was not what it should be, of all that were compared; none: all were right.
+  virtual absl::StatusOr<std::optional<std::uint64_t>> wrong_element() = 0;
+  virtual absl::Status read(const std::byte* data, std::uint64_t bytes) = 0;  // every byte, as a token reads weights
+  virtual absl::Status wait() = 0;
+
+  // What register_model() takes, over pointers that follow where slots=1 moves them.
+  virtual std::unique_ptr<TensorSource> source(std::vector<std::pair<TensorSpec, void**>> tensors) = 0;
+};
+
+// One cudaMemcpyAsync of `bytes` from memory of `from` to memory of `to`, by device events. What lies on the host is
+// pinned memory of the copy's own: run() passes over a source there.
+absl::StatusOr<std::unique_ptr<PlainCopy>> make_device_copy(int from, int to, std::uint64_t bytes);
+
+}  // namespace bascule::bench

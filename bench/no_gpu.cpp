@@ -1,0 +1,17 @@
+// gpu.h in a build without CUDA.
+#include "bench/gpu.h"
+#include "transport/text.h"
+
+namespace bascule::bench {
+namespace {
+
+absl::Status no_cuda() {
+  return unimplemented("this build has no CUDA; configure it where nvcc is found (docs/cuda.md)");
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Gpu>> Gpu::open(int) { return no_cuda(); }
+absl::StatusOr<std::unique_ptr<PlainCopy>> make_device_copy(int, int, std::uint64_t) { return no_cuda(); }
+
+}  // namespace bascule::bench

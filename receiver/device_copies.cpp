@@ -1,0 +1,122 @@
+#include "receiver/device_copies.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "transport/text.h"
+
+namespace bascule {
+
+absl::Status DeviceCopies::accept(ReceivedOffer offer) {
+  const std::vector<SlotId> slots = offer.slots;
+  const std::uint64_t bytes = offer.slot_bytes;
+  BASCULE_TRY(slots_->accept(std::move(offer)));
+  for (const SlotId slot : slots)
+    if (const auto found = slots_->find(slot)) BASCULE_TRY(window(slot, found->first(bytes)).status());
+  while (copies_.size() < kept_) BASCULE_TRY(add(bytes).status());
+  return absl::OkStatus();
+}
+
+void DeviceCopies::follow(const Publication& publication, std::uint64_t bytes_done) {
+  const auto known = windows_.find(publication.slot);
+  if (known == windows_.end()) return;
+  const std::uint64_t end = bytes_done < publication.bytes ? bytes_done / kPartBytes * kPartBytes : publication.bytes;
+  if (end == 0) return;
+  const absl::StatusOr<Copy*> to = on_its_way(publication);
+  // What goes wrong here goes wrong in prepare(), too, which can say so.
+  if (to.ok()) copy(**to, *known->second, end).IgnoreError();
+}
+
+absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, Deadline deadline) {
+  Copy* whole = find(publication);
+  if (whole == nullptr || !whole->in_use) {  // else told again of what it has
+    BASCULE_ASSIGN(const SlotView from, slots_->prepare(publication, deadline));
+    const auto bring = [&]() -> absl::Status {
+      BASCULE_ASSIGN(HostWindow* const seen, window(from.slot, from.bytes.first(publication.bytes)));
+      BASCULE_ASSIGN(whole, on_its_way(publication));
+      BASCULE_TRY(copy(*whole, *seen, publication.bytes));
+      return queue_->finish(deadline).status();
+    };
+    const absl::Status brought = bring();
+    slots_->release(from.slot);
+    if (!brought.ok()) return annotate(brought, cat("copy slot ", publication.slot.index, " to device ", device_));
+    whole->in_use = true;
+  }
+  return SlotView{.slot = {publication.slot.epoch, whole->index},
+                  .bytes = {whole->memory.get(), publication.bytes},
+                  .device = device_};
+}
+
+void DeviceCopies::release(SlotId slot) {
+  if (slot.index < kOwnMemory) return slots_->release(slot);  // of a version that was found, and not prepared
+  const auto copy = std::ranges::find(copies_, slot.index, &Copy::index);
+  if (copy == copies_.end()) return;
+  *copy = Copy{.index = copy->index, .memory = std::move(copy->memory), .bytes = copy->bytes};
+  if (copies_.size() > kept_) copies_.erase(copy);
+}
+
+void DeviceCopies::forget(SlotId slot) {
+  windows_.erase(slot);
+  slots_->forget(slot);
+}
+
+absl::StatusOr<std::vector<FoundVersion>> DeviceCopies::find_versions(Version newer_than) {
+  return slots_->find_versions(newer_than);
+}
+
+absl::StatusOr<Digest> DeviceCopies::digest_of(FoundVersion& found, kernels::ThreadPool& pool) {
+  return slots_->digest_of(found, pool);
+}
+
+// Registered once: when the slot is offered, or, of one that no sender offers, when it is first read.
+absl::StatusOr<HostWindow*> DeviceCopies::window(SlotId slot, std::span<const std::byte> bytes) {
+  std::shared_ptr<HostWindow>& known = windows_[slot];
+  if (!known) {
+    if (!queue_) {
+      BASCULE_ASSIGN(queue_, open_device(device_));
+    }
+    BASCULE_ASSIGN(known, queue_->open_window(bytes, Access::kReadOnly));
+  }
+  return known.get();
+}
+
+absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::add(std::uint64_t bytes) {
+  if (!queue_) {
+    BASCULE_ASSIGN(queue_, open_device(device_));
+  }
+  BASCULE_ASSIGN(std::shared_ptr<std::byte> memory, queue_->allocate(bytes));
+  return &copies_.emplace_back(Copy{.index = next_++, .memory = std::move(memory), .bytes = bytes});
+}
+
+DeviceCopies::Copy* DeviceCopies::find(const Publication& publication) {
+  const auto found = std::ranges::find_if(
+      copies_, [&](const Copy& copy) { return copy.version == publication.version && copy.of == publication.slot; });
+  return found == copies_.end() ? nullptr : &*found;
+}
+
+// Where the version goes: where it has begun to, or into a copy that nobody reads. What was on its way there is not
+// coming any more; the device's copies are made in order.
+absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::on_its_way(const Publication& publication) {
+  if (Copy* const begun = find(publication)) return begun;
+  const auto free =
+      std::ranges::find_if(copies_, [&](const Copy& copy) { return !copy.in_use && copy.bytes >= publication.bytes; });
+  Copy* to = free == copies_.end() ? nullptr : &*free;
+  if (to == nullptr) {
+    BASCULE_ASSIGN(to, add(publication.bytes));
+  }
+  to->of = publication.slot;
+  to->version = publication.version;
+  to->bytes_done = 0;
+  return to;
+}
+
+absl::Status DeviceCopies::copy(Copy& to, HostWindow& from, std::uint64_t end) {
+  while (to.bytes_done < end) {
+    const std::uint64_t next = std::min(end, to.bytes_done / kPartBytes * kPartBytes + kPartBytes);
+    BASCULE_TRY(queue_->copy_in(from, to.bytes_done, next, to.memory.get()));
+    to.bytes_done = next;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace bascule

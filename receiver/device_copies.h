@@ -1,0 +1,65 @@
+// DeviceCopies: slots in host memory, for a worker that reads on a device. It has slots of its own there, and copies
+// what the sender writes into them part by part behind it; what it shows is a scheme with memory of its own here.
+//
+//   the sender's slot, mapped and registered ── follow(), prepare() ──▶ a copy on the device ──▶ SlotView
+//
+//   a copy:  free ──follow──▶ on its way ──prepare──▶ whole, in use ──release──▶ free
+//
+// A copy is read once its digest is right, which the session has the device make. The sender's slot is let go of by the
+// scheme as soon as it is copied. Prepare thread.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "transport/device.h"
+#include "transport/scheme.h"
+
+namespace bascule {
+
+class DeviceCopies final : public ReceiverTransport {
+ public:
+  // Of the slots that `slots` reaches. `kept`: copies that are made when it joins; there are more while more are held.
+  DeviceCopies(std::unique_ptr<ReceiverTransport> slots, int device, std::size_t kept)
+      : slots_(std::move(slots)), device_(device), kept_(kept) {}
+
+  absl::Status accept(ReceivedOffer offer) override;
+  void follow(const Publication& publication, std::uint64_t bytes_done) override;
+  absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
+  void release(SlotId slot) override;
+  void forget(SlotId slot) override;
+  absl::StatusOr<std::vector<FoundVersion>> find_versions(Version newer_than) override;
+  absl::StatusOr<Digest> digest_of(FoundVersion& found, kernels::ThreadPool& pool) override;
+
+ private:
+  struct Copy {
+    std::uint32_t index = 0;  // never used again for other memory
+    std::shared_ptr<std::byte> memory;
+    std::uint64_t bytes = 0;
+    SlotId of{};
+    Version version = 0;           // that it holds, or that is on its way to it
+    std::uint64_t bytes_done = 0;  // enqueued
+    bool in_use = false;
+  };
+  absl::StatusOr<HostWindow*> window(SlotId slot, std::span<const std::byte> bytes);
+  absl::StatusOr<Copy*> add(std::uint64_t bytes);
+  Copy* find(const Publication& publication);
+  absl::StatusOr<Copy*> on_its_way(const Publication& publication);
+  absl::Status copy(Copy& to, HostWindow& from, std::uint64_t end);
+
+  std::unique_ptr<ReceiverTransport> slots_;
+  const int device_;
+  const std::size_t kept_;
+  std::unique_ptr<DeviceQueue> queue_;  // made when it is first needed
+  std::list<Copy> copies_;
+  std::uint32_t next_ = kOwnMemory;
+  std::map<SlotId, std::shared_ptr<HostWindow>> windows_;  // go before slots_ and queue_
+};
+
+}  // namespace bascule

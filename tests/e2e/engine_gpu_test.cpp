@@ -1,0 +1,87 @@
+// bascule-engine as a process that reads, on the GPU, what a trainer in this one packs there.
+#include "engine_fixture.h"
+#include "sender/sender.h"
+#include "support/torch_gpu.h"
+#include "trainer_ref/model/checkpoint.h"
+#include "transport/libtorch/tensors.h"
+
+namespace bascule::test {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+class EngineGpu : public EngineProgramTest {
+ protected:
+  void SetUp() override { BASCULE_NEEDS_TORCH_GPU(); }
+
+  void start_trainer() {
+    weights_ = *ref::read_weights(checkpoint(), *ref::read_config(checkpoint()), DType::kF32);
+    for (auto& [name, tensor] : weights_) tensor = tensor.to(*torch_gpu());
+    sender_.emplace(*Sender::listen({.endpoint = endpoint()}));
+    ASSERT_TRUE(sender_->register_model(libtorch::tensors({weights_.begin(), weights_.end()})).ok());
+  }
+  std::string endpoint() const { return "cuda-ipc://" + folder_.string() + "/sync"; }
+  void send() {
+    ASSERT_TRUE(sender_->wait_for_workers(1, absl::Seconds(60)).ok());
+    const absl::StatusOr<SendReport> report = sender_->send();
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_TRUE(report->complete());
+  }
+  int post(const std::string& path) { return client_.post_json(url_ + path, "", absl::Seconds(60))->status; }
+
+  const char* kGreedy =
+      R"({"prompt": [1,2,3,4,5,6,7], "temperature": 0, "max_tokens": 40, "ignore_eos": true, "n": 3})";
+  ref::Weights weights_;
+  std::optional<Sender> sender_;
+};
+
+TEST_F(EngineGpu, ReadsInPlaceFlipsAndSaysWhatTheCheckpointSays) {
+  const Program own = serve({"--device", "cuda"});
+  const Json expected = choices(kGreedy);
+  EXPECT_EQ(Json::parse(get("/health").body)["device"], "cuda:0");
+
+  start_trainer();
+  const Program engine = serve({"--device", "cuda:0", "--sync", endpoint()});
+  send();
+  EXPECT_EQ(choices(kGreedy)[2]["token_ids"], expected[2]["token_ids"]);
+  weights_.at("model.norm.weight").mul_(-1);
+  send();
+  const Json turned = choices(kGreedy);
+  EXPECT_NE(turned[2]["token_ids"], expected[2]["token_ids"]);
+  EXPECT_THAT(turned[2]["versions"].get<std::vector<Version>>(), Each(sender_->version()));
+  const double recorded = metric("graphs_recorded_total");
+  EXPECT_GT(recorded, 0);
+  weights_.at("model.norm.weight").mul_(-1);
+  send();
+  EXPECT_EQ(choices(kGreedy)[2]["token_ids"], expected[2]["token_ids"]);
+  EXPECT_EQ(metric("graphs_recorded_total"), recorded) << "a slot that it knows";
+}
+
+TEST_F(EngineGpu, AcksWhileItSleeps) {
+  start_trainer();
+  const Program engine = serve({"--device", "cuda", "--sync", endpoint()});
+  send();
+  const Json before = choices(kGreedy);
+  ASSERT_EQ(post("/sleep"), 200);
+  weights_.at("model.norm.weight").mul_(-1);
+  send();
+  EXPECT_EQ(metric("version"), static_cast<double>(sender_->version()));
+  ASSERT_EQ(post("/wake_up"), 200);
+  EXPECT_NE(choices(kGreedy)[0]["token_ids"], before[0]["token_ids"]);
+}
+
+TEST_F(EngineGpu, OnTheCpuItSaysThatItCannotReadThere) {
+  start_trainer();
+  const Program engine = serve({"--sync", endpoint()});
+  ASSERT_TRUE(sender_->wait_for_workers(1, absl::Seconds(60)).ok());
+  (void)sender_->send();
+  EXPECT_TRUE(
+      eventually([&] { return get("/health").body.find("start the engine with --device=cuda:0") != std::string::npos; },
+                 kPatience))
+      << get("/health").body;
+  EXPECT_EQ(get("/health").status, 503);
+}
+
+}  // namespace
+}  // namespace bascule::test

@@ -1,0 +1,111 @@
+// DeviceCopies over shm's own slots.
+#include "receiver/device_copies.h"
+
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+
+#include <cstring>
+#include <random>
+
+#include "schemes/registry.h"
+#include "support/gpu.h"
+#include "support/status.h"
+#include "transport/endpoint.h"
+#include "transport/posix/memfd.h"
+
+namespace bascule {
+namespace {
+
+using test::IsOk;
+
+constexpr std::uint64_t kBytes = 3 * kPartBytes + 4321;
+
+class DeviceCopiesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    BASCULE_NEEDS_GPUS(1);
+    const absl::StatusOr<Endpoint> endpoint = Endpoint::parse("shm:///tmp/unused");
+    ASSERT_THAT(endpoint, IsOk());
+    copies_.emplace(find_scheme("shm").value()->make_receiver(*endpoint), 0, 2);
+    ReceivedOffer offer{.bytes = {}, .descriptors = {}, .slots = {}, .slot_bytes = kBytes};
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      absl::StatusOr<SlotMemory> memory = make_memfd("slot", kBytes);
+      ASSERT_THAT(memory, IsOk());
+      offer.descriptors.emplace_back(::fcntl(memory->descriptor.get(), F_DUPFD_CLOEXEC, 0));
+      offer.slots.push_back({kEpoch, i});
+      slots_.push_back(*std::move(memory));
+    }
+    ASSERT_THAT(copies_->accept(std::move(offer)), IsOk());
+  }
+
+  void write(std::uint32_t slot, std::uint64_t begin, std::uint64_t end, std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const std::span<std::byte> to = slots_[slot].writable();
+    for (; begin < end; begin += 8) {
+      const std::uint64_t word = random();
+      std::memcpy(&to[begin], &word, std::min<std::uint64_t>(8, end - begin));
+    }
+  }
+  static Publication publication(Version version, std::uint32_t slot) {
+    return {.version = version, .slot = {kEpoch, slot}, .bytes = kBytes, .digest = std::nullopt};
+  }
+  static std::vector<std::byte> bytes_of(const SlotView& view) {
+    std::vector<std::byte> bytes(view.bytes.size());
+    EXPECT_EQ(cudaMemcpy(bytes.data(), view.bytes.data(), bytes.size(), cudaMemcpyDeviceToHost), cudaSuccess);
+    return bytes;
+  }
+  std::vector<std::byte> bytes_of(std::uint32_t slot) {
+    const std::span<const std::byte> bytes = slots_[slot].writable();
+    return {bytes.begin(), bytes.end()};
+  }
+
+  static constexpr Epoch kEpoch = 5;
+  const Deadline deadline_ = Deadline(absl::Seconds(30));
+  std::vector<SlotMemory> slots_;
+  std::optional<DeviceCopies> copies_;
+};
+
+// What was followed is on the device before the version is sealed: it does not see what is written there afterwards.
+TEST_F(DeviceCopiesTest, RunBehindTheWriter) {
+  write(0, 0, 2 * kPartBytes, 1);
+  std::vector<std::byte> expected = bytes_of(0U);
+  copies_->follow(publication(1, 0), 2 * kPartBytes - 1);  // one whole part
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  write(0, 0, kBytes, 2);
+  const std::vector<std::byte> later = bytes_of(0U);
+  std::copy(later.begin() + kPartBytes, later.end(), expected.begin() + kPartBytes);
+  copies_->follow(publication(1, 0), kBytes);
+  const absl::StatusOr<SlotView> view = copies_->prepare(publication(1, 0), deadline_);
+  ASSERT_THAT(view, IsOk());
+  EXPECT_EQ(view->device, 0);
+  EXPECT_TRUE(bytes_of(*view) == expected);
+}
+
+TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
+  write(0, 0, kBytes, 1);
+  const std::vector<std::byte> first = bytes_of(0U);
+  const absl::StatusOr<SlotView> one = copies_->prepare(publication(1, 0), deadline_);
+  ASSERT_THAT(one, IsOk());
+  write(1, 0, kBytes, 2);
+  copies_->follow(publication(2, 1), kPartBytes);  // and aborted
+  write(1, 0, kBytes, 3);
+  const absl::StatusOr<SlotView> three = copies_->prepare(publication(3, 1), deadline_);
+  ASSERT_THAT(three, IsOk());
+  EXPECT_NE(one->slot, three->slot);
+  EXPECT_TRUE(bytes_of(*three) == bytes_of(1U));
+  write(0, 0, kBytes, 4);
+  const absl::StatusOr<SlotView> four = copies_->prepare(publication(4, 0), deadline_);  // more than it keeps
+  ASSERT_THAT(four, IsOk());
+  EXPECT_TRUE(bytes_of(*one) == first);
+  const absl::StatusOr<SlotView> again = copies_->prepare(publication(3, 1), deadline_);
+  ASSERT_THAT(again, IsOk());
+  EXPECT_EQ(again->slot, three->slot) << "told again of what it has";
+  for (const SlotView* view : {&*one, &*three, &*four}) copies_->release(view->slot);
+  write(1, 0, kBytes, 5);
+  const absl::StatusOr<SlotView> five = copies_->prepare(publication(5, 1), deadline_);
+  ASSERT_THAT(five, IsOk());
+  EXPECT_TRUE(bytes_of(*five) == bytes_of(1U));
+}
+
+}  // namespace
+}  // namespace bascule

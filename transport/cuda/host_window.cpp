@@ -1,0 +1,131 @@
+#include "transport/cuda/host_window.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "transport/cuda/status.h"
+#include "transport/text.h"
+
+namespace bascule::cuda {
+namespace {
+
+constexpr absl::Duration kUnderWay = absl::Seconds(10);  // more than any copy that has begun takes
+
+std::uint64_t parts_of(std::uint64_t bytes) { return (bytes + kPartBytes - 1) / kPartBytes; }
+
+// A part takes half a millisecond: asleep meanwhile, this thread keeps the driver free for the trainer's.
+absl::Status wait_asleep(const UniqueEvent& event, Deadline deadline) {
+  while (true) {
+    BASCULE_ASSIGN(const bool passed, event.passed());
+    if (passed) return absl::OkStatus();
+    if (deadline.passed()) return deadline_exceeded("device ", event.device(), " has not come to an event in time");
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+}  // namespace
+
+// ---- buffers ----
+
+PinnedBuffers::PinnedBuffers() : pool_(static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 2, 1U, 8U))) {}
+
+absl::StatusOr<std::shared_ptr<PinnedBuffers>> PinnedBuffers::make(int device) {
+  const DeviceGuard guard(device);
+  BASCULE_TRY(cuda_status(guard.result()));
+  std::shared_ptr<PinnedBuffers> made(new PinnedBuffers());
+  BASCULE_TRY(cuda_status(kernels::cuda::PinnedMemory::make(kCount * kBytes, &made->memory_)));
+  for (std::size_t i = 0; i < kCount; ++i) {
+    BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device));
+    made->events_.push_back(std::move(event));
+  }
+  return made;
+}
+
+void PinnedBuffers::copy(const std::byte* from, std::byte* to, std::uint64_t bytes) {
+  constexpr std::uint64_t kPiece = std::uint64_t{512} << 10;
+  pool_.run((bytes + kPiece - 1) / kPiece, [&](std::size_t piece) {
+    const std::uint64_t begin = piece * kPiece;
+    std::memcpy(to + begin, from + begin, std::min(kPiece, bytes - begin));
+  });
+}
+
+// ---- windows ----
+
+absl::StatusOr<std::shared_ptr<CudaWindow>> CudaWindow::make(int device, std::span<const std::byte> bytes,
+                                                             Access access, std::shared_ptr<PinnedBuffers>& buffers) {
+  std::shared_ptr<CudaWindow> made(new CudaWindow());
+  made->device_ = device;
+  made->bytes_ = {const_cast<std::byte*>(bytes.data()), bytes.size()};
+  BASCULE_ASSIGN(made->used_, UniqueEvent::make(device));
+  absl::StatusOr<HostRegistration> registration = HostRegistration::make(device, bytes, access);
+  if (registration.ok()) {
+    made->registration_ = *std::move(registration);
+    made->how_ = cat("registered with device ", device);
+    for (std::uint64_t part = 0; part < parts_of(bytes.size()); ++part) {
+      BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device));
+      made->copied_.push_back(std::move(event));
+    }
+    return made;
+  }
+  if (is_sticky(registration.status())) return registration.status();
+  if (!buffers) {
+    BASCULE_ASSIGN(buffers, PinnedBuffers::make(device));
+  }
+  made->buffers_ = buffers;
+  made->how_ = cat("copied through pinned buffers of device ", device, " (", message_of(registration.status()), ")");
+  return made;
+}
+
+CudaWindow::~CudaWindow() {
+  if (used_.get() != nullptr) (void)wait_asleep(used_, Deadline(kUnderWay));
+}
+
+absl::Status CudaWindow::copy(void* to, const void* from, std::uint64_t bytes, Stream stream) {
+  BASCULE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+  return used_.record(stream);
+}
+
+absl::Status CudaWindow::copy_out(const std::byte* slot, std::span<const UniqueEvent> packed, Stream stream,
+                                  std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
+  if (bytes_.empty()) return absl::OkStatus();
+  // However late the trainer's stream is: nothing is enqueued that may write the slot when it is somebody else's.
+  BASCULE_TRY(wait_asleep(packed.front(), deadline));
+  const std::uint64_t step = registration_ ? kPartBytes : PinnedBuffers::kBytes;
+  const std::uint64_t steps = (bytes_.size() + step - 1) / step;
+  const std::uint64_t ahead = registration_ ? steps : PinnedBuffers::kCount;
+  const std::uint64_t first = buffers_ ? std::exchange(buffers_->next, buffers_->next + steps) : 0;
+  std::uint64_t next = 0;
+  for (std::uint64_t done = 0; done < steps; ++done) {
+    for (; next < std::min(done + ahead, steps); ++next) {
+      const std::uint64_t begin = next * step, end = std::min(begin + step, bytes_.size());
+      BASCULE_TRY(packed[(end - 1) / kPartBytes].let_wait(stream));
+      std::byte* const to = registration_ ? bytes_.data() + begin : buffers_->at(first + next);
+      BASCULE_TRY(copy(to, slot + begin, end - begin, stream));
+      BASCULE_TRY((registration_ ? copied_[next] : buffers_->event(first + next)).record(stream));
+    }
+    const std::uint64_t begin = done * step, end = std::min(begin + step, bytes_.size());
+    BASCULE_TRY(wait_asleep(registration_ ? copied_[done] : buffers_->event(first + done), deadline));
+    if (buffers_) buffers_->copy(buffers_->at(first + done), bytes_.data() + begin, end - begin);
+    bytes_done.store(end, std::memory_order_release);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaWindow::copy_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream) {
+  if (registration_) return begin < end ? copy(slot + begin, &bytes_[begin], end - begin, stream) : absl::OkStatus();
+  for (; begin < end; begin += PinnedBuffers::kBytes) {
+    const std::uint64_t bytes = std::min(PinnedBuffers::kBytes, end - begin), number = buffers_->next++;
+    BASCULE_TRY(wait_asleep(buffers_->event(number), Deadline(kUnderWay)));  // its last copy has left it
+    buffers_->copy(&bytes_[begin], buffers_->at(number), bytes);
+    BASCULE_TRY(copy(slot + begin, buffers_->at(number), bytes, stream));
+    BASCULE_TRY(buffers_->event(number).record(stream));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace bascule::cuda

@@ -1,0 +1,77 @@
+// HostWindow with CUDA: host memory that a device's copy engines reach.
+//
+//   registered:  device ◀── copies of kPartBytes ──▶ the memory itself
+//   else:        device ◀── copies of a buffer ──▶ pinned buffers ◀── threads ──▶ the memory
+//
+// Threads: as the DeviceQueue that it belongs to.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/cuda_memory.h"
+#include "kernels/thread_pool.h"
+#include "transport/cuda/host_registration.h"
+#include "transport/cuda/stream.h"
+#include "transport/deadline.h"
+#include "transport/device.h"
+
+namespace bascule::cuda {
+
+// What the windows of one queue share where they cannot be registered; used in turn.
+class PinnedBuffers {
+ public:
+  static constexpr std::uint64_t kBytes = std::uint64_t{8} << 20;  // of one
+  static constexpr std::size_t kCount = 4;
+
+  static absl::StatusOr<std::shared_ptr<PinnedBuffers>> make(int device);
+
+  std::byte* at(std::uint64_t number) const { return memory_.as<std::byte>() + number % kCount * kBytes; }
+  UniqueEvent& event(std::uint64_t number) { return events_[number % kCount]; }  // behind its last copy
+  void copy(const std::byte* from, std::byte* to, std::uint64_t bytes);          // by all threads
+  std::uint64_t next = 0;                                                        // to be used
+
+ private:
+  PinnedBuffers();
+
+  kernels::cuda::PinnedMemory memory_;
+  std::vector<UniqueEvent> events_;
+  kernels::ThreadPool pool_;
+};
+
+class CudaWindow final : public HostWindow {
+ public:
+  // `buffers` are made here where they are needed and there are none yet.
+  static absl::StatusOr<std::shared_ptr<CudaWindow>> make(int device, std::span<const std::byte> bytes, Access access,
+                                                          std::shared_ptr<PinnedBuffers>& buffers);
+  ~CudaWindow() override;
+
+  const std::string& how() const override { return how_; }
+  std::uint64_t bytes() const { return bytes_.size(); }
+
+  // `packed[i]`: the device has written part i of `slot`.
+  absl::Status copy_out(const std::byte* slot, std::span<const UniqueEvent> packed, Stream stream,
+                        std::atomic<std::uint64_t>& bytes_done, Deadline deadline);
+  absl::Status copy_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream);
+
+ private:
+  CudaWindow() = default;
+  absl::Status copy(void* to, const void* from, std::uint64_t bytes, Stream stream);  // either way
+
+  int device_ = -1;
+  std::span<std::byte> bytes_;  // written only where it was opened for that
+  std::string how_;
+  std::optional<HostRegistration> registration_;
+  std::vector<UniqueEvent> copied_;         // by part; where it is registered
+  std::shared_ptr<PinnedBuffers> buffers_;  // where it is not
+  UniqueEvent used_;                        // behind the last copy
+};
+
+}  // namespace bascule::cuda
