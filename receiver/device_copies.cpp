@@ -11,10 +11,19 @@ absl::Status DeviceCopies::accept(ReceivedOffer offer) {
   const std::vector<SlotId> slots = offer.slots;
   const std::uint64_t bytes = offer.slot_bytes;
   BASCULE_TRY(slots_->accept(std::move(offer)));
-  for (const SlotId slot : slots)
-    if (const auto found = slots_->find(slot)) BASCULE_TRY(window(slot, found->first(bytes)).status());
-  while (copies_.size() < kept_) BASCULE_TRY(add(bytes).status());
+  for (const SlotId slot : slots) {
+    std::optional<SlotView> place = slots_->find(slot);
+    if (!place || lies_here(slot)) continue;
+    place->bytes = place->bytes.first(bytes);
+    BASCULE_TRY(window(*place).status());
+  }
+  while (copies() && copies_.size() < kept_) BASCULE_TRY(add(bytes).status());
   return absl::OkStatus();
+}
+
+bool DeviceCopies::lies_here(SlotId slot) const {
+  const std::optional<SlotView> place = slots_->find(slot);
+  return place && place->device == device_;
 }
 
 void DeviceCopies::follow(const Publication& publication, std::uint64_t bytes_done) {
@@ -28,11 +37,13 @@ void DeviceCopies::follow(const Publication& publication, std::uint64_t bytes_do
 }
 
 absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, Deadline deadline) {
+  if (lies_here(publication.slot)) return slots_->prepare(publication, deadline);
   Copy* whole = find(publication);
   if (whole == nullptr || !whole->in_use) {  // else told again of what it has
     BASCULE_ASSIGN(const SlotView from, slots_->prepare(publication, deadline));
     const auto bring = [&]() -> absl::Status {
-      BASCULE_ASSIGN(HostWindow* const seen, window(from.slot, from.bytes.first(publication.bytes)));
+      const SlotView whole_slot{.slot = from.slot, .bytes = from.bytes.first(publication.bytes), .device = from.device};
+      BASCULE_ASSIGN(HostWindow* const seen, window(whole_slot));
       BASCULE_ASSIGN(whole, on_its_way(publication));
       BASCULE_TRY(copy(*whole, *seen, publication.bytes));
       return queue_->finish(deadline).status();
@@ -69,15 +80,13 @@ absl::StatusOr<Digest> DeviceCopies::digest_of(FoundVersion& found, kernels::Thr
 }
 
 // Registered once: when the slot is offered, or, of one that no sender offers, when it is first read.
-absl::StatusOr<HostWindow*> DeviceCopies::window(SlotId slot, std::span<const std::byte> bytes) {
-  std::shared_ptr<HostWindow>& known = windows_[slot];
-  if (!known) {
-    if (!queue_) {
-      BASCULE_ASSIGN(queue_, open_device(device_));
-    }
-    BASCULE_ASSIGN(known, queue_->open_window(bytes, Access::kReadOnly));
+absl::StatusOr<HostWindow*> DeviceCopies::window(const SlotView& place) {
+  if (const auto known = windows_.find(place.slot); known != windows_.end()) return known->second.get();
+  if (!queue_) {
+    BASCULE_ASSIGN(queue_, open_device(device_));
   }
-  return known.get();
+  BASCULE_ASSIGN(std::shared_ptr<HostWindow> opened, queue_->open_window(place.bytes, place.device, Access::kReadOnly));
+  return windows_.emplace(place.slot, std::move(opened)).first->second.get();
 }
 
 absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::add(std::uint64_t bytes) {
