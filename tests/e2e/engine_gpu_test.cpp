@@ -1,4 +1,5 @@
-// bascule-engine as a process that reads, on the GPU, what a trainer in this one packs there.
+// bascule-engine as a process that computes on the GPU, with what a trainer in this one sends: in place where it lies
+// there, else through copies on the device.
 #include "engine_fixture.h"
 #include "sender/sender.h"
 #include "support/torch_gpu.h"
@@ -11,7 +12,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-class EngineGpu : public EngineProgramTest {
+class EngineGpu : public EngineProgramTest, public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override { BASCULE_NEEDS_TORCH_GPU(); }
 
@@ -21,7 +22,7 @@ class EngineGpu : public EngineProgramTest {
     sender_.emplace(*Sender::listen({.endpoint = endpoint()}));
     ASSERT_TRUE(sender_->register_model(libtorch::tensors({weights_.begin(), weights_.end()})).ok());
   }
-  std::string endpoint() const { return "cuda-ipc://" + folder_.string() + "/sync"; }
+  std::string endpoint() const { return std::string(GetParam()) + "://" + folder_.string() + "/sync"; }
   void send() {
     ASSERT_TRUE(sender_->wait_for_workers(1, absl::Seconds(60)).ok());
     const absl::StatusOr<SendReport> report = sender_->send();
@@ -36,7 +37,7 @@ class EngineGpu : public EngineProgramTest {
   std::optional<Sender> sender_;
 };
 
-TEST_F(EngineGpu, ReadsInPlaceFlipsAndSaysWhatTheCheckpointSays) {
+TEST_P(EngineGpu, FlipsAndSaysWhatTheCheckpointSays) {
   const Program own = serve({"--device", "cuda"});
   const Json expected = choices(kGreedy);
   EXPECT_EQ(Json::parse(get("/health").body)["device"], "cuda:0");
@@ -58,7 +59,7 @@ TEST_F(EngineGpu, ReadsInPlaceFlipsAndSaysWhatTheCheckpointSays) {
   EXPECT_EQ(metric("graphs_recorded_total"), recorded) << "a slot that it knows";
 }
 
-TEST_F(EngineGpu, AcksWhileItSleeps) {
+TEST_P(EngineGpu, AcksWhileItSleeps) {
   start_trainer();
   const Program engine = serve({"--device", "cuda", "--sync", endpoint()});
   send();
@@ -71,7 +72,14 @@ TEST_F(EngineGpu, AcksWhileItSleeps) {
   EXPECT_NE(choices(kGreedy)[0]["token_ids"], before[0]["token_ids"]);
 }
 
-TEST_F(EngineGpu, OnTheCpuItSaysThatItCannotReadThere) {
+INSTANTIATE_TEST_SUITE_P(Schemes, EngineGpu, ::testing::Values("cuda-ipc", "shm", "memmap"), [](const auto& info) {
+  return std::string(info.param) == "cuda-ipc" ? "CudaIpc" : std::string(info.param) == "shm" ? "Shm" : "Memmap";
+});
+
+class EngineOnTheCpu : public EngineGpu {};
+INSTANTIATE_TEST_SUITE_P(OfAGpu, EngineOnTheCpu, ::testing::Values("cuda-ipc"), [](const auto&) { return "CudaIpc"; });
+
+TEST_P(EngineOnTheCpu, SaysThatItCannotReadThere) {
   start_trainer();
   const Program engine = serve({"--sync", endpoint()});
   ASSERT_TRUE(sender_->wait_for_workers(1, absl::Seconds(60)).ok());

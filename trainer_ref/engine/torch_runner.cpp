@@ -12,7 +12,7 @@
 namespace bascule::ref {
 namespace {
 
-constexpr std::int64_t kLogitsAThread = 1 << 15;  // below it, another thread costs more than it brings
+constexpr std::size_t kLogitsATask = 1 << 14;  // with fewer, waking another thread costs more than it brings
 
 // One sample for the sequence and one for each sibling; none where the logits are no numbers.
 std::vector<Sample> sample_row(const Sequence& lead, std::span<const float> logits) {
@@ -36,7 +36,8 @@ TorchRunner::TorchRunner(const ModelConfig& config, RunnerOptions options, std::
       blocks_(options.blocks),
       dtype_(options.dtype),
       place_(options.place),
-      weights_(std::move(weights)) {
+      weights_(std::move(weights)),
+      samplers_(at::get_num_threads()) {
   if (options.recorder) graphs_.emplace(std::move(options.recorder), config, options.decode);
   make_cache();
 }
@@ -80,17 +81,21 @@ absl::StatusOr<std::vector<std::vector<Sample>>> TorchRunner::forward(const Step
   std::vector<std::vector<Sample>> samples(step.rows.size());
   if (sampled.empty()) return samples;
   const at::Tensor readable = on_host(logits);
-  const std::int64_t vocabulary = readable.size(1);
+  const auto vocabulary = static_cast<std::size_t>(readable.size(1));
   const float* const row_logits = readable.const_data_ptr<float>();
   // Rows are sampled side by side: each has its own numbers, whoever else runs.
-  at::parallel_for(0, readable.size(0), std::max<std::int64_t>(1, kLogitsAThread / vocabulary),
-                   [&](std::int64_t begin, std::int64_t end) {
-                     for (std::int64_t i = begin; i < end; ++i) {
-                       const std::size_t row = sampled[static_cast<std::size_t>(i)];
-                       samples[row] = sample_row(*step.rows[row].sequence,
-                                                 {row_logits + i * vocabulary, static_cast<std::size_t>(vocabulary)});
-                     }
-                   });
+  const std::size_t rows_a_task = std::max<std::size_t>(1, kLogitsATask / vocabulary);
+  const auto sample_rows = [&](std::size_t task) {
+    const std::size_t end = std::min(sampled.size(), (task + 1) * rows_a_task);
+    for (std::size_t i = task * rows_a_task; i < end; ++i)
+      samples[sampled[i]] = sample_row(*step.rows[sampled[i]].sequence, {row_logits + i * vocabulary, vocabulary});
+  };
+  const std::size_t tasks = (sampled.size() + rows_a_task - 1) / rows_a_task;
+  if (tasks > 1) {
+    samplers_.run(tasks, sample_rows);
+  } else {
+    sample_rows(0);
+  }
   if (std::any_of(sampled.begin(), sampled.end(), [&](std::size_t row) { return samples[row].empty(); }))
     return absl::InternalError(
         cat("version ", served_.version, " yields logits that are no numbers; send sound weights"));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "kernels/thread_pool.h"
 #include "trainer_ref/engine/cache_attention.h"
 #include "trainer_ref/engine/decode_graphs.h"
 #include "trainer_ref/engine/runner.h"
@@ -48,6 +49,7 @@ class TorchRunner final : public Runner {
   std::optional<DecodeGraphs> graphs_;
   at::Tensor pinned_;  // float32, grown to the largest step's logits
   Served served_;
+  kernels::ThreadPool samplers_;  // as many as LibTorch's
 };
 
 }  // namespace bascule::ref
