@@ -1,13 +1,9 @@
 // bascule-train and bascule-engine as processes: a run that loses an engine, one that is resumed, and one after another
 // over files.
-#include <gmock/gmock.h>
-
 #include <csignal>
-#include <fstream>
-#include <nlohmann/json.hpp>
 
-#include "program.h"
-#include "trainer_ref/grpo/metrics.h"
+#include "train_fixture.h"
+#include "trainer_ref/http_client.h"
 
 namespace bascule::test {
 namespace {
@@ -15,83 +11,6 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
-
-class Train : public ::testing::Test {
- protected:
-  static fs::path make_folder() {
-    std::string name = (fs::temp_directory_path() / "bascule-train-XXXXXX").string();
-    return ::mkdtemp(name.data());  // 0700, and near the root: a socket's path has 107 bytes
-  }
-  ~Train() override {
-    if (!HasFailure()) fs::remove_all(folder_);
-  }
-
-  // An engine; port 0 lets it choose one.
-  Program engine(const std::string& name, const std::string& port = "0") {
-    return Program({BASCULE_ENGINE, "--model", BASCULE_DEMO_MODEL, "--sync", sync_, "--worker", name, "--listen",
-                    "127.0.0.1:" + port, "--threads", "1"},
-                   folder_ / (name + ".log"));
-  }
-  // Where it listens, as it prints.
-  static std::string url_of(const Program& engine) {
-    const std::string words = "listening on ";
-    std::string url;
-    EXPECT_TRUE(eventually(
-        [&] {
-          const std::string output = engine.output();
-          const std::size_t begin = output.find(words), end = output.find('\n', begin);
-          if (begin == std::string::npos || end == std::string::npos) return false;
-          url = output.substr(begin + words.size(), end - begin - words.size());
-          return true;
-        },
-        60s))
-        << engine.output();
-    return url;
-  }
-  Program trainer(const std::string& engines, const std::string& out, std::vector<std::string> more) {
-    std::vector<std::string> command{BASCULE_TRAIN,
-                                     "--model",
-                                     BASCULE_DEMO_MODEL,
-                                     "--sync",
-                                     sync_,
-                                     "--engines",
-                                     engines,
-                                     "--out",
-                                     (folder_ / out).string(),
-                                     "--max-tokens",
-                                     "3",
-                                     "--learning-rate",
-                                     "3e-4",
-                                     "--threads",
-                                     "1",
-                                     "--eval-problems",
-                                     "20",
-                                     "--request-timeout",
-                                     "20s"};
-    command.insert(command.end(), more.begin(), more.end());
-    return Program(std::move(command), folder_ / (out + ".log"));
-  }
-  std::vector<nlohmann::json> metrics(const std::string& out) const {
-    auto lines = ref::read_json_lines(folder_ / out / "metrics.jsonl");
-    return lines.ok() ? *std::move(lines) : std::vector<nlohmann::json>();
-  }
-  std::string bytes(const fs::path& file) const {
-    std::ifstream stream(folder_ / file, std::ios::binary);
-    return {std::istreambuf_iterator<char>(stream), {}};
-  }
-
-  const fs::path folder_ = make_folder();
-  std::string sync_ = "shm://" + (folder_ / "sync").string();
-};
-
-// The versions that the engine at `url` generated with, in all steps.
-std::vector<std::uint64_t> versions_of(const std::vector<nlohmann::json>& metrics, const std::string& url) {
-  std::vector<std::uint64_t> versions;
-  for (const nlohmann::json& line : metrics)
-    for (const nlohmann::json& span : line["engines"])
-      if (span["engine"] == url) versions.push_back(span["version"]);
-  return versions;
-}
 
 TEST_F(Train, GoesOnWhenAnEngineIsKilledAndServesItAgainWhenItIsBack) {
   Program first = engine("engine-0"), second = engine("engine-1");
@@ -172,6 +91,24 @@ TEST_F(Train, RunsOneAfterAnotherOverFilesAgainstAnEngineThatStaysUp) {
   ASSERT_EQ(second.size(), 3);
   EXPECT_GT(second.front()["version"], first.back()["version"]) << "versions only grow, over runs too";
   EXPECT_GE(versions_of(second, url).front(), second.front()["version"]) << "generated with the second run's weights";
+}
+
+TEST_F(Train, EnginesOfItsDeviceSleepWhileItTrains) {
+  Program first = engine("engine-0"), second = engine("engine-1");
+  const std::vector<std::string> urls{url_of(first), url_of(second)};
+  const auto sleeps = [](const std::string& url) {
+    ref::HttpClient client;
+    const absl::StatusOr<ref::HttpResponse> answer = client.get(url + "/is_sleeping", absl::Seconds(10));
+    return answer.ok() && nlohmann::json::parse(answer->body)["is_sleeping"].get<bool>();
+  };
+  Program train = trainer(urls[0] + "," + urls[1], "out", {"--steps", "1000", "--colocate"});
+  for (const std::string& url : urls) EXPECT_TRUE(eventually([&] { return sleeps(url); }, 60s)) << train.output();
+  ASSERT_TRUE(eventually([&] { return metrics("out").size() > 3 || !train.running(); }, 60s)) << train.output();
+
+  first.kill();
+  EXPECT_EQ(train.wait(60s), 1) << train.output();
+  EXPECT_THAT(train.output(), HasSubstr("engine " + urls[0] + " did not "));
+  EXPECT_FALSE(sleeps(urls[1])) << "a run that ends wakes the others";
 }
 
 TEST_F(Train, RefusesWhatMakesNoSense) {

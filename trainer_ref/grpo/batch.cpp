@@ -4,7 +4,7 @@
 
 namespace bascule::ref {
 
-Batch make_batch(std::span<const Row> rows) {
+Batch make_batch(std::span<const Row> rows, at::Device device) {
   const auto b = static_cast<std::int64_t>(rows.size());
   std::int64_t s = 0, t = 0;
   for (const Row& row : rows) {
@@ -43,6 +43,9 @@ Batch make_batch(std::span<const Row> rows) {
   }
   batch.token_ids = batch.token_ids.flatten();
   batch.sources = batch.sources.flatten();
+  for (at::Tensor* tensor : {&batch.token_ids, &batch.positions, &batch.sources, &batch.targets, &batch.mask,
+                             &batch.behaviour_log_probs, &batch.advantages})
+    *tensor = tensor->to(device);
   return batch;
 }
 

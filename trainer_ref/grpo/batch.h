@@ -29,7 +29,7 @@ struct Batch {
   at::Tensor advantages;                  // float [B]
 };
 
-// Every row has a prompt and a completion of at least one token.
-Batch make_batch(std::span<const Row> rows);
+// Every row has a prompt and a completion of at least one token. The tensors lie on `device`.
+Batch make_batch(std::span<const Row> rows, at::Device device = at::kCPU);
 
 }  // namespace bascule::ref

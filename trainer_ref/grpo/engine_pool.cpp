@@ -65,6 +65,7 @@ struct EnginePool::Impl {
   void settle(std::size_t engine, Job job, Outcome outcome, const std::string& why, Generation answer);
   void wait_until_up(std::size_t engine, HttpClient& client);
   absl::Status health(const std::string& url, HttpClient& client);
+  absl::Status tell_all(std::string_view path, std::string_view what);
 };
 
 EnginePool::EnginePool(EnginePoolOptions options) : impl_(std::make_unique<Impl>()) {
@@ -109,6 +110,9 @@ absl::Status EnginePool::wait_until_serving(absl::Duration timeout) {
     }
   return absl::OkStatus();
 }
+
+absl::Status EnginePool::sleep() { return impl_->tell_all("/sleep", "go to sleep"); }
+absl::Status EnginePool::wake_up() { return impl_->tell_all("/wake_up", "wake up"); }
 
 absl::StatusOr<std::vector<Generation>> EnginePool::generate(std::vector<RolloutRequest> requests) {
   const auto call = std::make_shared<Call>();
@@ -229,6 +233,19 @@ void EnginePool::Impl::wait_until_up(std::size_t engine, HttpClient& client) {
     down[engine] = true;
     changed.wait_for(lock, kHealthInterval, [&] { return cancelled; });
   }
+}
+
+absl::Status EnginePool::Impl::tell_all(std::string_view path, std::string_view what) {
+  HttpClient client;
+  absl::Status first;
+  for (const std::string& url : options.urls) {
+    const absl::StatusOr<HttpResponse> response = client.post_json(cat(url, path), "{}", options.request_timeout);
+    if (response.ok() && response->status == 200) continue;
+    first.Update(unavailable(
+        "engine ", url, " did not ", what, ": ",
+        response.ok() ? cat("HTTP ", response->status, ": ", words_of(*response)) : message_of(response.status())));
+  }
+  return first;
 }
 
 absl::Status EnginePool::Impl::health(const std::string& url, HttpClient& client) {

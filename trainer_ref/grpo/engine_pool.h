@@ -44,6 +44,12 @@ class EnginePool {
   // Blocks until every engine serves a version. DEADLINE_EXCEEDED names the first that does not, and what it says.
   absl::Status wait_until_serving(absl::Duration timeout);
 
+  // For a trainer that shares a device with its engines: they give their caches back (POST /sleep), and take them again
+  // (POST /wake_up). Blocks until each has answered, one after the other, at most the request timeout each; all are
+  // asked. UNAVAILABLE names the first that did not do it, and what it says. One that sleeps already sleeps on.
+  absl::Status sleep();
+  absl::Status wake_up();
+
   // Asks all `requests`; answers come back in their order. Blocks as long as answers arrive, and twice the request
   // timeout beyond the last. INVALID_ARGUMENT: an engine refused a request (its words are passed on). UNAVAILABLE: no
   // request was answered at all. CANCELLED: cancel().

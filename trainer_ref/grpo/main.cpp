@@ -47,10 +47,10 @@ absl::Status run_supervised(const TrainOptions& options) {
   BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
   BASCULE_ASSIGN(const Tokenizer tokenizer, Tokenizer::read(options.model));
   BASCULE_ASSIGN(const Task task, read_task_of(options));
-  absl::StatusOr<Policy> policy = Policy::read(options.model, Policy::Gradients::kTracked);
+  absl::StatusOr<Policy> policy = Policy::read(options.model, Policy::Gradients::kTracked, options.device);
   if (absl::IsNotFound(policy.status())) {
     log_line("no weights in the folder of --model: starting from random ones");
-    policy = random_policy(config, options.seed);
+    policy = random_policy(config, options.seed, options.device);
   }
   if (!policy.ok()) return policy.status();
   BASCULE_TRY(train_supervised(*policy, tokenizer, task,
@@ -71,6 +71,14 @@ absl::Status run_grpo(TrainOptions options) {
   return trainer->run();
 }
 
+absl::Status run(TrainOptions options) {
+  try {
+    return options.supervised ? run_supervised(options) : run_grpo(std::move(options));
+  } catch (const c10::Error& error) {  // no memory, a device that failed
+    return absl::ResourceExhaustedError(error.what_without_backtrace());
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -80,7 +88,7 @@ int main(int argc, char** argv) {
   at::set_num_threads(options->threads);  // before the first operation: pools never shrink
   stop_on(SIGTERM);
   stop_on(SIGINT);
-  const absl::Status status = options->supervised ? run_supervised(*options) : run_grpo(*std::move(options));
+  const absl::Status status = run(*std::move(options));
   if (status.ok()) return 0;
   std::cerr << "bascule-train: " << bascule::message_of(status) << std::endl;
   return 1;

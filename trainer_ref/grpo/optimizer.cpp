@@ -57,10 +57,11 @@ Optimizer::~Optimizer() = default;
 void Optimizer::zero_grad() { impl_->adamw->zero_grad(); }
 
 double Optimizer::step() {
-  double squares = 0;
+  std::vector<at::Tensor> squares;
   for (const auto& [name, parameter] : impl_->parameters)
-    if (parameter.grad().defined()) squares += parameter.grad().square().sum().item<double>();
-  const double norm = std::sqrt(squares);
+    if (parameter.grad().defined()) squares.push_back(parameter.grad().square().sum());
+  // One number comes from the device, not one a parameter: each would wait for all that is under way there.
+  const double norm = squares.empty() ? 0 : std::sqrt(at::stack(squares).sum(at::kDouble).item<double>());
   if (!std::isfinite(norm)) return norm;
   if (impl_->options.max_grad_norm > 0 && norm > impl_->options.max_grad_norm)
     for (const auto& [name, parameter] : impl_->parameters)
@@ -96,7 +97,7 @@ absl::Status Optimizer::restore(const Weights& moments, std::int64_t steps) {
       if (entry == moments.end()) return invalid_argument("the optimizer's state lacks ", name, moment);
       if (entry->second.sizes() != parameter.sizes())
         return invalid_argument("the optimizer's state has ", name, moment, " in another shape than the parameter");
-      pair.push_back(entry->second.detach().clone());
+      pair.push_back(at::empty_like(parameter.detach()).copy_(entry->second.detach()));
     }
     found.emplace_back(pair[0], pair[1]);
   }

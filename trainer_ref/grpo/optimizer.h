@@ -38,7 +38,8 @@ class Optimizer {
   // taken: what another Optimizer needs to continue as this one would have.
   Weights moments() const;
   std::int64_t steps() const;
-  // INVALID_ARGUMENT names the first moment that is missing or of another shape.
+  // Takes copies, on the parameters' device. INVALID_ARGUMENT names the first moment that is missing or of another
+  // shape.
   absl::Status restore(const Weights& moments, std::int64_t steps);
 
  private:

@@ -8,6 +8,7 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_replace.h"
 #include "trainer_ref/program/checks.h"
+#include "trainer_ref/program/torch_device.h"
 #include "transport/text.h"
 
 // What is trained
@@ -24,7 +25,15 @@ ABSL_FLAG(double, label_noise, 0, "With --supervised: share of the answers' digi
 
 // Engines
 ABSL_FLAG(std::vector<std::string>, engines, {}, "URLs of the engines, as http://127.0.0.1:8001,http://127.0.0.1:8002");
-ABSL_FLAG(std::string, sync, "", "Endpoint that weights are sent to, the engines' --sync: shm:///run/user/1000/grpo");
+ABSL_FLAG(std::string, sync, "",
+          "Endpoint that weights are sent to, the engines' --sync: shm:///run/user/1000/grpo, or with --device=cuda "
+          "cuda-ipc:///run/user/1000/grpo. With ?wire_dtype=bf16 the f32 weights are cast while they are packed, for "
+          "engines with --dtype=bf16: --importance-cap corrects for what their rounding changes");
+ABSL_FLAG(std::string, device, "cpu",
+          "Where the policy, its reference and the optimizer lie and compute, in f32: cpu, cuda or cuda:N");
+ABSL_FLAG(bool, colocate, false,
+          "The engines compute on the trainer's own device: they give their caches back while it trains, and it gives "
+          "back what training needed while they generate");
 ABSL_FLAG(absl::Duration, request_timeout, absl::Seconds(60),
           "How long an engine may take for one prompt's completions");
 ABSL_FLAG(absl::Duration, engine_timeout, absl::Minutes(2), "How long to wait for the engines at the start");
@@ -131,6 +140,12 @@ absl::Status check_run() {
             absl::FormatDuration(absl::GetFlag(FLAGS_request_timeout)), "give a time above 0, as 60s")
       .at_least<std::int64_t>("sync-every", absl::GetFlag(FLAGS_sync_every), 1)
       .at_least<std::int64_t>("max-staleness", absl::GetFlag(FLAGS_max_staleness), 0)
+      .that(!absl::GetFlag(FLAGS_colocate) || !supervised, "colocate", true,
+            "a supervised run has no engines; leave it out")
+      .that(!absl::GetFlag(FLAGS_colocate) || absl::GetFlag(FLAGS_max_staleness) == 0, "max-staleness",
+            absl::GetFlag(FLAGS_max_staleness), "with --colocate engines sleep while the trainer trains; give 0")
+      .that(!absl::GetFlag(FLAGS_colocate) || absl::GetFlag(FLAGS_sync_every) == 1, "sync-every",
+            absl::GetFlag(FLAGS_sync_every), "with --colocate engines wake up for each step's version; give 1")
       .at_least<std::int64_t>("eval-every", absl::GetFlag(FLAGS_eval_every), 0)
       .at_least<std::int64_t>("eval-problems", absl::GetFlag(FLAGS_eval_problems), 1)
       .at_least("eval-samples", absl::GetFlag(FLAGS_eval_samples), 1)
@@ -160,6 +175,8 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   for (std::string& url : options.engines)
     while (url.ends_with('/')) url.pop_back();
   options.sync = absl::GetFlag(FLAGS_sync);
+  BASCULE_ASSIGN(options.device, open_torch_device(absl::GetFlag(FLAGS_device)));
+  options.colocate = absl::GetFlag(FLAGS_colocate);
   options.request_timeout = absl::GetFlag(FLAGS_request_timeout);
   options.engine_timeout = absl::GetFlag(FLAGS_engine_timeout);
   options.steps = absl::GetFlag(FLAGS_steps);

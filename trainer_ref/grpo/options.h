@@ -26,6 +26,8 @@ struct TrainOptions {
   std::string sync;                  // the endpoint that weights are sent to
   absl::Duration request_timeout = absl::Seconds(60);
   absl::Duration engine_timeout = absl::Minutes(2);  // for the engines to join and serve
+  at::Device device = at::kCPU;                      // where the policy lies and is trained
+  bool colocate = false;                             // the engines sleep while the trainer trains
 
   std::int64_t steps = 60;
   std::size_t prompts_per_step = 32;

@@ -5,9 +5,15 @@
 
 namespace bascule::ref {
 
-absl::StatusOr<Policy> Policy::read(const std::filesystem::path& folder, Gradients gradients) {
+absl::StatusOr<Policy> Policy::read(const std::filesystem::path& folder, Gradients gradients, at::Device device) {
   BASCULE_ASSIGN(const ModelConfig config, read_config(folder));
   BASCULE_ASSIGN(Weights weights, read_weights(folder, config, DType::kF32));
+  try {
+    for (auto& [name, tensor] : weights) tensor = tensor.to(device);
+  } catch (const c10::Error& error) {
+    return absl::ResourceExhaustedError(
+        cat(folder.string(), " on ", device.str(), ": ", error.what_without_backtrace()));
+  }
   return over(config, std::move(weights), gradients);
 }
 

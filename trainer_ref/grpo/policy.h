@@ -13,9 +13,10 @@ class Policy {
  public:
   enum class Gradients { kTracked, kNone };  // of a policy that learns; of a frozen reference
 
-  // Reads a checkpoint folder, in f32.
-  static absl::StatusOr<Policy> read(const std::filesystem::path& folder, Gradients gradients);
-  // Takes weights as they are: leaves without a history.
+  // Reads a checkpoint folder, in f32, onto `device`. RESOURCE_EXHAUSTED: it does not fit there.
+  static absl::StatusOr<Policy> read(const std::filesystem::path& folder, Gradients gradients,
+                                     at::Device device = at::kCPU);
+  // Takes weights as they are, leaves without a history, and where they lie.
   static absl::StatusOr<Policy> over(const ModelConfig& config, Weights weights, Gradients gradients);
 
   // Logits of the tokens that a completion could have had in place of each that it has → [B, T, V]. Runs the model
@@ -26,6 +27,7 @@ class Policy {
   at::Tensor log_probs(const Batch& batch, double temperature) const;
 
   const Weights& weights() const { return weights_; }
+  at::Device device() const { return weights_.begin()->second.device(); }  // of all weights; batches must lie there
   const ModelConfig& config() const { return config_; }
 
  private:

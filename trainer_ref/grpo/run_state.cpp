@@ -18,13 +18,15 @@ constexpr const char* kMoments = "optimizer.safetensors";
 
 absl::Status write_moments(const fs::path& file, const Weights& moments) {
   std::vector<TensorSpec> specs;
-  std::vector<at::Tensor> tensors;
+  std::vector<const at::Tensor*> tensors;
   for (const auto& [name, tensor] : moments) {
     specs.push_back({.name = name, .dtype = DType::kF32, .shape = tensor.sizes().vec()});
-    tensors.push_back(tensor.detach().contiguous());
+    tensors.push_back(&tensor);
   }
+  at::Tensor current;  // one tensor of a device in host memory at a time
   return write_safetensors(file, specs, {}, [&](std::size_t i) -> std::span<const std::byte> {
-    return {static_cast<const std::byte*>(tensors[i].const_data_ptr()), tensors[i].nbytes()};
+    current = tensors[i]->detach().to(at::kCPU).contiguous();
+    return {static_cast<const std::byte*>(current.const_data_ptr()), current.nbytes()};
   });
 }
 

@@ -28,7 +28,7 @@ absl::Status save_run(const std::filesystem::path& folder, const std::filesystem
 // Reads trainer_state.json. A folder without one is a checkpoint, but no run: the error says how to start from it.
 absl::StatusOr<RunState> read_run_state(const std::filesystem::path& folder);
 
-// Fills a fresh optimizer over the policy that was read from `folder`.
+// Fills a fresh optimizer over the policy that was read from `folder`, on that policy's device.
 absl::Status restore_optimizer(const std::filesystem::path& folder, const RunState& state, Optimizer& optimizer);
 
 }  // namespace bascule::ref

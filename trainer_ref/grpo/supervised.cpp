@@ -30,15 +30,15 @@ absl::StatusOr<Lesson> make_lesson(const Tokenizer& tokenizer, const ModelConfig
   return lesson;
 }
 
-Batch batch_of(const std::vector<Lesson>& lessons) {
+Batch batch_of(const std::vector<Lesson>& lessons, at::Device device) {
   std::vector<Row> rows;
   for (const Lesson& lesson : lessons) rows.push_back({&lesson.prompt, &lesson.answer});
-  return make_batch(rows);
+  return make_batch(rows, device);
 }
 
 }  // namespace
 
-absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed) {
+absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
   Weights weights;
   for (const TensorSpec& spec : weight_specs(config, DType::kF32)) {
@@ -48,6 +48,7 @@ absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t se
       tensor.fill_(1);
     else if (spec.name.ends_with(".weight"))
       tensor.normal_(0, 0.02, generator);
+    tensor = tensor.to(device);
   }
   return Policy::over(config, std::move(weights), Policy::Gradients::kTracked);
 }
@@ -72,7 +73,7 @@ absl::Status train_supervised(Policy& policy, const Tokenizer& tokenizer, const 
                                                 with_noise(problem.answer, options.label_noise, random)));
       lessons.push_back(std::move(lesson));
     }
-    const Batch batch = batch_of(lessons);
+    const Batch batch = batch_of(lessons, policy.device());
     optimizer.zero_grad();
     const at::Tensor loss = -policy.log_probs(batch, /*temperature=*/1).sum() / batch.mask.sum();
     loss.backward();
@@ -90,7 +91,7 @@ absl::StatusOr<double> greedy_accuracy(const Policy& policy, const Tokenizer& to
     BASCULE_ASSIGN(Lesson lesson, make_lesson(tokenizer, policy.config(), problem.prompt, problem.answer));
     lessons.push_back(std::move(lesson));
   }
-  const Batch batch = batch_of(lessons);
+  const Batch batch = batch_of(lessons, policy.device());
   const at::NoGradGuard no_grad;
   const at::Tensor likeliest = policy.logits(batch).argmax(2);  // [B, T]
   const at::Tensor right = (likeliest == batch.targets).logical_or(batch.mask == 0).all(1);

@@ -25,8 +25,8 @@ struct SupervisedOptions {
   std::function<bool()> stopped = [] { return false; };                 // asked before every step
 };
 
-// Weights drawn as transformers draws them: normal with deviation 0.02, norms 1, biases 0.
-absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed);
+// Weights drawn as transformers draws them: normal with deviation 0.02, norms 1, biases 0; the same on every device.
+absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device = at::kCPU);
 
 // `answer` with each digit replaced by a random one with probability `noise`, so that every digit stays right with
 // probability 1 − 0.9 · noise.

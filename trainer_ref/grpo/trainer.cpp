@@ -1,5 +1,7 @@
 #include "trainer_ref/grpo/trainer.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -69,11 +71,12 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   StepMetrics metrics{.step = step};
   const Clock::time_point start = Clock::now();
   BASCULE_ASSIGN(Rollouts rollouts, roll_out(step));
+  if (options_.colocate) BASCULE_TRY(pool_->sleep());
   const Clock::time_point rolled_out = Clock::now();
   score(rollouts.groups);
   compare(rollouts.groups);
   const Clock::time_point scored = Clock::now();
-  const UpdateStatistics update = improve(rollouts.groups);
+  BASCULE_ASSIGN(const UpdateStatistics update, improve(rollouts.groups));
   const Clock::time_point improved = Clock::now();
   metrics.seconds = {.rollout = seconds_between(start, rolled_out),
                      .score = seconds_between(rolled_out, scored),
@@ -154,8 +157,16 @@ void Trainer::compare(std::vector<Group>& groups) const {
   }
 }
 
-UpdateStatistics Trainer::improve(const std::vector<Group>& groups) {
-  return update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options_.update);
+absl::StatusOr<UpdateStatistics> Trainer::improve(const std::vector<Group>& groups) {
+  const std::int64_t before = optimizer_.steps();
+  try {
+    return update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options_.update);
+  } catch (const c10::Error& error) {
+    policy_is_whole_ = optimizer_.steps() == before;
+    return absl::ResourceExhaustedError(cat("training on ", policy_.device().str(), ": ",
+                                            error.what_without_backtrace(),
+                                            " (less memory goes with a smaller --micro-batch)"));
+  }
 }
 
 absl::StatusOr<SendReport> Trainer::send() {
@@ -172,8 +183,18 @@ absl::StatusOr<SendReport> Trainer::send() {
                message_of(worker.error)));
   for (const std::string& warning : report->warnings) log_(cat("version ", report->version, ": ", warning));
   versions_.push_back(report->version);
+  if (options_.colocate) {
+    give_memory_back();
+    BASCULE_TRY(pool_->wake_up());
+  }
   stream_->published();
   return report;
+}
+
+// What training held and nothing needs before the next step: gradients, and what LibTorch keeps to use again.
+void Trainer::give_memory_back() {
+  optimizer_.zero_grad();
+  if (policy_.device().is_cuda()) at::getDeviceAllocator(at::kCUDA)->emptyCache();
 }
 
 absl::Status Trainer::begin() {
@@ -204,7 +225,9 @@ absl::Status Trainer::begin() {
 
 absl::Status Trainer::end() {
   stream_.reset();
-  if (last_step_ > saved_step_) BASCULE_TRY(save(last_step_));
+  if (options_.colocate && pool_)  // a step that failed left them asleep
+    if (const absl::Status awake = pool_->wake_up(); !awake.ok()) log_(message_of(awake));
+  if (last_step_ > saved_step_ && policy_is_whole_) BASCULE_TRY(save(last_step_));
   if (stopped_())
     log_(cat("stopped after step ", last_step_, "; --resume=", (options_.out / cat("step_", last_step_)).string(),
              " goes on"));
@@ -229,8 +252,12 @@ absl::Status Trainer::evaluate_into(StepMetrics& metrics) {
 
 absl::Status Trainer::save(std::int64_t step) {
   saved_step_ = step;
-  return save_run(options_.out / cat("step_", step), options_.model, policy_, optimizer_,
-                  {.step = step, .seed = options_.seed, .optimizer_steps = optimizer_.steps()});
+  try {
+    return save_run(options_.out / cat("step_", step), options_.model, policy_, optimizer_,
+                    {.step = step, .seed = options_.seed, .optimizer_steps = optimizer_.steps()});
+  } catch (const c10::Error& error) {  // a device that failed
+    return unavailable("the checkpoint of step ", step, ": ", error.what_without_backtrace());
+  }
 }
 
 std::vector<const Problem*> Trainer::problems_of(std::int64_t step) const {

@@ -32,7 +32,7 @@ class Trainer {
                                                          std::function<void(std::string_view)> log);
 
   // Trains until the last step, or until stopped; writes a checkpoint and the report in either case. An error of a step
-  // ends the run too, after a checkpoint of the last whole step.
+  // ends the run too, after a checkpoint of the last whole step, if the weights still are of that step.
   absl::Status run();
 
  private:
@@ -56,8 +56,9 @@ class Trainer {
   absl::StatusOr<Rollouts> roll_out(std::int64_t step);
   void score(std::vector<Group>& groups) const;
   void compare(std::vector<Group>& groups) const;
-  UpdateStatistics improve(const std::vector<Group>& groups);
+  absl::StatusOr<UpdateStatistics> improve(const std::vector<Group>& groups);
   absl::StatusOr<SendReport> send();
+  void give_memory_back();
   absl::Status evaluate_into(StepMetrics& metrics);
   absl::Status save(std::int64_t step);
 
@@ -82,6 +83,7 @@ class Trainer {
   double elapsed_before_ = 0;   // of the run that this one resumes
   std::int64_t last_step_ = 0;  // trained
   std::int64_t saved_step_ = 0;
+  bool policy_is_whole_ = true;          // false: a step failed that had changed its weights
   std::vector<std::uint64_t> versions_;  // published in this run, oldest first
 };
 

@@ -29,8 +29,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
   BASCULE_ASSIGN(Task task, read_task_of(options));
   BASCULE_ASSIGN(Tokenizer tokenizer, Tokenizer::read(options.model));
   BASCULE_TRY(check_prompts(task, tokenizer));
-  BASCULE_ASSIGN(Policy policy,
-                 Policy::read(options.resume.empty() ? options.model : options.resume, Policy::Gradients::kTracked));
+  BASCULE_ASSIGN(Policy policy, Policy::read(options.resume.empty() ? options.model : options.resume,
+                                             Policy::Gradients::kTracked, options.device));
   BASCULE_ASSIGN(Sender sender, Sender::listen({.endpoint = options.sync, .threads = options.threads, .log = log}));
   BASCULE_TRY(sender.register_model(source_of(policy)));
 
@@ -39,7 +39,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
   trainer->stopped_ = std::move(stopped);
   trainer->log_ = std::move(log);
   if (trainer->options_.needs_reference()) {
-    BASCULE_ASSIGN(trainer->reference_, Policy::read(trainer->options_.model, Policy::Gradients::kNone));
+    BASCULE_ASSIGN(trainer->reference_,
+                   Policy::read(trainer->options_.model, Policy::Gradients::kNone, trainer->options_.device));
   }
   if (!trainer->options_.resume.empty()) BASCULE_TRY(trainer->resume());
   return trainer;

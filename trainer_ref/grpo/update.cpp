@@ -21,7 +21,7 @@ std::vector<MicroBatch> make_micro_batches(const Policy& policy, const Policy* r
   std::vector<MicroBatch> micro_batches;
   for (std::size_t begin = 0; begin < rows.size(); begin += options.micro_batch) {
     MicroBatch& micro = micro_batches.emplace_back();
-    micro.batch = make_batch(rows.subspan(begin, std::min(options.micro_batch, rows.size() - begin)));
+    micro.batch = make_batch(rows.subspan(begin, std::min(options.micro_batch, rows.size() - begin)), policy.device());
     if (options.num_iterations > 1) micro.old_log_probs = policy.log_probs(micro.batch, options.temperature);
     if (reference != nullptr) micro.reference_log_probs = reference->log_probs(micro.batch, options.temperature);
   }

@@ -62,6 +62,10 @@ TEST_F(Options, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--task=data"}), HasSubstr("--task=data needs a file"));
   EXPECT_THAT(refusal({"--data=f"}), HasSubstr("add --task=data"));
   EXPECT_THAT(refusal({"--supervised", "--resume=step_2"}), HasSubstr("a supervised run cannot be resumed"));
+  EXPECT_THAT(refusal({"--device=gpu"}), HasSubstr("--device=gpu: expected cpu, cuda or cuda:N"));
+  EXPECT_THAT(refusal({"--colocate", "--max-staleness=1"}), HasSubstr("engines sleep while the trainer trains"));
+  EXPECT_THAT(refusal({"--colocate", "--sync-every=2"}), HasSubstr("engines wake up for each step's version"));
+  EXPECT_THAT(refusal({"--supervised", "--colocate"}), HasSubstr("a supervised run has no engines"));
   EXPECT_THAT(refusal({"--reward=exact"}), HasSubstr("unknown reward \"exact\""));
   EXPECT_THAT(refusal({"--request-timeout=0s"}), HasSubstr("give a time above 0"));
 }

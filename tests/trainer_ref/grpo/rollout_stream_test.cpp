@@ -57,6 +57,14 @@ TEST(EnginePool, GivesUpOnEnginesThatAreNotThere) {
   EXPECT_THAT(pool.wait_until_serving(absl::Milliseconds(50)).message(), HasSubstr(nobody.url));
 }
 
+TEST(EnginePool, NamesTheEngineThatDoesNotGoToSleepOrWakeUp) {
+  const ClosedPort nobody;
+  EnginePool pool({.urls = {nobody.url}});
+  EXPECT_TRUE(absl::IsUnavailable(pool.sleep()));
+  EXPECT_THAT(pool.sleep().message(), HasSubstr(nobody.url + " did not go to sleep: "));
+  EXPECT_THAT(pool.wake_up().message(), HasSubstr(nobody.url + " did not wake up: "));
+}
+
 TEST(EnginePool, CancelEndsWhatWaits) {
   const SilentPort silent;
   EnginePool pool({.urls = {silent.url}, .request_timeout = absl::Hours(1)});

@@ -1,61 +1,13 @@
 #include "trainer_ref/grpo/update.h"
 
-#include <gmock/gmock.h>
-#include <unistd.h>
-
 #include <cmath>
 
-#include "trainer_ref/grpo/run_state.h"
-#include "trainer_ref/grpo/supervised.h"
-#include "trainer_ref/model/checkpoint.h"
+#include "support.h"
 
 namespace bascule::ref {
 namespace {
 
 using ::testing::HasSubstr;
-
-ModelConfig tiny() {
-  ModelConfig config;
-  config.architecture = "LlamaForCausalLM";
-  config.vocab_size = 11;
-  config.hidden_size = 16;
-  config.intermediate_size = 24;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 2;
-  config.num_key_value_heads = 1;
-  config.head_dim = 8;
-  config.max_position_embeddings = 32;
-  config.eos_token_ids = {10};
-  return config;
-}
-Policy policy() { return *random_policy(tiny(), 3); }
-
-// Two groups of prompts and completions of different lengths.
-struct Sampled {
-  std::vector<std::vector<std::int64_t>> prompts{{1, 2, 3}, {4}};
-  std::vector<Rollout> rollouts{rollout({5, 6}, 1), rollout({7, 8, 9, 10}, -0.5), rollout({2}, 0.25),
-                                rollout({3, 10}, -1)};
-  std::vector<Row> rows() const {
-    return {{&prompts[0], &rollouts[0]},
-            {&prompts[0], &rollouts[1]},
-            {&prompts[1], &rollouts[2]},
-            {&prompts[1], &rollouts[3]}};
-  }
-  static Rollout rollout(std::vector<std::int64_t> token_ids, double advantage) {
-    Rollout result;
-    result.log_probs.assign(token_ids.size(), -2.4f);
-    result.token_ids = std::move(token_ids);
-    result.advantage = advantage;
-    return result;
-  }
-};
-
-double distance(const Policy& a, const Policy& b) {
-  double largest = 0;
-  for (const auto& [name, tensor] : a.weights())
-    largest = std::max(largest, (tensor.detach() - b.weights().at(name).detach()).abs().max().item<double>());
-  return largest;
-}
 
 TEST(Policy, GivesACompletionTheSameProbabilityAloneAndInABatch) {
   const Sampled sampled;
@@ -116,17 +68,6 @@ TEST(Update, MakesRewardedCompletionsLikelier) {
   EXPECT_LT(after[3].item<double>(), before[3].item<double>());
   EXPECT_TRUE(std::isnan(update.kl));
 }
-
-class Saved : public ::testing::Test {
- protected:
-  Saved() {
-    std::filesystem::create_directories(folder_);
-    std::filesystem::copy_file(std::filesystem::path(BASCULE_DEMO_MODEL) / "config.json", folder_ / "config.json");
-  }
-  ~Saved() override { std::filesystem::remove_all(folder_); }
-  const std::filesystem::path folder_ =
-      std::filesystem::path(::testing::TempDir()) / ("saved_" + std::to_string(::getpid()));
-};
 
 TEST_F(Saved, ARunGoesOnExactly) {
   const absl::StatusOr<ModelConfig> config = read_config(BASCULE_DEMO_MODEL);

@@ -1,0 +1,96 @@
+// bascule-train with bascule-engine as processes, on the demo's small model, in a folder of the test's own.
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "program.h"
+#include "trainer_ref/grpo/metrics.h"
+
+namespace bascule::test {
+
+class Train : public ::testing::Test {
+ protected:
+  static std::filesystem::path make_folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "bascule-train-XXXXXX").string();
+    return ::mkdtemp(name.data());  // 0700, and near the root: a socket's path has 107 bytes
+  }
+  ~Train() override {
+    if (!HasFailure()) std::filesystem::remove_all(folder_);
+  }
+
+  // An engine; port 0 lets it choose one.
+  Program engine(const std::string& name, const std::string& port = "0", const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command{BASCULE_ENGINE, "--model",  BASCULE_DEMO_MODEL,  "--sync",    sync_, "--worker",
+                                     name,           "--listen", "127.0.0.1:" + port, "--threads", "1"};
+    command.insert(command.end(), more.begin(), more.end());
+    return Program(std::move(command), folder_ / (name + ".log"));
+  }
+  // Where it listens, as it prints.
+  static std::string url_of(const Program& engine) {
+    const std::string words = "listening on ";
+    std::string url;
+    EXPECT_TRUE(eventually(
+        [&] {
+          const std::string output = engine.output();
+          const std::size_t begin = output.find(words), end = output.find('\n', begin);
+          if (begin == std::string::npos || end == std::string::npos) return false;
+          url = output.substr(begin + words.size(), end - begin - words.size());
+          return true;
+        },
+        std::chrono::seconds(60)))
+        << engine.output();
+    return url;
+  }
+  Program trainer(const std::string& engines, const std::string& out, std::vector<std::string> more) {
+    std::vector<std::string> command{BASCULE_TRAIN,
+                                     "--model",
+                                     BASCULE_DEMO_MODEL,
+                                     "--sync",
+                                     sync_,
+                                     "--engines",
+                                     engines,
+                                     "--out",
+                                     (folder_ / out).string(),
+                                     "--max-tokens",
+                                     "3",
+                                     "--learning-rate",
+                                     "3e-4",
+                                     "--threads",
+                                     "1",
+                                     "--eval-problems",
+                                     "20",
+                                     "--request-timeout",
+                                     "20s"};
+    command.insert(command.end(), more.begin(), more.end());
+    return Program(std::move(command), folder_ / (out + ".log"));
+  }
+  std::vector<nlohmann::json> metrics(const std::string& out) const {
+    auto lines = ref::read_json_lines(folder_ / out / "metrics.jsonl");
+    return lines.ok() ? *std::move(lines) : std::vector<nlohmann::json>();
+  }
+  std::string bytes(const std::filesystem::path& file) const {
+    std::ifstream stream(folder_ / file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(stream), {}};
+  }
+
+  const std::filesystem::path folder_ = make_folder();
+  std::string sync_ = "shm://" + (folder_ / "sync").string();
+};
+
+// The versions that the engine at `url` generated with, in all steps.
+inline std::vector<std::uint64_t> versions_of(const std::vector<nlohmann::json>& metrics, const std::string& url) {
+  std::vector<std::uint64_t> versions;
+  for (const nlohmann::json& line : metrics)
+    for (const nlohmann::json& span : line["engines"])
+      if (span["engine"] == url) versions.push_back(span["version"]);
+  return versions;
+}
+
+}  // namespace bascule::test
