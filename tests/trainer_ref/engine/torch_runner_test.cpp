@@ -2,6 +2,9 @@
 
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
+#include <stdlib.h>
+
+#include <limits>
 
 #include "support.h"
 
@@ -92,6 +95,28 @@ TEST(TorchRunner, ComputesInBf16) {
   const Scheduler::Sequences ended = engine.run({{{1, 2, 3}, 20}, {std::vector<std::int64_t>(40, 7), 20}});
   ASSERT_EQ(ended.size(), 2U);
   EXPECT_EQ(ended[1]->generated(), 20U);
+}
+
+TEST(TorchRunner, WeightsThatSayNoNumbersFailTheStep) {
+  const std::filesystem::path fixture = std::filesystem::path(BASCULE_FIXTURES) / "qwen3";
+  std::string name = (std::filesystem::temp_directory_path() / "bascule-runner-XXXXXX").string();
+  const std::filesystem::path folder = ::mkdtemp(name.data());
+  const ModelConfig config = one_thread(*read_config(fixture));
+  const Weights weights = *read_weights(fixture, config, DType::kF32);
+  weights.at("model.norm.weight").fill_(std::numeric_limits<float>::quiet_NaN());
+  ASSERT_TRUE(write_checkpoint(folder / "broken", fixture, weights, DType::kF32).ok());
+  TestPlace where;
+  where.weights = *ServedWeights::from_checkpoint(folder / "broken", config, DType::kF32);
+  TestEngine engine("qwen3", 4, {}, DType::kF32, std::move(where));
+  engine.runner().commit();
+  Sequence sequence;
+  sequence.tokens = {1, 2, 3};
+  sequence.prompt_tokens = 3;
+  sequence.blocks = {0};
+  const auto samples = engine.runner().run({.copies = {}, .rows = {{&sequence, 0, 3}}});
+  EXPECT_EQ(samples.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(samples.status().message()), ::testing::HasSubstr("logits that are no numbers"));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
