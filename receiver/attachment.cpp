@@ -45,7 +45,7 @@ std::shared_ptr<const Weights> WeightsBuilder::build(std::span<const TargetTenso
 
 std::unique_ptr<ReceiverTransport> make_transport(const Scheme& scheme, const Endpoint& endpoint, std::size_t kept) {
   std::unique_ptr<ReceiverTransport> slots = scheme.make_receiver(endpoint);
-  if (!copies_to_device(scheme, endpoint)) return slots;
+  if (endpoint.device == kHost) return slots;
   return std::make_unique<DeviceCopies>(std::move(slots), endpoint.device, kept);
 }
 

@@ -30,12 +30,9 @@ class WeightsBuilder {
                                               std::span<std::byte* const> addresses);
 };
 
-// The receiver's end of `scheme`, for who reads on endpoint.device: where that is a device and the slots lie in host
-// memory, with copies of them there, `kept` from the beginning.
+// The receiver's end of `scheme`, for who reads on endpoint.device: where that is a device and the slots lie elsewhere,
+// with copies of them there, `kept` from the beginning.
 std::unique_ptr<ReceiverTransport> make_transport(const Scheme& scheme, const Endpoint& endpoint, std::size_t kept);
-inline bool copies_to_device(const Scheme& scheme, const Endpoint& endpoint) {
-  return !scheme.on_device && endpoint.device != kHost;
-}
 
 // How a worker takes a layout, found out before anything is mapped.
 struct Taking {
@@ -85,6 +82,7 @@ class Attachment {
   void keep_only(const std::set<SlotId>& slots);
 
   Epoch epoch() const { return epoch_; }
+  bool copies() const { return transport_->copies(); }  // prepare thread
   DigestMode digest() const { return digest_; }
   const Layout& layout() const { return layout_; }
   const std::optional<Plan>& copy_plan() const { return taking_.copy_plan; }

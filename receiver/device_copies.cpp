@@ -11,16 +11,26 @@ absl::Status DeviceCopies::accept(ReceivedOffer offer) {
   const std::vector<SlotId> slots = offer.slots;
   const std::uint64_t bytes = offer.slot_bytes;
   BASCULE_TRY(slots_->accept(std::move(offer)));
-  for (const SlotId slot : slots)
-    if (const auto found = slots_->find(slot)) BASCULE_TRY(window(slot, found->first(bytes)).status());
-  while (copies_.size() < kept_) BASCULE_TRY(add(bytes).status());
+  for (const SlotId slot : slots) {
+    std::optional<SlotView> place = slots_->find(slot);
+    if (!place || lies_here(slot)) continue;
+    place->bytes = place->bytes.first(bytes);
+    BASCULE_TRY(window(*place).status());
+  }
+  while (copies() && copies_.size() < kept_) BASCULE_TRY(add(bytes).status());
   return absl::OkStatus();
+}
+
+bool DeviceCopies::lies_here(SlotId slot) const {
+  const std::optional<SlotView> place = slots_->find(slot);
+  return place && place->device == device_;
 }
 
 void DeviceCopies::follow(const Publication& publication, std::uint64_t bytes_done) {
   const auto known = windows_.find(publication.slot);
   if (known == windows_.end()) return;
-  const std::uint64_t end = bytes_done < publication.bytes ? bytes_done / kPartBytes * kPartBytes : publication.bytes;
+  const std::uint64_t part = known->second->part_bytes();
+  const std::uint64_t end = bytes_done < publication.bytes ? bytes_done / part * part : publication.bytes;
   if (end == 0) return;
   const absl::StatusOr<Copy*> to = on_its_way(publication);
   // What goes wrong here goes wrong in prepare(), too, which can say so.
@@ -28,11 +38,13 @@ void DeviceCopies::follow(const Publication& publication, std::uint64_t bytes_do
 }
 
 absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, Deadline deadline) {
+  if (lies_here(publication.slot)) return slots_->prepare(publication, deadline);
   Copy* whole = find(publication);
   if (whole == nullptr || !whole->in_use) {  // else told again of what it has
     BASCULE_ASSIGN(const SlotView from, slots_->prepare(publication, deadline));
     const auto bring = [&]() -> absl::Status {
-      BASCULE_ASSIGN(HostWindow* const seen, window(from.slot, from.bytes.first(publication.bytes)));
+      const SlotView whole_slot{.slot = from.slot, .bytes = from.bytes.first(publication.bytes), .device = from.device};
+      BASCULE_ASSIGN(HostWindow* const seen, window(whole_slot));
       BASCULE_ASSIGN(whole, on_its_way(publication));
       BASCULE_TRY(copy(*whole, *seen, publication.bytes));
       return queue_->finish(deadline).status();
@@ -69,15 +81,13 @@ absl::StatusOr<Digest> DeviceCopies::digest_of(FoundVersion& found, kernels::Thr
 }
 
 // Registered once: when the slot is offered, or, of one that no sender offers, when it is first read.
-absl::StatusOr<HostWindow*> DeviceCopies::window(SlotId slot, std::span<const std::byte> bytes) {
-  std::shared_ptr<HostWindow>& known = windows_[slot];
-  if (!known) {
-    if (!queue_) {
-      BASCULE_ASSIGN(queue_, open_device(device_));
-    }
-    BASCULE_ASSIGN(known, queue_->open_window(bytes, Access::kReadOnly));
+absl::StatusOr<HostWindow*> DeviceCopies::window(const SlotView& place) {
+  if (const auto known = windows_.find(place.slot); known != windows_.end()) return known->second.get();
+  if (!queue_) {
+    BASCULE_ASSIGN(queue_, open_device(device_));
   }
-  return known.get();
+  BASCULE_ASSIGN(std::shared_ptr<HostWindow> opened, queue_->open_window(place.bytes, place.device, Access::kReadOnly));
+  return windows_.emplace(place.slot, std::move(opened)).first->second.get();
 }
 
 absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::add(std::uint64_t bytes) {
@@ -112,7 +122,7 @@ absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::on_its_way(const Publication& 
 
 absl::Status DeviceCopies::copy(Copy& to, HostWindow& from, std::uint64_t end) {
   while (to.bytes_done < end) {
-    const std::uint64_t next = std::min(end, to.bytes_done / kPartBytes * kPartBytes + kPartBytes);
+    const std::uint64_t next = std::min(end, (to.bytes_done / from.part_bytes() + 1) * from.part_bytes());
     BASCULE_TRY(queue_->copy_in(from, to.bytes_done, next, to.memory.get()));
     to.bytes_done = next;
   }

@@ -1,7 +1,8 @@
-// DeviceCopies: slots in host memory, for a worker that reads on a device. It has slots of its own there, and copies
-// what the sender writes into them part by part behind it; what it shows is a scheme with memory of its own here.
+// DeviceCopies: slots in host memory or on a peer, for a worker that reads on a device. It has slots of its own there,
+// and copies what the sender writes into them part by part behind it; what it shows is a scheme with memory of its own
+// here. Slots of the device itself are read in place.
 //
-//   the sender's slot, mapped and registered ── follow(), prepare() ──▶ a copy on the device ──▶ SlotView
+//   the sender's slot, in reach of the device ── follow(), prepare() ──▶ a copy on the device ──▶ SlotView
 //
 //   a copy:  free ──follow──▶ on its way ──prepare──▶ whole, in use ──release──▶ free
 //
@@ -30,6 +31,7 @@ class DeviceCopies final : public ReceiverTransport {
       : slots_(std::move(slots)), device_(device), kept_(kept) {}
 
   absl::Status accept(ReceivedOffer offer) override;
+  bool copies() const override { return !windows_.empty(); }
   void follow(const Publication& publication, std::uint64_t bytes_done) override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
   void release(SlotId slot) override;
@@ -47,7 +49,8 @@ class DeviceCopies final : public ReceiverTransport {
     std::uint64_t bytes_done = 0;  // enqueued
     bool in_use = false;
   };
-  absl::StatusOr<HostWindow*> window(SlotId slot, std::span<const std::byte> bytes);
+  bool lies_here(SlotId slot) const;
+  absl::StatusOr<HostWindow*> window(const SlotView& place);
   absl::StatusOr<Copy*> add(std::uint64_t bytes);
   Copy* find(const Publication& publication);
   absl::StatusOr<Copy*> on_its_way(const Publication& publication);

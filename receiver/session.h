@@ -115,7 +115,6 @@ class Session {
   bool follows() const { return options_.rank > 0; }
   // Whether preparing and releasing a version touches none of its bytes.
   bool only_looks_up() const;
-  bool copies_to_device() const { return bascule::copies_to_device(scheme_, endpoint_); }
   bool copies_ahead() const { return copier_ && copier_->apply() == Apply::kBackground; }
   void on_heartbeat_timer();
   static Target target_of(const Incoming& incoming);
@@ -160,7 +159,9 @@ class Session {
   std::map<Version, Target> offered_;        // of a follower: at the gate, for rank 0 to choose
   std::vector<std::uint32_t> slots_;         // that the sender has, as it last said
   DigestMode sender_digest_ = DigestMode::kOn;
-  int failures_ = 0;                // versions running that did not verify
+  std::atomic<bool> copies_{
+      true};          // by the prepare thread, once it knows: slots lie elsewhere than where they are read
+  int failures_ = 0;  // versions running that did not verify
   std::uint64_t preparations_ = 0;  // begun, by a sender's word
   bool looking_ = false;            // the prepare thread looks for a version without a sender
   absl::Status alone_;              // why one that is there cannot be served

@@ -38,6 +38,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
   });
   log(cat("joined epoch ", welcome.epoch));
   sender_digest_ = welcome.digest;
+  copies_ = true;
   // Memory that is served already stays as it is when its sender is still the same.
   std::shared_ptr<Attachment> known;
   for (const std::optional<Target>* target : {&serving_, &decided_})
@@ -57,6 +58,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
                                  std::move(taking));
     if (made.ok()) {
       attachment_ = *std::move(made);
+      copies_ = attachment_->copies();
       return;
     }
     asio::post(io_, [this, connection, why = made.status()] {
@@ -115,7 +117,7 @@ absl::Status Session::take_in(const Publication& publication, int set, Preparati
   const SlotView view = preparation.ready.view;
   const Deadline deadline(endpoint_.timeout);
   // What was copied to the device is known by its own bytes alone.
-  const bool copied = copies_to_device() && endpoint_.digest != DigestMode::kOff;
+  const bool copied = attachment->copies() && endpoint_.digest != DigestMode::kOff;
   const bool always = copied || endpoint_.digest == DigestMode::kAlways || attachment->digest() == DigestMode::kAlways;
   if (!copier_) {
     preparation.slot = view.slot;

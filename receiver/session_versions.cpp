@@ -22,7 +22,7 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
       .ready = false,
       .prepared = false,
       .in_place = in_place};
-  if (copies_to_device()) follow(incoming_->publication, incoming_->preparation);
+  if (endpoint_.device != kHost) follow(incoming_->publication, incoming_->preparation);
   // Read in place: the back slot is the sender's, and free. But a single copy is the one that the engine reads.
   if (!in_place) return say_ready();
   incoming_->ready = true;  // as soon as the engine says so
@@ -41,7 +41,7 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
 
 void Session::follow(const Publication& publication, std::shared_ptr<Preparation> preparation) {
   preparer_->submit([this, publication, preparation = std::move(preparation)]() mutable {
-    if (!attachment_ || preparation->followed) return;
+    if (!attachment_ || !attachment_->copies() || preparation->followed) return;
     if (attachment_->follow(publication, Deadline(absl::Milliseconds(5)))) follow(publication, std::move(preparation));
   });
 }
@@ -55,7 +55,7 @@ void Session::say_ready() {
     if (decided_ || !offered_.empty()) return;
   }
   incoming_->ready = true;
-  send(Ready{.version = incoming_->publication.version});
+  send(Ready{.version = incoming_->publication.version, .follows = copies_ && endpoint_.device != kHost});
 }
 
 // Of the engine's own tensors, where to copy to.
@@ -79,7 +79,7 @@ void Session::on_sealed(const Sealed& sealed) {
 }
 
 bool Session::only_looks_up() const {
-  return scheme_.maps_once && !copies_to_device() && !copier_ && options_.fused.empty() &&
+  return scheme_.maps_once && !copies_ && !copier_ && options_.fused.empty() &&
          endpoint_.digest != DigestMode::kAlways && sender_digest_ != DigestMode::kAlways;
 }
 

@@ -83,8 +83,10 @@ void Coordinator::share() {
     const std::lock_guard lock(mutex_);
     shared_.addressable.clear();
     shared_.fused.clear();
+    shared_.followed = false;
     for (const auto& member : members_) {
       if (member->addressable()) shared_.addressable.push_back(member->name());
+      shared_.followed |= member->follows;
       shared_.fused.insert(shared_.fused.end(), member->hello.fused.begin(), member->hello.fused.end());
     }
     shared_.refusal = last_refusal_;
@@ -142,6 +144,7 @@ absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> wo
     BASCULE_TRY(lock_.record(shared_.last_version + 1));
     return Grant{.version = ++shared_.last_version,
                  .slot = *std::exchange(shared_.ahead, std::nullopt),
+                 .followed = shared_.followed,
                  .dropped = std::exchange(shared_.dropped, {})};
   }
   shared_.granted.reset();

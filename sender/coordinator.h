@@ -55,6 +55,7 @@ class Coordinator {
     Version version = 0;
     SlotId slot;
     bool is_new = false;            // it has no memory yet
+    bool followed = false;          // somebody copies behind the writer
     std::vector<SlotId> dropped{};  // left the ring since the last grant; nobody reads them
     std::vector<std::string> to{};  // the names that were asked for
   };
@@ -181,6 +182,7 @@ class Coordinator {
   struct Shared {
     std::vector<std::string> addressable;
     std::vector<std::vector<std::string>> fused;
+    bool followed = false;        // by some worker that copies behind the writer
     std::string refusal;          // the last one, for error texts
     std::string holders;          // who stands in the way of a slot
     Version last_version = 0;     // the highest number known to be used

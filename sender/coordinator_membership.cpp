@@ -232,6 +232,7 @@ void Coordinator::on_message(WorkerId id, Message message) {
   Round* round = catch_up ? &catch_up->round : round_.get();
   const auto concerns = [&](Version version) { return round != nullptr && round->publication().version == version; };
   if (const auto* ready = std::get_if<Ready>(&message)) {
+    if (std::exchange(member->follows, ready->follows) != ready->follows) share();
     if (concerns(ready->version)) round->ready(id);
   } else if (const auto* prepared = std::get_if<Prepared>(&message)) {
     if (concerns(prepared->version)) round->prepared(id);

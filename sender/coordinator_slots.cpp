@@ -49,6 +49,7 @@ void Coordinator::try_take() {
   answer(Grant{.version = ++shared_.last_version,
                .slot = *slot,
                .is_new = is_new,
+               .followed = shared_.followed,
                .dropped = std::exchange(shared_.dropped, {}),
                .to = shared_.take_for});
 }

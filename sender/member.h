@@ -30,6 +30,7 @@ struct Member {
   Hello hello;                        // empty until it greeted
   Clock::time_point since;            // connected
   Version serving = 0;                // of this epoch, by its own word: its hello, then its acks
+  bool follows = false;               // copies behind the writer, as it said last
   bool owed = true;                   // the newest version is due to it; not where a send left it out
   int failures = 0;                   // versions running that it could not prepare
   std::shared_ptr<CatchUp> catch_up;  // shared by the ranks of a group

@@ -69,17 +69,27 @@ class DevicePacker final : public Packer {
 
   bool enqueues() const override { return true; }
   absl::Status plan(const Packing& packing) override { return plans_.make(*queue_, packing); }
-  absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest, std::atomic<std::uint64_t>&) override {
-    return queue_->run(plans_.of(packing), packing.addresses, slot.writable().data(), want_digest, packing.stream);
+  absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
+                    std::atomic<std::uint64_t>& bytes_done) override {
+    DevicePlan& plan = plans_.of(packing);
+    const std::byte* const to = slot.writable().data();
+    followed_ = packing.followed ? &bytes_done : nullptr;
+    if (followed_ == nullptr) return queue_->run(plan, packing.addresses, to, want_digest, packing.stream);
+    return queue_->run_in_parts(plan, packing.addresses, to, want_digest, packing.stream);
   }
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) override {
+    followed_ = nullptr;
     return want_digest ? queue_->digest(slot, stream) : queue_->follow(stream);
   }
-  absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) override { return queue_->finish(deadline); }
+  absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) override {
+    if (followed_ != nullptr) BASCULE_TRY(queue_->watch_parts(*followed_, deadline));
+    return queue_->finish(deadline);
+  }
 
  private:
   std::unique_ptr<DeviceQueue> queue_;
-  DevicePlans plans_;  // behind the queue: they go first
+  DevicePlans plans_;                               // behind the queue: they go first
+  std::atomic<std::uint64_t>* followed_ = nullptr;  // grows behind what is packed, where somebody copies it meanwhile
 };
 
 // Packs into a slot of its own on the device, all at once, so that the trainer's stream waits for that alone, which
@@ -91,7 +101,7 @@ class DeviceToHostPacker final : public Packer {
 
   bool enqueues() const override { return true; }
   absl::Status reach(SlotMemory& memory) override {
-    BASCULE_ASSIGN(memory.window, queue_->open_window(memory.writable(), Access::kReadWrite));
+    BASCULE_ASSIGN(memory.window, queue_->open_window(memory.writable(), kHost, Access::kReadWrite));
     absl::StrAppend(&memory.description, "; ", memory.window->how());
     return absl::OkStatus();
   }

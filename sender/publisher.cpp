@@ -159,6 +159,7 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
     }
   }
   measured_.wait = seconds_between(called, Clock::now());
+  followed_ = grant.followed;
   return Publication{
       .version = grant.version, .slot = grant.slot, .bytes = slots_->layout.bytes(), .digest = std::nullopt};
 }
@@ -191,6 +192,7 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   BASCULE_TRY(packer_->plan(packing));
   const Deadline deadline(endpoint_.timeout);
   BASCULE_ASSIGN(const Publication publication, begin(workers, called, deadline));
+  packing.followed = followed_;
   const Clock::time_point start = Clock::now();
   if (absl::Status packed =
           packer_->pack(packing, slots_->memory.at(publication.slot.index), endpoint_.digest != DigestMode::kOff,

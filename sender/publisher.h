@@ -93,6 +93,7 @@ class Publisher {
   Pending pending_ = Pending::kNothing;
   // Of the version under way: written by whoever seals it, then read by the public thread.
   StageSeconds measured_;  // wait and pack of the version under way
+  bool followed_ = false;  // the version under way: by somebody who copies behind the writer
   std::optional<Digest> last_digest_;
   Version sealed_version_ = 0;
   std::vector<std::string> warnings_;

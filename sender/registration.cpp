@@ -145,6 +145,7 @@ absl::StatusOr<Packing> Registration::packing(TensorSource* weights) {
                  .slot_bytes = layout_.bytes(),
                  .registered = true,
                  .plan_number = plan_number_,
+                 .followed = false,
                  .stream = source_->stream()};
 }
 
@@ -190,6 +191,7 @@ absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
                  .slot_bytes = layout_.bytes(),
                  .registered = false,
                  .plan_number = ++last_plan_number_,
+                 .followed = false,
                  .stream = weights.stream()};
 }
 

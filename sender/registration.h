@@ -24,6 +24,7 @@ struct Packing {
   std::uint64_t slot_bytes = 0;
   bool registered = true;         // the registered tensors, not others
   std::uint64_t plan_number = 0;  // other segments have another one
+  bool followed = false;          // somebody copies behind what is packed
   Stream stream = nullptr;        // that writes the tensors, where they lie on a device
 };
 

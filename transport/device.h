@@ -26,16 +26,20 @@ class DevicePlan {
   virtual ~DevicePlan() = default;
 };
 
-// Host memory as one device copies to it and from it: registered with the device, or, where that cannot be (mappings of
-// files), through pinned buffers. Goes before the memory does; waits for the copies under way.
+// Memory elsewhere as one device copies to it and from it: of the host, registered with the device, or, where that
+// cannot be (mappings of files), through pinned buffers; or of a peer. Goes before the memory does; waits for the
+// copies under way.
 class HostWindow {
  public:
   virtual ~HostWindow() = default;
-  virtual const std::string& how() const = 0;  // for reports: "registered with device 0"
+  virtual const std::string& how() const = 0;    // for reports: "registered with device 0"
+  virtual std::uint64_t part_bytes() const = 0;  // that one copy should move: kHostPartBytes, or kPartBytes of a peer's
 };
 
-// What one copy between a device and a host moves, so that others can run behind it: whole tiles of the digest.
-inline constexpr std::uint64_t kPartBytes = std::uint64_t{16} << 20;
+// What is packed at a time, so that others can run behind it, and what one copy from a peer moves; and what one copy to
+// or from a host does, which takes longer. Whole tiles of the digest.
+inline constexpr std::uint64_t kPartBytes = std::uint64_t{32} << 20;
+inline constexpr std::uint64_t kHostPartBytes = std::uint64_t{16} << 20;
 
 // One device and a stream of Bascule's own there, on which one thing at a time is under way: run(), digest(),
 // follow() and copy_in() enqueue it and return, finish() waits for it. `caller`: a stream of the user's on that device.
@@ -65,11 +69,15 @@ class DeviceQueue {
 
   // ---- slots in host memory ----
 
-  // Blocks: registering takes about half a second a GiB.
-  virtual absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, Access access) = 0;
+  // `place`: kHost, or the device whose memory it is, at an address that this device reaches. Blocks: registering takes
+  // about half a second a GiB.
+  virtual absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, int place,
+                                                                  Access access) = 0;
   // As run() with a plan into a slot, in parts, so that copy_out() has something to do before all is packed.
   virtual absl::Status run_in_parts(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                                     bool want_digest, Caller caller) = 0;
+  // Behind each part of that run_in_parts() that is packed, `bytes_done` grows. Blocks until it is all.
+  virtual absl::Status watch_parts(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) = 0;
   // Copies the slot of that run_in_parts() to the window, each part as soon as it is packed; `bytes_done` grows behind
   // each. Blocks, mostly asleep. DEADLINE_EXCEEDED: not all of it is there yet.
   virtual absl::Status copy_out(const std::byte* slot, HostWindow& to, std::atomic<std::uint64_t>& bytes_done,

@@ -111,7 +111,10 @@ void fields(auto& archive, Is<Prepare> auto& prepare) {
   archive.bytes("offer", prepare.offer);
   archive("slots", prepare.slots);
 }
-void fields(auto& archive, Is<Ready> auto& ready) { archive("version", ready.version); }
+void fields(auto& archive, Is<Ready> auto& ready) {
+  archive("version", ready.version);
+  archive("follows", ready.follows);
+}
 void fields(auto& archive, Is<Sealed> auto& sealed) {
   archive("version", sealed.version);
   archive("digest", sealed.digest);

@@ -92,6 +92,7 @@ struct Abort {
 // worker → sender
 struct Ready {  // the worker's back slot is free
   Version version = 0;
+  bool follows = false;  // it copies the bytes while they are written: they are better written in parts
 };
 struct Prepared {
   Version version = 0;

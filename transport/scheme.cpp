@@ -16,7 +16,8 @@ absl::Status SenderTransport::deliver(const Publication&, std::span<const Worker
 }
 absl::Status SenderTransport::persist(const Publication&, Deadline) { return absl::OkStatus(); }
 
-std::optional<std::span<const std::byte>> ReceiverTransport::find(SlotId) const { return std::nullopt; }
+std::optional<SlotView> ReceiverTransport::find(SlotId) const { return std::nullopt; }
+bool ReceiverTransport::copies() const { return false; }
 void ReceiverTransport::follow(const Publication&, std::uint64_t) {}
 void ReceiverTransport::forget(SlotId) {}
 absl::StatusOr<std::vector<FoundVersion>> ReceiverTransport::find_versions(Version) {

@@ -133,9 +133,12 @@ class ReceiverTransport {  // one an attachment to a sender's epoch; prepare thr
   // first, then each that the sender made later, and all anew after a lost connection: a slot that is known already
   // stays where it is.
   virtual absl::Status accept(ReceivedOffer offer) = 0;
-  // Where the bytes of a slot lie that was accepted, in host memory, whoever writes them; until forget(). None: there
-  // is no such place, or it moves.
-  virtual std::optional<std::span<const std::byte>> find(SlotId slot) const;
+  // Where the bytes of a slot lie that was accepted, whoever writes them; until forget(). `device` is the one whose
+  // memory they are, which may be a peer of the one that reads. None: there is no such place, or it moves.
+  virtual std::optional<SlotView> find(SlotId slot) const;
+  // Whether prepare() brings bytes from where they were written, which takes its time, and which only a digest of what
+  // came can verify. Known once slots are accepted.
+  virtual bool copies() const;
   // The first `bytes_done` bytes of a version that is being written are there: who copies may begin. Returns soon. Of
   // one version at a time, and for nothing where it is not prepared in the end.
   virtual void follow(const Publication& publication, std::uint64_t bytes_done);

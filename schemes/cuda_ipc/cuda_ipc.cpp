@@ -76,15 +76,22 @@ class CudaIpcReceiver final : public ReceiverTransport {
                      cuda::Allocation::import(home->ordinal, offer.descriptors[i].get(), place.slot_bytes));
       absl::StatusOr<cuda::DeviceMapping> mapping = cuda::DeviceMapping::map(allocation, Access::kReadOnly, reads_on);
       if (!mapping.ok()) return annotate(mapping.status(), "cuda-ipc");
-      slots_.insert_or_assign(offer.slots[i], *std::move(mapping));
+      slots_.insert_or_assign(offer.slots[i], Slot{.mapping = *std::move(mapping), .home = home->ordinal});
     }
     return absl::OkStatus();
+  }
+
+  std::optional<SlotView> find(SlotId slot) const override {
+    const auto found = slots_.find(slot);
+    if (found == slots_.end()) return std::nullopt;
+    const auto& [mapping, home] = found->second;
+    return SlotView{.slot = slot, .bytes = {mapping.data(), mapping.bytes()}, .device = home};
   }
 
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline) override {
     const auto slot = slots_.find(publication.slot);
     if (slot == slots_.end()) return invalid_argument("cuda-ipc: slot ", publication.slot.index, " was not offered");
-    const cuda::DeviceMapping& mapping = slot->second;
+    const cuda::DeviceMapping& mapping = slot->second.mapping;
     return SlotView{.slot = publication.slot, .bytes = {mapping.data(), mapping.bytes()}, .device = mapping.device()};
   }
 
@@ -92,8 +99,12 @@ class CudaIpcReceiver final : public ReceiverTransport {
   void forget(SlotId slot) override { slots_.erase(slot); }
 
  private:
+  struct Slot {
+    cuda::DeviceMapping mapping;
+    int home = kHost;  // the device whose memory it is
+  };
   const int device_;  // to read on; kHost: the sender's
-  std::map<SlotId, cuda::DeviceMapping> slots_;
+  std::map<SlotId, Slot> slots_;
 };
 
 }  // namespace

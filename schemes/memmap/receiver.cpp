@@ -73,9 +73,10 @@ absl::Status MemmapReceiver::accept(ReceivedOffer offer) {
   return absl::OkStatus();
 }
 
-std::optional<std::span<const std::byte>> MemmapReceiver::find(SlotId slot) const {
+std::optional<SlotView> MemmapReceiver::find(SlotId slot) const {
   const auto found = slots_.find(slot);
-  return found == slots_.end() ? std::nullopt : std::optional(found->second.data());
+  if (found == slots_.end()) return std::nullopt;
+  return SlotView{.slot = slot, .bytes = found->second.data()};
 }
 
 absl::StatusOr<SlotView> MemmapReceiver::prepare(const Publication& publication, Deadline deadline) {

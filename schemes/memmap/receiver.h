@@ -18,7 +18,7 @@ class MemmapReceiver final : public ReceiverTransport {
   explicit MemmapReceiver(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
   absl::Status accept(ReceivedOffer offer) override;
-  std::optional<std::span<const std::byte>> find(SlotId slot) const override;
+  std::optional<SlotView> find(SlotId slot) const override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
   void release(SlotId slot) override;
   void forget(SlotId slot) override { slots_.erase(slot); }

@@ -38,9 +38,10 @@ class ShmReceiver final : public ReceiverTransport {
     return absl::OkStatus();
   }
 
-  std::optional<std::span<const std::byte>> find(SlotId slot) const override {
+  std::optional<SlotView> find(SlotId slot) const override {
     const auto found = slots_.find(slot);
-    return found == slots_.end() ? std::nullopt : std::optional(found->second.bytes());
+    if (found == slots_.end()) return std::nullopt;
+    return SlotView{.slot = slot, .bytes = found->second.bytes()};
   }
 
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline) override {

@@ -11,7 +11,7 @@ class PeerTest : public Stage {};
 INSTANTIATE_TEST_SUITE_P(Peers, PeerTest, testing::Values(Setting{"cuda-ipc", Readers::kThreads}),
                          [](const testing::TestParamInfo<Setting>&) { return "Threads"; });
 
-TEST_P(PeerTest, AReaderOnAPeerReadsInPlace) {
+TEST_P(PeerTest, AReaderOnAPeerReadsACopyOfItsOwn) {
   if (gpu_count() < 2) GTEST_SKIP() << "needs 2 GPU(s), found " << gpu_count();
   int reaches = 0;
   ASSERT_EQ(cudaDeviceCanAccessPeer(&reaches, 1, 0), cudaSuccess);

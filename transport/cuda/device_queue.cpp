@@ -117,17 +117,12 @@ class CudaQueue final : public DeviceQueue {
     });
   }
 
-  absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, Access access) override {
+  absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, int place,
+                                                          Access access) override {
     BASCULE_TRY(lost_);
-    if (copies_.get() == nullptr) {
-      BASCULE_ASSIGN(copies_, UniqueStream::make(device_));
-      BASCULE_ASSIGN(left_, UniqueEvent::make(device_));
-    }
-    while (packed_.size() * kPartBytes < bytes.size()) {
-      BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device_));
-      packed_.push_back(std::move(event));
-    }
-    absl::StatusOr<std::shared_ptr<cuda::CudaWindow>> window = cuda::CudaWindow::make(device_, bytes, access, buffers_);
+    BASCULE_TRY(make_room_for_parts(bytes.size()));
+    absl::StatusOr<std::shared_ptr<cuda::CudaWindow>> window =
+        cuda::CudaWindow::make(device_, bytes, place, access, buffers_);
     if (!window.ok()) return keep(window.status());
     return *std::move(window);
   }
@@ -135,6 +130,8 @@ class CudaQueue final : public DeviceQueue {
   absl::Status run_in_parts(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                             bool want_digest, Caller caller) override {
     kc::PackPlan& packs = static_cast<Packs&>(plan).plan;
+    BASCULE_TRY(make_room_for_parts(packs.slot_bytes()));
+    part_bytes_ = packs.slot_bytes();
     take_addresses(tensors);
     return enqueue(caller, [&]() -> absl::Status {
       digest_ = want_digest ? Made::kByPlan : Made::kNone;
@@ -148,6 +145,15 @@ class CudaQueue final : public DeviceQueue {
       }
       return absl::OkStatus();
     });
+  }
+
+  absl::Status watch_parts(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) override {
+    BASCULE_TRY(lost_);
+    for (std::uint64_t begin = 0; begin < part_bytes_; begin += kPartBytes) {
+      BASCULE_TRY(keep(packed_[begin / kPartBytes].wait(deadline)));
+      bytes_done.store(std::min(begin + kPartBytes, part_bytes_), std::memory_order_release);
+    }
+    return absl::OkStatus();
   }
 
   absl::Status copy_out(const std::byte* slot, HostWindow& to, std::atomic<std::uint64_t>& bytes_done,
@@ -187,6 +193,18 @@ class CudaQueue final : public DeviceQueue {
     for (const std::byte* tensor : tensors) addresses_.push_back(const_cast<std::byte*>(tensor));
   }
 
+  absl::Status make_room_for_parts(std::uint64_t bytes) {
+    if (copies_.get() == nullptr) {
+      BASCULE_ASSIGN(copies_, UniqueStream::make(device_));
+      BASCULE_ASSIGN(left_, UniqueEvent::make(device_));
+    }
+    while (packed_.size() * kPartBytes < bytes) {
+      BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device_));
+      packed_.push_back(std::move(event));
+    }
+    return absl::OkStatus();
+  }
+
   template <typename Work>
   absl::Status enqueue(Caller caller, Work&& work) {
     BASCULE_TRY(lost_);
@@ -215,9 +233,10 @@ class CudaQueue final : public DeviceQueue {
   Made digest_ = Made::kNone;
   CudaPlan* plan_ = nullptr;
   std::vector<void*> addresses_;
-  // Of slots in host memory; made with the first window.
+  // Of what is packed in parts, and of slots in host memory; made when they are first needed.
   UniqueStream copies_;
   std::vector<UniqueEvent> packed_;  // by part
+  std::uint64_t part_bytes_ = 0;     // of all parts of the last run_in_parts()
   UniqueEvent left_;                 // by copy_out(): the slot may be packed anew
   std::shared_ptr<cuda::PinnedBuffers> buffers_;
   absl::Status lost_;  // the first sticky error

@@ -16,8 +16,6 @@ namespace {
 
 constexpr absl::Duration kUnderWay = absl::Seconds(10);  // more than any copy that has begun takes
 
-std::uint64_t parts_of(std::uint64_t bytes) { return (bytes + kPartBytes - 1) / kPartBytes; }
-
 // A part takes half a millisecond: asleep meanwhile, this thread keeps the driver free for the trainer's.
 absl::Status wait_asleep(const UniqueEvent& event, Deadline deadline) {
   while (true) {
@@ -56,21 +54,30 @@ void PinnedBuffers::copy(const std::byte* from, std::byte* to, std::uint64_t byt
 
 // ---- windows ----
 
-absl::StatusOr<std::shared_ptr<CudaWindow>> CudaWindow::make(int device, std::span<const std::byte> bytes,
+absl::StatusOr<std::shared_ptr<CudaWindow>> CudaWindow::make(int device, std::span<const std::byte> bytes, int place,
                                                              Access access, std::shared_ptr<PinnedBuffers>& buffers) {
   std::shared_ptr<CudaWindow> made(new CudaWindow());
   made->device_ = device;
+  made->part_bytes_ = place == kHost ? kHostPartBytes : kPartBytes;
   made->bytes_ = {const_cast<std::byte*>(bytes.data()), bytes.size()};
   BASCULE_ASSIGN(made->used_, UniqueEvent::make(device));
-  absl::StatusOr<HostRegistration> registration = HostRegistration::make(device, bytes, access);
-  if (registration.ok()) {
-    made->registration_ = *std::move(registration);
-    made->how_ = cat("registered with device ", device);
-    for (std::uint64_t part = 0; part < parts_of(bytes.size()); ++part) {
+  const auto reached = [&]() -> absl::StatusOr<std::shared_ptr<CudaWindow>> {
+    made->reached_ = true;
+    for (std::uint64_t begin = 0; begin < bytes.size(); begin += made->part_bytes_) {
       BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device));
       made->copied_.push_back(std::move(event));
     }
     return made;
+  };
+  if (place != kHost) {
+    made->how_ = cat("copied by device ", device, " from its peer, device ", place);
+    return reached();
+  }
+  absl::StatusOr<HostRegistration> registration = HostRegistration::make(device, bytes, access);
+  if (registration.ok()) {
+    made->registration_ = *std::move(registration);
+    made->how_ = cat("registered with device ", device);
+    return reached();
   }
   if (is_sticky(registration.status())) return registration.status();
   if (!buffers) {
@@ -104,21 +111,21 @@ absl::Status CudaWindow::enqueue_out(const std::byte* slot, std::span<const Uniq
                                      std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   // However late the trainer's stream is: nothing is enqueued that may write the slot when it is somebody else's.
   BASCULE_TRY(wait_asleep(packed.front(), deadline));
-  const std::uint64_t step = registration_ ? kPartBytes : PinnedBuffers::kBytes;
+  const std::uint64_t step = reached_ ? part_bytes_ : PinnedBuffers::kBytes;
   const std::uint64_t steps = (bytes_.size() + step - 1) / step;
-  const std::uint64_t ahead = registration_ ? steps : PinnedBuffers::kCount;
+  const std::uint64_t ahead = reached_ ? steps : PinnedBuffers::kCount;
   const std::uint64_t first = buffers_ ? std::exchange(buffers_->next, buffers_->next + steps) : 0;
   std::uint64_t next = 0;
   for (std::uint64_t done = 0; done < steps; ++done) {
     for (; next < std::min(done + ahead, steps); ++next) {
       const std::uint64_t begin = next * step, end = std::min(begin + step, bytes_.size());
       BASCULE_TRY(packed[(end - 1) / kPartBytes].let_wait(stream));
-      std::byte* const to = registration_ ? bytes_.data() + begin : buffers_->at(first + next);
-      BASCULE_CUDA(cudaMemcpyAsync(to, slot + begin, end - begin, cudaMemcpyDeviceToHost, stream));
-      BASCULE_TRY((registration_ ? copied_[next] : buffers_->event(first + next)).record(stream));
+      std::byte* const to = reached_ ? bytes_.data() + begin : buffers_->at(first + next);
+      BASCULE_CUDA(cudaMemcpyAsync(to, slot + begin, end - begin, cudaMemcpyDefault, stream));
+      BASCULE_TRY((reached_ ? copied_[next] : buffers_->event(first + next)).record(stream));
     }
     const std::uint64_t begin = done * step, end = std::min(begin + step, bytes_.size());
-    BASCULE_TRY(wait_asleep(registration_ ? copied_[done] : buffers_->event(first + done), deadline));
+    BASCULE_TRY(wait_asleep(reached_ ? copied_[done] : buffers_->event(first + done), deadline));
     if (buffers_) buffers_->copy(buffers_->at(first + done), bytes_.data() + begin, end - begin);
     bytes_done.store(end, std::memory_order_release);
   }
@@ -126,8 +133,8 @@ absl::Status CudaWindow::enqueue_out(const std::byte* slot, std::span<const Uniq
 }
 
 absl::Status CudaWindow::enqueue_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream) {
-  if (registration_) {
-    BASCULE_CUDA(cudaMemcpyAsync(slot + begin, bytes_.data() + begin, end - begin, cudaMemcpyHostToDevice, stream));
+  if (reached_) {
+    BASCULE_CUDA(cudaMemcpyAsync(slot + begin, bytes_.data() + begin, end - begin, cudaMemcpyDefault, stream));
     return absl::OkStatus();
   }
   for (; begin < end; begin += PinnedBuffers::kBytes) {
