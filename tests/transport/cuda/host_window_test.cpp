@@ -46,7 +46,8 @@ class Windows : public testing::TestWithParam<Kind> {
     absl::StatusOr<std::unique_ptr<DeviceQueue>> queue = open_device(0);
     ASSERT_THAT(queue, IsOk());
     queue_ = *std::move(queue);
-    const absl::StatusOr<std::shared_ptr<HostWindow>> window = queue_->open_window(seen_.bytes().first(bytes), access);
+    const absl::StatusOr<std::shared_ptr<HostWindow>> window =
+        queue_->open_window(seen_.bytes().first(bytes), kHost, access);
     ASSERT_THAT(window, IsOk());
     window_ = *window;
     std::printf("%s\n", window_->how().c_str());
