@@ -29,7 +29,8 @@ bool DeviceCopies::lies_here(SlotId slot) const {
 void DeviceCopies::follow(const Publication& publication, std::uint64_t bytes_done) {
   const auto known = windows_.find(publication.slot);
   if (known == windows_.end()) return;
-  const std::uint64_t end = bytes_done < publication.bytes ? bytes_done / kPartBytes * kPartBytes : publication.bytes;
+  const std::uint64_t part = known->second->part_bytes();
+  const std::uint64_t end = bytes_done < publication.bytes ? bytes_done / part * part : publication.bytes;
   if (end == 0) return;
   const absl::StatusOr<Copy*> to = on_its_way(publication);
   // What goes wrong here goes wrong in prepare(), too, which can say so.

@@ -32,11 +32,14 @@ class DevicePlan {
 class HostWindow {
  public:
   virtual ~HostWindow() = default;
-  virtual const std::string& how() const = 0;  // for reports: "registered with device 0"
+  virtual const std::string& how() const = 0;    // for reports: "registered with device 0"
+  virtual std::uint64_t part_bytes() const = 0;  // that one copy should move: kHostPartBytes, or kPartBytes of a peer's
 };
 
-// What one copy between a device and a host moves, so that others can run behind it: whole tiles of the digest.
-inline constexpr std::uint64_t kPartBytes = std::uint64_t{16} << 20;
+// What is packed at a time, so that others can run behind it, and what one copy from a peer moves; and what one copy to
+// or from a host does, which takes longer. Whole tiles of the digest.
+inline constexpr std::uint64_t kPartBytes = std::uint64_t{32} << 20;
+inline constexpr std::uint64_t kHostPartBytes = std::uint64_t{16} << 20;
 
 // One device and a stream of Bascule's own there, on which one thing at a time is under way: run(), digest(),
 // follow() and copy_in() enqueue it and return, finish() waits for it. `caller`: a stream of the user's on that device.

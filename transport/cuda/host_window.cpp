@@ -16,8 +16,6 @@ namespace {
 
 constexpr absl::Duration kUnderWay = absl::Seconds(10);  // more than any copy that has begun takes
 
-std::uint64_t parts_of(std::uint64_t bytes) { return (bytes + kPartBytes - 1) / kPartBytes; }
-
 // A part takes half a millisecond: asleep meanwhile, this thread keeps the driver free for the trainer's.
 absl::Status wait_asleep(const UniqueEvent& event, Deadline deadline) {
   while (true) {
@@ -60,11 +58,12 @@ absl::StatusOr<std::shared_ptr<CudaWindow>> CudaWindow::make(int device, std::sp
                                                              Access access, std::shared_ptr<PinnedBuffers>& buffers) {
   std::shared_ptr<CudaWindow> made(new CudaWindow());
   made->device_ = device;
+  made->part_bytes_ = place == kHost ? kHostPartBytes : kPartBytes;
   made->bytes_ = {const_cast<std::byte*>(bytes.data()), bytes.size()};
   BASCULE_ASSIGN(made->used_, UniqueEvent::make(device));
   const auto reached = [&]() -> absl::StatusOr<std::shared_ptr<CudaWindow>> {
     made->reached_ = true;
-    for (std::uint64_t part = 0; part < parts_of(bytes.size()); ++part) {
+    for (std::uint64_t begin = 0; begin < bytes.size(); begin += made->part_bytes_) {
       BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device));
       made->copied_.push_back(std::move(event));
     }
@@ -112,7 +111,7 @@ absl::Status CudaWindow::enqueue_out(const std::byte* slot, std::span<const Uniq
                                      std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   // However late the trainer's stream is: nothing is enqueued that may write the slot when it is somebody else's.
   BASCULE_TRY(wait_asleep(packed.front(), deadline));
-  const std::uint64_t step = reached_ ? kPartBytes : PinnedBuffers::kBytes;
+  const std::uint64_t step = reached_ ? part_bytes_ : PinnedBuffers::kBytes;
   const std::uint64_t steps = (bytes_.size() + step - 1) / step;
   const std::uint64_t ahead = reached_ ? steps : PinnedBuffers::kCount;
   const std::uint64_t first = buffers_ ? std::exchange(buffers_->next, buffers_->next + steps) : 0;

@@ -1,6 +1,6 @@
 // HostWindow with CUDA: memory of the host, or of a peer, that a device's copy engines reach.
 //
-//   registered:  device ◀── copies of kPartBytes ──▶ the memory itself; and so of a peer's
+//   registered:  device ◀── copies of part_bytes() ──▶ the memory itself; and so of a peer's
 //   else:        device ◀── copies of a buffer ──▶ pinned buffers ◀── threads ──▶ the memory
 //
 // Threads: as the DeviceQueue that it belongs to.
@@ -54,6 +54,7 @@ class CudaWindow final : public HostWindow {
   ~CudaWindow() override;
 
   const std::string& how() const override { return how_; }
+  std::uint64_t part_bytes() const override { return part_bytes_; }
   std::uint64_t bytes() const { return bytes_.size(); }
 
   // `packed[i]`: the device has written part i of `slot`.
@@ -70,6 +71,7 @@ class CudaWindow final : public HostWindow {
   int device_ = -1;
   std::span<std::byte> bytes_;  // written only where it was opened for that
   std::string how_;
+  std::uint64_t part_bytes_ = 0;
   bool reached_ = false;  // by the copy engines themselves
   std::optional<HostRegistration> registration_;
   std::vector<UniqueEvent> copied_;         // by part; where it is registered

@@ -18,7 +18,7 @@ namespace {
 
 using test::IsOk;
 
-constexpr std::uint64_t kBytes = 3 * kPartBytes + 4321;
+constexpr std::uint64_t kBytes = 3 * kHostPartBytes + 4321;
 
 class DeviceCopiesTest : public testing::Test {
  protected:
@@ -67,13 +67,13 @@ class DeviceCopiesTest : public testing::Test {
 
 // What was followed is on the device before the version is sealed: it does not see what is written there afterwards.
 TEST_F(DeviceCopiesTest, RunBehindTheWriter) {
-  write(0, 0, 2 * kPartBytes, 1);
+  write(0, 0, 2 * kHostPartBytes, 1);
   std::vector<std::byte> expected = bytes_of(0U);
-  copies_->follow(publication(1, 0), 2 * kPartBytes - 1);  // one whole part
+  copies_->follow(publication(1, 0), 2 * kHostPartBytes - 1);  // one whole part
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   write(0, 0, kBytes, 2);
   const std::vector<std::byte> later = bytes_of(0U);
-  std::copy(later.begin() + kPartBytes, later.end(), expected.begin() + kPartBytes);
+  std::copy(later.begin() + kHostPartBytes, later.end(), expected.begin() + kHostPartBytes);
   copies_->follow(publication(1, 0), kBytes);
   const absl::StatusOr<SlotView> view = copies_->prepare(publication(1, 0), deadline_);
   ASSERT_THAT(view, IsOk());
@@ -87,7 +87,7 @@ TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
   const absl::StatusOr<SlotView> one = copies_->prepare(publication(1, 0), deadline_);
   ASSERT_THAT(one, IsOk());
   write(1, 0, kBytes, 2);
-  copies_->follow(publication(2, 1), kPartBytes);  // and aborted
+  copies_->follow(publication(2, 1), kHostPartBytes);  // and aborted
   write(1, 0, kBytes, 3);
   const absl::StatusOr<SlotView> three = copies_->prepare(publication(3, 1), deadline_);
   ASSERT_THAT(three, IsOk());
