@@ -23,6 +23,8 @@ Engine::~Engine() { stop(); }
 void Engine::start(std::unique_ptr<Runner> runner) {
   runner_ = std::move(runner);
   thread_ = std::thread([this] { loop(); });
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return looked_; });
 }
 
 void Engine::stop() {
@@ -112,6 +114,11 @@ std::vector<Engine::Command> Engine::next_commands(bool busy) {
 void Engine::loop() {
   flip();  // the first commit is also what lets a receiver greet its sender
   publish_stats();
+  {
+    const std::lock_guard lock(mutex_);
+    looked_ = true;
+  }
+  changed_.notify_all();
   const auto stopped = [this] {
     const std::lock_guard lock(mutex_);
     return stopping_;

@@ -46,7 +46,7 @@ class Engine {
   explicit Engine(EngineOptions options);
   ~Engine();  // stops
 
-  // Starts the thread. Once.
+  // Starts the thread, and returns when it has looked for weights: those of a checkpoint are served by then. Once.
   void start(std::unique_ptr<Runner> runner);
   // Ends the thread after the current step; what still runs is dropped, no `done` is called.
   void stop();
@@ -123,6 +123,7 @@ class Engine {
   std::condition_variable changed_;
   std::vector<Command> inbox_;  // guarded by mutex_, as all below
   bool woken_ = false;
+  bool looked_ = false;
   bool stopping_ = false;
   RequestId last_request_ = 0;
   std::size_t sequences_ = 0;  // submitted and not ended
