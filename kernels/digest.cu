@@ -6,8 +6,9 @@
 namespace bascule::kernels::cuda {
 namespace {
 
-__global__ void __launch_bounds__(kThreads, 2) digest_tiles(const std::byte* slot, DigestTarget target) {
-  digest_tile(slot, blockIdx.x, target);
+__global__ void __launch_bounds__(kThreads, 2)
+    digest_tiles(const std::byte* slot, std::uint64_t first, DigestTarget target) {
+  digest_tile(slot, first + blockIdx.x, target);
 }
 
 }  // namespace
@@ -33,16 +34,21 @@ CudaResult DigestCell::target(std::uint64_t bytes, Stream stream, DigestTarget* 
   return {};
 }
 
-CudaResult digest(const void* slot, std::uint64_t bytes, DigestCell& cell, Stream stream) {
+CudaResult digest_part(const void* slot, std::uint64_t first, std::uint64_t last, const DigestTarget& target,
+                       DigestCell& cell, Stream stream) {
   if (reinterpret_cast<std::uintptr_t>(slot) % 16 != 0) return BASCULE_CUDA_RESULT(cudaErrorMisalignedAddress);
-  DigestTarget target;
-  BASCULE_CUDA_PASS(cell.target(bytes, stream, &target));
-  if (bytes == 0) return {};
-  digest_tiles<<<static_cast<unsigned>(target.tiles), kThreads, 0, stream>>>(static_cast<const std::byte*>(slot),
+  if (first == last) return {};
+  digest_tiles<<<static_cast<unsigned>(last - first), kThreads, 0, stream>>>(static_cast<const std::byte*>(slot), first,
                                                                              target);
   BASCULE_CUDA_CHECK(cudaGetLastError());
-  cell.launched(target.tiles);
+  cell.launched(last - first);
   return {};
+}
+
+CudaResult digest(const void* slot, std::uint64_t bytes, DigestCell& cell, Stream stream) {
+  DigestTarget target;
+  BASCULE_CUDA_PASS(cell.target(bytes, stream, &target));
+  return digest_part(slot, 0, target.tiles, target, cell, stream);
 }
 
 }  // namespace bascule::kernels::cuda

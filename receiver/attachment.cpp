@@ -139,7 +139,10 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
     const std::span<const std::byte> fused(tensors.fused.get(), taking_.fusion.memory_bytes());
     tensors.weights = WeightsBuilder::build(layout_, view, taking_.fusion.views(view.bytes, fused));
   }
-  return Ready{.view = {.slot = view.slot, .bytes = view.bytes.first(layout_.bytes()), .device = view.device},
+  return Ready{.view = {.slot = view.slot,
+                        .bytes = view.bytes.first(layout_.bytes()),
+                        .device = view.device,
+                        .digest = view.digest},
                .weights = tensors.weights};
 }
 

@@ -34,7 +34,7 @@ void DeviceCopies::follow(const Publication& publication, std::uint64_t bytes_do
   if (end == 0) return;
   const absl::StatusOr<Copy*> to = on_its_way(publication);
   // What goes wrong here goes wrong in prepare(), too, which can say so.
-  if (to.ok()) copy(**to, *known->second, end).IgnoreError();
+  if (to.ok()) copy(**to, *known->second, end, publication.bytes).IgnoreError();
 }
 
 absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, Deadline deadline) {
@@ -46,17 +46,20 @@ absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, D
       const SlotView whole_slot{.slot = from.slot, .bytes = from.bytes.first(publication.bytes), .device = from.device};
       BASCULE_ASSIGN(HostWindow* const seen, window(whole_slot));
       BASCULE_ASSIGN(whole, on_its_way(publication));
-      BASCULE_TRY(copy(*whole, *seen, publication.bytes));
-      return queue_->finish(deadline).status();
+      BASCULE_TRY(copy(*whole, *seen, publication.bytes, publication.bytes));
+      BASCULE_ASSIGN(whole->digest, queue_->finish(deadline));
+      return absl::OkStatus();
     };
     const absl::Status brought = bring();
     slots_->release(from.slot);
     if (!brought.ok()) return annotate(brought, cat("copy slot ", publication.slot.index, " to device ", device_));
     whole->in_use = true;
+    coming_ = nullptr;
   }
   return SlotView{.slot = {publication.slot.epoch, whole->index},
                   .bytes = {whole->memory.get(), publication.bytes},
-                  .device = device_};
+                  .device = device_,
+                  .digest = whole->digest};
 }
 
 void DeviceCopies::release(SlotId slot) {
@@ -107,23 +110,24 @@ DeviceCopies::Copy* DeviceCopies::find(const Publication& publication) {
 // Where the version goes: where it has begun to, or into a copy that nobody reads. What was on its way there is not
 // coming any more; the device's copies are made in order.
 absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::on_its_way(const Publication& publication) {
-  if (Copy* const begun = find(publication)) return begun;
+  Copy* to = find(publication);
+  if (to != nullptr && (to->in_use || to == coming_)) return to;
   const auto free =
       std::ranges::find_if(copies_, [&](const Copy& copy) { return !copy.in_use && copy.bytes >= publication.bytes; });
-  Copy* to = free == copies_.end() ? nullptr : &*free;
+  if (to == nullptr && free != copies_.end()) to = &*free;
   if (to == nullptr) {
     BASCULE_ASSIGN(to, add(publication.bytes));
   }
   to->of = publication.slot;
   to->version = publication.version;
   to->bytes_done = 0;
-  return to;
+  return coming_ = to;
 }
 
 // All that there is at once: copies one by one of what a peer has packed take longer, by what lies between them.
-absl::Status DeviceCopies::copy(Copy& to, HostWindow& from, std::uint64_t end) {
+absl::Status DeviceCopies::copy(Copy& to, HostWindow& from, std::uint64_t end, std::uint64_t of_bytes) {
   if (to.bytes_done >= end) return absl::OkStatus();
-  BASCULE_TRY(queue_->copy_in(from, to.bytes_done, end, to.memory.get()));
+  BASCULE_TRY(queue_->copy_in(from, to.bytes_done, end, {to.memory.get(), of_bytes}, /*want_digest=*/true));
   to.bytes_done = end;
   return absl::OkStatus();
 }

@@ -6,8 +6,8 @@
 //
 //   a copy:  free ──follow──▶ on its way ──prepare──▶ whole, in use ──release──▶ free
 //
-// A copy is read once its digest is right, which the session has the device make. The sender's slot is let go of by the
-// scheme as soon as it is copied. Prepare thread.
+// A copy is digested by the device as it comes, and read once the session finds that right. The sender's slot is let go
+// of by the scheme as soon as it is copied. Prepare thread.
 #pragma once
 
 #include <list>
@@ -47,6 +47,7 @@ class DeviceCopies final : public ReceiverTransport {
     SlotId of{};
     Version version = 0;           // that it holds, or that is on its way to it
     std::uint64_t bytes_done = 0;  // enqueued
+    std::optional<Digest> digest{};
     bool in_use = false;
   };
   bool lies_here(SlotId slot) const;
@@ -54,13 +55,14 @@ class DeviceCopies final : public ReceiverTransport {
   absl::StatusOr<Copy*> add(std::uint64_t bytes);
   Copy* find(const Publication& publication);
   absl::StatusOr<Copy*> on_its_way(const Publication& publication);
-  absl::Status copy(Copy& to, HostWindow& from, std::uint64_t end);
+  absl::Status copy(Copy& to, HostWindow& from, std::uint64_t end, std::uint64_t of_bytes);
 
   std::unique_ptr<ReceiverTransport> slots_;
   const int device_;
   const std::size_t kept_;
   std::unique_ptr<DeviceQueue> queue_;  // made when it is first needed
   std::list<Copy> copies_;
+  Copy* coming_ = nullptr;  // the last one that was begun: its digest is under way
   std::uint32_t next_ = kOwnMemory;
   std::map<SlotId, std::shared_ptr<HostWindow>> windows_;  // go before slots_ and queue_
 };

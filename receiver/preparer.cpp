@@ -34,6 +34,7 @@ absl::Status Preparer::verify(const Attachment& attachment, const Publication& p
 
 absl::Status Preparer::verify_bytes(const Publication& publication, const SlotView& view, Deadline deadline) {
   if (!publication.digest) return absl::OkStatus();
+  if (view.digest) return check_digest(publication, *view.digest);
   BASCULE_ASSIGN(const Digest found, reader_.digest(view, deadline));
   return check_digest(publication, found);
 }

@@ -83,8 +83,10 @@ class DeviceQueue {
   virtual absl::Status copy_out(const std::byte* slot, HostWindow& to, std::atomic<std::uint64_t>& bytes_done,
                                 Deadline deadline) = 0;
   // Enqueues a copy of bytes [begin, end) of the window to the same place of `slot`; many may be under way. Through
-  // buffers it blocks until the bytes are read.
-  virtual absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::byte* slot) = 0;
+  // buffers it blocks until the bytes are read. With `want_digest` copies begin on tiles, at 0 and then where the last
+  // one ended; the one that ends with the slot has its digest made, most of it while later parts were still coming.
+  virtual absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
+                               bool want_digest) = 0;
 
   // Blocks until the device is done with it; the digest, where one was wanted. DEADLINE_EXCEEDED: it is not yet.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;

@@ -74,6 +74,7 @@ struct SlotView {
   SlotId slot;
   std::span<const std::byte> bytes;  // of a device: addresses there
   int device = kHost;
+  std::optional<Digest> digest{};  // of the bytes, where they were digested on their way here
 };
 
 // A whole version that was found without a sender.

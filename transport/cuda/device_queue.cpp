@@ -167,10 +167,17 @@ class CudaQueue final : public DeviceQueue {
     return copied;
   }
 
-  absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::byte* slot) override {
-    return enqueue(std::nullopt, [&] {
-      digest_ = Made::kNone;
-      return static_cast<cuda::CudaWindow&>(from).copy_in(begin, end, slot, stream_.get());
+  absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
+                       bool want_digest) override {
+    return enqueue(std::nullopt, [&]() -> absl::Status {
+      digest_ = want_digest && end == slot.size() ? Made::kAlone : Made::kNone;
+      BASCULE_TRY(static_cast<cuda::CudaWindow&>(from).copy_in(begin, end, slot.data(), copies_.get()));
+      BASCULE_TRY(left_.record(copies_.get()));
+      BASCULE_TRY(left_.let_wait(stream_.get()));
+      if (!want_digest) return absl::OkStatus();
+      if (begin == 0) BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &coming_)));
+      return cuda_status(
+          kc::digest_part(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(end), coming_, cell_, stream_.get()));
     });
   }
 
@@ -237,7 +244,8 @@ class CudaQueue final : public DeviceQueue {
   UniqueStream copies_;
   std::vector<UniqueEvent> packed_;  // by part
   std::uint64_t part_bytes_ = 0;     // of all parts of the last run_in_parts()
-  UniqueEvent left_;                 // by copy_out(): the slot may be packed anew
+  UniqueEvent left_;                 // behind the last copy, either way
+  kc::DigestTarget coming_;          // of the slot that is copied in
   std::shared_ptr<cuda::PinnedBuffers> buffers_;
   absl::Status lost_;  // the first sticky error
 };

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <random>
 
+#include "kernels/thread_pool.h"
 #include "schemes/registry.h"
 #include "support/gpu.h"
 #include "support/status.h"
@@ -54,6 +55,10 @@ class DeviceCopiesTest : public testing::Test {
     EXPECT_EQ(cudaMemcpy(bytes.data(), view.bytes.data(), bytes.size(), cudaMemcpyDeviceToHost), cudaSuccess);
     return bytes;
   }
+  static Digest digest_of(std::span<const std::byte> bytes) {
+    kernels::ThreadPool pool(4);
+    return kernels::digest(bytes, pool);
+  }
   std::vector<std::byte> bytes_of(std::uint32_t slot) {
     const std::span<const std::byte> bytes = slots_[slot].writable();
     return {bytes.begin(), bytes.end()};
@@ -79,6 +84,7 @@ TEST_F(DeviceCopiesTest, RunBehindTheWriter) {
   ASSERT_THAT(view, IsOk());
   EXPECT_EQ(view->device, 0);
   EXPECT_TRUE(bytes_of(*view) == expected);
+  EXPECT_EQ(view->digest, digest_of(expected)) << "of what came, not of what was written later";
 }
 
 TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
@@ -93,6 +99,7 @@ TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
   ASSERT_THAT(three, IsOk());
   EXPECT_NE(one->slot, three->slot);
   EXPECT_TRUE(bytes_of(*three) == bytes_of(1U));
+  EXPECT_EQ(three->digest, digest_of(bytes_of(1U))) << "nothing is left of the one that was aborted";
   write(0, 0, kBytes, 4);
   const absl::StatusOr<SlotView> four = copies_->prepare(publication(4, 0), deadline_);  // more than it keeps
   ASSERT_THAT(four, IsOk());
@@ -105,6 +112,21 @@ TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
   const absl::StatusOr<SlotView> five = copies_->prepare(publication(5, 1), deadline_);
   ASSERT_THAT(five, IsOk());
   EXPECT_TRUE(bytes_of(*five) == bytes_of(1U));
+}
+
+// A version that is told again begins anew where another one was begun meanwhile: the digest is of one at a time.
+TEST_F(DeviceCopiesTest, ThatWereLeftForAnotherVersionBeginAnew) {
+  write(0, 0, kBytes, 1);
+  write(1, 0, kBytes, 2);
+  copies_->follow(publication(1, 0), 2 * kPartBytes);
+  copies_->follow(publication(2, 1), kPartBytes);
+  for (const Version version : {1, 2}) {
+    const auto slot = static_cast<std::uint32_t>(version - 1);
+    const absl::StatusOr<SlotView> view = copies_->prepare(publication(version, slot), deadline_);
+    ASSERT_THAT(view, IsOk());
+    EXPECT_TRUE(bytes_of(*view) == bytes_of(slot));
+    EXPECT_EQ(view->digest, digest_of(bytes_of(slot)));
+  }
 }
 
 }  // namespace
