@@ -20,12 +20,12 @@ namespace bascule {
 // All calls from the io_context's one thread.
 class StayAwake {
  public:
-  static constexpr absl::Duration kAtMost = absl::Milliseconds(100);  // what 200 GB take to pack
-
-  explicit StayAwake(boost::asio::io_context& io) : io_(io) {}
+  // 100 ms: what 200 GB take to pack.
+  explicit StayAwake(boost::asio::io_context& io, absl::Duration at_most = absl::Milliseconds(100))
+      : io_(io), at_most_(at_most) {}
 
   void begin() {
-    until_ = Deadline(kAtMost).at();
+    until_ = Deadline(at_most_).at();
     if (!std::exchange(awake_, true)) turn();
   }
   void end() { until_ = {}; }
@@ -40,6 +40,7 @@ class StayAwake {
   }
 
   boost::asio::io_context& io_;
+  const absl::Duration at_most_;
   Clock::time_point until_{};
   bool awake_ = false;
 };

@@ -111,6 +111,7 @@ TEST_P(Conformance, ALateJoinerComesToASlotThatWasMadeLater) {
   }
   const auto late = join("late");
   expect_newest({a.get(), late.get()});
+  wait_for_workers(3);  // the sender, too, has heard that it has caught up
   send_complete(3);
   expect_newest({a.get(), b.get(), late.get()});
 }

@@ -7,7 +7,7 @@ namespace {
 
 TEST(StayAwake, AlwaysHasAHandlerUntilItsEnd) {
   boost::asio::io_context io(1);
-  StayAwake awake(io);
+  StayAwake awake(io, absl::Hours(1));
   EXPECT_EQ(io.poll_one(), 0u);
   io.restart();
   awake.begin();
@@ -21,9 +21,17 @@ TEST(StayAwake, AlwaysHasAHandlerUntilItsEnd) {
   EXPECT_EQ(io.poll_one(), 1u) << "and once more";
 }
 
+TEST(StayAwake, EndsByItself) {
+  boost::asio::io_context io(1);
+  StayAwake awake(io, absl::Milliseconds(1));
+  awake.begin();
+  io.run();
+  EXPECT_TRUE(io.stopped());
+}
+
 TEST(StayAwake, LetsOthersRun) {
   boost::asio::io_context io(1);
-  StayAwake awake(io);
+  StayAwake awake(io, absl::Hours(1));
   awake.begin();
   bool ran = false;
   boost::asio::post(io, [&] {
