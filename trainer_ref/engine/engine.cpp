@@ -12,6 +12,8 @@ namespace {
 
 // An idle engine is woken by what it waits for; this bounds the wait all the same.
 constexpr std::chrono::seconds kIdleWait{1};
+// A flip takes microseconds, but a commit beside a single copy lasts as long as the trainer writes it.
+constexpr std::chrono::milliseconds kCommitWait{500};
 
 }  // namespace
 
@@ -39,7 +41,7 @@ void Engine::stop() {
 absl::StatusOr<RequestId> Engine::submit(CompletionRequest request, Done done) {
   RequestId id = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const std::unique_lock lock = settled();
     if (closed_) return unavailable("the engine sleeps; POST /wake_up first");
     if (!stats_.served.ready)
       return unavailable("no version is served yet",
@@ -95,8 +97,17 @@ void Engine::wake() {
   changed_.notify_all();
 }
 
+// The mutex, once a commit that is under way has said what is served now: it sends the ack, and whoever hears of that
+// may ask at once. What was served before is said where the commit lasts.
+std::unique_lock<std::mutex> Engine::settled() const {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, Clock::now() + kCommitWait,
+                      [this, begun = commits_begun_] { return commits_ended_ >= begun; });
+  return lock;
+}
+
 EngineStats Engine::stats() const {
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock = settled();
   EngineStats stats = stats_;
   stats.rejected = rejected_;
   stats.asleep = closed_;
@@ -213,12 +224,16 @@ void Engine::obey(const WakeUp& command) {
 void Engine::flip() {
   const Clock::time_point begin = Clock::now();
   {
-    // The commit sends the ack, and whoever hears of it may ask at once: submit() and stats() wait here until they can
-    // say the same.
     const std::lock_guard lock(mutex_);
-    served_ = runner_->commit();
+    ++commits_begun_;
+  }
+  served_ = runner_->commit();  // not under the mutex: it may wait for who calls wake()
+  {
+    const std::lock_guard lock(mutex_);
+    ++commits_ended_;
     stats_.served = served_;
   }
+  changed_.notify_all();
   if (!served_.changed) return;
   pool_.drop_prefixes();
   const double seconds = seconds_between(begin, Clock::now());

@@ -3,8 +3,9 @@
 //
 // Asleep it takes no requests and holds no cache, for others to use the memory; it goes on flipping.
 //
-// Threads: all from any thread, but start and stop; they return at once. What they are to call when they are done is
-// called once, on the engine's thread, and must return at once.
+// Threads: all from any thread, but start and stop; they return at once, though submit() and stats() give a flip that
+// is under way half a second. What they are to call when they are done is called once, on the engine's thread, and must
+// return at once.
 #pragma once
 
 #include <condition_variable>
@@ -106,6 +107,7 @@ class Engine {
   void fail_all(const absl::Status& why);
   void publish_stats();
   void send(Command command);
+  std::unique_lock<std::mutex> settled() const;
 
   const EngineOptions options_;
   std::unique_ptr<Runner> runner_;
@@ -120,10 +122,11 @@ class Engine {
   std::vector<Slept> falling_asleep_;  // who waits for that
 
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
+  mutable std::condition_variable changed_;
   std::vector<Command> inbox_;  // guarded by mutex_, as all below
   bool woken_ = false;
   bool looked_ = false;
+  std::uint64_t commits_begun_ = 0, commits_ended_ = 0;
   bool stopping_ = false;
   RequestId last_request_ = 0;
   std::size_t sequences_ = 0;  // submitted and not ended

@@ -106,6 +106,56 @@ TEST_F(EngineTest, AnIdleEngineCommitsAtOnce) {
   EXPECT_EQ(engine_->stats().served.version, 2U);
 }
 
+// A commit beside a single copy waits for the receiver's I/O thread, which may be about to call wake().
+TEST_F(EngineTest, IsWokenWhileItCommits) {
+  start();
+  std::promise<void> woken;
+  std::thread io;
+  bool in_time = false;
+  runner_->serve(1, [&] {
+    io = std::thread([&] {
+      engine_->wake();
+      woken.set_value();
+    });
+    in_time = woken.get_future().wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+  });
+  engine_->wake();
+  wait_until([&] { return engine_->stats().flips == 1; });
+  io.join();
+  EXPECT_TRUE(in_time);
+}
+
+TEST_F(EngineTest, WhoHearsOfAnAckFindsTheVersionServed) {
+  start();
+  std::future<absl::StatusOr<RequestId>> submitted;
+  std::future<EngineStats> stats;
+  runner_->serve(1, [&] {
+    submitted = std::async(std::launch::async, [&] { return engine_->submit(request_of({1}, 1), [](Completion) {}); });
+    stats = std::async(std::launch::async, [&] { return engine_->stats(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // they have asked by then
+  });
+  engine_->wake();
+  wait_until([&] { return engine_->stats().flips == 1; });
+  EXPECT_TRUE(submitted.get().ok());
+  EXPECT_EQ(stats.get().served.version, 1U);
+}
+
+TEST_F(EngineTest, SaysWhatItServedWhileACommitLasts) {
+  start();
+  serve(1);
+  std::promise<void> begun, written;
+  runner_->serve(2, [&] {
+    begun.set_value();
+    written.get_future().wait();
+  });
+  engine_->wake();
+  begun.get_future().wait();
+  EXPECT_EQ(engine_->stats().served.version, 1U);
+  std::future<Completion> answer = ask(request_of({1, 2, 3}, 5));
+  written.set_value();
+  EXPECT_THAT(answer.get().choices.at(0)->versions, Each(2));
+}
+
 TEST_F(EngineTest, KeepsRequestsThroughAFlipAndMarksTheirTokens) {
   start();
   serve(1);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -18,9 +19,15 @@ class SimulatedRunner final : public Runner {
   explicit SimulatedRunner(std::size_t blocks) : cache_(blocks) {}
 
   Served commit() override {
-    const std::lock_guard lock(mutex_);
-    Served served = served_;
-    served.changed = std::exchange(changed_, false);
+    Served served;
+    std::function<void()> acked;
+    {
+      const std::lock_guard lock(mutex_);
+      served = served_;
+      served.changed = std::exchange(changed_, false);
+      if (served.changed) acked = std::exchange(acked_, nullptr);
+    }
+    if (acked) acked();
     return served;
   }
   absl::StatusOr<std::vector<std::vector<Sample>>> run(const Step& step) override {
@@ -49,6 +56,14 @@ class SimulatedRunner final : public Runner {
     served_.version = version;
     changed_ = true;
   }
+  // As above; `acked` is called in the midst of the commit that flips.
+  void serve(Version version, std::function<void()> acked) {
+    {
+      const std::lock_guard lock(mutex_);
+      acked_ = std::move(acked);
+    }
+    serve(version);
+  }
   bool asleep() {
     const std::lock_guard lock(mutex_);
     return asleep_;
@@ -71,6 +86,7 @@ class SimulatedRunner final : public Runner {
   std::mutex mutex_;
   std::condition_variable gate_;
   Served served_;
+  std::function<void()> acked_;
   bool changed_ = false, failing_ = false, open_ = true, asleep_ = false, memory_lent_ = false;
   SimulatedCache cache_;
 };
