@@ -36,6 +36,10 @@ void Engine::stop() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  pending_.clear();  // what was to be called may hold what the caller is about to end
+  falling_asleep_.clear();
+  const std::lock_guard lock(mutex_);
+  inbox_.clear();
 }
 
 absl::StatusOr<RequestId> Engine::submit(CompletionRequest request, Done done) {

@@ -49,7 +49,7 @@ class Engine {
 
   // Starts the thread, and returns when it has looked for weights: those of a checkpoint are served by then. Once.
   void start(std::unique_ptr<Runner> runner);
-  // Ends the thread after the current step; what still runs is dropped, no `done` is called.
+  // Ends the thread after the current step; what still runs is dropped, no `done` is called or kept.
   void stop();
 
   // UNAVAILABLE: no version is served yet. RESOURCE_EXHAUSTED: too many wait.

@@ -200,6 +200,21 @@ TEST_F(EngineTest, ACancelledRequestFreesItsPlace) {
   EXPECT_THROW(cancelled.get(), std::future_error) << "its callback is never called";
 }
 
+// What is to be called may hold a client's connection, whose server ends before the engine does.
+TEST_F(EngineTest, KeepsNothingToCallOnceItIsStopped) {
+  start();
+  serve(1);
+  std::future<Completion> answer = ask(request_of({1, 2, 3}, 16000));  // longer than this test
+  std::future<absl::Status> asleep = sleep();
+  wait_until([&] { return engine_->stats().running == 1; });
+  engine_->stop();
+  runner_ = nullptr;  // went with its thread
+  ASSERT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  EXPECT_THROW(answer.get(), std::future_error);
+  ASSERT_EQ(asleep.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  EXPECT_THROW(asleep.get(), std::future_error);
+}
+
 TEST_F(EngineTest, RefusesMoreThanMayWait) {
   start({.limits = {.max_batch = 2, .max_step_tokens = 16}, .max_waiting = 1});
   serve(1);
