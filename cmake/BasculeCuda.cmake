@@ -12,6 +12,9 @@ if(BASCULE_CUDA STREQUAL "OFF" OR BASCULE_SANITIZE)
   return()
 endif()
 
+if(NOT CMAKE_CUDA_COMPILER)
+  unset(CMAKE_CUDA_COMPILER CACHE)  # that an earlier run found none is no reason not to look again
+endif()
 if(NOT CMAKE_CUDA_COMPILER AND "$ENV{CUDACXX}" STREQUAL "")
   find_program(nvcc nvcc HINTS $ENV{CUDAToolkit_ROOT}/bin /usr/local/cuda/bin ${cache}/bascule/cuda-13.0.2/nvidia/cu13/bin NO_CACHE)
   if(nvcc)
