@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "transport/text.h"
+
 namespace bascule::ref {
 namespace {
 
@@ -17,7 +19,7 @@ at::Tensor DecodeGraphs::run(const std::shared_ptr<const Decoder>& decoder, Cach
   if (!numbers_.defined()) reserve(cache.device());
   const Shape shape = shape_of(rows);
   upload(rows, shape, cache.spare_place());
-  auto& graphs = graphs_of(decoder);
+  Graphs& graphs = graphs_of(decoder);
   if (const auto recorded = graphs.find(shape); recorded != graphs.end()) {
     recorded->second->replay();
     ++counts_.replayed;
@@ -29,15 +31,23 @@ at::Tensor DecodeGraphs::run(const std::shared_ptr<const Decoder>& decoder, Cach
       logits_.narrow(0, 0, shape.rows).copy_(decoder->logits(hidden));
     };
     compute();  // this step's logits; and what a recording must not do, such as making a handle of cuBLAS, is done
-    if (kept() < kMost) {
-      graphs.emplace(shape, recorder_->record(compute));
-      ++counts_.recorded;
-    }
+    if (records_ && kept() < kMost) record(compute, shape, graphs);
   }
   return logits_.narrow(0, 0, static_cast<std::int64_t>(rows.size()));
 }
 
+void DecodeGraphs::record(const std::function<void()>& compute, const Shape& shape, Graphs& graphs) {
+  try {
+    graphs.emplace(shape, recorder_->record(compute));
+    ++counts_.recorded;
+  } catch (const std::exception& error) {  // for want of memory, most likely; the step itself has its logits
+    records_ = false;
+    log_(cat("a graph could not be recorded, and no more will be before the engine has slept: ", error.what()));
+  }
+}
+
 void DecodeGraphs::clear() {
+  records_ = true;
   slots_.clear();
   on_host_ = numbers_ = logits_ = at::Tensor();
 }
@@ -91,8 +101,7 @@ DecodeBatch DecodeGraphs::batch_of(const Shape& shape) const {
 }
 
 // A slot that is gone takes its graphs along.
-std::map<DecodeGraphs::Shape, std::unique_ptr<Graph>>& DecodeGraphs::graphs_of(
-    const std::shared_ptr<const Decoder>& decoder) {
+DecodeGraphs::Graphs& DecodeGraphs::graphs_of(const std::shared_ptr<const Decoder>& decoder) {
   std::erase_if(slots_, [](const SlotGraphs& slot) { return slot.decoder.expired(); });
   const auto found = std::find_if(slots_.begin(), slots_.end(),
                                   [&](const SlotGraphs& slot) { return slot.decoder.lock() == decoder; });

@@ -8,9 +8,11 @@
 #include <ATen/ATen.h>
 
 #include <compare>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "trainer_ref/engine/cache_attention.h"
@@ -30,11 +32,12 @@ class DecodeGraphs {
   // up to 32,768 tokens for each of two slots fit.
   static constexpr std::size_t kMost = 256;
 
-  DecodeGraphs(std::unique_ptr<GraphRecorder> recorder, const ModelConfig& config, DecodeLimits limits)
-      : recorder_(std::move(recorder)), limits_(limits), vocabulary_(config.vocab_size) {}
+  DecodeGraphs(std::unique_ptr<GraphRecorder> recorder, const ModelConfig& config, DecodeLimits limits,
+               std::function<void(std::string_view)> log)
+      : recorder_(std::move(recorder)), limits_(limits), vocabulary_(config.vocab_size), log_(std::move(log)) {}
 
   // Computes `rows`, each of one token, with the weights of `decoder` → logits [rows, V] on the device, which the next
-  // call writes again.
+  // call writes again. Where a graph cannot be recorded, `log` is told, and no more are before clear().
   at::Tensor run(const std::shared_ptr<const Decoder>& decoder, CacheAttention& cache, std::span<const Row> rows);
 
   // Forgets all graphs and gives up what they read and write: the cache goes. The next run() begins anew.
@@ -48,25 +51,29 @@ class DecodeGraphs {
     auto operator<=>(const Shape&) const = default;
     std::int64_t numbers() const { return rows * (3 + blocks); }
   };
+  using Graphs = std::map<Shape, std::unique_ptr<Graph>>;
   struct SlotGraphs {
     std::weak_ptr<const Decoder> decoder;
-    std::map<Shape, std::unique_ptr<Graph>> graphs;
+    Graphs graphs;
   };
   Shape shape_of(std::span<const Row> rows) const;
   void reserve(at::Device device);
   void upload(std::span<const Row> rows, const Shape& shape, std::int64_t spare_place);
   DecodeBatch batch_of(const Shape& shape) const;
-  std::map<Shape, std::unique_ptr<Graph>>& graphs_of(const std::shared_ptr<const Decoder>& decoder);
+  Graphs& graphs_of(const std::shared_ptr<const Decoder>& decoder);
+  void record(const std::function<void()>& compute, const Shape& shape, Graphs& graphs);
   std::size_t kept() const;
 
   const std::unique_ptr<GraphRecorder> recorder_;
   const DecodeLimits limits_;
   const std::int64_t vocabulary_;  // V
+  const std::function<void(std::string_view)> log_;
   // Where all graphs read and write, one after the other: ids, positions, places and block table of a step, in pinned
   // memory and on the device, and its logits [limits_.rows, V].
   at::Tensor on_host_, numbers_, logits_;
   std::vector<SlotGraphs> slots_;
   GraphCounts counts_;
+  bool records_ = true;
 };
 
 }  // namespace bascule::ref

@@ -212,6 +212,7 @@ absl::Status serve() {
   constexpr auto kTokens = static_cast<std::int64_t>(kBlockTokens);
   runner_options.decode = {.rows = static_cast<std::int64_t>(options.limits.max_batch),
                            .blocks = (cache.max_model_len + kTokens - 1) / kTokens};
+  runner_options.log = options.log;
   const std::string sync = absl::GetFlag(FLAGS_sync);
   BASCULE_ASSIGN(std::unique_ptr<ServedWeights> weights,
                  sync.empty() ? ServedWeights::from_checkpoint(folder, config, dtype, runner_options.place)

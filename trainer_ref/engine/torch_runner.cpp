@@ -38,7 +38,7 @@ TorchRunner::TorchRunner(const ModelConfig& config, RunnerOptions options, std::
       place_(options.place),
       weights_(std::move(weights)),
       samplers_(at::get_num_threads()) {
-  if (options.recorder) graphs_.emplace(std::move(options.recorder), config, options.decode);
+  if (options.recorder) graphs_.emplace(std::move(options.recorder), config, options.decode, std::move(options.log));
   make_cache();
 }
 

@@ -21,6 +21,7 @@ struct RunnerOptions {
   // Of a GPU: steps in which every row computes one token are replayed as graphs. None: they run as the others do.
   std::unique_ptr<GraphRecorder> recorder{};
   DecodeLimits decode{};  // of those steps
+  std::function<void(std::string_view)> log = [](std::string_view) {};
 };
 
 class TorchRunner final : public Runner {

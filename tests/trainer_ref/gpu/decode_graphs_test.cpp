@@ -56,6 +56,28 @@ TEST_F(DecodeGraphsTest, FlipsRecordNothingAnew) {
   }
 }
 
+TEST_F(DecodeGraphsTest, ARecordingThatFailsLeavesItsStepWholeAndIsTheLast) {
+  struct NoMemory final : GraphRecorder {
+    explicit NoMemory(int& asked) : asked_(asked) {}
+    std::unique_ptr<Graph> record(const std::function<void()>&) override {
+      ++asked_;
+      throw std::bad_alloc();
+    }
+    int& asked_;
+  };
+  int asked = 0;
+  start_sender();
+  TestPlace where = synced();
+  where.recorder = std::make_unique<NoMemory>(asked);
+  engine_ = std::make_unique<TestEngine>("qwen3", 64, SchedulerLimits{.max_batch = 8}, DType::kF32, std::move(where));
+  engine_->runner().commit();  // greets
+  train(1);
+  send();
+  expect_the_trainers_words();
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(engine_->runner().graphs().recorded, 0);
+}
+
 TEST_F(DecodeGraphsTest, SlotsOfAnotherEpochHaveGraphsOfTheirOwn) {
   start_sender();
   start_engine();
