@@ -129,14 +129,19 @@ at::Tensor TorchRunner::on_host(const at::Tensor& logits) {
   return pinned_.narrow(0, 0, logits.numel()).view(logits.sizes()).copy_(logits);
 }
 
-// Tensors go back to LibTorch's own store of free memory, and that to the device, or to the system.
+// LibTorch's own store of free memory, back to the device.
+void TorchRunner::empty_store() {
+  if (!place_.device.is_cpu()) c10::getDeviceAllocator(place_.device.type())->emptyCache();
+}
+
+// Tensors go back to LibTorch's store, and that to the device, or to the system.
 absl::Status TorchRunner::sleep() {
   try {
     const AtPlace at_place(place_);
     if (graphs_) graphs_->clear();
     cache_.reset();
     pinned_ = at::Tensor();
-    if (!place_.device.is_cpu()) c10::getDeviceAllocator(place_.device.type())->emptyCache();
+    empty_store();
     ::malloc_trim(0);
   } catch (const std::exception& error) {
     return absl::InternalError(cat("LibTorch: ", error.what()));
@@ -148,6 +153,10 @@ absl::Status TorchRunner::wake_up() {
   try {
     make_cache();
   } catch (const std::exception& error) {
+    try {  // half of the cache may have been had
+      empty_store();
+    } catch (const std::exception&) {  // the first error is the one that tells
+    }
     return unavailable("the cache needs ", static_cast<std::int64_t>(blocks_ + 1) * block_bytes(config_, dtype_),
                        " bytes on ", place_.device.str(), ", which cannot be had (", error.what(),
                        "); free memory there and wake the engine up again");

@@ -39,6 +39,7 @@ class TorchRunner final : public Runner {
   at::Tensor logits_of(const Step& step, std::vector<std::size_t>& sampled);
   at::Tensor on_host(const at::Tensor& logits);
   void make_cache();
+  void empty_store();
   void clear_cache();
 
   const ModelConfig config_;
