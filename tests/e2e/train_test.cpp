@@ -105,10 +105,17 @@ TEST_F(Train, EnginesOfItsDeviceSleepWhileItTrains) {
   for (const std::string& url : urls) EXPECT_TRUE(eventually([&] { return sleeps(url); }, 60s)) << train.output();
   ASSERT_TRUE(eventually([&] { return metrics("out").size() > 3 || !train.running(); }, 60s)) << train.output();
 
+  ASSERT_TRUE(eventually([&] { return sleeps(urls[0]); }, 60s)) << train.output();
   first.kill();
   EXPECT_EQ(train.wait(60s), 1) << train.output();
   EXPECT_THAT(train.output(), HasSubstr("engine " + urls[0] + " did not "));
   EXPECT_FALSE(sleeps(urls[1])) << "a run that ends wakes the others";
+  std::vector<nlohmann::json> saved;
+  for (const auto& entry : fs::directory_iterator(folder_ / "out"))
+    if (entry.is_directory())
+      saved.push_back(nlohmann::json::parse(std::ifstream(entry.path() / "trainer_state.json")));
+  ASSERT_EQ(saved.size(), 1) << train.output();
+  EXPECT_EQ(saved[0]["step"], saved[0]["optimizer_steps"]) << "the number of the weights that it holds";
 }
 
 TEST_F(Train, RefusesWhatMakesNoSense) {

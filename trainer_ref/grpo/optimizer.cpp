@@ -70,8 +70,8 @@ double Optimizer::step() {
 
   for (torch::optim::OptimizerParamGroup& group : impl_->adamw->param_groups())
     group.options().set_lr(learning_rate_at(impl_->options, impl_->steps));
+  ++impl_->steps;  // counted before: one that fails half-way has changed parameters
   impl_->adamw->step();
-  ++impl_->steps;
   return norm;
 }
 

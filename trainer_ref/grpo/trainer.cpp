@@ -55,7 +55,6 @@ absl::Status Trainer::train() {
   while (last_step_ < options_.steps && !stopped_()) {
     const std::int64_t now = last_step_ + 1;
     BASCULE_ASSIGN(StepMetrics metrics, step(now));
-    last_step_ = now;
     const bool last = now == options_.steps;
     if (last || (options_.eval_every > 0 && now % options_.eval_every == 0)) BASCULE_TRY(evaluate_into(metrics));
     metrics.elapsed_seconds = seconds_since_start(Clock::now());
@@ -77,6 +76,7 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   compare(rollouts.groups);
   const Clock::time_point scored = Clock::now();
   BASCULE_ASSIGN(const UpdateStatistics update, improve(rollouts.groups));
+  last_step_ = step;  // whatever fails from here on, the weights are this step's
   const Clock::time_point improved = Clock::now();
   metrics.seconds = {.rollout = seconds_between(start, rolled_out),
                      .score = seconds_between(rolled_out, scored),

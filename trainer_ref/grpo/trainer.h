@@ -32,7 +32,7 @@ class Trainer {
                                                          std::function<void(std::string_view)> log);
 
   // Trains until the last step, or until stopped; writes a checkpoint and the report in either case. An error of a step
-  // ends the run too, after a checkpoint of the last whole step, if the weights still are of that step.
+  // ends the run too, after a checkpoint of the last step that trained whole, unless the weights have changed since.
   absl::Status run();
 
  private:

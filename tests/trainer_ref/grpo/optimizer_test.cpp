@@ -69,6 +69,17 @@ TEST(Optimizer, ChangesNothingOnAGradientThatIsNotFinite) {
   EXPECT_EQ(optimizer.steps(), 0);
 }
 
+TEST(Optimizer, CountsAStepThatFailsHalfWay) {
+  Parameters parameters;
+  const std::vector<double> before = parameters.values();
+  Optimizer optimizer(parameters.weights, {.learning_rate = 0.1});
+  parameters.set_gradients(1, 1, 1);
+  parameters.weights.at("norm").mutable_grad() = at::ones({2}, at::kDouble);  // one too many
+  EXPECT_THROW(optimizer.step(), c10::Error);
+  EXPECT_NE(parameters.values(), before);
+  EXPECT_EQ(optimizer.steps(), 1) << "or the weights would pass for those of the step before";
+}
+
 TEST(Optimizer, NamesTheMomentThatIsMissing) {
   Parameters parameters;
   Optimizer optimizer(parameters.weights, {});
