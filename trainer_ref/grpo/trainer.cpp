@@ -184,7 +184,7 @@ absl::StatusOr<SendReport> Trainer::send() {
   for (const std::string& warning : report->warnings) log_(cat("version ", report->version, ": ", warning));
   versions_.push_back(report->version);
   if (options_.colocate) {
-    give_memory_back();
+    BASCULE_TRY(give_memory_back());
     BASCULE_TRY(pool_->wake_up());
   }
   stream_->published();
@@ -192,9 +192,14 @@ absl::StatusOr<SendReport> Trainer::send() {
 }
 
 // What training held and nothing needs before the next step: gradients, and what LibTorch keeps to use again.
-void Trainer::give_memory_back() {
-  optimizer_.zero_grad();
-  if (policy_.device().is_cuda()) at::getDeviceAllocator(at::kCUDA)->emptyCache();
+absl::Status Trainer::give_memory_back() {
+  try {
+    optimizer_.zero_grad();
+    if (policy_.device().is_cuda()) at::getDeviceAllocator(at::kCUDA)->emptyCache();
+  } catch (const c10::Error& error) {  // a device that failed
+    return unavailable("giving memory back on ", policy_.device().str(), ": ", error.what_without_backtrace());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::begin() {
@@ -225,8 +230,9 @@ absl::Status Trainer::begin() {
 
 absl::Status Trainer::end() {
   stream_.reset();
-  if (options_.colocate && pool_)  // a step that failed left them asleep
-    if (const absl::Status awake = pool_->wake_up(); !awake.ok()) log_(message_of(awake));
+  if (options_.colocate && pool_)  // a step that failed left them asleep, and may hold the memory that they need
+    for (const absl::Status& status : {give_memory_back(), pool_->wake_up()})
+      if (!status.ok()) log_(message_of(status));
   if (last_step_ > saved_step_ && policy_is_whole_) BASCULE_TRY(save(last_step_));
   if (stopped_())
     log_(cat("stopped after step ", last_step_, "; --resume=", (options_.out / cat("step_", last_step_)).string(),

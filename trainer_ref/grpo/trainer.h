@@ -58,7 +58,7 @@ class Trainer {
   void compare(std::vector<Group>& groups) const;
   absl::StatusOr<UpdateStatistics> improve(const std::vector<Group>& groups);
   absl::StatusOr<SendReport> send();
-  void give_memory_back();
+  absl::Status give_memory_back();
   absl::Status evaluate_into(StepMetrics& metrics);
   absl::Status save(std::int64_t step);
 
