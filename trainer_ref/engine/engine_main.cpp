@@ -27,7 +27,7 @@ ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique a
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "HOST:PORT of the HTTP server; port 0 lets the system choose.");
 ABSL_FLAG(std::string, device, "cpu",
           "Where to compute: cpu, or cuda:N, a GPU by the number that this process sees it under (cuda: the first). "
-          "Weights that come over cuda-ipc are read where they lie.");
+          "Weights that come over cuda-ipc from the same GPU are read where they lie, from another in copies here.");
 ABSL_FLAG(std::string, graphs, "auto",
           "Replay steps that generate as CUDA graphs: on, off, or auto (on with a GPU, where this build has them).");
 ABSL_FLAG(std::string, dtype, "f32", "Type of weights and cache: f32 or bf16. A trainer must send the same.");
