@@ -15,14 +15,22 @@
 namespace bascule::bench {
 
 absl::Status check_rig_fits(Context& context, const ModelShape& model, std::uint64_t slot_bytes,
-                            std::uint64_t limit_bytes) {
+                            std::uint64_t limit_bytes, int workers) {
   const Need one_model{.what = "model", .bytes = model.bytes}, slots{.what = "slots", .count = 2, .bytes = slot_bytes},
       target{.what = "target of the limit", .bytes = limit_bytes};
+  const std::string where = record_of(context, "").device;
+  if (context.gpu && keeps_slots_on_gpu(context.sync.scheme)) {
+    BASCULE_ASSIGN(const std::uint64_t free, context.gpu->free_bytes());
+    return annotate(check_fits({one_model, slots, target}, free), where);
+  }
   if (!context.gpu) return check_fits({one_model, slots, target}, available_memory_bytes());
+  // The sender packs into a slot of its own there, and each worker on the same GPU keeps two.
+  const std::uint64_t there = context.worker_device == context.device ? 2 * std::uint64_t(workers) : 0;
   BASCULE_ASSIGN(const std::uint64_t free, context.gpu->free_bytes());
-  if (keeps_slots_on_gpu(context.sync.scheme))
-    return annotate(check_fits({one_model, slots, target}, free), record_of(context, "").device);
-  BASCULE_TRY(annotate(check_fits({one_model}, free), record_of(context, "").device));
+  BASCULE_TRY(annotate(
+      check_fits({one_model, {.what = "slots beside those of the host", .count = 1 + there, .bytes = slot_bytes}},
+                 free),
+      where));
   return check_fits({slots, target}, available_memory_bytes());
 }
 
@@ -60,7 +68,7 @@ absl::Status measure_sends(Context& context, std::string_view scenario, const Se
   after.limit_name = "two Unix-socket turns";
   BASCULE_TRY(measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const auto copied = static_cast<std::uint64_t>(send_case.copied_share * static_cast<double>(to.bytes));
-    BASCULE_TRY(check_rig_fits(context, shape, to.bytes, copied));
+    BASCULE_TRY(check_rig_fits(context, shape, to.bytes, copied, send_case.rig.workers));
     BASCULE_ASSIGN(const std::unique_ptr<PlainCopy> copy, copy_of(context, copied));
     BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, send_case.rig));
     BASCULE_ASSIGN(SocketTurns sockets, SocketTurns::make(send_case.rig.workers));
@@ -85,8 +93,12 @@ absl::Status measure_sends(Context& context, std::string_view scenario, const Se
         });
   }));
   if (!send_case.after_pack) return absl::OkStatus();
-  for (std::vector<double>* samples : {&after.ours_seconds, &after.limit_seconds})
-    samples->erase(samples->begin(), samples->begin() + std::min<std::ptrdiff_t>(kWarmUps, std::ssize(*samples)));
+  const auto cut_warm_ups = [](std::vector<double>& samples) {
+    samples.erase(samples.begin(), samples.begin() + std::min<std::ptrdiff_t>(kWarmUps, std::ssize(samples)));
+  };
+  cut_warm_ups(after.ours_seconds);
+  cut_warm_ups(after.limit_seconds);
+  for (auto& [stage, seconds] : after.stages) cut_warm_ups(seconds);
   return measure(context, std::move(after), [](Record& of) -> absl::Status {
     if (of.ours_seconds.empty()) return unimplemented("the sends themselves could not be measured");
     return absl::OkStatus();

@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<PlainCopy>> copy_of(Context& context, std::uint64
 
 // OK where a model, two slots and `limit_bytes` fit now into the memory where each lies.
 absl::Status check_rig_fits(Context& context, const ModelShape& model, std::uint64_t slot_bytes,
-                            std::uint64_t limit_bytes);
+                            std::uint64_t limit_bytes, int workers = 1);
 
 // OK where models and workers are the host's. UNIMPLEMENTED: they are not, and `why` this scenario then has no row.
 absl::Status check_on_host(const Context& context, std::string_view why);

@@ -130,12 +130,19 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
                             layout_.bytes());
   if (const auto known = slots_.find(publication.slot); known != slots_.end()) BASCULE_TRY(known->second);
   BASCULE_ASSIGN(const SlotView view, transport_->prepare(publication, deadline));
-  if (view.bytes.size() < layout_.bytes())
-    return invalid_argument("slot ", publication.slot.index, " has ", view.bytes.size(), " bytes, expected ",
-                            layout_.bytes());
   Tensors& tensors = tensors_[view.slot];
   if (!tensors.weights) {
-    if (taking_.fusion.memory_bytes() > 0) BASCULE_TRY(make_room_to_fuse(view, tensors));
+    absl::Status room;
+    if (view.bytes.size() < layout_.bytes()) {
+      room = invalid_argument("slot ", publication.slot.index, " has ", view.bytes.size(), " bytes, expected ",
+                              layout_.bytes());
+    } else if (taking_.fusion.memory_bytes() > 0) {
+      room = make_room_to_fuse(view, tensors);
+    }
+    if (!room.ok()) {
+      transport_->release(view.slot);
+      return room;
+    }
     const std::span<const std::byte> fused(tensors.fused.get(), taking_.fusion.memory_bytes());
     tensors.weights = WeightsBuilder::build(layout_, view, taking_.fusion.views(view.bytes, fused));
   }
@@ -148,6 +155,7 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
 
 bool Attachment::follow(const Publication& publication, Deadline deadline) {
   using std::chrono::microseconds;
+  if (publication.bytes != layout_.bytes()) return false;  // prepare() says so
   constexpr microseconds kShortest{20}, kLongest{200};
   std::uint64_t done = 0;
   for (microseconds pause = kShortest; !deadline.passed(); pause = std::min(2 * pause, kLongest)) {
@@ -162,6 +170,12 @@ bool Attachment::follow(const Publication& publication, Deadline deadline) {
     std::this_thread::sleep_for(pause);
   }
   return true;
+}
+
+void Attachment::release(SlotId slot) {
+  transport_->release(slot);
+  // A copy that was one too many is memory no more, and comes back under another number.
+  if (transport_->copies() && !transport_->find(slot)) tensors_.erase(slot);
 }
 
 absl::Status Attachment::make_room_to_fuse(const SlotView& view, Tensors& tensors) {

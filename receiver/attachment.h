@@ -73,7 +73,7 @@ class Attachment {
   bool follow(const Publication& publication, Deadline deadline);
   // Copies what is fused and does not lie so in the slot. Prepare thread, after prepare(). An error of a device.
   absl::Status fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool, Deadline deadline);
-  void release(SlotId slot) { transport_->release(slot); }
+  void release(SlotId slot);  // of a view
 
   // Reaches slots that were made after the welcome, or that a new welcome offers; those it knows stay where they are.
   // An error comes back from prepare(), too. Prepare thread.

@@ -21,6 +21,13 @@ absl::Status DeviceCopies::accept(ReceivedOffer offer) {
   return absl::OkStatus();
 }
 
+std::optional<SlotView> DeviceCopies::find(SlotId slot) const {
+  if (slot.index < kOwnMemory) return slots_->find(slot);
+  const auto copy = std::ranges::find(copies_, slot.index, &Copy::index);
+  if (copy == copies_.end()) return std::nullopt;
+  return SlotView{.slot = slot, .bytes = {copy->memory.get(), copy->bytes}, .device = device_};
+}
+
 bool DeviceCopies::lies_here(SlotId slot) const {
   const std::optional<SlotView> place = slots_->find(slot);
   return place && place->device == device_;
@@ -29,12 +36,12 @@ bool DeviceCopies::lies_here(SlotId slot) const {
 void DeviceCopies::follow(const Publication& publication, std::uint64_t bytes_done) {
   const auto known = windows_.find(publication.slot);
   if (known == windows_.end()) return;
-  const std::uint64_t part = known->second->part_bytes();
+  const std::uint64_t part = known->second.window->part_bytes();
   const std::uint64_t end = bytes_done < publication.bytes ? bytes_done / part * part : publication.bytes;
   if (end == 0) return;
   const absl::StatusOr<Copy*> to = on_its_way(publication);
   // What goes wrong here goes wrong in prepare(), too, which can say so.
-  if (to.ok()) copy(**to, *known->second, end, publication.bytes).IgnoreError();
+  if (to.ok()) copy(**to, *known->second.window, end, publication.bytes).IgnoreError();
 }
 
 absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, Deadline deadline) {
@@ -85,12 +92,23 @@ absl::StatusOr<Digest> DeviceCopies::digest_of(FoundVersion& found, kernels::Thr
 
 // Registered once: when the slot is offered, or, of one that no sender offers, when it is first read.
 absl::StatusOr<HostWindow*> DeviceCopies::window(const SlotView& place) {
-  if (const auto known = windows_.find(place.slot); known != windows_.end()) return known->second.get();
+  Window& known = windows_[place.slot];
+  if (known.of == place.bytes.data() && known.window) return known.window.get();
+  known = {};  // of a mapping that there is no more
+  absl::StatusOr<std::shared_ptr<HostWindow>> opened = open(place);
+  if (!opened.ok()) {
+    windows_.erase(place.slot);
+    return opened.status();
+  }
+  known = {.of = place.bytes.data(), .window = *std::move(opened)};
+  return known.window.get();
+}
+
+absl::StatusOr<std::shared_ptr<HostWindow>> DeviceCopies::open(const SlotView& place) {
   if (!queue_) {
     BASCULE_ASSIGN(queue_, open_device(device_));
   }
-  BASCULE_ASSIGN(std::shared_ptr<HostWindow> opened, queue_->open_window(place.bytes, place.device, Access::kReadOnly));
-  return windows_.emplace(place.slot, std::move(opened)).first->second.get();
+  return queue_->open_window(place.bytes, place.device, Access::kReadOnly);
 }
 
 absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::add(std::uint64_t bytes) {

@@ -31,6 +31,7 @@ class DeviceCopies final : public ReceiverTransport {
       : slots_(std::move(slots)), device_(device), kept_(kept) {}
 
   absl::Status accept(ReceivedOffer offer) override;
+  std::optional<SlotView> find(SlotId slot) const override;  // of the sender's, and of copies
   bool copies() const override { return !windows_.empty(); }
   void follow(const Publication& publication, std::uint64_t bytes_done) override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
@@ -52,6 +53,7 @@ class DeviceCopies final : public ReceiverTransport {
   };
   bool lies_here(SlotId slot) const;
   absl::StatusOr<HostWindow*> window(const SlotView& place);
+  absl::StatusOr<std::shared_ptr<HostWindow>> open(const SlotView& place);
   absl::StatusOr<Copy*> add(std::uint64_t bytes);
   Copy* find(const Publication& publication);
   absl::StatusOr<Copy*> on_its_way(const Publication& publication);
@@ -64,7 +66,11 @@ class DeviceCopies final : public ReceiverTransport {
   std::list<Copy> copies_;
   Copy* coming_ = nullptr;  // the last one that was begun: its digest is under way
   std::uint32_t next_ = kOwnMemory;
-  std::map<SlotId, std::shared_ptr<HostWindow>> windows_;  // go before slots_ and queue_
+  struct Window {
+    const std::byte* of = nullptr;
+    std::shared_ptr<HostWindow> window;
+  };
+  std::map<SlotId, Window> windows_;  // go before slots_ and queue_
 };
 
 }  // namespace bascule

@@ -122,7 +122,7 @@ class Session {
   void release(Target before, const std::optional<Target>& now, std::shared_ptr<DeviceMark> mark = nullptr);
   void drained(SlotId slot, Version version);
   // Engine's thread: the point that its stream on `device` has come to; none on the host.
-  void release_behind(Target before, std::shared_ptr<DeviceMark> mark);
+  void release_behind(Target before, std::shared_ptr<DeviceMark> mark, bool same_lease);
   absl::StatusOr<std::shared_ptr<DeviceMark>> mark_stream(int device);
   bool wait_for(const DeviceMark* mark);  // prepare thread; false: poisoned
   std::vector<SlotId> slots_in_use() const;
@@ -159,9 +159,10 @@ class Session {
   std::map<Version, Target> offered_;        // of a follower: at the gate, for rank 0 to choose
   std::vector<std::uint32_t> slots_;         // that the sender has, as it last said
   DigestMode sender_digest_ = DigestMode::kOn;
-  std::atomic<bool> copies_{
-      true};          // by the prepare thread, once it knows: slots lie elsewhere than where they are read
-  int failures_ = 0;  // versions running that did not verify
+  // By the prepare thread, once it knows: whether slots lie where they are read.
+  enum class Reach { kUnknown, kInPlace, kCopied };
+  std::atomic<Reach> reach_{Reach::kUnknown};
+  int failures_ = 0;                // versions running that did not verify
   std::uint64_t preparations_ = 0;  // begun, by a sender's word
   bool looking_ = false;            // the prepare thread looks for a version without a sender
   absl::Status alone_;              // why one that is there cannot be served

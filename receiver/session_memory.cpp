@@ -38,7 +38,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
   });
   log(cat("joined epoch ", welcome.epoch));
   sender_digest_ = welcome.digest;
-  copies_ = true;
+  reach_ = Reach::kUnknown;
   // Memory that is served already stays as it is when its sender is still the same.
   std::shared_ptr<Attachment> known;
   for (const std::optional<Target>* target : {&serving_, &decided_})
@@ -58,7 +58,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
                                  std::move(taking));
     if (made.ok()) {
       attachment_ = *std::move(made);
-      copies_ = attachment_->copies();
+      reach_ = attachment_->copies() ? Reach::kCopied : Reach::kInPlace;
       return;
     }
     asio::post(io_, [this, connection, why = made.status()] {

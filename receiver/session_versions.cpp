@@ -55,7 +55,7 @@ void Session::say_ready() {
     if (decided_ || !offered_.empty()) return;
   }
   incoming_->ready = true;
-  send(Ready{.version = incoming_->publication.version, .follows = copies_ && endpoint_.device != kHost});
+  send(Ready{.version = incoming_->publication.version, .follows = reach_ == Reach::kCopied});
 }
 
 // Of the engine's own tensors, where to copy to.
@@ -79,7 +79,7 @@ void Session::on_sealed(const Sealed& sealed) {
 }
 
 bool Session::only_looks_up() const {
-  return scheme_.maps_once && !copies_ && !copier_ && options_.fused.empty() &&
+  return scheme_.maps_once && reach_ == Reach::kInPlace && !copier_ && options_.fused.empty() &&
          endpoint_.digest != DigestMode::kAlways && sender_digest_ != DigestMode::kAlways;
 }
 
@@ -260,8 +260,9 @@ void Session::release(Target before, const std::optional<Target>& now, std::shar
   const bool same_slot = now && now->source() == before.source(), same_lease = now && now->lease == before.lease;
   const bool unmaps_nothing = now && now->attachment == before.attachment;
   if (mark) {
-    draining_.push_back({.held = {.slot = before.lease, .version = before.version}, .connection = connection_});
-    return release_behind(std::move(before), std::move(mark));
+    if (!same_lease)
+      draining_.push_back({.held = {.slot = before.lease, .version = before.version}, .connection = connection_});
+    return release_behind(std::move(before), std::move(mark), same_lease);
   }
   auto task = [this, before = std::move(before), same_slot, same_lease, connection = connection_] {
     if (!same_slot && before.attachment) before.attachment->release(before.source());
@@ -289,12 +290,13 @@ void Session::drained(SlotId slot, Version version) {
 
 // However long the engine's stream takes: the slot is leased until then, and what else the prepare thread has to do has
 // its turn in between.
-void Session::release_behind(Target before, std::shared_ptr<DeviceMark> mark) {
-  preparer_->submit([this, before = std::move(before), mark = std::move(mark)] {
+void Session::release_behind(Target before, std::shared_ptr<DeviceMark> mark, bool same_lease) {
+  preparer_->submit([this, before = std::move(before), mark = std::move(mark), same_lease] {
     const absl::Status passed = mark->wait(Deadline(absl::Milliseconds(20)));
-    if (absl::IsDeadlineExceeded(passed)) return release_behind(before, mark);
+    if (absl::IsDeadlineExceeded(passed)) return release_behind(before, mark, same_lease);
     if (!passed.ok()) return poison(cat("the engine's stream: ", message_of(passed)));  // and it stays leased
     before.attachment->release(before.source());
+    if (same_lease) return;
     asio::post(io_, [this, slot = before.lease, version = before.version] { drained(slot, version); });
   });
 }

@@ -165,8 +165,11 @@ Coordinator::Grant Coordinator::replace(const Grant& grant) {
   post([&] {
     ring_->abort(grant.slot);
     ring_->retire(grant.slot);
-    slots_.erase(grant.slot.index);
-    Grant other{.version = grant.version, .slot = ring_->add(), .is_new = true, .dropped = ring_->take_dropped()};
+    Grant other = grant;  // for the same workers
+    other.slot = ring_->add();
+    other.is_new = true;
+    other.dropped = ring_->take_dropped();  // the one that it replaces among them
+    for (const SlotId dropped : other.dropped) slots_.erase(dropped.index);
     ring_->begin(other.slot);
     replaced.set_value(std::move(other));
   });

@@ -71,6 +71,7 @@ absl::Status Publisher::open_slots() {
   for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(endpoint_.slots); ++i) {
     absl::StatusOr<OfferedSlot> made = make_slot({coordinator_->epoch(), i});
     if (!made.ok()) {
+      for (const auto& [index, memory] : slots_->memory) transport_->drop({coordinator_->epoch(), index});
       slots_.reset();
       return made.status();
     }
@@ -136,8 +137,8 @@ absl::Status Publisher::begin_writing(Coordinator::Grant& grant, std::optional<O
     control_page_->begin(grant.slot.index);
     absl::Status begun = transport_->begin(grant.slot, control_page_->bytes_done(grant.slot.index), deadline);
     if (!absl::IsUnavailable(begun) || tries > 0 || single_copy()) return begun;
-    drop_slot(grant.slot);  // somebody whom the ring does not know still reads it
-    grant = coordinator_->replace(grant);
+    grant = coordinator_->replace(grant);  // somebody whom the ring does not know still reads it
+    for (const SlotId dropped : grant.dropped) drop_slot(dropped);
   }
 }
 

@@ -217,6 +217,23 @@ TEST_P(KeptFiles, AForeignReadersFileIsNotWritten) {
   EXPECT_EQ(slot_files(folder_.path() / "endpoint").size(), 3u);
 }
 
+TEST_P(KeptFiles, ASendToSomeGoesToThemAloneAlsoInAFileThatTakesTheRightOnesPlace) {
+  listen();
+  const auto a = join("a"), b = join("b");
+  wait_for_workers(2);
+  send_complete(2);
+  const Found foreign(endpoint(), 0);
+  ASSERT_EQ(foreign.newest(), 1u);
+  send_complete(2);
+  model_.step(++generation_);
+  const absl::StatusOr<SendReport> report = sender_->send(nullptr, {"a"});
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->workers.size(), 1u);
+  EXPECT_EQ(slot_files(folder_.path() / "endpoint").size(), 3u) << "a file of its own";
+  expect_newest({a.get()});
+  EXPECT_EQ(b->report().version, 2u);
+}
+
 TEST_P(KeptFiles, AWorkerStoppedBesideALiveSenderKeepsItsFile) {
   listen(hasty());
   const auto held = join("held", hasty()), b = join("b", hasty());

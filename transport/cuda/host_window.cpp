@@ -98,6 +98,8 @@ absl::Status CudaWindow::copy_out(const std::byte* slot, std::span<const UniqueE
   if (bytes_.empty()) return absl::OkStatus();
   const absl::Status copied = enqueue_out(slot, packed, stream, bytes_done, deadline);
   BASCULE_TRY(used_.record(stream));
+  // Or they would come to a slot that is somebody else's by then.
+  if (!copied.ok()) (void)wait_asleep(used_, Deadline(kUnderWay));
   return copied;
 }
 
