@@ -105,7 +105,8 @@ TEST_F(Train, EnginesOfItsDeviceSleepWhileItTrains) {
   for (const std::string& url : urls) EXPECT_TRUE(eventually([&] { return sleeps(url); }, 60s)) << train.output();
   ASSERT_TRUE(eventually([&] { return metrics("out").size() > 3 || !train.running(); }, 60s)) << train.output();
 
-  ASSERT_TRUE(eventually([&] { return sleeps(urls[0]); }, 60s)) << train.output();
+  // The last one to be put to sleep: the trainer is about to train, and its send will be the next to need an engine.
+  ASSERT_TRUE(eventually([&] { return sleeps(urls[1]); }, 60s)) << train.output();
   first.kill();
   EXPECT_EQ(train.wait(60s), 1) << train.output();
   EXPECT_THAT(train.output(), HasSubstr("engine " + urls[0] + " did not "));
