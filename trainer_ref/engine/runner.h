@@ -29,7 +29,7 @@ struct GraphCounts {
 class Runner {
  public:
   virtual ~Runner() = default;
-  // At a token boundary: flips to a version that is pending. Never blocks.
+  // At a token boundary: flips to a version that is pending. Blocks only beside a single copy, while it is written.
   virtual Served commit() = 0;
   // For each row 1 + siblings samples where it samples, none otherwise. An error means that none can be
   // trusted.
