@@ -1,5 +1,6 @@
 #include "sender/publisher.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/digest.h"
@@ -191,8 +192,10 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
     BASCULE_ASSIGN(packing, registration_->packing(weights));
   }
   BASCULE_TRY(packer_->plan(packing));
-  const Deadline deadline(endpoint_.timeout);
-  BASCULE_ASSIGN(const Publication publication, begin(workers, called, deadline));
+  const Deadline asked(endpoint_.timeout);
+  BASCULE_ASSIGN(const Publication publication, begin(workers, called, asked));
+  // A send that waited long for its slot still has time to fill it, and workers to prepare it.
+  const Deadline deadline(std::max(asked.at(), Clock::now() + absl::ToChronoNanoseconds(endpoint_.flip_timeout)));
   packing.followed = followed_;
   const Clock::time_point start = Clock::now();
   if (absl::Status packed =
