@@ -161,7 +161,7 @@ class CudaQueue final : public DeviceQueue {
     BASCULE_TRY(lost_);
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
-    const absl::Status copied =
+    absl::Status copied =
         keep(static_cast<cuda::CudaWindow&>(to).copy_out(slot, packed_, copies_.get(), bytes_done, deadline));
     BASCULE_TRY(keep(left_.record(copies_.get())));  // where it came to nothing, too: some of it may be under way
     return copied;

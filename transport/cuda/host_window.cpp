@@ -96,7 +96,7 @@ CudaWindow::~CudaWindow() {
 absl::Status CudaWindow::copy_out(const std::byte* slot, std::span<const UniqueEvent> packed, Stream stream,
                                   std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   if (bytes_.empty()) return absl::OkStatus();
-  const absl::Status copied = enqueue_out(slot, packed, stream, bytes_done, deadline);
+  absl::Status copied = enqueue_out(slot, packed, stream, bytes_done, deadline);
   BASCULE_TRY(used_.record(stream));
   // Or they would come to a slot that is somebody else's by then.
   if (!copied.ok()) (void)wait_asleep(used_, Deadline(kUnderWay));
@@ -104,7 +104,7 @@ absl::Status CudaWindow::copy_out(const std::byte* slot, std::span<const UniqueE
 }
 
 absl::Status CudaWindow::copy_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream) {
-  const absl::Status enqueued = enqueue_in(begin, end, slot, stream);
+  absl::Status enqueued = enqueue_in(begin, end, slot, stream);
   BASCULE_TRY(used_.record(stream));
   return enqueued;
 }
