@@ -122,6 +122,7 @@ class Coordinator {
   void start_catch_up(Member& member);
   void end_catch_up(CatchUp& catch_up);
   void catch_up_all();
+  void give_up_idle_catch_ups();
   void arm_round_timer(Clock::time_point at);
   void on_round_timer();
   void finish_abort();

@@ -65,6 +65,21 @@ void Coordinator::catch_up_all() {
     if (Member* member = find(id)) start_catch_up(*member);
 }
 
+// Who has no room yet for a version that is not the newest any more holds its slot for nothing: whoever writes next
+// would wait for it. It is told of the newest instead.
+void Coordinator::give_up_idle_catch_ups() {
+  std::vector<WorkerId> ids;
+  for (const auto& member : members_) ids.push_back(member->id);
+  for (const WorkerId id : ids) {
+    const Member* member = find(id);
+    const std::shared_ptr<CatchUp> catch_up = member != nullptr ? member->catch_up : nullptr;
+    if (!catch_up || catch_up->round.phase() != Round::Phase::kSealed) continue;  // sealed: not ready for it
+    if (catch_up->round.publication().version >= published_version_.load(std::memory_order_relaxed)) continue;
+    catch_up->round.abort(absl::AbortedError("a newer version came before there was room for it"));
+    advance(catch_up->round, catch_up.get());
+  }
+}
+
 // Does whatever a round asks for, until it asks for nothing. `catch_up` is the one whose round it is, or null.
 void Coordinator::advance(Round& round, CatchUp* catch_up) {
   while (true) {

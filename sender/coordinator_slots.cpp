@@ -36,7 +36,8 @@ void Coordinator::try_take() {
   const std::optional<SlotId> slot = shared_.ahead ? std::exchange(shared_.ahead, std::nullopt) : take_slot(is_new);
   if (!slot) {
     shared_.holders = names_of(ring_->holders());
-    return;
+    lock.unlock();
+    return give_up_idle_catch_ups();
   }
   if (absl::Status recorded = lock_.record(shared_.last_version + 1); !recorded.ok()) {
     ring_->abort(*slot);
