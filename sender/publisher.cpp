@@ -195,7 +195,8 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   const Deadline asked(endpoint_.timeout);
   BASCULE_ASSIGN(const Publication publication, begin(workers, called, asked));
   // A send that waited long for its slot still has time to fill it, and workers to prepare it.
-  const Deadline deadline(std::max(asked.at(), Clock::now() + absl::ToChronoNanoseconds(endpoint_.flip_timeout)));
+  const absl::Duration least = std::min(endpoint_.timeout, endpoint_.flip_timeout);
+  const Deadline deadline(std::max(asked.at(), Clock::now() + absl::ToChronoNanoseconds(least)));
   packing.followed = followed_;
   const Clock::time_point start = Clock::now();
   if (absl::Status packed =
