@@ -32,7 +32,10 @@ class CudaIpcSender final : public SenderTransport {
       if (!device_) return unavailable("cuda-ipc: there is no device ", device);
     }
     auto owned = std::make_shared<OwnedSlot>();
-    BASCULE_ASSIGN(owned->allocation, cuda::Allocation::make(device, layout.bytes()));
+    absl::StatusOr<cuda::Allocation> made = cuda::Allocation::make(device, layout.bytes());
+    if (absl::IsUnimplemented(made.status())) return annotate(made.status(), "cuda-ipc needs that (use shm)");
+    BASCULE_TRY(made.status());
+    owned->allocation = *std::move(made);
     BASCULE_ASSIGN(owned->mapping, cuda::DeviceMapping::map(owned->allocation, Access::kReadWrite, device));
     SlotMemory memory;
     BASCULE_ASSIGN(memory.descriptor, owned->allocation.export_descriptor());
@@ -75,7 +78,8 @@ class CudaIpcReceiver final : public ReceiverTransport {
       BASCULE_ASSIGN(const cuda::Allocation allocation,
                      cuda::Allocation::import(home->ordinal, offer.descriptors[i].get(), place.slot_bytes));
       absl::StatusOr<cuda::DeviceMapping> mapping = cuda::DeviceMapping::map(allocation, Access::kReadOnly, reads_on);
-      if (!mapping.ok()) return annotate(mapping.status(), "cuda-ipc");
+      if (!mapping.ok())
+        return annotate(mapping.status(), "cuda-ipc: the slots cannot be read where they lie (use shm)");
       slots_.insert_or_assign(offer.slots[i], Slot{.mapping = *std::move(mapping), .home = home->ordinal});
     }
     return absl::OkStatus();

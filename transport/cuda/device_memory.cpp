@@ -43,8 +43,7 @@ absl::StatusOr<Allocation> Allocation::make(int device, std::uint64_t bytes) {
   int exports = 0;
   BASCULE_CUDA(functions->device_get_attribute(
       &exports, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device));
-  if (exports == 0)
-    return unimplemented("device ", device, " exports no memory by descriptor, which cuda-ipc needs; use shm");
+  if (exports == 0) return unimplemented("device ", device, " exports no memory by descriptor");
   BASCULE_ASSIGN(const std::uint64_t granularity, granularity_of(*functions, device));
   if (bytes > std::numeric_limits<std::uint64_t>::max() - granularity)
     return invalid_argument("expected a size that a device can have, found ", bytes, " bytes");
@@ -104,7 +103,7 @@ absl::StatusOr<DeviceMapping> DeviceMapping::map(const Allocation& allocation, A
   BASCULE_CUDA(cudaFree(nullptr));
   if (device != allocation.device() && !can_reach(device, allocation.device()))
     return unimplemented("device ", device, " cannot reach the memory of device ", allocation.device(),
-                         " (no NVLink or PCIe peer access between them); use shm or nccl");
+                         " (no NVLink or PCIe peer access between them)");
   CUdeviceptr address = 0;
   BASCULE_CUDA(functions->mem_address_reserve(&address, allocation.bytes(), 0, 0, 0));
   if (absl::Status status =
