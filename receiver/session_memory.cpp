@@ -46,7 +46,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
       known = (*target)->attachment;
   const auto received =
       std::make_shared<std::pair<Welcome, std::vector<UniqueFd>>>(std::move(welcome), std::move(descriptors));
-  slots_.clear();  // unknown until the next prepare: what this one does not list is let go of then
+  const std::vector<std::uint32_t> slots = received->first.slots;
   preparer_->submit([this, known, received, taking = *std::move(taking), connection = connection_]() mutable {
     // Also where nothing of it was served yet: what was mapped and registered in vain would be so at each try, where
     // that takes longer than a sender waits.
@@ -68,6 +68,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
       retry(annotate(why, "reach the sender's memory"));
     });
   });
+  let_go_of_others(slots);  // of before
 }
 
 absl::StatusOr<Taking> Session::take(const Layout& layout) const {

@@ -1,4 +1,5 @@
-// An attachment to a sender's memory that the test itself owns: two slots, a control page, a layout.
+// A sender's memory that the test itself owns: slots, two where it does not ask for more, a control page, a layout. And
+// an attachment to it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,11 +21,13 @@ struct SenderMemory {
   std::vector<SlotMemory> slots;
   ControlPage page;
 
-  static SenderMemory make(std::vector<TensorSpec> specs, std::vector<std::pair<std::string, std::string>> tied = {}) {
+  static SenderMemory make(std::vector<TensorSpec> specs, std::vector<std::pair<std::string, std::string>> tied = {},
+                           std::uint32_t slots = 2) {
     SenderMemory made{.layout = Layout::arrange(std::move(specs), std::move(tied)).value(),
                       .slots = {},
                       .page = ControlPage::make(kEpoch).value()};
-    for (int i = 0; i < 2; ++i) made.slots.push_back(make_memfd("bascule-slot", made.layout.bytes()).value());
+    for (std::uint32_t i = 0; i < slots; ++i)
+      made.slots.push_back(make_memfd("bascule-slot", made.layout.bytes()).value());
     return made;
   }
 
@@ -33,7 +36,7 @@ struct SenderMemory {
     welcome.id = 1;
     welcome.epoch = kEpoch;
     welcome.layout = layout;
-    welcome.slots = {0, 1};
+    for (std::uint32_t i = 0; i < slots.size(); ++i) welcome.slots.push_back(i);
     return welcome;
   }
   std::vector<UniqueFd> descriptors() const {

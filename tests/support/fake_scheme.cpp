@@ -119,6 +119,10 @@ class FakeSender final : public SenderTransport {
   std::map<SlotId, const SlotMemory*> slots_;
 };
 
+absl::Status not_offered(const Publication& publication) {
+  return invalid_argument("fake: slot ", publication.slot.index, " was not offered");
+}
+
 class FakeReceiver final : public ReceiverTransport {
  public:
   explicit FakeReceiver(FakeFaults faults) : faults_(std::move(faults)) {}
@@ -142,7 +146,9 @@ class FakeReceiver final : public ReceiverTransport {
       faults_.hang("prepare-hang", deadline);
       return deadline_exceeded("fake: prepare hung until its deadline");
     }
-    const Slot& slot = slots_.at(publication.slot);
+    const auto found = slots_.find(publication.slot);
+    if (found == slots_.end()) return not_offered(publication);
+    const Slot& slot = found->second;
     const std::span<const std::byte> bytes = slot.mapping.bytes().first(publication.bytes);
     const bool misread = faults_.strikes("misread");
     // A slot's address never changes: what this worker alone reads otherwise is a private copy in its place.
@@ -190,12 +196,14 @@ class FakePuller final : public ReceiverTransport {
       faults_.hang("prepare-hang", deadline);
       return deadline_exceeded("fake: prepare hung until its deadline");
     }
+    const auto found = senders_.find(publication.slot);
+    if (found == senders_.end()) return not_offered(publication);
     auto free = std::ranges::find(own_, false, &Own::in_use);
     if (free == own_.end()) free = own_.insert(own_.end(), Own());
     free->in_use = true;
     free->lines.resize(publication.bytes / sizeof(Line) + 1);
     const std::span<std::byte> bytes = std::as_writable_bytes(std::span(free->lines)).first(publication.bytes);
-    std::memcpy(bytes.data(), senders_.at(publication.slot).bytes().data(), bytes.size());
+    std::memcpy(bytes.data(), found->second.bytes().data(), bytes.size());
     if (faults_.strikes("misread")) bytes[bytes.size() / 3] ^= std::byte{0x01};
     const auto number = static_cast<std::uint32_t>(free - own_.begin());
     return SlotView{.slot = {publication.slot.epoch, kOwnMemory + number}, .bytes = bytes};

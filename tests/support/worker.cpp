@@ -38,6 +38,7 @@ void Worker::ask(std::string_view command, Json& answer) {
   if (line.ok()) {
     answer = Json::parse(*line, nullptr, false);
   } else {
+    gone_ = true;
     ADD_FAILURE() << "worker " << name_ << " gave no answer to '" << command << "': " << line.status();
   }
 }
@@ -83,7 +84,7 @@ Observed Worker::wait_until(const std::function<bool(const Observed&)>& done, st
   while (true) {
     Observed seen = report();
     if (done(seen)) return seen;
-    if (deadline.passed() || testing::Test::HasFatalFailure()) {
+    if (gone_ || deadline.passed() || testing::Test::HasFatalFailure()) {
       ADD_FAILURE() << "worker " << name_ << " did not come to " << what << ": it serves version " << seen.version
                     << ", state " << seen.state << ", error: " << seen.error << ", wrong: " << seen.wrong;
       return seen;

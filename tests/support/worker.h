@@ -61,6 +61,7 @@ class Worker {
 
  private:
   const std::string name_;
+  bool gone_ = false;  // it answers no more
 };
 
 class WorkerThread final : public Worker {

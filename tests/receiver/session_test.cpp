@@ -1,0 +1,94 @@
+// A worker and a sender that comes back, seen from the wire: the test is the sender.
+#include "receiver/wire_sender.h"  // first: see there
+
+#include <optional>
+
+#include "receiver/attached.h"
+#include "receiver/receiver.h"
+#include "support/fake_scheme.h"
+#include "support/status.h"
+#include "support/temp_folder.h"
+
+namespace bascule {
+namespace {
+
+using test::IsOk;
+using test::patience;
+
+class SessionTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto made = Receiver::connect(
+        {.endpoint = "fake://" + folder_.path().string() + "?suspect_after=60s", .worker = "a", .scheme = &scheme_});
+    ASSERT_THAT(made, IsOk());
+    receiver_.emplace(*std::move(made));
+    EXPECT_FALSE(receiver_->commit().changed);  // it looks for a sender from now on
+  }
+
+  void welcome() {
+    Welcome welcome = memory_.welcome();
+    welcome.offer = "fake";
+    std::vector<int> descriptors;
+    for (const SlotMemory& slot : memory_.slots) descriptors.push_back(slot.descriptor.get());
+    descriptors.push_back(memory_.page.descriptor());
+    descriptors.push_back(lease_.get());
+    sender_.say(welcome, descriptors);
+  }
+  // Up to its seal.
+  void write(Version version, std::uint32_t slot) {
+    sender_.say(Prepare{.version = version,
+                        .slot = {test::kEpoch, slot},
+                        .bytes = memory_.layout.bytes(),
+                        .offer = std::nullopt,
+                        .slots = {0, 1, 2}});
+    EXPECT_EQ(sender_.expect<Ready>().version, version);
+    memory_.page.seal(slot, version, memory_.layout.bytes(), std::nullopt);
+    sender_.say(Sealed{.version = version, .digest = std::nullopt});
+  }
+  void publish(Version version, std::uint32_t slot) {
+    write(version, slot);
+    EXPECT_EQ(sender_.expect<Prepared>().version, version);
+    sender_.say(Commit{.version = version});
+  }
+  void flip_to(Version version) {
+    ASSERT_THAT(receiver_->wait_ready(patience()), IsOk());
+    for (const Deadline deadline(patience()); receiver_->commit().version != version && !deadline.passed();)
+      std::this_thread::yield();
+    EXPECT_EQ(sender_.expect<Ack>().version, version);
+  }
+
+  const test::TempFolder folder_;
+  test::FakeFaults faults_;
+  const Scheme scheme_ = test::fake_scheme(faults_);
+  test::SenderMemory memory_ = test::SenderMemory::make({{"w", DType::kF32, {4}}}, {}, 3);
+  const UniqueFd lease_{::dup(memory_.page.descriptor())};  // any descriptor: it is only kept
+  test::WireSender sender_{folder_.path()};
+  std::optional<Receiver> receiver_;
+};
+
+// What it released when it was welcomed, and had not been told of a version yet, is not all that there is.
+TEST_F(SessionTest, KeepsTheSlotsOfASenderThatItComesBackTo) {
+  EXPECT_EQ(sender_.greeted().worker, "a");
+  welcome();
+  publish(1, 0);
+  flip_to(1);
+  publish(2, 1);  // and the engine is not there yet
+  faults_.set("prepare-hang", 1);
+  write(3, 2);
+  ASSERT_TRUE(faults_.wait_for("prepare-hang", 1, Deadline(patience())));
+
+  const Hello again = sender_.greeted();
+  EXPECT_EQ(again.serving, 1u);
+  EXPECT_EQ(again.held.size(), 2u);
+  flip_to(2);  // what it lets go of by that stands behind what hangs
+  welcome();
+  for (const Deadline deadline(patience()); !receiver_->status().attached && !deadline.passed();)
+    std::this_thread::yield();
+  faults_.set("prepare-hang", 0);
+  EXPECT_EQ(sender_.expect<Released>().slot, (SlotId{test::kEpoch, 0}));
+  publish(3, 0);
+  flip_to(3);
+}
+
+}  // namespace
+}  // namespace bascule

@@ -1,0 +1,67 @@
+// One end of a control connection whose every message is the test's: it speaks the protocol over the socket, and moves
+// no weights.
+#pragma once
+
+#include <utility>  // Boost 1.74 needs it first
+
+#include <gmock/gmock.h>
+#include <boost/asio/io_context.hpp>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "support/timing.h"
+#include "transport/channel.h"
+
+namespace bascule::test {
+
+class WireEnd {
+ public:
+  void say(const Message& message, const std::vector<int>& descriptors = {}) { channel_->send(message, descriptors); }
+
+  // The next message; a bye where nothing comes for long, or ever.
+  Message next() {
+    const Deadline deadline(patience());
+    while (heard_.empty() && !closed_ && !deadline.passed()) {
+      io_.restart();
+      io_.run_one_until(deadline.at());
+    }
+    if (heard_.empty()) return Bye{};
+    Message message = std::move(heard_.front());
+    heard_.pop_front();
+    return message;
+  }
+  // The next one that is no heartbeat; the test fails where it is another than wanted.
+  template <typename Wanted>
+  Wanted expect() {
+    Message message = next();
+    while (std::holds_alternative<Heartbeat>(message)) message = next();
+    EXPECT_TRUE(std::holds_alternative<Wanted>(message)) << "found " << name_of(message);
+    return std::holds_alternative<Wanted>(message) ? std::get<Wanted>(message) : Wanted{};
+  }
+
+ protected:
+  void hang_up() { channel_.reset(); }
+  void speak(Channel::Socket socket) {
+    closed_ = false;
+    heard_.clear();
+    channel_ = std::make_shared<Channel>(std::move(socket));
+    channel_->start(
+        [this](Message message, std::vector<UniqueFd> descriptors) {
+          heard_.push_back(std::move(message));
+          for (UniqueFd& descriptor : descriptors) held_.push_back(std::move(descriptor));
+        },
+        [this](const absl::Status&) { closed_ = true; });
+  }
+
+  boost::asio::io_context io_;
+
+ private:
+  std::shared_ptr<Channel> channel_;
+  bool closed_ = false;
+  std::deque<Message> heard_;
+  std::vector<UniqueFd> held_;  // the lease pipe among them: without it a worker would be taken for dead
+};
+
+}  // namespace bascule::test
