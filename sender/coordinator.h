@@ -92,7 +92,7 @@ class Coordinator {
   void welcome(Member& member);
   void refuse(WorkerId id, const absl::Status& why);
   void evict(WorkerId id, absl::Status why);
-  void forget(WorkerId id, const absl::Status& why);
+  void forget(WorkerId id, const absl::Status& why, bool final_refusal = false);
   void on_message(WorkerId id, Message message);
   void while_it_waits(Member& member, const Message& message);
   void on_reader_gone(Holder holder);

@@ -155,15 +155,13 @@ void Coordinator::refuse(WorkerId id, const absl::Status& why) {
   last_refusal_ = std::string(message_of(why));
   // Another worker of the same name may go, memory come free; other tensors will not become the same.
   const bool may_pass = absl::IsAlreadyExists(why) || absl::IsUnavailable(why) || absl::IsResourceExhausted(why);
-  say(*member, Refused{.why = last_refusal_, .final = !may_pass});
-  forget(id, why);
+  forget(id, why, !may_pass);
 }
 
 void Coordinator::evict(WorkerId id, absl::Status why) {
   Member* member = find(id);
   if (member == nullptr) return;
   why = member->stage == Member::Stage::kGreeting ? std::move(why) : annotate(why, cat("worker ", member->name()));
-  say(*member, Refused{.why = std::string(message_of(why)), .final = false});
   forget(id, why);
 }
 
@@ -172,10 +170,13 @@ void Coordinator::evict_poisoned(WorkerId id, std::string_view why) {
   evict(id, absl::AbortedError(cat("poisoned: ", why)));
 }
 
-void Coordinator::forget(WorkerId id, const absl::Status& why) {
+// Whoever hears that he is refused finds that the public thread counts on him no more.
+void Coordinator::forget(WorkerId id, const absl::Status& why, bool final_refusal) {
   const auto found = std::ranges::find_if(members_, [id](const auto& member) { return member->id == id; });
   const std::unique_ptr<Member> member = std::move(*found);
   members_.erase(found);
+  share();
+  say(*member, Refused{.why = std::string(message_of(why)), .final = final_refusal});
   member->channel->close();
   if (member->stage == Member::Stage::kWelcomed) transport_.dismiss(id);
   log(cat("gave up ", member->name().empty() ? "a connection" : member->name(), ": ", message_of(why)));

@@ -119,6 +119,13 @@ class FakeSender final : public SenderTransport {
   std::map<SlotId, const SlotMemory*> slots_;
 };
 
+absl::Status prepare_as_told(const FakeFaults& faults, Deadline deadline) {
+  if (faults.strikes("prepare")) return unavailable("fake: prepare was told to fail");
+  if (!faults.strikes("prepare-hang")) return absl::OkStatus();
+  faults.hang("prepare-hang", deadline);
+  return deadline_exceeded("fake: prepare hung until its deadline");
+}
+
 absl::Status not_offered(const Publication& publication) {
   return invalid_argument("fake: slot ", publication.slot.index, " was not offered");
 }
@@ -141,11 +148,7 @@ class FakeReceiver final : public ReceiverTransport {
   }
 
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
-    if (faults_.strikes("prepare")) return unavailable("fake: prepare was told to fail");
-    if (faults_.strikes("prepare-hang")) {
-      faults_.hang("prepare-hang", deadline);
-      return deadline_exceeded("fake: prepare hung until its deadline");
-    }
+    BASCULE_TRY(prepare_as_told(faults_, deadline));
     const auto found = slots_.find(publication.slot);
     if (found == slots_.end()) return not_offered(publication);
     const Slot& slot = found->second;
@@ -191,11 +194,7 @@ class FakePuller final : public ReceiverTransport {
   }
 
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
-    if (faults_.strikes("prepare")) return unavailable("fake: prepare was told to fail");
-    if (faults_.strikes("prepare-hang")) {
-      faults_.hang("prepare-hang", deadline);
-      return deadline_exceeded("fake: prepare hung until its deadline");
-    }
+    BASCULE_TRY(prepare_as_told(faults_, deadline));
     const auto found = senders_.find(publication.slot);
     if (found == senders_.end()) return not_offered(publication);
     auto free = std::ranges::find(own_, false, &Own::in_use);
