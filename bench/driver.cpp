@@ -92,6 +92,7 @@ absl::StatusOr<Results> run_all(const Options& options) {
         continue;
       }
       context.gpu = *std::move(gpu);
+      results.machine.facts["gpu"] = context.gpu->name();
     }
     for (const std::string& name : options.scenarios) {
       const auto scenario = std::ranges::find(all_scenarios(), name, &Scenario::name);

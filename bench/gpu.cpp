@@ -53,12 +53,16 @@ class CudaGpu final : public Gpu {
   static absl::StatusOr<std::shared_ptr<Gpu>> open(int device) {
     auto made = std::make_shared<CudaGpu>();
     made->device_ = device;
+    cudaDeviceProp properties{};
+    BENCH_CUDA(cudaGetDeviceProperties(&properties, device));
+    made->name_ = properties.name;
     BASCULE_ASSIGN(made->found_, allocate_on(device, 2 * sizeof(unsigned long long)));
     BASCULE_TRY(made->forget_wrong());
     return made;
   }
 
   int device() const override { return device_; }
+  std::string name() const override { return name_; }
 
   absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes) override {
     return allocate_on(device_, bytes);
@@ -119,6 +123,7 @@ class CudaGpu final : public Gpu {
   }
 
   int device_ = 0;
+  std::string name_;
   std::shared_ptr<std::byte> found_;  // the first wrong element; and where read() might write
 };
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,7 @@ class Gpu {
 
   virtual ~Gpu() = default;
   virtual int device() const = 0;
+  virtual std::string name() const = 0;  // "NVIDIA H200"
 
   // Freed with the last copy of the pointer.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes) = 0;

@@ -104,10 +104,11 @@ std::string Machine::difference(const Machine& other) const {
       const auto found = machine.facts.find(fact);
       return found == machine.facts.end() ? std::string(kUnknown) : found->second;
     };
-    if (value(*this) != value(other))
+    const bool both = facts.contains(fact) && other.facts.contains(fact);
+    if (value(*this) != value(other) && (both || fact != "gpu"))  // where one run used none, it may be the same machine
       text += cat(text.empty() ? "" : "; ", fact, ": ", value(*this), " and ", value(other));
   };
-  for (const char* fact : {"cpu", "cores", "memory_bytes", "kernel", "shmem_enabled", "governor"}) compare(fact);
+  for (const char* fact : {"cpu", "cores", "kernel", "shmem_enabled", "governor", "gpu"}) compare(fact);
   return text;
 }
 

@@ -9,11 +9,12 @@
 namespace bascule::bench {
 
 struct Machine {
-  // cpu, cores, memory_bytes, kernel, shmem_enabled, governor, filesystem (of the slots' folder); all as text,
-  // "unknown" where the system does not say.
+  // cpu, cores, memory_bytes, kernel, shmem_enabled, governor, filesystem (of the slots' folder) and, where a GPU took
+  // part, gpu; all as text, "unknown" where the system does not say.
   std::map<std::string, std::string> facts;
 
-  // Empty where figures of both may be compared; else what differs, as "cpu: X and Y".
+  // Empty where figures of both may be compared; else what differs, as "cpu: X and Y". A machine's memory and the
+  // filesystem may.
   std::string difference(const Machine& other) const;
 };
 

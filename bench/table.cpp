@@ -100,7 +100,8 @@ std::string shown(const Results& results) {
   (void)absl::SimpleAtod(fact("memory_bytes"), &memory);
   std::string text = cat(fact("cpu"), ", ", fact("cores"), " cores, ", shown_bytes(memory), ", Linux ", fact("kernel"),
                          "; huge pages for shared memory: ", fact("shmem_enabled"), "; governor: ", fact("governor"),
-                         "; files on ", fact("filesystem"), "; seed ", results.seed, "\n\n");
+                         results.machine.facts.contains("gpu") ? cat("; ", fact("gpu")) : "", "; files on ",
+                         fact("filesystem"), "; seed ", results.seed, "\n\n");
   std::string notes;
   const auto note = [&notes](std::string_view scheme, std::string_view what, std::string_view why) {
     if (!why.empty()) notes += cat("- ", scheme, " ", what, ": ", why, "\n");

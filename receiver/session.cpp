@@ -50,7 +50,7 @@ Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token
 
 void Session::copy_by(std::unique_ptr<Copier> copier) {
   copier_ = std::move(copier);
-  if (!scheme_.on_device) endpoint_.device = copier_->device();
+  if (!scheme_.on_device || copier_->device() != kHost) endpoint_.device = copier_->device();
 }
 
 void Session::start() {

@@ -302,7 +302,8 @@ void Session::release_behind(Target before, std::shared_ptr<DeviceMark> mark, bo
 }
 
 absl::StatusOr<std::shared_ptr<DeviceMark>> Session::mark_stream(int device) {
-  auto free = std::ranges::find_if(marks_, [](const auto& mark) { return mark.use_count() == 1; });
+  auto free = std::ranges::find_if(
+      marks_, [device](const auto& mark) { return mark.use_count() == 1 && mark->device() == device; });
   if (free == marks_.end()) {
     BASCULE_ASSIGN(std::shared_ptr<DeviceMark> made, make_device_mark(device));
     free = marks_.insert(marks_.end(), std::move(made));

@@ -96,6 +96,7 @@ class DeviceQueue {
 class DeviceMark {
  public:
   virtual ~DeviceMark() = default;
+  virtual int device() const = 0;
   virtual absl::Status record(Stream stream) = 0;          // behind all that it was given; returns at once
   virtual absl::Status wait(Deadline deadline) const = 0;  // until the device has passed it
 };

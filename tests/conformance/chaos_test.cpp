@@ -39,7 +39,7 @@ class Chaos {
     // Generations tell trainers apart: what one wrote is never taken for what another did.
     generation_base_ += 1'000'000;
     trainer_.reset();
-    trainer_ = std::make_unique<Trainer>(stage_.endpoint(Stage::hasty()), generation_base_);
+    trainer_ = std::make_unique<Trainer>(stage_.endpoint(Stage::hasty()), generation_base_, stage_.device());
   }
   void start_worker(std::size_t i) {
     workers_[i] = nullptr;
@@ -97,8 +97,10 @@ class Chaos {
       if (!workers_[i]->process().alive()) start_worker(i);
     if (!trainer_->process().alive()) start_trainer();
     Sent sent;
-    for (const Deadline deadline(patience()); sent.serving < static_cast<int>(kWorkers) && !deadline.passed();)
+    for (const Deadline deadline(patience()); sent.serving < static_cast<int>(kWorkers) && !deadline.passed();) {
+      ASSERT_TRUE(trainer_->process().alive()) << "the trainer ended by itself";
       sent = trainer_->tell("send");
+    }
     ASSERT_EQ(sent.serving, static_cast<int>(kWorkers)) << sent.error;
     for (int i = 0; i < 3; ++i) sent = trainer_->tell("send");  // slots of the absent are gone by then
     ASSERT_EQ(sent.serving, static_cast<int>(kWorkers)) << sent.error;

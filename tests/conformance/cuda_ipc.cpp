@@ -1,4 +1,5 @@
 #include "conformance/suite.h"
 
 BASCULE_CONFORMANCE(CudaIpc, "cuda-ipc");
+BASCULE_CONFORMANCE_AT(Peers, "cuda-ipc", Place::kFolder, 0, 1);  // on a peer of the trainer's GPU
 BASCULE_SINGLE_COPY_CONFORMANCE(CudaIpc, "cuda-ipc");

@@ -50,8 +50,12 @@ absl::StatusOr<Sender> Stage::try_listen(std::string_view options) {
 
 void Stage::SetUp() {
   if (device() == kHost && engine_device() == kHost) return;
-  if (gpu_count() < 1) GTEST_SKIP() << "needs 1 GPU(s), found 0";
-  warm_up(0);
+  const int needs = std::max(device(), engine_device()) + 1;
+  if (gpu_count() < needs) GTEST_SKIP() << "needs " << needs << " GPU(s), found " << gpu_count();
+  const bool on_peers = device() != kHost && engine_device() != kHost && device() != engine_device();
+  if (on_peers && !can_reach(engine_device(), device())) GTEST_SKIP() << "needs GPUs that read each other's memory";
+  warm_up(device());
+  warm_up(engine_device());
   model_.place_on(device());
 }
 

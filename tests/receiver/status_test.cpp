@@ -111,7 +111,7 @@ const WorkerStatus* worker_of(const Observation& seen, std::string_view name) {
 }
 
 TEST_F(StatusTest, ShowsWhoServesWhatAndVerifiesIt) {
-  Trainer trainer(url("shm"), 1);
+  Trainer trainer(url("shm"), 1, kHost);
   EXPECT_EQ(run_json(url("shm"))["version"], 0) << "before the first";
   const auto a = join(url("shm"), "engine-0"), b = join(url("shm"), "engine-1");
   Sent sent;
@@ -183,7 +183,7 @@ TEST_F(StatusTest, AByteThatChangedIsWrongAndNamed) {
 }
 
 TEST_F(StatusTest, AWriterThatNeverPausesRaisesNoFalseAlarm) {
-  Trainer trainer(url("shm"), 1);
+  Trainer trainer(url("shm"), 1, kHost);
   const auto a = join(url("shm"), "a");
   trainer.tell("run");
   a->wait_for_version(2);

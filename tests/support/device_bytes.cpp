@@ -64,6 +64,12 @@ int gpu_count() {
   return 0;
 }
 
+bool can_reach(int device, int peer) {
+  int reaches = 0;
+  must(cudaDeviceCanAccessPeer(&reaches, device, peer), "cudaDeviceCanAccessPeer");
+  return reaches != 0;
+}
+
 void warm_up(int device) {
   if (device == kHost || gpu_count() <= device) return;
   must(cudaSetDevice(device), "cudaSetDevice");
@@ -98,6 +104,7 @@ void download(std::span<std::byte> to, const std::byte* from, int device) {
 #else
 
 int gpu_count() { return 0; }
+bool can_reach(int, int) { return false; }
 void warm_up(int) {}
 std::size_t used_bytes(int) { return 0; }
 std::shared_ptr<std::byte> device_bytes(int, std::size_t) { std::abort(); }

@@ -14,9 +14,10 @@ namespace bascule::test {
 
 // Where the scheme of an endpoint, or a scheme by its name, wants tensors to lie: kHost, or device 0.
 int device_for(std::string_view endpoint);
-int gpu_count();                     // that this process sees
-void warm_up(int device);            // makes the context, so that no deadline of a test pays for it
-std::size_t used_bytes(int device);  // of the device, by all processes
+int gpu_count();                       // that this process sees
+bool can_reach(int device, int peer);  // whether `device` reads memory of `peer`
+void warm_up(int device);              // makes the context, so that no deadline of a test pays for it
+std::size_t used_bytes(int device);    // of the device, by all processes
 
 std::shared_ptr<std::byte> device_bytes(int device, std::size_t bytes);
 // The same on a device, or in host memory where that is kHost; and writing it from the host.

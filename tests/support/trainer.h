@@ -38,7 +38,7 @@ struct Sent {
 class Trainer {
  public:
   // The test fails where it cannot listen.
-  Trainer(const std::string& endpoint, std::uint64_t generation, int device = kHost);
+  Trainer(const std::string& endpoint, std::uint64_t generation, int device);
   Sent tell(std::string_view command);                     // under patience()
   std::optional<Sent> try_tell(std::string_view command);  // none where it died
   ChildProcess& process() { return process_; }

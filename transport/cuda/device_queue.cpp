@@ -253,6 +253,7 @@ class CudaQueue final : public DeviceQueue {
 class CudaMark final : public DeviceMark {
  public:
   explicit CudaMark(UniqueEvent event) : event_(std::move(event)) {}
+  int device() const override { return event_.device(); }
   absl::Status record(Stream stream) override { return event_.record(stream); }
   absl::Status wait(Deadline deadline) const override { return event_.wait(deadline); }
 
