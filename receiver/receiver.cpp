@@ -47,6 +47,7 @@ struct Receiver::Impl {
   Flip flip_to(Target next, Clock::time_point start) {
     // Told again of what it serves, after a connection was lost: that is no flip.
     const bool again = serving && serving->lease.epoch == next.lease.epoch && serving->version == next.version;
+    const bool elsewhere = again && serving->slot != next.slot;  // but in other memory of the scheme's own
     if (!again && next.copy && !copy(next)) return now(false, true);
     if (serving && serving->slot.epoch != next.slot.epoch) seen.clear();
     // What nobody else holds any more is of a slot that is gone.
@@ -58,7 +59,7 @@ struct Receiver::Impl {
       serving->attachment = nullptr;
       serving->copy.reset();
     }
-    return now(!again, false);
+    return now(!again || elsewhere, false);
   }
   // The copy that a flip consists of. False: the tensors are torn.
   bool copy(const Target& next) {

@@ -119,6 +119,8 @@ class Session {
   void on_heartbeat_timer();
   static Target target_of(const Incoming& incoming);
   void drop_incoming(bool release_lease);
+  void drop_incoming_unless_held();
+  std::optional<Target> reader_of(SlotId lease) const;
   void release(Target before, const std::optional<Target>& now, std::shared_ptr<DeviceMark> mark = nullptr);
   void drained(SlotId slot, Version version);
   // Engine's thread: the point that its stream on `device` has come to; none on the host.

@@ -106,8 +106,14 @@ void Session::on_prepared(const absl::Status& status) {
 }
 
 void Session::on_commit(Version version) {
-  const bool followed = follows() && serving_ && serving_->version >= version;  // rank 0's word came first
-  if (followed) return;
+  if (follows() && serving_ && serving_->version >= version) {     // rank 0's word came first
+    if (incoming_ && incoming_->publication.version == version) {  // of what it was told again meanwhile
+      offered_.erase(version);
+      gate_.withdraw(version);
+      drop_incoming_unless_held();
+    }
+    return send(Ack{.version = version});
+  }
   if (!incoming_ || incoming_->publication.version != version || !incoming_->prepared) {
     detach();
     return retry(
@@ -131,7 +137,10 @@ void Session::on_commit(Version version) {
 // The engine takes it at its next token boundary.
 void Session::decide(Target target) {
   decided_ = std::move(target);
-  if (std::optional<Target> skipped = gate_.decide(*decided_)) release(*std::move(skipped), decided_);
+  if (std::optional<Target> skipped = gate_.decide(*decided_)) {
+    const std::optional<Target> reader = reader_of(skipped->lease);  // where it was told again of what is served
+    release(*std::move(skipped), reader);
+  }
   update([&](ReceiverStatus& status) {
     ready_ = true;
     status.error = absl::OkStatus();
@@ -145,9 +154,22 @@ void Session::on_abort(const Abort& abort) {
   if (incoming_->in_place) gate_.resume();
   offered_.erase(abort.version);
   gate_.withdraw(abort.version);
-  // Told again of what it holds already, that lease goes on.
+  drop_incoming_unless_held();
+}
+
+// Told again of what it holds already, that lease goes on.
+void Session::drop_incoming_unless_held() {
   const std::vector<HeldSlot> still = held();
   drop_incoming(std::ranges::find(still, incoming_->publication.slot, &HeldSlot::slot) == still.end());
+}
+
+// What is served, or may come to be, under that lease.
+std::optional<Target> Session::reader_of(SlotId lease) const {
+  for (const std::optional<Target>* target : {&serving_, &decided_})
+    if (*target && (*target)->attachment && (*target)->lease == lease) return *target;
+  for (const auto& [version, target] : offered_)
+    if (target.attachment && target.lease == lease) return target;
+  return std::nullopt;
 }
 
 Target Session::target_of(const Incoming& incoming) {
@@ -247,7 +269,9 @@ void Session::dropped(std::vector<Target> targets) {
   asio::post(io_, [this, targets = std::move(targets)]() mutable {
     for (Target& target : targets) {
       offered_.erase(target.version);
-      if (!copies_ahead()) release(std::move(target), std::nullopt);
+      if (copies_ahead()) continue;
+      const std::optional<Target> reader = reader_of(target.lease);  // of a later version in the same slot
+      release(std::move(target), reader);
     }
     say_ready();
   });

@@ -202,6 +202,7 @@ void Coordinator::seal(Version version, std::optional<Digest> digest, Deadline d
   post([this, version, digest, deadline] {
     writer_busy_ = false;
     if (!round_ || round_->publication().version != version) return;
+    torn_ = endpoint_.slots == 1;  // what a single copy held before is gone
     if (round_->under_way()) {
       ring_->stage(round_->publication().slot, version);
       round_->sealed(digest);

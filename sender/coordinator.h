@@ -109,6 +109,7 @@ class Coordinator {
   void continue_above(Version version);
   bool will_not_let_go(Holder holder) const;
   absl::StatusOr<std::vector<WorkerId>> addressed(const std::vector<std::string>& names) const;
+  std::vector<WorkerId> still_addressed(const std::vector<std::string>& names) const;
   void on_announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline);
   bool tell_prepare(Member& member, const Publication& publication);
   void on_yielded();
@@ -123,6 +124,7 @@ class Coordinator {
   void end_catch_up(CatchUp& catch_up);
   void catch_up_all();
   void give_up_idle_catch_ups();
+  void leave_time(CatchUp* catch_up);
   void arm_round_timer(Clock::time_point at);
   void on_round_timer();
   void finish_abort();

@@ -94,6 +94,10 @@ void Coordinator::consider(Member& member) {
   if (member.hello.expected)
     if (absl::Status fits = layout_->check_expected(*member.hello.expected, member.hello.casts); !fits.ok())
       return refuse(member.id, annotate(fits, cat("worker ", member.name())));
+  if (endpoint_.slots == 1 && member.hello.ranks > 1 && !member.hello.casts)
+    return refuse(member.id, failed_precondition("worker ", member.name(), ": with slots=1 who reads in place steps ",
+                                                 "aside at a token boundary of its own, which a rank of a group has ",
+                                                 "not; use slots=2, or copy (register_model of the receiver)"));
   const std::vector<Member*> ranks = ranks_of(member);
   if (ranks.size() < member.hello.ranks) return;  // parked until the whole group is there
   std::vector<WorkerId> ids;
@@ -193,13 +197,12 @@ void Coordinator::forget(WorkerId id, const absl::Status& why, bool final_refusa
   if (member->catch_up && member->serving < member->catch_up->round.publication().version)
     drop_lease(member->catch_up->round);
   if (round_ && endpoint_.slots > 1) drop_lease(*round_);
+  if (ring_ && member->releasing)
+    ring_->release(*member->releasing, member->hello.instance);  // of one that was aborted
   // Over TCP there is no pipe, and no memory of ours that it could read: its connection is all that we know of it.
   if (endpoint_.over_tcp() && member->stage == Member::Stage::kWelcomed) end_leases(member->hello.instance);
-  if (round_ && round_->under_way()) {
-    round_->lost(id, why);
-    advance(*round_, nullptr);
-  }
-  // A group is evicted whole; ranks that only wait for the others wait on.
+  // A group is evicted whole, and before its round goes on, or those who are left would be told to flip; ranks that
+  // only wait for the others wait on.
   if (!member->group().empty() && member->stage == Member::Stage::kWelcomed) {
     std::vector<WorkerId> ranks;
     for (const auto& other : members_)
@@ -209,6 +212,10 @@ void Coordinator::forget(WorkerId id, const absl::Status& why, bool final_refusa
   } else if (member->stage == Member::Stage::kAdmitted) {
     for (const auto& other : members_)
       if (!member->group().empty() && other->group() == member->group()) other->stage = Member::Stage::kParked;
+  }
+  if (round_ && round_->under_way()) {
+    round_->lost(id, why);
+    advance(*round_, nullptr);
   }
   try_take();  // its lease may have been the last on a slot
   share();
@@ -248,7 +255,11 @@ void Coordinator::on_message(WorkerId id, Message message) {
     poisoned_.erase(member->name());
     if (concerns(ack->version)) round->acked(id, ack->seconds, ack->stall_seconds);
   } else if (const auto* released = std::get_if<Released>(&message)) {
-    if (ring_) ring_->release(released->slot, member->hello.instance);
+    std::erase_if(member->hello.held, [released](const HeldSlot& held) { return held.slot == released->slot; });
+    // Of an older version than the slot was leased for since: that lease goes on.
+    const auto told = member->told.find(released->slot.index);
+    if (ring_ && (told == member->told.end() || told->second <= released->version))
+      ring_->release(released->slot, member->hello.instance);
     if (member->releasing == released->slot) member->releasing.reset();
     start_catch_up(*member);  // again, where the last one failed
     try_take();

@@ -39,7 +39,7 @@ void Coordinator::start_catch_up(Member& member) {
   if (behind.empty()) return;
   std::vector<Round::Participant> workers;
   workers.reserve(behind.size());
-  for (const Member* rank : behind) workers.push_back({rank->id, rank->name()});
+  for (const Member* rank : behind) workers.push_back({rank->id, rank->name(), rank->group()});
   const auto catch_up = std::make_shared<CatchUp>(
       CatchUp{.round = Round(publication, std::move(workers),
                              {.in_place = false, .delivers = transport_.delivers(), .each = false, .persists = false}),
@@ -85,8 +85,12 @@ void Coordinator::advance(Round& round, CatchUp* catch_up) {
   while (true) {
     switch (round.next()) {
       case Round::Action::kYielded: on_yielded(); break;
-      case Round::Action::kDeliver: deliver(round, catch_up); break;
+      case Round::Action::kDeliver:
+        leave_time(catch_up);
+        deliver(round, catch_up);
+        break;
       case Round::Action::kAnnounce:
+        leave_time(catch_up);
         tell(round.remaining(), Sealed{.version = round.publication().version, .digest = round.publication().digest});
         break;
       case Round::Action::kAbort:
@@ -214,10 +218,22 @@ void Coordinator::finish_abort() {
   const std::unique_ptr<Round> round = std::move(round_);
   awake_.end();
   torn_ ? ring_->spoil(round->publication().slot) : ring_->abort(round->publication().slot);
+  // Their leases end with their word; or, where they go without it, then. A single copy is theirs from before.
+  for (const WorkerId id : round->remaining())
+    if (Member* member = find(id); member != nullptr && endpoint_.slots > 1 && !member->releasing)
+      member->releasing = round->publication().slot;
   log(cat("version ", round->publication().version, " was aborted: ", message_of(round->why_aborted())));
   share_settled(round->publication().version, round->why_aborted());
   catch_up_all();
   try_take();
+}
+
+// For what begins only now, after others were waited for.
+void Coordinator::leave_time(CatchUp* catch_up) {
+  const absl::Duration least = std::min(endpoint_.timeout, endpoint_.flip_timeout);
+  Clock::time_point& until = catch_up != nullptr ? catch_up->until : round_until_;
+  until = std::max(until, Clock::now() + absl::ToChronoNanoseconds(least));
+  arm_round_timer(until);
 }
 
 // One timer serves all rounds: it fires at the earliest deadline, or before, and is set anew.
@@ -255,9 +271,6 @@ void Coordinator::on_round_timer() {
                                                  absl::FormatDuration(endpoint_.timeout)));
   }
   for (auto& [id, status] : late) evict(id, std::move(status));
-  // Whoever was waited for is gone, and only now the others were told to prepare: they have some time of their own.
-  if (round_ && round_->phase() == Round::Phase::kPreparing && round_until_ <= now)
-    round_until_ = now + absl::ToChronoNanoseconds(endpoint_.flip_timeout);
 
   std::optional<Clock::time_point> next;
   const auto earlier = [&](Clock::time_point at) { next = next ? std::min(*next, at) : at; };

@@ -130,23 +130,34 @@ absl::StatusOr<std::vector<WorkerId>> Coordinator::addressed(const std::vector<s
   return ids;
 }
 
+// The same once a slot was granted: without those who left meanwhile.
+std::vector<WorkerId> Coordinator::still_addressed(const std::vector<std::string>& names) const {
+  if (names.empty()) return *addressed({});
+  std::vector<WorkerId> ids;
+  for (const std::string& name : names)
+    for (const WorkerId id : addressed({name}).value_or(std::vector<WorkerId>()))
+      if (std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+  return ids;
+}
+
 void Coordinator::on_announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline) {
   if (memory) slots_[grant.slot.index] = *memory;
   granted_ = false;
   round_for_ = grant.to;
-  round_to_ = addressed(round_for_).value_or(std::vector<WorkerId>());  // all gone: a version for nobody
+  round_to_ = still_addressed(round_for_);  // all gone: a version for nobody
   const Publication publication{
       .version = grant.version, .slot = grant.slot, .bytes = layout_->bytes(), .digest = std::nullopt};
   std::vector<Round::Participant> workers;
   std::vector<WorkerId> unreachable;
   for (const WorkerId id : round_to_) {
     Member& member = *find(id);
-    if (member.catch_up) continue;
+    // A group flips together: a rank that catches up keeps the others out.
+    if (std::ranges::any_of(ranks_of(member), [](const Member* rank) { return rank->catch_up != nullptr; })) continue;
     if (!tell_prepare(member, publication)) {
       unreachable.push_back(id);
       continue;
     }
-    workers.push_back({id, member.name()});
+    workers.push_back({id, member.name(), member.group()});
   }
   if (slots_.at(grant.slot.index).memory->device != kHost) awake_.begin();
   const bool in_place = endpoint_.slots == 1;
@@ -185,6 +196,7 @@ bool Coordinator::tell_prepare(Member& member, const Publication& publication) {
     member.knows.insert(publication.slot.index);
   }
   ring_->lease(publication.slot, member.hello.instance);
+  member.told[publication.slot.index] = publication.version;
   say(member, prepare, descriptors);
   return true;
 }

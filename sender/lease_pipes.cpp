@@ -15,15 +15,16 @@ absl::StatusOr<UniqueFd> LeasePipes::open(Holder holder) {
   if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return errno_status(errno, "open a lease pipe");
   const auto ours = std::make_shared<Descriptor>(io_, ends[0]);
   UniqueFd theirs(ends[1]);
-  pipes_[holder] = ours;
+  pipes_[holder].push_back(ours);
   // Nothing is ever written: readable means hung up.
   ours->async_wait(Descriptor::wait_read,
                    [this, holder, watched = std::weak_ptr(ours)](const boost::system::error_code& error) {
                      const auto pipe = watched.lock();
-                     const auto current = pipes_.find(holder);
-                     if (error || !pipe || current == pipes_.end() || current->second != pipe)
-                       return;  // replaced by a newer one
-                     pipes_.erase(current);
+                     const auto held = pipes_.find(holder);
+                     if (error || !pipe || held == pipes_.end()) return;
+                     std::erase(held->second, pipe);
+                     if (!held->second.empty()) return;
+                     pipes_.erase(held);
                      on_gone_(holder);
                    });
   return theirs;

@@ -1,6 +1,7 @@
 // Member: one worker as the sender knows it, from its greeting to its eviction.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -27,15 +28,16 @@ struct Member {
   WorkerId id = 0;
   Stage stage = Stage::kGreeting;
   std::shared_ptr<Channel> channel;
-  Hello hello;                        // empty until it greeted
-  Clock::time_point since;            // connected
-  Version serving = 0;                // of this epoch, by its own word: its hello, then its acks
-  bool follows = false;               // copies behind the writer, as it said last
-  bool owed = true;                   // the newest version is due to it; not where a send left it out
-  int failures = 0;                   // versions running that it could not prepare
-  std::shared_ptr<CatchUp> catch_up;  // shared by the ranks of a group
-  std::optional<SlotId> releasing;    // of a catch-up that was aborted, until the worker released it
-  std::set<std::uint32_t> knows;      // slots that it was offered, by index
+  Hello hello;                            // empty until it greeted
+  Clock::time_point since;                // connected
+  Version serving = 0;                    // of this epoch, by its own word: its hello, then its acks
+  bool follows = false;                   // copies behind the writer, as it said last
+  bool owed = true;                       // the newest version is due to it; not where a send left it out
+  int failures = 0;                       // versions running that it could not prepare
+  std::shared_ptr<CatchUp> catch_up;      // shared by the ranks of a group
+  std::optional<SlotId> releasing;        // of a catch-up that was aborted, until the worker released it
+  std::set<std::uint32_t> knows;          // slots that it was offered, by index
+  std::map<std::uint32_t, Version> told;  // for which version it was leased a slot last, by index
 
   const std::string& name() const { return hello.worker; }
   const std::string& group() const { return hello.group; }

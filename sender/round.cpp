@@ -40,10 +40,17 @@ bool Round::enough_prepared() const {
 
 bool Round::settled() const { return std::ranges::all_of(workers_, &Worker::done) && (!rules_.persists || persisted_); }
 
+// All ranks of its group are prepared, too, but for those who will not be.
+bool Round::may_flip(const Worker& worker) const {
+  return worker.who.group.empty() || std::ranges::all_of(workers_, [&](const Worker& rank) {
+           return rank.who.group != worker.who.group || rank.lost || rank.failed || rank.prepared;
+         });
+}
+
 bool Round::find_to_commit() {
   to_commit_.clear();
   for (Worker& worker : workers_) {
-    if (worker.lost || worker.failed || !worker.prepared || worker.told) continue;
+    if (worker.lost || worker.failed || !worker.prepared || worker.told || !may_flip(worker)) continue;
     worker.told = true;
     to_commit_.push_back(worker.who.id);
   }

@@ -34,11 +34,12 @@ class Round {
   struct Participant {
     WorkerId id = 0;
     std::string name;
+    std::string group{};  // whose ranks flip together; empty: none
   };
   struct Rules {
     bool in_place = false;  // it is written where it is read: all must be ready before writing begins
     bool delivers = false;  // the scheme moves the bytes
-    bool each = false;      // a worker flips as soon as it is prepared
+    bool each = false;      // a worker, or a group of them, flips as soon as it is prepared
     bool persists = false;  // it settles once it is on the disk, too
   };
 
@@ -87,6 +88,7 @@ class Round {
   bool enough_prepared() const;
   bool settled() const;
   bool find_to_commit();
+  bool may_flip(const Worker& worker) const;
   void abort_if_hopeless();
   void enter(Phase phase);
 
