@@ -17,9 +17,14 @@ using test::patience;
 
 class SessionTest : public testing::Test {
  protected:
-  void SetUp() override {
-    auto made = Receiver::connect(
-        {.endpoint = "fake://" + folder_.path().string() + "?suspect_after=60s", .worker = "a", .scheme = &scheme_});
+  // Rank `rank` of `ranks`; alone where it is one.
+  void join(std::uint32_t rank = 0, std::uint32_t ranks = 1) {
+    auto made = Receiver::connect({.endpoint = "fake://" + folder_.path().string() + "?suspect_after=60s",
+                                   .worker = "a",
+                                   .group = ranks > 1 ? "tp" : "",
+                                   .rank = rank,
+                                   .ranks = ranks,
+                                   .scheme = &scheme_});
     ASSERT_THAT(made, IsOk());
     receiver_.emplace(*std::move(made));
     EXPECT_FALSE(receiver_->commit().changed);  // it looks for a sender from now on
@@ -52,9 +57,15 @@ class SessionTest : public testing::Test {
   }
   void flip_to(Version version) {
     ASSERT_THAT(receiver_->wait_ready(patience()), IsOk());
-    for (const Deadline deadline(patience()); receiver_->commit().version != version && !deadline.passed();)
+    for (const Deadline deadline(patience()); receiver_->commit(version).version != version && !deadline.passed();)
       std::this_thread::yield();
     EXPECT_EQ(sender_.expect<Ack>().version, version);
+  }
+  // Both ends of a connection that was lost.
+  Hello come_back() {
+    Hello hello = sender_.greeted();
+    welcome();
+    return hello;
   }
 
   const test::TempFolder folder_;
@@ -68,6 +79,7 @@ class SessionTest : public testing::Test {
 
 // What it released when it was welcomed, and had not been told of a version yet, is not all that there is.
 TEST_F(SessionTest, KeepsTheSlotsOfASenderThatItComesBackTo) {
+  join();
   EXPECT_EQ(sender_.greeted().worker, "a");
   welcome();
   publish(1, 0);
@@ -88,6 +100,37 @@ TEST_F(SessionTest, KeepsTheSlotsOfASenderThatItComesBackTo) {
   EXPECT_EQ(sender_.expect<Released>().slot, (SlotId{test::kEpoch, 0}));
   publish(3, 0);
   flip_to(3);
+}
+
+// What it had prepared before it came back lay in the slot of what it serves now.
+TEST_F(SessionTest, AFollowerLetsGoOfNothingThatItServes) {
+  join(1, 2);
+  come_back();
+  publish(1, 0);
+  flip_to(1);
+  write(2, 1);
+  EXPECT_EQ(sender_.expect<Prepared>().version, 2u);
+  EXPECT_EQ(come_back().held.size(), 2u);
+  publish(4, 1);
+  flip_to(4);
+  EXPECT_EQ(sender_.expect<Released>().slot, (SlotId{test::kEpoch, 0}));
+}
+
+// It was told again of what rank 0 had it flip to meanwhile.
+TEST_F(SessionTest, AFollowerAnswersACommitThatItIsAheadOf) {
+  join(1, 2);
+  come_back();
+  publish(1, 0);
+  flip_to(1);
+  publish(2, 1);
+  come_back();
+  write(2, 1);
+  EXPECT_EQ(sender_.expect<Prepared>().version, 2u);
+  flip_to(2);
+  sender_.say(Commit{.version = 2});
+  Message said = sender_.next();
+  while (!std::holds_alternative<Ack>(said) && !std::holds_alternative<Bye>(said)) said = sender_.next();
+  EXPECT_TRUE(std::holds_alternative<Ack>(said)) << "found " << name_of(said);
 }
 
 }  // namespace

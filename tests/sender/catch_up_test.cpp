@@ -1,34 +1,17 @@
 // The newest version on its way to one worker that came late, seen from the wire: the test is the worker.
-#include "sender/wire_worker.h"  // first: see there
-
-#include <array>
-#include <memory>
-
-#include "sender/sender.h"
-#include "support/status.h"
-#include "support/temp_folder.h"
+#include "sender/wired.h"  // first: see there
 
 namespace bascule {
 namespace {
 
-using test::IsOk;
+using CatchUp = test::Wired;
 
-TEST(CatchUp, IsTriedAgainOnceTheSlotWasReleased) {
-  const test::TempFolder folder;
-  const std::array<float, 4> weight{1, 2, 3, 4};
-  auto sender = Sender::listen({.endpoint = "shm://" + folder.path().string() + "?heartbeat=20ms&suspect_after=60s"});
-  ASSERT_THAT(sender, IsOk());
-  ASSERT_THAT(sender->register_model(std::make_unique<HostTensors>(
-                  std::vector<std::pair<TensorSpec, const void*>>{{{"w", DType::kF32, {4}}, weight.data()}})),
-              IsOk());
-  ASSERT_THAT(sender->send(), IsOk());
-
-  test::WireWorker worker(folder.path());
-  Hello hello;
-  hello.worker = "late";
-  hello.instance = 5;
-  hello.pid = ::getpid();
-  worker.say(hello);
+TEST_F(CatchUp, IsTriedAgainOnceTheSlotWasReleased) {
+  listen("heartbeat=20ms");
+  ASSERT_THAT(sender_->send(), test::IsOk());
+  const auto connected = connect();
+  test::WireWorker& worker = *connected;
+  worker.say(test::WireWorker::hello("late", 5));
   worker.expect<Welcome>();
   const Prepare first = worker.expect<Prepare>();
   EXPECT_EQ(first.version, 1);

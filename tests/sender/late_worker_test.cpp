@@ -1,44 +1,26 @@
 // Workers that answer late or never, seen from the wire: the test is the workers. A send settles all the same.
-#include "sender/wire_worker.h"  // first: see there
+#include "sender/wired.h"  // first: see there
 
 #include <algorithm>
-#include <array>
-#include <memory>
-#include <optional>
-
-#include "sender/sender.h"
-#include "support/status.h"
-#include "support/temp_folder.h"
-#include "support/timing.h"
 
 namespace bascule {
 namespace {
 
 using test::IsOk;
-using test::WireWorker;
 
-class LateWorker : public testing::Test {
+class LateWorker : public test::Wired {
  protected:
   void SetUp() override {
-    auto made = Sender::listen(
-        {.endpoint = "shm://" + folder_.path().string() + "?suspect_after=60s&timeout=300ms&flip_timeout=300ms"});
-    ASSERT_THAT(made, IsOk());
-    sender_.emplace(*std::move(made));
-    ASSERT_THAT(sender_->register_model(std::make_unique<HostTensors>(
-                    std::vector<std::pair<TensorSpec, const void*>>{{{"w", DType::kF32, {4}}, weight_.data()}})),
-                IsOk());
+    listen();
     ASSERT_THAT(sender_->send(), IsOk());
-    quick_ = std::make_unique<WireWorker>(folder_.path());
-    slow_ = std::make_unique<WireWorker>(folder_.path());
+    quick_ = connect();
+    slow_ = connect();
     quick_->serve("quick", 1);
     slow_->serve("slow", 2);
     ASSERT_THAT(sender_->wait_for_workers(2, test::patience()), IsOk());
   }
 
-  const test::TempFolder folder_;
-  const std::array<float, 4> weight_{1, 2, 3, 4};
-  std::optional<Sender> sender_;
-  std::unique_ptr<WireWorker> quick_, slow_;
+  std::unique_ptr<test::WireWorker> quick_, slow_;
 };
 
 // The slow one has no room until the send's time is over. What the quick one had to do began only then.

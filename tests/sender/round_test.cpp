@@ -285,6 +285,21 @@ TEST(Round, EachIsToldAsSoonAsItIsPrepared) {
   EXPECT_EQ(round.next(), Action::kSettle);
 }
 
+TEST(Round, EachTellsRanksOfAGroupTogether) {
+  Round round = round_of({{kA, "a", "tp"}, {kB, "b", "tp"}, {3, "c"}}, {.each = true});
+  round.sealed(std::nullopt);
+  for (const WorkerId id : {kA, kB, WorkerId{3}}) round.ready(id);
+  EXPECT_EQ(round.next(), Action::kAnnounce);
+  round.prepared(kA), round.prepared(3);
+  decide(round);
+  EXPECT_EQ(round.next(), Action::kCommit);
+  EXPECT_THAT(round.to_commit(), ElementsAre(3));
+  EXPECT_EQ(round.next(), Action::kNone);
+  round.prepared(kB);
+  EXPECT_EQ(round.next(), Action::kCommit);
+  EXPECT_THAT(round.to_commit(), ElementsAre(kA, kB));
+}
+
 TEST(Round, EachGoesOnWithoutAWorkerThatFailed) {
   for (const bool before : {true, false}) {
     SCOPED_TRACE(before ? "before the decision" : "after it");

@@ -20,20 +20,35 @@ class WireWorker : public WireEnd {
     speak(std::move(socket));
   }
 
-  // Joins a sender that has published, and serves its newest version. Nothing that it says is true but the words.
-  void serve(std::string name, std::uint64_t instance) {
+  // Nothing that it says is true but the words.
+  static Hello hello(std::string name, std::uint64_t instance) {
     Hello hello;
     hello.worker = std::move(name);
     hello.instance = instance;
     hello.pid = ::getpid();
+    return hello;
+  }
+  // Joins a sender that has published, and serves its newest version.
+  void serve(const Hello& hello) {
     say(hello);
     expect<Welcome>();
-    const Version version = expect<Prepare>().version;
-    say(Ready{.version = version});
-    expect<Sealed>();
-    say(Prepared{.version = version});
+    take();
+  }
+  void serve(std::string name, std::uint64_t instance) { serve(hello(std::move(name), instance)); }
+  // Takes the next version, from its first word to the ack.
+  Prepare take() {
+    Prepare prepare = prepare_next();
     expect<Commit>();
-    say(Ack{.version = version});
+    say(Ack{.version = prepare.version});
+    return prepare;
+  }
+  // The same up to `prepared`.
+  Prepare prepare_next() {
+    Prepare prepare = expect<Prepare>();
+    say(Ready{.version = prepare.version});
+    expect<Sealed>();
+    say(Prepared{.version = prepare.version});
+    return prepare;
   }
 };
 

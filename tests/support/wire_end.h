@@ -20,6 +20,8 @@ class WireEnd {
  public:
   void say(const Message& message, const std::vector<int>& descriptors = {}) { channel_->send(message, descriptors); }
 
+  void hang_up() { channel_.reset(); }  // what it was handed stays open
+
   // The next message; a bye where nothing comes for long, or ever.
   Message next() {
     const Deadline deadline(patience());
@@ -42,7 +44,6 @@ class WireEnd {
   }
 
  protected:
-  void hang_up() { channel_.reset(); }
   void speak(Channel::Socket socket) {
     closed_ = false;
     heard_.clear();

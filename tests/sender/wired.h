@@ -1,0 +1,42 @@
+// A sender, and the folder where workers of the test's own find it.
+#pragma once
+
+#include "sender/wire_worker.h"  // first: see there
+
+#include <optional>
+#include <string_view>
+
+#include "sender/sender.h"
+#include "support/status.h"
+#include "support/temp_folder.h"
+#include "support/test_model.h"
+#include "support/timing.h"
+#include "transport/text.h"
+
+namespace bascule::test {
+
+class Wired : public testing::Test {
+ protected:
+  // Wire workers send no heartbeats: nobody is silent for long. Who answers late is given up soon.
+  void listen(std::string_view options = "timeout=300ms&flip_timeout=300ms") {
+    auto made = Sender::listen({.endpoint = cat("shm://", folder_.path().string(), "?suspect_after=60s&", options)});
+    ASSERT_THAT(made, IsOk());
+    sender_.emplace(*std::move(made));
+    model_.step(1);
+    ASSERT_THAT(sender_->register_model(model_.source()), IsOk());
+  }
+  std::unique_ptr<WireWorker> connect() const { return std::make_unique<WireWorker>(folder_.path()); }
+  // A version that `worker` alone takes, who lets go of the one before.
+  void send_to(WireWorker& worker, const Prepare& before, Prepare& now) {
+    ASSERT_THAT(sender_->send_async(), IsOk());
+    now = worker.take();
+    worker.say(Released{.slot = before.slot, .version = before.version});
+    ASSERT_THAT(sender_->wait_async(patience()), IsOk());
+  }
+
+  const TempFolder folder_;
+  TestModel model_{ModelSize::kTiny};
+  std::optional<Sender> sender_;
+};
+
+}  // namespace bascule::test
