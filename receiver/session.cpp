@@ -174,7 +174,8 @@ void Session::detach() {
   if (channel_) channel_->close();
   channel_.reset();
   ++connection_;
-  if (incoming_ && incoming_->in_place) poison("the sender was lost while it wrote the single copy");
+  if (incoming_ && incoming_->in_place)
+    incoming_->aside ? poison("the sender was lost while it wrote the single copy") : gate_.resume();
   drop_incoming(false);
   update([](ReceiverStatus& status) { status.attached = false; });
 }

@@ -82,6 +82,7 @@ class Session {
     bool ready = false;  // said so
     bool prepared = false;
     bool in_place = false;  // a single copy: the engine steps aside for it
+    bool aside = false;     // it has, and said so: the sender may write
   };
 
   void search();
@@ -157,9 +158,10 @@ class Session {
   int tries_ = 0;                 // since the last commit: a worker that keeps failing pauses longer
   std::uint64_t connection_ = 0;  // counts connections: answers of the prepare thread to an old one are dropped
   std::optional<Incoming> incoming_;
-  std::optional<Target> decided_, serving_;  // as the I/O thread knows them
-  std::map<Version, Target> offered_;        // of a follower: at the gate, for rank 0 to choose
-  std::vector<std::uint32_t> slots_;         // that the sender has, as it last said
+  // As the I/O thread knows them. Taken: by the engine, which has not flipped yet, when another was decided upon.
+  std::optional<Target> decided_, taken_, serving_;
+  std::map<Version, Target> offered_;  // of a follower: at the gate, for rank 0 to choose
+  std::vector<std::uint32_t> slots_;   // that the sender has, as it last said
   DigestMode sender_digest_ = DigestMode::kOn;
   // By the prepare thread, once it knows: whether slots lie where they are read.
   enum class Reach { kUnknown, kInPlace, kCopied };

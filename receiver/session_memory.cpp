@@ -41,7 +41,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
   reach_ = Reach::kUnknown;
   // Memory that is served already stays as it is when its sender is still the same.
   std::shared_ptr<Attachment> known;
-  for (const std::optional<Target>* target : {&serving_, &decided_})
+  for (const std::optional<Target>* target : {&serving_, &taken_, &decided_})
     if (*target && (*target)->attachment && (*target)->attachment->epoch() == welcome.epoch)
       known = (*target)->attachment;
   const auto received =

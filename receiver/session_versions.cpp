@@ -27,7 +27,13 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
   if (!in_place) return say_ready();
   incoming_->ready = true;  // as soon as the engine says so
   gate_.ask_to_step_aside([this, version = prepare.version, device = serving_->device] {
-    const auto say_so = [this, version] { asio::post(io_, [this, version] { send(Ready{.version = version}); }); };
+    const auto say_so = [this, version] {
+      asio::post(io_, [this, version] {
+        if (!incoming_ || incoming_->publication.version != version) return;
+        incoming_->aside = true;
+        send(Ready{.version = version});
+      });
+    };
     if (device == kHost) return say_so();
     // Aside is who has read what it was given to read, too.
     absl::StatusOr<std::shared_ptr<DeviceMark>> mark = mark_stream(device);
@@ -136,10 +142,12 @@ void Session::on_commit(Version version) {
 
 // The engine takes it at its next token boundary.
 void Session::decide(Target target) {
-  decided_ = std::move(target);
+  std::optional<Target> before = std::exchange(decided_, std::move(target));
   if (std::optional<Target> skipped = gate_.decide(*decided_)) {
     const std::optional<Target> reader = reader_of(skipped->lease);  // where it was told again of what is served
     release(*std::move(skipped), reader);
+  } else if (before) {
+    taken_ = std::move(before);
   }
   update([&](ReceiverStatus& status) {
     ready_ = true;
@@ -165,7 +173,7 @@ void Session::drop_incoming_unless_held() {
 
 // What is served, or may come to be, under that lease.
 std::optional<Target> Session::reader_of(SlotId lease) const {
-  for (const std::optional<Target>* target : {&serving_, &decided_})
+  for (const std::optional<Target>* target : {&serving_, &taken_, &decided_})
     if (*target && (*target)->attachment && (*target)->lease == lease) return *target;
   for (const auto& [version, target] : offered_)
     if (target.attachment && target.lease == lease) return target;
@@ -216,6 +224,7 @@ void Session::poison(std::string why) {
 void Session::torn(Target target, const absl::Status& why) {
   asio::post(io_, [this, target = std::move(target)]() mutable {
     if (decided_ && decided_->version == target.version) decided_.reset();
+    if (taken_ && taken_->version == target.version) taken_.reset();
     offered_.erase(target.version);
     serving_.reset();  // as its next greeting says: the newest version mends it
     update([](ReceiverStatus& status) { status.version = 0; });
@@ -241,6 +250,7 @@ void Session::flipped(const Target& now, std::optional<Target> before, double st
     serving_ = now;
     offered_.erase(now.version);
     if (decided_ && decided_->version == now.version) decided_.reset();
+    if (taken_ && taken_->version <= now.version) taken_.reset();
     const bool ahead_of_the_word = follows() && incoming_ && incoming_->publication.version == now.version;
     if (ahead_of_the_word) incoming_.reset();
     update([&](ReceiverStatus& status) {
@@ -345,7 +355,7 @@ bool Session::wait_for(const DeviceMark* mark) {
 // Of the sender's slots and of the scheme's own memory: none of what was copied.
 std::vector<SlotId> Session::slots_in_use() const {
   std::vector<SlotId> slots;
-  for (const std::optional<Target>* target : {&serving_, &decided_})
+  for (const std::optional<Target>* target : {&serving_, &taken_, &decided_})
     if (*target && (*target)->attachment) slots.push_back((*target)->source());
   for (const auto& [version, target] : offered_)
     if (target.attachment) slots.push_back(target.source());
@@ -354,7 +364,7 @@ std::vector<SlotId> Session::slots_in_use() const {
 
 std::vector<HeldSlot> Session::held() const {
   std::vector<HeldSlot> slots;
-  for (const std::optional<Target>* target : {&serving_, &decided_})
+  for (const std::optional<Target>* target : {&serving_, &taken_, &decided_})
     if (*target && (*target)->attachment) slots.push_back({.slot = (*target)->lease, .version = (*target)->version});
   for (const auto& [version, target] : offered_)
     if (target.attachment) slots.push_back({.slot = target.lease, .version = version});

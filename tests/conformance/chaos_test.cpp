@@ -161,6 +161,7 @@ TEST_P(ConformanceProcesses, SurvivesWhateverDiesOrStandsStill) {
   const std::uint64_t rounds = number_from("BASCULE_CHAOS_ROUNDS", 10);
   std::printf("BASCULE_CHAOS_SEED=%llu, %llu rounds\n", static_cast<unsigned long long>(seed),
               static_cast<unsigned long long>(rounds));
+  std::fflush(stdout);  // also where it is killed
   SCOPED_TRACE(cat("seed ", seed));
   Chaos chaos(*this, seed);
   ASSERT_NO_FATAL_FAILURE(chaos.heal());

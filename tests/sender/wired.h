@@ -18,8 +18,11 @@ namespace bascule::test {
 class Wired : public testing::Test {
  protected:
   // Wire workers send no heartbeats: nobody is silent for long. Who answers late is given up soon.
-  void listen(std::string_view options = "timeout=300ms&flip_timeout=300ms") {
-    auto made = Sender::listen({.endpoint = cat("shm://", folder_.path().string(), "?suspect_after=60s&", options)});
+  void listen(std::string_view options = "") {
+    const auto soon = cat("timeout=", absl::ToInt64Milliseconds(silence()),
+                          "ms&flip_timeout=", absl::ToInt64Milliseconds(silence()), "ms");
+    auto made = Sender::listen({.endpoint = cat("shm://", folder_.path().string(), "?suspect_after=60s&",
+                                                options.empty() ? std::string_view(soon) : options)});
     ASSERT_THAT(made, IsOk());
     sender_.emplace(*std::move(made));
     model_.step(1);
