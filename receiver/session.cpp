@@ -208,6 +208,8 @@ void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
 }
 
 void Session::on_heartbeat_timer() {
+  if (const absl::Status kept = take_kept_device_errors(); !kept.ok())
+    log(cat("let go of memory on a device: ", message_of(kept)));
   if (channel_) {
     if (Clock::now() - channel_->last_heard() > absl::ToChronoNanoseconds(endpoint_.suspect_after)) {
       detach();

@@ -6,6 +6,7 @@
 #include "kernels/digest.h"
 #include "schemes/registry.h"
 #include "sender/endpoint_lock.h"
+#include "transport/device.h"
 #include "transport/posix/private_folder.h"
 #include "transport/text.h"
 
@@ -260,6 +261,8 @@ absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
   report->seconds.wait = measured_.wait;
   report->seconds.pack = measured_.pack;
   report->memory = slots_->memory.begin()->second.description;
+  if (const absl::Status kept = take_kept_device_errors(); !kept.ok())
+    report->warnings.push_back(cat("let go of memory on a device: ", message_of(kept)));
   report->warnings.insert(report->warnings.end(), warnings_.begin(), warnings_.end());
   warnings_.clear();
   report->updates = std::exchange(updates_, {});

@@ -104,6 +104,8 @@ class DeviceMark {
 // UNIMPLEMENTED: this build has no CUDA. UNAVAILABLE: this machine has no GPU, or none of that number.
 absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device);
 absl::StatusOr<std::unique_ptr<DeviceMark>> make_device_mark(int device);
+// What went wrong in destructors of this process since the last call, and was told to nobody else; OK: nothing.
+absl::Status take_kept_device_errors();
 absl::Status why_no_cuda();  // OK in a build with CUDA; else UNIMPLEMENTED, and what to do
 
 // Whether the error took this process's use of the device with it: only a new process helps. A payload of the status.

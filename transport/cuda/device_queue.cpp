@@ -264,6 +264,7 @@ class CudaMark final : public DeviceMark {
 }  // namespace
 
 absl::Status why_no_cuda() { return absl::OkStatus(); }
+absl::Status take_kept_device_errors() { return cuda::take_kept_errors(); }
 
 absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device) {
   BASCULE_ASSIGN(const std::vector<cuda::Device> all, cuda::devices());
