@@ -120,10 +120,10 @@ class Session {
   void on_heartbeat_timer();
   static Target target_of(const Incoming& incoming);
   void drop_incoming(bool release_lease);
-  void drop_incoming_unless_held();
   std::optional<Target> reader_of(SlotId lease) const;
   void release(Target before, const std::optional<Target>& now, std::shared_ptr<DeviceMark> mark = nullptr);
   void drained(SlotId slot, Version version);
+  void let_go(SlotId slot, Version version);
   // Engine's thread: the point that its stream on `device` has come to; none on the host.
   void release_behind(Target before, std::shared_ptr<DeviceMark> mark, bool same_lease);
   absl::StatusOr<std::shared_ptr<DeviceMark>> mark_stream(int device);
@@ -162,6 +162,7 @@ class Session {
   std::optional<Target> decided_, taken_, serving_;
   std::map<Version, Target> offered_;  // of a follower: at the gate, for rank 0 to choose
   std::vector<std::uint32_t> slots_;   // that the sender has, as it last said
+  std::map<SlotId, Version> told_;     // for which version it leased a slot last
   DigestMode sender_digest_ = DigestMode::kOn;
   // By the prepare thread, once it knows: whether slots lie where they are read.
   enum class Reach { kUnknown, kInPlace, kCopied };

@@ -38,6 +38,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
   });
   log(cat("joined epoch ", welcome.epoch));
   sender_digest_ = welcome.digest;
+  std::erase_if(told_, [&](const auto& told) { return told.first.epoch != welcome.epoch; });
   reach_ = Reach::kUnknown;
   // Memory that is served already stays as it is when its sender is still the same.
   std::shared_ptr<Attachment> known;
@@ -96,6 +97,9 @@ void Session::let_go_of_others(const std::vector<std::uint32_t>& slots) {
   slots_ = slots;
   std::set<SlotId> kept;
   for (const HeldSlot& held : this->held()) kept.insert(held.slot);
+  std::erase_if(told_, [&](const auto& told) {
+    return !kept.contains(told.first) && std::ranges::find(slots, told.first.index) == slots.end();
+  });
   preparer_->submit([this, slots, kept = std::move(kept)]() mutable {
     if (!attachment_) return;
     for (const std::uint32_t slot : slots) kept.insert({attachment_->epoch(), slot});

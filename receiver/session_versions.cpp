@@ -15,6 +15,7 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
   if (prepare.slots != slots_) let_go_of_others(prepare.slots);
   const bool in_place = !copier_ && serving_ && serving_->slot == prepare.slot && serving_->version != prepare.version;
   drop_incoming(false);
+  told_[prepare.slot] = prepare.version;
   if (scheme_.on_device) awake_.begin();
   incoming_ = Incoming{
       .publication = {.version = prepare.version, .slot = prepare.slot, .bytes = prepare.bytes, .digest = std::nullopt},
@@ -116,7 +117,7 @@ void Session::on_commit(Version version) {
     if (incoming_ && incoming_->publication.version == version) {  // of what it was told again meanwhile
       offered_.erase(version);
       gate_.withdraw(version);
-      drop_incoming_unless_held();
+      drop_incoming(true);
     }
     return send(Ack{.version = version});
   }
@@ -162,13 +163,7 @@ void Session::on_abort(const Abort& abort) {
   if (incoming_->in_place) gate_.resume();
   offered_.erase(abort.version);
   gate_.withdraw(abort.version);
-  drop_incoming_unless_held();
-}
-
-// Told again of what it holds already, that lease goes on.
-void Session::drop_incoming_unless_held() {
-  const std::vector<HeldSlot> still = held();
-  drop_incoming(std::ranges::find(still, incoming_->publication.slot, &HeldSlot::slot) == still.end());
+  drop_incoming(true);
 }
 
 // What is served, or may come to be, under that lease.
@@ -204,7 +199,7 @@ void Session::drop_incoming(bool release_lease) {
       preparation.attachment->release(slot);
     if (!release_lease) return;
     asio::post(io_, [this, publication = dropped.publication, connection] {
-      if (connection == connection_) send(Released{.slot = publication.slot, .version = publication.version});
+      if (connection == connection_) let_go(publication.slot, publication.version);
     });
   });
 }
@@ -303,8 +298,7 @@ void Session::release(Target before, const std::optional<Target>& now, std::shar
     if (same_lease) return;
     asio::post(io_, [this, slot = before.lease, version = before.version, connection] {
       if (connection != connection_) return;
-      send(Released{.slot = slot, .version = version});
-      if (std::ranges::find(slots_, slot.index) == slots_.end()) let_go_of_others(slots_);
+      let_go(slot, version);
     });
   };
   only_looks_up() && unmaps_nothing ? preparer_->run_or_submit(std::move(task)) : preparer_->submit(std::move(task));
@@ -318,7 +312,17 @@ void Session::drained(SlotId slot, Version version) {
   const bool knows = entry->connection == connection_;
   draining_.erase(entry);
   if (!knows) return;
-  send(Released{.slot = slot, .version = version});
+  let_go(slot, version);
+}
+
+// A lease is on a slot: it goes on while another version in it is held, or on its way. Told of a later version than the
+// one that it let go of, the worker means that lease.
+void Session::let_go(SlotId slot, Version version) {
+  const bool on_its_way = incoming_ && incoming_->publication.slot == slot;
+  const std::vector<HeldSlot> still = held();
+  if (on_its_way || std::ranges::find(still, slot, &HeldSlot::slot) != still.end()) return;
+  const auto told = told_.find(slot);
+  send(Released{.slot = slot, .version = told == told_.end() ? version : std::max(version, told->second)});
   if (std::ranges::find(slots_, slot.index) == slots_.end()) let_go_of_others(slots_);
 }
 

@@ -35,7 +35,7 @@ struct Member {
   bool owed = true;                       // the newest version is due to it; not where a send left it out
   int failures = 0;                       // versions running that it could not prepare
   std::shared_ptr<CatchUp> catch_up;      // shared by the ranks of a group
-  std::optional<SlotId> releasing;        // of a catch-up that was aborted, until the worker released it
+  std::optional<SlotId> releasing;        // of a version that was aborted, until the worker released it
   std::set<std::uint32_t> knows;          // slots that it was offered, by index
   std::map<std::uint32_t, Version> told;  // for which version it was leased a slot last, by index
 

@@ -59,9 +59,10 @@ class Publisher {
   explicit Publisher(Endpoint endpoint, int threads) : endpoint_(std::move(endpoint)), pool_(threads) {}
 
   bool single_copy() const { return endpoint_.slots == 1; }
-  // Up to the decision, with time for those who hear of it late; to the last ack; and some for threads to wake.
+  // Up to the decision, with time for what begins late: to deliver, to prepare; to the last ack; some for threads to
+  // wake.
   Deadline settles_by() const {
-    return Deadline(endpoint_.timeout + 2 * endpoint_.flip_timeout + endpoint_.suspect_after);
+    return Deadline(endpoint_.timeout + 3 * endpoint_.flip_timeout + endpoint_.suspect_after);
   }
   std::span<std::byte> bytes_of(SlotId slot) { return slots_->memory.at(slot.index).writable(); }
 
