@@ -32,6 +32,7 @@ TEST_F(Lease, OfBeforeIsNotThatOfAVersionThatItNeverTook) {
   again.held = {{.slot = first.slot, .version = 1}};
   worker->say(again);
   worker->expect<Welcome>();
+  ASSERT_THAT(sender_->wait_for_workers(1, test::patience()), IsOk());
   Prepare second;
   send_to(*worker, first, second);
   for (int i = 0; i < 4; ++i) ASSERT_THAT(sender_->send(), IsOk()) << "send " << i;  // it answers nothing any more
@@ -44,6 +45,7 @@ TEST_F(Lease, OfAVersionThatWasAbortedEndsWithItsMembership) {
   other->expect<Welcome>();
   Prepare served = other->take();
   lost->serve("lost", 2);
+  ASSERT_THAT(sender_->wait_for_workers(2, test::patience()), IsOk());
   ASSERT_THAT(sender_->send_async(), IsOk());
   const Prepare aborted = other->expect<Prepare>();
   other->say(Ready{.version = aborted.version});
@@ -66,6 +68,7 @@ TEST_F(Lease, IsNotEndedByAWordOfAnOlderVersion) {
   worker->say(WireWorker::hello("w", 1));
   worker->expect<Welcome>();
   const Prepare first = worker->take();
+  ASSERT_THAT(sender_->wait_for_workers(1, test::patience()), IsOk());
   Prepare second, third, fourth;
   send_to(*worker, first, second);
   send_to(*worker, second, third);

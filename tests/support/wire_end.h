@@ -9,6 +9,7 @@
 
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "support/timing.h"
@@ -39,7 +40,9 @@ class WireEnd {
   Wanted expect() {
     Message message = next();
     while (std::holds_alternative<Heartbeat>(message)) message = next();
-    EXPECT_TRUE(std::holds_alternative<Wanted>(message)) << "found " << name_of(message);
+    const auto* refused = std::get_if<Refused>(&message);
+    EXPECT_TRUE(std::holds_alternative<Wanted>(message))
+        << "found " << name_of(message) << (refused != nullptr ? ": " + refused->why : "");
     return std::holds_alternative<Wanted>(message) ? std::get<Wanted>(message) : Wanted{};
   }
 
