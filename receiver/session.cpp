@@ -169,7 +169,7 @@ void Session::greet(std::shared_ptr<Channel> channel) {
   send(hello);
 }
 
-// The connection is gone: what was not committed is dropped, what was is kept.
+// The connection is gone: what was not committed is dropped, what was is kept. retry() follows, and says so.
 void Session::detach() {
   if (channel_) channel_->close();
   channel_.reset();
@@ -177,7 +177,6 @@ void Session::detach() {
   if (incoming_ && incoming_->in_place)
     incoming_->aside ? poison("the sender was lost while it wrote the single copy") : gate_.resume();
   drop_incoming(false);
-  update([](ReceiverStatus& status) { status.attached = false; });
 }
 
 void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
