@@ -9,7 +9,19 @@
 namespace bascule::test {
 namespace {
 
-class PeerTest : public Stage {};
+class PeerTest : public Stage {
+ protected:
+  // A send that `receiver` alone takes, and its flip.
+  static Flip send_to(Sender& sender, Receiver& receiver) {
+    EXPECT_THAT(sender.send_async(), IsOk());
+    Flip flip;
+    for (const Deadline deadline(patience()); !flip.changed && !deadline.passed();) flip = receiver.commit();
+    const absl::StatusOr<SendReport> report = sender.wait_async(patience());
+    EXPECT_THAT(report, IsOk());
+    EXPECT_TRUE(report.ok() && report->complete());
+    return flip;
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Peers, PeerTest, testing::Values(Setting{"cuda-ipc", Readers::kThreads}),
                          [](const testing::TestParamInfo<Setting>&) { return "Threads"; });
 
@@ -28,12 +40,8 @@ TEST_P(PeerTest, AReaderOnAPeerReadsACopyOfItsOwn) {
   wait_for_workers(1);
   for (int i = 0; i < 10; ++i) {
     model_.step(++generation_);
-    ASSERT_THAT(sender_->send_async(), IsOk());
-    Flip flip;
-    for (const Deadline deadline(patience()); !flip.changed && !deadline.passed();) flip = receiver->commit();
-    const absl::StatusOr<SendReport> report = sender_->wait_async(patience());
-    ASSERT_THAT(report, IsOk());
-    EXPECT_TRUE(report->complete());
+    const Flip flip = send_to(*sender_, *receiver);
+    ASSERT_TRUE(flip.changed);
     const Weights& weights = receiver->weights(flip.slot);
     EXPECT_EQ(weights.tensors().front().device, 1);
     EXPECT_EQ(generation_of(weights.tensors(), ModelSize::kSmall).value_or(0), generation_);
@@ -60,12 +68,8 @@ TEST_P(PeerTest, AModelOfManyPartsComesWholeBehindItsPack) {
   for (int generation = 1; generation <= 6; ++generation) {  // the first two before the sender knows who follows
     std::iota(large.begin(), large.end(), generation * 1'000'003);
     std::iota(small.begin(), small.end(), generation);
-    ASSERT_THAT(sender->send_async(), IsOk());
-    Flip flip;
-    for (const Deadline deadline(patience()); !flip.changed && !deadline.passed();) flip = receiver->commit();
-    const absl::StatusOr<SendReport> report = sender->wait_async(patience());
-    ASSERT_THAT(report, IsOk());
-    EXPECT_TRUE(report->complete());
+    const Flip flip = send_to(*sender, *receiver);
+    ASSERT_TRUE(flip.changed);
     const auto holds = [&](const char* name, const std::vector<std::int32_t>& wanted) {
       const std::vector<std::byte> found = bytes_of(*receiver->weights(flip.slot).find(name));
       return found.size() == std::span(wanted).size_bytes() &&
