@@ -112,7 +112,8 @@ class Coordinator {
   std::vector<WorkerId> still_addressed(const std::vector<std::string>& names) const;
   void on_announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline);
   bool tell_prepare(Member& member, const Publication& publication);
-  void on_yielded();
+  std::vector<Holder> in_the_way();
+  void let_write();
 
   // Versions (coordinator_rounds.cpp)
   void advance(Round& round, CatchUp* catch_up);

@@ -84,7 +84,7 @@ void Coordinator::give_up_idle_catch_ups() {
 void Coordinator::advance(Round& round, CatchUp* catch_up) {
   while (true) {
     switch (round.next()) {
-      case Round::Action::kYielded: on_yielded(); break;
+      case Round::Action::kYielded: let_write(); break;
       case Round::Action::kDeliver:
         leave_time(catch_up);
         deliver(round, catch_up);
@@ -271,6 +271,11 @@ void Coordinator::on_round_timer() {
                                                  absl::FormatDuration(endpoint_.timeout)));
   }
   for (auto& [id, status] : late) evict(id, std::move(status));
+  if (round_ && round_until_ <= now && round_->yielded() && !writer_busy_) {
+    round_->abort(deadline_exceeded("the single copy is still read by ", names_of(in_the_way()), ", who did not ",
+                                    "step aside; stop or restart what reads it"));
+    advance(*round_, nullptr);
+  }
 
   std::optional<Clock::time_point> next;
   const auto earlier = [&](Clock::time_point at) { next = next ? std::min(*next, at) : at; };

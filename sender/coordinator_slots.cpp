@@ -9,7 +9,8 @@ namespace bascule {
 // Gives the public thread the slot that it waits for, as soon as there is one. Where it does not wait, the next send to
 // all finds its slot taken ahead.
 void Coordinator::try_take() {
-  if (!ring_ || round_) return;
+  if (round_) return let_write();
+  if (!ring_) return;
   std::unique_lock lock(mutex_);
   if (granted_ && !shared_.ahead) return;
   const auto answer = [&](absl::StatusOr<Grant> granted) {
@@ -166,7 +167,7 @@ void Coordinator::on_announce(const Grant& grant, std::optional<OfferedSlot> mem
                                                 .delivers = transport_.delivers(),
                                                 .each = endpoint_.commit_each,
                                                 .persists = transport_.persists()});
-  writer_busy_ = !in_place;  // there it is once everybody has stepped aside
+  writer_busy_ = !in_place;  // there it is once it may write
   torn_ = false;
   for (const WorkerId id : unreachable) evict(id, unavailable("its slot could not be offered"));
   if (!in_place || !round_) return;
@@ -201,16 +202,27 @@ bool Coordinator::tell_prepare(Member& member, const Publication& publication) {
   return true;
 }
 
-// Single copy: everybody who takes part has stepped aside. Who was evicted may be reading on: then nobody writes.
-void Coordinator::on_yielded() {
-  const SlotId slot = round_->publication().slot;
-  std::vector<Holder> in_the_way = ring_->holders_of(slot);
-  std::erase_if(in_the_way, [this](Holder holder) {
+// Of a single copy whose every worker has stepped aside: who left, and may be reading on.
+std::vector<Holder> Coordinator::in_the_way() {
+  std::vector<Holder> holders = ring_->holders_of(round_->publication().slot);
+  std::erase_if(holders, [this](Holder holder) {
     return std::ranges::any_of(round_->remaining(), [&](WorkerId id) { return find(id)->hello.instance == holder; });
   });
-  if (!in_the_way.empty())
-    return round_->abort(deadline_exceeded("the single copy is still read by ", names_of(in_the_way), ", who did not ",
-                                           "step aside; stop or restart what reads it"));
+  return holders;
+}
+
+// Single copy: it may be written once everybody has stepped aside and nobody is in the way, before the round's time
+// ends (on_round_timer). Who was evicted since the slot was granted and has come back takes part: he reads it still.
+void Coordinator::let_write() {
+  if (!round_->yielded() || writer_busy_) return;
+  for (const Holder holder : in_the_way())
+    for (const auto& member : members_)
+      if (member->stage == Member::Stage::kWelcomed && member->hello.instance == holder && round_for_.empty() &&
+          tell_prepare(*member, round_->publication())) {
+        round_to_.push_back(member->id);
+        round_->join({member->id, member->name(), member->group()});
+      }
+  if (!round_->yielded() || !in_the_way().empty()) return;
   writer_busy_ = true;
   const std::lock_guard lock(mutex_);
   shared_.yielded = round_->publication().version;

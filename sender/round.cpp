@@ -9,13 +9,16 @@ namespace bascule {
 
 Round::Round(const Publication& publication, std::vector<Participant> workers, Rules rules)
     : publication_(publication), rules_(rules) {
-  for (Participant& who : workers) {
-    Worker worker;
-    worker.report.worker = who.name;
-    worker.who = std::move(who);
-    workers_.push_back(std::move(worker));
-  }
   enter(Phase::kWriting);
+  for (Participant& who : workers) join(std::move(who));
+}
+
+void Round::join(Participant who) {
+  if (phase_ != Phase::kWriting) return;
+  Worker& worker = workers_.emplace_back();
+  worker.report.worker = who.name;
+  worker.who = std::move(who);
+  told_ = false;
 }
 
 void Round::enter(Phase phase) {
@@ -37,6 +40,8 @@ bool Round::enough_prepared() const {
   const auto prepared = [](const Worker& worker) { return !worker.lost && worker.prepared; };
   return all(&Worker::prepared) || (rules_.each && std::ranges::any_of(workers_, prepared));
 }
+
+bool Round::yielded() const { return phase_ == Phase::kWriting && rules_.in_place && all(&Worker::ready); }
 
 bool Round::settled() const { return std::ranges::all_of(workers_, &Worker::done) && (!rules_.persists || persisted_); }
 
@@ -138,7 +143,7 @@ void Round::abort(absl::Status why) {
 Round::Action Round::next() {
   const auto once = [this](Action action) { return std::exchange(told_, true) ? Action::kNone : action; };
   switch (phase_) {
-    case Phase::kWriting: return rules_.in_place && all(&Worker::ready) ? once(Action::kYielded) : Action::kNone;
+    case Phase::kWriting: return yielded() ? once(Action::kYielded) : Action::kNone;
     case Phase::kSealed:
       if (!all(&Worker::ready)) return Action::kNone;
       enter(rules_.delivers ? Phase::kDelivering : Phase::kPreparing);

@@ -46,6 +46,7 @@ class Round {
   Round(const Publication& publication, std::vector<Participant> workers, Rules rules);
 
   // Events. Those of a worker that is not (or no longer) in the round, that come too early or twice, change nothing.
+  void join(Participant worker);  // while it is written
   void sealed(std::optional<Digest> digest);
   void ready(WorkerId worker);
   void delivered(const absl::Status& status);
@@ -62,6 +63,7 @@ class Round {
   const std::vector<WorkerId>& to_commit() const { return to_commit_; }
 
   Phase phase() const { return phase_; }
+  bool yielded() const;  // written in place, and every worker left has stepped aside
   bool under_way() const { return phase_ != Phase::kSettled && phase_ != Phase::kAborted; }
   const Publication& publication() const { return publication_; }
   std::vector<WorkerId> remaining() const;  // not lost

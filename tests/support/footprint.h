@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <algorithm>
-#include <compare>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -18,7 +17,10 @@ struct Footprint {
   std::size_t descriptors = 0;
   std::size_t threads = 0;
   std::size_t mappings = 0;  // of memfds named bascule…, and of files of slots
-  friend auto operator<=>(const Footprint&, const Footprint&) = default;
+  // No more of anything.
+  bool within(const Footprint& most) const {
+    return descriptors <= most.descriptors && threads <= most.threads && mappings <= most.mappings;
+  }
   friend std::ostream& operator<<(std::ostream& to, const Footprint& print) {
     return to << print.descriptors << " descriptors, " << print.threads << " threads, " << print.mappings
               << " mappings";

@@ -74,6 +74,8 @@ struct Slot {
     mapping = *DeviceMapping::map(allocation, Access::kReadWrite, device.ordinal);
     descriptor = *allocation.export_descriptor();
     EXPECT_EQ(cudaMemcpy(mapping.data(), bytes.data(), size, cudaMemcpyHostToDevice), cudaSuccess);
+    // From pageable memory it may return before it has landed: other processes, and an unmapping, come later.
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
   }
   Message message(Command command, int mapped_on = 0) const {
     return {command, device.uuid, mapped_on, allocation.bytes(), bytes.size()};
