@@ -16,7 +16,12 @@ Kept& kept() {
   return all;
 }
 
+// Of a thread: see own_thread_of_devices().
+thread_local bool is_own = false, captures_of_others_allow_all = false;
+
 }  // namespace
+
+void own_thread_of_devices() { is_own = true; }
 
 void keep_error(const CudaResult& result) {
   if (result.ok()) return;
@@ -31,11 +36,13 @@ KeptErrors take_kept_errors() {
 
 DeviceGuard::DeviceGuard(int device) {
   result_ = BASCULE_CUDA_RESULT(cudaGetDevice(&before_));
-  if (!result_.ok() || before_ == device) {
-    before_ = -1;
-    return;
-  }
-  result_ = BASCULE_CUDA_RESULT(cudaSetDevice(device));
+  const bool is_current = !result_.ok() || before_ == device;
+  if (!is_current) result_ = BASCULE_CUDA_RESULT(cudaSetDevice(device));
+  if (is_current || is_own) before_ = -1;
+  if (!is_own || captures_of_others_allow_all || !result_.ok()) return;
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  result_ = BASCULE_CUDA_RESULT(cudaThreadExchangeStreamCaptureMode(&mode));
+  captures_of_others_allow_all = result_.ok();
 }
 
 DeviceGuard::~DeviceGuard() {

@@ -12,6 +12,12 @@
 
 namespace bascule::kernels::cuda {
 
+// Of the calling thread, which belongs to Bascule alone: it has no device of its own. To go back to device 0, where it
+// began, would make a context there, some hundred MB on what may be somebody else's GPU (since CUDA 12 cudaSetDevice
+// makes one); so its guards leave it on their device. And while a thread of the user's captures a graph, in whatever
+// mode, it goes on to query events and to allocate.
+void own_thread_of_devices();
+
 // Makes `device` current for a scope, and afterwards the one that was.
 class DeviceGuard {
  public:

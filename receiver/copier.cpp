@@ -79,8 +79,8 @@ absl::Status Copier::copy(const Plan& plan, const Publication& publication, cons
   if (device_ == kHost) {
     found = kernels::unpack(plan.segments(), addresses, view.bytes, want_digest, pool);
   } else {
-    BASCULE_TRY(make_ready(plan, publication));
     const std::lock_guard lock(device_mutex_);
+    BASCULE_TRY(plan_on_device(plan, publication));
     const DeviceQueue::Caller engine = apply_ == Apply::kCommit ? DeviceQueue::Caller(stream_) : std::nullopt;
     BASCULE_TRY(queue_->run(*device_plan_, std::vector<const std::byte*>(addresses.begin(), addresses.end()),
                             view.bytes.data(), want_digest, engine));
@@ -92,11 +92,17 @@ absl::Status Copier::copy(const Plan& plan, const Publication& publication, cons
 absl::Status Copier::make_ready(const Plan& plan, const Publication& publication) {
   if (device_ == kHost) return absl::OkStatus();
   const std::lock_guard lock(device_mutex_);
-  if (device_plan_ && std::ranges::equal(planned_, plan.segments())) return absl::OkStatus();
+  return plan_on_device(plan, publication);
+}
+
+absl::Status Copier::plan_on_device(const Plan& plan, const Publication& publication) {
+  if (device_plan_ && planned_bytes_ == publication.bytes && std::ranges::equal(planned_, plan.segments()))
+    return absl::OkStatus();
   device_plan_.reset();
   BASCULE_ASSIGN(device_plan_,
                  queue_->plan(DeviceQueue::Into::kTensors, plan.segments(), targets_.size(), publication.bytes));
   planned_.assign(plan.segments().begin(), plan.segments().end());
+  planned_bytes_ = publication.bytes;
   return absl::OkStatus();
 }
 

@@ -66,6 +66,7 @@ class Copier {
     std::shared_ptr<const Weights> weights;
   };
   absl::Status allocate_second_set();
+  absl::Status plan_on_device(const Plan& plan, const Publication& publication);  // device_mutex_ held
 
   std::vector<TargetTensor> targets_;
   bool partial_ = false;
@@ -79,7 +80,8 @@ class Copier {
   std::mutex device_mutex_;             // the engine copies while the next version is made ready
   std::unique_ptr<DeviceQueue> queue_;  // of targets on a device
   std::vector<kernels::Segment> planned_;
-  std::unique_ptr<DevicePlan> device_plan_;  // of planned_
+  std::uint64_t planned_bytes_ = 0;          // of the slot, all of which the plan digests
+  std::unique_ptr<DevicePlan> device_plan_;  // of both
 };
 
 }  // namespace bascule

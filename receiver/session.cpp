@@ -58,7 +58,9 @@ void Session::start() {
     search();
     on_heartbeat_timer();
   });
+  preparer_->submit(own_thread_of_devices);
   thread_ = std::thread([this] {
+    own_thread_of_devices();
     const auto work = asio::make_work_guard(io_);
     io_.run();
   });

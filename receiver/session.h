@@ -59,6 +59,7 @@ class Session {
 
   // Engine's thread of a follower: versions that rank 0 passed over.
   void dropped(std::vector<Target> targets);
+  void lose_stream(const Target& now, std::optional<Target> before, const absl::Status& why);  // of flipped()
   // Engine's thread: its copy of `target` went wrong, and its tensors hold no version.
   void torn(Target target, const absl::Status& why);
   // Any thread: what is served must not be used, until a new version is.
@@ -88,7 +89,8 @@ class Session {
   void search();
   void look_for_versions();
   absl::StatusOr<std::optional<Incoming>> find_version(Version newer_than,
-                                                       std::span<const std::shared_ptr<Attachment>> known, int set);
+                                                       std::span<const std::shared_ptr<Attachment>> known, int set,
+                                                       const std::shared_ptr<DeviceMark>& left);
   void on_found(absl::StatusOr<std::optional<Incoming>> found, std::uint64_t preparations);
   void retry(absl::Status why, bool final_refusal = false);
   void greet(std::shared_ptr<Channel> channel);
@@ -128,6 +130,7 @@ class Session {
   void release_behind(Target before, std::shared_ptr<DeviceMark> mark, bool same_lease);
   absl::StatusOr<std::shared_ptr<DeviceMark>> mark_stream(int device);
   bool wait_for(const DeviceMark* mark);  // prepare thread; false: poisoned
+  absl::Status wait_for_set(const std::shared_ptr<DeviceMark>& left);
   std::vector<SlotId> slots_in_use() const;
   std::vector<HeldSlot> held() const;
   void send(const Message& message);
@@ -152,6 +155,7 @@ class Session {
     std::uint64_t connection = 0;  // over which the sender knows of it
   };
   std::vector<Draining> draining_;
+  std::vector<Target> lost_;                        // of a stream that was lost: held for good
   std::shared_ptr<DeviceMark> left_;                // where the last flip left a set of the engine's own
   std::vector<std::shared_ptr<DeviceMark>> marks_;  // engine's thread: made once, used again
   UniqueFd lease_;                // our end of the lease pipe; closing it ends our leases; none over TCP

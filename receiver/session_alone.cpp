@@ -23,23 +23,27 @@ void Session::look_for_versions() {
   for (const std::optional<Target>* target : {&serving_, &decided_})
     if (*target) note(**target);
   for (const auto& [version, target] : offered_) note(target);
-  preparer_->submit([this, newest, known = std::move(known), set = back_set(), preparations = preparations_] {
-    boost::asio::post(io_, [this, preparations, found = find_version(newest, known, set)]() mutable {
-      on_found(std::move(found), preparations);
-    });
-  });
+  preparer_->submit(
+      [this, newest, known = std::move(known), set = back_set(), left = left_, preparations = preparations_] {
+        boost::asio::post(io_, [this, preparations, found = find_version(newest, known, set, left)]() mutable {
+          on_found(std::move(found), preparations);
+        });
+      });
 }
 
 // Prepare thread.
 absl::StatusOr<std::optional<Session::Incoming>> Session::find_version(
-    Version newer_than, std::span<const std::shared_ptr<Attachment>> known, int set) {
+    Version newer_than, std::span<const std::shared_ptr<Attachment>> known, int set,
+    const std::shared_ptr<DeviceMark>& left) {
   BASCULE_ASSIGN(std::optional<VersionFinder::Found> found, finder_.find(newer_than, known, preparer_->pool()));
   if (!found) return std::nullopt;
   const auto preparation = std::make_shared<Preparation>();
   preparation->attachment = std::move(found->attachment);
   preparation->ready = std::move(found->ready);
   const SlotId source = preparation->ready.view.slot;
-  if (absl::Status taken = take_in(found->publication, set, *preparation, true); !taken.ok()) {
+  absl::Status taken = wait_for_set(left);
+  if (taken.ok()) taken = take_in(found->publication, set, *preparation, true);
+  if (!taken.ok()) {
     preparation->attachment->release(source);
     return taken;
   }

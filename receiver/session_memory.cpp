@@ -113,8 +113,14 @@ absl::Status Session::prepare(const Publication& publication, int set, Preparati
   const std::shared_ptr<Attachment> attachment = preparation.attachment = attachment_;
   if (!attachment) return failed_precondition("the sender's memory could not be reached");
   BASCULE_ASSIGN(preparation.ready, attachment->prepare(publication, Deadline(endpoint_.timeout)));
-  if (left && !wait_for(left.get())) return unavailable("the engine's stream has not left the set to copy to");
+  BASCULE_TRY(wait_for_set(left));
   return take_in(publication, set, preparation, false);
+}
+
+// Until the engine's stream has left the set of tensors to copy to.
+absl::Status Session::wait_for_set(const std::shared_ptr<DeviceMark>& left) {
+  if (!left || wait_for(left.get())) return absl::OkStatus();
+  return unavailable("the engine's stream has not left the set to copy to");
 }
 
 absl::Status Session::take_in(const Publication& publication, int set, Preparation& preparation, bool verified) {

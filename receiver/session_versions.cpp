@@ -222,23 +222,26 @@ void Session::torn(Target target, const absl::Status& why) {
     if (taken_ && taken_->version == target.version) taken_.reset();
     offered_.erase(target.version);
     serving_.reset();  // as its next greeting says: the newest version mends it
-    update([](ReceiverStatus& status) { status.version = 0; });
+    update([this](ReceiverStatus& status) {
+      status.version = 0;
+      ready_ = false;
+    });
     release(std::move(target), std::nullopt);
   });
   poison(std::string(message_of(why)));
 }
 
 void Session::flipped(const Target& now, std::optional<Target> before, double stall_seconds) {
+  // Where what the engine's stream was given so far may read what is written next: the slot that it leaves or, also
+  // before there was a version, the other set of tensors.
+  int left_on = kHost;
+  if (copier_ && copies_ahead()) left_on = copier_->device();
+  if (!copier_ && before && before->source() != now.source()) left_on = before->device;
   std::shared_ptr<DeviceMark> mark;
-  const bool leaves = copier_ ? copies_ahead() : before && before->source() != now.source();
-  if (before && before->device != kHost && leaves) {
-    absl::StatusOr<std::shared_ptr<DeviceMark>> made = mark_stream(before->device);
-    if (made.ok()) {
-      mark = *std::move(made);
-    } else {
-      poison(std::string(message_of(made.status())));
-      before.reset();  // nobody knows when it is read no more: it stays leased
-    }
+  if (left_on != kHost) {
+    absl::StatusOr<std::shared_ptr<DeviceMark>> made = mark_stream(left_on);
+    if (!made.ok()) return lose_stream(now, std::move(before), made.status());
+    mark = *std::move(made);
   }
   asio::post(io_, [this, now = now, before = std::move(before), mark = std::move(mark), stall_seconds,
                    at = Clock::now()]() mutable {
@@ -267,6 +270,23 @@ void Session::flipped(const Target& now, std::optional<Target> before, double st
     serving_->copy.reset();
     say_ready();
   });
+}
+
+// Nobody knows when the engine's stream will have left what it reads: both stay leased. It serves nothing.
+void Session::lose_stream(const Target& now, std::optional<Target> before, const absl::Status& why) {
+  asio::post(io_, [this, now, before = std::move(before)]() mutable {
+    if (decided_ && decided_->version == now.version) decided_.reset();
+    if (taken_ && taken_->version <= now.version) taken_.reset();
+    offered_.erase(now.version);
+    serving_.reset();
+    for (const std::optional<Target>& target : {std::optional(now), before})
+      if (target && target->attachment) lost_.push_back(*target);
+    update([this](ReceiverStatus& status) {
+      status.version = 0;
+      ready_ = false;
+    });
+  });
+  poison(std::string(message_of(why)));
 }
 
 void Session::dropped(std::vector<Target> targets) {
@@ -373,6 +393,7 @@ std::vector<HeldSlot> Session::held() const {
   for (const auto& [version, target] : offered_)
     if (target.attachment) slots.push_back({.slot = target.lease, .version = version});
   for (const Draining& left : draining_) slots.push_back(left.held);
+  for (const Target& left : lost_) slots.push_back({.slot = left.lease, .version = left.version});
   return slots;
 }
 

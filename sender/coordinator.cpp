@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <future>
 
+#include "transport/device.h"
 #include "transport/text.h"
 
 namespace bascule {
@@ -45,9 +46,13 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& 
       new Coordinator(endpoint, transport, std::move(lock), std::move(token), std::move(log), std::move(trace)));
   BASCULE_TRY(made->acceptor_.bind());
   made->delivery_.emplace();
+  made->delivery_->submit(own_thread_of_devices);
   made->acceptor_.start();
   made->on_heartbeat_timer();
-  made->thread_ = std::thread([coordinator = made.get()] { coordinator->io_.run(); });
+  made->thread_ = std::thread([coordinator = made.get()] {
+    own_thread_of_devices();
+    coordinator->io_.run();
+  });
   return made;
 }
 
@@ -122,7 +127,7 @@ void Coordinator::open_slots(std::vector<OfferedSlot> slots, Layout layout, int 
     for (const auto& member : members_)
       if (member->stage == Member::Stage::kAdmitted) admitted.push_back(member->id);
     for (const WorkerId id : admitted)
-      if (Member* member = find(id)) welcome(*member);
+      if (Member* member = find(id); member != nullptr && member->stage == Member::Stage::kAdmitted) welcome(*member);
     try_take();  // only now, so that the first version is addressed to all of them
   });
 }
@@ -169,7 +174,7 @@ Coordinator::Grant Coordinator::replace(const Grant& grant) {
     other.slot = ring_->add();
     other.is_new = true;
     other.dropped = ring_->take_dropped();  // the one that it replaces among them
-    for (const SlotId dropped : other.dropped) slots_.erase(dropped.index);
+    for (const SlotId dropped : other.dropped) forget_slot(dropped);
     ring_->begin(other.slot);
     replaced.set_value(std::move(other));
   });

@@ -106,7 +106,8 @@ class Coordinator {
   void try_take();
   std::optional<SlotId> take_slot(bool& is_new);
   std::optional<SlotId> take_slot_ahead();
-  void continue_above(Version version);
+  absl::Status continue_above(Version version);
+  void forget_slot(SlotId slot);
   bool will_not_let_go(Holder holder) const;
   absl::StatusOr<std::vector<WorkerId>> addressed(const std::vector<std::string>& names) const;
   std::vector<WorkerId> still_addressed(const std::vector<std::string>& names) const;
@@ -129,6 +130,7 @@ class Coordinator {
   void arm_round_timer(Clock::time_point at);
   void on_round_timer();
   void finish_abort();
+  void expect_release(const Round& round, const std::vector<WorkerId>& workers);
   void tell(const std::vector<WorkerId>& workers, const Message& message);
   void say(Member& member, const Message& message, const std::vector<int>& descriptors = {});
 

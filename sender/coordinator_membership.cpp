@@ -48,8 +48,10 @@ void Coordinator::greet(WorkerId id, Hello hello) {
   if (absl::Status free = check_name(hello); !free.ok()) return refuse(id, free);
   Member* member = find(id);
   if (member == nullptr) return;
-  continue_above(hello.serving);
-  for (const HeldSlot& held : hello.held) continue_above(held.version);
+  absl::Status possible = continue_above(hello.serving);
+  for (const HeldSlot& held : hello.held)
+    if (possible.ok()) possible = continue_above(held.version);
+  if (!possible.ok()) return refuse(id, possible);
   member->serving = hello.epoch == epoch_ ? hello.serving : 0;  // of an older sender: to be caught up
   member->hello = std::move(hello);
   member->stage = Member::Stage::kParked;
@@ -107,7 +109,7 @@ void Coordinator::consider(Member& member) {
   }
   if (!ring_) return;
   for (const WorkerId id : ids)
-    if (Member* rank = find(id)) welcome(*rank);
+    if (Member* rank = find(id); rank != nullptr && rank->stage == Member::Stage::kAdmitted) welcome(*rank);
   for (const WorkerId id : ids)
     if (Member* rank = find(id)) start_catch_up(*rank);
 }
@@ -275,7 +277,7 @@ void Coordinator::on_message(WorkerId id, Message message) {
 // A worker that greeted and waits may flip to a version of before: what it says of that mends its greeting.
 void Coordinator::while_it_waits(Member& member, const Message& message) {
   if (const auto* ack = std::get_if<Ack>(&message)) {
-    continue_above(ack->version);
+    if (const absl::Status possible = continue_above(ack->version); !possible.ok()) return evict(member.id, possible);
     if (member.hello.epoch == epoch_) member.serving = std::max(member.serving, ack->version);
   } else if (const auto* released = std::get_if<Released>(&message)) {
     std::erase_if(member.hello.held, [released](const HeldSlot& held) { return held.slot == released->slot; });

@@ -94,6 +94,7 @@ void Coordinator::advance(Round& round, CatchUp* catch_up) {
         tell(round.remaining(), Sealed{.version = round.publication().version, .digest = round.publication().digest});
         break;
       case Round::Action::kAbort:
+        if (catch_up == nullptr) expect_release(round, round.remaining());
         tell(round.remaining(), Abort{.version = round.publication().version, .torn = catch_up == nullptr && torn_});
         break;
       case Round::Action::kDecide: decide(round, catch_up); break;
@@ -155,8 +156,9 @@ void Coordinator::decide(Round& round, CatchUp* catch_up) {
   slot_digests_[publication.slot.index] = publication.digest;
   ring_->publish(publication.slot);
   published_version_.store(publication.version, std::memory_order_relaxed);
-  for (const WorkerId id : round_to_)
-    if (Member* member = find(id)) member->owed = true;
+  // To all: also to who joined meanwhile, and may have caught up with the one before.
+  for (const auto& member : members_)
+    if (round_for_.empty() || std::ranges::find(round_to_, member->id) != round_to_.end()) member->owed = true;
   arm_round_timer(round_until_);
 }
 
@@ -202,6 +204,9 @@ void Coordinator::settle(Round& round, CatchUp* catch_up) {
         std::ranges::find(round_to_, member->id) == round_to_.end())
       report.workers.push_back(
           {.worker = member->name(), .state = WorkerState::kCatchingUp, .error = absl::OkStatus()});
+  // With each: who will not flip lets go of it, and catches up then.
+  expect_release(round, round.failed());
+  if (endpoint_.slots > 1) tell(round.failed(), Abort{.version = round.publication().version, .torn = false});
   round_.reset();
   awake_.end();
   catch_up_all();
@@ -211,6 +216,13 @@ void Coordinator::settle(Round& round, CatchUp* catch_up) {
   try_take();
 }
 
+// Their leases end with their word; or, where they go without it, then. A single copy is theirs from before.
+void Coordinator::expect_release(const Round& round, const std::vector<WorkerId>& workers) {
+  for (const WorkerId id : workers)
+    if (Member* member = find(id); member != nullptr && endpoint_.slots > 1 && !member->releasing)
+      member->releasing = round.publication().slot;
+}
+
 // The end of an aborted round: its slot is free again once neither the public thread nor the delivery thread
 // has it.
 void Coordinator::finish_abort() {
@@ -218,10 +230,6 @@ void Coordinator::finish_abort() {
   const std::unique_ptr<Round> round = std::move(round_);
   awake_.end();
   torn_ ? ring_->spoil(round->publication().slot) : ring_->abort(round->publication().slot);
-  // Their leases end with their word; or, where they go without it, then. A single copy is theirs from before.
-  for (const WorkerId id : round->remaining())
-    if (Member* member = find(id); member != nullptr && endpoint_.slots > 1 && !member->releasing)
-      member->releasing = round->publication().slot;
   log(cat("version ", round->publication().version, " was aborted: ", message_of(round->why_aborted())));
   share_settled(round->publication().version, round->why_aborted());
   catch_up_all();

@@ -21,7 +21,7 @@ void Coordinator::try_take() {
   };
   const auto collect_dropped = [&] {
     for (const SlotId dropped : ring_->take_dropped()) {
-      slots_.erase(dropped.index);
+      forget_slot(dropped);
       shared_.dropped.push_back(dropped);
     }
   };
@@ -56,15 +56,30 @@ void Coordinator::try_take() {
                .to = shared_.take_for});
 }
 
+void Coordinator::forget_slot(SlotId slot) {
+  slots_.erase(slot.index);
+  slot_digests_.erase(slot.index);
+  for (const auto& member : members_) {
+    member->told.erase(slot.index);
+    member->knows.erase(slot.index);
+  }
+}
+
 // One that is free as it is. Who holds the others may have let go of them by the time that the next send asks.
 std::optional<SlotId> Coordinator::take_slot_ahead() {
   if (endpoint_.slots == 1 || endpoint_.fresh) return std::nullopt;
   return ring_->begin();
 }
 
-void Coordinator::continue_above(Version version) {
+// Of what a worker says that it has. Not done, where no sender can have come so far: numbers must not run out.
+absl::Status Coordinator::continue_above(Version version) {
+  constexpr Version kMostAhead = Version{1} << 40;
   const std::lock_guard lock(mutex_);
+  if (version > shared_.last_version && version - shared_.last_version > kMostAhead)
+    return invalid_argument("the worker says that it has version ", version, "; the last one is ",
+                            shared_.last_version);
   shared_.last_version = std::max(shared_.last_version, version);
+  return absl::OkStatus();
 }
 
 std::optional<SlotId> Coordinator::take_slot(bool& is_new) {
@@ -154,10 +169,7 @@ void Coordinator::on_announce(const Grant& grant, std::optional<OfferedSlot> mem
     Member& member = *find(id);
     // A group flips together: a rank that catches up keeps the others out.
     if (std::ranges::any_of(ranks_of(member), [](const Member* rank) { return rank->catch_up != nullptr; })) continue;
-    if (!tell_prepare(member, publication)) {
-      unreachable.push_back(id);
-      continue;
-    }
+    if (!tell_prepare(member, publication)) unreachable.push_back(id);
     workers.push_back({id, member.name(), member.group()});
   }
   if (slots_.at(grant.slot.index).memory->device != kHost) awake_.begin();
@@ -206,7 +218,10 @@ bool Coordinator::tell_prepare(Member& member, const Publication& publication) {
 std::vector<Holder> Coordinator::in_the_way() {
   std::vector<Holder> holders = ring_->holders_of(round_->publication().slot);
   std::erase_if(holders, [this](Holder holder) {
-    return std::ranges::any_of(round_->remaining(), [&](WorkerId id) { return find(id)->hello.instance == holder; });
+    return std::ranges::any_of(round_->remaining(), [&](WorkerId id) {
+      const Member* const member = find(id);  // none: its group is on its way out with it
+      return member != nullptr && member->hello.instance == holder;
+    });
   });
   return holders;
 }
@@ -215,13 +230,19 @@ std::vector<Holder> Coordinator::in_the_way() {
 // ends (on_round_timer). Who was evicted since the slot was granted and has come back takes part: he reads it still.
 void Coordinator::let_write() {
   if (!round_->yielded() || writer_busy_) return;
-  for (const Holder holder : in_the_way())
-    for (const auto& member : members_)
-      if (member->stage == Member::Stage::kWelcomed && member->hello.instance == holder && round_for_.empty() &&
-          tell_prepare(*member, round_->publication())) {
-        round_to_.push_back(member->id);
-        round_->join({member->id, member->name(), member->group()});
-      }
+  for (const Holder holder : in_the_way()) {
+    const auto back = std::ranges::find_if(members_, [holder](const auto& member) {
+      return member->stage == Member::Stage::kWelcomed && member->hello.instance == holder;
+    });
+    if (back == members_.end() || !round_for_.empty()) continue;
+    for (Member* rank : ranks_of(**back)) {
+      const bool takes_part = std::ranges::find(round_to_, rank->id) != round_to_.end();
+      if (takes_part || rank->stage != Member::Stage::kWelcomed) continue;
+      if (!tell_prepare(*rank, round_->publication())) continue;
+      round_to_.push_back(rank->id);
+      round_->join({rank->id, rank->name(), rank->group()});
+    }
+  }
   if (!round_->yielded() || !in_the_way().empty()) return;
   writer_busy_ = true;
   const std::lock_guard lock(mutex_);

@@ -47,13 +47,16 @@ absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source) {
                             scheme_->name, " keeps its slots in host memory; use slots=2, or ",
                             names_of_schemes(/*on_device=*/true));
   BASCULE_ASSIGN(packer_, Packer::choose(*scheme_, made.device(), pool_));
-  if (packer_->enqueues()) sealer_.emplace();
+  if (packer_->enqueues()) {
+    sealer_.emplace();
+    sealer_->submit(own_thread_of_devices);
+  }
   registration_ = std::move(made);
   coordinator_->register_layout(registration_->layout());
   if (!single_copy()) return absl::OkStatus();
-  absl::Status moved = open_slots();
-  if (moved.ok()) moved = move_into_slot();
-  return moved;
+  moved_ = open_slots();
+  if (moved_.ok()) moved_ = move_into_slot();
+  return moved_;
 }
 
 absl::StatusOr<Publisher::WorkerNames> Publisher::wait_for_workers(int count, absl::Duration timeout) {
@@ -122,9 +125,10 @@ absl::Status Publisher::settle_update() {
   if (pending_ != Pending::kUpdate) return absl::OkStatus();
   const absl::StatusOr<SendReport> report = settled();
   if (pending_ != Pending::kNothing) return report.status();
-  UpdateReport update{.version = sealed_version_, .status = report.status(), .workers = {}};
+  UpdateReport update{.version = sealed_version_, .status = report.status(), .workers = {}, .warnings = {}};
   if (report.ok()) {
     update.workers = report->workers;
+    update.warnings = report->warnings;
     updates_ = report->updates;  // settled() had moved them there
   }
   updates_.push_back(std::move(update));
@@ -157,6 +161,7 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
   coordinator_->announce(grant, made, deadline);
   if (single_copy()) {
     if (absl::Status yielded = coordinator_->wait_yielded(grant.version, settles_by()); !yielded.ok()) {
+      give_back_version(grant.slot);
       coordinator_->abandon(grant.version, yielded);
       return yielded;
     }
@@ -169,10 +174,9 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
 
 void Publisher::seal(Publication publication, std::optional<Digest> digest, Deadline deadline) {
   warnings_.clear();
-  if (digest && last_digest_ == digest)
-    warnings_.push_back(cat("version ", publication.version, " has the same bytes as version ", sealed_version_,
+  if (digest && published_.digest == digest)
+    warnings_.push_back(cat("version ", publication.version, " has the same bytes as version ", published_.version,
                             ": the weights did not change between the two sends"));
-  last_digest_ = digest;
   sealed_version_ = publication.version;
   publication.digest = digest;
   control_page_->seal(publication.slot.index, publication.version, publication.bytes, digest);
@@ -258,6 +262,7 @@ absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
   pending_ = Pending::kNothing;
   absl::StatusOr<SendReport> report = *std::move(done);
   if (!report.ok()) return report;
+  published_ = {.version = report->version, .digest = report->digest};
   report->seconds.wait = measured_.wait;
   report->seconds.pack = measured_.pack;
   report->memory = slots_->memory.begin()->second.description;
@@ -281,6 +286,9 @@ absl::StatusOr<SendReport> Publisher::settled() {
 
 absl::StatusOr<Publication> Publisher::lend(const WorkerNames& workers) {
   BASCULE_TRY(check_free("loan()"));
+  if (!moved_.ok())
+    return failed_precondition("loan(): register_model did not move the parameters into the slot: ", message_of(moved_),
+                               "; make a new sender");
   BASCULE_ASSIGN(const Publication publication, begin(workers, Clock::now(), Deadline(endpoint_.timeout)));
   loaned_ = true;
   return publication;
@@ -314,13 +322,17 @@ absl::StatusOr<SendReport> Publisher::publish(const Publication& publication) {
 void Publisher::take_back(const Publication& publication) {
   loaned_ = false;
   bool torn = single_copy();
-  if (torn && last_digest_) {
+  if (torn && published_.digest) {
     const auto digest = digest_of(publication.slot, true, Deadline(endpoint_.timeout));
-    torn = !digest.ok() || *digest != last_digest_;
+    torn = !digest.ok() || *digest != published_.digest;
   }
-  if (single_copy() && !torn)
-    control_page_->seal(publication.slot.index, sealed_version_, publication.bytes, last_digest_);
+  if (single_copy() && !torn) give_back_version(publication.slot);
   coordinator_->abandon(publication.version, absl::AbortedError("the loan was dropped"), torn);
+}
+
+// Of a single copy that nobody wrote to: it is the last version still, and who joins looks at the control page.
+void Publisher::give_back_version(SlotId slot) {
+  control_page_->seal(slot.index, published_.version, slots_->layout.bytes(), published_.digest);
 }
 
 }  // namespace bascule

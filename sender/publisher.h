@@ -75,6 +75,7 @@ class Publisher {
   absl::StatusOr<Publication> begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline);
   absl::Status begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline);
   void seal(Publication publication, std::optional<Digest> digest, Deadline deadline);
+  void give_back_version(SlotId slot);
   // The end of a pack: seals what it came to, or aborts the version.
   void finish(Publication publication, Clock::time_point packing_since, Deadline deadline);
   void finish_behind(const Publication& publication, Clock::time_point packing_since, Deadline deadline);
@@ -95,9 +96,14 @@ class Publisher {
   // Of the version under way: written by whoever seals it, then read by the public thread.
   StageSeconds measured_;  // wait and pack of the version under way
   bool followed_ = false;  // the version under way: by somebody who copies behind the writer
-  std::optional<Digest> last_digest_;
   Version sealed_version_ = 0;
   std::vector<std::string> warnings_;
+  struct Published {
+    Version version = 0;
+    std::optional<Digest> digest;
+  };
+  Published published_;                // the last one that was
+  absl::Status moved_;                 // with slots=1: whether the parameters lie in the slot
   std::vector<UpdateReport> updates_;  // settled, for the next report
 
   std::unique_ptr<Coordinator> coordinator_;  // behind the memory, which its members were offered

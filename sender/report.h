@@ -43,6 +43,7 @@ struct UpdateReport {
   Version version = 0;
   absl::Status status;                // an error: nobody flipped to it
   std::vector<WorkerReport> workers;  // as in SendReport
+  std::vector<std::string> warnings;  // as in SendReport
 };
 
 struct SendReport {

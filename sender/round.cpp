@@ -37,18 +37,18 @@ bool Round::all(bool Worker::*flag) const {
 }
 
 bool Round::enough_prepared() const {
-  const auto prepared = [](const Worker& worker) { return !worker.lost && worker.prepared; };
-  return all(&Worker::prepared) || (rules_.each && std::ranges::any_of(workers_, prepared));
+  const auto flips = [this](const Worker& worker) { return !worker.done() && worker.prepared && may_flip(worker); };
+  return all(&Worker::prepared) || (rules_.each && std::ranges::any_of(workers_, flips));
 }
 
 bool Round::yielded() const { return phase_ == Phase::kWriting && rules_.in_place && all(&Worker::ready); }
 
 bool Round::settled() const { return std::ranges::all_of(workers_, &Worker::done) && (!rules_.persists || persisted_); }
 
-// All ranks of its group are prepared, too, but for those who will not be.
+// All ranks of its group are prepared, too.
 bool Round::may_flip(const Worker& worker) const {
   return worker.who.group.empty() || std::ranges::all_of(workers_, [&](const Worker& rank) {
-           return rank.who.group != worker.who.group || rank.lost || rank.failed || rank.prepared;
+           return rank.who.group != worker.who.group || rank.lost || rank.prepared;
          });
 }
 
@@ -81,17 +81,22 @@ void Round::delivered(const absl::Status& status) {
 void Round::prepared(WorkerId id) {
   // Before kPreparing there is nothing to verify; after it only a worker that was given longer (each) answers.
   Worker* worker = find(id);
-  if (worker != nullptr && phase_ >= Phase::kPreparing && under_way()) worker->prepared = true;
+  if (worker != nullptr && !worker->failed && phase_ >= Phase::kPreparing && under_way()) worker->prepared = true;
 }
 
 void Round::failed(WorkerId id, std::string_view why) {
   Worker* worker = find(id);
   if (worker == nullptr || worker->told || !under_way() || (phase_ >= Phase::kDeciding && !rules_.each)) return;
-  worker->failed = true;
-  worker->report.state = WorkerState::kFailed;
-  worker->report.error = absl::AbortedError(
+  const absl::Status error = absl::AbortedError(
       cat("worker ", worker->who.name, " could not prepare version ", publication_.version, ": ", why));
-  if (!rules_.each) return abort(worker->report.error);
+  // A group is in a version with all its ranks or with none.
+  for (Worker& rank : workers_) {
+    if (rank.lost || (&rank != worker && (rank.who.group.empty() || rank.who.group != worker->who.group))) continue;
+    rank.failed = true;
+    rank.report.state = WorkerState::kFailed;
+    rank.report.error = error;
+  }
+  if (!rules_.each) return abort(error);
   abort_if_hopeless();
 }
 
@@ -168,6 +173,13 @@ std::vector<WorkerId> Round::remaining() const {
   std::vector<WorkerId> ids;
   for (const Worker& worker : workers_)
     if (!worker.lost) ids.push_back(worker.who.id);
+  return ids;
+}
+
+std::vector<WorkerId> Round::failed() const {
+  std::vector<WorkerId> ids;
+  for (const Worker& worker : workers_)
+    if (worker.failed && !worker.lost) ids.push_back(worker.who.id);
   return ids;
 }
 

@@ -67,6 +67,7 @@ class Round {
   bool under_way() const { return phase_ != Phase::kSettled && phase_ != Phase::kAborted; }
   const Publication& publication() const { return publication_; }
   std::vector<WorkerId> remaining() const;  // not lost
+  std::vector<WorkerId> failed() const;     // with each: who will not flip, not lost
   bool was_told(WorkerId worker) const;     // to commit
   std::vector<WorkerId> late() const;       // who keeps the present phase from ending
   const absl::Status& why_aborted() const { return why_aborted_; }

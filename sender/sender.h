@@ -5,8 +5,8 @@
 // sockets, membership and the slot ring; a delivery thread runs the scheme. Nothing of the user's is called
 // from either. fork: a child must not use the object; its copies of the descriptors do not keep the endpoint
 // (they close on exec). Destruction aborts a loan, gives up a pending send (workers drop what they have not
-// been told to commit, and go on serving), says goodbye to all workers and joins the threads: it takes
-// milliseconds.
+// been told to commit, and go on serving), says goodbye to all workers and joins the threads. It takes
+// milliseconds, but waits for what a device, a disk or the scheme has under way, up to that one's own deadline.
 #pragma once
 
 #include <functional>
@@ -58,17 +58,17 @@ class Sender {
   absl::Status register_model(std::unique_ptr<TensorSource> source);
 
   // Blocks until `count` workers can be sent to, and says their names in the order they joined.
-  // DEADLINE_EXCEEDED names those who came and those who were refused, with the reason.
+  // DEADLINE_EXCEEDED names those who came and who was refused last, with the reason.
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, absl::Duration timeout);
 
   // Packs, publishes, and returns once every worker serves the version (or was evicted: report.complete()
   // tells). OK also with no workers. An error means that nobody flipped, and names the worker, version or
-  // tensor. (Except DEADLINE_EXCEEDED: the send's own deadlines passed unseen, as in a process that stood still. The
-  // next call waits for it, and its report says in `updates` what came of it.)
+  // tensor. DEADLINE_EXCEEDED: no slot, pack or delivery in time. (Or the send's own deadlines passed unseen, as in a
+  // process that stood still; the text says so. The next call waits for it, and its report tells in `updates`.)
   //
   // `weights`: other tensors than the registered ones (null: those), with the same names, types and shapes, in any
   // order. `worker_ids`: names of workers, and of groups for all their ranks (empty: everybody); others keep what they
-  // serve. NOT_FOUND: nobody is called so; the text lists the known.
+  // serve. NOT_FOUND: nobody is called so; the text lists the known. INVALID_ARGUMENT: a single rank of a group.
   absl::StatusOr<SendReport> send(std::unique_ptr<TensorSource> weights = nullptr,
                                   const std::vector<std::string>& worker_ids = {});
 

@@ -106,6 +106,8 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device);
 absl::StatusOr<std::unique_ptr<DeviceMark>> make_device_mark(int device);
 // What went wrong in destructors of this process since the last call, and was told to nobody else; OK: nothing.
 absl::Status take_kept_device_errors();
+// Of the calling thread, one of Bascule's own: before it does anything with a device. See kernels/cuda_memory.h.
+void own_thread_of_devices();
 absl::Status why_no_cuda();  // OK in a build with CUDA; else UNIMPLEMENTED, and what to do
 
 // Whether the error took this process's use of the device with it: only a new process helps. A payload of the status.

@@ -11,6 +11,7 @@ absl::Status why_no_cuda() {
 }
 
 absl::Status take_kept_device_errors() { return absl::OkStatus(); }
+void own_thread_of_devices() {}
 
 absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device) {
   return annotate(why_no_cuda(), cat("tensors on device ", device));

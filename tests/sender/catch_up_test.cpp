@@ -32,5 +32,17 @@ TEST_F(CatchUp, IsTriedAgainOnceTheSlotWasReleased) {
   EXPECT_EQ(worker.expect<Commit>().version, 1);
 }
 
+// Who joins while a version is under way takes the one before, and then that one.
+TEST_F(CatchUp, ThatEndsWithinASendIsFollowedByAnother) {
+  listen();
+  ASSERT_THAT(sender_->send(), test::IsOk());
+  absl::StatusOr<WritableSlot> loan = sender_->loan();
+  ASSERT_THAT(loan, test::IsOk());
+  const auto worker = connect();
+  worker->serve("late", 5);
+  ASSERT_THAT(sender_->publish(*std::move(loan)), test::IsOk());
+  EXPECT_EQ(worker->take().version, 2);
+}
+
 }  // namespace
 }  // namespace bascule

@@ -1,6 +1,8 @@
 // What a worker holds, and for how long, where it stops or speaks late, seen from the wire: the test is the worker.
 #include "sender/wired.h"  // first: see there
 
+#include <thread>
+
 namespace bascule {
 namespace {
 
@@ -78,6 +80,41 @@ TEST_F(Lease, IsNotEndedByAWordOfAnOlderVersion) {
   fourth = worker->take();  // and it reads on in the other slot, too
   ASSERT_THAT(sender_->wait_async(test::patience()), IsOk());
   EXPECT_THAT(sender_->send(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("w")));
+}
+
+// It answered an abort while the trainer was still writing. What it serves later in the same slot is its own.
+TEST_F(Lease, OfAVersionAbortedWhileItWasWrittenDoesNotEndALaterOne) {
+  const auto reader = connect(), other = connect();
+  reader->say(WireWorker::hello("reader", 1));
+  reader->expect<Welcome>();
+  const Prepare first = reader->take();
+  other->serve("other", 2);
+  ASSERT_THAT(sender_->wait_for_workers(2, test::patience()), IsOk());
+  const auto both = {reader.get(), other.get()};
+  {
+    absl::StatusOr<WritableSlot> loan = sender_->loan();
+    ASSERT_THAT(loan, IsOk());
+    for (WireWorker* worker : both) worker->expect<Prepare>();
+    other->say(Failed{.version = 2, .why = "before it was asked"});
+    for (WireWorker* worker : both) {
+      worker->expect<Abort>();
+      worker->say(Released{.slot = {first.slot.epoch, 1}, .version = 2});
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_FALSE(sender_->publish(*std::move(loan)).ok());
+  }
+  ASSERT_THAT(sender_->send_async(), IsOk());
+  const Prepare served = WireWorker::take_all(both);
+  for (WireWorker* worker : both) worker->say(Released{.slot = first.slot, .version = 1});
+  ASSERT_THAT(sender_->wait_async(test::patience()), IsOk());
+  reader->hang_up();  // its process reads on
+  Prepare before = served;
+  for (int i = 0; i < 3; ++i) {
+    Prepare now;
+    send_to(*other, before, now);
+    EXPECT_NE(now.slot, served.slot) << "it is read still";
+    before = now;
+  }
 }
 
 }  // namespace

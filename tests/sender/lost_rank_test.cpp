@@ -2,6 +2,7 @@
 #include "sender/wired.h"  // first: see there
 
 #include <algorithm>
+#include <thread>
 
 namespace bascule {
 namespace {
@@ -78,6 +79,42 @@ TEST_F(LostRank, OfASingleCopyIsRefusedWhereItReadsInPlace) {
   const Refused refused = rank->expect<Refused>();
   EXPECT_TRUE(refused.final);
   EXPECT_THAT(refused.why, HasSubstr("slots=2"));
+}
+
+// With commit=each others flip; the group comes to the version together, later.
+TEST_F(LostRank, ThatCannotPrepareKeepsItsGroupFromFlippingOneByOne) {
+  listen("commit=each");
+  ASSERT_THAT(sender_->send(), IsOk());
+  const auto first = connect(), second = connect(), other = connect();
+  const auto both = {first.get(), second.get()};
+  first->say(hello(0));
+  second->say(hello(1));
+  for (WireWorker* rank : both) rank->expect<Welcome>();
+  WireWorker::take_all(both);
+  other->serve("other", 3);
+  ASSERT_THAT(sender_->wait_for_workers(3, test::patience()), IsOk());
+
+  ASSERT_THAT(sender_->send_async(), IsOk());
+  Prepare prepare;
+  for (WireWorker* worker : {first.get(), second.get(), other.get()}) {
+    prepare = worker->expect<Prepare>();
+    worker->say(Ready{.version = 2});
+  }
+  for (WireWorker* worker : {first.get(), second.get(), other.get()}) worker->expect<Sealed>();
+  first->say(Prepared{.version = 2});
+  second->say(Failed{.version = 2, .why = "this once"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  other->say(Prepared{.version = 2});
+  other->expect<Commit>();
+  other->say(Ack{.version = 2});
+  const absl::StatusOr<SendReport> report = sender_->wait_async(test::patience());
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(std::ranges::count(report->workers, WorkerState::kFailed, &WorkerReport::state), 2);
+  for (WireWorker* rank : both) {
+    rank->expect<Abort>();
+    rank->say(Released{.slot = prepare.slot, .version = 2});
+  }
+  EXPECT_EQ(WireWorker::take_all(both).version, 2);
 }
 
 }  // namespace

@@ -260,6 +260,26 @@ TEST(Round, InPlaceWaitsForEveryReaderToStepAside) {
 
 // ---- commit=each ----
 
+TEST(Round, EachTakesAGroupWholeOrNotAtAll) {
+  Round round = round_of({{kA, "a", "tp"}, {kB, "b", "tp"}, {3, "c"}}, {.each = true});
+  round.sealed(std::nullopt);
+  for (const WorkerId id : {kA, kB, WorkerId{3}}) round.ready(id);
+  EXPECT_EQ(round.next(), Action::kAnnounce);
+  round.prepared(kA);
+  EXPECT_EQ(round.next(), Action::kNone) << "its group is not";
+  round.failed(kB, "no room");
+  EXPECT_EQ(round.next(), Action::kNone) << "nobody could flip to it";
+  EXPECT_THAT(round.failed(), ElementsAre(kA, kB));
+  round.prepared(3);
+  decide(round);
+  EXPECT_EQ(round.next(), Action::kCommit);
+  EXPECT_THAT(round.to_commit(), ElementsAre(3));
+  round.acked(3, 0, 0);
+  EXPECT_EQ(round.next(), Action::kSettle);
+  EXPECT_EQ(round.reports()[0].state, WorkerState::kFailed);
+  EXPECT_THAT(text(round.reports()[0].error), HasSubstr("worker b"));
+}
+
 Round each_in_preparing() {
   Round round = round_of({{kA, "a"}, {kB, "b"}}, {.each = true});
   round.sealed(std::nullopt), round.ready(kA), round.ready(kB);

@@ -42,7 +42,24 @@ class WireWorker : public WireEnd {
     say(Ack{.version = prepare.version});
     return prepare;
   }
-  // The same up to `prepared`.
+  // The same of workers that are sent a version together.
+  static Prepare take_all(std::initializer_list<WireWorker*> workers) {
+    Prepare prepare;
+    for (WireWorker* worker : workers) {
+      prepare = worker->expect<Prepare>();
+      worker->say(Ready{.version = prepare.version});
+    }
+    for (WireWorker* worker : workers) {
+      worker->expect<Sealed>();
+      worker->say(Prepared{.version = prepare.version});
+    }
+    for (WireWorker* worker : workers) {
+      worker->expect<Commit>();
+      worker->say(Ack{.version = prepare.version});
+    }
+    return prepare;
+  }
+  // As take(), up to `prepared`.
   Prepare prepare_next() {
     Prepare prepare = expect<Prepare>();
     say(Ready{.version = prepare.version});

@@ -120,7 +120,7 @@ class CudaQueue final : public DeviceQueue {
   absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, int place,
                                                           Access access) override {
     BASCULE_TRY(lost_);
-    BASCULE_TRY(make_room_for_parts(bytes.size()));
+    BASCULE_TRY(make_stream_for_copies());
     absl::StatusOr<std::shared_ptr<cuda::CudaWindow>> window =
         cuda::CudaWindow::make(device_, bytes, place, access, buffers_);
     if (!window.ok()) return keep(window.status());
@@ -130,18 +130,19 @@ class CudaQueue final : public DeviceQueue {
   absl::Status run_in_parts(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                             bool want_digest, Caller caller) override {
     kc::PackPlan& packs = static_cast<Packs&>(plan).plan;
-    BASCULE_TRY(make_room_for_parts(packs.slot_bytes()));
-    part_bytes_ = packs.slot_bytes();
+    packed_bytes_ = packs.slot_bytes();
+    part_bytes_ = part_bytes_of(packed_bytes_);
+    BASCULE_TRY(make_room_for_parts());
     take_addresses(tensors);
     return enqueue(caller, [&]() -> absl::Status {
       digest_ = want_digest ? Made::kByPlan : Made::kNone;
       plan_ = &static_cast<Packs&>(plan);
       BASCULE_TRY(left_.let_wait(stream_.get()));
       BASCULE_TRY(cuda_status(packs.begin(addresses_, const_cast<std::byte*>(slot), want_digest, stream_.get())));
-      for (std::uint64_t begin = 0; begin < packs.slot_bytes(); begin += kPartBytes) {
-        const std::uint64_t end = std::min(begin + kPartBytes, packs.slot_bytes());
+      for (std::uint64_t begin = 0; begin < packed_bytes_; begin += part_bytes_) {
+        const std::uint64_t end = std::min(begin + part_bytes_, packed_bytes_);
         BASCULE_TRY(cuda_status(packs.advance(end, stream_.get())));
-        BASCULE_TRY(packed_[begin / kPartBytes].record(stream_.get()));
+        BASCULE_TRY(packed_[begin / part_bytes_].record(stream_.get()));
       }
       return absl::OkStatus();
     });
@@ -149,9 +150,9 @@ class CudaQueue final : public DeviceQueue {
 
   absl::Status watch_parts(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) override {
     BASCULE_TRY(lost_);
-    for (std::uint64_t begin = 0; begin < part_bytes_; begin += kPartBytes) {
-      BASCULE_TRY(keep(packed_[begin / kPartBytes].wait(deadline)));
-      bytes_done.store(std::min(begin + kPartBytes, part_bytes_), std::memory_order_release);
+    for (std::uint64_t begin = 0; begin < packed_bytes_; begin += part_bytes_) {
+      BASCULE_TRY(keep(packed_[begin / part_bytes_].wait(deadline)));
+      bytes_done.store(std::min(begin + part_bytes_, packed_bytes_), std::memory_order_release);
     }
     return absl::OkStatus();
   }
@@ -161,8 +162,8 @@ class CudaQueue final : public DeviceQueue {
     BASCULE_TRY(lost_);
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
-    absl::Status copied =
-        keep(static_cast<cuda::CudaWindow&>(to).copy_out(slot, packed_, copies_.get(), bytes_done, deadline));
+    absl::Status copied = keep(
+        static_cast<cuda::CudaWindow&>(to).copy_out(slot, {packed_, part_bytes_}, copies_.get(), bytes_done, deadline));
     BASCULE_TRY(keep(left_.record(copies_.get())));  // where it came to nothing, too: some of it may be under way
     return copied;
   }
@@ -200,12 +201,24 @@ class CudaQueue final : public DeviceQueue {
     for (const std::byte* tensor : tensors) addresses_.push_back(const_cast<std::byte*>(tensor));
   }
 
-  absl::Status make_room_for_parts(std::uint64_t bytes) {
-    if (copies_.get() == nullptr) {
-      BASCULE_ASSIGN(copies_, UniqueStream::make(device_));
-      BASCULE_ASSIGN(left_, UniqueEvent::make(device_));
-    }
-    while (packed_.size() * kPartBytes < bytes) {
+  absl::Status make_stream_for_copies() {
+    if (copies_.get() != nullptr) return absl::OkStatus();
+    BASCULE_ASSIGN(copies_, UniqueStream::make(device_));
+    BASCULE_ASSIGN(left_, UniqueEvent::make(device_));
+    return absl::OkStatus();
+  }
+
+  // A part is a launch and an event. The driver's queue holds some thousand of them behind a trainer's stream that is
+  // late; a caller who enqueues more waits for that stream.
+  static std::uint64_t part_bytes_of(std::uint64_t bytes) {
+    constexpr std::uint64_t kMostParts = 128;
+    const std::uint64_t times = (bytes + kMostParts * kPartBytes - 1) / (kMostParts * kPartBytes);
+    return std::max<std::uint64_t>(times, 1) * kPartBytes;
+  }
+
+  absl::Status make_room_for_parts() {
+    BASCULE_TRY(make_stream_for_copies());
+    while (packed_.size() * part_bytes_ < packed_bytes_) {
       BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device_));
       packed_.push_back(std::move(event));
     }
@@ -242,10 +255,10 @@ class CudaQueue final : public DeviceQueue {
   std::vector<void*> addresses_;
   // Of what is packed in parts, and of slots in host memory; made when they are first needed.
   UniqueStream copies_;
-  std::vector<UniqueEvent> packed_;  // by part
-  std::uint64_t part_bytes_ = 0;     // of all parts of the last run_in_parts()
-  UniqueEvent left_;                 // behind the last copy, either way
-  kc::DigestTarget coming_;          // of the slot that is copied in
+  std::vector<UniqueEvent> packed_;                  // by part
+  std::uint64_t packed_bytes_ = 0, part_bytes_ = 0;  // of the last run_in_parts(): all of it, and a part
+  UniqueEvent left_;                                 // behind the last copy, either way
+  kc::DigestTarget coming_;                          // of the slot that is copied in
   std::shared_ptr<cuda::PinnedBuffers> buffers_;
   absl::Status lost_;  // the first sticky error
 };
@@ -265,6 +278,7 @@ class CudaMark final : public DeviceMark {
 
 absl::Status why_no_cuda() { return absl::OkStatus(); }
 absl::Status take_kept_device_errors() { return cuda::take_kept_errors(); }
+void own_thread_of_devices() { kc::own_thread_of_devices(); }
 
 absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device) {
   BASCULE_ASSIGN(const std::vector<cuda::Device> all, cuda::devices());

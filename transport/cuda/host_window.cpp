@@ -16,6 +16,10 @@ namespace {
 
 constexpr absl::Duration kUnderWay = absl::Seconds(10);  // more than any copy that has begun takes
 
+// Under way together: enough to keep a copy engine busy. All of them at once would fill the driver's queue with a large
+// model's, and when time is up they would still be coming to a slot that is somebody else's by then.
+constexpr std::uint64_t kMostCopiesAhead = 32;
+
 // A part takes half a millisecond: asleep meanwhile, this thread keeps the driver free for the trainer's.
 absl::Status wait_asleep(const UniqueEvent& event, Deadline deadline) {
   while (true) {
@@ -93,7 +97,7 @@ CudaWindow::~CudaWindow() {
 }
 
 // Whatever came of it, some of it may be under way.
-absl::Status CudaWindow::copy_out(const std::byte* slot, std::span<const UniqueEvent> packed, Stream stream,
+absl::Status CudaWindow::copy_out(const std::byte* slot, const Parts& packed, Stream stream,
                                   std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   if (bytes_.empty()) return absl::OkStatus();
   absl::Status copied = enqueue_out(slot, packed, stream, bytes_done, deadline);
@@ -109,19 +113,19 @@ absl::Status CudaWindow::copy_in(std::uint64_t begin, std::uint64_t end, std::by
   return enqueued;
 }
 
-absl::Status CudaWindow::enqueue_out(const std::byte* slot, std::span<const UniqueEvent> packed, Stream stream,
+absl::Status CudaWindow::enqueue_out(const std::byte* slot, const Parts& packed, Stream stream,
                                      std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   // However late the trainer's stream is: nothing is enqueued that may write the slot when it is somebody else's.
-  BASCULE_TRY(wait_asleep(packed.front(), deadline));
+  BASCULE_TRY(wait_asleep(packed.events.front(), deadline));
   const std::uint64_t step = reached_ ? part_bytes_ : PinnedBuffers::kBytes;
   const std::uint64_t steps = (bytes_.size() + step - 1) / step;
-  const std::uint64_t ahead = reached_ ? steps : PinnedBuffers::kCount;
+  const std::uint64_t ahead = reached_ ? kMostCopiesAhead : PinnedBuffers::kCount;
   const std::uint64_t first = buffers_ ? std::exchange(buffers_->next, buffers_->next + steps) : 0;
   std::uint64_t next = 0;
   for (std::uint64_t done = 0; done < steps; ++done) {
     for (; next < std::min(done + ahead, steps); ++next) {
       const std::uint64_t begin = next * step, end = std::min(begin + step, bytes_.size());
-      BASCULE_TRY(packed[(end - 1) / kPartBytes].let_wait(stream));
+      BASCULE_TRY(packed.events[(end - 1) / packed.bytes].let_wait(stream));
       std::byte* const to = reached_ ? bytes_.data() + begin : buffers_->at(first + next);
       BASCULE_CUDA(cudaMemcpyAsync(to, slot + begin, end - begin, cudaMemcpyDefault, stream));
       BASCULE_TRY((reached_ ? copied_[next] : buffers_->event(first + next)).record(stream));

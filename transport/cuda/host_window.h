@@ -46,6 +46,12 @@ class PinnedBuffers {
   kernels::ThreadPool pool_;
 };
 
+// Of a slot: events[i] is behind what writes part i of it.
+struct Parts {
+  std::span<const UniqueEvent> events;
+  std::uint64_t bytes = 0;  // of one
+};
+
 class CudaWindow final : public HostWindow {
  public:
   // `buffers` are made here where they are needed and there are none yet.
@@ -57,14 +63,13 @@ class CudaWindow final : public HostWindow {
   std::uint64_t part_bytes() const override { return part_bytes_; }
   std::uint64_t bytes() const { return bytes_.size(); }
 
-  // `packed[i]`: the device has written part i of `slot`.
-  absl::Status copy_out(const std::byte* slot, std::span<const UniqueEvent> packed, Stream stream,
+  absl::Status copy_out(const std::byte* slot, const Parts& packed, Stream stream,
                         std::atomic<std::uint64_t>& bytes_done, Deadline deadline);
   absl::Status copy_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream);
 
  private:
   CudaWindow() = default;
-  absl::Status enqueue_out(const std::byte* slot, std::span<const UniqueEvent> packed, Stream stream,
+  absl::Status enqueue_out(const std::byte* slot, const Parts& packed, Stream stream,
                            std::atomic<std::uint64_t>& bytes_done, Deadline deadline);
   absl::Status enqueue_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream);
 

@@ -1,4 +1,6 @@
 // What takes two GPUs.
+#include <thread>
+
 #include "reader_process.h"
 #include "support/gpu.h"
 #include "support/status.h"
@@ -29,6 +31,19 @@ TEST(Owners, LeaveTheCallersDeviceAsItWas) {
   }
   ASSERT_EQ(cudaGetDevice(&now), cudaSuccess);
   EXPECT_EQ(now, 0);
+  EXPECT_THAT(take_kept_errors(), IsOk());
+}
+
+// Going back to device 0, where every thread begins, would make a context there.
+TEST(Owners, LeaveAThreadOfOurOwnWhereItWorks) {
+  BASCULE_NEEDS_GPUS(2);
+  int now = -1;
+  std::thread([&now] {
+    kernels::cuda::own_thread_of_devices();
+    EXPECT_THAT(UniqueStream::make(1), IsOk());
+    EXPECT_EQ(cudaGetDevice(&now), cudaSuccess);
+  }).join();
+  EXPECT_EQ(now, 1);
   EXPECT_THAT(take_kept_errors(), IsOk());
 }
 
