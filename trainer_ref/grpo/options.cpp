@@ -157,6 +157,29 @@ absl::Status check_run() {
   return checks.status();
 }
 
+// A run writes its checkpoints to --out/step_N: over the model that it started from, if that lies there. Folders are
+// compared, not their names: either may be relative, or go over a link.
+absl::Status check_out(const std::filesystem::path& model, const std::filesystem::path& out) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<fs::path> around;  // the model's folder and those that it lies in
+  for (fs::path folder = fs::weakly_canonical(model, error); folder.has_relative_path(); folder = folder.parent_path())
+    around.push_back(folder);
+  for (fs::directory_iterator entry(out, error), end; !error && entry != end; entry.increment(error)) {
+    if (!entry->path().filename().string().starts_with("step_")) continue;
+    const bool held = std::any_of(around.begin(), around.end(), [&](const fs::path& folder) {
+      std::error_code ignored;
+      return fs::equivalent(folder, entry->path(), ignored);
+    });
+    if (held)
+      return invalid_argument("--out=", out.string(),
+                              ": expected a folder whose step_* this run may write over, found ",
+                              entry->path().string(), ", which holds --model=", model.string(),
+                              "; give another --out, or --resume to go on with the run that wrote it");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<TrainOptions> options_from_flags() {
@@ -170,6 +193,7 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   options.data = absl::GetFlag(FLAGS_data);
   options.operands = absl::GetFlag(FLAGS_operands);
   options.supervised = absl::GetFlag(FLAGS_supervised);
+  if (!options.supervised) BASCULE_TRY(check_out(options.model, options.out));
   options.label_noise = absl::GetFlag(FLAGS_label_noise);
   options.engines = absl::GetFlag(FLAGS_engines);
   for (std::string& url : options.engines)

@@ -1,8 +1,11 @@
 #include "trainer_ref/grpo/run_state.h"
 
+#include <unistd.h>
+
 #include <fstream>
 
 #include "trainer_ref/model/checkpoint.h"
+#include "trainer_ref/model/files.h"
 #include "trainer_ref/model/json.h"
 #include "trainer_ref/model/safetensors.h"
 #include "transport/libtorch/tensors.h"
@@ -43,6 +46,26 @@ absl::StatusOr<Weights> read_moments(const fs::path& path) {
   return moments;
 }
 
+// Puts `fresh` in the place of `folder`. The older one is gone only once the new one stands there: a checkpoint that is
+// replaced may be the only one.
+absl::Status replace(const fs::path& fresh, const fs::path& folder) {
+  const fs::path older = folder.parent_path() / cat(".", folder.filename().string(), ".old-", ::getpid());
+  std::error_code error, ignored;
+  fs::remove_all(older, ignored);
+  const bool aside = fs::exists(fs::symlink_status(folder, ignored));
+  if (aside) fs::rename(folder, older, error);
+  if (error)
+    return unavailable("rename ", folder.string(), " to ", older.string(), ": ", error.message(),
+                       "; the older checkpoint is where it was");
+  if (fs::rename(fresh, folder, error); error) {
+    if (aside) fs::rename(older, folder, ignored);
+    return unavailable("rename ", fresh.string(), " to ", folder.string(), ": ", error.message());
+  }
+  BASCULE_TRY(sync_folder(folder.parent_path()));
+  fs::remove_all(older, ignored);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status save_run(const fs::path& folder, const fs::path& model, const Policy& policy, const Optimizer& optimizer,
@@ -56,9 +79,14 @@ absl::Status save_run(const fs::path& folder, const fs::path& model, const Polic
     if (!stream.flush()) return unavailable("cannot write ", (temporary / kState).string());
     return absl::OkStatus();
   };
-  std::error_code error;
-  fs::remove_all(folder, error);  // of a run that was resumed before this step
-  return write_checkpoint(folder, model, policy.weights(), DType::kF32, add_state);
+  const fs::path target = fs::absolute(folder);
+  const fs::path fresh = target.parent_path() / cat(".", target.filename().string(), ".new-", ::getpid());
+  std::error_code ignored;
+  fs::remove_all(fresh, ignored);
+  BASCULE_TRY(write_checkpoint(fresh, model, policy.weights(), DType::kF32, add_state));
+  absl::Status status = replace(fresh, target);
+  fs::remove_all(fresh, ignored);
+  return status;
 }
 
 absl::StatusOr<RunState> read_run_state(const fs::path& folder) {

@@ -21,7 +21,9 @@ struct RunState {
   std::int64_t optimizer_steps = 0;
 };
 
-// Writes `folder` whole or not at all, in place of an older one. `model` gives config and tokenizer.
+// Writes `folder` whole or not at all, in place of an older one (of a run that was resumed before this step), which
+// stays until the new one is on the disk: a process that dies between the two renames leaves it beside, under
+// .step_N.old-PID. `model` gives config and tokenizer, and may be the older one.
 absl::Status save_run(const std::filesystem::path& folder, const std::filesystem::path& model, const Policy& policy,
                       const Optimizer& optimizer, const RunState& state);
 

@@ -257,13 +257,14 @@ absl::Status Trainer::evaluate_into(StepMetrics& metrics) {
 }
 
 absl::Status Trainer::save(std::int64_t step) {
-  saved_step_ = step;
   try {
-    return save_run(options_.out / cat("step_", step), options_.model, policy_, optimizer_,
-                    {.step = step, .seed = options_.seed, .optimizer_steps = optimizer_.steps()});
+    BASCULE_TRY(save_run(options_.out / cat("step_", step), options_.model, policy_, optimizer_,
+                         {.step = step, .seed = options_.seed, .optimizer_steps = optimizer_.steps()}));
   } catch (const c10::Error& error) {  // a device that failed
     return unavailable("the checkpoint of step ", step, ": ", error.what_without_backtrace());
   }
+  saved_step_ = step;
+  return absl::OkStatus();
 }
 
 std::vector<const Problem*> Trainer::problems_of(std::int64_t step) const {

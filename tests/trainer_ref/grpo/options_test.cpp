@@ -1,6 +1,7 @@
 #include "trainer_ref/grpo/options.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include "absl/flags/reflection.h"
 #include "trainer_ref/program/flags.h"
@@ -68,6 +69,25 @@ TEST_F(Options, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--supervised", "--colocate"}), HasSubstr("a supervised run has no engines"));
   EXPECT_THAT(refusal({"--reward=exact"}), HasSubstr("unknown reward \"exact\""));
   EXPECT_THAT(refusal({"--request-timeout=0s"}), HasSubstr("give a time above 0"));
+}
+
+TEST_F(Options, ARunDoesNotWriteOverItsOwnModel) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(::testing::TempDir()) / ("options_" + std::to_string(::getpid()));
+  fs::create_directories(folder / "run" / "step_2");
+  fs::create_directories(folder / "run" / "other");
+  fs::create_directory_symlink(folder / "run", folder / "link");
+  const std::string run = "--out=" + (folder / "run").string();
+  const auto refused = [&](const std::string& out, const fs::path& model) {
+    return refusal({out.c_str(), ("--model=" + model.string()).c_str()});
+  };
+  for (const fs::path& model : {folder / "run" / "step_2", folder / "run" / "step_2" / "", folder / "link" / "step_2",
+                                fs::relative(folder / "run" / "step_2")})
+    EXPECT_THAT(refused(run, model), HasSubstr("give another --out")) << model;
+  EXPECT_THAT(refused("--out=" + (folder / "link").string(), folder / "run" / "step_2"), HasSubstr("step_2"));
+  EXPECT_EQ(refused(run, folder / "run" / "other"), "");
+  EXPECT_EQ(refused("--out=" + (folder / "new").string(), folder / "run" / "step_2"), "");
+  fs::remove_all(folder);
 }
 
 TEST_F(Options, ASupervisedRunNeedsNoEngines) { EXPECT_TRUE(options({"--supervised", "--engines=", "--sync="}).ok()); }

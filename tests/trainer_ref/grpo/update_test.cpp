@@ -96,6 +96,24 @@ TEST_F(Saved, ARunGoesOnExactly) {
   EXPECT_EQ(distance(straight, *resumed), 0);
 }
 
+TEST_F(Saved, AnOlderCheckpointStaysUntilTheNewOneIsWhole) {
+  const ModelConfig config = *read_config(BASCULE_DEMO_MODEL);
+  const Policy older = *random_policy(config, 1), newer = *random_policy(config, 2);
+  Optimizer optimizer(older.weights(), {}), next(newer.weights(), {});
+  const std::filesystem::path step = folder_ / "step_2";
+  ASSERT_TRUE(save_run(step, folder_, older, optimizer, {.step = 2}).ok());
+  const auto held = [&] { return *Policy::read(step, Policy::Gradients::kNone); };
+
+  EXPECT_FALSE(save_run(step, folder_ / "nowhere", newer, next, {.step = 2}).ok());
+  EXPECT_EQ(distance(held(), older), 0) << "what could not be written cost nothing";
+
+  const absl::Status saved = save_run(step, step, newer, next, {.step = 2});
+  ASSERT_TRUE(saved.ok()) << saved << ": the older one gives config and tokenizer";
+  EXPECT_EQ(distance(held(), newer), 0);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".")) << "left over: " << entry.path();
+}
+
 TEST_F(Saved, ACheckpointThatIsNoRunSaysHowToStartFromIt) {
   EXPECT_THAT(read_run_state(folder_).status().message(), HasSubstr("--model starts a new run"));
 }
