@@ -1,5 +1,6 @@
 #include "trainer_ref/grpo/engine_pool.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <list>
 #include <mutex>
@@ -23,7 +24,7 @@ struct Call {
   std::vector<RolloutRequest> requests;
   std::vector<Generation> answers;
   std::size_t open = 0;  // requests without an answer that may still get one
-  Clock::time_point last_answer = Clock::now();
+  const Clock::time_point began = Clock::now();
   absl::Status failure;   // ends the call at once
   std::string last_loss;  // why the last request was lost
 };
@@ -54,6 +55,7 @@ struct EnginePool::Impl {
   std::mutex mutex;
   std::condition_variable changed;
   std::list<Job> queue;
+  Clock::time_point last_answer;  // to any call: what is queued before a call's requests must not cost it its patience
   bool cancelled = false;
   std::vector<bool> down;                            // by engine
   std::vector<std::unique_ptr<HttpClient>> clients;  // one a thread
@@ -126,8 +128,8 @@ absl::StatusOr<std::vector<Generation>> EnginePool::generate(std::vector<Rollout
     impl_->queue.push_back({.call = call, .request = i, .lost_by = std::nullopt});
   impl_->changed.notify_all();
   const auto settled = [&] { return call->open == 0 || !call->failure.ok() || impl_->cancelled; };
-  while (!settled() && Clock::now() < call->last_answer + patience)
-    impl_->changed.wait_until(lock, call->last_answer + patience, settled);
+  const auto deadline = [&] { return std::max(call->began, impl_->last_answer) + patience; };
+  while (!settled() && Clock::now() < deadline()) impl_->changed.wait_until(lock, deadline(), settled);
 
   impl_->queue.remove_if([&](const Job& job) { return job.call == call; });
   const std::size_t unanswered = std::exchange(call->open, 0);  // threads that still ask for it see that it is over
@@ -193,11 +195,11 @@ Outcome EnginePool::Impl::ask(std::size_t engine, HttpClient& client, const Job&
 void EnginePool::Impl::settle(std::size_t engine, Job job, Outcome outcome, const std::string& why, Generation answer) {
   const std::lock_guard lock(mutex);
   Call& call = *job.call;
+  if (outcome == Outcome::kAnswered) last_answer = Clock::now();
   if (cancelled || call.open == 0) return;  // nobody waits for it any more
   switch (outcome) {
     case Outcome::kAnswered:
       call.answers[job.request] = std::move(answer);
-      call.last_answer = Clock::now();
       --call.open;
       break;
     case Outcome::kBusy: queue.push_front(std::move(job)); break;

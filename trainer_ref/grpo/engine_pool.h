@@ -50,9 +50,9 @@ class EnginePool {
   absl::Status sleep();
   absl::Status wake_up();
 
-  // Asks all `requests`; answers come back in their order. Blocks as long as answers arrive, and twice the request
-  // timeout beyond the last. INVALID_ARGUMENT: an engine refused a request (its words are passed on). UNAVAILABLE: no
-  // request was answered at all. CANCELLED: cancel().
+  // Asks all `requests`; answers come back in their order. Blocks as long as answers arrive, to this call or to
+  // another, and twice the request timeout beyond the last. INVALID_ARGUMENT: an engine refused a request (its words
+  // are passed on). UNAVAILABLE: no request was answered at all. CANCELLED: cancel().
   absl::StatusOr<std::vector<Generation>> generate(std::vector<RolloutRequest> requests);
 
   // Ends every call, now and later: for a program that stops.

@@ -4,6 +4,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <future>
+
 #include "transport/posix/unique_fd.h"
 #include "transport/text.h"
 
@@ -34,6 +36,56 @@ class SilentPort : public ClosedPort {
   SilentPort() { EXPECT_EQ(::listen(fd_.get(), SOMAXCONN), 0); }
 };
 
+// An engine: it answers requests one after the other, /health with 200 and the others with what `complete` says.
+class AnsweringPort : public SilentPort {
+ public:
+  struct Answer {
+    int status = 200;
+    std::string body;
+  };
+  explicit AnsweringPort(std::function<Answer()> complete)
+      : complete_(std::move(complete)), thread_([this] { serve(); }) {}
+  ~AnsweringPort() { ::shutdown(fd_.get(), SHUT_RDWR); }  // wakes accept(); clients are gone by then
+
+ private:
+  void serve() {
+    while (true) {
+      const UniqueFd client(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (client.get() < 0) return;
+      std::string text;
+      while (take_request(client.get(), text)) {
+      }
+    }
+  }
+  // False: the client has gone.
+  bool take_request(int client, std::string& text) const {
+    const std::string length = "Content-Length: ", end = "\r\n\r\n";
+    while (true) {
+      const std::size_t header = text.find(end), field = text.find(length);
+      if (header != std::string::npos) {
+        const std::size_t body = field < header ? std::stoul(text.substr(field + length.size())) : 0;
+        if (text.size() >= header + end.size() + body) {
+          const Answer answer = text.starts_with("GET /health") ? Answer{} : complete_();
+          const std::string reply =
+              cat("HTTP/1.1 ", answer.status, " Said\r\n", length, answer.body.size(), end, answer.body);
+          text.erase(0, header + end.size() + body);
+          return ::send(client, reply.data(), reply.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(reply.size());
+        }
+      }
+      char piece[4096];
+      const ssize_t count = ::recv(client, piece, sizeof piece, 0);
+      if (count <= 0) return false;
+      text.append(piece, static_cast<std::size_t>(count));
+    }
+  }
+
+  const std::function<Answer()> complete_;
+  const std::jthread thread_;
+};
+
+const char* const kOneToken =
+    R"({"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": [-1]}, "versions": [1]}]})";
+
 TEST(Schedule, CountsTheVersionsBeforeAStep) {
   const Schedule every{.first_step = 1, .last_step = 10, .sync_every = 1};
   EXPECT_EQ(every.published_before(1), 1);
@@ -63,6 +115,24 @@ TEST(EnginePool, NamesTheEngineThatDoesNotGoToSleepOrWakeUp) {
   EXPECT_TRUE(absl::IsUnavailable(pool.sleep()));
   EXPECT_THAT(pool.sleep().message(), HasSubstr(nobody.url + " did not go to sleep: "));
   EXPECT_THAT(pool.wake_up().message(), HasSubstr(nobody.url + " did not wake up: "));
+}
+
+TEST(EnginePool, WaitsAsLongAsEnginesAnswerWhoeverAsked) {
+  std::promise<void> asked;
+  std::once_flag once;
+  const AnsweringPort engine([&] {
+    std::call_once(once, [&] { asked.set_value(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    return AnsweringPort::Answer{.body = kOneToken};
+  });
+  // Six answers before its own take longer than the two seconds that a call waits for an answer.
+  EnginePool pool({.urls = {engine.url}, .requests_per_engine = 1, .request_timeout = absl::Seconds(1)});
+  auto step = std::async(std::launch::async,
+                         [&] { return pool.generate(std::vector<RolloutRequest>(6, RolloutRequest{.prompt = {1}})); });
+  asked.get_future().wait();
+  const auto evaluation = pool.generate({RolloutRequest{.prompt = {2}}});
+  EXPECT_TRUE(evaluation.ok()) << evaluation.status();
+  EXPECT_TRUE(step.get().ok());
 }
 
 TEST(EnginePool, CancelEndsWhatWaits) {
