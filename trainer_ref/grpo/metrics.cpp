@@ -106,6 +106,7 @@ absl::StatusOr<std::vector<nlohmann::json>> read_json_lines(const std::filesyste
   std::vector<nlohmann::json> lines;
   std::string text;
   for (int number = 1; std::getline(stream, text); ++number) {
+    if (stream.eof()) break;  // no newline behind it
     absl::StatusOr<nlohmann::json> line = parse_json(text);
     if (!line.ok()) return annotate(line.status(), cat(file.string(), " line ", number));
     lines.push_back(*std::move(line));

@@ -49,7 +49,8 @@ struct StepMetrics {
 nlohmann::json to_json(const StepMetrics& metrics);
 std::string progress_line(const StepMetrics& metrics, std::int64_t last_step);
 
-// The lines of a JSON-lines file. INVALID_ARGUMENT names a line that is none.
+// The lines of a JSON-lines file. INVALID_ARGUMENT names a line that is none. A last line without a newline does not
+// count: a run was killed while it wrote it.
 absl::StatusOr<std::vector<nlohmann::json>> read_json_lines(const std::filesystem::path& file);
 
 // Adds a line and flushes it: a reader sees whole lines, a crash costs at most the last.

@@ -87,6 +87,18 @@ TEST_F(RunFolder, TheReportHoldsTheRunAndLoadsNothing) {
   EXPECT_THAT(page, Not(HasSubstr("url(")));
 }
 
+TEST_F(RunFolder, ALineThatAKilledRunLeftHalfWrittenIsNone) {
+  const std::filesystem::path file = out_ / "metrics.jsonl";
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(append_json_line(file, to_json(step(i))).ok());
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 9);
+  const auto lines = read_json_lines(file);
+  ASSERT_TRUE(lines.ok()) << lines.status();
+  EXPECT_EQ(lines->size(), 2);
+  ASSERT_TRUE(keep_steps(file, 2).ok());
+  ASSERT_TRUE(append_json_line(file, to_json(step(2))).ok());
+  EXPECT_EQ(read_json_lines(file)->size(), 3) << "what follows begins a line of its own";
+}
+
 TEST_F(RunFolder, ABrokenLineIsNamed) {
   std::ofstream(out_ / "metrics.jsonl") << "{}\nnonsense\n";
   EXPECT_THAT(read_json_lines(out_ / "metrics.jsonl").status().message(), HasSubstr("line 2"));
