@@ -65,6 +65,7 @@ struct EnginePool::Impl {
   std::optional<Job> take(std::size_t engine);
   Outcome ask(std::size_t engine, HttpClient& client, const Job& job, std::string& why, Generation& answer);
   void settle(std::size_t engine, Job job, Outcome outcome, const std::string& why, Generation answer);
+  void pause();
   void wait_until_up(std::size_t engine, HttpClient& client);
   absl::Status health(const std::string& url, HttpClient& client);
   absl::Status tell_all(std::string_view path, std::string_view what);
@@ -166,6 +167,7 @@ void EnginePool::Impl::serve(std::size_t engine, HttpClient& client) {
     const Outcome outcome = ask(engine, client, *job, why, answer);
     answer.ended = Clock::now();
     settle(engine, *std::move(job), outcome, why, std::move(answer));
+    if (outcome == Outcome::kBusy) pause();
     if (outcome == Outcome::kLost || outcome == Outcome::kBusy) wait_until_up(engine, client);
   }
 }
@@ -218,6 +220,12 @@ void EnginePool::Impl::settle(std::size_t engine, Job job, Outcome outcome, cons
       break;
   }
   changed.notify_all();
+}
+
+// An engine that is full says so at once, and that it is well: to ask on and on would only keep it from its work.
+void EnginePool::Impl::pause() {
+  std::unique_lock lock(mutex);
+  changed.wait_for(lock, kHealthInterval, [&] { return cancelled; });
 }
 
 void EnginePool::Impl::wait_until_up(std::size_t engine, HttpClient& client) {

@@ -2,8 +2,8 @@
 // asked of another, once.
 //
 // Each engine has a few threads that take requests from one queue, each with a connection of its own, so a fast engine
-// takes more of them. A thread whose engine fails waits until /health says that it serves again: an engine may be
-// killed and started anew in the middle of a run.
+// takes more of them. A thread whose engine is full pauses, and one whose engine fails waits until /health says that it
+// serves again: an engine may be killed and started anew in the middle of a run.
 //
 // Threads: every call from any thread. Destruction cancels what is under way.
 #pragma once

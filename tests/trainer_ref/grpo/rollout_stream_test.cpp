@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <future>
 
 #include "transport/posix/unique_fd.h"
@@ -133,6 +134,19 @@ TEST(EnginePool, WaitsAsLongAsEnginesAnswerWhoeverAsked) {
   const auto evaluation = pool.generate({RolloutRequest{.prompt = {2}}});
   EXPECT_TRUE(evaluation.ok()) << evaluation.status();
   EXPECT_TRUE(step.get().ok());
+}
+
+TEST(EnginePool, PausesBeforeItAsksAnEngineThatIsFullAgain) {
+  std::atomic<int> asked = 0;
+  const auto full_until = std::chrono::steady_clock::now() + std::chrono::milliseconds(350);
+  const AnsweringPort engine([&] {
+    ++asked;
+    const bool full = std::chrono::steady_clock::now() < full_until;
+    return full ? AnsweringPort::Answer{.status = 429, .body = "full"} : AnsweringPort::Answer{.body = kOneToken};
+  });
+  EnginePool pool({.urls = {engine.url}, .requests_per_engine = 1});
+  EXPECT_TRUE(pool.generate({RolloutRequest{.prompt = {1}}}).ok());
+  EXPECT_LE(asked, 5) << "a tenth of a second between them";
 }
 
 TEST(EnginePool, CancelEndsWhatWaits) {
