@@ -14,6 +14,11 @@ std::int64_t rounded_up(std::size_t count, std::int64_t most) {
 
 }  // namespace
 
+bool DecodeGraphs::fits(std::span<const Row> rows) const {
+  const Shape shape = shape_of(rows);
+  return pads_cheaply(rows, shape.rows, shape.blocks);
+}
+
 at::Tensor DecodeGraphs::run(const std::shared_ptr<const Decoder>& decoder, CacheAttention& cache,
                              std::span<const Row> rows) {
   if (!numbers_.defined()) reserve(cache.device());

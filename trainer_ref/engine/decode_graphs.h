@@ -36,6 +36,9 @@ class DecodeGraphs {
                std::function<void(std::string_view)> log)
       : recorder_(std::move(recorder)), limits_(limits), vocabulary_(config.vocab_size), log_(std::move(log)) {}
 
+  // Whether run() is the way to compute `rows`: false where padding them to a graph's shape costs more than it brings.
+  bool fits(std::span<const Row> rows) const;
+
   // Computes `rows`, each of one token, with the weights of `decoder` → logits [rows, V] on the device, which the next
   // call writes again. Where a graph cannot be recorded, `log` is told, and no more are before clear().
   at::Tensor run(const std::shared_ptr<const Decoder>& decoder, CacheAttention& cache, std::span<const Row> rows);

@@ -108,7 +108,7 @@ at::Tensor TorchRunner::logits_of(const Step& step, std::vector<std::size_t>& sa
     if (step.rows[i].samples()) sampled.push_back(i);
   const bool decodes = std::all_of(step.rows.begin(), step.rows.end(), [](const Row& row) { return row.count == 1; });
   // A row that computes one token and samples none is the end of a piece of a prompt: too rare for a graph.
-  if (graphs_ && decodes && sampled.size() == step.rows.size())
+  if (graphs_ && decodes && sampled.size() == step.rows.size() && graphs_->fits(step.rows))
     return graphs_->run(weights_->decoder(), *cache_, step.rows);
 
   const Decoder& decoder = *weights_->decoder();
