@@ -44,13 +44,21 @@ Served ServedWeights::commit() {
   if (!receiver_) return served;
   const Flip flip = receiver_->commit();
   if (flip.changed) failure_ = use(flip.slot);
-  const ReceiverStatus status = receiver_->status();
-  served.ready = current_ != nullptr && failure_.ok() && status.state != ReceiverState::kPoisoned;
-  served.changed = flip.changed;
-  served.epoch = flip.epoch;
-  served.version = flip.version;
-  served.attached = status.attached;
-  served.error = failure_.ok() ? status.error : failure_;
+  served = served_by(flip, receiver_->status(), failure_);
+  served.ready = served.ready && current_ != nullptr;
+  return served;
+}
+
+Served served_by(const Flip& flip, const ReceiverStatus& status, const absl::Status& why_unusable) {
+  const bool poisoned = flip.poisoned || status.state == ReceiverState::kPoisoned;
+  Served served{.ready = !poisoned && why_unusable.ok(),
+                .changed = flip.changed,
+                .epoch = flip.epoch,
+                .version = flip.version,
+                .attached = status.attached,
+                .error = why_unusable.ok() ? status.error : why_unusable};
+  if (flip.poisoned && served.error.ok())
+    served.error = failed_precondition("the weights are poisoned, and the receiver has not said yet why; ask again");
   return served;
 }
 

@@ -20,6 +20,10 @@
 
 namespace bascule::ref {
 
+// What a commit came to: `why_unusable` is what went wrong when the flip's weights were taken into use. A flip may say
+// that it is poisoned before the status does.
+Served served_by(const Flip& flip, const ReceiverStatus& status, const absl::Status& why_unusable);
+
 class ServedWeights {
  public:
   // Version 0, for ever. Blocks while it reads, and copies to the place.

@@ -119,5 +119,17 @@ TEST(TorchRunner, WeightsThatSayNoNumbersFailTheStep) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(ServedWeights, APoisonedFlipIsNotServed) {
+  const Flip sound{.epoch = 1, .version = 4, .slot = {}},
+      poisoned{.epoch = 1, .version = 4, .slot = {}, .poisoned = true};
+  ReceiverStatus status{.state = ReceiverState::kServing, .attached = true, .epoch = 1, .version = 4, .error = {}};
+  EXPECT_TRUE(served_by(sound, status, {}).ready);
+  EXPECT_FALSE(served_by(poisoned, status, {}).ready) << "whatever the status says still";
+  EXPECT_FALSE(served_by(poisoned, status, {}).error.ok());
+  status.error = absl::FailedPreconditionError("the copy was torn");
+  EXPECT_EQ(served_by(poisoned, status, {}).error, status.error);
+  EXPECT_EQ(served_by(sound, status, absl::InternalError("no decoder")).error.message(), "no decoder");
+}
+
 }  // namespace
 }  // namespace bascule::ref
