@@ -48,7 +48,8 @@ std::optional<Sample> sample(std::span<const float> logits, const SamplingParams
   const auto top = std::max_element(logits.begin(), logits.end());
   const double highest = *top;
   if (!std::isfinite(highest)) return std::nullopt;
-  const double inverse_temperature = params.temperature > 0 ? 1 / params.temperature : 1;
+  const bool greedy = params.temperature < kGreedyBelow;
+  const double inverse_temperature = greedy ? 1 : 1 / params.temperature;
   const auto weight = [&](std::size_t id) { return std::exp((logits[id] - highest) * inverse_temperature); };
 
   std::vector<double> weights(logits.size());  // unnormalised probabilities
@@ -59,7 +60,7 @@ std::optional<Sample> sample(std::span<const float> logits, const SamplingParams
     const double logprob = (logits[id] - highest) * inverse_temperature - std::log(total);
     return Sample{static_cast<std::int64_t>(id), logprob};
   };
-  if (params.temperature <= 0) return chosen(static_cast<std::size_t>(top - logits.begin()));
+  if (greedy) return chosen(static_cast<std::size_t>(top - logits.begin()));
 
   std::vector<std::size_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), std::size_t{0});

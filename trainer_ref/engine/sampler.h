@@ -7,8 +7,11 @@
 
 namespace bascule::ref {
 
+// Temperatures below it are greedy: of the smallest ones the inverse is infinite, and zero times it no number.
+inline constexpr double kGreedyBelow = 1e-6;
+
 struct SamplingParams {
-  double temperature = 1;  // 0: greedy
+  double temperature = 1;  // below kGreedyBelow: greedy
   std::int64_t top_k = 0;  // 0: all tokens
   double top_p = 1;        // the fewest tokens whose probabilities sum to it or more
   std::uint64_t seed = 0;

@@ -82,6 +82,8 @@ ABSL_FLAG(std::string, about, "", "A sentence or two about the run, for its repo
 namespace bascule::ref {
 namespace {
 
+constexpr double kLeastTemperature = 1e-6;  // below it engines always take the likeliest token
+
 bool is_local(const std::string& url) {
   return url.starts_with("http://127.") || url.starts_with("http://localhost") || url.starts_with("http://[::1]");
 }
@@ -97,8 +99,8 @@ absl::Status check_algorithm() {
       .at_least<std::int64_t>("prompts-per-step", absl::GetFlag(FLAGS_prompts_per_step), 1)
       .at_least("group-size", absl::GetFlag(FLAGS_group_size), 1)
       .at_least<std::int64_t>("max-tokens", absl::GetFlag(FLAGS_max_tokens), 1)
-      .that(absl::GetFlag(FLAGS_temperature) > 0, "temperature", absl::GetFlag(FLAGS_temperature),
-            "give a value above 0; completions of a group must differ")
+      .that(absl::GetFlag(FLAGS_temperature) >= kLeastTemperature, "temperature", absl::GetFlag(FLAGS_temperature),
+            "give ", kLeastTemperature, " or more, as 1; completions of a group must differ")
       .one_of("task", absl::GetFlag(FLAGS_task), {"arithmetic", "data"})
       .one_of("loss", absl::GetFlag(FLAGS_loss), {"grpo", "bnpo", "dr_grpo", "dapo"})
       .between("epsilon-low", absl::GetFlag(FLAGS_epsilon_low), 0.0, 1.0)

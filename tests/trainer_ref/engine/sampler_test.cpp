@@ -30,6 +30,16 @@ TEST(Sampler, GreedyTakesTheHighestAndTheFirstOfEquals) {
   EXPECT_EQ(sample(std::vector<float>{1, 3, 3}, {.temperature = 0}, 0.99)->token, 1);
 }
 
+TEST(Sampler, ATemperatureOfNextToNothingIsGreedy) {
+  for (const double temperature : {1e-310, 1e-7}) {
+    const std::optional<Sample> drawn = sample(kLogits, {.temperature = temperature}, 0.99);
+    ASSERT_TRUE(drawn) << temperature;
+    EXPECT_EQ(drawn->token, 2);
+    EXPECT_EQ(drawn->logprob, sample(kLogits, {.temperature = 0}, 0.99)->logprob);
+  }
+  EXPECT_EQ(sample(kLogits, {.temperature = 1e-6}, 0.99)->token, 2) << "the least that is drawn at";
+}
+
 TEST(Sampler, DrawsWithTheProbabilitiesOfTheSoftmax) {
   EXPECT_THAT(frequencies({}, 40000), near({0.125, 0.25, 0.5, 0.125}));
 }

@@ -57,6 +57,7 @@ TEST_F(Options, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--sync="}), HasSubstr("give the endpoint that the engines were started with"));
   EXPECT_THAT(refusal({"--steps=0"}), HasSubstr("--steps=0: give 1 or more"));
   EXPECT_THAT(refusal({"--temperature=0"}), HasSubstr("completions of a group must differ"));
+  EXPECT_THAT(refusal({"--temperature=1e-7"}), HasSubstr("give 1e-06 or more"));
   EXPECT_THAT(refusal({"--loss=ppo"}), HasSubstr("--loss=ppo: give one of grpo, bnpo, dr_grpo, dapo"));
   EXPECT_THAT(refusal({"--warmup-steps=5", "--decay-steps=3"}), HasSubstr("give 0, or more than --warmup-steps"));
   EXPECT_THAT(refusal({"--epsilon-low=1.5"}), HasSubstr("--epsilon-low=1.5: give a value from 0 to 1"));
