@@ -143,7 +143,12 @@ void Engine::loop() {
     for (Command& command : next_commands(busy)) std::visit([this](auto& given) { obey(std::move(given)); }, command);
     flip();
     publish_stats();
-    if (served_.ready) step();
+    if (served_.ready) {
+      step();
+    } else if (!pending_.empty()) {  // they were taken while a version was served; whoever asked may ask elsewhere
+      fail_all(unavailable("the version that was served is served no more",
+                           served_.error.ok() ? "" : cat(": ", served_.error.message())));
+    }
     if (!falling_asleep_.empty() && scheduler_.running() + scheduler_.waiting() == 0) fall_asleep();
   }
   runner_.reset();
@@ -253,7 +258,10 @@ void Engine::step() {
   if (step.empty()) return;
   const absl::StatusOr<std::vector<std::vector<Sample>>> samples = runner_->run(step);
   ++counted_.steps;
-  if (!samples.ok()) return fail_all(samples.status());
+  if (!samples.ok()) {
+    options_.log(cat("a step failed: ", samples.status().message()));
+    return fail_all(samples.status());
+  }
   for (const auto& row : *samples) counted_.generated_tokens += row.size();
   end(scheduler_.complete(step, *samples, served_.version));
 }
@@ -278,8 +286,7 @@ void Engine::end(Scheduler::Sequences sequences) {
 }
 
 void Engine::fail_all(const absl::Status& why) {
-  options_.log(cat("a step failed: ", why.message()));
-  pool_.drop_prefixes();  // the runner has cleared its cache
+  pool_.drop_prefixes();  // the runner has cleared its cache, or what it served is no more
   for (auto& [id, pending] : std::exchange(pending_, {})) {
     scheduler_.remove(id);
     {

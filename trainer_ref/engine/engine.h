@@ -52,7 +52,8 @@ class Engine {
   // Ends the thread after the current step; what still runs is dropped, no `done` is called or kept.
   void stop();
 
-  // UNAVAILABLE: no version is served yet. RESOURCE_EXHAUSTED: too many wait.
+  // UNAVAILABLE: no version is served yet. RESOURCE_EXHAUSTED: too many wait. What was taken ends UNAVAILABLE, too, if
+  // the version that is served must not be any more.
   absl::StatusOr<RequestId> submit(CompletionRequest request, Done done);
   void cancel(RequestId request);  // frees its place; its `done` may be called still, if it ended meanwhile
   void abort_all();                // ends every request with what it has and finish_reason "abort"

@@ -239,6 +239,28 @@ TEST_F(EngineTest, AFailedStepFailsItsRequestsAndNoLaterOnes) {
   EXPECT_EQ(engine_->stats().blocks_used, 0U);
 }
 
+TEST_F(EngineTest, AnswersWhatRunsAndWaitsWhenItsVersionIsServedNoMore) {
+  start({.limits = {.max_batch = 1, .max_step_tokens = 16}});
+  serve(1);
+  runner_->open(false);
+  std::future<Completion> runs = ask(request_of({1, 2, 3}, 900)), waits = ask(request_of({4}, 5));
+  wait_until([&] { return engine_->stats().requests >= 1; });
+  std::future<absl::Status> asleep = sleep();
+  runner_->poison(absl::FailedPreconditionError("the copy was torn"));
+  runner_->open(true);
+  for (std::future<Completion>* answer : {&runs, &waits}) {
+    ASSERT_EQ(answer->wait_for(std::chrono::seconds(20)), std::future_status::ready);
+    const absl::Status status = answer->get().status;
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(status.message(), HasSubstr("the copy was torn"));
+  }
+  EXPECT_TRUE(asleep.get().ok()) << "nothing is left that it would wait for";
+  EXPECT_TRUE(wake_up().get().ok());
+  EXPECT_EQ(engine_->stats().blocks_used, 0U);
+  serve(2);
+  EXPECT_THAT(ask(request_of({1}, 5)).get().choices.at(0)->versions, Each(2));
+}
+
 TEST_F(EngineTest, AbortAllEndsRequestsWithWhatTheyHave) {
   start();
   serve(1);

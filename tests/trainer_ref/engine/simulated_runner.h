@@ -53,10 +53,17 @@ class SimulatedRunner final : public Runner {
   void serve(Version version) {
     const std::lock_guard lock(mutex_);
     served_.ready = true;
+    served_.error = absl::OkStatus();
     served_.version = version;
     changed_ = true;
   }
-  // As above; `acked` is called in the midst of the commit that flips.
+  // What is served must not be used any more.
+  void poison(absl::Status why) {
+    const std::lock_guard lock(mutex_);
+    served_.ready = false;
+    served_.error = std::move(why);
+  }
+  // As serve(); `acked` is called in the midst of the commit that flips.
   void serve(Version version, std::function<void()> acked) {
     {
       const std::lock_guard lock(mutex_);
