@@ -6,18 +6,32 @@
 #include "transport/text.h"
 
 namespace bascule::ref {
+namespace {
+
+// LibTorch throws where there is not the memory, or the device has failed: on the engine's thread that would end the
+// process, and with it every request.
+template <typename Bind>
+absl::StatusOr<Decoder> without_exceptions(const Bind& bind, std::string_view what, c10::Device device) {
+  try {
+    return bind();
+  } catch (const c10::Error& error) {
+    return absl::ResourceExhaustedError(cat(what, " on ", device.str(), ": ", error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    return absl::ResourceExhaustedError(cat(what, " on ", device.str(), ": ", error.what()));
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_checkpoint(const std::filesystem::path& folder,
                                                                               const ModelConfig& config, DType dtype,
                                                                               const Place& place) {
   BASCULE_ASSIGN(Weights weights, read_weights(folder, config, dtype));
-  try {
+  const auto bind = [&] {
     for (auto& [name, tensor] : weights) tensor = tensor.to(place.device);
-  } catch (const c10::Error& error) {
-    return absl::ResourceExhaustedError(
-        cat("the weights of ", folder.string(), " to ", place.device.str(), ": ", error.what_without_backtrace()));
-  }
-  BASCULE_ASSIGN(Decoder decoder, Decoder::bind(config, weights));
+    return Decoder::bind(config, weights);
+  };
+  BASCULE_ASSIGN(Decoder decoder, without_exceptions(bind, cat("the weights of ", folder.string()), place.device));
   std::unique_ptr<ServedWeights> served(new ServedWeights(config));
   served->current_ = std::make_shared<const Decoder>(std::move(decoder));
   return served;
@@ -67,7 +81,7 @@ absl::Status ServedWeights::use(SlotId slot) {
   std::erase_if(decoders_, [this](const auto& bound) { return receiver_->weights(bound.first).tensors().empty(); });
   std::shared_ptr<const Decoder>& bound = decoders_[slot];
   if (bound == nullptr) {
-    BASCULE_ASSIGN(Decoder decoder, bind(slot));
+    BASCULE_ASSIGN(Decoder decoder, without_exceptions([&] { return bind(slot); }, "the sender's weights", device_));
     bound = std::make_shared<const Decoder>(std::move(decoder));
   }
   current_ = bound;

@@ -48,8 +48,14 @@ void TorchRunner::make_cache() {
 }
 
 Served TorchRunner::commit() {
-  const AtPlace at_place(place_);
-  return served_ = weights_->commit();
+  try {
+    const AtPlace at_place(place_);
+    served_ = weights_->commit();
+  } catch (const std::exception& error) {  // the device has failed
+    served_.ready = served_.changed = false;
+    served_.error = absl::InternalError(cat("LibTorch: ", error.what()));
+  }
+  return served_;
 }
 
 absl::StatusOr<std::vector<std::vector<Sample>>> TorchRunner::run(const Step& step) {

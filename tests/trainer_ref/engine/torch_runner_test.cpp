@@ -1,12 +1,17 @@
 #include "trainer_ref/engine/torch_runner.h"
 
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <limits>
 
+#include "sender/sender.h"
 #include "support.h"
+#include "support/temp_folder.h"
+#include "transport/libtorch/tensors.h"
 
 namespace bascule::ref {
 namespace {
@@ -117,6 +122,52 @@ TEST(TorchRunner, WeightsThatSayNoNumbersFailTheStep) {
   EXPECT_EQ(samples.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(samples.status().message()), ::testing::HasSubstr("logits that are no numbers"));
   std::filesystem::remove_all(folder);
+}
+
+// While it lives, LibTorch finds no memory.
+class NoMemory final : public c10::Allocator {
+ public:
+  NoMemory() { c10::SetCPUAllocator(this, kPriority); }
+  ~NoMemory() override { c10::SetCPUAllocator(before_, kPriority); }
+  c10::DataPtr allocate(std::size_t bytes) override {
+    TORCH_CHECK(false, "not ", bytes, " bytes");
+    return {};
+  }
+  void copy_data(void*, const void*, std::size_t) const override {}
+
+ private:
+  static constexpr std::uint8_t kPriority = 255;  // or it would not take the place of one that has more
+  c10::Allocator* const before_ = c10::GetCPUAllocator();
+};
+
+TEST(ServedWeights, AVersionThatThereIsNoMemoryForIsNotServedAndTheNextOneIs) {
+  const test::TempFolder folder;
+  const std::string endpoint = "shm://" + folder.path().string() + "/sync";
+  const std::filesystem::path checkpoint = std::filesystem::path(BASCULE_FIXTURES) / "qwen3";
+  const ModelConfig config = one_thread(*read_config(checkpoint));
+  const Weights trained = *read_weights(checkpoint, config, DType::kF32);
+  Sender sender = *Sender::listen({.endpoint = endpoint});
+  ASSERT_TRUE(sender.register_model(libtorch::tensors({trained.begin(), trained.end()})).ok());
+  const auto weights = *ServedWeights::from_sender(
+      config, DType::kF32, {.endpoint = endpoint, .worker = "engine", .on_pending = {}, .log = {}});
+  weights->commit();  // greets
+  ASSERT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
+  const auto flip = [&] {
+    EXPECT_TRUE(sender.send_async().ok());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    Served served;
+    while (!served.changed && std::chrono::steady_clock::now() < deadline) served = weights->commit();
+    EXPECT_TRUE(sender.wait_async(absl::Seconds(60)).ok());
+    return served;
+  };
+  {
+    const NoMemory none;
+    const Served served = flip();
+    EXPECT_FALSE(served.ready);
+    EXPECT_EQ(served.error.code(), absl::StatusCode::kResourceExhausted) << served.error;
+    EXPECT_THAT(std::string(served.error.message()), ::testing::HasSubstr("the sender's weights on cpu: not "));
+  }
+  EXPECT_TRUE(flip().ready);
 }
 
 TEST(ServedWeights, APoisonedFlipIsNotServed) {
