@@ -43,6 +43,7 @@ TEST_F(Train, GoesOnWhenAnEngineIsKilledAndServesItAgainWhenItIsBack) {
   }
   const std::string last = "step_" + std::to_string(lines.back()["step"].get<int>());
   EXPECT_TRUE(fs::exists(folder_ / "out" / last / "model.safetensors")) << "SIGTERM writes a checkpoint";
+  EXPECT_THAT(train.output(), HasSubstr("--resume=" + (folder_ / "out" / last).string() + " goes on"));
   EXPECT_TRUE(fs::exists(folder_ / "out" / "report.html"));
   EXPECT_THAT(train.output(), HasSubstr("engine " + url + " is back"));
 }
@@ -117,6 +118,15 @@ TEST_F(Train, EnginesOfItsDeviceSleepWhileItTrains) {
       saved.push_back(nlohmann::json::parse(std::ifstream(entry.path() / "trainer_state.json")));
   ASSERT_EQ(saved.size(), 1) << train.output();
   EXPECT_EQ(saved[0]["step"], saved[0]["optimizer_steps"]) << "the number of the weights that it holds";
+}
+
+TEST_F(Train, NamesNoCheckpointThatItHasNot) {
+  const std::string nobody = "http://127.0.0.1:1";
+  Program train = trainer(nobody, "out", {"--engine-timeout", "3s"});
+  ASSERT_TRUE(eventually([&] { return train.output().find("waiting for") != std::string::npos; }, 60s));
+  train.signal(SIGTERM);
+  EXPECT_EQ(train.wait(60s), 1) << train.output();
+  EXPECT_THAT(train.output(), HasSubstr("stopped after step 0; nothing was saved"));
 }
 
 TEST_F(Train, RefusesWhatMakesNoSense) {

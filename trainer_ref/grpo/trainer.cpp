@@ -235,8 +235,8 @@ absl::Status Trainer::end() {
       if (!status.ok()) log_(message_of(status));
   if (last_step_ > saved_step_ && policy_is_whole_) BASCULE_TRY(save(last_step_));
   if (stopped_())
-    log_(cat("stopped after step ", last_step_, "; --resume=", (options_.out / cat("step_", last_step_)).string(),
-             " goes on"));
+    log_(cat("stopped after step ", last_step_,
+             saved_.empty() ? "; nothing was saved" : cat("; --resume=", saved_.string(), " goes on")));
   return write_report(options_.out);
 }
 
@@ -257,13 +257,15 @@ absl::Status Trainer::evaluate_into(StepMetrics& metrics) {
 }
 
 absl::Status Trainer::save(std::int64_t step) {
+  const std::filesystem::path folder = options_.out / cat("step_", step);
   try {
-    BASCULE_TRY(save_run(options_.out / cat("step_", step), options_.model, policy_, optimizer_,
+    BASCULE_TRY(save_run(folder, options_.model, policy_, optimizer_,
                          {.step = step, .seed = options_.seed, .optimizer_steps = optimizer_.steps()}));
   } catch (const c10::Error& error) {  // a device that failed
     return unavailable("the checkpoint of step ", step, ": ", error.what_without_backtrace());
   }
   saved_step_ = step;
+  saved_ = folder;
   return absl::OkStatus();
 }
 

@@ -83,6 +83,7 @@ class Trainer {
   double elapsed_before_ = 0;   // of the run that this one resumes
   std::int64_t last_step_ = 0;  // trained
   std::int64_t saved_step_ = 0;
+  std::filesystem::path saved_;          // its folder, of this run or the one that it resumes; empty: none yet
   bool policy_is_whole_ = true;          // false: a step failed that had changed its weights
   std::vector<std::uint64_t> versions_;  // published in this run, oldest first
 };

@@ -64,6 +64,7 @@ absl::Status Trainer::resume() {
                             " already; give a later last step");
   BASCULE_TRY(restore_optimizer(options_.resume, state, optimizer_));
   last_step_ = saved_step_ = state.step;
+  saved_ = options_.resume;
   return absl::OkStatus();
 }
 
