@@ -50,16 +50,19 @@ absl::StatusOr<Weights> read_moments(const fs::path& path) {
 // replaced may be the only one.
 absl::Status replace(const fs::path& fresh, const fs::path& folder) {
   const fs::path older = folder.parent_path() / cat(".", folder.filename().string(), ".old-", ::getpid());
-  std::error_code error, ignored;
-  fs::remove_all(older, ignored);
+  std::error_code error, ignored, back;
   const bool aside = fs::exists(fs::symlink_status(folder, ignored));
-  if (aside) fs::rename(folder, older, error);
+  if (aside) {  // else what lies under that name is what an earlier try could not put back
+    fs::remove_all(older, ignored);
+    fs::rename(folder, older, error);
+  }
   if (error)
     return unavailable("rename ", folder.string(), " to ", older.string(), ": ", error.message(),
                        "; the older checkpoint is where it was");
   if (fs::rename(fresh, folder, error); error) {
-    if (aside) fs::rename(older, folder, ignored);
-    return unavailable("rename ", fresh.string(), " to ", folder.string(), ": ", error.message());
+    if (aside) fs::rename(older, folder, back);
+    return unavailable("rename ", fresh.string(), " to ", folder.string(), ": ", error.message(),
+                       back ? cat("; the older checkpoint lies in ", older.string()) : "");
   }
   BASCULE_TRY(sync_folder(folder.parent_path()));
   fs::remove_all(older, ignored);
