@@ -1,5 +1,5 @@
-// Finding a sender and staying in touch. What versions do stands in session_versions.cpp, what is done with memory in
-// session_memory.cpp.
+// Finding a sender and staying in touch. What versions do stands in session_versions.cpp and, once the engine has left
+// them, in session_leases.cpp; what is done with memory in session_memory.cpp.
 #include "receiver/session.h"
 
 #include <sys/random.h>
