@@ -59,7 +59,6 @@ class Session {
 
   // Engine's thread of a follower: versions that rank 0 passed over.
   void dropped(std::vector<Target> targets);
-  void lose_stream(const Target& now, std::optional<Target> before, const absl::Status& why);  // of flipped()
   // Engine's thread: its copy of `target` went wrong, and its tensors hold no version.
   void torn(Target target, const absl::Status& why);
   // Any thread: what is served must not be used, until a new version is.
@@ -127,6 +126,7 @@ class Session {
   void drained(SlotId slot, Version version);
   void let_go(SlotId slot, Version version);
   // Engine's thread: the point that its stream on `device` has come to; none on the host.
+  void lose_stream(const Target& now, std::optional<Target> before, const absl::Status& why);  // of flipped()
   void release_behind(Target before, std::shared_ptr<DeviceMark> mark, bool same_lease);
   absl::StatusOr<std::shared_ptr<DeviceMark>> mark_stream(int device);
   bool wait_for(const DeviceMark* mark);  // prepare thread; false: poisoned

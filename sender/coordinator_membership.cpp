@@ -51,7 +51,7 @@ void Coordinator::greet(WorkerId id, Hello hello) {
   absl::Status possible = continue_above(hello.serving);
   for (const HeldSlot& held : hello.held)
     if (possible.ok()) possible = continue_above(held.version);
-  if (!possible.ok()) return refuse(id, possible);
+  if (!possible.ok()) return refuse(id, annotate(possible, cat("worker ", hello.worker)));
   member->serving = hello.epoch == epoch_ ? hello.serving : 0;  // of an older sender: to be caught up
   member->hello = std::move(hello);
   member->stage = Member::Stage::kParked;

@@ -76,8 +76,8 @@ absl::Status Coordinator::continue_above(Version version) {
   constexpr Version kMostAhead = Version{1} << 40;
   const std::lock_guard lock(mutex_);
   if (version > shared_.last_version && version - shared_.last_version > kMostAhead)
-    return invalid_argument("the worker says that it has version ", version, "; the last one is ",
-                            shared_.last_version);
+    return invalid_argument("it says that it has version ", version, "; expected at most ", kMostAhead,
+                            " above the last one, ", shared_.last_version, "; restart it");
   shared_.last_version = std::max(shared_.last_version, version);
   return absl::OkStatus();
 }

@@ -5,7 +5,8 @@
 //   writing     sealed()                                         sealed
 //   sealed      every worker left is ready                       delivering, or preparing where nothing is delivered
 //   delivering  delivered(OK) / delivered(error)                 preparing / aborted
-//   preparing   every worker left is prepared (each: one is)     deciding
+//   preparing   every worker left is prepared (each: one is,     deciding
+//               and all ranks of its group)
 //               one failed (each: all did)                       aborted
 //   deciding    decided(OK) / decided(error)                     committing / aborted
 //   committing  every worker left has acked or, with each,       settled
