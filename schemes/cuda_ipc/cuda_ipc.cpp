@@ -76,7 +76,7 @@ class CudaIpcReceiver final : public ReceiverTransport {
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
       if (slots_.contains(offer.slots[i])) continue;
       BASCULE_ASSIGN(const cuda::Allocation allocation,
-                     cuda::Allocation::import(home->ordinal, offer.descriptors[i].get(), place.slot_bytes));
+                     cuda::Allocation::import(home->ordinal, offer.descriptors[i].get(), place.slot_bytes, reads_on));
       absl::StatusOr<cuda::DeviceMapping> mapping = cuda::DeviceMapping::map(allocation, Access::kReadOnly, reads_on);
       if (!mapping.ok())
         return annotate(mapping.status(), "cuda-ipc: the slots cannot be read where they lie (use shm)");

@@ -80,5 +80,20 @@ TEST_P(PeerTest, AModelOfManyPartsComesWholeBehindItsPack) {
   }
 }
 
+// A context of every reader's would take half a GB of the trainer's GPU each, and most of the time that a join takes.
+class PeerProcessTest : public ConformanceProcesses {};
+INSTANTIATE_TEST_SUITE_P(Peers, PeerProcessTest,
+                         testing::Values(Setting{"cuda-ipc", Readers::kProcesses, Place::kFolder, 0, 1}),
+                         [](const testing::TestParamInfo<Setting>&) { return "Processes"; });
+
+TEST_P(PeerProcessTest, AReaderOnAPeerLeavesNothingOnTheTrainersDevice) {
+  listen();
+  const auto a = join_process("a");
+  wait_for_workers(1);
+  for (int i = 0; i < 3; ++i) send_complete(1);
+  expect_newest({a.get()});
+  EXPECT_THAT(a->report().devices, testing::ElementsAre(1));
+}
+
 }  // namespace
 }  // namespace bascule::test

@@ -64,6 +64,22 @@ int gpu_count() {
   return 0;
 }
 
+std::vector<int> used_devices() {
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
+  must(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, 12000, cudaEnableDefault, &how), "look up");
+  must(found == nullptr ? cudaErrorSymbolNotFound : cudaSuccess, "cuDevicePrimaryCtxGetState");
+  const auto state_of = reinterpret_cast<int (*)(int, unsigned*, int*)>(found);  // CUresult, CUdevice
+  std::vector<int> used;
+  for (int device = 0; device < gpu_count(); ++device) {
+    unsigned flags = 0;
+    int active = 0;
+    must(state_of(device, &flags, &active) == 0 ? cudaSuccess : cudaErrorUnknown, "cuDevicePrimaryCtxGetState");
+    if (active != 0) used.push_back(device);
+  }
+  return used;
+}
+
 bool can_reach(int device, int peer) {
   int reaches = 0;
   must(cudaDeviceCanAccessPeer(&reaches, device, peer), "cudaDeviceCanAccessPeer");
@@ -104,6 +120,7 @@ void download(std::span<std::byte> to, const std::byte* from, int device) {
 #else
 
 int gpu_count() { return 0; }
+std::vector<int> used_devices() { return {}; }
 bool can_reach(int, int) { return false; }
 void warm_up(int) {}
 std::size_t used_bytes(int) { return 0; }

@@ -15,6 +15,7 @@ namespace bascule::test {
 // Where the scheme of an endpoint, or a scheme by its name, wants tensors to lie: kHost, or device 0.
 int device_for(std::string_view endpoint);
 int gpu_count();                       // that this process sees
+std::vector<int> used_devices();       // on which this process has a context, some hundred MB each
 bool can_reach(int device, int peer);  // whether `device` reads memory of `peer`
 void warm_up(int device);              // makes the context, so that no deadline of a test pays for it
 std::size_t used_bytes(int device);    // of the device, by all processes

@@ -21,6 +21,7 @@ Observed observed(const Json& answer) {
   answer.at("generation").get_to(seen.generation);
   answer.at("flips").get_to(seen.flips);
   answer.at("checks").get_to(seen.checks);
+  answer.at("devices").get_to(seen.devices);
   answer.at("pendings").get_to(seen.pendings);
   answer.at("state").get_to(seen.state);
   answer.at("attached").get_to(seen.attached);

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json_fwd.hpp>
@@ -31,6 +32,7 @@ struct Observed {
   bool attached = false;
   bool poisoned = false;  // Flip::poisoned, as the last commit said
   std::string error;
+  std::vector<int> devices;  // on which its process has a context
   std::string wrong;  // the first promise that was broken; empty: none
 };
 

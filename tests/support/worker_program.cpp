@@ -44,8 +44,8 @@ class OwnTensors {
 
 class WorkerProgram {
  public:
-  WorkerProgram(Receiver receiver, const std::atomic<int>& pendings, ModelSize model)
-      : receiver_(std::move(receiver)), pendings_(pendings), model_(model) {}
+  WorkerProgram(Receiver receiver, const std::atomic<int>& pendings, ModelSize model, int device)
+      : receiver_(std::move(receiver)), pendings_(pendings), model_(model), device_(device) {}
 
   enum class Mode { kPause, kHold, kRun };
   Mode mode = Mode::kPause;
@@ -94,6 +94,7 @@ class WorkerProgram {
             {"attached", status.attached},
             {"poisoned", served_.poisoned},
             {"error", std::string(message_of(status.error))},
+            {"devices", device_ == kHost ? std::vector<int>() : used_devices()},
             {"wrong", wrong_}};
   }
   Json ready(absl::Duration timeout) {
@@ -109,6 +110,7 @@ class WorkerProgram {
   Receiver receiver_;
   const std::atomic<int>& pendings_;
   const ModelSize model_;
+  const int device_;
   Flip served_;
   std::pair<Version, std::uint64_t> generation_{0, 0};  // of a version
   std::map<SlotId, const TensorView*> addresses_;
@@ -143,7 +145,7 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
   if (!status.ok()) return 1;
 
   using Mode = WorkerProgram::Mode;
-  WorkerProgram program(*std::move(receiver), pendings, arguments.model);
+  WorkerProgram program(*std::move(receiver), pendings, arguments.model, arguments.device);
   while (true) {
     // A turn a millisecond: a reader that never sleeps would starve the writer on a small machine.
     const absl::Duration nap = program.mode == Mode::kPause ? absl::InfiniteDuration() : absl::Milliseconds(1);

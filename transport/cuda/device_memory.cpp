@@ -48,7 +48,7 @@ absl::StatusOr<Allocation> Allocation::make(int device, std::uint64_t bytes) {
   if (bytes > std::numeric_limits<std::uint64_t>::max() - granularity)
     return invalid_argument("expected a size that a device can have, found ", bytes, " bytes");
   Allocation made;
-  made.device_ = device;
+  made.device_ = made.current_ = device;
   const std::uint64_t rounded =
       std::max<std::uint64_t>((bytes + granularity - 1) / granularity * granularity, granularity);
   const CUmemAllocationProp properties = properties_of(device);
@@ -60,9 +60,9 @@ absl::StatusOr<Allocation> Allocation::make(int device, std::uint64_t bytes) {
   return made;
 }
 
-absl::StatusOr<Allocation> Allocation::import(int device, int fd, std::uint64_t bytes) {
+absl::StatusOr<Allocation> Allocation::import(int device, int fd, std::uint64_t bytes, int reader) {
   BASCULE_ASSIGN(const Driver* const functions, driver());
-  const DeviceGuard guard(device);
+  const DeviceGuard guard(reader);
   BASCULE_TRY(cuda_status(guard.result()));
   BASCULE_CUDA(cudaFree(nullptr));
   BASCULE_ASSIGN(const std::uint64_t granularity, granularity_of(*functions, device));
@@ -70,6 +70,7 @@ absl::StatusOr<Allocation> Allocation::import(int device, int fd, std::uint64_t 
     return invalid_argument("expected device memory in whole granules of ", granularity, " bytes, found ", bytes);
   Allocation made;
   made.device_ = device;
+  made.current_ = reader;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver takes the number in a pointer
   void* const handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
   BASCULE_CUDA(functions->mem_import(&made.handle_, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
@@ -79,7 +80,7 @@ absl::StatusOr<Allocation> Allocation::import(int device, int fd, std::uint64_t 
 
 Allocation::~Allocation() {
   if (bytes_ == 0) return;
-  const DeviceGuard guard(device_);
+  const DeviceGuard guard(current_);
   keep_error(guard.result());
   if (const absl::StatusOr<const Driver*> functions = driver(); functions.ok())
     keep_error(BASCULE_CUDA_RESULT((*functions)->mem_release(handle_)));
@@ -87,7 +88,7 @@ Allocation::~Allocation() {
 
 absl::StatusOr<UniqueFd> Allocation::export_descriptor() const {
   BASCULE_ASSIGN(const Driver* const functions, driver());
-  const DeviceGuard guard(device_);
+  const DeviceGuard guard(current_);
   BASCULE_TRY(cuda_status(guard.result()));
   int fd = -1;
   BASCULE_CUDA(functions->mem_export(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));

@@ -2,7 +2,7 @@
 // descriptors, and mappings of them, on their own device or on a peer's.
 //
 //   trainer                                            engine
-//   Allocation::make(device, n)                        Allocation::import(device, fd, n)
+//   Allocation::make(device, n)                        Allocation::import(device, fd, n, its device)
 //     ├── Mapping::map(allocation, kReadWrite)           └── Mapping::map(allocation, kReadOnly, its device)
 //     └── export_descriptor() ══ SCM_RIGHTS ══════▶
 //
@@ -28,17 +28,22 @@ class Allocation {
   // device has not as much. UNIMPLEMENTED: it exports no memory.
   static absl::StatusOr<Allocation> make(int device, std::uint64_t bytes);
   // Of a descriptor that export_descriptor() made in another process, or this one. `bytes` is what it said; `device` is
-  // where the memory lies, by this process's numbers (find_device() of the UUID that came along). The descriptor may be
-  // closed afterwards. INVALID_ARGUMENT: it is none, or `bytes` are not whole granules.
-  static absl::StatusOr<Allocation> import(int device, int fd, std::uint64_t bytes);
+  // where the memory lies, by this process's numbers (find_device() of the UUID that came along); `reader` the one that
+  // will map it, the same or a peer, in whose context the driver is called: on `device` a reader on a peer leaves none.
+  // The descriptor may be closed afterwards. INVALID_ARGUMENT: it is none, or `bytes` are not whole granules.
+  static absl::StatusOr<Allocation> import(int device, int fd, std::uint64_t bytes, int reader);
 
   Allocation() = default;
   Allocation(Allocation&& other) noexcept
-      : handle_(std::exchange(other.handle_, 0)), bytes_(std::exchange(other.bytes_, 0)), device_(other.device_) {}
+      : handle_(std::exchange(other.handle_, 0)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        device_(other.device_),
+        current_(other.current_) {}
   Allocation& operator=(Allocation&& other) noexcept {
     std::swap(handle_, other.handle_);
     std::swap(bytes_, other.bytes_);
     std::swap(device_, other.device_);
+    std::swap(current_, other.current_);
     return *this;
   }
   ~Allocation();
@@ -54,6 +59,7 @@ class Allocation {
   unsigned long long handle_ = 0;  // CUmemGenericAllocationHandle
   std::uint64_t bytes_ = 0;
   int device_ = -1;
+  int current_ = -1;  // in calls of the driver
 };
 
 // An address at which a device sees an allocation.

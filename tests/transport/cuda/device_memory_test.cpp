@@ -49,7 +49,7 @@ TEST(DeviceMemory, OutlivesItsAllocationAndItsMappingInAnyOrder) {
   Slot slot(100'000);
   slot.allocation = Allocation();
   slot.mapping = DeviceMapping();
-  absl::StatusOr<Allocation> again = Allocation::import(slot.device.ordinal, slot.descriptor.get(), 2 << 20);
+  absl::StatusOr<Allocation> again = Allocation::import(slot.device.ordinal, slot.descriptor.get(), 2 << 20, slot.device.ordinal);
   ASSERT_THAT(again, IsOk());
   absl::StatusOr<DeviceMapping> mapping = DeviceMapping::map(*again, Access::kReadOnly, slot.device.ordinal);
   ASSERT_THAT(mapping, IsOk());
@@ -84,9 +84,9 @@ TEST(DeviceMemory, RefusesWhatIsTooLargeNoGranuleOrNoMemory) {
   EXPECT_THAT(Allocation::make(0, std::uint64_t{1} << 50),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("on device 0")));
   const Slot slot(100);
-  EXPECT_THAT(Allocation::import(0, slot.descriptor.get(), 100),
+  EXPECT_THAT(Allocation::import(0, slot.descriptor.get(), 100, 0),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("whole granules")));
-  EXPECT_FALSE(Allocation::import(0, STDERR_FILENO, 2 << 20).ok());
+  EXPECT_FALSE(Allocation::import(0, STDERR_FILENO, 2 << 20, 0).ok());
   EXPECT_THAT(slot.allocation.export_descriptor(), IsOk()) << "the device must be well after all that";
 }
 

@@ -23,7 +23,7 @@ absl::StatusOr<std::string> answer(const Message& message, int fd) {
   int device = owner.ordinal;
   if (message.mapped_on != 0) device = device == 0 ? 1 : 0;
   BASCULE_CUDA(cudaSetDevice(device));
-  BASCULE_ASSIGN(const Allocation allocation, Allocation::import(owner.ordinal, fd, message.allocation_bytes));
+  BASCULE_ASSIGN(const Allocation allocation, Allocation::import(owner.ordinal, fd, message.allocation_bytes, device));
   const Access access = message.command == Command::kWriteAllowed ? Access::kReadWrite : Access::kReadOnly;
   BASCULE_ASSIGN(const DeviceMapping mapping, DeviceMapping::map(allocation, access, device));
   if (message.command == Command::kDigest) {
