@@ -196,7 +196,7 @@ void Coordinator::announce(const Grant& grant, std::optional<OfferedSlot> memory
 
 absl::Status Coordinator::wait_yielded(Version version, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  const auto aborted = [&] { return shared_.settled_version == version && shared_.settled; };
+  const auto aborted = [&] { return settled_version_ == version && shared_.settled; };
   if (!changed_.wait_until(lock, deadline.at(), [&] { return shared_.yielded == version || aborted(); }))
     return deadline_exceeded("the readers did not step aside for version ", version, " in time");
   if (aborted()) return std::exchange(shared_.settled, std::nullopt)->status();
@@ -228,9 +228,12 @@ void Coordinator::abandon(Version version, absl::Status why, bool torn) {
   });
 }
 
-std::optional<absl::StatusOr<SendReport>> Coordinator::wait_settled(Version version, Deadline deadline) {
+std::optional<absl::StatusOr<SendReport>> Coordinator::wait_settled(Version version, Deadline deadline,
+                                                                    absl::Duration awake) {
+  const auto sleeps_at = std::min(Deadline(awake).at(), deadline.at());
+  while (settled_version_ != version && Clock::now() < sleeps_at) std::this_thread::yield();
   std::unique_lock lock(mutex_);
-  const auto settled = [&] { return shared_.settled_version == version && shared_.settled; };
+  const auto settled = [&] { return settled_version_ == version && shared_.settled; };
   if (!changed_.wait_until(lock, deadline.at(), settled)) return std::nullopt;
   return std::exchange(shared_.settled, std::nullopt);
 }
@@ -238,8 +241,8 @@ std::optional<absl::StatusOr<SendReport>> Coordinator::wait_settled(Version vers
 void Coordinator::share_settled(Version version, absl::StatusOr<SendReport> settled) {
   {
     const std::lock_guard lock(mutex_);
-    shared_.settled_version = version;
     shared_.settled = std::move(settled);
+    settled_version_ = version;
   }
   changed_.notify_all();
 }

@@ -73,8 +73,9 @@ class Coordinator {
   void seal(Version version, std::optional<Digest> digest, Deadline deadline);
   // Instead of seal(). `torn`: of a single copy, which is half written.
   void abandon(Version version, absl::Status why, bool torn = false);
-  // The report of a version that was announced; none where it has not settled by then: it stays pending.
-  std::optional<absl::StatusOr<SendReport>> wait_settled(Version version, Deadline deadline);
+  // The report of a version that was announced; none where it has not settled by then: it stays pending. For the first
+  // `awake` of that time the thread does not sleep.
+  std::optional<absl::StatusOr<SendReport>> wait_settled(Version version, Deadline deadline, absl::Duration awake);
 
   Epoch epoch() const { return epoch_; }
   Version version() const { return published_version_.load(std::memory_order_relaxed); }
@@ -153,6 +154,7 @@ class Coordinator {
   EndpointLock lock_;  // its record(): under mutex_
   const Epoch epoch_;
   std::atomic<Version> published_version_;
+  std::atomic<Version> settled_version_ = 0;  // of shared_.settled; written under mutex_, read by who does not sleep
 
   boost::asio::io_context io_;
   StayAwake awake_;
@@ -198,8 +200,7 @@ class Coordinator {
     std::vector<std::string> take_for;
     std::optional<absl::StatusOr<Grant>> granted;
     Version yielded = 0;  // every reader has stepped aside for it
-    Version settled_version = 0;
-    std::optional<absl::StatusOr<SendReport>> settled;  // of that version
+    std::optional<absl::StatusOr<SendReport>> settled;  // of settled_version_
   } shared_;
 
   std::optional<TaskThread> delivery_;  // runs what moves bytes

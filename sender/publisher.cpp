@@ -11,6 +11,13 @@
 #include "transport/text.h"
 
 namespace bascule {
+namespace {
+
+// What in-place readers on a GPU take from the seal to the last ack, and some. A thread that slept meanwhile would wake
+// 40 us late, which is a third of it; see transport/stay_awake.h.
+constexpr absl::Duration kAwakeBehindThePack = absl::Milliseconds(1);
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open(SenderOptions options) {
   BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(options.endpoint));
@@ -257,7 +264,9 @@ absl::StatusOr<std::optional<Digest>> Publisher::digest_of(SlotId slot, bool wan
 
 absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
   std::optional<absl::StatusOr<SendReport>> done;
-  if (sealed_by(deadline)) done = coordinator_->wait_settled(sealed_version_, deadline);
+  if (sealed_by(deadline))
+    done = coordinator_->wait_settled(sealed_version_, deadline,
+                                      scheme_->on_device ? kAwakeBehindThePack : absl::ZeroDuration());
   if (!done) return deadline_exceeded("the send has not settled yet; it stays pending");
   pending_ = Pending::kNothing;
   absl::StatusOr<SendReport> report = *std::move(done);
