@@ -51,6 +51,7 @@ absl::Status run_digest(Context&);
 absl::Status run_busy(Context&);
 absl::Status run_memory(Context&);
 absl::Status run_versions(Context&);
+absl::Status run_peer_copy(Context&);
 absl::Status run_sweep(Context&);
 
 // Fills `record` by `measure`, gives it its target, and adds it to the results. What the machine or this version cannot

@@ -25,7 +25,7 @@ struct Row {
   Target target;
 };
 constexpr auto kRatio = Target::Of::kRatio;
-constexpr std::array<Row, 16> kRows = {{
+constexpr std::array<Row, 17> kRows = {{
     {Path::kHost, "shm", "send", kGiB, {kRatio, 1.15}},
     {Path::kHost, "memmap", "send", kGiB, {kRatio, 1.15}},
     {Path::kHost, "", "send_cast", kGiB, {kRatio, 1.25}},
@@ -40,6 +40,7 @@ constexpr std::array<Row, 16> kRows = {{
     {Path::kSameGpu, "", "send_async", kGiB, {kRatio, 1.05}},
     {Path::kSameGpu, "", "stall", 0, {Target::Of::kP99Seconds, 100e-6}},
     {Path::kPeerGpu, "", "send", kGiB, {kRatio, 1.2}},
+    {Path::kPeerGpu, "", "peer_copy", kGiB, {kRatio, 1.05}},
     {Path::kThroughHost, "", "send", kGiB, {kRatio, 1.15}},
     {Path::kThroughHost, "", "stall", 0, {Target::Of::kP99Seconds, 100e-6}},
 }};
