@@ -26,10 +26,7 @@ class CudaIpcSender final : public SenderTransport {
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int device) override {
     if (device == kHost) return unimplemented("cuda-ipc: the tensors lie in host memory; use shm");
     if (!device_) {
-      BASCULE_ASSIGN(const std::vector<cuda::Device> all, cuda::devices());
-      for (const cuda::Device& each : all)
-        if (each.ordinal == device) device_ = each;
-      if (!device_) return unavailable("cuda-ipc: there is no device ", device);
+      BASCULE_ASSIGN(device_, cuda::find_device(device));
     }
     auto owned = std::make_shared<OwnedSlot>();
     absl::StatusOr<cuda::Allocation> made = cuda::Allocation::make(device, layout.bytes());
@@ -73,6 +70,8 @@ class CudaIpcReceiver final : public ReceiverTransport {
     if (!home.ok())
       return annotate(home.status(), "cuda-ipc: the slots lie on a GPU that this process must see (or use shm)");
     const int reads_on = device_ == kHost ? home->ordinal : device_;
+    if (const absl::StatusOr<cuda::Device> reader = cuda::find_device(reads_on); !reader.ok())
+      return annotate(reader.status(), "cuda-ipc: the slots are to be read on a GPU that this process must see");
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
       if (slots_.contains(offer.slots[i])) continue;
       BASCULE_ASSIGN(const cuda::Allocation allocation,

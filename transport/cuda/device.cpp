@@ -102,6 +102,14 @@ absl::StatusOr<std::vector<Device>> devices() {
   return all;
 }
 
+absl::StatusOr<Device> find_device(int ordinal) {
+  BASCULE_ASSIGN(std::vector<Device> all, devices());
+  if (ordinal < 0 || static_cast<std::size_t>(ordinal) >= all.size())
+    return unavailable("there is no device ", ordinal, "; this process sees ", all.size(), ", from 0 on",
+                       visible_devices());
+  return std::move(all[static_cast<std::size_t>(ordinal)]);
+}
+
 absl::StatusOr<Device> find_device(const std::array<std::uint8_t, 16>& uuid) {
   BASCULE_ASSIGN(std::vector<Device> all, devices());
   std::string seen;

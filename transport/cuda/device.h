@@ -32,6 +32,8 @@ absl::StatusOr<std::array<std::uint8_t, 16>> parse_uuid(std::string_view text);
 
 // All that this process sees. UNAVAILABLE: as of why_no_gpu().
 absl::StatusOr<std::vector<Device>> devices();
+// The one of that number. UNAVAILABLE: there is none.
+absl::StatusOr<Device> find_device(int ordinal);
 // The one with that UUID. NOT_FOUND: this process does not see it; the text names those that it sees, and
 // CUDA_VISIBLE_DEVICES where it is set.
 absl::StatusOr<Device> find_device(const std::array<std::uint8_t, 16>& uuid);

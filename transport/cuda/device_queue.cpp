@@ -281,9 +281,7 @@ absl::Status take_kept_device_errors() { return cuda::take_kept_errors(); }
 void own_thread_of_devices() { kc::own_thread_of_devices(); }
 
 absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device) {
-  BASCULE_ASSIGN(const std::vector<cuda::Device> all, cuda::devices());
-  if (device < 0 || static_cast<std::size_t>(device) >= all.size())
-    return unavailable("there is no device ", device, "; this process sees ", all.size(), ", from 0 on");
+  BASCULE_TRY(cuda::find_device(device).status());
   return CudaQueue::open(device);
 }
 
