@@ -12,15 +12,33 @@
 
 namespace bascule::kernels::cuda {
 
-// What blocks add to. Zeros between two digests.
+// What blocks add the hashes of tiles to: each half of a hash in two words, its lower bits in the first. In its own low
+// bits a word counts the tiles that are in it; so an addition brings back all that one must know to be the last, and no
+// block waits until the others' are seen.
+//
+//   words 0, 2   | sum of the halves' lower 22 bits, 43 bits      | tiles, 21 bits |
+//   words 1, 3   | sum of the halves' upper 42 bits, modulo 2^43  | tiles, 21 bits |
 struct DigestTotals {
-  unsigned long long low, high, tiles;
+  static constexpr int kCountBits = 21, kLowerBits = 22;
+  static constexpr std::uint64_t kMostTiles = (std::uint64_t{1} << kCountBits) - 1;  // 128 GiB
+
+  static constexpr unsigned long long lower(std::uint64_t half) {
+    return (half & ((1ULL << kLowerBits) - 1)) << kCountBits | 1;
+  }
+  static constexpr unsigned long long upper(std::uint64_t half) { return half >> kLowerBits << kCountBits | 1; }
+  static constexpr std::uint64_t count(unsigned long long word) { return word & ((1ULL << kCountBits) - 1); }
+  // Of two words that count all tiles.
+  static constexpr std::uint64_t half(unsigned long long lower, unsigned long long upper) {
+    return (lower >> kCountBits) + (upper >> kCountBits << kLowerBits);
+  }
+
+  unsigned long long words[4];
 };
 
-// Where a kernel leaves a digest; passed to it by value.
+// Where kernels leave a digest; passed to them by value.
 struct DigestTarget {
-  DigestTotals* totals = nullptr;  // null: no digest is wanted
-  Digest* digest = nullptr;        // pinned
+  DigestTotals* totals = nullptr;  // null: no digest is wanted; zeros between two digests
+  DigestTotals* sums = nullptr;    // pinned
   std::uint64_t tiles = 0, bytes = 0;
 };
 
@@ -33,18 +51,18 @@ class DigestCell {
 
   // For kernels that will digest a slot of `bytes` tile by tile, all of them in one launch or several. Where the
   // kernels of the target before this one were not all launched, what they added is cleared, on `stream`.
+  // cudaErrorInvalidValue: more than kMostTiles.
   CudaResult target(std::uint64_t bytes, Stream stream, DigestTarget* target);
   // So many tiles of the target were given to kernels.
   void launched(std::uint64_t tiles) { missing_tiles_ -= tiles; }
 
-  // Of the last target: valid once an event that was recorded behind its last kernel has passed, until the next
-  // target()'s kernels begin.
-  Digest digest() const { return *digest_.as<Digest>(); }
+  // Of the last target: valid once an event that was recorded behind its last kernel has passed.
+  Digest digest() const;
 
  private:
   DeviceMemory totals_;
-  PinnedMemory digest_;
-  std::uint64_t missing_tiles_ = 0;
+  PinnedMemory sums_;
+  std::uint64_t bytes_ = 0, missing_tiles_ = 0;  // of the last target
 };
 
 // Enqueues the part of a digest that tiles [first, last) of the slot make; `target` is the cell's last one. Behind the

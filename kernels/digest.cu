@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 CudaResult DigestCell::make(DigestCell* made) {
   DigestCell cell;
   BASCULE_CUDA_PASS(DeviceMemory::make(sizeof(DigestTotals), &cell.totals_));
-  BASCULE_CUDA_PASS(PinnedMemory::make(sizeof(Digest), &cell.digest_));
+  BASCULE_CUDA_PASS(PinnedMemory::make(sizeof(DigestTotals), &cell.sums_));
   BASCULE_CUDA_CHECK(cudaMemset(cell.totals_.as<void>(), 0, sizeof(DigestTotals)));
   // The host does not wait for a memset of device memory, and neither do other streams.
   BASCULE_CUDA_CHECK(cudaStreamSynchronize(cudaStreamLegacy));
@@ -25,13 +25,20 @@ CudaResult DigestCell::make(DigestCell* made) {
 }
 
 CudaResult DigestCell::target(std::uint64_t bytes, Stream stream, DigestTarget* target) {
+  if (tiles_of(bytes) > DigestTotals::kMostTiles) return BASCULE_CUDA_RESULT(cudaErrorInvalidValue);
   if (missing_tiles_ != 0) BASCULE_CUDA_CHECK(cudaMemsetAsync(totals_.as<void>(), 0, sizeof(DigestTotals), stream));
+  bytes_ = bytes;
   missing_tiles_ = tiles_of(bytes);
-  // No bytes have no tiles, hence no kernel: their digest is known.
-  if (bytes == 0) *digest_.as<Digest>() = TileTotal{}.finish(0);
   *target = {
-      .totals = totals_.as<DigestTotals>(), .digest = digest_.as<Digest>(), .tiles = missing_tiles_, .bytes = bytes};
+      .totals = totals_.as<DigestTotals>(), .sums = sums_.as<DigestTotals>(), .tiles = missing_tiles_, .bytes = bytes};
   return {};
+}
+
+Digest DigestCell::digest() const {
+  if (bytes_ == 0) return TileTotal{}.finish(0);  // no tiles, hence no sums
+  const auto& [words] = *sums_.as<DigestTotals>();
+  const TileTotal total{.low = DigestTotals::half(words[0], words[1]), .high = DigestTotals::half(words[2], words[3])};
+  return total.finish(bytes_);
 }
 
 CudaResult digest_part(const void* slot, std::uint64_t first, std::uint64_t last, const DigestTarget& target,

@@ -70,8 +70,8 @@ class ThreadSums {
     }
   }
 
-  // Adds up the block's sums and gives the tile's hash to the cell; all threads call it. The block whose tile is the
-  // slot's last to be done finishes the digest, and leaves the totals as they were before the first.
+  // Adds up the block's sums and gives the tile's hash to the cell; all threads call it. Whoever is the last to add to
+  // a word knows its sum by that: he leaves it for the host, and the word as it was before the first.
   __device__ void finish(std::uint64_t tile, const DigestTarget& target) {
     __shared__ std::uint64_t parts[2][kThreads / 32];
     for (int j = 0; j < 2; ++j) {
@@ -86,15 +86,18 @@ class ThreadSums {
       sums.second += parts[1][warp];
     }
     const Digest hash = mix128(sums.first, sums.second, tile);
-    atomicAdd(&target.totals->low, hash.low);
-    atomicAdd(&target.totals->high, hash.high);
-    // Release and acquire for the totals: the last one to count sees what all others added before they counted.
-    __threadfence();
-    if (atomicAdd(&target.totals->tiles, 1ULL) + 1 != target.tiles) return;
-    __threadfence();
-    const TileTotal total{.low = atomicExch(&target.totals->low, 0ULL), .high = atomicExch(&target.totals->high, 0ULL)};
-    atomicExch(&target.totals->tiles, 0ULL);
-    *target.digest = total.finish(target.bytes);
+    const unsigned long long parts_of_hash[] = {DigestTotals::lower(hash.low), DigestTotals::upper(hash.low),
+                                                DigestTotals::lower(hash.high), DigestTotals::upper(hash.high)};
+    unsigned long long words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)  // all under way at once
+      words[i] = parts_of_hash[i] + atomicAdd(target.totals->words + i, parts_of_hash[i]);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (DigestTotals::count(words[i]) != target.tiles) continue;
+      target.totals->words[i] = 0;
+      target.sums->words[i] = words[i];
+    }
   }
 
  private:
