@@ -18,6 +18,11 @@ namespace bascule {
 namespace {
 
 namespace kc = kernels::cuda;
+
+// So much of what is copied in is digested while the next is on its way: behind the last copy remain 0.1 ms. Between
+// two copies lie some microseconds.
+constexpr std::uint64_t kDigestedBehind = std::uint64_t{256} << 20;
+
 using cuda::cuda_status;
 using cuda::UniqueEvent;
 using cuda::UniqueStream;
@@ -71,6 +76,9 @@ class CudaQueue final : public DeviceQueue {
   absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
                                                    std::size_t tensors, std::uint64_t slot_bytes) override {
     BASCULE_TRY(lost_);
+    if (kc::tiles_of(slot_bytes) > kc::DigestTotals::kMostTiles)
+      return unimplemented("expected a slot of less than 128 GiB on device ", device_, ", found ", slot_bytes,
+                           " bytes");
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
     if (into == Into::kSlot) {
@@ -172,13 +180,18 @@ class CudaQueue final : public DeviceQueue {
                        bool want_digest) override {
     return enqueue(std::nullopt, [&]() -> absl::Status {
       digest_ = want_digest && end == slot.size() ? Made::kAlone : Made::kNone;
-      BASCULE_TRY(static_cast<cuda::CudaWindow&>(from).copy_in(begin, end, slot.data(), copies_.get()));
-      BASCULE_TRY(left_.record(copies_.get()));
-      BASCULE_TRY(left_.let_wait(stream_.get()));
-      if (!want_digest) return absl::OkStatus();
-      if (begin == 0) BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &coming_)));
-      return cuda_status(
-          kc::digest_part(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(end), coming_, cell_, stream_.get()));
+      if (want_digest && begin == 0) BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &coming_)));
+      while (begin < end) {
+        const std::uint64_t next = std::min(begin + kDigestedBehind, end);
+        BASCULE_TRY(static_cast<cuda::CudaWindow&>(from).copy_in(begin, next, slot.data(), copies_.get()));
+        BASCULE_TRY(left_.record(copies_.get()));
+        BASCULE_TRY(left_.let_wait(stream_.get()));
+        if (want_digest)
+          BASCULE_TRY(cuda_status(kc::digest_part(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(next), coming_,
+                                                  cell_, stream_.get())));
+        begin = next;
+      }
+      return absl::OkStatus();
     });
   }
 
