@@ -24,7 +24,8 @@ ABSL_FLAG(std::vector<std::string>, sync, {"shm"},
 ABSL_FLAG(
     std::vector<std::string>, scenario, {},
     "Which scenarios, in this order: send, send_cast, send_async, send_small, many_tensors, durable, stall, join, "
-    "digest, busy, memory, versions, peer_copy, sweep. None given: all but the last two, of which one wants two GPUs and "
+    "digest, busy, memory, versions, peer_copy, sweep. None given: all but the last two, of which one wants two GPUs "
+    "and "
     "the other takes long. docs/benchmarking.md says what each measures.");
 ABSL_FLAG(
     ByteSize, bytes, ByteSize{1 << 30},

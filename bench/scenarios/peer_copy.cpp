@@ -1,5 +1,5 @@
-// peer_copy: what a reader on a peer does of a version, without the pack in front of it: the copy over the link, part
-// by part, each digested as it comes; beside one cudaMemcpyPeerAsync of the same bytes.
+// peer_copy: what a reader on a peer does of a version that is packed already: the copy over the link, digested as it
+// comes; beside one cudaMemcpyPeerAsync of the same bytes.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -38,8 +38,7 @@ class SlotAndReader {
                    Layout::arrange({{"weights", DType::kBF16, {static_cast<std::int64_t>(elements)}}}, {}));
     BASCULE_ASSIGN(made->slot_, made->sender_->make_slot(kSlot, layout, context.device));
     const std::span<std::byte> bytes = made->slot_.writable();
-    const Elements content =
-        Content(context.options.seed, 1).elements("weights", elements, DType::kBF16, DType::kBF16);
+    const Elements content = Content(context.options.seed, 1).elements("weights", elements, DType::kBF16, DType::kBF16);
     BASCULE_TRY(context.gpu->write(content, bytes.data()));
     BASCULE_TRY(context.gpu->wait());
     SlotReader reader(1);
@@ -60,8 +59,6 @@ class SlotAndReader {
   absl::StatusOr<Turn> copy() {
     ++publication_.version;
     const Clock::time_point start = Clock::now();
-    for (std::uint64_t done = kPartBytes; done < publication_.bytes; done += kPartBytes)
-      reader_->follow(publication_, done);
     BASCULE_ASSIGN(const SlotView copied, reader_->prepare(publication_, Deadline(kPatience)));
     const double seconds = seconds_between(start, Clock::now());
     reader_->release(copied.slot);
@@ -86,8 +83,7 @@ absl::Status run_peer_copy(Context& context) {
   record.tensors = 1;
   record.workers = 1;
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
-    const bool on_a_peer =
-        context.gpu && context.worker_device != kHost && context.worker_device != context.device;
+    const bool on_a_peer = context.gpu && context.worker_device != kHost && context.worker_device != context.device;
     if (!on_a_peer || !keeps_slots_on_gpu(context.sync.scheme))
       return unimplemented("only from slots on a GPU to a reader on its peer: --sync cuda-ipc --device cuda:0 ",
                            "--worker-device cuda:1");
@@ -101,7 +97,9 @@ absl::Status run_peer_copy(Context& context) {
     to.limit_name = copy->name();
     return take_turns(
         context, to, context.options.repeat, [&] { return ours->copy(); },
-        [&] { return copy->run({source.get(), to.bytes}); });
+        [&] {
+          return copy->run({source.get(), to.bytes});
+        });
   });
 }
 

@@ -67,7 +67,8 @@ int gpu_count() {
 std::vector<int> used_devices() {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
-  must(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, 12000, cudaEnableDefault, &how), "look up");
+  must(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &found, 12000, cudaEnableDefault, &how),
+       "look up");
   must(found == nullptr ? cudaErrorSymbolNotFound : cudaSuccess, "cuDevicePrimaryCtxGetState");
   const auto state_of = reinterpret_cast<int (*)(int, unsigned*, int*)>(found);  // CUresult, CUdevice
   std::vector<int> used;
