@@ -97,13 +97,14 @@ void EnginePool::cancel() {
 
 const std::vector<std::string>& EnginePool::urls() const { return impl_->options.urls; }
 
-absl::Status EnginePool::wait_until_serving(absl::Duration timeout) {
+absl::Status EnginePool::wait_until_serving(absl::Duration timeout, const std::function<bool()>& stopped) {
   const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(timeout);
   HttpClient client;
   for (const std::string& url : impl_->options.urls)
     while (true) {
       const absl::Status status = impl_->health(url, client);
       if (status.ok()) break;
+      if (stopped()) return absl::OkStatus();
       std::unique_lock lock(impl_->mutex);
       if (impl_->changed.wait_for(lock, kHealthInterval, [&] { return impl_->cancelled; }))
         return absl::CancelledError("cancelled");

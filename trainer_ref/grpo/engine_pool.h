@@ -41,8 +41,10 @@ class EnginePool {
   explicit EnginePool(EnginePoolOptions options);
   ~EnginePool();
 
-  // Blocks until every engine serves a version. DEADLINE_EXCEEDED names the first that does not, and what it says.
-  absl::Status wait_until_serving(absl::Duration timeout);
+  // Blocks until every engine serves a version, or until `stopped`. DEADLINE_EXCEEDED names the first that does not,
+  // and what it says.
+  absl::Status wait_until_serving(
+      absl::Duration timeout, const std::function<bool()>& stopped = [] { return false; });
 
   // For a trainer that shares a device with its engines: they give their caches back (POST /sleep), and take them again
   // (POST /wake_up). Blocks until each has answered, one after the other, at most the request timeout each; all are

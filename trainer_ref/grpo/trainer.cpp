@@ -9,6 +9,7 @@
 #include "trainer_ref/grpo/advantage.h"
 #include "trainer_ref/grpo/random.h"
 #include "trainer_ref/grpo/report.h"
+#include "transport/deadline.h"
 #include "transport/text.h"
 
 namespace bascule::ref {
@@ -202,10 +203,23 @@ absl::Status Trainer::give_memory_back() {
   return absl::OkStatus();
 }
 
+// All of them have joined, or the run is to stop.
+absl::Status Trainer::wait_for_engines() {
+  constexpr absl::Duration kAtATime = absl::Milliseconds(200);  // so soon a signal is heard
+  const int count = static_cast<int>(options_.engines.size());
+  const Deadline deadline(options_.engine_timeout);
+  while (!stopped_()) {
+    absl::Status joined = sender_.wait_for_workers(count, std::min(deadline.left(), kAtATime)).status();
+    if (!absl::IsDeadlineExceeded(joined) || deadline.passed()) return joined;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Trainer::begin() {
   BASCULE_TRY(start_log());
   log_(cat("waiting for ", options_.engines.size(), " engines at ", options_.sync));
-  BASCULE_TRY(sender_.wait_for_workers(static_cast<int>(options_.engines.size()), options_.engine_timeout).status());
+  BASCULE_TRY(wait_for_engines());
+  if (stopped_()) return absl::OkStatus();
   pool_ = std::make_unique<EnginePool>(
       EnginePoolOptions{.urls = options_.engines, .request_timeout = options_.request_timeout, .log = log_});
   stream_ = std::make_unique<RolloutStream>(*pool_,
@@ -216,7 +230,8 @@ absl::Status Trainer::begin() {
                                             [this](std::int64_t step) { return requests_of(step); });
   StepMetrics metrics{.step = last_step_};
   BASCULE_ASSIGN(metrics.send, send());
-  BASCULE_TRY(pool_->wait_until_serving(options_.engine_timeout));
+  BASCULE_TRY(pool_->wait_until_serving(options_.engine_timeout, stopped_));
+  if (stopped_()) return absl::OkStatus();
   if (last_step_ > 0) return absl::OkStatus();  // this line was written by the run that is resumed
 
   metrics.version = versions_.back();

@@ -27,7 +27,7 @@ namespace bascule::ref {
 class Trainer {
  public:
   // Reads model, task and, to resume, the run's state; takes the endpoint; waits for no engine yet. `stopped` is asked
-  // between steps; `log` gets a line a step and what goes wrong on the way.
+  // between steps and while engines are waited for; `log` gets a line a step and what goes wrong on the way.
   static absl::StatusOr<std::unique_ptr<Trainer>> create(TrainOptions options, std::function<bool()> stopped,
                                                          std::function<void(std::string_view)> log);
 
@@ -58,6 +58,7 @@ class Trainer {
   void compare(std::vector<Group>& groups) const;
   absl::StatusOr<UpdateStatistics> improve(const std::vector<Group>& groups);
   absl::StatusOr<SendReport> send();
+  absl::Status wait_for_engines();
   absl::Status give_memory_back();
   absl::Status evaluate_into(StepMetrics& metrics);
   absl::Status save(std::int64_t step);
