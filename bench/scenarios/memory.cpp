@@ -106,7 +106,7 @@ absl::StatusOr<SteadySends> steady_sends(Context& context, std::uint64_t bytes, 
                  Rig::make(context, {.model = {.bytes = bytes, .tensors = tensors}, .workers = 1}));
   SteadySends sends;
   double sender_before = 0;
-  constexpr int kFirst = 5, kSends = 20;
+  constexpr int kFirst = 5, kSends = 21;
   for (int i = 0; i < kFirst + kSends; ++i) {
     context.progress(cat(tensors, " tensors, ", shown_bytes(static_cast<double>(bytes))));
     const std::uint64_t before_step = allocations().count;
