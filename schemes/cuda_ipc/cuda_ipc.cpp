@@ -70,8 +70,8 @@ class CudaIpcReceiver final : public ReceiverTransport {
     if (!home.ok())
       return annotate(home.status(), "cuda-ipc: the slots lie on a GPU that this process must see (or use shm)");
     const int reads_on = device_ == kHost ? home->ordinal : device_;
-    if (const absl::StatusOr<cuda::Device> reader = cuda::find_device(reads_on); !reader.ok())
-      return annotate(reader.status(), "cuda-ipc: the slots are to be read on a GPU that this process must see");
+    if (reads_on != home->ordinal)
+      BASCULE_TRY(annotate(cuda::find_device(reads_on).status(), "cuda-ipc: the slots are to be read on another GPU"));
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
       if (slots_.contains(offer.slots[i])) continue;
       BASCULE_ASSIGN(const cuda::Allocation allocation,
