@@ -7,6 +7,7 @@
 #include <string>
 
 #include "bench/gpu_kernels.h"
+#include "transport/cuda/device_memory.h"
 #include "transport/cuda/device_tensors.h"
 #include "transport/text.h"
 
@@ -198,6 +199,18 @@ absl::StatusOr<std::shared_ptr<Gpu>> Gpu::open(int device) {
     return absl::NotFoundError(cat("there is no GPU ", device, ": this process sees ", count,
                                    found == cudaSuccess ? "" : cat(" (", cudaGetErrorString(found), ")")));
   return CudaGpu::open(device);
+}
+
+absl::StatusOr<SharedMemory> share_with_peer(int device, int peer, std::uint64_t bytes) {
+  BASCULE_ASSIGN(const cuda::Allocation made, cuda::Allocation::make(device, bytes));
+  BASCULE_ASSIGN(cuda::DeviceMapping own, cuda::DeviceMapping::map(made, Access::kReadWrite, device));
+  BASCULE_ASSIGN(const UniqueFd descriptor, made.export_descriptor());
+  BASCULE_ASSIGN(const cuda::Allocation imported,
+                 cuda::Allocation::import(device, descriptor.get(), made.bytes(), peer));
+  BASCULE_ASSIGN(cuda::DeviceMapping seen, cuda::DeviceMapping::map(imported, Access::kReadOnly, peer));
+  const auto of_device = std::make_shared<cuda::DeviceMapping>(std::move(own));
+  const auto of_peer = std::make_shared<cuda::DeviceMapping>(std::move(seen));
+  return SharedMemory{.data = {of_device, of_device->data()}, .of_peer = {of_peer, of_peer->data()}};
 }
 
 absl::StatusOr<std::unique_ptr<PlainCopy>> make_device_copy(int from, int to, std::uint64_t bytes) {

@@ -52,6 +52,14 @@ class Gpu {
   virtual std::unique_ptr<TensorSource> source(std::vector<std::pair<TensorSpec, void**>> tensors) = 0;
 };
 
+// Memory of a GPU, shared as slots are, and where a peer sees it.
+struct SharedMemory {
+  std::shared_ptr<std::byte> data;           // to be written by its own GPU
+  std::shared_ptr<const std::byte> of_peer;  // to be read by the peer
+};
+// UNIMPLEMENTED: `peer` cannot reach memory of `device`.
+absl::StatusOr<SharedMemory> share_with_peer(int device, int peer, std::uint64_t bytes);
+
 // One cudaMemcpyAsync of `bytes` from memory of `from` to memory of `to`, by device events. What lies on the host is
 // pinned memory of the copy's own: run() passes over a source there.
 absl::StatusOr<std::unique_ptr<PlainCopy>> make_device_copy(int from, int to, std::uint64_t bytes);

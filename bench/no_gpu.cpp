@@ -12,6 +12,7 @@ absl::Status no_cuda() {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Gpu>> Gpu::open(int) { return no_cuda(); }
+absl::StatusOr<SharedMemory> share_with_peer(int, int, std::uint64_t) { return no_cuda(); }
 absl::StatusOr<std::unique_ptr<PlainCopy>> make_device_copy(int, int, std::uint64_t) { return no_cuda(); }
 
 }  // namespace bascule::bench

@@ -24,9 +24,8 @@ ABSL_FLAG(std::vector<std::string>, sync, {"shm"},
 ABSL_FLAG(
     std::vector<std::string>, scenario, {},
     "Which scenarios, in this order: send, send_cast, send_async, send_small, many_tensors, durable, stall, join, "
-    "digest, busy, memory, versions, peer_copy, sweep. None given: all but the last two, of which one wants two GPUs "
-    "and "
-    "the other takes long. docs/benchmarking.md says what each measures.");
+    "digest, busy, memory, versions, peer_copy, sweep. None given: all but the last two (one wants two GPUs, the other "
+    "takes long). docs/benchmarking.md says what each measures.");
 ABSL_FLAG(
     ByteSize, bytes, ByteSize{1 << 30},
     "Size of a slot. Targets are set for 1 GiB or more. A model that does not fit into memory beside its slots is "

@@ -142,12 +142,14 @@ absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::on_its_way(const Publication& 
   return coming_ = to;
 }
 
-// All that there is at once: copies one by one of what a peer has packed take longer, by what lies between them.
+// All that there is at once: copies one by one of what a peer has packed take longer, by what lies between them. One
+// that fails may have come and been digested in part: it begins anew.
 absl::Status DeviceCopies::copy(Copy& to, HostWindow& from, std::uint64_t end, std::uint64_t of_bytes) {
   if (to.bytes_done >= end) return absl::OkStatus();
-  BASCULE_TRY(queue_->copy_in(from, to.bytes_done, end, {to.memory.get(), of_bytes}, /*want_digest=*/true));
+  absl::Status copied = queue_->copy_in(from, to.bytes_done, end, {to.memory.get(), of_bytes}, /*want_digest=*/true);
+  if (!copied.ok()) coming_ = nullptr;
   to.bytes_done = end;
-  return absl::OkStatus();
+  return copied;
 }
 
 }  // namespace bascule

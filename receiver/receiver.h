@@ -51,6 +51,8 @@ struct ReceiverOptions {
   // given back once that stream has passed the work that it was given before the commit(). kHost: of a scheme whose
   // slots lie on a GPU that GPU, whatever this process calls it; of any other the host. A device and slots in host
   // memory: weights(slot) lie in copies on the device, two of them as a rule, that are made behind the writer.
+  // Threads that call commit() or destroy the receiver have it current, as LibTorch leaves it: one that never chose a
+  // device is taken back to device 0, and CUDA makes a context there.
   int device = kHost;
   Stream stream = nullptr;
   int threads = 0;  // that copy at the flip (apply=commit), the engine's own included; 0: one per core

@@ -199,7 +199,7 @@ class Coordinator {
     bool take_wanted = false;
     std::vector<std::string> take_for;
     std::optional<absl::StatusOr<Grant>> granted;
-    Version yielded = 0;  // every reader has stepped aside for it
+    Version yielded = 0;                                // every reader has stepped aside for it
     std::optional<absl::StatusOr<SendReport>> settled;  // of settled_version_
   } shared_;
 

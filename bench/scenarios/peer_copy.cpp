@@ -1,8 +1,5 @@
 // peer_copy: what a reader on a peer does of a version that is packed already: the copy over the link, digested as it
 // comes; beside one cudaMemcpyPeerAsync of the same bytes.
-#include <fcntl.h>
-
-#include <algorithm>
 #include <vector>
 
 #include "bench/content.h"
@@ -10,69 +7,70 @@
 #include "bench/send_case.h"
 #include "bench/targets.h"
 #include "bench/turns.h"
-#include "receiver/device_copies.h"
-#include "receiver/slot_reader.h"
-#include "schemes/registry.h"
 #include "transport/deadline.h"
-#include "transport/endpoint.h"
-#include "transport/messages.h"
+#include "transport/device.h"
 #include "transport/text.h"
 
 namespace bascule::bench {
 namespace {
 
-constexpr SlotId kSlot{.epoch = 1, .index = 0};
+constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// A slot of a scheme on a GPU, filled, and what a reader on another one makes of it: the transport's two ends, without
-// a connection between them.
-class SlotAndReader {
+absl::Status fill(Context& context, std::string_view name, std::byte* to, std::uint64_t bytes) {
+  const Content content(context.options.seed, 1);
+  BASCULE_TRY(
+      context.gpu->write(content.elements(name, bytes / size_of(DType::kBF16), DType::kBF16, DType::kBF16), to));
+  return context.gpu->wait();
+}
+
+absl::StatusOr<std::optional<Digest>> digest_of(std::span<const std::byte> bytes, int device) {
+  BASCULE_ASSIGN(const std::unique_ptr<DeviceQueue> queue, open_device(device));
+  BASCULE_TRY(queue->digest(bytes, std::nullopt));
+  return queue->finish(Deadline(kPatience));
+}
+
+// Two slots of a GPU, of different content, and what a reader on its peer has of them: what is there from one turn is
+// wrong for the next. Copied as by receiver/device_copies.h, though in one process.
+class SlotsAndReader {
  public:
-  static absl::StatusOr<std::unique_ptr<SlotAndReader>> make(Context& context) {
-    auto made = std::make_unique<SlotAndReader>();
-    BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
-    endpoint.device = context.worker_device;
-    BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, nullptr));
-    BASCULE_ASSIGN(made->sender_, scheme->make_sender(endpoint, kSlot.epoch));
-    const std::uint64_t elements = context.options.bytes / size_of(DType::kBF16);
-    BASCULE_ASSIGN(const Layout layout,
-                   Layout::arrange({{"weights", DType::kBF16, {static_cast<std::int64_t>(elements)}}}, {}));
-    BASCULE_ASSIGN(made->slot_, made->sender_->make_slot(kSlot, layout, context.device));
-    const std::span<std::byte> bytes = made->slot_.writable();
-    const Elements content = Content(context.options.seed, 1).elements("weights", elements, DType::kBF16, DType::kBF16);
-    BASCULE_TRY(context.gpu->write(content, bytes.data()));
-    BASCULE_TRY(context.gpu->wait());
-    SlotReader reader(1);
-    BASCULE_ASSIGN(const Digest digest,
-                   reader.digest({.slot = kSlot, .bytes = bytes, .device = context.device}, Deadline(kPatience)));
-    made->publication_ = {.version = 0, .slot = kSlot, .bytes = bytes.size(), .digest = digest};
-
-    const OfferedSlot offered{.id = kSlot, .memory = &made->slot_};
-    BASCULE_ASSIGN(const Offer offer, made->sender_->admit(1, Hello{}, {&offered, 1}));
-    ReceivedOffer received{.bytes = offer.bytes, .descriptors = {}, .slots = {kSlot}, .slot_bytes = bytes.size()};
-    for (const int descriptor : offer.descriptors)
-      received.descriptors.emplace_back(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
-    made->reader_.emplace(scheme->make_receiver(endpoint), context.worker_device, 2);
-    BASCULE_TRY(made->reader_->accept(std::move(received)));
+  static absl::StatusOr<SlotsAndReader> make(Context& context, std::uint64_t bytes) {
+    SlotsAndReader made;
+    made.bytes_ = bytes;
+    BASCULE_ASSIGN(made.queue_, open_device(context.worker_device));
+    BASCULE_ASSIGN(made.copy_, made.queue_->allocate(bytes));
+    for (const std::string_view name : {"slot 0", "slot 1"}) {
+      Slot slot;
+      BASCULE_ASSIGN(slot.memory, share_with_peer(context.device, context.worker_device, bytes));
+      BASCULE_TRY(fill(context, name, slot.memory.data.get(), bytes));
+      BASCULE_ASSIGN(slot.digest, digest_of({slot.memory.data.get(), bytes}, context.device));
+      BASCULE_ASSIGN(slot.window,
+                     made.queue_->open_window({slot.memory.of_peer.get(), bytes}, context.device, Access::kReadOnly));
+      made.slots_.push_back(std::move(slot));
+    }
     return made;
   }
 
   absl::StatusOr<Turn> copy() {
-    ++publication_.version;
+    const Slot& slot = slots_[turns_++ % slots_.size()];
     const Clock::time_point start = Clock::now();
-    BASCULE_ASSIGN(const SlotView copied, reader_->prepare(publication_, Deadline(kPatience)));
+    BASCULE_TRY(queue_->copy_in(*slot.window, 0, bytes_, {copy_.get(), bytes_}, /*want_digest=*/true));
+    BASCULE_ASSIGN(const std::optional<Digest> copied, queue_->finish(Deadline(kPatience)));
     const double seconds = seconds_between(start, Clock::now());
-    reader_->release(copied.slot);
-    if (copied.digest != publication_.digest) return absl::InternalError("what came is not what was sent");
+    if (!copied || copied != slot.digest) return absl::InternalError("what came is not what was sent");
     return Turn{.seconds = seconds, .stages = {}};
   }
 
  private:
-  static constexpr absl::Duration kPatience = absl::Seconds(30);
-
-  std::unique_ptr<SenderTransport> sender_;
-  SlotMemory slot_;
-  Publication publication_;
-  std::optional<DeviceCopies> reader_;
+  struct Slot {
+    SharedMemory memory;
+    std::optional<Digest> digest;
+    std::shared_ptr<HostWindow> window;  // goes before the memory
+  };
+  std::uint64_t bytes_ = 0;
+  std::size_t turns_ = 0;
+  std::shared_ptr<std::byte> copy_;
+  std::unique_ptr<DeviceQueue> queue_;
+  std::vector<Slot> slots_;
 };
 
 }  // namespace
@@ -88,15 +86,13 @@ absl::Status run_peer_copy(Context& context) {
       return unimplemented("only from slots on a GPU to a reader on its peer: --sync cuda-ipc --device cuda:0 ",
                            "--worker-device cuda:1");
     BASCULE_TRY(check_rig_fits(context, {.bytes = to.bytes, .tensors = 1}, to.bytes, to.bytes));
-    BASCULE_ASSIGN(const std::unique_ptr<SlotAndReader> ours, SlotAndReader::make(context));
+    BASCULE_ASSIGN(SlotsAndReader ours, SlotsAndReader::make(context, to.bytes));
     BASCULE_ASSIGN(const std::shared_ptr<std::byte> source, context.gpu->allocate(to.bytes));
-    BASCULE_TRY(context.gpu->write(
-        Content(context.options.seed, 2).elements("source", to.bytes / 2, DType::kBF16, DType::kBF16), source.get()));
-    BASCULE_TRY(context.gpu->wait());
+    BASCULE_TRY(fill(context, "source", source.get(), to.bytes));
     BASCULE_ASSIGN(const std::unique_ptr<PlainCopy> copy, copy_of(context, to.bytes));
     to.limit_name = copy->name();
     return take_turns(
-        context, to, context.options.repeat, [&] { return ours->copy(); },
+        context, to, context.options.repeat, [&] { return ours.copy(); },
         [&] {
           return copy->run({source.get(), to.bytes});
         });

@@ -33,7 +33,7 @@ struct Observed {
   bool poisoned = false;  // Flip::poisoned, as the last commit said
   std::string error;
   std::vector<int> devices;  // on which its process has a context
-  std::string wrong;  // the first promise that was broken; empty: none
+  std::string wrong;         // the first promise that was broken; empty: none
 };
 
 class Worker {

@@ -22,6 +22,8 @@ namespace kc = kernels::cuda;
 // So much of what is copied in is digested while the next is on its way: behind the last copy remain 0.1 ms. Between
 // two copies lie some microseconds.
 constexpr std::uint64_t kDigestedBehind = std::uint64_t{256} << 20;
+static_assert(kDigestedBehind % kernels::kTileBytes == 0 && kPartBytes % kernels::kTileBytes == 0 &&
+              kHostPartBytes % kernels::kTileBytes == 0);
 
 using cuda::cuda_status;
 using cuda::UniqueEvent;
@@ -32,6 +34,7 @@ class CudaPlan : public DevicePlan {
  public:
   virtual kc::CudaResult run(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) = 0;
   virtual Digest digest() const = 0;
+  virtual std::uint64_t slot_bytes() const = 0;
 };
 
 class Packs final : public CudaPlan {
@@ -40,6 +43,7 @@ class Packs final : public CudaPlan {
     return plan.pack(tensors, slot, want_digest, stream);
   }
   Digest digest() const override { return plan.digest(); }
+  std::uint64_t slot_bytes() const override { return plan.slot_bytes(); }
   kc::PackPlan plan;
 };
 
@@ -49,6 +53,7 @@ class Unpacks final : public CudaPlan {
     return plan.unpack(slot, tensors, want_digest, stream);
   }
   Digest digest() const override { return plan.digest(); }
+  std::uint64_t slot_bytes() const override { return plan.slot_bytes(); }
   kc::UnpackPlan plan;
 };
 
@@ -76,9 +81,6 @@ class CudaQueue final : public DeviceQueue {
   absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
                                                    std::size_t tensors, std::uint64_t slot_bytes) override {
     BASCULE_TRY(lost_);
-    if (kc::tiles_of(slot_bytes) > kc::DigestTotals::kMostTiles)
-      return unimplemented("expected a slot of less than 128 GiB on device ", device_, ", found ", slot_bytes,
-                           " bytes");
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
     if (into == Into::kSlot) {
@@ -103,6 +105,7 @@ class CudaQueue final : public DeviceQueue {
   absl::Status run(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot, bool want_digest,
                    Caller caller) override {
     auto& made = static_cast<CudaPlan&>(plan);
+    if (want_digest) BASCULE_TRY(check_digestible(made.slot_bytes()));
     take_addresses(tensors);
     return enqueue(caller, [&] {
       digest_ = want_digest ? Made::kByPlan : Made::kNone;
@@ -112,6 +115,7 @@ class CudaQueue final : public DeviceQueue {
   }
 
   absl::Status digest(std::span<const std::byte> slot, Caller caller) override {
+    BASCULE_TRY(check_digestible(slot.size()));
     return enqueue(caller, [&] {
       digest_ = Made::kAlone;
       return kc::digest(slot.data(), slot.size(), cell_, stream_.get());
@@ -139,6 +143,7 @@ class CudaQueue final : public DeviceQueue {
                             bool want_digest, Caller caller) override {
     kc::PackPlan& packs = static_cast<Packs&>(plan).plan;
     packed_bytes_ = packs.slot_bytes();
+    if (want_digest) BASCULE_TRY(check_digestible(packed_bytes_));
     part_bytes_ = part_bytes_of(packed_bytes_);
     BASCULE_TRY(make_room_for_parts());
     take_addresses(tensors);
@@ -178,6 +183,7 @@ class CudaQueue final : public DeviceQueue {
 
   absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
                        bool want_digest) override {
+    if (want_digest) BASCULE_TRY(check_digestible(slot.size()));
     return enqueue(std::nullopt, [&]() -> absl::Status {
       digest_ = want_digest && end == slot.size() ? Made::kAlone : Made::kNone;
       if (want_digest && begin == 0) BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &coming_)));
@@ -208,6 +214,12 @@ class CudaQueue final : public DeviceQueue {
 
  private:
   enum class Made { kNone, kByPlan, kAlone };
+
+  absl::Status check_digestible(std::uint64_t slot_bytes) const {
+    if (kc::tiles_of(slot_bytes) <= kc::DigestTotals::kMostTiles) return absl::OkStatus();
+    return unimplemented("device ", device_, " digests less than 128 GiB at once, found a slot of ", slot_bytes,
+                         " bytes; use digest=off");
+  }
 
   void take_addresses(std::span<const std::byte* const> tensors) {
     addresses_.clear();

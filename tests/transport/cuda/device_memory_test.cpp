@@ -49,7 +49,8 @@ TEST(DeviceMemory, OutlivesItsAllocationAndItsMappingInAnyOrder) {
   Slot slot(100'000);
   slot.allocation = Allocation();
   slot.mapping = DeviceMapping();
-  absl::StatusOr<Allocation> again = Allocation::import(slot.device.ordinal, slot.descriptor.get(), 2 << 20, slot.device.ordinal);
+  absl::StatusOr<Allocation> again =
+      Allocation::import(slot.device.ordinal, slot.descriptor.get(), 2 << 20, slot.device.ordinal);
   ASSERT_THAT(again, IsOk());
   absl::StatusOr<DeviceMapping> mapping = DeviceMapping::map(*again, Access::kReadOnly, slot.device.ordinal);
   ASSERT_THAT(mapping, IsOk());
