@@ -2,6 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 #include "kernels/cuda_memory.h"
@@ -183,7 +184,7 @@ class CudaQueue final : public DeviceQueue {
 
   absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
                        bool want_digest) override {
-    if (want_digest) BASCULE_TRY(check_digestible(slot.size()));
+    if (want_digest) BASCULE_TRY(check_digestible(slot.size(), "read it in place, on its own device"));
     return enqueue(std::nullopt, [&]() -> absl::Status {
       digest_ = want_digest && end == slot.size() ? Made::kAlone : Made::kNone;
       if (want_digest && begin == 0) BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &coming_)));
@@ -215,10 +216,10 @@ class CudaQueue final : public DeviceQueue {
  private:
   enum class Made { kNone, kByPlan, kAlone };
 
-  absl::Status check_digestible(std::uint64_t slot_bytes) const {
+  absl::Status check_digestible(std::uint64_t slot_bytes, std::string_view instead = "use digest=off") const {
     if (kc::tiles_of(slot_bytes) <= kc::DigestTotals::kMostTiles) return absl::OkStatus();
     return unimplemented("device ", device_, " digests less than 128 GiB at once, found a slot of ", slot_bytes,
-                         " bytes; use digest=off");
+                         " bytes; ", instead);
   }
 
   void take_addresses(std::span<const std::byte* const> tensors) {
