@@ -1,11 +1,11 @@
-#include "transport/cbor.h"
+#include <bascule/transport/cbor.h>
 
 #include <array>
 #include <limits>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 enum Major : std::uint8_t { kUnsigned, kNegative, kBytes, kText, kArray, kMap, kTag, kSimple };
@@ -113,4 +113,4 @@ class Skimmer {
 
 absl::Status check_cbor(std::span<const std::uint8_t> bytes) { return Skimmer(bytes).skim(); }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 inline constexpr std::size_t kMaxCborDepth = 8;           // of arrays and maps in one another
 inline constexpr std::uint64_t kMaxCborItems = 4u << 20;  // a parsed item takes some 16 to 100 bytes
@@ -18,4 +18,4 @@ inline constexpr std::uint64_t kMaxCborItems = 4u << 20;  // a parsed item takes
 // as well. Takes no memory.
 absl::Status check_cbor(std::span<const std::uint8_t> bytes);
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

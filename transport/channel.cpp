@@ -1,4 +1,4 @@
-#include "transport/channel.h"
+#include <bascule/transport/channel.h>
 
 #include <fcntl.h>
 
@@ -7,22 +7,53 @@
 #include <cerrno>
 #include <cstring>
 
-#include "transport/text.h"
+#include <bascule/transport/linger.h>
+#include <bascule/transport/text.h>
+#include <bascule/transport/tls_io.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 constexpr int kReadsPerWake = 256;             // then others on this io_context have a turn
 constexpr std::size_t kFirstRead = 64u << 10;  // of a long body; its buffer grows as bytes arrive
-constexpr std::size_t kKeptBuffer = 1u << 20;  // a longer one is given back after its frame
+constexpr std::size_t kKeptBuffer = 4u << 10;  // a longer one is given back after its frame
+
+using Bytes = std::span<const std::uint8_t>;
+
+Bytes layout_of(const EncodedMessage& message) { return message.layout ? Bytes(*message.layout) : Bytes(); }
+
+// What is left of some pieces that follow each other, behind the first `sent` bytes of all.
+std::array<iovec, 3> unsent_pieces(std::size_t sent, std::array<Bytes, 3> pieces) {
+  std::array<iovec, 3> left{};
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const std::size_t skipped = std::min(sent, pieces[i].size());
+    sent -= skipped;
+    const Bytes rest = pieces[i].subspan(skipped);
+    left[i] = {.iov_base = const_cast<std::uint8_t*>(rest.data()), .iov_len = rest.size()};  // sendmsg only reads it
+  }
+  return left;
+}
 
 constexpr bool is_hang_up(int error) { return error == EPIPE || error == ECONNRESET; }
 
 }  // namespace
 
-Channel::Channel(Socket socket) : socket_(std::move(socket)) {
-  // Asio opens sockets that programs started by this one would inherit.
-  if (open()) ::fcntl(socket_.native_handle(), F_SETFD, FD_CLOEXEC);
+void keep_to_this_process(Channel::Socket& socket) {
+  if (!socket.is_open()) return;
+  ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);  // which Asio does not ask for
+  ForkGuard().keep(socket.native_handle());
+}
+
+void close_kept(Channel::Socket& socket) {
+  if (!socket.is_open()) return;
+  boost::system::error_code ignored;
+  ForkGuard guard;
+  guard.give_up(socket.native_handle());
+  socket.close(ignored);
+}
+
+Channel::Channel(Socket socket, std::optional<TlsSession> tls) : socket_(std::move(socket)), tls_(std::move(tls)) {
+  keep_to_this_process(socket_);
 }
 
 void Channel::start(OnMessage on_message, OnClosed on_closed) {
@@ -30,19 +61,26 @@ void Channel::start(OnMessage on_message, OnClosed on_closed) {
   handlers_ = std::make_shared<Handlers>(Handlers{std::move(on_message), std::move(on_closed)});
   if (reading) return;  // and where it closed meanwhile, that is on its way to the new ones
   if (!open()) return post_closed();
-  wait_readable();
+  tls_ ? read_soon() : wait_readable();  // a session may hold what came behind its handshake
+  wait_writable();
   if (peer_gone_) peer_gone(EPIPE);
 }
 
 void Channel::close() {
   if (open()) write_queue();
+  if (tls_ && queue_.empty() && !peer_gone_) tls_->close();
   handlers_.reset();
+  if (open() && !peer_gone_) {
+    if (tls_) flush(socket_.native_handle(), *tls_);
+    close_lingering(std::move(socket_));  // ours is no open one any more
+  }
   shut();
 }
 
 void Channel::shut() {
-  boost::system::error_code ignored;
-  socket_.close(ignored);
+  if (tls_ && open()) flush(socket_.native_handle(), *tls_);  // its last word: a close_notify, or an alert
+  close_kept(socket_);
+  tls_.reset();
   queue_.clear();
   queued_bytes_ = 0;
   descriptors_.clear();
@@ -71,22 +109,42 @@ void Channel::wait_readable() {
     const std::shared_ptr<Channel> self = weak.lock();
     if (!self || !self->open() || error == boost::asio::error::operation_aborted) return;
     if (error) return self->fail(unavailable("waiting for the peer: ", error.message()));
-    self->read_frames(kReadsPerWake);
-    if (self->open()) self->wait_readable();
+    self->read_on();
   });
 }
 
-void Channel::read_frames(int most_reads) {
-  while (most_reads-- > 0 && open() && read_some()) {
-  }
+void Channel::read_soon() {
+  boost::asio::post(socket_.get_executor(), [weak = weak_from_this()] {
+    if (const std::shared_ptr<Channel> self = weak.lock(); self && self->open()) self->read_on();
+  });
+}
+
+// The socket is waited for only once nothing more is there: it does not tell of what a TLS session holds.
+void Channel::read_on() {
+  const bool all = read_frames(kReadsPerWake);
+  if (open()) all ? wait_readable() : read_soon();
+}
+
+bool Channel::read_frames(int most_reads) {
+  while (most_reads-- > 0)
+    if (!open() || !read_some()) return true;
+  return false;
+}
+
+void Channel::read_queued() {
+  const std::shared_ptr<Channel> kept = shared_from_this();  // a handler may drop it
+  if (handlers_) read_frames(kReadsPerWake * 16);
 }
 
 bool Channel::read_some() {
   std::vector<UniqueFd> descriptors;
   const std::span<std::uint8_t> target = read_target();
-  const Transferred read = receive_some(socket_.native_handle(), target, descriptors);
+  const int socket = socket_.native_handle();
+  const Transferred read = tls_ ? receive_some(socket, *tls_, target) : receive_some(socket, target, descriptors);
   if (read.error == EAGAIN) return false;
-  if (read.error != 0 && !is_hang_up(read.error)) {
+  if (tls_ && read.error == kTlsFailed) {
+    fail(tls_->failure());
+  } else if (read.error != 0 && !is_hang_up(read.error)) {
     fail(unavailable("reading from the peer: ", std::strerror(read.error)));
   } else if (read.descriptors_lost) {
     fail(invalid_argument("a message came with more than ", kMaxDescriptors,
@@ -120,16 +178,16 @@ std::span<std::uint8_t> Channel::read_target() {
 void Channel::finish_header() {
   length_ = 0;
   for (std::size_t i = header_.size(); i-- > 0;) length_ = length_ << 8 | header_[i];
-  if (length_ == 0 || length_ > frame_limit_)
-    fail(invalid_argument("the peer broke the protocol: expected a message of 1 to ", frame_limit_,
+  if (length_ == 0 || length_ > kMaxFrameBytes)
+    fail(invalid_argument("the peer broke the protocol: expected a message of 1 to ", kMaxFrameBytes,
                           " bytes, found one of ", length_));
 }
 
 void Channel::finish_frame() {
-  absl::StatusOr<Message> message = decode(std::span(body_).first(length_));
+  absl::StatusOr<Message> message = decode(std::span(body_).first(length_), known_.get());
   std::vector<UniqueFd> descriptors = std::exchange(descriptors_, {});
   got_ = 0;
-  if (body_.size() > kKeptBuffer) std::vector<std::uint8_t>().swap(body_);
+  if (body_.size() > kKeptBuffer) decltype(body_)().swap(body_);
   if (!message.ok()) return fail(annotate(message.status(), "the peer broke the protocol"));
   const std::shared_ptr<Handlers> handlers = handlers_;  // the call may close the channel
   handlers->on_message(*std::move(message), std::move(descriptors));
@@ -138,19 +196,23 @@ void Channel::finish_frame() {
 // ---- writing ----
 
 void Channel::send(const Message& message, const std::vector<int>& descriptors) {
+  if (open() && !peer_gone_) send(std::make_shared<const EncodedMessage>(message), descriptors);
+}
+
+void Channel::send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors) {
   if (!open() || peer_gone_) return;
+  const std::size_t size = message->size();
+  if (size > kMaxFrameBytes)
+    return fail(absl::ResourceExhaustedError(
+        cat("a ", message->name, " of ", size, " bytes is longer than a message may be, ", kMaxFrameBytes)));
   Frame frame;
-  frame.body = encode(message);
-  if (frame.body.size() > kMaxFrameBytes)
-    return fail(absl::ResourceExhaustedError(cat("a ", name_of(message), " of ", frame.body.size(),
-                                                 " bytes is longer than a message may be, ", kMaxFrameBytes)));
-  for (std::size_t i = 0; i < frame.header.size(); ++i)
-    frame.header[i] = static_cast<std::uint8_t>(frame.body.size() >> (8 * i));
+  frame.body = std::move(message);
+  for (std::size_t i = 0; i < frame.header.size(); ++i) frame.header[i] = static_cast<std::uint8_t>(size >> (8 * i));
 
   if (queue_.empty()) {
     const int error = write_some(frame, descriptors);
     if (error != 0 && error != EAGAIN) return peer_gone(error);
-    if (frame.left() == 0) return;
+    if (frame.left() == 0) return wait_writable();
   }
   enqueue(std::move(frame), descriptors);
 }
@@ -160,38 +222,41 @@ void Channel::enqueue(Frame frame, std::span<const int> descriptors) {
     return fail(absl::ResourceExhaustedError(cat("the peer does not read: ", queued_bytes_, " bytes wait for it")));
   if (frame.sent == 0) {
     for (const int fd : descriptors) {
-      frame.descriptors.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+      frame.descriptors.push_back(ProcessFd::make([fd] { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); }));
       if (!frame.descriptors.back()) return fail(errno_status(errno, "keeping a descriptor to send"));
     }
   }
   queued_bytes_ += frame.left();
   queue_.push_back(std::move(frame));
-  if (queue_.size() == 1) wait_writable();
+  wait_writable();
 }
 
 int Channel::write_some(Frame& frame, std::span<const int> descriptors) {
   while (frame.left() > 0) {
-    const std::size_t in_header = std::min(frame.sent, frame.header.size());
-    const std::size_t in_body = frame.sent - in_header;
-    const std::array<iovec, 2> pieces = {{
-        {.iov_base = frame.header.data() + in_header, .iov_len = frame.header.size() - in_header},
-        {.iov_base = frame.body.data() + in_body, .iov_len = frame.body.size() - in_body},
-    }};
+    const std::array<iovec, 3> pieces =
+        unsent_pieces(frame.sent, {frame.header, frame.body->bytes, layout_of(*frame.body)});
     if (frame.sent > 0) descriptors = {};
-    const Transferred written = send_some(socket_.native_handle(), pieces, descriptors);
+    const int socket = socket_.native_handle();
+    const Transferred written = tls_ ? send_some(socket, *tls_, pieces) : send_some(socket, pieces, descriptors);
     if (written.error != 0) return written.error;
     frame.sent += written.bytes;
   }
   return 0;
 }
 
+// What the socket did not take: frames, or enciphered bytes of frames that are through.
+bool Channel::unsent() const { return !queue_.empty() || (tls_ && !tls_->output().empty()); }
+
 void Channel::wait_writable() {
+  if (waits_writable_ || !open() || peer_gone_ || !unsent()) return;
+  waits_writable_ = true;
   socket_.async_wait(Socket::wait_write, [weak = weak_from_this()](const boost::system::error_code& error) {
     const std::shared_ptr<Channel> self = weak.lock();
     if (!self || !self->open() || error == boost::asio::error::operation_aborted) return;
+    self->waits_writable_ = false;
     if (error) return self->fail(unavailable("waiting for the peer to read: ", error.message()));
     self->write_queue();
-    if (self->open() && !self->queue_.empty()) self->wait_writable();
+    self->wait_writable();
   });
 }
 
@@ -199,7 +264,7 @@ void Channel::write_queue() {
   while (!queue_.empty()) {
     Frame& frame = queue_.front();
     std::vector<int> descriptors;
-    for (const UniqueFd& fd : frame.descriptors) descriptors.push_back(fd.get());
+    for (const ProcessFd& fd : frame.descriptors) descriptors.push_back(fd.get());
     const std::size_t before = frame.left();
     const int error = write_some(frame, descriptors);
     queued_bytes_ -= before - frame.left();
@@ -208,6 +273,8 @@ void Channel::write_queue() {
     if (frame.left() > 0) return;
     queue_.pop_front();
   }
+  if (!tls_) return;
+  if (const int error = flush(socket_.native_handle(), *tls_); error != 0 && error != EAGAIN) peer_gone(error);
 }
 
 // Nothing can be written any more. What the peer sent before (a refusal, say) is still read; then it is over.
@@ -224,4 +291,4 @@ void Channel::peer_gone(int error) {
   });
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

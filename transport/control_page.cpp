@@ -1,15 +1,15 @@
-#include "transport/control_page.h"
+#include <bascule/transport/control_page.h>
 
 #include <new>
 
-#include "transport/posix/memfd.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/memfd.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x31656c7563736142;  // "Bascule1", little-endian
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kFormat = 2;
 constexpr std::uint64_t kPageBytes = 4096;
 
 struct alignas(64) PageHeader {
@@ -17,6 +17,7 @@ struct alignas(64) PageHeader {
   std::uint32_t format;
   std::uint32_t slots;
   std::uint64_t epoch;
+  std::uint32_t digest_number;
 };
 static_assert(sizeof(PageHeader) + kMaxSlots * sizeof(SlotLine) <= kPageBytes);
 
@@ -31,8 +32,8 @@ constexpr std::size_t line_offset(std::uint32_t slot) {
 absl::StatusOr<ControlPage> ControlPage::make(Epoch epoch) {
   ControlPage page;
   BASCULE_ASSIGN(page.memory_, make_memfd("bascule-control", kPageBytes));
-  new (page.memory_.writable().data())
-      PageHeader{.magic = kMagic, .format = kFormat, .slots = kMaxSlots, .epoch = epoch};
+  new (page.memory_.writable().data()) PageHeader{
+      .magic = kMagic, .format = kFormat, .slots = kMaxSlots, .epoch = epoch, .digest_number = kDigestNumber};
   for (std::uint32_t slot = 0; slot < kMaxSlots; ++slot) new (&page.line(slot)) SlotLine{};
   return page;
 }
@@ -41,8 +42,8 @@ SlotLine& ControlPage::line(std::uint32_t slot) {
   return *reinterpret_cast<SlotLine*>(memory_.writable().data() + line_offset(slot));
 }
 
-// Within a change all stores are releases: whoever acquires one of them sees the odd sequence before it, and whoever
-// sees the even sequence after it sees all of them.
+// Within a change all stores are releases: a reader that acquires one of them sees the odd sequence before it, and a
+// reader that sees the even sequence after it sees all of them.
 void ControlPage::begin(std::uint32_t slot) {
   SlotLine& to = line(slot);
   to.sequence.fetch_add(1, std::memory_order_relaxed);
@@ -70,11 +71,13 @@ absl::StatusOr<ControlPageView> ControlPageView::map(UniqueFd descriptor, Epoch 
   BASCULE_ASSIGN(view.mapping_, Mapping::map(descriptor.get(), kPageBytes, Access::kReadOnly));
   const auto* header = reinterpret_cast<const PageHeader*>(view.mapping_.bytes().data());
   if (header->magic != kMagic)
-    return invalid_argument("what the sender passed as its control page is none; run the same version of Bascule on ",
-                            "both ends");
+    return invalid_argument("the sender's control page is not one; run the same version of Bascule on ", "both ends");
   if (header->format != kFormat)
     return invalid_argument("the sender's control page has format ", header->format, ", expected ", kFormat,
                             "; run the same version of Bascule on both ends");
+  if (header->digest_number != kDigestNumber)
+    return invalid_argument("the digests of the sender's control page are of function ", header->digest_number,
+                            ", expected ", kDigestNumber, "; run the same version of Bascule on both ends");
   if (header->epoch != epoch)
     return invalid_argument("the sender's control page is of epoch ", header->epoch, ", expected ", epoch);
   return view;
@@ -95,4 +98,4 @@ SlotRecord ControlPageView::read(std::uint32_t slot) const {
   return record;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,11 +1,11 @@
 // The control page: one page of sealed shared memory in which the sender says what each slot holds.
 //
-//   line 0  | magic 8 | format 4 | slots 4 | epoch 8 |                                     (64 bytes each)
-//   line 1… | version 8 | sequence 8 | digest 16 | bytes done 8 | has digest 8 |           one a slot, by its
-//   index modulo kMaxSlots
+//   line 0   | magic 8 | format 4 | slots 4 | epoch 8 | digest number 4 |
+//   line 1…  | version 8 | sequence 8 | digest 16 | bytes done 8 | has digest 8 |
 //
-// The sender stores, workers load; offsets never addresses. `version` is 0 while the slot is being written. `sequence`
-// is odd while a line is being changed, so that a reader can tell when it read half of a change.
+// A line has 64 bytes. From line 1 on each slot has one: line 1 + index modulo kMaxSlots. The sender stores, workers
+// load; offsets never addresses. `version` is 0 while the slot is being written. `sequence` is odd while a line is
+// being changed, so that a reader can tell when it read half of a change.
 #pragma once
 
 #include <array>
@@ -14,15 +14,15 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "kernels/digest.h"
-#include "transport/posix/mapping.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/slot_memory.h"
-#include "transport/version.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/slot_memory.h>
+#include <bascule/transport/version.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
-inline constexpr std::uint32_t kMaxSlots = 62;  // that one page has lines for, at one time
+inline constexpr std::uint32_t kMaxSlots = 62;  // for which one page has lines, at one time
 
 struct alignas(64) SlotLine {
   std::atomic<std::uint64_t> version;
@@ -58,7 +58,7 @@ struct SlotRecord {
 // The worker's side, read-only.
 class ControlPageView {
  public:
-  // INVALID_ARGUMENT: not sealed, no control page, another format or epoch.
+  // INVALID_ARGUMENT: not sealed, no control page, another format, digest function or epoch.
   static absl::StatusOr<ControlPageView> map(UniqueFd descriptor, Epoch epoch);
 
   // Version 0 and no digest while the slot is being written or its line is being changed. Never waits.
@@ -68,4 +68,4 @@ class ControlPageView {
   Mapping mapping_;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-// A point on the steady clock: nothing in Bascule waits on wall time.
+// A point on the steady clock. Nothing in Bascule waits by wall time.
 #pragma once
 
 #include <algorithm>
@@ -6,13 +6,13 @@
 
 #include "absl/time/time.h"
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 using Clock = std::chrono::steady_clock;
 
 class Deadline {
  public:
-  // `timeout` from now; absl::InfiniteDuration() is taken as a year, a negative one as none.
+  // `timeout` from now. absl::InfiniteDuration() counts as a year, a negative duration as zero.
   explicit Deadline(absl::Duration timeout)
       : at_(Clock::now() +
             absl::ToChronoNanoseconds(std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24 * 365)))) {}
@@ -30,4 +30,4 @@ inline double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -9,16 +9,17 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/digest.h"
-#include "kernels/segment.h"
-#include "transport/deadline.h"
-#include "transport/posix/mapping.h"
-#include "transport/tensor.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/kernels/segment.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/tensor.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 // Segments as a device reads them: of tensors into a slot, or of a slot into tensors. Freeing one waits for the device.
 class DevicePlan {
@@ -42,11 +43,12 @@ inline constexpr std::uint64_t kPartBytes = std::uint64_t{32} << 20;
 inline constexpr std::uint64_t kHostPartBytes = std::uint64_t{16} << 20;
 
 // One device and a stream of Bascule's own there, on which one thing at a time is under way: run(), digest(),
-// follow() and copy_in() enqueue it and return, finish() waits for it. `caller`: a stream of the user's on that device.
-// What it was given by then comes first, and what it is given later waits on the device; none: nobody waits.
+// run_behind() and copy_in() enqueue it and return, finish() waits for it. `caller`: a stream of the user's on that
+// device. What was queued on it by then comes first, and what is queued later waits on the device; none: nothing waits.
 //
-// Threads: any, one at a time. Once a call has met a sticky error, every later one says so. Destruction waits for what
-// is under way.
+// Threads: any, one at a time. Once a call has met a sticky error, every later one says so; a device that the process
+// reset is one. Destruction waits for what is under way. A call that fails leaves nothing behind that a later one
+// counts on. A `caller` that check_stream() refuses is refused before anything is enqueued.
 class DeviceQueue {
  public:
   using Caller = std::optional<Stream>;
@@ -55,17 +57,22 @@ class DeviceQueue {
   virtual ~DeviceQueue() = default;
   virtual int device() const = 0;
 
+  // What every call below would refuse a `caller` for, and a device that is lost: as check_stream(). Does nothing
+  // there.
+  virtual absl::Status check(Stream caller) = 0;
+
   // Blocks while the plan is uploaded.
   virtual absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
                                                            std::size_t tensors, std::uint64_t slot_bytes) = 0;
-  // Device memory, not initialised, and freed with the last copy of the pointer. Blocks.
-  virtual absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes) = 0;
+  // Device memory, not initialised, and freed with the last copy of the pointer. Blocks. RESOURCE_EXHAUSTED says how
+  // much `what` ("the second set of the tensors") needs and how much the device has.
+  virtual absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes, std::string_view what) = 0;
 
   // Packs or unpacks; allocates nothing. The plan must live until finish().
   virtual absl::Status run(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                            bool want_digest, Caller caller) = 0;
   virtual absl::Status digest(std::span<const std::byte> slot, Caller caller) = 0;
-  virtual absl::Status follow(Stream caller) = 0;  // does nothing, behind what `caller` was given
+  virtual absl::Status run_behind(Stream caller) = 0;  // does nothing, behind what `caller` was given
 
   // ---- slots in host memory ----
 
@@ -90,6 +97,9 @@ class DeviceQueue {
 
   // Blocks until the device is done with it; the digest, where one was wanted. DEADLINE_EXCEEDED: it is not yet.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;
+  // Blocks until the device is done with all that it was given, also by calls that failed; until then it may read and
+  // write what they named. OK of a device that is lost, too. DEADLINE_EXCEEDED: it is not yet.
+  virtual absl::Status settle(Deadline deadline) = 0;
 };
 
 // A point in the work of a stream of the user's.
@@ -97,14 +107,30 @@ class DeviceMark {
  public:
   virtual ~DeviceMark() = default;
   virtual int device() const = 0;
-  virtual absl::Status record(Stream stream) = 0;          // behind all that it was given; returns at once
+  // Behind all that it was given; returns at once. Errors as of check_stream().
+  virtual absl::Status record(Stream stream) = 0;
   virtual absl::Status wait(Deadline deadline) const = 0;  // until the device has passed it
 };
+
+// Whether work on `device` can be ordered against `stream`, a user's. INVALID_ARGUMENT: it is one of another device.
+// FAILED_PRECONDITION: it is being captured into a graph; or it is the default stream, which cannot be used while any
+// blocking stream of the process is captured. Neither touches the stream or ends a capture.
+absl::Status check_stream(int device, Stream stream);
+
+// The memory of a tensor that a user says lies on a device: the first byte that is read or written there, and the last.
+struct MemoryRange {
+  std::string_view tensor;
+  const std::byte *first = nullptr, *last = nullptr;
+};
+// Whether `device` reaches the ends of all of them. INVALID_ARGUMENT names the first that it does not, and the kind of
+// memory that is there. A kernel that is given such an address loses the device to the process. Asks the driver twice
+// for each: some hundred nanoseconds.
+absl::Status check_memory(int device, std::span<const MemoryRange> ranges);
 
 // UNIMPLEMENTED: this build has no CUDA. UNAVAILABLE: this machine has no GPU, or none of that number.
 absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device);
 absl::StatusOr<std::unique_ptr<DeviceMark>> make_device_mark(int device);
-// What went wrong in destructors of this process since the last call, and was told to nobody else; OK: nothing.
+// What went wrong in destructors of this process since the last call and was reported nowhere else; OK: nothing.
 absl::Status take_kept_device_errors();
 // Of the calling thread, one of Bascule's own: before it does anything with a device. See kernels/cuda_memory.h.
 void own_thread_of_devices();
@@ -113,5 +139,7 @@ absl::Status why_no_cuda();  // OK in a build with CUDA; else UNIMPLEMENTED, and
 // Whether the error took this process's use of the device with it: only a new process helps. A payload of the status.
 inline constexpr char kStickyDeviceError[] = "bascule/sticky-cuda-error";
 inline bool is_sticky(const absl::Status& status) { return status.GetPayload(kStickyDeviceError).has_value(); }
+// Of a wait for work on a device: whether that work is over, done or lost with the device. Nothing is read for it then.
+inline bool is_over(const absl::Status& waited) { return waited.ok() || is_sticky(waited); }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

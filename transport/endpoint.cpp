@@ -1,4 +1,4 @@
-#include "transport/endpoint.h"
+#include <bascule/transport/endpoint.h>
 
 #include <arpa/inet.h>
 #include <sys/un.h>
@@ -14,9 +14,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 constexpr std::string_view kExample = "shm:///run/user/1000/grpo";
@@ -69,7 +69,17 @@ absl::Status set_slots(Endpoint& endpoint, std::string_view value) {
     return invalid_argument("expected a number of slots, 1 or more, found \"", value, "\"");
   if (endpoint.slots > kMaxOfferedSlots)
     return invalid_argument("expected ", kMaxOfferedSlots, " slots at most, found ", endpoint.slots,
-                            "; two suffice unless readers are slow");
+                            "; two are enough unless engines are slow");
+  return absl::OkStatus();
+}
+
+// The control page has a line for each slot, and for each that is still read after it left the ring.
+absl::Status set_spares(Endpoint& endpoint, std::string_view value) {
+  constexpr int kMost = 48;
+  int spares = 0;
+  if (!absl::SimpleAtoi(text_internal::piece(value), &spares) || spares < 0 || spares > kMost)
+    return invalid_argument("expected a number of spare slots, 0 to ", kMost, ", found \"", value, "\"");
+  endpoint.spares = spares;
   return absl::OkStatus();
 }
 
@@ -130,12 +140,13 @@ struct Option {
   absl::Status (*set)(Endpoint&, std::string_view value);
 };
 
-constexpr std::array<Option, 13> kOptions = {{
+constexpr std::array<Option, 15> kOptions = {{
     {"slots", set_slots},
     {"wire_dtype", set_wire_dtype},
     {"digest", set_digest},
     {"timeout", set_duration<&Endpoint::timeout>},
     {"flip_timeout", set_duration<&Endpoint::flip_timeout>},
+    {"loan_timeout", set_duration<&Endpoint::loan_timeout>},
     {"heartbeat", set_duration<&Endpoint::heartbeat>},
     {"suspect_after", set_duration<&Endpoint::suspect_after>},
     {"commit", set_commit},
@@ -144,6 +155,7 @@ constexpr std::array<Option, 13> kOptions = {{
     {"token_file", set_path<&Endpoint::token_file>},
     {"durable", set_switch<&Endpoint::durable>},
     {"fresh", set_switch<&Endpoint::fresh>},
+    {"spares", set_spares},
 }};
 
 absl::Status unknown_option(std::string_view name) {
@@ -222,7 +234,7 @@ absl::Status set_host(Endpoint& endpoint, std::string_view place) {
   endpoint.host = bracketed ? place.substr(1, colon - 2) : place.substr(0, colon);
   in6_addr address{};
   if (bracketed && ::inet_pton(AF_INET6, endpoint.host.c_str(), &address) != 1)
-    return invalid_argument("\"", endpoint.host, "\" is no IPv6 address; expected one, as [::1]:29500");
+    return invalid_argument("\"", endpoint.host, "\" is not an IPv6 address; expected one, as [::1]:29500");
   if (!bracketed && port.find(':') != std::string_view::npos)
     return invalid_argument("\"", place, "\": write an IPv6 address in brackets, as [::1]:29500");
   if (!bracketed && !is_host_name(endpoint.host))
@@ -256,7 +268,7 @@ absl::Status set_folder(Endpoint& endpoint, std::string_view place) {
   BASCULE_ASSIGN(const std::string decoded, percent_decoded(place));
   std::filesystem::path folder = normal_path(decoded);
   if (folder == folder.root_path())
-    return invalid_argument("the root is no folder for an endpoint; expected one as ", kExample);
+    return invalid_argument("the root cannot be the folder of an endpoint; expected one as ", kExample);
   endpoint.folder = std::move(folder);
 
   constexpr std::size_t kRoom = sizeof(sockaddr_un::sun_path) - 1;  // a zero byte ends it
@@ -295,7 +307,7 @@ absl::StatusOr<Endpoint> parse_url(std::string_view url) {
   if (endpoint.heartbeat >= endpoint.suspect_after)
     return invalid_argument("heartbeat (", absl::FormatDuration(endpoint.heartbeat),
                             ") must be shorter than suspect_after (", absl::FormatDuration(endpoint.suspect_after),
-                            "), or every peer falls silent");
+                            "), or every peer would count as silent");
   return endpoint;
 }
 
@@ -306,10 +318,14 @@ std::string Endpoint::place() const {
   return host.find(':') == std::string::npos ? cat(host, ":", port) : cat("[", host, "]:", port);
 }
 
+std::string Endpoint::own_folder() const {
+  return cat(over_tcp() ? "state=" : scheme.empty() ? "" : cat(scheme, "://"), (folder / "run").string());
+}
+
 absl::StatusOr<Endpoint> Endpoint::parse(std::string_view url) {
   absl::StatusOr<Endpoint> endpoint = parse_url(url);
   if (!endpoint.ok()) return annotate(endpoint.status(), cat("endpoint \"", url, "\""));
   return endpoint;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-// An endpoint: one string that chooses the scheme, the place and the options, the same on both ends.
+// An endpoint: one string that chooses the scheme, the place and the options. Both ends get the same string.
 //
 //   shm:///run/user/1000/grpo?wire_dtype=bf16&digest=on&timeout=30s
 //   scheme  folder              options
@@ -19,53 +19,60 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/dtype.h"
-#include "transport/target.h"
+#include <bascule/kernels/dtype.h>
+#include <bascule/transport/target.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 enum class DigestMode {
-  kOff,     // none is made
+  kOff,     // there is none
   kOn,      // the sender makes it while it packs; a worker that copies checks it
-  kAlways,  // a worker that reads in place makes the pass as well
+  kAlways,  // a worker that reads in place also reads all bytes to check it
 };
 inline constexpr std::array<std::string_view, 3> kDigestModes = {"off", "on", "always"};  // their names, in order
 
-inline constexpr int kMaxOfferedSlots = 12;  // descriptors of one message, less what else it carries
+inline constexpr int kMaxOfferedSlots = 12;  // descriptors of one message, less those for other things
 
 struct Endpoint {
   std::string scheme;      // "shm"
   std::string host;        // of a control connection over TCP, without brackets; empty: it is a Unix socket
   std::uint16_t port = 0;  // likewise
-  // Absolute. Of the socket and the sender's state; over TCP of that state alone: state=, or by default
-  // $XDG_STATE_HOME/bascule/<host>_<port> (~/.local/state where that is not set; empty where there is no home either).
+  // Absolute. Holds the socket and the sender's state. Over TCP it holds the state only: state=, or by default
+  // $XDG_STATE_HOME/bascule/<host>_<port> (~/.local/state if that is not set; empty if there is no home either).
   std::filesystem::path folder;
-  std::filesystem::path token_file;  // token_file=: what holds the token, in place of BASCULE_TOKEN; TCP only
+  std::filesystem::path token_file;  // token_file=: the file with the token, in place of BASCULE_TOKEN; TCP only
 
-  int slots = 2;                                    // slots=N; 1: a single copy, in the trainer's own parameters
+  int slots = 2;  // slots=N; 1: a single copy, in the trainer's own parameters
+  // spares=N: how many more slots may be made while evicted workers still read old ones, each as large as the model;
+  // none: 2 in host memory, 1 on a device.
+  std::optional<int> spares;
   std::optional<DType> wire_dtype;                  // wire_dtype=f32|bf16|f16: floating-point tensors travel as this
   DigestMode digest = DigestMode::kOn;              // digest=off|on|always
-  bool commit_each = false;                         // commit=each|together: each flips as soon as it is prepared
+  bool commit_each = false;                         // commit=each|together: each worker flips as soon as it is prepared
   bool durable = false;                             // durable=on|off: an ack waits for the disk
-  bool fresh = false;                               // fresh=on|off: a file of its own for each version
+  bool fresh = false;                               // fresh=on|off: each version gets a file of its own
   Apply apply = Apply::kCommit;                     // apply=commit|background: when a worker that registered copies
   absl::Duration timeout = absl::Seconds(30);       // timeout=: of one send, up to its commit decision
   absl::Duration flip_timeout = absl::Seconds(5);   // flip_timeout=: from the decision to a worker's ack
-  absl::Duration heartbeat = absl::Seconds(1);      // heartbeat=: how often each side says that it lives
+  absl::Duration loan_timeout = absl::Seconds(30);  // loan_timeout=: with slots=1, from a loan to its publish or drop
+  absl::Duration heartbeat = absl::Seconds(1);      // heartbeat=: how often each end says that it lives
   absl::Duration suspect_after = absl::Seconds(5);  // suspect_after=: silence after which a peer is given up
 
-  // No part of the string: the device that this receiver reads on (ReceiverOptions::device); kHost: the sender's.
+  // Not part of the string: this process only looks at slots; senders may write them meanwhile (receiver/status.h).
+  bool looks_only = false;
+  // Not part of the string: the device that this receiver reads on (ReceiverOptions::device); kHost: the sender's.
   int device = -1;
 
   bool over_tcp() const { return !host.empty(); }
-  std::string place() const;  // where it is, for texts: the folder, or "node1:29500", "[::1]:29500"
+  std::string place() const;       // for texts: the folder, or "node1:29500", "[::1]:29500"
+  std::string own_folder() const;  // a URL with a folder below this one, as advice: "shm:///tmp/run"
   std::filesystem::path control_socket() const { return folder / "control.sock"; }
   std::filesystem::path lock_file() const { return folder / "sender.lock"; }
 
   // INVALID_ARGUMENT: malformed, an unknown option (with the nearest known one), a value out of range, a folder too
-  // long for a socket's address, an option that has no meaning for this kind of place. UNIMPLEMENTED: an option or
-  // value that a later version will know, by name. Whether the scheme exists is the registry's to say.
+  // long for a socket's address, an option that makes no sense for this kind of place. UNIMPLEMENTED names an option or
+  // value that only a later version will know. The registry checks whether the scheme exists.
   static absl::StatusOr<Endpoint> parse(std::string_view url);
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

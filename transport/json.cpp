@@ -1,12 +1,13 @@
-#include "transport/json.h"
+#include <bascule/transport/json.h>
 
-#include <set>
+#include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 // Looks at brackets alone, so that nesting is refused before a parser spends memory on it.
@@ -29,27 +30,54 @@ bool nests_deeper_than(std::string_view text, int limit) {
   return false;
 }
 
+// Looks for a key that stands twice in one object. A pass of its own: the parser's callback, which could do it, has the
+// parser walk over all members of an object whenever one of them ends.
+class KeyWatch final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  const std::optional<std::string>& duplicate() const { return duplicate_; }  // the first one
+
+  bool start_object(std::size_t) override {
+    keys_.emplace_back();
+    return true;
+  }
+  bool key(std::string& name) override {
+    if (keys_.back().insert(name).second) return true;
+    duplicate_ = name;
+    return false;
+  }
+  bool end_object() override {
+    keys_.pop_back();
+    return true;
+  }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(std::int64_t) override { return true; }
+  bool number_unsigned(std::uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(nlohmann::json::binary_t&) override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
+
+ private:
+  std::vector<std::unordered_set<std::string>> keys_;  // of the objects that are open
+  std::optional<std::string> duplicate_;
+};
+
 }  // namespace
 
 absl::StatusOr<nlohmann::json> parse_json(std::string_view text, std::string_view where) {
-  if (nests_deeper_than(text, kMaxJsonFileDepth)) {
-    return invalid_argument(where, ": its JSON nests deeper than ", kMaxJsonFileDepth, " levels");
+  if (nests_deeper_than(text, kMaxJsonDepth)) {
+    return invalid_argument(where, ": its JSON nests deeper than ", kMaxJsonDepth, " levels");
   }
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  std::string duplicate;
-  const auto watch_keys = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-    using Event = nlohmann::json::parse_event_t;
-    if (event == Event::object_start) keys.emplace_back();
-    if (event == Event::object_end) keys.pop_back();
-    if (event == Event::key && !keys.back().insert(value.get<std::string>()).second && duplicate.empty()) {
-      duplicate = value.get<std::string>();
-    }
-    return true;
-  };
   try {
-    nlohmann::json value = nlohmann::json::parse(text, watch_keys);
-    if (!duplicate.empty()) {
-      return invalid_argument(where, ": the key '", duplicate, "' stands twice in one object");
+    nlohmann::json value = nlohmann::json::parse(text);
+    KeyWatch keys;
+    nlohmann::json::sax_parse(text, &keys);
+    if (keys.duplicate()) {
+      return invalid_argument(where, ": the key '", *keys.duplicate(), "' stands twice in one object");
     }
     return value;
   } catch (const nlohmann::json::exception& error) {
@@ -57,4 +85,4 @@ absl::StatusOr<nlohmann::json> parse_json(std::string_view text, std::string_vie
   }
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,4 +1,5 @@
-// JSON of files that others wrote: bounded in depth, and refused when a key stands twice in one object.
+// JSON from outside, of files, sockets and command lines: the one parser. Its depth is bounded, since nlohmann's writer
+// and our readers recurse, and a key that stands twice in one object is refused.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,11 +7,11 @@
 
 #include "absl/status/statusor.h"
 
-namespace bascule {
+namespace bascule::inline v0 {
 
-inline constexpr int kMaxJsonFileDepth = 64;
+inline constexpr int kMaxJsonDepth = 64;
 
 // Parses `text`; errors begin with `where`, the file or part of a file that it came from.
 absl::StatusOr<nlohmann::json> parse_json(std::string_view text, std::string_view where);
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,17 +1,18 @@
-#include "transport/layout.h"
+#include <bascule/transport/layout.h>
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
-#include "kernels/pack.h"
-#include "kernels/thread_pool.h"
-#include "transport/placing_rank.h"
-#include "transport/text.h"
-#include "transport/utf8.h"
+#include <bascule/kernels/pack.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/transport/placing_rank.h>
+#include <bascule/transport/text.h>
+#include <bascule/transport/utf8.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
@@ -106,7 +107,7 @@ absl::StatusOr<Layout> Layout::from_placements(std::vector<Placement> tensors, s
     if (tensor.offset % size_of(tensor.spec.dtype) != 0 || tensor.offset > bytes ||
         tensor.bytes > bytes - tensor.offset)
       return invalid_argument("layout: tensor ", to_string(tensor.spec), " at ", tensor.offset,
-                              " is not on its element or ends beyond the slot's ", bytes, " bytes");
+                              " is not aligned to its element, or ends beyond the slot's ", bytes, " bytes");
     if (tensor.offset != end)
       return invalid_argument("layout: tensor ", to_string(tensor.spec), " lies at ", tensor.offset, ", expected ", end,
                               ", where the one before it ends");
@@ -138,27 +139,42 @@ absl::Status Layout::index() {
   return absl::OkStatus();
 }
 
-const Placement* Layout::find(std::string_view wanted) const {
+const Placement& Layout::placed(std::uint32_t i) const {
+  return tensors_[i < tensors_.size() ? i : aliases_[i - tensors_.size()].tensor];
+}
+
+std::optional<std::uint32_t> Layout::number_of(std::string_view wanted, std::uint32_t guess) const {
+  if (guess < by_name_.size() && name(guess) == wanted) return guess;
   const auto found = std::lower_bound(by_name_.begin(), by_name_.end(), wanted,
                                       [this](std::uint32_t i, std::string_view text) { return name(i) < text; });
-  if (found == by_name_.end() || name(*found) != wanted) return nullptr;
-  return &tensors_[*found < tensors_.size() ? *found : aliases_[*found - tensors_.size()].tensor];
+  if (found == by_name_.end() || name(*found) != wanted) return std::nullopt;
+  return *found;
+}
+
+const Placement* Layout::find(std::string_view wanted) const {
+  const std::optional<std::uint32_t> number = number_of(wanted, 0);
+  return number ? &placed(*number) : nullptr;
 }
 
 absl::Status Layout::check_expected(std::span<const TensorSpec> expected, bool casts) const {
   std::vector<std::string> differences;
-  std::unordered_map<std::string_view, const TensorSpec*> wanted;
-  std::vector<bool> covered(tensors_.size(), false);
+  std::vector<bool> named(by_name_.size(), false), covered(tensors_.size(), false);
+  std::set<std::string_view> not_sent;
+  std::uint32_t next = 0;  // both are in one order, as a rule
   for (const TensorSpec& spec : expected) {
-    if (!wanted.emplace(spec.name, &spec).second) {
+    const std::optional<std::uint32_t> number = number_of(spec.name, next);
+    if (number ? named[*number] : not_sent.contains(spec.name)) {
       differences.push_back(cat("tensor ", spec.name, " is expected twice"));
       continue;
     }
-    const Placement* sent = find(spec.name);
-    if (sent == nullptr) {
-      differences.push_back(cat("tensor ", to_string(spec), " is expected and not sent"));
+    if (!number) {
+      not_sent.insert(spec.name);
+      differences.push_back(cat("tensor ", to_string(spec), " is expected, but not sent"));
       continue;
     }
+    named[*number] = true;
+    next = *number + 1;
+    const Placement* const sent = &placed(*number);
     covered[static_cast<std::size_t>(sent - tensors_.data())] = true;
     const bool fits = casts ? kernels::can_cast(sent->spec.dtype, spec.dtype) : sent->spec.dtype == spec.dtype;
     if (!fits || sent->spec.shape != spec.shape)
@@ -168,7 +184,7 @@ absl::Status Layout::check_expected(std::span<const TensorSpec> expected, bool c
               ", expected ", to_string(spec).substr(spec.name.size() + 1)));
   }
   for (std::size_t i = 0; i < tensors_.size(); ++i)
-    if (!covered[i]) differences.push_back(cat("tensor ", to_string(tensors_[i].spec), " is sent and not expected"));
+    if (!covered[i]) differences.push_back(cat("tensor ", to_string(tensors_[i].spec), " is sent, but not expected"));
   if (differences.empty()) return absl::OkStatus();
   const std::size_t more = differences.size() - 1;
   return invalid_argument(differences.front(),
@@ -176,4 +192,4 @@ absl::Status Layout::check_expected(std::span<const TensorSpec> expected, bool c
                           "; the worker's model must be the trainer's");
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

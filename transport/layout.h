@@ -1,11 +1,12 @@
-// Layout: where each tensor lies in a slot. Made once by the sender, at the first publication of an epoch; a
-// receiver gets it with its welcome and computes nothing of it anew.
+// Layout: where each tensor lies in a slot. The sender makes it once, at the first publication of an epoch; a receiver
+// gets it with its welcome and computes no part of it again.
 //
 //   | tensors whose size is a multiple of 64 bytes, as registered | the rest, by falling element size | end |
-//   0: on 64 bytes each                                             on their element each
+//   0: each aligned to 64 bytes                                     each aligned to its element
 //
-// No gaps. Tied tensors travel once: the second name is an alias of the first. Tensors that a worker wants fused lie
-// one after the other and count as one in the order above: only the first of them is sure to be on 64 bytes.
+// There are no gaps. Tied tensors travel once: the second name is an alias of the first. Tensors that a worker wants
+// fused lie one after the other and count as one in the order above: only the first of them is sure to be aligned to 64
+// bytes.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/digest.h"
-#include "transport/tensor.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/transport/tensor.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 struct Placement {
   TensorSpec spec;
@@ -40,16 +41,17 @@ class Layout {
  public:
   Layout() = default;
 
-  // Orders and places `specs`; `tied` pairs an alias with the name that it stands for. INVALID_ARGUMENT names
-  // the tensor: a name twice, empty or not UTF-8, a negative dimension, a size beyond 2^62 bytes.
+  // Orders and places `specs`; `tied` pairs an alias with the name that it stands for. INVALID_ARGUMENT names the
+  // tensor and what is wrong: a name that is empty, not UTF-8 or there twice, a negative dimension, a size above 2^62
+  // bytes.
   //
-  // `fused` are lists of tensors to lie one after the other. The first come wins: a list with a tensor of an earlier
-  // one, or that cannot be joined, is passed over (joined_at() tells).
+  // `fused` are lists of tensors that shall lie one after the other. Earlier lists win: a list with a tensor of an
+  // earlier list, or whose tensors cannot be joined, is ignored (joined_at() tells).
   static absl::StatusOr<Layout> arrange(std::vector<TensorSpec> specs,
                                         std::vector<std::pair<std::string, std::string>> tied,
                                         std::span<const std::vector<std::string>> fused = {});
 
-  // A layout as it came from the other side: everything about it is checked.
+  // A layout as it came from the other end: everything in it is checked.
   static absl::StatusOr<Layout> from_placements(std::vector<Placement> tensors, std::vector<Alias> aliases,
                                                 std::uint64_t bytes);
 
@@ -57,21 +59,22 @@ class Layout {
   std::span<const Alias> aliases() const { return aliases_; }
   std::uint64_t bytes() const { return bytes_; }
 
-  // Names a layout (128 bits over all of the above); never a condition for joining.
+  // Identifies a layout: 128 bits over all of the above. Workers may join whatever it is.
   const Digest& fingerprint() const { return fingerprint_; }
 
-  // The placement of a name or of what it is an alias of; null where there is none.
+  // The placement of the tensor with this name or alias; null if there is none.
   const Placement* find(std::string_view name) const;
 
-  // What tensors joined along their first dimension are, without a name. INVALID_ARGUMENT names the one that is not
-  // sent, is a scalar, is there twice, or has another type or other inner dimensions than the first.
+  // The type and shape of these tensors joined along their first dimension; the name is empty. INVALID_ARGUMENT names
+  // the tensor that is not sent, is a scalar, is there twice, or has another type or other inner dimensions than the
+  // first.
   absl::StatusOr<TensorSpec> join(std::span<const std::string> names) const;
-  // Where such tensors begin, in bytes, if they lie one after the other in this order.
+  // The offset of the first, in bytes, if these tensors lie one after the other in this order.
   std::optional<std::uint64_t> joined_at(std::span<const std::string> names) const;
 
-  // Whether a worker that expects `expected` can take this layout. INVALID_ARGUMENT names the first tensor
-  // that is missing, surplus, duplicate, of another shape or type (with `casts`: of one that cannot be cast), and
-  // counts the rest. An alias may be expected or not.
+  // Whether a worker that expects `expected` can take this layout. INVALID_ARGUMENT names the first tensor that is
+  // missing, surplus, duplicate, or of another shape or type (with `casts`: of a type that cannot be cast), and counts
+  // the others. Aliases may be expected, but need not be.
   absl::Status check_expected(std::span<const TensorSpec> expected, bool casts = false) const;
 
   friend bool operator==(const Layout& a, const Layout& b) {
@@ -82,7 +85,10 @@ class Layout {
   absl::Status place();  // one after the other, in the order of tensors_
   absl::Status fuse(std::span<const std::vector<std::string>> lists);
   absl::Status index();
-  std::string_view name(std::uint32_t i) const;  // of tensor i or, beyond those, of an alias
+  std::string_view name(std::uint32_t i) const;    // of tensor i or, beyond those, of an alias
+  const Placement& placed(std::uint32_t i) const;  // what bears that name
+  std::optional<std::uint32_t> number_of(std::string_view name,
+                                         std::uint32_t guess) const;  // `guess` is looked at first
 
   std::vector<Placement> tensors_;
   std::vector<Alias> aliases_;
@@ -91,4 +97,4 @@ class Layout {
   Digest fingerprint_;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,11 +1,11 @@
-// Tensors of a layout that somebody wants to read as one.
+// Tensors of a layout that a worker wants to read as one.
 #include <algorithm>
 
-#include "transport/layout.h"
-#include "transport/placing_rank.h"
-#include "transport/text.h"
+#include <bascule/transport/layout.h>
+#include <bascule/transport/placing_rank.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 absl::StatusOr<TensorSpec> Layout::join(std::span<const std::string> names) const {
   TensorSpec joined;
@@ -89,4 +89,4 @@ absl::Status Layout::fuse(std::span<const std::vector<std::string>> lists) {
   return index();
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

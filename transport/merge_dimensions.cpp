@@ -1,8 +1,8 @@
-#include "transport/merge_dimensions.h"
+#include <bascule/transport/merge_dimensions.h>
 
 #include <algorithm>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> shape) {
   std::vector<std::int64_t> strides(shape.size());
@@ -42,4 +42,4 @@ bool merge_dimensions(std::span<const std::int64_t> shape, std::span<const std::
   return true;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

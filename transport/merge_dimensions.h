@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/segment.h"
+#include <bascule/kernels/segment.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 // Of a contiguous tensor of `shape`, in elements.
 std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> shape);
@@ -17,4 +17,4 @@ std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> shape);
 bool merge_dimensions(std::span<const std::int64_t> shape, std::span<const std::int64_t> tensor_strides,
                       std::span<const std::int64_t> slot_strides, kernels::Segment& segment);
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

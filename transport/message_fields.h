@@ -12,9 +12,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "transport/messages.h"
+#include <bascule/transport/messages.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 template <typename T, typename U>
 concept Is = std::same_as<std::remove_const_t<T>, U>;
@@ -73,6 +73,8 @@ void fields(auto& archive, Is<LayoutParts> auto& layout) {
 void fields(auto& archive, Is<Hello> auto& hello) {
   archive("protocol", hello.protocol);
   if (hello.protocol != kProtocol) return;  // what else another protocol says, nobody here knows
+  archive("digest_number", hello.digest_number);
+  if (hello.digest_number != kDigestNumber) return;  // refused by that alone
   archive.constant("byte_order", "little");
   archive("worker", hello.worker);
   archive.require("worker", !hello.worker.empty(), "must not be empty");
@@ -93,6 +95,7 @@ void fields(auto& archive, Is<Hello> auto& hello) {
   archive("fused", hello.fused);
 }
 void fields(auto& archive, Is<Welcome> auto& welcome) {
+  archive("digest_number", welcome.digest_number);
   archive("id", welcome.id);
   archive("epoch", welcome.epoch);
   archive("layout", welcome.layout);
@@ -107,13 +110,14 @@ void fields(auto& archive, Is<Refused> auto& refused) {
 void fields(auto& archive, Is<Prepare> auto& prepare) {
   archive("version", prepare.version);
   archive("slot", prepare.slot);
+  archive("lease", prepare.lease);
   archive("bytes", prepare.bytes);
   archive.bytes("offer", prepare.offer);
   archive("slots", prepare.slots);
 }
 void fields(auto& archive, Is<Ready> auto& ready) {
   archive("version", ready.version);
-  archive("follows", ready.follows);
+  archive("copies_behind", ready.copies_behind);
 }
 void fields(auto& archive, Is<Sealed> auto& sealed) {
   archive("version", sealed.version);
@@ -124,7 +128,10 @@ void fields(auto& archive, Is<Failed> auto& failed) {
   archive("version", failed.version);
   archive("why", failed.why);
 }
-void fields(auto& archive, Is<Poisoned> auto& poisoned) { archive("why", poisoned.why); }
+void fields(auto& archive, Is<Poisoned> auto& poisoned) {
+  archive("why", poisoned.why);
+  archive("final", poisoned.final);
+}
 void fields(auto& archive, Is<Commit> auto& commit) { archive("version", commit.version); }
 void fields(auto& archive, Is<Abort> auto& abort) {
   archive("version", abort.version);
@@ -137,7 +144,7 @@ void fields(auto& archive, Is<Ack> auto& ack) {
 }
 void fields(auto& archive, Is<Released> auto& released) {
   archive("slot", released.slot);
-  archive("version", released.version);
+  archive("lease", released.lease);
 }
 void fields(auto&, Is<Heartbeat> auto&) {}
 void fields(auto& archive, Is<Bye> auto& bye) { archive("why", bye.why); }
@@ -174,19 +181,4 @@ void fields(auto& archive, Is<SenderStatus> auto& status) {
   archive("offered", status.offered);
 }
 
-void auth_bytes(auto& archive, const char* key, Is<std::string> auto& value) {
-  archive.bytes(key, value);
-  archive.require(key, value.size() == kAuthBytes, "must have 32 bytes");
-}
-void fields(auto& archive, Is<Challenge> auto& challenge) {
-  archive("protocol", challenge.protocol);
-  if (challenge.protocol != kProtocol) return;
-  auth_bytes(archive, "nonce", challenge.nonce);
-}
-void fields(auto& archive, Is<Proof> auto& proof) {
-  auth_bytes(archive, "nonce", proof.nonce);
-  auth_bytes(archive, "mac", proof.mac);
-}
-void fields(auto& archive, Is<Proven> auto& proven) { auth_bytes(archive, "mac", proven.mac); }
-
-}  // namespace bascule
+}  // namespace bascule::inline v0

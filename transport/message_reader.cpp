@@ -1,14 +1,16 @@
-#include "transport/message_reader.h"
+#include <bascule/transport/message_reader.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "absl/strings/escaping.h"
-#include "transport/text.h"
-#include "transport/utf8.h"
+#include <bascule/transport/text.h>
+#include <bascule/transport/utf8.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
+
+using Kind = CborValue::Kind;
 
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kShown = 64;
@@ -29,9 +31,31 @@ void MessageReader::fail(std::string_view what) {
   status_ = invalid_argument(type_, ", key \"", path, "\": ", what);
 }
 
-void MessageReader::fail_type(std::string_view expected, const Json& found) {
-  if (found.is_number()) return fail(cat("expected ", expected, ", found ", found.dump()));
-  fail(cat("expected ", expected, ", found ", found.is_string() ? "text" : found.type_name()));
+void MessageReader::fail_type(std::string_view expected, const CborValue& found) {
+  fail(cat("expected ", expected, ", found ", found.shown()));
+}
+
+std::size_t MessageReader::open(const CborValue& map) {
+  const std::size_t outer = std::exchange(map_, pairs_.size());
+  const std::uint8_t* at = map.first_at();
+  for (std::size_t i = 0; i < map.size(); ++i) {
+    const CborValue key(at), value(key.end());
+    pairs_.push_back({.key = key.text(), .value = value});
+    at = value.end();
+  }
+  return outer;
+}
+
+const CborValue* MessageReader::find(std::string_view key) const {
+  for (std::size_t i = map_; i < pairs_.size(); ++i)
+    if (pairs_[i].key == key) return &pairs_[i].value;
+  return nullptr;
+}
+
+std::optional<std::string_view> MessageReader::type() {
+  const CborValue* const found = find("type");
+  if (found == nullptr || found->kind() != Kind::kText) return std::nullopt;
+  return type_ = found->text();
 }
 
 void MessageReader::constant(const char* key, std::string_view text) {
@@ -47,65 +71,77 @@ void MessageReader::require(const char* key, bool ok, std::string_view must) {
   path_.pop_back();
 }
 
-void MessageReader::read(const Json& json, bool& value) {
-  if (!json.is_boolean()) return fail_type("true or false", json);
-  value = json.get<bool>();
+void MessageReader::read(const CborValue& found, bool& value) {
+  if (found.kind() != Kind::kBoolean) return fail_type("true or false", found);
+  value = found.truth();
 }
 
-void MessageReader::read(const Json& json, std::uint64_t& value) {
-  if (!json.is_number_unsigned()) return fail_type("an integer from 0 to 2^64 - 1", json);
-  value = json.get<std::uint64_t>();
+void MessageReader::read(const CborValue& found, std::uint64_t& value) {
+  if (found.kind() != Kind::kUnsigned) return fail_type("an integer from 0 to 2^64 - 1", found);
+  value = found.number();
 }
 
-void MessageReader::read(const Json& json, std::uint32_t& value) {
-  if (!json.is_number_unsigned() || json.get<std::uint64_t>() > std::numeric_limits<std::uint32_t>::max())
-    return fail_type("an integer from 0 to 2^32 - 1", json);
-  value = json.get<std::uint32_t>();
+void MessageReader::read(const CborValue& found, std::uint32_t& value) {
+  if (found.kind() != Kind::kUnsigned || found.number() > std::numeric_limits<std::uint32_t>::max())
+    return fail_type("an integer from 0 to 2^32 - 1", found);
+  value = static_cast<std::uint32_t>(found.number());
 }
 
-void MessageReader::read(const Json& json, std::int64_t& value) {
+void MessageReader::read(const CborValue& found, std::int64_t& value) {
   constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();
-  if (!json.is_number_integer() || (json.is_number_unsigned() && json.get<std::uint64_t>() > kMax))
-    return fail_type("an integer from -2^63 to 2^63 - 1", json);
-  value = json.get<std::int64_t>();
+  const bool negative = found.kind() == Kind::kNegative;
+  if (!negative && (found.kind() != Kind::kUnsigned || found.number() > kMax))
+    return fail_type("an integer from -2^63 to 2^63 - 1", found);
+  value = negative ? found.negative() : static_cast<std::int64_t>(found.number());
 }
 
-void MessageReader::read(const Json& json, double& value) {
-  if (!json.is_number() || !std::isfinite(json.get<double>()) || json.get<double>() < 0)
-    return fail_type("a finite number, not negative", json);
-  value = json.get<double>();
+void MessageReader::read(const CborValue& found, double& value) {
+  if (!found.is_number() || !std::isfinite(found.real()) || found.real() < 0)
+    return fail_type("a finite number, not negative", found);
+  value = found.real();
 }
 
-void MessageReader::read(const Json& json, std::string& value) {
-  if (!json.is_string()) return fail_type("text", json);
-  value = json.get_ref<const std::string&>();
+void MessageReader::read(const CborValue& found, std::string& value) {
+  if (found.kind() != Kind::kText) return fail_type("text", found);
+  value = found.text();
   if (!is_utf8(value)) fail(cat("expected UTF-8, found ", in_quotes(value)));
 }
 
-void MessageReader::read_bytes(const Json& json, std::string& value) {
-  if (!json.is_binary()) return fail_type("a byte string", json);
-  value.assign(json.get_binary().begin(), json.get_binary().end());
+void MessageReader::read(const CborValue& found, SharedSpecs& value) {
+  const std::span<const std::uint8_t> encoded = found.bytes();
+  if (known_ != nullptr) value = known_->find(encoded);
+  if (value) return;
+  std::vector<TensorSpec> specs;
+  read(found, specs);
+  if (!status_.ok()) return;
+  value = std::make_shared<const std::vector<TensorSpec>>(std::move(specs));
+  if (known_ != nullptr) known_->add(encoded, value);
 }
 
-void MessageReader::read(const Json& json, DType& value) {
+void MessageReader::read_bytes(const CborValue& found, std::string& value) {
+  if (found.kind() != Kind::kBytes) return fail_type("a byte string", found);
+  value = found.text();
+}
+
+void MessageReader::read(const CborValue& found, DType& value) {
   std::string name;
-  read(json, name);
+  read(found, name);
   const std::optional<DType> dtype = dtype_named(name);
   if (!dtype) return fail(cat("unknown dtype ", in_quotes(name)));
   value = *dtype;
 }
 
-void MessageReader::read(const Json& json, DigestMode& value) {
+void MessageReader::read(const CborValue& found, DigestMode& value) {
   std::string name;
-  read(json, name);
-  const auto* const found = std::find(kDigestModes.begin(), kDigestModes.end(), name);
-  if (found == kDigestModes.end()) return fail(cat("expected off, on or always, found ", in_quotes(name)));
-  value = static_cast<DigestMode>(found - kDigestModes.begin());
+  read(found, name);
+  const auto* const mode = std::find(kDigestModes.begin(), kDigestModes.end(), name);
+  if (mode == kDigestModes.end()) return fail(cat("expected off, on or always, found ", in_quotes(name)));
+  value = static_cast<DigestMode>(mode - kDigestModes.begin());
 }
 
-void MessageReader::read(const Json& json, Digest& value) {
+void MessageReader::read(const CborValue& found, Digest& value) {
   std::string bytes;
-  read_bytes(json, bytes);
+  read_bytes(found, bytes);
   if (bytes.size() != 16) return fail(cat("expected 16 bytes, found ", bytes.size()));
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     std::uint64_t& word = i < 8 ? value.high : value.low;
@@ -113,9 +149,9 @@ void MessageReader::read(const Json& json, Digest& value) {
   }
 }
 
-void MessageReader::read(const Json& json, Layout& value) {
+void MessageReader::read(const CborValue& found, Layout& value) {
   LayoutParts parts;
-  read(json, parts);
+  read(found, parts);
   if (!status_.ok()) return;
   absl::StatusOr<Layout> layout =
       Layout::from_placements(std::move(parts.tensors), std::move(parts.aliases), parts.bytes);
@@ -123,4 +159,4 @@ void MessageReader::read(const Json& json, Layout& value) {
   value = *std::move(layout);
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,8 +1,8 @@
-#include "transport/message_writer.h"
+#include <bascule/transport/message_writer.h>
 
-#include "transport/utf8.h"
+#include <bascule/transport/utf8.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 void MessageWriter::bytes(const char* key, const std::string& value) {
   map_[key] = Json::binary({value.begin(), value.end()});
@@ -40,4 +40,4 @@ MessageWriter::Json MessageWriter::written(const Layout& layout) {
                              .bytes = layout.bytes()});
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

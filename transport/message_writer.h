@@ -6,23 +6,30 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "transport/message_fields.h"
+#include <bascule/transport/message_fields.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class MessageWriter {
  public:
   using Json = nlohmann::json;
 
+  MessageWriter() = default;
+  explicit MessageWriter(std::string_view left_out) : left_out_(left_out) {}  // a key that is not written
+
   template <typename T>
   void operator()(const char* key, const T& value) {
-    map_[key] = written(value);
+    if (key != left_out_) map_[key] = written(value);
   }
   template <typename T>
   void operator()(const char* key, const std::optional<T>& value) {
+    if (value) map_[key] = written(*value);
+  }
+  void operator()(const char* key, const SharedSpecs& value) {
     if (value) map_[key] = written(*value);
   }
   void bytes(const char* key, const std::string& value);
@@ -40,6 +47,7 @@ class MessageWriter {
   static Json written(DType dtype);
   static Json written(DigestMode mode);
   static Json written(const Digest& digest);
+  friend EncodedLayout encode(const Layout&);
   static Json written(const Layout& layout);
 
   template <typename T>
@@ -57,6 +65,7 @@ class MessageWriter {
   }
 
   Json map_ = Json::object();
+  std::string_view left_out_;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

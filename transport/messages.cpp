@@ -1,4 +1,4 @@
-#include "transport/messages.h"
+#include <bascule/transport/messages.h>
 
 #include <array>
 #include <bit>
@@ -6,12 +6,12 @@
 #include <string_view>
 #include <utility>
 
-#include "transport/cbor.h"
-#include "transport/message_reader.h"
-#include "transport/message_writer.h"
-#include "transport/text.h"
+#include <bascule/transport/cbor.h>
+#include <bascule/transport/message_reader.h>
+#include <bascule/transport/message_writer.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "slots are little-endian, and every hello says so");
@@ -20,13 +20,12 @@ using Json = nlohmann::json;
 
 // In the order of Message's alternatives.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
-    "hello", "welcome", "refused",  "prepare",   "ready", "sealed",    "prepared", "failed", "poisoned", "commit",
-    "abort", "ack",     "released", "heartbeat", "bye",   "challenge", "proof",    "proven", "inquire",  "status"};
+    "hello",  "welcome", "refused", "prepare",  "ready",     "sealed", "prepared", "failed", "poisoned",
+    "commit", "abort",   "ack",     "released", "heartbeat", "bye",    "inquire",  "status"};
 
 template <std::size_t Type>
-absl::StatusOr<Message> decode_as(const Json& map) {
+absl::StatusOr<Message> decode_as(MessageReader& reader) {
   std::variant_alternative_t<Type, Message> message;
-  MessageReader reader(kNames[Type], map);
   fields(reader, message);
   if (!reader.status().ok()) return reader.status();
   return Message(std::in_place_index<Type>, std::move(message));
@@ -38,29 +37,49 @@ constexpr auto decoders(std::index_sequence<Types...>) {
 }
 constexpr auto kDecoders = decoders(std::make_index_sequence<kNames.size()>());
 
+// Puts one more key, shorter than 24 bytes, into a map of fewer than 23 that is written; its value is to follow. The
+// map's first byte counts its keys, and that of a text its bytes (RFC 8949, 3.1).
+void add_key(std::vector<std::uint8_t>& map, std::string_view key) {
+  constexpr std::uint8_t kText = 0x60;
+  ++map.front();
+  map.push_back(static_cast<std::uint8_t>(kText + key.size()));
+  map.insert(map.end(), key.begin(), key.end());
+}
+
 }  // namespace
 
 const char* name_of(const Message& message) { return kNames[message.index()]; }
 
-std::vector<std::uint8_t> encode(const Message& message) {
-  MessageWriter writer;
-  writer.constant("type", name_of(message));
+EncodedLayout encode(const Layout& layout) {
+  return std::make_shared<const std::vector<std::uint8_t>>(Json::to_cbor(MessageWriter::written(layout)));
+}
+
+EncodedMessage::EncodedMessage(const Message& message) : name(name_of(message)) {
+  if (const auto* const welcome = std::get_if<Welcome>(&message)) layout = welcome->encoded_layout;
+  MessageWriter writer(layout ? "layout" : "");
+  writer.constant("type", name);
   std::visit([&writer](const auto& alternative) { fields(writer, alternative); }, message);
-  return Json::to_cbor(writer.take());
+  bytes = Json::to_cbor(writer.take());
+  if (layout) add_key(bytes, "layout");
 }
 
-absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes) {
+std::vector<std::uint8_t> encode(const Message& message) {
+  EncodedMessage encoded(message);
+  if (encoded.layout) encoded.bytes.insert(encoded.bytes.end(), encoded.layout->begin(), encoded.layout->end());
+  return std::move(encoded.bytes);
+}
+
+absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes, KnownTensors* known) {
   BASCULE_TRY(check_cbor(bytes));
-  const Json map = Json::from_cbor(bytes.data(), bytes.data() + bytes.size(), /*strict=*/true,
-                                   /*allow_exceptions=*/false);
-  if (!map.is_object()) return invalid_argument("a message is a CBOR map, found ", map.type_name());
-  const auto type = map.find("type");
-  if (type == map.end() || !type->is_string())
+  const CborValue map(bytes.data());
+  if (map.kind() != CborValue::Kind::kMap) return invalid_argument("a message is a CBOR map, found ", map.shown());
+  MessageReader reader(map, known);
+  const std::optional<std::string_view> type = reader.type();
+  if (!type)
     return invalid_argument("a message names its type as text under the key \"type\"; it is missing or no text");
-  const std::string& name = type->get_ref<const std::string&>();
   for (std::size_t i = 0; i < kNames.size(); ++i)
-    if (name == kNames[i]) return kDecoders[i](map);
-  return invalid_argument("unknown message type ", in_quotes(name), "; protocol ", kProtocol, " has none such");
+    if (*type == kNames[i]) return kDecoders[i](reader);
+  return invalid_argument("unknown message type ", in_quotes(*type), "; protocol ", kProtocol, " has none such");
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,8 +1,9 @@
-// The control protocol's messages, and their CBOR. docs/protocol.md says who sends which when.
+// The control protocol's messages, and their CBOR. docs/protocol.md says which end sends which when.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,29 +11,20 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/digest.h"
-#include "transport/endpoint.h"
-#include "transport/layout.h"
-#include "transport/sender_status.h"
-#include "transport/version.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/known_tensors.h>
+#include <bascule/transport/layout.h>
+#include <bascule/transport/sender_status.h>
+#include <bascule/transport/version.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
-inline constexpr std::uint32_t kProtocol = 1;
+inline constexpr std::uint32_t kProtocol = 2;
 
-// Over TCP, before any other message (transport/auth.h). Byte strings of 32.
-inline constexpr std::size_t kAuthBytes = 32;
-struct Challenge {  // sender → worker, first
-  std::uint32_t protocol = kProtocol;
-  std::string nonce;
-};
-struct Proof {  // worker → sender
-  std::string nonce;
-  std::string mac;
-};
-struct Proven {  // sender → worker
-  std::string mac;
-};
+// Of a lease, so that a word of its end is not taken for that of the next one on the same slot. No two leases that
+// begin over one connection have the same; 0: the lease was claimed in the greeting.
+using LeaseNumber = std::uint64_t;
 
 struct HeldSlot {
   SlotId slot;
@@ -42,26 +34,32 @@ struct HeldSlot {
 // worker → sender, first
 struct Hello {
   std::uint32_t protocol = kProtocol;
+  std::uint32_t digest_number = kDigestNumber;
   std::string worker;
   std::uint64_t instance = 0;  // random, one a receiver: the same process coming back
   std::string group;           // empty: none
   std::uint32_t rank = 0, ranks = 1;
   std::int64_t pid = 0;
   std::string host;
-  std::string device;          // UUID of the device that it reads on; empty: the host
-  Epoch epoch = 0;             // of the sender whose version it serves or knows; 0: none
-  Version serving = 0;         // 0: none
-  std::vector<HeldSlot> held;  // leases that it still has
-  std::optional<std::vector<TensorSpec>> expected;
+  std::string device;                           // UUID of the device that it reads on; empty: the host
+  Epoch epoch = 0;                              // of the sender whose version it serves or knows; 0: none
+  Version serving = 0;                          // 0: none
+  std::vector<HeldSlot> held;                   // leases that it still has
+  SharedSpecs expected;                         // null: it takes anything
   bool casts = false;                           // of what it expects, the types may differ where it can cast
   std::vector<std::vector<std::string>> fused;  // lists of tensors that it wants side by side
 };
 
+// A layout as it travels, written once and shared by every message that carries it.
+using EncodedLayout = std::shared_ptr<const std::vector<std::uint8_t>>;
+
 // sender → worker
 struct Welcome {
+  std::uint32_t digest_number = kDigestNumber;
   std::uint64_t id = 0;  // of this membership
   Epoch epoch = 0;
   Layout layout;
+  EncodedLayout encoded_layout{};  // written in place of `layout`, where there is one; none once it was read
   DigestMode digest = DigestMode::kOn;
   std::string offer;                 // opaque bytes of the scheme, with descriptors; the lease pipe is the last one
   std::vector<std::uint32_t> slots;  // indices of the slots in the offer
@@ -73,6 +71,7 @@ struct Refused {
 struct Prepare {  // writing begins; the worker's lease on the slot starts here
   Version version = 0;
   SlotId slot;
+  LeaseNumber lease = 0;
   std::uint64_t bytes = 0;
   std::optional<std::string> offer;  // of this slot where the worker does not know it, with descriptors
   std::vector<std::uint32_t> slots;  // indices of all that there are; others can be let go of
@@ -92,7 +91,7 @@ struct Abort {
 // worker → sender
 struct Ready {  // the worker's back slot is free
   Version version = 0;
-  bool follows = false;  // it copies the bytes while they are written: they are better written in parts
+  bool copies_behind = false;  // it copies the bytes while they are written: they are better written in parts
 };
 struct Prepared {
   Version version = 0;
@@ -103,6 +102,7 @@ struct Failed {
 };
 struct Poisoned {  // it must not be counted on until a new version
   std::string why;
+  bool final = false;  // its device is lost: it reads no slot any more, and no version mends it
 };
 struct Ack {
   Version version = 0;
@@ -111,7 +111,7 @@ struct Ack {
 };
 struct Released {
   SlotId slot;
-  Version version = 0;
+  LeaseNumber lease = 0;  // that the worker was told of last; another one goes on: this word crossed its prepare
 };
 
 // Whoever only asks, in place of a hello; answered by a SenderStatus.
@@ -126,13 +126,27 @@ struct Bye {
 };
 
 using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Poisoned, Commit, Abort,
-                             Ack, Released, Heartbeat, Bye, Challenge, Proof, Proven, Inquire, SenderStatus>;
+                             Ack, Released, Heartbeat, Bye, Inquire, SenderStatus>;
 
 const char* name_of(const Message&);  // "hello"
 
-// CBOR: a map with the message's name under "type". decode() takes any bytes: malformed, nested deeper than 8, an
-// unknown type, a missing or ill-typed key and a value out of range are INVALID_ARGUMENT that names it.
-std::vector<std::uint8_t> encode(const Message&);
-absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes);
+// A message as it travels. Made once, it can be sent to any number of peers, and all that wait for it share its bytes:
+//
+//   | bytes: a map, with an encoded layout without the last value | layout |
+struct EncodedMessage {
+  explicit EncodedMessage(const Message&);
+  std::size_t size() const { return bytes.size() + (layout ? layout->size() : 0); }
 
-}  // namespace bascule
+  const char* name;
+  std::vector<std::uint8_t> bytes;
+  EncodedLayout layout;  // or null
+};
+
+// CBOR: a map with the message's name under "type". decode() takes any bytes: malformed, nested deeper than 8, an
+// unknown type, a missing or ill-typed key and a value out of range are INVALID_ARGUMENT that names it. `known`: lists
+// of tensors in it that came before are not read again.
+EncodedLayout encode(const Layout& layout);
+std::vector<std::uint8_t> encode(const Message&);
+absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes, KnownTensors* known = nullptr);
+
+}  // namespace bascule::inline v0

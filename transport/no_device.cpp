@@ -1,8 +1,8 @@
 // In a build without CUDA.
-#include "transport/device.h"
-#include "transport/text.h"
+#include <bascule/transport/device.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 absl::Status why_no_cuda() {
   return unimplemented(
@@ -17,8 +17,14 @@ absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device) {
   return annotate(why_no_cuda(), cat("tensors on device ", device));
 }
 
+absl::Status check_stream(int device, Stream) { return annotate(why_no_cuda(), cat("a stream of device ", device)); }
+
+absl::Status check_memory(int device, std::span<const MemoryRange>) {
+  return annotate(why_no_cuda(), cat("tensors on device ", device));
+}
+
 absl::StatusOr<std::unique_ptr<DeviceMark>> make_device_mark(int device) {
   return annotate(why_no_cuda(), cat("a stream of device ", device));
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <limits>
 
-#include "kernels/dtype.h"
+#include <bascule/kernels/dtype.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 // Higher ones come first: what fills whole cache lines, then the rest by falling element size, so that everything lies
 // on its element without gaps.
@@ -16,4 +16,4 @@ inline std::size_t placing_rank(std::uint64_t bytes, DType dtype) {
   return bytes % kLineBytes == 0 ? std::numeric_limits<std::size_t>::max() : size_of(dtype);
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

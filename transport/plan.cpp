@@ -1,13 +1,13 @@
-#include "transport/plan.h"
+#include <bascule/transport/plan.h>
 
 #include <algorithm>
 #include <unordered_map>
 
-#include "kernels/pack.h"
-#include "transport/merge_dimensions.h"
-#include "transport/text.h"
+#include <bascule/kernels/pack.h>
+#include <bascule/transport/merge_dimensions.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 absl::StatusOr<Plan> Plan::gather(const Layout& layout, std::span<const TensorView> tensors) {
   std::unordered_map<std::string_view, std::uint32_t> position;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) position.emplace(tensors[i].name, i);
@@ -16,7 +16,8 @@ absl::StatusOr<Plan> Plan::gather(const Layout& layout, std::span<const TensorVi
   for (const Placement& placement : layout.tensors()) {
     if (placement.bytes == 0) continue;
     const auto found = position.find(placement.spec.name);
-    if (found == position.end()) return invalid_argument("tensor ", placement.spec.name, " of the layout is not there");
+    if (found == position.end())
+      return invalid_argument("tensor ", placement.spec.name, " of the layout was not given");
     const TensorView& tensor = tensors[found->second];
     if (!kernels::can_cast(tensor.dtype, placement.spec.dtype))
       return invalid_argument("tensor ", placement.spec.name, " cannot be cast from ", name_of(tensor.dtype), " to ",
@@ -38,4 +39,4 @@ absl::StatusOr<Plan> Plan::gather(const Layout& layout, std::span<const TensorVi
   return plan;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/segment.h"
-#include "transport/layout.h"
-#include "transport/target.h"
-#include "transport/tensor.h"
+#include <bascule/kernels/segment.h>
+#include <bascule/transport/layout.h>
+#include <bascule/transport/target.h>
+#include <bascule/transport/tensor.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class Plan {
  public:
@@ -37,4 +37,4 @@ class Plan {
   bool reads_all_ = true;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -3,12 +3,12 @@
 #include <optional>
 #include <unordered_map>
 
-#include "kernels/pack.h"
-#include "transport/merge_dimensions.h"
-#include "transport/plan.h"
-#include "transport/text.h"
+#include <bascule/kernels/pack.h>
+#include <bascule/transport/merge_dimensions.h>
+#include <bascule/transport/plan.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
@@ -36,8 +36,9 @@ absl::StatusOr<Box> box_of(const Layout& layout, const Part& part) {
   for (const Slice& slice : part.slices) {
     const auto dim = static_cast<std::size_t>(slice.dim);
     if (dim >= box.shape.size() || sliced[dim])
-      return invalid_argument("dimension ", slice.dim, " of ", to_string(box.from->spec),
-                              dim < sliced.size() ? " is sliced twice" : " is sliced, and there is none");
+      return invalid_argument(
+          "dimension ", slice.dim, " of ", to_string(box.from->spec),
+          dim < sliced.size() ? " is sliced twice" : " is sliced, but the tensor has no such dimension");
     if (slice.end > box.from->spec.shape[dim])
       return invalid_argument("the slice [", slice.begin, ", ", slice.end, ") of dimension ", slice.dim,
                               " lies beyond ", to_string(box.from->spec));
@@ -54,7 +55,8 @@ absl::StatusOr<std::vector<Box>> boxes_of(const Layout& layout, const TargetTens
   const std::size_t parts = std::max<std::size_t>(target.parts.size(), 1);
   const auto join = static_cast<std::size_t>(target.join_dim);
   if (parts > 1 && join >= target.shape.size())
-    return invalid_argument(what, ": its parts are joined along dimension ", target.join_dim, ", which it has not");
+    return invalid_argument(what, ": join_dim ", target.join_dim, " is out of range for ", target.shape.size(),
+                            " dimensions");
   std::vector<Box> boxes;
   std::int64_t filled = 0;  // along `join`
   for (std::size_t i = 0; i < parts; ++i) {
@@ -67,7 +69,7 @@ absl::StatusOr<std::vector<Box>> boxes_of(const Layout& layout, const TargetTens
     Shape expected = target.shape;
     if (parts > 1 && box->shape.size() == expected.size()) expected[join] = box->shape[join];
     if (box->shape != expected)
-      return invalid_argument(which, ": expected ", parts > 1 ? "(but for the dimension joined) " : "", "the shape ",
+      return invalid_argument(which, ": expected ", parts > 1 ? "(except for the dimension joined) " : "", "the shape ",
                               to_text(target.shape), ", found ", to_text(box->shape), " of ", part.tensor);
     if (parts > 1) filled += box->shape[join];
     boxes.push_back(*std::move(box));
@@ -139,8 +141,8 @@ absl::StatusOr<Plan> Plan::scatter(const Layout& layout, std::span<const TargetT
     const auto before = written.find(target.data);
     if (target.data != nullptr && before != written.end()) {
       if (!same_elements(before->second.boxes, *boxes))
-        differences.push_back(cat("target ", target.name, " is one storage with ", before->second.target->name,
-                                  ", and made of other tensors"));
+        differences.push_back(cat("target ", target.name, " shares its storage with ", before->second.target->name,
+                                  ", but is made of other tensors"));
       continue;
     }
     if (!append_segments(*boxes, target, i, plan.segments_))
@@ -151,7 +153,7 @@ absl::StatusOr<Plan> Plan::scatter(const Layout& layout, std::span<const TargetT
   for (std::size_t i = 0; i < used.size(); ++i) {
     const Placement& tensor = layout.tensors()[i];
     if (!used[i] && !partial)
-      differences.push_back(cat("tensor ", to_string(tensor.spec), " is sent and no target takes it"));
+      differences.push_back(cat("tensor ", to_string(tensor.spec), " is sent, but no target takes it"));
     if (!whole[i] && tensor.bytes > 0) plan.reads_all_ = false;
   }
   if (!differences.empty()) {
@@ -163,4 +165,4 @@ absl::StatusOr<Plan> Plan::scatter(const Layout& layout, std::span<const TargetT
   return plan;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

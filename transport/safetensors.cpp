@@ -1,14 +1,17 @@
-#include "transport/safetensors.h"
+#include <bascule/transport/safetensors.h>
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <tuple>
+#include <unordered_set>
 
-#include "transport/json.h"
-#include "transport/text.h"
+#include "absl/strings/str_join.h"
+#include <bascule/transport/json.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 using Json = nlohmann::json;
@@ -52,22 +55,23 @@ absl::StatusOr<Entry> parse_entry(const std::string& name, const Json& item, std
   entry.spec.name = name;
 
   const auto dtype = item.find("dtype");
-  if (dtype == item.end() || !dtype->is_string()) return invalid(where, name, "no 'dtype' that is a string");
+  if (dtype == item.end() || !dtype->is_string()) return invalid(where, name, "'dtype' must be a string");
   const std::optional<DType> known = dtype_named(dtype->get_ref<const std::string&>());
   if (!known) return invalid(where, name, cat("dtype ", dtype->get_ref<const std::string&>(), " is not known here"));
   entry.spec.dtype = *known;
 
   const auto shape = item.find("shape");
-  if (!is_list_of_sizes(shape, item)) return invalid(where, name, "no 'shape' that is a list of sizes");
+  if (!is_list_of_sizes(shape, item)) return invalid(where, name, "'shape' must be a list of sizes");
   for (const Json& size : *shape) entry.spec.shape.push_back(size.get<std::int64_t>());
 
   const auto offsets = item.find("data_offsets");
   if (!is_list_of_sizes(offsets, item) || offsets->size() != 2) {
-    return invalid(where, name, "no 'data_offsets' that is [begin, end]");
+    return invalid(where, name, "'data_offsets' must be [begin, end]");
   }
   const auto begin = (*offsets)[0].get<std::uint64_t>(), end = (*offsets)[1].get<std::uint64_t>();
   if (begin > end || end > data_bytes) {
-    return invalid(where, name, cat("bytes ", begin, " to ", end, " do not lie in the ", data_bytes, " bytes of data"));
+    return invalid(where, name,
+                   cat("bytes ", begin, " to ", end, " are not within the ", data_bytes, " bytes of data"));
   }
   entry.offset = begin;
   entry.bytes = end - begin;
@@ -89,22 +93,22 @@ absl::Status check_cover(std::vector<Entry>& entries, std::uint64_t data_bytes, 
   for (const Entry& entry : entries) {
     if (entry.offset != end) {
       return invalid(where, entry.spec.name,
-                     cat(entry.offset < end ? "overlaps the tensor before it" : "a hole lies before it", ": begins at ",
-                         entry.offset, ", expected ", end));
+                     cat(entry.offset < end ? "overlaps the tensor before it" : "there is a hole before it",
+                         ": begins at ", entry.offset, ", expected ", end));
     }
     end = entry.offset + entry.bytes;
   }
   if (end != data_bytes) {
-    return invalid_argument(where, ": ", data_bytes - end, " bytes after the last tensor belong to none");
+    return invalid_argument(where, ": ", data_bytes - end, " bytes after the last tensor belong to no tensor");
   }
   return absl::OkStatus();
 }
 
 absl::Status parse_metadata(const Json& item, std::string_view where, std::map<std::string, std::string>& metadata) {
-  if (!item.is_object()) return invalid_argument(where, ": __metadata__ is no object");
+  if (!item.is_object()) return invalid_argument(where, ": __metadata__ is not an object");
   for (const auto& [key, value] : item.items()) {
     if (!value.is_string()) {
-      return invalid_argument(where, ": __metadata__ '", key, "' is no string");
+      return invalid_argument(where, ": __metadata__ '", key, "' is not a string");
     }
     metadata.emplace(key, value.get<std::string>());
   }
@@ -114,8 +118,9 @@ absl::Status parse_metadata(const Json& item, std::string_view where, std::map<s
 }  // namespace
 
 const Entry* SafetensorsHeader::find(std::string_view name) const {
-  const auto found = std::find_if(entries.begin(), entries.end(), [&](const Entry& e) { return e.spec.name == name; });
-  return found == entries.end() ? nullptr : &*found;
+  const auto found = std::ranges::lower_bound(
+      by_name, name, {}, [this](std::uint32_t i) -> std::string_view { return entries[i].spec.name; });
+  return found == by_name.end() || entries[*found].spec.name != name ? nullptr : &entries[*found];
 }
 
 absl::StatusOr<SafetensorsHeader> parse_safetensors(std::span<const std::byte> file, std::string_view where) {
@@ -149,29 +154,40 @@ absl::StatusOr<SafetensorsHeader> parse_safetensors(std::span<const std::byte> f
   }
   BASCULE_TRY(check_cover(header.entries, data_bytes, where));
   for (Entry& entry : header.entries) entry.offset += header.data_offset;
+  header.by_name.resize(header.entries.size());
+  std::iota(header.by_name.begin(), header.by_name.end(), 0u);
+  std::ranges::sort(header.by_name, {},
+                    [&](std::uint32_t i) -> std::string_view { return header.entries[i].spec.name; });
   return header;
 }
 
 absl::StatusOr<std::string> safetensors_prefix(std::span<const TensorSpec> specs,
                                                const std::map<std::string, std::string>& metadata,
                                                std::size_t alignment) {
-  nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  // The text grows item by item: an ordered_json would look for each name among all before it.
+  std::string text = "{";
+  std::unordered_set<std::string_view> names;
+  names.reserve(specs.size());
   std::uint64_t offset = 0;
-  for (const TensorSpec& spec : specs) {
-    if (spec.name.empty() || spec.name == "__metadata__" || header.contains(spec.name)) {
-      return invalid_argument("tensor '", spec.name, "': a name must be given, and given once");
-    }
-    const std::uint64_t end = offset + byte_count(spec.dtype, spec.shape);
-    header[spec.name] = {
-        {"dtype", std::string(name_of(spec.dtype))}, {"shape", spec.shape}, {"data_offsets", {offset, end}}};
-    offset = end;
-  }
-  std::string text;
   try {
-    text = header.dump();
+    if (!metadata.empty()) absl::StrAppend(&text, "\"__metadata__\":", Json(metadata).dump());
+    for (const TensorSpec& spec : specs) {
+      if (spec.name.empty() || spec.name == "__metadata__" || !names.insert(spec.name).second) {
+        return invalid_argument("tensor '", spec.name, "': a name must be given, and given once");
+      }
+      const std::uint64_t end = offset + byte_count(spec.dtype, spec.shape);
+      absl::StrAppend(&text, text.size() > 1 ? "," : "", Json(spec.name).dump(), ":{\"dtype\":\"",
+                      text_internal::piece(name_of(spec.dtype)), "\",\"shape\":[", absl::StrJoin(spec.shape, ","),
+                      "],\"data_offsets\":[", offset, ",", end, "]}");
+      offset = end;
+    }
   } catch (const Json::exception& error) {
     return invalid_argument("a tensor's name is not UTF-8: ", error.what());
+  }
+  text += '}';
+  if (text.size() > kMaxSafetensorsHeaderBytes - alignment) {
+    return invalid_argument("a header of ", text.size(), " bytes for ", specs.size(), " tensors; readers take at most ",
+                            kMaxSafetensorsHeaderBytes, ": shorten the tensors' names, or join tensors");
   }
   const std::size_t unpadded = kLengthBytes + text.size();
   text.append((alignment - unpadded % alignment) % alignment, ' ');
@@ -180,4 +196,4 @@ absl::StatusOr<std::string> safetensors_prefix(std::span<const TensorSpec> specs
   return prefix + text;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,19 +1,17 @@
-// What a scheme is: how slots get from the sender's memory to where a worker reads them. Two small
-// interfaces, one for each end, over slots that the ring owns; docs/adding-a-scheme.md walks through a new
-// one. What most schemes need not do has a default.
+// A scheme: how slots get from the sender's memory to where a worker reads them. It has two small interfaces, one for
+// each end, over slots that the ring owns; docs/adding-a-scheme.md shows how to write one.
 //
 //   sender                                             receiver
 //   make_slot()  what a slot is made of
-//   admit(worker) ── offer, descriptors ─────────────▶ accept(offer)        when it joins; again for newer slots
-//   begin(slot)  writing begins                        follow(publication)  again and again, while it is written
-//   seal(publication)                                  prepare(publication) until the bytes are there
-//   deliver(publication) ═══ bytes, if they move ════▶
-//   publish(publication)  the decision
-//   persist(publication)                               release(slot)        the engine reads it no more
-//   drop(slot)                                         forget(slot)         it is a slot no more
+//   offer(worker) ── bytes, descriptors ─────────────▶ accept(offer)        when it joins; again for newer slots
+//                                                      prepare(publication) until the bytes are there
+//   remove(worker)                                     release(slot)        the engine no longer reads it
+//   unmake_slot(slot)                                  unmap(slot)          it left the ring
+//
+// What only some schemes do is an interface of its own: bytes that move (Delivery), copies that begin while the slot is
+// written (CopiesBehind), slots that outlive the processes (transport/kept_slots.h).
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,22 +23,22 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/digest.h"
-#include "transport/deadline.h"
-#include "transport/layout.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/slot_memory.h"
-#include "transport/version.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/layout.h>
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/slot_memory.h>
+#include <bascule/transport/version.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 struct Endpoint;
-struct Hello;
-namespace kernels {
-class ThreadPool;
-}
+class CopiesBehind;
+class Delivery;
+class KeptSlots;
+class KeptVersions;
 
-using WorkerId = std::uint64_t;  // of one membership; never reused by a sender
+using WorkerId = std::uint64_t;  // one membership; a sender never reuses a number
 
 struct Publication {
   Version version = 0;
@@ -52,7 +50,7 @@ struct Publication {
 // One slot as a scheme sees it.
 struct OfferedSlot {
   SlotId id;
-  const SlotMemory* memory = nullptr;  // lives until drop()
+  const SlotMemory* memory = nullptr;  // lives until unmake_slot()
 };
 
 // What a worker needs to reach slots: bytes that only the scheme understands, and descriptors.
@@ -67,107 +65,95 @@ struct ReceivedOffer {
   std::uint64_t slot_bytes = 0;
 };
 
-inline constexpr std::uint32_t kOwnMemory = 1u << 16;  // indices of what is no sender's slot begin here
+inline constexpr std::uint32_t kOwnMemory =
+    1u << 16;  // indices of a receiver's own memory begin here; slots have lower ones
 
 // What a worker can read, in host memory or on a device of its own process; valid until release().
 struct SlotView {
   SlotId slot;
-  std::span<const std::byte> bytes;  // of a device: addresses there
+  std::span<const std::byte> bytes;  // on a device: addresses there
   int device = kHost;
-  std::optional<Digest> digest{};  // of the bytes, where they were digested on their way here
-};
-
-// A whole version that was found without a sender.
-struct FoundVersion {
-  Publication publication;
-  Layout layout;
-  SlotView view;            // valid until release()
-  std::string description;  // how it was read, for logs
+  std::optional<Digest> digest{};  // of the bytes, if they were digested on their way here
 };
 
 class SenderTransport {  // one a sender
  public:
   virtual ~SenderTransport() = default;
 
-  // The highest version that outlived the senders of before, 0: none; this one continues above it.
-  virtual Version last_version() const;
-
-  // ---- slots: public thread ----
-
   // The memory of a new slot, for tensors that lie on `device` (or kHost). RESOURCE_EXHAUSTED: there is not enough.
+  // Public thread.
   virtual absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) = 0;
-  // Writing begins; `bytes_done` grows with the prefix that is complete. UNAVAILABLE: somebody whom the ring does not
-  // know still reads the slot; a fresh one takes its place.
-  virtual absl::Status begin(SlotId slot, const std::atomic<std::uint64_t>& bytes_done, Deadline deadline);
-  // The last byte is in. An error aborts the version.
-  virtual absl::Status seal(const Publication& publication);
-  // The slot left the ring and nobody reads it: its memory goes.
-  virtual void drop(SlotId slot);
+  // The slot left the ring and no worker reads it: its memory goes. Public thread.
+  virtual void unmake_slot(SlotId) {}
+  // What `worker` needs to reach `slots`: all slots when it joins, later only the new ones. An error refuses the
+  // worker. I/O thread.
+  virtual absl::StatusOr<Offer> offer(WorkerId worker, std::span<const OfferedSlot> slots) = 0;
+  // The worker is gone. I/O thread.
+  virtual void remove(WorkerId) {}
 
-  // ---- workers: I/O thread ----
-
-  // What `worker` needs to reach `slots`: all of them when it joins, later ones by themselves. An error refuses the
-  // worker.
-  virtual absl::StatusOr<Offer> admit(WorkerId worker, const Hello& hello, std::span<const OfferedSlot> slots) = 0;
-  // The worker is gone.
-  virtual void dismiss(WorkerId worker);
-  // Everybody has the version prepared and nobody was told to flip yet. An error aborts it for all.
-  virtual absl::Status publish(const Publication& publication);
-
-  // ---- bytes: delivery thread ----
-
-  // Whether deliver() and persist() have anything to do; they are not called where not.
-  virtual bool delivers() const;
-  virtual bool persists() const;
-  // Moves a sealed slot to workers that cannot reach it themselves; returns when it has left, under the
-  // deadline. Every addressed worker has said that its back slot is free. An error aborts the version for
-  // all.
-  virtual absl::Status deliver(const Publication& publication, std::span<const WorkerId> workers, Deadline deadline);
-  // Returns once the published version would survive a loss of power. An error is a warning: it is published.
-  virtual absl::Status persist(const Publication& publication, Deadline deadline);
+  // What else the scheme does; null: nothing of the kind. The same at each call.
+  virtual Delivery* delivery() { return nullptr; }
+  virtual KeptSlots* kept_slots() { return nullptr; }
 };
 
-class ReceiverTransport {  // one an attachment to a sender's epoch; prepare thread, one call at a time (see maps_once)
+// Moves slots to workers that cannot reach them themselves.
+class Delivery {
+ public:
+  virtual ~Delivery() = default;
+  // Moves a sealed slot to `workers`, each of which has said that its back slot is free; returns when its bytes have
+  // left, under the deadline. An error aborts the version for all. Delivery thread.
+  virtual absl::Status deliver(const Publication& publication, std::span<const WorkerId> workers,
+                               Deadline deadline) = 0;
+};
+
+class ReceiverTransport {  // one for each attachment to a sender's epoch; prepare thread, one call at a time (see
+                           // maps_once)
  public:
   virtual ~ReceiverTransport() = default;
-  // Reaches the offered slots: maps, registers, pins; once a slot, so that no send pays for it. Those of the welcome
-  // first, then each that the sender made later, and all anew after a lost connection: a slot that is known already
-  // stays where it is.
+  // Reaches the offered slots: maps, registers, pins; once for each slot, so that no send pays for it. First come the
+  // slots of the welcome, then each slot that the sender makes later. After a lost connection all are offered again: a
+  // slot that is known already stays where it is.
   virtual absl::Status accept(ReceivedOffer offer) = 0;
-  // Where the bytes of a slot lie that was accepted, whoever writes them; until forget(). `device` is the one whose
-  // memory they are, which may be a peer of the one that reads. None: there is no such place, or it moves.
-  virtual std::optional<SlotView> find(SlotId slot) const;
-  // Whether prepare() brings bytes from where they were written, which takes its time, and which only a digest of what
-  // came can verify. Known once slots are accepted.
-  virtual bool copies() const;
-  // The first `bytes_done` bytes of a version that is being written are there: who copies may begin. Returns soon. Of
-  // one version at a time, and for nothing where it is not prepared in the end.
-  virtual void follow(const Publication& publication, std::uint64_t bytes_done);
-  // Where the worker reads the version, once its bytes are there or on their way to it. The view's slot is the
-  // sender's, or, where the scheme has memory of its own here, the number of a piece of that which is not in use: one
-  // address for all versions either way.
+  // Returns once the bytes of the version are where the worker reads them, or on their way there, and says where that
+  // is. The view's slot is the sender's, or the number of a free piece of memory if the scheme has memory of its own
+  // here. Either way, one number always stands for one address.
   virtual absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) = 0;
-  // The engine reads this slot, of a view, no more, or will not after all.
+  // The engine no longer reads the slot of a view, or will not read it after all.
   virtual void release(SlotId slot) = 0;
-  // The slot left the ring: let go of its memory.
-  virtual void forget(SlotId slot);
-  // Without a sender: the whole versions above `newer_than` that can be read all the same, the newest first. The core
-  // verifies their digests, serves the first that is right and releases the others.
-  virtual absl::StatusOr<std::vector<FoundVersion>> find_versions(Version newer_than);
-  // The digest of such a version as its bytes lie in storage; adds to its description. prepare() follows where it is
-  // right.
-  virtual absl::StatusOr<Digest> digest_of(FoundVersion& found, kernels::ThreadPool& pool);
+
+  // Where the bytes of an accepted slot lie, until unmap(). `device` is the device whose memory they are, which may be
+  // a peer of the one that reads. None: there is no such place, or it moves.
+  virtual std::optional<SlotView> find(SlotId) const { return std::nullopt; }
+  // The slot left the ring: unmap its memory.
+  virtual void unmap(SlotId) {}
+
+  // What else the scheme does; null: nothing of the kind. Asked anew once slots were accepted.
+  virtual CopiesBehind* copies_behind() { return nullptr; }
+  virtual KeptVersions* kept_versions() { return nullptr; }
+};
+
+// prepare() copies the bytes from where they were written, and may begin while they are. That takes time, and only a
+// digest of the copy can verify it.
+class CopiesBehind {
+ public:
+  virtual ~CopiesBehind() = default;
+  // The first `bytes_done` bytes of a version that is being written are there. Returns soon. Called for one version at
+  // a time, which may be aborted in the end.
+  virtual void copy_behind(const Publication& publication, std::uint64_t bytes_done) = 0;
+  // Blocks until everything that earlier calls began, also those that failed, has stopped to read or write.
+  // DEADLINE_EXCEEDED: something still reads or writes.
+  virtual absl::Status settle(Deadline deadline) = 0;
 };
 
 // What the registry knows of a scheme.
 struct Scheme {
   std::string name;                // as in a URL
-  bool needs_descriptors = false;  // cannot leave the host: a URL with a host is refused
-  bool maps_once = false;          // prepare() and release() only look up what accept() mapped: the I/O thread may
-  bool on_device = false;          // slots are memory of the device that the tensors lie on
-  bool keeps_files = false;        // slots outlive the processes: the options durable and fresh have a meaning
+  bool needs_descriptors = false;  // works on one host only: a URL with a host is refused
+  bool maps_once = false;    // prepare() and release() only look up what accept() mapped: the I/O thread may call them
+  bool on_device = false;    // slots are memory of the device that the tensors lie on
+  bool keeps_files = false;  // slots outlive the processes; only then do durable= and fresh= make sense
   std::function<absl::StatusOr<std::unique_ptr<SenderTransport>>(const Endpoint&, Epoch)> make_sender;
   std::function<std::unique_ptr<ReceiverTransport>(const Endpoint&)> make_receiver;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "kernels/digest.h"
-#include "transport/endpoint.h"
-#include "transport/layout.h"
-#include "transport/version.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/layout.h>
+#include <bascule/transport/version.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
-// Every field has an initialiser, so that who names some of them gets no warning.
+// Every field has an initialiser, so code that names only some of them gets no warning.
 struct WorkerStatus {
   std::string worker{};
   std::int64_t pid = 0;
@@ -51,4 +51,4 @@ struct SenderStatus {
   std::vector<std::uint32_t> offered{};
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-// The memory of one slot, as the ring owns it and schemes carry it to workers.
+// The memory of one slot: the ring owns it, schemes offer it to workers.
 #pragma once
 
 #include <cstddef>
@@ -7,30 +7,30 @@
 #include <span>
 #include <string>
 
-#include "transport/posix/mapping.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/tensor.h"
+#include <bascule/transport/posix/fork_guard.h>
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/tensor.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class HostWindow;  // transport/device.h
 
 // A region that has a descriptor: a memfd, a file, or device memory.
 struct SlotMemory {
-  UniqueFd descriptor;            // what a worker maps
-  Mapping mapping;                // the sender's own, writable; none of device memory
-  std::uint64_t bytes = 0;        // of the layout; the mapping may be longer: the rest of a page, a file's header
-  std::uint64_t data_offset = 0;  // where they begin in the mapping
-  int device = kHost;             // else: whose memory it is
-  std::shared_ptr<std::byte> device_memory{};  // and where the sender may write it
+  ProcessFd descriptor;           // what a worker maps
+  Mapping mapping;                // the sender's own, writable; none for device memory
+  std::uint64_t bytes = 0;        // of the layout; the mapping may be longer by a file's header and the rest of a page
+  std::uint64_t data_offset = 0;  // where the layout's bytes begin in the mapping
+  int device = kHost;             // the device whose memory it is, or kHost
+  std::shared_ptr<std::byte> device_memory{};  // where the sender may write it, on that device
   std::string description{};                   // for reports: "memfd, 4 KiB pages (…)"
-  std::shared_ptr<HostWindow> window{};        // of the device that packs into host memory; goes before the mapping
+  std::shared_ptr<HostWindow> window{};        // with which a device packs into host memory; ends before the mapping
 
-  // Addresses of the device, where it is one.
+  // With device memory: addresses of the device.
   std::span<std::byte> writable() {
     if (device != kHost) return {device_memory.get(), bytes};
     return mapping.writable().subspan(data_offset, bytes);
   }
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,9 +1,9 @@
-#include "transport/slot_ring.h"
+#include <bascule/transport/slot_ring.h>
 
 #include <algorithm>
 #include <utility>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 SlotId SlotRing::add() {
   slots_.emplace(next_, Slot{});
@@ -15,7 +15,7 @@ bool SlotRing::any(State state) const {
 }
 
 std::optional<SlotId> SlotRing::begin() {
-  if (any(State::kWriting) || any(State::kStaged)) return std::nullopt;
+  if (any(State::kWriting) || any(State::kSealed)) return std::nullopt;
   for (auto& [index, slot] : slots_) {
     if (slot.state != State::kFree || !slot.leases.empty()) continue;
     begin({epoch_, index});
@@ -30,8 +30,8 @@ void SlotRing::begin(SlotId slot) {
   at(slot).before.reset();
 }
 
-std::optional<SlotId> SlotRing::begin_in_place(std::span<const Holder> yielding) {
-  if (any(State::kWriting) || any(State::kStaged) || slots_.empty()) return std::nullopt;
+std::optional<SlotId> SlotRing::begin_single_copy(std::span<const Holder> yielding) {
+  if (any(State::kWriting) || any(State::kSealed) || slots_.empty()) return std::nullopt;
   auto& [index, taken] = *slots_.begin();
   for (const Holder holder : taken.leases)
     if (std::find(yielding.begin(), yielding.end(), holder) == yielding.end()) return std::nullopt;
@@ -42,8 +42,8 @@ std::optional<SlotId> SlotRing::begin_in_place(std::span<const Holder> yielding)
   return SlotId{epoch_, index};
 }
 
-void SlotRing::stage(SlotId slot, Version version) {
-  at(slot).state = State::kStaged;
+void SlotRing::seal(SlotId slot, Version version) {
+  at(slot).state = State::kSealed;
   at(slot).version = version;
 }
 
@@ -81,12 +81,17 @@ void SlotRing::keep_only(Holder holder, std::span<const SlotId> held) {
     if (std::find(held.begin(), held.end(), SlotId{epoch_, index}) == held.end()) slot.leases.erase(holder);
 }
 
-std::optional<SlotId> SlotRing::retirable(const std::function<bool(Holder)>& will_not_let_go) const {
-  if (any(State::kWriting) || any(State::kStaged) || any(State::kRetired)) return std::nullopt;
+std::optional<SlotId> SlotRing::retirable(std::span<const Holder> unwilling, int spares) const {
+  if (any(State::kWriting) || any(State::kSealed)) return std::nullopt;
+  const auto read_still = std::count_if(slots_.begin(), slots_.end(), [](const auto& slot) {
+    return slot.second.state == State::kRetired && !slot.second.leases.empty();
+  });
+  if (read_still >= spares) return std::nullopt;
   std::optional<SlotId> chosen;
   for (const auto& [index, slot] : slots_) {
     if (slot.state != State::kFree) continue;
-    if (std::none_of(slot.leases.begin(), slot.leases.end(), will_not_let_go)) return std::nullopt;
+    const auto holds = [&leases = slot.leases](Holder holder) { return leases.contains(holder); };
+    if (std::none_of(unwilling.begin(), unwilling.end(), holds)) return std::nullopt;
     if (!chosen) chosen = SlotId{epoch_, index};
   }
   return chosen;
@@ -94,7 +99,7 @@ std::optional<SlotId> SlotRing::retirable(const std::function<bool(Holder)>& wil
 
 void SlotRing::retire(SlotId slot) { at(slot).state = State::kRetired; }
 
-std::vector<SlotId> SlotRing::take_dropped() {
+std::vector<SlotId> SlotRing::take_gone() {
   std::vector<SlotId> dropped;
   std::erase_if(slots_, [&](const auto& slot) {
     const bool gone = slot.second.state == State::kRetired && slot.second.leases.empty();
@@ -129,6 +134,11 @@ std::vector<SlotId> SlotRing::retired() const {
 
 std::vector<Holder> SlotRing::holders_of(SlotId slot) const { return {at(slot).leases.begin(), at(slot).leases.end()}; }
 
+bool SlotRing::holds(SlotId slot, Holder holder) const {
+  const auto found = slots_.find(slot.index);
+  return found != slots_.end() && found->second.leases.contains(holder);
+}
+
 std::vector<Holder> SlotRing::holders() const {
   std::set<Holder> all;
   for (const auto& [index, slot] : slots_)
@@ -136,4 +146,4 @@ std::vector<Holder> SlotRing::holders() const {
   return {all.begin(), all.end()};
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,31 +1,30 @@
-// SlotRing: which slot may be written, which holds the newest version, and who still reads what. Pure
+// SlotRing: which slot may be written, which holds the newest version, and which holders still read what. Pure
 // bookkeeping.
 //
-//   free ──begin──▶ writing ──stage──▶ staged(v) ──publish──▶ published(v) ──next publish──▶ free
+//   free ──begin──▶ writing ──seal───▶ sealed(v) ──publish──▶ published(v) ──next publish──▶ free
 //    │                 └──────abort──────┘──▶ free
 //    └──retire──▶ retired ──its last lease ends──▶ gone
 //
-// A slot is written only when it is free *and* nobody holds a lease on it. Leases outlive membership: whoever
-// was evicted may still be reading. (The one exception is begin_in_place, where every reader has stepped aside.)
+// A slot is written only when it is free *and* has no leases. Leases outlive membership: an evicted worker may still
+// read. (The one exception is begin_single_copy, where every reader yields.)
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <span>
 #include <vector>
 
-#include "transport/version.h"
+#include <bascule/transport/version.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 using Holder = std::uint64_t;  // a receiver's instance number
 
 class SlotRing {
  public:
-  enum class State { kFree, kWriting, kStaged, kPublished, kRetired };
+  enum class State { kFree, kWriting, kSealed, kPublished, kRetired };
 
   explicit SlotRing(Epoch epoch) : epoch_(epoch) {}
 
@@ -33,13 +32,13 @@ class SlotRing {
 
   // Takes a slot for writing; none while every other slot is held or one is under way already.
   std::optional<SlotId> begin();
-  void begin(SlotId slot);  // this one, which is free and held by nobody
+  void begin(SlotId slot);  // this one, which is free and has no leases
   // Single copy: takes the one slot, whose every holder is in `yielding`. abort() gives a published version back.
-  std::optional<SlotId> begin_in_place(std::span<const Holder> yielding);
-  void stage(SlotId slot, Version version);
+  std::optional<SlotId> begin_single_copy(std::span<const Holder> yielding);
+  void seal(SlotId slot, Version version);
   void publish(SlotId slot);  // the slot published before becomes free
   void abort(SlotId slot);
-  void spoil(SlotId slot);  // as abort(), but what begin_in_place took is no version any more
+  void spoil(SlotId slot);  // as abort(), but what begin_single_copy took is no version any more
 
   void lease(SlotId slot, Holder holder);
   void release(SlotId slot, Holder holder);  // of a lease that there is not: nothing
@@ -47,11 +46,11 @@ class SlotRing {
   void keep_only(Holder holder,
                  std::span<const SlotId> held);  // drops this holder's leases on any other slot
 
-  // The slot to take out where begin() finds none: each of the free ones is held by somebody who will not let go by
-  // himself. None while another one is retired still.
-  std::optional<SlotId> retirable(const std::function<bool(Holder)>& will_not_let_go) const;
-  void retire(SlotId slot);            // of a free slot
-  std::vector<SlotId> take_dropped();  // retired slots that nobody reads any more; they are forgotten
+  // The slot to take out where begin() finds none: each free slot has a holder of `unwilling`, which will not release
+  // it by itself. None while `spares` others are retired and read still.
+  std::optional<SlotId> retirable(std::span<const Holder> unwilling, int spares) const;
+  void retire(SlotId slot);         // of a free slot
+  std::vector<SlotId> take_gone();  // retired slots without leases; the ring forgets them
 
   std::optional<SlotId> newest() const;  // the published slot
   Version version(SlotId slot) const;
@@ -59,7 +58,8 @@ class SlotRing {
   std::vector<SlotId> slots() const;    // all but the retired ones
   std::vector<SlotId> retired() const;  // and still read
   std::vector<Holder> holders_of(SlotId slot) const;
-  // Who stands in the way of begin(): holders of leases on free slots, and on retired ones.
+  bool holds(SlotId slot, Holder holder) const;  // not of a slot that is gone
+  // The holders for which begin() waits: those of leases on free slots, and on retired ones.
   std::vector<Holder> holders() const;
 
  private:
@@ -78,4 +78,4 @@ class SlotRing {
   std::map<std::uint32_t, Slot> slots_;  // by index
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -13,9 +13,9 @@
 
 #include <thread>
 
-#include "transport/deadline.h"
+#include <bascule/transport/deadline.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 // All calls from the io_context's one thread.
 class StayAwake {
@@ -45,4 +45,4 @@ class StayAwake {
   bool awake_ = false;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

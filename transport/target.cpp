@@ -1,14 +1,14 @@
-#include "transport/target.h"
+#include <bascule/transport/target.h>
 
 #include <algorithm>
 #include <functional>
 #include <numeric>
 #include <unordered_set>
 
-#include "transport/text.h"
-#include "transport/utf8.h"
+#include <bascule/transport/text.h>
+#include <bascule/transport/utf8.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 absl::Status check_target(const TargetTensor& target) {
@@ -23,7 +23,7 @@ absl::Status check_target(const TargetTensor& target) {
       if (slice.dim < 0 || slice.begin < 0 || slice.end < slice.begin)
         return invalid_argument("target ", target.name, ": the slice [", slice.begin, ", ", slice.end,
                                 ") of dimension ", slice.dim, " of ", part.tensor,
-                                " is none; expected 0 <= begin <= end, and a dimension of 0 or more");
+                                " is invalid; expected 0 <= begin <= end, and a dimension of 0 or more");
   return absl::OkStatus();
 }
 
@@ -49,4 +49,4 @@ absl::Status check_targets(std::span<const TargetTensor> targets) {
   return absl::OkStatus();
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

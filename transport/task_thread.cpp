@@ -1,8 +1,8 @@
-#include "transport/task_thread.h"
+#include <bascule/transport/task_thread.h>
 
 #include <utility>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 TaskThread::TaskThread() : thread_([this] { work(); }) {}
 
@@ -55,4 +55,4 @@ void TaskThread::work() {
   }
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class TaskThread {
  public:
@@ -15,7 +15,7 @@ class TaskThread {
   ~TaskThread() { stop(); }
   void stop();  // finishes the task under way, drops the rest; later ones are never run
 
-  // From any thread; returns at once. What a task holds is let go of on the thread, before the next one runs.
+  // From any thread; returns at once. What a task holds is released on the thread, before the next one runs.
   void submit(std::function<void()> task);
   // Where no task waits or is under way, runs it before it returns, as if on the thread; else as submit(). From one
   // thread, which spares it two wakes, and never from a task.
@@ -32,4 +32,4 @@ class TaskThread {
   std::thread thread_;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,10 +1,10 @@
-#include "transport/tensor.h"
+#include <bascule/transport/tensor.h>
 
 #include <cstring>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 std::uint64_t element_count(std::span<const std::int64_t> shape) {
   std::uint64_t count = 1;
@@ -45,12 +45,14 @@ absl::StatusOr<std::span<const TensorView>> HostTensors::views() { return std::s
 
 Stream TensorSource::stream() const { return nullptr; }
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): who can move them keeps it
+// NOLINTNEXTLINE(performance-unnecessary-value-param): an override that can move them keeps it
 absl::Status TensorSource::move_into(std::span<std::byte* const>, std::shared_ptr<void>) {
-  return unimplemented("these tensors cannot be moved into the slot, which slots=1 asks for; use slots=2");
+  return unimplemented("these tensors cannot be moved into the slot, as slots=1 requires; use slots=2");
 }
 
-HostParameters::HostParameters(std::vector<std::pair<TensorSpec, void**>> tensors) {
+HostParameters::HostParameters(std::vector<std::pair<TensorSpec, void**>> tensors,
+                               std::shared_ptr<ParameterMemory> memory)
+    : memory_(std::move(memory)) {
   specs_.reserve(tensors.size());
   for (std::pair<TensorSpec, void**>& tensor : tensors) {
     specs_.push_back(std::move(tensor.first));
@@ -69,13 +71,15 @@ absl::StatusOr<std::span<const TensorView>> HostParameters::views() {
 }
 
 absl::Status HostParameters::move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) {
+  if (!memory_)
+    return failed_precondition("slots=1 moves these tensors into the slot: give HostParameters a ParameterMemory");
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const std::uint64_t bytes = byte_count(specs_[i].dtype, specs_[i].shape);
     if (*pointers_[i] != targets[i] && bytes > 0) std::memcpy(targets[i], *pointers_[i], bytes);
     *pointers_[i] = targets[i];
   }
-  keeps_ = std::move(keeps);
+  memory_->memory = std::move(keeps);  // what it held was read until here
   return absl::OkStatus();
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

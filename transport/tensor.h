@@ -13,14 +13,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/dtype.h"
+#include <bascule/kernels/dtype.h>
 
 struct CUstream_st;
 
-namespace bascule {
+namespace bascule::inline v0 {
 
-inline constexpr int kHost = -1;  // where others say the ordinal of a device: memory of the host
-using Stream = CUstream_st*;      // a cudaStream_t of the user's; null: the device's default ("legacy") stream
+inline constexpr int kHost = -1;  // in place of a device's ordinal: memory of the host
+using Stream = CUstream_st*;      // the user's cudaStream_t; null: the device's default ("legacy") stream
 
 struct TensorSpec {
   std::string name;  // UTF-8, not empty
@@ -29,15 +29,14 @@ struct TensorSpec {
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// A tensor's elements, in host memory or on a device of this process. Valid as long as the tensor that it was made
-// from.
+// A tensor's elements, in host memory or on a device of this process. Valid as long as the tensor behind it.
 struct TensorView {
   std::string_view name;
   DType dtype = DType::kF32;
   std::span<const std::int64_t> shape;
   std::span<const std::int64_t> strides;  // elements; empty means contiguous in C order
   const std::byte* data = nullptr;
-  int device = kHost;  // else the device that `data` is an address of
+  int device = kHost;  // the device on which `data` lies, or kHost
 };
 
 // As TensorView, for memory that may be written; always contiguous.
@@ -55,17 +54,21 @@ std::string to_string(const TensorSpec&);  // "model.embed_tokens.weight BF16 [1
 std::string to_string(const TensorView&);
 std::string place_name(int device);  // "host memory", "device 0"
 
-// What register_model takes: it yields views afresh at each send, so that a storage that moved is followed.
+// What register_model takes. It gives new views at each send, so a storage may move between sends.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
   // The same tensors in the same order at every call; the span is valid until the next call.
   virtual absl::StatusOr<std::span<const TensorView>> views() = 0;
-  // Of tensors on a device: the stream that writes them, as of the last views(). What it was given by then is sent;
-  // what it is given later waits, on the device, until the tensors were read.
+  // For tensors on a device: the stream of that device that writes them, as of the last views(). A send sends what was
+  // queued on it before; what is queued later waits, on the device, until the tensors were read. A send is refused
+  // while the stream is being captured into a graph; with the default stream, while any blocking stream is.
   virtual Stream stream() const;
-  // For slots=1: moves each tensor's elements to its target, in the order of views() and contiguous, and lies there
-  // from now on; tied tensors have one target. `keeps` keeps that memory alive. UNIMPLEMENTED: they cannot be moved.
+  // For slots=1: moves each tensor's elements to its target, contiguous, in the order of views(); the tensors lie there
+  // from now on. Tied tensors have one target. `keeps` keeps that memory alive. The user of the tensors must hold it,
+  // since the source goes with its sender and the tensors live on. An implementation takes `keeps` before it moves the
+  // first tensor, even if a later one fails, and releases the memory of before only after the last. UNIMPLEMENTED: the
+  // tensors cannot be moved.
   virtual absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps);
 };
 
@@ -82,11 +85,20 @@ class HostTensors final : public TensorSource {
   std::vector<TensorView> views_;
 };
 
-// Tensors of a program without LibTorch that slots=1 may move: specs, and the program's own pointer to each, which
-// follows. Contiguous.
+// The memory in which parameters lie that slots=1 moved, for a program without LibTorch. Pointers keep nothing alive:
+// the program holds this object for as long as it uses the parameters, also when the sender is gone. Each set of
+// pointers has one; a later sender that moves the same pointers replaces its content. It stays empty if nothing is
+// moved.
+struct ParameterMemory {
+  std::shared_ptr<void> memory{};
+};
+
+// Contiguous tensors of a program without LibTorch that slots=1 may move: specs, and the program's own pointer to each,
+// which is set to the tensor's new place. The pointers must outlive the source. move_into() returns FAILED_PRECONDITION
+// if no `memory` was given.
 class HostParameters final : public TensorSource {
  public:
-  explicit HostParameters(std::vector<std::pair<TensorSpec, void**>> tensors);
+  HostParameters(std::vector<std::pair<TensorSpec, void**>> tensors, std::shared_ptr<ParameterMemory> memory);
   HostParameters(HostParameters&&) = default;
   HostParameters& operator=(HostParameters&&) = default;
   absl::StatusOr<std::span<const TensorView>> views() override;
@@ -96,11 +108,11 @@ class HostParameters final : public TensorSource {
   std::vector<TensorSpec> specs_;
   std::vector<void**> pointers_;
   std::vector<TensorView> views_;
-  std::shared_ptr<void> keeps_;
+  std::shared_ptr<ParameterMemory> memory_;
 };
 
 inline std::unique_ptr<TensorSource> host_tensors(std::vector<std::pair<TensorSpec, const void*>> tensors) {
   return std::make_unique<HostTensors>(std::move(tensors));
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

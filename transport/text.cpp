@@ -1,12 +1,15 @@
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <numeric>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
+#include <bascule/transport/posix/descriptor_limit.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 // How many letters must be put in, taken out, changed, or swapped with their neighbour (optimal string
@@ -38,7 +41,10 @@ absl::Status annotate(const absl::Status& status, std::string_view prefix) {
 }
 
 absl::Status errno_status(int error, std::string_view what) {
-  return absl::ErrnoToStatus(error, text_internal::piece(what));
+  // As absl::ErrnoToStatus() does, whose table of texts ThreadSanitizer does not know.
+  std::array<char, 256> text{};
+  return {absl::ErrnoToStatusCode(error),
+          cat(what, ": ", ::strerror_r(error, text.data(), text.size()), which_descriptor_limit(error))};
 }
 
 std::string_view message_of(const absl::Status& status) { return {status.message().data(), status.message().size()}; }
@@ -58,4 +64,4 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
   return best;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,6 +1,7 @@
-// Building error texts. Debian's Abseil keeps a string_view of its own, so std::string_view needs a hand.
+// Building error texts. Debian's Abseil has a string_view of its own, so std::string_view must be converted.
 #pragma once
 
+#include <cerrno>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace text_internal {
 inline absl::string_view piece(std::string_view text) { return {text.data(), text.size()}; }
 inline absl::string_view piece(const std::string& text) { return {text.data(), text.size()}; }
@@ -21,10 +22,14 @@ const T& piece(const T& value) {
 }
 }  // namespace text_internal
 
-// absl::StrCat that takes std::string_view as well.
+// absl::StrCat that takes std::string_view as well. It leaves errno as it was (an allocation that had to ask the system
+// twice sets it), so that errno_status(errno, cat(...)) tells what failed.
 template <typename... Pieces>
 std::string cat(const Pieces&... pieces) {
-  return absl::StrCat(text_internal::piece(pieces)...);
+  const int error = errno;
+  std::string text = absl::StrCat(text_internal::piece(pieces)...);
+  errno = error;
+  return text;
 }
 
 template <typename... Pieces>
@@ -51,16 +56,16 @@ absl::Status deadline_exceeded(const Pieces&... pieces) {
 // `status` with "prefix: " before its text; OK stays OK.
 absl::Status annotate(const absl::Status& status, std::string_view prefix);
 
-// The text of errno `error`, with what was being done: "open /x/y: No such file or directory".
+// The text of errno `error` behind what failed: "open /x/y: No such file or directory". If a limit of open descriptors
+// is reached, the text names it.
 absl::Status errno_status(int error, std::string_view what);
 
 std::string_view message_of(const absl::Status& status);
 
-// Of `known`, the word nearest to `word` by edit distance; empty where none is near.
-// Case does not count.
+// The word of `known` that is nearest to `word` by edit distance; empty if none is near. Case does not count.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& known);
 
-}  // namespace bascule
+}  // namespace bascule::inline v0
 
 // Returns early with the error of a Status; binds the value of a StatusOr.
 #define BASCULE_TRY(expression)                                                                  \

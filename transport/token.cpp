@@ -1,6 +1,7 @@
-#include "transport/token.h"
+#include <bascule/transport/token.h>
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,13 +10,15 @@
 #include <cstdlib>
 
 #include "absl/strings/ascii.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/text.h"
+#include "absl/strings/escaping.h"
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 constexpr std::size_t kMaxBytes = 4096;
+constexpr const char* kMakeOne = "bascule-token FILE";
 
 // What was examined is what is read: both by one descriptor.
 absl::StatusOr<std::string> read_private(const std::filesystem::path& file) {
@@ -28,14 +31,14 @@ absl::StatusOr<std::string> read_private(const std::filesystem::path& file) {
     return absl::PermissionDeniedError(cat("the token file ", file.string(), " belongs to uid ", status.st_uid,
                                            ", expected ", ::geteuid(), "; make one of your own"));
   if ((status.st_mode & 077) != 0)
-    return absl::PermissionDeniedError(cat("others than its owner can reach the token file ", file.string(),
-                                           "; run: chmod 600 ", file.string(), " (and take a new token)"));
+    return absl::PermissionDeniedError(cat("other users can reach the token file ", file.string(), "; run: chmod 600 ",
+                                           file.string(), " (and take a new token)"));
   std::array<char, kMaxBytes + 1> bytes{};
   const ssize_t size = ::read(fd.get(), bytes.data(), bytes.size());
   if (size < 0) return errno_status(errno, cat("read the token file ", file.string()));
   if (static_cast<std::size_t>(size) > kMaxBytes)
     return invalid_argument("the token file ", file.string(), " has more than ", kMaxBytes,
-                            " bytes; expected one line, as of: openssl rand -hex 32");
+                            " bytes; expected one line, as made by: ", kMakeOne);
   return std::string(bytes.data(), static_cast<std::size_t>(size));
 }
 
@@ -43,20 +46,46 @@ absl::StatusOr<std::string> read_private(const std::filesystem::path& file) {
 
 absl::StatusOr<std::optional<Token>> Token::find(const Endpoint& endpoint) {
   if (!endpoint.over_tcp()) return std::optional<Token>();
-  std::string secret;
+  std::string text, place = "BASCULE_TOKEN";
   if (!endpoint.token_file.empty()) {
-    BASCULE_ASSIGN(secret, read_private(endpoint.token_file));
+    BASCULE_ASSIGN(text, read_private(endpoint.token_file));
+    place = cat("the file ", endpoint.token_file.string());
   } else if (const char* const variable = std::getenv("BASCULE_TOKEN")) {
-    secret = variable;
+    text = variable;
   }
-  absl::StripAsciiWhitespace(&secret);
+  const absl::string_view secret = absl::StripAsciiWhitespace(text);
   if (secret.empty())
     return failed_precondition(
         "a control connection over TCP, as at ", endpoint.place(), ", needs a token, the same on both ends; ",
-        endpoint.token_file.empty() ? "set BASCULE_TOKEN, or token_file=FILE in the endpoint"
-                                    : cat("the token file ", endpoint.token_file.string(), " is empty"),
-        " (a good one: openssl rand -hex 32)");
-  return Token(std::move(secret));
+        endpoint.token_file.empty() ? "set BASCULE_TOKEN, or token_file=FILE in the endpoint" : cat(place, " is empty"),
+        "; make one with: ", kMakeOne);
+  if (secret.size() < kMinTokenBytes)
+    return failed_precondition("the token in ", place, " has ", secret.size(), " bytes, expected ", kMinTokenBytes,
+                               " or more: a short one can be guessed; make one with: ", kMakeOne);
+  return Token(std::string(secret));
 }
 
-}  // namespace bascule
+std::string make_token() {
+  std::array<char, 32> bytes{};
+  while (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+  }
+  return absl::BytesToHexString({bytes.data(), bytes.size()});
+}
+
+absl::Status make_token_file(const std::filesystem::path& file) {
+  const UniqueFd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd && errno == EEXIST)
+    return absl::AlreadyExistsError(
+        cat(file.string(), " is there already and stays as it is; name another file, or remove it first"));
+  if (!fd) return errno_status(errno, cat("make the token file ", file.string()));
+  const std::string line = make_token() + "\n";
+  errno = EIO;  // of a write that is cut short
+  if (::fchmod(fd.get(), 0600) == 0 &&
+      ::write(fd.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) && ::fsync(fd.get()) == 0)
+    return absl::OkStatus();
+  const int error = errno;
+  ::unlink(file.c_str());
+  return errno_status(error, cat("write the token file ", file.string()));
+}
+
+}  // namespace bascule::inline v0

@@ -1,9 +1,9 @@
-#include "transport/utf8.h"
+#include <bascule/transport/utf8.h>
 
 #include <cstddef>
 #include <cstdint>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 bool is_utf8(std::string_view text) {
   std::size_t i = 0;
@@ -34,4 +34,4 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -3,9 +3,9 @@
 
 #include <string_view>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 // RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF.
 bool is_utf8(std::string_view text);
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

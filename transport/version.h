@@ -1,19 +1,21 @@
-// The numbers that name things on both sides: versions, epochs, slots.
+// The numbers that name things at both ends: versions, epochs, slots.
 #pragma once
 
 #include <compare>
 #include <cstdint>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 using Epoch = std::uint64_t;    // one run of the sender
 using Version = std::uint64_t;  // only grows, also across epochs; 0: none
 
-// One piece of slot memory. An index is never given to other memory within an epoch.
+inline constexpr Version kLastVersion = (Version{1} << 63) - 1;  // no sender goes above it
+
+// One piece of slot memory. Within an epoch, an index always stands for the same memory.
 struct SlotId {
   Epoch epoch = 0;
   std::uint32_t index = 0;
   friend constexpr auto operator<=>(const SlotId&, const SlotId&) = default;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-#include "transport/cuda/device.h"
+#include <bascule/transport/cuda/device.h>
 
 #include <cuda_runtime_api.h>
 
@@ -7,11 +7,12 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
-#include "transport/cuda/driver.h"
-#include "transport/cuda/status.h"
-#include "transport/text.h"
+#include <bascule/kernels/cuda_memory.h>
+#include <bascule/transport/cuda/driver.h>
+#include <bascule/transport/cuda/status.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 namespace {
 
 constexpr int kOldestCapability = 80;  // of the kernels' machine code
@@ -72,10 +73,8 @@ absl::Status why_no_gpu() {
   const absl::Status counted = cuda_status(BASCULE_CUDA_RESULT(cudaGetDeviceCount(&count)));
   if (!counted.ok() || count == 0) {
     int version = 0;
-    if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) {
-      (void)cudaGetLastError();
+    if (kernels::cuda::told(cudaDriverGetVersion(&version)) != cudaSuccess || version == 0)
       return unavailable("there is no NVIDIA driver on this machine");
-    }
     return unavailable("no GPU can be used: ", counted.ok() ? "this process sees none" : message_of(counted),
                        "; the driver is one of CUDA ", version / 1000, ".", version % 1000 / 10, visible_devices());
   }
@@ -120,11 +119,16 @@ absl::StatusOr<Device> find_device(const std::array<std::uint8_t, 16>& uuid) {
   return absl::NotFoundError(cat("this process does not see ", to_string(uuid), "; it sees ", seen, visible_devices()));
 }
 
-bool can_reach(int device, int peer) {
-  int can = 0;
-  if (cudaDeviceCanAccessPeer(&can, device, peer) == cudaSuccess) return can != 0;
-  (void)cudaGetLastError();
-  return false;
+std::string free_memory(int device) {
+  const kernels::cuda::DeviceGuard guard(device);
+  std::size_t free = 0, all = 0;
+  if (!guard.result().ok() || kernels::cuda::told(cudaMemGetInfo(&free, &all)) != cudaSuccess) return {};
+  return cat(", of which device ", device, " has ", free >> 20, " MiB free of ", all >> 20);
 }
 
-}  // namespace bascule::cuda
+bool can_reach(int device, int peer) {
+  int can = 0;
+  return kernels::cuda::told(cudaDeviceCanAccessPeer(&can, device, peer)) == cudaSuccess && can != 0;
+}
+
+}  // namespace bascule::inline v0::cuda

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 
 struct Device {
   int ordinal = 0;  // what cudaSetDevice takes, in this process
@@ -42,7 +42,10 @@ absl::StatusOr<Device> find_device(const std::array<std::uint8_t, 16>& uuid);
 // device, or one too old.
 absl::Status why_no_gpu();
 
-// Whether `device` can read memory of `peer`. False also where the two are one, or where nobody can tell.
+// ", of which device 0 has 120 MiB free of 143167": for texts of what it has not. Empty where it cannot tell.
+std::string free_memory(int device);
+
+// Whether `device` can read memory of `peer`. False also if the two are one, or if the driver cannot tell.
 bool can_reach(int device, int peer);
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

@@ -1,4 +1,4 @@
-#include "transport/cuda/device_memory.h"
+#include <bascule/transport/cuda/device_memory.h>
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -6,13 +6,13 @@
 
 #include <limits>
 
-#include "kernels/cuda_memory.h"
-#include "transport/cuda/device.h"
-#include "transport/cuda/driver.h"
-#include "transport/cuda/status.h"
-#include "transport/text.h"
+#include <bascule/kernels/cuda_memory.h>
+#include <bascule/transport/cuda/device.h>
+#include <bascule/transport/cuda/driver.h>
+#include <bascule/transport/cuda/status.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 namespace {
 
 using kernels::cuda::DeviceGuard;
@@ -29,7 +29,7 @@ CUmemAllocationProp properties_of(int device) {
 absl::StatusOr<std::uint64_t> granularity_of(const Driver& driver, int device) {
   const CUmemAllocationProp properties = properties_of(device);
   std::size_t bytes = 0;
-  BASCULE_CUDA(driver.mem_granularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+  BASCULE_CUDA_DRIVER(driver.mem_granularity(&bytes, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
   return bytes;
 }
 
@@ -41,7 +41,7 @@ absl::StatusOr<Allocation> Allocation::make(int device, std::uint64_t bytes) {
   BASCULE_TRY(cuda_status(guard.result()));
   BASCULE_CUDA(cudaFree(nullptr));  // makes the context where there is none yet
   int exports = 0;
-  BASCULE_CUDA(functions->device_get_attribute(
+  BASCULE_CUDA_DRIVER(functions->device_get_attribute(
       &exports, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device));
   if (exports == 0) return unimplemented("device ", device, " exports no memory by descriptor");
   BASCULE_ASSIGN(const std::uint64_t granularity, granularity_of(*functions, device));
@@ -53,9 +53,9 @@ absl::StatusOr<Allocation> Allocation::make(int device, std::uint64_t bytes) {
       std::max<std::uint64_t>((bytes + granularity - 1) / granularity * granularity, granularity);
   const CUmemAllocationProp properties = properties_of(device);
   if (absl::Status status =
-          cuda_status(BASCULE_CUDA_RESULT(functions->mem_create(&made.handle_, rounded, &properties, 0)));
+          cuda_status(BASCULE_CUDA_CODE(functions->mem_create(&made.handle_, rounded, &properties, 0)));
       !status.ok())
-    return annotate(status, cat("allocate ", rounded, " bytes on device ", device));
+    return annotate(status, cat("a slot of ", rounded, " bytes", free_memory(device)));
   made.bytes_ = rounded;
   return made;
 }
@@ -73,7 +73,7 @@ absl::StatusOr<Allocation> Allocation::import(int device, int fd, std::uint64_t 
   made.current_ = reader;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver takes the number in a pointer
   void* const handle = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
-  BASCULE_CUDA(functions->mem_import(&made.handle_, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  BASCULE_CUDA_DRIVER(functions->mem_import(&made.handle_, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   made.bytes_ = bytes;
   return made;
 }
@@ -83,7 +83,7 @@ Allocation::~Allocation() {
   const DeviceGuard guard(current_);
   keep_error(guard.result());
   if (const absl::StatusOr<const Driver*> functions = driver(); functions.ok())
-    keep_error(BASCULE_CUDA_RESULT((*functions)->mem_release(handle_)));
+    keep_error(BASCULE_CUDA_CODE((*functions)->mem_release(handle_)));
 }
 
 absl::StatusOr<UniqueFd> Allocation::export_descriptor() const {
@@ -91,7 +91,7 @@ absl::StatusOr<UniqueFd> Allocation::export_descriptor() const {
   const DeviceGuard guard(current_);
   BASCULE_TRY(cuda_status(guard.result()));
   int fd = -1;
-  BASCULE_CUDA(functions->mem_export(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  BASCULE_CUDA_DRIVER(functions->mem_export(&fd, handle_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   UniqueFd made(fd);
   if (::fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return errno_status(errno, "close an exported descriptor on exec");
   return made;
@@ -106,21 +106,21 @@ absl::StatusOr<DeviceMapping> DeviceMapping::map(const Allocation& allocation, A
     return unimplemented("device ", device, " cannot reach the memory of device ", allocation.device(),
                          " (no NVLink or PCIe peer access between them)");
   CUdeviceptr address = 0;
-  BASCULE_CUDA(functions->mem_address_reserve(&address, allocation.bytes(), 0, 0, 0));
+  BASCULE_CUDA_DRIVER(functions->mem_address_reserve(&address, allocation.bytes(), 0, 0, 0));
   if (absl::Status status =
-          cuda_status(BASCULE_CUDA_RESULT(functions->mem_map(address, allocation.bytes(), 0, allocation.handle(), 0)));
+          cuda_status(BASCULE_CUDA_CODE(functions->mem_map(address, allocation.bytes(), 0, allocation.handle(), 0)));
       !status.ok()) {
-    keep_error(BASCULE_CUDA_RESULT(functions->mem_address_free(address, allocation.bytes())));
+    keep_error(BASCULE_CUDA_CODE(functions->mem_address_free(address, allocation.bytes())));
     return annotate(status, "map device memory (is it as large as the other end says?)");
   }
-  DeviceMapping made;  // from here on it lets go of both
+  DeviceMapping made;  // from here on it releases both
   made.address_ = address;
   made.bytes_ = allocation.bytes();
   made.device_ = device;
   CUmemAccessDesc may{};
   may.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
   may.flags = access == Access::kReadOnly ? CU_MEM_ACCESS_FLAGS_PROT_READ : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  BASCULE_CUDA(functions->mem_set_access(address, made.bytes_, &may, 1));
+  BASCULE_CUDA_DRIVER(functions->mem_set_access(address, made.bytes_, &may, 1));
   return made;
 }
 
@@ -130,8 +130,13 @@ DeviceMapping::~DeviceMapping() {
   keep_error(guard.result());
   const absl::StatusOr<const Driver*> functions = driver();
   if (!functions.ok()) return;
-  keep_error(BASCULE_CUDA_RESULT((*functions)->mem_unmap(address_, bytes_)));
-  keep_error(BASCULE_CUDA_RESULT((*functions)->mem_address_free(address_, bytes_)));
+  kernels::cuda::CudaResult unmapped = BASCULE_CUDA_CODE((*functions)->mem_unmap(address_, bytes_));
+  if (unmapped.code == CUDA_ERROR_CONTEXT_IS_DESTROYED) {  // the device was reset: this memory belongs to no context
+    (void)kernels::cuda::told(cudaFree(nullptr));
+    unmapped = BASCULE_CUDA_CODE((*functions)->mem_unmap(address_, bytes_));
+  }
+  keep_error(unmapped);
+  keep_error(BASCULE_CUDA_CODE((*functions)->mem_address_free(address_, bytes_)));
 }
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

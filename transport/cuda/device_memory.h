@@ -3,11 +3,11 @@
 //
 //   trainer                                            engine
 //   Allocation::make(device, n)                        Allocation::import(device, fd, n, its device)
-//     ├── Mapping::map(allocation, kReadWrite)           └── Mapping::map(allocation, kReadOnly, its device)
+//     ├── DeviceMapping::map(allocation, kReadWrite)     └── DeviceMapping::map(allocation, kReadOnly, its device)
 //     └── export_descriptor() ══ SCM_RIGHTS ══════▶
 //
-// The memory goes when the last allocation, imported ones included, and the last mapping of it in any process are gone,
-// a killed process's too: mapping and allocation outlive each other in any order. Move-only; a moved-from one is empty.
+// The memory goes with the last of its allocations (imported ones included) and mappings in any process, also if a
+// process is killed: mapping and allocation outlive each other in any order. Move-only; a moved-from object is empty.
 // Freeing and mapping may wait for the device: do it when a worker joins or leaves. Any thread, one at a time.
 #pragma once
 
@@ -17,10 +17,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/posix/mapping.h"
-#include "transport/posix/unique_fd.h"
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/posix/unique_fd.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 
 class Allocation {
  public:
@@ -91,4 +91,4 @@ class DeviceMapping {
   int device_ = -1;
 };
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

@@ -5,17 +5,17 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/cuda_memory.h"
-#include "kernels/cuda_pack.h"
-#include "kernels/cuda_unpack.h"
-#include "transport/cuda/device.h"
-#include "transport/cuda/host_window.h"
-#include "transport/cuda/status.h"
-#include "transport/cuda/stream.h"
-#include "transport/device.h"
-#include "transport/text.h"
+#include <bascule/kernels/cuda_memory.h>
+#include <bascule/kernels/cuda_pack.h>
+#include <bascule/kernels/cuda_unpack.h>
+#include <bascule/transport/cuda/device.h>
+#include <bascule/transport/cuda/host_window.h>
+#include <bascule/transport/cuda/status.h>
+#include <bascule/transport/cuda/stream.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 namespace kc = kernels::cuda;
@@ -34,6 +34,7 @@ using cuda::UniqueStream;
 class CudaPlan : public DevicePlan {
  public:
   virtual kc::CudaResult run(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) = 0;
+  virtual void forget() = 0;
   virtual Digest digest() const = 0;
   virtual std::uint64_t slot_bytes() const = 0;
 };
@@ -43,6 +44,7 @@ class Packs final : public CudaPlan {
   kc::CudaResult run(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) override {
     return plan.pack(tensors, slot, want_digest, stream);
   }
+  void forget() override { plan.forget(); }
   Digest digest() const override { return plan.digest(); }
   std::uint64_t slot_bytes() const override { return plan.slot_bytes(); }
   kc::PackPlan plan;
@@ -53,6 +55,7 @@ class Unpacks final : public CudaPlan {
   kc::CudaResult run(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) override {
     return plan.unpack(slot, tensors, want_digest, stream);
   }
+  void forget() override { plan.forget(); }
   Digest digest() const override { return plan.digest(); }
   std::uint64_t slot_bytes() const override { return plan.slot_bytes(); }
   kc::UnpackPlan plan;
@@ -65,6 +68,7 @@ class CudaQueue final : public DeviceQueue {
     made->device_ = device;
     const kc::DeviceGuard guard(device);
     BASCULE_TRY(cuda_status(guard.result()));
+    BASCULE_TRY(cuda_status(kc::DeviceLife::of(device, &made->life_)));
     BASCULE_ASSIGN(made->stream_, UniqueStream::make(device, UniqueStream::Priority::kHigh));
     BASCULE_ASSIGN(made->before_, UniqueEvent::make(device));
     BASCULE_ASSIGN(made->done_, UniqueEvent::make(device));
@@ -72,34 +76,38 @@ class CudaQueue final : public DeviceQueue {
     return made;
   }
   ~CudaQueue() override {
-    // What it writes to may be unmapped next.
-    for (const UniqueEvent* event : {&done_, &left_})
-      if (event->get() != nullptr) (void)event->wait(Deadline(absl::Seconds(10)));
+    (void)settle(Deadline(cuda::kUnderWay));  // what it writes to may be unmapped next
   }
 
   int device() const override { return device_; }
 
+  absl::Status check(Stream caller) override {
+    BASCULE_TRY(usable());
+    return keep(check_stream(device_, caller));
+  }
+
   absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
                                                    std::size_t tensors, std::uint64_t slot_bytes) override {
-    BASCULE_TRY(lost_);
+    BASCULE_TRY(usable());
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
+    const std::string what = cat("the tables for packing or copying ", tensors, " tensors");
     if (into == Into::kSlot) {
       auto made = std::make_unique<Packs>();
-      BASCULE_TRY(keep(kc::PackPlan::make(segments, tensors, slot_bytes, &made->plan)));
+      BASCULE_TRY(asked_for(what, keep(kc::PackPlan::make(segments, tensors, slot_bytes, &made->plan))));
       return made;
     }
     auto made = std::make_unique<Unpacks>();
-    BASCULE_TRY(keep(kc::UnpackPlan::make(segments, tensors, slot_bytes, &made->plan)));
+    BASCULE_TRY(asked_for(what, keep(kc::UnpackPlan::make(segments, tensors, slot_bytes, &made->plan))));
     return made;
   }
 
-  absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes) override {
-    BASCULE_TRY(lost_);
+  absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes, std::string_view what) override {
+    BASCULE_TRY(usable());
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
     auto memory = std::make_shared<kc::DeviceMemory>();
-    BASCULE_TRY(keep(kc::DeviceMemory::make(std::max<std::uint64_t>(bytes, 1), memory.get())));
+    BASCULE_TRY(asked_for(what, keep(kc::DeviceMemory::make(std::max<std::uint64_t>(bytes, 1), memory.get()))));
     return std::shared_ptr<std::byte>(memory, memory->as<std::byte>());
   }
 
@@ -123,7 +131,7 @@ class CudaQueue final : public DeviceQueue {
     });
   }
 
-  absl::Status follow(Stream caller) override {
+  absl::Status run_behind(Stream caller) override {
     return enqueue(caller, [&] {
       digest_ = Made::kNone;
       return kc::CudaResult{};
@@ -132,7 +140,7 @@ class CudaQueue final : public DeviceQueue {
 
   absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, int place,
                                                           Access access) override {
-    BASCULE_TRY(lost_);
+    BASCULE_TRY(usable());
     BASCULE_TRY(make_stream_for_copies());
     absl::StatusOr<std::shared_ptr<cuda::CudaWindow>> window =
         cuda::CudaWindow::make(device_, bytes, place, access, buffers_);
@@ -146,6 +154,7 @@ class CudaQueue final : public DeviceQueue {
     packed_bytes_ = packs.slot_bytes();
     if (want_digest) BASCULE_TRY(check_digestible(packed_bytes_));
     part_bytes_ = part_bytes_of(packed_bytes_);
+    BASCULE_TRY(usable());
     BASCULE_TRY(make_room_for_parts());
     take_addresses(tensors);
     return enqueue(caller, [&]() -> absl::Status {
@@ -173,7 +182,7 @@ class CudaQueue final : public DeviceQueue {
 
   absl::Status copy_out(const std::byte* slot, HostWindow& to, std::atomic<std::uint64_t>& bytes_done,
                         Deadline deadline) override {
-    BASCULE_TRY(lost_);
+    BASCULE_TRY(usable());
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
     absl::Status copied = keep(
@@ -213,8 +222,26 @@ class CudaQueue final : public DeviceQueue {
     return std::nullopt;
   }
 
+  // By the streams themselves: of a call that failed there may be no event.
+  absl::Status settle(Deadline deadline) override {
+    for (const UniqueStream* stream : {&stream_, &copies_}) {
+      if (stream->get() == nullptr || !lost_.ok()) continue;
+      if (absl::Status idle = keep(stream->wait(deadline)); !is_over(idle)) return idle;
+    }
+    return absl::OkStatus();
+  }
+
  private:
   enum class Made { kNone, kByPlan, kAlone };
+
+  // The first sticky error; a device that was reset counts as one.
+  absl::Status usable() { return lost_.ok() && life_.over() ? keep(cuda::was_reset(device_)) : lost_; }
+
+  // Says what the memory was for, where it was that which was missing.
+  absl::Status asked_for(std::string_view what, const absl::Status& status) const {
+    return absl::IsResourceExhausted(status) ? annotate(status, cat("memory for ", what, cuda::free_memory(device_)))
+                                             : status;
+  }
 
   absl::Status check_digestible(std::uint64_t slot_bytes, std::string_view instead = "use digest=off") const {
     if (kc::tiles_of(slot_bytes) <= kc::DigestTotals::kMostTiles) return absl::OkStatus();
@@ -235,7 +262,7 @@ class CudaQueue final : public DeviceQueue {
   }
 
   // A part is a launch and an event. The driver's queue holds some thousand of them behind a trainer's stream that is
-  // late; a caller who enqueues more waits for that stream.
+  // late; a caller that enqueues more waits for that stream.
   static std::uint64_t part_bytes_of(std::uint64_t bytes) {
     constexpr std::uint64_t kMostParts = 128;
     const std::uint64_t times = (bytes + kMostParts * kPartBytes - 1) / (kMostParts * kPartBytes);
@@ -253,9 +280,20 @@ class CudaQueue final : public DeviceQueue {
 
   template <typename Work>
   absl::Status enqueue(Caller caller, Work&& work) {
-    BASCULE_TRY(lost_);
-    const kc::DeviceGuard guard(device_);
+    BASCULE_TRY(usable());
+    const kc::DeviceGuard guard(device_);  // one for all that follows
     BASCULE_TRY(cuda_status(guard.result()));
+    if (caller) BASCULE_TRY(keep(check_stream(device_, *caller)));
+    plan_ = nullptr;
+    digest_ = Made::kNone;
+    absl::Status enqueued = enqueue_between(caller, work);
+    if (enqueued.ok()) return enqueued;
+    if (plan_ != nullptr) plan_->forget();
+    cell_.forget();
+    return enqueued;
+  }
+  template <typename Work>
+  absl::Status enqueue_between(Caller caller, Work& work) {
     if (caller) {
       BASCULE_TRY(keep(before_.record(*caller)));
       BASCULE_TRY(keep(before_.let_wait(stream_.get())));
@@ -268,11 +306,12 @@ class CudaQueue final : public DeviceQueue {
   absl::Status keep(const kc::CudaResult& result) { return keep(cuda_status(result)); }
   absl::Status keep(absl::Status status) {
     if (cuda::is_sticky(status) && lost_.ok())
-      lost_ = annotate(status, cat("device ", device_, " is lost to this process since"));
+      lost_ = annotate(status, cat("device ", device_, " is lost to this process since this error"));
     return status;
   }
 
   int device_ = -1;
+  kc::DeviceLife life_;  // that all here was made in
   UniqueStream stream_;
   UniqueEvent before_, done_;
   kc::DigestCell cell_;
@@ -284,7 +323,7 @@ class CudaQueue final : public DeviceQueue {
   std::vector<UniqueEvent> packed_;                  // by part
   std::uint64_t packed_bytes_ = 0, part_bytes_ = 0;  // of the last run_in_parts(): all of it, and a part
   UniqueEvent left_;                                 // behind the last copy, either way
-  kc::DigestTarget coming_;                          // of the slot that is copied in
+  kc::DigestOutput coming_;                          // of the slot that is copied in
   std::shared_ptr<cuda::PinnedBuffers> buffers_;
   absl::Status lost_;  // the first sticky error
 };
@@ -293,7 +332,13 @@ class CudaMark final : public DeviceMark {
  public:
   explicit CudaMark(UniqueEvent event) : event_(std::move(event)) {}
   int device() const override { return event_.device(); }
-  absl::Status record(Stream stream) override { return event_.record(stream); }
+  absl::Status record(Stream stream) override {
+    BASCULE_TRY(event_.alive());
+    const kc::DeviceGuard guard(device());  // one for both
+    BASCULE_TRY(cuda_status(guard.result()));
+    BASCULE_TRY(check_stream(device(), stream));
+    return event_.record(stream);
+  }
   absl::Status wait(Deadline deadline) const override { return event_.wait(deadline); }
 
  private:
@@ -316,4 +361,4 @@ absl::StatusOr<std::unique_ptr<DeviceMark>> make_device_mark(int device) {
   return std::make_unique<CudaMark>(std::move(event));
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,15 +1,17 @@
-#include "transport/cuda/device_tensors.h"
+#include <bascule/transport/cuda/device_tensors.h>
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda_memory.h"
-#include "transport/cuda/status.h"
-#include "transport/text.h"
+#include <bascule/kernels/cuda_memory.h>
+#include <bascule/transport/cuda/status.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 
-DeviceParameters::DeviceParameters(int device, std::vector<std::pair<TensorSpec, void**>> tensors, Stream stream)
-    : device_(device), stream_(stream) {
+DeviceParameters::DeviceParameters(int device, std::vector<std::pair<TensorSpec, void**>> tensors,
+                                   std::shared_ptr<ParameterMemory> memory, Stream stream)
+    : device_(device), stream_(stream), memory_(std::move(memory)) {
   specs_.reserve(tensors.size());
   for (std::pair<TensorSpec, void**>& tensor : tensors) {
     specs_.push_back(std::move(tensor.first));
@@ -29,8 +31,11 @@ absl::StatusOr<std::span<const TensorView>> DeviceParameters::views() {
 }
 
 absl::Status DeviceParameters::move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) {
+  if (!memory_)
+    return failed_precondition("slots=1 moves these tensors into the slot: give DeviceParameters a ParameterMemory");
   const kernels::cuda::DeviceGuard guard(device_);
   BASCULE_TRY(cuda_status(guard.result()));
+  BASCULE_TRY(check_stream(device_, stream_));
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const std::uint64_t bytes = byte_count(specs_[i].dtype, specs_[i].shape);
     if (*pointers_[i] != targets[i] && bytes > 0)
@@ -38,8 +43,8 @@ absl::Status DeviceParameters::move_into(std::span<std::byte* const> targets, st
   }
   BASCULE_CUDA(cudaStreamSynchronize(stream_));
   for (std::size_t i = 0; i < targets.size(); ++i) *pointers_[i] = targets[i];
-  keeps_ = std::move(keeps);
+  memory_->memory = std::move(keeps);
   return absl::OkStatus();
 }
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

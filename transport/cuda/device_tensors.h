@@ -1,5 +1,6 @@
-// Tensors in device memory of a program without LibTorch: specs, and the program's own pointer to each, which is read
-// at every send and, with slots=1, follows into the slot. Contiguous, all on one device, written by one stream.
+// Tensors in device memory, of a program without LibTorch: specs, and the program's own pointer to each. Each send
+// reads the pointers; slots=1 sets them to the tensors' new places in the slot. The tensors are contiguous, all on one
+// device, and written by one stream. ParameterMemory says what keeps the slot alive that they moved into.
 #pragma once
 
 #include <memory>
@@ -9,13 +10,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/tensor.h"
+#include <bascule/transport/tensor.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 
 class DeviceParameters final : public TensorSource {
  public:
-  DeviceParameters(int device, std::vector<std::pair<TensorSpec, void**>> tensors, Stream stream = nullptr);
+  DeviceParameters(int device, std::vector<std::pair<TensorSpec, void**>> tensors,
+                   std::shared_ptr<ParameterMemory> memory, Stream stream = nullptr);
   DeviceParameters(DeviceParameters&&) = default;  // a copy's views would lie in the original
   DeviceParameters& operator=(DeviceParameters&&) = default;
 
@@ -30,7 +32,7 @@ class DeviceParameters final : public TensorSource {
   std::vector<TensorSpec> specs_;
   std::vector<void**> pointers_;
   std::vector<TensorView> views_;
-  std::shared_ptr<void> keeps_;
+  std::shared_ptr<ParameterMemory> memory_;
 };
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

@@ -1,11 +1,11 @@
-#include "transport/cuda/driver.h"
+#include <bascule/transport/cuda/driver.h>
 
 #include <cuda_runtime_api.h>
 
-#include "transport/cuda/status.h"
-#include "transport/text.h"
+#include <bascule/transport/cuda/status.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 namespace {
 
 // As of CUDA 12.0: what all of them had by then.
@@ -35,6 +35,18 @@ absl::StatusOr<Driver> look_up_all() {
   BASCULE_TRY(look_up("cuMemImportFromShareableHandle", &driver.mem_import));
   BASCULE_TRY(look_up("cuMemGetAllocationGranularity", &driver.mem_granularity));
   BASCULE_TRY(look_up("cuDeviceGetAttribute", &driver.device_get_attribute));
+  BASCULE_TRY(look_up("cuPointerGetAttribute", &driver.pointer_attribute));
+  BASCULE_TRY(look_up("cuPointerGetAttributes", &driver.pointer_attributes));
+  BASCULE_TRY(look_up("cuMemHostRegister", &driver.host_register));
+  BASCULE_TRY(look_up("cuMemHostUnregister", &driver.host_unregister));
+  BASCULE_TRY(look_up("cuEventQuery", &driver.event_query));
+  BASCULE_TRY(look_up("cuStreamQuery", &driver.stream_query));
+  BASCULE_TRY(look_up("cuStreamIsCapturing", &driver.stream_is_capturing));
+  BASCULE_TRY(look_up("cuStreamGetCtx", &driver.stream_context));
+  BASCULE_TRY(look_up("cuCtxGetCurrent", &driver.current_context));
+  BASCULE_TRY(look_up("cuCtxPushCurrent", &driver.push_context));
+  BASCULE_TRY(look_up("cuCtxPopCurrent", &driver.pop_context));
+  BASCULE_TRY(look_up("cuCtxGetDevice", &driver.context_device));
   return driver;
 }
 
@@ -46,4 +58,4 @@ absl::StatusOr<const Driver*> driver() {
   return &*found;
 }
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

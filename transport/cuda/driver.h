@@ -1,12 +1,13 @@
-// The driver's functions that the runtime does not have, looked up when they are first asked for: nothing links
-// libcuda, so that a program runs where there is no driver.
+// The driver's functions that the runtime does not have, or whose answers the runtime would remember as errors, in the
+// place of one that the user's code left: looked up when they are first asked for. Nothing links libcuda, so that a
+// program runs where there is no driver.
 #pragma once
 
 #include <cuda.h>
 
 #include "absl/status/statusor.h"
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 
 struct Driver {
   decltype(&::cuMemCreate) mem_create = nullptr;
@@ -20,9 +21,21 @@ struct Driver {
   decltype(&::cuMemImportFromShareableHandle) mem_import = nullptr;
   decltype(&::cuMemGetAllocationGranularity) mem_granularity = nullptr;
   decltype(&::cuDeviceGetAttribute) device_get_attribute = nullptr;
+  decltype(&::cuPointerGetAttribute) pointer_attribute = nullptr;
+  decltype(&::cuPointerGetAttributes) pointer_attributes = nullptr;
+  decltype(&::cuMemHostRegister) host_register = nullptr;
+  decltype(&::cuMemHostUnregister) host_unregister = nullptr;
+  decltype(&::cuEventQuery) event_query = nullptr;
+  decltype(&::cuStreamQuery) stream_query = nullptr;
+  decltype(&::cuStreamIsCapturing) stream_is_capturing = nullptr;
+  decltype(&::cuStreamGetCtx) stream_context = nullptr;
+  decltype(&::cuCtxGetCurrent) current_context = nullptr;
+  decltype(&::cuCtxPushCurrent) push_context = nullptr;
+  decltype(&::cuCtxPopCurrent) pop_context = nullptr;
+  decltype(&::cuCtxGetDevice) context_device = nullptr;
 };
 
 // The same at every call. UNAVAILABLE: no driver, or one without these functions. Any thread.
 absl::StatusOr<const Driver*> driver();
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

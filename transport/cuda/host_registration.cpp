@@ -1,53 +1,56 @@
-#include "transport/cuda/host_registration.h"
+#include <bascule/transport/cuda/host_registration.h>
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda_memory.h"
-#include "transport/cuda/status.h"
-#include "transport/text.h"
+#include <bascule/kernels/cuda_memory.h>
+#include <bascule/transport/cuda/driver.h>
+#include <bascule/transport/cuda/status.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 
 using kernels::cuda::DeviceGuard;
 using kernels::cuda::keep_error;
 
 absl::StatusOr<HostRegistration> HostRegistration::make(int device, std::span<const std::byte> bytes, Access access) {
+  BASCULE_ASSIGN(const Driver* const functions, driver());
   const DeviceGuard guard(device);
   BASCULE_TRY(cuda_status(guard.result()));
-  unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
+  unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
   if (access == Access::kReadOnly) {
     int can = 0;
     BASCULE_CUDA(cudaDeviceGetAttribute(&can, cudaDevAttrHostRegisterReadOnlySupported, device));
     if (can == 0)
       return unimplemented("device ", device, " registers no read-only host memory; copy it through pinned buffers");
-    flags |= cudaHostRegisterReadOnly;
+    flags |= CU_MEMHOSTREGISTER_READ_ONLY;
   }
   HostRegistration made;
-  made.device_ = device;
+  BASCULE_TRY(cuda_status(kernels::cuda::DeviceLife::of(device, &made.life_)));
   void* const data = const_cast<std::byte*>(bytes.data());  // with kReadOnly it stays as it is
-  const kernels::cuda::CudaResult result = BASCULE_CUDA_RESULT(cudaHostRegister(data, bytes.size(), flags));
-  if (result.code == cudaErrorHostMemoryAlreadyRegistered) {
-    (void)cudaGetLastError();
+  // By the driver: that a mapping of a file cannot be registered is no error that the runtime should remember.
+  const kernels::cuda::CudaResult result = BASCULE_CUDA_CODE(functions->host_register(data, bytes.size(), flags));
+  if (result.code == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
     return failed_precondition("part of ", bytes.size(), " bytes of host memory is registered with CUDA already");
-  }
   if (!result.ok()) return annotate(cuda_status(result), cat("register ", bytes.size(), " bytes of host memory"));
   made.data_ = data;
   return made;
 }
 
 HostRegistration::~HostRegistration() {
-  if (data_ == nullptr) return;
-  const DeviceGuard guard(device_);
+  if (data_ == nullptr || life_.over()) return;
+  const DeviceGuard guard(device());
   keep_error(guard.result());
-  keep_error(BASCULE_CUDA_RESULT(cudaHostUnregister(data_)));
+  if (const absl::StatusOr<const Driver*> functions = driver(); functions.ok())
+    keep_error(BASCULE_CUDA_CODE((*functions)->host_unregister(data_)));
 }
 
 absl::StatusOr<std::byte*> HostRegistration::device_address() const {
-  const DeviceGuard guard(device_);
+  const DeviceGuard guard(device());
   BASCULE_TRY(cuda_status(guard.result()));
   void* address = nullptr;
   BASCULE_CUDA(cudaHostGetDevicePointer(&address, data_, 0));
   return static_cast<std::byte*>(address);
 }
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

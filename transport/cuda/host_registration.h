@@ -11,9 +11,10 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "transport/posix/mapping.h"
+#include <bascule/kernels/cuda_life.h>
+#include <bascule/transport/posix/mapping.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 
 class HostRegistration {
  public:
@@ -23,21 +24,21 @@ class HostRegistration {
 
   HostRegistration() = default;
   HostRegistration(HostRegistration&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), device_(other.device_) {}
+      : data_(std::exchange(other.data_, nullptr)), life_(std::move(other.life_)) {}
   HostRegistration& operator=(HostRegistration&& other) noexcept {
     std::swap(data_, other.data_);
-    std::swap(device_, other.device_);
+    std::swap(life_, other.life_);
     return *this;
   }
   ~HostRegistration();
 
-  int device() const { return device_; }
+  int device() const { return life_.device(); }
   // Where kernels of that device find it.
   absl::StatusOr<std::byte*> device_address() const;
 
  private:
   void* data_ = nullptr;
-  int device_ = -1;
+  kernels::cuda::DeviceLife life_;
 };
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

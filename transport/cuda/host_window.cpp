@@ -1,4 +1,4 @@
-#include "transport/cuda/host_window.h"
+#include <bascule/transport/cuda/host_window.h>
 
 #include <cuda_runtime_api.h>
 
@@ -8,16 +8,15 @@
 #include <thread>
 #include <utility>
 
-#include "transport/cuda/status.h"
-#include "transport/text.h"
+#include <bascule/kernels/control_group.h>
+#include <bascule/transport/cuda/status.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 namespace {
 
-constexpr absl::Duration kUnderWay = absl::Seconds(10);  // more than any copy that has begun takes
-
 // Under way together: enough to keep a copy engine busy. All of them at once would fill the driver's queue with a large
-// model's, and when time is up they would still be coming to a slot that is somebody else's by then.
+// model's, and when time is up they would still write to a slot that belongs to another version by then.
 constexpr std::uint64_t kMostCopiesAhead = 32;
 
 // A part takes half a millisecond: asleep meanwhile, this thread keeps the driver free for the trainer's.
@@ -25,7 +24,7 @@ absl::Status wait_asleep(const UniqueEvent& event, Deadline deadline) {
   while (true) {
     BASCULE_ASSIGN(const bool passed, event.passed());
     if (passed) return absl::OkStatus();
-    if (deadline.passed()) return deadline_exceeded("device ", event.device(), " has not come to an event in time");
+    if (deadline.passed()) return deadline_exceeded("device ", event.device(), " did not reach an event in time");
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }
@@ -34,13 +33,14 @@ absl::Status wait_asleep(const UniqueEvent& event, Deadline deadline) {
 
 // ---- buffers ----
 
-PinnedBuffers::PinnedBuffers() : pool_(static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 2, 1U, 8U))) {}
+PinnedBuffers::PinnedBuffers() : pool_(static_cast<int>(std::clamp(kernels::usable_cores() / 2, 1, 8))) {}
 
 absl::StatusOr<std::shared_ptr<PinnedBuffers>> PinnedBuffers::make(int device) {
   const DeviceGuard guard(device);
   BASCULE_TRY(cuda_status(guard.result()));
   std::shared_ptr<PinnedBuffers> made(new PinnedBuffers());
-  BASCULE_TRY(cuda_status(kernels::cuda::PinnedMemory::make(kCount * kBytes, &made->memory_)));
+  BASCULE_TRY(annotate(cuda_status(kernels::cuda::PinnedMemory::make(kCount * kBytes, &made->memory_)),
+                       "pinned buffers for copies"));
   for (std::size_t i = 0; i < kCount; ++i) {
     BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device));
     made->events_.push_back(std::move(event));
@@ -102,7 +102,7 @@ absl::Status CudaWindow::copy_out(const std::byte* slot, const Parts& packed, St
   if (bytes_.empty()) return absl::OkStatus();
   absl::Status copied = enqueue_out(slot, packed, stream, bytes_done, deadline);
   BASCULE_TRY(used_.record(stream));
-  // Or they would come to a slot that is somebody else's by then.
+  // Or they would write to a slot that belongs to another version by then.
   if (!copied.ok()) (void)wait_asleep(used_, Deadline(kUnderWay));
   return copied;
 }
@@ -115,7 +115,8 @@ absl::Status CudaWindow::copy_in(std::uint64_t begin, std::uint64_t end, std::by
 
 absl::Status CudaWindow::enqueue_out(const std::byte* slot, const Parts& packed, Stream stream,
                                      std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
-  // However late the trainer's stream is: nothing is enqueued that may write the slot when it is somebody else's.
+  // However late the trainer's stream is: nothing is enqueued that may write the slot when it belongs to another
+  // version.
   BASCULE_TRY(wait_asleep(packed.events.front(), deadline));
   const std::uint64_t step = reached_ ? part_bytes_ : PinnedBuffers::kBytes;
   const std::uint64_t steps = (bytes_.size() + step - 1) / step;
@@ -153,4 +154,4 @@ absl::Status CudaWindow::enqueue_in(std::uint64_t begin, std::uint64_t end, std:
   return absl::OkStatus();
 }
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

@@ -16,14 +16,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/cuda_memory.h"
-#include "kernels/thread_pool.h"
-#include "transport/cuda/host_registration.h"
-#include "transport/cuda/stream.h"
-#include "transport/deadline.h"
-#include "transport/device.h"
+#include <bascule/kernels/cuda_memory.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/transport/cuda/host_registration.h>
+#include <bascule/transport/cuda/stream.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/device.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 
 // What the windows of one queue share where they cannot be registered; used in turn.
 class PinnedBuffers {
@@ -84,4 +84,4 @@ class CudaWindow final : public HostWindow {
   UniqueEvent used_;                        // behind the last copy
 };
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

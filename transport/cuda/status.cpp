@@ -1,11 +1,12 @@
-#include "transport/cuda/status.h"
+#include <bascule/transport/cuda/status.h>
 
 #include <cuda_runtime_api.h>
 
-#include "transport/device.h"
-#include "transport/text.h"
+#include <bascule/kernels/cuda_memory.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 namespace {
 
 // Stays with a status through annotate(), which copies payloads.
@@ -48,23 +49,36 @@ absl::StatusCode code_of(int code) {
   }
 }
 
+// A kernel of ours refuses a misaligned slot with such a number before anything runs: then the context is well.
+bool is_lost(int device) {
+  const kernels::cuda::DeviceGuard guard(device);
+  return !guard.result().ok() || kernels::cuda::told(cudaFree(nullptr)) != cudaSuccess;
+}
+
 }  // namespace
 
 absl::Status cuda_status(const kernels::cuda::CudaResult& result) {
   if (result.ok()) return absl::OkStatus();
   const auto error = static_cast<cudaError_t>(result.code);
-  (void)cudaGetLastError();  // what is not sticky is told here, and once
   int device = -1;
-  const bool has_device = cudaGetDevice(&device) == cudaSuccess;
-  // A kernel of ours refuses a misaligned slot with the same number before anything runs: then the context is well.
-  const bool sticky = takes_the_context(result.code) && cudaFree(nullptr) != cudaSuccess;
+  const bool has_device = kernels::cuda::told(cudaGetDevice(&device)) == cudaSuccess;
+  const bool sticky = takes_the_context(result.code) && is_lost(device);
   const absl::StatusCode code =
       sticky ? absl::StatusCode::kInternal
              : (takes_the_context(result.code) ? absl::StatusCode::kInvalidArgument : code_of(result.code));
   absl::Status status(
       code, cat(result.call, ": ", cudaGetErrorString(error), " (", result.code, ", ", cudaGetErrorName(error), ")",
+                result.bytes > 0 ? cat(", asked for ", result.bytes, " bytes") : std::string(),
                 has_device ? cat(" on device ", device) : std::string(), ", at ", result.file, ":", result.line));
   if (sticky) status.SetPayload(kStickyUrl, absl::Cord(std::to_string(result.code)));
+  return status;
+}
+
+absl::Status was_reset(int device) {
+  absl::Status status = absl::InternalError(
+      cat("device ", device, " was reset by this process (cudaDeviceReset), which removed what was made there before; ",
+          "make sender and receiver anew"));
+  status.SetPayload(kStickyUrl, absl::Cord("reset"));
   return status;
 }
 
@@ -73,7 +87,7 @@ bool is_sticky(const absl::Status& status) { return status.GetPayload(kStickyUrl
 absl::Status take_kept_errors() {
   const kernels::cuda::KeptErrors kept = kernels::cuda::take_kept_errors();
   if (kept.count == 0) return absl::OkStatus();
-  return annotate(cuda_status(kept.first), cat("of ", kept.count, " errors while letting go, the first"));
+  return annotate(cuda_status(kept.first), cat("of ", kept.count, " errors while memory was released, the first"));
 }
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

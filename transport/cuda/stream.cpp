@@ -1,15 +1,17 @@
-#include "transport/cuda/stream.h"
+#include <bascule/transport/cuda/stream.h>
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <chrono>
 #include <thread>
 
-#include "transport/cuda/status.h"
-#include "transport/text.h"
+#include <bascule/transport/cuda/driver.h>
+#include <bascule/transport/cuda/status.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 
 using kernels::cuda::keep_error;
 
@@ -19,38 +21,55 @@ absl::StatusOr<UniqueStream> UniqueStream::make(int device, Priority priority) {
   int least = 0, greatest = 0;
   BASCULE_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   UniqueStream made;
-  made.device_ = device;
+  BASCULE_TRY(cuda_status(DeviceLife::of(device, &made.life_)));
   BASCULE_CUDA(cudaStreamCreateWithPriority(&made.stream_, cudaStreamNonBlocking,
                                             priority == Priority::kHigh ? greatest : least));
   return made;
 }
 
 UniqueStream::~UniqueStream() {
-  if (stream_ == nullptr) return;
-  const DeviceGuard guard(device_);
+  if (stream_ == nullptr || life_.over()) return;
+  const DeviceGuard guard(device());
   keep_error(guard.result());
   keep_error(BASCULE_CUDA_RESULT(cudaStreamDestroy(stream_)));
+}
+
+// By the driver, as UniqueEvent::query().
+absl::Status UniqueStream::wait(Deadline deadline) const {
+  BASCULE_ASSIGN(const Driver* const functions, driver());
+  while (!life_.over()) {
+    const DeviceGuard guard(device());
+    BASCULE_TRY(cuda_status(guard.result()));
+    const kernels::cuda::CudaResult found = BASCULE_CUDA_CODE(functions->stream_query(stream_));
+    if (found.code != CUDA_ERROR_NOT_READY) return cuda_status(found);
+    if (deadline.passed())
+      return deadline_exceeded("device ", device(), " did not finish the work of a stream in time");
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return was_reset(device());
 }
 
 absl::StatusOr<UniqueEvent> UniqueEvent::make(int device, Timing timing) {
   const DeviceGuard guard(device);
   BASCULE_TRY(cuda_status(guard.result()));
   UniqueEvent made;
-  made.device_ = device;
+  BASCULE_TRY(cuda_status(DeviceLife::of(device, &made.life_)));
   BASCULE_CUDA(
       cudaEventCreateWithFlags(&made.event_, timing == Timing::kOn ? cudaEventDefault : cudaEventDisableTiming));
   return made;
 }
 
 UniqueEvent::~UniqueEvent() {
-  if (event_ == nullptr) return;
-  const DeviceGuard guard(device_);
+  if (event_ == nullptr || life_.over()) return;
+  const DeviceGuard guard(device());
   keep_error(guard.result());
   keep_error(BASCULE_CUDA_RESULT(cudaEventDestroy(event_)));
 }
 
+absl::Status UniqueEvent::alive() const { return life_.over() ? was_reset(device()) : absl::OkStatus(); }
+
 absl::Status UniqueEvent::record(Stream stream) {
-  const DeviceGuard guard(device_);
+  const DeviceGuard guard(device());
   BASCULE_TRY(cuda_status(guard.result()));
   return cuda_status(BASCULE_CUDA_RESULT(cudaEventRecord(event_, stream)));
 }
@@ -60,35 +79,43 @@ absl::Status UniqueEvent::let_wait(Stream stream) const {
 }
 
 absl::StatusOr<bool> UniqueEvent::passed() const {
-  const DeviceGuard guard(device_);
+  BASCULE_TRY(alive());
+  const DeviceGuard guard(device());
   BASCULE_TRY(cuda_status(guard.result()));
-  const cudaError_t found = cudaEventQuery(event_);
-  if (found == cudaSuccess) return true;
-  if (found == cudaErrorNotReady) {
-    (void)cudaGetLastError();
-    return false;
-  }
-  return cuda_status({.code = found, .call = "cudaEventQuery(event)", .file = "stream.cpp", .line = __LINE__});
+  return query();
+}
+
+// The device is current. By the driver: the runtime would remember "not ready" in the place of an error of the user's.
+absl::StatusOr<bool> UniqueEvent::query() const {
+  BASCULE_ASSIGN(const Driver* const functions, driver());
+  const kernels::cuda::CudaResult found = BASCULE_CUDA_CODE(functions->event_query(event_));
+  if (found.code == CUDA_ERROR_NOT_READY) return false;
+  BASCULE_TRY(cuda_status(found));
+  return true;
 }
 
 absl::Status UniqueEvent::wait(Deadline deadline) const {
+  BASCULE_TRY(alive());
+  const DeviceGuard guard(device());
+  BASCULE_TRY(cuda_status(guard.result()));
   // First without sleeping: a pack takes a millisecond or two, and a sleep some tens of microseconds.
   const Clock::time_point begun = Clock::now();
   while (true) {
-    absl::StatusOr<bool> done = passed();
-    if (!done.ok()) return done.status();
-    if (*done) return absl::OkStatus();
-    if (deadline.passed()) return deadline_exceeded("device ", device_, " has not come to an event in time");
-    if (Clock::now() - begun > std::chrono::milliseconds(5)) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    BASCULE_ASSIGN(const bool done, query());
+    if (done) return absl::OkStatus();
+    if (deadline.passed()) return deadline_exceeded("device ", device(), " did not reach an event in time");
+    if (Clock::now() - begun < std::chrono::milliseconds(5)) continue;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+    BASCULE_TRY(alive());
   }
 }
 
 absl::StatusOr<absl::Duration> UniqueEvent::since(const UniqueEvent& earlier) const {
-  const DeviceGuard guard(device_);
+  const DeviceGuard guard(device());
   BASCULE_TRY(cuda_status(guard.result()));
   float milliseconds = 0;
   BASCULE_CUDA(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
   return absl::Milliseconds(milliseconds);
 }
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

@@ -3,11 +3,11 @@
 
 #include <torch/nn/module.h>
 
-#include "transport/libtorch/tensors.h"
+#include <bascule/transport/libtorch/tensors.h>
 
-namespace bascule::libtorch {
+namespace bascule::inline v0::libtorch {
 
-// The module's tensors are read afresh at each send: one that was replaced (module->to(...)) is followed.
+// Each send reads the module's tensors anew, so tensors may be replaced between sends (module->to(...)).
 class ModuleParameters final : public TensorSource {
  public:
   explicit ModuleParameters(std::shared_ptr<torch::nn::Module> module) : module_(std::move(module)) {}
@@ -33,4 +33,4 @@ inline std::unique_ptr<TensorSource> parameters(std::shared_ptr<torch::nn::Modul
   return std::make_unique<ModuleParameters>(std::move(module));
 }
 
-}  // namespace bascule::libtorch
+}  // namespace bascule::inline v0::libtorch

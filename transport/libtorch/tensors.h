@@ -1,5 +1,5 @@
-// LibTorch's tensors to and from tensor views. The only public header that knows LibTorch; headers alone, so that the
-// library itself links none.
+// LibTorch's tensors to and from tensor views. Only the headers of this folder know LibTorch, so that the library
+// itself does not link it.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,10 +14,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/tensor.h"
-#include "transport/text.h"
+#include <bascule/transport/tensor.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::libtorch {
+namespace bascule::inline v0::libtorch {
 
 inline absl::StatusOr<DType> dtype_of(at::ScalarType type) {
   switch (type) {
@@ -62,7 +62,7 @@ inline at::ScalarType scalar_type_of(DType dtype) {
 }
 
 // A tensor over the view's own memory: no copy, valid as long as the view. Weights of a slot are read-only memory:
-// writing to the tensor ends the process.
+// writing to such a tensor ends the process.
 inline at::Tensor tensor_over(const TensorView& view) {
   const at::IntArrayRef shape(view.shape.data(), view.shape.size());
   const at::Device device =
@@ -76,7 +76,7 @@ inline at::Tensor tensor_over(const TensorView& view) {
       .make_tensor();  // a peer's memory is read on `device` all the same
 }
 
-// Yields the given tensors. They are held by reference count: an optimizer that writes them in place is followed.
+// Gives the listed tensors. It shares them with their owner, so each send sees what an optimizer wrote in place.
 class TensorList final : public TensorSource {
  public:
   explicit TensorList(std::vector<std::pair<std::string, at::Tensor>> tensors)
@@ -99,36 +99,57 @@ class TensorList final : public TensorSource {
                    .data = static_cast<const std::byte*>(tensor.const_data_ptr()),
                    .device = tensor.is_cuda() ? tensor.device().index() : kHost};
     }
+    tell_allocator();
     return std::span<const TensorView>(views_);
   }
 
-  // LibTorch's current stream of their device, on the calling thread.
+  // LibTorch's current stream of the tensors' device, on the calling thread.
   Stream stream() const override {
     if (!device_) return nullptr;
     return static_cast<Stream>(c10::impl::VirtualGuardImpl(at::kCUDA).getStream(*device_).native_handle());
   }
 
-  // The tensors themselves stay, and whoever holds them; their storage is the slot's from now on.
+  // The tensors stay the same objects for all their holders; from now on their storage is the slot's. That storage
+  // keeps the slot alive: as long as any of the tensors lives, or any view of one that is made later. A view that was
+  // made before keeps the old storage.
   absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       at::Tensor& tensor = tensors_[i].second;
-      if (tensor.data_ptr() == targets[i] || tensor.numel() == 0) continue;
-      at::Tensor moved = at::from_blob(
-          targets[i], tensor.sizes(), [keeps](void*) {}, tensor.options().requires_grad(false));
-      moved.copy_(tensor.detach());
-      tensor.set_data(moved);
+      try {
+        if (tensor.data_ptr() == targets[i] || tensor.numel() == 0) continue;
+        at::Tensor moved = at::from_blob(
+            targets[i], tensor.sizes(), [keeps](void*) {}, tensor.options().requires_grad(false));
+        moved.copy_(tensor.detach());
+        tensor.set_data(moved);
+      } catch (const c10::Error& error) {
+        return failed_precondition("tensor ", tensors_[i].first,
+                                   " cannot be moved into the slot: ", error.what_without_backtrace());
+      }
     }
     return absl::OkStatus();
   }
 
  private:
+  // Does what at::Tensor::record_stream() does, with the stream behind which the tensors are sent. The allocator gives
+  // freed memory to the next tensor of the stream that it was allocated for, and that stream knows nothing of the send.
+  // With this the allocator waits until the send has read the memory. Memory that it did not allocate, as a slot, is
+  // left out.
+  void tell_allocator() const {
+    if (!device_) return;
+    const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
+    const c10::Stream stream = cuda.getStream(*device_);
+    for (const auto& [name, tensor] : tensors_)
+      if (tensor.is_cuda() && tensor.device() == *device_ && tensor.storage().allocator() != nullptr)
+        cuda.recordDataPtrOnStream(tensor.storage().data_ptr(), stream);
+  }
+
   std::vector<std::pair<std::string, at::Tensor>> tensors_;
   std::vector<TensorView> views_;
-  std::optional<at::Device> device_;  // where it is a GPU
+  std::optional<at::Device> device_;  // the GPU, if the tensors lie on one
 };
 
 inline std::unique_ptr<TensorSource> tensors(std::vector<std::pair<std::string, at::Tensor>> named) {
   return std::make_unique<TensorList>(std::move(named));
 }
 
-}  // namespace bascule::libtorch
+}  // namespace bascule::inline v0::libtorch

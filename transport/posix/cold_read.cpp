@@ -1,4 +1,4 @@
-#include "transport/posix/cold_read.h"
+#include <bascule/transport/posix/cold_read.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,10 +10,10 @@
 #include <optional>
 #include <vector>
 
-#include "transport/posix/uring.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/uring.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 constexpr unsigned kDepth = 8;  // pieces under way: 4 MiB, which fits the usual limit on locked memory
@@ -65,8 +65,9 @@ class Direct {
 class ColdRead {
  public:
   ColdRead(int fd, std::uint64_t offset, std::uint64_t bytes,
-           absl::FunctionRef<void(std::uint64_t, std::span<const std::byte>)> take, Buffers buffers)
-      : fd_(fd), offset_(offset), bytes_(bytes), take_(take), buffers_(std::move(buffers)), direct_(fd) {}
+           absl::FunctionRef<void(std::uint64_t, std::span<const std::byte>)> take, const std::stop_token& stop,
+           Buffers buffers)
+      : fd_(fd), offset_(offset), bytes_(bytes), take_(take), stop_(stop), buffers_(std::move(buffers)), direct_(fd) {}
 
   absl::StatusOr<std::string> run() {
     // Some file systems take the flag and refuse the first read.
@@ -76,10 +77,12 @@ class ColdRead {
     absl::StatusOr<Uring> ring = Uring::make(kDepth);
     if (!ring.ok()) {
       BASCULE_TRY(run_plain());
+      BASCULE_TRY(whole());
       return cat("plain calls (", message_of(ring.status()), ")", cache());
     }
     const bool registered = ring->register_buffers(buffers_.all());
     BASCULE_TRY(run_ring(*ring, registered));
+    BASCULE_TRY(whole());
     return cat("io_uring", cache(), registered ? ", registered buffers" : ", unregistered buffers");
   }
 
@@ -92,10 +95,14 @@ class ColdRead {
   const char* cache() const { return direct_.on() ? ", O_DIRECT" : ", through the page cache"; }
 
   std::optional<Piece> next_piece() {
-    if (next_ == bytes_) return std::nullopt;
+    if (next_ == bytes_ || stop_.stop_requested()) return std::nullopt;
     Piece piece{.at = next_, .progress = {.wanted = std::min<std::uint64_t>(kColdPiece, bytes_ - next_), .had = 0}};
     next_ += piece.progress.wanted;
     return piece;
+  }
+  absl::Status whole() const {
+    if (next_ == bytes_) return absl::OkStatus();
+    return absl::CancelledError(cat("read ", next_, " of ", bytes_, " bytes, then was stopped"));
   }
   // Where the next read of a piece goes. O_DIRECT takes whole blocks: it may ask beyond the end of the file.
   std::span<std::byte> rest(const Piece& piece, unsigned buffer) const {
@@ -151,6 +158,7 @@ class ColdRead {
   const int fd_;
   const std::uint64_t offset_, bytes_;
   const absl::FunctionRef<void(std::uint64_t, std::span<const std::byte>)> take_;
+  const std::stop_token& stop_;
   const Buffers buffers_;
   Direct direct_;
   std::uint64_t next_ = 0;  // the first byte that no piece was made of
@@ -172,9 +180,10 @@ absl::StatusOr<bool> PieceProgress::needs_more(std::int64_t result, bool aligned
 }
 
 absl::StatusOr<std::string> read_cold(int fd, std::uint64_t offset, std::uint64_t bytes,
-                                      absl::FunctionRef<void(std::uint64_t, std::span<const std::byte>)> take) {
+                                      absl::FunctionRef<void(std::uint64_t, std::span<const std::byte>)> take,
+                                      const std::stop_token& stop) {
   BASCULE_ASSIGN(Buffers buffers, Buffers::make());
-  return ColdRead(fd, offset, bytes, take, std::move(buffers)).run();
+  return ColdRead(fd, offset, bytes, take, stop, std::move(buffers)).run();
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

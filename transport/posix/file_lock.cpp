@@ -1,4 +1,4 @@
-#include "transport/posix/file_lock.h"
+#include <bascule/transport/posix/file_lock.h>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,9 +7,9 @@
 #include <chrono>
 #include <thread>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 int set_lock(int fd, int type) {
@@ -27,7 +27,7 @@ absl::StatusOr<bool> try_lock(int fd, FileLock lock) {
   const int error = set_lock(fd, lock == FileLock::kShared ? F_RDLCK : F_WRLCK);
   if (error == 0) return true;
   if (error == EAGAIN || error == EACCES) return false;
-  return errno_status(error, "lock a slot's file (does its file system know locks?)");
+  return errno_status(error, "lock a slot's file (does its file system support locks?)");
 }
 
 absl::StatusOr<bool> try_lock_until(int fd, FileLock lock, Deadline deadline) {
@@ -40,4 +40,4 @@ absl::StatusOr<bool> try_lock_until(int fd, FileLock lock, Deadline deadline) {
 
 void unlock(int fd) { set_lock(fd, F_UNLCK); }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -4,19 +4,19 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "transport/deadline.h"
+#include <bascule/transport/deadline.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 enum class FileLock {
   kShared,     // many at a time; the descriptor must be readable
-  kExclusive,  // one, and nobody shares; the descriptor must be writable
+  kExclusive,  // one, and no other process shares; the descriptor must be writable
 };
 
-// Takes the lock, in place of one that this description has already. False: others stand in the way.
+// Takes the lock, in place of one that this description has already. False: another description holds it.
 absl::StatusOr<bool> try_lock(int fd, FileLock lock);
 // Tries again, at most a millisecond apart, until `deadline`.
 absl::StatusOr<bool> try_lock_until(int fd, FileLock lock, Deadline deadline);
 void unlock(int fd);
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

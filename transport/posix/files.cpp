@@ -1,4 +1,4 @@
-#include "transport/posix/files.h"
+#include <bascule/transport/posix/files.h>
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -12,27 +12,19 @@
 #include <cerrno>
 #include <vector>
 
-#include "transport/posix/unique_fd.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/atomic_file.h>
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
-
-absl::Status write_all(int fd, std::string_view text, const std::filesystem::path& path) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno != EINTR) return errno_status(errno, cat("write ", path.string()));
-    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status no_room(std::uint64_t bytes, const std::filesystem::path& path) {
   struct statvfs room {};
   const bool known = ::statvfs(path.parent_path().c_str(), &room) == 0;
   return absl::ResourceExhaustedError(
       cat(path.string(), " needs ", bytes, " bytes, ",
-          known ? cat(std::uint64_t{room.f_bavail} * room.f_frsize, " are free") : "the disk has not as many",
+          known ? cat(std::uint64_t{room.f_bavail} * room.f_frsize, " are free") : "fewer are free",
           " in its file system, and a quota may be lower; free some, choose another folder, or send in a smaller type "
           "(wire_dtype=bf16)"));
 }
@@ -64,12 +56,16 @@ absl::StatusOr<std::string> read_file(const std::filesystem::path& path, std::ui
     return errno == ENOENT ? absl::NotFoundError(cat(path.string(), ": no such file"))
                            : errno_status(errno, cat("open ", path.string()));
   }
+  return read_file(file.get(), path, max_bytes);
+}
+
+absl::StatusOr<std::string> read_file(int fd, const std::filesystem::path& path, std::uint64_t max_bytes) {
   std::string text;
   constexpr std::size_t kStep = std::size_t{1} << 16;
   for (;;) {
     const std::size_t before = text.size();
     text.resize(before + kStep);
-    const ssize_t got = ::read(file.get(), text.data() + before, kStep);
+    const ssize_t got = ::read(fd, text.data() + before, kStep);
     if (got < 0 && errno != EINTR) return errno_status(errno, cat("read ", path.string()));
     text.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (text.size() > max_bytes) {
@@ -79,19 +75,25 @@ absl::StatusOr<std::string> read_file(const std::filesystem::path& path, std::ui
   }
 }
 
-absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text) {
-  std::filesystem::path temporary = path;
-  temporary += ".new";
-  UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file) return errno_status(errno, cat("create ", temporary.string()));
+absl::Status write_all(int fd, std::span<const std::byte> bytes, std::string_view name) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) return errno_status(errno, cat("write ", name));
+    if (written > 0) bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status write_all(int fd, std::string_view text, std::string_view name) {
+  return write_all(fd, std::as_bytes(std::span(text)), name);
+}
+
+absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text, int folder_fd) {
+  BASCULE_ASSIGN(AtomicFile file, AtomicFile::create(path, 0600, ".new", folder_fd));
   // With its blocks allocated ext4 does not begin to write them at the rename, which waits while the disk is busy.
-  (void)::fallocate(file.get(), FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(text.size()));
-  absl::Status status = write_all(file.get(), text, temporary);
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
-    status = errno_status(errno, cat("rename ", temporary.string(), " to ", path.string()));
-  if (status.ok()) return file;
-  ::unlink(temporary.c_str());
-  return status;
+  file.reserve(text.size());
+  BASCULE_TRY(file.append(text));
+  return file.publish();
 }
 
 absl::Status allocate_file(int fd, std::uint64_t bytes, const std::filesystem::path& path) {
@@ -122,4 +124,4 @@ absl::StatusOr<bool> is_in_memory(const std::filesystem::path& folder) {
   return status.f_type == TMPFS_MAGIC || status.f_type == RAMFS_MAGIC;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -3,25 +3,36 @@
 // Everything here blocks, works from any thread and keeps no state. Errors name the file and what the system said.
 #pragma once
 
+#include <fcntl.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/posix/unique_fd.h"
+#include <bascule/transport/posix/unique_fd.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 // The text of a file. NOT_FOUND where there is none, INVALID_ARGUMENT where it is longer than `max_bytes`.
 absl::StatusOr<std::string> read_file(const std::filesystem::path& path, std::uint64_t max_bytes);
+// The same of a file that is open, from where it stands; `path` is for texts.
+absl::StatusOr<std::string> read_file(int fd, const std::filesystem::path& path, std::uint64_t max_bytes);
 
-// Puts a file with `text` (0600) in the place of whatever `path` named: whoever opens it finds the old or the new,
-// whole. Not yet on the disk: fsync() of what it returns, the new file, and sync_folder() see to that. Who keeps that,
-// and closes it on another thread once it was replaced, spares his own the wait for a disk that the end of a file may
-// be.
-absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text);
+// Writes all of `bytes` where the descriptor stands; `name` is the file's, for the error.
+absl::Status write_all(int fd, std::span<const std::byte> bytes, std::string_view name);
+absl::Status write_all(int fd, std::string_view text, std::string_view name);
+
+// Puts a file with `text` (0600) in the place of whatever `path` named: a process that opens it finds the old file or
+// the new one, whole. It is not yet on the disk: fsync() of the returned descriptor, the new file, and sync_folder() do
+// that. Keep the descriptor, and close it on another thread once the file was replaced: the end of a file may wait for
+// the disk. `folder_fd` as of AtomicFile::create().
+absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text,
+                                      int folder_fd = AT_FDCWD);
 
 // Gives an empty file all its bytes, zeros, so that no write to a mapping of it can run out of space.
 // RESOURCE_EXHAUSTED says how much it needs and how much there is.
@@ -33,4 +44,4 @@ absl::Status sync_folder(const std::filesystem::path& folder);  // and so do the
 // Whether the files of a folder live in memory alone (tmpfs, ramfs): no sync keeps them through a loss of power.
 absl::StatusOr<bool> is_in_memory(const std::filesystem::path& folder);
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-#include "transport/posix/mapping.h"
+#include <bascule/transport/posix/mapping.h>
 
 #include <sys/mman.h>
 
@@ -9,14 +9,14 @@
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 #ifndef MADV_POPULATE_READ  // Linux 5.14
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
 #endif
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 namespace ipc = boost::interprocess;
@@ -75,10 +75,12 @@ std::span<std::byte> Mapping::writable() {
   return {static_cast<std::byte*>(region_->get_address()), region_->get_size()};
 }
 
-absl::Status Mapping::populate() {
-  if (!region_) return absl::OkStatus();
-  auto* const begin = static_cast<std::byte*>(region_->get_address());
-  const std::size_t bytes = (region_->get_size() + kPage - 1) / kPage * kPage;
+absl::Status Mapping::populate() { return populate(0, region_ ? region_->get_size() : 0); }
+
+absl::Status Mapping::populate(std::uint64_t from, std::uint64_t wanted) {
+  if (!region_ || from >= region_->get_size()) return absl::OkStatus();
+  auto* const begin = static_cast<std::byte*>(region_->get_address()) + from;
+  const std::size_t bytes = (std::min<std::uint64_t>(wanted, region_->get_size() - from) + kPage - 1) / kPage * kPage;
   const bool for_writing = access_ == Access::kReadWrite;
   // Pages that are written back must be made writable again, at one fault each: as large as they can be, then. It is by
   // this advice, and one thread from end to end, that ext4 makes them 2 MiB (512 faults a GiB, where two threads in
@@ -87,6 +89,19 @@ absl::Status Mapping::populate() {
   if (const int error = make_present(begin, bytes, for_writing); error != 0)
     return errno_status(error, cat("bring ", bytes, " bytes of a mapping into memory"));
   return absl::OkStatus();
+}
+
+absl::Status Mapping::keep_writes(int fd) {
+  if (!region_) return absl::OkStatus();
+  // No memory is set aside for pages that may never be written.
+  constexpr int kFlags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
+  if (::mmap(region_->get_address(), region_->get_size(), PROT_READ | PROT_WRITE, kFlags, fd, 0) == MAP_FAILED)
+    return errno_status(errno, cat("map ", region_->get_size(), " bytes of shared memory anew"));
+  return absl::OkStatus();
+}
+
+void Mapping::keep_from_children() {
+  if (region_) ::madvise(region_->get_address(), (region_->get_size() + kPage - 1) / kPage * kPage, MADV_DONTFORK);
 }
 
 bool Mapping::in_memory() const {
@@ -103,4 +118,4 @@ bool Mapping::in_memory() const {
   return true;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -13,14 +13,14 @@ namespace boost::interprocess {
 class mapped_region;
 }
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 enum class Access { kReadOnly, kReadWrite };
 enum class Pages { kPresent, kLater };
 
 class Mapping {
  public:
-  // Maps [0, bytes) of `fd`; with kPresent as after populate().
+  // Maps [0, bytes) of `fd`; with kPresent also calls populate().
   static absl::StatusOr<Mapping> map(int fd, std::uint64_t bytes, Access access, Pages pages = Pages::kPresent);
 
   Mapping();
@@ -31,10 +31,19 @@ class Mapping {
   std::span<const std::byte> bytes() const;
   std::span<std::byte> writable();  // of a kReadWrite mapping
 
-  // Makes every page present, of a kReadWrite mapping writable, so that nobody pays for a first touch later. Blocks: it
-  // reads what is not in memory. An error, where a touch would have been a SIGBUS: storage that is short or fails.
+  // Makes every page present (and writable, in a kReadWrite mapping), so that no later access has to fault it in.
+  // Blocks: it reads what is not in memory. Returns an error if an access would raise SIGBUS: storage is short, or
+  // fails.
   absl::Status populate();
-  // Whether all pages are in memory, wherever they are mapped: reading them asks no storage.
+  // Makes the mapping private, at the same address: from now on other mappings do not see what is written here, and
+  // pages that were written here do not show what others write. `fd` is the mapped file. Threads may read and write
+  // meanwhile. An error leaves the mapping as it was.
+  absl::Status keep_writes(int fd);
+  // Keeps the mapping out of forked children: the memory goes with this process.
+  void keep_from_children();
+  // As populate(), for the pages of [from, from + bytes) that are in the mapping; `from` is aligned to a page.
+  absl::Status populate(std::uint64_t from, std::uint64_t bytes);
+  // Whether all pages are in memory, mapped or not: reading them needs no storage.
   bool in_memory() const;
 
  private:
@@ -42,4 +51,4 @@ class Mapping {
   Access access_ = Access::kReadOnly;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

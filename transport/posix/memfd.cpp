@@ -1,4 +1,4 @@
-#include "transport/posix/memfd.h"
+#include <bascule/transport/posix/memfd.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,9 +10,10 @@
 #include <limits>
 #include <string>
 
-#include "transport/text.h"
+#include <bascule/kernels/control_group.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
@@ -38,12 +39,28 @@ std::uint64_t huge_page_bytes(const void* address) {
   return 0;
 }
 
-// Bytes that can be allocated without taking them from somebody, by the kernel's estimate.
+// Bytes that are free to allocate, by the kernel's estimate.
 std::uint64_t available_bytes() {
   std::ifstream meminfo("/proc/meminfo");
   for (std::string line; std::getline(meminfo, line);)
     if (line.starts_with("MemAvailable:")) return std::stoull(line.substr(13)) * 1024;
   return std::numeric_limits<std::uint64_t>::max();
+}
+
+// Pages are charged to the control group of the process that touches them first. A group that goes beyond its limit is
+// not refused: the kernel ends one of its processes.
+absl::Status check_available(std::uint64_t bytes) {
+  if (const std::uint64_t available = available_bytes(); bytes > available)
+    return absl::ResourceExhaustedError(
+        cat("a slot needs ", bytes, " bytes of shared memory, ", available,
+            " are available; free memory, or send in a smaller type (wire_dtype=bf16)"));
+  const kernels::ControlGroupLimits group = kernels::control_group_limits();
+  if (group.memory_left_bytes && bytes > *group.memory_left_bytes)
+    return absl::ResourceExhaustedError(
+        cat("a slot needs ", bytes, " bytes of shared memory; the control group's memory limit (memory.max, or ",
+            "memory.limit_in_bytes) is ", *group.memory_limit_bytes, ", of which ", *group.memory_left_bytes,
+            " are left; raise the limit of the container, or send in a smaller type (wire_dtype=bf16)"));
+  return absl::OkStatus();
 }
 
 std::string describe(const SlotMemory& memory) {
@@ -61,10 +78,7 @@ absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
   SlotMemory memory;
   memory.bytes = bytes;
   const std::uint64_t rounded = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
-  if (const std::uint64_t available = available_bytes(); rounded > available)
-    return absl::ResourceExhaustedError(
-        cat("a slot needs ", rounded, " bytes of shared memory, ", available,
-            " are available; free memory, or send in a smaller type (wire_dtype=bf16)"));
+  BASCULE_TRY(check_available(rounded));
   memory.descriptor.reset(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.descriptor) return errno_status(errno, "create a memfd");
   const int fd = memory.descriptor.get();
@@ -95,8 +109,9 @@ absl::Status check_sealed(int fd, std::uint64_t bytes) {
     return invalid_argument("the sender's memory has ", status.st_size, " bytes, expected at least ", bytes);
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals)
-    return invalid_argument("the sender's memory is not sealed; it must be a memfd that nobody can shrink or write");
+    return invalid_argument(
+        "the sender's memory is not sealed; expected a memfd that can neither be shrunk nor written");
   return absl::OkStatus();
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -6,17 +6,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/slot_memory.h"
+#include <bascule/transport/slot_memory.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
-// A memfd of at least `bytes`, allocated in full (RESOURCE_EXHAUSTED where memory is short), mapped writable
-// here and then sealed: nobody can resize it, map it writable anew, or change the seals. On huge pages where
+// A memfd of at least `bytes`, allocated in full (RESOURCE_EXHAUSTED where memory is short, here or in
+// the process's control group, which would end it), mapped writable
+// here and then sealed: no process can resize it, map it writable anew, or change the seals. On huge pages where
 // the system gives them; `description` says which it got.
 absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes);
 
-// Whether `fd` is a memfd of at least `bytes` that nobody can shrink or write through a new mapping. What a
+// Whether `fd` is a memfd of at least `bytes` that no process can shrink or write through a new mapping. What a
 // reader checks before it maps: a file that can be shrunk would let the sender kill it with SIGBUS.
 absl::Status check_sealed(int fd, std::uint64_t bytes);
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-#include "transport/posix/peer.h"
+#include <bascule/transport/posix/peer.h>
 
 #include <netdb.h>
 #include <sys/socket.h>
@@ -6,15 +6,15 @@
 #include <array>
 #include <cerrno>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 absl::Status check_peer(int socket, uid_t expected) {
   struct ucred peer {};
   socklen_t size = sizeof(peer);
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0)
-    return errno_status(errno, "ask who is at the other end of the control socket");
+    return errno_status(errno, "ask for the user at the other end of the control socket");
   if (peer.uid != expected)
     return absl::PermissionDeniedError(cat("the process at the other end (pid ", peer.pid, ") runs as uid ", peer.uid,
                                            ", expected ", expected, "; run both ends as one user"));
@@ -33,4 +33,4 @@ std::string address_of_peer(int socket) {
   return address.ss_family == AF_INET6 ? cat("[", host.data(), "]:", port.data()) : cat(host.data(), ":", port.data());
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,36 +1,150 @@
-#include "transport/posix/private_folder.h"
+#include <bascule/transport/posix/private_folder.h>
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
+namespace {
 
-absl::Status make_private_folder(const std::filesystem::path& folder) {
+std::string mode_text(const struct stat& status) {
+  return cat("0", absl::Hex((status.st_mode >> 6) & 7), absl::Hex((status.st_mode >> 3) & 7),
+             absl::Hex(status.st_mode & 7));
+}
+
+// What lies in a folder, by its first entries.
+struct Entries {
+  bool none = true;
+  bool of_endpoint = false;  // a sender has been here
+  bool of_others = false;    // of another user
+};
+Entries look_into(const std::filesystem::path& folder) {
+  constexpr int kMostEntries = 1000;
+  Entries found;
+  std::error_code error;
+  std::filesystem::directory_iterator at(folder, error);
+  for (int i = 0; i < kMostEntries && !error && at != std::filesystem::directory_iterator(); ++i, at.increment(error)) {
+    struct stat entry {};
+    if (::lstat(at->path().c_str(), &entry) == 0 && entry.st_uid != ::geteuid()) found.of_others = true;
+    const std::filesystem::path name = at->path().filename();
+    found.none = false;
+    if (name == "sender.lock" || name == "manifest.json") found.of_endpoint = true;
+  }
+  return found;
+}
+
+// Whether something else lies there, too: it is sticky, as /tmp, or an entry belongs to another user, or it has entries
+// and none of an endpoint, as root's /usr.
+bool is_shared(const std::filesystem::path& folder, const struct stat& status) {
+  if ((status.st_mode & S_ISVTX) != 0) return true;
+  const Entries found = look_into(folder);
+  return found.of_others || (!found.none && !found.of_endpoint);
+}
+
+bool is_named_by(const char* variable, const struct stat& folder) {
+  const char* const path = std::getenv(variable);
+  struct stat named {};
+  return path != nullptr && ::stat(path, &named) == 0 && named.st_dev == folder.st_dev && named.st_ino == folder.st_ino;
+}
+
+// Whether it lies right below the root and was there for something else: an endpoint of this user's own has mode 0700
+// and, once a sender was there, that sender's lock.
+bool is_top_level(const std::filesystem::path& folder, const struct stat& status) {
+  struct stat root {
+  }, parent{};
+  if (::stat("/", &root) != 0 || ::stat((folder / "..").c_str(), &parent) != 0) return false;
+  if (parent.st_dev != root.st_dev || parent.st_ino != root.st_ino) return false;
+  const Entries found = look_into(folder);
+  return !found.of_endpoint && (!found.none || (status.st_mode & 077) != 0);
+}
+
+// What it is for, where that is plainly no run; else nothing.
+std::string_view other_purpose(const std::filesystem::path& folder, const struct stat& status) {
+  if (is_named_by("HOME", status)) return "your home folder";
+  if (is_named_by("XDG_RUNTIME_DIR", status)) return "the folder of your whole session (XDG_RUNTIME_DIR)";
+  if (is_top_level(folder, status)) return "a folder of the whole system";
+  return {};
+}
+
+absl::Status check_folder(const struct stat& status, const std::filesystem::path& folder,
+                          std::string_view example = {}) {
+  if (!S_ISDIR(status.st_mode)) return invalid_argument(folder.string(), " is not a folder");
+  if (status.st_uid != ::geteuid())
+    return absl::PermissionDeniedError(cat("folder ", folder.string(), " belongs to uid ", status.st_uid, ", expected ",
+                                           ::geteuid(), "; run both ends as one user, or choose another folder"));
+  const std::string advice = cat("; give a folder that is used for this alone, as ",
+                                 example.empty() ? (folder / "run").string() : cat(example));
+  if (const std::string_view purpose = other_purpose(folder, status); !purpose.empty())
+    return invalid_argument("folder ", folder.string(), " is ", purpose, advice);
+  if ((status.st_mode & 077) != 0 && is_shared(folder, status))
+    return absl::PermissionDeniedError(cat("folder ", folder.string(), " is also used by others", advice));
+  if ((status.st_mode & 077) != 0)
+    return absl::PermissionDeniedError(cat("folder ", folder.string(), " has mode ", mode_text(status),
+                                           ", expected 0700; run: chmod 700 ", folder.string()));
+  return absl::OkStatus();
+}
+
+absl::Status check_file(const struct stat& status, const std::filesystem::path& file) {
+  if (!S_ISREG(status.st_mode))
+    return absl::PermissionDeniedError(cat(file.string(), " is ",
+                                           S_ISLNK(status.st_mode) ? "a symbolic link" : "not a file",
+                                           ", expected a file of this folder; remove it"));
+  if (status.st_uid != ::geteuid())
+    return absl::PermissionDeniedError(cat(file.string(), " belongs to uid ", status.st_uid, ", expected ", ::geteuid(),
+                                           ": another user made it; remove it"));
+  if ((status.st_mode & 022) != 0)
+    return absl::PermissionDeniedError(cat(file.string(), " has mode ", mode_text(status),
+                                           ", which lets other users write it; expected 0600; remove it, or, if you "
+                                           "trust its content, run: chmod 600 ",
+                                           file.string()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status make_private_folder(const std::filesystem::path& folder, std::string_view example) {
   std::error_code error;
   if (folder.has_parent_path()) std::filesystem::create_directories(folder.parent_path(), error);
   if (error) return errno_status(error.value(), cat("make folder ", folder.parent_path().string()));
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
     return errno_status(errno, cat("make folder ", folder.string()));
-  return check_private_folder(folder);
+  return check_private_folder(folder, example);
 }
 
-absl::Status check_private_folder(const std::filesystem::path& folder) {
+absl::Status check_private_folder(const std::filesystem::path& folder, std::string_view example) {
   struct stat status {};
   if (::stat(folder.c_str(), &status) != 0) return errno_status(errno, cat("look at folder ", folder.string()));
-  if (!S_ISDIR(status.st_mode)) return invalid_argument(folder.string(), " is not a folder");
-  if (status.st_uid != ::geteuid())
-    return absl::PermissionDeniedError(cat("folder ", folder.string(), " belongs to uid ", status.st_uid, ", expected ",
-                                           ::geteuid(), "; run both ends as one user, or choose another folder"));
-  if ((status.st_mode & 077) != 0)
-    return absl::PermissionDeniedError(cat("folder ", folder.string(), " has mode 0",
-                                           absl::Hex((status.st_mode >> 6) & 7), absl::Hex((status.st_mode >> 3) & 7),
-                                           absl::Hex(status.st_mode & 7), ", expected 0700; run: chmod 700 ",
-                                           folder.string()));
-  return absl::OkStatus();
+  return check_folder(status, folder, example);
 }
 
-}  // namespace bascule
+absl::StatusOr<UniqueFd> open_private_folder(const std::filesystem::path& folder) {
+  // O_PATH: also of a folder that may not be read, so that its owner can be named.
+  UniqueFd fd(::open(folder.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  struct stat status {};
+  if (!fd || ::fstat(fd.get(), &status) != 0) return errno_status(errno, cat("look at folder ", folder.string()));
+  if (S_ISLNK(status.st_mode))
+    return invalid_argument(folder.string(), " is a symbolic link; name the folder that it stands for");
+  BASCULE_TRY(check_folder(status, folder));
+  return fd;
+}
+
+absl::StatusOr<UniqueFd> open_private_file(int folder_fd, const std::string& name, int flags,
+                                           const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / name;
+  struct stat status {};
+  // Look at what it is first: opening a pipe would wait for its other end.
+  if (::fstatat(folder_fd, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
+    return errno_status(errno, cat("open ", path.string()));
+  BASCULE_TRY(check_file(status, path));
+  UniqueFd fd(::openat(folder_fd, name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd || ::fstat(fd.get(), &status) != 0) return errno_status(errno, cat("open ", path.string()));
+  BASCULE_TRY(check_file(status, path));
+  return fd;
+}
+
+}  // namespace bascule::inline v0

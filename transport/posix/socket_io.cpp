@@ -1,11 +1,11 @@
-#include "transport/posix/socket_io.h"
+#include <bascule/transport/posix/socket_io.h>
 
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 struct alignas(cmsghdr) Control {
@@ -66,4 +66,4 @@ Transferred send_some(int socket, std::span<const iovec> pieces, std::span<const
   return {.bytes = static_cast<std::size_t>(count)};
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "transport/posix/unique_fd.h"
+#include <bascule/transport/posix/unique_fd.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 inline constexpr std::size_t kMaxDescriptors = 16;  // with one message
 
@@ -27,4 +27,4 @@ Transferred receive_some(int socket, std::span<std::uint8_t> bytes, std::vector<
 // Writes what the socket takes. The descriptors go with the first byte, so they are gone once bytes > 0.
 Transferred send_some(int socket, std::span<const iovec> pieces, std::span<const int> descriptors);
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class UniqueFd {
  public:
@@ -30,4 +30,4 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

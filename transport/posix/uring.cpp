@@ -1,13 +1,13 @@
-#include "transport/posix/uring.h"
+#include <bascule/transport/posix/uring.h>
 
 #include <liburing.h>
 
 #include <cerrno>
 #include <utility>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 void Uring::Close::operator()(io_uring* ring) const {
   ::io_uring_queue_exit(ring);
@@ -110,4 +110,4 @@ absl::StatusOr<std::optional<Uring::Completion>> Uring::wait(Deadline deadline) 
   }
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

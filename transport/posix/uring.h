@@ -16,12 +16,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/deadline.h"
+#include <bascule/transport/deadline.h>
 
 struct io_uring;
 struct io_uring_sqe;
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class Uring {
  public:
@@ -61,4 +61,4 @@ class Uring {
   unsigned under_way_ = 0;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

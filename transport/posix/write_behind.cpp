@@ -1,13 +1,13 @@
-#include "transport/posix/write_behind.h"
+#include <bascule/transport/posix/write_behind.h>
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 WriteBehind::WriteBehind() {
   absl::StatusOr<Uring> ring = Uring::make(kDepth);
   if (ring.ok()) {
@@ -37,10 +37,10 @@ void WriteBehind::reached(std::uint64_t bytes) {
   if (ring_) (void)ring_->submit();  // or by finish(), which tells
 }
 
-// One completion, of whatever kind. What an fsync of an earlier file says, whose deadline passed, nobody waits for.
+// One completion, of whatever kind. Nothing waits for the fsync of an earlier file whose deadline passed.
 absl::Status WriteBehind::take_completion(Deadline deadline) {
   BASCULE_ASSIGN(const std::optional<Uring::Completion> done, ring_->wait(deadline));
-  if (!done) return deadline_exceeded("the disk has not taken all of it in time");
+  if (!done) return deadline_exceeded("the disk did not take all of it in time");
   if (done->tag == file_ && done->result < 0) return errno_status(-done->result, "fsync");
   return absl::OkStatus();
 }
@@ -52,4 +52,4 @@ absl::Status WriteBehind::finish(Deadline deadline) {
   return absl::OkStatus();
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "transport/deadline.h"
-#include "transport/posix/uring.h"
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/posix/uring.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class WriteBehind {
  public:
@@ -39,4 +39,4 @@ class WriteBehind {
   std::uint64_t begun_ = 0;  // bytes that the disk was asked to begin with
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

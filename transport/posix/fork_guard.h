@@ -1,0 +1,53 @@
+// Descriptors that end with this process. A child that is forked and does not exec shares every open file of its
+// parent: through it a lock, a listening socket or a connection would outlive a parent that was killed. For each
+// descriptor that is kept here, such a child instead has an inert descriptor under the same number, so it may close its
+// parent's objects without harm. fork() does that (pthread_atfork); a raw clone() or _Fork() does not.
+//
+// Any thread. A process has one table of kept descriptors.
+#pragma once
+
+#include <utility>
+
+#include <bascule/transport/posix/unique_fd.h>
+
+namespace bascule::inline v0 {
+
+// While it lives, no fork of this process begins, so each child sees a descriptor either opened and kept, or not at
+// all. Held only for system calls that do not wait, and never while user code runs.
+class ForkGuard {
+ public:
+  ForkGuard();
+  ~ForkGuard();
+  ForkGuard(const ForkGuard&) = delete;
+  ForkGuard& operator=(const ForkGuard&) = delete;
+
+  void keep(int fd);     // from now on; -1: does nothing
+  void give_up(int fd);  // call it before close(): the number may soon stand for another file
+};
+
+// Owner of a descriptor that ends with this process.
+class ProcessFd {
+ public:
+  ProcessFd() = default;
+  ProcessFd(UniqueFd fd) { reset(fd.release()); }  // NOLINT(google-explicit-constructor): the same, and safer
+  ProcessFd(ProcessFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ProcessFd& operator=(ProcessFd&& other) noexcept;
+  ~ProcessFd() { reset(); }
+  // Owns what `open` returns; no child has it, however early it is forked.
+  template <typename Open>
+  static ProcessFd make(Open open) {
+    ProcessFd made;
+    ForkGuard guard;
+    guard.keep(made.fd_ = open());
+    return made;
+  }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  void reset(int fd = -1);
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,47 @@
+// PageAllocator: large buffers in pages of their own, which go back to the system with them. From the heap, what a
+// thousand greetings took at once would stay with the process.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <type_traits>
+
+namespace bascule::inline v0 {
+
+// Of bytes and the like. Elements that resize() adds hold anything.
+template <typename T>
+class PageAllocator {
+ public:
+  static_assert(std::is_trivial_v<T>);
+  using value_type = T;
+
+  PageAllocator() = default;
+  template <typename U>
+  explicit PageAllocator(const PageAllocator<U>&) {}
+
+  T* allocate(std::size_t count) {
+    if (count * sizeof(T) < kLarge) return std::allocator<T>().allocate(count);
+    void* const pages = ::mmap(nullptr, count * sizeof(T), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<T*>(pages);
+  }
+  void deallocate(T* at, std::size_t count) {
+    count * sizeof(T) < kLarge ? std::allocator<T>().deallocate(at, count)
+                               : static_cast<void>(::munmap(at, count * sizeof(T)));
+  }
+  void construct(T*) {}  // by resize()
+  template <typename From>
+  void construct(T* at, const From& from) {
+    *at = from;
+  }
+
+  friend bool operator==(const PageAllocator&, const PageAllocator&) { return true; }
+
+ private:
+  static constexpr std::size_t kLarge = 32u << 10;
+};
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,28 @@
+// The file of --config: one JSON object from flag names to values.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/flags/commandlineflag.h"
+#include "absl/status/statusor.h"
+
+namespace bascule::inline v0 {
+
+struct ConfigEntry {
+  std::string name;
+  std::string json;  // the value as JSON text
+};
+
+// The entries of `file`. Errors name the file: missing, larger than 1 MiB, no JSON (with the place), no
+// object.
+absl::StatusOr<std::vector<ConfigEntry>> read_config_file(const std::string& file);
+
+// The text that `flag` parses for this value. INVALID_ARGUMENT where the JSON type does not fit the flag's: a
+// string is no number here, nor 1 a bool.
+absl::StatusOr<std::string> flag_value(const absl::CommandLineFlag& flag, const ConfigEntry& entry);
+
+// "INTEGER", "NUMBER", "BOOL", "SIZE", "DURATION", "LIST" or "TEXT".
+const char* type_name(const absl::CommandLineFlag& flag);
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,20 @@
+// "Did you mean": appended to an error about a word that is not known.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0 {
+
+// "; did you mean PREFIXword?" with the word of `known` nearest to `word`, or nothing where none is near.
+inline std::string did_you_mean(std::string_view word, std::span<const std::string> known,
+                                std::string_view prefix = "") {
+  const std::string_view best = nearest(word, std::vector<std::string_view>(known.begin(), known.end()));
+  return best.empty() ? "" : cat("; did you mean ", prefix, best, "?");
+}
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,22 @@
+#include <bascule/transport/program/sync_flag.h>
+
+#include <bascule/schemes/registry.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0 {
+
+absl::Status check_sync(std::string_view text, ComputesOn where) {
+  BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(text));
+  const absl::StatusOr<const Scheme*> scheme = scheme_for(endpoint, nullptr);
+  if (absl::IsNotFound(scheme.status())) return invalid_argument(message_of(scheme.status()));
+  if (!scheme.ok()) return scheme.status();
+  if (where == ComputesOn::kHost && (*scheme)->on_device)
+    return invalid_argument((*scheme)->name,
+                            " keeps its slots on a GPU, and --device=cpu computes in host memory; give --device=cuda, "
+                            "or to both ends another scheme, as --sync=shm://",
+                            endpoint.place());
+  return absl::OkStatus();
+}
+
+}  // namespace bascule::inline v0

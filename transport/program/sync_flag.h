@@ -1,0 +1,18 @@
+// --sync of the programs, refused before anything is read where it can never work.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace bascule::inline v0 {
+
+// Where the program's tensors lie.
+enum class ComputesOn { kHost, kGpu };
+
+// Whether a program that computes there could send or read weights at `endpoint`. INVALID_ARGUMENT: no endpoint, no
+// such scheme (the nearest is named), or a scheme whose slots lie on a GPU for a program that computes on the CPU.
+// Another error: a scheme that this build lacks. Touches no file and no network.
+absl::Status check_sync(std::string_view endpoint, ComputesOn where);
+
+}  // namespace bascule::inline v0
