@@ -1,4 +1,4 @@
-#include "sender/acceptor.h"
+#include <bascule/sender/acceptor.h>
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -12,10 +12,11 @@
 #include <cerrno>
 #include <chrono>
 
-#include "transport/posix/peer.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/fork_guard.h>
+#include <bascule/transport/posix/peer.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 namespace asio = boost::asio;
@@ -35,6 +36,7 @@ Acceptor::Acceptor(asio::io_context& io, const Endpoint& endpoint, std::optional
       pause_(io) {}
 
 Acceptor::~Acceptor() {
+  stop_listening();
   if (bound_ && !endpoint_.over_tcp()) ::unlink(endpoint_.control_socket().c_str());
 }
 
@@ -51,6 +53,7 @@ absl::Status Acceptor::bind_folder() {
 }
 
 absl::Status Acceptor::bind_host() {
+  BASCULE_ASSIGN(tls_, TlsContext::make(Role::kSender, *token_, endpoint_.scheme));
   asio::ip::tcp::resolver resolver(io_);
   boost::system::error_code error;
   const auto addresses =
@@ -64,8 +67,12 @@ absl::Status Acceptor::bind_host() {
 
 absl::Status Acceptor::listen_at(const Protocol::endpoint& address) {
   boost::system::error_code error;
-  acceptor_.close(error);
-  acceptor_.open(address.protocol(), error);
+  stop_listening();
+  {
+    ForkGuard guard;
+    acceptor_.open(address.protocol(), error);
+    if (!error) guard.keep(acceptor_.native_handle());
+  }
   if (!error) ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC);
   // Over TCP the next sender need not wait for what the last one's connections left behind.
   if (!error && endpoint_.over_tcp()) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
@@ -79,13 +86,24 @@ absl::Status Acceptor::listen_at(const Protocol::endpoint& address) {
       error.value(), cat("listen at ", endpoint_.over_tcp() ? endpoint_.place() : endpoint_.control_socket().string()));
 }
 
+// A forked child does not have the socket, so that it accepts no connection for a sender that is gone.
+void Acceptor::stop_listening() {
+  if (!acceptor_.is_open()) return;
+  boost::system::error_code ignored;
+  ForkGuard guard;
+  guard.give_up(acceptor_.native_handle());
+  acceptor_.close(ignored);
+}
+
 void Acceptor::start() { accept_next(); }
 
 void Acceptor::close() {
-  boost::system::error_code ignored;
-  acceptor_.close(ignored);
+  stop_listening();
   pause_.cancel();
-  for (auto& [number, newcomer] : newcomers_) newcomer.channel->close();
+  for (auto& [number, newcomer] : newcomers_) {
+    if (newcomer.handshake) newcomer.handshake->close();
+    if (newcomer.channel) newcomer.channel->close();
+  }
   newcomers_.clear();
 }
 
@@ -98,9 +116,9 @@ void Acceptor::accept_next() {
       return accept_next();
     }
     if (error == asio::error::connection_aborted) return accept_next();
-    // Out of descriptors, as a rule: what cannot be taken stays readable, and to ask at once would spin.
+    // As a rule this process is out of descriptors. The connection stays in the queue: to ask again at once would spin.
     if (!std::exchange(pausing_, true))
-      on_refused_(unavailable("a connection cannot be taken: ", error.message(), "; trying on"));
+      on_refused_(annotate(errno_status(error.value(), "accept"), "a connection cannot be taken; trying on"));
     pause_.expires_after(kPause);
     pause_.async_wait([this](const boost::system::error_code& cancelled) {
       if (!cancelled) accept_next();
@@ -118,41 +136,64 @@ void Acceptor::receive(Protocol::socket socket) {
   } else {
     allowed = check_peer(socket.native_handle(), ::geteuid());
   }
-  // Whoever fills the room makes it: a worker of ours needs a turn or two, and is never the eldest for long.
-  if (newcomers_.size() >= kMaxNewcomers)
-    refuse(newcomers_.begin()->first,
-           absl::ResourceExhaustedError(cat(kMaxNewcomers, " connections have not said who they are")));
-
+  if (newcomers_.size() >= kMaxNewcomers) make_room();
   const std::uint64_t number = next_number_++;
   Newcomer& newcomer = newcomers_
-                           .emplace(number, Newcomer{.channel = std::make_shared<Channel>(std::move(socket)),
-                                                     .handshake = std::nullopt,
+                           .emplace(number, Newcomer{.handshake = nullptr,
+                                                     .channel = nullptr,
                                                      .answered = false,
                                                      .from = std::move(from),
                                                      .deadline = asio::steady_timer(io_)})
                            .first->second;
-  if (!allowed.ok()) return refuse(number, allowed);
   newcomer.deadline.expires_after(absl::ToChronoNanoseconds(endpoint_.suspect_after));
   newcomer.deadline.async_wait([this, number](const boost::system::error_code& cancelled) {
-    if (!cancelled && newcomers_.contains(number))
-      refuse(number, unavailable("did not say who it is within ", absl::FormatDuration(endpoint_.suspect_after)));
+    if (cancelled || !newcomers_.contains(number)) return;
+    // If this thread stood still, the hello may have come in time. (No channel: the handshake is not done.)
+    if (const std::shared_ptr<Channel> channel = newcomers_.at(number).channel) channel->read_queued();
+    if (newcomers_.contains(number))
+      refuse(number, unavailable("sent no hello within ", absl::FormatDuration(endpoint_.suspect_after)));
   });
-  if (token_) newcomer.channel->limit_frames(kMaxUnprovenFrameBytes);
-  newcomer.channel->start(
+  if (tls_) return shake_hands(number, std::move(socket));
+  newcomer.channel = std::make_shared<Channel>(std::move(socket));
+  if (!allowed.ok()) return refuse(number, allowed);
+  hear(number);
+}
+
+// The oldest connection makes room, unless its hello waits to be read.
+void Acceptor::make_room() {
+  const std::uint64_t eldest = newcomers_.begin()->first;
+  if (const std::shared_ptr<Channel> channel = newcomers_.begin()->second.channel) channel->read_queued();
+  if (newcomers_.contains(eldest))
+    refuse(eldest, absl::ResourceExhaustedError(cat(kMaxNewcomers, " connections have sent no hello")));
+}
+
+void Acceptor::shake_hands(std::uint64_t number, Protocol::socket socket) {
+  absl::StatusOr<TlsSession> session = tls_->session();
+  if (!session.ok()) return forget(number, session.status());
+  Newcomer& newcomer = newcomers_.at(number);
+  newcomer.handshake = std::make_shared<TlsHandshake>(std::move(socket), *std::move(session));
+  newcomer.handshake->start([this, number](absl::StatusOr<std::shared_ptr<Channel>> channel) {
+    if (!channel.ok()) return forget(number, channel.status());
+    Newcomer& proved = newcomers_.at(number);
+    proved.handshake.reset();
+    proved.channel = *std::move(channel);
+    hear(number);
+  });
+}
+
+void Acceptor::hear(std::uint64_t number) {
+  const std::shared_ptr<Channel>& channel = newcomers_.at(number).channel;
+  channel->recognise(known_);
+  channel->start(
       [this, number](Message message, const std::vector<UniqueFd>& descriptors) {
         on_message(number, std::move(message), !descriptors.empty());
       },
       [this, number](const absl::Status& why) { forget(number, why); });
-  if (token_) {
-    newcomer.handshake.emplace(Role::kSender, *token_);
-    newcomer.channel->send(newcomer.handshake->challenge());
-  }
 }
 
 void Acceptor::on_message(std::uint64_t number, Message message, bool with_descriptors) {
   const auto found = newcomers_.find(number);
   if (found == newcomers_.end()) return;
-  if (found->second.handshake) return authenticate(number, found->second, message);
   if (with_descriptors) return refuse(number, invalid_argument(name_of(message), " came with descriptors"));
   if (const auto* inquire = std::get_if<Inquire>(&message)) {
     if (inquire->protocol != kProtocol)
@@ -169,18 +210,10 @@ void Acceptor::on_message(std::uint64_t number, Message message, bool with_descr
   on_arrival_(channel, std::move(*hello));
 }
 
-void Acceptor::authenticate(std::uint64_t number, Newcomer& newcomer, const Message& message) {
-  const absl::StatusOr<std::optional<Message>> answer = newcomer.handshake->on_message(message);
-  if (!answer.ok()) return refuse(number, answer.status());
-  if (*answer) newcomer.channel->send(**answer);
-  if (!newcomer.handshake->done()) return;
-  newcomer.handshake.reset();
-  newcomer.channel->limit_frames(kMaxFrameBytes);
-}
-
 void Acceptor::refuse(std::uint64_t number, const absl::Status& why) {
   const bool may_pass = absl::IsUnavailable(why) || absl::IsResourceExhausted(why);
-  newcomers_.at(number).channel->send(Refused{.why = std::string(message_of(why)), .final = !may_pass});
+  if (const std::shared_ptr<Channel>& channel = newcomers_.at(number).channel)
+    channel->send(Refused{.why = std::string(message_of(why)), .final = !may_pass});
   forget(number, why);
 }
 
@@ -189,9 +222,10 @@ void Acceptor::forget(std::uint64_t number, const absl::Status& why) {
   if (found == newcomers_.end()) return;
   const std::string from = found->second.from.empty() ? "a connection" : cat("a connection from ", found->second.from);
   const bool answered = found->second.answered;
-  found->second.channel->close();
+  if (found->second.handshake) found->second.handshake->close();
+  if (found->second.channel) found->second.channel->close();
   newcomers_.erase(found);
   if (!answered) on_refused_(annotate(why, from));
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,9 +1,11 @@
 // Acceptor: listens at the endpoint, and hands over each connection with its first message, once its peer may speak: on
-// a Unix socket it runs as our user, over TCP it has proved that it knows the token.
+// a Unix socket it runs as our user, over TCP it has proved that it knows the token (transport/tls.h).
 //
-//   accepted ──uid is ours / proof──▶ trusted ──hello──▶ handed over
-//       │                                └──inquire──▶ answered, until it hangs up
+//   accepted ──uid is ours / TLS──▶ trusted ──hello──▶ handed over
+//       │                              └──inquire──▶ answered, until it hangs up
 //       └──── suspect_after, another message, too many ────▶ refused
+//
+// A peer that is not trusted yet is refused without a message: TLS tells it, or it is hung up on.
 //
 // Threads: the io_context's one thread, but for bind().
 #pragma once
@@ -24,13 +26,14 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "transport/auth.h"
-#include "transport/channel.h"
-#include "transport/endpoint.h"
+#include <bascule/transport/channel.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/tls_handshake.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
-inline constexpr std::size_t kMaxNewcomers = 64;  // connections that have not said who they are
+// Connections that have sent no hello: as many as a large fleet brings that joins at once.
+inline constexpr std::size_t kMaxNewcomers = 1024;
 
 class Acceptor {
  public:
@@ -44,7 +47,7 @@ class Acceptor {
            OnInquiry on_inquiry, OnRefused on_refused);
   ~Acceptor();  // removes the socket's file
 
-  // Blocks while a host's name is looked up. ALREADY_EXISTS: somebody listens there.
+  // Blocks while a host's name is looked up. ALREADY_EXISTS: somebody listens there. INTERNAL: OpenSSL cannot do TLS.
   absl::Status bind();
   void start();
   void close();  // no handler is called any more
@@ -52,21 +55,24 @@ class Acceptor {
  private:
   using Protocol = boost::asio::generic::stream_protocol;
   struct Newcomer {
-    std::shared_ptr<Channel> channel;
-    std::optional<Handshake> handshake;  // TCP, until the peer has proved itself
-    bool answered = false;               // it asked; what it was told goes out until it hangs up
-    std::string from;                    // for texts
+    std::shared_ptr<TlsHandshake> handshake;  // TCP: until the peer has proved itself
+    std::shared_ptr<Channel> channel;         // from then on
+    bool answered = false;                    // it asked; what it was told goes out until it hangs up
+    std::string from;                         // for texts
     boost::asio::steady_timer deadline;
   };
 
   absl::Status bind_folder();
   absl::Status bind_host();
   absl::Status listen_at(const Protocol::endpoint& address);
+  void stop_listening();
   void accept_next();
   void receive(Protocol::socket socket);
+  void make_room();
+  void shake_hands(std::uint64_t number, Protocol::socket socket);
+  void hear(std::uint64_t number);
   void on_message(std::uint64_t number, Message message, bool with_descriptors);
-  void authenticate(std::uint64_t number, Newcomer& newcomer, const Message& message);
-  void refuse(std::uint64_t number, const absl::Status& why);
+  void refuse(std::uint64_t number, const absl::Status& why);  // and says so, where the peer is trusted
   void forget(std::uint64_t number, const absl::Status& why);
 
   boost::asio::io_context& io_;
@@ -75,12 +81,14 @@ class Acceptor {
   const OnArrival on_arrival_;
   const OnInquiry on_inquiry_;
   const OnRefused on_refused_;
+  std::optional<TlsContext> tls_;  // TCP, once bound
   boost::asio::basic_socket_acceptor<Protocol> acceptor_;
   boost::asio::steady_timer pause_;
   std::map<std::uint64_t, Newcomer> newcomers_;  // by number, as they came
   std::uint64_t next_number_ = 1;
+  const std::shared_ptr<KnownTensors> known_ = std::make_shared<KnownTensors>();  // what all of a fleet expect
   bool bound_ = false;
   bool pausing_ = false;  // and has said so
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

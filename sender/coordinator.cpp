@@ -1,15 +1,17 @@
-// The public thread's side, start and end. Membership and rounds have files of their own.
-#include "sender/coordinator.h"
+// The I/O thread: start, end, and what becomes an event.
+#include <bascule/sender/coordinator.h>
+
+#include <unistd.h>
 
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
-#include <future>
 
-#include "transport/device.h"
-#include "transport/text.h"
+#include <bascule/transport/device.h>
+#include <bascule/transport/kept_slots.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 namespace asio = boost::asio;
 
@@ -28,15 +30,23 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
           io_, endpoint_, std::move(token),
           [this](const std::shared_ptr<Channel>& channel, Hello hello) { arrive(channel, std::move(hello)); },
           [this](Channel& channel) { describe(channel); },
-          [this](const absl::Status& why) {
-            last_refusal_ = std::string(message_of(why));
-            this->log(cat("refused ", last_refusal_));
-            share();
-          }),
+          [this](const absl::Status& why) { handle(event::ConnectionRefused{std::string(message_of(why))}); }),
       heartbeat_timer_(io_),
-      round_timer_(io_),
-      pipes_(io_, [this](Holder holder) { on_reader_gone(holder); }) {
-  shared_.last_version = std::max(lock_.last_version(), transport.last_version());
+      deadline_timer_(io_),
+      pipes_(io_, [this](Holder holder) { handle(event::HolderGone{holder}); }),
+      fleet_(rules()) {
+  shared_.last_version = fleet_.versions().used();
+}
+
+FleetRules Coordinator::rules() const {
+  KeptSlots* const kept = transport_.kept_slots();
+  return {.endpoint = endpoint_,
+          .epoch = epoch_,
+          .published = lock_.last_version(),
+          .used = std::max(lock_.last_version(), kept != nullptr ? kept->last_version() : 0),
+          .delivers = transport_.delivery() != nullptr,
+          .publishes = kept != nullptr,
+          .persists = kept != nullptr && kept->persists()};
 }
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& endpoint, SenderTransport& transport,
@@ -45,10 +55,12 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& 
   std::unique_ptr<Coordinator> made(
       new Coordinator(endpoint, transport, std::move(lock), std::move(token), std::move(log), std::move(trace)));
   BASCULE_TRY(made->acceptor_.bind());
+  made->watch_.add(endpoint.lock_file());
+  if (!endpoint.over_tcp()) made->watch_.add(endpoint.control_socket());
   made->delivery_.emplace();
   made->delivery_->submit(own_thread_of_devices);
   made->acceptor_.start();
-  made->on_heartbeat_timer();
+  made->beat();
   made->thread_ = std::thread([coordinator = made.get()] {
     own_thread_of_devices();
     coordinator->io_.run();
@@ -58,193 +70,134 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& 
 
 Coordinator::~Coordinator() {
   if (!thread_.joinable()) return;  // never started
-  post([this] {
-    for (const auto& member : members_) {
-      member->channel->send(Bye{});
-      member->channel->close();
+  asio::post(io_, [this] {
+    for (const auto& [id, connection] : connections_) {
+      connection.channel->send(Bye{});
+      connection.channel->close();
     }
-    members_.clear();
+    connections_.clear();
     pipes_.close_all();
     acceptor_.close();
     heartbeat_timer_.cancel();
-    round_timer_.cancel();
+    deadline_timer_.cancel();
     io_.stop();
   });
   thread_.join();
   delivery_.reset();  // ends what it has under way
 }
 
-template <typename Work>
-void Coordinator::post(Work work) {
-  asio::post(io_, std::move(work));
+// ---- what becomes an event ----
+
+// Actions are carried out in the order in which the fleet asked for them. One that is answered at once is answered from
+// within: that event is heard now, and what comes of it stands behind what was asked for before.
+void Coordinator::handle(Event event) {
+  for (Action& action : fleet_.on(std::move(event), Clock::now())) actions_.push_back(std::move(action));
+  show();
+  if (std::exchange(carrying_out_, true)) return;
+  while (!actions_.empty()) {
+    Action action = std::move(actions_.front());
+    actions_.pop_front();
+    std::visit([this](auto& each) { carry_out(each); }, action);
+  }
+  carrying_out_ = false;
 }
 
-void Coordinator::log(std::string_view line) const {
-  if (log_) log_(line);
-}
-
-void Coordinator::share() {
+// This comes before the worker is told that it is refused, so that the public thread no longer counts on it.
+void Coordinator::show() {
+  published_version_.store(fleet_.published(), std::memory_order_relaxed);
+  const std::size_t addressable = fleet_.roster().addressable();
+  const bool copied_behind = fleet_.roster().copied_behind();
+  if (addressable == shown_addressable_ && copied_behind == shown_copied_behind_) return;
+  shown_addressable_ = addressable;
+  shown_copied_behind_ = copied_behind;
   {
     const std::lock_guard lock(mutex_);
-    shared_.addressable.clear();
-    shared_.fused.clear();
-    shared_.followed = false;
-    for (const auto& member : members_) {
-      if (member->addressable()) shared_.addressable.push_back(member->name());
-      shared_.followed |= member->follows;
-      shared_.fused.insert(shared_.fused.end(), member->hello.fused.begin(), member->hello.fused.end());
-    }
-    shared_.refusal = last_refusal_;
-    shared_.holders = ring_ ? names_of(ring_->holders()) : "";
+    shared_.addressable = addressable;
+    shared_.copied_behind = copied_behind;
   }
   changed_.notify_all();
 }
 
-void Coordinator::register_layout(Layout layout) {
-  post([this, layout = std::move(layout)]() mutable {
-    layout_ = std::move(layout);
-    std::vector<WorkerId> parked;
-    for (const auto& member : members_)
-      if (member->stage == Member::Stage::kParked) parked.push_back(member->id);
-    for (const WorkerId id : parked)
-      if (Member* member = find(id)) consider(*member);
-    share();
-  });
+void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello) {
+  const WorkerId id = next_worker_++;
+  connections_[id] = {.channel = channel, .name = hello.worker};
+  channel->start(
+      [this, id](Message message, const std::vector<UniqueFd>& descriptors) {
+        if (!descriptors.empty())
+          return handle(event::HungUp{id, invalid_argument(name_of(message), " came with descriptors")});
+        if (std::holds_alternative<Heartbeat>(message)) return;
+        if (trace_) trace_(cat("from ", connections_.at(id).name, ": ", name_of(message)));
+        handle(event::Heard{id, std::move(message)});
+      },
+      [this, id](const absl::Status& why) {
+        handle(event::HungUp{id, why});
+      });
+  handle(event::Greeted{id, std::move(hello)});
 }
 
-std::vector<std::vector<std::string>> Coordinator::fused_wishes() {
-  const std::lock_guard lock(mutex_);
-  return shared_.fused;
+Coordinator::Connection* Coordinator::find(WorkerId id) {
+  const auto found = connections_.find(id);
+  return found == connections_.end() ? nullptr : &found->second;
 }
 
-void Coordinator::open_slots(std::vector<OfferedSlot> slots, Layout layout, int control_page) {
-  post([this, slots = std::move(slots), layout = std::move(layout), control_page]() mutable {
-    layout_ = std::move(layout);
-    ring_.emplace(epoch_);
-    for (const OfferedSlot& slot : slots) slots_[ring_->add().index] = slot;
-    control_page_ = control_page;
-    std::vector<WorkerId> admitted;
-    for (const auto& member : members_)
-      if (member->stage == Member::Stage::kAdmitted) admitted.push_back(member->id);
-    for (const WorkerId id : admitted)
-      if (Member* member = find(id); member != nullptr && member->stage == Member::Stage::kAdmitted) welcome(*member);
-    try_take();  // only now, so that the first version is addressed to all of them
-  });
-}
-
-absl::StatusOr<std::vector<std::string>> Coordinator::wait_for_workers(int count, Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  const auto enough = [&] { return shared_.addressable.size() >= static_cast<std::size_t>(count); };
-  if (changed_.wait_until(lock, deadline.at(), enough)) return shared_.addressable;
-  std::string came;
-  for (const std::string& name : shared_.addressable) absl::StrAppend(&came, came.empty() ? ": " : ", ", name);
-  return deadline_exceeded("expected ", count, " workers at ", endpoint_.place(), ", found ",
-                           shared_.addressable.size(), came,
-                           shared_.refusal.empty() ? "" : cat("; the last one refused: ", shared_.refusal));
-}
-
-absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> workers, Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  if (workers.empty() && shared_.ahead) {
-    BASCULE_TRY(lock_.record(shared_.last_version + 1));
-    return Grant{.version = ++shared_.last_version,
-                 .slot = *std::exchange(shared_.ahead, std::nullopt),
-                 .followed = shared_.followed,
-                 .dropped = std::exchange(shared_.dropped, {})};
+// Once a heartbeat: says that this sender lives, and gives up workers that have fallen silent. This thread may have
+// stood still. So it reads what waits in their sockets before it judges them.
+void Coordinator::beat() {
+  const auto is_silent = [this](const Connection& connection) {
+    return Clock::now() - connection.channel->last_heard() > absl::ToChronoNanoseconds(endpoint_.suspect_after);
+  };
+  const auto heartbeat = std::make_shared<const EncodedMessage>(Heartbeat{});
+  std::vector<WorkerId> silent;
+  for (const auto& [id, connection] : connections_) {
+    if (is_silent(connection)) silent.push_back(id);
+    connection.channel->send(heartbeat);
   }
-  shared_.granted.reset();
-  shared_.take_wanted = true;
-  shared_.take_for = std::move(workers);
-  lock.unlock();
-  post([this] { try_take(); });
-  lock.lock();
-  if (changed_.wait_until(lock, deadline.at(), [&] { return shared_.granted.has_value(); }))
-    return *std::exchange(shared_.granted, std::nullopt);
-  shared_.take_wanted = false;  // seen by the I/O thread under the same mutex: it takes no slot any more
-  return deadline_exceeded("no slot could be written in time: still read by ", shared_.holders, "; stop or restart ",
-                           shared_.holders.find(',') == std::string::npos ? "it" : "them");
-}
-
-Coordinator::Grant Coordinator::replace(const Grant& grant) {
-  std::promise<Grant> replaced;
-  post([&] {
-    ring_->abort(grant.slot);
-    ring_->retire(grant.slot);
-    Grant other = grant;  // for the same workers
-    other.slot = ring_->add();
-    other.is_new = true;
-    other.dropped = ring_->take_dropped();  // the one that it replaces among them
-    for (const SlotId dropped : other.dropped) forget_slot(dropped);
-    ring_->begin(other.slot);
-    replaced.set_value(std::move(other));
-  });
-  return replaced.get_future().get();
-}
-
-void Coordinator::give_back(const Grant& grant) {
-  post([this, grant] {
-    granted_ = false;
-    ring_->abort(grant.slot);
-    if (grant.is_new) ring_->retire(grant.slot);  // it never had memory
-    try_take();
+  for (const WorkerId id : silent)
+    if (const Connection* connection = find(id)) connection->channel->read_queued();
+  for (const WorkerId id : silent)
+    if (const Connection* connection = find(id); connection != nullptr && is_silent(*connection))
+      handle(event::HungUp{id, unavailable("fell silent for ", absl::FormatDuration(endpoint_.suspect_after))});
+  watch_endpoint();
+  heartbeat_timer_.expires_after(absl::ToChronoNanoseconds(endpoint_.heartbeat));
+  heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) beat();
   });
 }
 
-void Coordinator::announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline) {
-  post([this, grant, memory, deadline] { on_announce(grant, memory, deadline); });
-}
-
-absl::Status Coordinator::wait_yielded(Version version, Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  const auto aborted = [&] { return settled_version_ == version && shared_.settled; };
-  if (!changed_.wait_until(lock, deadline.at(), [&] { return shared_.yielded == version || aborted(); }))
-    return deadline_exceeded("the readers did not step aside for version ", version, " in time");
-  if (aborted()) return std::exchange(shared_.settled, std::nullopt)->status();
-  return absl::OkStatus();
-}
-
-void Coordinator::seal(Version version, std::optional<Digest> digest, Deadline deadline) {
-  post([this, version, digest, deadline] {
-    writer_busy_ = false;
-    if (!round_ || round_->publication().version != version) return;
-    torn_ = endpoint_.slots == 1;  // what a single copy held before is gone
-    if (round_->under_way()) {
-      ring_->stage(round_->publication().slot, version);
-      round_->sealed(digest);
-      round_until_ = deadline.at();
-      arm_round_timer(round_until_);
-    }
-    advance(*round_, nullptr);
+// Once a heartbeat, until something is missing. The delivery thread looks: a slow file system then delays no member.
+void Coordinator::watch_endpoint() {
+  if (watching_ || !fleet_.missing().empty()) return;
+  watching_ = true;
+  delivery_->submit([this] {
+    asio::post(io_, [this, missing = watch_.missing()] {
+      watching_ = false;
+      if (missing) handle(event::EndpointMissing{*missing});
+    });
   });
 }
 
-void Coordinator::abandon(Version version, absl::Status why, bool torn) {
-  post([this, version, why = std::move(why), torn] {
-    writer_busy_ = false;
-    torn_ = torn;
-    if (!round_ || round_->publication().version != version) return;
-    round_->abort(why);
-    advance(*round_, nullptr);
-  });
-}
-
-std::optional<absl::StatusOr<SendReport>> Coordinator::wait_settled(Version version, Deadline deadline,
-                                                                    absl::Duration awake) {
-  const auto sleeps_at = std::min(Deadline(awake).at(), deadline.at());
-  while (settled_version_ != version && Clock::now() < sleeps_at) std::this_thread::yield();
-  std::unique_lock lock(mutex_);
-  const auto settled = [&] { return settled_version_ == version && shared_.settled; };
-  if (!changed_.wait_until(lock, deadline.at(), settled)) return std::nullopt;
-  return std::exchange(shared_.settled, std::nullopt);
-}
-
-void Coordinator::share_settled(Version version, absl::StatusOr<SendReport> settled) {
+// Answers an inquiry. On a Unix socket the answer has what a worker would be offered; that offer ends once it is sent.
+void Coordinator::describe(Channel& channel) {
+  std::optional<SlotId> untouched;
   {
     const std::lock_guard lock(mutex_);
-    shared_.settled = std::move(settled);
-    settled_version_ = version;
+    untouched = shared_.ahead;
   }
-  changed_.notify_all();
+  SenderStatus status = fleet_.status(untouched);
+  status.pid = ::getpid();
+  std::vector<int> descriptors;
+  if (fleet_.desk().is_open() && !endpoint_.over_tcp()) {
+    const WorkerId id = next_worker_++;
+    const std::vector<OfferedSlot> offered = fleet_.desk().offered();
+    if (absl::StatusOr<Offer> offer = transport_.offer(id, offered); offer.ok()) {
+      status.offer = std::move(offer->bytes);
+      for (const OfferedSlot& slot : offered) status.offered.push_back(slot.id.index);
+      descriptors = std::move(offer->descriptors);
+      descriptors.push_back(control_page_);
+      transport_.remove(id);
+    }
+  }
+  channel.send(status, descriptors);
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,21 +1,24 @@
-#include "sender/endpoint_lock.h"
+#include <bascule/sender/endpoint_lock.h>
 
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
-#include <ctime>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "transport/posix/files.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/posix/open_by.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 constexpr const char* kFormat = "bascule sender.lock 1 pid %010d epoch %020" PRIu64 " version %020" PRIu64 "\n";
@@ -33,12 +36,17 @@ std::string line_of(const Record& record) {
   return text.data();
 }
 
+Epoch now_microseconds() {
+  using namespace std::chrono;
+  return static_cast<Epoch>(duration_cast<microseconds>(system_clock::now().time_since_epoch()).count());
+}
+
 // An empty file is a new one; the epoch before the first is the time.
 absl::StatusOr<Record> read(int fd, const std::filesystem::path& file) {
   std::array<char, 256> text{};
   const ssize_t size = ::pread(fd, text.data(), text.size() - 1, 0);
   if (size < 0) return errno_status(errno, cat("read ", file.string()));
-  Record record{.pid = 0, .epoch = static_cast<Epoch>(std::time(nullptr)) - 1, .version = 0};
+  Record record{.pid = 0, .epoch = now_microseconds() - 1, .version = 0};
   if (size == 0) return record;
   // A line that was cut short would scan as smaller numbers, so what was read must be what would be written.
   // NOLINTNEXTLINE(cert-err34-c): see above
@@ -50,28 +58,47 @@ absl::StatusOr<Record> read(int fd, const std::filesystem::path& file) {
   return record;
 }
 
+// Names the holder of the lock: the sender that wrote its pid or, if that one is gone, a process that it left behind.
+absl::Status held(int fd, pid_t sender, const std::filesystem::path& folder) {
+  const std::vector<Process> others = others_with_open(fd);
+  const bool lives = sender == ::getpid() || others.empty() ||  // none: of another user, or another space of pids
+                     std::ranges::find(others, sender, &Process::pid) != others.end();
+  if (lives)
+    return absl::AlreadyExistsError(
+        cat("another sender, pid ", sender, ", holds ", folder.string(), "; stop it, or choose another endpoint"));
+  const Process& left = others.front();
+  return absl::AlreadyExistsError(cat("pid ", left.pid, " (", left.name, ") holds ", folder.string(),
+                                      ": it is what the last sender, pid ", sender,
+                                      ", left behind; stop it, or choose another endpoint"));
+}
+
 }  // namespace
 
 absl::StatusOr<EndpointLock> EndpointLock::take(const std::filesystem::path& file) {
   EndpointLock lock;
-  lock.fd_.reset(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  lock.fd_ = ProcessFd::make([&] { return ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); });
   if (!lock.fd_) return errno_status(errno, cat("open ", file.string()));
   const bool taken = ::flock(lock.fd_.get(), LOCK_EX | LOCK_NB) == 0;
   if (!taken && errno != EWOULDBLOCK) return errno_status(errno, cat("lock ", file.string()));
   BASCULE_ASSIGN(const Record last, read(lock.fd_.get(), file));
-  if (!taken)
-    return absl::AlreadyExistsError(cat("another sender, pid ", last.pid, ", holds ", file.parent_path().string(),
-                                        "; stop it, or choose another endpoint"));
+  if (!taken) return held(lock.fd_.get(), last.pid, file.parent_path());
   lock.epoch_ = last.epoch + 1;
   lock.last_version_ = last.version;
-  BASCULE_TRY(lock.record(last.version));
-  // An epoch must not be used twice, after a loss of power neither: files may be left of it.
+  BASCULE_TRY(lock.write(last.version));
+  // An epoch must not be used twice, even after a loss of power: files of it may be left.
   BASCULE_TRY(sync_file(file));
   BASCULE_TRY(sync_folder(file.parent_path()));
   return lock;
 }
 
 absl::Status EndpointLock::record(Version version) {
+  if (version <= last_version_)
+    return failed_precondition("version ", version, " is not above the last one, ", last_version_,
+                               ": a number is never used twice");
+  return write(version);
+}
+
+absl::Status EndpointLock::write(Version version) {
   const std::string line = line_of({.pid = ::getpid(), .epoch = epoch_, .version = version});
   if (::pwrite(fd_.get(), line.data(), line.size(), 0) != static_cast<ssize_t>(line.size()))
     return errno_status(errno, "write sender.lock");
@@ -79,4 +106,4 @@ absl::Status EndpointLock::record(Version version) {
   return absl::OkStatus();
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-#include "sender/lease_pipes.h"
+#include <bascule/sender/lease_pipes.h>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -6,15 +6,16 @@
 #include <array>
 #include <cerrno>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
-absl::StatusOr<UniqueFd> LeasePipes::open(Holder holder) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return errno_status(errno, "open a lease pipe");
+absl::StatusOr<ProcessFd> LeasePipes::open(Holder holder) {
+  std::array<int, 2> ends{-1, -1};
+  ProcessFd theirs =
+      ProcessFd::make([&ends] { return ::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) == 0 ? ends[1] : -1; });
+  if (!theirs) return errno_status(errno, "open a lease pipe");
   const auto ours = std::make_shared<Descriptor>(io_, ends[0]);
-  UniqueFd theirs(ends[1]);
   pipes_[holder].push_back(ours);
   // Nothing is ever written: readable means hung up.
   ours->async_wait(Descriptor::wait_read,
@@ -30,4 +31,4 @@ absl::StatusOr<UniqueFd> LeasePipes::open(Holder holder) {
   return theirs;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

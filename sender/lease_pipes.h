@@ -1,7 +1,7 @@
-// Lease pipes: how the sender learns that a reader is gone for good. Each welcome hands one end of a pipe to
-// the worker, who lets go of the one that he had before; when none of his is left, that process and its children are
-// gone, and their leases with them. A welcome may be lost on its way: until he has the new one, the old one tells of
-// him.
+// Lease pipes: how the sender learns that a holder is gone for good. Each welcome hands one end of a pipe to the
+// worker, which closes the end that it had before. When none of its ends is open, that process and its children are
+// gone, and their leases with them. A welcome may be lost on its way: until the worker has the new end, the old one
+// tells of it.
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/slot_ring.h"
+#include <bascule/transport/posix/fork_guard.h>
+#include <bascule/transport/slot_ring.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class LeasePipes {
  public:
@@ -26,8 +26,9 @@ class LeasePipes {
   LeasePipes(boost::asio::io_context& io, std::function<void(Holder)> on_gone)
       : io_(io), on_gone_(std::move(on_gone)) {}
 
-  // A new pipe for `holder`, beside those that he has: the end to hand over.
-  absl::StatusOr<UniqueFd> open(Holder holder);
+  // A new pipe for `holder`, beside those that it has: the end to hand over. No child that is forked here has a copy of
+  // it, which would keep the holder's death from being noticed.
+  absl::StatusOr<ProcessFd> open(Holder holder);
   void close_all() { pipes_.clear(); }
 
  private:
@@ -37,4 +38,4 @@ class LeasePipes {
   std::map<Holder, std::vector<std::shared_ptr<Descriptor>>> pipes_;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

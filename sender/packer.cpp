@@ -1,15 +1,16 @@
-#include "sender/packer.h"
+#include <bascule/sender/packer.h>
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "kernels/pack.h"
-#include "schemes/registry.h"
-#include "transport/device.h"
-#include "transport/text.h"
+#include <bascule/kernels/pack.h>
+#include <bascule/schemes/registry.h>
+#include <bascule/sender/known_memory.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 class HostPacker final : public Packer {
@@ -17,6 +18,7 @@ class HostPacker final : public Packer {
   explicit HostPacker(kernels::ThreadPool& pool) : pool_(pool) {}
 
   bool enqueues() const override { return false; }
+  absl::Status check(const Packing&) override { return absl::OkStatus(); }
   absl::Status plan(const Packing&) override { return absl::OkStatus(); }
   absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
                     std::atomic<std::uint64_t>& bytes_done) override {
@@ -38,10 +40,18 @@ class HostPacker final : public Packer {
 // Of the registered tensors, and of others.
 class DevicePlans {
  public:
+  absl::Status check(DeviceQueue& queue, const Packing& packing) {
+    Planned& planned = packing.registered ? registered_ : others_;
+    BASCULE_TRY(planned.memory.check(queue.device(), packing.views, packing.plan_number));
+    return annotate(queue.check(packing.stream), "the stream of the tensors");
+  }
   absl::Status make(DeviceQueue& queue, const Packing& packing) {
     Planned& planned = packing.registered ? registered_ : others_;
-    if (planned.plan &&
-        (planned.number == packing.plan_number || std::ranges::equal(planned.segments, packing.segments))) {
+    // Weights that leave out a tied name have the same segments, and fewer addresses.
+    const auto same = [&] {
+      return planned.tensors == packing.addresses.size() && std::ranges::equal(planned.segments, packing.segments);
+    };
+    if (planned.plan && (planned.number == packing.plan_number || same())) {
       planned.number = packing.plan_number;
       return absl::OkStatus();
     }
@@ -49,6 +59,7 @@ class DevicePlans {
     BASCULE_ASSIGN(planned.plan, queue.plan(DeviceQueue::Into::kSlot, packing.segments, packing.addresses.size(),
                                             packing.slot_bytes));
     planned.segments.assign(packing.segments.begin(), packing.segments.end());
+    planned.tensors = packing.addresses.size();
     planned.number = packing.plan_number;
     return absl::OkStatus();
   }
@@ -58,7 +69,9 @@ class DevicePlans {
   struct Planned {
     std::uint64_t number = 0;
     std::vector<kernels::Segment> segments;
+    std::size_t tensors = 0;  // that have addresses
     std::unique_ptr<DevicePlan> plan;
+    KnownMemory memory;
   };
   Planned registered_, others_;
 };
@@ -68,28 +81,29 @@ class DevicePacker final : public Packer {
   explicit DevicePacker(std::unique_ptr<DeviceQueue> queue) : queue_(std::move(queue)) {}
 
   bool enqueues() const override { return true; }
+  absl::Status check(const Packing& packing) override { return plans_.check(*queue_, packing); }
   absl::Status plan(const Packing& packing) override { return plans_.make(*queue_, packing); }
   absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
                     std::atomic<std::uint64_t>& bytes_done) override {
     DevicePlan& plan = plans_.of(packing);
     const std::byte* const to = slot.writable().data();
-    followed_ = packing.followed ? &bytes_done : nullptr;
-    if (followed_ == nullptr) return queue_->run(plan, packing.addresses, to, want_digest, packing.stream);
+    copied_behind_ = packing.copied_behind ? &bytes_done : nullptr;
+    if (copied_behind_ == nullptr) return queue_->run(plan, packing.addresses, to, want_digest, packing.stream);
     return queue_->run_in_parts(plan, packing.addresses, to, want_digest, packing.stream);
   }
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) override {
-    followed_ = nullptr;
-    return want_digest ? queue_->digest(slot, stream) : queue_->follow(stream);
+    copied_behind_ = nullptr;
+    return want_digest ? queue_->digest(slot, stream) : queue_->run_behind(stream);
   }
   absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) override {
-    if (followed_ != nullptr) BASCULE_TRY(queue_->watch_parts(*followed_, deadline));
+    if (copied_behind_ != nullptr) BASCULE_TRY(queue_->watch_parts(*copied_behind_, deadline));
     return queue_->finish(deadline);
   }
 
  private:
   std::unique_ptr<DeviceQueue> queue_;
-  DevicePlans plans_;                               // behind the queue: they go first
-  std::atomic<std::uint64_t>* followed_ = nullptr;  // grows behind what is packed, where somebody copies it meanwhile
+  DevicePlans plans_;                                    // behind the queue: they go first
+  std::atomic<std::uint64_t>* copied_behind_ = nullptr;  // grows behind the pack, if a worker copies behind it
 };
 
 // Packs into a slot of its own on the device, all at once, so that the trainer's stream waits for that alone, which
@@ -105,10 +119,11 @@ class DeviceToHostPacker final : public Packer {
     absl::StrAppend(&memory.description, "; ", memory.window->how());
     return absl::OkStatus();
   }
+  absl::Status check(const Packing& packing) override { return plans_.check(*queue_, packing); }
   absl::Status plan(const Packing& packing) override {
     BASCULE_TRY(plans_.make(*queue_, packing));
     if (packed_) return absl::OkStatus();  // of one layout all slots have one size
-    BASCULE_ASSIGN(packed_, queue_->allocate(packing.slot_bytes));
+    BASCULE_ASSIGN(packed_, queue_->allocate(packing.slot_bytes, "the slot that is packed before it is copied out"));
     return absl::OkStatus();
   }
   absl::Status pack(const Packing& packing, SlotMemory& slot, bool want_digest,
@@ -117,10 +132,10 @@ class DeviceToHostPacker final : public Packer {
     bytes_done_ = &bytes_done;
     return queue_->run_in_parts(plans_.of(packing), packing.addresses, packed_.get(), want_digest, packing.stream);
   }
-  // The slot is host memory, which the caller may have had his device write.
+  // The slot is host memory, but the caller may have let a device write it.
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) override {
     slot_ = nullptr;
-    BASCULE_TRY(queue_->follow(stream));
+    BASCULE_TRY(queue_->run_behind(stream));
     if (want_digest) written_ = slot;
     return absl::OkStatus();
   }
@@ -159,4 +174,4 @@ absl::StatusOr<std::unique_ptr<Packer>> Packer::choose(const Scheme& scheme, int
   return std::make_unique<DevicePacker>(std::move(queue));
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,16 +1,18 @@
-#include "sender/publisher.h"
+#include <bascule/sender/publisher.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "kernels/digest.h"
-#include "schemes/registry.h"
-#include "sender/endpoint_lock.h"
-#include "transport/device.h"
-#include "transport/posix/private_folder.h"
-#include "transport/text.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/schemes/registry.h>
+#include <bascule/sender/endpoint_lock.h>
+#include <bascule/transport/channel.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/posix/private_folder.h>
+#include <bascule/transport/text.h>
+#include <bascule/transport/threads.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 // What in-place readers on a GPU take from the seal to the last ack, and some. A thread that slept meanwhile would wake
@@ -20,6 +22,10 @@ constexpr absl::Duration kAwakeBehindThePack = absl::Milliseconds(1);
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open(SenderOptions options) {
+  return starting_threads("the sender", [&] { return open_with_threads(std::move(options)); });
+}
+
+absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOptions options) {
   BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(options.endpoint));
   BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
   if (!scheme->keeps_files && (endpoint.durable || endpoint.fresh))
@@ -32,14 +38,22 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open(SenderOptions options
                                "XDG_STATE_HOME nor HOME is set; write state=FOLDER");
   std::shared_ptr<Publisher> made(new Publisher(std::move(endpoint), options.threads));
   made->scheme_ = scheme;
-  BASCULE_TRY(make_private_folder(made->endpoint_.folder));
+  made->log_ = options.log;
+  BASCULE_TRY(make_private_folder(made->endpoint_.folder, made->endpoint_.own_folder()));
   BASCULE_ASSIGN(EndpointLock lock, EndpointLock::take(made->endpoint_.lock_file()));
-  BASCULE_ASSIGN(made->control_page_, ControlPage::make(lock.epoch()));
-  BASCULE_ASSIGN(made->transport_, scheme->make_sender(made->endpoint_, lock.epoch()));
+  BASCULE_ASSIGN(made->slots_, SlotStore::make(*scheme, made->endpoint_, lock.epoch()));
   BASCULE_ASSIGN(made->coordinator_,
-                 Coordinator::start(made->endpoint_, *made->transport_, std::move(lock), std::move(token),
+                 Coordinator::start(made->endpoint_, made->slots_->transport(), std::move(lock), std::move(token),
                                     std::move(options.log), std::move(options.trace)));
   return made;
+}
+
+Publisher::~Publisher() {
+  if (!slots_) return;
+  if (const absl::Status parted = slots_->part_from_readers(); !parted.ok() && log_)
+    log_(cat("the sender at ", endpoint_.place(), " ends, and its engines read the parameters on as they are written: ",
+             "the system refused them a private mapping (", message_of(parted),
+             "); stop the engines, or start another sender for them, before the next step"));
 }
 
 absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source) {
@@ -53,16 +67,33 @@ absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source) {
     return invalid_argument("slots=1: the parameters live in the slot; they lie on device ", made.device(), ", and ",
                             scheme_->name, " keeps its slots in host memory; use slots=2, or ",
                             names_of_schemes(/*on_device=*/true));
-  BASCULE_ASSIGN(packer_, Packer::choose(*scheme_, made.device(), pool_));
+  if (single_copy()) BASCULE_TRY(made.check_apart());
+  BASCULE_ASSIGN(std::unique_ptr<Packer> packer, Packer::choose(*scheme_, made.device(), pool_));
+  if (packer->enqueues()) {
+    BASCULE_ASSIGN(const Packing first, made.packing());
+    // A capture will have ended by the first send.
+    if (absl::Status checked = packer->check(first); !checked.ok() && !absl::IsFailedPrecondition(checked))
+      return annotate(checked, "register_model");
+  }
+  packer_ = std::move(packer);
   if (packer_->enqueues()) {
-    sealer_.emplace();
+    BASCULE_TRY(starting_threads("register_model", [this] {
+      sealer_.emplace();
+      return absl::OkStatus();
+    }));
     sealer_->submit(own_thread_of_devices);
   }
   registration_ = std::move(made);
+  if (absl::Status fits = encode_layout(); !fits.ok()) {
+    registration_.reset();
+    return annotate(fits, "register_model");
+  }
   coordinator_->register_layout(registration_->layout());
   if (!single_copy()) return absl::OkStatus();
   moved_ = open_slots();
-  if (moved_.ok()) moved_ = move_into_slot();
+  // From then on the trainer's parameters are the slot, and keep it alive.
+  const SlotId slot{coordinator_->epoch(), 0};
+  if (moved_.ok()) moved_ = registration_->move_into(slots_->places(slot), slots_->set());
   return moved_;
 }
 
@@ -74,46 +105,28 @@ absl::StatusOr<Publisher::WorkerNames> Publisher::wait_for_workers(int count, ab
 
 // ---- slots ----
 
-// Slots are made at the first publication, and offered to whoever is there.
+// Workers are told of all tensors in one message, which is written once.
+absl::Status Publisher::encode_layout() {
+  constexpr std::size_t kRoom = kMaxFrameBytes - (1u << 20);  // beside what else a welcome says
+  const Layout& layout = registration_->layout();
+  encoded_layout_ = encode(layout);
+  if (encoded_layout_->size() <= kRoom) return absl::OkStatus();
+  return invalid_argument("the names, types and shapes of ", layout.tensors().size(), " tensors take ",
+                          encoded_layout_->size(), " bytes, and no worker can be told of more than ", kRoom,
+                          "; give fewer tensors (join small ones), or shorter names");
+}
+
+// Slots are made at the first publication, and offered to the workers that are there.
 absl::Status Publisher::open_slots() {
-  if (slots_) return absl::OkStatus();
-  BASCULE_TRY(registration_->fuse(coordinator_->fused_wishes()));
-  slots_ = std::make_shared<SlotSet>(SlotSet{.layout = registration_->layout(), .memory = {}});
-  std::vector<OfferedSlot> offered;
-  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(endpoint_.slots); ++i) {
-    absl::StatusOr<OfferedSlot> made = make_slot({coordinator_->epoch(), i});
-    if (!made.ok()) {
-      for (const auto& [index, memory] : slots_->memory) transport_->drop({coordinator_->epoch(), index});
-      slots_.reset();
-      return made.status();
-    }
-    offered.push_back(*made);
+  if (slots_->is_open()) return absl::OkStatus();
+  if (const auto wishes = coordinator_->fused_wishes(); !wishes.empty()) {
+    BASCULE_TRY(registration_->fuse(wishes));
+    BASCULE_TRY(encode_layout());
   }
-  coordinator_->open_slots(std::move(offered), slots_->layout, control_page_->descriptor());
+  BASCULE_ASSIGN(std::vector<OfferedSlot> offered,
+                 slots_->open(registration_->layout(), registration_->device(), *packer_));
+  coordinator_->open_slots(std::move(offered), slots_->set()->layout, encoded_layout_, slots_->control_page());
   return absl::OkStatus();
-}
-
-absl::StatusOr<OfferedSlot> Publisher::make_slot(SlotId slot) {
-  BASCULE_ASSIGN(SlotMemory memory, transport_->make_slot(slot, slots_->layout, registration_->device()));
-  if (absl::Status reached = packer_->reach(memory); !reached.ok()) {
-    transport_->drop(slot);
-    return reached;
-  }
-  const auto [made, is_new] = slots_->memory.insert_or_assign(slot.index, std::move(memory));
-  return OfferedSlot{.id = slot, .memory = &made->second};
-}
-
-void Publisher::drop_slot(SlotId slot) {
-  if (slots_->memory.erase(slot.index) > 0) transport_->drop(slot);
-}
-
-// Single copy: from now on the trainer's parameters are the slot, and keep it alive.
-absl::Status Publisher::move_into_slot() {
-  std::map<std::string_view, std::byte*> places;
-  for (const MutableTensorView& tensor : slots_->tensors({coordinator_->epoch(), 0})) places[tensor.name] = tensor.data;
-  for (const Alias& alias : slots_->layout.aliases())
-    places[alias.name] = places[slots_->layout.tensors()[alias.tensor].spec.name];
-  return registration_->move_into(places, slots_);
 }
 
 // ---- one version ----
@@ -145,13 +158,16 @@ absl::Status Publisher::settle_update() {
 absl::Status Publisher::begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline) {
   for (int tries = 0;; ++tries) {
     if (grant.is_new) {
-      BASCULE_ASSIGN(made, make_slot(grant.slot));
+      absl::StatusOr<OfferedSlot> memory = slots_->add(grant.slot);
+      if (!memory.ok() && !grant.spare_for.empty())
+        return annotate(memory.status(), cat("a spare slot, as ", grant.spare_for, " still read"));
+      BASCULE_TRY(memory.status());
+      made = *memory;
     }
-    control_page_->begin(grant.slot.index);
-    absl::Status begun = transport_->begin(grant.slot, control_page_->bytes_done(grant.slot.index), deadline);
+    absl::Status begun = slots_->begin(grant.slot, deadline);
     if (!absl::IsUnavailable(begun) || tries > 0 || single_copy()) return begun;
-    grant = coordinator_->replace(grant);  // somebody whom the ring does not know still reads it
-    for (const SlotId dropped : grant.dropped) drop_slot(dropped);
+    grant = coordinator_->replace(grant);  // a reader that the ring does not know still reads it
+    for (const SlotId dropped : grant.dropped) slots_->drop(dropped);
   }
 }
 
@@ -159,7 +175,7 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
   BASCULE_TRY(open_slots());
   measured_ = {};
   BASCULE_ASSIGN(Coordinator::Grant grant, coordinator_->take(workers, deadline));
-  for (const SlotId dropped : grant.dropped) drop_slot(dropped);
+  for (const SlotId dropped : grant.dropped) slots_->drop(dropped);
   std::optional<OfferedSlot> made;
   if (absl::Status begun = begin_writing(grant, made, deadline); !begun.ok()) {
     coordinator_->give_back(grant);
@@ -168,15 +184,15 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
   coordinator_->announce(grant, made, deadline);
   if (single_copy()) {
     if (absl::Status yielded = coordinator_->wait_yielded(grant.version, settles_by()); !yielded.ok()) {
-      give_back_version(grant.slot);
+      slots_->seal_again(grant.slot, published_.version, published_.digest);
       coordinator_->abandon(grant.version, yielded);
       return yielded;
     }
   }
   measured_.wait = seconds_between(called, Clock::now());
-  followed_ = grant.followed;
+  copied_behind_ = grant.copied_behind;
   return Publication{
-      .version = grant.version, .slot = grant.slot, .bytes = slots_->layout.bytes(), .digest = std::nullopt};
+      .version = grant.version, .slot = grant.slot, .bytes = slots_->slot_bytes(), .digest = std::nullopt};
 }
 
 void Publisher::seal(Publication publication, std::optional<Digest> digest, Deadline deadline) {
@@ -186,9 +202,8 @@ void Publisher::seal(Publication publication, std::optional<Digest> digest, Dead
                             ": the weights did not change between the two sends"));
   sealed_version_ = publication.version;
   publication.digest = digest;
-  control_page_->seal(publication.slot.index, publication.version, publication.bytes, digest);
-  if (absl::Status sealed = transport_->seal(publication); !sealed.ok())
-    return coordinator_->abandon(publication.version, annotate(sealed, cat("seal version ", publication.version)));
+  if (absl::Status sealed = slots_->seal(publication); !sealed.ok())
+    return coordinator_->abandon(publication.version, std::move(sealed));
   coordinator_->seal(publication.version, digest, deadline);
 }
 
@@ -198,22 +213,26 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   BASCULE_TRY(check_free(call));
   if (single_copy())
     return failed_precondition(call, ": with slots=1 the parameters live in the slot; use loan(), step, publish()");
+  const Deadline asked(endpoint_.timeout);
+  const absl::Duration least = std::min(endpoint_.timeout, endpoint_.flip_timeout);
+  const auto leave_time = [&] {
+    return Deadline(std::max(asked.at(), Clock::now() + absl::ToChronoNanoseconds(least)));
+  };
   BASCULE_ASSIGN(Packing packing, registration_->packing(weights));
-  if (!slots_) {  // now the layout becomes final
+  BASCULE_TRY(annotate(packer_->check(packing), call));
+  if (!slots_->is_open()) {  // now the layout becomes final
     BASCULE_TRY(open_slots());
     BASCULE_ASSIGN(packing, registration_->packing(weights));
   }
   BASCULE_TRY(packer_->plan(packing));
-  const Deadline asked(endpoint_.timeout);
-  BASCULE_ASSIGN(const Publication publication, begin(workers, called, asked));
-  // A send that waited long for its slot still has time to fill it, and workers to prepare it.
-  const absl::Duration least = std::min(endpoint_.timeout, endpoint_.flip_timeout);
-  const Deadline deadline(std::max(asked.at(), Clock::now() + absl::ToChronoNanoseconds(least)));
-  packing.followed = followed_;
+  // A send that took long to make its slots still has time to wait for one. A send that waited long for its slot still
+  // has time to fill it, and its workers have time to prepare it.
+  BASCULE_ASSIGN(const Publication publication, begin(workers, called, leave_time()));
+  const Deadline deadline = leave_time();
+  packing.copied_behind = copied_behind_;
   const Clock::time_point start = Clock::now();
-  if (absl::Status packed =
-          packer_->pack(packing, slots_->memory.at(publication.slot.index), endpoint_.digest != DigestMode::kOff,
-                        control_page_->bytes_done(publication.slot.index));
+  if (absl::Status packed = packer_->pack(packing, slots_->memory(publication.slot),
+                                          endpoint_.digest != DigestMode::kOff, slots_->bytes_done(publication.slot));
       !packed.ok()) {
     packed = annotate(packed, cat("pack version ", publication.version));
     sealed_version_ = publication.version;
@@ -256,9 +275,9 @@ bool Publisher::sealed_by(Deadline deadline) {
   return sealed_.wait_until(lock, deadline.at(), [this] { return !sealing_; });
 }
 
-// Of what the caller wrote into a slot.
+// The digest of what the caller wrote into a slot.
 absl::StatusOr<std::optional<Digest>> Publisher::digest_of(SlotId slot, bool want_digest, Deadline deadline) {
-  BASCULE_TRY(packer_->digest(bytes_of(slot), want_digest, registration_->stream()));
+  BASCULE_TRY(packer_->digest(slots_->memory(slot).writable(), want_digest, registration_->stream()));
   return packer_->finish(deadline);
 }
 
@@ -274,9 +293,9 @@ absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
   published_ = {.version = report->version, .digest = report->digest};
   report->seconds.wait = measured_.wait;
   report->seconds.pack = measured_.pack;
-  report->memory = slots_->memory.begin()->second.description;
+  report->memory = slots_->set()->memory.begin()->second.description;
   if (const absl::Status kept = take_kept_device_errors(); !kept.ok())
-    report->warnings.push_back(cat("let go of memory on a device: ", message_of(kept)));
+    report->warnings.push_back(cat("freeing memory on a device: ", message_of(kept)));
   report->warnings.insert(report->warnings.end(), warnings_.begin(), warnings_.end());
   warnings_.clear();
   report->updates = std::exchange(updates_, {});
@@ -287,7 +306,7 @@ absl::StatusOr<SendReport> Publisher::settled() {
   absl::StatusOr<SendReport> report = settled(settles_by());
   if (pending_ == Pending::kNothing) return report;
   pending_ = Pending::kUpdate;
-  return deadline_exceeded("the send had not settled when its deadlines had passed; did this process stand still? The ",
+  return deadline_exceeded("the send did not settle before its deadlines passed; was this process stopped? The ",
                            "next call waits for it, and its report tells what came of it");
 }
 
@@ -306,7 +325,8 @@ absl::StatusOr<Publication> Publisher::lend(const WorkerNames& workers) {
 absl::StatusOr<SendReport> Publisher::publish(const Publication& publication) {
   loaned_ = false;
   pending_ = Pending::kSend;
-  absl::Status stayed = single_copy() ? registration_->check_moved() : absl::OkStatus();
+  absl::Status stayed = single_copy() ? coordinator_->end_loan(publication.version) : absl::OkStatus();
+  if (single_copy() && stayed.ok()) stayed = registration_->check_moved();
   if (!stayed.ok()) {
     sealed_version_ = publication.version;
     coordinator_->abandon(publication.version, stayed, /*torn=*/true);
@@ -327,21 +347,18 @@ absl::StatusOr<SendReport> Publisher::publish(const Publication& publication) {
   return settled();
 }
 
-// A dropped loan. Of a single copy the old version is still there only if not a byte was changed.
+// A dropped loan. A single copy still holds the old version only if no byte was changed. Then engines serve it again,
+// even those that were let go meanwhile.
 void Publisher::take_back(const Publication& publication) {
   loaned_ = false;
+  if (single_copy()) coordinator_->end_loan(publication.version).IgnoreError();
   bool torn = single_copy();
   if (torn && published_.digest) {
     const auto digest = digest_of(publication.slot, true, Deadline(endpoint_.timeout));
     torn = !digest.ok() || *digest != published_.digest;
   }
-  if (single_copy() && !torn) give_back_version(publication.slot);
+  if (single_copy() && !torn) slots_->seal_again(publication.slot, published_.version, published_.digest);
   coordinator_->abandon(publication.version, absl::AbortedError("the loan was dropped"), torn);
 }
 
-// Of a single copy that nobody wrote to: it is the last version still, and who joins looks at the control page.
-void Publisher::give_back_version(SlotId slot) {
-  control_page_->seal(slot.index, published_.version, slots_->layout.bytes(), published_.digest);
-}
-
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,5 +1,5 @@
-// Publisher: what a sender's public thread does for one version: take a slot, pack it, seal it, and wait for the word
-// of those who serve it. Sender is its public face.
+// Publisher: what a sender's public thread does for one version: take a slot, pack it, seal it, and wait for the acks
+// of the workers. Sender is its public face.
 #pragma once
 
 #include <condition_variable>
@@ -11,23 +11,23 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/thread_pool.h"
-#include "sender/coordinator.h"
-#include "sender/packer.h"
-#include "sender/registration.h"
-#include "sender/report.h"
-#include "sender/sender.h"
-#include "sender/slot_set.h"
-#include "transport/control_page.h"
-#include "transport/endpoint.h"
-#include "transport/scheme.h"
-#include "transport/task_thread.h"
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/sender/coordinator.h>
+#include <bascule/sender/packer.h>
+#include <bascule/sender/registration.h>
+#include <bascule/sender/report.h>
+#include <bascule/sender/sender.h>
+#include <bascule/sender/slot_store.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/scheme.h>
+#include <bascule/transport/task_thread.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class Publisher {
  public:
-  // What was sealed last, and who waits for it.
+  ~Publisher();
+  // What was sealed last, and which call waits for it.
   enum class Pending { kNothing, kSend, kUpdate };
   using WorkerNames = std::vector<std::string>;
 
@@ -52,10 +52,11 @@ class Publisher {
   absl::StatusOr<SendReport> publish(const Publication& publication);
   void take_back(const Publication& publication);
 
-  const std::shared_ptr<SlotSet>& slots() const { return slots_; }
+  const std::shared_ptr<SlotSet>& slots() const { return slots_->set(); }
   Version version() const { return coordinator_->version(); }
 
  private:
+  static absl::StatusOr<std::shared_ptr<Publisher>> open_with_threads(SenderOptions options);
   explicit Publisher(Endpoint endpoint, int threads) : endpoint_(std::move(endpoint)), pool_(threads) {}
 
   bool single_copy() const { return endpoint_.slots == 1; }
@@ -64,18 +65,14 @@ class Publisher {
   Deadline settles_by() const {
     return Deadline(endpoint_.timeout + 3 * endpoint_.flip_timeout + endpoint_.suspect_after);
   }
-  std::span<std::byte> bytes_of(SlotId slot) { return slots_->memory.at(slot.index).writable(); }
 
   absl::Status check_free(std::string_view call);
   absl::Status settle_update();
+  absl::Status encode_layout();
   absl::Status open_slots();
-  absl::Status move_into_slot();
-  absl::StatusOr<OfferedSlot> make_slot(SlotId slot);
-  void drop_slot(SlotId slot);
   absl::StatusOr<Publication> begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline);
   absl::Status begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline);
   void seal(Publication publication, std::optional<Digest> digest, Deadline deadline);
-  void give_back_version(SlotId slot);
   // The end of a pack: seals what it came to, or aborts the version.
   void finish(Publication publication, Clock::time_point packing_since, Deadline deadline);
   void finish_behind(const Publication& publication, Clock::time_point packing_since, Deadline deadline);
@@ -84,18 +81,18 @@ class Publisher {
 
   const Endpoint endpoint_;
   const Scheme* scheme_ = nullptr;
+  Coordinator::Sink log_;  // may be empty
   kernels::ThreadPool pool_;
   std::optional<Registration> registration_;
-  std::optional<ControlPage> control_page_;
-  std::unique_ptr<SenderTransport> transport_;
-  std::shared_ptr<SlotSet> slots_;  // none before the first publication
-  std::unique_ptr<Packer> packer_;  // chosen by register_model(); waits for the device before slots go
+  EncodedLayout encoded_layout_;      // of the registration
+  std::unique_ptr<SlotStore> slots_;  // open from the first publication on
+  std::unique_ptr<Packer> packer_;    // chosen by register_model(); waits for the device before slots go
 
   bool loaned_ = false;
   Pending pending_ = Pending::kNothing;
   // Of the version under way: written by whoever seals it, then read by the public thread.
-  StageSeconds measured_;  // wait and pack of the version under way
-  bool followed_ = false;  // the version under way: by somebody who copies behind the writer
+  StageSeconds measured_;       // wait and pack of the version under way
+  bool copied_behind_ = false;  // the version under way: a worker copies behind the writer
   Version sealed_version_ = 0;
   std::vector<std::string> warnings_;
   struct Published {
@@ -114,4 +111,4 @@ class Publisher {
   std::optional<TaskThread> sealer_;  // last: what it runs uses the rest; none where the host packs
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

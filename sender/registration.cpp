@@ -1,21 +1,33 @@
-#include "sender/registration.h"
+#include <bascule/sender/registration.h>
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
-#include "transport/text.h"
+#include <bascule/sender/overlap.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 bool is_floating(DType dtype) {
   return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
+// Of one shape. The stride of a dimension of one element says nothing. An empty list of strides means C order.
+bool same_strides(const TensorView& a, const TensorView& b) {
+  if (std::ranges::equal(a.strides, b.strides)) return true;
+  std::int64_t c_order = 1;
+  for (std::size_t d = a.shape.size(); d-- > 0; c_order *= a.shape[d]) {
+    const std::int64_t in_a = a.strides.empty() ? c_order : a.strides[d];
+    const std::int64_t in_b = b.strides.empty() ? c_order : b.strides[d];
+    if (a.shape[d] > 1 && in_a != in_b) return false;
+  }
+  return true;
+}
+
 bool same_elements(const TensorView& a, const TensorView& b) {
-  return a.data == b.data && a.dtype == b.dtype && std::ranges::equal(a.shape, b.shape) &&
-         std::ranges::equal(a.strides, b.strides);
+  return a.data == b.data && a.dtype == b.dtype && std::ranges::equal(a.shape, b.shape) && same_strides(a, b);
 }
 
 // What a view must be before anything reads through it.
@@ -106,6 +118,7 @@ absl::Status Registration::refresh() {
   BASCULE_ASSIGN(const std::span<const TensorView> views, source_->views());
   if (views.size() != known_.size())
     return invalid_argument("the model has ", views.size(), " tensors, registered were ", known_.size());
+  views_ = views;
   bool as_planned = !plan_is_stale_;
   for (std::size_t i = 0; i < views.size(); ++i) {
     if (!planned_.same(i, views[i]) || views[i].data == nullptr) {
@@ -142,10 +155,11 @@ absl::StatusOr<Packing> Registration::packing(TensorSource* weights) {
   BASCULE_TRY(refresh());
   return Packing{.segments = plan_.segments(),
                  .addresses = addresses_,
+                 .views = views_,
                  .slot_bytes = layout_.bytes(),
                  .registered = true,
                  .plan_number = plan_number_,
-                 .followed = false,
+                 .copied_behind = false,
                  .stream = source_->stream()};
 }
 
@@ -188,10 +202,11 @@ absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
   for (const TensorView& view : views) other_addresses_.push_back(view.data);
   return Packing{.segments = other_plan_.segments(),
                  .addresses = other_addresses_,
+                 .views = views,
                  .slot_bytes = layout_.bytes(),
                  .registered = false,
                  .plan_number = ++last_plan_number_,
-                 .followed = false,
+                 .copied_behind = false,
                  .stream = weights.stream()};
 }
 
@@ -200,6 +215,14 @@ bool Registration::casts() const {
     const Placement* const placed = layout_.find(known.spec.name);
     return placed != nullptr && placed->spec.dtype != known.spec.dtype;
   });
+}
+
+absl::Status Registration::check_apart() {
+  BASCULE_ASSIGN(const std::span<const TensorView> views, source_->views());
+  std::vector<TensorView> untied;
+  for (std::size_t i = 0; i < std::min(known_.size(), views.size()); ++i)
+    if (!known_[i].tied_to) untied.push_back(views[i]);
+  return bascule::check_apart(untied);
 }
 
 absl::Status Registration::move_into(const std::map<std::string_view, std::byte*>& places,
@@ -220,4 +243,4 @@ absl::Status Registration::check_moved() {
   return absl::OkStatus();
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

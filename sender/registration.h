@@ -10,21 +10,22 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "sender/view_table.h"
-#include "transport/layout.h"
-#include "transport/plan.h"
-#include "transport/tensor.h"
+#include <bascule/sender/view_table.h>
+#include <bascule/transport/layout.h>
+#include <bascule/transport/plan.h>
+#include <bascule/transport/tensor.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 // What a packer needs of a source's tensors; valid until the next call of packing().
 struct Packing {
   std::span<const kernels::Segment> segments;
   std::span<const std::byte* const> addresses;  // of tensors, by Segment::tensor
+  std::span<const TensorView> views;            // the tensors themselves, in that order
   std::uint64_t slot_bytes = 0;
   bool registered = true;         // the registered tensors, not others
   std::uint64_t plan_number = 0;  // other segments have another one
-  bool followed = false;          // somebody copies behind what is packed
+  bool copied_behind = false;     // somebody copies behind what is packed
   Stream stream = nullptr;        // that writes the tensors, where they lie on a device
 };
 
@@ -49,6 +50,9 @@ class Registration {
   // that is no longer tied as it was. `weights` may have their own order, and may leave tied names out.
   absl::StatusOr<Packing> packing(TensorSource* weights = nullptr);
 
+  // Single copy: INVALID_ARGUMENT names two tensors that share bytes and are not one storage under two names; they
+  // would be torn apart. See check_apart().
+  absl::Status check_apart();
   // Single copy: moves the registered tensors to `places` (by name), which `keeps` keeps alive.
   absl::Status move_into(const std::map<std::string_view, std::byte*>& places, std::shared_ptr<void> keeps);
   absl::Status check_moved();  // INVALID_ARGUMENT names a tensor that lies elsewhere by now
@@ -69,12 +73,13 @@ class Registration {
   Layout layout_;
   Plan plan_;
   std::uint64_t plan_number_ = 1, last_plan_number_ = 1;
-  bool plan_is_stale_ = false;  // it is of another layout
-  ViewTable planned_;           // the views that it was made of
+  bool plan_is_stale_ = false;         // it is of another layout
+  ViewTable planned_;                  // the views that it was made of
+  std::span<const TensorView> views_;  // the source's, as of the last refresh()
   std::vector<const std::byte*> addresses_;
   Plan other_plan_;  // of weights that are not the registered ones
   std::vector<const std::byte*> other_addresses_;
   std::vector<const std::byte*> places_;  // single copy: where the tensors were moved to
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

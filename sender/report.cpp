@@ -1,8 +1,8 @@
-#include "sender/report.h"
+#include <bascule/sender/report.h>
 
 #include <algorithm>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 const char* to_string(WorkerState state) {
   switch (state) {
@@ -18,4 +18,4 @@ bool SendReport::complete() const {
   return std::ranges::all_of(workers, [](const WorkerReport& worker) { return worker.state == WorkerState::kServing; });
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

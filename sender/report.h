@@ -1,4 +1,4 @@
-// What a send comes back with: who serves what, who failed and why, in seconds and bytes.
+// What a send returns: which worker serves what, which failed and why, seconds and bytes.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/digest.h"
-#include "transport/version.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/transport/version.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 enum class WorkerState {
   kServing,     // acknowledged: its next token comes from this version
-  kCatchingUp,  // joined while the version was under way; it is served next, without the trainer's help
+  kCatchingUp,  // joined while the version was under way; it gets the version next, without the trainer's help
   kFailed,      // answered that it could not prepare this version
   kEvicted,     // died, fell silent or missed a deadline
 };
@@ -25,23 +25,23 @@ struct WorkerReport {
   WorkerState state = WorkerState::kServing;
   absl::Status error;        // OK unless failed or evicted
   double seconds = 0;        // from the commit decision to its ack
-  double stall_seconds = 0;  // time that its engine spent inside commit()
+  double stall_seconds = 0;  // that its engine spent inside commit()
 };
 
 struct StageSeconds {
-  double wait = 0;     // from the call until there was a slot that nobody reads
+  double wait = 0;     // from the call until a slot was free
   double pack = 0;     // gather, cast, digest
   double deliver = 0;  // the scheme's transfer
-  double prepare = 0;  // until every worker had verified it
-  double commit = 0;   // from the decision until it has settled: the last ack and, where asked, the disk
-  double persist = 0;  // from the decision until the disk has it (durable=on); a part of commit
+  double prepare = 0;  // until every worker had verified the version
+  double commit = 0;   // from the decision until the send has settled: the last ack and, with durable=on, the disk
+  double persist = 0;  // durable=on: from the decision until the disk has the version; a part of commit
   double total() const { return wait + pack + deliver + prepare + commit; }
 };
 
-// What became of an update_weights().
+// The outcome of an update_weights().
 struct UpdateReport {
   Version version = 0;
-  absl::Status status;                // an error: nobody flipped to it
+  absl::Status status;                // an error: no worker flipped to it
   std::vector<WorkerReport> workers;  // as in SendReport
   std::vector<std::string> warnings;  // as in SendReport
 };
@@ -53,12 +53,12 @@ struct SendReport {
   std::optional<Digest> digest;
   StageSeconds seconds;
   std::vector<WorkerReport> workers;  // in the order they joined
-  std::string memory;                 // what the slots are made of, as "memfd, 4 KiB pages (…)"
-  absl::Status persisted;             // durable=on: an error means that it is served, and not on the disk
+  std::string memory;                 // what the slots are made of: "memfd, 4 KiB pages (…)"
+  absl::Status persisted;             // durable=on: an error means that it is served, but not on the disk
   std::vector<UpdateReport> updates;  // update_weights() since the last report
   std::vector<std::string> warnings;
 
   bool complete() const;  // all workers serve this version
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

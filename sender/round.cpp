@@ -1,65 +1,85 @@
-#include "sender/round.h"
+#include <bascule/sender/round.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
-Round::Round(const Publication& publication, std::vector<Participant> workers, Rules rules)
+Round::Round(const Publication& publication, std::vector<WorkerIdentity> workers, Rules rules)
     : publication_(publication), rules_(rules) {
-  enter(Phase::kWriting);
-  for (Participant& who : workers) join(std::move(who));
+  workers_.reserve(workers.size());
+  for (WorkerIdentity& who : workers) join(std::move(who));
 }
 
-void Round::join(Participant who) {
+void Round::join(WorkerIdentity who) {
   if (phase_ != Phase::kWriting) return;
+  const std::size_t place = workers_.size();
+  const std::size_t group = group_of(who);
+  places_[who.id] = place;
+  groups_[group].ranks.push_back(place);
+  ++groups_[group].unprepared;
   Worker& worker = workers_.emplace_back();
   worker.report.worker = who.name;
   worker.who = std::move(who);
+  worker.group = group;
+  ++unready_, ++unprepared_, ++undone_;
   told_ = false;
+}
+
+std::size_t Round::group_of(const WorkerIdentity& who) {
+  const std::size_t next = groups_.size();
+  const std::size_t group = who.group.empty() ? next : named_.emplace(who.group, next).first->second;
+  if (group == next) groups_.emplace_back();
+  return group;
 }
 
 void Round::enter(Phase phase) {
   phase_ = phase;
   told_ = false;
-  entered_.emplace(phase, Clock::now());
 }
 
-Round::Worker* Round::find(WorkerId id) {
-  const auto found = std::ranges::find_if(workers_, [id](const Worker& worker) { return worker.who.id == id; });
-  return found == workers_.end() || found->lost ? nullptr : &*found;
+const Round::Worker* Round::find(WorkerId id) const {
+  const auto place = places_.find(id);
+  return place == places_.end() || workers_[place->second].lost ? nullptr : &workers_[place->second];
 }
 
-bool Round::all(bool Worker::*flag) const {
-  return std::ranges::all_of(workers_, [flag](const Worker& worker) { return worker.lost || worker.*flag; });
-}
+Round::Worker* Round::find(WorkerId id) { return const_cast<Worker*>(std::as_const(*this).find(id)); }
 
 bool Round::enough_prepared() const {
-  const auto flips = [this](const Worker& worker) { return !worker.done() && worker.prepared && may_flip(worker); };
-  return all(&Worker::prepared) || (rules_.each && std::ranges::any_of(workers_, flips));
+  const auto flips = [this](std::size_t place) { return !workers_[place].done(); };
+  return unprepared_ == 0 || (rules_.each && std::ranges::any_of(flippable_, flips));
 }
 
-bool Round::yielded() const { return phase_ == Phase::kWriting && rules_.in_place && all(&Worker::ready); }
-
-bool Round::settled() const { return std::ranges::all_of(workers_, &Worker::done) && (!rules_.persists || persisted_); }
-
-// All ranks of its group are prepared, too.
-bool Round::may_flip(const Worker& worker) const {
-  return worker.who.group.empty() || std::ranges::all_of(workers_, [&](const Worker& rank) {
-           return rank.who.group != worker.who.group || rank.lost || rank.prepared;
-         });
-}
+bool Round::yielded() const { return phase_ == Phase::kWriting && rules_.single_copy && unready_ == 0; }
 
 bool Round::find_to_commit() {
   to_commit_.clear();
-  for (Worker& worker : workers_) {
-    if (worker.lost || worker.failed || !worker.prepared || worker.told || !may_flip(worker)) continue;
+  std::ranges::sort(flippable_);
+  for (const std::size_t place : std::exchange(flippable_, {})) {
+    Worker& worker = workers_[place];
+    if (worker.lost || worker.failed || worker.told) continue;
     worker.told = true;
     to_commit_.push_back(worker.who.id);
   }
   return !to_commit_.empty();
+}
+
+// It, or a rank that it waited for, is lost: both leave the others of its group to flip.
+void Round::now_prepared(Worker& worker) {
+  --unprepared_;
+  Group& group = groups_[worker.group];
+  if (--group.unprepared > 0) return;
+  for (const std::size_t rank : group.ranks)
+    if (workers_[rank].prepared) flippable_.push_back(rank);
+}
+
+void Round::end(Worker& worker, bool Worker::*how) {
+  const bool done = worker.done(), out = worker.lost || worker.failed;
+  worker.*how = true;
+  if (!done) --undone_;
+  if (!out && (worker.lost || worker.failed)) ++out_;
 }
 
 void Round::sealed(std::optional<Digest> digest) {
@@ -69,7 +89,9 @@ void Round::sealed(std::optional<Digest> digest) {
 }
 
 void Round::ready(WorkerId id) {
-  if (Worker* worker = find(id)) worker->ready = true;
+  Worker* worker = find(id);
+  if (worker == nullptr || std::exchange(worker->ready, true)) return;
+  --unready_;
 }
 
 void Round::delivered(const absl::Status& status) {
@@ -81,7 +103,8 @@ void Round::delivered(const absl::Status& status) {
 void Round::prepared(WorkerId id) {
   // Before kPreparing there is nothing to verify; after it only a worker that was given longer (each) answers.
   Worker* worker = find(id);
-  if (worker != nullptr && !worker->failed && phase_ >= Phase::kPreparing && under_way()) worker->prepared = true;
+  if (worker == nullptr || worker->failed || phase_ < Phase::kPreparing || !under_way()) return;
+  if (!std::exchange(worker->prepared, true)) now_prepared(*worker);
 }
 
 void Round::failed(WorkerId id, std::string_view why) {
@@ -90,9 +113,10 @@ void Round::failed(WorkerId id, std::string_view why) {
   const absl::Status error = absl::AbortedError(
       cat("worker ", worker->who.name, " could not prepare version ", publication_.version, ": ", why));
   // A group is in a version with all its ranks or with none.
-  for (Worker& rank : workers_) {
-    if (rank.lost || (&rank != worker && (rank.who.group.empty() || rank.who.group != worker->who.group))) continue;
-    rank.failed = true;
+  for (const std::size_t place : groups_[worker->group].ranks) {
+    Worker& rank = workers_[place];
+    if (rank.lost) continue;
+    end(rank, &Worker::failed);
     rank.report.state = WorkerState::kFailed;
     rank.report.error = error;
   }
@@ -100,11 +124,11 @@ void Round::failed(WorkerId id, std::string_view why) {
   abort_if_hopeless();
 }
 
-// With each: nobody is left who could prepare it.
+// With commit=each: no worker is left that could prepare it.
 void Round::abort_if_hopeless() {
-  const auto out = [](const Worker& worker) { return worker.lost || worker.failed; };
+  if (out_ < workers_.size()) return;
   const auto failed = std::ranges::find_if(workers_, &Worker::failed);
-  if (failed != workers_.end() && std::ranges::all_of(workers_, out)) abort(failed->report.error);
+  if (failed != workers_.end()) abort(failed->report.error);
 }
 
 void Round::decided(const absl::Status& status) {
@@ -117,7 +141,7 @@ void Round::decided(const absl::Status& status) {
 void Round::acked(WorkerId id, double seconds, double stall_seconds) {
   Worker* worker = find(id);
   if (worker == nullptr || worker->acked || phase_ != Phase::kCommitting) return;
-  worker->acked = true;
+  end(*worker, &Worker::acked);
   worker->report.state = WorkerState::kServing;
   worker->report.seconds = seconds;
   worker->report.stall_seconds = stall_seconds;
@@ -127,30 +151,40 @@ void Round::persisted(absl::Status status) {
   if (phase_ != Phase::kCommitting) return;
   persisted_ = true;
   persist_status_ = std::move(status);
-  persist_seconds_ = seconds_between(entered_.at(Phase::kCommitting), Clock::now());
 }
 
 void Round::lost(WorkerId id, absl::Status why) {
   Worker* worker = find(id);
   if (worker == nullptr || worker->acked) return;
-  worker->lost = true;
+  if (!worker->ready) --unready_;
+  if (!worker->prepared) now_prepared(*worker);
+  end(*worker, &Worker::lost);
+  ++lost_;
   worker->report.state = WorkerState::kEvicted;
   worker->report.error = std::move(why);
   if (rules_.each) abort_if_hopeless();
 }
 
 void Round::abort(absl::Status why) {
-  if (phase_ == Phase::kCommitting || !under_way()) return;
+  if (phase_ == Phase::kDeciding || phase_ == Phase::kCommitting || !under_way()) return;
   why_aborted_ = std::move(why);
   enter(Phase::kAborted);
 }
 
-Round::Action Round::next() {
+Round::Action Round::next(Clock::time_point now) {
+  entered_.emplace(phase_, now);
+  if (persisted_ && !persisted_at_) persisted_at_ = now;
+  const Action action = step();
+  entered_.emplace(phase_, now);
+  return action;
+}
+
+Round::Action Round::step() {
   const auto once = [this](Action action) { return std::exchange(told_, true) ? Action::kNone : action; };
   switch (phase_) {
     case Phase::kWriting: return yielded() ? once(Action::kYielded) : Action::kNone;
     case Phase::kSealed:
-      if (!all(&Worker::ready)) return Action::kNone;
+      if (unready_ > 0) return Action::kNone;
       enter(rules_.delivers ? Phase::kDelivering : Phase::kPreparing);
       return rules_.delivers ? Action::kDeliver : once(Action::kAnnounce);
     case Phase::kPreparing:
@@ -183,14 +217,17 @@ std::vector<WorkerId> Round::failed() const {
   return ids;
 }
 
+bool Round::has(WorkerId id) const { return find(id) != nullptr; }
+
 bool Round::was_told(WorkerId id) const {
-  return std::ranges::any_of(workers_, [id](const Worker& worker) { return worker.who.id == id && worker.told; });
+  const auto place = places_.find(id);
+  return place != places_.end() && workers_[place->second].told;
 }
 
 std::vector<WorkerId> Round::late() const {
   const auto is_late = [this](const Worker& worker) {
     switch (phase_) {
-      case Phase::kWriting: return rules_.in_place && !worker.ready;
+      case Phase::kWriting: return rules_.single_copy && !worker.ready;
       case Phase::kSealed: return !worker.ready;
       case Phase::kPreparing: return !worker.prepared && !worker.failed;
       case Phase::kCommitting: return !worker.done();
@@ -214,4 +251,9 @@ double Round::seconds(Phase from, Phase to) const {
   return begin == entered_.end() || end == entered_.end() ? 0 : seconds_between(begin->second, end->second);
 }
 
-}  // namespace bascule
+double Round::persist_seconds() const {
+  const auto decided = entered_.find(Phase::kCommitting);
+  return decided == entered_.end() || !persisted_at_ ? 0 : seconds_between(decided->second, *persisted_at_);
+}
+
+}  // namespace bascule::inline v0

@@ -1,8 +1,9 @@
 // Round: one version on its way to a set of workers, as a two-phase commit. Pure bookkeeping: events come in,
-// and next() says what to do; the coordinator does it.
+// and next() says what to do; the fleet does it. An event of one worker costs the same however many there are.
 //
 //   state       leaves it when                                   to
 //   writing     sealed()                                         sealed
+//               single_copy: the loan is out longer than it may be   aborted: the workers are let go, poisoned
 //   sealed      every worker left is ready                       delivering, or preparing where nothing is delivered
 //   delivering  delivered(OK) / delivered(error)                 preparing / aborted
 //   preparing   every worker left is prepared (each: one is,     deciding
@@ -12,42 +13,44 @@
 //   committing  every worker left has acked or, with each,       settled
 //               failed; and the disk has it, where it must
 //
-// Nothing aborts from committing on. A worker that is lost (dead, silent, late) leaves the round; the rest go on.
+// Nothing aborts from deciding on but the decision itself: it may be under way, on another thread. A worker that is
+// lost (dead, silent, late) leaves the round; the rest go on.
 #pragma once
 
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "sender/report.h"
-#include "transport/deadline.h"
-#include "transport/scheme.h"
+#include <bascule/sender/report.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/scheme.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class Round {
  public:
   enum class Phase { kWriting, kSealed, kDelivering, kPreparing, kDeciding, kCommitting, kSettled, kAborted };
   enum class Action { kNone, kYielded, kDeliver, kAnnounce, kDecide, kCommit, kPersist, kSettle, kAbort };
 
-  struct Participant {
+  struct WorkerIdentity {
     WorkerId id = 0;
     std::string name;
     std::string group{};  // whose ranks flip together; empty: none
   };
   struct Rules {
-    bool in_place = false;  // it is written where it is read: all must be ready before writing begins
-    bool delivers = false;  // the scheme moves the bytes
-    bool each = false;      // a worker, or a group of them, flips as soon as it is prepared
-    bool persists = false;  // it settles once it is on the disk, too
+    bool single_copy = false;  // it is written where it is read: all must be ready before writing begins
+    bool delivers = false;     // the scheme moves the bytes
+    bool each = false;         // a worker, or a group of them, flips as soon as it is prepared
+    bool persists = false;     // it settles once it is on the disk, too
   };
 
-  Round(const Publication& publication, std::vector<Participant> workers, Rules rules);
+  Round(const Publication& publication, std::vector<WorkerIdentity> workers, Rules rules);
 
   // Events. Those of a worker that is not (or no longer) in the round, that come too early or twice, change nothing.
-  void join(Participant worker);  // while it is written
+  void join(WorkerIdentity worker);  // while it is written
   void sealed(std::optional<Digest> digest);
   void ready(WorkerId worker);
   void delivered(const absl::Status& status);
@@ -58,55 +61,73 @@ class Round {
   void persisted(absl::Status status);
   void lost(WorkerId worker, absl::Status why);
 
-  // What is due now, if anything; the phase has moved on when it returns. Call until kNone.
-  Action next();
-  // With kCommit: those who are to be told now.
+  // What is due now, if anything; the phase has moved on when it returns. Call until kNone, behind each event: it is
+  // what notes when a phase began.
+  Action next(Clock::time_point now);
+  // With kCommit: the workers that are to be told now.
   const std::vector<WorkerId>& to_commit() const { return to_commit_; }
 
   Phase phase() const { return phase_; }
-  bool yielded() const;  // written in place, and every worker left has stepped aside
+  bool yielded() const;  // written in place, and every worker left has yielded
   bool under_way() const { return phase_ != Phase::kSettled && phase_ != Phase::kAborted; }
   const Publication& publication() const { return publication_; }
   std::vector<WorkerId> remaining() const;  // not lost
-  std::vector<WorkerId> failed() const;     // with each: who will not flip, not lost
-  bool was_told(WorkerId worker) const;     // to commit
-  std::vector<WorkerId> late() const;       // who keeps the present phase from ending
+  bool has(WorkerId worker) const;          // one of them
+  bool deserted() const { return lost_ == workers_.size(); }
+  std::vector<WorkerId> failed() const;  // with each: those that will not flip, not lost
+  bool was_told(WorkerId worker) const;  // to commit
+  std::vector<WorkerId> late() const;    // those that keep the present phase from ending
   const absl::Status& why_aborted() const { return why_aborted_; }
-  void abort(absl::Status why);  // before the decision only
+  void abort(absl::Status why);  // does nothing once the decision is asked for
 
   std::vector<WorkerReport> reports() const;
   const absl::Status& persist_status() const { return persist_status_; }
   // Seconds between entering one phase and entering another; 0 where either was not reached.
   double seconds(Phase from, Phase to) const;
-  double persist_seconds() const { return persist_seconds_; }  // from the decision
+  double persist_seconds() const;  // from the decision
 
  private:
   struct Worker {
-    Participant who;
+    WorkerIdentity who;
+    std::size_t group = 0;  // in groups_
     bool ready = false, prepared = false, told = false, acked = false, lost = false, failed = false;
     WorkerReport report;
     bool done() const { return acked || lost || failed; }
   };
-  Worker* find(WorkerId id);
-  bool all(bool Worker::*flag) const;  // of those not lost
+  struct Group {
+    std::vector<std::size_t> ranks;  // in workers_
+    std::size_t unprepared = 0;      // of those not lost
+  };
+  Worker* find(WorkerId id);  // that is not lost
+  const Worker* find(WorkerId id) const;
+  std::size_t group_of(const WorkerIdentity& who);
   bool enough_prepared() const;
-  bool settled() const;
+  bool settled() const { return undone_ == 0 && (!rules_.persists || persisted_); }
   bool find_to_commit();
-  bool may_flip(const Worker& worker) const;
+  bool may_flip(const Worker& worker) const { return groups_[worker.group].unprepared == 0; }
+  void now_prepared(Worker& worker);
+  void end(Worker& worker, bool Worker::*how);  // acked, lost or failed
   void abort_if_hopeless();
   void enter(Phase phase);
+  Action step();
 
   Publication publication_;
   Rules rules_;
-  std::vector<Worker> workers_;
+  std::vector<Worker> workers_;                         // as they joined
+  std::unordered_map<WorkerId, std::size_t> places_;    // in workers_
+  std::vector<Group> groups_;                           // a worker without one is its own
+  std::unordered_map<std::string, std::size_t> named_;  // in groups_
+  std::size_t unready_ = 0, unprepared_ = 0;            // of those not lost
+  std::size_t undone_ = 0, lost_ = 0, out_ = 0;         // out: lost or failed
+  std::vector<std::size_t> flippable_;                  // prepared with their groups, and not told yet; in workers_
   Phase phase_ = Phase::kWriting;
   bool told_ = false;  // what the present phase asks for was asked
   std::vector<WorkerId> to_commit_;
   bool persisted_ = false;
   absl::Status persist_status_;
-  double persist_seconds_ = 0;
+  std::optional<Clock::time_point> persisted_at_;
   absl::Status why_aborted_;
   std::map<Phase, Clock::time_point> entered_;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

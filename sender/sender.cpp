@@ -1,12 +1,12 @@
-#include "sender/sender.h"
+#include <bascule/sender/sender.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "sender/publisher.h"
-#include "transport/text.h"
+#include <bascule/sender/publisher.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 struct WritableSlot::Loan {
   std::weak_ptr<Publisher> publisher;
@@ -91,4 +91,4 @@ const MutableTensorView* WritableSlot::find(std::string_view name) const {
   return found == loan_->tensors.end() ? nullptr : &*found;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

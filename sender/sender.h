@@ -1,12 +1,13 @@
-// Sender: the trainer's end. It packs registered tensors into a free slot, hands the version to every worker,
-// and comes back with each one's acknowledgment.
+// Sender: the trainer's end. It packs registered tensors into a free slot, offers the version to every worker, and
+// returns when each has answered.
 //
-// Threads: public calls come from one thread, which packs (with `threads` - 1 helpers). An I/O thread owns
-// sockets, membership and the slot ring; a delivery thread runs the scheme. Nothing of the user's is called
-// from either. fork: a child must not use the object; its copies of the descriptors do not keep the endpoint
-// (they close on exec). Destruction aborts a loan, gives up a pending send (workers drop what they have not
-// been told to commit, and go on serving), says goodbye to all workers and joins the threads. It takes
-// milliseconds, but waits for what a device, a disk or the scheme has under way, up to that one's own deadline.
+// Threads: public calls come from one thread, which packs (with `threads` - 1 helpers). An I/O thread owns sockets,
+// membership and the slot ring; a delivery thread runs the scheme. Of the user's code, these two call only `log` and
+// `trace`. fork: a child must not use the object, and keeps nothing of it: lock, sockets, pipes and slots end with this
+// process (except, with slots=1, the slot, which holds the parameters). Destruction aborts a loan, gives up a pending
+// send (workers drop a version that they were not told to commit, and go on serving), says goodbye to all workers and
+// joins the threads. It takes milliseconds, but waits for work under way on a device, on a disk or in the scheme, up to
+// the deadline of that work.
 #pragma once
 
 #include <functional>
@@ -20,19 +21,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "sender/report.h"
-#include "transport/tensor.h"
+#include <bascule/sender/report.h>
+#include <bascule/transport/tensor.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class Publisher;
 struct Scheme;
 class WritableSlot;
 
-// Every field has an initialiser, so that a user who names some of them gets no warning.
+// Every field has an initialiser, so code that names only some of them gets no warning.
 struct SenderOptions {
   std::string endpoint;  // "shm:///run/user/1000/grpo?wire_dtype=bf16", see transport/endpoint.h for the options
-  int threads = 0;       // that pack, the caller included; 0: one per core
+  int threads = 0;       // threads that pack, the caller's included; 0: one per core
   std::function<void(std::string_view)> log{};  // called from any thread of the sender; default: silent
   // Each control message but heartbeats, as "to engine-0: prepare" before it goes out and "from engine-0: ready" as it
   // comes; called from the I/O thread. Default: silent.
@@ -43,58 +44,68 @@ struct SenderOptions {
 class Sender {
  public:
   // Takes the endpoint: makes the folder (0700), locks it, binds the socket. Does not block.
-  // ALREADY_EXISTS: another sender holds it (its pid is named). INVALID_ARGUMENT: the endpoint.
-  // PERMISSION_DENIED: a folder of another user, or one that others can enter.
+  // ALREADY_EXISTS: another sender holds it; the text names its pid. INVALID_ARGUMENT: the endpoint is malformed, or
+  // its folder is there for something else (docs/security.md). PERMISSION_DENIED: another user owns the folder, or
+  // others can enter it. RESOURCE_EXHAUSTED: no thread can be started; the text names the limits.
   static absl::StatusOr<Sender> listen(SenderOptions options);
 
   Sender(Sender&&) noexcept;
   Sender& operator=(Sender&&) noexcept;
   ~Sender();
 
-  // Names the tensors to send; reads no elements yet. Workers that have greeted are compared with it and
-  // refused where their tensors differ. INVALID_ARGUMENT names the tensor: a name twice, empty or not UTF-8,
-  // a negative dimension. FAILED_PRECONDITION on a second call: one sender and one path a model. With slots=1 the
-  // tensors move into the slot, and keep it alive.
+  // Names the tensors to send; reads no elements yet. Workers that have greeted are refused if their tensors differ.
+  // INVALID_ARGUMENT names the tensor and what is wrong: a name that is empty, not UTF-8 or there twice, a negative
+  // dimension, memory that is not the device's; or the stream belongs to another device; or there are so many tensors
+  // that no message to a worker could name them (64 MiB of names, types and shapes). FAILED_PRECONDITION on a second
+  // call: each model has a sender and an endpoint of its own. With slots=1 the tensors move into the slot and keep it
+  // alive, also after this sender is gone (TensorSource::move_into, ParameterMemory): engines then go on reading what
+  // was published, or, where the system refuses that, the log says so. INVALID_ARGUMENT then also names two tensors
+  // that share bytes, unless they are one storage under two names (sender/overlap.h).
   absl::Status register_model(std::unique_ptr<TensorSource> source);
 
-  // Blocks until `count` workers can be sent to, and says their names in the order they joined.
-  // DEADLINE_EXCEEDED names those who came and who was refused last, with the reason.
+  // Blocks until versions can be sent to `count` workers; returns their names in the order they joined.
+  // DEADLINE_EXCEEDED names the workers that came and the one that was refused last, with the reason.
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, absl::Duration timeout);
 
-  // Packs, publishes, and returns once every worker serves the version (or was evicted: report.complete()
-  // tells). OK also with no workers. An error means that nobody flipped, and names the worker, version or
-  // tensor. DEADLINE_EXCEEDED: no slot, pack or delivery in time. (Or the send's own deadlines passed unseen, as in a
-  // process that stood still; the text says so. The next call waits for it, and its report tells in `updates`.)
+  // Packs, publishes, and returns once every worker serves the version or was evicted: report.complete() tells which.
+  // Without workers it returns OK. An error means that no worker flipped; it names the worker, version or tensor.
+  // DEADLINE_EXCEEDED: no slot, pack or delivery in time. It also comes when the send's deadlines passed unseen, as in
+  // a process that was stopped; the text says so, the next call waits for that send, and its report has it in
+  // `updates`.
   //
-  // `weights`: other tensors than the registered ones (null: those), with the same names, types and shapes, in any
-  // order. `worker_ids`: names of workers, and of groups for all their ranks (empty: everybody); others keep what they
-  // serve. NOT_FOUND: nobody is called so; the text lists the known. INVALID_ARGUMENT: a single rank of a group.
+  // `weights`: other tensors to send in place of the registered ones, with the same names, types and shapes, in any
+  // order; null: the registered ones. `worker_ids`: names of workers, or of groups for all their ranks; empty: all. The
+  // other workers keep what they serve. NOT_FOUND: no worker has that name; the text lists the known ones.
+  // INVALID_ARGUMENT: a single rank of a group. FAILED_PRECONDITION, before anything is done: the tensors' stream is
+  // being captured into a graph.
   absl::StatusOr<SendReport> send(std::unique_ptr<TensorSource> weights = nullptr,
                                   const std::vector<std::string>& worker_ids = {});
 
-  // As send(), but returns once the weights may be changed again; wait_async() brings the report.
+  // As send(), but returns once the weights may be changed again; wait_async() returns the report.
   absl::Status send_async(std::unique_ptr<TensorSource> weights = nullptr,
                           const std::vector<std::string>& worker_ids = {});
 
-  // Blocks until the pending send has settled. DEADLINE_EXCEEDED leaves it pending. FAILED_PRECONDITION: none
-  // is.
+  // Blocks until the pending send has settled. DEADLINE_EXCEEDED leaves it pending. FAILED_PRECONDITION: no send is
+  // pending.
   absl::StatusOr<SendReport> wait_async(absl::Duration timeout = absl::InfiniteDuration());
 
-  // As send_async(), but owes no wait_async(): what became of it stands in the next report (`updates`). The next call
-  // that needs a slot waits for it first.
+  // As send_async(), but needs no wait_async(): its outcome is in the next report (`updates`). The next call that needs
+  // a slot first waits for it.
   absl::Status update_weights(std::unique_ptr<TensorSource> weights = nullptr);
 
-  // The zero-copy pair below send(): a free slot whose tensors the caller writes itself, every byte of it,
-  // and the call that makes it a version. Blocks for a free slot under the endpoint's timeout. A loan that is
-  // dropped is aborted.
+  // The zero-copy pair below send(): loan() lends a free slot, whose tensors the caller writes itself, every byte of
+  // them; publish() makes it a version. loan() blocks until a slot is free, under the endpoint's timeout. A loan that
+  // is dropped is aborted.
   //
-  // With slots=1 the slot is the registered parameters themselves: the loan asks the workers to step aside and returns
-  // once all have (each waits inside its commit()), then optimizer.step() may write. A loan that is dropped after
-  // something was written leaves the workers poisoned until the next publish().
+  // With slots=1 the registered parameters themselves are the slot. loan() asks the workers to yield and returns once
+  // all have: each waits inside its commit(). Then optimizer.step() may write, for `loan_timeout` (30 s). After that
+  // the workers go on, poisoned, and publish() fails with DEADLINE_EXCEEDED; the next loan and publish mend them. If a
+  // loan is dropped and nothing was written, the workers serve the version before again, also those that went on
+  // poisoned. If something was written, or with digest=off, they stay poisoned until the next publish().
   absl::StatusOr<WritableSlot> loan(const std::vector<std::string>& worker_ids = {});
   absl::StatusOr<SendReport> publish(WritableSlot slot);
 
-  // The last version that was published in this epoch or, before the first, in earlier ones. Any thread.
+  // The last version that was published in this epoch; before the first, the last of earlier epochs. Any thread.
   Version version() const;
 
  private:
@@ -103,8 +114,8 @@ class Sender {
   std::shared_ptr<Publisher> publisher_;  // loans know it weakly
 };
 
-// A slot on loan. Its tensors have the names, order and types of the layout (after wire_dtype) and hold the
-// bytes of some older version, or zeros.
+// A slot on loan. Its tensors have the names, order and types of the layout (after wire_dtype). They hold the bytes of
+// an older version, or zeros.
 class WritableSlot {
  public:
   WritableSlot(WritableSlot&&) noexcept;
@@ -122,4 +133,4 @@ class WritableSlot {
   std::unique_ptr<Loan> loan_;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -6,12 +6,12 @@
 #include <map>
 #include <vector>
 
-#include "transport/layout.h"
-#include "transport/slot_memory.h"
-#include "transport/tensor.h"
-#include "transport/version.h"
+#include <bascule/transport/layout.h>
+#include <bascule/transport/slot_memory.h>
+#include <bascule/transport/tensor.h>
+#include <bascule/transport/version.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 struct SlotSet {
   Layout layout;
@@ -32,4 +32,4 @@ struct SlotSet {
   }
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

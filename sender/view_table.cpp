@@ -1,9 +1,9 @@
-#include "sender/view_table.h"
+#include <bascule/sender/view_table.h>
 
 #include <algorithm>
 #include <string_view>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 ViewTable::ViewTable(std::span<const TensorView> views) {
   entries_.reserve(views.size() + 1);
@@ -30,4 +30,4 @@ bool ViewTable::same(std::size_t i, const TensorView& view) const {
          std::ranges::equal(view.strides, numbers(entry.shape_end, entry.strides_end));
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "transport/tensor.h"
+#include <bascule/transport/tensor.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 // Names, shapes and strides lie side by side: ten thousand of them are read through before each pack.
 class ViewTable {
@@ -28,4 +28,4 @@ class ViewTable {
   std::vector<std::int64_t> numbers_;  // shapes, each with its strides behind it
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

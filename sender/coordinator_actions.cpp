@@ -1,0 +1,186 @@
+// The I/O thread: actions, carried out.
+#include <boost/asio/post.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <bascule/sender/coordinator.h>
+#include <bascule/transport/kept_slots.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0 {
+
+namespace asio = boost::asio;
+
+// ---- to workers ----
+
+void Coordinator::trace_to(const Connection& connection, const Message& message) const {
+  if (trace_) trace_(cat("to ", connection.name, ": ", name_of(message)));
+}
+
+void Coordinator::carry_out(action::Say& say) {
+  const auto encoded = std::make_shared<const EncodedMessage>(say.message);
+  for (const WorkerId id : say.to) {
+    const Connection* connection = find(id);
+    if (connection == nullptr) continue;
+    trace_to(*connection, say.message);
+    connection->channel->send(encoded);
+  }
+}
+
+void Coordinator::carry_out(action::Admit& admit) {
+  handle(event::Admitted{.id = admit.id, .status = this->admit(admit)});
+}
+
+absl::Status Coordinator::admit(action::Admit& admit) {
+  Connection* const connection = find(admit.id);
+  const Member* const member = fleet_.roster().find(admit.id);
+  if (connection == nullptr || member == nullptr) return unavailable("it left");
+  BASCULE_ASSIGN(Offer offer, transport_.offer(admit.id, admit.slots));
+  connection->admitted = true;
+  ProcessFd lease;
+  if (endpoint_.over_tcp()) {
+    if (!offer.descriptors.empty())
+      return absl::InternalError(cat("scheme ", endpoint_.scheme, " offers descriptors over TCP"));
+  } else {
+    BASCULE_ASSIGN(lease, pipes_.open(member->holder()));
+    offer.descriptors.push_back(control_page_);
+    offer.descriptors.push_back(lease.get());
+  }
+  admit.welcome.offer = std::move(offer.bytes);
+  trace_to(*connection, admit.welcome);
+  connection->channel->send(admit.welcome, offer.descriptors);
+  return absl::OkStatus();
+}
+
+void Coordinator::carry_out(action::Offer& offer) {
+  handle(event::Offered{.id = offer.id, .status = this->offer(offer)});
+}
+
+absl::Status Coordinator::offer(action::Offer& offered) {
+  Connection* const connection = find(offered.id);
+  const Member* const member = fleet_.roster().find(offered.id);
+  if (connection == nullptr || member == nullptr) return unavailable("it left");
+  BASCULE_ASSIGN(Offer offer, transport_.offer(offered.id, std::span(&offered.slot, 1)));
+  offered.prepare.offer = std::move(offer.bytes);
+  trace_to(*connection, offered.prepare);
+  connection->channel->send(offered.prepare, offer.descriptors);
+  return absl::OkStatus();
+}
+
+void Coordinator::carry_out(action::Close& close) {
+  const auto found = connections_.find(close.id);
+  if (found == connections_.end()) return;
+  const Connection connection = std::move(found->second);
+  connections_.erase(found);
+  const Refused refused{.why = std::string(message_of(close.why)), .final = close.final};
+  trace_to(connection, refused);
+  connection.channel->send(refused);
+  connection.channel->close();
+  if (connection.admitted) transport_.remove(close.id);
+}
+
+void Coordinator::carry_out(action::ReadQueued& read) {
+  for (const WorkerId id : read.from)
+    if (const Connection* connection = find(id)) connection->channel->read_queued();
+  handle(event::AllRead{});
+}
+
+// ---- of the scheme, on the delivery thread ----
+
+void Coordinator::carry_out(action::Deliver& deliver) {
+  delivery_->submit([this, &delivery = *transport_.delivery(), deliver = std::move(deliver)] {
+    asio::post(io_, [this, ticket = deliver.ticket,
+                     status = delivery.deliver(deliver.publication, deliver.to, Deadline(deliver.deadline))] {
+      handle(event::Delivered{ticket, status});
+    });
+  });
+}
+
+void Coordinator::carry_out(action::Publish& publish) {
+  delivery_->submit([this, &kept = *transport_.kept_slots(), publish] {
+    absl::Status status = kept.publish(publish.publication);
+    asio::post(io_, [this, ticket = publish.ticket, status = std::move(status), warnings = kept.take_warnings()] {
+      handle(event::Published{ticket, status, warnings});
+    });
+  });
+}
+
+void Coordinator::carry_out(action::Persist& persist) {
+  delivery_->submit([this, &kept = *transport_.kept_slots(), persist,
+                     deadline = Deadline(endpoint_.timeout + endpoint_.flip_timeout)] {
+    asio::post(io_, [this, ticket = persist.ticket, status = kept.persist(persist.publication, deadline)] {
+      handle(event::Persisted{ticket, status});
+    });
+  });
+}
+
+// ---- to the public thread ----
+
+void Coordinator::carry_out(action::GrantSlot& granted) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (granted.grant.ok()) granted.grant->dropped = std::exchange(shared_.dropped, {});
+    shared_.granted = std::move(granted.grant);
+  }
+  changed_.notify_all();
+}
+
+void Coordinator::carry_out(action::TakeAhead& taken) {
+  const std::lock_guard lock(mutex_);
+  shared_.ahead = taken.slot;
+}
+
+void Coordinator::carry_out(action::DropSlot& dropped) {
+  const std::lock_guard lock(mutex_);
+  shared_.dropped.push_back(dropped.slot);
+}
+
+void Coordinator::carry_out(action::MayWrite& written) {
+  {
+    const std::lock_guard lock(mutex_);
+    shared_.yielded = written.version;
+  }
+  changed_.notify_all();
+}
+
+void Coordinator::carry_out(action::EndLoan& ended) {
+  bool in_time = false;
+  {
+    const std::lock_guard lock(mutex_);
+    in_time = shared_.loan_ended == ended.version;
+    if (!in_time) shared_.lapsed = ended.version;
+  }
+  handle(event::LoanEnded{.version = ended.version, .in_time = in_time});
+}
+
+void Coordinator::carry_out(action::Settle& settled) {
+  {
+    const std::lock_guard lock(mutex_);
+    shared_.settled = std::move(settled.report);
+    settled_version_ = settled.version;
+  }
+  changed_.notify_all();
+}
+
+void Coordinator::carry_out(action::NumberAbove& number) {
+  const std::lock_guard lock(mutex_);
+  shared_.last_version = std::max(shared_.last_version, number.version);
+}
+
+// ---- of time, and for a person ----
+
+void Coordinator::carry_out(action::WakeAt& wake) {
+  deadline_timer_.expires_at(wake.at);
+  deadline_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) handle(event::Tick{});
+  });
+}
+
+void Coordinator::carry_out(action::KeepAwake& keep) { keep.on ? awake_.begin() : awake_.end(); }
+
+void Coordinator::carry_out(action::Log& log) {
+  if (log_) log_(log.line);
+}
+
+}  // namespace bascule::inline v0

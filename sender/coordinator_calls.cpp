@@ -1,0 +1,176 @@
+// The public thread's side.
+#include <boost/asio/post.hpp>
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include <bascule/sender/coordinator.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0 {
+
+template <typename Work>
+void Coordinator::post(Work work) {
+  boost::asio::post(io_, std::move(work));
+}
+
+void Coordinator::post_event(Event event) {
+  post([this, event = std::move(event)]() mutable { handle(std::move(event)); });
+}
+
+template <typename Question>
+auto Coordinator::ask(Question question) {
+  std::promise<decltype(question())> answer;
+  post([&] { answer.set_value(question()); });
+  return answer.get_future().get();
+}
+
+void Coordinator::register_layout(Layout layout) { post_event(event::LayoutRegistered{std::move(layout)}); }
+
+std::vector<std::vector<std::string>> Coordinator::fused_wishes() {
+  return ask([this] { return fleet_.fused_wishes(); });
+}
+
+void Coordinator::open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page) {
+  post([this, control_page] { control_page_ = control_page; });
+  post_event(event::SlotsOpened{std::move(slots), std::move(layout), std::move(encoded)});
+}
+
+absl::StatusOr<std::vector<std::string>> Coordinator::wait_for_workers(int count, Deadline deadline) {
+  const auto wanted = static_cast<std::size_t>(count);
+  const auto wait = [&] {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, deadline.at(), [&] { return shared_.addressable >= wanted; });
+  };
+  while (true) {
+    const bool enough = wait();
+    const std::vector<std::string> names = ask([this] { return fleet_.roster().addressable_names(); });
+    if (names.size() >= wanted) return names;
+    if (enough) continue;  // one left meanwhile
+    return ask([&]() -> absl::Status {
+      return deadline_exceeded(
+          "expected ", count, " workers at ", endpoint_.place(), ", found ", names.size(),
+          names.empty() ? "" : cat(": ", absl::StrJoin(names, ", ")),
+          fleet_.last_refusal().empty() ? "" : cat("; the last one refused: ", fleet_.last_refusal()),
+          fleet_.missing().empty() ? "" : cat("; ", fleet_.missing()));
+    });
+  }
+}
+
+// ---- a slot to write ----
+
+absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> workers, Deadline deadline) {
+  {
+    std::unique_lock lock(mutex_);
+    if (workers.empty() && shared_.ahead) {
+      Grant grant{.slot = *std::exchange(shared_.ahead, std::nullopt),
+                  .copied_behind = shared_.copied_behind,
+                  .dropped = std::exchange(shared_.dropped, {})};
+      lock.unlock();
+      BASCULE_TRY(number(grant));
+      return grant;
+    }
+    shared_.granted.reset();
+  }
+  post([this, workers = std::move(workers)]() mutable {
+    {
+      const std::lock_guard lock(mutex_);
+      shared_.ahead.reset();  // the fleet gives it
+    }
+    handle(event::TakeWanted{std::move(workers)});
+  });
+  BASCULE_ASSIGN(Grant grant, wait_granted(deadline));
+  BASCULE_TRY(number(grant));
+  return grant;
+}
+
+absl::StatusOr<Coordinator::Grant> Coordinator::wait_granted(Deadline deadline) {
+  const auto granted = [this] { return *std::exchange(shared_.granted, std::nullopt); };
+  {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_until(lock, deadline.at(), [this] { return shared_.granted.has_value(); })) return granted();
+  }
+  return ask([&]() -> absl::StatusOr<Grant> {
+    {
+      const std::lock_guard lock(mutex_);
+      if (shared_.granted) return granted();
+    }
+    const std::string readers = fleet_.desk().readers();
+    const std::optional<int> used = fleet_.desk().spares_used();
+    handle(event::TakeGivenUp{});
+    return deadline_exceeded(
+        "no slot could be written in time: still read by ", readers, "; stop or restart ",
+        readers.find(',') == std::string::npos ? "it" : "them",
+        used ? cat(", or allow more spare slots (spares=", *used + 1, "; ", *used, " in use)") : "");
+  });
+}
+
+// Gives the grant its version, and writes the number down before any worker is told of it. The I/O thread does not do
+// this: a slow file system must not look like silent workers.
+absl::Status Coordinator::number(Grant& grant) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (shared_.last_version < kLastVersion) grant.version = ++shared_.last_version;
+  }
+  absl::Status recorded =
+      grant.version != 0
+          ? lock_.record(grant.version)
+          : absl::OutOfRangeError(cat("version numbers end at ", kLastVersion, ", which ", endpoint_.folder.string(),
+                                      " or a worker says is used; choose another endpoint, and restart its workers"));
+  if (!recorded.ok()) give_back(grant);
+  return recorded;
+}
+
+Coordinator::Grant Coordinator::replace(const Grant& grant) {
+  return ask([&] {
+    handle(event::SlotReplaced{grant});
+    const std::lock_guard lock(mutex_);
+    return **std::exchange(shared_.granted, std::nullopt);
+  });
+}
+
+void Coordinator::give_back(const Grant& grant) { post_event(event::GivenBack{grant}); }
+
+// ---- one version ----
+
+void Coordinator::announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline) {
+  post_event(event::Announced{grant, memory, deadline.at()});
+}
+
+absl::Status Coordinator::wait_yielded(Version version, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  const auto aborted = [&] { return settled_version_ == version && shared_.settled; };
+  if (!changed_.wait_until(lock, deadline.at(), [&] { return shared_.yielded == version || aborted(); }))
+    return deadline_exceeded("the readers did not yield for version ", version, " in time");
+  if (aborted()) return std::exchange(shared_.settled, std::nullopt)->status();
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::end_loan(Version version) {
+  const std::lock_guard lock(mutex_);
+  if (shared_.lapsed == version) return loan_lapsed(endpoint_, version);
+  shared_.loan_ended = version;
+  return absl::OkStatus();
+}
+
+void Coordinator::seal(Version version, std::optional<Digest> digest, Deadline deadline) {
+  post_event(event::SlotSealed{version, digest, deadline.at()});
+}
+
+void Coordinator::abandon(Version version, absl::Status why, bool torn) {
+  post_event(event::Abandoned{version, std::move(why), torn});
+}
+
+std::optional<absl::StatusOr<SendReport>> Coordinator::wait_settled(Version version, Deadline deadline,
+                                                                    absl::Duration awake) {
+  const auto sleeps_at = std::min(Deadline(awake).at(), deadline.at());
+  while (settled_version_ != version && Clock::now() < sleeps_at) std::this_thread::yield();
+  std::unique_lock lock(mutex_);
+  const auto settled = [&] { return settled_version_ == version && shared_.settled; };
+  if (!changed_.wait_until(lock, deadline.at(), settled)) return std::nullopt;
+  return std::exchange(shared_.settled, std::nullopt);
+}
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,134 @@
+// What the fleet hears. The coordinator makes these of what its sockets, timers and threads bring, and of what the
+// public thread calls; a test makes them of nothing.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/messages.h>
+#include <bascule/transport/scheme.h>
+#include <bascule/transport/slot_ring.h>
+
+namespace bascule::inline v0 {
+
+using Ticket = std::uint64_t;  // of one version on its way; never reused by a sender
+
+// A slot for the public thread to write, and the number of the version that it will be.
+struct Grant {
+  Version version = 0;  // the public thread's to give
+  SlotId slot;
+  bool is_new = false;            // it has no memory yet
+  bool copied_behind = false;     // a worker copies behind the writer
+  std::string spare_for{};        // it is new because these read on: "a (slot 0)"
+  std::vector<SlotId> dropped{};  // left the ring since the last grant; nobody reads them
+  std::vector<std::string> to{};  // the names that were asked for; empty: all
+};
+
+namespace event {
+
+// ---- of workers ----
+
+struct Greeted {  // a connection said hello
+  WorkerId id = 0;
+  Hello hello;
+};
+struct Heard {  // a message behind the hello; heartbeats need not be told
+  WorkerId id = 0;
+  Message message;
+};
+struct HungUp {  // its connection ended, fell silent, or broke the protocol
+  WorkerId id = 0;
+  absl::Status why;
+};
+struct HolderGone {  // the last lease pipe of an instance hung up
+  Holder holder = 0;
+};
+
+// ---- of the public thread ----
+
+struct LayoutRegistered {  // greetings are compared with it from now on
+  Layout layout;
+};
+struct SlotsOpened {  // once; workers are welcomed from now on
+  std::vector<OfferedSlot> slots;
+  Layout layout;  // the final one
+  EncodedLayout encoded;
+};
+struct TakeWanted {  // a slot to write, for a version to these workers and groups; empty: to all
+  std::vector<std::string> workers;
+};
+struct TakeGivenUp {};
+struct SlotReplaced {  // the granted slot cannot be written after all
+  Grant grant;
+};
+struct GivenBack {  // in place of Announced
+  Grant grant;
+};
+struct Announced {  // writing begins
+  Grant grant;
+  std::optional<OfferedSlot> memory;  // of a new slot
+  Clock::time_point deadline;
+};
+struct SlotSealed {  // the last byte is in
+  Version version = 0;
+  std::optional<Digest> digest;
+  Clock::time_point deadline;  // the decision's
+};
+struct Abandoned {  // in place of SlotSealed
+  Version version = 0;
+  absl::Status why;
+  bool torn = false;  // of a single copy, which is half written
+};
+
+// ---- answers to actions ----
+
+struct Admitted {
+  WorkerId id = 0;
+  absl::Status status;
+};
+struct Offered {
+  WorkerId id = 0;
+  absl::Status status;
+};
+struct Delivered {
+  Ticket ticket = 0;
+  absl::Status status;
+};
+struct Published {
+  Ticket ticket = 0;
+  absl::Status status;
+  std::vector<std::string> warnings;
+};
+struct Persisted {
+  Ticket ticket = 0;
+  absl::Status status;
+};
+struct LoanEnded {
+  Version version = 0;
+  bool in_time = false;  // the public thread had given it back
+};
+struct AllRead {};
+
+// ---- of the endpoint and of time ----
+
+struct ConnectionRefused {  // before a hello
+  std::string why;
+};
+struct EndpointMissing {
+  std::string what;
+};
+struct Tick {};  // the time of action::WakeAt has come
+
+}  // namespace event
+
+using Event = std::variant<event::Greeted, event::Heard, event::HungUp, event::HolderGone, event::LayoutRegistered,
+                           event::SlotsOpened, event::TakeWanted, event::TakeGivenUp, event::SlotReplaced,
+                           event::GivenBack, event::Announced, event::SlotSealed, event::Abandoned, event::Admitted,
+                           event::Offered, event::Delivered, event::Published, event::Persisted, event::LoanEnded,
+                           event::AllRead, event::ConnectionRefused, event::EndpointMissing, event::Tick>;
+
+}  // namespace bascule::inline v0

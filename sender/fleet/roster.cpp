@@ -1,0 +1,204 @@
+#include <bascule/sender/fleet/roster.h>
+
+#include <algorithm>
+
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0 {
+
+bool Member::says_it_holds(SlotId slot) const {
+  return std::ranges::find(hello.held, slot, &HeldSlot::slot) != hello.held.end();
+}
+
+LeaseNumber Member::lease_on(SlotId slot) const {
+  const auto begun = leases.find(slot.index);
+  return begun == leases.end() ? 0 : begun->second;
+}
+
+// ---- greetings ----
+
+absl::Status Roster::check(const Hello& hello) const {
+  if (hello.protocol != kProtocol)
+    return invalid_argument("the worker speaks protocol ", hello.protocol, ", expected ", kProtocol,
+                            "; run the same version of Bascule on both ends");
+  if (hello.digest_number != kDigestNumber)
+    return invalid_argument("the worker makes digests of function ", hello.digest_number, ", expected ", kDigestNumber,
+                            "; run the same version of Bascule on both ends");
+  if (const auto lost = lost_.find(hello.worker); lost != lost_.end() && lost->second == hello.instance)
+    return failed_precondition("worker ", hello.worker,
+                               " said that its device is lost, which no version mends; restart it");
+  if (hello.epoch > epoch_)
+    return failed_precondition("worker ", hello.worker, " serves a version of epoch ", hello.epoch,
+                               ", and this sender's, ", epoch_, ", is older: sender.lock was lost, and ",
+                               "the clock was set back; restart the worker");
+  return absl::OkStatus();
+}
+
+// One name, one worker; one rank of a group, one worker; a group's name is no worker's.
+absl::Status Roster::check_name(const Hello& hello) const {
+  const auto is = [](const Member& other) { return cat(" (worker ", other.name(), ", pid ", other.hello.pid, ")"); };
+  const auto named_as_a_group = [&](const Member& other) {
+    return absl::AlreadyExistsError(
+        cat("worker ", hello.worker, ": a group and a worker have one name", is(other), "; rename one of them"));
+  };
+  if (const auto other = names_.find(hello.worker); other != names_.end())
+    return absl::AlreadyExistsError(cat("another worker named ", hello.worker, " (pid ", find(other->second)->hello.pid,
+                                        ") is connected; give each worker its own name"));
+  if (const auto group = groups_.find(hello.worker); group != groups_.end())
+    return named_as_a_group(*find(*group->second.begin()));
+  if (hello.group.empty()) return absl::OkStatus();
+  if (const auto other = names_.find(hello.group); other != names_.end()) return named_as_a_group(*find(other->second));
+  const auto group = groups_.find(hello.group);
+  if (group == groups_.end()) return absl::OkStatus();
+  for (const WorkerId id : group->second) {
+    const Member& other = *find(id);
+    if (other.hello.ranks != hello.ranks)
+      return absl::AlreadyExistsError(cat("group ", hello.group, " has ", other.hello.ranks, " ranks", is(other),
+                                          ", worker ", hello.worker, " says ", hello.ranks));
+    if (other.hello.rank == hello.rank)
+      return absl::AlreadyExistsError(cat("rank ", hello.rank, " of group ", hello.group, " is there already",
+                                          is(other), "; give each rank its own"));
+  }
+  return absl::OkStatus();
+}
+
+// ---- members ----
+
+Member& Roster::add(WorkerId id, Hello hello) {
+  Member& member = members_[id];
+  member.id = id;
+  member.hello = std::move(hello);
+  names_[member.name()] = id;
+  if (!member.group().empty()) groups_[member.group()].insert(id);
+  holders_.emplace(member.holder(), id);
+  return member;
+}
+
+Member Roster::remove(WorkerId id) {
+  auto node = members_.extract(id);
+  Member& member = node.mapped();
+  addressable_ -= member.addressable() ? 1 : 0;
+  copying_ -= member.copies_behind() ? 1 : 0;
+  names_.erase(member.name());
+  if (const auto group = groups_.find(member.group()); group != groups_.end()) {
+    group->second.erase(id);
+    if (group->second.empty()) groups_.erase(group);
+  }
+  holders_.erase({member.holder(), id});
+  return std::move(member);
+}
+
+template <typename Change>
+void Roster::change(Member& member, Change change) {
+  addressable_ -= member.addressable() ? 1 : 0;
+  copying_ -= member.copies_behind() ? 1 : 0;
+  change();
+  addressable_ += member.addressable() ? 1 : 0;
+  copying_ += member.copies_behind() ? 1 : 0;
+}
+
+void Roster::move(Member& member, Member::State state) {
+  change(member, [&] { member.state_ = state; });
+}
+void Roster::set_catch_up(Member& member, std::optional<Ticket> ticket) {
+  change(member, [&] { member.catch_up_ = ticket; });
+}
+void Roster::set_copies_behind(Member& member, bool copies) {
+  change(member, [&] { member.copies_behind_ = copies; });
+}
+
+const Member* Roster::find(WorkerId id) const {
+  const auto found = members_.find(id);
+  return found == members_.end() ? nullptr : &found->second;
+}
+
+Member* Roster::find(WorkerId id) { return const_cast<Member*>(std::as_const(*this).find(id)); }
+
+Member* Roster::named(const std::string& name) {
+  const auto found = names_.find(name);
+  return found == names_.end() ? nullptr : find(found->second);
+}
+
+Member* Roster::welcomed(Holder holder) {
+  for (auto at = holders_.lower_bound({holder, 0}); at != holders_.end() && at->first == holder; ++at)
+    if (Member* member = find(at->second); member->welcomed()) return member;
+  return nullptr;
+}
+
+std::vector<Member*> Roster::group(const std::string& name) {
+  std::vector<Member*> ranks;
+  if (const auto found = groups_.find(name); found != groups_.end())
+    for (const WorkerId id : found->second) ranks.push_back(find(id));
+  return ranks;
+}
+
+std::vector<Member*> Roster::ranks_of(Member& member) {
+  return member.group().empty() ? std::vector<Member*>{&member} : group(member.group());
+}
+
+// ---- which members a name means ----
+
+absl::StatusOr<std::vector<WorkerId>> Roster::addressed(const std::vector<std::string>& names) const {
+  std::vector<WorkerId> ids;
+  std::set<WorkerId> meant;
+  const auto mean = [&](WorkerId id) {
+    if (find(id)->welcomed() && meant.insert(id).second) ids.push_back(id);
+    return find(id)->welcomed();
+  };
+  if (names.empty()) {
+    for (const auto& [id, member] : members_)
+      if (member.welcomed()) ids.push_back(id);
+    return ids;
+  }
+  for (const std::string& name : names) {
+    bool known = false;
+    if (const auto worker = names_.find(name); worker != names_.end()) {
+      const Member& member = *find(worker->second);
+      if (member.welcomed() && !member.group().empty())
+        return invalid_argument("worker ", name, " is rank ", member.hello.rank, " of group ", member.group(),
+                                ", whose ranks flip together; name the group");
+      known |= mean(member.id);
+    }
+    if (const auto group = groups_.find(name); group != groups_.end())
+      for (const WorkerId id : group->second) known |= mean(id);
+    if (known) continue;
+    std::set<std::string> all;
+    for (const auto& [id, member] : members_)
+      if (member.welcomed()) all.insert(member.group().empty() ? member.name() : member.group());
+    std::string list;
+    for (const std::string& each : all) absl::StrAppend(&list, list.empty() ? "" : ", ", each);
+    return absl::NotFoundError(
+        cat("no worker or group is called '", name, "'; known are: ", all.empty() ? "none" : list));
+  }
+  return ids;
+}
+
+std::vector<WorkerId> Roster::still_addressed(const std::vector<std::string>& names) const {
+  if (names.empty()) return *addressed({});
+  std::vector<WorkerId> ids;
+  std::set<WorkerId> meant;
+  for (const std::string& name : names)
+    for (const WorkerId id : addressed({name}).value_or(std::vector<WorkerId>()))
+      if (meant.insert(id).second) ids.push_back(id);
+  return ids;
+}
+
+std::vector<std::string> Roster::addressable_names() const {
+  std::vector<std::string> names;
+  for (const auto& [id, member] : members_)
+    if (member.addressable()) names.push_back(member.name());
+  return names;
+}
+
+// ---- also of workers that are gone ----
+
+std::string Roster::name_of(Holder holder) const {
+  const auto known = holder_names_.find(holder);
+  return known == holder_names_.end() ? "a worker of before" : known->second;
+}
+
+void Roster::mended(const std::string& name) {
+  if (!poisoned_.empty()) poisoned_.erase(name);
+}
+
+}  // namespace bascule::inline v0

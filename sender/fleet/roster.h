@@ -1,0 +1,124 @@
+// Roster: the workers that are connected, by number, name, group and instance, and what is known of those that were.
+// Pure bookkeeping. To find one costs the same however many there are.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include <bascule/sender/fleet/events.h>
+
+namespace bascule::inline v0 {
+
+// One worker as the sender knows it, from its greeting to its eviction.
+struct Member {
+  // parked ──register_model, whole group──▶ admitted ──slots exist──▶ welcoming ──offered──▶ welcomed
+  enum class State { kParked, kAdmitted, kWelcoming, kWelcomed };
+
+  WorkerId id = 0;
+  Hello hello;
+  Version serving = 0;                          // of this epoch, by its own word: its hello, then its acks
+  Version before = 0;                           // of another epoch, likewise: nothing that is not above it is for it
+  Version may_claim = 0;                        // the highest version that it may say it has
+  bool owed = true;                             // the newest version is due to it; not where a send left it out
+  bool leaving = false;                         // it is on its way out
+  int failures = 0;                             // versions running that it could not prepare
+  std::optional<SlotId> releasing;              // of a version that was aborted, until the worker released it
+  std::set<std::uint32_t> knows;                // slots that it was offered, by index
+  std::map<std::uint32_t, LeaseNumber> leases;  // that began over its connection, by slot's index
+
+  const std::string& name() const { return hello.worker; }
+  const std::string& group() const { return hello.group; }
+  Holder holder() const { return hello.instance; }
+  bool says_it_holds(SlotId slot) const;
+  LeaseNumber lease_on(SlotId slot) const;  // 0: claimed in its greeting, or none
+
+  // These are counted: Roster changes them.
+  State state() const { return state_; }
+  std::optional<Ticket> catch_up() const { return catch_up_; }  // shared by the ranks of a group
+  bool copies_behind() const { return copies_behind_; }         // copies behind the writer, as it said last
+  bool welcomed() const { return state_ == State::kWelcomed; }
+  // Whether the next version can be addressed to it.
+  bool addressable() const { return state_ != State::kParked && !catch_up_; }
+
+ private:
+  friend class Roster;
+  State state_ = State::kParked;
+  std::optional<Ticket> catch_up_;
+  bool copies_behind_ = false;
+};
+
+class Roster {
+ public:
+  explicit Roster(Epoch epoch) : epoch_(epoch) {}
+
+  // Whether a greeting can be taken at all: what it speaks, and that no later sender has been there, nor its device is
+  // lost. Then whether its name, group and rank are free.
+  absl::Status check(const Hello& hello) const;
+  absl::Status check_name(const Hello& hello) const;
+
+  Member& add(WorkerId id, Hello hello);  // parked; ids grow
+  Member remove(WorkerId id);
+  void move(Member& member, Member::State state);
+  void set_catch_up(Member& member, std::optional<Ticket> ticket);
+  void set_copies_behind(Member& member, bool copies);
+
+  Member* find(WorkerId id);
+  const Member* find(WorkerId id) const;
+  Member* named(const std::string& name);
+  Member* welcomed(Holder holder);
+  std::vector<Member*> group(const std::string& name);
+  std::vector<Member*> ranks_of(Member& member);  // of its group that have greeted, itself too; without one, itself
+  const std::map<WorkerId, Member>& members() const { return members_; }  // as they came
+  std::map<WorkerId, Member>& members() { return members_; }
+
+  // The members that `names` mean; all that are welcomed where there are none. NOT_FOUND: nobody is called so.
+  // INVALID_ARGUMENT: a single rank of a group.
+  absl::StatusOr<std::vector<WorkerId>> addressed(const std::vector<std::string>& names) const;
+  // The same behind a grant: without those that left meanwhile.
+  std::vector<WorkerId> still_addressed(const std::vector<std::string>& names) const;
+
+  std::size_t addressable() const { return addressable_; }
+  bool copied_behind() const { return copying_ > 0; }
+  std::vector<std::string> addressable_names() const;
+
+  // ---- also of workers that are gone ----
+
+  // Names of holders, for texts: "a, b". An instance is known from its welcome until its leases end.
+  void know(const Member& member) { holder_names_[member.holder()] = member.name(); }
+  void forget(Holder holder) { holder_names_.erase(holder); }
+  std::string name_of(Holder holder) const;
+  const std::map<Holder, std::string>& holder_names() const { return holder_names_; }
+
+  // Workers that were evicted for failing, and why; until they serve again.
+  void poisoned(const std::string& name, std::string_view why) { poisoned_[name] = why; }
+  void mended(const std::string& name);
+  const std::map<std::string, std::string>& poisoned() const { return poisoned_; }
+  // Workers whose device is lost; until another instance of theirs is welcomed.
+  void lost(const Member& member) { lost_[member.name()] = member.holder(); }
+  void found(const std::string& name) { lost_.erase(name); }
+
+ private:
+  template <typename Change>
+  void change(Member& member, Change change);
+
+  const Epoch epoch_;
+  std::map<WorkerId, Member> members_;
+  std::map<std::string, WorkerId, std::less<>> names_;
+  std::map<std::string, std::set<WorkerId>, std::less<>> groups_;
+  std::set<std::pair<Holder, WorkerId>> holders_;
+  std::size_t addressable_ = 0, copying_ = 0;
+  std::map<Holder, std::string> holder_names_;
+  std::map<std::string, std::string> poisoned_;
+  std::map<std::string, Holder> lost_;
+};
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,78 @@
+#include <bascule/sender/fleet/versions.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0 {
+
+OnItsWay& Versions::begin(Round round, Clock::time_point until, bool is_catch_up) {
+  const Ticket ticket = next_++;
+  if (!is_catch_up) sent_ = ticket;
+  return under_way_
+      .emplace(ticket,
+               OnItsWay{.ticket = ticket, .round = std::move(round), .until = until, .is_catch_up = is_catch_up})
+      .first->second;
+}
+
+void Versions::end(Ticket ticket) {
+  under_way_.erase(ticket);
+  if (sent_ == ticket) sent_.reset();
+}
+
+OnItsWay* Versions::find(Ticket ticket) {
+  const auto found = under_way_.find(ticket);
+  return found == under_way_.end() ? nullptr : &found->second;
+}
+
+OnItsWay* Versions::sent() { return sent_ ? find(*sent_) : nullptr; }
+
+std::vector<Ticket> Versions::tickets() const {
+  std::vector<Ticket> all;
+  for (const auto& [ticket, each] : under_way_) all.push_back(ticket);
+  return all;
+}
+
+// ---- deadlines ----
+
+std::optional<Clock::time_point> Versions::wait_until(OnItsWay& each, Clock::time_point until) {
+  each.until = until;
+  if (wakes_at_ && *wakes_at_ <= until) return std::nullopt;
+  return wakes_at_ = until;
+}
+
+std::vector<Ticket> Versions::due(Clock::time_point now) const {
+  std::vector<Ticket> due;
+  for (const auto& [ticket, each] : under_way_)
+    if (each.round.under_way() && each.until <= now) due.push_back(ticket);
+  return due;
+}
+
+std::optional<Clock::time_point> Versions::wake_behind(Clock::time_point now) {
+  std::optional<Clock::time_point> next;
+  for (const auto& [ticket, each] : under_way_)
+    if (each.round.under_way() && each.until > now && each.until != Clock::time_point::max())
+      next = next ? std::min(*next, each.until) : each.until;
+  if (next && (!wakes_at_ || *next < *wakes_at_)) return wakes_at_ = next;
+  return std::nullopt;
+}
+
+// ---- numbers ----
+
+namespace {
+constexpr Version kMostAhead = Version{1} << 40;
+}  // namespace
+
+Version Versions::most_claimed() const { return std::min(used_ + kMostAhead, kLastVersion - kMostAhead); }
+
+absl::Status Versions::claim(Version version, Version most) {
+  if (version > used_ && version > most)
+    return invalid_argument(
+        "it says that it has version ", version, "; expected at most ", kMostAhead, " above the last one, ", used_,
+        most < kLastVersion - kMostAhead ? "" : ", and none near the end of all numbers", "; restart it");
+  use(version);
+  return absl::OkStatus();
+}
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,75 @@
+// Versions: every version on its way, each with a ticket and a deadline: the one that the public thread sends, and the
+// catch-ups of workers that are behind. And the numbers that versions have had. Pure bookkeeping.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include <bascule/sender/fleet/events.h>
+#include <bascule/sender/round.h>
+
+namespace bascule::inline v0 {
+
+// One version on its way to some workers.
+struct OnItsWay {
+  Ticket ticket = 0;
+  Round round;
+  Clock::time_point until;           // deadline of what it waits for now; max(): it waits for the public thread
+  bool is_catch_up = false;          // else the public thread's
+  std::set<WorkerId> leased{};       // of a catch-up: whose lease began with it; others hold the slot, also if it fails
+  std::vector<std::string> names{};  // of the public thread's: that were asked for; empty: all
+  std::set<WorkerId> owed{};         // likewise: whom the version is for, in the round or not
+  bool written = false;              // the public thread has the slot
+  bool moving = false;               // the delivery thread has it
+  bool torn = false;                 // an abort leaves a single copy half written
+  bool loan_back = false;            // single copy: its loan came back, and it will be sealed or abandoned
+
+  const Publication& publication() const { return round.publication(); }
+  Version version() const { return publication().version; }
+};
+
+class Versions {
+ public:
+  // `published`: the last one of before; `used`: the highest number known to be used.
+  Versions(Version published, Version used) : published_(published), used_(used) {}
+
+  OnItsWay& begin(Round round, Clock::time_point until, bool is_catch_up);
+  void end(Ticket ticket);
+  OnItsWay* find(Ticket ticket);
+  OnItsWay* sent();  // the public thread's; null: none is under way
+  const OnItsWay* sent() const { return const_cast<Versions*>(this)->sent(); }
+  std::vector<Ticket> tickets() const;
+
+  // ---- deadlines ----
+
+  // Moves a deadline. A time to wake at, where none that was asked for before comes first.
+  std::optional<Clock::time_point> wait_until(OnItsWay& each, Clock::time_point until);
+  void woken() { wakes_at_.reset(); }
+  std::vector<Ticket> due(Clock::time_point now) const;
+  std::optional<Clock::time_point> wake_behind(Clock::time_point now);  // for the next deadline, once those are judged
+
+  // ---- numbers ----
+
+  Version published() const { return published_; }
+  void publish(Version version) { published_ = version; }
+  Version used() const { return used_; }
+  void use(Version version) { used_ = std::max(used_, version); }
+  // The highest version that one greeting may claim, whatever it says of how many slots. Where no sender can have come
+  // so far numbers are not taken: they must not run out, and never near their end.
+  Version most_claimed() const;
+  // Of what a worker says that it has: the next number is above it. INVALID_ARGUMENT: above `most`, and not known.
+  absl::Status claim(Version version, Version most);
+
+ private:
+  Ticket next_ = 1;
+  std::map<Ticket, OnItsWay> under_way_;
+  std::optional<Ticket> sent_;
+  std::optional<Clock::time_point> wakes_at_;
+  Version published_, used_;
+};
+
+}  // namespace bascule::inline v0

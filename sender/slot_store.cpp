@@ -1,0 +1,80 @@
+#include <bascule/sender/slot_store.h>
+
+#include <bascule/transport/text.h>
+#include <bascule/transport/threads.h>
+
+namespace bascule::inline v0 {
+
+absl::StatusOr<std::unique_ptr<SlotStore>> SlotStore::make(const Scheme& scheme, const Endpoint& endpoint,
+                                                           Epoch epoch) {
+  BASCULE_ASSIGN(ControlPage page, ControlPage::make(epoch));
+  BASCULE_ASSIGN(std::unique_ptr<SenderTransport> transport, scheme.make_sender(endpoint, epoch));
+  return std::unique_ptr<SlotStore>(new SlotStore(endpoint, epoch, std::move(page), std::move(transport)));
+}
+
+absl::StatusOr<std::vector<OfferedSlot>> SlotStore::open(const Layout& layout, int device, Packer& packer) {
+  set_ = std::make_shared<SlotSet>(SlotSet{.layout = layout, .memory = {}});
+  device_ = device;
+  packer_ = &packer;
+  std::vector<OfferedSlot> offered;
+  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(endpoint_.slots); ++i) {
+    absl::StatusOr<OfferedSlot> made = add({epoch_, i});
+    if (!made.ok()) {
+      for (const auto& [index, memory] : set_->memory) transport_->unmake_slot({epoch_, index});
+      set_.reset();
+      return made.status();
+    }
+    offered.push_back(*made);
+  }
+  return offered;
+}
+
+absl::StatusOr<OfferedSlot> SlotStore::add(SlotId slot) {
+  BASCULE_ASSIGN(SlotMemory memory, transport_->make_slot(slot, set_->layout, device_));
+  absl::Status reached = starting_threads("a slot", [&] { return packer_->reach(memory); });
+  if (!reached.ok()) {
+    transport_->unmake_slot(slot);
+    return reached;
+  }
+  if (!single_copy()) memory.mapping.keep_from_children();  // there it holds the user's own parameters
+  const auto [made, is_new] = set_->memory.insert_or_assign(slot.index, std::move(memory));
+  return OfferedSlot{.id = slot, .memory = &made->second};
+}
+
+void SlotStore::drop(SlotId slot) {
+  if (set_->memory.erase(slot.index) > 0) transport_->unmake_slot(slot);
+}
+
+absl::Status SlotStore::begin(SlotId slot, Deadline deadline) {
+  page_.begin(slot.index);
+  return kept_ != nullptr ? kept_->begin(slot, bytes_done(slot), deadline) : absl::OkStatus();
+}
+
+absl::Status SlotStore::seal(const Publication& publication) {
+  page_.seal(publication.slot.index, publication.version, publication.bytes, publication.digest);
+  if (kept_ == nullptr) return absl::OkStatus();
+  return annotate(kept_->seal(publication), cat("seal version ", publication.version));
+}
+
+std::map<std::string_view, std::byte*> SlotStore::places(SlotId slot) {
+  std::map<std::string_view, std::byte*> places;
+  for (const MutableTensorView& tensor : set_->tensors(slot)) places[tensor.name] = tensor.data;
+  for (const Alias& alias : set_->layout.aliases())
+    places[alias.name] = places[set_->layout.tensors()[alias.tensor].spec.name];
+  return places;
+}
+
+void SlotStore::seal_again(SlotId slot, Version version, const std::optional<Digest>& digest) {
+  page_.seal(slot.index, version, slot_bytes(), digest);
+}
+
+// A single copy outlives its sender: the parameters lie in it, and engines go on reading it. From now on no sender asks
+// them to yield, so they must not see what the trainer writes. Device memory has no such second view.
+absl::Status SlotStore::part_from_readers() {
+  if (!single_copy() || !set_) return absl::OkStatus();
+  for (auto& [index, memory] : set_->memory)
+    if (memory.device == kHost) BASCULE_TRY(memory.mapping.keep_writes(memory.descriptor.get()));
+  return absl::OkStatus();
+}
+
+}  // namespace bascule::inline v0
