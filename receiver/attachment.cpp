@@ -1,14 +1,14 @@
-#include "receiver/attachment.h"
+#include <bascule/receiver/attachment.h>
 
 #include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
 
-#include "receiver/device_copies.h"
-#include "transport/text.h"
+#include <bascule/receiver/device_copies.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 std::shared_ptr<const Weights> WeightsBuilder::build(const Layout& layout, const SlotView& slot,
                                                      std::vector<TensorView> fused) {
@@ -93,8 +93,15 @@ std::shared_ptr<Attachment> Attachment::found(std::unique_ptr<ReceiverTransport>
   return made;
 }
 
+std::optional<int> Attachment::device_of(SlotId slot) const {
+  const std::optional<SlotView> view = transport_->find(slot);
+  return view ? std::optional(view->device) : std::nullopt;
+}
+
 absl::Status Attachment::find_again(const Publication& publication) {
-  BASCULE_ASSIGN(const std::vector<FoundVersion> versions, transport_->find_versions(publication.version - 1));
+  KeptVersions* const kept = transport_->kept_versions();
+  if (kept == nullptr) return unavailable("the scheme keeps no versions");
+  BASCULE_ASSIGN(const std::vector<FoundVersion> versions, kept->find_versions(publication.version - 1));
   bool there = false;
   for (const FoundVersion& version : versions) {
     const bool wanted = version.publication.slot == publication.slot &&
@@ -102,7 +109,7 @@ absl::Status Attachment::find_again(const Publication& publication) {
     there |= wanted;
     if (!wanted) transport_->release(version.publication.slot);
   }
-  if (!there) return unavailable("version ", publication.version, " is there no more");
+  if (!there) return unavailable("version ", publication.version, " is gone");
   slots_[publication.slot] = absl::OkStatus();
   return absl::OkStatus();
 }
@@ -118,8 +125,9 @@ void Attachment::keep_only(const std::set<SlotId>& slots) {
   std::erase_if(slots_, [&](const auto& known) {
     const SlotId slot = known.first;
     if (slots.contains(slot)) return false;
+    prepared_.erase(slot);
     tensors_.erase(slot);
-    transport_->forget(slot);
+    transport_->unmap(slot);
     return true;
   });
 }
@@ -140,12 +148,13 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
       room = make_room_to_fuse(view, tensors);
     }
     if (!room.ok()) {
-      transport_->release(view.slot);
+      if (!prepared_.contains(view.slot)) transport_->release(view.slot);
       return room;
     }
     const std::span<const std::byte> fused(tensors.fused.get(), taking_.fusion.memory_bytes());
     tensors.weights = WeightsBuilder::build(layout_, view, taking_.fusion.views(view.bytes, fused));
   }
+  ++prepared_[view.slot];
   return Ready{.view = {.slot = view.slot,
                         .bytes = view.bytes.first(layout_.bytes()),
                         .device = view.device,
@@ -153,9 +162,10 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
                .weights = tensors.weights};
 }
 
-bool Attachment::follow(const Publication& publication, Deadline deadline) {
+bool Attachment::copy_behind(const Publication& publication, Deadline deadline) {
   using std::chrono::microseconds;
-  if (publication.bytes != layout_.bytes()) return false;  // prepare() says so
+  CopiesBehind* const behind = transport_->copies_behind();
+  if (behind == nullptr || publication.bytes != layout_.bytes()) return false;  // prepare() says so
   constexpr microseconds kShortest{20}, kLongest{200};
   std::uint64_t done = 0;
   for (microseconds pause = kShortest; !deadline.passed(); pause = std::min(2 * pause, kLongest)) {
@@ -163,7 +173,7 @@ bool Attachment::follow(const Publication& publication, Deadline deadline) {
     if (!written) return false;
     const std::uint64_t before = std::exchange(done, written->bytes_done);
     if (done > before) {
-      transport_->follow(publication, done);
+      behind->copy_behind(publication, done);
       pause = kShortest;
     }
     if (done >= publication.bytes) return false;
@@ -172,10 +182,20 @@ bool Attachment::follow(const Publication& publication, Deadline deadline) {
   return true;
 }
 
+// A slot may be prepared more than once: told again of a version that it has, a worker holds it twice.
 void Attachment::release(SlotId slot) {
+  const auto prepared = prepared_.find(slot);
+  if (prepared == prepared_.end() || --prepared->second > 0) return;
+  prepared_.erase(prepared);
   transport_->release(slot);
   // A copy that was one too many is memory no more, and comes back under another number.
-  if (transport_->copies() && !transport_->find(slot)) tensors_.erase(slot);
+  if (copies() && !transport_->find(slot)) tensors_.erase(slot);
+}
+
+absl::Status Attachment::settle(Deadline deadline) {
+  if (queue_) BASCULE_TRY(queue_->settle(deadline));
+  CopiesBehind* const behind = transport_ ? transport_->copies_behind() : nullptr;
+  return behind != nullptr ? behind->settle(deadline) : absl::OkStatus();
 }
 
 absl::Status Attachment::make_room_to_fuse(const SlotView& view, Tensors& tensors) {
@@ -189,7 +209,7 @@ absl::Status Attachment::make_room_to_fuse(const SlotView& view, Tensors& tensor
     BASCULE_ASSIGN(fuses_, queue_->plan(DeviceQueue::Into::kTensors, taking_.fusion.segments(),
                                         taking_.fusion.addresses({}).size(), layout_.bytes()));
   }
-  BASCULE_ASSIGN(tensors.fused, queue_->allocate(bytes));
+  BASCULE_ASSIGN(tensors.fused, queue_->allocate(bytes, "the copies of fused tensors"));
   return absl::OkStatus();
 }
 
@@ -211,4 +231,4 @@ absl::Status Attachment::fuse(const Publication& publication, const SlotView& vi
   return absl::OkStatus();
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

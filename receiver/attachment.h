@@ -9,16 +9,16 @@
 #include <set>
 
 #include "absl/status/statusor.h"
-#include "receiver/fusion.h"
-#include "receiver/receiver.h"
-#include "transport/control_page.h"
-#include "transport/device.h"
-#include "transport/layout.h"
-#include "transport/messages.h"
-#include "transport/plan.h"
-#include "transport/scheme.h"
+#include <bascule/receiver/fusion.h>
+#include <bascule/receiver/receiver.h>
+#include <bascule/transport/control_page.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/kept_slots.h>
+#include <bascule/transport/layout.h>
+#include <bascule/transport/messages.h>
+#include <bascule/transport/plan.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 // The tensors of a slot, built from the layout and the slot's address; or of a set of the engine's own.
 class WeightsBuilder {
@@ -30,8 +30,8 @@ class WeightsBuilder {
                                               std::span<std::byte* const> addresses);
 };
 
-// The receiver's end of `scheme`, for who reads on endpoint.device: where that is a device and the slots lie elsewhere,
-// with copies of them there, `kept` from the beginning.
+// The receiver's end of `scheme`, for an engine that reads on endpoint.device: where that is a device and the slots lie
+// elsewhere, with copies of them there, `kept` from the beginning.
 std::unique_ptr<ReceiverTransport> make_transport(const Scheme& scheme, const Endpoint& endpoint, std::size_t kept);
 
 // How a worker takes a layout, found out before anything is mapped.
@@ -55,14 +55,14 @@ class Attachment {
   static absl::StatusOr<std::shared_ptr<Attachment>> again(const std::shared_ptr<Attachment>& known, Welcome welcome,
                                                            std::vector<UniqueFd> descriptors);
 
-  // Of a version that was found without a sender, and is leased. Should its sender come, again() makes it whole.
+  // For a version that was found without a sender, and is leased. When its sender comes, again() makes it whole.
   static std::shared_ptr<Attachment> found(std::unique_ptr<ReceiverTransport> transport, FoundVersion version,
                                            Taking taking);
   // Leases a version of this epoch that was found by another transport. UNAVAILABLE: it is there no more. Prepare
   // thread.
   absl::Status find_again(const Publication& publication);
 
-  // What a worker can read of a publication, and its tensors. Prepare thread.
+  // What a worker can read of a publication, and its tensors. Until a release() for each success. Prepare thread.
   struct Ready {
     SlotView view;  // its slot: the sender's, or one of the scheme's own memory here
     std::shared_ptr<const Weights> weights;
@@ -70,19 +70,23 @@ class Attachment {
   absl::StatusOr<Ready> prepare(const Publication& publication, Deadline deadline);
   // While a version is being written, until `deadline`: brings what there is of it nearer. True: there is more to come.
   // Blocks, mostly asleep. Prepare thread.
-  bool follow(const Publication& publication, Deadline deadline);
+  bool copy_behind(const Publication& publication, Deadline deadline);
   // Copies what is fused and does not lie so in the slot. Prepare thread, after prepare(). An error of a device.
   absl::Status fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool, Deadline deadline);
-  void release(SlotId slot);  // of a view
+  void release(SlotId slot);  // of a view; the scheme has it back once nothing else was prepared there. Prepare thread
+  // Blocks until no device copies for it any more, also where time was up before. DEADLINE_EXCEEDED: one does. Prepare
+  // thread.
+  absl::Status settle(Deadline deadline);
 
   // Reaches slots that were made after the welcome, or that a new welcome offers; those it knows stay where they are.
   // An error comes back from prepare(), too. Prepare thread.
   absl::Status accept(ReceivedOffer offer);
-  // Lets go of every slot but these. Prepare thread.
+  // Unmaps every slot but these. Prepare thread.
   void keep_only(const std::set<SlotId>& slots);
 
   Epoch epoch() const { return epoch_; }
-  bool copies() const { return transport_->copies(); }  // prepare thread
+  bool copies() const { return transport_->copies_behind() != nullptr; }  // prepare thread
+  std::optional<int> device_of(SlotId slot) const;  // whose memory it is; none: it is not reached. Prepare thread
   DigestMode digest() const { return digest_; }
   const Layout& layout() const { return layout_; }
   const std::optional<Plan>& copy_plan() const { return taking_.copy_plan; }
@@ -99,6 +103,7 @@ class Attachment {
   std::optional<ControlPageView> control_page_;  // none without a sender, and over TCP
   std::unique_ptr<ReceiverTransport> transport_;
   std::map<SlotId, absl::Status> slots_;  // that were offered, and whether they could be reached
+  std::map<SlotId, int> prepared_;        // views that are not released yet
   struct Tensors {
     std::shared_ptr<const Weights> weights;
     std::shared_ptr<std::byte> fused;  // copies of what does not lie side by side, where the slot lies; none: in place
@@ -110,4 +115,4 @@ class Attachment {
   std::map<SlotId, Tensors> tensors_;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

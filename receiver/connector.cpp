@@ -1,4 +1,4 @@
-#include "receiver/connector.h"
+#include <bascule/receiver/connector.h>
 
 #include <unistd.h>
 
@@ -7,17 +7,28 @@
 
 #include <string>
 
-#include "transport/posix/peer.h"
-#include "transport/posix/private_folder.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/peer.h>
+#include <bascule/transport/posix/private_folder.h>
+#include <bascule/transport/text.h>
+#include <bascule/transport/threads.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 namespace asio = boost::asio;
 using Error = boost::system::error_code;
 using Tcp = asio::ip::tcp;
 using Addresses = Tcp::resolver::results_type;
+
+// UNAVAILABLE: no sender is there, or it does not answer in time. It is another error if a sender may be there and we
+// have no right to ask. Asio's no_buffer_space means that the queue of a sender that stands still is full.
+absl::Status why_not_connected(const Error& error, const std::filesystem::path& socket) {
+  namespace errors = asio::error;
+  if (error == boost::system::errc::no_such_file_or_directory || error == errors::connection_refused ||
+      error == errors::no_buffer_space || error == errors::timed_out)
+    return unavailable("no sender is listening at ", socket.string());
+  return errno_status(error.value(), cat("connect to ", socket.string()));
+}
 
 }  // namespace
 
@@ -43,9 +54,8 @@ void Connector::connect(OnDone done) {
 void Connector::cancel() {
   ++attempt_;
   done_ = nullptr;
+  if (handshake_) handshake_->close();
   handshake_.reset();
-  if (channel_) channel_->close();
-  channel_.reset();
   Error ignored;
   local_.close(ignored);
   tcp_.close(ignored);
@@ -55,18 +65,22 @@ void Connector::cancel() {
 
 void Connector::finish(absl::StatusOr<std::shared_ptr<Channel>> result) {
   const OnDone done = std::move(done_);
-  if (result.ok()) channel_.reset();  // not ours to close any more
   cancel();
   done(std::move(result));
 }
 
 void Connector::connect_folder() {
-  absl::Status folder = check_private_folder(endpoint_.folder);
-  if (absl::IsNotFound(folder)) folder = unavailable("no sender has been at ", endpoint_.place(), " yet");
+  absl::Status folder = check_private_folder(endpoint_.folder, endpoint_.own_folder());
+  if (absl::IsNotFound(folder))
+    folder = found_
+                 ? unavailable("the folder ", endpoint_.place(), " was removed; a sender that lives there cannot be ",
+                               "found: restart it, in a folder that nobody tidies away")
+                 : unavailable("no sender has been at ", endpoint_.place(), " yet");
+  found_ = found_ || folder.ok();
   if (!folder.ok()) return finish(std::move(folder));
   local_.async_connect(endpoint_.control_socket().string(), [this, attempt = attempt_](const Error& error) {
     if (attempt != attempt_) return;
-    if (error) return finish(unavailable("no sender is listening at ", endpoint_.control_socket().string()));
+    if (error) return finish(why_not_connected(error, endpoint_.control_socket()));
     if (absl::Status peer = check_peer(local_.native_handle(), ::geteuid()); !peer.ok()) return finish(std::move(peer));
     finish(std::make_shared<Channel>(Channel::Socket(std::move(local_))));
   });
@@ -76,12 +90,16 @@ void Connector::connect_host() {
   Error no_address;
   const asio::ip::address address = asio::ip::make_address(endpoint_.host, no_address);
   if (!no_address) return connect_to(Addresses::create({address, endpoint_.port}, "", ""));
-  resolver_.async_resolve(endpoint_.host, std::to_string(endpoint_.port),
-                          [this, attempt = attempt_](const Error& error, const Addresses& addresses) {
-                            if (attempt != attempt_) return;
-                            if (!error) return connect_to(addresses);
-                            finish(unavailable("look up the host ", endpoint_.host, ": ", error.message()));
-                          });
+  absl::Status begun = starting_threads("look up a host", [this] {  // which takes a thread of Asio's
+    resolver_.async_resolve(endpoint_.host, std::to_string(endpoint_.port),
+                            [this, attempt = attempt_](const Error& error, const Addresses& addresses) {
+                              if (attempt != attempt_) return;
+                              if (!error) return connect_to(addresses);
+                              finish(unavailable("look up the host ", endpoint_.host, ": ", error.message()));
+                            });
+    return absl::OkStatus();
+  });
+  if (!begun.ok()) finish(std::move(begun));
 }
 
 void Connector::connect_to(const Addresses& addresses) {
@@ -90,27 +108,22 @@ void Connector::connect_to(const Addresses& addresses) {
     if (error) return finish(unavailable("no sender is listening at ", endpoint_.place(), ": ", error.message()));
     Error ignored;
     tcp_.set_option(Tcp::no_delay(true), ignored);  // a round is turns of small messages
-    prove(std::make_shared<Channel>(Channel::Socket(std::move(tcp_))));
+    shake_hands();
   });
 }
 
-void Connector::prove(std::shared_ptr<Channel> channel) {
-  channel_ = std::move(channel);
-  handshake_.emplace(Role::kReceiver, *token_);
-  channel_->limit_frames(kMaxUnprovenFrameBytes);
-  channel_->start([this](const Message& message, const std::vector<UniqueFd>&) { on_message(message); },
-                  [this](const absl::Status& why) { finish(annotate(why, "the sender")); });
+void Connector::shake_hands() {
+  if (!tls_) {
+    absl::StatusOr<TlsContext> made = TlsContext::make(Role::kReceiver, *token_, endpoint_.scheme);
+    if (!made.ok()) return finish(made.status());
+    tls_ = *std::move(made);
+  }
+  absl::StatusOr<TlsSession> session = tls_->session();
+  if (!session.ok()) return finish(session.status());
+  handshake_ = std::make_shared<TlsHandshake>(Channel::Socket(std::move(tcp_)), *std::move(session));
+  handshake_->start([this](absl::StatusOr<std::shared_ptr<Channel>> channel) {
+    finish(channel.ok() ? std::move(channel) : annotate(channel.status(), "the sender"));
+  });
 }
 
-void Connector::on_message(const Message& message) {
-  if (const auto* refused = std::get_if<Refused>(&message))
-    return finish(refused->final ? absl::UnauthenticatedError(refused->why) : unavailable(refused->why));
-  const absl::StatusOr<std::optional<Message>> answer = handshake_->on_message(message);
-  if (!answer.ok()) return finish(answer.status());
-  if (*answer) channel_->send(**answer);
-  if (!handshake_->done()) return;
-  channel_->limit_frames(kMaxFrameBytes);
-  finish(channel_);
-}
-
-}  // namespace bascule
+}  // namespace bascule::inline v0

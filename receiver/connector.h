@@ -1,5 +1,5 @@
 // Connector: makes the connection to a sender, and hands it over once its peer may be spoken to: on a Unix socket it
-// runs as our user, over TCP both ends have proved that they know the token.
+// runs as our user, over TCP both ends have proved that they know the token (transport/tls.h).
 //
 // Threads: the io_context's one thread. Only one connection is under way at a time.
 #pragma once
@@ -18,11 +18,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/auth.h"
-#include "transport/channel.h"
-#include "transport/endpoint.h"
+#include <bascule/transport/channel.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/tls_handshake.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class Connector {
  public:
@@ -33,8 +33,9 @@ class Connector {
   Connector(boost::asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token);
 
   // Tries once, and calls `done`, from inside this call where it fails early; gives up after the endpoint's
-  // suspect_after. UNAVAILABLE: nobody is there, or not in time. PERMISSION_DENIED: somebody else's folder or socket.
-  // UNAUTHENTICATED: the tokens differ.
+  // suspect_after. UNAVAILABLE, and nothing else: nobody is there, or not in time; what the folder keeps may be served
+  // then. PERMISSION_DENIED: somebody else's folder or socket. UNAUTHENTICATED: the tokens differ, or the schemes.
+  // INTERNAL: OpenSSL cannot do TLS.
   void connect(OnDone done);
   void cancel();  // `done` is not called any more
 
@@ -42,20 +43,20 @@ class Connector {
   void connect_folder();
   void connect_host();
   void connect_to(const boost::asio::ip::tcp::resolver::results_type& addresses);
-  void prove(std::shared_ptr<Channel> channel);
-  void on_message(const Message& message);
+  void shake_hands();
   void finish(absl::StatusOr<std::shared_ptr<Channel>> result);
 
   const Endpoint& endpoint_;
   const std::optional<Token> token_;
   OnDone done_;
+  bool found_ = false;         // the folder was there
   std::uint64_t attempt_ = 0;  // handlers of an older one do nothing
   boost::asio::local::stream_protocol::socket local_;
   boost::asio::ip::tcp::socket tcp_;
   boost::asio::ip::tcp::resolver resolver_;
   boost::asio::steady_timer deadline_;
-  std::shared_ptr<Channel> channel_;  // that is being proved
-  std::optional<Handshake> handshake_;
+  std::optional<TlsContext> tls_;  // from the first connection on
+  std::shared_ptr<TlsHandshake> handshake_;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,29 +1,59 @@
-#include "receiver/copier.h"
+#include <bascule/receiver/copier.h>
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
-#include "kernels/unpack.h"
-#include "receiver/preparer.h"
-#include "transport/text.h"
+#include <bascule/kernels/unpack.h>
+#include <bascule/receiver/verifier.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
+namespace {
+
+bool has_bytes(const TargetTensor& target) { return byte_count(target.dtype, target.shape) > 0; }
+
+// Refuses now, by name, what would lose the device to the process at the first copy.
+absl::Status check_on_device(std::span<const TargetTensor> targets, int device, Stream stream) {
+  std::vector<MemoryRange> ranges;
+  for (const TargetTensor& target : targets)
+    if (const std::uint64_t bytes = byte_count(target.dtype, target.shape); bytes > 0)
+      ranges.push_back({.tensor = target.name, .first = target.data, .last = target.data + (bytes - 1)});
+  BASCULE_TRY(check_memory(device, ranges));
+  const absl::Status checked = check_stream(device, stream);
+  return absl::IsInvalidArgument(checked) ? annotate(checked, "the engine's stream") : absl::OkStatus();
+}
+
+}  // namespace
+
+int Copier::place_of(std::span<const TargetTensor> targets) {
+  const auto filled = std::ranges::find_if(targets, has_bytes);
+  if (filled != targets.end()) return filled->device;
+  return targets.empty() ? kHost : targets.front().device;
+}
 
 absl::StatusOr<std::unique_ptr<Copier>> Copier::make(std::vector<TargetTensor> targets, const ModelOptions& options,
                                                      Apply apply, int threads, Stream stream) {
   if (targets.empty()) return invalid_argument("register_model: no tensors were given");
   BASCULE_TRY(check_targets(targets));
-  for (const TargetTensor& target : targets)
-    if (target.device != targets.front().device)
-      return invalid_argument("target ", targets.front().name, " lies in ", place_name(targets.front().device),
-                              " and target ", target.name, " in ", place_name(target.device),
-                              "; the tensors of one model must lie in one place");
   auto made = std::make_unique<Copier>();
-  made->device_ = targets.front().device;
+  made->device_ = place_of(targets);
+  const TargetTensor* first = nullptr;
+  for (TargetTensor& target : targets) {
+    if (!has_bytes(target)) {
+      target.device = made->device_;  // it lies nowhere
+    } else if (first == nullptr) {
+      first = &target;
+    } else if (target.device != first->device) {
+      return invalid_argument("target ", first->name, " lies in ", place_name(first->device), " and target ",
+                              target.name, " in ", place_name(target.device),
+                              "; the tensors of one model must lie in one place");
+    }
+  }
   made->stream_ = stream;
   if (made->device_ != kHost) {
     BASCULE_ASSIGN(made->queue_, open_device(made->device_));
+    BASCULE_TRY(check_on_device(targets, made->device_, stream));
   }
   made->targets_ = std::move(targets);
   made->partial_ = options.partial;
@@ -39,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Copier>> Copier::make(std::vector<TargetTensor> t
   return made;
 }
 
-// Every storage on a cache line of its own; targets that are one storage are one here, too.
+// Every storage begins on a cache line of its own. Targets that share a storage share it here too.
 absl::Status Copier::allocate_second_set() {
   constexpr std::size_t kLine = 64;  // of a device: what its widest loads want, too
   std::map<const std::byte*, std::size_t> offsets;
@@ -51,7 +81,7 @@ absl::Status Copier::allocate_second_set() {
   if (device_ == kHost) {
     second_ = std::shared_ptr<std::byte>(new std::byte[end + kLine]{}, std::default_delete<std::byte[]>());
   } else {
-    BASCULE_ASSIGN(second_, queue_->allocate(end + kLine));
+    BASCULE_ASSIGN(second_, queue_->allocate(end + kLine, "the second set of tensors (apply=background)"));
   }
   const std::size_t ahead = (kLine - reinterpret_cast<std::uintptr_t>(second_.get()) % kLine) % kLine;
   for (const TargetTensor& target : targets_) {
@@ -89,6 +119,12 @@ absl::Status Copier::copy(const Plan& plan, const Publication& publication, cons
   return found ? check_digest(publication, *found) : absl::OkStatus();
 }
 
+absl::Status Copier::settle(Deadline deadline) {
+  if (device_ == kHost) return absl::OkStatus();
+  const std::lock_guard lock(device_mutex_);
+  return queue_->settle(deadline);
+}
+
 absl::Status Copier::make_ready(const Plan& plan, const Publication& publication) {
   if (device_ == kHost) return absl::OkStatus();
   const std::lock_guard lock(device_mutex_);
@@ -106,4 +142,4 @@ absl::Status Copier::plan_on_device(const Plan& plan, const Publication& publica
   return absl::OkStatus();
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

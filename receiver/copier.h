@@ -3,8 +3,8 @@
 // Sets: the registered tensors are set 0; with Apply::kBackground a second set of the same shapes, set 1, is allocated
 // beside them, and versions go to the two in turn. A set has one address for good.
 //
-// Threads: the session decides who may touch which set: the prepare thread copies into the one that the engine does not
-// read (background), or the engine's own thread into the only one (commit).
+// Threads: the session decides which thread may touch which set: the prepare thread copies into the one that the engine
+// does not read (background), or the engine's own thread into the only one (commit).
 //
 // Targets on a device are copied to by that device, out of slots that it reads: with kCommit behind what the engine's
 // stream was given, which waits for the copy on the device, too.
@@ -20,26 +20,29 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/thread_pool.h"
-#include "receiver/attachment.h"
-#include "receiver/receiver.h"
-#include "transport/device.h"
-#include "transport/layout.h"
-#include "transport/plan.h"
-#include "transport/scheme.h"
-#include "transport/target.h"
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/receiver/attachment.h>
+#include <bascule/receiver/receiver.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/layout.h>
+#include <bascule/transport/plan.h>
+#include <bascule/transport/scheme.h>
+#include <bascule/transport/target.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class Copier {
  public:
   // `threads` copy at the flip (commit), the engine's included; 0: one per core. `stream`: the engine's, where the
-  // targets lie on a device. INVALID_ARGUMENT as check_targets(), or targets in several places.
+  // targets lie on a device. INVALID_ARGUMENT as check_targets(), targets in several places, memory that
+  // is not the device's, or a stream of another device.
   static absl::StatusOr<std::unique_ptr<Copier>> make(std::vector<TargetTensor> targets, const ModelOptions& options,
                                                       Apply apply, int threads, Stream stream = nullptr);
 
   Apply apply() const { return apply_; }
   int device() const { return device_; }  // on which the targets lie, or kHost
+  // The same of targets that are not registered yet: of those that have any bytes, where there are such.
+  static int place_of(std::span<const TargetTensor> targets);
 
   // What the sender can compare with its tensors before any byte moves; none where a target is made of parts, or only
   // some tensors are wanted.
@@ -52,11 +55,14 @@ class Copier {
   const std::shared_ptr<const Weights>& weights(int set) const { return sets_[static_cast<std::size_t>(set)].weights; }
 
   // Copies what `view` holds of `publication` into `set`. With `check` the digest is made in the same pass; DATA_LOSS:
-  // it is not what was sealed, and the set holds neither the version of before nor this one.
+  // it is not what was sealed, and the set holds neither the version of before nor this one. DEADLINE_EXCEEDED: a
+  // device has not come to its end, and reads the slot until settle().
   absl::Status copy(const Plan& plan, const Publication& publication, const SlotView& view, int set, bool check,
                     kernels::ThreadPool& pool, Deadline deadline);
   // Brings the plan to the device, where that is one and has another, so that no flip waits for it. Prepare thread.
   absl::Status make_ready(const Plan& plan, const Publication& publication);
+  // Blocks until no device copies for it any more, also of a copy() whose time was up. DEADLINE_EXCEEDED: one does.
+  absl::Status settle(Deadline deadline);
   // For the copy at the flip; kCommit alone.
   kernels::ThreadPool& flip_pool() { return *flip_pool_; }
 
@@ -84,4 +90,4 @@ class Copier {
   std::unique_ptr<DevicePlan> device_plan_;  // of both
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

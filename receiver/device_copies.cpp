@@ -1,11 +1,12 @@
-#include "receiver/device_copies.h"
+#include <bascule/receiver/device_copies.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "transport/text.h"
+#include <bascule/transport/kept_slots.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 absl::Status DeviceCopies::accept(ReceivedOffer offer) {
   const std::vector<SlotId> slots = offer.slots;
@@ -17,7 +18,7 @@ absl::Status DeviceCopies::accept(ReceivedOffer offer) {
     place->bytes = place->bytes.first(bytes);
     BASCULE_TRY(window(*place).status());
   }
-  while (copies() && copies_.size() < kept_) BASCULE_TRY(add(bytes).status());
+  while (!windows_.empty() && copies_.size() < kept_) BASCULE_TRY(add(bytes).status());
   return absl::OkStatus();
 }
 
@@ -33,7 +34,7 @@ bool DeviceCopies::lies_here(SlotId slot) const {
   return place && place->device == device_;
 }
 
-void DeviceCopies::follow(const Publication& publication, std::uint64_t bytes_done) {
+void DeviceCopies::copy_behind(const Publication& publication, std::uint64_t bytes_done) {
   const auto known = windows_.find(publication.slot);
   if (known == windows_.end()) return;
   const std::uint64_t part = known->second.window->part_bytes();
@@ -77,20 +78,12 @@ void DeviceCopies::release(SlotId slot) {
   if (copies_.size() > kept_) copies_.erase(copy);
 }
 
-void DeviceCopies::forget(SlotId slot) {
+void DeviceCopies::unmap(SlotId slot) {
   windows_.erase(slot);
-  slots_->forget(slot);
+  slots_->unmap(slot);
 }
 
-absl::StatusOr<std::vector<FoundVersion>> DeviceCopies::find_versions(Version newer_than) {
-  return slots_->find_versions(newer_than);
-}
-
-absl::StatusOr<Digest> DeviceCopies::digest_of(FoundVersion& found, kernels::ThreadPool& pool) {
-  return slots_->digest_of(found, pool);
-}
-
-// Registered once: when the slot is offered, or, of one that no sender offers, when it is first read.
+// A slot is registered once: when it is offered or, if no sender offers it, when it is first read.
 absl::StatusOr<HostWindow*> DeviceCopies::window(const SlotView& place) {
   Window& known = windows_[place.slot];
   if (known.of == place.bytes.data() && known.window) return known.window.get();
@@ -115,7 +108,7 @@ absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::add(std::uint64_t bytes) {
   if (!queue_) {
     BASCULE_ASSIGN(queue_, open_device(device_));
   }
-  BASCULE_ASSIGN(std::shared_ptr<std::byte> memory, queue_->allocate(bytes));
+  BASCULE_ASSIGN(std::shared_ptr<std::byte> memory, queue_->allocate(bytes, "a copy of a slot"));
   return &copies_.emplace_back(Copy{.index = next_++, .memory = std::move(memory), .bytes = bytes});
 }
 
@@ -125,7 +118,7 @@ DeviceCopies::Copy* DeviceCopies::find(const Publication& publication) {
   return found == copies_.end() ? nullptr : &*found;
 }
 
-// Where the version goes: where it has begun to, or into a copy that nobody reads. What was on its way there is not
+// Where the version goes: where it has begun to, or into a copy that is not read. What was on its way there is not
 // coming any more; the device's copies are made in order.
 absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::on_its_way(const Publication& publication) {
   Copy* to = find(publication);
@@ -142,8 +135,8 @@ absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::on_its_way(const Publication& 
   return coming_ = to;
 }
 
-// All that there is at once: copies one by one of what a peer has packed take longer, by what lies between them. One
-// that fails may have come and been digested in part: it begins anew.
+// Copies all that is there at once: one copy for each packed part takes longer, since time passes between copies. A
+// version that fails may have come and been digested in part; then it begins anew.
 absl::Status DeviceCopies::copy(Copy& to, HostWindow& from, std::uint64_t end, std::uint64_t of_bytes) {
   if (to.bytes_done >= end) return absl::OkStatus();
   absl::Status copied = queue_->copy_in(from, to.bytes_done, end, {to.memory.get(), of_bytes}, /*want_digest=*/true);
@@ -152,4 +145,4 @@ absl::Status DeviceCopies::copy(Copy& to, HostWindow& from, std::uint64_t end, s
   return copied;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

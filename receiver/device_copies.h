@@ -2,12 +2,12 @@
 // and copies what the sender writes into them part by part behind it; what it shows is a scheme with memory of its own
 // here. Slots of the device itself are read in place.
 //
-//   the sender's slot, in reach of the device ── follow(), prepare() ──▶ a copy on the device ──▶ SlotView
+//   the sender's slot, in reach of the device ── copy_behind(), prepare() ──▶ a copy on the device ──▶ SlotView
 //
 //   a copy:  free ──follow──▶ on its way ──prepare──▶ whole, in use ──release──▶ free
 //
-// A copy is digested by the device as it comes, and read once the session finds that right. The sender's slot is let go
-// of by the scheme as soon as it is copied. Prepare thread.
+// A copy is digested by the device as it comes, and read once the session finds that right. The scheme
+// releases the sender's slot as soon as it is copied. Prepare thread.
 #pragma once
 
 #include <list>
@@ -19,12 +19,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/device.h"
-#include "transport/scheme.h"
+#include <bascule/transport/device.h>
+#include <bascule/transport/scheme.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
-class DeviceCopies final : public ReceiverTransport {
+class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
  public:
   // Of the slots that `slots` reaches. `kept`: copies that are made when it joins; there are more while more are held.
   DeviceCopies(std::unique_ptr<ReceiverTransport> slots, int device, std::size_t kept)
@@ -32,13 +32,14 @@ class DeviceCopies final : public ReceiverTransport {
 
   absl::Status accept(ReceivedOffer offer) override;
   std::optional<SlotView> find(SlotId slot) const override;  // of the sender's, and of copies
-  bool copies() const override { return !windows_.empty(); }
-  void follow(const Publication& publication, std::uint64_t bytes_done) override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
   void release(SlotId slot) override;
-  void forget(SlotId slot) override;
-  absl::StatusOr<std::vector<FoundVersion>> find_versions(Version newer_than) override;
-  absl::StatusOr<Digest> digest_of(FoundVersion& found, kernels::ThreadPool& pool) override;
+  void unmap(SlotId slot) override;
+  CopiesBehind* copies_behind() override { return queue_ ? this : nullptr; }
+  KeptVersions* kept_versions() override { return slots_->kept_versions(); }
+
+  void copy_behind(const Publication& publication, std::uint64_t bytes_done) override;
+  absl::Status settle(Deadline deadline) override { return queue_ ? queue_->settle(deadline) : absl::OkStatus(); }
 
  private:
   struct Copy {
@@ -73,4 +74,4 @@ class DeviceCopies final : public ReceiverTransport {
   std::map<SlotId, Window> windows_;  // go before slots_ and queue_
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

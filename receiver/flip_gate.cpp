@@ -1,32 +1,33 @@
-#include "receiver/flip_gate.h"
+#include <bascule/receiver/flip_gate.h>
 
 #include <utility>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 void FlipGate::set_pending() {
-  pending_.store(decided_.has_value() || stepped_aside_ || poisoned_, std::memory_order_release);
+  pending_.store(decided_.has_value() || yielded_ || poisoned_, std::memory_order_release);
 }
 
-std::optional<Target> FlipGate::decide(Target target) {
+std::optional<LocalVersion> FlipGate::decide(LocalVersion local) {
   const std::lock_guard lock(mutex_);
-  std::optional<Target> skipped = std::exchange(decided_, std::move(target));
-  stepped_aside_ = nullptr;
+  std::optional<LocalVersion> skipped = std::exchange(decided_, std::move(local));
+  yielded_ = nullptr;
   waiting_ = false;
   set_pending();
   changed_.notify_all();
   return skipped;
 }
 
-void FlipGate::ask_to_step_aside(std::function<void()> stepped_aside) {
+void FlipGate::ask_to_yield(std::function<void()> yielded) {
   const std::lock_guard lock(mutex_);
-  stepped_aside_ = std::move(stepped_aside);
+  if (lost_) return;
+  yielded_ = std::move(yielded);
   set_pending();
 }
 
 void FlipGate::resume() {
   const std::lock_guard lock(mutex_);
-  stepped_aside_ = nullptr;
+  yielded_ = nullptr;
   waiting_ = false;
   set_pending();
   changed_.notify_all();
@@ -35,10 +36,18 @@ void FlipGate::resume() {
 void FlipGate::poison() {
   const std::lock_guard lock(mutex_);
   poisoned_ = true;
-  stepped_aside_ = nullptr;
+  yielded_ = nullptr;
   waiting_ = false;
   set_pending();
   changed_.notify_all();
+}
+
+void FlipGate::lose() {
+  {
+    const std::lock_guard lock(mutex_);
+    lost_ = true;
+  }
+  poison();
 }
 
 bool FlipGate::poisoned() const {
@@ -46,25 +55,26 @@ bool FlipGate::poisoned() const {
   return poisoned_;
 }
 
-std::optional<Target> FlipGate::take() {
+std::optional<LocalVersion> FlipGate::take() {
   std::unique_lock lock(mutex_);
-  if (const std::function<void()> stepped_aside = std::exchange(stepped_aside_, nullptr)) {
+  if (const std::function<void()> yielded = std::exchange(yielded_, nullptr)) {
     waiting_ = true;
     lock.unlock();
-    stepped_aside();
+    yielded();
     lock.lock();
     changed_.wait(lock, [this] { return !waiting_; });  // bounded: the I/O thread gives up a silent sender
   }
-  std::optional<Target> taken = std::exchange(decided_, std::nullopt);
+  if (lost_) return std::nullopt;
+  std::optional<LocalVersion> taken = std::exchange(decided_, std::nullopt);
   if (taken) poisoned_ = false;
   set_pending();
   return taken;
 }
 
-void FlipGate::offer(Target target) {
+void FlipGate::offer(LocalVersion local) {
   const std::lock_guard lock(mutex_);
-  const Version version = target.version;
-  offered_.insert_or_assign(version, std::move(target));
+  const Version version = local.version;
+  offered_.insert_or_assign(version, std::move(local));
   changed_.notify_all();
 }
 
@@ -73,15 +83,15 @@ bool FlipGate::withdraw(Version version) {
   return offered_.erase(version) > 0;
 }
 
-std::optional<Target> FlipGate::take(Version version, Deadline deadline, std::vector<Target>& dropped) {
+std::optional<LocalVersion> FlipGate::take(Version version, Deadline deadline, std::vector<LocalVersion>& dropped) {
   std::unique_lock lock(mutex_);
-  const bool came = changed_.wait_until(lock, deadline.at(), [&] { return offered_.contains(version); });
+  const bool came = changed_.wait_until(lock, deadline.at(), [&] { return lost_ || offered_.contains(version); });
   while (!offered_.empty() && offered_.begin()->first < version)
     dropped.push_back(std::move(offered_.extract(offered_.begin()).mapped()));
-  if (!came) return std::nullopt;
+  if (!came || lost_) return std::nullopt;
   poisoned_ = false;
   set_pending();
   return std::move(offered_.extract(version).mapped());
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

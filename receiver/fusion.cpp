@@ -1,11 +1,11 @@
-#include "receiver/fusion.h"
+#include <bascule/receiver/fusion.h>
 
 #include <utility>
 
-#include "kernels/unpack.h"
-#include "transport/text.h"
+#include <bascule/kernels/unpack.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 absl::StatusOr<Fusion> Fusion::make(std::span<const FusedOrder> orders, const Layout& layout) {
   constexpr std::uint64_t kLine = 64;
@@ -56,4 +56,4 @@ std::vector<std::byte*> Fusion::addresses(std::span<std::byte> memory) const {
   return all;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/thread_pool.h"
-#include "receiver/receiver.h"
-#include "transport/layout.h"
-#include "transport/plan.h"
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/receiver/receiver.h>
+#include <bascule/transport/layout.h>
+#include <bascule/transport/plan.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class Fusion {
  public:
@@ -46,4 +46,4 @@ class Fusion {
   std::uint64_t memory_bytes_ = 0;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,11 +1,11 @@
-#include "receiver/inquiry.h"
+#include <bascule/receiver/inquiry.h>
 
 #include <utility>
 
-#include "receiver/connector.h"
-#include "transport/text.h"
+#include <bascule/receiver/connector.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 absl::StatusOr<Answer> answer_of(Message message, std::vector<UniqueFd> descriptors) {
@@ -48,4 +48,4 @@ absl::StatusOr<Answer> inquire(const Endpoint& endpoint, std::optional<Token> to
   return *std::move(answer);
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

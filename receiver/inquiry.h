@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "transport/auth.h"
-#include "transport/endpoint.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/sender_status.h"
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/sender_status.h>
+#include <bascule/transport/token.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 struct Answer {
   SenderStatus status;
@@ -21,4 +21,4 @@ struct Answer {
 // no sender is there, or it did not answer.
 absl::StatusOr<Answer> inquire(const Endpoint& endpoint, std::optional<Token> token);
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,48 +1,140 @@
-#include "receiver/preparer.h"
+#include <bascule/receiver/preparer.h>
 
-#include "transport/text.h"
+#include <algorithm>
 
-namespace bascule {
-namespace {
+#include <boost/asio/post.hpp>
 
-std::string name_of(const Publication& publication) {
-  return cat("slot ", publication.slot.index, " of version ", publication.version);
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0 {
+
+Preparer::Preparer(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint,
+                   const Scheme& scheme, std::function<void(const absl::Status&)> poison)
+    : io_(io),
+      may_only_look_up_(scheme.maps_once && options.fused.empty() && endpoint.digest != DigestMode::kAlways),
+      poison_(poison),
+      bench_(options, endpoint, scheme, std::move(poison)) {}
+
+void Preparer::copy_by(Copier* copier) {
+  copies_ = true;
+  bench_.copy_by(copier);
 }
 
-}  // namespace
+void Preparer::start() { thread_.submit(own_thread_of_devices); }
 
-absl::Status Preparer::check_record(const Attachment& attachment, const Publication& publication) const {
-  const std::optional<SlotRecord> record = attachment.record(publication.slot);
-  if (!record) return absl::OkStatus();
-  if (record->version != publication.version || record->bytes_done < publication.bytes)
-    return absl::DataLossError(cat(name_of(publication), ": the control page says version ", record->version, " with ",
-                                   record->bytes_done, " bytes, expected version ", publication.version, " with ",
-                                   publication.bytes));
-  if (publication.digest && record->digest != publication.digest)
-    return absl::DataLossError(cat(name_of(publication), ": the control page says digest ",
-                                   record->digest ? to_hex(*record->digest) : "none", ", sealed was ",
-                                   to_hex(*publication.digest)));
-  return absl::OkStatus();
+void Preparer::stop() {
+  look_.request_stop();  // it may have a model to read
+  bench_.stop();
+  thread_.stop();
 }
 
-absl::Status Preparer::verify(const Attachment& attachment, const Publication& publication, const SlotView& view,
-                              bool digest_pass, Deadline deadline) {
-  BASCULE_TRY(check_record(attachment, publication));
-  if (attachment.record(publication.slot) && !digest_pass) return absl::OkStatus();
-  return verify_bytes(publication, view, deadline);
+// Whether preparing a version and giving it back touch none of its bytes.
+bool Preparer::only_looks_up() const {
+  return may_only_look_up_ && !copies_ && reach_ == Reach::kInPlace && sender_digest_ != DigestMode::kAlways;
 }
 
-absl::Status Preparer::verify_bytes(const Publication& publication, const SlotView& view, Deadline deadline) {
-  if (!publication.digest) return absl::OkStatus();
-  if (view.digest) return check_digest(publication, *view.digest);
-  BASCULE_ASSIGN(const Digest found, reader_.digest(view, deadline));
-  return check_digest(publication, found);
+void Preparer::submit(std::function<void()> job, bool only_looks_up) {
+  only_looks_up ? thread_.run_or_submit(std::move(job)) : thread_.submit(std::move(job));
 }
 
-absl::Status check_digest(const Publication& publication, const Digest& found) {
-  if (found == publication.digest) return absl::OkStatus();
-  return absl::DataLossError(cat(name_of(publication), ": digest ", to_hex(found), ", sealed was ",
-                                 to_hex(*publication.digest), "; its bytes changed after they were sealed"));
+void Preparer::answer(std::function<void()> done) { boost::asio::post(io_, std::move(done)); }
+
+// ---- a sender's memory ----
+
+void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking,
+                     std::shared_ptr<Attachment> known, std::function<void(const absl::Status&)> failed) {
+  sender_digest_ = welcome.digest;
+  reach_ = Reach::kUnknown;
+  struct Received {
+    Welcome welcome;
+    std::vector<UniqueFd> descriptors;
+    Taking taking;
+  };
+  const auto received = std::make_shared<Received>(
+      Received{.welcome = std::move(welcome), .descriptors = std::move(descriptors), .taking = std::move(taking)});
+  thread_.submit([this, received, known = std::move(known), failed = std::move(failed)]() mutable {
+    const absl::Status reached = bench_.reach(std::move(received->welcome), std::move(received->descriptors),
+                                              std::move(received->taking), std::move(known));
+    if (!reached.ok()) return answer([failed, reached] { failed(reached); });
+    reach_ = bench_.copies() ? Reach::kCopied : Reach::kInPlace;
+  });
 }
 
-}  // namespace bascule
+void Preparer::accept(ReceivedOffer offer) {
+  const auto received = std::make_shared<ReceivedOffer>(std::move(offer));
+  thread_.submit([this, received] { bench_.accept(std::move(*received)); });
+}
+
+void Preparer::keep_only(std::set<SlotId> slots) {
+  thread_.submit([this, slots = std::move(slots)] { bench_.keep_only(slots); });
+}
+
+// ---- versions ----
+
+void Preparer::copy_behind(Publication publication, std::shared_ptr<Preparation> preparation) {
+  thread_.submit([this, publication, preparation = std::move(preparation)]() mutable {
+    if (bench_.copy_behind(publication, *preparation)) copy_behind(publication, std::move(preparation));
+  });
+}
+
+void Preparer::prepare(Publication publication, BackSet set, std::shared_ptr<Preparation> preparation,
+                       std::function<void(const absl::Status&)> done) {
+  auto job = [this, publication, set = std::move(set), preparation = std::move(preparation), done = std::move(done)] {
+    const absl::Status prepared = bench_.prepare(publication, set, *preparation);
+    answer([done, prepared] { done(prepared); });
+  };
+  submit(std::move(job), only_looks_up());
+}
+
+void Preparer::give_back(Holdings::Leaving leaving, std::shared_ptr<Preparation> preparation, Passed passed,
+                         std::function<void(std::uint64_t)> done) {
+  if (passed) return give_back_behind(std::move(leaving), std::move(passed), std::move(done));
+  const bool at_once = only_looks_up() && !preparation && !leaving.last_of_attachment;
+  auto job = [this, leaving = std::move(leaving), preparation = std::move(preparation), done = std::move(done)] {
+    if (preparation && preparation->reached) preparation->local.attachment->release(preparation->reached->slot);
+    if (leaving.local.attachment) leaving.local.attachment->release(leaving.local.source());
+    answer([done, number = leaving.number] { done(number); });
+  };
+  submit(std::move(job), at_once);
+}
+
+// Waits however long the engine's stream takes: the slot is leased until then. The prepare thread does its other tasks
+// in between. If the stream cannot be asked, the slot stays leased.
+void Preparer::give_back_behind(Holdings::Leaving leaving, Passed passed, std::function<void(std::uint64_t)> done) {
+  thread_.submit([this, leaving = std::move(leaving), passed = std::move(passed), done = std::move(done)]() mutable {
+    const absl::Status waited = passed(Deadline(absl::Milliseconds(20)));
+    if (absl::IsDeadlineExceeded(waited))
+      return give_back_behind(std::move(leaving), std::move(passed), std::move(done));
+    if (!waited.ok()) return poison_(annotate(waited, "the engine's stream"));
+    leaving.local.attachment->release(leaving.local.source());
+    answer([done, number = leaving.number] { done(number); });
+  });
+}
+
+void Preparer::let_go(std::shared_ptr<Attachment> attachment) {
+  thread_.submit([attachment = std::move(attachment)] {});
+}
+
+void Preparer::wait_for(std::shared_ptr<DeviceMark> mark, std::function<void()> done) {
+  thread_.submit([this, mark = std::move(mark), done = std::move(done)] {
+    if (bench_.wait_for(*mark).ok()) answer(done);
+  });
+}
+
+// ---- without a sender ----
+
+void Preparer::look(Version newer_than, std::vector<std::shared_ptr<Attachment>> known, BackSet set,
+                    std::function<void(Found, bool)> done) {
+  if (std::exchange(looking_, true)) return;
+  look_ = std::stop_source();
+  thread_.submit([this, newer_than, known = std::move(known), set = std::move(set), done = std::move(done),
+                  stop = look_.get_token()] {
+    const auto found = std::make_shared<Found>(bench_.find(newer_than, known, set, stop));
+    answer([this, done, found, stop] {
+      looking_ = false;
+      done(std::move(*found), stop.stop_requested());
+    });
+  });
+}
+
+}  // namespace bascule::inline v0

@@ -1,44 +1,100 @@
-// The prepare thread: maps, verifies and unmaps, in the order it is asked, so that neither the I/O thread nor
-// the engine's own ever touches weights for the transport's sake.
+// Preparer: the prepare thread. It maps, verifies, copies and unmaps, one job at a time in the order in which it is
+// asked, so that neither the I/O thread nor the engine's own touches weights for the transport's sake.
+//
+//   job           does                                              answers
+//   reach         has a sender's slots mapped                       what went wrong
+//   copy_behind   copies what the writer has done, in turns
+//                 with other jobs
+//   prepare       reaches a version, verifies it, copies it ahead   how it went
+//   give_back     waits for a device, in turns with other jobs;     its number
+//                 gives memory back, and unmaps what nothing holds
+//   look          looks for a version without a sender; is cut      what it found
+//                 short by a sender that welcomes, and by stop()
+//
+// Calls and answers: the I/O thread's, but where said. Nothing is answered after stop().
 #pragma once
 
+#include <utility>  // Boost 1.74 needs it first
+
+#include <boost/asio/io_context.hpp>
+
+#include <atomic>
 #include <functional>
-#include <utility>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stop_token>
+#include <vector>
 
-#include "absl/status/status.h"
-#include "kernels/thread_pool.h"
-#include "receiver/attachment.h"
-#include "receiver/slot_reader.h"
-#include "transport/scheme.h"
-#include "transport/task_thread.h"
+#include "absl/status/statusor.h"
+#include <bascule/receiver/holdings.h>
+#include <bascule/receiver/workbench.h>
+#include <bascule/transport/task_thread.h>
 
-namespace bascule {
-
-// Whether the digest of a publication's bytes is what was sealed. DATA_LOSS names slot, version and both.
-absl::Status check_digest(const Publication& publication, const Digest& found);
+namespace bascule::inline v0 {
 
 class Preparer {
  public:
-  void stop() { thread_.stop(); }  // as TaskThread
-  void submit(std::function<void()> task) { thread_.submit(std::move(task)); }
-  // For what only looks something up: at once, on the calling I/O thread, where the prepare thread has nothing to do.
-  void run_or_submit(std::function<void()> task) { thread_.run_or_submit(std::move(task)); }
+  // As Workbench. `poison` is called from the prepare thread.
+  Preparer(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
+           std::function<void(const absl::Status&)> poison);
 
-  // Prepare thread: what the control page says of the publication's slot, where there is such a page. DATA_LOSS:
-  // another version or digest.
-  absl::Status check_record(const Attachment& attachment, const Publication& publication) const;
-  // Prepare thread: whether `view` holds what was sealed. Compares with the control page; with
-  // `digest_pass`, or where there is no such page, reads every byte. DATA_LOSS names slot, version and digests.
-  absl::Status verify(const Attachment& attachment, const Publication& publication, const SlotView& view,
-                      bool digest_pass, Deadline deadline);
-  // The same by its bytes alone.
-  absl::Status verify_bytes(const Publication& publication, const SlotView& view, Deadline deadline);
-  SlotReader& reader() { return reader_; }  // prepare thread, as the next
-  kernels::ThreadPool& pool() { return reader_.pool(); }
+  void copy_by(Copier* copier);  // before start()
+  void start();
+  void stop();  // any thread: ends the job under way, or waits for it, and drops the rest
+  // After stop(): blocks until no device works for it any more. DEADLINE_EXCEEDED: one does.
+  absl::Status settle(Deadline deadline) { return bench_.settle(deadline); }
+  absl::StatusOr<Taking> take(const Layout& layout) const { return bench_.take(layout); }
+
+  // ---- a sender's memory ----
+
+  void reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking, std::shared_ptr<Attachment> known,
+             std::function<void(const absl::Status& why)> failed);
+  void accept(ReceivedOffer offer);
+  void keep_only(std::set<SlotId> slots);
+  // Slots were reached, and lie elsewhere than where they are read.
+  bool copies_behind() const { return reach_ == Reach::kCopied; }
+
+  // ---- versions ----
+
+  void copy_behind(Publication publication, std::shared_ptr<Preparation> preparation);
+  void prepare(Publication publication, BackSet set, std::shared_ptr<Preparation> preparation,
+               std::function<void(const absl::Status&)> done);
+  // Waits until the device has passed what may read memory, under a deadline; null: nothing does.
+  using Passed = std::function<absl::Status(Deadline)>;
+  // `preparation`: of a version that was coming. Where the device cannot be asked any more, `done` is not called.
+  void give_back(Holdings::Leaving leaving, std::shared_ptr<Preparation> preparation, Passed passed,
+                 std::function<void(std::uint64_t number)> done);
+  void let_go(std::shared_ptr<Attachment> attachment);
+  void wait_for(std::shared_ptr<DeviceMark> mark, std::function<void()> done);  // any thread; done where it has passed
+
+  // ---- without a sender ----
+
+  using Found = absl::StatusOr<std::optional<LocalVersion>>;
+  // While one is under way, does nothing. `cut`: a sender came meanwhile, and brings its own.
+  void look(Version newer_than, std::vector<std::shared_ptr<Attachment>> known, BackSet set,
+            std::function<void(Found, bool cut)> done);
+  void cut_look() { look_.request_stop(); }
 
  private:
-  SlotReader reader_{1};  // one core is the engine's
-  TaskThread thread_;     // last: what it runs uses the rest
+  bool only_looks_up() const;
+  void give_back_behind(Holdings::Leaving leaving, Passed passed, std::function<void(std::uint64_t)> done);
+  // Where nothing else is to be done and the job only looks something up: at once, on this thread.
+  void submit(std::function<void()> job, bool only_looks_up);
+  void answer(std::function<void()> done);
+
+  enum class Reach { kUnknown, kInPlace, kCopied };
+
+  boost::asio::io_context& io_;
+  const bool may_only_look_up_;  // by the options
+  const std::function<void(const absl::Status&)> poison_;
+  DigestMode sender_digest_ = DigestMode::kOn;
+  bool copies_ = false;
+  std::atomic<Reach> reach_{Reach::kUnknown};  // by the prepare thread, once it knows
+  bool looking_ = false;
+  std::stop_source look_;
+  Workbench bench_;
+  TaskThread thread_;  // last: what it runs uses the rest
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,23 +1,25 @@
-#include "receiver/receiver.h"
+#include <bascule/receiver/receiver.h>
 
 #include <map>
+#include <mutex>
 #include <unordered_set>
 #include <utility>
 
-#include "receiver/flip_gate.h"
-#include "receiver/session.h"
-#include "schemes/registry.h"
-#include "transport/device.h"
-#include "transport/endpoint.h"
-#include "transport/text.h"
-#include "transport/utf8.h"
+#include <bascule/receiver/flip_gate.h>
+#include <bascule/receiver/session.h>
+#include <bascule/schemes/registry.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/text.h>
+#include <bascule/transport/threads.h>
+#include <bascule/transport/utf8.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 struct Receiver::Impl {
   FlipGate gate;
   bool started = false;  // engine's thread, as all below
-  std::optional<Target> serving;
+  std::optional<LocalVersion> serving;
   std::map<SlotId, std::shared_ptr<const Weights>> seen;  // of the epoch that is served
 
   const bool follows;  // a rank above 0
@@ -44,17 +46,22 @@ struct Receiver::Impl {
   void start() {
     if (!std::exchange(started, true)) session.start();
   }
-  Flip flip_to(Target next, Clock::time_point start) {
+  Flip flip_to(LocalVersion next, Clock::time_point start) {
     // Told again of what it serves, after a connection was lost: that is no flip.
     const bool again = serving && serving->lease.epoch == next.lease.epoch && serving->version == next.version;
     const bool elsewhere = again && serving->slot != next.slot;  // but in other memory of the scheme's own
+    absl::StatusOr<std::shared_ptr<DeviceMark>> mark = session.leave(serving, next);
+    if (!mark.ok()) {
+      session.not_flipped(std::move(next), mark.status());
+      return now(false, true);
+    }
     if (!again && next.copy && !copy(next)) return now(false, true);
     if (serving && serving->slot.epoch != next.slot.epoch) seen.clear();
-    // What nobody else holds any more is of a slot that is gone.
+    // Tensors that only this map still holds are those of a slot that is gone.
     std::erase_if(seen, [](const auto& slot) { return slot.second.use_count() == 1; });
     seen.insert_or_assign(next.slot, next.weights);
-    std::optional<Target> before = std::exchange(serving, std::move(next));
-    session.flipped(*serving, std::move(before), seconds_between(start, Clock::now()));
+    std::optional<LocalVersion> before = std::exchange(serving, std::move(next));
+    session.flipped(*serving, std::move(before), *std::move(mark), seconds_between(start, Clock::now()));
     if (session.copier() != nullptr) {  // what was copied is the engine's own
       serving->attachment = nullptr;
       serving->copy.reset();
@@ -62,7 +69,7 @@ struct Receiver::Impl {
     return now(!again || elsewhere, false);
   }
   // The copy that a flip consists of. False: the tensors are torn.
-  bool copy(const Target& next) {
+  bool copy(const LocalVersion& next) {
     Copier& copier = *session.copier();
     const absl::Status copied =
         copier.copy(*next.attachment->copy_plan(), next.copy->publication, next.copy->view,
@@ -83,7 +90,18 @@ struct Receiver::Impl {
   }
 };
 
-Receiver::Receiver(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+// What a device may still read when its receiver goes stays mapped and leased. A kernel that finds it unmapped takes
+// the device from the whole process, and a slot without a lease is written by its sender.
+void Receiver::End::operator()(Impl* impl) const {
+  std::unique_ptr<Impl> ended(impl);
+  if (ended->session.stop()) return;
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<Impl>>();  // never destroyed
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(ended));
+}
+
+Receiver::Receiver(Impl* impl) : impl_(impl) {}
 Receiver::Receiver(Receiver&&) noexcept = default;
 Receiver& Receiver::operator=(Receiver&&) noexcept = default;
 Receiver::~Receiver() = default;
@@ -104,9 +122,15 @@ absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
                               "\" must have a name of its own, in UTF-8, and parts");
   if (options.device != kHost)
     BASCULE_TRY(annotate(why_no_cuda(), cat("worker ", options.worker, " asks for device ", options.device)));
+  if (options.device != kHost && options.stream != nullptr)
+    if (absl::Status checked = check_stream(options.device, options.stream); absl::IsInvalidArgument(checked))
+      return annotate(checked, cat("worker ", options.worker));
   endpoint.device = options.device;
   BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint));
-  return Receiver(std::make_unique<Impl>(std::move(options), std::move(endpoint), std::move(token), *scheme));
+  return starting_threads(cat("worker ", options.worker), [&]() -> absl::StatusOr<Receiver> {
+    return Receiver(
+        std::make_unique<Impl>(std::move(options), std::move(endpoint), std::move(token), *scheme).release());
+  });
 }
 
 absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOptions options) {
@@ -119,7 +143,7 @@ absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOp
     return failed_precondition(
         "register_model: this receiver asked for fused orders, which are for reading in place; give the parts to a "
         "target instead");
-  const int place = targets.empty() ? kHost : targets.front().device;
+  const int place = Copier::place_of(targets);
   if (!targets.empty() && place == kHost && impl_->scheme.on_device)
     return unimplemented("register_model: the targets lie in host memory and ", impl_->scheme.name,
                          " keeps its slots on a device, from which this version does not copy there; use ",
@@ -128,9 +152,10 @@ absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOp
     return invalid_argument("register_model: the targets lie in ", place_name(place),
                             ", and this receiver was told to read on device ", impl_->device,
                             "; name one device for both");
-  BASCULE_ASSIGN(
-      std::unique_ptr<Copier> copier,
-      Copier::make(std::move(targets), options, options.apply.value_or(impl_->apply), impl_->threads, impl_->stream));
+  BASCULE_ASSIGN(std::unique_ptr<Copier> copier, starting_threads("register_model", [&] {
+                   return Copier::make(std::move(targets), options, options.apply.value_or(impl_->apply),
+                                       impl_->threads, impl_->stream);
+                 }));
   impl_->session.copy_by(std::move(copier));
   return absl::OkStatus();
 }
@@ -146,7 +171,7 @@ Flip Receiver::commit() {
   if (!impl.gate.pending()) return impl.now(false, false);
   if (impl.follows) return impl.now(false, impl.gate.poisoned());
   const Clock::time_point start = Clock::now();
-  std::optional<Target> next = impl.gate.take();
+  std::optional<LocalVersion> next = impl.gate.take();
   if (!next) return impl.now(false, impl.gate.poisoned());
   return impl.flip_to(*std::move(next), start);
 }
@@ -158,9 +183,9 @@ Flip Receiver::commit(Version version) {
   if (version == 0 || (impl.serving && impl.serving->version == version))
     return impl.now(false, impl.gate.pending() && impl.gate.poisoned());
   const Clock::time_point start = Clock::now();
-  std::vector<Target> dropped;
-  std::optional<Target> next = impl.gate.take(version, Deadline(impl.flip_timeout), dropped);
-  impl.session.dropped(std::move(dropped));
+  std::vector<LocalVersion> dropped;
+  std::optional<LocalVersion> next = impl.gate.take(version, Deadline(impl.flip_timeout), dropped);
+  impl.session.passed_over(std::move(dropped));
   if (!next) {
     impl.session.poison(cat("rank 0 serves version ", version, ", which was not prepared here within ",
                             absl::FormatDuration(impl.flip_timeout)));
@@ -187,4 +212,4 @@ const char* to_string(ReceiverState state) {
   return "unknown";
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

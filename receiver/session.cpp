@@ -1,22 +1,19 @@
-// Finding a sender and staying in touch. What versions do stands in session_versions.cpp and, once the engine has left
-// them, in session_leases.cpp; what is done with memory in session_memory.cpp.
-#include "receiver/session.h"
+// Threads, and the connection: session_versions.cpp has a version's way, session_engine.cpp what the engine calls.
+#include <bascule/receiver/session.h>
 
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 
 #include <boost/asio/post.hpp>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 namespace asio = boost::asio;
-using std::chrono::milliseconds;
 
 std::uint64_t random_number() {
   std::uint64_t number = 0;
@@ -39,117 +36,93 @@ Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token
       scheme_(scheme),
       gate_(gate),
       instance_(random_number()),
+      marks_(options_.stream),
       io_(1),
       awake_(io_),
-      connector_(io_, endpoint_, std::move(token)),
-      retry_timer_(io_),
-      heartbeat_timer_(io_),
-      finder_(
-          scheme_, endpoint_, options_.expected, [this](const Layout& layout) { return take(layout); }, options_.log),
-      preparer_(std::make_unique<Preparer>()) {}
-
-void Session::copy_by(std::unique_ptr<Copier> copier) {
-  copier_ = std::move(copier);
-  if (!scheme_.on_device || copier_->device() != kHost) endpoint_.device = copier_->device();
-}
-
-void Session::start() {
-  asio::post(io_, [this] {
-    search();
-    on_heartbeat_timer();
-  });
-  preparer_->submit(own_thread_of_devices);
-  thread_ = std::thread([this] {
+      link_(io_, options_, endpoint_, std::move(token), handlers()),
+      preparer_(std::make_unique<Preparer>(io_, options_, endpoint_, scheme_,
+                                           [this](const absl::Status& why) { poison(why); })) {
+  thread_ = std::thread([this] {  // last: where it throws, nothing has begun
     own_thread_of_devices();
     const auto work = asio::make_work_guard(io_);
     io_.run();
   });
 }
 
+void Session::copy_by(std::unique_ptr<Copier> copier) {
+  copier_ = std::move(copier);
+  if (!scheme_.on_device || copier_->device() != kHost) endpoint_.device = copier_->device();
+  preparer_->copy_by(copier_.get());
+  holdings_ = Holdings(copies_ahead() ? Holdings::Takes::kCopyAhead : Holdings::Takes::kCopyAtFlip);
+}
+
+void Session::start() {
+  asio::post(io_, [this] { link_.start(); });
+  preparer_->start();
+}
+
 Session::~Session() {
+  if (!stopped_) stop();
+}
+
+bool Session::stop() {
+  stopped_ = true;
   if (thread_.joinable()) {
     asio::post(io_, [this] {
-      send(Bye{});
-      if (channel_) channel_->close();
+      link_.send(Bye{});
+      link_.hang_up();
       io_.stop();
     });
     thread_.join();
   }
-  preparer_->stop();  // before what its tasks touch goes, the pointer to it among that
-  channel_.reset();
+  preparer_->stop();  // before what its jobs touch goes
+  const absl::Status left = wait_until_left(Deadline(endpoint_.flip_timeout));
+  if (!is_over(left))
+    log(cat("kept mapped and leased as long as this process lives, for a device may still read it: ",
+            message_of(left)));
+  return is_over(left);
 }
 
 void Session::log(std::string_view line) const {
   if (options_.log) options_.log(line);
 }
 
-void Session::send(const Message& message) {
-  if (!channel_) return;
-  if (options_.trace && !std::holds_alternative<Heartbeat>(message))
-    options_.trace(cat("to sender: ", name_of(message)));
-  channel_->send(message);
-}
-
 void Session::update(const std::function<void(ReceiverStatus&)>& change) {
-  {
-    const std::lock_guard lock(mutex_);
-    change(status_);
-  }
-  changed_.notify_all();
+  board_.update([&](StatusBoard::Posted& posted) { change(posted.status); });
 }
 
-ReceiverStatus Session::status() const {
-  const std::lock_guard lock(mutex_);
-  return status_;
+// ---- searching, greeting ----
+
+Link::Handlers Session::handlers() {
+  return {
+      .connected = [this] { greet(); },
+      .unwelcomed =
+          [this] {
+            if (holdings_.holds_nothing()) look_for_versions();
+          },
+      .heard = [this](Message message,
+                      std::vector<UniqueFd> descriptors) { on_message(std::move(message), std::move(descriptors)); },
+      .alone =
+          [this](const absl::Status& why) {
+            if (absl::IsUnavailable(why)) look_for_versions();  // not in a folder of another user
+            retry(alone_.ok() ? why : absl::Status(why.code(), cat(message_of(why), "; ", message_of(alone_))),
+                  absl::IsUnauthenticated(why));
+          },
+      .lost =
+          [this](const absl::Status& why) {
+            detach();
+            retry(why);
+          },
+      .endpoint_gone = [this](const absl::Status& why) { on_endpoint_gone(why); },
+      .endpoint_back = [this] { on_endpoint_back(); },
+      .beat =
+          [this] {
+            if (const absl::Status kept = take_kept_device_errors(); !kept.ok())
+              log(cat("freed memory on a device: ", message_of(kept)));
+          }};
 }
 
-absl::Status Session::wait_ready(Deadline deadline) {
-  std::unique_lock lock(mutex_);
-  if (changed_.wait_until(lock, deadline.at(), [this] { return ready_ || hopeless_; }) && ready_)
-    return absl::OkStatus();
-  if (hopeless_)
-    return failed_precondition("worker ", options_.worker, " cannot join the sender at ", endpoint_.place(), ": ",
-                               message_of(status_.error));
-  return deadline_exceeded("worker ", options_.worker, ": no version to serve from ", endpoint_.place(), " yet; ",
-                           !status_.error.ok() ? cat("the last error: ", message_of(status_.error))
-                           : status_.attached  ? "connected, the sender has not published"
-                                               : "no sender is there");
-}
-
-void Session::search() {
-  connector_.connect([this](absl::StatusOr<std::shared_ptr<Channel>> connected) {
-    if (connected.ok()) return greet(*std::move(connected));
-    look_for_versions();
-    const absl::Status why = alone_.ok() ? connected.status()
-                                         : absl::Status(connected.status().code(),
-                                                        cat(message_of(connected.status()), "; ", message_of(alone_)));
-    retry(why, absl::IsUnauthenticated(connected.status()));
-  });
-}
-
-// Once more after a pause that grows from 10 ms to half a second.
-void Session::retry(absl::Status why, bool final_refusal) {
-  update([&](ReceiverStatus& status) {
-    status.attached = false;
-    // What poisoned it says more than that nobody is there to mend it.
-    if (status.state != ReceiverState::kPoisoned || final_refusal) status.error = why;
-    hopeless_ = final_refusal;
-  });
-  retry_timer_.expires_after(std::min(milliseconds(500), milliseconds(10) * (1 << std::min(tries_++, 10))));
-  retry_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) search();
-  });
-}
-
-void Session::greet(std::shared_ptr<Channel> channel) {
-  ++connection_;
-  channel_ = std::move(channel);
-  channel_->start([this](Message message,
-                         std::vector<UniqueFd> descriptors) { on_message(std::move(message), std::move(descriptors)); },
-                  [this](const absl::Status& why) {
-                    detach();
-                    retry(annotate(why, "the sender"));
-                  });
+void Session::greet() {
   Hello hello;
   hello.worker = options_.worker;
   hello.instance = instance_;
@@ -158,32 +131,83 @@ void Session::greet(std::shared_ptr<Channel> channel) {
   hello.group = options_.group;
   hello.rank = options_.rank;
   hello.ranks = options_.ranks;
-  if (serving_) hello.epoch = serving_->lease.epoch, hello.serving = serving_->version;
-  hello.held = held();
-  for (Draining& slot : draining_) slot.connection = connection_;
+  Holdings::Claim claim = holdings_.greet();
+  hello.epoch = claim.epoch;
+  hello.serving = claim.serving;
+  hello.held = std::move(claim.held);
   if (!options_.expected.empty()) {
-    hello.expected = options_.expected;
+    hello.expected = std::make_shared<const std::vector<TensorSpec>>(options_.expected);
   } else if (copier_) {
-    hello.expected = copier_->expected();
+    if (auto expected = copier_->expected())
+      hello.expected = std::make_shared<const std::vector<TensorSpec>>(*std::move(expected));
     hello.casts = true;
   }
   for (const FusedOrder& order : options_.fused) hello.fused.push_back(order.parts);
-  send(hello);
+  link_.send(hello);
 }
 
-// The connection is gone: what was not committed is dropped, what was is kept. retry() follows, and says so.
 void Session::detach() {
-  if (channel_) channel_->close();
-  channel_.reset();
-  ++connection_;
-  if (incoming_ && incoming_->in_place)
-    incoming_->aside ? poison("the sender was lost while it wrote the single copy") : gate_.resume();
-  drop_incoming(false);
+  link_.hang_up();
+  if (holdings_.lost()) lease_ = UniqueFd();  // the sender has heard it, or never will
+  if (const Holdings::Coming* const coming = holdings_.coming(); coming != nullptr && coming->single_copy) {
+    if (coming->yielded) holdings_.doubt();
+    coming->yielded ? poison("the sender was lost while it wrote the single copy") : gate_.resume();
+  }
+  endpoint_gone_ = absl::OkStatus();
+  drop_coming();
+  holdings_.hang_up();
 }
+
+void Session::retry(const absl::Status& why, bool final_refusal) {
+  if (holdings_.lost()) return;
+  board_.update([&](StatusBoard::Posted& posted) {
+    posted.status.attached = false;
+    // The reason why it is poisoned says more than that no sender is there to mend it.
+    if (posted.status.state != ReceiverState::kPoisoned || final_refusal) posted.status.error = why;
+    posted.hopeless = final_refusal;
+  });
+  link_.retry();
+}
+
+void Session::refuse_sender(const absl::Status& why, bool final_refusal) {
+  log(message_of(why));
+  link_.send(Bye{.why = std::string(message_of(why))});
+  detach();
+  retry(why, final_refusal);
+}
+
+// A sender promises that neither epochs nor versions fall; this end holds it to that. An epoch that lost the numbers of
+// before (sender.lock was removed) could bring other weights under a number that was served already.
+absl::Status Session::check_newer(Epoch epoch, std::optional<Version> version) const {
+  const LocalVersion* const has = holdings_.against(epoch, version);
+  if (has == nullptr) return absl::OkStatus();
+  return failed_precondition("worker ", options_.worker, " has version ", has->version, " of epoch ", has->lease.epoch,
+                             " and is offered ", version ? cat("version ", *version, " of ") : "", "epoch ", epoch,
+                             ", though these numbers never fall: was sender.lock lost? restart the worker");
+}
+
+void Session::on_endpoint_gone(const absl::Status& why) {
+  log(message_of(why));
+  if (!link_.connected()) return;  // then each search says it
+  endpoint_gone_ = why;
+  update([&](ReceiverStatus& status) {
+    if (status.state != ReceiverState::kPoisoned) status.error = why;
+  });
+}
+
+void Session::on_endpoint_back() {
+  update([gone = std::exchange(endpoint_gone_, absl::OkStatus())](ReceiverStatus& status) {
+    if (status.error == gone) status.error = absl::OkStatus();
+  });
+}
+
+// ---- greeting, attached ----
 
 void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
-  if (options_.trace && !std::holds_alternative<Heartbeat>(message))
-    options_.trace(cat("from sender: ", name_of(message)));
+  if (holdings_.lost()) {  // and said so: until the sender has heard it
+    if (std::holds_alternative<Refused>(message) || std::holds_alternative<Bye>(message)) detach();
+    return;
+  }
   if (auto* welcome = std::get_if<Welcome>(&message)) return on_welcome(std::move(*welcome), std::move(descriptors));
   const auto broken = [&](std::string_view why) {
     detach();
@@ -208,21 +232,80 @@ void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
   broken("is not a sender's message");
 }
 
-void Session::on_heartbeat_timer() {
-  if (const absl::Status kept = take_kept_device_errors(); !kept.ok())
-    log(cat("let go of memory on a device: ", message_of(kept)));
-  if (channel_) {
-    if (Clock::now() - channel_->last_heard() > absl::ToChronoNanoseconds(endpoint_.suspect_after)) {
-      detach();
-      retry(unavailable("the sender fell silent for ", absl::FormatDuration(endpoint_.suspect_after)));
-    } else {
-      send(Heartbeat{});
-    }
+void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
+  if (welcome.digest_number != kDigestNumber)
+    return refuse_sender(invalid_argument("the sender makes digests of function ", welcome.digest_number, ", expected ",
+                                          kDigestNumber, "; run the same version of Bascule on both ends"),
+                         true);
+  link_.welcomed();
+  preparer_->cut_look();  // what the sender has goes first
+  if (!endpoint_.over_tcp() && descriptors.size() < 2) {
+    detach();
+    return retry(invalid_argument("the welcome came with ", descriptors.size(), " descriptors, expected 2 or more"));
   }
-  heartbeat_timer_.expires_after(absl::ToChronoNanoseconds(endpoint_.heartbeat));
-  heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) on_heartbeat_timer();
+  if (const absl::Status newer = check_newer(welcome.epoch, std::nullopt); !newer.ok()) return refuse_sender(newer);
+  absl::StatusOr<Taking> taking = preparer_->take(welcome.layout);
+  if (!taking.ok())
+    return refuse_sender(
+        failed_precondition("its tensors cannot be made of those that are sent: ", message_of(taking.status())), true);
+  if (!endpoint_.over_tcp()) {
+    // The new pipe stands in for the old one: our leases of before are claimed in the hello.
+    lease_ = std::move(descriptors.back());
+    descriptors.pop_back();
+  }
+  board_.update([&](StatusBoard::Posted& posted) {
+    ReceiverStatus& status = posted.status;
+    status.attached = true;
+    if (status.state != ReceiverState::kPoisoned) status.error = absl::OkStatus();  // else it still says what did it
+    if (status.state == ReceiverState::kJoining) status.state = ReceiverState::kPending;
+    posted.hopeless = false;
   });
+  log(cat("joined epoch ", welcome.epoch));
+  holdings_.welcome(welcome.epoch, welcome.slots);
+  // Memory that is held already stays as it is when its sender is still the same.
+  std::shared_ptr<Attachment> known;
+  for (std::shared_ptr<Attachment>& attachment : holdings_.attachments())
+    if (attachment->epoch() == welcome.epoch) known = std::move(attachment);
+  preparer_->reach(std::move(welcome), std::move(descriptors), *std::move(taking), std::move(known),
+                   [this, connection = holdings_.connection()](const absl::Status& why) {
+                     if (is_sticky(why)) return lose(why);
+                     if (connection != holdings_.connection()) return;
+                     link_.send(Bye{.why = std::string(message_of(why))});
+                     detach();
+                     retry(annotate(why, "reach the sender's memory"));
+                   });
+  preparer_->keep_only(holdings_.wanted());
 }
 
-}  // namespace bascule
+// ---- without a sender ----
+// A scheme that keeps files is looked through at every search and, while nothing is held, until a sender has welcomed
+// this worker: a trainer that accepts may load its model for minutes before it welcomes a worker, or stand still. The
+// greeting was sent before: the ack of the flip tells the sender what is served, and a lock on the file keeps the
+// bytes, whatever the sender knows of its slot.
+
+void Session::look_for_versions() {
+  if (!scheme_.keeps_files || (copies_ahead() && !holdings_.has_room())) return;
+  preparer_->look(holdings_.newest(), holdings_.attachments(), back_set(),
+                  [this](Preparer::Found found, bool cut) { on_found(std::move(found), cut); });
+}
+
+void Session::on_found(Preparer::Found found, bool cut) {
+  if (holdings_.lost() || absl::IsCancelled(found.status())) return;
+  if (!found.ok()) {
+    if (is_sticky(found.status())) return lose(found.status());
+    alone_ = found.status();
+    return update([&](ReceiverStatus& status) { status.error = alone_; });
+  }
+  if (!*found) return;
+  alone_ = absl::OkStatus();
+  LocalVersion local = **std::move(found);
+  if (cut) return give_back(Holdings::unwanted(std::move(local)));  // a sender came meanwhile, and brings its own
+  update([](ReceiverStatus& status) {
+    if (status.state == ReceiverState::kJoining) status.state = ReceiverState::kPending;
+  });
+  if (!is_follower()) return decide(std::move(local));
+  offer(std::move(local));
+  board_.update([](StatusBoard::Posted& posted) { posted.ready = true; });
+}
+
+}  // namespace bascule::inline v0

@@ -1,140 +1,129 @@
-// Session: the receiver's I/O thread. It keeps trying for a sender, greets, answers, and never touches
-// weights.
+// Session: a receiver's protocol. Its I/O thread greets and answers, and never touches weights.
 //
-//   state        on                         does                                 to
-//   searching    connected                  hello                                greeting
-//                no sender, a version found leaves it at the gate                searching
-//   greeting     welcome                    has it mapped (prepare thread)       attached
-//   attached     prepare(v)                 ready(v), once its back set is free  attached, v incoming
+//   the connection     Link        searching, greeting, attached, ended
+//   what is held       Holdings    which leases end when
+//   bytes              Preparer    the prepare thread
+//   the engine         FlipGate    decided and offered versions wait there
+//
+//   state        on                         does                                          to
+//   searching    connected                  hello                                         greeting
+//                no sender, a version found leaves it at the gate                         searching
+//   greeting     no welcome, and nothing is served: a version found
+//                                           leaves it at the gate                         greeting
+//                welcome                    has it mapped (prepare thread)                attached
+//   attached     prepare(v)                 ready(v), once its back set is free           attached, v coming
 //                sealed(v), verified and,   prepared(v) | failed(v)
 //                in the background, copied
 //                commit(v)                  leaves v at the gate
 //                abort(v)                   released(v)
-//   any          hang-up, silence, refused  drops what was not committed         searching, after a pause
+//   any          hang-up, silence, refused  drops what was not committed                  searching, after a pause
+//   any          its device is lost         poisoned, final                               ended, for good
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
-#include <atomic>
-#include <condition_variable>
+#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "receiver/attachment.h"
-#include "receiver/connector.h"
-#include "receiver/copier.h"
-#include "receiver/flip_gate.h"
-#include "receiver/preparer.h"
-#include "receiver/receiver.h"
-#include "receiver/version_finder.h"
-#include "transport/channel.h"
-#include "transport/device.h"
-#include "transport/endpoint.h"
-#include "transport/messages.h"
-#include "transport/stay_awake.h"
+#include <bascule/receiver/copier.h>
+#include <bascule/receiver/flip_gate.h>
+#include <bascule/receiver/holdings.h>
+#include <bascule/receiver/link.h>
+#include <bascule/receiver/preparer.h>
+#include <bascule/receiver/receiver.h>
+#include <bascule/receiver/status_board.h>
+#include <bascule/receiver/stream_marks.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/messages.h>
+#include <bascule/transport/stay_awake.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class Session {
  public:
   // `token`: for TCP.
   Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& scheme, FlipGate& gate);
-  ~Session();  // says goodbye, ends the leases, joins
+  ~Session();  // as stop(), and ends the leases
+
+  // Says goodbye, joins its threads, and waits, for flip_timeout at most, until no device reads what it holds. False: a
+  // device may still; then the session must live on, and hold mappings and leases, as long as the process does. Once;
+  // engine's thread.
+  bool stop();
 
   void copy_by(std::unique_ptr<Copier> copier);  // before start(); else reads in place
   void start();                                  // once: the greeting goes out from now on
   Copier* copier() const { return copier_.get(); }
 
-  // Engine's thread: `now` is served from now on, `before` (if any) no more.
-  void flipped(const Target& now, std::optional<Target> before, double stall_seconds);
+  // Engine's thread, before it flips from `before` (if any) to `next`: the point that its stream has come to, where
+  // what it was given so far may read what is written next; null: it reads nothing of it. An error: it must not flip.
+  absl::StatusOr<std::shared_ptr<DeviceMark>> leave(const std::optional<LocalVersion>& before,
+                                                    const LocalVersion& next);
+  void not_flipped(LocalVersion next, const absl::Status& why);  // the engine serves on what it served
+  // `now` is served from now on, `before` (if any) no more, once `mark` is passed.
+  void flipped(const LocalVersion& now, std::optional<LocalVersion> before, std::shared_ptr<DeviceMark> mark,
+               double stall_seconds);
 
   // Engine's thread of a follower: versions that rank 0 passed over.
-  void dropped(std::vector<Target> targets);
-  // Engine's thread: its copy of `target` went wrong, and its tensors hold no version.
-  void torn(Target target, const absl::Status& why);
-  // Any thread: what is served must not be used, until a new version is.
+  void passed_over(std::vector<LocalVersion> versions);
+  // Engine's thread: its copy of `local` went wrong, or is late and still under way, and its tensors hold no version.
+  void torn(LocalVersion local, const absl::Status& why);
+  // Any thread: what is served must not be used, until a new version is. With an error that lost the device: for good.
   void poison(std::string why);
+  void poison(const absl::Status& why);
 
-  absl::Status wait_ready(Deadline deadline);
-  ReceiverStatus status() const;
+  absl::Status wait_ready(Deadline deadline) { return board_.wait_ready(deadline, options_.worker, endpoint_.place()); }
+  ReceiverStatus status() const { return board_.status(); }
 
  private:
-  struct Preparation {                       // filled by the prepare thread
-    std::atomic<bool> followed = false;      // to the end: sealed, or dropped
-    std::shared_ptr<Attachment> attachment;  // none once all of it was copied
-    Attachment::Ready ready;
-    SlotId slot;  // that the engine will read
-    std::optional<CopyAtFlip> copy;
-    int device = kHost;  // on which it will
-  };
-  struct Incoming {  // a version on its way to us
-    Publication publication;
-    std::shared_ptr<Preparation> preparation;
-    bool ready = false;  // said so
-    bool prepared = false;
-    bool in_place = false;  // a single copy: the engine steps aside for it
-    bool aside = false;     // it has, and said so: the sender may write
-  };
-
-  void search();
-  void look_for_versions();
-  absl::StatusOr<std::optional<Incoming>> find_version(Version newer_than,
-                                                       std::span<const std::shared_ptr<Attachment>> known, int set,
-                                                       const std::shared_ptr<DeviceMark>& left);
-  void on_found(absl::StatusOr<std::optional<Incoming>> found, std::uint64_t preparations);
-  void retry(absl::Status why, bool final_refusal = false);
-  void greet(std::shared_ptr<Channel> channel);
-  void detach();
+  // ---- the connection: session.cpp ----
+  Link::Handlers handlers();
+  void greet();
   void on_message(Message message, std::vector<UniqueFd> descriptors);
   void on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors);
+  void detach();  // what was not committed is dropped, what was is kept; retry() follows, and says why
+  void retry(const absl::Status& why, bool final_refusal = false);
+  void refuse_sender(const absl::Status& why, bool final_refusal = false);  // says why: the sender may be replaced
+  absl::Status check_newer(Epoch epoch, std::optional<Version> version) const;
+  void on_endpoint_gone(const absl::Status& why);
+  void on_endpoint_back();
+  void look_for_versions();
+  void on_found(Preparer::Found found, bool cut);
+
+  // ---- versions: session_versions.cpp ----
   void on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors);
-  void accept_slot(Prepare& prepare, std::vector<UniqueFd> descriptors);
-  void let_go_of_others(const std::vector<std::uint32_t>& slots);
-  absl::StatusOr<Taking> take(const Layout& layout) const;
-  // While the sender writes it, in turns with what else the prepare thread has to do.
-  void follow(const Publication& publication, std::shared_ptr<Preparation> preparation);
+  void ask_to_yield(Version version);
   void say_ready();
   void on_sealed(const Sealed& sealed);
-  // Prepare thread. take_in() is all but reaching the bytes; `verified`: they are known to be right.
-  // `left`: the engine's stream has left the set that is copied to; none where there is no such stream.
-  absl::Status prepare(const Publication& publication, int set, Preparation& preparation,
-                       const std::shared_ptr<DeviceMark>& left);
-  absl::Status take_in(const Publication& publication, int set, Preparation& preparation, bool verified);
-  int back_set() const;
   void on_prepared(const absl::Status& status);
   void on_commit(Version version);
-  void decide(Target target);
   void on_abort(const Abort& abort);
-  bool follows() const { return options_.rank > 0; }
-  // Whether preparing and releasing a version touches none of its bytes.
-  bool only_looks_up() const;
+  void offer(LocalVersion local);
+  void decide(LocalVersion local);
+  BackSet back_set() const;
+
+  // ---- leases: session_versions.cpp ----
+  void drop_coming();
+  void withdraw(Version version);
+  void give_back(std::optional<Holdings::Leaving> leaving, std::shared_ptr<Preparation> preparation = nullptr,
+                 Preparer::Passed passed = nullptr);
+  void on_given_back(std::uint64_t number);
+
+  // ---- the engine: session_engine.cpp ----
+  void lose(const absl::Status& why);               // any thread: the device is lost
+  absl::Status wait_until_left(Deadline deadline);  // of stop()
+
+  bool is_follower() const { return options_.rank > 0; }
   bool copies_ahead() const { return copier_ && copier_->apply() == Apply::kBackground; }
-  void on_heartbeat_timer();
-  static Target target_of(const Incoming& incoming);
-  void drop_incoming(bool release_lease);
-  std::optional<Target> reader_of(SlotId lease) const;
-  void release(Target before, const std::optional<Target>& now, std::shared_ptr<DeviceMark> mark = nullptr);
-  void drained(SlotId slot, Version version);
-  void let_go(SlotId slot, Version version);
-  // Engine's thread: the point that its stream on `device` has come to; none on the host.
-  void lose_stream(const Target& now, std::optional<Target> before, const absl::Status& why);  // of flipped()
-  void release_behind(Target before, std::shared_ptr<DeviceMark> mark, bool same_lease);
-  absl::StatusOr<std::shared_ptr<DeviceMark>> mark_stream(int device);
-  bool wait_for(const DeviceMark* mark);  // prepare thread; false: poisoned
-  absl::Status wait_for_set(const std::shared_ptr<DeviceMark>& left);
-  std::vector<SlotId> slots_in_use() const;
-  std::vector<HeldSlot> held() const;
-  void send(const Message& message);
   void update(const std::function<void(ReceiverStatus&)>& change);
+  void can_serve();  // says so
   void log(std::string_view line) const;
 
   const ReceiverOptions options_;
@@ -143,50 +132,24 @@ class Session {
   FlipGate& gate_;
   const std::uint64_t instance_;
   std::unique_ptr<Copier> copier_;  // none: it reads in place
+  StatusBoard board_;
+  StreamMarks marks_;  // engine's thread
 
+  // I/O thread.
   boost::asio::io_context io_;
   StayAwake awake_;
-  Connector connector_;
-  boost::asio::steady_timer retry_timer_, heartbeat_timer_;
-  std::shared_ptr<Channel> channel_;
-  // Slots that the engine left, and that its stream may still read: held as those that are served.
-  struct Draining {
-    HeldSlot held;
-    std::uint64_t connection = 0;  // over which the sender knows of it
-  };
-  std::vector<Draining> draining_;
-  std::vector<Target> lost_;                        // of a stream that was lost: held for good
-  std::shared_ptr<DeviceMark> left_;                // where the last flip left a set of the engine's own
-  std::vector<std::shared_ptr<DeviceMark>> marks_;  // engine's thread: made once, used again
-  UniqueFd lease_;                // our end of the lease pipe; closing it ends our leases; none over TCP
-  int tries_ = 0;                 // since the last commit: a worker that keeps failing pauses longer
-  std::uint64_t connection_ = 0;  // counts connections: answers of the prepare thread to an old one are dropped
-  std::optional<Incoming> incoming_;
-  // As the I/O thread knows them. Taken: by the engine, which has not flipped yet, when another was decided upon.
-  std::optional<Target> decided_, taken_, serving_;
-  std::map<Version, Target> offered_;  // of a follower: at the gate, for rank 0 to choose
-  std::vector<std::uint32_t> slots_;   // that the sender has, as it last said
-  std::map<SlotId, Version> told_;     // for which version it leased a slot last
-  DigestMode sender_digest_ = DigestMode::kOn;
-  // By the prepare thread, once it knows: whether slots lie where they are read.
-  enum class Reach { kUnknown, kInPlace, kCopied };
-  std::atomic<Reach> reach_{Reach::kUnknown};
-  int failures_ = 0;                // versions running that did not verify
-  std::uint64_t preparations_ = 0;  // begun, by a sender's word
-  bool looking_ = false;            // the prepare thread looks for a version without a sender
-  absl::Status alone_;              // why one that is there cannot be served
+  Link link_;
+  UniqueFd lease_;  // our end of the lease pipe; closing it ends our leases; none over TCP
+  Holdings holdings_;
+  std::shared_ptr<Preparation> preparation_;  // of what is coming
+  std::shared_ptr<DeviceMark> left_;          // where the last flip left a set of the engine's own
+  int failures_ = 0;                          // versions running that did not verify
+  absl::Status alone_;                        // why a version that is there cannot be served
+  absl::Status endpoint_gone_;                // attached, with an endpoint that was removed
 
-  std::shared_ptr<Attachment> attachment_;  // prepare thread only: of the present connection
-  VersionFinder finder_;                    // likewise
-
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  ReceiverStatus status_;
-  bool ready_ = false;     // a version can be served
-  bool hopeless_ = false;  // the last refusal will not change by itself
-
+  bool stopped_ = false;  // engine's thread
   std::thread thread_;
   std::unique_ptr<Preparer> preparer_;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,10 +1,10 @@
-#include "receiver/slot_reader.h"
+#include <bascule/receiver/slot_reader.h>
 
 #include <utility>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 absl::StatusOr<DeviceQueue*> SlotReader::on(int device) {
   std::unique_ptr<DeviceQueue>& queue = queues_[device];
@@ -22,4 +22,10 @@ absl::StatusOr<Digest> SlotReader::digest(const SlotView& view, Deadline deadlin
   return *digest;
 }
 
-}  // namespace bascule
+absl::Status SlotReader::settle(Deadline deadline) {
+  for (const auto& [device, queue] : queues_)
+    if (queue) BASCULE_TRY(queue->settle(deadline));
+  return absl::OkStatus();
+}
+
+}  // namespace bascule::inline v0

@@ -6,13 +6,13 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "kernels/digest.h"
-#include "kernels/thread_pool.h"
-#include "transport/deadline.h"
-#include "transport/device.h"
-#include "transport/scheme.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/scheme.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class SlotReader {
  public:
@@ -20,6 +20,9 @@ class SlotReader {
 
   // Of all that the view holds. Blocks until it is made; DEADLINE_EXCEEDED: a device has not made it by then.
   absl::StatusOr<Digest> digest(const SlotView& view, Deadline deadline);
+
+  // Blocks until no device reads for it any more, also where time was up before. DEADLINE_EXCEEDED: one does.
+  absl::Status settle(Deadline deadline);
 
   kernels::ThreadPool& pool() { return pool_; }
   absl::StatusOr<DeviceQueue*> on(int device);  // opened when it is first asked for
@@ -29,4 +32,4 @@ class SlotReader {
   std::map<int, std::unique_ptr<DeviceQueue>> queues_;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -3,26 +3,28 @@
 #include <string_view>
 #include <vector>
 
-#include "receiver/status.h"
-#include "receiver/status_page.h"
-#include "transport/text.h"
+#include <bascule/receiver/status.h>
+#include <bascule/receiver/status_page.h>
+#include <bascule/transport/program/output.h>
+#include <bascule/transport/program/signals.h>
+#include <bascule/transport/text.h>
 
 namespace {
 
 constexpr const char* kUsage =
     "usage: bascule-status [--json] ENDPOINT|FOLDER\n"
     "\n"
-    "Prints what goes on at an endpoint: epoch and version, workers, slots and layout. Reads the slots and compares\n"
-    "their digests with those of the sender. Takes no lease: it stands in nobody's way.\n"
+    "Prints the state of an endpoint: epoch and version, workers, slots and layout. Reads the slots and compares\n"
+    "their digests with those of the sender. Takes no lease, so it delays no send.\n"
     "\n"
     "  ENDPOINT  as given to the trainer: shm:///run/user/1000/grpo, nccl://node1:29500 (with BASCULE_TOKEN)\n"
     "  FOLDER    of an endpoint, or one in which a scheme keeps versions\n"
     "  --json    the same for a program; docs/status.md names every field\n"
-    "  --help    this text\n"
+    "  --help    this text; also -h\n"
     "\n"
     "exit status: 0 all is right; 1 something is wrong (a slot's bytes differ from their digest, a worker is "
     "poisoned);\n"
-    "2 nothing can be said (nobody is there, or the arguments make no sense)\n";
+    "2 no answer (no sender and no version is there, or the arguments are wrong)\n";
 
 int complain(const std::string& what) {
   std::fprintf(stderr, "bascule-status: %s\n", what.c_str());
@@ -33,24 +35,26 @@ int complain(const std::string& what) {
 
 int main(int argc, char** argv) {
   using namespace bascule;
+  let_writes_fail();
   bool json = false;
   std::vector<std::string> targets;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    if (argument == "--help" || argument == "-h") return std::fputs(kUsage, stdout), 0;
+    if (argument == "--help" || argument == "-h") return end_with("bascule-status", kUsage, 0);
     if (argument == "--json") {
       json = true;
     } else if (argument.starts_with("-")) {
-      return complain(cat("unknown flag ", argument, "; expected --json or --help"));
+      return complain(
+          cat("unknown flag ", argument, "; give --json or --help, as bascule-status --json shm:///tmp/run"));
     } else {
       targets.emplace_back(argument);
     }
   }
   if (targets.size() != 1)
-    return complain(cat("expected one endpoint or folder, found ", targets.size(), "; see bascule-status --help"));
+    return complain(cat("expected one endpoint or folder, found ", targets.size(),
+                        "; give one, as bascule-status shm:///tmp/run (--help tells more)"));
 
   const absl::StatusOr<Observation> seen = observe({.target = targets.front()});
   if (!seen.ok()) return complain(std::string(message_of(seen.status())));
-  std::fputs((json ? status_json(*seen) : status_page(*seen)).c_str(), stdout);
-  return seen->wrong().empty() ? 0 : 1;
+  return end_with("bascule-status", json ? status_json(*seen) : status_page(*seen), seen->wrong().empty() ? 0 : 1);
 }

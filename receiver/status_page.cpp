@@ -1,4 +1,4 @@
-#include "receiver/status_page.h"
+#include <bascule/receiver/status_page.h>
 
 #include <algorithm>
 #include <array>
@@ -7,9 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -140,4 +140,4 @@ std::string status_json(const Observation& seen) {
   return page.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

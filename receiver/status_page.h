@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include "receiver/status.h"
+#include <bascule/receiver/status.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 std::string status_page(const Observation& seen);
 std::string status_json(const Observation& seen);  // one object, indented, with a newline
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,55 +1,91 @@
-#include "receiver/version_finder.h"
+#include <bascule/receiver/version_finder.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
+namespace {
 
-absl::StatusOr<Taking> VersionFinder::check(ReceiverTransport& transport, FoundVersion& version,
-                                            kernels::ThreadPool& pool) const {
+using std::chrono::milliseconds;
+
+// Whether reading it again would find the same. All else (too little memory, storage that did not answer) may pass.
+bool is_for_good(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
+         absl::IsUnimplemented(status) || absl::IsOutOfRange(status);
+}
+
+}  // namespace
+
+absl::StatusOr<Taking> VersionFinder::check(KeptVersions& kept, FoundVersion& version, kernels::ThreadPool& pool,
+                                            const std::stop_token& stop) const {
   if (!expected_.empty()) BASCULE_TRY(version.layout.check_expected(expected_));
   BASCULE_ASSIGN(Taking taking, take_(version.layout));
-  BASCULE_ASSIGN(const Digest digest, transport.digest_of(version, pool));
+  BASCULE_ASSIGN(const Digest digest, kept.digest_of(version, pool, stop));
   if (digest != version.publication.digest)
     return absl::DataLossError(cat("its digest is ", to_hex(digest), ", expected ",
                                    version.publication.digest ? to_hex(*version.publication.digest) : "one"));
+  BASCULE_TRY(kept.bring_in(version, stop));
   return taking;
 }
 
+absl::StatusOr<VersionFinder::Found> VersionFinder::take(std::unique_ptr<ReceiverTransport>& transport,
+                                                         FoundVersion& version, Taking taking,
+                                                         std::span<const FoundVersion> all,
+                                                         std::span<const std::shared_ptr<Attachment>> known) {
+  const Publication publication = version.publication;
+  Found found{.attachment = nullptr, .publication = publication, .ready = {}};
+  const auto same_epoch = std::ranges::find(known, publication.slot.epoch, &Attachment::epoch);
+  if (same_epoch != known.end()) {
+    found.attachment = *same_epoch;
+    BASCULE_TRY(found.attachment->find_again(publication));
+  } else {
+    for (const FoundVersion& other : all)
+      if (other.publication.slot != publication.slot) transport->unmap(other.publication.slot);
+    found.attachment = Attachment::found(std::move(transport), version, std::move(taking));
+  }
+  BASCULE_ASSIGN(found.ready, found.attachment->prepare(publication, Deadline(endpoint_.timeout)));
+  return found;
+}
+
+void VersionFinder::note_failure(const Publication& publication, const absl::Status& why) {
+  constexpr milliseconds kFirst{500}, kLongest{30'000};
+  Failure& failure = failures_[{publication.slot.epoch, publication.version}];
+  failure.pause = std::clamp<Clock::duration>(2 * failure.pause, kFirst, kLongest);
+  failure.again = is_for_good(why) ? Clock::time_point::max() : Clock::now() + failure.pause;
+}
+
 absl::StatusOr<std::optional<VersionFinder::Found>> VersionFinder::find(
-    Version newer_than, std::span<const std::shared_ptr<Attachment>> known, kernels::ThreadPool& pool) {
+    Version newer_than, std::span<const std::shared_ptr<Attachment>> known, kernels::ThreadPool& pool,
+    const std::stop_token& stop) {
   std::unique_ptr<ReceiverTransport> transport = make_transport(scheme_, endpoint_, 1);
-  BASCULE_ASSIGN(std::vector<FoundVersion> versions, transport->find_versions(newer_than));
+  KeptVersions* const kept = transport->kept_versions();
+  if (kept == nullptr) return std::nullopt;
+  BASCULE_ASSIGN(std::vector<FoundVersion> versions, kept->find_versions(newer_than));
   absl::Status status;
   for (FoundVersion& version : versions) {
     const Publication publication = version.publication;
     const std::string what = cat("version ", publication.version, " of epoch ", publication.slot.epoch);
-    if (wrong_.contains(publication.version)) continue;
-    absl::StatusOr<Taking> taking = check(*transport, version, pool);
-    if (!taking.ok()) {
-      wrong_.insert(publication.version);
-      status = annotate(taking.status(), cat(what, ", found without a sender"));
-      if (log_) log_(message_of(status));
-      continue;
+    const auto failed = failures_.find({publication.slot.epoch, publication.version});
+    if (failed != failures_.end() && Clock::now() < failed->second.again) continue;
+    absl::StatusOr<Taking> taking = check(*kept, version, pool, stop);
+    absl::StatusOr<Found> found =
+        taking.ok() ? take(transport, version, *std::move(taking), versions, known) : taking.status();
+    if (found.ok()) {
+      failures_.erase({publication.slot.epoch, publication.version});
+      if (log_) log_(cat("found ", what, " without a sender; ", version.description));
+      return *std::move(found);
     }
-    const auto same_epoch = std::ranges::find(known, publication.slot.epoch, &Attachment::epoch);
-    Found found{.attachment = nullptr, .publication = publication, .ready = {}};
-    if (same_epoch != known.end()) {
-      found.attachment = *same_epoch;
-      BASCULE_TRY(found.attachment->find_again(publication));
-    } else {
-      for (const FoundVersion& other : versions)
-        if (other.publication.slot != publication.slot) transport->release(other.publication.slot);
-      found.attachment = Attachment::found(std::move(transport), version, *std::move(taking));
-    }
-    BASCULE_ASSIGN(found.ready, found.attachment->prepare(publication, Deadline(endpoint_.timeout)));
-    if (log_) log_(cat("found ", what, " without a sender; ", version.description));
-    return found;
+    if (absl::IsCancelled(found.status())) return found.status();
+    note_failure(publication, found.status());
+    status = annotate(found.status(), cat(what, ", found without a sender"));
+    if (log_) log_(message_of(status));
+    if (!transport) break;  // it went with what could not be taken
   }
   if (!status.ok()) return status;
   return std::nullopt;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -3,21 +3,24 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/thread_pool.h"
-#include "receiver/attachment.h"
-#include "transport/endpoint.h"
-#include "transport/scheme.h"
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/receiver/attachment.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/kept_slots.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 class VersionFinder {
  public:
@@ -39,20 +42,31 @@ class VersionFinder {
     Attachment::Ready ready;
   };
   // The newest version above `newer_than` whose digest is right, none where there is none. It is looked for through one
-  // of `known` where that is of its epoch: a slot has one address. Blocks while files are read; what turned out to be
-  // wrong once is not read again. An error says why what is there cannot be served.
+  // of `known` where that is of its epoch: a slot has one address. Blocks while files are read, until `stop` is asked
+  // for: CANCELLED. What turned out to be wrong (another digest, other tensors) is not read again; what could not be
+  // read for another reason (memory, storage) is tried again later, after a pause that doubles from half a second to
+  // half a minute. An error says why what is there cannot be served.
   absl::StatusOr<std::optional<Found>> find(Version newer_than, std::span<const std::shared_ptr<Attachment>> known,
-                                            kernels::ThreadPool& pool);
+                                            kernels::ThreadPool& pool, const std::stop_token& stop);
 
  private:
-  absl::StatusOr<Taking> check(ReceiverTransport& transport, FoundVersion& version, kernels::ThreadPool& pool) const;
+  struct Failure {
+    Clock::time_point again;  // not read before
+    Clock::duration pause{};
+  };
+  absl::StatusOr<Taking> check(KeptVersions& kept, FoundVersion& version, kernels::ThreadPool& pool,
+                               const std::stop_token& stop) const;
+  // Takes what was checked, and releases what was found beside it.
+  absl::StatusOr<Found> take(std::unique_ptr<ReceiverTransport>& transport, FoundVersion& version, Taking taking,
+                             std::span<const FoundVersion> all, std::span<const std::shared_ptr<Attachment>> known);
+  void note_failure(const Publication& publication, const absl::Status& why);
 
   const Scheme& scheme_;
   const Endpoint& endpoint_;
   const std::vector<TensorSpec> expected_;
   const Take take_;
   const std::function<void(std::string_view)> log_;
-  std::set<Version> wrong_;
+  std::map<std::pair<Epoch, Version>, Failure> failures_;
 };
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

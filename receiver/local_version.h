@@ -1,0 +1,35 @@
+// LocalVersion: a version as an engine may serve it.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include <bascule/receiver/attachment.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/scheme.h>
+#include <bascule/transport/tensor.h>
+#include <bascule/transport/version.h>
+
+namespace bascule::inline v0 {
+
+// What the engine's thread copies before it may serve a version.
+struct CopyAtFlip {
+  Publication publication;
+  SlotView view;
+  bool check = false;  // make the digest in the same pass
+};
+
+struct LocalVersion {
+  std::shared_ptr<Attachment> attachment;  // keeps it mapped, and the lease; none once all of it was copied
+  Version version = 0;
+  SlotId slot{};   // that the engine reads; with copies: a set of the engine's own tensors
+  SlotId lease{};  // the sender's slot that it came by: the same, unless the memory is the scheme's own here, or a set
+  std::shared_ptr<const Weights> weights{};
+  std::optional<CopyAtFlip> copy{};
+  Clock::time_point decided_at{};
+  int device = kHost;  // of the memory that the engine reads
+
+  SlotId source() const { return copy ? copy->view.slot : slot; }  // the memory that the attachment gave for it
+};
+
+}  // namespace bascule::inline v0

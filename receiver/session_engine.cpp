@@ -1,0 +1,136 @@
+// What the engine does and what its device may still do. The engine's thread calls; the I/O thread answers.
+#include <boost/asio/post.hpp>
+
+#include <bascule/receiver/session.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0 {
+
+namespace asio = boost::asio;
+
+// What is written next: the slot that it leaves or, also before there was a version, the other set of tensors.
+absl::StatusOr<std::shared_ptr<DeviceMark>> Session::leave(const std::optional<LocalVersion>& before,
+                                                           const LocalVersion& next) {
+  int left_on = kHost;
+  if (copier_ && copies_ahead()) left_on = copier_->device();
+  if (!copier_ && before && before->source() != next.source()) left_on = before->device;
+  if (left_on == kHost) return nullptr;
+  return marks_.here(left_on);
+}
+
+void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> before, std::shared_ptr<DeviceMark> mark,
+                      double stall_seconds) {
+  asio::post(io_, [this, now = now, before = std::move(before), mark = std::move(mark), stall_seconds,
+                   at = Clock::now()]() mutable {
+    if (holdings_.lost()) return;
+    before.reset();  // not the last of it: it is held until it is given back
+    link_.flipped();
+    board_.update([&](StatusBoard::Posted& posted) {
+      posted.status.state = ReceiverState::kServing;
+      posted.status.epoch = now.lease.epoch;
+      posted.status.version = now.version;
+      posted.ready = true;
+    });
+    link_.send(
+        Ack{.version = now.version, .stall_seconds = stall_seconds, .seconds = seconds_between(now.decided_at, at)});
+    awake_.end();
+    Preparer::Passed passed;
+    if (copier_) left_ = mark;
+    if (!copier_ && mark) passed = [mark](Deadline deadline) { return mark->wait(deadline); };
+    std::optional<Holdings::Leaving> leaving = holdings_.flipped(now, passed != nullptr);
+    now.attachment = nullptr;
+    give_back(std::move(leaving), nullptr, std::move(passed));
+    // A follower's own commit comes later, or never. What it was told again and has not prepared goes its way.
+    const Holdings::Coming* const coming = holdings_.coming();
+    if (is_follower() && coming != nullptr && coming->prepared && coming->publication.version == now.version)
+      drop_coming();
+    say_ready();
+  });
+}
+
+void Session::not_flipped(LocalVersion next, const absl::Status& why) {
+  if (is_sticky(why)) return lose(annotate(why, "the engine's stream"));  // and gives nothing back
+  asio::post(io_, [this, next = std::move(next)]() mutable {
+    give_back(holdings_.not_flipped(std::move(next)));
+    say_ready();
+  });
+  poison(annotate(why, "the engine's stream"));
+}
+
+void Session::torn(LocalVersion local, const absl::Status& why) {
+  asio::post(io_, [this] {
+    board_.update([](StatusBoard::Posted& posted) {
+      posted.status.version = 0;
+      posted.ready = false;
+    });
+  });
+  if (is_sticky(why)) return lose(why);
+  // If the engine's stream was late, the device still copies. A copy that failed for another reason may have begun too.
+  Preparer::Passed passed;
+  if (copier_->device() != kHost) passed = [this](Deadline deadline) { return copier_->settle(deadline); };
+  asio::post(io_, [this, local = std::move(local), passed = std::move(passed)]() mutable {
+    std::optional<Holdings::Leaving> leaving = holdings_.torn(std::move(local), passed != nullptr);
+    give_back(std::move(leaving), nullptr, std::move(passed));
+  });
+  poison(why);
+}
+
+void Session::passed_over(std::vector<LocalVersion> versions) {
+  if (versions.empty()) return;
+  asio::post(io_, [this, versions = std::move(versions)]() mutable {
+    for (LocalVersion& local : versions) give_back(holdings_.passed_over(std::move(local)));
+    say_ready();
+  });
+}
+
+void Session::poison(std::string why) {
+  gate_.poison();
+  asio::post(io_, [this, why = std::move(why)] {
+    if (holdings_.lost()) return;
+    update([&](ReceiverStatus& status) {
+      status.state = ReceiverState::kPoisoned;
+      status.error = failed_precondition(why);
+    });
+    log(cat("poisoned: ", why));
+    link_.send(Poisoned{.why = why});
+  });
+}
+
+void Session::poison(const absl::Status& why) { is_sticky(why) ? lose(why) : poison(std::string(message_of(why))); }
+
+// The device does no more work for this process, so the process no longer reads any slot. The other workers are to go
+// on at once. This worker stays away: it could neither serve a version nor prepare one.
+void Session::lose(const absl::Status& why) {
+  gate_.lose();
+  asio::post(io_, [this, why = cat("its device is lost; restart the engine: ", message_of(why))] {
+    if (holdings_.lost()) return;
+    link_.end();
+    board_.update([&](StatusBoard::Posted& posted) {
+      posted.status.state = ReceiverState::kPoisoned;
+      posted.status.attached = false;
+      posted.status.error = failed_precondition(why);
+      posted.ready = false;
+      posted.hopeless = true;
+    });
+    log(cat("poisoned for good: ", why));
+    drop_coming();
+    holdings_.lose();
+    awake_.end();
+    link_.send(Poisoned{.why = why, .final = true});
+    if (!link_.connected()) lease_ = UniqueFd();
+  });
+}
+
+// No thread of the session runs any more. All that was written to the engine's own tensors has arrived; the engine
+// itself may still read what it served last and what it left, in place or in a set that was made for it.
+absl::Status Session::wait_until_left(Deadline deadline) {
+  if (holdings_.lost()) return absl::OkStatus();
+  BASCULE_TRY(preparer_->settle(deadline));
+  for (const int device : holdings_.devices()) {
+    BASCULE_ASSIGN(const std::shared_ptr<DeviceMark> mark, marks_.here(device));
+    BASCULE_TRY(mark->wait(deadline));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace bascule::inline v0
