@@ -1,16 +1,16 @@
-#include "schemes/registry.h"
+#include <bascule/schemes/registry.h>
 
 #include <vector>
 
 #if BASCULE_HAVE_CUDA
-#include "schemes/cuda_ipc/cuda_ipc.h"
+#include <bascule/schemes/cuda_ipc/cuda_ipc.h>
 #endif
-#include "schemes/memmap/memmap.h"
-#include "schemes/shm/shm.h"
-#include "transport/device.h"
-#include "transport/text.h"
+#include <bascule/schemes/memmap/memmap.h>
+#include <bascule/schemes/shm/shm.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 std::span<const Scheme> all_schemes() {
   static const std::vector<Scheme> all = {
@@ -54,9 +54,9 @@ absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme*
   for (const Scheme& other : all_schemes())
     if (!other.needs_descriptors) absl::StrAppend(&others, others.empty() ? "" : ", ", other.name);
   return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(), "\": ", endpoint.scheme,
-                          " hands over descriptors, which cannot leave the machine; on one machine write ",
+                          " hands over descriptors, which cannot go to another machine; on one machine write ",
                           endpoint.scheme, ":///folder, between machines use ",
                           others.empty() ? "another scheme (this version has none)" : others);
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "transport/endpoint.h"
-#include "transport/scheme.h"
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/scheme.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 // NOT_FOUND lists the schemes that there are and names the nearest.
 absl::StatusOr<const Scheme*> find_scheme(std::string_view name);
@@ -23,4 +23,4 @@ std::string names_of_schemes(bool on_device);
 // descriptors, which cannot leave the machine, and the endpoint has a host; the text says what to use instead.
 absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme* given);
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-#include "schemes/cuda_ipc/cuda_ipc.h"
+#include <bascule/schemes/cuda_ipc/cuda_ipc.h>
 
 #include <map>
 #include <memory>
@@ -6,20 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include "schemes/cuda_ipc/offer.h"
-#include "transport/cuda/device.h"
-#include "transport/cuda/device_memory.h"
-#include "transport/endpoint.h"
-#include "transport/text.h"
+#include <bascule/schemes/cuda_ipc/offer.h>
+#include <bascule/transport/cuda/device.h>
+#include <bascule/transport/cuda/device_memory.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
-
-// What keeps a slot of the sender's.
-struct OwnedSlot {
-  cuda::Allocation allocation;
-  cuda::DeviceMapping mapping;
-};
 
 class CudaIpcSender final : public SenderTransport {
  public:
@@ -28,23 +22,23 @@ class CudaIpcSender final : public SenderTransport {
     if (!device_) {
       BASCULE_ASSIGN(device_, cuda::find_device(device));
     }
-    auto owned = std::make_shared<OwnedSlot>();
+    // Mapping and descriptor keep the memory; the allocation's own handle would be lost where the device is reset.
     absl::StatusOr<cuda::Allocation> made = cuda::Allocation::make(device, layout.bytes());
     if (absl::IsUnimplemented(made.status())) return annotate(made.status(), "cuda-ipc needs that (use shm)");
     BASCULE_TRY(made.status());
-    owned->allocation = *std::move(made);
-    BASCULE_ASSIGN(owned->mapping, cuda::DeviceMapping::map(owned->allocation, Access::kReadWrite, device));
+    const auto mapping = std::make_shared<cuda::DeviceMapping>();
+    BASCULE_ASSIGN(*mapping, cuda::DeviceMapping::map(*made, Access::kReadWrite, device));
     SlotMemory memory;
-    BASCULE_ASSIGN(memory.descriptor, owned->allocation.export_descriptor());
+    BASCULE_ASSIGN(memory.descriptor, made->export_descriptor());
     memory.bytes = layout.bytes();
     memory.device = device;
-    if (offer_.empty()) offer_ = to_bytes({.device = device_->uuid, .slot_bytes = owned->allocation.bytes()});
+    if (offer_.empty()) offer_ = to_bytes({.device = device_->uuid, .slot_bytes = made->bytes()});
     memory.description = cat("memory of ", device_->name, ", ", cuda::to_string(device_->uuid));
-    memory.device_memory = std::shared_ptr<std::byte>(owned, owned->mapping.data());
+    memory.device_memory = std::shared_ptr<std::byte>(mapping, mapping->data());
     return memory;
   }
 
-  absl::StatusOr<Offer> admit(WorkerId, const Hello&, std::span<const OfferedSlot> slots) override {
+  absl::StatusOr<Offer> offer(WorkerId, std::span<const OfferedSlot> slots) override {
     Offer offer{.bytes = offer_, .descriptors = {}};
     for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());
     return offer;
@@ -61,7 +55,7 @@ class CudaIpcReceiver final : public ReceiverTransport {
 
   absl::Status accept(ReceivedOffer offer) override {
     if (offer.descriptors.size() != offer.slots.size())
-      return invalid_argument("cuda-ipc: expected ", offer.slots.size(), " descriptors, one a slot, found ",
+      return invalid_argument("cuda-ipc: expected ", offer.slots.size(), " descriptors, one for each slot, found ",
                               offer.descriptors.size());
     BASCULE_ASSIGN(const CudaIpcOffer place, parse_cuda_ipc_offer(offer.bytes));
     if (place.slot_bytes < offer.slot_bytes)
@@ -99,7 +93,7 @@ class CudaIpcReceiver final : public ReceiverTransport {
   }
 
   void release(SlotId) override {}  // mapped once, for every version to come
-  void forget(SlotId slot) override { slots_.erase(slot); }
+  void unmap(SlotId slot) override { slots_.erase(slot); }
 
  private:
   struct Slot {
@@ -122,4 +116,4 @@ Scheme cuda_ipc_scheme() {
           .make_receiver = [](const Endpoint& endpoint) { return std::make_unique<CudaIpcReceiver>(endpoint.device); }};
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -3,13 +3,13 @@
 // place, so that nothing is delivered and nothing is copied. The memory goes with the last process that has it mapped,
 // killed or not: no segment has a name.
 //
-// That readers map read-only is their own choice, a guard against accidents: who has the descriptor could write.
+// Readers map read-only by their own choice, a guard against accidents: a process with the descriptor could also write.
 #pragma once
 
-#include "transport/scheme.h"
+#include <bascule/transport/scheme.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 Scheme cuda_ipc_scheme();
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,10 +1,10 @@
-#include "schemes/cuda_ipc/offer.h"
+#include <bascule/schemes/cuda_ipc/offer.h>
 
 #include <cstring>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 constexpr std::string_view kBegins("cuip\1\0\0\0", 8);
@@ -31,4 +31,4 @@ absl::StatusOr<CudaIpcOffer> parse_cuda_ipc_offer(std::string_view bytes) {
   return offer;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 struct CudaIpcOffer {
   std::array<std::uint8_t, 16> device{};
@@ -23,4 +23,4 @@ struct CudaIpcOffer {
 std::string to_bytes(const CudaIpcOffer& offer);
 absl::StatusOr<CudaIpcOffer> parse_cuda_ipc_offer(std::string_view bytes);  // INVALID_ARGUMENT: it is none
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

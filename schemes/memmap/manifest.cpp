@@ -1,4 +1,4 @@
-#include "schemes/memmap/manifest.h"
+#include <bascule/schemes/memmap/manifest.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,12 +8,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "transport/json.h"
-#include "transport/posix/files.h"
-#include "transport/posix/mapping.h"
-#include "transport/text.h"
+#include <bascule/transport/json.h>
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::memmap {
+namespace bascule::inline v0::memmap {
 namespace {
 
 using Json = nlohmann::json;
@@ -44,16 +44,16 @@ absl::StatusOr<WholeVersion> version_from(const Json& item) {
   version.stamp.epoch = version.slot.epoch;
   const Json digest = item.value("digest", Json());
   if (digest.is_string()) version.stamp.digest = digest_from_hex(digest.get<std::string>());
-  if (!digest.is_null() && !version.stamp.digest) return invalid_argument("digest ", digest.dump(), " is none");
+  if (!digest.is_null() && !version.stamp.digest) return invalid_argument("digest ", digest.dump(), " is not a digest");
   return version;
 }
 
 // Of a file whose own stamp says that it holds a version.
-absl::StatusOr<WholeVersion> claimed_version(const std::filesystem::path& folder, SlotId slot) {
-  const std::filesystem::path path = folder / slot_file_name(slot);
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+absl::StatusOr<WholeVersion> claimed_version(const Folder& folder, SlotId slot) {
+  const std::filesystem::path path = folder.path() / slot_file_name(slot);
+  BASCULE_ASSIGN(const UniqueFd fd, folder.file(slot_file_name(slot)));
   struct stat status {};
-  if (!fd || ::fstat(fd.get(), &status) != 0) return errno_status(errno, cat("open ", path.string()));
+  if (::fstat(fd.get(), &status) != 0) return errno_status(errno, cat("look at ", path.string()));
   BASCULE_ASSIGN(const Mapping file,
                  Mapping::map(fd.get(), static_cast<std::uint64_t>(status.st_size), Access::kReadOnly, Pages::kLater));
   BASCULE_ASSIGN(const ParsedFile parsed, parse_slot_file(file.bytes(), path.string()));
@@ -75,15 +75,22 @@ std::string manifest_text(std::vector<WholeVersion> versions) {
                     {"inode", version.inode},
                     {"bytes", version.bytes},
                     {"digest", version.stamp.digest ? Json(to_hex(*version.stamp.digest)) : Json()}});
-  return nlohmann::ordered_json{{"format", kFormat}, {"versions", list}}.dump(1) + "\n";
+  return nlohmann::ordered_json{{"format", kFormat}, {"digest_number", kDigestNumber}, {"versions", list}}.dump(1) +
+         "\n";
 }
 
-absl::StatusOr<std::vector<WholeVersion>> read_manifest(const std::filesystem::path& folder) {
-  const std::filesystem::path path = folder / kManifest;
-  BASCULE_ASSIGN(const std::string text, read_file(path, kMaxBytes));
+absl::StatusOr<std::vector<WholeVersion>> read_manifest(const Folder& folder) {
+  const std::filesystem::path path = folder.path() / kManifest;
+  BASCULE_ASSIGN(const UniqueFd fd, folder.file(kManifest));
+  BASCULE_ASSIGN(const std::string text, read_file(fd.get(), path, kMaxBytes));
   BASCULE_ASSIGN(const Json json, parse_json(text, path.string()));
   if (!json.is_object() || json.value("format", Json()) != kFormat || !json.value("versions", Json()).is_array())
     return invalid_argument(path.string(), ": expected {\"format\": \"", kFormat, "\", \"versions\": […]}");
+  std::uint32_t digest_number = 1;  // which had no name yet
+  if (json.contains("digest_number") && !take(json, "digest_number", digest_number))
+    return invalid_argument(path.string(), ": digest_number ", json["digest_number"].dump(),
+                            " is not a number of a digest function");
+  BASCULE_TRY(check_digest_number(digest_number, path.string()));
   std::vector<WholeVersion> versions;
   for (const Json& item : json["versions"]) {
     absl::StatusOr<WholeVersion> version = version_from(item);
@@ -94,13 +101,18 @@ absl::StatusOr<std::vector<WholeVersion>> read_manifest(const std::filesystem::p
   return versions;
 }
 
-std::vector<WholeVersion> whole_versions(const std::filesystem::path& folder) {
-  if (auto listed = read_manifest(folder); listed.ok()) return *std::move(listed);
+absl::StatusOr<std::vector<WholeVersion>> whole_versions(const Folder& folder) {
+  auto listed = read_manifest(folder);
+  if (listed.ok() || absl::IsPermissionDenied(listed.status()) || absl::IsFailedPrecondition(listed.status()))
+    return listed;
   std::vector<WholeVersion> claimed;
-  for (const SlotId slot : slots_in(folder))
-    if (auto version = claimed_version(folder, slot); version.ok()) claimed.push_back(*std::move(version));
+  for (const SlotId slot : folder.slots()) {
+    auto version = claimed_version(folder, slot);
+    if (absl::IsFailedPrecondition(version.status())) return version.status();
+    if (version.ok()) claimed.push_back(*std::move(version));
+  }
   sort(claimed);
   return claimed;
 }
 
-}  // namespace bascule::memmap
+}  // namespace bascule::inline v0::memmap

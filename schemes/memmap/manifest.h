@@ -3,14 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "schemes/memmap/slot_file.h"
+#include <bascule/schemes/memmap/folder.h>
+#include <bascule/schemes/memmap/slot_file.h>
 
-namespace bascule::memmap {
+namespace bascule::inline v0::memmap {
 
 inline constexpr const char* kManifest = "manifest.json";
 
@@ -24,11 +24,14 @@ struct WholeVersion {
 
 std::string manifest_text(std::vector<WholeVersion> versions);  // sorts them, the newest first
 
-// NOT_FOUND: no manifest. INVALID_ARGUMENT: it does not read.
-absl::StatusOr<std::vector<WholeVersion>> read_manifest(const std::filesystem::path& folder);
+// NOT_FOUND: no manifest. INVALID_ARGUMENT: it does not read. PERMISSION_DENIED: others could have written it.
+// FAILED_PRECONDITION: its digests are of another function.
+absl::StatusOr<std::vector<WholeVersion>> read_manifest(const Folder& folder);
 
 // The whole versions of a folder, the newest first: those of the manifest; where it does not read, as a loss of power
 // may leave it, those that the stamps of the files claim. Either is a claim until the digest is compared.
-std::vector<WholeVersion> whole_versions(const std::filesystem::path& folder);
+// PERMISSION_DENIED: others could have written the manifest. FAILED_PRECONDITION: digests of another function, which
+// this one cannot compare; the manifest or the file is named.
+absl::StatusOr<std::vector<WholeVersion>> whole_versions(const Folder& folder);
 
-}  // namespace bascule::memmap
+}  // namespace bascule::inline v0::memmap

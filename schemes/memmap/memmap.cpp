@@ -1,12 +1,12 @@
-#include "schemes/memmap/memmap.h"
+#include <bascule/schemes/memmap/memmap.h>
 
 #include <utility>
 
-#include "schemes/memmap/receiver.h"
-#include "schemes/memmap/sender.h"
-#include "transport/endpoint.h"
+#include <bascule/schemes/memmap/receiver.h>
+#include <bascule/schemes/memmap/sender.h>
+#include <bascule/transport/endpoint.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 Scheme memmap_scheme(FileObserver observer) {
   return {.name = "memmap",
@@ -16,7 +16,9 @@ Scheme memmap_scheme(FileObserver observer) {
                              const Endpoint& endpoint,
                              Epoch epoch) { return memmap::MemmapSender::make(endpoint, epoch, observer); },
           .make_receiver =
-              [](const Endpoint& endpoint) { return std::make_unique<memmap::MemmapReceiver>(endpoint.folder); }};
+              [](const Endpoint& endpoint) {
+                return std::make_unique<memmap::MemmapReceiver>(endpoint.folder, endpoint.looks_only);
+              }};
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,24 +1,25 @@
 // memmap: slots are files, and outlive every process. A slot is a .safetensors file whose data begins on a page; the
 // trainer packs into its mapping and readers map it, so that nothing is delivered and nothing is copied. manifest.json,
 // replaced by rename, lists the whole versions; a reader needs no trainer, and with durable=on a version survives a
-// loss of power. docs/memmap.md tells the order of locks, stamps, renames and syncs, and what survives what.
+// loss of power. docs/memmap.md has the order of locks, stamps, renames and syncs, and says which version survives
+// what.
 //
 //   <folder>/manifest.json                        the whole versions, the newest first
-//            model.safetensors                    a link to the file of the newest
-//            slot-<epoch>-<index>.safetensors     one a slot; never of another size, never renamed
+//            model.safetensors                    a link to the file of the newest version
+//            slot-<epoch>-<index>.safetensors     a file for each slot; never resized or renamed
 //
-// What a foreign reader (Python's safetensors) may rely on: the file that the manifest names first, or the link, holds
-// that version until the version after the next is begun. It takes no lock, so it copies, reads the manifest again, and
-// starts over where that file has another version now or none. A file that the manifest does not name is of no use to
-// anybody.
+// Other readers (Python's safetensors) may rely on this: the file that the manifest names first, or the link, holds
+// that version until the version after the next begins. Such a reader takes no lock: it copies, reads the manifest
+// again, and starts again if that file now has another version or none. Files that the manifest does not name hold no
+// version.
 #pragma once
 
 #include <functional>
 #include <string_view>
 
-#include "transport/scheme.h"
+#include <bascule/transport/scheme.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 // What the sender's end did to a file, told when it is done; from its thread. For tests that replay it.
 struct FileOperation {
@@ -30,4 +31,4 @@ using FileObserver = std::function<void(const FileOperation&)>;
 
 Scheme memmap_scheme(FileObserver observer = {});
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-#include "schemes/memmap/receiver.h"
+#include <bascule/schemes/memmap/receiver.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,16 +10,22 @@
 
 #include <nlohmann/json.hpp>
 
-#include "kernels/digest.h"
-#include "transport/json.h"
-#include "transport/posix/cold_read.h"
-#include "transport/posix/file_lock.h"
-#include "transport/text.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/transport/json.h>
+#include <bascule/transport/posix/cold_read.h>
+#include <bascule/transport/posix/file_lock.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::memmap {
+namespace bascule::inline v0::memmap {
 namespace {
 
-// What the sender's admit() wrote for one slot.
+constexpr std::size_t kPiece = std::size_t{4} << 20;  // that is read between two looks at a stop token: whole tiles
+
+absl::Status stopped(const FoundVersion& found) {
+  return absl::CancelledError(cat("stopped before version ", found.publication.version, " was read"));
+}
+
+// What the sender's offer() wrote for one slot.
 struct Offered {
   std::uint64_t inode = 0;
   FileShape shape;
@@ -50,18 +56,17 @@ absl::StatusOr<struct stat> status_of(int fd, const std::filesystem::path& path)
 
 absl::Status MemmapReceiver::accept(ReceivedOffer offer) {
   BASCULE_ASSIGN(const std::vector<Offered> files, read_offer(offer));
+  BASCULE_ASSIGN(const Folder folder, Folder::open(folder_));
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (slots_.contains(offer.slots[i])) continue;  // one address for all versions
-    const std::filesystem::path path = folder_ / slot_file_name(offer.slots[i]);
-    Slot slot{.fd = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)),
-              .shape = files[i].shape,
-              .mapping = {},
-              .present = true};
-    if (!slot.fd) return errno_status(errno, cat("open ", path.string()));
+    const std::string name = slot_file_name(offer.slots[i]);
+    const std::filesystem::path path = folder_ / name;
+    Slot slot{.fd = {}, .shape = files[i].shape, .mapping = {}, .present = true};
+    BASCULE_ASSIGN(slot.fd, folder.file(name));
     BASCULE_ASSIGN(const struct stat status, status_of(slot.fd.get(), path));
     if (status.st_ino != files[i].inode)
       return failed_precondition(path.string(), " is not the sender's file (inode ", status.st_ino, ", expected ",
-                                 files[i].inode, "): the two see different folders under this name");
+                                 files[i].inode, "): sender and worker see different folders under this name");
     // Offsets come from the other side: in the file, or a touch would be a SIGBUS.
     const auto size = static_cast<std::uint64_t>(status.st_size);
     if (slot.shape.data_offset > size || slot.shape.data_bytes > size - slot.shape.data_offset)
@@ -84,7 +89,7 @@ absl::StatusOr<SlotView> MemmapReceiver::prepare(const Publication& publication,
   if (found == slots_.end()) return invalid_argument("memmap: slot ", publication.slot.index, " was not offered");
   Slot& slot = found->second;
   const std::string name = slot_file_name(publication.slot);
-  BASCULE_ASSIGN(const bool locked, try_lock_until(slot.fd.get(), FileLock::kShared, deadline));
+  BASCULE_ASSIGN(const bool locked, looks_only_ ? true : try_lock_until(slot.fd.get(), FileLock::kShared, deadline));
   if (!locked) return deadline_exceeded(name, " is still locked by a writer");
   slot.held = true;
   const auto check = [&]() -> absl::Status {
@@ -112,21 +117,31 @@ void MemmapReceiver::release(SlotId slot) {
 absl::StatusOr<std::vector<FoundVersion>> MemmapReceiver::find_versions(Version newer_than) {
   constexpr int kTries = 3;  // a writer may begin with a file between the manifest and the lock
   std::vector<FoundVersion> found;
+  absl::StatusOr<Folder> folder = Folder::open(folder_);
+  if (absl::IsNotFound(folder.status())) return found;
+  if (!folder.ok()) return folder.status();
+  absl::Status denied;
   for (int i = 0; i < kTries && found.empty(); ++i) {
-    for (const WholeVersion& version : whole_versions(folder_)) {
+    BASCULE_ASSIGN(const std::vector<WholeVersion> versions, whole_versions(*folder));
+    for (const WholeVersion& version : versions) {
       if (version.stamp.version <= newer_than || !version.stamp.digest) continue;
-      if (absl::StatusOr<FoundVersion> taken = take(version); taken.ok()) found.push_back(*std::move(taken));
+      absl::StatusOr<FoundVersion> taken = take(*folder, version);
+      if (taken.ok()) {
+        found.push_back(*std::move(taken));
+      } else if (absl::IsPermissionDenied(taken.status())) {
+        denied = taken.status();
+      }
     }
   }
+  if (found.empty() && !denied.ok()) return denied;
   return found;
 }
 
 // A file that no sender offered: it says itself what is in it. Its pages come later.
-absl::StatusOr<MemmapReceiver::Slot> MemmapReceiver::open(SlotId id, ParsedFile& parsed) const {
+absl::StatusOr<MemmapReceiver::Slot> MemmapReceiver::open(const Folder& folder, SlotId id, ParsedFile& parsed) const {
   const std::filesystem::path path = folder_ / slot_file_name(id);
   Slot slot;
-  slot.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (!slot.fd) return errno_status(errno, cat("open ", path.string()));
+  BASCULE_ASSIGN(slot.fd, folder.file(slot_file_name(id)));
   BASCULE_ASSIGN(const struct stat status, status_of(slot.fd.get(), path));
   BASCULE_ASSIGN(slot.mapping, Mapping::map(slot.fd.get(), static_cast<std::uint64_t>(status.st_size),
                                             Access::kReadOnly, Pages::kLater));
@@ -137,27 +152,32 @@ absl::StatusOr<MemmapReceiver::Slot> MemmapReceiver::open(SlotId id, ParsedFile&
 
 // The lock first, then the stamp, which only a writer with the other lock changes: where it says what the manifest
 // said, the file holds that version, and goes on holding it.
-absl::StatusOr<FoundVersion> MemmapReceiver::take(const WholeVersion& version) {
+absl::StatusOr<FoundVersion> MemmapReceiver::take(const Folder& folder, const WholeVersion& version) {
   const std::string name = slot_file_name(version.slot);
   auto known = slots_.find(version.slot);
-  const bool was_held = known != slots_.end() && known->second.held;
+  const bool is_new = known == slots_.end(), was_held = !is_new && known->second.held;
   ParsedFile parsed;
-  if (known == slots_.end()) {
-    BASCULE_ASSIGN(Slot slot, open(version.slot, parsed));
+  if (is_new) {
+    BASCULE_ASSIGN(Slot slot, open(folder, version.slot, parsed));
     known = slots_.emplace(version.slot, std::move(slot)).first;
   } else {
     BASCULE_ASSIGN(parsed, parse_slot_file(known->second.mapping.bytes(), name));
   }
   Slot& slot = known->second;
   const auto check = [&]() -> absl::Status {
-    BASCULE_ASSIGN(slot.held, try_lock(slot.fd.get(), FileLock::kShared));
-    if (!slot.held) return unavailable(name, " is locked by a writer");
+    BASCULE_ASSIGN(const bool locked, looks_only_ ? true : try_lock(slot.fd.get(), FileLock::kShared));
+    if (!locked) return unavailable(name, " is locked by a writer");
+    slot.held = true;
     BASCULE_ASSIGN(const Stamp stamp, read_stamp(slot.fd.get(), slot.shape));
     if (stamp == version.stamp && slot.shape.data_bytes == version.bytes) return absl::OkStatus();
     return unavailable(name, " holds another version than the manifest says");
   };
   if (absl::Status status = check(); !status.ok()) {
-    if (!was_held) slots_.erase(known);  // and with it the lock
+    if (is_new) {
+      slots_.erase(known);
+    } else if (!was_held) {
+      release(version.slot);  // and no more: tensors of an earlier version may be views of it
+    }
     return status;
   }
   return FoundVersion{.publication = {.version = version.stamp.version,
@@ -170,19 +190,36 @@ absl::StatusOr<FoundVersion> MemmapReceiver::take(const WholeVersion& version) {
 }
 
 // A file that is in memory is read there. One that is not is read past the page cache: a version that turns out to be
-// torn has then thrown nobody's pages out, and a good one is brought in by prepare().
-absl::StatusOr<Digest> MemmapReceiver::digest_of(FoundVersion& found, kernels::ThreadPool& pool) {
+// torn has then displaced no pages, and prepare() brings in a good one.
+// In pieces, so that a sender that comes meanwhile does not wait for a whole model.
+absl::StatusOr<Digest> MemmapReceiver::digest_of(FoundVersion& found, kernels::ThreadPool&,
+                                                 const std::stop_token& stop) {
   const Slot& slot = slots_.at(found.publication.slot);
-  if (slot.mapping.in_memory()) {
-    found.description = "read in the page cache";
-    return kernels::digest(slot.data(), pool);
-  }
   kernels::PieceDigest pieces;
-  BASCULE_ASSIGN(const std::string how,
-                 read_cold(slot.fd.get(), slot.shape.data_offset, slot.shape.data_bytes,
-                           [&](std::uint64_t at, std::span<const std::byte> piece) { pieces.add(at, piece); }));
-  found.description = cat("read by ", how);
+  const auto add = [&](std::uint64_t at, std::span<const std::byte> piece) { pieces.add(at, piece); };
+  if (slot.mapping.in_memory()) {
+    const std::span<const std::byte> data = slot.data();
+    for (std::size_t at = 0; at < data.size(); at += kPiece) {
+      if (stop.stop_requested()) return stopped(found);
+      add(at, data.subspan(at, std::min(kPiece, data.size() - at)));
+    }
+    found.description = "read in the page cache";
+  } else {
+    BASCULE_ASSIGN(const std::string how,
+                   read_cold(slot.fd.get(), slot.shape.data_offset, slot.shape.data_bytes, add, stop));
+    found.description = cat("read by ", how);
+  }
   return pieces.finish(slot.shape.data_bytes);
 }
 
-}  // namespace bascule::memmap
+absl::Status MemmapReceiver::bring_in(const FoundVersion& found, const std::stop_token& stop) {
+  Slot& slot = slots_.at(found.publication.slot);
+  for (std::uint64_t at = 0; at < slot.mapping.bytes().size() && !slot.present; at += kPiece) {
+    if (stop.stop_requested()) return stopped(found);
+    BASCULE_TRY(slot.mapping.populate(at, kPiece));
+  }
+  slot.present = true;
+  return absl::OkStatus();
+}
+
+}  // namespace bascule::inline v0::memmap

@@ -1,29 +1,36 @@
 // The receiver's end: opens, locks and maps slots' files; with a sender those that it offers, without one those that
-// the manifest names. A lease is a shared lock on the file: it needs nobody alive, and falls with the process.
+// the manifest names. A lease is a shared lock on the file: it needs no sender, and ends with the process.
 #pragma once
 
 #include <filesystem>
 #include <map>
 
-#include "schemes/memmap/manifest.h"
-#include "schemes/memmap/slot_file.h"
-#include "transport/posix/mapping.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/scheme.h"
+#include <bascule/schemes/memmap/folder.h>
+#include <bascule/schemes/memmap/manifest.h>
+#include <bascule/schemes/memmap/slot_file.h>
+#include <bascule/transport/kept_slots.h>
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/posix/unique_fd.h>
 
-namespace bascule::memmap {
+namespace bascule::inline v0::memmap {
 
-class MemmapReceiver final : public ReceiverTransport {
+class MemmapReceiver final : public ReceiverTransport, public KeptVersions {
  public:
-  explicit MemmapReceiver(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  // `looks_only`: it locks nothing, so that no sender goes out of its way for it; what it saw may have changed since.
+  explicit MemmapReceiver(std::filesystem::path folder, bool looks_only = false)
+      : folder_(std::move(folder)), looks_only_(looks_only) {}
 
   absl::Status accept(ReceivedOffer offer) override;
   std::optional<SlotView> find(SlotId slot) const override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
   void release(SlotId slot) override;
-  void forget(SlotId slot) override { slots_.erase(slot); }
+  void unmap(SlotId slot) override { slots_.erase(slot); }
+  KeptVersions* kept_versions() override { return this; }
+
   absl::StatusOr<std::vector<FoundVersion>> find_versions(Version newer_than) override;
-  absl::StatusOr<Digest> digest_of(FoundVersion& found, kernels::ThreadPool& pool) override;
+  absl::StatusOr<Digest> digest_of(FoundVersion& found, kernels::ThreadPool& pool,
+                                   const std::stop_token& stop) override;
+  absl::Status bring_in(const FoundVersion& found, const std::stop_token& stop) override;
 
  private:
   struct Slot {
@@ -36,11 +43,12 @@ class MemmapReceiver final : public ReceiverTransport {
     std::span<const std::byte> data() const { return mapping.bytes().subspan(shape.data_offset, shape.data_bytes); }
   };
 
-  absl::StatusOr<Slot> open(SlotId id, ParsedFile& parsed) const;
-  absl::StatusOr<FoundVersion> take(const WholeVersion& version);
+  absl::StatusOr<Slot> open(const Folder& folder, SlotId id, ParsedFile& parsed) const;
+  absl::StatusOr<FoundVersion> take(const Folder& folder, const WholeVersion& version);
 
-  const std::filesystem::path folder_;
-  std::map<SlotId, Slot> slots_;
+  const std::filesystem::path folder_;  // opened and checked anew at each accept() and find_versions()
+  const bool looks_only_;
+  std::map<SlotId, Slot> slots_;  // each mapped until unmap(), held or not: there may be views of it
 };
 
-}  // namespace bascule::memmap
+}  // namespace bascule::inline v0::memmap

@@ -1,4 +1,4 @@
-#include "schemes/memmap/sender.h"
+#include <bascule/schemes/memmap/sender.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -6,21 +6,23 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
-#include "transport/posix/file_lock.h"
-#include "transport/posix/files.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/file_lock.h>
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::memmap {
+namespace bascule::inline v0::memmap {
 namespace {
 
 namespace fs = std::filesystem;
 using Kind = FileOperation::Kind;
 
 constexpr const char* kLink = "model.safetensors";
+constexpr const char* kNewLink = ".model.safetensors.bascule";    // no name that others would give to a file on its way
 constexpr absl::Duration kForeignReader = absl::Milliseconds(5);  // how long begin() waits for one
 
 }  // namespace
@@ -28,7 +30,7 @@ constexpr absl::Duration kForeignReader = absl::Milliseconds(5);  // how long be
 absl::StatusOr<std::unique_ptr<SenderTransport>> MemmapSender::make(const Endpoint& endpoint, Epoch epoch,
                                                                     FileObserver observer) {
   if (endpoint.slots == 1)
-    return invalid_argument("slots=1: a version that is written over would be lost to who reads it from its file; use ",
+    return invalid_argument("slots=1: readers of the file would lose the version that is written over; use ",
                             "slots=2, or shm for a single copy");
   if (endpoint.durable) {
     BASCULE_ASSIGN(const bool in_memory, is_in_memory(endpoint.folder));
@@ -36,27 +38,29 @@ absl::StatusOr<std::unique_ptr<SenderTransport>> MemmapSender::make(const Endpoi
       return failed_precondition("durable=on: ", endpoint.folder.string(),
                                  " lies in memory, which a loss of power empties; choose a folder on a disk");
   }
-  std::unique_ptr<MemmapSender> made(new MemmapSender(endpoint, epoch, std::move(observer)));
-  made->find_what_was_left();
+  BASCULE_ASSIGN(Folder folder, Folder::open(endpoint.folder));
+  std::unique_ptr<MemmapSender> made(new MemmapSender(endpoint, std::move(folder), epoch, std::move(observer)));
+  BASCULE_TRY(made->find_what_was_left());
   for (const auto& [slot, file] : made->files_)
     if (slot.epoch >= epoch)
-      return failed_precondition(endpoint.folder.string(), " holds ", slot_file_name(slot), ", and this is epoch ",
-                                 epoch,
-                                 ": its sender.lock is of before; remove the slots' files and manifest.json, or "
-                                 "choose another folder");
+      return failed_precondition(
+          endpoint.folder.string(), " holds ", slot_file_name(slot), ", and this is epoch ", epoch,
+          ": its sender.lock is older than its files; remove the slots' files and manifest.json, or "
+          "choose another folder");
   return made;
 }
 
-MemmapSender::MemmapSender(const Endpoint& endpoint, Epoch epoch, FileObserver observer)
-    : folder_(endpoint.folder),
+MemmapSender::MemmapSender(const Endpoint& endpoint, Folder folder, Epoch epoch, FileObserver observer)
+    : folder_(std::move(folder)),
       epoch_(epoch),
       observer_(std::move(observer)),
       syncer_(endpoint.durable ? std::make_unique<Syncer>() : nullptr) {}
 
-// Versions of before stay until one of ours is safe; files that hold none go as soon as nobody reads them.
-void MemmapSender::find_what_was_left() {
-  for (const SlotId slot : slots_in(folder_)) files_[slot];
-  for (const WholeVersion& version : whole_versions(folder_)) {
+// Earlier versions stay until one of ours is safe; files without a version go as soon as nothing reads them.
+absl::Status MemmapSender::find_what_was_left() {
+  BASCULE_ASSIGN(const std::vector<WholeVersion> versions, whole_versions(folder_));
+  for (const SlotId slot : folder_.slots()) files_[slot];
+  for (const WholeVersion& version : versions) {
     const auto file = files_.find(version.slot);
     if (file == files_.end()) continue;
     file->second.inode = version.inode;
@@ -65,24 +69,30 @@ void MemmapSender::find_what_was_left() {
     file->second.stamp = version.stamp;
     last_version_ = std::max(last_version_, version.stamp.version);
   }
-  std::error_code error;
-  const fs::file_status link = fs::symlink_status(folder_ / kLink, error);
-  keeps_link_ = !fs::exists(link) ||
-                (fs::is_symlink(link) && slot_of_file(fs::read_symlink(folder_ / kLink, error).native()).has_value());
+  return absl::OkStatus();
 }
 
 void MemmapSender::tell(Kind kind, std::string_view file) const {
   if (observer_) observer_({.kind = kind, .file = file});
 }
 
+absl::StatusOr<std::string_view> MemmapSender::header_for(const Layout& layout) {
+  if (header_.empty() || header_of_ != layout.fingerprint()) {
+    BASCULE_ASSIGN(header_, make_header(layout, epoch_));
+    header_of_ = layout.fingerprint();
+  }
+  return header_;
+}
+
 absl::StatusOr<SlotMemory> MemmapSender::make_slot(SlotId slot, const Layout& layout, int) {
-  BASCULE_ASSIGN(const std::string header, make_header(layout, epoch_));
+  BASCULE_ASSIGN(const std::string_view header, header_for(layout));
   File made;
   BASCULE_ASSIGN(made.shape, shape_of(header, layout));
   const std::string name = slot_file_name(slot);
-  const fs::path path = folder_ / name;
+  const fs::path path = folder_.path() / name;
   SlotMemory memory;
-  memory.descriptor.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  memory.descriptor.reset(
+      ::openat(folder_.fd(), name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!memory.descriptor) return errno_status(errno, cat("make ", path.string()));
   const int fd = memory.descriptor.get();
   const auto fill = [&]() -> absl::Status {
@@ -96,7 +106,7 @@ absl::StatusOr<SlotMemory> MemmapSender::make_slot(SlotId slot, const Layout& la
     return made.fd ? absl::OkStatus() : errno_status(errno, cat("keep ", path.string()));
   };
   if (absl::Status status = fill(); !status.ok()) {
-    ::unlink(path.c_str());
+    ::unlinkat(folder_.fd(), name.c_str(), 0);
     return status;
   }
   tell(Kind::kMade, name);
@@ -120,46 +130,64 @@ absl::Status MemmapSender::begin(SlotId slot, const std::atomic<std::uint64_t>& 
 
   const Deadline soon(std::min(deadline.at(), Clock::now() + absl::ToChronoNanoseconds(kForeignReader)));
   BASCULE_ASSIGN(const bool locked, try_lock_until(file.fd.get(), FileLock::kExclusive, soon));
-  if (!locked) return unavailable(slot_file_name(slot), " is read by somebody who is no worker of this sender");
-  lock.lock();
-  if (std::exchange(file.whole, false)) {
-    if (absl::Status status = write_manifest(); !status.ok()) {
-      file.whole = true;  // and readable still
-      unlock(file.fd.get());
-      return status;
-    }
+  if (!locked) return unavailable(slot_file_name(slot), " is read by a process that is not a worker of this sender");
+  if (absl::Status unlisted = take_from_manifest(file); !unlisted.ok()) {
+    unlock(file.fd.get());
+    return unlisted;
   }
+  const Stamp unwritten{.epoch = epoch_, .version = 0, .digest = std::nullopt};
+  lock.lock();
   file.on_disk = false;
-  file.stamp = {.epoch = epoch_, .version = 0, .digest = std::nullopt};
-  BASCULE_TRY(write_stamp(file.fd.get(), file.shape, file.stamp));
+  file.stamp = unwritten;
+  lock.unlock();
+  BASCULE_TRY(write_stamp(file.fd.get(), file.shape, unwritten));
   tell(Kind::kWritten, slot_file_name(slot));
   if (!syncer_) return absl::OkStatus();
   UniqueFd followed(::fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!followed) return errno_status(errno, cat("follow ", slot_file_name(slot)));
-  file.sync = syncer_->follow(std::move(followed), file.shape.data_offset, file.shape.data_bytes, bytes_done);
+  const std::uint64_t number =
+      syncer_->copy_behind(std::move(followed), file.shape.data_offset, file.shape.data_bytes, bytes_done);
+  lock.lock();
+  file.sync = number;
   return absl::OkStatus();
 }
 
+// The version that a file held is gone from the manifest when this returns, or listed still.
+absl::Status MemmapSender::take_from_manifest(File& file) {
+  const std::lock_guard manifest(manifest_mutex_);
+  const auto list = [&](bool whole) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(file.whole, whole);
+  };
+  if (!list(false)) return absl::OkStatus();
+  absl::Status status = write_manifest();
+  if (!status.ok()) list(true);  // and readable still
+  return status;
+}
+
+// The file's descriptor and shape are the public thread's, which made them.
 absl::Status MemmapSender::seal(const Publication& publication) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   File& file = files_.at(publication.slot);
-  file.stamp = {.epoch = epoch_, .version = publication.version, .digest = publication.digest};
-  BASCULE_TRY(write_stamp(file.fd.get(), file.shape, file.stamp));
+  const Stamp stamp = file.stamp = {.epoch = epoch_, .version = publication.version, .digest = publication.digest};
+  lock.unlock();
+  BASCULE_TRY(write_stamp(file.fd.get(), file.shape, stamp));
   tell(Kind::kWritten, slot_file_name(publication.slot));
   unlock(file.fd.get());
   if (syncer_) syncer_->sealed();
   return absl::OkStatus();
 }
 
-void MemmapSender::drop(SlotId slot) {
+void MemmapSender::unmake_slot(SlotId slot) {
+  UniqueFd closed;  // behind the lock
   const std::lock_guard lock(mutex_);
   File& file = files_.at(slot);
   file.in_ring = false;
-  file.fd.reset();
+  closed = std::move(file.fd);
   tidy_later();
 }
 
-absl::StatusOr<Offer> MemmapSender::admit(WorkerId, const Hello&, std::span<const OfferedSlot> slots) {
+absl::StatusOr<Offer> MemmapSender::offer(WorkerId, std::span<const OfferedSlot> slots) {
   nlohmann::json offered = nlohmann::json::array();
   const std::lock_guard lock(mutex_);
   for (const OfferedSlot& slot : slots) {
@@ -170,34 +198,46 @@ absl::StatusOr<Offer> MemmapSender::admit(WorkerId, const Hello&, std::span<cons
 }
 
 absl::Status MemmapSender::publish(const Publication& publication) {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard manifest(manifest_mutex_);
+  std::unique_lock lock(mutex_);
   File& file = files_.at(publication.slot);
   file.whole = true;
+  lock.unlock();
   if (absl::Status status = write_manifest(); !status.ok()) {
+    lock.lock();
     file.whole = false;
     return status;
   }
-  persisting_ = syncer_ != nullptr;
   // The manifest is what counts; a link that cannot be made is missed by foreign readers alone.
-  if (keeps_link_) (void)link_newest(publication.slot);
+  if (absl::Status linked = link_newest(publication.slot); !linked.ok())
+    warnings_.push_back(std::string(message_of(linked)));
+  lock.lock();
+  persisting_ = syncer_ != nullptr;
   if (!syncer_) tidy_later();
   return absl::OkStatus();
 }
 
+std::vector<std::string> MemmapSender::take_warnings() {
+  const std::lock_guard manifest(manifest_mutex_);
+  return std::exchange(warnings_, {});
+}
+
 // The slot, then the manifest that names it, then the names. Until the last is done, a loss of power leaves the version
-// before, whose file nobody has touched.
+// before, whose file is untouched.
 absl::Status MemmapSender::persist(const Publication& publication, Deadline deadline) {
   const auto sync = [&]() -> absl::Status {
     const std::string name = slot_file_name(publication.slot);
     std::unique_lock lock(mutex_);
     const std::uint64_t number = files_.at(publication.slot).sync;
-    const UniqueFd manifest(::fcntl(manifest_.get(), F_DUPFD_CLOEXEC, 0));
     lock.unlock();
+    std::unique_lock listing(manifest_mutex_);
+    const UniqueFd manifest(::fcntl(manifest_.get(), F_DUPFD_CLOEXEC, 0));
+    listing.unlock();
     BASCULE_TRY(annotate(syncer_->wait(number, deadline), name));
     tell(Kind::kSynced, name);
     if (::fsync(manifest.get()) != 0) return errno_status(errno, cat("fsync ", kManifest));
     tell(Kind::kSynced, kManifest);
-    BASCULE_TRY(sync_folder(folder_));
+    BASCULE_TRY(folder_.sync());
     tell(Kind::kFolderSynced, "");
     return absl::OkStatus();
   };
@@ -212,25 +252,57 @@ absl::Status MemmapSender::persist(const Publication& publication, Deadline dead
 
 absl::Status MemmapSender::write_manifest() {
   std::vector<WholeVersion> versions;
+  std::unique_lock lock(mutex_);
   for (const auto& [slot, file] : files_)
     if (file.whole)
       versions.push_back({.slot = slot, .inode = file.inode, .bytes = file.shape.data_bytes, .stamp = file.stamp});
-  BASCULE_ASSIGN(UniqueFd manifest, replace_file(folder_ / kManifest, manifest_text(std::move(versions))));
+  lock.unlock();
+  BASCULE_ASSIGN(UniqueFd manifest,
+                 replace_file(folder_.path() / kManifest, manifest_text(std::move(versions)), folder_.fd()));
   tell(Kind::kReplaced, kManifest);
   // The one before ends with its last descriptor: not here, where a send waits, unless the disk is far behind.
   constexpr std::size_t kMostReplaced = 8;
+  std::vector<UniqueFd> ended;  // behind the lock
+  lock.lock();
   replaced_.push_back(std::exchange(manifest_, std::move(manifest)));
-  if (replaced_.size() > kMostReplaced) replaced_.clear();
+  if (replaced_.size() > kMostReplaced) ended.swap(replaced_);
   tidy_later();
+  lock.unlock();
   return absl::OkStatus();
 }
 
+// Anything there that is not our link is a user's file, also if it came a moment ago: the exchange shows
+// what it replaced, and puts it back. FAILED_PRECONDITION, once for each such file.
 absl::Status MemmapSender::link_newest(SlotId newest) {
-  const fs::path link = folder_ / kLink, temporary = folder_ / cat(kLink, ".new");
-  ::unlink(temporary.c_str());
-  if (::symlink(slot_file_name(newest).c_str(), temporary.c_str()) != 0 ||
-      ::rename(temporary.c_str(), link.c_str()) != 0)
-    return errno_status(errno, cat("link ", link.string()));
+  const fs::path link = folder_.path() / kLink;  // for texts
+  const auto is_ours = [&](const char* name) { return slot_of_file(folder_.link_target(name)).has_value(); };
+  const auto remove_new_link = [&] {
+    if (is_ours(kNewLink)) ::unlinkat(folder_.fd(), kNewLink, 0);
+  };
+  const auto failed = [&] { return errno_status(errno, cat("link ", link.string())); };
+  const auto left_alone = [&] {
+    return std::exchange(link_is_foreign_, true)
+               ? absl::OkStatus()
+               : failed_precondition(link.string(),
+                                     " is not Bascule's link and was left as it is: programs that open it ",
+                                     "read that, not the newest version; move it away, or open the file that ",
+                                     kManifest, " names first");
+  };
+  const bool is_there = folder_.has(kLink);
+  if (is_there && !is_ours(kLink)) return left_alone();
+  remove_new_link();  // of a sender that was killed
+  if (::symlinkat(slot_file_name(newest).c_str(), folder_.fd(), kNewLink) != 0) return failed();
+  const auto rename = [&](unsigned flags) { return ::renameat2(folder_.fd(), kNewLink, folder_.fd(), kLink, flags); };
+  int renamed = rename(is_there ? RENAME_EXCHANGE : RENAME_NOREPLACE);
+  if (renamed != 0 && (errno == EINVAL || errno == ENOSYS))  // a file system that knows neither
+    renamed = rename(0);
+  absl::Status status = renamed == 0 ? absl::OkStatus() : failed();
+  const bool took_its_place = renamed == 0 && folder_.has(kNewLink) && !is_ours(kNewLink);
+  if (took_its_place) rename(RENAME_EXCHANGE);
+  remove_new_link();
+  if (took_its_place || absl::IsAlreadyExists(status)) return left_alone();
+  if (!status.ok()) return status;
+  link_is_foreign_ = false;
   tell(Kind::kLinked, kLink);
   return absl::OkStatus();
 }
@@ -254,26 +326,29 @@ void MemmapSender::tidy() {
   std::vector<SlotId> useless;
   std::vector<UniqueFd> replaced;
   {
-    const std::lock_guard lock(mutex_);
-    tidying_ = false;
-    replaced.swap(replaced_);
+    const std::lock_guard manifest(manifest_mutex_);
     bool listed = false;
-    for (auto& [slot, file] : files_) {
-      if (file.in_ring || last_of_its_kind(file)) continue;
-      listed |= std::exchange(file.whole, false);
-      useless.push_back(slot);
+    {
+      const std::lock_guard lock(mutex_);
+      tidying_ = false;
+      replaced.swap(replaced_);
+      for (auto& [slot, file] : files_) {
+        if (file.in_ring || last_of_its_kind(file)) continue;
+        listed |= std::exchange(file.whole, false);
+        useless.push_back(slot);
+      }
     }
     if (listed && !write_manifest().ok()) return;
   }
   for (const SlotId slot : useless) {
-    const fs::path path = folder_ / slot_file_name(slot);
-    const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+    const std::string name = slot_file_name(slot);
+    const UniqueFd fd(::openat(folder_.fd(), name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (fd && !try_lock(fd.get(), FileLock::kExclusive).value_or(false)) continue;
-    if (fd && ::unlink(path.c_str()) != 0) continue;
-    if (fd) tell(Kind::kRemoved, slot_file_name(slot));
+    if (fd && ::unlinkat(folder_.fd(), name.c_str(), 0) != 0) continue;
+    if (fd) tell(Kind::kRemoved, name);
     const std::lock_guard lock(mutex_);
     files_.erase(slot);
   }
 }
 
-}  // namespace bascule::memmap
+}  // namespace bascule::inline v0::memmap

@@ -10,36 +10,40 @@
 #include <string>
 #include <vector>
 
-#include "schemes/memmap/manifest.h"
-#include "schemes/memmap/memmap.h"
-#include "schemes/memmap/slot_file.h"
-#include "schemes/memmap/syncer.h"
-#include "transport/endpoint.h"
-#include "transport/scheme.h"
-#include "transport/task_thread.h"
+#include <bascule/schemes/memmap/folder.h>
+#include <bascule/schemes/memmap/manifest.h>
+#include <bascule/schemes/memmap/memmap.h>
+#include <bascule/schemes/memmap/slot_file.h>
+#include <bascule/schemes/memmap/syncer.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/kept_slots.h>
+#include <bascule/transport/task_thread.h>
 
-namespace bascule::memmap {
+namespace bascule::inline v0::memmap {
 
-class MemmapSender final : public SenderTransport {
+class MemmapSender final : public SenderTransport, public KeptSlots {
  public:
-  // FAILED_PRECONDITION: durable=on where nothing lasts; files of this epoch or a later one.
+  // FAILED_PRECONDITION: durable=on where nothing lasts; files of this epoch or a later one, or with digests of another
+  // function: the folder is left as it is. PERMISSION_DENIED: a folder or a manifest that others can write.
+  // INVALID_ARGUMENT: the folder is a symbolic link.
   static absl::StatusOr<std::unique_ptr<SenderTransport>> make(const Endpoint& endpoint, Epoch epoch,
                                                                FileObserver observer);
 
   absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) override;
+  void unmake_slot(SlotId slot) override;
+  absl::StatusOr<Offer> offer(WorkerId worker, std::span<const OfferedSlot> slots) override;
+  KeptSlots* kept_slots() override { return this; }
+
+  Version last_version() const override { return last_version_; }
   absl::Status begin(SlotId slot, const std::atomic<std::uint64_t>& bytes_done, Deadline deadline) override;
   absl::Status seal(const Publication& publication) override;
-  void drop(SlotId slot) override;
-
-  absl::StatusOr<Offer> admit(WorkerId worker, const Hello& hello, std::span<const OfferedSlot> slots) override;
   absl::Status publish(const Publication& publication) override;
-
+  std::vector<std::string> take_warnings() override;
   bool persists() const override { return syncer_ != nullptr; }
   absl::Status persist(const Publication& publication, Deadline deadline) override;
-  Version last_version() const override { return last_version_; }
 
  private:
-  // One slot's file. Of the ring, or left there: by a sender of before, or by the ring, that let go of it.
+  // One slot's file: one of the ring, or one that an earlier sender or the ring left.
   struct File {
     UniqueFd fd;  // of one description with the slot's memory, which the lock belongs to; none where it was left
     FileShape shape;
@@ -51,31 +55,39 @@ class MemmapSender final : public SenderTransport {
     std::uint64_t sync = 0;  // the syncer's number for that
   };
 
-  MemmapSender(const Endpoint& endpoint, Epoch epoch, FileObserver observer);
-  void find_what_was_left();
-  absl::Status write_manifest();
+  MemmapSender(const Endpoint& endpoint, Folder folder, Epoch epoch, FileObserver observer);
+  absl::Status find_what_was_left();
+  absl::StatusOr<std::string_view> header_for(const Layout& layout);
+  absl::Status take_from_manifest(File& file);
+  absl::Status write_manifest();  // under the manifest's mutex alone
   absl::Status link_newest(SlotId newest);
   bool last_of_its_kind(const File& file) const;  // without it, nothing newer would be safe
-  void tidy_later();                              // under the mutex
+  void tidy_later();                              // under mutex_
   void tidy();
   void tell(FileOperation::Kind kind, std::string_view file) const;
 
-  const std::filesystem::path folder_;
+  const Folder folder_;  // the one that was checked, wherever it is moved and whatever takes its name
   const Epoch epoch_;
   const FileObserver observer_;
   const std::unique_ptr<Syncer> syncer_;  // durable=on
   Version last_version_ = 0;              // of those that were left
-  bool keeps_link_ = false;               // model.safetensors is ours
+  std::string header_;                    // of every file: made once; public thread
+  Digest header_of_;                      // the fingerprint of its layout
 
-  std::mutex mutex_;  // all below; held for no disk
+  // Held while a manifest is made and written, as long as the disk takes; taken before mutex_.
+  std::mutex manifest_mutex_;
+  UniqueFd manifest_;
+  std::vector<std::string> warnings_;  // for the next report
+  bool link_is_foreign_ = false;       // the last report said so
+
+  std::mutex mutex_;  // all below; held for no disk: the I/O thread takes it
   std::condition_variable persisted_;
   bool persisting_ = false;  // from publish() to the end of persist()
   std::map<SlotId, File> files_;
-  UniqueFd manifest_;
   std::vector<UniqueFd> replaced_;  // manifests of before, still open
   bool tidying_ = false;            // tidy() is to come
 
   TaskThread tidier_;  // removes files; last: what it runs uses the rest
 };
 
-}  // namespace bascule::memmap
+}  // namespace bascule::inline v0::memmap

@@ -1,20 +1,21 @@
-#include "schemes/memmap/slot_file.h"
+#include <bascule/schemes/memmap/slot_file.h>
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <map>
-#include <system_error>
+#include <vector>
 
 #include "absl/strings/numbers.h"
-#include "transport/safetensors.h"
-#include "transport/text.h"
+#include <bascule/transport/safetensors.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::memmap {
+namespace bascule::inline v0::memmap {
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -22,10 +23,12 @@ constexpr std::string_view kOurs = "bascule.";  // keys of the stamp begin with 
 constexpr std::string_view kNoDigest = "--------------------------------";
 constexpr std::size_t kNumberDigits = 20;  // of 2^64 - 1
 constexpr std::string_view kDigestKey = "\"bascule.digest\":\"";
+constexpr std::string_view kNumberKey = "\",\"bascule.digest_number\":\"";
 constexpr std::string_view kEpochKey = "\",\"bascule.epoch\":\"";
 constexpr std::string_view kVersionKey = "\",\"bascule.version\":\"";
-constexpr std::size_t kStampBytes =
-    kDigestKey.size() + kNoDigest.size() + kEpochKey.size() + kVersionKey.size() + 2 * kNumberDigits;
+constexpr std::size_t kStampBytes = kDigestKey.size() + kNoDigest.size() + kNumberKey.size() + 1 + kEpochKey.size() +
+                                    kVersionKey.size() + 2 * kNumberDigits;
+static_assert(kDigestNumber < 10, "one digit in the stamp");
 
 std::string digits(std::uint64_t number) {
   std::array<char, kNumberDigits + 1> text{};
@@ -33,10 +36,19 @@ std::string digits(std::uint64_t number) {
   return text.data();
 }
 
-// The stamp as it stands in the header: three keys of __metadata__, which sort next to each other.
+// The stamp as it stands in the header: four keys of __metadata__, which sort next to each other.
 std::string text_of(const Stamp& stamp) {
-  return cat(kDigestKey, stamp.digest ? to_hex(*stamp.digest) : cat(kNoDigest), kEpochKey, digits(stamp.epoch),
-             kVersionKey, digits(stamp.version));
+  return cat(kDigestKey, stamp.digest ? to_hex(*stamp.digest) : cat(kNoDigest), kNumberKey, kDigestNumber, kEpochKey,
+             digits(stamp.epoch), kVersionKey, digits(stamp.version));
+}
+
+// Of the digest in a stamp. It never changes in a file.
+std::uint32_t digest_number_of(std::string_view stamp) {
+  stamp.remove_prefix(std::min(stamp.size(), kDigestKey.size() + kNoDigest.size()));
+  if (!stamp.starts_with(kNumberKey)) return 1;  // which had no name yet
+  stamp.remove_prefix(kNumberKey.size());
+  std::uint32_t number = 0;
+  return absl::SimpleAtoi(text_internal::piece(stamp.substr(0, stamp.find('"'))), &number) ? number : 0;
 }
 
 absl::StatusOr<Stamp> stamp_from(std::string_view text) {
@@ -51,6 +63,7 @@ absl::StatusOr<Stamp> stamp_from(std::string_view text) {
   const std::string_view digest = take(kNoDigest.size());
   stamp.digest = digest_from_hex(digest);
   if (!stamp.digest && digest != kNoDigest) return wrong();
+  if (take(kNumberKey.size()) != kNumberKey || take(1) != cat(kDigestNumber)) return wrong();
   if (take(kEpochKey.size()) != kEpochKey) return wrong();
   if (!absl::SimpleAtoi(text_internal::piece(take(kNumberDigits)), &stamp.epoch)) return wrong();
   if (take(kVersionKey.size()) != kVersionKey) return wrong();
@@ -63,6 +76,13 @@ absl::StatusOr<Stamp> stamp_from(std::string_view text) {
 bool is_alias(const std::string& key) { return key != "format" && !key.starts_with(kOurs); }
 
 }  // namespace
+
+absl::Status check_digest_number(std::uint32_t number, std::string_view where) {
+  if (number == kDigestNumber) return absl::OkStatus();
+  return failed_precondition(where, ": its digests are of function ", number, ", expected ", kDigestNumber,
+                             "; this version of Bascule cannot check them: choose another folder, or remove the slots' "
+                             "files and manifest.json");
+}
 
 std::string slot_file_name(SlotId slot) { return cat("slot-", slot.epoch, "-", slot.index, ".safetensors"); }
 
@@ -77,24 +97,17 @@ std::optional<SlotId> slot_of_file(std::string_view name) {
   return slot;
 }
 
-std::vector<SlotId> slots_in(const std::filesystem::path& folder) {
-  std::vector<SlotId> slots;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (const std::optional<SlotId> slot = slot_of_file(entry->path().filename().native())) slots.push_back(*slot);
-  return slots;
-}
-
 absl::StatusOr<std::string> make_header(const Layout& layout, Epoch epoch) {
   std::vector<TensorSpec> specs;
   for (const Placement& tensor : layout.tensors()) specs.push_back(tensor.spec);
   std::map<std::string, std::string> metadata = {{"bascule.digest", std::string(kNoDigest)},
+                                                 {"bascule.digest_number", cat(kDigestNumber)},
                                                  {"bascule.epoch", digits(epoch)},
                                                  {"bascule.version", digits(0)},
                                                  {"format", "pt"}};
   for (const Alias& alias : layout.aliases()) {
     if (!is_alias(alias.name))
-      return invalid_argument("a tied tensor named ", alias.name, " cannot stand in a slot's file; rename it");
+      return invalid_argument("a tied tensor named ", alias.name, " cannot be in a slot's file; rename it");
     metadata.emplace(alias.name, specs[alias.tensor].name);
   }
   return safetensors_prefix(specs, metadata, kPage);
@@ -126,6 +139,8 @@ absl::StatusOr<ParsedFile> parse_slot_file(std::span<const std::byte> file, std:
   if (!layout.ok()) return annotate(layout.status(), where);
   parsed.layout = *std::move(layout);
   const std::string_view text(reinterpret_cast<const char*>(file.data()), header.data_offset);
+  if (const std::size_t stamp = text.find(kDigestKey); stamp != std::string_view::npos)
+    BASCULE_TRY(check_digest_number(digest_number_of(text.substr(stamp)), where));
   absl::StatusOr<FileShape> shape = shape_of(text, parsed.layout);
   if (!shape.ok()) return annotate(shape.status(), where);
   parsed.shape = *shape;
@@ -154,4 +169,4 @@ std::optional<Digest> digest_from_hex(std::string_view text) {
   return digest;
 }
 
-}  // namespace bascule::memmap
+}  // namespace bascule::inline v0::memmap

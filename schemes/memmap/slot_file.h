@@ -3,34 +3,31 @@
 //   0          8                                            data_offset, on a page          end of file
 //   | length | {"__metadata__":{ stamp, "format":"pt", aliases},"name":{…},…}␠␠␠ | the slot's bytes |
 //
-// The stamp has a fixed place and size, so that it is changed in the header of a file that is mapped by others, and the
-// file stays a valid one throughout.
+// The stamp has a fixed place and size, so it can be changed while other processes map the file, and the file is valid
+// at every moment.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/digest.h"
-#include "transport/layout.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/version.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/transport/layout.h>
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/version.h>
 
-namespace bascule::memmap {
+namespace bascule::inline v0::memmap {
 
-std::string slot_file_name(SlotId slot);                            // "slot-1700000000-0.safetensors"
-std::optional<SlotId> slot_of_file(std::string_view name);          // none: no slot's file
-std::vector<SlotId> slots_in(const std::filesystem::path& folder);  // that have a file there, in no order
+std::string slot_file_name(SlotId slot);                    // "slot-1700000000000000-0.safetensors"
+std::optional<SlotId> slot_of_file(std::string_view name);  // none: no slot's file
 
 struct Stamp {
   Epoch epoch = 0;
-  Version version = 0;           // 0: it is being written, or never was
+  Version version = 0;           // 0: it is being written, or was never written
   std::optional<Digest> digest;  // none with digest=off
   friend bool operator==(const Stamp&, const Stamp&) = default;
 };
@@ -45,17 +42,22 @@ struct FileShape {
 absl::StatusOr<std::string> make_header(const Layout& layout, Epoch epoch);
 absl::StatusOr<FileShape> shape_of(std::string_view header, const Layout& layout);
 
-// What the mapping of a whole file says. INVALID_ARGUMENT: it is no slot's file.
+// FAILED_PRECONDITION, which names `where`: digests of function `number` are none that this version of Bascule makes.
+absl::Status check_digest_number(std::uint32_t number, std::string_view where);
+
+// What the mapping of a whole file says. INVALID_ARGUMENT: it is no slot's file. FAILED_PRECONDITION: its digest is of
+// another function.
 struct ParsedFile {
   FileShape shape;
   Layout layout;
 };
 absl::StatusOr<ParsedFile> parse_slot_file(std::span<const std::byte> file, std::string_view where);
 
-// Blocks no longer than the page cache takes. INVALID_ARGUMENT: no stamp is there.
+// Blocks no longer than the page cache takes. INVALID_ARGUMENT: no stamp is there, or one with a digest of another
+// function.
 absl::StatusOr<Stamp> read_stamp(int fd, const FileShape& shape);
 absl::Status write_stamp(int fd, const FileShape& shape, const Stamp& stamp);
 
 std::optional<Digest> digest_from_hex(std::string_view text);  // of to_hex()
 
-}  // namespace bascule::memmap
+}  // namespace bascule::inline v0::memmap

@@ -1,13 +1,13 @@
-#include "schemes/memmap/syncer.h"
+#include <bascule/schemes/memmap/syncer.h>
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <utility>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
-namespace bascule::memmap {
+namespace bascule::inline v0::memmap {
 
 Syncer::~Syncer() {
   const std::lock_guard lock(mutex_);
@@ -15,13 +15,13 @@ Syncer::~Syncer() {
   changed_.notify_all();
 }
 
-std::uint64_t Syncer::follow(UniqueFd fd, std::uint64_t data_offset, std::uint64_t bytes,
-                             const std::atomic<std::uint64_t>& bytes_done) {
+std::uint64_t Syncer::copy_behind(UniqueFd fd, std::uint64_t data_offset, std::uint64_t bytes,
+                                  const std::atomic<std::uint64_t>& bytes_done) {
   auto file = std::make_shared<File>();
   *file = {.fd = std::move(fd), .data_offset = data_offset, .bytes = bytes, .bytes_done = &bytes_done};
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = ++last_;
-  constexpr std::uint64_t kKept = 8;  // results that nobody may ask for any more
+  constexpr std::uint64_t kKept = 8;  // results for which no wait() may come
   results_.erase(results_.begin(), results_.lower_bound(number - std::min(number, kKept)));
   changed_.notify_all();
   thread_.submit([this, file, number] { run(*file, number); });
@@ -37,7 +37,7 @@ void Syncer::sealed() {
 absl::Status Syncer::wait(std::uint64_t number, Deadline deadline) {
   std::unique_lock lock(mutex_);
   if (!changed_.wait_until(lock, deadline.at(), [&] { return results_.contains(number); }))
-    return deadline_exceeded("it was not on the disk in time");
+    return deadline_exceeded("the version was not on the disk in time");
   return results_.extract(number).mapped();
 }
 
@@ -47,7 +47,7 @@ void Syncer::run(const File& file, std::uint64_t number) {
   std::unique_lock lock(mutex_);
   const auto followed = [&] { return last_ == number && sealed_ < number; };
   std::uint64_t done = 0;
-  // A writer stores its progress and tells nobody: it is looked at each millisecond while there is some.
+  // A writer only stores its progress, so this thread looks at it each millisecond while there is some.
   for (milliseconds pause{1}; followed();) {
     const std::uint64_t before = std::exchange(done, file.bytes_done->load(std::memory_order_acquire));
     lock.unlock();
@@ -65,4 +65,4 @@ void Syncer::run(const File& file, std::uint64_t number) {
   changed_.notify_all();
 }
 
-}  // namespace bascule::memmap
+}  // namespace bascule::inline v0::memmap

@@ -1,10 +1,10 @@
-// Syncer: with durable=on, the thread that has the disk begin with a slot while it is still being packed, and then
-// waits until all of it is there.
+// Syncer: with durable=on, a thread that lets the disk write a slot while it is still being packed, and then waits
+// until all of it is on the disk.
 //
-//   follow ──▶ following ──sealed──▶ syncing ──▶ a result for wait()
-//                  └──another follow, or the end──▶ given up
+//   copy_behind() ──▶ copying behind ──sealed()──▶ syncing ──▶ a result for wait()
+//                         └──another copy_behind(), or the end──▶ given up
 //
-// A file that is syncing is finished before the next one is followed.
+// A file that is syncing is finished before the next one begins.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,12 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "transport/deadline.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/posix/write_behind.h"
-#include "transport/task_thread.h"
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/posix/write_behind.h>
+#include <bascule/transport/task_thread.h>
 
-namespace bascule::memmap {
+namespace bascule::inline v0::memmap {
 
 class Syncer {
  public:
@@ -28,10 +28,11 @@ class Syncer {
 
   const std::string& how() const { return behind_.how(); }
 
-  // Of one writer; neither waits. `bytes_done` of `bytes` behind `data_offset` are written, and more as it grows; it
-  // must live until sealed() or another follow() has returned, or this object is gone. The answer is for wait().
-  std::uint64_t follow(UniqueFd fd, std::uint64_t data_offset, std::uint64_t bytes,
-                       const std::atomic<std::uint64_t>& bytes_done);
+  // For one writer; neither call waits. `bytes_done` of `bytes` behind `data_offset` are written, and more as it grows;
+  // it must live until sealed() or another copy_behind() has returned, or this object is gone. Returns a number for
+  // wait().
+  std::uint64_t copy_behind(UniqueFd fd, std::uint64_t data_offset, std::uint64_t bytes,
+                            const std::atomic<std::uint64_t>& bytes_done);
   void sealed();
 
   // Any thread: until the file that was sealed as `number` is on the disk.
@@ -54,4 +55,4 @@ class Syncer {
   TaskThread thread_;                              // last: what it runs uses the rest
 };
 
-}  // namespace bascule::memmap
+}  // namespace bascule::inline v0::memmap

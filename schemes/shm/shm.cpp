@@ -1,13 +1,13 @@
-#include "schemes/shm/shm.h"
+#include <bascule/schemes/shm/shm.h>
 
 #include <map>
 #include <utility>
 
-#include "transport/posix/mapping.h"
-#include "transport/posix/memfd.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/posix/memfd.h>
+#include <bascule/transport/text.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 namespace {
 
 class ShmSender final : public SenderTransport {
@@ -15,7 +15,7 @@ class ShmSender final : public SenderTransport {
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {
     return make_memfd("bascule-slot", layout.bytes());
   }
-  absl::StatusOr<Offer> admit(WorkerId, const Hello&, std::span<const OfferedSlot> slots) override {
+  absl::StatusOr<Offer> offer(WorkerId, std::span<const OfferedSlot> slots) override {
     Offer offer;
     for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());
     return offer;
@@ -26,7 +26,7 @@ class ShmReceiver final : public ReceiverTransport {
  public:
   absl::Status accept(ReceivedOffer offer) override {
     if (offer.descriptors.size() != offer.slots.size())
-      return invalid_argument("shm: expected ", offer.slots.size(), " descriptors, one a slot, found ",
+      return invalid_argument("shm: expected ", offer.slots.size(), " descriptors, one for each slot, found ",
                               offer.descriptors.size());
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
       if (slots_.contains(offer.slots[i])) continue;
@@ -51,7 +51,7 @@ class ShmReceiver final : public ReceiverTransport {
   }
 
   void release(SlotId) override {}  // mapped once, for every version to come
-  void forget(SlotId slot) override { slots_.erase(slot); }
+  void unmap(SlotId slot) override { slots_.erase(slot); }
 
  private:
   std::map<SlotId, Mapping> slots_;
@@ -68,4 +68,4 @@ Scheme shm_scheme() {
           .make_receiver = [](const Endpoint&) { return std::make_unique<ShmReceiver>(); }};
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -2,10 +2,10 @@
 // place, so that nothing is delivered and nothing is copied.
 #pragma once
 
-#include "transport/scheme.h"
+#include <bascule/transport/scheme.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 Scheme shm_scheme();
 
-}  // namespace bascule
+}  // namespace bascule::inline v0
