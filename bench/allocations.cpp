@@ -1,4 +1,4 @@
-#include "bench/allocations.h"
+#include <bascule/bench/allocations.h>
 
 #include <atomic>
 #include <cstddef>

@@ -1,13 +1,13 @@
-#include "bench/compare.h"
+#include <bascule/bench/compare.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 #include <vector>
 
-#include "bench/memory_need.h"
-#include "bench/table.h"
-#include "transport/text.h"
+#include <bascule/bench/memory_need.h>
+#include <bascule/bench/table.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
@@ -32,7 +32,7 @@ std::string two_decimals(double value) {
 std::string verdict(const Interval& interval) {
   if (interval.high < 1) return "faster";
   if (interval.low > 1) return "slower";
-  return "no difference to be seen";
+  return "no visible difference";
 }
 
 std::vector<std::string> row_of(const Record& before, const Record& after, std::uint64_t seed) {
@@ -54,7 +54,7 @@ std::vector<std::string> row_of(const Record& before, const Record& after, std::
 
 absl::StatusOr<std::string> compare(const Results& before, const Results& after, std::uint64_t seed) {
   if (const std::string why = before.machine.difference(after.machine); !why.empty())
-    return failed_precondition("figures of two machines are not compared: ", why);
+    return failed_precondition("figures of two machines cannot be compared: ", why);
   std::vector<std::vector<std::string>> rows = {
       {"scheme", "scenario", "size", "p50 before", "after", "ratio", "95 %", "over the limit", ""}};
   std::string alone;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "bench/record.h"
+#include <bascule/bench/record.h>
 
 namespace bascule::bench {
 

@@ -1,11 +1,11 @@
-#include "bench/content.h"
+#include <bascule/bench/content.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#include "bench/content_formula.h"
-#include "transport/text.h"
+#include <bascule/bench/content_formula.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
@@ -71,7 +71,7 @@ absl::Status Content::check_on(Gpu& gpu, std::span<const TensorView> tensors, DT
       return absl::DataLossError(
           cat("generation ", generation_, ": tensor ", tensor.name, " is wrong at element ", *wrong));
   }
-  return absl::DataLossError(cat("generation ", generation_, ": a tensor was wrong when it was first looked at"));
+  return absl::DataLossError(cat("generation ", generation_, ": a tensor was wrong when it was first compared"));
 }
 
 absl::Status Content::check(std::span<const TensorView> tensors, DType trainer_dtype, std::size_t count,

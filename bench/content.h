@@ -12,8 +12,8 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "bench/gpu.h"
-#include "transport/tensor.h"
+#include <bascule/bench/gpu.h>
+#include <bascule/transport/tensor.h>
 
 namespace bascule::bench {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "kernels/dtype.h"
+#include <bascule/kernels/dtype.h>
 
 namespace bascule::bench {
 

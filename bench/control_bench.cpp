@@ -1,5 +1,5 @@
 // bascule-bench-control: what the control path is made of, apart from sockets and threads: a plan is compiled when
-// somebody joins, a message is encoded and decoded a few times a send.
+// a worker joins, a message is encoded and decoded a few times a send.
 //
 //   bascule-bench-control --benchmark_repetitions=9 --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>
@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "transport/layout.h"
-#include "transport/messages.h"
-#include "transport/plan.h"
-#include "transport/text.h"
+#include <bascule/transport/layout.h>
+#include <bascule/transport/messages.h>
+#include <bascule/transport/plan.h>
+#include <bascule/transport/text.h>
 
 namespace {
 

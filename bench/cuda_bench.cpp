@@ -16,12 +16,13 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "kernels/cuda_digest.h"
-#include "kernels/cuda_pack.h"
-#include "kernels/cuda_unpack.h"
-#include "kernels/dtype.h"
+#include <bascule/kernels/cuda_digest.h>
+#include <bascule/kernels/cuda_pack.h>
+#include <bascule/kernels/cuda_unpack.h>
+#include <bascule/kernels/dtype.h>
 
 namespace {
 
@@ -207,14 +208,24 @@ class Bench {
 }  // namespace
 
 int main(int argc, char** argv) {
+  int repeat = 0;  // 0: the bench's own
+  const char* file = nullptr;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string_view flag = argv[i];
+    if (flag == "-h" || flag == "--help")
+      return std::puts("usage: bascule-bench-cuda [--repeat N] [--json FILE]: kernels beside one copy, on GPU 0"), 0;
+    const bool has_value = i + 1 < argc;
+    if (flag == "--repeat" && has_value) repeat = std::atoi(argv[i + 1]);
+    if (flag == "--json" && has_value) file = argv[i + 1];
+    if (!has_value || (flag != "--json" && (flag != "--repeat" || repeat < 1))) {
+      std::fprintf(stderr, "bascule-bench-cuda: %s: expected --repeat N or --json FILE, as --repeat 20\n", argv[i]);
+      return 2;
+    }
+  }
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) return std::puts("bascule-bench-cuda: no GPU"), 77;
   Bench bench;
-  const char* file = nullptr;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::strcmp(argv[i], "--repeat") == 0) bench.repeat = std::max(1, std::atoi(argv[i + 1]));
-    if (std::strcmp(argv[i], "--json") == 0) file = argv[i + 1];
-  }
+  if (repeat > 0) bench.repeat = repeat;
   cudaDeviceProp properties{};
   MUST(cudaGetDeviceProperties(&properties, 0));
   std::printf("%s, %d multiprocessors\n", properties.name, properties.multiProcessorCount);
@@ -266,7 +277,8 @@ int main(int argc, char** argv) {
     std::FILE* out = std::fopen(file, "w");
     if (out == nullptr) return std::perror(file), 1;
     std::fprintf(out, "{\"machine\":{\"device\":\"%s\"},\"records\":[\n%s\n]}\n", properties.name, bench.json.c_str());
-    std::fclose(out);
+    if (std::fclose(out) != 0) return std::perror(file), 1;
   }
+  if (std::fflush(stdout) != 0) return std::perror("write to stdout"), 1;
   return bench.wrong() ? 1 : 0;
 }

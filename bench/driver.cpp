@@ -1,44 +1,20 @@
-#include "bench/driver.h"
+#include <bascule/bench/driver.h>
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
-#include "bench/scenario.h"
-#include "bench/targets.h"
-#include "transport/text.h"
+#include <bascule/bench/scenario.h>
+#include <bascule/bench/targets.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
 
 constexpr std::string_view kFailed = "failed: ";
-
-// A folder of the run's own, removed at its end.
-class RunFolder {
- public:
-  static absl::StatusOr<RunFolder> make(const std::filesystem::path& parent) {
-    std::string name = (parent / "bascule-bench-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) return errno_status(errno, cat("make a folder like ", name));
-    return RunFolder(name);
-  }
-  RunFolder(RunFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  RunFolder& operator=(RunFolder&&) = delete;
-  ~RunFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  explicit RunFolder(std::filesystem::path path) : path_(std::move(path)) {}
-  std::filesystem::path path_;
-};
 
 // One line that is written over on a terminal; elsewhere one line a scenario.
 class ProgressLine {
@@ -62,7 +38,7 @@ class ProgressLine {
 
 }  // namespace
 
-absl::StatusOr<Results> run_all(const Options& options) {
+absl::StatusOr<Results> run_all(const Options& options, const std::vector<std::filesystem::path>& folders) {
   Results results{.machine = this_machine(options.folder),
                   .seed = options.seed,
                   .command = options.command,
@@ -70,9 +46,8 @@ absl::StatusOr<Results> run_all(const Options& options) {
                   .counts = {}};
   kernels::ThreadPool pool(options.threads);
   ProgressLine line;
-  for (const Sync& sync : options.sync) {
-    const std::filesystem::path parent = sync.folder.empty() ? options.folder : std::filesystem::path(sync.folder);
-    BASCULE_ASSIGN(const RunFolder folder, RunFolder::make(parent));
+  for (std::size_t i = 0; i < options.sync.size(); ++i) {
+    const Sync& sync = options.sync[i];
     const int device = options.device.value_or(keeps_slots_on_gpu(sync.scheme) ? 0 : kHost);
     Context context{.options = options,
                     .sync = sync,
@@ -80,7 +55,7 @@ absl::StatusOr<Results> run_all(const Options& options) {
                     .device = device,
                     .worker_device = options.worker_device.value_or(device),
                     .gpu = nullptr,
-                    .folder = folder.path(),
+                    .folder = folders[i],
                     .progress = [&line](std::string_view where) { line.at(where); },
                     .results = results};
     if (device != kHost) {

@@ -1,4 +1,4 @@
-#include "bench/gpu.h"
+#include <bascule/bench/gpu.h>
 
 #include <cuda_runtime_api.h>
 
@@ -6,10 +6,10 @@
 #include <limits>
 #include <string>
 
-#include "bench/gpu_kernels.h"
-#include "transport/cuda/device_memory.h"
-#include "transport/cuda/device_tensors.h"
-#include "transport/text.h"
+#include <bascule/bench/gpu_kernels.h>
+#include <bascule/transport/cuda/device_memory.h>
+#include <bascule/transport/cuda/device_tensors.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
@@ -110,8 +110,9 @@ class CudaGpu final : public Gpu {
     return checked(cudaStreamSynchronize(nullptr), "wait for the default stream");
   }
 
-  std::unique_ptr<TensorSource> source(std::vector<std::pair<TensorSpec, void**>> tensors) override {
-    return std::make_unique<cuda::DeviceParameters>(device_, std::move(tensors));
+  std::unique_ptr<TensorSource> source(std::vector<std::pair<TensorSpec, void**>> tensors,
+                                       std::shared_ptr<ParameterMemory> memory) override {
+    return std::make_unique<cuda::DeviceParameters>(device_, std::move(tensors), std::move(memory));
   }
 
  private:
@@ -197,7 +198,9 @@ absl::StatusOr<std::shared_ptr<Gpu>> Gpu::open(int device) {
   const cudaError_t found = cudaGetDeviceCount(&count);
   if (found != cudaSuccess || device >= count)
     return absl::NotFoundError(cat("there is no GPU ", device, ": this process sees ", count,
-                                   found == cudaSuccess ? "" : cat(" (", cudaGetErrorString(found), ")")));
+                                   found == cudaSuccess ? "" : cat(" (", cudaGetErrorString(found), ")"),
+                                   count > 0 ? cat("; give a number from 0 to ", count - 1, ", as --device=cuda:0")
+                                             : "; give --device=cpu, for schemes in host memory"));
   return CudaGpu::open(device);
 }
 

@@ -15,8 +15,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "bench/limits.h"
-#include "transport/tensor.h"
+#include <bascule/bench/limits.h>
+#include <bascule/transport/tensor.h>
 
 namespace bascule::bench {
 
@@ -49,7 +49,8 @@ class Gpu {
   virtual absl::Status wait() = 0;
 
   // What register_model() takes, over pointers that follow where slots=1 moves them.
-  virtual std::unique_ptr<TensorSource> source(std::vector<std::pair<TensorSpec, void**>> tensors) = 0;
+  virtual std::unique_ptr<TensorSource> source(std::vector<std::pair<TensorSpec, void**>> tensors,
+                                               std::shared_ptr<ParameterMemory> memory) = 0;
 };
 
 // Memory of a GPU, shared as slots are, and where a peer sees it.

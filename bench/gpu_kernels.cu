@@ -1,8 +1,8 @@
-#include "bench/gpu_kernels.h"
+#include <bascule/bench/gpu_kernels.h>
 
 #include <algorithm>
 
-#include "bench/content_formula.h"
+#include <bascule/bench/content_formula.h>
 
 namespace bascule::bench {
 namespace {

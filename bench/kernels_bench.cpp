@@ -16,10 +16,10 @@
 #include <random>
 #include <vector>
 
-#include "kernels/digest.h"
-#include "kernels/pack.h"
-#include "kernels/thread_pool.h"
-#include "kernels/unpack.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/kernels/pack.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/kernels/unpack.h>
 
 namespace {
 

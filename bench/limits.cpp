@@ -1,4 +1,4 @@
-#include "bench/limits.h"
+#include <bascule/bench/limits.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "transport/deadline.h"
-#include "transport/text.h"
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "bench/process.h"
-#include "kernels/thread_pool.h"
-#include "transport/posix/mapping.h"
-#include "transport/posix/unique_fd.h"
+#include <bascule/bench/process.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule::bench {
 

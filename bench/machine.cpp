@@ -1,16 +1,15 @@
-#include "bench/machine.h"
+#include <bascule/bench/machine.h>
 
-#include <sched.h>
 #include <sys/statfs.h>
 #include <sys/utsname.h>
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
-#include "transport/text.h"
+#include <bascule/kernels/control_group.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
@@ -61,34 +60,19 @@ std::string filesystem_of(const std::filesystem::path& folder) {
   }
 }
 
-std::uint64_t left_in_group() {
-  std::ifstream membership("/proc/self/cgroup");
-  std::string line;
-  std::getline(membership, line);  // "0::/path" where version 2 is all there is
-  const std::string group = line.starts_with("0::") ? cat("/sys/fs/cgroup", line.substr(3)) : "";
-  std::uint64_t limit = 0, used = 0;
-  if (group.empty() || !absl::SimpleAtoi(first_line(group + "/memory.max"), &limit) ||
-      !absl::SimpleAtoi(first_line(group + "/memory.current"), &used))
-    return std::numeric_limits<std::uint64_t>::max();
-  return limit - std::min(limit, used);
-}
-
 }  // namespace
 
-int core_count() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof(cores), &cores) == 0 ? std::max(1, CPU_COUNT(&cores)) : 1;
+std::uint64_t available_memory_bytes() {
+  const std::uint64_t machine = meminfo_bytes("MemAvailable");
+  return std::min(machine, kernels::control_group_limits().memory_left_bytes.value_or(machine));
 }
-
-std::uint64_t available_memory_bytes() { return std::min(meminfo_bytes("MemAvailable"), left_in_group()); }
 
 Machine this_machine(const std::filesystem::path& folder) {
   utsname kernel{};
   ::uname(&kernel);
   return {.facts = {
               {"cpu", value_of("/proc/cpuinfo", "model name")},
-              {"cores", std::to_string(core_count())},
+              {"cores", std::to_string(kernels::usable_cores())},
               {"memory_bytes", std::to_string(meminfo_bytes("MemTotal"))},
               {"kernel", kernel.release},
               {"shmem_enabled", chosen(first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))},

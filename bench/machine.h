@@ -20,10 +20,8 @@ struct Machine {
 
 Machine this_machine(const std::filesystem::path& folder);
 
-int core_count();  // that this process may run on
-
-// Bytes that can be had without taking them from somebody: the kernel's estimate, or less where the process's group
-// (cgroup v2) is limited.
+// Bytes that are free, by the kernel's estimate, or less where the process's control
+// group is limited.
 std::uint64_t available_memory_bytes();
 
 }  // namespace bascule::bench

@@ -3,48 +3,55 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
+#include <filesystem>
 #include <iterator>
 #include <string_view>
 #include <vector>
 
-#include "bench/compare.h"
-#include "bench/driver.h"
-#include "bench/limits.h"
-#include "bench/options.h"
-#include "bench/page.h"
-#include "bench/table.h"
-#include "bench/worker.h"
-#include "trainer_ref/program/flags.h"
-#include "transport/text.h"
+#include <bascule/bench/compare.h>
+#include <bascule/bench/driver.h>
+#include <bascule/bench/fleet_process.h>
+#include <bascule/bench/limits.h>
+#include <bascule/bench/options.h>
+#include <bascule/bench/page.h>
+#include <bascule/bench/run_folders.h>
+#include <bascule/bench/supervise.h>
+#include <bascule/bench/table.h>
+#include <bascule/bench/worker.h>
+#include <bascule/transport/program/checks.h>
+#include <bascule/transport/program/descriptors.h>
+#include <bascule/transport/program/flags.h>
+#include <bascule/transport/program/output.h>
+#include <bascule/transport/program/signals.h>
+#include <bascule/transport/text.h>
 
 namespace {
 
 using namespace bascule::bench;
 
-const bascule::ref::ProgramInfo kProgram{
+const bascule::ProgramInfo kProgram{
     .name = "bascule-bench",
     .summary =
-        "measures sends between this process and worker processes, in turns with the plainest code that moves the\n"
-        "same bytes, and prints our time over its. Workers check every byte that they serve. docs/benchmarking.md "
-        "says\n"
-        "what each scenario measures and how to read the tables."};
+        "measures sends from this process to worker processes, in turns with the plainest code that moves the\n"
+        "same bytes (the limit), and prints our time over the limit's. Workers check every byte that they serve.\n"
+        "docs/benchmarking.md says what each scenario measures and how to read the tables."};
 
-absl::Status write_file(const std::string& file, const std::string& text) {
-  std::ofstream stream(file, std::ios::binary | std::ios::trunc);
-  stream << text << std::flush;
-  if (!stream) return bascule::unavailable(file, ": cannot be written");
-  return absl::OkStatus();
+absl::StatusOr<Results> read_named(std::string_view flag, const std::string& file, std::string_view advice) {
+  absl::StatusOr<Results> results = read_results(file);
+  if (!results.ok()) return bascule::of_flag(results.status(), flag, file, advice);
+  return results;
 }
 
-absl::StatusOr<Results> results_of(const Options& options) {
-  if (options.from.empty()) return run_all(options);
+absl::StatusOr<Results> read_all(const Options& options) {
   Results all;
   for (const std::string& file : options.from) {
-    BASCULE_ASSIGN(Results results, read_results(file));
+    BASCULE_ASSIGN(Results results,
+                   read_named("from", file, "give files that --json wrote, as --from=before.json,after.json"));
     if (&file != &options.from.front()) {
       if (const std::string why = all.machine.difference(results.machine); !why.empty())
-        return bascule::invalid_argument(file, " is of another machine: ", why);
+        return bascule::invalid_argument("--from=", file, ": expected figures of one machine, found another than in ",
+                                         options.from.front(), " (", why,
+                                         "); give files of one, as --from=a.json,b.json");
     } else {
       all.machine = results.machine;
       all.seed = results.seed;
@@ -57,31 +64,62 @@ absl::StatusOr<Results> results_of(const Options& options) {
 }
 
 absl::Status compare_files(const Options& options) {
-  BASCULE_ASSIGN(const Results before, read_results(options.compare[0]));
-  BASCULE_ASSIGN(const Results after, read_results(options.compare[1]));
+  constexpr std::string_view kAdvice = "give two files that --json wrote, as --compare before.json after.json";
+  BASCULE_ASSIGN(const Results before, read_named("compare", options.compare[0], kAdvice));
+  BASCULE_ASSIGN(const Results after, read_named("compare", options.compare[1], kAdvice));
   BASCULE_ASSIGN(const std::string table, compare(before, after, options.seed));
-  std::fputs(table.c_str(), stdout);
+  return bascule::print(table);
+}
+
+absl::Status show(const Options& options, const Results& results) {
+  // Files first: what was measured is kept, whatever becomes of stdout.
+  if (!options.json.empty()) BASCULE_TRY(bascule::write_output(options.json, to_json(results)));
+  if (!options.html.empty()) BASCULE_TRY(bascule::write_output(options.html, page_of(results)));
+  BASCULE_TRY(bascule::print(shown(results)));
+  if (const std::string failure = failure_of(results); !failure.empty()) return absl::InternalError(failure);
   return absl::OkStatus();
 }
 
-absl::Status run(const Options& options) {
+absl::Status measure(const Options& options, const std::vector<std::filesystem::path>& folders) {
+  BASCULE_ASSIGN(const Results results, run_all(options, folders));
+  return show(options, results);
+}
+
+int exit_status(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "bascule-bench: %s\n", std::string(bascule::message_of(status)).c_str());
+  return 1;
+}
+
+void remove_what_others_left(const Options& options) {
+  std::vector<std::filesystem::path> parents = options.parents();
+  std::ranges::sort(parents);
+  parents.erase(std::unique(parents.begin(), parents.end()), parents.end());
+  for (const std::filesystem::path& parent : parents)
+    for (const std::filesystem::path& folder : remove_left_behind(parent))
+      std::fprintf(stderr, "bascule-bench: removed %s, which a run that was killed left behind\n", folder.c_str());
+}
+
+absl::Status show_files(const Options& options) {
   if (!options.compare.empty()) return compare_files(options);
-  BASCULE_ASSIGN(const Results results, results_of(options));
-  std::fputs(shown(results).c_str(), stdout);
-  if (!options.json.empty()) BASCULE_TRY(write_file(options.json, to_json(results)));
-  if (!options.html.empty()) BASCULE_TRY(write_file(options.html, page_of(results)));
-  if (const std::string failure = failure_of(results); !failure.empty()) return absl::InternalError(failure);
-  return absl::OkStatus();
+  BASCULE_ASSIGN(const Results results, read_all(options));
+  return show(options, results);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  bascule::let_writes_fail();
+  bascule::raise_descriptor_limit();
   std::vector<std::string> words(argv, argv + argc);
   // The roles that the driver starts, and what top calls them.
   if (argc > 1 && words[1] == "worker") {
     ::prctl(PR_SET_NAME, "bench-worker");
     return run_worker({words.begin() + 2, words.end()});
+  }
+  if (argc > 1 && words[1] == "fleet") {
+    ::prctl(PR_SET_NAME, "bench-fleet");
+    return run_fleet({words.begin() + 2, words.end()});
   }
   if (argc > 1 && words[1] == "echo") {
     ::prctl(PR_SET_NAME, "bench-echo");
@@ -95,12 +133,17 @@ int main(int argc, char** argv) {
     arguments.push_back(word.c_str());
     command += bascule::cat(command.empty() ? "" : " ", arguments.size() == 1 ? "bascule-bench" : word);
   }
-  bascule::ref::parse_flags_or_exit(kProgram, static_cast<int>(arguments.size()), arguments.data());
+  bascule::parse_flags_or_exit(kProgram, static_cast<int>(arguments.size()), arguments.data());
   absl::StatusOr<Options> options = options_from_flags();
-  if (!options.ok()) bascule::ref::refuse(kProgram, options.status());
+  if (!options.ok()) bascule::refuse(kProgram, options.status());
   options->command = command;
-  const absl::Status status = run(*options);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "bascule-bench: %s\n", status.ToString().c_str());
-  return 1;
+  if (!options->compare.empty() || !options->from.empty()) {
+    const absl::Status shown = show_files(*options);
+    if (absl::IsInvalidArgument(shown)) bascule::refuse(kProgram, shown);  // of the files that were named
+    return exit_status(shown);
+  }
+  remove_what_others_left(*options);
+  const absl::StatusOr<RunFolders> folders = RunFolders::make(options->parents());
+  if (!folders.ok()) return exit_status(folders.status());
+  return supervise(*folders, [&] { return exit_status(measure(*options, folders->paths())); });
 }

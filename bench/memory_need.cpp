@@ -1,10 +1,10 @@
-#include "bench/memory_need.h"
+#include <bascule/bench/memory_need.h>
 
 #include <array>
 #include <cmath>
 #include <cstdio>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
@@ -46,7 +46,7 @@ absl::Status check_fits(const std::vector<Need>& needs, std::uint64_t available_
   return absl::ResourceExhaustedError(cat("does not fit: ", text, " = ", shown_bytes(static_cast<double>(sum)), "; ",
                                           shown_bytes(static_cast<double>(available_bytes)),
                                           " are available, of which ", shown_bytes(static_cast<double>(kept)),
-                                          " are left alone"));
+                                          " are kept free"));
 }
 
 }  // namespace bascule::bench

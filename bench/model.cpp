@@ -1,4 +1,4 @@
-#include "bench/model.h"
+#include <bascule/bench/model.h>
 
 #include <sys/mman.h>
 
@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
@@ -74,6 +74,20 @@ absl::StatusOr<std::vector<TensorSize>> tensor_sizes(const ModelShape& shape) {
   return sizes;
 }
 
+ModelShape fleet_model(std::uint64_t tensors) {
+  constexpr std::uint64_t kBytesOfEach = 64;
+  return {.bytes = kBytesOfEach * tensors, .tensors = tensors, .kind = ModelShape::Kind::kEqual};
+}
+
+absl::StatusOr<std::vector<TensorSpec>> fleet_specs(std::uint64_t tensors) {
+  BASCULE_ASSIGN(const std::vector<TensorSize> sizes, tensor_sizes(fleet_model(tensors)));
+  std::vector<TensorSpec> specs;
+  specs.reserve(sizes.size());
+  for (const TensorSize& size : sizes)
+    specs.push_back({size.name, fleet_model(tensors).dtype, {static_cast<std::int64_t>(size.elements)}});
+  return specs;
+}
+
 absl::StatusOr<Model> Model::make(const ModelShape& shape, std::uint64_t seed, kernels::ThreadPool& pool,
                                   std::shared_ptr<Gpu> gpu) {
   Model model;
@@ -125,8 +139,8 @@ std::unique_ptr<TensorSource> Model::source() {
   for (std::size_t i = 0; i < sizes_.size(); ++i)
     tensors.emplace_back(TensorSpec{sizes_[i].name, shape_.dtype, {static_cast<std::int64_t>(sizes_[i].elements)}},
                          &tensors_[i]);
-  if (gpu_) return gpu_->source(std::move(tensors));
-  return std::make_unique<HostParameters>(std::move(tensors));
+  if (gpu_) return gpu_->source(std::move(tensors), moved_);
+  return std::make_unique<HostParameters>(std::move(tensors), moved_);
 }
 
 }  // namespace bascule::bench

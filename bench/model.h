@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "bench/content.h"
-#include "bench/gpu.h"
-#include "kernels/thread_pool.h"
-#include "transport/tensor.h"
+#include <bascule/bench/content.h>
+#include <bascule/bench/gpu.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/transport/tensor.h>
 
 namespace bascule::bench {
 
@@ -33,6 +33,10 @@ struct TensorSize {
   std::uint64_t elements = 0;
 };
 absl::StatusOr<std::vector<TensorSize>> tensor_sizes(const ModelShape& shape);
+
+// A small model for what depends on the number of tensors alone.
+ModelShape fleet_model(std::uint64_t tensors);
+absl::StatusOr<std::vector<TensorSpec>> fleet_specs(std::uint64_t tensors);  // what its workers expect
 
 class Model {
  public:
@@ -62,6 +66,7 @@ class Model {
   kernels::ThreadPool* pool_ = nullptr;
   std::shared_ptr<Gpu> gpu_;
   std::shared_ptr<std::byte> memory_;
+  std::shared_ptr<ParameterMemory> moved_ = std::make_shared<ParameterMemory>();  // with slots=1 they lie there
   std::vector<TensorSize> sizes_;
   std::vector<void*> tensors_;  // where each lies
   std::vector<Piece> pieces_;

@@ -1,6 +1,6 @@
 // gpu.h in a build without CUDA.
-#include "bench/gpu.h"
-#include "transport/text.h"
+#include <bascule/bench/gpu.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {

@@ -24,12 +24,17 @@ absl::StatusOr<Sync> parse_sync(std::string_view text);
 // "cpu": kHost; "cuda:2": 2; "cuda": 0. INVALID_ARGUMENT: anything else.
 absl::StatusOr<int> parse_device(std::string_view text);
 
+// "64": one number; "8,64": several; "8..1024": from 8 on, doubled, up to 1024. In rising order, each once.
+// INVALID_ARGUMENT: anything else.
+absl::StatusOr<std::vector<int>> parse_counts(std::string_view text);
+
 struct Options {
   std::vector<Sync> sync;
   std::vector<std::string> scenarios;  // by name, in the order they run
   std::uint64_t bytes = std::uint64_t{1} << 30;
   std::uint64_t tensors = 338;
   int workers = 2;
+  std::vector<int> fleets;  // sizes of fake fleets, rising
   int repeat = 50;
   std::uint64_t seed = 1;
   int threads = 0;                           // of the sender and of the limits; never 0 once checked
@@ -42,6 +47,8 @@ struct Options {
   std::vector<std::string> compare;  // two files, or none
   std::string command;               // as it was typed
 
+  // Where the endpoints of each of `sync` lie.
+  std::vector<std::filesystem::path> parents() const;
   // Repeats of what takes micro- to milliseconds.
   int small_repeat() const { return 10 * repeat; }
 };

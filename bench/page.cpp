@@ -1,4 +1,4 @@
-#include "bench/page.h"
+#include <bascule/bench/page.h>
 
 #include <string_view>
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "bench/record.h"
+#include <bascule/bench/record.h>
 
 namespace bascule::bench {
 

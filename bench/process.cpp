@@ -1,4 +1,4 @@
-#include "bench/process.h"
+#include <bascule/bench/process.h>
 
 #include <poll.h>
 #include <spawn.h>
@@ -12,8 +12,8 @@
 #include <csignal>
 #include <thread>
 
-#include "trainer_ref/program/json.h"
-#include "transport/text.h"
+#include <bascule/transport/json.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
@@ -45,7 +45,7 @@ absl::StatusOr<nlohmann::json> Packets::receive(Deadline deadline) {
     if (size < 0 && errno == EINTR) continue;
     if (size == 0 || (size < 0 && errno == ECONNRESET)) return absl::OutOfRangeError("the other end is gone");
     if (size < 0) return errno_status(errno, "receive a packet");
-    return ref::parse_json(std::string_view(text).substr(0, static_cast<std::size_t>(size)));
+    return parse_json(std::string_view(text).substr(0, static_cast<std::size_t>(size)), "a packet");
   }
 }
 

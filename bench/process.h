@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/deadline.h"
-#include "transport/posix/unique_fd.h"
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule::bench {
 
@@ -41,7 +41,7 @@ class Process {
   ~Process();  // hangs up; kills it where it does not end within a second
 
   pid_t pid() const { return pid_; }
-  UniqueFd take_socket() { return std::move(socket_); }  // who takes it hangs up by closing it
+  UniqueFd take_socket() { return std::move(socket_); }  // closing it hangs up
 
  private:
   Process() = default;

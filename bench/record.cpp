@@ -1,20 +1,20 @@
-#include "bench/record.h"
+#include <bascule/bench/record.h>
 
 #include <array>
-#include <fstream>
-#include <iterator>
+#include <cstdint>
 
 #include <nlohmann/json.hpp>
 
-#include "trainer_ref/program/json.h"
-#include "transport/text.h"
+#include <bascule/transport/json.h>
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<const char*, 3> kTargetKeys = {"ratio", "p50_seconds", "p99_seconds"};  // by Target::Of
+constexpr std::array<const char*, 3> kTargetKeys = {"ratio", "p50_seconds", "p99_seconds"};  // by Goal::Of
 
 Json summary_json(std::span<const double> values) {
   const Summary summary = summarise(values);
@@ -84,7 +84,7 @@ Record record_from(const nlohmann::json& json) {
     const nlohmann::json& target = json.at("target");
     for (std::size_t of = 0; of < kTargetKeys.size(); ++of)
       if (target.contains(kTargetKeys[of]))
-        record.target = {.of = static_cast<Target::Of>(of), .at_most = target.at(kTargetKeys[of]).get<double>()};
+        record.target = {.of = static_cast<Goal::Of>(of), .at_most = target.at(kTargetKeys[of]).get<double>()};
   }
   return record;
 }
@@ -111,8 +111,8 @@ std::optional<double> Record::ratio() const {
 
 std::optional<bool> Record::met() const {
   if (!target || ours_seconds.empty()) return std::nullopt;
-  if (target->of == Target::Of::kP50Seconds) return quantile(ours_seconds, 0.5) <= target->at_most;
-  if (target->of == Target::Of::kP99Seconds) return quantile(ours_seconds, 0.99) <= target->at_most;
+  if (target->of == Goal::Of::kP50Seconds) return quantile(ours_seconds, 0.5) <= target->at_most;
+  if (target->of == Goal::Of::kP99Seconds) return quantile(ours_seconds, 0.99) <= target->at_most;
   const std::optional<double> found = ratio();
   if (!found) return std::nullopt;
   return *found <= target->at_most;
@@ -133,7 +133,7 @@ std::string to_json(const Results& results) {
 }
 
 absl::StatusOr<Results> results_from_json(std::string_view text) {
-  BASCULE_ASSIGN(const nlohmann::json json, ref::parse_json(text));
+  BASCULE_ASSIGN(const nlohmann::json json, parse_json(text, "the text"));
   try {
     Results results;
     json.at("machine").get_to(results.machine.facts);
@@ -144,14 +144,13 @@ absl::StatusOr<Results> results_from_json(std::string_view text) {
       for (const nlohmann::json& count : json.at("counts")) results.counts.push_back(count_from(count));
     return results;
   } catch (const nlohmann::json::exception& error) {
-    return invalid_argument("expected what bascule-bench --json writes: ", error.what());
+    return invalid_argument("expected what bascule-bench --json writes, found other JSON: ", error.what());
   }
 }
 
 absl::StatusOr<Results> read_results(const std::string& file) {
-  std::ifstream stream(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream || text.empty()) return absl::NotFoundError(cat(file, ": cannot be read, or is empty"));
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
+  BASCULE_ASSIGN(const std::string text, read_file(file, kMaxBytes));
   absl::StatusOr<Results> results = results_from_json(text);
   if (!results.ok()) return annotate(results.status(), file);
   return results;

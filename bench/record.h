@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "bench/machine.h"
-#include "bench/statistics.h"
+#include <bascule/bench/machine.h>
+#include <bascule/bench/statistics.h>
 
 namespace bascule::bench {
 
 using Stages = std::map<std::string, double>;  // seconds by the stage's name
 
 // What we want of a record: a ratio of medians, or seconds at a percentile, of at most this.
-struct Target {
+struct Goal {
   enum class Of { kRatio, kP50Seconds, kP99Seconds };
   Of of = Of::kRatio;
   double at_most = 0;
@@ -33,7 +33,7 @@ struct Record {
   std::string limit_name;
   std::vector<double> limit_seconds;
   std::map<std::string, std::vector<double>> stages;  // of ours, in seconds
-  std::optional<Target> target;
+  std::optional<Goal> target;
   std::string note;     // what a reader must know of the row
   std::string skipped;  // why nothing was measured; empty: it was
 

@@ -1,12 +1,12 @@
-#include "bench/rig.h"
+#include <bascule/bench/rig.h>
 
 #include <algorithm>
 #include <system_error>
 #include <utility>
 
-#include "transport/deadline.h"
-#include "transport/endpoint.h"
-#include "transport/text.h"
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 
@@ -90,7 +90,7 @@ absl::StatusOr<SendReport> Rig::send_only() {
       return absl::InternalError(cat("version ", report.version, ": worker ", worker.worker, " is ",
                                      to_string(worker.state), ": ", message_of(worker.error)));
   if (!report.persisted.ok())
-    return annotate(report.persisted, cat("version ", report.version, " is served, and not on the disk"));
+    return annotate(report.persisted, cat("version ", report.version, " is served, but not on the disk"));
   if (report.workers.size() != workers_.size())
     return absl::InternalError(
         cat("version ", report.version, " went to ", report.workers.size(), " workers, expected ", workers_.size()));

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "bench/footprint.h"
-#include "bench/model.h"
-#include "bench/scenario.h"
-#include "bench/worker.h"
-#include "sender/sender.h"
+#include <bascule/bench/footprint.h>
+#include <bascule/bench/model.h>
+#include <bascule/bench/scenario.h>
+#include <bascule/bench/worker.h>
+#include <bascule/sender/sender.h>
 
 namespace bascule::bench {
 

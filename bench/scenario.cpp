@@ -1,18 +1,18 @@
-#include "bench/scenario.h"
+#include <bascule/bench/scenario.h>
 
 #include <array>
 #include <utility>
 
-#include "bench/machine.h"
-#include "bench/targets.h"
-#include "transport/text.h"
+#include <bascule/bench/targets.h>
+#include <bascule/kernels/control_group.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
 
 constexpr std::string_view kOverBooked = " busy threads on ";
 
-constexpr std::array<Scenario, 14> kScenarios = {{
+constexpr std::array<Scenario, 15> kScenarios = {{
     {"send", "send to last ack, digest included, over a threaded memcpy of the same bytes", true, run_send},
     {"send_cast", "the same from F32 to BF16, over the memcpy that moves as many bytes", true, run_send_cast},
     {"send_async", "until send_async() returns, over the pack", true, run_send_async},
@@ -27,6 +27,8 @@ constexpr std::array<Scenario, 14> kScenarios = {{
     {"versions", "10,000 versions in a row: memory and descriptors", true, run_versions},
     {"peer_copy", "the copy to a reader on a peer GPU, verified, over one cudaMemcpyPeerAsync", false, run_peer_copy},
     {"sweep", "sends of 1 MB to 4 GiB, of 1 to 10,000 tensors, to 1 to 8 workers", false, run_sweep},
+    {"fleet", "what a thousand workers, all fakes, cost the sender: sends, joins, a death, memory", false,
+     run_fleet_scenario},
 }};
 
 bool is_out_of_reach(const absl::Status& status) {
@@ -67,8 +69,9 @@ absl::Status count(Context& context, std::string_view what, const std::function<
 }
 
 void note_busy_threads(Record& record, int busy_threads) {
-  if (busy_threads <= core_count()) return;
-  record.note += cat(record.note.empty() ? "" : "; ", busy_threads, kOverBooked, core_count(), " cores: no target");
+  if (busy_threads <= kernels::usable_cores()) return;
+  record.note +=
+      cat(record.note.empty() ? "" : "; ", busy_threads, kOverBooked, kernels::usable_cores(), " cores: no target");
 }
 
 }  // namespace bascule::bench

@@ -9,10 +9,10 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "bench/gpu.h"
-#include "bench/options.h"
-#include "bench/record.h"
-#include "kernels/thread_pool.h"
+#include <bascule/bench/gpu.h>
+#include <bascule/bench/options.h>
+#include <bascule/bench/record.h>
+#include <bascule/kernels/thread_pool.h>
 
 namespace bascule::bench {
 
@@ -53,6 +53,7 @@ absl::Status run_memory(Context&);
 absl::Status run_versions(Context&);
 absl::Status run_peer_copy(Context&);
 absl::Status run_sweep(Context&);
+absl::Status run_fleet_scenario(Context&);
 
 // Fills `record` by `measure`, gives it its target, and adds it to the results. What the machine or this version cannot
 // do (RESOURCE_EXHAUSTED, UNIMPLEMENTED, NOT_FOUND, INVALID_ARGUMENT) makes it a skipped row that says why.

@@ -1,16 +1,16 @@
-#include "bench/send_case.h"
+#include <bascule/bench/send_case.h>
 
 #include <algorithm>
 #include <iterator>
 #include <vector>
 
-#include "bench/limits.h"
-#include "bench/machine.h"
-#include "bench/memory_need.h"
-#include "bench/targets.h"
-#include "bench/turns.h"
-#include "transport/endpoint.h"
-#include "transport/text.h"
+#include <bascule/bench/limits.h>
+#include <bascule/bench/machine.h>
+#include <bascule/bench/memory_need.h>
+#include <bascule/bench/targets.h>
+#include <bascule/bench/turns.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 
@@ -36,7 +36,7 @@ absl::Status check_rig_fits(Context& context, const ModelShape& model, std::uint
 
 absl::Status check_on_host(const Context& context, std::string_view why) {
   if (!context.gpu && context.worker_device == kHost) return absl::OkStatus();
-  return unimplemented("only between host memory: ", why);
+  return unimplemented("only with host memory at both ends: ", why);
 }
 
 absl::StatusOr<std::unique_ptr<PlainCopy>> copy_of(Context& context, std::uint64_t bytes) {

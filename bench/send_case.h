@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "bench/rig.h"
-#include "bench/scenario.h"
+#include <bascule/bench/rig.h>
+#include <bascule/bench/scenario.h>
 
 namespace bascule::bench {
 

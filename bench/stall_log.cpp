@@ -1,8 +1,8 @@
-#include "bench/stall_log.h"
+#include <bascule/bench/stall_log.h>
 
 #include <algorithm>
 
-#include "bench/statistics.h"
+#include <bascule/bench/statistics.h>
 
 namespace bascule::bench {
 namespace {

@@ -1,12 +1,12 @@
-#include "bench/table.h"
+#include <bascule/bench/table.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
 
 #include "absl/strings/numbers.h"
-#include "bench/memory_need.h"
-#include "transport/text.h"
+#include <bascule/bench/memory_need.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
@@ -33,9 +33,9 @@ std::string size_of_record(const Record& record) {
 // The column is there where something was measured on a GPU.
 std::string shown_device(const Record& record) { return record.device == "cpu" ? "" : record.device; }
 
-std::string shown_target(const Target& target) {
-  if (target.of == Target::Of::kRatio) return cat("≤ ", two_decimals(target.at_most));
-  return cat(target.of == Target::Of::kP50Seconds ? "p50" : "p99", " ≤ ", shown_seconds(target.at_most));
+std::string shown_target(const Goal& target) {
+  if (target.of == Goal::Of::kRatio) return cat("≤ ", two_decimals(target.at_most));
+  return cat(target.of == Goal::Of::kP50Seconds ? "p50" : "p99", " ≤ ", shown_seconds(target.at_most));
 }
 
 // Why a row has no figures.

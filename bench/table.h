@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/record.h"
+#include <bascule/bench/record.h>
 
 namespace bascule::bench {
 

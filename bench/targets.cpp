@@ -1,4 +1,4 @@
-#include "bench/targets.h"
+#include <bascule/bench/targets.h>
 
 #include <algorithm>
 #include <array>
@@ -22,9 +22,9 @@ struct Row {
   Path path;
   std::string_view scheme, scenario;
   std::uint64_t least_bytes;
-  Target target;
+  Goal target;
 };
-constexpr auto kRatio = Target::Of::kRatio;
+constexpr auto kRatio = Goal::Of::kRatio;
 constexpr std::array<Row, 17> kRows = {{
     {Path::kHost, "shm", "send", kGiB, {kRatio, 1.15}},
     {Path::kHost, "memmap", "send", kGiB, {kRatio, 1.15}},
@@ -32,22 +32,22 @@ constexpr std::array<Row, 17> kRows = {{
     {Path::kHost, "memmap", "durable", kGiB, {kRatio, 1.15}},
     {Path::kHost, "", "send_small", 0, {kRatio, 4}},
     {Path::kHost, "", "many_tensors", 0, {kRatio, 2}},
-    {Path::kHost, "", "stall", 0, {Target::Of::kP99Seconds, 100e-6}},
-    {Path::kHost, "", "stall_cpu", 0, {Target::Of::kP99Seconds, 100e-6}},
+    {Path::kHost, "", "stall", 0, {Goal::Of::kP99Seconds, 100e-6}},
+    {Path::kHost, "", "stall_cpu", 0, {Goal::Of::kP99Seconds, 100e-6}},
     {Path::kHost, "", "send_async", kGiB, {kRatio, 1.05}},
     {Path::kSameGpu, "", "send", kGiB, {kRatio, 1.15}},
-    {Path::kSameGpu, "", "send_after_pack", 0, {Target::Of::kP50Seconds, 100e-6}},
+    {Path::kSameGpu, "", "send_after_pack", 0, {Goal::Of::kP50Seconds, 100e-6}},
     {Path::kSameGpu, "", "send_async", kGiB, {kRatio, 1.05}},
-    {Path::kSameGpu, "", "stall", 0, {Target::Of::kP99Seconds, 100e-6}},
+    {Path::kSameGpu, "", "stall", 0, {Goal::Of::kP99Seconds, 100e-6}},
     {Path::kPeerGpu, "", "send", kGiB, {kRatio, 1.2}},
     {Path::kPeerGpu, "", "peer_copy", kGiB, {kRatio, 1.05}},
     {Path::kThroughHost, "", "send", kGiB, {kRatio, 1.15}},
-    {Path::kThroughHost, "", "stall", 0, {Target::Of::kP99Seconds, 100e-6}},
+    {Path::kThroughHost, "", "stall", 0, {Goal::Of::kP99Seconds, 100e-6}},
 }};
 
 }  // namespace
 
-std::optional<Target> target_of(const Record& record) {
+std::optional<Goal> target_of(const Record& record) {
   const auto row = std::ranges::find_if(kRows, [&](const Row& row) {
     return row.path == path_of(record) && (row.scheme.empty() || row.scheme == record.scheme) &&
            row.scenario == record.scenario && record.bytes >= row.least_bytes;

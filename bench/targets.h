@@ -5,13 +5,13 @@
 #include <optional>
 #include <string_view>
 
-#include "bench/limits.h"
-#include "bench/record.h"
+#include <bascule/bench/limits.h>
+#include <bascule/bench/record.h>
 
 namespace bascule::bench {
 
 // The target of `record` by its scheme, scenario and sizes; none where none was set.
-std::optional<Target> target_of(const Record& record);
+std::optional<Goal> target_of(const Record& record);
 
 // What the flat copy of a scheme's limit writes into.
 FlatCopy::Into slot_memory_of(std::string_view scheme);
@@ -22,5 +22,15 @@ bool keeps_slots_on_gpu(std::string_view scheme);
 inline constexpr double kMostBeyondSlotsBytes = 16 << 20;       // of a sender, and of a receiver that reads in place
 inline constexpr double kMostOfGpuBeyondSlotsBytes = 64 << 20;  // the same, of a GPU's memory beside the CUDA context
 inline constexpr double kMostGrowthBytes = 1 << 20;  // over 10,000 versions: what an allocator may keep by chance
+
+// What a fleet may cost its sender.
+inline constexpr double kMostCpuOfSendMicroseconds = 40;    // a worker and send
+inline constexpr double kMostGrowthOfSend = 1.2;            // of that, from 64 workers to a thousand
+inline constexpr double kMostCpuOfJoinsMilliseconds = 500;  // 512 at once, 338 tensors
+inline constexpr double kMostMemoryOfWorkerBytes = 16 << 10;
+inline constexpr double kMostMemoryOfManyTensorsBytes = 64 << 10;  // 10,000
+inline constexpr double kMostOfDeathMilliseconds = 5;              // to the others, among 512
+inline constexpr double kMostHeartbeatPercent = 2;                 // of a core, for 1,024 a second
+inline constexpr double kMostOfFirstSendSeconds = 5;               // 24 workers, 100,000 tensors
 
 }  // namespace bascule::bench

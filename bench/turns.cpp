@@ -1,6 +1,6 @@
-#include "bench/turns.h"
+#include <bascule/bench/turns.h>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 

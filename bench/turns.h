@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "absl/status/statusor.h"
-#include "bench/rig.h"
-#include "bench/scenario.h"
+#include <bascule/bench/rig.h>
+#include <bascule/bench/scenario.h>
 
 namespace bascule::bench {
 

@@ -1,13 +1,15 @@
-#include "bench/worker.h"
+#include <bascule/bench/worker.h>
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -16,13 +18,13 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
-#include "bench/allocations.h"
-#include "bench/content.h"
-#include "bench/footprint.h"
-#include "bench/gpu.h"
-#include "bench/stall_log.h"
-#include "receiver/receiver.h"
-#include "transport/text.h"
+#include <bascule/bench/allocations.h>
+#include <bascule/bench/content.h>
+#include <bascule/bench/footprint.h>
+#include <bascule/bench/gpu.h>
+#include <bascule/bench/stall_log.h>
+#include <bascule/receiver/receiver.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
@@ -211,7 +213,7 @@ class Engine {
       reply["page_faults"] = std::exchange(flip_faults_, 0);
       stalls_.clear();
     } else {
-      status = invalid_argument("a worker knows no '", what, "'");
+      status = invalid_argument("unknown request to a worker: '", what, "'");
     }
     if (!status.ok()) reply = {{"error", std::string(message_of(status))}};
     return reply;
@@ -263,6 +265,7 @@ std::vector<std::string> command_line(const WorkerOptions& options) {
 }
 
 int run_worker(const std::vector<std::string>& arguments) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // in the middle of a long answer, too
   WorkerOptions options;
   const auto mode = arguments.size() == 8 ? std::find(kModes.begin(), kModes.end(), arguments[6]) : kModes.end();
   if (mode == kModes.end() || !absl::SimpleAtoi(arguments[2], &options.seed) || !dtype_named(arguments[3]) ||

@@ -13,8 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/statusor.h"
-#include "bench/process.h"
-#include "transport/tensor.h"
+#include <bascule/bench/process.h>
+#include <bascule/transport/tensor.h>
 
 namespace bascule::bench {
 

@@ -1,5 +1,5 @@
 // The processor operations with AVX2 and F16C, chosen at run time.
-#include "kernels/processor.h"
+#include <bascule/kernels/processor.h>
 
 #if defined(__x86_64__)
 
@@ -7,14 +7,14 @@
 
 #include <algorithm>
 
-#include "kernels/avx2_load.h"
-#include "kernels/cast_run.h"
+#include <bascule/kernels/avx2_load.h>
+#include <bascule/kernels/cast_run.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 namespace avx2 {
 namespace {
 
-// Sums of eight words a step: each lane of 64 bits keeps a sum of its own, added up at the end.
+// Sums of four words a step: each lane of 64 bits keeps a sum of its own, added up at the end.
 BASCULE_AVX2_INLINE __m256i add_products(__m256i sums, __m256i words, __m256i keys) {
   const __m256i keyed = _mm256_add_epi32(words, keys);
   return _mm256_add_epi64(sums, _mm256_mul_epu32(keyed, _mm256_srli_epi64(keyed, 32)));
@@ -29,61 +29,64 @@ BASCULE_AVX2_INLINE std::uint64_t sum_of_lanes(__m256i lanes) {
   return static_cast<std::uint64_t>(_mm_extract_epi64(two, 0)) + static_cast<std::uint64_t>(_mm_extract_epi64(two, 1));
 }
 
-BASCULE_AVX2_INLINE __m256i broadcast(std::uint64_t word) { return _mm256_set1_epi64x(static_cast<long long>(word)); }
-
-// Walks bytes [begin, end) of a tile in address order, and asks for a long source half a page ahead: the products fill
-// the window of instructions that would else cover the wait for memory. Pages side by side, which share a load of keys,
-// took longer (docs/digest.md).
-template <typename Load, bool kWantSums, bool kStore, bool kWhole>
-BASCULE_AVX2 TileSums walk_lines(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end) {
+// Walks lines [begin, end) of a page in address order, and asks for a long source half a page ahead: the products fill
+// the window of instructions that would else cover the wait for memory.
+template <typename Load, bool kWantSums, bool kStore, bool kAskAhead>
+BASCULE_AVX2_INLINE PageSums walk_lines(const std::byte* source, std::byte* page, std::size_t begin, std::size_t end) {
   constexpr std::size_t kVector = 32;
-  constexpr std::size_t kAhead = kWhole ? 2048 : 0;  // bytes of the source; past its end the hint does nothing
+  constexpr std::size_t kAhead = kAskAhead ? 2048 : 0;  // bytes of the source; past its end the hint does nothing
   __m256i first_sums = _mm256_setzero_si256();
   __m256i second_sums = _mm256_setzero_si256();
-  std::uint64_t first_shift = 0;  // page times step
-  std::uint64_t second_shift = 0;
-  for (std::size_t page = 0; page < kTilePages; ++page) {
-    const __m256i first_base = broadcast(first_shift);
-    const __m256i second_base = broadcast(second_shift);
-    const std::size_t page_begin = page * kPageBytes;
-    const std::size_t first_line = kWhole ? 0 : std::max(begin, page_begin) - page_begin;
-    const std::size_t last_line = kWhole ? kPageBytes : std::min(end - std::min(end, page_begin), kPageBytes);
-    for (std::size_t line = first_line; line < last_line; line += kLineBytes) {
-      for (std::size_t ahead = 0; ahead < 2 * Load::kSourceBytes; ahead += kLineBytes)
-        _mm_prefetch(reinterpret_cast<const char*>(source) + kAhead + ahead, _MM_HINT_T0);
-      for (std::size_t vector = line; vector < line + kLineBytes; vector += kVector) {
-        const __m256i words = Load::at(source);
-        source += Load::kSourceBytes;
-        if constexpr (kStore) _mm256_stream_si256(reinterpret_cast<__m256i*>(tile + page_begin + vector), words);
-        if constexpr (kWantSums) {
-          const std::size_t word = vector / sizeof(std::uint64_t);
-          first_sums =
-              add_products(first_sums, words, _mm256_add_epi32(load_keys(&kDigestKeys.first[word]), first_base));
-          second_sums =
-              add_products(second_sums, words, _mm256_add_epi32(load_keys(&kDigestKeys.second[word]), second_base));
-        }
+  for (std::size_t line = begin; line < end; line += kLineBytes) {
+    for (std::size_t ahead = 0; ahead < 2 * Load::kSourceBytes; ahead += kLineBytes)
+      _mm_prefetch(reinterpret_cast<const char*>(source) + kAhead + ahead, _MM_HINT_T0);
+    for (std::size_t vector = line; vector < line + kLineBytes; vector += kVector) {
+      const __m256i words = Load::at(source);
+      source += Load::kSourceBytes;
+      if constexpr (kStore) _mm256_stream_si256(reinterpret_cast<__m256i*>(page + vector), words);
+      if constexpr (kWantSums) {
+        const std::size_t word = vector / sizeof(std::uint64_t);
+        first_sums = add_products(first_sums, words, load_keys(kDigestKeys.first() + word));
+        second_sums = add_products(second_sums, words, load_keys(kDigestKeys.second() + word));
       }
     }
-    first_shift = add_halves(first_shift, kDigestKeys.first_step);
-    second_shift = add_halves(second_shift, kDigestKeys.second_step);
   }
+  if constexpr (!kWantSums) return {};
   return {sum_of_lanes(first_sums), sum_of_lanes(second_sums)};
 }
 
-template <typename Load, bool kWantSums, bool kStore>
-TileSums walk_tile(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end) {
-  return end - begin == kTileBytes ? walk_lines<Load, kWantSums, kStore, true>(source, tile, begin, end)
-                                   : walk_lines<Load, kWantSums, kStore, false>(source, tile, begin, end);
+BASCULE_AVX2 PageSums page_sums(const std::byte* page) {
+  return walk_lines<Load<DType::kU8, DType::kU8>, true, false, true>(page, nullptr, 0, kPageBytes);
 }
 
-TileSums tile_sums(const std::byte* tile) {
-  return walk_tile<Load<DType::kU8, DType::kU8>, true, false>(tile, nullptr, 0, kTileBytes);
+template <typename Load, bool kWantSums>
+BASCULE_AVX2 void walk_pages(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end,
+                             TileSums* sums) {
+  constexpr std::size_t kPageSourceBytes = kPageBytes / 32 * Load::kSourceBytes;
+  const bool whole = end - begin == kTileBytes;
+  for (std::size_t page = begin / kPageBytes; page * kPageBytes < end; ++page) {
+    std::byte* const to = tile + page * kPageBytes;
+    PageSums more;
+    if (whole) {
+      more = walk_lines<Load, kWantSums, true, true>(source, to, 0, kPageBytes);
+      source += kPageSourceBytes;
+    } else {
+      const std::size_t first = std::max(begin, page * kPageBytes) - page * kPageBytes;
+      const std::size_t last = std::min(end - page * kPageBytes, kPageBytes);
+      more = walk_lines<Load, kWantSums, true, false>(source, to, first, last);
+      source += (last - first) / 32 * Load::kSourceBytes;
+    }
+    if constexpr (kWantSums) {
+      sums->pages[page].first += more.first;
+      sums->pages[page].second += more.second;
+    }
+  }
 }
 
 template <DType kFrom, DType kTo>
-TileSums write_tile(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end, bool want_sums) {
-  return want_sums ? walk_tile<Load<kFrom, kTo>, true, true>(source, tile, begin, end)
-                   : walk_tile<Load<kFrom, kTo>, false, true>(source, tile, begin, end);
+void write_tile(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end, TileSums* sums) {
+  return sums != nullptr ? walk_pages<Load<kFrom, kTo>, true>(source, tile, begin, end, sums)
+                         : walk_pages<Load<kFrom, kTo>, false>(source, tile, begin, end, nullptr);
 }
 
 template <DType kFrom, DType kTo>
@@ -149,7 +152,7 @@ bool has_f16c() {
 const Processor* avx2_processor() {
   static constexpr Processor kAvx2 = {
       .run_cast = avx2::run_cast,
-      .tile_sums = avx2::tile_sums,
+      .page_sums = avx2::page_sums,
       .tile_writer = avx2::tile_writer,
       .flush = [] { _mm_sfence(); },
   };
@@ -157,14 +160,14 @@ const Processor* avx2_processor() {
   return supported ? &kAvx2 : nullptr;
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels
 
 #else
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 const Processor* avx2_processor() { return nullptr; }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels
 
 #endif

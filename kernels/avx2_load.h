@@ -7,12 +7,12 @@
 
 #include <cstddef>
 
-#include "kernels/dtype.h"
+#include <bascule/kernels/dtype.h>
 
 #define BASCULE_AVX2 __attribute__((target("avx2,f16c")))
 #define BASCULE_AVX2_INLINE __attribute__((target("avx2,f16c"), always_inline)) inline
 
-namespace bascule::kernels::avx2 {
+namespace bascule::inline v0::kernels::avx2 {
 
 // Eight source elements, widened to the bits of F32. A NaN keeps its payload here; whoever narrows or stores
 // replaces it.
@@ -70,4 +70,4 @@ struct Load {
   }
 };
 
-}  // namespace bascule::kernels::avx2
+}  // namespace bascule::inline v0::kernels::avx2

@@ -10,7 +10,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 template <typename BitsType, int kExponentBitsValue>
 struct FloatFormat {
@@ -91,4 +91,4 @@ constexpr typename To::Bits cast_bits(typename From::Bits from) {
   }
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

@@ -1,12 +1,12 @@
-#include "kernels/cast_run.h"
+#include <bascule/kernels/cast_run.h>
 
 #include <array>
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/cast.h"
+#include <bascule/kernels/cast.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 namespace {
 
 template <typename To, typename From>
@@ -43,4 +43,4 @@ RunCast plain_run_cast(DType from, DType to) {
   }
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

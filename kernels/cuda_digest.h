@@ -7,10 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda_memory.h"
-#include "kernels/digest.h"
+#include <bascule/kernels/cuda_memory.h>
+#include <bascule/kernels/digest.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 
 // What blocks add the hashes of tiles to: each half of a hash in two words, its lower bits in the first. In its own low
 // bits a word counts the tiles that are in it; so an addition brings back all that one must know to be the last, and no
@@ -22,10 +22,13 @@ struct DigestTotals {
   static constexpr int kCountBits = 21, kLowerBits = 22;
   static constexpr std::uint64_t kMostTiles = (std::uint64_t{1} << kCountBits) - 1;  // 128 GiB
 
-  static constexpr unsigned long long lower(std::uint64_t half) {
-    return (half & ((1ULL << kLowerBits) - 1)) << kCountBits | 1;
+  // Of the sum of `tiles` tiles' hashes.
+  static constexpr unsigned long long lower(std::uint64_t half, std::uint64_t tiles) {
+    return (half & ((1ULL << kLowerBits) - 1)) << kCountBits | tiles;
   }
-  static constexpr unsigned long long upper(std::uint64_t half) { return half >> kLowerBits << kCountBits | 1; }
+  static constexpr unsigned long long upper(std::uint64_t half, std::uint64_t tiles) {
+    return half >> kLowerBits << kCountBits | tiles;
+  }
   static constexpr std::uint64_t count(unsigned long long word) { return word & ((1ULL << kCountBits) - 1); }
   // Of two words that count all tiles.
   static constexpr std::uint64_t half(unsigned long long lower, unsigned long long upper) {
@@ -36,7 +39,7 @@ struct DigestTotals {
 };
 
 // Where kernels leave a digest; passed to them by value.
-struct DigestTarget {
+struct DigestOutput {
   DigestTotals* totals = nullptr;  // null: no digest is wanted; zeros between two digests
   DigestTotals* sums = nullptr;    // pinned
   std::uint64_t tiles = 0, bytes = 0;
@@ -52,9 +55,11 @@ class DigestCell {
   // For kernels that will digest a slot of `bytes` tile by tile, all of them in one launch or several. Where the
   // kernels of the target before this one were not all launched, what they added is cleared, on `stream`.
   // cudaErrorInvalidValue: more than kMostTiles.
-  CudaResult target(std::uint64_t bytes, Stream stream, DigestTarget* target);
+  CudaResult target(std::uint64_t bytes, Stream stream, DigestOutput* target);
   // So many tiles of the target were given to kernels.
   void launched(std::uint64_t tiles) { missing_tiles_ -= tiles; }
+  // What was enqueued may not come to be: what is there is cleared before the next target.
+  void forget() { missing_tiles_ = kUnknown; }
 
   // Of the last target: valid once an event that was recorded behind its last kernel has passed.
   Digest digest() const;
@@ -62,15 +67,16 @@ class DigestCell {
  private:
   DeviceMemory totals_;
   PinnedMemory sums_;
-  std::uint64_t bytes_ = 0, missing_tiles_ = 0;  // of the last target
+  static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};  // as of new memory
+  std::uint64_t bytes_ = 0, missing_tiles_ = kUnknown;          // of the last target
 };
 
 // Enqueues the part of a digest that tiles [first, last) of the slot make; `target` is the cell's last one. Behind the
 // last part the digest is whole, in whatever order they came.
-CudaResult digest_part(const void* slot, std::uint64_t first, std::uint64_t last, const DigestTarget& target,
+CudaResult digest_part(const void* slot, std::uint64_t first, std::uint64_t last, const DigestOutput& target,
                        DigestCell& cell, Stream stream);
 
 // Enqueues the digest of `bytes` bytes at `slot`, an address on 16 bytes that the device can read, in one launch.
 CudaResult digest(const void* slot, std::uint64_t bytes, DigestCell& cell, Stream stream);
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

@@ -1,10 +1,13 @@
-#include "kernels/cuda_memory.h"
+#include <bascule/kernels/cuda_memory.h>
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <mutex>
 
-namespace bascule::kernels::cuda {
+#include <bascule/kernels/cuda_driver.h>
+
+namespace bascule::inline v0::kernels::cuda {
 namespace {
 
 struct Kept {
@@ -17,9 +20,49 @@ Kept& kept() {
 }
 
 // Of a thread: see own_thread_of_devices().
-thread_local bool is_own = false, captures_of_others_allow_all = false;
+thread_local bool is_own = false;
+thread_local bool is_relaxed = false;  // it keeps the relaxed capture mode, once it has it
+// The device of the outermost guard that this thread is in; -1: in none.
+thread_local int guarded = -1;
+
+// Of the driver: neither of these makes a context.
+struct Driver {
+  decltype(&::cuCtxGetCurrent) context = driver_function<decltype(&::cuCtxGetCurrent)>("cuCtxGetCurrent");
+  decltype(&::cuThreadExchangeStreamCaptureMode) exchange_mode =
+      driver_function<decltype(&::cuThreadExchangeStreamCaptureMode)>("cuThreadExchangeStreamCaptureMode");
+};
+const Driver& driver() {
+  static const Driver found;
+  return found;
+}
+
+// A thread that never called the runtime has a device, 0, and no context there, which calls of the driver need.
+bool has_context() {
+  CUcontext context = nullptr;
+  return driver().context == nullptr || driver().context(&context) != CUDA_SUCCESS || context != nullptr;
+}
+
+// Exchanges the capture mode of this thread for `mode`; -1: it stays.
+int exchange_mode(int mode) {
+  auto exchanged = static_cast<CUstreamCaptureMode>(mode);
+  const bool done = driver().exchange_mode != nullptr && driver().exchange_mode(&exchanged) == CUDA_SUCCESS;
+  return done ? static_cast<int>(exchanged) : -1;
+}
 
 }  // namespace
+
+int told(int answer) {
+  if (answer != cudaSuccess) (void)cudaGetLastError();
+  return answer;
+}
+
+void* driver_function(const char* name) {
+  constexpr unsigned kVersion = 12000;
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult how = cudaDriverEntryPointSymbolNotFound;
+  const int answer = told(cudaGetDriverEntryPointByVersion(name, &found, kVersion, cudaEnableDefault, &how));
+  return answer == cudaSuccess && how == cudaDriverEntryPointSuccess ? found : nullptr;
+}
 
 void own_thread_of_devices() { is_own = true; }
 
@@ -35,37 +78,53 @@ KeptErrors take_kept_errors() {
 }
 
 DeviceGuard::DeviceGuard(int device) {
+  if (guarded == device) return;  // all of it is done: each call of the driver is a microsecond in a flip
   result_ = BASCULE_CUDA_RESULT(cudaGetDevice(&before_));
+  if (!is_relaxed) mode_ = exchange_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
+  if (is_own) {
+    is_relaxed = true;
+    mode_ = -1;
+  }
   const bool is_current = !result_.ok() || before_ == device;
-  if (!is_current) result_ = BASCULE_CUDA_RESULT(cudaSetDevice(device));
+  if (result_.ok() && (!is_current || !has_context())) result_ = BASCULE_CUDA_RESULT(cudaSetDevice(device));
   if (is_current || is_own) before_ = -1;
-  if (!is_own || captures_of_others_allow_all || !result_.ok()) return;
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  result_ = BASCULE_CUDA_RESULT(cudaThreadExchangeStreamCaptureMode(&mode));
-  captures_of_others_allow_all = result_.ok();
+  if (result_.ok()) outer_ = std::exchange(guarded, device);
+  entered_ = result_.ok();
 }
 
 DeviceGuard::~DeviceGuard() {
+  if (entered_) guarded = outer_;
   if (before_ >= 0) keep_error(BASCULE_CUDA_RESULT(cudaSetDevice(before_)));
+  if (mode_ >= 0) (void)exchange_mode(mode_);
 }
 
 template <MemoryKind kKind>
 CudaResult Memory<kKind>::make(std::size_t bytes, Memory* made) {
+  int device = -1;
+  BASCULE_CUDA_CHECK(cudaGetDevice(&device));
+  const DeviceGuard guard(device);
+  BASCULE_CUDA_PASS(guard.result());
   Memory memory;
-  BASCULE_CUDA_CHECK(cudaGetDevice(&memory.device_));
+  BASCULE_CUDA_PASS(DeviceLife::of(device, &memory.life_));
+  const std::size_t asked = bytes > 0 ? bytes : 1;
+  CudaResult result;
   if constexpr (kKind == MemoryKind::kDevice) {
-    BASCULE_CUDA_CHECK(cudaMalloc(&memory.data_, bytes > 0 ? bytes : 1));
+    result = BASCULE_CUDA_RESULT(cudaMalloc(&memory.data_, asked));
   } else {
-    BASCULE_CUDA_CHECK(cudaHostAlloc(&memory.data_, bytes > 0 ? bytes : 1, cudaHostAllocPortable));
+    result = BASCULE_CUDA_RESULT(cudaHostAlloc(&memory.data_, asked, cudaHostAllocPortable));
   }
-  *made = std::move(memory);
-  return {};
+  if (result.ok()) {
+    *made = std::move(memory);
+  } else {
+    result.bytes = asked;
+  }
+  return result;
 }
 
 template <MemoryKind kKind>
 Memory<kKind>::~Memory() {
-  if (data_ == nullptr) return;
-  const DeviceGuard guard(device_);
+  if (data_ == nullptr || life_.over()) return;
+  const DeviceGuard guard(life_.device());
   keep_error(guard.result());
   if constexpr (kKind == MemoryKind::kDevice) {
     keep_error(BASCULE_CUDA_RESULT(cudaFree(data_)));
@@ -77,4 +136,4 @@ Memory<kKind>::~Memory() {
 template class Memory<MemoryKind::kDevice>;
 template class Memory<MemoryKind::kPinned>;
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

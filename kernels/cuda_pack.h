@@ -9,10 +9,10 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/cuda_digest.h"
-#include "kernels/cuda_table.h"
+#include <bascule/kernels/cuda_digest.h>
+#include <bascule/kernels/cuda_table.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 
 class PackPlan {
  public:
@@ -35,6 +35,9 @@ class PackPlan {
   CudaResult begin(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream);
   // Packs up to byte `end` of the slot: a multiple of kTileBytes, or slot_bytes().
   CudaResult advance(std::uint64_t end, Stream stream);
+  // What was enqueued may not come to be, as where the stream was captured or a later call failed: the next pack counts
+  // on nothing of it.
+  void forget();
 
   // Of the last slot that was packed to its end with want_digest: valid once an event behind it has passed, and until
   // the next pack.
@@ -45,8 +48,8 @@ class PackPlan {
   DigestCell cell_;
   std::uint64_t slot_bytes_ = 0;
   std::byte* slot_ = nullptr;
-  DigestTarget target_;
+  DigestOutput target_;
   std::uint64_t tiles_done_ = 0;
 };
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

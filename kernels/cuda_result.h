@@ -1,5 +1,5 @@
-// CudaResult: what a call of CUDA answered, with the call and its place. For code without Abseil;
-// transport/cuda/status.h makes an absl::Status of it.
+// CudaResult: what a call of CUDA returned, with the call and its place. For code without Abseil;
+// transport/cuda/status.h turns it into an absl::Status.
 //
 // No CUDA header is needed to include this. Any thread.
 #pragma once
@@ -9,7 +9,7 @@
 struct CUstream_st;
 struct CUevent_st;
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 
 using Stream = CUstream_st*;  // cudaStream_t; null: the default stream
 
@@ -18,8 +18,14 @@ struct [[nodiscard]] CudaResult {
   const char* call = "";  // as it stands in the source; lives for ever
   const char* file = "";  // without folders
   int line = 0;
+  std::uint64_t bytes = 0;  // of memory, if the call asked for some
   bool ok() const { return code == 0; }
 };
+
+// Passes on what a call of the runtime returned. The runtime remembers the last error of each thread, and a user's
+// program may look there for its own. An error of ours is therefore cleared, since it is returned here. An error that
+// the user left is never read and stays, unless an error of ours replaces it.
+int told(int answer);
 
 constexpr const char* file_name(const char* path) {
   const char* name = path;
@@ -28,8 +34,8 @@ constexpr const char* file_name(const char* path) {
   return name;
 }
 
-// For errors that nobody is told at their place, those of destructors: the first one since the last take_kept_error()
-// stays, and the number of all. Process-wide, and the one such place: a destructor knows nobody else to tell.
+// For errors that cannot be returned, those of destructors: keeps the first error since the last take_kept_errors(),
+// and counts all. Process-wide, since a destructor has no other place to report to.
 void keep_error(const CudaResult& result);
 struct KeptErrors {
   CudaResult first;
@@ -37,20 +43,26 @@ struct KeptErrors {
 };
 KeptErrors take_kept_errors();
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda
 
-// The CudaResult of `call`, which answers a cudaError_t or a CUresult.
-#define BASCULE_CUDA_RESULT(call)                                                          \
+// The CudaResult of `code`, which the runtime does not remember: a CUresult of the driver, or a refusal of our own.
+#define BASCULE_CUDA_CODE(code)                                                            \
   ::bascule::kernels::cuda::CudaResult {                                                   \
-    static_cast<int>(call), #call, ::bascule::kernels::cuda::file_name(__FILE__), __LINE__ \
+    static_cast<int>(code), #code, ::bascule::kernels::cuda::file_name(__FILE__), __LINE__ \
   }
-// Returns early with the CudaResult of a call that failed.
+// The CudaResult of `call`, a call of the runtime.
+#define BASCULE_CUDA_RESULT(call)                                                                                 \
+  ::bascule::kernels::cuda::CudaResult {                                                                          \
+    ::bascule::kernels::cuda::told(static_cast<int>(call)), #call, ::bascule::kernels::cuda::file_name(__FILE__), \
+        __LINE__                                                                                                  \
+  }
+// Returns early with the CudaResult of a call of the runtime that failed.
 #define BASCULE_CUDA_CHECK(call)                                                                               \
   do {                                                                                                         \
     if (::bascule::kernels::cuda::CudaResult bascule_result = BASCULE_CUDA_RESULT(call); !bascule_result.ok()) \
       return bascule_result;                                                                                   \
   } while (false)
-// The same for what answers a CudaResult.
+// The same for an expression that is a CudaResult.
 #define BASCULE_CUDA_PASS(expression)                                                             \
   do {                                                                                            \
     if (::bascule::kernels::cuda::CudaResult bascule_result = (expression); !bascule_result.ok()) \

@@ -1,29 +1,58 @@
-#include "kernels/cuda_table.h"
+#include <bascule/kernels/cuda_table.h>
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cstring>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
+// A stream that waits for no other one, and for which none waits: not the default stream, which no thread may use
+// while a blocking stream is captured.
+class UploadStream {
+ public:
+  UploadStream() : made_(BASCULE_CUDA_RESULT(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking))) {}
+  ~UploadStream() {
+    if (stream_ != nullptr) keep_error(BASCULE_CUDA_RESULT(cudaStreamDestroy(stream_)));
+  }
+  UploadStream(const UploadStream&) = delete;
+  UploadStream& operator=(const UploadStream&) = delete;
+
+  // From memory that stays until wait() has returned.
+  CudaResult copy(std::byte* to, const void* from, std::size_t bytes) {
+    BASCULE_CUDA_PASS(made_);
+    BASCULE_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
+    return {};
+  }
+  CudaResult wait() {
+    BASCULE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+    return {};
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  CudaResult made_;
+};
+
 }  // namespace
 
 CudaResult Event::make(Event* made) {
   Event event;
-  BASCULE_CUDA_CHECK(cudaGetDevice(&event.device_));
+  int device = -1;
+  BASCULE_CUDA_CHECK(cudaGetDevice(&device));
+  BASCULE_CUDA_PASS(DeviceLife::of(device, &event.life_));
   BASCULE_CUDA_CHECK(cudaEventCreateWithFlags(&event.event_, cudaEventDisableTiming));
   *made = std::move(event);
   return {};
 }
 
 Event::~Event() {
-  if (event_ == nullptr) return;
-  const DeviceGuard guard(device_);
+  if (event_ == nullptr || life_.over()) return;
+  const DeviceGuard guard(life_.device());
   keep_error(guard.result());
   keep_error(BASCULE_CUDA_RESULT(cudaEventDestroy(event_)));
 }
@@ -31,6 +60,8 @@ Event::~Event() {
 CudaResult DeviceTable::make(const TileTable& table, std::size_t tensors, DeviceTable* made) {
   DeviceTable result;
   BASCULE_CUDA_CHECK(cudaGetDevice(&result.device_));
+  const DeviceGuard guard(result.device_);
+  BASCULE_CUDA_PASS(guard.result());
   result.tiles_ = table.tiles.size();
   result.tensors_ = tensors;
   const std::size_t tile_bytes = table.tiles.size() * sizeof(Tile), piece_bytes = table.pieces.size() * sizeof(Piece);
@@ -41,11 +72,11 @@ CudaResult DeviceTable::make(const TileTable& table, std::size_t tensors, Device
   BASCULE_CUDA_PASS(PinnedMemory::make(kAddressSets * tensors * sizeof(void*), &result.sets_));
   for (Event& event : result.copied_) BASCULE_CUDA_PASS(Event::make(&event));
   auto* const begin = result.memory_.as<std::byte>();
-  BASCULE_CUDA_CHECK(cudaMemcpy(begin, table.tiles.data(), tile_bytes, cudaMemcpyHostToDevice));
-  BASCULE_CUDA_CHECK(cudaMemcpy(begin + pieces_at, table.pieces.data(), piece_bytes, cudaMemcpyHostToDevice));
-  BASCULE_CUDA_CHECK(cudaMemcpy(begin + segments_at, table.segments.data(), segment_bytes, cudaMemcpyHostToDevice));
-  // A copy from pageable memory may return before it has landed, and other streams do not wait for it.
-  BASCULE_CUDA_CHECK(cudaStreamSynchronize(cudaStreamLegacy));
+  UploadStream stream;
+  BASCULE_CUDA_PASS(stream.copy(begin, table.tiles.data(), tile_bytes));
+  BASCULE_CUDA_PASS(stream.copy(begin + pieces_at, table.pieces.data(), piece_bytes));
+  BASCULE_CUDA_PASS(stream.copy(begin + segments_at, table.segments.data(), segment_bytes));
+  BASCULE_CUDA_PASS(stream.wait());
   result.view_ = {.tiles = reinterpret_cast<const Tile*>(begin),
                   .pieces = reinterpret_cast<const Piece*>(begin + pieces_at),
                   .segments = reinterpret_cast<const Segment*>(begin + segments_at),
@@ -55,7 +86,7 @@ CudaResult DeviceTable::make(const TileTable& table, std::size_t tensors, Device
 }
 
 CudaResult DeviceTable::set_addresses(std::span<void* const> addresses, Stream stream) {
-  if (addresses.size() != tensors_) return BASCULE_CUDA_RESULT(cudaErrorInvalidValue);
+  if (addresses.size() != tensors_) return BASCULE_CUDA_CODE(cudaErrorInvalidValue);
   void** const last = sets_.as<void*>() + set_ * tensors_;
   if (addresses.empty() || (has_addresses_ && std::equal(addresses.begin(), addresses.end(), last))) return {};
   const std::size_t next = (set_ + 1) % kAddressSets;
@@ -71,4 +102,4 @@ CudaResult DeviceTable::set_addresses(std::span<void* const> addresses, Stream s
   return {};
 }
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

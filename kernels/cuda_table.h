@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/cuda_memory.h"
-#include "kernels/tile_table.h"
+#include <bascule/kernels/cuda_memory.h>
+#include <bascule/kernels/tile_table.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 
 // What kernels read.
 struct TableView {
@@ -27,10 +27,10 @@ class Event {  // without timing
  public:
   static CudaResult make(Event* made);
   Event() = default;
-  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)), device_(other.device_) {}
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)), life_(std::move(other.life_)) {}
   Event& operator=(Event&& other) noexcept {
     std::swap(event_, other.event_);
-    std::swap(device_, other.device_);
+    std::swap(life_, other.life_);
     return *this;
   }
   ~Event();
@@ -38,12 +38,13 @@ class Event {  // without timing
 
  private:
   CUevent_st* event_ = nullptr;
-  int device_ = -1;
+  DeviceLife life_;
 };
 
 class DeviceTable {
  public:
-  static CudaResult make(const TileTable& table, std::size_t tensors, DeviceTable* made);  // blocks
+  // Blocks; on a stream of its own, so that it waits for no other work.
+  static CudaResult make(const TileTable& table, std::size_t tensors, DeviceTable* made);
 
   int device() const { return device_; }
   std::uint64_t tiles() const { return tiles_; }
@@ -52,6 +53,8 @@ class DeviceTable {
 
   // Kernels that come behind this on `stream` find `addresses`, one a tensor.
   CudaResult set_addresses(std::span<void* const> addresses, Stream stream);
+  // What was enqueued may not come to be: the next call's addresses are copied, whatever they are.
+  void forget_addresses() { has_addresses_ = false; }
 
  private:
   static constexpr std::size_t kAddressSets = 4;
@@ -67,4 +70,4 @@ class DeviceTable {
   TableView view_;
 };
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/cuda_digest.h"
-#include "kernels/cuda_table.h"
+#include <bascule/kernels/cuda_digest.h>
+#include <bascule/kernels/cuda_table.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 
 class UnpackPlan {
  public:
@@ -24,6 +24,8 @@ class UnpackPlan {
   // it is digested, whatever the segments read.
   CudaResult unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream);
 
+  void forget();
+
   Digest digest() const { return cell_.digest(); }
 
  private:
@@ -32,4 +34,4 @@ class UnpackPlan {
   std::uint64_t slot_bytes_ = 0;
 };
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

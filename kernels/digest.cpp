@@ -1,16 +1,16 @@
-#include "kernels/digest.h"
+#include <bascule/kernels/digest.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
 
-#include "kernels/digest_function.h"
-#include "kernels/processor.h"
-#include "kernels/thread_pool.h"
-#include "kernels/tiles.h"
+#include <bascule/kernels/digest_function.h>
+#include <bascule/kernels/processor.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/kernels/tiles.h>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 std::string to_hex(const Digest& digest) {
   constexpr std::string_view kDigits = "0123456789abcdef";
@@ -23,11 +23,16 @@ std::string to_hex(const Digest& digest) {
 namespace kernels {
 
 TileSums tile_sums(std::span<const std::byte> tile, const Processor& processor) {
-  if (tile.size() == kTileBytes) return processor.tile_sums(tile.data());
-  alignas(64) std::array<std::byte, kTileBytes> extended;
-  std::memcpy(extended.data(), tile.data(), tile.size());
-  std::memset(extended.data() + tile.size(), 0, extended.size() - tile.size());
-  return processor.tile_sums(extended.data());
+  TileSums sums;
+  const std::size_t whole = tile.size() / kPageBytes;
+  for (std::size_t page = 0; page < whole; ++page)
+    sums.pages[page] = processor.page_sums(tile.data() + page * kPageBytes);
+  if (const auto rest = tile.subspan(whole * kPageBytes); !rest.empty()) {
+    alignas(64) std::array<std::byte, kPageBytes> extended{};
+    std::memcpy(extended.data(), rest.data(), rest.size());
+    sums.pages[whole] = processor.page_sums(extended.data());
+  }
+  return sums;
 }
 
 Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processor& processor) {
@@ -36,8 +41,10 @@ Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processo
   pool.run((bytes.size() + piece_bytes - 1) / piece_bytes, [&](std::size_t piece) {
     const std::size_t end = std::min(bytes.size(), (piece + 1) * piece_bytes);
     TileTotal total;
-    for (std::size_t begin = piece * piece_bytes; begin < end; begin += kTileBytes)
-      total.add(tile_sums(bytes.subspan(begin, std::min(kTileBytes, end - begin)), processor), begin / kTileBytes);
+    for (std::size_t begin = piece * piece_bytes; begin < end; begin += kTileBytes) {
+      const auto tile = bytes.subspan(begin, std::min(kTileBytes, end - begin));
+      total.add(tile_sums(tile, processor), begin / kTileBytes, tile.size());
+    }
     shared.add(total);
   });
   return shared.total().finish(bytes.size());
@@ -47,9 +54,10 @@ Digest digest(std::span<const std::byte> bytes, ThreadPool& pool) { return diges
 
 void PieceDigest::add(std::uint64_t offset, std::span<const std::byte> piece) {
   TileTotal total{.low = low_, .high = high_};
-  for (std::size_t at = 0; at < piece.size(); at += kTileBytes)
-    total.add(tile_sums(piece.subspan(at, std::min(kTileBytes, piece.size() - at)), best_processor()),
-              (offset + at) / kTileBytes);
+  for (std::size_t at = 0; at < piece.size(); at += kTileBytes) {
+    const auto tile = piece.subspan(at, std::min(kTileBytes, piece.size() - at));
+    total.add(tile_sums(tile, best_processor()), (offset + at) / kTileBytes, tile.size());
+  }
   low_ = total.low;
   high_ = total.high;
 }
@@ -57,4 +65,4 @@ void PieceDigest::add(std::uint64_t offset, std::span<const std::byte> piece) {
 Digest PieceDigest::finish(std::uint64_t bytes) const { return TileTotal{.low = low_, .high = high_}.finish(bytes); }
 
 }  // namespace kernels
-}  // namespace bascule
+}  // namespace bascule::inline v0

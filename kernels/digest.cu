@@ -1,14 +1,30 @@
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda_digest.h"
-#include "kernels/digest_device.cuh"
+#include <bascule/kernels/cuda_digest.h>
+#include <bascule/kernels/digest_device.cuh>
+#include <bascule/kernels/launch_device.cuh>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 namespace {
 
+// A block takes so many tiles in turn where there are plenty: what it does once, its keys and its addition to the
+// totals, then costs little beside them.
+constexpr std::uint64_t kTilesInTurn = 8, kPlenty = 16384;
+
+// Of tiles [first, last), `in_turn` a block.
 __global__ void __launch_bounds__(kThreads, 2)
-    digest_tiles(const std::byte* slot, std::uint64_t first, DigestTarget target) {
-  digest_tile(slot, first + blockIdx.x, target);
+    digest_tiles(const std::byte* slot, std::uint64_t first, std::uint64_t last, std::uint64_t in_turn,
+                 DigestOutput target) {
+  const std::uint64_t* const block_keys = make_block_keys();
+  const std::uint64_t begin = first + blockIdx.x * in_turn, end = min(begin + in_turn, last);
+  Digest of_warp;
+#pragma unroll 1
+  for (std::uint64_t tile = begin; tile < end; ++tile) {
+    const Digest hash = LoadedTile::load(slot, tile, target.bytes).sums(block_keys).page_hash(tile, target.bytes);
+    of_warp.low += hash.low;
+    of_warp.high += hash.high;
+  }
+  give_hashes(of_warp, end - begin, target);
 }
 
 }  // namespace
@@ -17,15 +33,12 @@ CudaResult DigestCell::make(DigestCell* made) {
   DigestCell cell;
   BASCULE_CUDA_PASS(DeviceMemory::make(sizeof(DigestTotals), &cell.totals_));
   BASCULE_CUDA_PASS(PinnedMemory::make(sizeof(DigestTotals), &cell.sums_));
-  BASCULE_CUDA_CHECK(cudaMemset(cell.totals_.as<void>(), 0, sizeof(DigestTotals)));
-  // The host does not wait for a memset of device memory, and neither do other streams.
-  BASCULE_CUDA_CHECK(cudaStreamSynchronize(cudaStreamLegacy));
   *made = std::move(cell);
   return {};
 }
 
-CudaResult DigestCell::target(std::uint64_t bytes, Stream stream, DigestTarget* target) {
-  if (tiles_of(bytes) > DigestTotals::kMostTiles) return BASCULE_CUDA_RESULT(cudaErrorInvalidValue);
+CudaResult DigestCell::target(std::uint64_t bytes, Stream stream, DigestOutput* target) {
+  if (tiles_of(bytes) > DigestTotals::kMostTiles) return BASCULE_CUDA_CODE(cudaErrorInvalidValue);
   if (missing_tiles_ != 0) BASCULE_CUDA_CHECK(cudaMemsetAsync(totals_.as<void>(), 0, sizeof(DigestTotals), stream));
   bytes_ = bytes;
   missing_tiles_ = tiles_of(bytes);
@@ -41,21 +54,21 @@ Digest DigestCell::digest() const {
   return total.finish(bytes_);
 }
 
-CudaResult digest_part(const void* slot, std::uint64_t first, std::uint64_t last, const DigestTarget& target,
+CudaResult digest_part(const void* slot, std::uint64_t first, std::uint64_t last, const DigestOutput& target,
                        DigestCell& cell, Stream stream) {
-  if (reinterpret_cast<std::uintptr_t>(slot) % 16 != 0) return BASCULE_CUDA_RESULT(cudaErrorMisalignedAddress);
+  if (reinterpret_cast<std::uintptr_t>(slot) % 16 != 0) return BASCULE_CUDA_CODE(cudaErrorMisalignedAddress);
   if (first == last) return {};
-  digest_tiles<<<static_cast<unsigned>(last - first), kThreads, 0, stream>>>(static_cast<const std::byte*>(slot), first,
-                                                                             target);
-  BASCULE_CUDA_CHECK(cudaGetLastError());
+  const std::uint64_t in_turn = last - first < kPlenty ? 1 : kTilesInTurn;
+  BASCULE_CUDA_CHECK(launch_tiles(digest_tiles, (last - first + in_turn - 1) / in_turn, stream,
+                                  static_cast<const std::byte*>(slot), first, last, in_turn, target));
   cell.launched(last - first);
   return {};
 }
 
 CudaResult digest(const void* slot, std::uint64_t bytes, DigestCell& cell, Stream stream) {
-  DigestTarget target;
+  DigestOutput target;
   BASCULE_CUDA_PASS(cell.target(bytes, stream, &target));
   return digest_part(slot, 0, target.tiles, target, cell, stream);
 }
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

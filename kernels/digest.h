@@ -1,8 +1,9 @@
 // The digest of a slot: 128 bits over its bytes, the same on every processor. docs/digest.md states the
 // function.
 //
-// It finds errors, not attackers. Tiles of kTileBytes are hashed independently and combined with their
-// position, so that threads (and a GPU's blocks) work in any order; the last tile is extended by zeros.
+// It finds errors, not attackers. Pages of 4 KiB are hashed independently and combined with their position, so that
+// threads (and a GPU's blocks) work in any order; the last page is extended by zeros. Work is given out in tiles of
+// kTileBytes.
 #pragma once
 
 #include <array>
@@ -12,7 +13,11 @@
 #include <span>
 #include <string>
 
-namespace bascule {
+namespace bascule::inline v0 {
+
+// The number of the function: peers compare it and folders name it. In function 1 the keys of two pages differed by a
+// constant step.
+inline constexpr std::uint32_t kDigestNumber = 2;
 
 struct Digest {
   std::uint64_t low = 0;
@@ -34,13 +39,13 @@ Digest digest(std::span<const std::byte> bytes, ThreadPool& pool);
 // The same digest of bytes that come in pieces, in any order.
 class PieceDigest {
  public:
-  // A piece that begins `offset` bytes into the whole, on a tile; all but the last one are whole tiles.
+  // A piece that begins `offset` bytes into the whole, where a tile begins; all pieces but the last are whole tiles.
   void add(std::uint64_t offset, std::span<const std::byte> piece);
-  Digest finish(std::uint64_t bytes) const;  // all pieces, of so many bytes, were added
+  Digest finish(std::uint64_t bytes) const;  // once all pieces, `bytes` in all, were added
 
  private:
   std::uint64_t low_ = 0, high_ = 0;
 };
 
 }  // namespace kernels
-}  // namespace bascule
+}  // namespace bascule::inline v0

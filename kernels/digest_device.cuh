@@ -1,108 +1,127 @@
 // The digest of docs/digest.md as blocks of 512 threads make it, one tile a block. The twin of digest_function.h's
-// plain_tile_sums().
+// plain_page_sums().
 //
-// A block holds two pages side by side: 256 threads have two words of a page each, the same two on every page, so that
-// their keys stay in registers and take one step a pair of pages.
+// Each of a block's 16 warps has a page, of which its lanes take 64 words a step. The keys lie in shared memory: those
+// that a lane loads for the second sum of a step are those of the first sum in the next.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/cuda_digest.h"
-#include "kernels/digest_function.h"
+#include <bascule/kernels/cuda_digest.h>
+#include <bascule/kernels/digest_function.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 
 inline constexpr std::uint32_t kThreads = 512;
-inline constexpr std::uint32_t kPageThreads = kPageBytes / 16;    // 16 bytes, two words, each
-inline constexpr std::uint32_t kSides = kThreads / kPageThreads;  // pages at a time
-inline constexpr std::uint32_t kSteps = kTilePages / kSides;
+inline constexpr std::uint32_t kStepWords = 64;  // of a page, by 32 lanes: 16 bytes, two words, each
+inline constexpr std::uint32_t kSteps = kPageWords / kStepWords;
+static_assert(kThreads / 32 == kTilePages && kKeyShift == kStepWords);
 
-// Which words of a page a thread has.
+// Which words of a step a lane has.
 enum class Words {
   kAdjacent,  // 2 i and 2 i + 1: 16 bytes of slot
   kApart,     // 32 words from each other: a warp's lanes side by side, where a word is 16 bytes of the tensor
 };
 
 struct Place {
-  std::uint32_t side;      // of kSides
-  std::uint32_t words[2];  // in the page
+  std::uint32_t page;      // of the tile: the warp's
+  std::uint32_t words[2];  // of a step
 
   template <Words kWords>
   static __device__ Place of_thread() {
-    const std::uint32_t i = threadIdx.x % kPageThreads;
-    const std::uint32_t side = threadIdx.x / kPageThreads;
-    if constexpr (kWords == Words::kAdjacent) return {side, {2 * i, 2 * i + 1}};
-    const std::uint32_t first = i / 32 * 64 + i % 32;
-    return {side, {first, first + 32}};
+    const std::uint32_t page = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if constexpr (kWords == Words::kAdjacent) return {page, {2 * lane, 2 * lane + 1}};
+    return {page, {lane, lane + 32}};
   }
-  // Where word `i` of page `step` lies in the tile, in bytes.
+  // Where word `i` of step `step` lies in the tile, in bytes.
   __device__ std::uint32_t byte_of(std::uint32_t step, int i) const {
-    return (step * kSides + side) * static_cast<std::uint32_t>(kPageBytes) + words[i] * 8;
+    return page * static_cast<std::uint32_t>(kPageBytes) + (step * kStepWords + words[i]) * 8;
   }
 };
 
-// A thread's part of the two sums of a tile. Call add() for each step, in order.
+// The keys, in the block's shared memory. All threads call it, once a kernel; it waits for all of them.
+__device__ inline const std::uint64_t* make_block_keys() {
+  alignas(16) __shared__ std::uint64_t keys[kKeys];
+  for (std::uint32_t i = threadIdx.x; i < kKeys; i += kThreads) keys[i] = split_mix64(i);
+  __syncthreads();
+  return keys;
+}
+
+// Adds up what the block's warps have in their first lanes, hashes of the pages of `tiles` tiles, and gives it to the
+// cell; all threads call it. The thread that is the last to add to a word knows its sum by that: it leaves it for the
+// host, and the word as it was before the first.
+__device__ inline void give_hashes(const Digest& of_warp, std::uint64_t tiles, const DigestOutput& target) {
+  __shared__ std::uint64_t low[kTilePages], high[kTilePages];
+  if (threadIdx.x % 32 == 0) {
+    low[threadIdx.x / 32] = of_warp.low;
+    high[threadIdx.x / 32] = of_warp.high;
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  Digest hash;
+  for (std::uint32_t page = 0; page < kTilePages; ++page) {
+    hash.low += low[page];
+    hash.high += high[page];
+  }
+  const unsigned long long parts_of_hash[] = {
+      DigestTotals::lower(hash.low, tiles), DigestTotals::upper(hash.low, tiles), DigestTotals::lower(hash.high, tiles),
+      DigestTotals::upper(hash.high, tiles)};
+  unsigned long long words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i)  // all under way at once
+    words[i] = parts_of_hash[i] + atomicAdd(target.totals->words + i, parts_of_hash[i]);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (DigestTotals::count(words[i]) != target.tiles) continue;
+    target.totals->words[i] = 0;
+    target.sums->words[i] = words[i];
+  }
+}
+
+// A lane's part of the two sums of its warp's page. Call add() for each step, in order.
+template <Words kWords>
 class ThreadSums {
  public:
-  __device__ explicit ThreadSums(const Place& place) {
-    for (int j = 0; j < 2; ++j) {
-      const std::uint64_t step = split_mix64(2 * kPageWords + static_cast<std::uint64_t>(j)) | kLowBits;
-      for (int i = 0; i < 2; ++i) {
-        const std::uint64_t random = split_mix64(static_cast<std::uint64_t>(j) * kPageWords + place.words[i]);
-        const std::uint64_t key = j == 0 ? random & ~kLowBits : random | kLowBits;
-        low_[j][i] = static_cast<std::uint32_t>(key) + place.side * static_cast<std::uint32_t>(step);
-        high_[j][i] = static_cast<std::uint32_t>(key >> 32) + place.side * static_cast<std::uint32_t>(step >> 32);
-      }
-      low_step_[j] = kSides * static_cast<std::uint32_t>(step);
-      high_step_[j] = kSides * static_cast<std::uint32_t>(step >> 32);
-    }
-  }
+  __device__ ThreadSums(const Place& place, const std::uint64_t* block_keys)
+      : next_(block_keys + place.words[0]), keys_(load_keys()) {}
 
-  // The thread's words of a step: x and y are the halves of the first, z and w of the second.
+  // The lane's words of a step: x and y are the halves of the first, z and w of the second.
   __device__ void add(const uint4& words) {
-    for (int j = 0; j < 2; ++j) {
-      sums_[j] += static_cast<std::uint64_t>(words.x + low_[j][0]) * (words.y + high_[j][0]);
-      sums_[j] += static_cast<std::uint64_t>(words.z + low_[j][1]) * (words.w + high_[j][1]);
-      for (int i = 0; i < 2; ++i) {
-        low_[j][i] += low_step_[j];
-        high_[j][i] += high_step_[j];
-      }
-    }
+    add_products(sums_[0], words);
+    keys_ = load_keys();
+    add_products(sums_[1], words);
   }
 
-  // Adds up the block's sums and gives the tile's hash to the cell; all threads call it. Whoever is the last to add to
-  // a word knows its sum by that: he leaves it for the host, and the word as it was before the first.
-  __device__ void finish(std::uint64_t tile, const DigestTarget& target) {
-    __shared__ std::uint64_t parts[2][kThreads / 32];
-    for (int j = 0; j < 2; ++j) {
-      for (int offset = 16; offset > 0; offset /= 2) sums_[j] += __shfl_xor_sync(~0U, sums_[j], offset);
-      if (threadIdx.x % 32 == 0) parts[j][threadIdx.x / 32] = sums_[j];
-    }
-    __syncthreads();
-    if (threadIdx.x != 0) return;
-    TileSums sums;
-    for (std::uint32_t warp = 0; warp < kThreads / 32; ++warp) {
-      sums.first += parts[0][warp];
-      sums.second += parts[1][warp];
-    }
-    const Digest hash = mix128(sums.first, sums.second, tile);
-    const unsigned long long parts_of_hash[] = {DigestTotals::lower(hash.low), DigestTotals::upper(hash.low),
-                                                DigestTotals::lower(hash.high), DigestTotals::upper(hash.high)};
-    unsigned long long words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i)  // all under way at once
-      words[i] = parts_of_hash[i] + atomicAdd(target.totals->words + i, parts_of_hash[i]);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (DigestTotals::count(words[i]) != target.tiles) continue;
-      target.totals->words[i] = 0;
-      target.sums->words[i] = words[i];
-    }
+  // Behind the last step: the hash of the warp's page, in its first lane; zeros in the others, and of a page behind
+  // the slot's end. All lanes call it.
+  __device__ Digest page_hash(std::uint64_t tile, std::uint64_t bytes) {
+    for (std::uint64_t& sum : sums_)
+      for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0U, sum, offset);
+    const std::uint64_t page = tile * kTilePages + threadIdx.x / 32;
+    if (threadIdx.x % 32 != 0 || page * kPageBytes >= bytes) return {};
+    return mix128(sums_[0], sums_[1], page);
+  }
+  // The same, given to the cell; all threads of the block call it.
+  __device__ void finish(std::uint64_t tile, const DigestOutput& target) {
+    give_hashes(page_hash(tile, target.bytes), 1, target);
   }
 
  private:
-  std::uint32_t low_[2][2], high_[2][2];  // keys, by sum and word
-  std::uint32_t low_step_[2], high_step_[2];
+  // Of the step that comes next, as words are given to add().
+  __device__ uint4 load_keys() {
+    const std::uint64_t* const keys = next_;
+    next_ += kStepWords;
+    if constexpr (kWords == Words::kAdjacent) return *reinterpret_cast<const uint4*>(keys);
+    const uint2 first = *reinterpret_cast<const uint2*>(keys), second = *reinterpret_cast<const uint2*>(keys + 32);
+    return {first.x, first.y, second.x, second.y};
+  }
+  __device__ void add_products(std::uint64_t& sum, const uint4& words) const {
+    sum += static_cast<std::uint64_t>(words.x + keys_.x) * (words.y + keys_.y);
+    sum += static_cast<std::uint64_t>(words.z + keys_.z) * (words.w + keys_.w);
+  }
+
+  const std::uint64_t* next_;
+  uint4 keys_;
   std::uint64_t sums_[2] = {0, 0};
 };
 
@@ -116,15 +135,33 @@ __device__ inline uint4 load_extended(const std::byte* slot, std::uint64_t byte,
           static_cast<std::uint32_t>(words[1]), static_cast<std::uint32_t>(words[1] >> 32)};
 }
 
-// Digests tile `tile` as it lies in the slot. All threads of the block.
-__device__ inline void digest_tile(const std::byte* slot, std::uint64_t tile, const DigestTarget& target) {
-  const Place place = Place::of_thread<Words::kAdjacent>();
-  ThreadSums sums(place);
-  const std::uint64_t begin = tile * kTileBytes;
-#pragma unroll
-  for (std::uint32_t step = 0; step < kSteps; ++step)
-    sums.add(load_extended(slot, begin + place.byte_of(step, 0), target.bytes));
-  sums.finish(tile, target);
-}
+// A lane's words of a tile as it lies in the slot, all of them asked for at once: what comes next waits for memory
+// once, and not once a step. All threads of the block.
+struct LoadedTile {
+  uint4 words[kSteps];
 
-}  // namespace bascule::kernels::cuda
+  static __device__ LoadedTile load(const std::byte* slot, std::uint64_t tile, std::uint64_t bytes) {
+    const Place place = Place::of_thread<Words::kAdjacent>();
+    const std::uint64_t begin = tile * kTileBytes;
+    LoadedTile loaded;
+    if (begin + kTileBytes <= bytes) {
+#pragma unroll
+      for (std::uint32_t step = 0; step < kSteps; ++step)
+        loaded.words[step] = *reinterpret_cast<const uint4*>(slot + begin + place.byte_of(step, 0));
+    } else {
+#pragma unroll
+      for (std::uint32_t step = 0; step < kSteps; ++step)
+        loaded.words[step] = load_extended(slot, begin + place.byte_of(step, 0), bytes);
+    }
+    return loaded;
+  }
+
+  __device__ ThreadSums<Words::kAdjacent> sums(const std::uint64_t* block_keys) const {
+    ThreadSums<Words::kAdjacent> sums(Place::of_thread<Words::kAdjacent>(), block_keys);
+#pragma unroll
+    for (const uint4& step : words) sums.add(step);
+    return sums;
+  }
+};
+
+}  // namespace bascule::inline v0::kernels::cuda

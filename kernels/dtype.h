@@ -7,7 +7,7 @@
 #include <optional>
 #include <string_view>
 
-namespace bascule {
+namespace bascule::inline v0 {
 
 // clang-format off
 enum class DType : std::uint8_t {
@@ -37,4 +37,4 @@ constexpr std::optional<DType> dtype_named(std::string_view name) {
   return std::nullopt;
 }
 
-}  // namespace bascule
+}  // namespace bascule::inline v0

@@ -4,11 +4,11 @@
 
 #include <cstdint>
 
-#include "kernels/cast.h"
-#include "kernels/path_device.cuh"
-#include "kernels/segment.h"
+#include <bascule/kernels/cast.h>
+#include <bascule/kernels/path_device.cuh>
+#include <bascule/kernels/segment.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 
 // kDTypes' sizes, where its table cannot be read.
 __device__ inline std::uint32_t bytes_of(DType dtype) {
@@ -141,4 +141,4 @@ __device__ inline ElementPlace place_of(const Segment& segment, std::uint64_t el
   return place_of<std::uint64_t>(segment, element);
 }
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

@@ -1,13 +1,13 @@
-#include "kernels/gather.h"
+#include <bascule/kernels/gather.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/strided_copy.h"
+#include <bascule/kernels/strided_copy.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 namespace {
 
 constexpr std::size_t kMaxElementBytes = 8;
@@ -123,4 +123,4 @@ void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin
   if (whole_end < end) write_part(whole_end, end);
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/pack.h"
-#include "kernels/processor.h"
+#include <bascule/kernels/pack.h>
+#include <bascule/kernels/processor.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 inline std::uint64_t slot_bytes_of(const Segment& segment) { return segment.elements * size_of(segment.slot_dtype); }
 inline std::uint64_t slot_end_of(const Segment& segment) { return segment.slot_offset + slot_bytes_of(segment); }
@@ -17,4 +17,4 @@ inline std::uint64_t slot_end_of(const Segment& segment) { return segment.slot_o
 void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin, std::uint64_t end, std::byte* target,
             const Processor& processor);
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

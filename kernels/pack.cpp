@@ -1,17 +1,17 @@
-#include "kernels/pack.h"
+#include <bascule/kernels/pack.h>
 
 #include <algorithm>
 #include <array>
 #include <cassert>
 #include <cstring>
 
-#include "kernels/gather.h"
-#include "kernels/prefix.h"
-#include "kernels/processor.h"
-#include "kernels/thread_pool.h"
-#include "kernels/tiles.h"
+#include <bascule/kernels/gather.h>
+#include <bascule/kernels/prefix.h>
+#include <bascule/kernels/processor.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/kernels/tiles.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 namespace {
 
 // Makes the tiles of one piece. Each thread has its own: two stack frames that share nothing but the slot.
@@ -31,8 +31,9 @@ class TilePacker {
     first_ = std::partition_point(segments_.begin(), segments_.end(),
                                   [&](const Segment& segment) { return slot_end_of(segment) <= piece.begin; });
     for (std::uint64_t begin = piece.begin; begin < piece.end; begin += kTileBytes) {
-      const TileSums sums = make_tile(slot_.subspan(begin, std::min(kTileBytes, piece.end - begin)), begin);
-      if (want_digest_) total_.add(sums, begin / kTileBytes);
+      const auto tile = slot_.subspan(begin, std::min(kTileBytes, piece.end - begin));
+      const TileSums sums = make_tile(tile, begin);
+      if (want_digest_) total_.add(sums, begin / kTileBytes, tile.size());
     }
     processor_.flush();
   }
@@ -47,14 +48,23 @@ class TilePacker {
 
   TileSums make_tile(std::span<std::byte> tile, std::uint64_t offset) {
     while (first_ != segments_.end() && slot_end_of(*first_) <= offset) ++first_;
-    if (stream_copy_ == nullptr || tile.size() < kTileBytes) {
+    const bool streams = stream_copy_ != nullptr && tile.size() == kTileBytes;
+    if (streams && is_of_runs(offset)) return stream_runs(tile.data(), offset);
+    if (!streams && !want_digest_) {
       gather_tile(tile, offset);
-      return want_digest_ ? tile_sums(tile, processor_) : TileSums{};
+      return {};
     }
-    if (is_of_runs(offset)) return stream_runs(tile.data(), offset);
+    // Digested here and not in the slot: what becomes of a byte there is for its readers to see.
     alignas(64) std::array<std::byte, kTileBytes> gathered;  // stays in the cache
-    gather_tile(gathered, offset);
-    return stream_copy_(gathered.data(), tile.data(), 0, kTileBytes, want_digest_);
+    gather_tile(std::span(gathered).first(tile.size()), offset);
+    TileSums sums;
+    if (streams) {
+      stream_copy_(gathered.data(), tile.data(), 0, kTileBytes, want_digest_ ? &sums : nullptr);
+      return sums;
+    }
+    sums = tile_sums(std::span(gathered).first(tile.size()), processor_);
+    std::memcpy(tile.data(), gathered.data(), tile.size());
+    return sums;
   }
 
   TileWriter writer_of(const Segment& segment) const {
@@ -85,11 +95,9 @@ class TilePacker {
         ask_for(tensors_[next->tensor] + next->tensor_offset, next->elements * size_of(next->tensor_dtype));
       const std::uint64_t begin = std::max(offset, segment->slot_offset);
       const std::uint64_t skipped = (begin - segment->slot_offset) / size_of(segment->slot_dtype);
-      const TileSums more = writer_of(*segment)(
+      writer_of (*segment)(
           tensors_[segment->tensor] + segment->tensor_offset + skipped * size_of(segment->tensor_dtype), tile,
-          begin - offset, std::min(tile_end, slot_end_of(*segment)) - offset, want_digest_);
-      sums.first += more.first;
-      sums.second += more.second;
+          begin - offset, std::min(tile_end, slot_end_of(*segment)) - offset, want_digest_ ? &sums : nullptr);
     }
     return sums;
   }
@@ -159,4 +167,4 @@ std::optional<Digest> pack(std::span<const Segment> segments, std::span<const st
   return pack(segments, tensors, slot, want_digest, pool, bytes_done, best_processor());
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

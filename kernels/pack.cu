@@ -1,10 +1,11 @@
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda_pack.h"
-#include "kernels/element_device.cuh"
-#include "kernels/path_device.cuh"
+#include <bascule/kernels/cuda_pack.h>
+#include <bascule/kernels/element_device.cuh>
+#include <bascule/kernels/launch_device.cuh>
+#include <bascule/kernels/path_device.cuh>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 namespace {
 
 // A whole tile out of one or two runs.
@@ -12,14 +13,15 @@ struct PackRuns {
   const Runs& runs;
   std::byte* slot;
   std::uint64_t tile;
-  const DigestTarget& target;
+  const std::uint64_t* block_keys;
+  const DigestOutput& target;
 
   template <TilePath kPath, int kAlignment>
   __device__ void operator()() const {
     using P = Path<kPath>;
     constexpr int kAtOnce = kAlignment == 16 ? P::kAtOnce : 1;
     const Place place = Place::of_thread<P::kWords>();
-    ThreadSums sums(place);
+    ThreadSums<P::kWords> sums(place, block_keys);
     std::byte* const to = slot + tile * kTileBytes;
 #pragma unroll 1
     for (std::uint32_t step = 0; step < kSteps; step += kAtOnce) {
@@ -88,18 +90,19 @@ __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte
 
 // One block a tile, from `first_tile` on.
 __global__ void __launch_bounds__(kThreads, 2)
-    pack_tiles(TableView table, std::byte* slot, std::uint64_t first_tile, DigestTarget target) {
+    pack_tiles(TableView table, std::byte* slot, std::uint64_t first_tile, DigestOutput target) {
   const std::uint64_t number = first_tile + blockIdx.x;
   const Tile tile = table.tiles[number];
+  const std::uint64_t* const block_keys = make_block_keys();
   if (tile.path != TilePath::kPieces) {
     const Runs runs(tile, table.addresses);
-    return by_path(tile.path, runs.alignment(), PackRuns{runs, slot, number, target});
+    return by_path(tile.path, runs.alignment(), PackRuns{runs, slot, number, block_keys, target});
   }
   for (std::uint32_t i = threadIdx.x / 32; i < tile.pieces; i += kThreads / 32)
     pack_piece(table.pieces[tile.first_piece + i], table, slot);
   if (target.totals == nullptr) return;
   __syncthreads();  // the tile is read again as it lies in the slot: by now in the caches
-  digest_tile(slot, number, target);
+  LoadedTile::load(slot, number, target.bytes).sums(block_keys).finish(number, target);
 }
 
 }  // namespace
@@ -107,7 +110,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 CudaResult PackPlan::make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
                           PackPlan* made) {
   const TileTable table = pack_table(segments, tensors, slot_bytes);
-  if (table.tiles.size() != tiles_of(slot_bytes)) return BASCULE_CUDA_RESULT(cudaErrorInvalidValue);
+  if (table.tiles.size() != tiles_of(slot_bytes)) return BASCULE_CUDA_CODE(cudaErrorInvalidValue);
   PackPlan plan;
   plan.slot_bytes_ = slot_bytes;
   BASCULE_CUDA_PASS(DeviceTable::make(table, tensors, &plan.table_));
@@ -122,7 +125,7 @@ CudaResult PackPlan::pack(std::span<void* const> tensors, void* slot, bool want_
 }
 
 CudaResult PackPlan::begin(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream) {
-  if (reinterpret_cast<std::uintptr_t>(slot) % 16 != 0) return BASCULE_CUDA_RESULT(cudaErrorMisalignedAddress);
+  if (reinterpret_cast<std::uintptr_t>(slot) % 16 != 0) return BASCULE_CUDA_CODE(cudaErrorMisalignedAddress);
   const DeviceGuard guard(device());
   BASCULE_CUDA_PASS(guard.result());
   BASCULE_CUDA_PASS(table_.set_addresses(tensors, stream));
@@ -133,19 +136,22 @@ CudaResult PackPlan::begin(std::span<void* const> tensors, void* slot, bool want
   return {};
 }
 
+void PackPlan::forget() {
+  table_.forget_addresses();
+  cell_.forget();
+}
+
 CudaResult PackPlan::advance(std::uint64_t end, Stream stream) {
   if (end > slot_bytes_ || (end % kTileBytes != 0 && end != slot_bytes_))
-    return BASCULE_CUDA_RESULT(cudaErrorInvalidValue);
+    return BASCULE_CUDA_CODE(cudaErrorInvalidValue);
   const std::uint64_t tiles = tiles_of(end);
   if (tiles <= tiles_done_) return {};
   const DeviceGuard guard(device());
   BASCULE_CUDA_PASS(guard.result());
-  pack_tiles<<<static_cast<unsigned>(tiles - tiles_done_), kThreads, 0, stream>>>(table_.view(), slot_, tiles_done_,
-                                                                                  target_);
-  BASCULE_CUDA_CHECK(cudaGetLastError());
+  BASCULE_CUDA_CHECK(launch_tiles(pack_tiles, tiles - tiles_done_, stream, table_.view(), slot_, tiles_done_, target_));
   if (target_.totals != nullptr) cell_.launched(tiles - tiles_done_);
   tiles_done_ = tiles;
   return {};
 }
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

@@ -7,11 +7,11 @@
 #include <optional>
 #include <span>
 
-#include "kernels/digest.h"
-#include "kernels/dtype.h"
-#include "kernels/segment.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/kernels/dtype.h>
+#include <bascule/kernels/segment.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 // Casts that pack knows: any type to itself; F32 to and from BF16 and F16; BF16 to and from F16 by way of
 // F32; F64 to F32, BF16, F16 and back. Rounds once, to nearest, ties to even; overflow becomes infinity,
@@ -29,4 +29,4 @@ std::optional<Digest> pack(std::span<const Segment> segments, std::span<const st
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
                            std::atomic<std::uint64_t>* bytes_done = nullptr);
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

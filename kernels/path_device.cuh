@@ -7,11 +7,11 @@
 
 #include <cstdint>
 
-#include "kernels/cast.h"
-#include "kernels/digest_device.cuh"
-#include "kernels/tile_table.h"
+#include <bascule/kernels/cast.h>
+#include <bascule/kernels/digest_device.cuh>
+#include <bascule/kernels/tile_table.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 
 // Memory at addresses that are a multiple of kAlignment: 16 bytes, or 8, by the widest steps that it allows.
 template <int kAlignment, bool kStreaming, typename Vector>
@@ -183,4 +183,4 @@ __device__ inline void by_path(TilePath path, int alignment, const Body& body) {
   }
 }
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

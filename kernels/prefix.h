@@ -9,7 +9,7 @@
 #include <mutex>
 #include <optional>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 // Hands out pieces of [0, bytes) in rising order to `hands` hands, one a thread and at most kMaxHands, and
 // stores into `bytes_done`, where that is given, how many bytes from the beginning are complete. Any thread.
@@ -56,4 +56,4 @@ class Prefix {
   std::array<std::uint64_t, kMaxHands> begun_;  // where the piece in hand begins; bytes_: none
 };
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

@@ -1,13 +1,13 @@
-#include "kernels/processor.h"
+#include <bascule/kernels/processor.h>
 
-#include "kernels/cast_run.h"
+#include <bascule/kernels/cast_run.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 const Processor& plain_processor() {
   static constexpr Processor kPlain = {
       .run_cast = plain_run_cast,
-      .tile_sums = plain_tile_sums,
+      .page_sums = plain_page_sums,
       .tile_writer = [](DType, DType) -> TileWriter { return nullptr; },
       .flush = [] {},
   };
@@ -19,4 +19,4 @@ const Processor& best_processor() {
   return best;
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

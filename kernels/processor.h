@@ -4,24 +4,25 @@
 
 #include <cstddef>
 
-#include "kernels/digest_function.h"
-#include "kernels/dtype.h"
+#include <bascule/kernels/digest_function.h>
+#include <bascule/kernels/dtype.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 // Casts `elements` elements that lie in one run on both sides, at any alignment.
 using RunCast = void (*)(const std::byte* source, std::byte* target, std::size_t elements);
 
 // Makes bytes [begin, end) of a tile of a slot, in whole lines of kLineBytes of a tile aligned to 32 bytes, from a run
-// of source elements: casts, stores past the caches, and returns what they add to the tile's sums. Without `want_sums`
-// that is zero and costs nothing. The stores are weakly ordered: the thread calls flush() before it tells anyone.
-using TileWriter = TileSums (*)(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end,
-                                bool want_sums);
+// of source elements: casts, stores past the caches, and adds what they contribute to the sums of the tile's pages,
+// where these are wanted (`sums` is not null). The stores are weakly ordered: the thread calls flush() before it tells
+// anyone.
+using TileWriter = void (*)(const std::byte* source, std::byte* tile, std::size_t begin, std::size_t end,
+                            TileSums* sums);
 inline constexpr std::size_t kLineBytes = 64;
 
 struct Processor {
   RunCast (*run_cast)(DType from, DType to);        // null where from == to or can_cast says no
-  TileSums (*tile_sums)(const std::byte* tile);     // of a whole tile, at any alignment
+  PageSums (*page_sums)(const std::byte* page);     // of a whole page, at any alignment
   TileWriter (*tile_writer)(DType from, DType to);  // null where there is none: cast first, copy then
   void (*flush)();                                  // orders the stores of TileWriters before those that follow
 };
@@ -31,4 +32,4 @@ const Processor* avx2_processor();  // null where this machine has no AVX2 or no
 
 const Processor& best_processor();
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

@@ -1,12 +1,12 @@
-#include "kernels/scatter.h"
+#include <bascule/kernels/scatter.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#include "kernels/strided_copy.h"
+#include <bascule/kernels/strided_copy.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 namespace {
 
 // Elements in a line, `stride` bytes apart.
@@ -106,28 +106,33 @@ std::uint64_t elements_before(const Segment& segment, std::uint64_t slot_byte) {
   return count + 1;
 }
 
-void scatter(const Segment& segment, std::uint64_t first, std::uint64_t last, const std::byte* slot, std::byte* tensor,
-             const Processor& processor) {
+void scatter(const Segment& segment, std::uint64_t first, std::uint64_t last, const std::byte* bytes,
+             std::uint64_t bytes_begin, std::byte* tensor, const Processor& processor) {
   const LineCopier copier(segment, processor);
   const auto source_bytes = static_cast<std::int64_t>(size_of(segment.slot_dtype));
   const auto target_bytes = static_cast<std::int64_t>(size_of(segment.tensor_dtype));
-  const Line<const std::byte> source{slot + segment.slot_offset, source_bytes};
-  const Line<std::byte> target{tensor + segment.tensor_offset, target_bytes};
-  if (segment.is_run()) return copier.copy(source.from(first), target.from(first), last - first);
+  // From `bytes` to the segment's first element, which may lie before them.
+  const std::int64_t begin = static_cast<std::int64_t>(segment.slot_offset) - static_cast<std::int64_t>(bytes_begin);
+  std::byte* const target = tensor + segment.tensor_offset;
+  if (segment.is_run()) {
+    const auto at = static_cast<std::int64_t>(first);
+    return copier.copy({bytes + (begin + at * source_bytes), source_bytes}, {target + at * target_bytes, target_bytes},
+                       last - first);
+  }
   const std::uint32_t inner = segment.rank - 1;
   std::array<std::int64_t, kMaxRank> index = index_of(segment, first);
   while (first < last) {
-    Line<const std::byte> from{source.begin, segment.slot_strides[inner] * source_bytes};
-    Line<std::byte> to{target.begin, segment.tensor_strides[inner] * target_bytes};
+    std::int64_t from = begin, to = 0;
     for (std::uint32_t d = 0; d < segment.rank; ++d) {
-      from.begin += index[d] * segment.slot_strides[d] * source_bytes;
-      to.begin += index[d] * segment.tensor_strides[d] * target_bytes;
+      from += index[d] * segment.slot_strides[d] * source_bytes;
+      to += index[d] * segment.tensor_strides[d] * target_bytes;
     }
     const std::uint64_t some = std::min(last - first, static_cast<std::uint64_t>(segment.shape[inner] - index[inner]));
-    copier.copy(from, to, some);
+    copier.copy({bytes + from, segment.slot_strides[inner] * source_bytes},
+                {target + to, segment.tensor_strides[inner] * target_bytes}, some);
     first += some;
     step(segment, index);
   }
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/dtype.h"
+#include <bascule/kernels/dtype.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 inline constexpr std::size_t kMaxRank = 6;  // after neighbouring dimensions that lie in one run were merged
 
@@ -43,4 +43,4 @@ inline std::array<std::int64_t, kMaxRank> index_of(const Segment& segment, std::
   return index;
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

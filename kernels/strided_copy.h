@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 // R rows of C columns: element (r, c) lies at source + r * row_stride + c * column_stride, in bytes, and goes
 // to target[r * target_columns + c]. Columns are walked outermost: where rows are the nearer ones in memory
@@ -57,4 +57,4 @@ inline void spread(const std::byte* source, std::size_t elements, std::byte* tar
   }
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

@@ -1,17 +1,24 @@
-#include "kernels/thread_pool.h"
+#include <bascule/kernels/thread_pool.h>
 
 #include <algorithm>
 
-namespace bascule::kernels {
+#include <bascule/kernels/control_group.h>
+
+namespace bascule::inline v0::kernels {
 
 ThreadPool::ThreadPool(int threads) {
-  if (threads <= 0) threads = static_cast<int>(std::thread::hardware_concurrency());
+  if (threads <= 0) threads = usable_cores();
   const auto workers = static_cast<std::size_t>(std::max(threads, 1) - 1);
   workers_.reserve(workers);
-  for (std::size_t i = 0; i < workers; ++i) workers_.emplace_back([this] { wait_for_loops(); });
+  try {
+    for (std::size_t i = 0; i < workers; ++i) workers_.emplace_back([this] { wait_for_loops(); });
+  } catch (...) {
+    end();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+void ThreadPool::end() {
   {
     std::lock_guard lock(mutex_);
     ending_ = true;
@@ -22,7 +29,7 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run_erased(std::size_t tasks, void (*call)(const void*, std::size_t), const void* context) {
   const Loop loop{tasks, call, context};
-  next_.store(0, std::memory_order_relaxed);  // nobody is inside: the last run() waited for that
+  next_.store(0, std::memory_order_relaxed);  // no thread is inside: the last run() waited for that
   const std::size_t helpers = std::min(workers_.size(), tasks == 0 ? 0 : tasks - 1);
   if (helpers > 0) {
     {
@@ -69,4 +76,4 @@ void ThreadPool::wait_for_loops() {
   }
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

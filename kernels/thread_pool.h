@@ -11,13 +11,14 @@
 #include <type_traits>
 #include <vector>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller of run(), which works too: 1 starts no thread. 0 means one per core.
+  // `threads` counts the caller of run(), which works too: 1 starts no thread. 0 means usable_cores().
+  // Throws what std::thread throws where no thread can be started, and leaves none behind.
   explicit ThreadPool(int threads);
-  ~ThreadPool();
+  ~ThreadPool() { end(); }
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
@@ -44,6 +45,7 @@ class ThreadPool {
   void run_erased(std::size_t tasks, void (*call)(const void*, std::size_t), const void* context);
   void take_tasks(const Loop& loop);
   void wait_for_loops();
+  void end();
 
   std::mutex mutex_;
   std::condition_variable opened_;  // a loop to join, or the end
@@ -53,8 +55,8 @@ class ThreadPool {
   std::size_t inside_ = 0;        // workers that joined the loop and have not left it
   bool open_ = false;             // whether the loop may be joined
   bool ending_ = false;
-  std::atomic<std::size_t> next_{0};  // the first task that nobody took; ordered by mutex_ around each loop
+  std::atomic<std::size_t> next_{0};  // the first task not yet taken; ordered by mutex_ around each loop
   std::vector<std::thread> workers_;
 };
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

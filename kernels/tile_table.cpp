@@ -1,14 +1,14 @@
-#include "kernels/tile_table.h"
+#include <bascule/kernels/tile_table.h>
 
 #include <algorithm>
 #include <optional>
 
-#include "kernels/digest.h"
-#include "kernels/gather.h"
-#include "kernels/pack.h"
-#include "kernels/scatter.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/kernels/gather.h>
+#include <bascule/kernels/pack.h>
+#include <bascule/kernels/scatter.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 namespace {
 
 constexpr std::uint64_t kPieceBytes = 4096;  // at most, of slot: a warp's share, so that few pieces occupy a block
@@ -205,4 +205,4 @@ TileTable unpack_table(std::span<const Segment> segments, std::size_t tensors, s
   return table;
 }
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

@@ -14,9 +14,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/segment.h"
+#include <bascule/kernels/segment.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 
 // How a tile is made from tensors, or tensors from it. Named by tensor, then slot. (A low-rank merge, W + (alpha/r) B
 // A, will be a further path for tiles and a further kind of segment for pieces.)
@@ -65,4 +65,4 @@ TileTable unpack_table(std::span<const Segment> segments, std::size_t tensors, s
 // A copy between equal types in elements of up to 8 bytes: the same bytes, fewer and wider steps. Others stay.
 Segment widened(const Segment& segment);
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

@@ -10,13 +10,13 @@
 #include <optional>
 #include <span>
 
-#include "kernels/digest.h"
-#include "kernels/digest_function.h"
-#include "kernels/pack.h"
-#include "kernels/processor.h"
-#include "kernels/unpack.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/kernels/digest_function.h>
+#include <bascule/kernels/pack.h>
+#include <bascule/kernels/processor.h>
+#include <bascule/kernels/unpack.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 // Bytes that one thread takes at a time: whole tiles, few enough that all threads end together.
 inline std::size_t piece_bytes_of(std::size_t bytes, int threads) {
@@ -45,7 +45,7 @@ class SharedTotal {
   std::atomic<std::uint64_t> high_{0};
 };
 
-// Of one tile, of which the last may be shorter than kTileBytes: it is extended by zeros.
+// Of one tile, of which the last may be shorter than kTileBytes: its last page is extended by zeros.
 TileSums tile_sums(std::span<const std::byte> tile, const Processor& processor);
 
 Digest digest(std::span<const std::byte> bytes, ThreadPool& pool, const Processor& processor);
@@ -58,4 +58,4 @@ std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::b
                              std::span<const std::byte> slot, bool want_digest, ThreadPool& pool,
                              const Processor& processor);
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

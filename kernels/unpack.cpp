@@ -1,16 +1,18 @@
-#include "kernels/unpack.h"
+#include <bascule/kernels/unpack.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
+#include <cstring>
 
-#include "kernels/pack.h"
-#include "kernels/prefix.h"
-#include "kernels/processor.h"
-#include "kernels/scatter.h"
-#include "kernels/thread_pool.h"
-#include "kernels/tiles.h"
+#include <bascule/kernels/pack.h>
+#include <bascule/kernels/prefix.h>
+#include <bascule/kernels/processor.h>
+#include <bascule/kernels/scatter.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/kernels/tiles.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 namespace {
 
 // Takes tiles of the slot apart, in rising order. Each thread has its own.
@@ -29,8 +31,9 @@ class TileUnpacker {
   // `piece` begins on a tile and ends on one or at the slot's end.
   void take(Prefix::Piece piece) {
     for (std::uint64_t begin = piece.begin; begin < piece.end; begin += kTileBytes) {
-      const TileSums sums = take_tile(begin, std::min(begin + kTileBytes, slot_.size()));
-      if (want_digest_) total_.add(sums, begin / kTileBytes);
+      const std::uint64_t end = std::min(begin + kTileBytes, slot_.size());
+      const TileSums sums = take_tile(begin, end);
+      if (want_digest_) total_.add(sums, begin / kTileBytes, end - begin);
     }
     processor_.flush();
   }
@@ -38,31 +41,56 @@ class TileUnpacker {
   const TileTotal& total() const { return total_; }
 
  private:
+  static constexpr std::size_t kMostBehind = 7;  // of an element that begins in a tile: bytes behind its end
+
   TileSums take_tile(std::uint64_t begin, std::uint64_t end) {
     while (first_ != segments_.end() && slot_reach_of(*first_) <= begin) ++first_;
     const std::span<const std::byte> tile = slot_.subspan(begin, end - begin);
-    if (std::byte* target = run_of_whole_tile(begin, end))
-      return stream_copy_(tile.data(), target, 0, kTileBytes, want_digest_);
-    const TileSums sums = want_digest_ ? tile_sums(tile, processor_) : TileSums{};
-    for (auto segment = first_; segment != segments_.end() && segment->slot_offset < end; ++segment) {
-      const std::uint64_t first = elements_before(*segment, begin), last = elements_before(*segment, end);
-      if (first < last) scatter(*segment, first, last, slot_.data(), tensors_[segment->tensor], processor_);
+    if (std::byte* const target = run_of_tile(begin, end)) return copy_tile(tile, target);
+    if (!want_digest_) {
+      scatter_tile(begin, end, slot_.data(), 0);
+      return {};
     }
+    if (first_ == segments_.end() || first_->slot_offset >= end) return tile_sums(tile, processor_);
+    // Loaded once: what is digested is what goes to the tensors, also if the slot changes meanwhile.
+    alignas(64) std::array<std::byte, kTileBytes + kMostBehind> loaded;  // stays in the cache
+    std::memcpy(loaded.data(), tile.data(), std::min(tile.size() + kMostBehind, slot_.size() - begin));
+    const TileSums sums = tile_sums(std::span(loaded).first(tile.size()), processor_);
+    scatter_tile(begin, end, loaded.data(), begin);
     return sums;
   }
 
-  // Where the tile goes, if it is a whole one, all of it goes to one place unchanged, and past the caches.
-  std::byte* run_of_whole_tile(std::uint64_t begin, std::uint64_t end) const {
-    constexpr std::uintptr_t kAlignment = 32;
-    if (stream_copy_ == nullptr || end - begin < kTileBytes || first_ == segments_.end()) return nullptr;
+  // The elements that begin in [begin, end), out of `bytes`, which are the slot's from `bytes_begin` on.
+  void scatter_tile(std::uint64_t begin, std::uint64_t end, const std::byte* bytes, std::uint64_t bytes_begin) const {
+    for (auto segment = first_; segment != segments_.end() && segment->slot_offset < end; ++segment) {
+      const std::uint64_t first = elements_before(*segment, begin), last = elements_before(*segment, end);
+      if (first < last) scatter(*segment, first, last, bytes, bytes_begin, tensors_[segment->tensor], processor_);
+    }
+  }
+
+  // Where the tile goes, if all of it goes to one place unchanged.
+  std::byte* run_of_tile(std::uint64_t begin, std::uint64_t end) const {
+    if (first_ == segments_.end()) return nullptr;
     const Segment& segment = *first_;
     const auto next = first_ + 1;
     if (!segment.is_run() || segment.tensor_dtype != segment.slot_dtype || segment.slot_offset > begin ||
         slot_reach_of(segment) < end || (begin - segment.slot_offset) % size_of(segment.slot_dtype) != 0 ||
-        (next != segments_.end() && next->slot_offset < end))
+        (end - begin) % size_of(segment.slot_dtype) != 0 || (next != segments_.end() && next->slot_offset < end))
       return nullptr;
-    std::byte* target = tensors_[segment.tensor] + segment.tensor_offset + (begin - segment.slot_offset);
-    return reinterpret_cast<std::uintptr_t>(target) % kAlignment == 0 ? target : nullptr;
+    return tensors_[segment.tensor] + segment.tensor_offset + (begin - segment.slot_offset);
+  }
+
+  // Past the caches, where that can be; else what is digested is what was written.
+  TileSums copy_tile(std::span<const std::byte> tile, std::byte* target) const {
+    constexpr std::uintptr_t kAlignment = 32;
+    if (stream_copy_ != nullptr && tile.size() == kTileBytes &&
+        reinterpret_cast<std::uintptr_t>(target) % kAlignment == 0) {
+      TileSums sums;
+      stream_copy_(tile.data(), target, 0, kTileBytes, want_digest_ ? &sums : nullptr);
+      return sums;
+    }
+    std::memcpy(target, tile.data(), tile.size());
+    return want_digest_ ? tile_sums({target, tile.size()}, processor_) : TileSums{};
   }
 
   std::span<const Segment> segments_;
@@ -109,4 +137,4 @@ std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::b
   return unpack(segments, tensors, slot, want_digest, pool, best_processor());
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

@@ -1,10 +1,11 @@
 #include <cuda_runtime_api.h>
 
-#include "kernels/cuda_unpack.h"
-#include "kernels/element_device.cuh"
-#include "kernels/path_device.cuh"
+#include <bascule/kernels/cuda_unpack.h>
+#include <bascule/kernels/element_device.cuh>
+#include <bascule/kernels/launch_device.cuh>
+#include <bascule/kernels/path_device.cuh>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 namespace {
 
 // A whole tile that goes to one or two runs.
@@ -12,14 +13,15 @@ struct UnpackRuns {
   const Runs& runs;
   const std::byte* slot;
   std::uint64_t tile;
-  const DigestTarget& target;
+  const std::uint64_t* block_keys;
+  const DigestOutput& target;
 
   template <TilePath kPath, int kAlignment>
   __device__ void operator()() const {
     using P = Path<kPath>;
     constexpr int kAtOnce = kAlignment == 16 ? P::kAtOnce : 1;
     const Place place = Place::of_thread<P::kWords>();
-    ThreadSums sums(place);
+    ThreadSums<P::kWords> sums(place, block_keys);
     const std::byte* const from = slot + tile * kTileBytes;
 #pragma unroll 1
     for (std::uint32_t step = 0; step < kSteps; step += kAtOnce) {
@@ -74,15 +76,17 @@ __device__ void unpack_piece(const Piece& piece, const TableView& table, const s
 
 // One block a tile.
 __global__ void __launch_bounds__(kThreads, 2)
-    unpack_tiles(TableView table, const std::byte* slot, DigestTarget target) {
+    unpack_tiles(TableView table, const std::byte* slot, DigestOutput target) {
   const Tile tile = table.tiles[blockIdx.x];
+  const std::uint64_t* const block_keys = make_block_keys();
   if (tile.path != TilePath::kPieces) {
     const Runs runs(tile, table.addresses);
-    return by_path(tile.path, runs.alignment(), UnpackRuns{runs, slot, blockIdx.x, target});
+    return by_path(tile.path, runs.alignment(), UnpackRuns{runs, slot, blockIdx.x, block_keys, target});
   }
+  if (target.totals != nullptr)
+    LoadedTile::load(slot, blockIdx.x, target.bytes).sums(block_keys).finish(blockIdx.x, target);
   for (std::uint32_t i = threadIdx.x / 32; i < tile.pieces; i += kThreads / 32)
-    unpack_piece(table.pieces[tile.first_piece + i], table, slot);
-  if (target.totals != nullptr) digest_tile(slot, blockIdx.x, target);
+    unpack_piece(table.pieces[tile.first_piece + i], table, slot);  // out of the caches
 }
 
 }  // namespace
@@ -90,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 CudaResult UnpackPlan::make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
                             UnpackPlan* made) {
   const TileTable table = unpack_table(segments, tensors, slot_bytes);
-  if (table.tiles.size() != tiles_of(slot_bytes)) return BASCULE_CUDA_RESULT(cudaErrorInvalidValue);
+  if (table.tiles.size() != tiles_of(slot_bytes)) return BASCULE_CUDA_CODE(cudaErrorInvalidValue);
   UnpackPlan plan;
   plan.slot_bytes_ = slot_bytes;
   BASCULE_CUDA_PASS(DeviceTable::make(table, tensors, &plan.table_));
@@ -99,19 +103,23 @@ CudaResult UnpackPlan::make(std::span<const Segment> segments, std::size_t tenso
   return {};
 }
 
+void UnpackPlan::forget() {
+  table_.forget_addresses();
+  cell_.forget();
+}
+
 CudaResult UnpackPlan::unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream) {
-  if (reinterpret_cast<std::uintptr_t>(slot) % 16 != 0) return BASCULE_CUDA_RESULT(cudaErrorMisalignedAddress);
+  if (reinterpret_cast<std::uintptr_t>(slot) % 16 != 0) return BASCULE_CUDA_CODE(cudaErrorMisalignedAddress);
   const DeviceGuard guard(device());
   BASCULE_CUDA_PASS(guard.result());
   BASCULE_CUDA_PASS(table_.set_addresses(tensors, stream));
-  DigestTarget target;
+  DigestOutput target;
   if (want_digest) BASCULE_CUDA_PASS(cell_.target(slot_bytes_, stream, &target));
   if (table_.tiles() == 0) return {};
-  unpack_tiles<<<static_cast<unsigned>(table_.tiles()), kThreads, 0, stream>>>(
-      table_.view(), static_cast<const std::byte*>(slot), target);
-  BASCULE_CUDA_CHECK(cudaGetLastError());
+  BASCULE_CUDA_CHECK(
+      launch_tiles(unpack_tiles, table_.tiles(), stream, table_.view(), static_cast<const std::byte*>(slot), target));
   if (want_digest) cell_.launched(table_.tiles());
   return {};
 }
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

@@ -1,4 +1,4 @@
-#include "trainer_ref/http_client.h"
+#include <bascule/trainer_ref/http_client.h>
 
 #include <algorithm>
 #include <atomic>
@@ -16,7 +16,8 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
-#include "transport/text.h"
+#include "absl/strings/numbers.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -49,13 +50,17 @@ absl::StatusOr<Url> parse_url(std::string_view text) {
   }
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);  // IPv6
   if (host.empty()) return refused("has no host");
-  if (port.empty() || port.size() > 5 || port.find_first_not_of("0123456789") != std::string_view::npos)
-    return refused("has no port number behind the colon");
+  int number = 0;
+  if (port.size() > 5 || port.find_first_not_of("0123456789") != std::string_view::npos ||
+      !absl::SimpleAtoi(text_internal::piece(port), &number) || number < 1 || number > 65535)
+    return refused("has no port from 1 to 65535 behind the colon");
   if (text.find_first_of(" \r\n\t") != std::string_view::npos) return refused("holds a space");
   return Url{std::string(host), std::string(port), slash == rest.size() ? "/" : std::string(rest.substr(slash))};
 }
 
 }  // namespace
+
+absl::Status check_url(std::string_view url) { return parse_url(url).status(); }
 
 struct HttpClient::Impl {
   asio::io_context io{1};

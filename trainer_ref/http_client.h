@@ -18,6 +18,9 @@ struct HttpResponse {
   std::string body;
 };
 
+// Whether `url` is http://HOST, http://HOST:PORT or either with a path; INVALID_ARGUMENT says what is wrong with it.
+absl::Status check_url(std::string_view url);
+
 class HttpClient {
  public:
   HttpClient();
@@ -27,7 +30,7 @@ class HttpClient {
 
   // `url` is http://HOST:PORT/PATH. Blocks until the whole answer is here, at most `timeout`. A connection
   // that the server closed meanwhile is opened anew; a request that was sent is never sent twice.
-  // INVALID_ARGUMENT: not such a URL. UNAVAILABLE: nobody answers, or the connection broke.
+  // INVALID_ARGUMENT: not such a URL. UNAVAILABLE: no server answers, or the connection broke.
   // DEADLINE_EXCEEDED. CANCELLED: cancel(). RESOURCE_EXHAUSTED: an answer beyond 256 MiB.
   absl::StatusOr<HttpResponse> get(std::string_view url, absl::Duration timeout);
   absl::StatusOr<HttpResponse> post_json(std::string_view url, std::string_view json, absl::Duration timeout);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures how others move a model's weights from a trainer to its engines, on the bytes that bascule-bench moves.
+"""Measures how other libraries move a model's weights from a trainer to its engines, with the bytes of bascule-bench.
 
     python3 -m venv out/peers && out/peers/bin/pip install -r bench/peers/requirements.txt     (4.9 GB)
     out/peers/bin/python bench/peers/peers.py --bytes 1GiB --tensors 338 --workers 2 --repeat 20 --json peers.json
@@ -12,8 +12,8 @@ Three peers, in turns with each other and with a flat copy (torch, all threads) 
     torch.save    torch.save(state_dict) and torch.load
     safetensors   safetensors.torch.save_file and load_file
 
-A turn goes from the trainer's call until every worker, a process of its own, has copied what it loaded into tensors of
-its own, as an engine's load_weights does. After each turn every worker checks every byte. Nothing is synced to a disk.
+Each worker is a process. A turn lasts from the trainer's call until every worker has copied what it loaded into tensors
+of its own, as an engine's load_weights does. After each turn every worker checks every byte. Nothing is synced to a disk.
 The file that --json writes has the format of bascule-bench's (docs/benchmarking.md).
 """
 import argparse
@@ -203,11 +203,11 @@ def byte_size(text):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bytes", type=byte_size, default=byte_size("1GiB"), help="of the model, in bf16")
+    parser.add_argument("--bytes", type=byte_size, default=byte_size("1GiB"), help="size of the model, in bf16")
     parser.add_argument("--tensors", type=int, default=338)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=20, help="counted turns of each peer")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the trainer")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads of the trainer")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()))
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "bench/send_case.h"
+#include <bascule/bench/send_case.h>
 
 namespace bascule::bench {
 namespace {

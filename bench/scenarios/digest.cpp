@@ -4,11 +4,11 @@
 #include <cstring>
 #include <vector>
 
-#include "bench/send_case.h"
-#include "bench/turns.h"
-#include "kernels/digest.h"
-#include "transport/deadline.h"
-#include "transport/text.h"
+#include <bascule/bench/send_case.h>
+#include <bascule/bench/turns.h>
+#include <bascule/kernels/digest.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {

@@ -1,8 +1,8 @@
 // durable: until the version would survive a loss of power, beside a write of the same bytes and fsync.
-#include "bench/limits.h"
-#include "bench/send_case.h"
-#include "bench/turns.h"
-#include "transport/text.h"
+#include <bascule/bench/limits.h>
+#include <bascule/bench/send_case.h>
+#include <bascule/bench/turns.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 

@@ -1,13 +1,13 @@
 // join: a worker's way from connect() to serving the newest version, beside mapping the same bytes; and the first send
 // after it, beside the send before it.
-#include "bench/limits.h"
-#include "bench/machine.h"
-#include "bench/memory_need.h"
-#include "bench/send_case.h"
-#include "bench/targets.h"
-#include "bench/turns.h"
-#include "transport/deadline.h"
-#include "transport/text.h"
+#include <bascule/bench/limits.h>
+#include <bascule/bench/machine.h>
+#include <bascule/bench/memory_need.h>
+#include <bascule/bench/send_case.h>
+#include <bascule/bench/targets.h>
+#include <bascule/bench/turns.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {

@@ -1,5 +1,5 @@
 // many_tensors: 10,000 tensors of 1 KiB, on a GPU of 64 KiB, beside one flat copy of their bytes.
-#include "bench/send_case.h"
+#include <bascule/bench/send_case.h>
 
 namespace bascule::bench {
 

@@ -4,11 +4,11 @@
 #include <cmath>
 #include <vector>
 
-#include "bench/allocations.h"
-#include "bench/memory_need.h"
-#include "bench/send_case.h"
-#include "bench/targets.h"
-#include "transport/text.h"
+#include <bascule/bench/allocations.h>
+#include <bascule/bench/memory_need.h>
+#include <bascule/bench/send_case.h>
+#include <bascule/bench/targets.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {

@@ -2,14 +2,14 @@
 // comes; beside one cudaMemcpyPeerAsync of the same bytes.
 #include <vector>
 
-#include "bench/content.h"
-#include "bench/limits.h"
-#include "bench/send_case.h"
-#include "bench/targets.h"
-#include "bench/turns.h"
-#include "transport/deadline.h"
-#include "transport/device.h"
-#include "transport/text.h"
+#include <bascule/bench/content.h>
+#include <bascule/bench/limits.h>
+#include <bascule/bench/send_case.h>
+#include <bascule/bench/targets.h>
+#include <bascule/bench/turns.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
@@ -37,7 +37,7 @@ class SlotsAndReader {
     SlotsAndReader made;
     made.bytes_ = bytes;
     BASCULE_ASSIGN(made.queue_, open_device(context.worker_device));
-    BASCULE_ASSIGN(made.copy_, made.queue_->allocate(bytes));
+    BASCULE_ASSIGN(made.copy_, made.queue_->allocate(bytes, "the copy"));
     for (const std::string_view name : {"slot 0", "slot 1"}) {
       Slot slot;
       BASCULE_ASSIGN(slot.memory, share_with_peer(context.device, context.worker_device, bytes));

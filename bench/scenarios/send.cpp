@@ -1,6 +1,6 @@
 // send and send_cast: a whole model to its last ack, beside the memcpy that moves as many bytes.
-#include "bench/send_case.h"
-#include "bench/targets.h"
+#include <bascule/bench/send_case.h>
+#include <bascule/bench/targets.h>
 
 namespace bascule::bench {
 namespace {

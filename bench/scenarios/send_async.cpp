@@ -1,8 +1,8 @@
 // send_async: when the trainer may go on, beside the pack that it has to wait for.
-#include "bench/send_case.h"
-#include "bench/turns.h"
-#include "transport/deadline.h"
-#include "transport/text.h"
+#include <bascule/bench/send_case.h>
+#include <bascule/bench/turns.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 

@@ -1,7 +1,7 @@
 // send_small: a model of 1 MB to two workers, beside four turns of Unix sockets between as many processes.
-#include "bench/limits.h"
-#include "bench/turns.h"
-#include "transport/text.h"
+#include <bascule/bench/limits.h>
+#include <bascule/bench/turns.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 

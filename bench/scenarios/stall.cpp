@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "bench/machine.h"
-#include "bench/send_case.h"
-#include "bench/stall_log.h"
-#include "bench/turns.h"
-#include "transport/text.h"
+#include <bascule/bench/send_case.h>
+#include <bascule/bench/stall_log.h>
+#include <bascule/bench/turns.h>
+#include <bascule/kernels/control_group.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
@@ -58,7 +58,7 @@ absl::Status collect(Context& context, const RigOptions& options, int flips, Rec
 absl::Status run_stall(Context& context) {
   RigOptions options{.model = {.bytes = kBytes, .tensors = context.options.tensors},
                      .workers = kEngines,
-                     .sender_threads = std::max(1, core_count() - kEngines),
+                     .sender_threads = std::max(1, kernels::usable_cores() - kEngines),
                      .mode = WorkerMode::kStep};
   Record wall = record_of(context, "stall");
   wall.bytes = kBytes;

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <array>
 
-#include "bench/send_case.h"
-#include "transport/text.h"
+#include <bascule/bench/send_case.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {

@@ -3,9 +3,9 @@
 #include <array>
 #include <utility>
 
-#include "bench/rig.h"
-#include "bench/targets.h"
-#include "transport/text.h"
+#include <bascule/bench/rig.h>
+#include <bascule/bench/targets.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {

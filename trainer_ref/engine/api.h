@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "trainer_ref/engine/completion.h"
+#include <bascule/trainer_ref/engine/completion.h>
 
 namespace bascule::ref {
 

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "nlohmann/json.hpp"
-#include "trainer_ref/engine/api.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/engine/api.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -91,24 +91,24 @@ std::string metrics_text(const EngineStats& stats, const ModelCard& card) {
     text += cat("# HELP bascule_engine_", name, " ", help, "\n# TYPE bascule_engine_", name, " ", type,
                 "\nbascule_engine_", name, " ", value, "\n");
   };
-  metric("requests_total", "counter", "Requests taken.", stats.requests);
+  metric("requests_total", "counter", "Requests accepted.", stats.requests);
   metric("requests_rejected_total", "counter", "Requests answered 429.", stats.rejected);
   metric("requests_cancelled_total", "counter", "Requests whose client hung up.", stats.cancelled);
-  metric("prompt_tokens_total", "counter", "Tokens of prompts taken.", stats.prompt_tokens);
+  metric("prompt_tokens_total", "counter", "Prompt tokens of accepted requests.", stats.prompt_tokens);
   metric("reused_tokens_total", "counter", "Prompt tokens found in the cache.", stats.reused_tokens);
   metric("generated_tokens_total", "counter", "Tokens sampled.", stats.generated_tokens);
   metric("steps_total", "counter", "Steps run.", stats.steps);
-  metric("preemptions_total", "counter", "Sequences put back for want of cache.", stats.preemptions);
+  metric("preemptions_total", "counter", "Sequences put back because the cache was full.", stats.preemptions);
   metric("running", "gauge", "Sequences that run.", stats.running);
   metric("waiting", "gauge", "Sequences that wait.", stats.waiting);
   metric("cache_blocks", "gauge", "Blocks of the cache.", stats.blocks);
   metric("cache_blocks_used", "gauge", "Blocks held by sequences.", stats.blocks_used);
   metric("version", "gauge", "Version of the weights served; 0: a checkpoint's own, or none yet.",
          stats.served.version);
-  metric("epoch", "gauge", "Epoch of the sender that sent them.", stats.served.epoch);
+  metric("epoch", "gauge", "Epoch of the sender of these weights.", stats.served.epoch);
   metric("graphs_recorded_total", "counter", "Graphs recorded: shapes of steps, times slots.", stats.graphs.recorded);
   metric("graph_replays_total", "counter", "Steps that were replayed as a graph.", stats.graphs.replayed);
-  metric("sleeping", "gauge", "1 while the cache is given back, or about to be.", stats.asleep ? 1 : 0);
+  metric("sleeping", "gauge", "1 while the cache is released, or about to be.", stats.asleep ? 1 : 0);
   metric("serving", "gauge", "1 while a version is served.", stats.served.ready ? 1 : 0);
   metric("flips_total", "counter", "Versions flipped to.", stats.flips);
   metric("stall_seconds_total", "counter", "Seconds that flips kept the engine from stepping.", stats.stall_seconds);

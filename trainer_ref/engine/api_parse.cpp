@@ -3,10 +3,10 @@
 #include <limits>
 #include <string>
 
-#include "trainer_ref/engine/api.h"
-#include "trainer_ref/program/json.h"
-#include "trainer_ref/program/nearest.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/engine/api.h>
+#include <bascule/transport/json.h>
+#include <bascule/transport/program/nearest.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -156,7 +156,7 @@ void read_stop_tokens(Fields& fields, const ModelCard& card, CompletionRequest& 
 }  // namespace
 
 absl::StatusOr<CompletionRequest> parse_completion(std::string_view text, const ModelCard& card, std::uint64_t seed) {
-  BASCULE_ASSIGN(const json object, parse_json(text));
+  BASCULE_ASSIGN(const json object, parse_json(text, "the request"));
   if (!object.is_object()) return invalid_argument("expected a JSON object, found ", object.type_name());
   BASCULE_TRY(check_fields(object));
   Fields fields(object);
@@ -171,7 +171,8 @@ absl::StatusOr<CompletionRequest> parse_completion(std::string_view text, const 
   read_stop_tokens(fields, card, request);
   if (const json* given = fields.find("logprobs");
       given != nullptr && !given->is_boolean() && *given != 0 && *given != 1)
-    fields.refuse("logprobs", *given, "a bool, 0 or 1: only the sampled token's log-probability is given, and always");
+    fields.refuse("logprobs", *given,
+                  "a bool, 0 or 1: the answer always has the sampled token's log-probability, and no others");
   BASCULE_TRY(fields.status);
   if (const json* model = fields.find("model"); model != nullptr && *model != card.id)
     return absl::NotFoundError(

@@ -1,7 +1,7 @@
 // The bookkeeping of the paged cache: which blocks are used, by how many sequences, and which hold a prefix
 // that a later sequence can use again. It knows nothing of keys and values. One thread.
 //
-// A block is free, held (by one sequence or more), or kept: held by nobody, but its prefix may be found until
+// A block is free, held (by one sequence or more), or kept: held by none, but its prefix may be found until
 // the block is needed. A prefix is named by its parent and its own 16 tokens, compared in full: no hash can
 // mistake one for another.
 #pragma once
@@ -63,7 +63,7 @@ class BlockPool {
   struct Block {
     int holders = 0;
     std::optional<Key> published;
-    std::list<BlockId>::iterator kept;  // valid where held by nobody and published
+    std::list<BlockId>::iterator kept;  // valid while held by none and published
   };
   static Key key(PrefixId parent, std::span<const std::int64_t> tokens);
   Block& at(BlockId block) { return blocks_[static_cast<std::size_t>(block)]; }

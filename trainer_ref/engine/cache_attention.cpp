@@ -1,4 +1,4 @@
-#include "trainer_ref/engine/cache_attention.h"
+#include <bascule/trainer_ref/engine/cache_attention.h>
 
 #include <algorithm>
 #include <limits>

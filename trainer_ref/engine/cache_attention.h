@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "trainer_ref/engine/step.h"
-#include "trainer_ref/model/config.h"
-#include "trainer_ref/model/decoder.h"
+#include <bascule/trainer_ref/engine/step.h>
+#include <bascule/trainer_ref/model/config.h>
+#include <bascule/trainer_ref/model/decoder.h>
 
 namespace bascule::ref {
 
@@ -45,7 +45,7 @@ class CacheAttention final : public Attention {
   at::Tensor attend(std::int64_t layer, const at::Tensor& query, const at::Tensor& key,
                     const at::Tensor& value) override;
 
-  // Of the block behind the pool's: rows that only pad write there, and nobody reads it.
+  // Of the block behind the pool's: rows that only pad write there, and nothing reads it.
   std::int64_t spare_place() const { return keys_.size(1) - 1; }
   at::Device device() const { return keys_.device(); }
 

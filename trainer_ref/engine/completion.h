@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "trainer_ref/engine/runner.h"
-#include "trainer_ref/engine/sequence.h"
+#include <bascule/trainer_ref/engine/runner.h>
+#include <bascule/trainer_ref/engine/sequence.h>
 
 namespace bascule::ref {
 

@@ -1,9 +1,9 @@
-#include "trainer_ref/engine/decode_graphs.h"
+#include <bascule/trainer_ref/engine/decode_graphs.h>
 
 #include <algorithm>
 #include <bit>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -47,7 +47,7 @@ void DecodeGraphs::record(const std::function<void()>& compute, const Shape& sha
     ++counts_.recorded;
   } catch (const std::exception& error) {  // for want of memory, most likely; the step itself has its logits
     records_ = false;
-    log_(cat("a graph could not be recorded, and no more will be before the engine has slept: ", error.what()));
+    log_(cat("a graph could not be recorded; the engine records no more until it has slept: ", error.what()));
   }
 }
 

@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
-#include "trainer_ref/engine/cache_attention.h"
-#include "trainer_ref/engine/runner.h"
-#include "trainer_ref/graphs/graphs.h"
+#include <bascule/trainer_ref/engine/cache_attention.h>
+#include <bascule/trainer_ref/engine/runner.h>
+#include <bascule/trainer_ref/graphs/graphs.h>
 
 namespace bascule::ref {
 
@@ -40,7 +40,7 @@ class DecodeGraphs {
   bool fits(std::span<const Row> rows) const;
 
   // Computes `rows`, each of one token, with the weights of `decoder` → logits [rows, V] on the device, which the next
-  // call writes again. Where a graph cannot be recorded, `log` is told, and no more are before clear().
+  // call writes again. If a graph cannot be recorded, `log` gets the reason, and no more are recorded before clear().
   at::Tensor run(const std::shared_ptr<const Decoder>& decoder, CacheAttention& cache, std::span<const Row> rows);
 
   // Forgets all graphs and gives up what they read and write: the cache goes. The next run() begins anew.

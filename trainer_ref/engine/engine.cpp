@@ -1,11 +1,11 @@
-#include "trainer_ref/engine/engine.h"
+#include <bascule/trainer_ref/engine/engine.h>
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
 
-#include "transport/deadline.h"
-#include "transport/text.h"
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -146,7 +146,7 @@ void Engine::loop() {
     if (served_.ready) {
       step();
     } else if (!pending_.empty()) {  // they were taken while a version was served; whoever asked may ask elsewhere
-      fail_all(unavailable("the version that was served is served no more",
+      fail_all(unavailable("the version that was served is no longer served",
                            served_.error.ok() ? "" : cat(": ", served_.error.message())));
     }
     if (!falling_asleep_.empty() && scheduler_.running() + scheduler_.waiting() == 0) fall_asleep();
@@ -236,13 +236,14 @@ void Engine::flip() {
     const std::lock_guard lock(mutex_);
     ++commits_begun_;
   }
-  served_ = runner_->commit();  // not under the mutex: it may wait for who calls wake()
+  served_ = runner_->commit();  // not under the mutex: it may wait for the caller of wake()
   {
     const std::lock_guard lock(mutex_);
     ++commits_ended_;
     stats_.served = served_;
   }
   changed_.notify_all();
+  say_why();
   if (!served_.changed) return;
   pool_.drop_prefixes();
   const double seconds = seconds_between(begin, Clock::now());
@@ -251,6 +252,21 @@ void Engine::flip() {
   options_.log(cat("serving version ", served_.version, " of epoch ", served_.epoch, ", flipped in ",
                    absl::FormatDuration(absl::Seconds(seconds)), " with ", scheduler_.running(), " running"));
   if (options_.on_update == OnUpdate::kAbort) obey(AbortAll{});
+}
+
+void Engine::say_why() {
+  constexpr std::size_t kMost = 16;  // reasons that take turns must not fill a disk
+  if (served_.error.ok()) {
+    if (served_.attached && !said_.empty()) {
+      options_.warn("joined its sender");
+      said_.clear();
+    }
+    return;
+  }
+  std::string why(message_of(served_.error));
+  if (said_.size() >= kMost || std::find(said_.begin(), said_.end(), why) != said_.end()) return;
+  options_.warn(cat(served_.attached ? "serves no new version: " : "has not joined a sender: ", why));
+  said_.push_back(std::move(why));
 }
 
 void Engine::step() {
@@ -266,7 +282,7 @@ void Engine::step() {
   end(scheduler_.complete(step, *samples, served_.version));
 }
 
-// Hands sequences to their requests, and requests that are whole to those who asked.
+// Hands sequences to their requests, and whole requests to their callers.
 void Engine::end(Scheduler::Sequences sequences) {
   for (auto& sequence : sequences) {
     const auto found = pending_.find(sequence->request);
@@ -279,14 +295,14 @@ void Engine::end(Scheduler::Sequences sequences) {
       const std::lock_guard lock(mutex_);
       sequences_ -= pending.choices;
     }
-    publish_stats();  // who has the answer sees it counted
+    publish_stats();  // a client with the answer sees it counted
     pending.done({absl::OkStatus(), std::move(pending.ended)});
     pending_.erase(found);
   }
 }
 
 void Engine::fail_all(const absl::Status& why) {
-  pool_.drop_prefixes();  // the runner has cleared its cache, or what it served is no more
+  pool_.drop_prefixes();  // the runner has cleared its cache, or it no longer serves those weights
   for (auto& [id, pending] : std::exchange(pending_, {})) {
     scheduler_.remove(id);
     {

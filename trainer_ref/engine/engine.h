@@ -21,8 +21,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "trainer_ref/engine/completion.h"
-#include "trainer_ref/engine/scheduler.h"
+#include <bascule/trainer_ref/engine/completion.h>
+#include <bascule/trainer_ref/engine/scheduler.h>
 
 namespace bascule::ref {
 
@@ -38,6 +38,9 @@ struct EngineOptions {
   std::size_t max_waiting = 4096;  // sequences that may wait beyond those that run
   OnUpdate on_update = OnUpdate::kKeep;
   std::function<void(std::string_view)> log = [](std::string_view) {};
+  // Why no sender is joined, or a version cannot be served: each reason once until one is joined again. Engine's
+  // thread.
+  std::function<void(std::string_view)> warn = [](std::string_view) {};
 };
 
 class Engine {
@@ -103,6 +106,7 @@ class Engine {
   void obey(const WakeUp& command);
   void fall_asleep();
   void flip();
+  void say_why();
   void step();
   void end(Scheduler::Sequences sequences);
   void fail_all(const absl::Status& why);
@@ -119,8 +123,9 @@ class Engine {
   std::map<RequestId, Pending> pending_;
   Served served_;
   EngineStats counted_;
+  std::vector<std::string> said_;      // reasons that were given to warn
   bool asleep_ = false;                // the cache is given back
-  std::vector<Slept> falling_asleep_;  // who waits for that
+  std::vector<Slept> falling_asleep_;  // callers that wait for that
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;

@@ -6,51 +6,61 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
-#include <thread>
 
 #include "absl/flags/flag.h"
-#include "trainer_ref/engine/http_server.h"
-#include "trainer_ref/engine/torch_runner.h"
-#include "trainer_ref/model/tokenizer.h"
-#include "trainer_ref/program/byte_size.h"
-#include "trainer_ref/program/checks.h"
-#include "trainer_ref/program/flags.h"
-#include "trainer_ref/program/torch_device.h"
-#include "transport/text.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/engine/http_server.h>
+#include <bascule/trainer_ref/engine/torch_runner.h>
+#include <bascule/trainer_ref/model/tokenizer.h>
+#include <bascule/trainer_ref/program/torch_device.h>
+#include <bascule/transport/program/byte_size.h>
+#include <bascule/transport/program/checks.h>
+#include <bascule/transport/program/descriptors.h>
+#include <bascule/transport/program/flags.h>
+#include <bascule/transport/program/output.h>
+#include <bascule/transport/program/signals.h>
+#include <bascule/transport/program/sync_flag.h>
+#include <bascule/transport/text.h>
+#include <bascule/transport/utf8.h>
 
 ABSL_FLAG(std::string, model, "", "Folder of a Hugging Face checkpoint: config.json, *.safetensors, tokenizer.json.");
-ABSL_FLAG(std::string, sync, "",
-          "Where a trainer sends weights from, as in shm:///run/user/1000/grpo. Without it the checkpoint's "
-          "own are "
-          "served, as version 0.");
-ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique among its engines.");
+ABSL_FLAG(
+    std::string, sync, "",
+    "The endpoint of a trainer that sends weights, as shm:///run/user/1000/grpo. Without it the engine serves the "
+    "checkpoint's own weights, as version 0.");
+ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique among its engines: 1 to 255 bytes.");
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "HOST:PORT of the HTTP server; port 0 lets the system choose.");
-ABSL_FLAG(std::string, device, "cpu",
-          "Where to compute: cpu, or cuda:N, a GPU by the number that this process sees it under (cuda: the first). "
-          "Weights that come over cuda-ipc from the same GPU are read where they lie, from another in copies here.");
+ABSL_FLAG(
+    std::string, device, "cpu",
+    "Where to compute: cpu, or cuda:N, a GPU by its number in this process (cuda: the first). Weights that come "
+    "over cuda-ipc from the same GPU are read in place; weights from another GPU are read as copies on this one.");
 ABSL_FLAG(std::string, graphs, "auto",
-          "Replay steps that generate as CUDA graphs: on, off, or auto (on with a GPU, where this build has them).");
+          "Replay decode steps as CUDA graphs: on, off, or auto (on with a GPU, if this build has them).");
 ABSL_FLAG(std::string, dtype, "f32", "Type of weights and cache: f32 or bf16. A trainer must send the same.");
 ABSL_FLAG(
     int, threads, 0,
-    "Threads that compute; 0: one per core, or half of them with --sync, since a trainer computes, too. Threads of "
-    "several programs that share a core cost far more than they bring.");
+    "Threads that compute; 0: one per core, or with --sync half of them, since the trainer computes too. If programs "
+    "share cores, more threads than cores make all of them slower.");
 ABSL_FLAG(int, max_batch, 256, "Sequences that run at once; also the most completions (n) of one prompt.");
 ABSL_FLAG(int, max_step_tokens, 1024, "Tokens computed in one step; longer prompts are computed in pieces.");
-ABSL_FLAG(int, max_model_len, 0,
-          "Tokens of one sequence, prompt and completion; 0: what the model allows, or what fits into the cache.");
-ABSL_FLAG(int, max_waiting, 4096, "Sequences that may wait to run; beyond them requests are answered 429.");
-ABSL_FLAG(int, max_choices, 1024, "Prompts times n in one request.");
 ABSL_FLAG(
-    bascule::ref::ByteSize, cache_bytes, bascule::ref::ByteSize{0},
-    "Memory of the key/value cache; 0: 256MiB, or 4GiB of a GPU. It is given back by POST /sleep, until /wake_up.");
-ABSL_FLAG(bascule::ref::ByteSize, max_body_bytes, bascule::ref::ByteSize{8 << 20}, "The largest body of a request.");
+    int, max_model_len, 0,
+    "The most tokens of one sequence, prompt and completion, 2 or more; 0: what the model allows and the cache can "
+    "hold.");
+ABSL_FLAG(int, max_waiting, 4096, "Sequences that may wait to run; further requests are answered 429.");
+ABSL_FLAG(int, max_choices, 1024, "The most completions in one request: prompts times n.");
+ABSL_FLAG(bascule::ByteSize, cache_bytes, bascule::ByteSize{0},
+          "Memory of the key/value cache; 0: 256MiB, or 4GiB on a GPU. POST /sleep releases it, until /wake_up.");
+ABSL_FLAG(bascule::ByteSize, max_body_bytes, bascule::ByteSize{8 << 20}, "The largest body of a request.");
 ABSL_FLAG(std::string, on_update, "keep",
-          "What running requests do when the weights change: keep (go on with the new ones) or abort (end "
-          "with what "
-          "they have).");
-ABSL_FLAG(double, drain_seconds, 30, "On SIGTERM, how long running requests may take to finish.");
-ABSL_FLAG(bool, verbose, false, "Print a line to stderr for each flip and each failure.");
+          "What running requests do when the weights change: keep (go on with the new weights) or abort (end with the "
+          "tokens they have).");
+ABSL_FLAG(double, drain_seconds, 30, "On SIGTERM, SIGINT or SIGHUP, how long running requests may take to finish.");
+ABSL_FLAG(
+    bool, verbose, false,
+    "Print to stderr a line for each flip and each failure. Without it: only why the engine has not joined a sender.");
 
 namespace bascule::ref {
 namespace {
@@ -60,10 +70,15 @@ const ProgramInfo kProgram{
     .summary =
         "generates text with a decoder, over HTTP.\n\n"
         "Serves OpenAI's /v1/completions, /v1/models, /health and /metrics, and /sleep, /wake_up and /is_sleeping,\n"
-        "by which it lends its cache's memory to a trainer. With --sync it takes its weights "
+        "with which it lends the memory of its cache to a trainer. With --sync it takes its weights "
         "from a trainer\nand flips to each new version between two tokens. Prints its address to stdout once "
         "it "
-        "listens; /health is 503\nuntil a version is served. SIGTERM lets running requests finish."};
+        "listens; /health is 503\nuntil a version is served. SIGTERM, SIGINT or SIGHUP lets running requests finish; "
+        "a\n"
+        "second one ends it at once."};
+
+constexpr std::size_t kMostNameBytes = 255;  // it stands in every line of a log
+constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
 
 struct Address {
   std::string host;
@@ -84,21 +99,36 @@ absl::StatusOr<Address> parse_address(const std::string& text) {
   return invalid_argument("--listen=", text, ": expected HOST:PORT, as in 127.0.0.1:8000");
 }
 
+// In UTF-8, and without what would break a line of a log or a table.
+bool is_printable(const std::string& name) {
+  return is_utf8(name) && std::none_of(name.begin(), name.end(), absl::ascii_iscntrl);
+}
+
 absl::Status check_flags() {
-  const std::string on_update = absl::GetFlag(FLAGS_on_update), graphs = absl::GetFlag(FLAGS_graphs);
+  const std::string on_update = absl::GetFlag(FLAGS_on_update), graphs = absl::GetFlag(FLAGS_graphs),
+                    worker = absl::GetFlag(FLAGS_worker);
+  const int longest = absl::GetFlag(FLAGS_max_model_len);
   FlagChecks checks;
-  checks.not_empty("model", absl::GetFlag(FLAGS_model), "the folder of a checkpoint")
-      .not_empty("worker", absl::GetFlag(FLAGS_worker), "a name")
+  checks.not_empty("model", absl::GetFlag(FLAGS_model), "the folder of a checkpoint", "trainer_ref/demo")
+      .not_empty("worker", worker, "a name", "engine-0")
+      .that(worker.size() <= kMostNameBytes, "worker", cat(absl::CHexEscape(worker.substr(0, 16)), "…"), "a name of ",
+            worker.size(), " bytes; give one of 1 to ", kMostNameBytes, ", as --worker=engine-0")
+      .that(is_printable(worker), "worker", absl::CHexEscape(worker),
+            "give a name in UTF-8 without control characters, as --worker=engine-0")
       .one_of("graphs", graphs, {"auto", "on", "off"})
       .that(graphs != "on" || absl::GetFlag(FLAGS_device) != "cpu", "graphs", graphs,
-            "a CPU replays none; give auto or off, or --device=cuda")
+            "a CPU replays none; give --graphs=auto, --graphs=off or --device=cuda")
       .one_of("dtype", absl::GetFlag(FLAGS_dtype), {"f32", "bf16"})
-      .that(on_update != "wait", "on-update", on_update, "this version does not wait; give keep or abort")
+      .that(on_update != "wait", "on-update", on_update,
+            "this version does not wait; give --on-update=keep or --on-update=abort")
       .one_of("on-update", on_update, {"keep", "abort"})
       .between("threads", absl::GetFlag(FLAGS_threads), 0, 1024)
       .between("max-batch", absl::GetFlag(FLAGS_max_batch), 1, 65536)
       .at_least("max-step-tokens", absl::GetFlag(FLAGS_max_step_tokens), absl::GetFlag(FLAGS_max_batch))
-      .at_least("max-model-len", absl::GetFlag(FLAGS_max_model_len), 0)
+      .that(
+          longest == 0 || longest >= 2, "max-model-len", longest,
+          "a prompt and a completion are two tokens or more; give 2 or more, as --max-model-len=256, or 0 for what the "
+          "model allows and the cache can hold")
       .at_least("max-waiting", absl::GetFlag(FLAGS_max_waiting), 0)
       .at_least("max-choices", absl::GetFlag(FLAGS_max_choices), 1)
       .at_least("max-body-bytes", absl::GetFlag(FLAGS_max_body_bytes).bytes, std::int64_t{1024})
@@ -109,7 +139,7 @@ absl::Status check_flags() {
 int threads() {
   if (const int asked = absl::GetFlag(FLAGS_threads); asked > 0) return asked;
   const int processes = absl::GetFlag(FLAGS_sync).empty() ? 1 : 2;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / processes);
+  return std::max(1, kernels::usable_cores() / processes);
 }
 
 // Blocks that --cache-bytes pays for, and the longest sequence: both follow from the model.
@@ -132,11 +162,13 @@ absl::StatusOr<CacheSize> size_cache(const ModelConfig& config, at::ScalarType d
   FlagChecks checks;
   checks
       .that(asked <= config.max_position_embeddings, "max-model-len", asked,
-            cat("the model's positions end at ", config.max_position_embeddings))
+            cat("the model's positions end at ", config.max_position_embeddings,
+                "; give at most that, as --max-model-len=", config.max_position_embeddings))
       .that(size.blocks > 0 && size.max_model_len <= size.blocks * tokens, "cache-bytes",
             AbslUnparseFlag(cache_bytes(device)),
             cat("one sequence of ", std::max(size.max_model_len, tokens), " tokens needs ",
-                (std::max(size.max_model_len, tokens) + tokens - 1) / tokens * bytes, " bytes or more"));
+                (std::max(size.max_model_len, tokens) + tokens - 1) / tokens * bytes,
+                " bytes or more; give them, as --cache-bytes=256MiB, or a smaller --max-model-len"));
   if (!checks.status().ok()) return checks.status();
   return size;
 }
@@ -173,18 +205,41 @@ ModelCard describe(const std::filesystem::path& folder, const ModelConfig& confi
   return card;
 }
 
-absl::Status serve() {
-  BASCULE_TRY(check_flags());
-  BASCULE_ASSIGN(const Address address, parse_address(absl::GetFlag(FLAGS_listen)));
-  BASCULE_ASSIGN(const c10::Device device, open_torch_device(absl::GetFlag(FLAGS_device)));
-  at::set_num_threads(threads());
+// What the flags come to.
+struct Settings {
+  Address address;
+  c10::Device device = c10::kCPU;
+  std::filesystem::path folder;
+  DType dtype = DType::kF32;
+  at::ScalarType type = at::kFloat;
+  ModelConfig config;
+  CacheSize cache;
+};
 
-  const std::filesystem::path folder = absl::GetFlag(FLAGS_model);
-  const bool bf16 = absl::GetFlag(FLAGS_dtype) == "bf16";
-  const DType dtype = bf16 ? DType::kBF16 : DType::kF32;
-  const at::ScalarType type = bf16 ? at::kBFloat16 : at::kFloat;
-  BASCULE_ASSIGN(const ModelConfig config, read_config(folder));
-  BASCULE_ASSIGN(const CacheSize cache, size_cache(config, type, device));
+// Errors are of flags that make no sense, or not here.
+absl::StatusOr<Settings> settings_from_flags() {
+  BASCULE_TRY(check_flags());
+  Settings settings;
+  BASCULE_ASSIGN(settings.address, parse_address(absl::GetFlag(FLAGS_listen)));
+  if (const std::string sync = absl::GetFlag(FLAGS_sync); !sync.empty())
+    BASCULE_TRY(annotate(check_sync(sync, absl::GetFlag(FLAGS_device) == "cpu" ? ComputesOn::kHost : ComputesOn::kGpu),
+                         cat("--sync=", sync)));
+  BASCULE_ASSIGN(settings.device, open_torch_device(absl::GetFlag(FLAGS_device)));
+  settings.folder = absl::GetFlag(FLAGS_model);
+  if (absl::GetFlag(FLAGS_dtype) == "bf16") {
+    settings.dtype = DType::kBF16;
+    settings.type = at::kBFloat16;
+  }
+  absl::StatusOr<ModelConfig> config = read_config(settings.folder);
+  BASCULE_TRY(of_flag(config.status(), "model", settings.folder.string(), kModelAdvice));
+  settings.config = *std::move(config);
+  BASCULE_ASSIGN(settings.cache, size_cache(settings.config, settings.type, settings.device));
+  return settings;
+}
+
+absl::Status serve(const Settings& settings) {
+  const auto& [address, device, folder, dtype, type, config, cache] = settings;
+  at::set_num_threads(threads());
 
   EngineOptions options;
   options.limits = {.max_batch = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_batch)),
@@ -192,16 +247,17 @@ absl::Status serve() {
   options.blocks = static_cast<std::size_t>(cache.blocks);
   options.max_waiting = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_waiting));
   options.on_update = absl::GetFlag(FLAGS_on_update) == "abort" ? OnUpdate::kAbort : OnUpdate::kKeep;
-  if (absl::GetFlag(FLAGS_verbose))
-    options.log = [name = absl::GetFlag(FLAGS_worker)](std::string_view line) {
-      std::fprintf(stderr, "%s: %.*s\n", name.c_str(), static_cast<int>(line.size()), line.data());
-    };
+  options.warn = [name = absl::GetFlag(FLAGS_worker)](std::string_view line) {
+    std::fprintf(stderr, "%s: %.*s\n", name.c_str(), static_cast<int>(line.size()), line.data());
+  };
+  if (absl::GetFlag(FLAGS_verbose)) options.log = options.warn;
   Engine engine(options);
 
   HttpServerOptions server_options;
   server_options.host = address.host;
   server_options.port = address.port;
   server_options.max_body_bytes = static_cast<std::uint64_t>(absl::GetFlag(FLAGS_max_body_bytes).bytes);
+  server_options.stop_signals = stop_signals();
   server_options.drain = absl::Seconds(absl::GetFlag(FLAGS_drain_seconds));
   // Bound before the weights are read: an address that is taken should not cost that wait.
   BASCULE_ASSIGN(const std::unique_ptr<HttpServer> server,
@@ -214,23 +270,24 @@ absl::Status serve() {
                            .blocks = (cache.max_model_len + kTokens - 1) / kTokens};
   runner_options.log = options.log;
   const std::string sync = absl::GetFlag(FLAGS_sync);
-  BASCULE_ASSIGN(std::unique_ptr<ServedWeights> weights,
-                 sync.empty() ? ServedWeights::from_checkpoint(folder, config, dtype, runner_options.place)
-                              : ServedWeights::from_sender(config, dtype,
-                                                           {.endpoint = sync,
-                                                            .worker = absl::GetFlag(FLAGS_worker),
-                                                            .on_pending = [&engine] { engine.wake(); },
-                                                            .log = options.log,
-                                                            .place = runner_options.place}));
+  absl::StatusOr<std::unique_ptr<ServedWeights>> weights =
+      sync.empty() ? ServedWeights::from_checkpoint(folder, config, dtype, runner_options.place)
+                   : ServedWeights::from_sender(config, dtype,
+                                                {.endpoint = sync,
+                                                 .worker = absl::GetFlag(FLAGS_worker),
+                                                 .on_pending = [&engine] { engine.wake(); },
+                                                 .log = options.log,
+                                                 .place = runner_options.place});
+  if (sync.empty()) BASCULE_TRY(of_flag(weights.status(), "model", folder.string(), kModelAdvice));
+  BASCULE_TRY(weights.status());
   std::unique_ptr<TorchRunner> runner;
   try {
-    runner = std::make_unique<TorchRunner>(config, std::move(runner_options), std::move(weights));
+    runner = std::make_unique<TorchRunner>(config, std::move(runner_options), *std::move(weights));
   } catch (const c10::Error& error) {
     return absl::ResourceExhaustedError(cat("the cache on ", device.str(), ": ", error.what_without_backtrace()));
   }
   engine.start(std::move(runner));
-  std::printf("listening on %s\n", server->url().c_str());
-  std::fflush(stdout);
+  BASCULE_TRY(print(cat("listening on ", server->url(), "\n")));
   server->run();
   engine.stop();
   return absl::OkStatus();
@@ -240,8 +297,15 @@ absl::Status serve() {
 }  // namespace bascule::ref
 
 int main(int argc, char** argv) {
-  bascule::ref::parse_flags_or_exit(bascule::ref::kProgram, argc, argv);
-  const absl::Status status = bascule::ref::serve();
-  if (!status.ok()) bascule::ref::refuse(bascule::ref::kProgram, status);
-  return 0;
+  using namespace bascule;
+  let_writes_fail();
+  raise_descriptor_limit();
+  parse_flags_or_exit(ref::kProgram, argc, argv);
+  const absl::StatusOr<ref::Settings> settings = ref::settings_from_flags();
+  if (!settings.ok()) refuse(ref::kProgram, settings.status());
+  const absl::Status status = ref::serve(*settings);
+  if (absl::IsInvalidArgument(status)) refuse(ref::kProgram, status);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "bascule-engine: %s\n", std::string(message_of(status)).c_str());
+  return 1;
 }

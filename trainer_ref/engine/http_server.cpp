@@ -1,6 +1,5 @@
-#include "trainer_ref/engine/http_server.h"
+#include <bascule/trainer_ref/engine/http_server.h>
 
-#include <csignal>
 #include <optional>
 #include <random>
 #include <set>
@@ -19,7 +18,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -72,7 +71,7 @@ std::optional<std::string> query_value(std::string_view target, std::string_view
   return std::nullopt;
 }
 
-// What a request that could not be read is answered, nothing where nobody is left to read it.
+// The answer to a request that could not be read; none if the client is gone.
 std::optional<Response> answer_to_unreadable(const error_code& error, const HttpServerOptions& options) {
   if (error == http::error::end_of_stream || error == beast::error::timeout ||
       error.category() != make_error_code(http::error::bad_method).category())
@@ -336,7 +335,8 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::listen(HttpServerOptions
   error_code error;
   const std::string host = given.host == "localhost" ? "127.0.0.1" : given.host;
   const asio::ip::address address = asio::ip::make_address(host, error);
-  if (error) return invalid_argument("--listen: '", given.host, "' is no IP address; give one, as in 127.0.0.1:8000");
+  if (error)
+    return invalid_argument("--listen: '", given.host, "' is not an IP address; give one, as in 127.0.0.1:8000");
   const tcp::endpoint endpoint(address, given.port);
   tcp::acceptor& acceptor = impl->acceptor;
   acceptor.open(endpoint.protocol(), error);
@@ -350,8 +350,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::listen(HttpServerOptions
 }
 
 void HttpServer::run() {
-  impl_->signals.add(SIGTERM);
-  impl_->signals.add(SIGINT);
+  for (const int signal : impl_->options.stop_signals) impl_->signals.add(signal);
   asio::co_spawn(impl_->io, impl_->accept_loop(), asio::detached);
   asio::co_spawn(impl_->io, impl_->drain_on_signal(), asio::detached);
   impl_->io.run();

@@ -5,15 +5,17 @@
 // cancelled.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "trainer_ref/engine/api.h"
-#include "trainer_ref/engine/engine.h"
+#include <bascule/trainer_ref/engine/api.h>
+#include <bascule/trainer_ref/engine/engine.h>
 
 namespace bascule::ref {
 
@@ -25,6 +27,7 @@ struct HttpServerOptions {
   std::uint32_t max_header_bytes = 16 << 10;
   absl::Duration idle_timeout = absl::Seconds(75);  // for a whole request to arrive, the pause before it included
   absl::Duration drain = absl::Seconds(30);
+  std::vector<int> stop_signals{SIGTERM, SIGINT, SIGHUP};
 };
 
 class HttpServer {
@@ -36,7 +39,7 @@ class HttpServer {
 
   const std::string& url() const;  // "http://127.0.0.1:8000", with the port that was chosen; any thread
 
-  // Serves until SIGTERM or SIGINT. Then nothing new is taken, running requests may finish for `drain`, and
+  // Serves until one of the stop signals. Then nothing new is taken, running requests may finish for `drain`, and
   // what is left is answered with what it has; a second signal ends it at once.
   void run();
 

@@ -8,7 +8,7 @@
 
 #include <optional>
 
-#include "transport/tensor.h"
+#include <bascule/transport/tensor.h>
 
 namespace bascule::ref {
 

@@ -6,8 +6,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "trainer_ref/engine/step.h"
-#include "transport/version.h"
+#include <bascule/trainer_ref/engine/step.h>
+#include <bascule/transport/version.h>
 
 namespace bascule::ref {
 

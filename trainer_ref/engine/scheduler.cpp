@@ -1,4 +1,4 @@
-#include "trainer_ref/engine/scheduler.h"
+#include <bascule/trainer_ref/engine/scheduler.h>
 
 #include <algorithm>
 #include <utility>
@@ -104,7 +104,7 @@ bool Scheduler::admit(std::size_t& budget, Step& step) {
 void Scheduler::reuse_prefix(Sequence& sequence) {
   sequence.generation = pool_.generation();
   const std::span<const std::int64_t> tokens(sequence.tokens);
-  // One token at least is computed: somebody must make the logits.
+  // One token at least is computed: the step must make logits.
   while (sequence.computed + kBlockTokens < tokens.size()) {
     const auto match = pool_.find(sequence.prefix, tokens.subspan(sequence.computed, kBlockTokens));
     if (!match) return;

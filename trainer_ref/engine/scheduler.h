@@ -3,7 +3,7 @@
 //
 // Sequences join and leave the running batch at every step. Prompts are computed in pieces of at most
 // `max_step_tokens` a step, beside the single tokens of those that generate. When the cache is full, the
-// youngest running sequence gives its blocks back and waits to be computed again.
+// youngest running sequence releases its blocks and waits to be computed again.
 //
 //   waiting ──admitted──▶ running ──last token──▶ finished (handed back by complete, cancel or abort_all)
 //      ▲                     │
@@ -16,8 +16,8 @@
 #include <span>
 #include <vector>
 
-#include "trainer_ref/engine/block_pool.h"
-#include "trainer_ref/engine/step.h"
+#include <bascule/trainer_ref/engine/block_pool.h>
+#include <bascule/trainer_ref/engine/step.h>
 
 namespace bascule::ref {
 

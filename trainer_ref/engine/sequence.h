@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "trainer_ref/engine/block_pool.h"
-#include "trainer_ref/engine/sampler.h"
-#include "transport/version.h"
+#include <bascule/trainer_ref/engine/block_pool.h>
+#include <bascule/trainer_ref/engine/sampler.h>
+#include <bascule/transport/version.h>
 
 namespace bascule::ref {
 

@@ -1,9 +1,9 @@
-#include "trainer_ref/engine/served_weights.h"
+#include <bascule/trainer_ref/engine/served_weights.h>
 
 #include <utility>
 
-#include "transport/libtorch/tensors.h"
-#include "transport/text.h"
+#include <bascule/transport/libtorch/tensors.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -26,7 +26,7 @@ absl::StatusOr<Decoder> without_exceptions(const Bind& bind, std::string_view wh
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_checkpoint(const std::filesystem::path& folder,
                                                                               const ModelConfig& config, DType dtype,
                                                                               const Place& place) {
-  BASCULE_ASSIGN(Weights weights, read_weights(folder, config, dtype));
+  BASCULE_ASSIGN(WeightMap weights, read_weights(folder, config, dtype));
   const auto bind = [&] {
     for (auto& [name, tensor] : weights) tensor = tensor.to(place.device);
     return Decoder::bind(config, weights);
@@ -72,7 +72,7 @@ Served served_by(const Flip& flip, const ReceiverStatus& status, const absl::Sta
                 .attached = status.attached,
                 .error = why_unusable.ok() ? status.error : why_unusable};
   if (flip.poisoned && served.error.ok())
-    served.error = failed_precondition("the weights are poisoned, and the receiver has not said yet why; ask again");
+    served.error = failed_precondition("the weights are poisoned; the receiver has not said why yet; ask again");
   return served;
 }
 
@@ -89,7 +89,7 @@ absl::Status ServedWeights::use(SlotId slot) {
 }
 
 absl::StatusOr<Decoder> ServedWeights::bind(SlotId slot) const {
-  ref::Weights weights;
+  ref::WeightMap weights;
   for (const TensorSpec& spec : weight_specs(config_, dtype_)) {
     const TensorView* view = receiver_->weights(slot).find(spec.name);
     if (view == nullptr) return invalid_argument("the sender's weights have no tensor ", spec.name);

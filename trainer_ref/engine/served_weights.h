@@ -1,7 +1,7 @@
 // The weights that the engine computes with: a checkpoint's own, or views into the slots of a receiver.
 //
 // The engine's thread alone. A Decoder is bound once a slot: as long as the slot lives, a flip to it costs a
-// look-up. One that is gone lets go of its Decoder: whoever keeps something beside one holds a weak_ptr to it.
+// look-up. A slot that is gone releases its Decoder: code that keeps something beside a Decoder holds a weak_ptr to it.
 #pragma once
 
 #include <filesystem>
@@ -13,10 +13,10 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "receiver/receiver.h"
-#include "trainer_ref/engine/place.h"
-#include "trainer_ref/engine/runner.h"
-#include "trainer_ref/model/checkpoint.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/trainer_ref/engine/place.h>
+#include <bascule/trainer_ref/engine/runner.h>
+#include <bascule/trainer_ref/model/checkpoint.h>
 
 namespace bascule::ref {
 

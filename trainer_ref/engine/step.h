@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer_ref/engine/sequence.h"
+#include <bascule/trainer_ref/engine/sequence.h>
 
 namespace bascule::ref {
 

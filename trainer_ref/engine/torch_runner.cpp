@@ -1,4 +1,4 @@
-#include "trainer_ref/engine/torch_runner.h"
+#include <bascule/trainer_ref/engine/torch_runner.h>
 
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -104,7 +104,7 @@ absl::StatusOr<std::vector<std::vector<Sample>>> TorchRunner::forward(const Step
   }
   if (std::any_of(sampled.begin(), sampled.end(), [&](std::size_t row) { return samples[row].empty(); }))
     return absl::InternalError(
-        cat("version ", served_.version, " yields logits that are no numbers; send sound weights"));
+        cat("version ", served_.version, " gives logits that are not numbers; send a version with finite weights"));
   return samples;
 }
 
@@ -164,7 +164,7 @@ absl::Status TorchRunner::wake_up() {
     } catch (const std::exception&) {  // the first error is the one that tells
     }
     return unavailable("the cache needs ", static_cast<std::int64_t>(blocks_ + 1) * block_bytes(config_, dtype_),
-                       " bytes on ", place_.device.str(), ", which cannot be had (", error.what(),
+                       " bytes on ", place_.device.str(), ", which cannot be allocated (", error.what(),
                        "); free memory there and wake the engine up again");
   }
   return absl::OkStatus();

@@ -6,11 +6,11 @@
 #include <memory>
 #include <optional>
 
-#include "kernels/thread_pool.h"
-#include "trainer_ref/engine/cache_attention.h"
-#include "trainer_ref/engine/decode_graphs.h"
-#include "trainer_ref/engine/runner.h"
-#include "trainer_ref/engine/served_weights.h"
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/trainer_ref/engine/cache_attention.h>
+#include <bascule/trainer_ref/engine/decode_graphs.h>
+#include <bascule/trainer_ref/engine/runner.h>
+#include <bascule/trainer_ref/engine/served_weights.h>
 
 namespace bascule::ref {
 

@@ -1,7 +1,7 @@
 // libbascule_graphs.so: all that names symbols of libtorch_cuda.so.
 #include <ATen/cuda/CUDAGraph.h>
 
-#include "trainer_ref/graphs/graphs.h"
+#include <bascule/trainer_ref/graphs/graphs.h>
 
 namespace bascule::ref {
 namespace {
@@ -31,7 +31,7 @@ class LibTorchGraph final : public Graph {
 
  private:
   const std::shared_ptr<Pool> pool_;
-  at::cuda::CUDAGraph graph_;  // gone before it lets go of the pool
+  at::cuda::CUDAGraph graph_;  // gone before the pool is released
 };
 
 class LibTorchRecorder final : public GraphRecorder {

@@ -1,7 +1,7 @@
 #include <dlfcn.h>
 
-#include "trainer_ref/graphs/graphs.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/graphs/graphs.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 

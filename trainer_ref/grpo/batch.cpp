@@ -1,13 +1,13 @@
-#include "trainer_ref/grpo/batch.h"
+#include <bascule/trainer_ref/grpo/batch.h>
 
 #include <algorithm>
 
 namespace bascule::ref {
 
-Batch make_batch(std::span<const Row> rows, at::Device device) {
+Batch make_batch(std::span<const TrainingRow> rows, at::Device device) {
   const auto b = static_cast<std::int64_t>(rows.size());
   std::int64_t s = 0, t = 0;
-  for (const Row& row : rows) {
+  for (const TrainingRow& row : rows) {
     const std::size_t completion = row.rollout->token_ids.size();
     s = std::max(s, static_cast<std::int64_t>(row.prompt->size() + completion));
     t = std::max(t, static_cast<std::int64_t>(completion));

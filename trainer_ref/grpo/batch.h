@@ -8,12 +8,12 @@
 #include <span>
 #include <vector>
 
-#include "trainer_ref/grpo/rollout.h"
+#include <bascule/trainer_ref/grpo/rollout.h>
 
 namespace bascule::ref {
 
 // One completion with the prompt it belongs to; both must outlive it.
-struct Row {
+struct TrainingRow {
   const std::vector<std::int64_t>* prompt = nullptr;
   const Rollout* rollout = nullptr;
 };
@@ -30,6 +30,6 @@ struct Batch {
 };
 
 // Every row has a prompt and a completion of at least one token. The tensors lie on `device`.
-Batch make_batch(std::span<const Row> rows, at::Device device = at::kCPU);
+Batch make_batch(std::span<const TrainingRow> rows, at::Device device = at::kCPU);
 
 }  // namespace bascule::ref

@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/engine_pool.h"
+#include <bascule/trainer_ref/grpo/engine_pool.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -7,9 +7,9 @@
 #include <optional>
 #include <thread>
 
-#include "trainer_ref/http_client.h"
-#include "trainer_ref/program/json.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/http_client.h>
+#include <bascule/transport/json.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -38,14 +38,27 @@ struct Job {
 // What came of asking an engine.
 enum class Outcome { kAnswered, kLost, kBusy, kRefused };
 
-std::string words_of(const HttpResponse& response) {  // {"error": {"message": "…"}}, or the body as it is
-  const absl::StatusOr<nlohmann::json> body = parse_json(response.body);
-  if (body.ok() && body->is_object() && body->contains("error")) {
-    const nlohmann::json& error = (*body)["error"];
-    if (error.is_object() && error.contains("message") && error["message"].is_string())
-      return error["message"].get<std::string>();
+// {"error": {"message": "…"}}, /health's {"state": "…", "error": "…"}, or the body as it is.
+std::string words_of(const HttpResponse& response) {
+  const absl::StatusOr<nlohmann::json> body = parse_json(response.body, "the answer");
+  const auto text = [](const nlohmann::json& object, const char* key) -> std::optional<std::string> {
+    if (!object.is_object() || !object.contains(key) || !object[key].is_string()) return std::nullopt;
+    return object[key].get<std::string>();
+  };
+  if (body.ok()) {
+    const std::optional<std::string> state = text(*body, "state"), error = text(*body, "error");
+    if (state) return cat(*state, error ? cat(", ", *error) : "");
+    if (body->is_object() && body->contains("error"))
+      if (const std::optional<std::string> message = text((*body)["error"], "message")) return *message;
   }
   return response.body.substr(0, 200);
+}
+
+absl::Status ask_health(const std::string& url, HttpClient& client) {
+  const absl::StatusOr<HttpResponse> response = client.get(url + "/health", kHealthTimeout);
+  if (!response.ok()) return response.status();
+  if (response->status == 200) return absl::OkStatus();
+  return unavailable("HTTP ", response->status, ": ", words_of(*response));
 }
 
 }  // namespace
@@ -67,7 +80,6 @@ struct EnginePool::Impl {
   void settle(std::size_t engine, Job job, Outcome outcome, const std::string& why, Generation answer);
   void pause();
   void wait_until_up(std::size_t engine, HttpClient& client);
-  absl::Status health(const std::string& url, HttpClient& client);
   absl::Status tell_all(std::string_view path, std::string_view what);
 };
 
@@ -102,7 +114,7 @@ absl::Status EnginePool::wait_until_serving(absl::Duration timeout, const std::f
   HttpClient client;
   for (const std::string& url : impl_->options.urls)
     while (true) {
-      const absl::Status status = impl_->health(url, client);
+      const absl::Status status = ask_health(url, client);
       if (status.ok()) break;
       if (stopped()) return absl::OkStatus();
       std::unique_lock lock(impl_->mutex);
@@ -199,7 +211,7 @@ void EnginePool::Impl::settle(std::size_t engine, Job job, Outcome outcome, cons
   const std::lock_guard lock(mutex);
   Call& call = *job.call;
   if (outcome == Outcome::kAnswered) last_answer = Clock::now();
-  if (cancelled || call.open == 0) return;  // nobody waits for it any more
+  if (cancelled || call.open == 0) return;  // no caller waits for it any more
   switch (outcome) {
     case Outcome::kAnswered:
       call.answers[job.request] = std::move(answer);
@@ -232,7 +244,7 @@ void EnginePool::Impl::pause() {
 void EnginePool::Impl::wait_until_up(std::size_t engine, HttpClient& client) {
   const std::string& url = options.urls[engine];
   while (true) {
-    const absl::Status status = health(url, client);
+    const absl::Status status = ask_health(url, client);
     std::unique_lock lock(mutex);
     if (cancelled) return;
     if (status.ok()) {
@@ -259,11 +271,15 @@ absl::Status EnginePool::Impl::tell_all(std::string_view path, std::string_view 
   return first;
 }
 
-absl::Status EnginePool::Impl::health(const std::string& url, HttpClient& client) {
-  const absl::StatusOr<HttpResponse> response = client.get(url + "/health", kHealthTimeout);
-  if (!response.ok()) return response.status();
-  if (response->status == 200) return absl::OkStatus();
-  return unavailable("HTTP ", response->status, ": ", words_of(*response));
+std::string what_engines_say(const std::vector<std::string>& urls) {
+  std::string text;
+  HttpClient client;
+  for (const std::string& url : urls) {
+    const absl::Status health = ask_health(url, client);
+    text +=
+        cat(text.empty() ? "" : "; ", "engine ", url, " says ", health.ok() ? "that it serves" : message_of(health));
+  }
+  return text;
 }
 
 }  // namespace bascule::ref

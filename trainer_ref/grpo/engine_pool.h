@@ -18,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "trainer_ref/grpo/rollout_request.h"
+#include <bascule/trainer_ref/grpo/rollout_request.h>
 
 namespace bascule::ref {
 
@@ -35,6 +35,10 @@ struct Generation {
   std::size_t engine = 0;         // which of `urls` answered
   std::chrono::steady_clock::time_point began, ended;
 };
+
+// What /health of each engine says, one after the other, two seconds each at most: "engine http://… says HTTP 503:
+// joining, no sender has been at /tmp/run yet; engine …". For texts about engines that do not come.
+std::string what_engines_say(const std::vector<std::string>& urls);
 
 class EnginePool {
  public:

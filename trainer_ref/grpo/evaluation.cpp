@@ -1,8 +1,8 @@
-#include "trainer_ref/grpo/evaluation.h"
+#include <bascule/trainer_ref/grpo/evaluation.h>
 
-#include "trainer_ref/grpo/random.h"
-#include "trainer_ref/grpo/reward.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/grpo/random.h>
+#include <bascule/trainer_ref/grpo/reward.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {

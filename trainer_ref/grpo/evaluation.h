@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "trainer_ref/grpo/engine_pool.h"
-#include "trainer_ref/grpo/rollout.h"
-#include "trainer_ref/model/tokenizer.h"
+#include <bascule/trainer_ref/grpo/engine_pool.h>
+#include <bascule/trainer_ref/grpo/rollout.h>
+#include <bascule/trainer_ref/model/tokenizer.h>
 
 namespace bascule::ref {
 

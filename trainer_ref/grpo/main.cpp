@@ -3,57 +3,84 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <iostream>
 #include <mutex>
 
-#include "trainer_ref/grpo/options.h"
-#include "trainer_ref/grpo/supervised.h"
-#include "trainer_ref/grpo/trainer.h"
-#include "trainer_ref/model/checkpoint.h"
-#include "trainer_ref/program/flags.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/grpo/options.h>
+#include <bascule/trainer_ref/grpo/run_folder.h>
+#include <bascule/trainer_ref/grpo/supervised.h>
+#include <bascule/trainer_ref/grpo/trainer.h>
+#include <bascule/trainer_ref/model/checkpoint.h>
+#include <bascule/transport/program/checks.h>
+#include <bascule/transport/program/descriptors.h>
+#include <bascule/transport/program/flags.h>
+#include <bascule/transport/program/output.h>
+#include <bascule/transport/program/signals.h>
+#include <bascule/transport/text.h>
 
 namespace {
 
+using namespace bascule;
 using namespace bascule::ref;
 
-const ProgramInfo kProgram{
-    .name = "bascule-train",
-    .summary =
-        "trains a checkpoint by GRPO. Completions come from engines over HTTP, weights go to them over Bascule.\n"
-        "SIGTERM or SIGINT ends the run after the current step, with a checkpoint; a second one at once."};
+const ProgramInfo kProgram{.name = "bascule-train",
+                           .summary =
+                               "trains a checkpoint by GRPO. It gets completions from engines over HTTP and sends "
+                               "weights to them by Bascule.\n"
+                               "SIGTERM, SIGINT or SIGHUP ends the run after the current step, with a checkpoint; a "
+                               "second one, a second later or more, ends it at once."};
 
-std::atomic<bool> stop_requested = false;
+// When the first of them came, in milliseconds of the monotonic clock; 0: none came.
+std::atomic<std::int64_t> stop_requested_at = 0;
 
-extern "C" void on_stop_signal(int) { stop_requested = true; }
+// Two within a second are one wish: a terminal that closes tells the script that started us, and us, and the script
+// tells us, too.
+extern "C" void on_stop_signal(int signal) {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  const std::int64_t now = std::int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1'000'000;
+  std::int64_t first = 0;
+  if (stop_requested_at.compare_exchange_strong(first, now) || now - first < 1000) return;
+  std::signal(signal, SIG_DFL);
+  raise(signal);
+}
 
 void stop_on(int signal) {
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
-  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  action.sa_flags = SA_RESTART;
   sigaction(signal, &action, nullptr);
 }
 
+std::mutex log_mutex;
+absl::Status log_failure;  // the first, said at the end: a run is worth more than its log
+
 void log_line(std::string_view line) {  // from any thread
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
-  std::cout << line << std::endl;
+  const std::lock_guard lock(log_mutex);
+  log_failure.Update(bascule::print(bascule::cat(line, "\n")));
 }
 
-bool stopped() { return stop_requested; }
+bool training = false;  // flags that make no sense have been found by then
+
+bool stopped() { return stop_requested_at != 0; }
 
 absl::Status run_supervised(const TrainOptions& options) {
+  BASCULE_ASSIGN(const RunFolder folder, RunFolder::take_new(options.out));
   BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
-  BASCULE_ASSIGN(const Tokenizer tokenizer, Tokenizer::read(options.model));
+  const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(options.model);
+  BASCULE_TRY(of_flag(tokenizer.status(), "model", options.model.string(), kModelAdvice));
   BASCULE_ASSIGN(const Task task, read_task_of(options));
   absl::StatusOr<Policy> policy = Policy::read(options.model, Policy::Gradients::kTracked, options.device);
   if (absl::IsNotFound(policy.status())) {
     log_line("no weights in the folder of --model: starting from random ones");
     policy = random_policy(config, options.seed, options.device);
   }
-  if (!policy.ok()) return policy.status();
-  BASCULE_TRY(train_supervised(*policy, tokenizer, task,
+  BASCULE_TRY(of_flag(policy.status(), "model", options.model.string(), kModelAdvice));
+  training = true;
+  BASCULE_TRY(train_supervised(*policy, *tokenizer, task,
                                {.steps = options.steps,
                                 .problems_per_step = options.prompts_per_step,
                                 .label_noise = options.label_noise,
@@ -61,13 +88,15 @@ absl::Status run_supervised(const TrainOptions& options) {
                                 .optimizer = options.optimizer,
                                 .log = log_line,
                                 .stopped = stopped}));
-  BASCULE_ASSIGN(const double accuracy, greedy_accuracy(*policy, tokenizer, task.held_out));
-  log_line(bascule::cat("held out: ", accuracy, " right when each token is the likeliest"));
+  BASCULE_ASSIGN(const double accuracy, greedy_accuracy(*policy, *tokenizer, task.held_out));
+  log_line(bascule::cat("held out: ", accuracy, " right with the likeliest token each time"));
   return write_checkpoint(options.out, options.model, policy->weights(), bascule::DType::kBF16);
 }
 
 absl::Status run_grpo(TrainOptions options) {
+  BASCULE_ASSIGN(const RunFolder folder, RunFolder::take(options.out, options.resume));
   BASCULE_ASSIGN(const std::unique_ptr<Trainer> trainer, Trainer::create(std::move(options), stopped, log_line));
+  training = true;
   return trainer->run();
 }
 
@@ -82,14 +111,20 @@ absl::Status run(TrainOptions options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  bascule::let_writes_fail();
+  bascule::raise_descriptor_limit();
   parse_flags_or_exit(kProgram, argc, argv);
   absl::StatusOr<TrainOptions> options = options_from_flags();
   if (!options.ok()) refuse(kProgram, options.status());
+  const absl::Status model = read_config(options->model).status();
+  if (!model.ok()) refuse(kProgram, of_flag(model, "model", options->model.string(), kModelAdvice));
   at::set_num_threads(options->threads);  // before the first operation: pools never shrink
-  stop_on(SIGTERM);
-  stop_on(SIGINT);
-  const absl::Status status = run(*std::move(options));
+  for (const int signal : bascule::stop_signals()) stop_on(signal);
+  absl::Status status = run(*std::move(options));
+  const std::lock_guard lock(log_mutex);
+  status.Update(log_failure);
   if (status.ok()) return 0;
+  if (absl::IsInvalidArgument(status) && !training) refuse(kProgram, status);
   std::cerr << "bascule-train: " << bascule::message_of(status) << std::endl;
   return 1;
 }

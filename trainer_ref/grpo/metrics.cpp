@@ -1,11 +1,16 @@
-#include "trainer_ref/grpo/metrics.h"
+#include <bascule/trainer_ref/grpo/metrics.h>
 
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
 
-#include "trainer_ref/program/json.h"
-#include "transport/text.h"
+#include <bascule/transport/json.h>
+#include <bascule/transport/posix/atomic_file.h>
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -36,16 +41,9 @@ nlohmann::json send_json(const SendReport& report) {
 }
 
 absl::Status write_lines(const std::filesystem::path& file, const std::vector<nlohmann::json>& lines) {
-  const std::filesystem::path temporary = file.string() + ".tmp";
-  {
-    std::ofstream stream(temporary, std::ios::trunc);
-    for (const nlohmann::json& line : lines) stream << line.dump() << '\n';
-    if (!stream.flush()) return unavailable("cannot write ", temporary.string());
-  }
-  std::error_code error;
-  std::filesystem::rename(temporary, file, error);
-  if (error) return unavailable("cannot rename ", temporary.string(), ": ", error.message());
-  return absl::OkStatus();
+  std::string text;
+  for (const nlohmann::json& line : lines) text += line.dump() + "\n";
+  return write_file(file, text);
 }
 
 }  // namespace
@@ -107,18 +105,16 @@ absl::StatusOr<std::vector<nlohmann::json>> read_json_lines(const std::filesyste
   std::string text;
   for (int number = 1; std::getline(stream, text); ++number) {
     if (stream.eof()) break;  // no newline behind it
-    absl::StatusOr<nlohmann::json> line = parse_json(text);
-    if (!line.ok()) return annotate(line.status(), cat(file.string(), " line ", number));
-    lines.push_back(*std::move(line));
+    BASCULE_ASSIGN(nlohmann::json line, parse_json(text, cat(file.string(), " line ", number)));
+    lines.push_back(std::move(line));
   }
   return lines;
 }
 
 absl::Status append_json_line(const std::filesystem::path& file, const nlohmann::json& line) {
-  std::ofstream stream(file, std::ios::app);
-  stream << line.dump() << '\n';
-  if (!stream.flush()) return unavailable("cannot write ", file.string());
-  return absl::OkStatus();
+  const UniqueFd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+  if (!fd) return errno_status(errno, cat("open ", file.string()));
+  return write_all(fd.get(), line.dump() + "\n", file.string());
 }
 
 absl::Status keep_steps(const std::filesystem::path& file, std::int64_t last_step) {

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "sender/report.h"
+#include <bascule/sender/report.h>
 
 namespace bascule::ref {
 

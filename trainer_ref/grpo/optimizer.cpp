@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/optimizer.h"
+#include <bascule/trainer_ref/grpo/optimizer.h>
 
 #include <torch/optim/adamw.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 
@@ -34,7 +34,7 @@ double learning_rate_at(const OptimizerOptions& options, std::int64_t step) {
   return options.learning_rate * share(left, options.decay_steps - options.warmup_steps);
 }
 
-Optimizer::Optimizer(const Weights& parameters, const OptimizerOptions& options) : impl_(std::make_unique<Impl>()) {
+Optimizer::Optimizer(const WeightMap& parameters, const OptimizerOptions& options) : impl_(std::make_unique<Impl>()) {
   impl_->options = options;
   std::vector<at::Tensor> matrices, vectors;
   for (const auto& [name, tensor] : parameters) {
@@ -75,8 +75,8 @@ double Optimizer::step() {
   return norm;
 }
 
-Weights Optimizer::moments() const {
-  Weights moments;
+WeightMap Optimizer::moments() const {
+  WeightMap moments;
   for (const auto& [name, parameter] : impl_->parameters)
     if (const torch::optim::AdamWParamState* state = impl_->state_of(parameter)) {
       moments[name + ".exp_avg"] = state->exp_avg();
@@ -87,7 +87,7 @@ Weights Optimizer::moments() const {
 
 std::int64_t Optimizer::steps() const { return impl_->steps; }
 
-absl::Status Optimizer::restore(const Weights& moments, std::int64_t steps) {
+absl::Status Optimizer::restore(const WeightMap& moments, std::int64_t steps) {
   if (steps == 0) return absl::OkStatus();  // no moments yet
   std::vector<std::pair<at::Tensor, at::Tensor>> found;
   for (const auto& [name, parameter] : impl_->parameters) {

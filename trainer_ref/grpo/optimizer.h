@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "trainer_ref/model/decoder.h"
+#include <bascule/trainer_ref/model/decoder.h>
 
 namespace bascule::ref {
 
@@ -24,7 +24,7 @@ double learning_rate_at(const OptimizerOptions& options, std::int64_t step);
 
 class Optimizer {
  public:
-  Optimizer(const Weights& parameters,
+  Optimizer(const WeightMap& parameters,
             const OptimizerOptions& options);  // holds the parameters, copies nothing
   Optimizer(Optimizer&&) noexcept;
   ~Optimizer();
@@ -36,11 +36,11 @@ class Optimizer {
 
   // The moments of every parameter, as "<name>.exp_avg" and "<name>.exp_avg_sq", and the number of steps
   // taken: what another Optimizer needs to continue as this one would have.
-  Weights moments() const;
+  WeightMap moments() const;
   std::int64_t steps() const;
   // Takes copies, on the parameters' device. INVALID_ARGUMENT names the first moment that is missing or of another
   // shape.
-  absl::Status restore(const Weights& moments, std::int64_t steps);
+  absl::Status restore(const WeightMap& moments, std::int64_t steps);
 
  private:
   struct Impl;

@@ -1,88 +1,97 @@
-#include "trainer_ref/grpo/options.h"
+#include <bascule/trainer_ref/grpo/options.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
-#include <thread>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_replace.h"
-#include "trainer_ref/program/checks.h"
-#include "trainer_ref/program/torch_device.h"
-#include "transport/text.h"
+#include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/http_client.h>
+#include <bascule/trainer_ref/program/torch_device.h>
+#include <bascule/transport/program/checks.h>
+#include <bascule/transport/program/sync_flag.h>
+#include <bascule/transport/text.h>
 
 // What is trained
-ABSL_FLAG(std::string, model, "", "Folder of the checkpoint to start from, and the reference of the divergence");
+ABSL_FLAG(std::string, model, "", "Folder of the checkpoint to start from; also the reference of the divergence");
 ABSL_FLAG(std::string, out, "", "Folder for metrics.jsonl, report.html and the checkpoints step_N");
-ABSL_FLAG(std::string, resume, "", "A folder step_N of an earlier run: goes on behind that step");
-ABSL_FLAG(std::string, task, "arithmetic", "What is asked: arithmetic (sums), or data (the problems of --data)");
+ABSL_FLAG(std::string, resume, "", "A folder step_N of an earlier run, to continue after that step");
+ABSL_FLAG(
+    std::string, task, "arithmetic",
+    "The problems: arithmetic (sums; answers are written units first: 45+33= gives 87), or data (those of --data)");
 ABSL_FLAG(std::string, data, "", "With --task=data: a file of JSON lines {\"prompt\": …, \"answer\": …, …}");
-ABSL_FLAG(int, operands, 50, "With --task=arithmetic: numbers below this one are added, 2 to 50");
+ABSL_FLAG(int, operands, 50, "With --task=arithmetic: the numbers added are below this one, 2 to 50");
 ABSL_FLAG(bool, supervised, false,
           "Train on the answers themselves, without engines, and write a bf16 checkpoint to --out. A --model folder "
-          "without weights is started from random ones");
-ABSL_FLAG(double, label_noise, 0, "With --supervised: share of the answers' digits that are replaced by random ones");
+          "without weights starts from random ones");
+ABSL_FLAG(double, label_noise, 0, "With --supervised: the share of the answers' digits to replace by random ones");
 
 // Engines
 ABSL_FLAG(std::vector<std::string>, engines, {}, "URLs of the engines, as http://127.0.0.1:8001,http://127.0.0.1:8002");
 ABSL_FLAG(std::string, sync, "",
-          "Endpoint that weights are sent to, the engines' --sync: shm:///run/user/1000/grpo, or with --device=cuda "
+          "Endpoint for the weights, the same as the engines' --sync: shm:///run/user/1000/grpo, or with --device=cuda "
           "cuda-ipc:///run/user/1000/grpo. With ?wire_dtype=bf16 the f32 weights are cast while they are packed, for "
           "engines with --dtype=bf16: --importance-cap corrects for what their rounding changes");
 ABSL_FLAG(std::string, device, "cpu",
           "Where the policy, its reference and the optimizer lie and compute, in f32: cpu, cuda or cuda:N");
 ABSL_FLAG(bool, colocate, false,
-          "The engines compute on the trainer's own device: they give their caches back while it trains, and it gives "
-          "back what training needed while they generate");
+          "The engines compute on the trainer's own device: they release their caches while it trains, and it releases "
+          "the memory of training while they generate");
 ABSL_FLAG(absl::Duration, request_timeout, absl::Seconds(60),
           "How long an engine may take for one prompt's completions");
 ABSL_FLAG(absl::Duration, engine_timeout, absl::Minutes(2), "How long to wait for the engines at the start");
 ABSL_FLAG(int64_t, sync_every, 1, "Steps between two versions");
 ABSL_FLAG(int64_t, max_staleness, 0,
-          "Versions that may be published between a token and its use: above 0, engines generate while the trainer "
+          "How many versions may be published between a token and its use; above 0, engines generate while the trainer "
           "trains; older tokens are dropped");
 
 // The algorithm
-ABSL_FLAG(int64_t, steps, 60, "The last step (of a resumed run, too)");
+ABSL_FLAG(int64_t, steps, 60, "The last step, also of a resumed run");
 ABSL_FLAG(int64_t, prompts_per_step, 32, "Problems of a step");
 ABSL_FLAG(int, group_size, 16, "Completions of each problem");
 ABSL_FLAG(int64_t, max_tokens, 16, "Longest completion");
-ABSL_FLAG(double, temperature, 1, "At which completions are sampled");
+ABSL_FLAG(double, temperature, 1, "Temperature at which completions are sampled");
 ABSL_FLAG(
     std::string, reward, "exact_match",
     "Reward functions with weights, as exact_match,finished=0.1: exact_match, number_match, finished, within_length");
 ABSL_FLAG(bool, scale_rewards, true, "Divide advantages by the group's standard deviation");
 ABSL_FLAG(std::string, loss, "grpo", "grpo, bnpo, dr_grpo or dapo");
-ABSL_FLAG(double, epsilon_low, 0.2, "The probability ratio is clipped below 1 - this");
-ABSL_FLAG(double, epsilon_high, 0.2, "and above 1 + this");
+ABSL_FLAG(double, epsilon_low, 0.2, "The probability ratio is clipped below 1 minus this");
+ABSL_FLAG(double, epsilon_high, 0.2, "The probability ratio is clipped above 1 plus this");
 ABSL_FLAG(double, beta, 0, "Weight of the divergence from --model");
-ABSL_FLAG(bool, measure_kl, false, "Measure the divergence with --beta=0 too: costs a second model");
-ABSL_FLAG(
-    double, importance_cap, 2,
-    "Tokens are weighted by their probability before the step over the engine's, at most this much; 0: not at all");
+ABSL_FLAG(bool, measure_kl, false, "Measure the divergence also with --beta=0; costs the memory of a second model");
+ABSL_FLAG(double, importance_cap, 2,
+          "Weight each token by its probability before the step over the engine's, at most this much; 0: do not");
 ABSL_FLAG(int64_t, num_iterations, 1, "Optimizer steps over the same completions");
 ABSL_FLAG(int64_t, micro_batch, 64, "Completions that go through the model at a time");
 ABSL_FLAG(double, learning_rate, 1e-6, "Of AdamW");
-ABSL_FLAG(double, weight_decay, 0, "Of matrices");
-ABSL_FLAG(int64_t, warmup_steps, 0, "Optimizer steps over which the learning rate climbs");
+ABSL_FLAG(double, weight_decay, 0, "Weight decay of matrices");
+ABSL_FLAG(int64_t, warmup_steps, 0, "Optimizer steps over which the learning rate rises");
 ABSL_FLAG(int64_t, decay_steps, 0,
-          "The optimizer step at which a linear fall of the learning rate would reach 0; 0: it stays");
+          "The optimizer step at which a linear decay of the learning rate would reach 0; 0: no decay");
 ABSL_FLAG(double, max_grad_norm, 1, "Gradients are scaled down to this norm; 0: never");
-ABSL_FLAG(uint64_t, seed, 0, "Of the order of problems and of sampling");
+ABSL_FLAG(uint64_t, seed, 0, "Seed of the order of problems and of sampling");
 
 // The run
 ABSL_FLAG(int64_t, eval_every, 10, "Steps between evaluations; 0: only before the first step and after the last");
 ABSL_FLAG(int64_t, eval_problems, 128, "Held-out problems of an evaluation");
-ABSL_FLAG(int, eval_samples, 1, "Completions of each of them at temperature 1");
+ABSL_FLAG(int, eval_samples, 1, "Completions of each held-out problem, at temperature 1");
 ABSL_FLAG(int64_t, show, 4, "Problems whose completions are printed at each evaluation");
 ABSL_FLAG(int64_t, save_every, 0, "Steps between checkpoints; 0: only after the last step");
-ABSL_FLAG(int, threads, 0, "For computing; 0: cores over local processes (this one and the engines on this host)");
+ABSL_FLAG(int, threads, 0,
+          "Threads that compute; 0: the cores divided by the processes here (this one and the engines on this host)");
 ABSL_FLAG(std::string, about, "", "A sentence or two about the run, for its report");
 
 namespace bascule::ref {
 namespace {
 
-constexpr double kLeastTemperature = 1e-6;  // below it engines always take the likeliest token
+constexpr double kLeastTemperature = 1e-6, kMostTemperature = 100;  // between them engines sample
+// Beyond these no run makes sense. They also keep each number finite as a float, and each product in 64 bits.
+constexpr int kMostCompletions = 65'536;  // of a problem: an engine's --max-batch ends there
+constexpr std::int64_t kMostProblems = 1'000'000, kMostTokens = 1 << 20, kMostIterations = 1000;
+constexpr double kMostOfANumber = 1e6;
 
 bool is_local(const std::string& url) {
   return url.starts_with("http://127.") || url.starts_with("http://localhost") || url.starts_with("http://[::1]");
@@ -90,33 +99,39 @@ bool is_local(const std::string& url) {
 
 int default_threads(const std::vector<std::string>& engines) {
   const auto processes = 1 + std::count_if(engines.begin(), engines.end(), is_local);
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency() / static_cast<unsigned>(processes)));
+  return std::max(1, kernels::usable_cores() / static_cast<int>(processes));
 }
 
 absl::Status check_algorithm() {
   FlagChecks checks;
+  const int group = absl::GetFlag(FLAGS_group_size);
+  const double temperature = absl::GetFlag(FLAGS_temperature);
   checks.at_least<std::int64_t>("steps", absl::GetFlag(FLAGS_steps), 1)
-      .at_least<std::int64_t>("prompts-per-step", absl::GetFlag(FLAGS_prompts_per_step), 1)
-      .at_least("group-size", absl::GetFlag(FLAGS_group_size), 1)
-      .at_least<std::int64_t>("max-tokens", absl::GetFlag(FLAGS_max_tokens), 1)
-      .that(absl::GetFlag(FLAGS_temperature) >= kLeastTemperature, "temperature", absl::GetFlag(FLAGS_temperature),
-            "give ", kLeastTemperature, " or more, as 1; completions of a group must differ")
+      .between<std::int64_t>("prompts-per-step", absl::GetFlag(FLAGS_prompts_per_step), 1, kMostProblems)
+      .between("operands", absl::GetFlag(FLAGS_operands), 2, 50)
+      .that(absl::GetFlag(FLAGS_supervised) || (group >= 2 && group <= kMostCompletions), "group-size", group,
+            "each completion is compared with the others of its problem; give a value from 2 to ", kMostCompletions,
+            ", as --group-size=16")
+      .between<std::int64_t>("max-tokens", absl::GetFlag(FLAGS_max_tokens), 1, kMostTokens)
+      .that(temperature >= kLeastTemperature && temperature <= kMostTemperature, "temperature", temperature,
+            "give a value from ", kLeastTemperature, " to ", kMostTemperature,
+            ", as --temperature=1; completions of a group must differ")
       .one_of("task", absl::GetFlag(FLAGS_task), {"arithmetic", "data"})
       .one_of("loss", absl::GetFlag(FLAGS_loss), {"grpo", "bnpo", "dr_grpo", "dapo"})
       .between("epsilon-low", absl::GetFlag(FLAGS_epsilon_low), 0.0, 1.0)
-      .at_least("epsilon-high", absl::GetFlag(FLAGS_epsilon_high), 0.0)
-      .at_least("beta", absl::GetFlag(FLAGS_beta), 0.0)
-      .at_least("importance-cap", absl::GetFlag(FLAGS_importance_cap), 0.0)
-      .at_least<std::int64_t>("num-iterations", absl::GetFlag(FLAGS_num_iterations), 1)
+      .between("epsilon-high", absl::GetFlag(FLAGS_epsilon_high), 0.0, kMostOfANumber, 0.2)
+      .between("beta", absl::GetFlag(FLAGS_beta), 0.0, kMostOfANumber, 0.04)
+      .between("importance-cap", absl::GetFlag(FLAGS_importance_cap), 0.0, kMostOfANumber, 2.0)
+      .between<std::int64_t>("num-iterations", absl::GetFlag(FLAGS_num_iterations), 1, kMostIterations)
       .at_least<std::int64_t>("micro-batch", absl::GetFlag(FLAGS_micro_batch), 1)
-      .that(absl::GetFlag(FLAGS_learning_rate) > 0, "learning-rate", absl::GetFlag(FLAGS_learning_rate),
-            "give a value above 0")
-      .at_least("weight-decay", absl::GetFlag(FLAGS_weight_decay), 0.0)
+      .above_zero("learning-rate", absl::GetFlag(FLAGS_learning_rate), 1e-6, kMostOfANumber)
+      .between("weight-decay", absl::GetFlag(FLAGS_weight_decay), 0.0, kMostOfANumber, 0.01)
       .at_least<std::int64_t>("warmup-steps", absl::GetFlag(FLAGS_warmup_steps), 0)
       .that(
           absl::GetFlag(FLAGS_decay_steps) == 0 || absl::GetFlag(FLAGS_decay_steps) > absl::GetFlag(FLAGS_warmup_steps),
-          "decay-steps", absl::GetFlag(FLAGS_decay_steps), "give 0, or more than --warmup-steps")
-      .at_least("max-grad-norm", absl::GetFlag(FLAGS_max_grad_norm), 0.0)
+          "decay-steps", absl::GetFlag(FLAGS_decay_steps),
+          "give 0, or more than --warmup-steps, as --decay-steps=", absl::GetFlag(FLAGS_warmup_steps) + 100)
+      .between("max-grad-norm", absl::GetFlag(FLAGS_max_grad_norm), 0.0, kMostOfANumber, 1.0)
       .between("label-noise", absl::GetFlag(FLAGS_label_noise), 0.0, 1.0);
   return checks.status();
 }
@@ -126,20 +141,21 @@ absl::Status check_run() {
   const bool supervised = absl::GetFlag(FLAGS_supervised);
   const std::string task = absl::GetFlag(FLAGS_task), data = absl::GetFlag(FLAGS_data);
   FlagChecks checks;
-  checks.not_empty("model", absl::GetFlag(FLAGS_model), "the folder of a checkpoint")
-      .not_empty("out", absl::GetFlag(FLAGS_out), "a folder for the results")
-      .that(task != "data" || !data.empty(), "data", data, "--task=data needs a file of JSON lines")
+  checks.not_empty("model", absl::GetFlag(FLAGS_model), "the folder of a checkpoint", "trainer_ref/demo")
+      .not_empty("out", absl::GetFlag(FLAGS_out), "a folder for the results", "out/run")
+      .that(task != "data" || !data.empty(), "data", data,
+            "--task=data needs a file of JSON lines, as --data=problems.jsonl")
       .that(task == "data" || data.empty(), "data", data, "add --task=data to train on this file")
       .that(supervised || !engines.empty(), "engines", "",
-            "give the URLs of the engines, as http://127.0.0.1:8001 (or --supervised, which needs none)")
+            "give the URLs of the engines, as --engines=http://127.0.0.1:8001 (or --supervised, which needs none)")
       .that(supervised || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
-            "give the endpoint that the engines were started with, as shm:///run/user/1000/grpo")
+            "give the endpoint that the engines were started with, as --sync=shm:///run/user/1000/grpo")
       .that(!supervised || absl::GetFlag(FLAGS_resume).empty(), "resume", absl::GetFlag(FLAGS_resume),
             "a supervised run cannot be resumed; leave it out")
       .that(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "engines", "…",
             "the same URL stands twice; give each engine once")
-      .that(absl::GetFlag(FLAGS_request_timeout) > absl::ZeroDuration(), "request-timeout",
-            absl::FormatDuration(absl::GetFlag(FLAGS_request_timeout)), "give a time above 0, as 60s")
+      .positive_time("request-timeout", absl::GetFlag(FLAGS_request_timeout), "60s")
+      .positive_time("engine-timeout", absl::GetFlag(FLAGS_engine_timeout), "2m")
       .at_least<std::int64_t>("sync-every", absl::GetFlag(FLAGS_sync_every), 1)
       .at_least<std::int64_t>("max-staleness", absl::GetFlag(FLAGS_max_staleness), 0)
       .that(!absl::GetFlag(FLAGS_colocate) || !supervised, "colocate", true,
@@ -150,12 +166,13 @@ absl::Status check_run() {
             absl::GetFlag(FLAGS_sync_every), "with --colocate engines wake up for each step's version; give 1")
       .at_least<std::int64_t>("eval-every", absl::GetFlag(FLAGS_eval_every), 0)
       .at_least<std::int64_t>("eval-problems", absl::GetFlag(FLAGS_eval_problems), 1)
-      .at_least("eval-samples", absl::GetFlag(FLAGS_eval_samples), 1)
+      .between("eval-samples", absl::GetFlag(FLAGS_eval_samples), 1, kMostCompletions)
       .at_least<std::int64_t>("show", absl::GetFlag(FLAGS_show), 0)
       .at_least<std::int64_t>("save-every", absl::GetFlag(FLAGS_save_every), 0)
-      .at_least("threads", absl::GetFlag(FLAGS_threads), 0);
+      .between("threads", absl::GetFlag(FLAGS_threads), 0, 1024);
   for (const std::string& url : engines)
-    checks.that(url.starts_with("http://"), "engines", url, "expected http://HOST:PORT");
+    if (const absl::Status status = check_url(url); !status.ok())
+      checks.that(false, "engines", url, status.message(), ", as --engines=http://127.0.0.1:8001");
   return checks.status();
 }
 
@@ -175,11 +192,27 @@ absl::Status check_out(const std::filesystem::path& model, const std::filesystem
     });
     if (held)
       return invalid_argument("--out=", out.string(),
-                              ": expected a folder whose step_* this run may write over, found ",
-                              entry->path().string(), ", which holds --model=", model.string(),
+                              ": expected a folder in which this run may replace every step_*, found ",
+                              entry->path().string(), ", which contains --model=", model.string(),
                               "; give another --out, or --resume to go on with the run that wrote it");
   }
   return absl::OkStatus();
+}
+
+// The run that --resume continues, where it can go on under these flags.
+absl::StatusOr<RunState> check_resume(const std::string& folder) {
+  const absl::StatusOr<RunState> state = read_run_state(folder);
+  BASCULE_TRY(of_flag(state.status(), "resume", folder, kResumeAdvice));
+  const std::uint64_t seed = absl::GetFlag(FLAGS_seed);
+  const std::int64_t steps = absl::GetFlag(FLAGS_steps);
+  FlagChecks checks;
+  checks
+      .that(state->seed == seed, "seed", seed, folder, " was trained with --seed=", state->seed,
+            "; a resumed run keeps its seed")
+      .that(state->step < steps, "steps", steps, folder, " is at step ", state->step,
+            " already; give a larger one, as --steps=", state->step + 60);
+  if (!checks.status().ok()) return checks.status();
+  return state;
 }
 
 }  // namespace
@@ -187,10 +220,17 @@ absl::Status check_out(const std::filesystem::path& model, const std::filesystem
 absl::StatusOr<TrainOptions> options_from_flags() {
   BASCULE_TRY(check_run());
   BASCULE_TRY(check_algorithm());
+  if (!absl::GetFlag(FLAGS_supervised))
+    BASCULE_TRY(annotate(check_sync(absl::GetFlag(FLAGS_sync),
+                                    absl::GetFlag(FLAGS_device) == "cpu" ? ComputesOn::kHost : ComputesOn::kGpu),
+                         cat("--sync=", absl::GetFlag(FLAGS_sync))));
   TrainOptions options;
   options.model = absl::GetFlag(FLAGS_model);
   options.out = absl::GetFlag(FLAGS_out);
   options.resume = absl::GetFlag(FLAGS_resume);
+  if (!options.resume.empty()) {
+    BASCULE_ASSIGN(options.resumed, check_resume(options.resume.string()));
+  }
   options.task = absl::GetFlag(FLAGS_task);
   options.data = absl::GetFlag(FLAGS_data);
   options.operands = absl::GetFlag(FLAGS_operands);
@@ -212,7 +252,11 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   options.seed = absl::GetFlag(FLAGS_seed);
   options.sync_every = absl::GetFlag(FLAGS_sync_every);
   options.max_staleness = absl::GetFlag(FLAGS_max_staleness);
-  BASCULE_ASSIGN(options.rewards, parse_rewards(absl::GetFlag(FLAGS_reward)));
+  const std::string reward = absl::GetFlag(FLAGS_reward);
+  absl::StatusOr<std::vector<WeightedReward>> rewards = parse_rewards(reward);
+  BASCULE_TRY(
+      of_flag(rewards.status(), "reward", reward, "give names with weights, as --reward=exact_match,finished=0.1"));
+  options.rewards = *std::move(rewards);
   options.scale_rewards = absl::GetFlag(FLAGS_scale_rewards);
   options.measure_kl = absl::GetFlag(FLAGS_measure_kl);
   options.update = {.loss = {.kind = *loss_kind_named(absl::GetFlag(FLAGS_loss)),
@@ -241,7 +285,11 @@ absl::StatusOr<TrainOptions> options_from_flags() {
 }
 
 absl::StatusOr<Task> read_task_of(const TrainOptions& options) {
-  return options.task == "data" ? read_task(options.data) : arithmetic_task(options.operands);
+  if (options.task != "data") return arithmetic_task(options.operands);
+  absl::StatusOr<Task> task = read_task(options.data);
+  BASCULE_TRY(of_flag(task.status(), "data", options.data.string(),
+                      "give a file of JSON lines {\"prompt\": …, \"answer\": …}, as --data=problems.jsonl"));
+  return task;
 }
 
 std::vector<std::pair<std::string, std::string>> flags_given() {

@@ -3,19 +3,22 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "trainer_ref/grpo/reward.h"
-#include "trainer_ref/grpo/rollout_stream.h"
-#include "trainer_ref/grpo/task.h"
-#include "trainer_ref/grpo/update.h"
+#include <bascule/trainer_ref/grpo/reward.h>
+#include <bascule/trainer_ref/grpo/rollout_stream.h>
+#include <bascule/trainer_ref/grpo/run_state.h>
+#include <bascule/trainer_ref/grpo/task.h>
+#include <bascule/trainer_ref/grpo/update.h>
 
 namespace bascule::ref {
 
 struct TrainOptions {
   std::filesystem::path model, out, resume;  // resume: a folder step_N, or empty
+  RunState resumed;                          // what `resume` says of itself
   std::string task = "arithmetic";           // or "data"
   std::filesystem::path data;
   int operands = 50;  // of the arithmetic
@@ -51,10 +54,13 @@ struct TrainOptions {
   bool needs_reference() const { return update.loss.beta > 0 || measure_kl; }
 };
 
+inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
+inline constexpr std::string_view kResumeAdvice = "give a folder step_N of an earlier run, as --resume=out/run/step_60";
+
 // From the flags of the command line. INVALID_ARGUMENT names the flag that makes no sense, and what would.
 absl::StatusOr<TrainOptions> options_from_flags();
 
-// The problems of --task and --data.
+// The problems of --task and --data. INVALID_ARGUMENT names the flag.
 absl::StatusOr<Task> read_task_of(const TrainOptions& options);
 
 // The flags that differ from their defaults, for the report.

@@ -1,13 +1,13 @@
-#include "trainer_ref/grpo/policy.h"
+#include <bascule/trainer_ref/grpo/policy.h>
 
-#include "trainer_ref/model/checkpoint.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/model/checkpoint.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 
 absl::StatusOr<Policy> Policy::read(const std::filesystem::path& folder, Gradients gradients, at::Device device) {
   BASCULE_ASSIGN(const ModelConfig config, read_config(folder));
-  BASCULE_ASSIGN(Weights weights, read_weights(folder, config, DType::kF32));
+  BASCULE_ASSIGN(WeightMap weights, read_weights(folder, config, DType::kF32));
   try {
     for (auto& [name, tensor] : weights) tensor = tensor.to(device);
   } catch (const c10::Error& error) {
@@ -17,7 +17,7 @@ absl::StatusOr<Policy> Policy::read(const std::filesystem::path& folder, Gradien
   return over(config, std::move(weights), gradients);
 }
 
-absl::StatusOr<Policy> Policy::over(const ModelConfig& config, Weights weights, Gradients gradients) {
+absl::StatusOr<Policy> Policy::over(const ModelConfig& config, WeightMap weights, Gradients gradients) {
   if (gradients == Gradients::kTracked)
     for (auto& [name, tensor] : weights) tensor.set_requires_grad(true);
   BASCULE_ASSIGN(Decoder decoder, Decoder::bind(config, weights));

@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "absl/status/statusor.h"
-#include "trainer_ref/grpo/batch.h"
-#include "trainer_ref/model/decoder.h"
+#include <bascule/trainer_ref/grpo/batch.h>
+#include <bascule/trainer_ref/model/decoder.h>
 
 namespace bascule::ref {
 
@@ -17,7 +17,7 @@ class Policy {
   static absl::StatusOr<Policy> read(const std::filesystem::path& folder, Gradients gradients,
                                      at::Device device = at::kCPU);
   // Takes weights as they are, leaves without a history, and where they lie.
-  static absl::StatusOr<Policy> over(const ModelConfig& config, Weights weights, Gradients gradients);
+  static absl::StatusOr<Policy> over(const ModelConfig& config, WeightMap weights, Gradients gradients);
 
   // Logits of the tokens that a completion could have had in place of each that it has → [B, T, V]. Runs the model
   // once.
@@ -26,16 +26,16 @@ class Policy {
   // log softmax(logits / temperature) of each completion token → [B, T], 0 where padded.
   at::Tensor log_probs(const Batch& batch, double temperature) const;
 
-  const Weights& weights() const { return weights_; }
+  const WeightMap& weights() const { return weights_; }
   at::Device device() const { return weights_.begin()->second.device(); }  // of all weights; batches must lie there
   const ModelConfig& config() const { return config_; }
 
  private:
-  Policy(const ModelConfig& config, Weights weights, Decoder decoder)
+  Policy(const ModelConfig& config, WeightMap weights, Decoder decoder)
       : config_(config), weights_(std::move(weights)), decoder_(std::move(decoder)) {}
 
   ModelConfig config_;
-  Weights weights_;
+  WeightMap weights_;
   Decoder decoder_;
 };
 

@@ -1,13 +1,16 @@
-#include "trainer_ref/grpo/report.h"
+#include <bascule/trainer_ref/grpo/report.h>
 
-#include <fstream>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "absl/strings/str_replace.h"
-#include "trainer_ref/grpo/metrics.h"
-#include "trainer_ref/grpo/report_template.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/grpo/metrics.h>
+#include <bascule/trainer_ref/grpo/report_template.h>
+#include <bascule/transport/json.h>
+#include <bascule/transport/posix/atomic_file.h>
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -29,18 +32,15 @@ absl::Status write_report(const std::filesystem::path& out) {
   nlohmann::json data;
   BASCULE_ASSIGN(data["steps"], lines_of(out / "metrics.jsonl"));
   BASCULE_ASSIGN(data["completions"], lines_of(out / "completions.jsonl"));
-  std::ifstream run(out / "run.json");
-  data["run"] = nlohmann::json::parse(run, nullptr, /*allow_exceptions=*/false);
-  if (data["run"].is_discarded()) return invalid_argument((out / "run.json").string(), " is no JSON");
+  constexpr std::uint64_t kMaxBytes = 1 << 20;
+  BASCULE_ASSIGN(const std::string run, read_file(out / "run.json", kMaxBytes));
+  BASCULE_ASSIGN(data["run"], parse_json(run, (out / "run.json").string()));
 
   constexpr std::string_view kPlace = "/*DATA*/null";
   std::string page(kReportTemplate);
   const std::size_t place = page.find(kPlace);
   page.replace(place, kPlace.size(), for_script(data));
-  std::ofstream stream(out / "report.html", std::ios::trunc);
-  stream << page;
-  if (!stream.flush()) return unavailable("cannot write ", (out / "report.html").string());
-  return absl::OkStatus();
+  return write_file(out / "report.html", page);
 }
 
 }  // namespace bascule::ref

@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/reward.h"
+#include <bascule/trainer_ref/grpo/reward.h>
 
 #include <algorithm>
 #include <array>
@@ -8,14 +8,15 @@
 #include <optional>
 
 #include "absl/strings/str_join.h"
-#include "trainer_ref/program/nearest.h"
-#include "transport/text.h"
+#include <bascule/transport/program/nearest.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr std::string_view kDigits = "0123456789";
+constexpr double kLargestWeight = 1e6;  // advantages square it
 
 struct Named {
   std::string_view name;
@@ -78,7 +79,8 @@ absl::StatusOr<std::vector<WeightedReward>> parse_rewards(std::string_view text)
     const std::string_view name = item.substr(0, equals);
     const std::optional<double> weight =
         equals == std::string_view::npos ? std::optional<double>(1) : number(item.substr(equals + 1));
-    if (!weight || !std::isfinite(*weight)) return invalid_argument("reward \"", item, "\": expected a number after =");
+    if (!weight || !(std::abs(*weight) <= kLargestWeight))
+      return invalid_argument("reward \"", item, "\": expected a number from -1e6 to 1e6 after =");
     const auto* found = std::find_if(kRewards.begin(), kRewards.end(), [&](const Named& r) { return r.name == name; });
     if (found == kRewards.end()) {
       std::vector<std::string> names;
@@ -87,6 +89,8 @@ absl::StatusOr<std::vector<WeightedReward>> parse_rewards(std::string_view text)
       return invalid_argument("unknown reward \"", name, "\"", did_you_mean(name, names),
                               " (known: ", absl::StrJoin(names, ", "), ")");
     }
+    if (std::any_of(rewards.begin(), rewards.end(), [&](const WeightedReward& other) { return other.name == name; }))
+      return invalid_argument("reward \"", name, "\" stands twice; give each once, with its weight, as ", name, "=2");
     rewards.push_back({std::string(name), found->function, *weight});
     const std::size_t comma = text.find(',');
     if (comma == std::string_view::npos) return rewards;

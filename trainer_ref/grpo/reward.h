@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "trainer_ref/grpo/rollout.h"
+#include <bascule/trainer_ref/grpo/rollout.h>
 
 namespace bascule::ref {
 
@@ -28,8 +28,8 @@ struct WeightedReward {
   double weight = 1;
 };
 
-// "exact_match,finished=0.1": names with weights, 1 where none is given. An unknown name is answered with the
-// nearest.
+// "exact_match,finished=0.1": names, each once, with weights, 1 where none is given. INVALID_ARGUMENT: an unknown name
+// (the nearest is named), a name that stands twice, a weight that is no number or beyond a million.
 absl::StatusOr<std::vector<WeightedReward>> parse_rewards(std::string_view text);
 
 // Σ weight · function, ignoring the functions that say NaN; 0 where all do.

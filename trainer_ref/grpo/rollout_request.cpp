@@ -1,7 +1,7 @@
-#include "trainer_ref/grpo/rollout_request.h"
+#include <bascule/trainer_ref/grpo/rollout_request.h>
 
-#include "trainer_ref/program/json.h"
-#include "transport/text.h"
+#include <bascule/transport/json.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -13,14 +13,14 @@ absl::Status read_list(const nlohmann::json& choice, const char* key, std::vecto
   if (found == choice.end() || !found->is_array())
     return invalid_argument("a choice without a list \"", key, "\"; expected the answer of a bascule-engine");
   for (const nlohmann::json& element : *found) {
-    if (!element.is_number()) return invalid_argument("\"", key, "\" holds ", element.dump(), ", no number");
+    if (!element.is_number()) return invalid_argument("\"", key, "\" holds ", element.dump(), ", not a number");
     list.push_back(element.get<T>());
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Rollout> read_rollout(const nlohmann::json& choice) {
-  if (!choice.is_object()) return invalid_argument("a choice is no object");
+  if (!choice.is_object()) return invalid_argument("a choice is not an object");
   Rollout rollout;
   BASCULE_TRY(read_list(choice, "token_ids", rollout.token_ids));
   const auto logprobs = choice.find("logprobs");
@@ -47,7 +47,7 @@ std::string to_json(const RolloutRequest& request) {
 }
 
 absl::StatusOr<std::vector<Rollout>> read_rollouts(std::string_view body) {
-  BASCULE_ASSIGN(const nlohmann::json json, parse_json(body));
+  BASCULE_ASSIGN(const nlohmann::json json, parse_json(body, "the answer"));
   const auto choices = json.is_object() ? json.find("choices") : json.end();
   if (!json.is_object() || choices == json.end() || !choices->is_array())
     return invalid_argument("expected an object with a list \"choices\", found: ", body.substr(0, 80));

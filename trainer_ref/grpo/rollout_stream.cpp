@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/rollout_stream.h"
+#include <bascule/trainer_ref/grpo/rollout_stream.h>
 
 #include <algorithm>
 #include <utility>

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "trainer_ref/grpo/engine_pool.h"
+#include <bascule/trainer_ref/grpo/engine_pool.h>
 
 namespace bascule::ref {
 

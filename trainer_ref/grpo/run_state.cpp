@@ -1,15 +1,14 @@
-#include "trainer_ref/grpo/run_state.h"
+#include <bascule/trainer_ref/grpo/run_state.h>
 
 #include <unistd.h>
 
-#include <fstream>
-
-#include "trainer_ref/model/checkpoint.h"
-#include "trainer_ref/model/files.h"
-#include "trainer_ref/model/json.h"
-#include "trainer_ref/model/safetensors.h"
-#include "transport/libtorch/tensors.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/model/checkpoint.h>
+#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/model/safetensors.h>
+#include <bascule/transport/libtorch/tensors.h>
+#include <bascule/transport/posix/atomic_file.h>
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -19,7 +18,7 @@ namespace fs = std::filesystem;
 constexpr const char* kState = "trainer_state.json";
 constexpr const char* kMoments = "optimizer.safetensors";
 
-absl::Status write_moments(const fs::path& file, const Weights& moments) {
+absl::Status write_moments(const fs::path& file, const WeightMap& moments) {
   std::vector<TensorSpec> specs;
   std::vector<const at::Tensor*> tensors;
   for (const auto& [name, tensor] : moments) {
@@ -33,9 +32,9 @@ absl::Status write_moments(const fs::path& file, const Weights& moments) {
   });
 }
 
-absl::StatusOr<Weights> read_moments(const fs::path& path) {
+absl::StatusOr<WeightMap> read_moments(const fs::path& path) {
   BASCULE_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(path));
-  Weights moments;
+  WeightMap moments;
   for (const SafetensorsHeader::Entry& entry : file.header().entries) {
     if (entry.spec.dtype != DType::kF32)
       return invalid_argument(path.string(), ": ", to_string(entry.spec), ": expected F32");
@@ -58,7 +57,7 @@ absl::Status replace(const fs::path& fresh, const fs::path& folder) {
   }
   if (error)
     return unavailable("rename ", folder.string(), " to ", older.string(), ": ", error.message(),
-                       "; the older checkpoint is where it was");
+                       "; the older checkpoint is still there");
   if (fs::rename(fresh, folder, error); error) {
     if (aside) fs::rename(older, folder, back);
     return unavailable("rename ", fresh.string(), " to ", folder.string(), ": ", error.message(),
@@ -75,12 +74,8 @@ absl::Status save_run(const fs::path& folder, const fs::path& model, const Polic
                       const RunState& state) {
   const auto add_state = [&](const fs::path& temporary) -> absl::Status {
     BASCULE_TRY(write_moments(temporary / kMoments, optimizer.moments()));
-    std::ofstream stream(temporary / kState);
-    stream << nlohmann::json{{"step", state.step}, {"seed", state.seed}, {"optimizer_steps", state.optimizer_steps}}
-                  .dump(2)
-           << '\n';
-    if (!stream.flush()) return unavailable("cannot write ", (temporary / kState).string());
-    return absl::OkStatus();
+    const nlohmann::json json{{"step", state.step}, {"seed", state.seed}, {"optimizer_steps", state.optimizer_steps}};
+    return write_file(temporary / kState, json.dump(2) + "\n");
   };
   const fs::path target = fs::absolute(folder);
   const fs::path fresh = target.parent_path() / cat(".", target.filename().string(), ".new-", ::getpid());
@@ -95,9 +90,10 @@ absl::Status save_run(const fs::path& folder, const fs::path& model, const Polic
 absl::StatusOr<RunState> read_run_state(const fs::path& folder) {
   const fs::path path = folder / kState;
   if (std::error_code error; !fs::exists(path, error))
-    return absl::NotFoundError(cat(folder.string(), ": no ", kState,
-                                   " in it; --resume goes on from a folder step_N of ",
-                                   "an earlier run, --model starts a new run from any checkpoint"));
+    return absl::NotFoundError(
+        fs::is_directory(folder, error)
+            ? cat(folder.string(), ": no ", kState, " in it (--model starts a new run from any checkpoint)")
+            : cat(folder.string(), ": no such folder"));
   BASCULE_ASSIGN(const nlohmann::json json, read_json_object(path));
   RunState state;
   for (const char* key : {"step", "seed", "optimizer_steps"})
@@ -110,7 +106,7 @@ absl::StatusOr<RunState> read_run_state(const fs::path& folder) {
 }
 
 absl::Status restore_optimizer(const fs::path& folder, const RunState& state, Optimizer& optimizer) {
-  BASCULE_ASSIGN(const Weights moments, read_moments(folder / kMoments));
+  BASCULE_ASSIGN(const WeightMap moments, read_moments(folder / kMoments));
   return annotate(optimizer.restore(moments, state.optimizer_steps), (folder / kMoments).string());
 }
 

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "trainer_ref/grpo/optimizer.h"
-#include "trainer_ref/grpo/policy.h"
+#include <bascule/trainer_ref/grpo/optimizer.h>
+#include <bascule/trainer_ref/grpo/policy.h>
 
 namespace bascule::ref {
 

@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/supervised.h"
+#include <bascule/trainer_ref/grpo/supervised.h>
 
 #include <ATen/core/grad_mode.h>
 
@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "transport/libtorch/tensors.h"
-#include "transport/text.h"
+#include <bascule/transport/libtorch/tensors.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -22,7 +22,8 @@ struct Lesson {
 
 absl::StatusOr<Lesson> make_lesson(const Tokenizer& tokenizer, const ModelConfig& config, const std::string& prompt,
                                    const std::string& answer) {
-  if (config.eos_token_ids.empty()) return invalid_argument("config.json: no eos_token_id; answers need an end");
+  if (config.eos_token_ids.empty())
+    return invalid_argument("config.json: expected an eos_token_id, found none; answers need an end token");
   Lesson lesson;
   BASCULE_ASSIGN(lesson.prompt, tokenizer.encode(prompt));
   BASCULE_ASSIGN(lesson.answer.token_ids, tokenizer.encode(answer));
@@ -31,7 +32,7 @@ absl::StatusOr<Lesson> make_lesson(const Tokenizer& tokenizer, const ModelConfig
 }
 
 Batch batch_of(const std::vector<Lesson>& lessons, at::Device device) {
-  std::vector<Row> rows;
+  std::vector<TrainingRow> rows;
   for (const Lesson& lesson : lessons) rows.push_back({&lesson.prompt, &lesson.answer});
   return make_batch(rows, device);
 }
@@ -40,7 +41,7 @@ Batch batch_of(const std::vector<Lesson>& lessons, at::Device device) {
 
 absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
-  Weights weights;
+  WeightMap weights;
   for (const TensorSpec& spec : weight_specs(config, DType::kF32)) {
     at::Tensor& tensor = weights[spec.name];
     tensor = at::zeros(spec.shape);

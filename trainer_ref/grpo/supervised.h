@@ -7,11 +7,11 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "trainer_ref/grpo/optimizer.h"
-#include "trainer_ref/grpo/policy.h"
-#include "trainer_ref/grpo/random.h"
-#include "trainer_ref/grpo/task.h"
-#include "trainer_ref/model/tokenizer.h"
+#include <bascule/trainer_ref/grpo/optimizer.h>
+#include <bascule/trainer_ref/grpo/policy.h>
+#include <bascule/trainer_ref/grpo/random.h>
+#include <bascule/trainer_ref/grpo/task.h>
+#include <bascule/trainer_ref/model/tokenizer.h>
 
 namespace bascule::ref {
 

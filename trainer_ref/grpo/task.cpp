@@ -1,12 +1,13 @@
-#include "trainer_ref/grpo/task.h"
+#include <bascule/trainer_ref/grpo/task.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <numeric>
 
-#include "trainer_ref/grpo/random.h"
-#include "trainer_ref/program/json.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/grpo/random.h>
+#include <bascule/transport/json.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -22,7 +23,7 @@ std::string two_digits(int number) {
 }
 
 absl::StatusOr<Problem> read_problem(const std::string& line) {
-  BASCULE_ASSIGN(nlohmann::json object, parse_json(line));
+  BASCULE_ASSIGN(nlohmann::json object, parse_json(line, "the line"));
   if (!object.is_object()) return invalid_argument("expected a JSON object, found a JSON ", object.type_name());
   Problem problem;
   for (auto [key, text] : {std::pair{"prompt", &problem.prompt}, std::pair{"answer", &problem.answer}}) {
@@ -71,8 +72,10 @@ absl::StatusOr<Task> arithmetic_task(int operands) {
 }
 
 absl::StatusOr<Task> read_task(const std::filesystem::path& file) {
+  if (std::error_code error; std::filesystem::is_directory(file, error))
+    return invalid_argument(file.string(), ": expected a file of JSON lines, found a folder");
   std::ifstream stream(file);
-  if (!stream) return invalid_argument("cannot read the data file ", file.string());
+  if (!stream) return errno_status(errno, file.string());
   std::vector<Problem> problems;
   std::string line;
   for (int number = 1; std::getline(stream, line); ++number) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "trainer_ref/grpo/rollout.h"
+#include <bascule/trainer_ref/grpo/rollout.h>
 
 namespace bascule::ref {
 

@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/trainer.h"
+#include <bascule/trainer_ref/grpo/trainer.h>
 
 #include <c10/core/CachingDeviceAllocator.h>
 
@@ -6,11 +6,11 @@
 #include <cmath>
 #include <map>
 
-#include "trainer_ref/grpo/advantage.h"
-#include "trainer_ref/grpo/random.h"
-#include "trainer_ref/grpo/report.h"
-#include "transport/deadline.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/grpo/advantage.h>
+#include <bascule/trainer_ref/grpo/random.h>
+#include <bascule/trainer_ref/grpo/report.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -21,8 +21,8 @@ double seconds_between(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double>(end - begin).count();
 }
 
-std::vector<Row> rows_of(const std::vector<Group>& groups) {
-  std::vector<Row> rows;
+std::vector<TrainingRow> rows_of(const std::vector<Group>& groups) {
+  std::vector<TrainingRow> rows;
   for (const Group& group : groups)
     for (const Rollout& rollout : group.rollouts) rows.push_back({&group.prompt, &rollout});
   return rows;
@@ -57,7 +57,10 @@ absl::Status Trainer::train() {
     const std::int64_t now = last_step_ + 1;
     BASCULE_ASSIGN(StepMetrics metrics, step(now));
     const bool last = now == options_.steps;
-    if (last || (options_.eval_every > 0 && now % options_.eval_every == 0)) BASCULE_TRY(evaluate_into(metrics));
+    if (last || (options_.eval_every > 0 && now % options_.eval_every == 0)) {
+      BASCULE_ASSIGN(const nlohmann::json completions, evaluate_into(metrics));
+      BASCULE_TRY(append_json_line(options_.out / "completions.jsonl", completions));
+    }
     metrics.elapsed_seconds = seconds_since_start(Clock::now());
     BASCULE_TRY(append_json_line(options_.out / "metrics.jsonl", to_json(metrics)));
     log_(progress_line(metrics, options_.steps));
@@ -166,7 +169,7 @@ absl::StatusOr<UpdateStatistics> Trainer::improve(const std::vector<Group>& grou
     policy_is_whole_ = optimizer_.steps() == before;
     return absl::ResourceExhaustedError(cat("training on ", policy_.device().str(), ": ",
                                             error.what_without_backtrace(),
-                                            " (less memory goes with a smaller --micro-batch)"));
+                                            " (a smaller --micro-batch needs less memory)"));
   }
 }
 
@@ -174,7 +177,7 @@ absl::StatusOr<SendReport> Trainer::send() {
   absl::StatusOr<SendReport> report = sender_.send();
   if (!report.ok()) {
     // Nobody flipped, and the next send is another version: trying again repeats nothing.
-    log_(cat("a version was not published, trying once more: ", message_of(report.status())));
+    log_(cat("a version was not published; trying once more: ", message_of(report.status())));
     report = sender_.send();
   }
   if (!report.ok()) return annotate(report.status(), "the weights could not be sent");
@@ -198,7 +201,7 @@ absl::Status Trainer::give_memory_back() {
     optimizer_.zero_grad();
     if (policy_.device().is_cuda()) at::getDeviceAllocator(at::kCUDA)->emptyCache();
   } catch (const c10::Error& error) {  // a device that failed
-    return unavailable("giving memory back on ", policy_.device().str(), ": ", error.what_without_backtrace());
+    return unavailable("releasing memory on ", policy_.device().str(), ": ", error.what_without_backtrace());
   }
   return absl::OkStatus();
 }
@@ -210,13 +213,16 @@ absl::Status Trainer::wait_for_engines() {
   const Deadline deadline(options_.engine_timeout);
   while (!stopped_()) {
     absl::Status joined = sender_.wait_for_workers(count, std::min(deadline.left(), kAtATime)).status();
-    if (!absl::IsDeadlineExceeded(joined) || deadline.passed()) return joined;
+    if (absl::IsDeadlineExceeded(joined) && deadline.passed())
+      return deadline_exceeded(message_of(joined), "; ", what_engines_say(options_.engines));
+    if (!absl::IsDeadlineExceeded(joined)) return joined;
   }
   return absl::OkStatus();
 }
 
+// Nothing is written before the first evaluation is done: a run that never got there leaves nothing, and a resumed one
+// what it found.
 absl::Status Trainer::begin() {
-  BASCULE_TRY(start_log());
   log_(cat("waiting for ", options_.engines.size(), " engines at ", options_.sync));
   BASCULE_TRY(wait_for_engines());
   if (stopped_()) return absl::OkStatus();
@@ -232,11 +238,13 @@ absl::Status Trainer::begin() {
   BASCULE_ASSIGN(metrics.send, send());
   BASCULE_TRY(pool_->wait_until_serving(options_.engine_timeout, stopped_));
   if (stopped_()) return absl::OkStatus();
-  if (last_step_ > 0) return absl::OkStatus();  // this line was written by the run that is resumed
+  if (last_step_ > 0) return start_log();  // the first line was written by the run that is resumed
 
   metrics.version = versions_.back();
   metrics.seconds.send = metrics.send->seconds.total();
-  BASCULE_TRY(evaluate_into(metrics));
+  BASCULE_ASSIGN(const nlohmann::json completions, evaluate_into(metrics));
+  BASCULE_TRY(start_log());
+  BASCULE_TRY(append_json_line(options_.out / "completions.jsonl", completions));
   metrics.elapsed_seconds = seconds_since_start(Clock::now());
   BASCULE_TRY(append_json_line(options_.out / "metrics.jsonl", to_json(metrics)));
   log_(progress_line(metrics, options_.steps));
@@ -251,11 +259,12 @@ absl::Status Trainer::end() {
   if (last_step_ > saved_step_ && policy_is_whole_) BASCULE_TRY(save(last_step_));
   if (stopped_())
     log_(cat("stopped after step ", last_step_,
-             saved_.empty() ? "; nothing was saved" : cat("; --resume=", saved_.string(), " goes on")));
-  return write_report(options_.out);
+             saved_.empty() ? "; nothing was saved" : cat("; continue with --resume=", saved_.string())));
+  return log_started_ ? write_report(options_.out) : absl::OkStatus();
 }
 
-absl::Status Trainer::evaluate_into(StepMetrics& metrics) {
+// The line of completions.jsonl.
+absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
   const std::size_t count = std::min(options_.eval_problems, task_.held_out.size());
   BASCULE_ASSIGN(const Evaluation evaluation,
                  evaluate(*pool_, tokenizer_, std::span(task_.held_out).first(count),
@@ -268,7 +277,7 @@ absl::Status Trainer::evaluate_into(StepMetrics& metrics) {
   for (const nlohmann::json& problem : shown)
     log_(cat("    ", problem["prompt"].dump(), " answer ", problem["answer"].dump(), "  sampled ",
              problem["sampled"].dump(), "  greedy ", problem["greedy"].dump()));
-  return append_json_line(options_.out / "completions.jsonl", {{"step", metrics.step}, {"problems", shown}});
+  return nlohmann::json{{"step", metrics.step}, {"problems", shown}};
 }
 
 absl::Status Trainer::save(std::int64_t step) {

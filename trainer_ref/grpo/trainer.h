@@ -14,13 +14,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "sender/sender.h"
-#include "trainer_ref/grpo/engine_pool.h"
-#include "trainer_ref/grpo/evaluation.h"
-#include "trainer_ref/grpo/metrics.h"
-#include "trainer_ref/grpo/options.h"
-#include "trainer_ref/grpo/run_state.h"
-#include "trainer_ref/grpo/task.h"
+#include <bascule/sender/sender.h>
+#include <bascule/trainer_ref/grpo/engine_pool.h>
+#include <bascule/trainer_ref/grpo/evaluation.h>
+#include <bascule/trainer_ref/grpo/metrics.h>
+#include <bascule/trainer_ref/grpo/options.h>
+#include <bascule/trainer_ref/grpo/run_state.h>
+#include <bascule/trainer_ref/grpo/task.h>
 
 namespace bascule::ref {
 
@@ -31,7 +31,8 @@ class Trainer {
   static absl::StatusOr<std::unique_ptr<Trainer>> create(TrainOptions options, std::function<bool()> stopped,
                                                          std::function<void(std::string_view)> log);
 
-  // Trains until the last step, or until stopped; writes a checkpoint and the report in either case. An error of a step
+  // Trains until the last step, or until stopped; writes a checkpoint and the report in either case, and nothing where
+  // it ended before the first evaluation. An error of a step
   // ends the run too, after a checkpoint of the last step that trained whole, unless the weights have changed since.
   absl::Status run();
 
@@ -60,7 +61,7 @@ class Trainer {
   absl::StatusOr<SendReport> send();
   absl::Status wait_for_engines();
   absl::Status give_memory_back();
-  absl::Status evaluate_into(StepMetrics& metrics);
+  absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
   absl::Status save(std::int64_t step);
 
   std::vector<const Problem*> problems_of(std::int64_t step) const;
@@ -85,6 +86,7 @@ class Trainer {
   std::int64_t last_step_ = 0;  // trained
   std::int64_t saved_step_ = 0;
   std::filesystem::path saved_;          // its folder, of this run or the one that it resumes; empty: none yet
+  bool log_started_ = false;             // `out` has this run's files
   bool policy_is_whole_ = true;          // false: a step failed that had changed its weights
   std::vector<std::uint64_t> versions_;  // published in this run, oldest first
 };

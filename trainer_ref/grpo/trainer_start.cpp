@@ -1,9 +1,9 @@
 // How a Trainer comes to be: reading what it needs, and what a resumed run left.
-#include <fstream>
-
-#include "trainer_ref/grpo/trainer.h"
-#include "transport/libtorch/tensors.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/grpo/trainer.h>
+#include <bascule/transport/libtorch/tensors.h>
+#include <bascule/transport/posix/atomic_file.h>
+#include <bascule/transport/program/checks.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -17,6 +17,14 @@ absl::Status check_prompts(const Task& task, const Tokenizer& tokenizer) {
   return absl::OkStatus();
 }
 
+// What is wrong with it is wrong with the flag that names it.
+absl::StatusOr<Policy> read_policy(std::string_view flag, const std::filesystem::path& folder, std::string_view advice,
+                                   Policy::Gradients gradients, at::Device device) {
+  absl::StatusOr<Policy> policy = Policy::read(folder, gradients, device);
+  if (!policy.ok()) return of_flag(policy.status(), flag, folder.string(), advice);
+  return policy;
+}
+
 // The policy's tensors themselves: what the optimizer writes is what the next send reads.
 std::unique_ptr<TensorSource> source_of(const Policy& policy) {
   return libtorch::tensors({policy.weights().begin(), policy.weights().end()});
@@ -27,20 +35,28 @@ std::unique_ptr<TensorSource> source_of(const Policy& policy) {
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, std::function<bool()> stopped,
                                                          std::function<void(std::string_view)> log) {
   BASCULE_ASSIGN(Task task, read_task_of(options));
-  BASCULE_ASSIGN(Tokenizer tokenizer, Tokenizer::read(options.model));
-  BASCULE_TRY(check_prompts(task, tokenizer));
-  BASCULE_ASSIGN(Policy policy, Policy::read(options.resume.empty() ? options.model : options.resume,
-                                             Policy::Gradients::kTracked, options.device));
-  BASCULE_ASSIGN(Sender sender, Sender::listen({.endpoint = options.sync, .threads = options.threads, .log = log}));
-  BASCULE_TRY(sender.register_model(source_of(policy)));
+  const std::string model = options.model.string();
+  absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(options.model);
+  BASCULE_TRY(of_flag(tokenizer.status(), "model", model, kModelAdvice));
+  const bool from_file = options.task == "data";
+  BASCULE_TRY(of_flag(check_prompts(task, *tokenizer), from_file ? "data" : "task",
+                      from_file ? options.data.string() : options.task,
+                      "give problems that the tokenizer of --model can write, as --data=problems.jsonl"));
+  BASCULE_ASSIGN(Policy policy, options.resume.empty() ? read_policy("model", options.model, kModelAdvice,
+                                                                     Policy::Gradients::kTracked, options.device)
+                                                       : read_policy("resume", options.resume, kResumeAdvice,
+                                                                     Policy::Gradients::kTracked, options.device));
+  absl::StatusOr<Sender> sender = Sender::listen({.endpoint = options.sync, .threads = options.threads, .log = log});
+  BASCULE_TRY(annotate(sender.status(), cat("--sync=", options.sync)));
+  BASCULE_TRY(sender->register_model(source_of(policy)));
 
   std::unique_ptr<Trainer> trainer(
-      new Trainer(std::move(options), std::move(task), std::move(tokenizer), std::move(policy), std::move(sender)));
+      new Trainer(std::move(options), std::move(task), *std::move(tokenizer), std::move(policy), *std::move(sender)));
   trainer->stopped_ = std::move(stopped);
   trainer->log_ = std::move(log);
   if (trainer->options_.needs_reference()) {
-    BASCULE_ASSIGN(trainer->reference_,
-                   Policy::read(trainer->options_.model, Policy::Gradients::kNone, trainer->options_.device));
+    BASCULE_ASSIGN(trainer->reference_, read_policy("model", trainer->options_.model, kModelAdvice,
+                                                    Policy::Gradients::kNone, trainer->options_.device));
   }
   if (!trainer->options_.resume.empty()) BASCULE_TRY(trainer->resume());
   return trainer;
@@ -55,14 +71,9 @@ Trainer::Trainer(TrainOptions options, Task task, Tokenizer tokenizer, Policy po
       sender_(std::move(sender)) {}
 
 absl::Status Trainer::resume() {
-  BASCULE_ASSIGN(const RunState state, read_run_state(options_.resume));
-  if (state.seed != options_.seed)
-    return invalid_argument("--seed=", options_.seed, ": ", options_.resume.string(),
-                            " was trained with --seed=", state.seed, "; a run that goes on keeps its seed");
-  if (state.step >= options_.steps)
-    return invalid_argument("--steps=", options_.steps, ": ", options_.resume.string(), " is at step ", state.step,
-                            " already; give a later last step");
-  BASCULE_TRY(restore_optimizer(options_.resume, state, optimizer_));
+  const RunState& state = options_.resumed;
+  BASCULE_TRY(of_flag(restore_optimizer(options_.resume, state, optimizer_), "resume", options_.resume.string(),
+                      kResumeAdvice));
   last_step_ = saved_step_ = state.step;
   saved_ = options_.resume;
   return absl::OkStatus();
@@ -72,8 +83,6 @@ absl::Status Trainer::resume() {
 absl::Status Trainer::start_log() {
   namespace fs = std::filesystem;
   std::error_code error;
-  fs::create_directories(options_.out, error);
-  if (error) return invalid_argument("--out=", options_.out.string(), ": ", error.message());
   for (const char* name : {"metrics.jsonl", "completions.jsonl"}) {
     if (last_step_ == 0)
       fs::remove(options_.out / name, error);
@@ -88,9 +97,8 @@ absl::Status Trainer::start_log() {
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : policy_.weights()) parameters += tensor.numel();
   run["parameters"] = parameters;
-  std::ofstream stream(options_.out / "run.json");
-  stream << run.dump(2) << '\n';
-  if (!stream.flush()) return unavailable("cannot write ", (options_.out / "run.json").string());
+  BASCULE_TRY(write_file(options_.out / "run.json", run.dump(2) + "\n"));
+  log_started_ = true;
   return absl::OkStatus();
 }
 

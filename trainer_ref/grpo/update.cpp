@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/update.h"
+#include <bascule/trainer_ref/grpo/update.h>
 
 #include <ATen/core/grad_mode.h>
 
@@ -15,8 +15,8 @@ struct MicroBatch {
   at::Tensor reference_log_probs;  // undefined without a reference
 };
 
-std::vector<MicroBatch> make_micro_batches(const Policy& policy, const Policy* reference, std::span<const Row> rows,
-                                           const UpdateOptions& options) {
+std::vector<MicroBatch> make_micro_batches(const Policy& policy, const Policy* reference,
+                                           std::span<const TrainingRow> rows, const UpdateOptions& options) {
   const at::NoGradGuard no_grad;
   std::vector<MicroBatch> micro_batches;
   for (std::size_t begin = 0; begin < rows.size(); begin += options.micro_batch) {
@@ -31,12 +31,12 @@ std::vector<MicroBatch> make_micro_batches(const Policy& policy, const Policy* r
 }  // namespace
 
 UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Optimizer& optimizer,
-                               std::span<const Row> rows, const UpdateOptions& options) {
+                               std::span<const TrainingRow> rows, const UpdateOptions& options) {
   const std::vector<MicroBatch> micro_batches = make_micro_batches(policy, reference, rows, options);
   StepShape shape{.completions = static_cast<std::int64_t>(rows.size()),
                   .tokens = 0,
                   .micro_batches = static_cast<std::int64_t>(micro_batches.size())};
-  for (const Row& row : rows) shape.tokens += static_cast<std::int64_t>(row.rollout->token_ids.size());
+  for (const TrainingRow& row : rows) shape.tokens += static_cast<std::int64_t>(row.rollout->token_ids.size());
 
   UpdateStatistics statistics;
   double kl_sum = 0, clipped = 0, tokens = 0;

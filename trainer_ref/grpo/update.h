@@ -3,9 +3,9 @@
 
 #include <span>
 
-#include "trainer_ref/grpo/loss.h"
-#include "trainer_ref/grpo/optimizer.h"
-#include "trainer_ref/grpo/policy.h"
+#include <bascule/trainer_ref/grpo/loss.h>
+#include <bascule/trainer_ref/grpo/optimizer.h>
+#include <bascule/trainer_ref/grpo/policy.h>
 
 namespace bascule::ref {
 
@@ -26,6 +26,6 @@ struct UpdateStatistics {
 
 // Changes the policy's weights. `reference` may be null unless loss.beta > 0. `rows` must not be empty.
 UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Optimizer& optimizer,
-                               std::span<const Row> rows, const UpdateOptions& options);
+                               std::span<const TrainingRow> rows, const UpdateOptions& options);
 
 }  // namespace bascule::ref

@@ -1,4 +1,4 @@
-#include "trainer_ref/model/checkpoint.h"
+#include <bascule/trainer_ref/model/checkpoint.h>
 
 #include <unistd.h>
 
@@ -6,11 +6,12 @@
 #include <cstring>
 #include <set>
 
-#include "trainer_ref/model/files.h"
-#include "trainer_ref/model/json.h"
-#include "trainer_ref/model/safetensors.h"
-#include "transport/libtorch/tensors.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/model/safetensors.h>
+#include <bascule/transport/libtorch/tensors.h>
+#include <bascule/transport/posix/atomic_file.h>
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -65,7 +66,7 @@ at::Tensor load(std::span<const std::byte> bytes, const TensorSpec& spec, at::Sc
   return tensor.to(type);
 }
 
-absl::Status read_file_into(const fs::path& path, at::ScalarType type, Weights& weights) {
+absl::Status read_file_into(const fs::path& path, at::ScalarType type, WeightMap& weights) {
   BASCULE_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(path));
   BASCULE_TRY(annotate(file.check_stamp(), path.string()));
   for (const SafetensorsHeader::Entry& entry : file.header().entries) {
@@ -76,13 +77,13 @@ absl::Status read_file_into(const fs::path& path, at::ScalarType type, Weights& 
                            ": quantized weights are not read here; expected F32, BF16, F16 or F64");
     }
     if (!weights.emplace(spec.name, load(file.bytes(entry), spec, type)).second) {
-      return invalid_argument(path.string(), ": tensor ", spec.name, " stands in another shard as well");
+      return invalid_argument(path.string(), ": tensor ", spec.name, " is also in another shard");
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status drop_tied_head(const ModelConfig& config, Weights& weights) {
+absl::Status drop_tied_head(const ModelConfig& config, WeightMap& weights) {
   const auto head = weights.find(kHead), embedding = weights.find(kEmbedding);
   if (!config.tie_word_embeddings || head == weights.end() || embedding == weights.end()) return absl::OkStatus();
   if (!at::equal(head->second, embedding->second)) {
@@ -100,9 +101,7 @@ absl::Status write_config(const fs::path& from, const fs::path& to, DType dtype)
   auto json = nlohmann::ordered_json::parse(text);  // keeps the order of keys
   const char* key = json.contains("dtype") ? "dtype" : "torch_dtype";
   json[key] = dtype == DType::kBF16 ? "bfloat16" : "float32";
-  BASCULE_ASSIGN(AtomicFile file, AtomicFile::create(to));
-  BASCULE_TRY(file.append(json.dump(2) + "\n"));
-  return file.commit();
+  return write_file(to, json.dump(2) + "\n");
 }
 
 absl::Status copy_tokenizer(const fs::path& from, const fs::path& to) {
@@ -118,14 +117,12 @@ absl::Status copy_tokenizer(const fs::path& from, const fs::path& to) {
   for (const char* name : kFiles) {
     if (std::error_code error; !fs::exists(from / name, error)) continue;
     BASCULE_ASSIGN(const std::string text, read_file(from / name, kMaxJsonFileBytes));
-    BASCULE_ASSIGN(AtomicFile file, AtomicFile::create(to / name));
-    BASCULE_TRY(file.append(text));
-    BASCULE_TRY(file.commit());
+    BASCULE_TRY(write_file(to / name, text));
   }
   return absl::OkStatus();
 }
 
-absl::Status write_weights(const fs::path& path, const Weights& weights, DType dtype, at::ScalarType type) {
+absl::Status write_weights(const fs::path& path, const WeightMap& weights, DType dtype, at::ScalarType type) {
   std::vector<TensorSpec> specs;
   std::vector<const at::Tensor*> tensors;
   for (const auto& [name, tensor] : weights) {
@@ -141,10 +138,10 @@ absl::Status write_weights(const fs::path& path, const Weights& weights, DType d
 
 }  // namespace
 
-absl::StatusOr<Weights> read_weights(const fs::path& folder, const ModelConfig& config, DType dtype) {
+absl::StatusOr<WeightMap> read_weights(const fs::path& folder, const ModelConfig& config, DType dtype) {
   BASCULE_ASSIGN(const at::ScalarType type, computable(dtype));
   BASCULE_ASSIGN(const std::vector<fs::path> files, weight_files(folder));
-  Weights weights;
+  WeightMap weights;
   try {
     for (const fs::path& file : files) BASCULE_TRY(read_file_into(file, type, weights));
   } catch (const c10::Error& error) {  // no memory
@@ -155,7 +152,7 @@ absl::StatusOr<Weights> read_weights(const fs::path& folder, const ModelConfig& 
   return weights;
 }
 
-absl::Status write_checkpoint(const fs::path& folder, const fs::path& template_folder, const Weights& weights,
+absl::Status write_checkpoint(const fs::path& folder, const fs::path& template_folder, const WeightMap& weights,
                               DType dtype, const AddFiles& add_files) {
   BASCULE_ASSIGN(const at::ScalarType type, computable(dtype));
   const fs::path target = fs::absolute(folder.has_filename() ? folder : folder.parent_path());

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "trainer_ref/model/config.h"
-#include "trainer_ref/model/decoder.h"
+#include <bascule/trainer_ref/model/config.h>
+#include <bascule/trainer_ref/model/decoder.h>
 
 namespace bascule::ref {
 
@@ -17,7 +17,7 @@ namespace bascule::ref {
 // configuration does not have. A tied lm_head that stands in the file as well is left out, provided that it
 // equals the embedding. `folder` may be that of a memmap endpoint, with a config.json copied into it: the newest
 // version is read, and its digest compared.
-absl::StatusOr<Weights> read_weights(const std::filesystem::path& folder, const ModelConfig& config, DType dtype);
+absl::StatusOr<WeightMap> read_weights(const std::filesystem::path& folder, const ModelConfig& config, DType dtype);
 
 // Adds a program's own files (an optimizer's state) to a checkpoint: called with the temporary folder.
 using AddFiles = std::function<absl::Status(const std::filesystem::path& temporary_folder)>;
@@ -26,6 +26,6 @@ using AddFiles = std::function<absl::Status(const std::filesystem::path& tempora
 // renamed. config.json (its dtype corrected) and the tokenizer's files come from `template_folder`, weights
 // go to model.safetensors in `dtype`. Python's transformers loads it. Blocks until all is on the disk.
 absl::Status write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& template_folder,
-                              const Weights& weights, DType dtype, const AddFiles& add_files = {});
+                              const WeightMap& weights, DType dtype, const AddFiles& add_files = {});
 
 }  // namespace bascule::ref

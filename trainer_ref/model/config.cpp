@@ -1,11 +1,11 @@
-#include "trainer_ref/model/config.h"
+#include <bascule/trainer_ref/model/config.h>
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 
-#include "trainer_ref/model/json.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/model/json.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -55,7 +55,7 @@ void read_rope(JsonKeys& keys, ModelConfig& config) {
   JsonKeys rope = keys.within(key);
   config.rope_theta = rope.positive("rope_theta", config.rope_theta);
   if (rope.positive("partial_rotary_factor", 1) != 1) {
-    rope.refuse("partial_rotary_factor: heads that are rotated in part are not read here");
+    rope.refuse("partial_rotary_factor: heads that are rotated in part are not supported");
   }
   const std::string type = rope.word("rope_type", rope.word("type", "default"));
   if (type == "default") return;

@@ -1,10 +1,10 @@
-#include "trainer_ref/model/decoder.h"
+#include <bascule/trainer_ref/model/decoder.h>
 
 #include <algorithm>
 #include <numbers>
 
 #include "absl/strings/str_join.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -78,7 +78,7 @@ std::vector<TensorSpec> weight_specs(const ModelConfig& config, DType dtype) {
   return specs;
 }
 
-absl::Status check_weights(const ModelConfig& config, const Weights& weights) {
+absl::Status check_weights(const ModelConfig& config, const WeightMap& weights) {
   const auto embedding = weights.find("model.embed_tokens.weight");
   const at::ScalarType type = embedding == weights.end() ? at::kFloat : embedding->second.scalar_type();
   if (type != at::kFloat && type != at::kBFloat16) {
@@ -129,7 +129,7 @@ at::Tensor CausalAttention::attend(std::int64_t /*layer*/, const at::Tensor& que
 
 at::Tensor Decoder::Linear::operator()(const at::Tensor& input) const { return at::linear(input, weight, bias); }
 
-absl::StatusOr<Decoder> Decoder::bind(const ModelConfig& config, const Weights& weights) {
+absl::StatusOr<Decoder> Decoder::bind(const ModelConfig& config, const WeightMap& weights) {
   BASCULE_TRY(check_weights(config, weights));
   const auto tensor = [&](const std::string& name) {
     const auto found = weights.find(name);

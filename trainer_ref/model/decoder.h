@@ -17,20 +17,20 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "trainer_ref/model/config.h"
-#include "transport/tensor.h"
+#include <bascule/trainer_ref/model/config.h>
+#include <bascule/transport/tensor.h>
 
 namespace bascule::ref {
 
 // By Hugging Face's names, all of one dtype; tied weights stand once, under the embedding's name.
-using Weights = std::map<std::string, at::Tensor, std::less<>>;
+using WeightMap = std::map<std::string, at::Tensor, std::less<>>;
 
 // Name, dtype and shape of every tensor of a checkpoint of this configuration, in the order of the layers.
 std::vector<TensorSpec> weight_specs(const ModelConfig& config, DType dtype);
 
 // INVALID_ARGUMENT names the first tensor that is missing, surplus, or of another shape or dtype, and counts
 // the rest.
-absl::Status check_weights(const ModelConfig& config, const Weights& weights);
+absl::Status check_weights(const ModelConfig& config, const WeightMap& weights);
 
 // Attention over one flat batch, as its caller lays out sequences: a padded batch in training, a cache in an
 // engine.
@@ -57,7 +57,7 @@ class CausalAttention final : public Attention {
 class Decoder {
  public:
   // Binds `weights`, all F32 or all BF16; errors as check_weights().
-  static absl::StatusOr<Decoder> bind(const ModelConfig& config, const Weights& weights);
+  static absl::StatusOr<Decoder> bind(const ModelConfig& config, const WeightMap& weights);
 
   // token_ids, positions: int64 [N] → hidden states after the last norm, [N, C] in the weights' dtype
   at::Tensor forward(const at::Tensor& token_ids, const at::Tensor& positions, Attention& attention) const;

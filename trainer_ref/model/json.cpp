@@ -1,7 +1,7 @@
-#include "trainer_ref/model/json.h"
+#include <bascule/trainer_ref/model/json.h>
 
-#include "trainer_ref/model/files.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 

@@ -10,13 +10,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/json.h"
+#include <bascule/transport/json.h>
 
 namespace bascule::ref {
 
 inline constexpr std::uint64_t kMaxJsonFileBytes = 256u << 20;
-
-using bascule::parse_json;
 
 // Parses a file of at most kMaxJsonFileBytes whose outermost value is an object.
 absl::StatusOr<nlohmann::json> read_json_object(const std::filesystem::path& path);

@@ -1,16 +1,16 @@
-#include "trainer_ref/model/safetensors.h"
+#include <bascule/trainer_ref/model/safetensors.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 
 #include <cerrno>
 
-#include "kernels/digest.h"
-#include "kernels/thread_pool.h"
-#include "trainer_ref/model/files.h"
-#include "transport/deadline.h"
-#include "transport/posix/file_lock.h"
-#include "transport/text.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/posix/atomic_file.h>
+#include <bascule/transport/posix/file_lock.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 
@@ -28,7 +28,7 @@ absl::StatusOr<UniqueFd> open_unwritten(const std::filesystem::path& path, Deadl
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd) return errno_status(errno, path.string());
     const absl::StatusOr<bool> locked = try_lock_until(fd.get(), FileLock::kShared, deadline);
-    if (!locked.ok()) return fd;  // a file system without locks: nobody writes slots there
+    if (!locked.ok()) return fd;  // a file system without locks: no sender writes slots there
     if (!*locked) return unavailable(path.string(), " is still being written by a trainer");
     BASCULE_ASSIGN(const struct stat named, status_of(path));
     BASCULE_ASSIGN(const struct stat opened, status_of(cat("/proc/self/fd/", fd.get())));
@@ -58,7 +58,7 @@ absl::Status SafetensorsFile::check_stamp() const {
   const auto version = header_.metadata.find("bascule.version"), digest = header_.metadata.find("bascule.digest");
   if (version == header_.metadata.end() || digest == header_.metadata.end()) return absl::OkStatus();
   if (version->second.find_first_not_of('0') == std::string::npos)
-    return absl::DataLossError("it holds no whole version: a trainer ended while it wrote it");
+    return absl::DataLossError("it holds no whole version: a trainer ended while writing it");
   if (digest->second.starts_with('-')) return absl::OkStatus();  // digest=off
   kernels::ThreadPool pool(0);
   const std::string found = to_hex(kernels::digest(mapping_.bytes().subspan(header_.data_offset), pool));

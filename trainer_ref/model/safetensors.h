@@ -11,20 +11,20 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "transport/posix/mapping.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/safetensors.h"
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/safetensors.h>
 
 namespace bascule::ref {
 
-// A file mapped for reading. Bytes stay valid as long as this object; a file that somebody shortens meanwhile
+// A file mapped for reading. Bytes stay valid as long as this object; a file that another process shortens meanwhile
 // raises SIGBUS, as any mapping does.
 //
 // It may be a slot of a memmap folder (docs/memmap.md), to which model.safetensors is a link there: the file is locked
 // as such readers do, so that no trainer writes it meanwhile.
 class SafetensorsFile {
  public:
-  // Blocks while somebody writes the file, at most ten seconds: then UNAVAILABLE.
+  // Blocks while a sender writes the file, at most ten seconds: then UNAVAILABLE.
   static absl::StatusOr<SafetensorsFile> open(const std::filesystem::path& path);
   const SafetensorsHeader& header() const { return header_; }
   std::span<const std::byte> bytes(const SafetensorsHeader::Entry& entry) const;

@@ -1,11 +1,11 @@
-#include "trainer_ref/model/tokenizer.h"
+#include <bascule/trainer_ref/model/tokenizer.h>
 
 #include <algorithm>
 #include <map>
 #include <unordered_map>
 
-#include "trainer_ref/model/json.h"
-#include "transport/text.h"
+#include <bascule/trainer_ref/model/json.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -94,7 +94,7 @@ absl::Status Tokenizer::Data::read_model(const Json& file) {
 absl::Status Tokenizer::Data::read_added_tokens(const Json& file) {
   const auto list = file.find("added_tokens");
   if (list == file.end() || list->is_null()) return absl::OkStatus();
-  if (!list->is_array()) return invalid_argument(where, ": added_tokens is no list");
+  if (!list->is_array()) return invalid_argument(where, ": added_tokens is not a list");
   for (const Json& token : *list) {
     const auto id = token.find("id"), content = token.find("content");
     if (!token.is_object() || id == token.end() || !is_id(*id) || content == token.end() || !content->is_string() ||

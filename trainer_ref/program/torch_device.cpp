@@ -1,27 +1,28 @@
-#include "trainer_ref/program/torch_device.h"
+#include <bascule/trainer_ref/program/torch_device.h>
 
 #include <ATen/Context.h>
 #include <dlfcn.h>
 #include <torch/cuda.h>
 
 #include <charconv>
+#include <limits>
 #include <optional>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
 
-// The N of cuda or cuda:N.
-std::optional<c10::DeviceIndex> gpu_number(std::string_view flag) {
-  constexpr std::string_view kCuda = "cuda";
-  if (flag == kCuda) return c10::DeviceIndex{0};
-  if (!flag.starts_with("cuda:")) return std::nullopt;
-  const char* end = flag.data() + flag.size();
-  int number = 0;
-  const auto [stop, failure] = std::from_chars(flag.data() + kCuda.size() + 1, end, number);
-  if (failure != std::errc{} || stop != end || number < 0 || number > 63) return std::nullopt;
-  return static_cast<c10::DeviceIndex>(number);
+// The N of cuda or cuda:N; the largest int for one that is larger.
+std::optional<int> gpu_number(std::string_view flag) {
+  constexpr std::string_view kCuda = "cuda:";
+  if (flag == "cuda") return 0;
+  if (!flag.starts_with(kCuda)) return std::nullopt;
+  const std::string_view digits = flag.substr(kCuda.size());
+  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+  int number = std::numeric_limits<int>::max();  // where it is out of range it is left as it was
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return number;
 }
 
 // Null, and why, where it cannot be opened. Never closed: what it registers is used until the process ends.
@@ -35,30 +36,32 @@ void* open_library(const char* name, std::string& why) {
 
 absl::StatusOr<c10::Device> open_torch_device(std::string_view flag) {
   if (flag == "cpu") return c10::Device(c10::kCPU);
-  const std::optional<c10::DeviceIndex> number = gpu_number(flag);
-  if (!number) return invalid_argument("--device=", flag, ": expected cpu, cuda or cuda:N, as in cuda:0");
+  const std::optional<int> number = gpu_number(flag);
+  if (!number) return invalid_argument("--device=", flag, ": expected cpu, cuda or cuda:N, as --device=cuda:0");
   std::string why;
   if (open_library("libcuda.so.1", why) == nullptr) {
-    return unavailable("--device=", flag, ": expected an NVIDIA GPU, found no driver for one (", why,
-                       "); install it, or give cpu");
+    return unavailable("--device=", flag, ": expected an NVIDIA GPU, found none, as there is no driver for one (", why,
+                       "); install it, or give --device=cpu");
   }
   if (open_library("libtorch_cuda.so", why) == nullptr) {
     return unavailable("--device=", flag, ": LibTorch's libraries for GPUs cannot be opened (", why,
                        "); install the wheel torch==2.11.0 with all that it needs and put its torch/lib first into "
-                       "LD_LIBRARY_PATH, or give cpu");
+                       "LD_LIBRARY_PATH, or give --device=cpu");
   }
   const int gpus = torch::cuda::device_count();
   if (gpus == 0) {
     return unavailable("--device=", flag,
-                       ": the driver shows this process no GPU; look at nvidia-smi and CUDA_VISIBLE_DEVICES, or give "
-                       "cpu");
+                       ": expected an NVIDIA GPU, found a driver, but no GPU that this process sees; look at "
+                       "nvidia-smi and CUDA_VISIBLE_DEVICES, or give --device=cpu");
   }
   if (*number >= gpus) {
-    return invalid_argument("--device=", flag, ": this process sees ", gpus, gpus == 1 ? " GPU" : " GPUs",
-                            "; give a number from 0 to ", gpus - 1);
+    return invalid_argument("--device=", flag, ": expected a GPU that this process sees, found ", gpus,
+                            gpus == 1 ? ", cuda:0; give --device=cuda:0"
+                                      : cat(", cuda:0 to cuda:", gpus - 1, "; give one of them, as --device=cuda:0"),
+                            ", or --device=cpu");
   }
   at::globalContext().setAllowTF32CuBLAS(false);
-  return c10::Device(c10::kCUDA, *number);
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(*number));
 }
 
 }  // namespace bascule::ref

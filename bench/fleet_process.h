@@ -1,0 +1,40 @@
+// A fake fleet as a process of its own, so that a sender's CPU and memory can be told from its workers'.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/bench/process.h>
+
+namespace bascule::bench {
+
+// The program: obeys the driver until it hangs up. `arguments`: the endpoint, and how many tensors of the model each
+// worker expects (fleet_model()).
+int run_fleet(const std::vector<std::string>& arguments);
+
+// The driver's side.
+class FleetProcess {
+ public:
+  static absl::StatusOr<FleetProcess> start(const std::string& endpoint, std::uint64_t tensors);
+
+  struct State {
+    int welcomed = 0, serving = 0;  // `serving`: the newest version that any of them serves
+    int lost = 0;
+    std::string why;  // the last one was lost
+  };
+  // `count` more workers at once; returns once all have greeted.
+  absl::Status join(int count);
+  // How it is once `count` serve a version or are lost; none waited for: as it is now.
+  absl::StatusOr<State> settled(int count = 0);
+  absl::Status kill_when_sealed();
+
+ private:
+  explicit FleetProcess(Process process);
+  absl::StatusOr<nlohmann::json> call(const nlohmann::json& question);
+  Process process_;
+  Packets packets_;
+};
+
+}  // namespace bascule::bench

@@ -1,0 +1,104 @@
+#include <bascule/trainer_ref/grpo/run_folder.h>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <bascule/transport/posix/file_lock.h>
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a run has left in its folder; empty: none has.
+std::string trace_of_run(const fs::path& out) {
+  std::error_code ignored;
+  if (fs::exists(out / "metrics.jsonl", ignored) && fs::file_size(out / "metrics.jsonl", ignored) > 0)
+    return "metrics.jsonl";
+  for (fs::directory_iterator entry(out, ignored), end; !ignored && entry != end; entry.increment(ignored))
+    if (entry->path().filename().string().starts_with("step_")) return entry->path().filename().string();
+  return "";
+}
+
+bool is_in(const fs::path& checkpoint, const fs::path& out) {
+  std::error_code ignored;
+  return !checkpoint.empty() && fs::equivalent(fs::weakly_canonical(checkpoint, ignored).parent_path(), out, ignored);
+}
+
+bool names_still(const fs::path& file, int fd) {
+  struct stat named {
+  }, opened{};
+  return ::stat(file.c_str(), &named) == 0 && ::fstat(fd, &opened) == 0 && named.st_ino == opened.st_ino &&
+         named.st_dev == opened.st_dev;
+}
+
+}  // namespace
+
+std::error_code RunFolder::Made::make(const fs::path& folder) {
+  std::error_code error;
+  fs::path at;
+  for (const fs::path& part : folder)
+    if (at /= part; fs::create_directory(at, error)) folders_.push_back(at);
+  return error;
+}
+
+RunFolder::Made::~Made() {
+  for (auto folder = folders_.rbegin(); folder != folders_.rend(); ++folder) ::rmdir(folder->c_str());
+}
+
+RunFolder::Lock::~Lock() {
+  if (fd_) ::unlink(file_.c_str());  // while it is locked: no other process has it open and locked
+}
+
+absl::StatusOr<RunFolder::Lock> RunFolder::Lock::take(fs::path file, const fs::path& out) {
+  while (true) {
+    UniqueFd fd(::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
+    if (!fd) return errno_status(errno, cat("--out=", out.string(), ": create ", file.string()));
+    const absl::StatusOr<bool> locked = try_lock(fd.get(), FileLock::kExclusive);
+    if (locked.ok() && !*locked) {
+      const std::string pid = read_file(file, 100).value_or("");
+      return failed_precondition("--out=", out.string(), ": another run",
+                                 pid.empty() ? "" : cat(", process ", pid, ","),
+                                 " writes there now; end it first, or give another folder");
+    }
+    if (locked.ok() && !names_still(file, fd.get())) continue;  // its holder has just removed it
+    // Where the file system has no locks, what is found before training must do.
+    if (::ftruncate(fd.get(), 0) == 0) (void)write_all(fd.get(), std::to_string(::getpid()), file.string());
+    return Lock(std::move(fd), std::move(file));
+  }
+}
+
+absl::StatusOr<RunFolder> RunFolder::take(const fs::path& out, const fs::path& resume) {
+  Made made;
+  if (const std::error_code error = made.make(out))
+    return invalid_argument("--out=", out.string(), ": ", error.message(), "; give a folder, as --out=out/run");
+  BASCULE_ASSIGN(Lock lock, Lock::take(out / "run.lock", out));
+  const std::string trace = trace_of_run(out);
+  if (!trace.empty() && !is_in(resume, out))
+    return invalid_argument(
+        "--out=", out.string(), ": expected no run in it, found ", trace,
+        "; give another folder, remove this one, or continue its run, as --resume=", (out / "step_N").string());
+  return RunFolder(std::move(made), std::move(lock));
+}
+
+absl::StatusOr<RunFolder> RunFolder::take_new(const fs::path& out) {
+  const fs::path target = fs::absolute(out.has_filename() ? out : out.parent_path());
+  Made made;
+  if (const std::error_code error = made.make(target.parent_path()))
+    return invalid_argument("--out=", out.string(), ": ", error.message(), "; give a folder, as --out=out/model");
+  BASCULE_ASSIGN(Lock lock, Lock::take(target.parent_path() / cat(".", target.filename().string(), ".lock"), out));
+  if (std::error_code ignored; fs::exists(fs::symlink_status(target, ignored)))
+    return invalid_argument("--out=", out.string(),
+                            " exists: a checkpoint is never overwritten; remove it, or give another name");
+  return RunFolder(std::move(made), std::move(lock));
+}
+
+}  // namespace bascule::ref
