@@ -1,4 +1,4 @@
-#include "bench/content.h"
+#include <bascule/bench/content.h>
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "bench/footprint.h"
+#include <bascule/bench/footprint.h>
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -1,15 +1,15 @@
-#include "bench/gpu.h"
+#include <bascule/bench/gpu.h>
 
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 
 #include <vector>
 
-#include "bench/content.h"
-#include "bench/model.h"
-#include "kernels/thread_pool.h"
 #include "support/gpu.h"
 #include "support/status.h"
+#include <bascule/bench/content.h>
+#include <bascule/bench/model.h>
+#include <bascule/kernels/thread_pool.h>
 
 namespace bascule::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "bench/memory_need.h"
+#include <bascule/bench/memory_need.h>
 
 #include <gmock/gmock.h>
 
@@ -25,7 +25,7 @@ TEST(MemoryNeed, SaysTheArithmetic) {
       check_fits({{.what = "model", .bytes = 4 * kGiB}, {.what = "slots", .count = 2, .bytes = 4 * kGiB}}, 8 * kGiB),
       StatusIs(absl::StatusCode::kResourceExhausted,
                AllOf(HasSubstr("1 model of 4.00 GiB + 2 slots of 4.00 GiB = 12.0 GiB"),
-                     HasSubstr("8.00 GiB are available, of which 512 MiB are left alone"))));
+                     HasSubstr("8.00 GiB are available, of which 512 MiB are kept free"))));
 }
 
 TEST(MemoryNeed, ShowsThreeDigits) {

@@ -1,4 +1,4 @@
-#include "bench/model.h"
+#include <bascule/bench/model.h>
 
 #include <gmock/gmock.h>
 

@@ -1,10 +1,10 @@
-#include "bench/options.h"
+#include <bascule/bench/options.h>
 
 #include <gmock/gmock.h>
 
 #include "support/status.h"
-#include "transport/tensor.h"
-#include "transport/text.h"
+#include <bascule/transport/tensor.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {
@@ -44,7 +44,8 @@ TEST(Sync, OptionsMayStandBehindASchemeAlone) {
 
 TEST(Sync, RefusesWhatMakesNoSense) {
   EXPECT_THAT(parse_sync(""), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("give a scheme")));
-  EXPECT_THAT(parse_sync("shm://host"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("absolute folder")));
+  EXPECT_THAT(parse_sync("shm://host"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("absolute folder, as shm:///tmp")));
   EXPECT_THAT(parse_sync("shm?wire_dtype=f16"), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("send_cast")));
 }
 
@@ -55,6 +56,17 @@ TEST(ParseDevice, KnowsTheHostAndGpusByNumber) {
   for (const char* text : {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x"})
     EXPECT_THAT(parse_device(text),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("expected cpu or cuda:N, as cuda:0")))
+        << text;
+}
+
+TEST(ParseCounts, TakesOneSeveralOrARangeThatDoubles) {
+  EXPECT_THAT(*parse_counts("64"), ElementsAre(64));
+  EXPECT_THAT(*parse_counts("256,64,64"), ElementsAre(64, 256));
+  EXPECT_THAT(*parse_counts("8..64"), ElementsAre(8, 16, 32, 64));
+  EXPECT_THAT(*parse_counts("48..100"), ElementsAre(48, 96, 100));
+  EXPECT_THAT(*parse_counts("8..8"), ElementsAre(8));
+  for (const char* text : {"", "x", "-1", "8,", "8..", "..8", "9..8", "0..8", "8...9", "1e3", "8 ,9"})
+    EXPECT_THAT(parse_counts(text), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("as 64,256 or 8..1024")))
         << text;
 }
 

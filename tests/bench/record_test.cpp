@@ -1,4 +1,4 @@
-#include "bench/record.h"
+#include <bascule/bench/record.h>
 
 #include <gmock/gmock.h>
 
@@ -22,13 +22,13 @@ TEST(Record, RatioIsOfMedians) {
 TEST(Record, TargetIsMetOrMissed) {
   Record record = measured_record("send", {0.3, 0.1, 0.2}, {0.1});
   EXPECT_EQ(record.met(), std::nullopt);
-  record.target = {Target::Of::kRatio, 2.0};
+  record.target = {Goal::Of::kRatio, 2.0};
   EXPECT_EQ(record.met(), true);
-  record.target = {Target::Of::kRatio, 1.9};
+  record.target = {Goal::Of::kRatio, 1.9};
   EXPECT_EQ(record.met(), false);
-  record.target = {Target::Of::kP99Seconds, 0.25};
+  record.target = {Goal::Of::kP99Seconds, 0.25};
   EXPECT_EQ(record.met(), false);
-  record.target = {Target::Of::kP99Seconds, 0.3};
+  record.target = {Goal::Of::kP99Seconds, 0.3};
   EXPECT_EQ(record.met(), true);
 }
 
@@ -40,7 +40,7 @@ TEST(Record, WithoutALimitThereIsNoRatio) {
 TEST(Record, JsonIsWhatTheDesignSays) {
   Record record = measured_record("send", {0.2}, {0.1});
   record.stages["pack"] = {0.15};
-  record.target = {Target::Of::kRatio, 1.15};
+  record.target = {Goal::Of::kRatio, 1.15};
   const nlohmann::json json = nlohmann::json::parse(to_json(results_with({record})));
   EXPECT_EQ(json.at("machine").at("cpu"), "a cpu");
   const nlohmann::json& found = json.at("records").at(0);
@@ -62,10 +62,10 @@ TEST(Record, JsonIsWhatTheDesignSays) {
 TEST(Record, ReadsWhatItWrote) {
   Record record = measured_record("stall", {0.2, 0.3}, {0.1, 0.15});
   record.stages["pack"] = {0.1, 0.2};
-  record.target = {Target::Of::kP99Seconds, 1e-4};
+  record.target = {Goal::Of::kP99Seconds, 1e-4};
   record.note = "a note";
   Record median = record;
-  median.target = {Target::Of::kP50Seconds, 0.25};
+  median.target = {Goal::Of::kP50Seconds, 0.25};
   Record skipped;
   skipped.scheme = "memmap";
   skipped.scenario = "durable";

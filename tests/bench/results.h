@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/record.h"
+#include <bascule/bench/record.h>
 
 namespace bascule::bench {
 

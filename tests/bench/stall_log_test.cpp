@@ -1,4 +1,4 @@
-#include "bench/stall_log.h"
+#include <bascule/bench/stall_log.h>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bench/statistics.h"
+#include <bascule/bench/statistics.h>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "bench/table.h"
+#include <bascule/bench/table.h>
 
 #include <gmock/gmock.h>
 
@@ -27,7 +27,7 @@ TEST(Table, LeavesOutColumnsWithoutACell) {
 
 TEST(Table, ShowsATargetAndWhetherItIsMet) {
   Record good = measured_record("send", {0.1}, {0.1}), bad = measured_record("send_cast", {0.2}, {0.1});
-  good.target = bad.target = {Target::Of::kRatio, 1.15};
+  good.target = bad.target = {Goal::Of::kRatio, 1.15};
   const std::string text = shown(results_with({good, bad}));
   EXPECT_THAT(text, testing::ContainsRegex("send .*100 ms.* 1.00 .*≤ 1.15 \\| met"));
   EXPECT_THAT(text, testing::ContainsRegex("send_cast .*200 ms.* 2.00 .*≤ 1.15 \\| missed"));

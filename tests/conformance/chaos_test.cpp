@@ -16,7 +16,7 @@
 #include "conformance/suite.h"
 #include "support/footprint.h"
 #include "support/trainer.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {

@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "conformance/targets.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {

@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "conformance/suite.h"
-#include "receiver/receiver.h"
-#include "schemes/registry.h"
 #include "support/trainer.h"
-#include "transport/text.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/schemes/registry.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {
@@ -76,6 +76,7 @@ TEST_P(DeviceTest, ASlotThatTheEnginesStreamStillReadsIsNotWritten) {
     EXPECT_EQ(*seen, old) << "round " << round;
   }
   (void)cudaFreeHost(seen);
+  { const Receiver ended = *std::move(receiver); }  // before its stream
   (void)cudaStreamDestroy(stream);
 }
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "conformance/suite.h"
-#include "receiver/receiver.h"
-#include "transport/text.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {

@@ -4,17 +4,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <set>
 #include <thread>
 
 #include "conformance/suite.h"
-#include "receiver/receiver.h"
-#include "schemes/registry.h"
-#include "transport/endpoint.h"
-#include "transport/posix/files.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/text.h"
+#include "support/trainer.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/schemes/registry.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/kept_slots.h>
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {
@@ -28,7 +31,7 @@ class Found {
  public:
   Found(const std::string& endpoint, Version newer_than)
       : reader_(find_scheme(Endpoint::parse(endpoint)->scheme).value()->make_receiver(*Endpoint::parse(endpoint))),
-        versions_(reader_->find_versions(newer_than).value()) {}
+        versions_(reader_->kept_versions()->find_versions(newer_than).value()) {}
   std::size_t count() const { return versions_.size(); }
   Version newest() const { return versions_.empty() ? 0 : versions_.front().publication.version; }
 
@@ -89,6 +92,50 @@ TEST_P(KeptFiles, ASenderThatComesIsHeardAndTheOldVersionIsReadUntilThen) {
   EXPECT_EQ(send_complete(1).version, 2u) << "above what it serves";
   for (int i = 0; i < 3; ++i) send_complete(1);
   expect_newest({a.get()});
+}
+
+// It has the socket, and its tensors may come in minutes.
+TEST_P(KeptFiles, AReaderServesWhatIsKeptUntilATrainerThatLoadsWelcomesIt) {
+  listen();
+  for (int i = 0; i < 2; ++i) send();
+  sender_.reset();
+  absl::StatusOr<Sender> loading = Sender::listen({.endpoint = endpoint()});
+  ASSERT_THAT(loading, IsOk());
+  const auto a = join("a");
+  const Observed served = a->wait_for_version(2);
+  EXPECT_FALSE(served.attached);
+  EXPECT_EQ(a->wait_until([](const Observed& now) { return now.checks > 3; }, "checks").generation, generation_);
+  sender_.emplace(*std::move(loading));
+  ASSERT_THAT(sender_->register_model(model_.source()), IsOk());
+  wait_for_workers(1);
+  EXPECT_EQ(send_complete(1).version, 3u);
+  for (int i = 0; i < 3; ++i) send_complete(1);
+  expect_newest({a.get()});
+}
+
+// The connection is made, and nobody answers. What is kept may be of the very sender that stands still, which then
+// finds a worker that serves its newest version already.
+TEST_P(KeptFiles, AReaderServesWhatIsKeptWhileATrainerStandsStillAndThenItsVersions) {
+  Trainer trainer(endpoint(hasty()), 1, device());
+  Sent sent;
+  for (int i = 0; i < 3; ++i) sent = trainer.tell("send");
+  ASSERT_EQ(sent.error, "");
+  trainer.process().signal(SIGSTOP);
+  const auto a = join("a", hasty());
+  const Observed served = a->wait_for_version(sent.version);
+  EXPECT_FALSE(served.attached);
+  EXPECT_EQ(served.generation, sent.generation);
+  trainer.process().signal(SIGCONT);
+  for (const Deadline deadline(patience()); sent.serving < 1 && !deadline.passed();) sent = trainer.tell("send");
+  EXPECT_EQ(sent.serving, 1) << sent.error;
+  for (int i = 0; i < 3; ++i) {
+    sent = trainer.tell("send");
+    EXPECT_EQ(sent.error, "");
+    EXPECT_EQ(sent.serving, 1);
+  }
+  const Observed now = a->wait_for_version(sent.version);
+  EXPECT_EQ(now.generation, sent.generation);
+  EXPECT_EQ(now.wrong, "");
 }
 
 // A loss of power may take back what was last written to sender.lock, and not the version on the disk.
@@ -165,7 +212,7 @@ TEST_P(KeptFiles, AReaderOfAnotherModelServesNothingAndSaysWhy) {
     if (waited.message().find("nowhere") != absl::string_view::npos) break;
   }
   EXPECT_THAT(waited, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                               AllOf(HasSubstr("version 1"), HasSubstr("nowhere F32 [2] is expected and not sent"))));
+                               AllOf(HasSubstr("version 1"), HasSubstr("nowhere F32 [2] is expected, but not sent"))));
   EXPECT_FALSE(receiver->commit().changed);
 }
 
@@ -215,6 +262,16 @@ TEST_P(KeptFiles, AForeignReadersFileIsNotWritten) {
   for (int i = 0; i < 4; ++i) send_complete(1);
   expect_newest({a.get()});
   EXPECT_EQ(slot_files(folder_.path() / "endpoint").size(), 3u);
+}
+
+TEST_P(KeptFiles, ACheckpointThatAppearsInTheFolderIsLeftAloneAndTheReportSaysSo) {
+  listen();
+  EXPECT_THAT(send().warnings, testing::IsEmpty());
+  const fs::path place = folder_.path() / "endpoint" / "model.safetensors";
+  ASSERT_THAT(replace_file(place, "somebody's weights"), IsOk());
+  EXPECT_THAT(send().warnings, testing::ElementsAre(HasSubstr("model.safetensors is not Bascule's link")));
+  EXPECT_THAT(send().warnings, testing::IsEmpty());
+  EXPECT_EQ(read_file(place, 100).value_or(""), "somebody's weights");
 }
 
 TEST_P(KeptFiles, ASendToSomeGoesToThemAloneAlsoInAFileThatTakesTheRightOnesPlace) {

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "conformance/suite.h"
-#include "receiver/receiver.h"
-#include "transport/text.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {

@@ -1,7 +1,7 @@
 // Groups: ranks that flip together. Rank 0 decides at its token boundary; the test carries its word to the others, as
 // an engine's step message does.
 #include "conformance/suite.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {
@@ -18,7 +18,7 @@ class Group {
   Version step() {
     const Version version = rank(0).step().version;
     for (std::size_t i = 1; i < ranks_.size(); ++i) {
-      const Observed followed = rank(i).follow(version);
+      const Observed followed = rank(i).copy_behind(version);
       EXPECT_EQ(followed.version, version) << "rank " << i;
       EXPECT_EQ(followed.wrong, "") << "rank " << i;
     }
@@ -178,7 +178,7 @@ TEST_P(Conformance, AFollowerThatCannotFollowPoisonsItsGroup) {
   wait_for_workers(2);
   ASSERT_THAT(send_to(*this, tp), IsOk());
   // A word of rank 0 for a version that there is not.
-  const Observed lost = tp.rank(1).follow(99);
+  const Observed lost = tp.rank(1).copy_behind(99);
   EXPECT_TRUE(lost.poisoned);
   EXPECT_EQ(lost.version, 1u);
   tp.rank(1).wait_until([](const Observed& now) { return now.state == "poisoned"; }, "being poisoned");

@@ -3,9 +3,9 @@
 #include <random>
 
 #include "conformance/suite.h"
-#include "kernels/processor.h"
-#include "receiver/receiver.h"
-#include "transport/text.h"
+#include <bascule/kernels/processor.h>
+#include <bascule/receiver/receiver.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {

@@ -2,7 +2,7 @@
 #include <csignal>
 
 #include "conformance/suite.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {

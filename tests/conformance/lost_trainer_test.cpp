@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "conformance/suite.h"
-#include "schemes/registry.h"
 #include "support/trainer.h"
-#include "transport/text.h"
+#include <bascule/schemes/registry.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {

@@ -1,7 +1,7 @@
 // Who is at an endpoint: readers that come early, late, again, twice under one name, or with another model.
 #include "conformance/suite.h"
-#include "receiver/receiver.h"
-#include "transport/text.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {
@@ -100,9 +100,9 @@ const std::vector<Refusal>& refusals() {
        [](auto& specs) {
          specs.push_back({"nowhere", DType::kF32, {2}});
        },
-       "nowhere F32 [2] is expected and not sent"},
+       "nowhere F32 [2] is expected, but not sent"},
       {"surplus", [](auto& specs) { std::erase_if(specs, [](const auto& spec) { return spec.name == "scale"; }); },
-       "scale F32 [] is sent and not expected"},
+       "scale F32 [] is sent, but not expected"},
       {"duplicate", [](auto& specs) { specs.push_back(specs.front()); }, "generation is expected twice"},
       {"reshaped",
        [](auto& specs) {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "conformance/suite.h"
-#include "receiver/receiver.h"
+#include <bascule/receiver/receiver.h>
 
 namespace bascule::test {
 namespace {

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "conformance/suite.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {

@@ -1,9 +1,11 @@
-// slots=1: the trainer's parameters live in the slot that the engines read; they step aside while it writes.
+// slots=1: the trainer's parameters live in the slot that the engines read; they yield while it writes.
 #include <csignal>
+#include <random>
+#include <thread>
 
 #include "conformance/suite.h"
 #include "support/trainer.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {
@@ -105,6 +107,150 @@ TEST_P(SingleCopy, ASingleCopysReaderThatDoesNotStepAsideIsNamedAndNobodyWrites)
   for (int i = 0; i < 5 && !report.ok(); ++i) report = step_and_publish(*this);
   ASSERT_THAT(report, IsOk());
   expect_newest({a.get(), slow.get()});
+}
+
+// ---- a trainer that keeps its loan ----
+
+// Between a loan and its publish a healthy trainer here takes far less.
+std::string short_loans() { return cat("slots=1&loan_timeout=", absl::ToInt64Milliseconds(silence()), "ms"); }
+
+void expect_let_go(Worker& worker) {
+  const Observed now = worker.wait_until([](const Observed& seen) { return seen.state == "poisoned" && seen.poisoned; },
+                                         "being let go, poisoned");
+  EXPECT_THAT(now.error, HasSubstr("half written, or may be"));
+}
+
+TEST_P(SingleCopy, ASingleCopysLoanThatIsKeptTooLongLetsItsReadersGoAndFailsByName) {
+  listen(short_loans());
+  const auto a = join("a", "slots=1"), b = join("b", "slots=1");
+  wait_for_workers(2);
+  for (int i = 0; i < 3; ++i) {
+    absl::StatusOr<SendReport> report = step_and_publish(*this);
+    ASSERT_THAT(report, IsOk());
+    EXPECT_TRUE(report->complete());
+    expect_newest({a.get(), b.get()});
+    absl::StatusOr<WritableSlot> slot = sender_->loan();
+    ASSERT_THAT(slot, IsOk());
+    model_.step(++generation_);
+    expect_let_go(*a);
+    expect_let_go(*b);
+    model_.step(++generation_);  // it still may
+    EXPECT_THAT(sender_->publish(*std::move(slot)),
+                StatusIs(StatusCode::kDeadlineExceeded, AllOf(HasSubstr("loan_timeout"), HasSubstr("poisoned"))));
+  }
+  wait_for_workers(2);
+  const absl::StatusOr<SendReport> report = step_and_publish(*this);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->workers.size(), 2u);
+  EXPECT_TRUE(report->complete());
+  expect_newest({a.get(), b.get()});
+  EXPECT_FALSE(a->report().poisoned);
+}
+
+TEST_P(SingleCopy, ASingleCopysLoanThatWasKeptTooLongAndWroteNothingGivesTheVersionBack) {
+  listen(short_loans());
+  const auto a = join("a", "slots=1"), b = join("b", "slots=1");
+  wait_for_workers(2);
+  ASSERT_THAT(step_and_publish(*this), IsOk());
+  expect_newest({a.get(), b.get()});
+  std::unique_ptr<Worker> late;
+  {
+    const absl::StatusOr<WritableSlot> slot = sender_->loan();
+    ASSERT_THAT(slot, IsOk());
+    expect_let_go(*a);
+    expect_let_go(*b);
+    late = join("late", "slots=1");
+    wait_for_workers(3);
+    EXPECT_EQ(late->report().version, 0u) << "nobody knows what the slot holds";
+  }
+  for (Worker* worker : {a.get(), b.get(), late.get()}) {
+    const Observed again = worker->wait_until(
+        [](const Observed& now) { return now.state == "serving" && !now.poisoned; }, "serving it again");
+    EXPECT_EQ(again.version, 1u);
+    const Observed later =
+        worker->wait_until([&](const Observed& now) { return now.checks > again.checks + 5; }, "checks");
+    EXPECT_EQ(later.wrong, "");
+    EXPECT_EQ(later.flips, 1u) << "the same version is no flip";
+    EXPECT_EQ(later.error, "");
+  }
+  wait_for_workers(3);
+  const absl::StatusOr<SendReport> report = step_and_publish(*this);
+  ASSERT_THAT(report, IsOk());
+  EXPECT_TRUE(report->complete());
+  expect_newest({a.get(), b.get(), late.get()});
+}
+
+TEST_P(SingleCopy, ASingleCopysLoanThatWasKeptTooLongAndDroppedWrittenPoisonsUntilTheNextVersion) {
+  listen(short_loans());
+  const auto a = join("a", "slots=1");
+  wait_for_workers(1);
+  ASSERT_THAT(step_and_publish(*this), IsOk());
+  {
+    const absl::StatusOr<WritableSlot> slot = sender_->loan();
+    ASSERT_THAT(slot, IsOk());
+    expect_let_go(*a);
+    model_.step(++generation_);
+  }
+  { EXPECT_THAT(sender_->loan(), IsOk()); }  // writes nothing, and what it finds is no version
+  EXPECT_TRUE(a->report().poisoned);
+  wait_for_workers(1);
+  ASSERT_THAT(step_and_publish(*this), IsOk());
+  expect_newest({a.get()});
+  EXPECT_FALSE(a->report().poisoned);
+}
+
+TEST_P(SingleCopy, ACopyingReaderOfASingleCopyGoesOnBesideALoanThatIsKeptTooLong) {
+  listen(short_loans());
+  const auto a = join("a", "slots=1"), copying = join("copying", "slots=1", Apply::kCommit);
+  wait_for_workers(2);
+  ASSERT_THAT(step_and_publish(*this), IsOk());
+  expect_newest({a.get(), copying.get()});
+  absl::StatusOr<WritableSlot> slot = sender_->loan();
+  ASSERT_THAT(slot, IsOk());
+  model_.step(++generation_);
+  expect_let_go(*a);
+  const std::uint64_t checks = copying->report().checks;
+  const Observed beside = copying->wait_until([&](const Observed& now) { return now.checks > checks + 5; }, "checks");
+  EXPECT_EQ(beside.wrong, "");
+  EXPECT_EQ(beside.state, "serving");
+  EXPECT_FALSE(beside.poisoned) << "what it reads is its own";
+  EXPECT_THAT(sender_->publish(*std::move(slot)), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("loan_timeout")));
+  wait_for_workers(2);
+  ASSERT_THAT(step_and_publish(*this), IsOk());
+  expect_newest({a.get(), copying.get()});
+}
+
+// Some come back in time and some do not, written or not, published or not: nobody who is not poisoned reads a mixture.
+TEST_P(SingleCopy, ASingleCopyIsReadWholeUnderLoansOfAnyLength) {
+  constexpr int kLimitMs = 20 * kSlowdown;
+  listen(cat("slots=1&loan_timeout=", kLimitMs, "ms"));
+  const auto a = join("a", "slots=1"), b = join("b", "slots=1");
+  wait_for_workers(2);
+  ASSERT_THAT(step_and_publish(*this), IsOk());
+  std::mt19937 random(5);
+  int published = 0, lapsed = 0;
+  for (int i = 0; i < 60; ++i) {
+    absl::StatusOr<WritableSlot> slot = sender_->loan();
+    ASSERT_THAT(slot, IsOk());
+    const bool writes = random() % 4 != 0, publishes = random() % 3 != 0;
+    if (writes) model_.step(++generation_);
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % (2 * kLimitMs)));
+    if (writes) model_.step(++generation_);
+    if (!publishes) continue;
+    const absl::StatusOr<SendReport> report = sender_->publish(*std::move(slot));
+    ++(report.ok() ? published : lapsed);
+    EXPECT_TRUE(report.ok() || absl::IsDeadlineExceeded(report.status())) << report.status();
+  }
+  EXPECT_GT(published, 0);
+  EXPECT_GT(lapsed, 0);
+  absl::StatusOr<SendReport> last = step_and_publish(*this);
+  for (int i = 0; i < 100 && !last.ok(); ++i) last = step_and_publish(*this);
+  ASSERT_THAT(last, IsOk());
+  for (Worker* const worker : {a.get(), b.get()}) {
+    worker->wait_for_version(last->version);
+    EXPECT_EQ(worker->report().wrong, "");
+    EXPECT_FALSE(worker->report().poisoned);
+  }
 }
 
 // ---- a trainer that dies ----

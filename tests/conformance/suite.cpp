@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "absl/strings/str_format.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 

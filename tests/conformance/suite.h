@@ -18,7 +18,6 @@
 #include <string_view>
 #include <vector>
 
-#include "sender/sender.h"
 #include "support/device_bytes.h"
 #include "support/fake_scheme.h"
 #include "support/port.h"
@@ -27,6 +26,7 @@
 #include "support/test_model.h"
 #include "support/timing.h"
 #include "support/worker.h"
+#include <bascule/sender/sender.h>
 
 namespace bascule::test {
 

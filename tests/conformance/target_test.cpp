@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "conformance/targets.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {
@@ -201,7 +201,7 @@ TEST_P(Conformance, AForgottenTensorIsRefusedUnlessOnlyAPartIsWanted) {
   ASSERT_THAT(forgetful, IsOk());
   ASSERT_THAT(forgetful->register_model(targets), IsOk());
   EXPECT_THAT(forgetful->wait_ready(patience()),
-              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("is sent and not expected")));
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("is sent, but not expected")));
   absl::StatusOr<Receiver> modest =
       Receiver::connect({.endpoint = endpoint(), .worker = "modest", .scheme = given_scheme()});
   ASSERT_THAT(modest, IsOk());

@@ -2,9 +2,9 @@
 #include <fstream>
 
 #include "conformance/suite.h"
-#include "receiver/receiver.h"
 #include "support/environment.h"
-#include "transport/text.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {
@@ -49,9 +49,9 @@ TEST_P(Tcp, AWorkerWithAnotherTokenIsRefusedAndTheOthersGoOn) {
     absl::StatusOr<Receiver> stranger = connect_to(bare(), "stranger");
     ASSERT_THAT(stranger, IsOk());
     const absl::Status refused = stranger->wait_ready(patience());
-    EXPECT_THAT(refused, StatusIs(StatusCode::kFailedPrecondition,
-                                  AllOf(HasSubstr("authentication failed; set the same token on both ends"),
-                                        Not(HasSubstr("some other token")))));
+    EXPECT_THAT(refused, StatusIs(StatusCode::kFailedPrecondition, AllOf(HasSubstr("does not know this token"),
+                                                                         HasSubstr("set the same token on both ends"),
+                                                                         Not(HasSubstr("some other token")))));
     EXPECT_FALSE(stranger->commit().changed);
     // It tries on, so the sender hears of it again and again.
     absl::Status waited;
@@ -78,7 +78,7 @@ TEST_P(Tcp, ATokenInTheEnvironmentAndTheSameInAFileAgree) {
 }
 
 TEST_P(Tcp, AHostMayBeANameOrAnAddressOfEitherKind) {
-  const Environment token("BASCULE_TOKEN", "token");
+  const Environment token("BASCULE_TOKEN", "the token of this test");
   for (const std::string_view host : {"localhost", "127.0.0.1", "[::1]"}) {
     SCOPED_TRACE(host);
     absl::StatusOr<Sender> sender = listen_at(bare(host));
@@ -98,7 +98,7 @@ TEST_P(Tcp, AHostMayBeANameOrAnAddressOfEitherKind) {
 
 TEST_P(Tcp, APortThatIsTakenIsNamed) {
   listen();
-  const Environment token("BASCULE_TOKEN", "token");
+  const Environment token("BASCULE_TOKEN", "the token of this test");
   const std::string elsewhere = cat("fake://127.0.0.1:", port_.number(), "?state=", folder_.path().string(), "/other");
   EXPECT_THAT(listen_at(elsewhere), StatusIs(StatusCode::kAlreadyExists,
                                              HasSubstr(cat("another program listens at 127.0.0.1:", port_.number()))));
@@ -136,7 +136,7 @@ TEST_P(Tcp, WhatAnEvictedWorkerServesStaysAsItIs) {
   expect_newest({a.get()});
 }
 
-// The trainer writes its single copy while workers read theirs: none has to step aside, and a loan that is dropped half
+// The trainer writes its single copy while workers read theirs: none has to yield, and a loan that is dropped half
 // written poisons none.
 TEST_P(Tcp, ASingleCopyIsWrittenBesideItsReaders) {
   listen("slots=1");

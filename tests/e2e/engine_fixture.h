@@ -10,7 +10,7 @@
 
 #include "nlohmann/json.hpp"
 #include "program.h"
-#include "trainer_ref/http_client.h"
+#include <bascule/trainer_ref/http_client.h>
 
 namespace bascule::test {
 

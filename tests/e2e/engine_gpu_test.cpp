@@ -1,16 +1,15 @@
 // bascule-engine as a process that computes on the GPU, with what a trainer in this one sends: in place where it lies
 // there, else through copies on the device.
 #include "engine_fixture.h"
-#include "sender/sender.h"
 #include "support/torch_gpu.h"
-#include "trainer_ref/model/checkpoint.h"
-#include "transport/libtorch/tensors.h"
+#include <bascule/sender/sender.h>
+#include <bascule/trainer_ref/model/checkpoint.h>
+#include <bascule/transport/libtorch/tensors.h>
 
 namespace bascule::test {
 namespace {
 
 using ::testing::Each;
-using ::testing::HasSubstr;
 
 class EngineGpu : public EngineProgramTest, public ::testing::WithParamInterface<const char*> {
  protected:
@@ -33,7 +32,7 @@ class EngineGpu : public EngineProgramTest, public ::testing::WithParamInterface
 
   const char* kGreedy =
       R"({"prompt": [1,2,3,4,5,6,7], "temperature": 0, "max_tokens": 40, "ignore_eos": true, "n": 3})";
-  ref::Weights weights_;
+  ref::WeightMap weights_;
   std::optional<Sender> sender_;
 };
 
@@ -75,21 +74,6 @@ TEST_P(EngineGpu, AcksWhileItSleeps) {
 INSTANTIATE_TEST_SUITE_P(Schemes, EngineGpu, ::testing::Values("cuda-ipc", "shm", "memmap"), [](const auto& info) {
   return std::string(info.param) == "cuda-ipc" ? "CudaIpc" : std::string(info.param) == "shm" ? "Shm" : "Memmap";
 });
-
-class EngineOnTheCpu : public EngineGpu {};
-INSTANTIATE_TEST_SUITE_P(OfAGpu, EngineOnTheCpu, ::testing::Values("cuda-ipc"), [](const auto&) { return "CudaIpc"; });
-
-TEST_P(EngineOnTheCpu, SaysThatItCannotReadThere) {
-  start_trainer();
-  const Program engine = serve({"--sync", endpoint()});
-  ASSERT_TRUE(sender_->wait_for_workers(1, absl::Seconds(60)).ok());
-  (void)sender_->send();
-  EXPECT_TRUE(
-      eventually([&] { return get("/health").body.find("start the engine with --device=cuda:0") != std::string::npos; },
-                 kPatience))
-      << get("/health").body;
-  EXPECT_EQ(get("/health").status, 503);
-}
 
 }  // namespace
 }  // namespace bascule::test

@@ -2,9 +2,9 @@
 #include <fstream>
 
 #include "engine_fixture.h"
-#include "sender/sender.h"
-#include "trainer_ref/model/checkpoint.h"
-#include "transport/libtorch/tensors.h"
+#include <bascule/sender/sender.h>
+#include <bascule/trainer_ref/model/checkpoint.h>
+#include <bascule/transport/libtorch/tensors.h>
 
 namespace bascule::test {
 namespace {
@@ -26,7 +26,7 @@ TEST_F(EngineSleep, GivesTheCachesMemoryBackAndServesTheVersionThatCameMeanwhile
   const Program engine = serve({"--sync", endpoint, "--cache-bytes", "256MiB"});
   absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint});
   ASSERT_TRUE(sender.ok()) << sender.status();
-  const ref::Weights weights = *ref::read_weights(checkpoint(), *ref::read_config(checkpoint()), DType::kF32);
+  const ref::WeightMap weights = *ref::read_weights(checkpoint(), *ref::read_config(checkpoint()), DType::kF32);
   ASSERT_TRUE(sender->register_model(libtorch::tensors({weights.begin(), weights.end()})).ok());
   ASSERT_TRUE(sender->wait_for_workers(1, absl::Seconds(60)).ok());
   ASSERT_TRUE(sender->send().ok());

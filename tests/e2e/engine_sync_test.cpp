@@ -4,9 +4,9 @@
 #include <thread>
 
 #include "engine_fixture.h"
-#include "sender/sender.h"
-#include "trainer_ref/model/checkpoint.h"
-#include "transport/libtorch/tensors.h"
+#include <bascule/sender/sender.h>
+#include <bascule/trainer_ref/model/checkpoint.h>
+#include <bascule/transport/libtorch/tensors.h>
 
 namespace bascule::test {
 namespace {
@@ -27,7 +27,7 @@ class EngineSync : public EngineProgramTest {
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
   static Named weights() {
     const ref::ModelConfig config = *ref::read_config(checkpoint());
-    const ref::Weights weights = *ref::read_weights(checkpoint(), config, DType::kF32);
+    const ref::WeightMap weights = *ref::read_weights(checkpoint(), config, DType::kF32);
     return {weights.begin(), weights.end()};
   }
 
@@ -169,6 +169,30 @@ TEST_F(EngineSync, SaysWhyASenderRefusedIt) {
   EXPECT_TRUE(eventually([&] { return get("/health").body.find(missing) != std::string::npos; }, kPatience))
       << get("/health").body;
   EXPECT_EQ(get("/health").status, 503);
+}
+
+TEST_F(EngineSync, SaysOnceOnStderrWhyItCannotJoinAndThatItHas) {
+  const std::filesystem::path folder = folder_ / "sync";
+  std::filesystem::create_directory(folder);
+  std::filesystem::permissions(folder, std::filesystem::perms(0755));
+  const Program engine = serve_synced();
+  const auto count = [&](const std::string& words) {
+    int found = 0;
+    const std::string output = engine.output();
+    for (std::size_t at = output.find(words); at != std::string::npos; at = output.find(words, at + 1)) ++found;
+    return found;
+  };
+  const std::string mode = "engine-0: has not joined a sender: folder " + folder.string() + " has mode 0755";
+  ASSERT_TRUE(eventually([&] { return count(mode) == 1; }, kPatience)) << engine.output();
+  std::filesystem::permissions(folder, std::filesystem::perms(0700));
+  ASSERT_TRUE(eventually([&] { return count("no sender is listening at") == 1; }, kPatience)) << engine.output();
+  Sender sender = listen();
+  ASSERT_TRUE(sender.register_model(libtorch::tensors(weights())).ok());
+  ASSERT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
+  send(sender);
+  ASSERT_TRUE(eventually([&] { return count("engine-0: joined its sender") == 1; }, kPatience)) << engine.output();
+  EXPECT_EQ(count(mode), 1) << "each reason once: " << engine.output();
+  EXPECT_EQ(count("no sender is listening at"), 1) << engine.output();
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include "support/gpu.h"
 #include "train_fixture.h"
-#include "trainer_ref/http_client.h"
+#include <bascule/trainer_ref/http_client.h>
 
 namespace bascule::test {
 namespace {

@@ -1,9 +1,16 @@
 // bascule-train and bascule-engine as processes: a run that loses an engine, one that is resumed, and one after another
 // over files.
-#include <csignal>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <map>
+#include <thread>
+
+#include "support/environment.h"
 #include "train_fixture.h"
-#include "trainer_ref/http_client.h"
+#include <bascule/trainer_ref/http_client.h>
 
 namespace bascule::test {
 namespace {
@@ -43,7 +50,7 @@ TEST_F(Train, GoesOnWhenAnEngineIsKilledAndServesItAgainWhenItIsBack) {
   }
   const std::string last = "step_" + std::to_string(lines.back()["step"].get<int>());
   EXPECT_TRUE(fs::exists(folder_ / "out" / last / "model.safetensors")) << "SIGTERM writes a checkpoint";
-  EXPECT_THAT(train.output(), HasSubstr("--resume=" + (folder_ / "out" / last).string() + " goes on"));
+  EXPECT_THAT(train.output(), HasSubstr("continue with --resume=" + (folder_ / "out" / last).string()));
   EXPECT_TRUE(fs::exists(folder_ / "out" / "report.html"));
   EXPECT_THAT(train.output(), HasSubstr("engine " + url + " is back"));
 }
@@ -127,15 +134,173 @@ TEST_F(Train, NamesNoCheckpointThatItHasNot) {
   train.signal(SIGTERM);  // heard at once, however long engines may take
   EXPECT_EQ(train.wait(60s), 0) << train.output();
   EXPECT_THAT(train.output(), HasSubstr("stopped after step 0; nothing was saved"));
+  EXPECT_FALSE(fs::exists(folder_ / "out"));
+}
+
+TEST_F(Train, SighupEndsItLikeSigtermAndALogThatNobodyReadsDoesNot) {
+  Program only = engine("engine-0");
+  const fs::path pipe = folder_ / "out.log";  // of stdout and stderr
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reading = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  Program train = trainer(url_of(only), "out", {"--steps", "100000", "--prompts-per-step", "4", "--group-size", "4"});
+  ASSERT_TRUE(eventually([&] { return metrics("out").size() > 1 || !train.running(); }, 90s));
+  ::close(reading);  // `| head` has seen enough
+  const std::size_t closed_at = metrics("out").size();
+  ASSERT_TRUE(eventually([&] { return metrics("out").size() > closed_at + 3 || !train.running(); }, 60s));
+  ASSERT_TRUE(train.running());
+  train.signal(SIGHUP);
+  std::this_thread::sleep_for(100ms);
+  train.signal(SIGHUP);  // a terminal that closes tells its script, too, which passes it on
+  EXPECT_EQ(train.wait(60s), 0);
+  const std::string last = "step_" + std::to_string(metrics("out").back()["step"].get<int>());
+  EXPECT_TRUE(fs::exists(folder_ / "out" / last / "model.safetensors")) << "a checkpoint";
+  EXPECT_TRUE(fs::exists(folder_ / "out" / "report.html"));
+  only.signal(SIGHUP);
+  EXPECT_EQ(only.wait(60s), 0) << "the engine ends as well: " << only.output();
+}
+
+TEST_F(Train, SaysThatItsLogCouldNotBeWrittenAndTrainsAllTheSame) {
+  Program only = engine("engine-0");
+  Program train({"/bin/sh",
+                 "-c",
+                 "exec \"$@\" >/dev/full",
+                 "sh",
+                 BASCULE_TRAIN,
+                 "--model",
+                 BASCULE_DEMO_MODEL,
+                 "--sync",
+                 sync_,
+                 "--engines",
+                 url_of(only),
+                 "--out",
+                 (folder_ / "out").string(),
+                 "--max-tokens",
+                 "3",
+                 "--threads",
+                 "1",
+                 "--eval-problems",
+                 "5",
+                 "--steps",
+                 "1",
+                 "--prompts-per-step",
+                 "4",
+                 "--group-size",
+                 "4"},
+                folder_ / "train.log");
+  EXPECT_EQ(train.wait(90s), 1);
+  EXPECT_THAT(train.output(), HasSubstr("bascule-train: write to stdout: No space left on device"));
+  EXPECT_EQ(metrics("out").size(), 2);
+  EXPECT_TRUE(fs::exists(folder_ / "out" / "step_1" / "model.safetensors"));
+}
+
+TEST_F(Train, ASecondRunLeavesTheFirstOneAlone) {
+  Program only = engine("engine-0");
+  const std::string url = url_of(only);
+  const std::vector<std::string> small{"--steps", "100000", "--prompts-per-step", "4", "--group-size", "4"};
+  Program first = trainer(url, "out", small);
+  ASSERT_TRUE(eventually([&] { return metrics("out").size() > 1 || !first.running(); }, 90s)) << first.output();
+  const auto second = [&] {
+    std::vector<std::string> command{BASCULE_TRAIN, "--model", BASCULE_DEMO_MODEL,        "--sync", sync_, "--engines",
+                                     url,           "--out",   (folder_ / "out").string()};
+    return Program(command, folder_ / "second.log");
+  };
+  Program beside = second();
+  EXPECT_EQ(beside.wait(60s), 1);
+  EXPECT_THAT(beside.output(), HasSubstr("another run, process " + std::to_string(first.pid())));
+  first.signal(SIGTERM);
+  EXPECT_EQ(first.wait(60s), 0) << first.output();
+  const std::string lines = bytes("out/metrics.jsonl");
+  Program behind = second();
+  EXPECT_EQ(behind.wait(60s), 2);
+  EXPECT_THAT(behind.output(), HasSubstr("expected no run in it, found metrics.jsonl"));
+  EXPECT_EQ(bytes("out/metrics.jsonl"), lines);
+}
+
+TEST_F(Train, SupervisedRefusesAnOutThatExistsBeforeItTrains) {
+  fs::create_directory(folder_ / "taken");
+  Program train({BASCULE_TRAIN, "--supervised", "--model", BASCULE_DEMO_MODEL, "--out", (folder_ / "taken").string(),
+                 "--steps", "1000000000"},
+                folder_ / "train.log");
+  EXPECT_EQ(train.wait(60s), 2);
+  EXPECT_THAT(train.output(), HasSubstr("taken exists: a checkpoint is never overwritten"));
+}
+
+TEST_F(Train, QuotesEachEngineThatDoesNotJoin) {
+  Program elsewhere = engine("engine-0", "0", {"--sync", "shm://" + (folder_ / "typo").string()});
+  const std::string url = url_of(elsewhere), nobody = "http://127.0.0.1:1";
+  Program train = trainer(url + "," + nobody, "out", {"--engine-timeout", "1s"});
+  EXPECT_EQ(train.wait(60s), 1);
+  EXPECT_THAT(train.output(), HasSubstr("engine " + url + " says HTTP 503: joining, no sender has been at " +
+                                        (folder_ / "typo").string()));
+  EXPECT_THAT(train.output(), HasSubstr("; engine " + nobody + " says "));
+  EXPECT_FALSE(fs::exists(folder_ / "out")) << "of a run that never started nothing stays";
+}
+
+// Here the engines of a run are gone, and it is to be continued in its own folder.
+TEST_F(Train, AResumedRunWhoseEnginesDoNotComeLeavesWhatItFound) {
+  Program only = engine("engine-0");
+  const std::vector<std::string> small{"--prompts-per-step", "4", "--group-size", "4", "--save-every", "1"};
+  std::vector<std::string> more = small;
+  more.insert(more.end(), {"--steps", "2"});
+  Program first = trainer(url_of(only), "out", more);
+  ASSERT_EQ(first.wait(90s), 0) << first.output();
+  only.kill();
+  const auto files = [&] {
+    std::map<std::string, std::string> content;
+    for (const auto& entry : fs::directory_iterator(folder_ / "out"))
+      content[entry.path().filename()] = entry.is_directory() ? "" : bytes(fs::path("out") / entry.path().filename());
+    return content;
+  };
+  const std::map<std::string, std::string> before = files();
+  more = small;
+  more.insert(more.end(),
+              {"--steps", "3", "--engine-timeout", "1s", "--resume", (folder_ / "out" / "step_1").string()});
+  Program resumed = trainer("http://127.0.0.1:1", "out", more);
+  EXPECT_EQ(resumed.wait(60s), 1) << resumed.output();
+  EXPECT_TRUE(files() == before) << "step 2 as well, which it would have trained again";
 }
 
 TEST_F(Train, RefusesWhatMakesNoSense) {
-  Program no_engines = Program({BASCULE_TRAIN, "--model", "m", "--out", "o"}, folder_ / "a.log");
-  EXPECT_EQ(no_engines.wait(30s), 2);
-  EXPECT_THAT(no_engines.output(), HasSubstr("--engines=: give the URLs of the engines"));
-  Program hub_name = trainer("http://127.0.0.1:1", "out", {"--model", "Qwen/Qwen3-0.6B"});
-  EXPECT_EQ(hub_name.wait(30s), 1);
-  EXPECT_THAT(hub_name.output(), HasSubstr("Qwen/Qwen3-0.6B"));
+  const std::string url = "http://127.0.0.1:1";
+  const std::string home = folder_ / "home";
+  fs::create_directory(home);
+  fs::permissions(home, fs::perms::owner_all);
+  const Environment is_home("HOME", home.c_str());
+  const fs::path no_weights = folder_ / "step_1";
+  fs::create_directory(no_weights);
+  fs::copy_file(fs::path(BASCULE_DEMO_MODEL) / "config.json", no_weights / "config.json");
+  std::ofstream(no_weights / "trainer_state.json") << R"({"step": 1, "seed": 0, "optimizer_steps": 1})";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> bad{
+      {{"--engines", ""}, "--engines=: give the URLs of the engines"},
+      {{"--model", "Qwen/Qwen3-0.6B"}, "--model=Qwen/Qwen3-0.6B: no such folder"},
+      {{"--model", folder_.string()}, "config.json: no such file; give the folder of a checkpoint, as --model="},
+      {{"--resume", "/nope"}, "--resume=/nope: no such folder; give a folder step_N"},
+      {{"--resume", no_weights}, "neither model.safetensors"},
+      {{"--task", "data", "--data", "/nope"}, "--data=/nope: No such file"},
+      {{"--engines", "http://127.0.0.1:99999"}, "no port from 1 to 65535"},
+      {{"--sync", "smh:///tmp/x"}, "did you mean shm?"},
+      {{"--sync", "cuda-ipc:///tmp/x"}, "--sync=cuda-ipc:///tmp/x: "},
+      {{"--sync", "shm://" + home},
+       "--sync=shm://" + home + ": folder " + home + " is your home folder; give a folder"},
+      {{"--group-size", "1"}, "give a value from 2 to 65536, as --group-size=16"},
+      {{"--learning-rate", "inf"}, "give a number above 0, at most 1e+06, as --learning-rate=1e-06"},
+      {{"--learning-rate", "nan"}, "give a number above 0"},
+      {{"--weight-decay", "inf"}, "give a value from 0 to 1e+06"},
+      {{"--temperature", "inf"}, "as --temperature=1"},
+      {{"--request-timeout", "inf"}, "give a finite time above 0, as --request-timeout=60s"},
+      {{"--engine-timeout", "-1s"}, "give a finite time above 0, as --engine-timeout=2m"},
+      {{"--threads", "100000"}, "give a value from 0 to 1024"},
+      {{"--steps", "abc"}, "expected INTEGER, as --steps=60"},
+  };
+  for (const auto& [flags, why] : bad) {
+    Program train = trainer(url, "out", flags);
+    EXPECT_EQ(train.wait(60s), 2) << why << "\n" << train.output();
+    EXPECT_THAT(train.output(), HasSubstr(why));
+    EXPECT_FALSE(fs::exists(folder_ / "out")) << why;
+  }
+  Program help({BASCULE_TRAIN, "-h"}, folder_ / "help.log");
+  EXPECT_EQ(help.wait(60s), 0);
+  EXPECT_THAT(help.output(), HasSubstr("--group-size=INTEGER"));
 }
 
 }  // namespace

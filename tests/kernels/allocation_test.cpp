@@ -6,11 +6,11 @@
 #include <new>
 #include <random>
 
-#include "kernels/digest.h"
-#include "kernels/pack.h"
-#include "kernels/thread_pool.h"
-#include "kernels/unpack.h"
 #include "layouts.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/kernels/pack.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/kernels/unpack.h>
 
 namespace {
 std::atomic<std::size_t> allocations{0};
@@ -30,7 +30,7 @@ std::atomic<std::size_t> allocations{0};
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 namespace {
 
 TEST(Allocation, IsCounted) {
@@ -60,4 +60,4 @@ TEST(Allocation, PackDigestAndUnpackMakeNone) {
 }
 
 }  // namespace
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

@@ -6,10 +6,10 @@
 #include <random>
 #include <vector>
 
-#include "kernels/processor.h"
-#include "kernels/segment.h"
+#include <bascule/kernels/processor.h>
+#include <bascule/kernels/segment.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 inline constexpr std::byte kUntouched{0x5a};
 
@@ -112,4 +112,4 @@ inline std::vector<std::vector<std::byte>> naive_unpack(const Boxes& boxes) {
   return storages;
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

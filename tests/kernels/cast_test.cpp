@@ -1,6 +1,6 @@
 // Casts against an oracle that knows nothing of bits: it decodes by arithmetic and looks for the nearest
 // value.
-#include "kernels/cast.h"
+#include <bascule/kernels/cast.h>
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 #include <random>
 #include <vector>
 
-#include "kernels/pack.h"
 #include "processors.h"
+#include <bascule/kernels/pack.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 namespace {
 
 struct Format {
@@ -163,4 +163,4 @@ TEST(CastBits, IsAConstantExpression) {
 }
 
 }  // namespace
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

@@ -6,10 +6,10 @@
 #include <random>
 #include <vector>
 
-#include "kernels/pack.h"
-#include "kernels/processor.h"
+#include <bascule/kernels/pack.h>
+#include <bascule/kernels/processor.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 struct Tensors {
   std::vector<std::vector<std::byte>> storages;
@@ -88,4 +88,4 @@ inline std::vector<std::byte> naive_pack(const Tensors& tensors) {
   return slot;
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

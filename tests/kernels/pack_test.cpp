@@ -1,4 +1,4 @@
-#include "kernels/pack.h"
+#include <bascule/kernels/pack.h>
 
 #include <gtest/gtest.h>
 
@@ -9,13 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/thread_pool.h"
-#include "kernels/tiles.h"
 #include "layouts.h"
 #include "processors.h"
 #include "random_layouts.h"
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/kernels/tiles.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 namespace {
 
 constexpr std::byte kUntouched{0x5a};
@@ -172,4 +172,4 @@ TEST_P(PackOn, BytesDoneOnlyGrowsAndCoversWhatIsComplete) {
 INSTANTIATE_TEST_SUITE_P(On, PackOn, testing::ValuesIn(processors()), name_of_case);
 
 }  // namespace
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

@@ -1,8 +1,8 @@
-#include "kernels/prefix.h"
+#include <bascule/kernels/prefix.h>
 
 #include <gtest/gtest.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 namespace {
 
 TEST(Prefix, GrowsWithTheOldestPieceInHand) {
@@ -41,4 +41,4 @@ TEST(Prefix, OfNothingIsComplete) {
 }
 
 }  // namespace
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

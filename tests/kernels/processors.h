@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/processor.h"
+#include <bascule/kernels/processor.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 // Under ThreadSanitizer each access costs twenty; what is looked for there needs fewer rounds.
 #if defined(__SANITIZE_THREAD__)
@@ -37,4 +37,4 @@ inline std::vector<NamedProcessor> processors() {
 
 inline std::string name_of_case(const testing::TestParamInfo<NamedProcessor>& info) { return info.param.name; }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

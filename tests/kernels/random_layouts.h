@@ -10,7 +10,7 @@
 #include "boxes.h"
 #include "layouts.h"
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 
 inline constexpr DType kFloats[] = {DType::kF64, DType::kF32, DType::kF16, DType::kBF16};
 
@@ -85,4 +85,4 @@ inline Boxes random_boxes(std::uint64_t seed, std::size_t count, std::int64_t mo
   return boxes;
 }
 
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

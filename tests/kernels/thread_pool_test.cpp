@@ -1,4 +1,4 @@
-#include "kernels/thread_pool.h"
+#include <bascule/kernels/thread_pool.h>
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,9 @@
 #include <thread>
 #include <vector>
 
-namespace bascule::kernels {
+#include <bascule/kernels/control_group.h>
+
+namespace bascule::inline v0::kernels {
 namespace {
 
 class ThreadPoolOf : public testing::TestWithParam<int> {};
@@ -68,9 +70,7 @@ TEST_P(ThreadPoolOf, AllThreadsWorkAtOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolOf, testing::Values(1, 2, 3, 4, 8), testing::PrintToStringParamName());
 
-TEST(ThreadPool, ZeroMeansOnePerCore) {
-  EXPECT_EQ(ThreadPool(0).threads(), std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
-}
+TEST(ThreadPool, ZeroMeansOnePerUsableCore) { EXPECT_EQ(ThreadPool(0).threads(), usable_cores()); }
 
 TEST(ThreadPool, TheCallerTakesPart) {
   ThreadPool pool(1);
@@ -80,4 +80,4 @@ TEST(ThreadPool, TheCallerTakesPart) {
 }
 
 }  // namespace
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

@@ -1,4 +1,4 @@
-#include "kernels/unpack.h"
+#include <bascule/kernels/unpack.h>
 
 #include <gtest/gtest.h>
 
@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "boxes.h"
-#include "kernels/pack.h"
-#include "kernels/scatter.h"
-#include "kernels/thread_pool.h"
-#include "kernels/tiles.h"
 #include "layouts.h"
 #include "processors.h"
 #include "random_layouts.h"
+#include <bascule/kernels/pack.h>
+#include <bascule/kernels/scatter.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/kernels/tiles.h>
 
-namespace bascule::kernels {
+namespace bascule::inline v0::kernels {
 namespace {
 
 // Unpacks and compares with the naive unpack: every byte of every storage, and the digest.
@@ -143,4 +143,4 @@ TEST(ElementsBefore, CountsThoseThatBeginBeforeAByte) {
 }
 
 }  // namespace
-}  // namespace bascule::kernels
+}  // namespace bascule::inline v0::kernels

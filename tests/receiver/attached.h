@@ -8,9 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "receiver/attachment.h"
-#include "schemes/registry.h"
-#include "transport/posix/memfd.h"
+#include <bascule/receiver/attachment.h>
+#include <bascule/schemes/registry.h>
+#include <bascule/transport/posix/memfd.h>
 
 namespace bascule::test {
 

@@ -1,4 +1,4 @@
-#include "receiver/copier.h"
+#include <bascule/receiver/copier.h>
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "receiver/flip_gate.h"
+#include <bascule/receiver/flip_gate.h>
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace bascule {
 namespace {
 
-Target target(Version version) {
+LocalVersion target(Version version) {
   return {.attachment = nullptr,
           .version = version,
           .slot = {.epoch = 1, .index = static_cast<std::uint32_t>(version % 2)},
@@ -36,10 +36,33 @@ TEST(FlipGate, GivesBackAVersionThatNobodyTook) {
   EXPECT_FALSE(gate.decide(target(3)).has_value()) << "2 was taken";
 }
 
+TEST(FlipGate, ThatIsLostHandsOverNothingAnyMore) {
+  FlipGate gate;
+  gate.decide(target(1));
+  gate.offer(target(1));
+  gate.lose();
+  gate.decide(target(2));
+  gate.ask_to_yield([] { FAIL() << "there is nobody to wait for"; });
+  EXPECT_TRUE(gate.pending());
+  EXPECT_FALSE(gate.take().has_value());
+  std::vector<LocalVersion> dropped;
+  EXPECT_FALSE(gate.take(1, Deadline(absl::InfiniteDuration()), dropped).has_value());
+  EXPECT_TRUE(gate.pending());
+  EXPECT_TRUE(gate.poisoned());
+}
+
+TEST(FlipGate, ThatIsLostLetsGoOfWhoWaitsForAVersion) {
+  FlipGate gate;
+  std::vector<LocalVersion> dropped;
+  std::thread loser([&] { gate.lose(); });
+  EXPECT_FALSE(gate.take(1, Deadline(absl::Hours(1)), dropped).has_value());
+  loser.join();
+}
+
 TEST(FlipGate, KeepsTheAttachmentOfWhatWaits) {
   FlipGate gate;
   const auto attachment = std::make_shared<Attachment>();
-  Target one = target(1);
+  LocalVersion one = target(1);
   one.attachment = attachment;
   gate.decide(std::move(one));
   EXPECT_EQ(attachment.use_count(), 2);
@@ -57,12 +80,12 @@ TEST(FlipGate, LosesNoVersionBetweenTwoThreads) {
   std::thread decider([&] {
     for (Version version = 1; version <= kVersions; ++version) {
       written[version] = ~version;
-      if (const std::optional<Target> old = gate.decide(target(version))) skipped.push_back(old->version);
+      if (const std::optional<LocalVersion> old = gate.decide(target(version))) skipped.push_back(old->version);
     }
   });
   while (taken.empty() || taken.back() != kVersions) {
     if (!gate.pending()) continue;
-    const std::optional<Target> next = gate.take();
+    const std::optional<LocalVersion> next = gate.take();
     if (!next) continue;
     ASSERT_EQ(written[next->version], ~next->version);
     ASSERT_TRUE(taken.empty() || taken.back() < next->version);

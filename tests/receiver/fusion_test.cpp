@@ -1,4 +1,4 @@
-#include "receiver/fusion.h"
+#include <bascule/receiver/fusion.h>
 
 #include <gmock/gmock.h>
 

@@ -1,13 +1,19 @@
 // A worker and a sender that comes back, seen from the wire: the test is the sender.
 #include "receiver/wire_sender.h"  // first: see there
 
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <filesystem>
 #include <optional>
+#include <thread>
 
 #include "receiver/attached.h"
-#include "receiver/receiver.h"
 #include "support/fake_scheme.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {
@@ -19,11 +25,15 @@ class SessionTest : public testing::Test {
  protected:
   // Rank `rank` of `ranks`; alone where it is one.
   void join(std::uint32_t rank = 0, std::uint32_t ranks = 1) {
-    auto made = Receiver::connect({.endpoint = "fake://" + folder_.path().string() + "?suspect_after=60s",
+    auto made = Receiver::connect({.endpoint = "fake://" + folder_.path().string() + endpoint_options_,
                                    .worker = "a",
                                    .group = ranks > 1 ? "tp" : "",
                                    .rank = rank,
                                    .ranks = ranks,
+                                   .log =
+                                       [this](std::string_view line) {
+                                         if (line.find(" was removed: ") != line.npos) ++said_gone_;
+                                       },
                                    .scheme = &scheme_});
     ASSERT_THAT(made, IsOk());
     receiver_.emplace(*std::move(made));
@@ -39,14 +49,21 @@ class SessionTest : public testing::Test {
     descriptors.push_back(lease_.get());
     sender_.say(welcome, descriptors);
   }
-  // Up to its seal.
-  void write(Version version, std::uint32_t slot) {
+  void tell(Version version, std::uint32_t slot) {
     sender_.say(Prepare{.version = version,
                         .slot = {test::kEpoch, slot},
+                        .lease = version,
                         .bytes = memory_.layout.bytes(),
                         .offer = std::nullopt,
                         .slots = {0, 1, 2}});
     EXPECT_EQ(sender_.expect<Ready>().version, version);
+  }
+  // Up to its seal.
+  void write(Version version, std::uint32_t slot) {
+    tell(version, slot);
+    seal(version, slot);
+  }
+  void seal(Version version, std::uint32_t slot) {
     memory_.page.seal(slot, version, memory_.layout.bytes(), std::nullopt);
     sender_.say(Sealed{.version = version, .digest = std::nullopt});
   }
@@ -75,6 +92,8 @@ class SessionTest : public testing::Test {
   }
 
   const test::TempFolder folder_;
+  std::string endpoint_options_ = "?suspect_after=60s";
+  std::atomic<int> said_gone_ = 0;
   test::FakeFaults faults_;
   const Scheme scheme_ = test::fake_scheme(faults_);
   test::SenderMemory memory_ = test::SenderMemory::make({{"w", DType::kF32, {4}}}, {}, 3);
@@ -82,6 +101,18 @@ class SessionTest : public testing::Test {
   test::WireSender sender_{folder_.path()};
   std::optional<Receiver> receiver_;
 };
+
+TEST_F(SessionTest, LeavesASenderOfAnotherDigestAndSaysSo) {
+  join();
+  sender_.greeted();
+  Welcome welcome = memory_.welcome();
+  welcome.digest_number = kDigestNumber - 1;
+  welcome.offer = "fake";
+  sender_.say(welcome, {memory_.page.descriptor(), lease_.get()});
+  const std::string says = cat("digests of function ", kDigestNumber - 1, ", expected ", kDigestNumber);
+  EXPECT_THAT(sender_.expect<Bye>().why, testing::HasSubstr(says));
+  EXPECT_THAT(receiver_->wait_ready(patience()).message(), testing::HasSubstr(says));
+}
 
 // What it released when it was welcomed, and had not been told of a version yet, is not all that there is.
 TEST_F(SessionTest, KeepsTheSlotsOfASenderThatItComesBackTo) {
@@ -108,14 +139,18 @@ TEST_F(SessionTest, KeepsTheSlotsOfASenderThatItComesBackTo) {
   flip_to(3);
 }
 
-// Who had not stepped aside when the sender was lost reads what nobody wrote.
-TEST_F(SessionTest, OfASingleCopyReadsOnWhereItHadNotSteppedAside) {
+// The sender was lost before the engine yielded: nobody wrote what it reads.
+TEST_F(SessionTest, OfASingleCopyReadsOnWhereItHadNotYielded) {
   join();
   come_back();
   publish(1, 0);
   flip_to(1);
-  sender_.say(Prepare{
-      .version = 2, .slot = {test::kEpoch, 0}, .bytes = memory_.layout.bytes(), .offer = std::nullopt, .slots = {0}});
+  sender_.say(Prepare{.version = 2,
+                      .slot = {test::kEpoch, 0},
+                      .lease = 2,
+                      .bytes = memory_.layout.bytes(),
+                      .offer = std::nullopt,
+                      .slots = {0}});
   sender_.say(Sealed{.version = 1, .digest = std::nullopt});  // passed over; heard behind the prepare
   come_back();
   EXPECT_EQ(receiver_->status().state, ReceiverState::kServing);
@@ -140,6 +175,96 @@ TEST_F(SessionTest, AFollowerLetsGoOfNothingThatItServes) {
   EXPECT_EQ(std::get<Released>(said).slot, (SlotId{test::kEpoch, 0}));
 }
 
+// Whatever its sender promised: engines are not taken back to older weights, nor to others under the same number.
+TEST_F(SessionTest, TakesNoOlderVersion) {
+  join();
+  come_back();
+  publish(5, 0);
+  flip_to(5);
+  sender_.say(Prepare{.version = 4,
+                      .slot = {test::kEpoch, 1},
+                      .lease = 4,
+                      .bytes = memory_.layout.bytes(),
+                      .offer = std::nullopt,
+                      .slots = {0, 1, 2}});
+  EXPECT_THAT(sender_.expect<Bye>().why,
+              testing::AllOf(testing::HasSubstr("has version 5 of epoch 3"), testing::HasSubstr("offered version 4")));
+  EXPECT_EQ(come_back().serving, 5u);
+  publish(6, 1);
+  flip_to(6);
+}
+
+TEST_F(SessionTest, TakesNoSenderOfAnOlderEpoch) {
+  join();
+  come_back();
+  publish(5, 0);
+  flip_to(5);
+  EXPECT_EQ(sender_.greeted().serving, 5u);
+  Welcome older = memory_.welcome();
+  older.epoch = test::kEpoch - 1;
+  older.offer = "fake";
+  sender_.say(older, {memory_.page.descriptor(), lease_.get()});
+  Message said = next_but<Released>();
+  ASSERT_TRUE(std::holds_alternative<Bye>(said)) << name_of(said);
+  EXPECT_THAT(std::get<Bye>(said).why, testing::HasSubstr("is offered epoch 2"));
+  EXPECT_EQ(receiver_->status().state, ReceiverState::kServing);
+}
+
+// Whoever had listened there was killed, and something keeps its socket open: nobody will ever answer.
+TEST_F(SessionTest, GivesUpAListenerThatNeverAnswers) {
+  endpoint_options_ = "?heartbeat=20ms&suspect_after=300ms";
+  join();
+  sender_.greeted();  // and says nothing
+  EXPECT_EQ(sender_.greeted(/*hangs_up=*/false).worker, "a") << "it tried again by itself";
+}
+
+TEST_F(SessionTest, SaysOnceThatItsEndpointIsGone) {
+  endpoint_options_ = "?heartbeat=20ms&suspect_after=60s";
+  join();
+  come_back();
+  for (const Deadline deadline(patience()); !receiver_->status().attached && !deadline.passed();)
+    std::this_thread::yield();
+  std::filesystem::remove(folder_.path() / "control.sock");
+  for (const Deadline deadline(patience()); said_gone_ == 0 && !deadline.passed();) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(said_gone_, 1);
+  EXPECT_THAT(receiver_->wait_ready(absl::ZeroDuration()).ToString(),
+              testing::HasSubstr("control.sock was removed: this worker stays connected"));
+}
+
+// The next flip took it for an error of the version before, and cleared it.
+TEST_F(SessionTest, SaysThatItsEndpointIsGoneUntilItIsBack) {
+  endpoint_options_ = "?heartbeat=10ms&suspect_after=60s";
+  join();
+  come_back();
+  const std::filesystem::path socket = folder_.path() / "control.sock", aside = folder_.path() / "aside";
+  const auto is_gone = [this] {
+    return message_of(receiver_->status().error).find("control.sock was removed") != std::string_view::npos;
+  };
+  const auto wait_until_gone = [&](bool gone) {
+    for (const Deadline deadline(patience()); is_gone() != gone && !deadline.passed();) std::this_thread::yield();
+    return is_gone() == gone;
+  };
+  for (const std::uint32_t slot : {0u, 1u}) {
+    const Version version = slot + 1;
+    std::filesystem::rename(socket, aside);
+    EXPECT_TRUE(wait_until_gone(true));
+    publish(version, slot);
+    flip_to(version);
+    EXPECT_TRUE(is_gone()) << receiver_->status().error;
+    std::filesystem::rename(aside, socket);
+    EXPECT_TRUE(wait_until_gone(false));
+  }
+  std::filesystem::rename(socket, aside);
+  EXPECT_TRUE(wait_until_gone(true));
+  sender_.hang_up();
+  std::filesystem::rename(aside, socket);
+  come_back();
+  for (const Deadline deadline(patience()); !receiver_->status().attached && !deadline.passed();)
+    std::this_thread::yield();
+  EXPECT_THAT(receiver_->status().error, IsOk());
+}
+
 // It was told again of what rank 0 had it flip to meanwhile.
 TEST_F(SessionTest, AFollowerAnswersACommitThatItIsAheadOf) {
   join(1, 2);
@@ -153,6 +278,24 @@ TEST_F(SessionTest, AFollowerAnswersACommitThatItIsAheadOf) {
   flip_to(2);
   sender_.say(Commit{.version = 2});
   const Message said = next_but<Released>();
+  EXPECT_TRUE(std::holds_alternative<Ack>(said)) << "found " << name_of(said);
+}
+
+// It had not prepared yet what it was told again: the sender waits for that all the same.
+TEST_F(SessionTest, AFollowerPreparesWhatItIsAheadOf) {
+  join(1, 2);
+  come_back();
+  publish(1, 0);
+  flip_to(1);
+  publish(2, 1);
+  come_back();
+  tell(2, 1);
+  flip_to(2);
+  seal(2, 1);
+  Message said = next_but<Released>();
+  ASSERT_TRUE(std::holds_alternative<Prepared>(said)) << "found " << name_of(said);
+  sender_.say(Commit{.version = 2});
+  said = next_but<Released>();
   EXPECT_TRUE(std::holds_alternative<Ack>(said)) << "found " << name_of(said);
 }
 

@@ -1,32 +1,13 @@
 // bascule-status at endpoints of real processes, and the library behind it where a fault must be injected.
-#include "receiver/status.h"
-
-#include <sys/wait.h>
+#include "receiver/status_fixture.h"
 
 #include <algorithm>
-#include <array>
 #include <csignal>
-#include <cstdint>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <string>
 
-#include "kernels/digest.h"
-#include "kernels/thread_pool.h"
-#include "sender/sender.h"
 #include "support/environment.h"
-#include "support/fake_scheme.h"
 #include "support/port.h"
-#include "support/status.h"
-#include "support/temp_folder.h"
-#include "support/test_model.h"
-#include "support/timing.h"
 #include "support/trainer.h"
-#include "support/worker.h"
-#include "transport/text.h"
+#include <bascule/schemes/registry.h>
 
 namespace bascule::test {
 namespace {
@@ -34,80 +15,23 @@ namespace {
 using absl::StatusCode;
 using nlohmann::json;
 using testing::AllOf;
-using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-struct Ran {
-  int exit_status = -1;
-  std::string text;  // of stdout and stderr
-};
-
-Ran run(const std::string& arguments) {
-  Ran ran;
-  std::FILE* const pipe = ::popen(cat(BASCULE_STATUS " ", arguments, " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return ran;
-  std::array<char, 4096> bytes{};
-  while (const std::size_t count = std::fread(bytes.data(), 1, bytes.size(), pipe))
-    ran.text.append(bytes.data(), count);
-  const int status = ::pclose(pipe);
-  ran.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return ran;
+TEST(StatusProgram, SaysThatItsOutputCouldNotBeWritten) {
+  EXPECT_EQ(run("-h >/dev/full").exit_status, 1);
+  EXPECT_THAT(run("--help 2>&1 >/dev/full").text,
+              HasSubstr("bascule-status: write to stdout: No space left on device"));
+  EXPECT_EQ(run("-h").exit_status, 0);
 }
 
-json run_json(const std::string& target, int exit_status = 0) {
-  const Ran ran = run(cat("--json '", target, "'"));
-  EXPECT_EQ(ran.exit_status, exit_status) << ran.text;
-  const json page = json::parse(ran.text, nullptr, false);
-  EXPECT_TRUE(page.is_object()) << ran.text;
-  return page;
-}
-
-class StatusTest : public testing::Test {
- protected:
-  std::string url(std::string_view scheme, std::string_view options = "") const {
-    return cat(scheme, "://", folder_.path().string(), "/e?heartbeat=50ms", options.empty() ? "" : "&", options);
+TEST(StatusProgram, RefusesBadFlagsWithAnExample) {
+  for (const char* flags : {"--jsn shm:///tmp/x", "", "shm:///a shm:///b"}) {
+    const Ran ran = run(flags);
+    EXPECT_EQ(ran.exit_status, 2) << flags;
+    EXPECT_THAT(ran.text, HasSubstr(", as bascule-status ")) << flags;
   }
-  std::string folder() const { return (folder_.path() / "e").string(); }
-  // A sender in this process, with what a test does to it by hand.
-  void listen(const std::string& endpoint) {
-    absl::StatusOr<Sender> made =
-        Sender::listen({.endpoint = endpoint, .threads = 1, .scheme = is_fake(endpoint) ? &fake_ : nullptr});
-    ASSERT_THAT(made, IsOk());
-    sender_.emplace(*std::move(made));
-    ASSERT_THAT(sender_->register_model(model_.source()), IsOk());
-  }
-  absl::StatusOr<Observation> look(const std::string& endpoint) {
-    return observe({.target = endpoint, .scheme = is_fake(endpoint) ? &fake_ : nullptr});
-  }
-  std::unique_ptr<WorkerProcess> join(const std::string& endpoint, std::string name) {
-    auto worker = std::make_unique<WorkerProcess>(
-        WorkerArguments{.endpoint = endpoint, .name = std::move(name), .model = ModelSize::kSmall});
-    worker->tell("run");
-    return worker;
-  }
-  // Looks until `done`; the last observation.
-  Observation look_until(const std::string& endpoint, const std::function<bool(const Observation&)>& done) {
-    for (const Deadline deadline(patience()); !deadline.passed();) {
-      absl::StatusOr<Observation> seen = look(endpoint);
-      EXPECT_THAT(seen, IsOk());
-      if (!seen.ok() || done(*seen)) return seen.value_or(Observation());
-    }
-    ADD_FAILURE() << "it never came to that";
-    return {};
-  }
-
-  TempFolder folder_;
-  TestModel model_;
-  FakeFaults faults_;
-  const Scheme fake_ = fake_scheme(faults_);
-  std::optional<Sender> sender_;
-};
-
-const WorkerStatus* worker_of(const Observation& seen, std::string_view name) {
-  const auto found = std::ranges::find(seen.status.workers, name, &WorkerStatus::worker);
-  return found == seen.status.workers.end() ? nullptr : &*found;
 }
 
 TEST_F(StatusTest, ShowsWhoServesWhatAndVerifiesIt) {
@@ -191,8 +115,104 @@ TEST_F(StatusTest, AWriterThatNeverPausesRaisesNoFalseAlarm) {
     const absl::StatusOr<Observation> seen = look(url("shm"));
     ASSERT_THAT(seen, IsOk());
     EXPECT_THAT(seen->wrong(), IsEmpty());
+    for (const ObservedSlot& slot : seen->slots) {
+      if (slot.says.state == "writing") {
+        EXPECT_THAT(slot.check, testing::AnyOf(SlotCheck::kNotWhole, SlotCheck::kChanged));
+      }
+      if (slot.says.state == "published") {
+        EXPECT_EQ(slot.says.version, seen->status.version);
+      }
+    }
   }
   EXPECT_EQ(a->report().wrong, "") << "and nobody who reads was disturbed";
+}
+
+// The receiver's end of a scheme, with something done before each slot is read.
+class Interrupted final : public ReceiverTransport {
+ public:
+  Interrupted(std::unique_ptr<ReceiverTransport> inner, std::function<void()> before)
+      : inner_(std::move(inner)), before_(std::move(before)) {}
+  absl::Status accept(ReceivedOffer offer) override { return inner_->accept(std::move(offer)); }
+  absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
+    before_();
+    return inner_->prepare(publication, deadline);
+  }
+  void release(SlotId slot) override { inner_->release(slot); }
+
+ private:
+  const std::unique_ptr<ReceiverTransport> inner_;
+  const std::function<void()> before_;
+};
+
+class InterruptedLook : public StatusTest {
+ protected:
+  // Looks, and does `before` before each time that a slot is read.
+  Observation look_while(const std::function<void()>& before) {
+    Scheme interrupted = fake_;
+    interrupted.make_receiver = [&](const Endpoint& endpoint) -> std::unique_ptr<ReceiverTransport> {
+      return std::make_unique<Interrupted>(fake_.make_receiver(endpoint), before);
+    };
+    absl::StatusOr<Observation> seen = observe({.target = url("fake"), .scheme = &interrupted});
+    EXPECT_THAT(seen, IsOk());
+    return seen.value_or(Observation());
+  }
+};
+
+TEST_F(InterruptedLook, ASlotsStateIsOfTheMomentOfItsCheck) {
+  listen(url("fake"));
+  ASSERT_THAT(sender_->send(), IsOk());
+  absl::StatusOr<WritableSlot> lent = sender_->loan();
+  ASSERT_THAT(lent, IsOk());
+  write_generation(lent->tensors(), 2);
+  int reads = 0;
+  const Observation seen = look_while([&] {  // slot 1 was `writing` when the sender was asked
+    if (reads++ == 0) {
+      EXPECT_THAT(sender_->publish(*std::move(lent)), IsOk());
+    }
+  });
+  EXPECT_EQ(reads, 2) << "each slot once";
+  EXPECT_EQ(seen.status.version, 2u);
+  ASSERT_EQ(seen.slots.size(), 2u);
+  EXPECT_EQ(seen.slots[0].says.state, "free");
+  EXPECT_EQ(seen.slots[0].says.version, 1u);
+  EXPECT_EQ(seen.slots[1].says.state, "published");
+  EXPECT_EQ(seen.slots[1].says.version, 2u);
+  for (const ObservedSlot& slot : seen.slots) EXPECT_EQ(slot.check, SlotCheck::kVerified);
+}
+
+TEST_F(InterruptedLook, ASlotThatIsWrittenAtEachTryHasChanged) {
+  listen(url("fake"));
+  for (int i = 0; i < 2; ++i) ASSERT_THAT(sender_->send(), IsOk());
+  int reads = 0;
+  const Observation seen = look_while([&] {
+    ++reads;
+    for (int i = 0; i < 2; ++i) EXPECT_THAT(sender_->send(), IsOk());  // both slots
+  });
+  EXPECT_EQ(reads, 10) << "five tries of two slots";
+  EXPECT_THAT(seen.wrong(), IsEmpty());
+  EXPECT_EQ(seen.slots[0].check, SlotCheck::kChanged);
+  for (const ObservedSlot& slot : seen.slots)
+    if (slot.says.state == "published") {
+      EXPECT_EQ(slot.says.version, seen.status.version) << "also of a slot that changed";
+    }
+}
+
+TEST_F(InterruptedLook, ThatAVersionDifferedIsSaidThoughTheSlotWasWrittenSince) {
+  listen(url("fake"));
+  absl::StatusOr<WritableSlot> loan = sender_->loan();
+  ASSERT_THAT(loan, IsOk());
+  write_generation(loan->tensors(), 1);
+  std::byte& byte = *loan->tensors().front().data;
+  ASSERT_THAT(sender_->publish(*std::move(loan)), IsOk());
+  ASSERT_THAT(sender_->send(), IsOk());
+  byte ^= std::byte{1};
+  int reads = 0;
+  const Observation seen = look_while([&] {
+    if (++reads == 2) {
+      for (int i = 0; i < 2; ++i) EXPECT_THAT(sender_->send(), IsOk());
+    }
+  });
+  EXPECT_THAT(seen.wrong(), ElementsAre(HasSubstr("slot 0 of version 1 has the digest ")));
 }
 
 TEST_F(StatusTest, APoisonedWorkerIsWrongUntilItServesAgain) {
@@ -236,7 +256,7 @@ TEST_F(StatusTest, OverTcpItNeedsTheTokenAndSeesNoBytes) {
   const std::string endpoint =
       cat("fake://127.0.0.1:", port.number(), "?state=", folder_.path().string(), "&heartbeat=50ms");
   {
-    const Environment token("BASCULE_TOKEN", "token");
+    const Environment token("BASCULE_TOKEN", "the token of this test");
     listen(endpoint);
     ASSERT_THAT(sender_->send(), IsOk());
     const absl::StatusOr<Observation> seen = look(endpoint);
@@ -247,7 +267,7 @@ TEST_F(StatusTest, OverTcpItNeedsTheTokenAndSeesNoBytes) {
     EXPECT_EQ(seen->slots.front().check, SlotCheck::kUnreached);
     EXPECT_THAT(seen->wrong(), IsEmpty());
   }
-  const Environment other("BASCULE_TOKEN", "another");
+  const Environment other("BASCULE_TOKEN", "the token of another");
   EXPECT_THAT(look(endpoint), StatusIs(StatusCode::kUnauthenticated, HasSubstr("the same token")));
 }
 
@@ -258,7 +278,7 @@ TEST_F(StatusTest, WhereNothingCanBeSaidItSaysWhy) {
     EXPECT_THAT(ran.text, AllOf(HasSubstr("bascule-status: "), HasSubstr(why))) << arguments;
   };
   unreached(url("shm"), "no sender has been at");
-  unreached(folder(), "is no folder");
+  unreached(folder(), "is not a folder");
   unreached(folder_.path().string(), "no sender is listening");
   unreached("smh:///x", "did you mean shm?");
   unreached("", "expected one endpoint or folder, found 0");
@@ -273,88 +293,6 @@ TEST_F(StatusTest, AnotherSchemeThanTheSendersIsNamed) {
   listen(url("fake"));
   EXPECT_THAT(look(url("shm")), StatusIs(StatusCode::kFailedPrecondition,
                                          AllOf(HasSubstr("uses fake, not shm"), HasSubstr(cat("fake://", folder())))));
-}
-
-// ---- versions that a scheme keeps, with no sender alive ----
-
-// Two versions: the newest, whose bytes are as told, and an older one.
-class Kept final : public ReceiverTransport {
- public:
-  explicit Kept(bool spoilt) {
-    kernels::ThreadPool pool(1);
-    digest_ = kernels::digest(bytes_, pool);
-    if (spoilt) bytes_[1] ^= std::byte{1};
-  }
-  absl::Status accept(ReceivedOffer) override { return absl::InternalError("nobody offered anything"); }
-  absl::StatusOr<SlotView> prepare(const Publication&, Deadline) override {
-    return absl::InternalError("nobody published anything");
-  }
-  absl::StatusOr<std::vector<FoundVersion>> find_versions(Version) override {
-    std::vector<FoundVersion> found;
-    for (const Version version : {7, 6})
-      found.push_back({.publication = {.version = version,
-                                       .slot = {3, static_cast<std::uint32_t>(version % 2)},
-                                       .bytes = bytes_.size(),
-                                       .digest = digest_},
-                       .layout = Layout::arrange({{"w", DType::kU8, {16}}}, {}).value(),
-                       .view = {.slot = {3, static_cast<std::uint32_t>(version % 2)}, .bytes = bytes_},
-                       .description = "sixteen bytes"});
-    return found;
-  }
-  void release(SlotId) override {}
-
- private:
-  std::vector<std::byte> bytes_ = std::vector<std::byte>(16, std::byte{5});
-  std::optional<Digest> digest_;
-};
-
-TEST_F(StatusTest, AFolderOfFilesIsReadWithNobodyAlive) {
-  listen(url("memmap"));
-  for (std::uint64_t generation = 1; generation <= 2; ++generation) {
-    model_.step(generation);
-    ASSERT_THAT(sender_->send(), IsOk());
-  }
-  sender_.reset();
-  for (const std::string& target : {url("memmap"), folder()}) {
-    const json page = run_json(target);
-    EXPECT_EQ(page["sender"], nullptr);
-    EXPECT_EQ(page["version"], 2);
-    ASSERT_EQ(page["slots"].size(), 2u);
-    for (const json& slot : page["slots"]) EXPECT_EQ(slot["check"], "verified");
-  }
-  {  // a byte of a tensor, where no header is
-    std::fstream file(std::filesystem::canonical(std::filesystem::path(folder()) / "model.safetensors"),
-                      std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(-1, std::ios::end);
-    const auto last = static_cast<char>(file.peek() ^ 1);
-    file.seekp(-1, std::ios::end);
-    file.put(last);
-  }
-  EXPECT_EQ(run_json(folder(), 1)["ok"], false);
-}
-
-TEST_F(StatusTest, WithoutASenderItVerifiesWhatASchemeKeeps) {
-  for (const bool spoilt : {false, true}) {
-    const Scheme keeps{
-        .name = "keeps", .keeps_files = true, .make_sender = {}, .make_receiver = [spoilt](const Endpoint&) {
-          return std::make_unique<Kept>(spoilt);
-        }};
-    const absl::StatusOr<Observation> seen = observe({.target = url("keeps"), .scheme = &keeps});
-    ASSERT_THAT(seen, IsOk());
-    EXPECT_FALSE(seen->sender);
-    EXPECT_EQ(seen->status.scheme, "keeps");
-    EXPECT_EQ(seen->status.epoch, 3u);
-    EXPECT_EQ(seen->status.version, 7u);
-    ASSERT_EQ(seen->slots.size(), 2u);
-    EXPECT_EQ(seen->slots[0].says.state, "published");
-    EXPECT_EQ(seen->slots[1].says.state, "older");
-    EXPECT_EQ(seen->slots[0].check, spoilt ? SlotCheck::kDiffers : SlotCheck::kVerified);
-    if (spoilt) {
-      EXPECT_THAT(seen->wrong(), Contains(HasSubstr("slot 1 of version 7")));
-    } else {
-      EXPECT_THAT(seen->wrong(), IsEmpty());
-    }
-  }
 }
 
 }  // namespace

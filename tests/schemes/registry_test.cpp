@@ -1,10 +1,10 @@
-#include "schemes/registry.h"
+#include <bascule/schemes/registry.h>
 
 #include <gmock/gmock.h>
 
 #include "support/status.h"
-#include "transport/device.h"
-#include "transport/endpoint.h"
+#include <bascule/transport/device.h>
+#include <bascule/transport/endpoint.h>
 
 namespace bascule {
 namespace {

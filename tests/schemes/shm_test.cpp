@@ -1,5 +1,5 @@
 // shm alone: what a slot is, what an offer holds, and which offers a reader refuses.
-#include "schemes/shm/shm.h"
+#include <bascule/schemes/shm/shm.h>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "support/status.h"
-#include "transport/endpoint.h"
-#include "transport/messages.h"
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/messages.h>
 
 namespace bascule {
 namespace {
@@ -34,7 +34,7 @@ class ShmTest : public testing::Test {
   Offer offer() {
     const std::vector<OfferedSlot> slots = {{.id = {kEpoch, 0}, .memory = &memory_[0]},
                                             {.id = {kEpoch, 1}, .memory = &memory_[1]}};
-    auto offer = sender_->admit(1, Hello{}, slots);
+    auto offer = sender_->offer(1, slots);
     EXPECT_THAT(offer, IsOk());
     return offer.ok() ? *std::move(offer) : Offer{};
   }
@@ -94,7 +94,7 @@ TEST_F(ShmTest, RefusesAnotherNumberOfDescriptors) {
   ReceivedOffer offer = received();
   offer.descriptors.pop_back();
   EXPECT_THAT(receiver_->accept(std::move(offer)),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected 2 descriptors, one a slot, found 1")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected 2 descriptors, one for each slot, found 1")));
 }
 
 TEST_F(ShmTest, RefusesMemoryThatIsTooSmall) {

@@ -1,5 +1,5 @@
 // Peers of every kind at an acceptor: real sockets, and no coordinator behind it.
-#include "sender/acceptor.h"
+#include <bascule/sender/acceptor.h>
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -14,40 +14,45 @@
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/timing.h"
-#include "transport/text.h"
+#include "support/tls_peer.h"
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {
 
 using test::IsOk;
+using test::kTlsToken;
 using test::patience;
 using test::silence;
 using testing::AllOf;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-const Token kToken("open sesame");
+UniqueFd tcp_socket(const Endpoint& endpoint) {
+  UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(endpoint.port);
+  ::inet_pton(AF_INET, endpoint.host.c_str(), &address.sin_addr);
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  return socket;
+}
+UniqueFd unix_socket(const Endpoint& endpoint) {
+  UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  endpoint.control_socket().native().copy(address.sun_path, sizeof(address.sun_path) - 1);
+  EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  return socket;
+}
 
 // A peer of the acceptor: a bare socket, and messages where they are wanted.
 class Peer {
  public:
   explicit Peer(const Endpoint& endpoint)
-      : socket_(::socket(endpoint.over_tcp() ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    if (endpoint.over_tcp()) {
-      sockaddr_in address{};
-      address.sin_family = AF_INET;
-      address.sin_port = htons(endpoint.port);
-      ::inet_pton(AF_INET, endpoint.host.c_str(), &address.sin_addr);
-      connected_ = ::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-    } else {
-      sockaddr_un address{};
-      address.sun_family = AF_UNIX;
-      endpoint.control_socket().native().copy(address.sun_path, sizeof(address.sun_path) - 1);
-      connected_ = ::connect(socket_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-    }
-    EXPECT_TRUE(connected_);
-  }
+      : socket_(endpoint.over_tcp() ? tcp_socket(endpoint) : unix_socket(endpoint)) {}
 
   void write_bytes(const std::vector<std::uint8_t>& bytes) {
     EXPECT_EQ(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
@@ -88,7 +93,6 @@ class Peer {
 
  private:
   UniqueFd socket_;
-  bool connected_ = false;
   std::vector<std::uint8_t> buffer_;
   std::vector<Message> heard_;
 };
@@ -111,7 +115,8 @@ class AcceptorTest : public testing::Test {
   }
   void listen_in_folder(std::string_view options = "") { listen(cat("shm://", folder_.path().string(), "?", options)); }
   void listen_over_tcp(std::string_view options = "digest=on") {
-    listen(cat("fake://127.0.0.1:", port_.number(), "?state=", folder_.path().string(), "&", options), kToken);
+    listen(cat("fake://127.0.0.1:", port_.number(), "?state=", folder_.path().string(), "&", options),
+           Token(kTlsToken));
   }
 
   template <typename Done>
@@ -124,18 +129,19 @@ class AcceptorTest : public testing::Test {
     }
     EXPECT_TRUE(done());
   }
+  // For both ends of as many connections as there may be.
+  static void allow_descriptors() {
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = std::max<rlim_t>(limit.rlim_cur, 3 * kMaxNewcomers);
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0) << "raise the hard limit of open files, as by ulimit -Hn 4096";
+  }
+  static constexpr std::string_view kPatient = "suspect_after=600s";  // a thousand connections take their time
   static std::string soon() { return cat("heartbeat=1ms&suspect_after=", absl::ToInt64Milliseconds(silence()), "ms"); }
   static Hello hello(std::string worker) {
     Hello hello;
     hello.worker = std::move(worker);
     return hello;
-  }
-  // The proof for the challenge that `peer` heard, or of another nonce.
-  Handshake challenged(Peer& peer, Proof& proof, const Token& token = kToken) {
-    run_until([&] { return !peer.heard().empty(); });
-    Handshake receiver(Role::kReceiver, token);
-    proof = std::get<Proof>(**receiver.on_message(peer.heard().front()));
-    return receiver;
   }
 
   test::TempFolder folder_;
@@ -174,7 +180,10 @@ TEST_F(AcceptorTest, WhoAsksIsAnsweredAndIsNoMember) {
   EXPECT_EQ(std::get<SenderStatus>(peer.heard().front()).scheme, "asked");
   Peer other(endpoint_);
   other.write(Inquire{.protocol = kProtocol + 1});
-  run_until([&] { return other.refusal().find("the question is of protocol 2, expected 1") != std::string::npos; });
+  run_until([&] {
+    return other.refusal().find(cat("the question is of protocol ", kProtocol + 1, ", expected ", kProtocol)) !=
+           std::string::npos;
+  });
   run_until([&] { return peer.heard(), peer.hung_up; });  // it may not stay
   EXPECT_THAT(arrived_, ElementsAre());
 }
@@ -184,13 +193,17 @@ TEST_F(AcceptorTest, WhoSaysNothingIsDropped) {
     SCOPED_TRACE(over_tcp);
     over_tcp ? listen_over_tcp(soon()) : listen_in_folder(soon());
     Peer peer(endpoint_);
-    run_until([&] { return peer.refusal() == cat("did not say who it is within ", absl::FormatDuration(silence())); });
-    run_until([&] { return peer.heard(), peer.hung_up; });
+    const std::string why = cat("sent no hello within ", absl::FormatDuration(silence()));
+    run_until([&] { return peer.heard(), peer.hung_up && !refused_.empty(); });
+    EXPECT_EQ(peer.refusal(), over_tcp ? "" : why) << "over TCP nobody is told before it has proved itself";
+    EXPECT_THAT(refused_, ElementsAre(HasSubstr(why)));
+    refused_.clear();
   }
 }
 
 TEST_F(AcceptorTest, TheEldestMakesRoomWhereManySayNothing) {
-  listen_in_folder();
+  allow_descriptors();
+  listen_in_folder(kPatient);
   std::vector<std::unique_ptr<Peer>> silent;
   for (std::size_t i = 0; i < kMaxNewcomers; ++i) {
     silent.push_back(std::make_unique<Peer>(endpoint_));
@@ -199,8 +212,22 @@ TEST_F(AcceptorTest, TheEldestMakesRoomWhereManySayNothing) {
   Peer peer(endpoint_);
   peer.write(hello("a"));
   run_until([&] { return !arrived_.empty(); });
-  EXPECT_EQ(silent.front()->refusal(), "64 connections have not said who they are");
+  EXPECT_EQ(silent.front()->refusal(), cat(kMaxNewcomers, " connections have sent no hello"));
   for (std::size_t i = 1; i < silent.size(); ++i) EXPECT_EQ(silent[i]->refusal(), "") << i;
+}
+
+// All of a fleet connect before the first of them is read: what they said is, before one of them makes room.
+TEST_F(AcceptorTest, NobodyThatGreetedMakesRoom) {
+  allow_descriptors();
+  listen_in_folder(kPatient);
+  std::vector<std::unique_ptr<Peer>> fleet;
+  for (std::size_t i = 0; i < kMaxNewcomers + 100; ++i) {
+    fleet.push_back(std::make_unique<Peer>(endpoint_));
+    fleet.back()->write(hello(cat("w", i)));
+  }
+  run_until([&] { return arrived_.size() + refused_.size() == fleet.size(); });
+  EXPECT_EQ(arrived_.size(), fleet.size());
+  EXPECT_THAT(refused_, ElementsAre());
 }
 
 // Linux keeps a connection in the queue that accept() has no descriptor for: to ask again at once would spin.
@@ -217,74 +244,100 @@ TEST_F(AcceptorTest, WithoutDescriptorsItPausesAndTriesOn) {
   const std::size_t handlers = io_.run_for(std::chrono::milliseconds(250));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_LT(handlers, 50u);
-  EXPECT_THAT(refused_, ElementsAre(HasSubstr("Too many open files"))) << "said once";
+  EXPECT_THAT(refused_, ElementsAre(AllOf(HasSubstr("Too many open files"),
+                                          HasSubstr(cat("RLIMIT_NOFILE (ulimit -n) of this process is ", next_free)))))
+      << "said once, and which limit it is";
   EXPECT_THAT(arrived_, ElementsAre());
   run_until([&] { return !arrived_.empty(); });
 }
 
 TEST_F(AcceptorTest, OverTcpAWorkerProvesItselfFirst) {
   listen_over_tcp();
-  Peer peer(endpoint_);
-  Proof proof;
-  Handshake receiver = challenged(peer, proof);
-  peer.write(proof);
-  run_until([&] { return peer.heard().size() == 2; });
-  EXPECT_THAT(receiver.on_message(peer.heard()[1]), IsOk());
-  EXPECT_TRUE(receiver.done());
+  test::TlsPeer peer(tcp_socket(endpoint_), {.token = kTlsToken});
   Hello large = hello("a");
-  large.expected.emplace(1000, TensorSpec{.name = "some tensor", .dtype = DType::kF32, .shape = {1}});
-  ASSERT_GT(encode(large).size(), kMaxUnprovenFrameBytes);
-  peer.write(large);
-  run_until([&] { return !arrived_.empty(); });
+  large.expected = std::make_shared<const std::vector<TensorSpec>>(
+      10'000, TensorSpec{.name = "some tensor", .dtype = DType::kF32, .shape = {1}});
+  peer.say(large);
+  run_until([&] { return peer.pump(), !arrived_.empty(); });
+  EXPECT_THAT(arrived_, ElementsAre("a"));
+  channels_.front()->send(Heartbeat{});
+  run_until([&] { return peer.pump(), !peer.messages().empty(); });
+  EXPECT_TRUE(std::holds_alternative<Heartbeat>(peer.messages().front()));
   EXPECT_THAT(refused_, ElementsAre());
 }
 
-TEST_F(AcceptorTest, OverTcpEveryFailureIsAnsweredAlike) {
+TEST_F(AcceptorTest, OverTcpWhoeverDoesNotKnowTheTokenIsRefusedUnheard) {
   listen_over_tcp();
-  Peer before(endpoint_);
-  Proof overheard;
-  challenged(before, overheard);
-  const auto forged = [](Proof& proof) { proof.mac[0] = static_cast<char>(proof.mac[0] ^ 1); };
-
-  std::vector<std::function<Message(Peer&)>> attempts = {
-      [&](Peer& peer) {
-        Proof proof;
-        challenged(peer, proof, Token("close sesame"));
-        return proof;
-      },
-      [&](Peer& peer) {
-        Proof proof;
-        challenged(peer, proof);
-        forged(proof);
-        return proof;
-      },
-      [&](Peer&) { return overheard; },
-      [&](Peer& peer) {  // what the sender said, as an answer
-        run_until([&] { return !peer.heard().empty(); });
-        return peer.heard().front();
-      },
-      [&](Peer&) { return hello("a"); },
-      [&](Peer&) { return Proven{.mac = overheard.mac}; },
+  const std::vector<test::TlsPeerOptions> strangers = {
+      {.token = "correct horse and so on"},
+      {.token = kTlsToken, .scheme = "other"},  // a worker of another endpoint: it is, or a relay brings it
+      {.believes_anybody = true},
+      {.certificate = true, .believes_anybody = true},
   };
-  for (std::size_t i = 0; i < attempts.size(); ++i) {
+  for (std::size_t i = 0; i < strangers.size(); ++i) {
     SCOPED_TRACE(i);
     refused_.clear();
-    Peer peer(endpoint_);
-    peer.write(attempts[i](peer));
-    run_until([&] { return peer.refusal() == kNotAuthenticated; });
-    run_until([&] { return peer.heard(), peer.hung_up; });
-    EXPECT_THAT(refused_, ElementsAre(AllOf(HasSubstr("a connection from 127.0.0.1:"), HasSubstr("authentication"),
-                                            Not(HasSubstr("sesame")))));
+    test::TlsPeer peer(tcp_socket(endpoint_), strangers[i]);
+    peer.say(hello("a"));
+    run_until([&] { return peer.pump(), peer.hung_up() && !refused_.empty(); });
+    EXPECT_FALSE(peer.open());
+    EXPECT_THAT(peer.error(), HasSubstr("alert")) << "it is told, in the words of TLS";
+    EXPECT_THAT(refused_, ElementsAre(AllOf(HasSubstr("a connection from 127.0.0.1:"),
+                                            HasSubstr("does not know this token"), Not(HasSubstr("horse")))));
+    if (i == 1) {
+      EXPECT_THAT(refused_.front(), AllOf(HasSubstr("scheme other"), HasSubstr("scheme fake")));
+    }
   }
   EXPECT_THAT(arrived_, ElementsAre());
 }
 
-TEST_F(AcceptorTest, OverTcpALongFrameIsRefusedByItsLengthAlone) {
+TEST_F(AcceptorTest, OverTcpWhatIsNoTlsIsNotParsed) {
   listen_over_tcp();
-  Peer peer(endpoint_);
-  peer.write_bytes({0x01, 0x10, 0, 0});  // 4097, and not a byte of it
-  run_until([&] { return peer.heard(), peer.hung_up && !refused_.empty(); });
-  EXPECT_THAT(refused_, ElementsAre(HasSubstr("expected a message of 1 to 4096 bytes, found one of 4097")));
+  for (const std::vector<std::uint8_t>& bytes :
+       {Peer::framed(hello("a")), Peer::framed(Inquire{}), std::vector<std::uint8_t>{0x16, 0x03, 0x01, 0xFF, 0xFF, 1},
+        std::vector<std::uint8_t>(100'000, 'x'), std::vector<std::uint8_t>{'G', 'E', 'T', ' ', '/', '\r', '\n'}}) {
+    SCOPED_TRACE(bytes.size());
+    refused_.clear();
+    Peer peer(endpoint_);
+    peer.write_bytes(bytes);
+    run_until([&] { return !refused_.empty(); });
+    EXPECT_THAT(refused_, ElementsAre(HasSubstr("authentication failed")));
+  }
+  EXPECT_THAT(arrived_, ElementsAre());
+}
+
+TEST_F(AcceptorTest, OverTcpWhoStopsHalfWayIsDropped) {
+  listen_over_tcp(soon());
+  test::TlsPeer half(tcp_socket(endpoint_), {.token = kTlsToken, .at_most = 40});  // of its first message
+  half.pump();
+  EXPECT_TRUE(half.unsent());
+  test::TlsPeer nameless(tcp_socket(endpoint_), {.token = kTlsToken});  // proves itself, and says no more
+  const std::string why = cat("sent no hello within ", absl::FormatDuration(silence()));
+  run_until([&] { return nameless.pump(), nameless.hung_up() && refused_.size() == 2; });
+  EXPECT_THAT(refused_, Each(HasSubstr(why)));
+  EXPECT_EQ(nameless.refusal(), why);
+  half.at_most(1 << 20);
+  run_until([&] { return half.pump(), half.hung_up(); });
+  EXPECT_THAT(arrived_, ElementsAre());
+}
+
+TEST_F(AcceptorTest, OverTcpTheEldestMakesRoomWhereManySayNothing) {
+  allow_descriptors();
+  listen_over_tcp(kPatient);
+  std::vector<std::unique_ptr<Peer>> silent;
+  for (std::size_t i = 0; i < kMaxNewcomers; ++i) {
+    silent.push_back(std::make_unique<Peer>(endpoint_));
+    if (i % 16 == 0) io_.restart(), io_.poll();
+  }
+  test::TlsPeer peer(tcp_socket(endpoint_), {.token = kTlsToken});
+  peer.say(hello("a"));
+  run_until([&] { return peer.pump(), !arrived_.empty(); });
+  silent.front()->heard();
+  EXPECT_TRUE(silent.front()->hung_up);
+  for (std::size_t i = 1; i < silent.size(); ++i) {
+    silent[i]->heard();
+    EXPECT_FALSE(silent[i]->hung_up) << i;
+  }
 }
 
 }  // namespace

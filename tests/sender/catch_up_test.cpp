@@ -22,7 +22,7 @@ TEST_F(CatchUp, IsTriedAgainOnceTheSlotWasReleased) {
 
   // The release answers the abort, and ends the lease. A second try before it would be left without one.
   EXPECT_TRUE(std::holds_alternative<Heartbeat>(worker.next()));
-  worker.say(Released{.slot = first.slot, .version = 1});
+  worker.release(first);
   const Prepare second = worker.expect<Prepare>();
   EXPECT_EQ(second.version, 1);
   EXPECT_EQ(second.slot, first.slot);

@@ -1,4 +1,4 @@
-#include "sender/endpoint_lock.h"
+#include <bascule/sender/endpoint_lock.h>
 
 #include <gmock/gmock.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {
@@ -44,11 +44,11 @@ class EndpointLockTest : public testing::Test {
 };
 
 TEST_F(EndpointLockTest, BeginsWithTheTimeAndNoVersion) {
-  const auto before = static_cast<Epoch>(std::time(nullptr));
+  const auto before = static_cast<Epoch>(std::time(nullptr)) * 1'000'000;
   const auto lock = take();
   ASSERT_THAT(lock, IsOk());
   EXPECT_GE(lock->epoch(), before);
-  EXPECT_LE(lock->epoch(), static_cast<Epoch>(std::time(nullptr)));
+  EXPECT_LE(lock->epoch(), static_cast<Epoch>(std::time(nullptr) + 1) * 1'000'000);
   EXPECT_EQ(lock->last_version(), 0);
 }
 
@@ -76,6 +76,27 @@ TEST_F(EndpointLockTest, HoldsEveryNumber) {
     EXPECT_EQ(content().size(), size) << "a line of one size is never cut short by a rewrite";
   }
   EXPECT_EQ(take()->last_version(), kLast);
+}
+
+// Engines that live on tell a new run by its epoch from the one that they serve.
+TEST_F(EndpointLockTest, NeverRepeatsAFirstEpochWhereTheFileIsLost) {
+  Epoch last = first_epoch();
+  for (int i = 0; i < 3; ++i) {
+    std::filesystem::remove(file_);
+    const Epoch next = first_epoch();
+    EXPECT_GT(next, std::exchange(last, next));
+  }
+}
+
+TEST_F(EndpointLockTest, TakesNoNumberTwice) {
+  auto lock = take();
+  ASSERT_THAT(lock, IsOk());
+  ASSERT_THAT(lock->record(7), IsOk());
+  const std::string before = content();
+  for (const Version version : {7, 6, 0})
+    EXPECT_THAT(lock->record(version),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("not above the last one, 7")));
+  EXPECT_EQ(content(), before);
 }
 
 TEST_F(EndpointLockTest, RefusesASecondSenderAndNamesTheFirst) {

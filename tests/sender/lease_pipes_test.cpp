@@ -1,4 +1,4 @@
-#include "sender/lease_pipes.h"
+#include <bascule/sender/lease_pipes.h>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -19,10 +19,11 @@ using testing::IsEmpty;
 
 class LeasePipesTest : public testing::Test {
  protected:
+  // As a worker has it, to whom a copy was sent.
   UniqueFd open(Holder holder) {
-    auto end = pipes_.open(holder);
+    const auto end = pipes_.open(holder);
     EXPECT_THAT(end, IsOk());
-    return end.ok() ? *std::move(end) : UniqueFd();
+    return end.ok() ? UniqueFd(::fcntl(end->get(), F_DUPFD_CLOEXEC, 0)) : UniqueFd();
   }
   // Runs what is due, and then until `count` holders are gone.
   void run_until_gone(std::size_t count) {
@@ -91,6 +92,23 @@ TEST_F(LeasePipesTest, FallWithTheProcessThatHoldsTheEnd) {
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   run_until_gone(1);
   EXPECT_THAT(gone_, ElementsAre(11));
+}
+
+// A process that this one forked has no copy of an end that is to be handed over.
+TEST_F(LeasePipesTest, AreNotHeldByAChildOfTheSender) {
+  auto end = pipes_.open(11);
+  ASSERT_THAT(end, IsOk());
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  end->reset();
+  run_until_gone(1);
+  EXPECT_THAT(gone_, ElementsAre(11));
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 TEST_F(LeasePipesTest, SayNothingOnceTheyAreClosed) {

@@ -25,7 +25,7 @@ TEST_F(Lease, OfBeforeIsNotThatOfAVersionThatItNeverTook) {
   const auto gone = connect();
   gone->say(WireWorker::hello("w", 1));
   gone->expect<Welcome>();
-  const Prepare first = gone->take();
+  Prepare first = gone->take();
   gone->hang_up();
   const auto worker = connect();
   Hello again = WireWorker::hello("w", 1);
@@ -35,6 +35,7 @@ TEST_F(Lease, OfBeforeIsNotThatOfAVersionThatItNeverTook) {
   worker->say(again);
   worker->expect<Welcome>();
   ASSERT_THAT(sender_->wait_for_workers(1, test::patience()), IsOk());
+  first.lease = 0;  // claimed
   Prepare second;
   send_to(*worker, first, second);
   for (int i = 0; i < 4; ++i) ASSERT_THAT(sender_->send(), IsOk()) << "send " << i;  // it answers nothing any more
@@ -55,7 +56,7 @@ TEST_F(Lease, OfAVersionThatWasAbortedEndsWithItsMembership) {
   other->expect<Sealed>();
   other->say(Failed{.version = aborted.version, .why = "this once"});
   other->expect<Abort>();
-  other->say(Released{.slot = aborted.slot, .version = aborted.version});
+  other->release(aborted);
   EXPECT_FALSE(sender_->wait_async(test::patience()).ok());
   lost->hang_up();
   for (int i = 0; i < 4; ++i) {
@@ -65,7 +66,7 @@ TEST_F(Lease, OfAVersionThatWasAbortedEndsWithItsMembership) {
   }
 }
 
-TEST_F(Lease, IsNotEndedByAWordOfAnOlderVersion) {
+TEST_F(Lease, IsNotEndedByTheWordOfAnEarlierOne) {
   const auto worker = connect();
   worker->say(WireWorker::hello("w", 1));
   worker->expect<Welcome>();
@@ -75,11 +76,61 @@ TEST_F(Lease, IsNotEndedByAWordOfAnOlderVersion) {
   send_to(*worker, first, second);
   send_to(*worker, second, third);
   EXPECT_EQ(third.slot, first.slot);
-  worker->say(Released{.slot = first.slot, .version = first.version});
+  worker->release(first);
   ASSERT_THAT(sender_->send_async(), IsOk());
   fourth = worker->take();  // and it reads on in the other slot, too
   ASSERT_THAT(sender_->wait_async(test::patience()), IsOk());
   EXPECT_THAT(sender_->send(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("w")));
+}
+
+class Spares : public test::Wired {
+ protected:
+  // Two readers that stopped, each in a slot of its own, and one that goes on.
+  void lose_two(std::string_view options) {
+    listen(cat("timeout=500ms&flip_timeout=500ms", options));
+    ASSERT_THAT(sender_->send(), IsOk());
+    served_ = {};
+    for (const char* name : {"stopped-0", "stopped-1"}) {
+      stopped_.push_back(connect());
+      stopped_.back()->say(WireWorker::hello(name, 10 + stopped_.size()));
+      stopped_.back()->expect<Welcome>();
+      stopped_.back()->take();
+      stopped_.back()->hang_up();  // and it reads on
+      for (const Deadline deadline(test::patience()); sender_->wait_for_workers(1, absl::ZeroDuration()).ok();)
+        ASSERT_FALSE(deadline.passed());
+      if (stopped_.size() == 2) break;
+      ASSERT_THAT(sender_->send(), IsOk());
+    }
+  }
+  std::vector<std::unique_ptr<WireWorker>> stopped_;
+  Prepare served_;
+};
+
+TEST_F(Spares, LetSendsGoOnWhereTwoReadersStoppedOnTwoSlots) {
+  lose_two("");
+  std::string warnings;
+  for (int i = 0; i < 6; ++i) {
+    const absl::StatusOr<SendReport> report = sender_->send();
+    ASSERT_THAT(report, IsOk()) << "send " << i;
+    for (const std::string& warning : report->warnings) warnings += warning + "\n";
+  }
+  EXPECT_THAT(warnings, testing::AllOf(HasSubstr("spare slot 1 of 2: stopped-0 (slot 0) read on"),
+                                       HasSubstr("spare slot 2 of 2: stopped-0 (slot 0), stopped-1 (slot 1) read on")));
+}
+
+TEST_F(Spares, AreBoundedAndTheErrorNamesEachHolderAndItsSlot) {
+  lose_two("&spares=1");
+  ASSERT_THAT(sender_->send(), IsOk());
+  EXPECT_THAT(sender_->send(), StatusIs(StatusCode::kDeadlineExceeded,
+                                        testing::AllOf(HasSubstr("stopped-0 (slot 0)"), HasSubstr("stopped-1 (slot 1)"),
+                                                       HasSubstr("spares=2; 1 in use"))));
+  stopped_.clear();  // their processes end
+  EXPECT_THAT(sender_->send(), IsOk());
+}
+
+TEST_F(Spares, MayBeNone) {
+  lose_two("&spares=0");
+  EXPECT_THAT(sender_->send(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("stopped-0 (slot 0)")));
 }
 
 // It answered an abort while the trainer was still writing. What it serves later in the same slot is its own.
@@ -88,24 +139,26 @@ TEST_F(Lease, OfAVersionAbortedWhileItWasWrittenDoesNotEndALaterOne) {
   reader->say(WireWorker::hello("reader", 1));
   reader->expect<Welcome>();
   const Prepare first = reader->take();
-  other->serve("other", 2);
+  const Prepare other_first = other->serve("other", 2);
   ASSERT_THAT(sender_->wait_for_workers(2, test::patience()), IsOk());
   const auto both = {reader.get(), other.get()};
   {
     absl::StatusOr<WritableSlot> loan = sender_->loan();
     ASSERT_THAT(loan, IsOk());
-    for (WireWorker* worker : both) worker->expect<Prepare>();
+    Prepare aborted;
+    for (WireWorker* worker : both) aborted = worker->expect<Prepare>();
     other->say(Failed{.version = 2, .why = "before it was asked"});
     for (WireWorker* worker : both) {
       worker->expect<Abort>();
-      worker->say(Released{.slot = {first.slot.epoch, 1}, .version = 2});
+      worker->release(aborted);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_FALSE(sender_->publish(*std::move(loan)).ok());
   }
   ASSERT_THAT(sender_->send_async(), IsOk());
   const Prepare served = WireWorker::take_all(both);
-  for (WireWorker* worker : both) worker->say(Released{.slot = first.slot, .version = 1});
+  reader->release(first);
+  other->release(other_first);
   ASSERT_THAT(sender_->wait_async(test::patience()), IsOk());
   reader->hang_up();  // its process reads on
   Prepare before = served;

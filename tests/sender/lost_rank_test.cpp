@@ -112,7 +112,7 @@ TEST_F(LostRank, ThatCannotPrepareKeepsItsGroupFromFlippingOneByOne) {
   EXPECT_EQ(std::ranges::count(report->workers, WorkerState::kFailed, &WorkerReport::state), 2);
   for (WireWorker* rank : both) {
     rank->expect<Abort>();
-    rank->say(Released{.slot = prepare.slot, .version = 2});
+    rank->release(prepare);
   }
   EXPECT_EQ(WireWorker::take_all(both).version, 2);
 }

@@ -1,10 +1,10 @@
-#include "sender/packer.h"
+#include <bascule/sender/packer.h>
 
 #include <gmock/gmock.h>
 
-#include "schemes/registry.h"
 #include "support/status.h"
-#include "transport/device.h"
+#include <bascule/schemes/registry.h>
+#include <bascule/transport/device.h>
 
 namespace bascule {
 namespace {

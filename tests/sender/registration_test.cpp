@@ -1,4 +1,4 @@
-#include "sender/registration.h"
+#include <bascule/sender/registration.h>
 
 #include <gmock/gmock.h>
 
@@ -291,9 +291,11 @@ TEST(SingleCopy, MovesParametersAndSeesThatTheyStay) {
   std::array<float, 4> data{1, 2, 3, 4};
   std::array<float, 4> slot{}, elsewhere{};
   void* pointer = data.data();
-  auto made = Registration::make(
-      std::make_unique<HostParameters>(std::vector<std::pair<TensorSpec, void**>>{{{"w", DType::kF32, {4}}, &pointer}}),
-      std::nullopt);
+  const auto memory = std::make_shared<ParameterMemory>();
+  auto made =
+      Registration::make(std::make_unique<HostParameters>(
+                             std::vector<std::pair<TensorSpec, void**>>{{{"w", DType::kF32, {4}}, &pointer}}, memory),
+                         std::nullopt);
   ASSERT_THAT(made, IsOk());
   const auto keeps = std::make_shared<int>(0);
   ASSERT_THAT(made->move_into({{"w", reinterpret_cast<std::byte*>(slot.data())}}, keeps), IsOk());

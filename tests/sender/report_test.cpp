@@ -1,4 +1,4 @@
-#include "sender/report.h"
+#include <bascule/sender/report.h>
 
 #include <gtest/gtest.h>
 

@@ -39,7 +39,7 @@ TEST_F(WiredReport, DoesNotTakeAVersionThatWasAbortedForTheOneBefore) {
   worker->expect<Sealed>();
   worker->say(Failed{.version = 2, .why = "this once"});
   worker->expect<Abort>();
-  worker->say(Released{.slot = prepare.slot, .version = 2});
+  worker->release(prepare);
   EXPECT_FALSE(sender_->wait_async(test::patience()).ok());
   ASSERT_THAT(sender_->send_async(), IsOk());
   worker->take();
@@ -63,12 +63,12 @@ TEST(FakeReport, NamesAWorkerThatCouldNotBeOfferedASlot) {
   test::WireWorker gone(folder.path()), worker(folder.path());
   gone.serve("gone", 2);
   gone.hang_up();  // and reads on
-  worker.serve("w", 1);
+  const Prepare first = worker.serve("w", 1);
   ASSERT_THAT(sender->wait_for_workers(1, test::patience()), IsOk());
   model.step(2);
   ASSERT_THAT(sender->send_async(), IsOk());
-  const Prepare second = worker.take();
-  worker.say(Released{.slot = {second.slot.epoch, 0}, .version = 1});
+  worker.take();
+  worker.release(first);
   ASSERT_THAT(sender->wait_async(test::patience()), IsOk());
   faults.set("admit", 1);
   const absl::StatusOr<SendReport> report = sender->send();

@@ -5,7 +5,9 @@
 #include <future>
 #include <thread>
 
-#include "receiver/receiver.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/schemes/registry.h>
+#include <bascule/transport/posix/memfd.h>
 
 namespace bascule {
 namespace {
@@ -86,7 +88,7 @@ TEST_F(WiredSingleCopy, IsLentThoughARankThatSteppedAsideDies) {
   }
   for (WireWorker* worker : both) worker->expect<Welcome>();
   const Prepare served = WireWorker::take_all(both);
-  for (WireWorker* worker : both) worker->say(Released{.slot = served.slot, .version = served.version});
+  for (WireWorker* worker : both) worker->release(served);
   ASSERT_THAT(sender_->wait_for_workers(3, test::patience()), IsOk());
   std::future<absl::Status> published = std::async(std::launch::async, [this] { return publish(); });
   const Version version = reader->expect<Prepare>().version;
@@ -113,12 +115,202 @@ TEST_F(WiredSingleCopy, IsServedToWhoJoinsAfterALoanThatCameToNothing) {
   worker->serve("a", 1);
   ASSERT_THAT(sender_->wait_for_workers(1, test::patience()), IsOk());
   EXPECT_THAT(sender_->loan(),
-              test::StatusIs(absl::StatusCode::kDeadlineExceeded, testing::HasSubstr("a")));  // it does not step aside
+              test::StatusIs(absl::StatusCode::kDeadlineExceeded, testing::HasSubstr("a")));  // it does not yield
   worker.reset();
   absl::StatusOr<Receiver> receiver =
       Receiver::connect({.endpoint = cat("shm://", folder_.path().string()), .worker = "b"});
   ASSERT_THAT(receiver, IsOk());
   EXPECT_THAT(receiver->wait_ready(test::patience()), IsOk());
+}
+
+// What it serves may be written at any time: it says that it serves nothing, and that it reads the slot.
+TEST_F(WiredSingleCopy, IsTakenFromItsReadersWhenItsLoanIsKeptTooLongAndComesBackUnwritten) {
+  listen(cat("slots=1&loan_timeout=", absl::ToInt64Milliseconds(test::silence()), "ms"));
+  ASSERT_THAT(publish(), IsOk());
+  auto worker = connect();
+  worker->say(WireWorker::hello("a", 1));
+  worker->expect<Welcome>();
+  const Prepare served = worker->take();
+  ASSERT_THAT(sender_->wait_for_workers(1, test::patience()), IsOk());
+  auto lent = std::async(std::launch::async, [this] { return sender_->loan(); });
+  const Prepare asked = worker->expect<Prepare>();
+  worker->say(Ready{.version = asked.version});
+  absl::StatusOr<WritableSlot> slot = lent.get();
+  ASSERT_THAT(slot, IsOk());
+  const Abort lapsed = worker->expect<Abort>();
+  EXPECT_EQ(lapsed.version, asked.version);
+  EXPECT_TRUE(lapsed.torn) << "the trainer may still write";
+  worker->say(Poisoned{.why = "it may be half written"});
+  worker->expect<Refused>();
+  const auto back = connect();  // the first one's lease pipe is still there
+  Hello hello = WireWorker::hello("a", 1);
+  hello.held = {{.slot = served.slot, .version = served.version}};
+  back->say(hello);
+  back->expect<Welcome>();
+  { const WritableSlot dropped = *std::move(slot); }
+  EXPECT_EQ(back->take().version, served.version);
+  EXPECT_EQ(sender_->version(), served.version);
+}
+
+// ---- parameters that outlive their sender ----
+
+// Pointers of a program: two tensors, one of them under two names.
+class Parameters {
+ public:
+  Parameters() {
+    float next = 1;
+    for (float& weight : first_) weight = next++;
+    for (float& weight : second_) weight = next++;
+  }
+  std::unique_ptr<HostParameters> source() {
+    using Named = std::vector<std::pair<TensorSpec, void**>>;
+    return std::make_unique<HostParameters>(Named{{{"a", DType::kF32, {kWeights}}, &a_},
+                                                  {{"b", DType::kF32, {kWeights}}, &b_},
+                                                  {{"tied", DType::kF32, {kWeights}}, &tied_}},
+                                            memory_);
+  }
+  bool moved() const { return a_ != first_.data() && b_ != second_.data() && tied_ == a_; }
+  // Every weight was `as` more than it began as; now it is `more` more than that.
+  void expect_and_add(float as, float more) {
+    float next = 1;
+    for (void* const pointer : {a_, b_})
+      for (float& weight : std::span(static_cast<float*>(pointer), kWeights)) {
+        ASSERT_EQ(weight, next++ + as);
+        weight += more;
+      }
+  }
+
+ private:
+  static constexpr std::int64_t kWeights = 5000;
+  std::array<float, kWeights> first_{}, second_{};
+  void *a_ = first_.data(), *b_ = second_.data(), *tied_ = first_.data();
+  const std::shared_ptr<ParameterMemory> memory_ = std::make_shared<ParameterMemory>();
+};
+
+class ParametersOfASingleCopy : public WiredSingleCopy {
+ protected:
+  absl::StatusOr<Sender> try_listen() {
+    return Sender::listen({.endpoint = cat("shm://", folder_.path().string(), "?slots=1")});
+  }
+  Parameters parameters_;
+};
+
+TEST_F(ParametersOfASingleCopy, OutliveTheirSenderAndTheNext) {
+  for (const float begun : {0.0F, 10.0F, 20.0F}) {
+    absl::StatusOr<Sender> sender = try_listen();
+    ASSERT_THAT(sender, IsOk());
+    ASSERT_THAT(sender->register_model(parameters_.source()), IsOk());
+    ASSERT_TRUE(parameters_.moved());
+    absl::StatusOr<WritableSlot> slot = sender->loan();
+    ASSERT_THAT(slot, IsOk());
+    parameters_.expect_and_add(begun, 5);
+    ASSERT_THAT(sender->publish(*std::move(slot)), IsOk());
+    sender = absl::CancelledError("it is gone");
+    parameters_.expect_and_add(begun + 5, 5);
+  }
+}
+
+// Moves its tensors, and then says that they lie elsewhere.
+class Misplaced final : public TensorSource {
+ public:
+  explicit Misplaced(std::unique_ptr<HostParameters> tensors) : tensors_(std::move(tensors)) {}
+  absl::StatusOr<std::span<const TensorView>> views() override {
+    BASCULE_ASSIGN(const std::span<const TensorView> views, tensors_->views());
+    views_.assign(views.begin(), views.end());
+    if (moved_) std::swap(views_[0].data, views_[1].data);
+    if (moved_) views_[2].data = views_[0].data;
+    return std::span<const TensorView>(views_);
+  }
+  absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override {
+    moved_ = true;
+    return tensors_->move_into(targets, std::move(keeps));
+  }
+
+ private:
+  std::unique_ptr<HostParameters> tensors_;
+  std::vector<TensorView> views_;
+  bool moved_ = false;
+};
+
+TEST_F(ParametersOfASingleCopy, OutliveASenderThatCouldNotRegisterThem) {
+  absl::StatusOr<Sender> sender = try_listen();
+  ASSERT_THAT(sender, IsOk());
+  EXPECT_THAT(sender->register_model(std::make_unique<Misplaced>(parameters_.source())),
+              test::StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("does not lie in the slot")));
+  ASSERT_TRUE(parameters_.moved());
+  sender = absl::CancelledError("it is gone");
+  parameters_.expect_and_add(0, 5);
+  sender = try_listen();
+  ASSERT_THAT(sender, IsOk());
+  ASSERT_THAT(sender->register_model(parameters_.source()), IsOk());
+  parameters_.expect_and_add(5, 5);
+}
+
+TEST_F(ParametersOfASingleCopy, AreNotMovedWhereNobodyWouldKeepThem) {
+  float weight = 1;
+  void* pointer = &weight;
+  std::vector<std::pair<TensorSpec, void**>> named = {{TensorSpec{"w", DType::kF32, {}}, &pointer}};
+  absl::StatusOr<Sender> sender = try_listen();
+  ASSERT_THAT(sender, IsOk());
+  EXPECT_THAT(sender->register_model(std::make_unique<HostParameters>(std::move(named), nullptr)),
+              test::StatusIs(absl::StatusCode::kFailedPrecondition, testing::HasSubstr("ParameterMemory")));
+  EXPECT_EQ(pointer, &weight);
+}
+
+// Nobody asks an engine to yield any more.
+TEST_F(ParametersOfASingleCopy, AreTheTrainersAloneOnceTheSenderIsGone) {
+  absl::StatusOr<Sender> sender = try_listen();
+  ASSERT_THAT(sender, IsOk());
+  ASSERT_THAT(sender->register_model(parameters_.source()), IsOk());
+  absl::StatusOr<WritableSlot> slot = sender->loan();
+  ASSERT_THAT(slot, IsOk());
+  parameters_.expect_and_add(0, 5);
+  ASSERT_THAT(sender->publish(*std::move(slot)), IsOk());
+  auto receiver = Receiver::connect({.endpoint = cat("shm://", folder_.path().string()), .worker = "engine"});
+  ASSERT_THAT(receiver, IsOk());
+  ASSERT_THAT(receiver->wait_ready(test::patience()), IsOk());
+  const Flip flip = receiver->commit();
+  ASSERT_TRUE(flip.changed);
+  const auto* const served = reinterpret_cast<const float*>(receiver->weights(flip.slot).find("tied")->data);
+  EXPECT_EQ(*served, 6);
+  sender = absl::CancelledError("it is gone");
+  parameters_.expect_and_add(5, 1000);
+  EXPECT_EQ(*served, 6) << "the engine serves on what was published";
+  EXPECT_FALSE(receiver->commit().poisoned);
+  parameters_.expect_and_add(1005, 0);
+}
+
+// A source whose tensors the test chooses; it would move them.
+class Overlapping final : public TensorSource {
+ public:
+  explicit Overlapping(std::vector<TensorView> views) : views_(std::move(views)) {}
+  absl::StatusOr<std::span<const TensorView>> views() override { return std::span<const TensorView>(views_); }
+  absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void>) override {
+    for (std::size_t i = 0; i < targets.size(); ++i) views_[i].data = targets[i];
+    return absl::OkStatus();
+  }
+
+ private:
+  std::vector<TensorView> views_;
+};
+
+TEST_F(WiredSingleCopy, IsRefusedToTensorsThatOverlapAndIsThereForOthers) {
+  const std::array<float, 32> weights{};
+  const auto* const data = reinterpret_cast<const std::byte*>(weights.data());
+  const std::array<std::int64_t, 2> matrix = {4, 8}, strides = {8, 1};
+  const std::array<std::int64_t, 1> row = {8};
+  const TensorView whole{.name = "whole", .dtype = DType::kF32, .shape = matrix, .strides = {}, .data = data};
+  TensorView tied = whole, part = whole;
+  tied.name = "tied";
+  tied.strides = strides;  // those that it had without
+  part = {.name = "part", .dtype = DType::kF32, .shape = row, .strides = {}, .data = data + 8 * sizeof(float)};
+  absl::StatusOr<Sender> sender = Sender::listen({.endpoint = cat("shm://", folder_.path().string(), "?slots=1")});
+  ASSERT_THAT(sender, IsOk());
+  EXPECT_THAT(sender->register_model(std::make_unique<Overlapping>(std::vector{whole, tied, part})),
+              test::StatusIs(absl::StatusCode::kInvalidArgument,
+                             testing::AllOf(testing::HasSubstr("whole"), testing::HasSubstr("part"))));
+  EXPECT_THAT(sender->register_model(std::make_unique<Overlapping>(std::vector{whole, tied})), IsOk())
+      << "one storage under two names";
 }
 
 TEST_F(WiredSingleCopy, IsNotLentWhereTheParametersDidNotMove) {
@@ -129,6 +321,52 @@ TEST_F(WiredSingleCopy, IsNotLentWhereTheParametersDidNotMove) {
   EXPECT_FALSE(sender->register_model(std::make_unique<HostTensors>(std::move(tensors))).ok());
   EXPECT_THAT(sender->loan(),
               test::StatusIs(absl::StatusCode::kFailedPrecondition, testing::HasSubstr("did not move")));
+}
+
+// Slots whose file cannot be mapped again, as where a limit of the system is reached.
+class MappedOnce final : public SenderTransport {
+ public:
+  absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {
+    BASCULE_ASSIGN(SlotMemory memory, make_memfd("mapped-once", layout.bytes()));
+    memory.descriptor.reset();
+    return memory;
+  }
+  absl::StatusOr<Offer> offer(WorkerId, std::span<const OfferedSlot>) override {
+    return absl::UnimplementedError("no worker comes here");
+  }
+};
+
+TEST_F(WiredSingleCopy, SaysThatItCouldNotPartFromItsReaders) {
+  Scheme scheme = *find_scheme("shm").value();
+  for (const bool fails : {false, true}) {
+    if (fails)
+      scheme.make_sender = [](const Endpoint&, Epoch) -> absl::StatusOr<std::unique_ptr<SenderTransport>> {
+        return std::make_unique<MappedOnce>();
+      };
+    std::vector<std::string> lines;
+    {
+      test::TestModel model(test::ModelSize::kTiny);
+      absl::StatusOr<Sender> sender =
+          Sender::listen({.endpoint = cat("shm://", folder_.path().string(), "?slots=1"),
+                          .log = [&lines](std::string_view line) { lines.emplace_back(line); },
+                          .scheme = &scheme});
+      ASSERT_THAT(sender, IsOk());
+      ASSERT_THAT(sender->register_model(model.source()), IsOk());
+      absl::StatusOr<WritableSlot> slot = sender->loan();
+      ASSERT_THAT(slot, IsOk());
+      ASSERT_THAT(sender->publish(*std::move(slot)), IsOk());
+      lines.clear();
+      sender = absl::CancelledError("the sender is gone");
+      if (fails) {
+        EXPECT_THAT(lines, testing::ElementsAre(testing::AllOf(
+                               testing::HasSubstr("the system refused them a private mapping (map "),
+                               testing::HasSubstr("Bad file descriptor"), testing::HasSubstr("stop the engines, or"))));
+      } else {
+        EXPECT_THAT(lines, testing::IsEmpty());
+      }
+      model.step(2);  // the parameters outlive the sender in any case
+    }
+  }
 }
 
 }  // namespace

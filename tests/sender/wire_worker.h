@@ -29,12 +29,13 @@ class WireWorker : public WireEnd {
     return hello;
   }
   // Joins a sender that has published, and serves its newest version.
-  void serve(const Hello& hello) {
+  Prepare serve(const Hello& hello) {
     say(hello);
     expect<Welcome>();
-    take();
+    return take();
   }
-  void serve(std::string name, std::uint64_t instance) { serve(hello(std::move(name), instance)); }
+  Prepare serve(std::string name, std::uint64_t instance) { return serve(hello(std::move(name), instance)); }
+  void release(const Prepare& served) { say(Released{.slot = served.slot, .lease = served.lease}); }
   // Takes the next version, from its first word to the ack.
   Prepare take() {
     Prepare prepare = prepare_next();

@@ -6,12 +6,12 @@
 #include <optional>
 #include <string_view>
 
-#include "sender/sender.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/test_model.h"
 #include "support/timing.h"
-#include "transport/text.h"
+#include <bascule/sender/sender.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 
@@ -29,11 +29,11 @@ class Wired : public testing::Test {
     ASSERT_THAT(sender_->register_model(model_.source()), IsOk());
   }
   std::unique_ptr<WireWorker> connect() const { return std::make_unique<WireWorker>(folder_.path()); }
-  // A version that `worker` alone takes, who lets go of the one before.
+  // A version that `worker` alone takes; it releases the one before.
   void send_to(WireWorker& worker, const Prepare& before, Prepare& now) {
     ASSERT_THAT(sender_->send_async(), IsOk());
     now = worker.take();
-    worker.say(Released{.slot = before.slot, .version = before.version});
+    worker.release(before);
     ASSERT_THAT(sender_->wait_async(patience()), IsOk());
   }
 

@@ -7,6 +7,9 @@
 
 #if BASCULE_HAVE_CUDA
 #include <cuda_runtime_api.h>
+
+#include <bascule/kernels/cuda_digest.h>
+#include <bascule/transport/cuda/device_memory.h>
 #endif
 
 namespace bascule::test {
@@ -100,6 +103,16 @@ std::size_t used_bytes(int device) {
   return total - free;
 }
 
+void lose_context(int device) {
+  must(cudaSetDevice(device), "cudaSetDevice");
+  kernels::cuda::DigestCell cell;
+  must(kernels::cuda::DigestCell::make(&cell).ok() ? cudaSuccess : cudaErrorUnknown, "make a digest's cell");
+  // A kernel that reads where nothing is mapped is an error for good.
+  constexpr std::uintptr_t kNowhere = std::uintptr_t{1} << 20;
+  (void)kernels::cuda::digest(reinterpret_cast<const void*>(kNowhere), 4096, cell, nullptr);
+  must(cudaDeviceSynchronize() == cudaSuccess ? cudaErrorUnknown : cudaSuccess, "lose the context");
+}
+
 std::shared_ptr<std::byte> device_bytes(int device, std::size_t bytes) {
   must(cudaSetDevice(device), "cudaSetDevice");
   void* made = nullptr;
@@ -125,6 +138,7 @@ std::vector<int> used_devices() { return {}; }
 bool can_reach(int, int) { return false; }
 void warm_up(int) {}
 std::size_t used_bytes(int) { return 0; }
+void lose_context(int) { std::abort(); }
 std::shared_ptr<std::byte> device_bytes(int, std::size_t) { std::abort(); }
 void upload(std::byte*, std::span<const std::byte>, int) { std::abort(); }
 void download(std::span<std::byte>, const std::byte*, int) { std::abort(); }

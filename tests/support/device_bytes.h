@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/tensor.h"
+#include <bascule/transport/tensor.h>
 
 namespace bascule::test {
 
@@ -19,6 +19,8 @@ std::vector<int> used_devices();       // on which this process has a context, s
 bool can_reach(int device, int peer);  // whether `device` reads memory of `peer`
 void warm_up(int device);              // makes the context, so that no deadline of a test pays for it
 std::size_t used_bytes(int device);    // of the device, by all processes
+
+void lose_context(int device);  // to this process, for good
 
 std::shared_ptr<std::byte> device_bytes(int device, std::size_t bytes);
 // The same on a device, or in host memory where that is kHost; and writing it from the host.

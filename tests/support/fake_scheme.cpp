@@ -16,10 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "transport/endpoint.h"
-#include "transport/posix/mapping.h"
-#include "transport/posix/memfd.h"
-#include "transport/text.h"
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/kept_slots.h>
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/posix/memfd.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 
@@ -29,14 +30,22 @@ struct FakeFaults::State {
     int times = 0;  // that have
     int freed = 0;  // grows with each set(): what hangs waits for it
   };
+  bool strikes(Hook& struck) {  // under the mutex
+    if (struck.left == 0) return false;
+    --struck.left;
+    ++struck.times;
+    changed.notify_all();
+    return true;
+  }
+
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, Hook, std::less<>> hooks;
 };
 
 FakeFaults::FakeFaults() : state_(std::make_shared<State>()) {
-  for (const char* hook :
-       {"admit", "deliver", "deliver-hang", "corrupt", "accept", "prepare", "prepare-hang", "misread"})
+  for (const char* hook : {"admit", "deliver", "deliver-hang", "publish", "publish-hang", "corrupt", "accept",
+                           "prepare", "prepare-hang", "misread"})
     state_->hooks[hook] = {};
 }
 
@@ -58,30 +67,29 @@ bool FakeFaults::wait_for(std::string_view hook, int times, Deadline deadline) c
 
 bool FakeFaults::strikes(std::string_view hook) const {
   const std::lock_guard lock(state_->mutex);
-  State::Hook& struck = state_->hooks.find(hook)->second;
-  if (struck.left == 0) return false;
-  --struck.left;
-  ++struck.times;
-  state_->changed.notify_all();
-  return true;
+  return state_->strikes(state_->hooks.find(hook)->second);
 }
 
-void FakeFaults::hang(std::string_view hook, Deadline deadline) const {
+// A test that saw it strike may free it at once.
+bool FakeFaults::hangs(std::string_view hook, Deadline deadline) const {
   std::unique_lock lock(state_->mutex);
-  const State::Hook& hanging = state_->hooks.find(hook)->second;
+  State::Hook& hanging = state_->hooks.find(hook)->second;
+  if (!state_->strikes(hanging)) return false;
   state_->changed.wait_until(lock, deadline.at(), [&, freed = hanging.freed] { return hanging.freed != freed; });
+  return true;
 }
 
 namespace {
 
-class FakeSender final : public SenderTransport {
+// It keeps no versions: of what such schemes do it has the decision.
+class FakeSender final : public SenderTransport, public Delivery, public KeptSlots {
  public:
   FakeSender(FakeFaults faults, bool by_path) : faults_(std::move(faults)), by_path_(by_path) {}
 
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {
     return make_memfd("bascule-fake", layout.bytes());
   }
-  absl::StatusOr<Offer> admit(WorkerId, const Hello&, std::span<const OfferedSlot> slots) override {
+  absl::StatusOr<Offer> offer(WorkerId, std::span<const OfferedSlot> slots) override {
     if (faults_.strikes("admit")) return unavailable("fake: admit was told to fail");
     Offer offer{.bytes = by_path_ ? "" : "fake", .descriptors = {}};
     const std::lock_guard lock(mutex_);
@@ -96,7 +104,9 @@ class FakeSender final : public SenderTransport {
     }
     return offer;
   }
-  bool delivers() const override { return true; }
+  Delivery* delivery() override { return this; }
+  KeptSlots* kept_slots() override { return this; }
+
   absl::Status deliver(const Publication& publication, std::span<const WorkerId>, Deadline deadline) override {
     if (faults_.strikes("corrupt")) {
       const std::lock_guard lock(mutex_);
@@ -104,26 +114,32 @@ class FakeSender final : public SenderTransport {
       // The sender's own mapping is writable, though schemes see it as const.
       const_cast<std::byte&>(bytes[publication.bytes / 2]) ^= std::byte{0x10};
     }
-    if (faults_.strikes("deliver-hang")) {
-      faults_.hang("deliver-hang", deadline);
-      return deadline_exceeded("fake: deliver hung until its deadline");
-    }
+    if (faults_.hangs("deliver-hang", deadline)) return deadline_exceeded("fake: deliver hung until its deadline");
     if (faults_.strikes("deliver")) return unavailable("fake: deliver was told to fail");
     return absl::OkStatus();
   }
+  absl::Status publish(const Publication&) override {
+    faults_.hangs("publish-hang", Deadline(absl::InfiniteDuration()));
+    return faults_.strikes("publish") ? unavailable("fake: publish was told to fail") : absl::OkStatus();
+  }
+  Version last_version() const override { return 0; }
+  absl::Status begin(SlotId, const std::atomic<std::uint64_t>&, Deadline) override { return absl::OkStatus(); }
+  absl::Status seal(const Publication&) override { return absl::OkStatus(); }
+  std::vector<std::string> take_warnings() override { return {}; }
+  bool persists() const override { return false; }
+  absl::Status persist(const Publication&, Deadline) override { return absl::OkStatus(); }
 
  private:
   FakeFaults faults_;
   const bool by_path_;
-  std::mutex mutex_;  // admit and deliver are called from two threads
+  std::mutex mutex_;  // offer and deliver are called from two threads
   std::map<SlotId, const SlotMemory*> slots_;
 };
 
 absl::Status prepare_as_told(const FakeFaults& faults, Deadline deadline) {
   if (faults.strikes("prepare")) return unavailable("fake: prepare was told to fail");
-  if (!faults.strikes("prepare-hang")) return absl::OkStatus();
-  faults.hang("prepare-hang", deadline);
-  return deadline_exceeded("fake: prepare hung until its deadline");
+  return faults.hangs("prepare-hang", deadline) ? deadline_exceeded("fake: prepare hung until its deadline")
+                                                : absl::OkStatus();
 }
 
 absl::Status not_offered(const Publication& publication) {
@@ -164,7 +180,7 @@ class FakeReceiver final : public ReceiverTransport {
   }
 
   void release(SlotId) override {}
-  void forget(SlotId slot) override { slots_.erase(slot); }
+  void unmap(SlotId slot) override { slots_.erase(slot); }
 
  private:
   struct Slot {
@@ -209,7 +225,7 @@ class FakePuller final : public ReceiverTransport {
   }
 
   void release(SlotId slot) override { own_.at(slot.index - kOwnMemory).in_use = false; }
-  void forget(SlotId slot) override { senders_.erase(slot); }
+  void unmap(SlotId slot) override { senders_.erase(slot); }
 
  private:
   struct alignas(64) Line {  // as slots are aligned

@@ -5,6 +5,8 @@
 //   admit         refuses the worker                 accept        cannot reach the offered memory
 //   deliver       fails                              prepare       fails
 //   deliver-hang  waits for its deadline, then fails prepare-hang  waits for its deadline, then fails
+//   publish       fails
+//   publish-hang  waits until it is freed
 //   corrupt       changes a byte of the sealed slot  misread       this worker reads one byte otherwise
 #pragma once
 
@@ -12,8 +14,8 @@
 #include <string>
 #include <string_view>
 
-#include "transport/deadline.h"
-#include "transport/scheme.h"
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/scheme.h>
 
 namespace bascule::test {
 
@@ -26,9 +28,10 @@ class FakeFaults {
   // Waits until `hook` has gone wrong `times` times in all.
   bool wait_for(std::string_view hook, int times, Deadline deadline) const;
 
-  // For the scheme: whether this call goes wrong. One that hangs comes back when it is freed, or at the deadline.
+  // For the scheme: whether this call goes wrong. hangs() of one that does comes back when it is freed, or at the
+  // deadline.
   bool strikes(std::string_view hook) const;
-  void hang(std::string_view hook, Deadline deadline) const;
+  bool hangs(std::string_view hook, Deadline deadline) const;
 
  private:
   struct State;

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <stdexcept>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 

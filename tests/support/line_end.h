@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "transport/deadline.h"
-#include "transport/posix/unique_fd.h"
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule::test {
 

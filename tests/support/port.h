@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <stdexcept>
 
-#include "transport/posix/unique_fd.h"
+#include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule::test {
 

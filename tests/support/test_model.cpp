@@ -5,7 +5,7 @@
 #include <string>
 
 #include "support/device_bytes.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "transport/tensor.h"
+#include <bascule/transport/tensor.h>
 
 namespace bascule::test {
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "trainer_ref/program/torch_device.h"
+#include <bascule/trainer_ref/program/torch_device.h>
 
 namespace bascule::test {
 

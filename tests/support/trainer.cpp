@@ -8,12 +8,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "sender/sender.h"
 #include "support/device_bytes.h"
 #include "support/doom.h"
 #include "support/fake_scheme.h"
 #include "support/test_model.h"
 #include "support/timing.h"
+#include <bascule/sender/sender.h>
 
 namespace bascule::test {
 namespace {

@@ -16,8 +16,8 @@
 
 #include "support/child_process.h"
 #include "support/line_end.h"
-#include "transport/tensor.h"
-#include "transport/version.h"
+#include <bascule/transport/tensor.h>
+#include <bascule/transport/version.h>
 
 namespace bascule::test {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "support/timing.h"
-#include "transport/channel.h"
+#include <bascule/transport/channel.h>
 
 namespace bascule::test {
 
@@ -22,6 +22,8 @@ class WireEnd {
   void say(const Message& message, const std::vector<int>& descriptors = {}) { channel_->send(message, descriptors); }
 
   void hang_up() { channel_.reset(); }  // what it was handed stays open
+
+  bool hung_up() const { return closed_; }  // as far as next() has seen
 
   // The next message; a bye where nothing comes for long, or ever.
   Message next() {

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {
@@ -62,7 +62,7 @@ Observed Worker::step() {
   return observed(answer);
 }
 
-Observed Worker::follow(Version version) {
+Observed Worker::copy_behind(Version version) {
   Json answer;
   ask(cat("follow ", version), answer);
   return observed(answer);

@@ -17,7 +17,7 @@
 #include "support/child_process.h"
 #include "support/timing.h"
 #include "support/worker_program.h"
-#include "transport/version.h"
+#include <bascule/transport/version.h>
 
 namespace bascule::test {
 
@@ -42,9 +42,9 @@ class Worker {
 
   // Sends a command; the test fails where it is not answered with "ok".
   void tell(std::string_view command);
-  Observed step();                   // one commit, one check
-  Observed follow(Version version);  // one commit(version), one check
-  Observed report();                 // of what it did so far
+  Observed step();                        // one commit, one check
+  Observed copy_behind(Version version);  // one commit(version), one check
+  Observed report();                      // of what it did so far
   // wait_ready(): empty, or the error's text.
   std::string wait_ready(absl::Duration timeout = patience());
 

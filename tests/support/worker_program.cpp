@@ -10,11 +10,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "receiver/receiver.h"
 #include "support/device_bytes.h"
 #include "support/doom.h"
 #include "support/fake_scheme.h"
-#include "transport/text.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {
@@ -55,7 +55,7 @@ class WorkerProgram {
     if (mode != Mode::kPause) check();
   }
   void commit() { take(receiver_.commit()); }
-  void follow(Version version) { take(receiver_.commit(version)); }
+  void copy_behind(Version version) { take(receiver_.commit(version)); }
   void take(const Flip& flip) {
     if (flip.changed) {
       ++flips_;
@@ -68,7 +68,7 @@ class WorkerProgram {
     served_ = flip;
   }
   void check() {
-    if (served_.version == 0 || served_.poisoned) return;
+    if (served_.version == 0 || served_.poisoned || lost_) return;
     const std::span<const TensorView> tensors = receiver_.weights(served_.slot).tensors();
     const auto [known, is_new] = addresses_.emplace(served_.slot, tensors.data());
     if (!is_new && known->second != tensors.data()) wrong("the views of a slot moved");
@@ -80,6 +80,12 @@ class WorkerProgram {
       wrong(cat("version ", served_.version, " changed from generation ", generation_.second, " to ", *generation));
     generation_ = {served_.version, *generation};
     ++checks_;
+  }
+
+  void lose() {
+    lose_context(device_);
+    lost_ = true;
+    mode = Mode::kRun;
   }
 
   Json report() {
@@ -94,7 +100,7 @@ class WorkerProgram {
             {"attached", status.attached},
             {"poisoned", served_.poisoned},
             {"error", std::string(message_of(status.error))},
-            {"devices", device_ == kHost ? std::vector<int>() : used_devices()},
+            {"devices", device_ == kHost || lost_ ? std::vector<int>() : used_devices()},
             {"wrong", wrong_}};
   }
   Json ready(absl::Duration timeout) {
@@ -116,6 +122,7 @@ class WorkerProgram {
   std::map<SlotId, const TensorView*> addresses_;
   std::uint64_t flips_ = 0, checks_ = 0;
   std::string wrong_;
+  bool lost_ = false;  // what it reads with
 };
 
 }  // namespace
@@ -169,7 +176,7 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
       program.check();
       answer = program.report();
     } else if (verb == "follow" && words >> number) {
-      program.follow(static_cast<Version>(number));
+      program.copy_behind(static_cast<Version>(number));
       program.check();
       answer = program.report();
     } else if (verb == "die" && words >> number) {
@@ -180,6 +187,8 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
       answer = program.ready(absl::Milliseconds(number));
     } else if (verb == "fault" && words >> word >> number) {
       answer = {{"ok", faults.set(word, static_cast<int>(number))}};
+    } else if (verb == "lose") {
+      program.lose();
     } else if (verb == "quit") {
       return 0;
     } else {

@@ -9,6 +9,7 @@
 //   report          what it served, and the first thing that was wrong
 //   fault HOOK N    of a fake scheme: the next N calls of HOOK fail
 //   die N           by SIGKILL, at the N-th control message from now
+//   lose            lose the device to this process; commits from then on, and checks nothing more
 //   quit
 //
 // "Check" means: every tensor of the slot that is served is of one generation, versions only grow, and a slot's
@@ -20,7 +21,7 @@
 
 #include "support/line_end.h"
 #include "support/test_model.h"
-#include "transport/target.h"
+#include <bascule/transport/target.h>
 
 namespace bascule::test {
 

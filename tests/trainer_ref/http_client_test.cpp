@@ -1,4 +1,4 @@
-#include "trainer_ref/http_client.h"
+#include <bascule/trainer_ref/http_client.h>
 
 #include <gmock/gmock.h>
 

@@ -1,12 +1,14 @@
-#include "transport/cbor.h"
+#include <bascule/transport/cbor.h>
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <initializer_list>
 #include <string>
 #include <vector>
 
-#include "transport/text.h"
+#include <bascule/transport/cbor_value.h>
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {
@@ -33,6 +35,43 @@ TEST(Cbor, TakesLengthsOfEveryWidth) {
   EXPECT_TRUE(check_cbor(Bytes{0x79, 0, 1, 'x'}).ok());
   EXPECT_TRUE(check_cbor(Bytes{0x7A, 0, 0, 0, 1, 'x'}).ok());
   EXPECT_TRUE(check_cbor(Bytes{0x7B, 0, 0, 0, 0, 0, 0, 0, 1, 'x'}).ok());
+}
+
+TEST(CborValue, ReadsEveryKindOfItemWhereItLies) {
+  // [500, -500, "ab", h'01', {"k": [1]}, true, null, 1.5 as half, -0.25 as single, 1e300 as double]
+  const Bytes bytes = {0x8A, 0x19, 0x01, 0xF4, 0x39, 0x01, 0xF3, 0x62, 'a',  'b',  0x41, 0x01,
+                       0xA1, 0x61, 'k',  0x81, 0x01, 0xF5, 0xF6, 0xF9, 0x3E, 0x00, 0xFA, 0xBE,
+                       0x80, 0,    0,    0xFB, 0x7E, 0x37, 0xE4, 0x3C, 0x88, 0x00, 0x75, 0x9C};
+  ASSERT_TRUE(check_cbor(bytes).ok());
+  const CborValue array(bytes.data());
+  EXPECT_EQ(array.bytes().size(), bytes.size());
+  std::vector<CborValue> items;
+  const std::uint8_t* at = array.first_at();
+  for (std::size_t i = 0; i < array.size(); ++i) at = items.emplace_back(at).end();
+  EXPECT_EQ(at, bytes.data() + bytes.size());
+  EXPECT_EQ(items[0].number(), 500u);
+  EXPECT_EQ(items[1].negative(), -500);
+  EXPECT_EQ(items[2].text(), "ab");
+  EXPECT_EQ(items[3].text(), "\x01");
+  EXPECT_EQ(items[4].bytes().size(), 5u);
+  EXPECT_TRUE(items[5].truth());
+  EXPECT_EQ(items[6].kind(), CborValue::Kind::kNull);
+  EXPECT_EQ(items[7].real(), 1.5);
+  EXPECT_EQ(items[8].real(), -0.25);
+  EXPECT_EQ(items[9].real(), 1e300);
+  EXPECT_EQ(items[1].shown(), "-500");
+  EXPECT_EQ(items[4].shown(), "map");
+}
+
+TEST(CborValue, ReadsTheHalvesThatAreNoOrdinaryNumbers) {
+  const auto half = [](std::uint8_t high, std::uint8_t low) {
+    const Bytes bytes = {0xF9, high, low};
+    return CborValue(bytes.data()).real();
+  };
+  EXPECT_EQ(half(0x00, 0x01), 0x1p-24);
+  EXPECT_EQ(half(0x80, 0x00), 0);
+  EXPECT_EQ(half(0xFC, 0x00), -HUGE_VAL);
+  EXPECT_TRUE(std::isnan(half(0x7E, 0x00)));
 }
 
 TEST(Cbor, BoundsTheDepth) {

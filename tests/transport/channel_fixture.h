@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-#include "transport/channel.h"
+#include <bascule/transport/channel.h>
 
 namespace bascule {
 

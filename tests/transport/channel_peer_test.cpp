@@ -8,8 +8,8 @@
 
 #include "channel_fixture.h"
 #include "sample_messages.h"
-#include "transport/channel.h"
-#include "transport/text.h"
+#include <bascule/transport/channel.h>
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {

@@ -1,10 +1,10 @@
-#include "transport/channel.h"
+#include <bascule/transport/channel.h>
 
 #include <string>
 
 #include "channel_fixture.h"
 #include "sample_messages.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {
@@ -114,6 +114,22 @@ TEST_F(ChannelTest, CarriesTwentyMegabytes) {
   a->send(Heartbeat{});
   ASSERT_TRUE(run_until([&] { return theirs.messages.size() == 2; }));
   EXPECT_TRUE(std::get<Refused>(theirs.messages[0]).why == text);
+}
+
+TEST_F(ChannelTest, AMessageToManyIsOneInAllTheirQueues) {
+  auto message = std::make_shared<const EncodedMessage>(Refused{.why = std::string(4'000'000, 'x')});
+  std::vector<std::unique_ptr<Heard>> heard;
+  std::vector<std::shared_ptr<Channel>> channels;
+  for (int i = 0; i < 3; ++i) {
+    int ends[2] = {-1, -1};
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    for (const int end : ends) channels.push_back(start_channel(UniqueFd(end), *heard.emplace_back(new Heard)));
+    channels[channels.size() - 2]->send(message);
+  }
+  EXPECT_EQ(message.use_count(), 4) << "none of them was taken by its socket at once";
+  ASSERT_TRUE(run_until(
+      [&] { return std::ranges::count_if(heard, [](const auto& each) { return each->messages.size() == 1; }) == 3; }));
+  EXPECT_EQ(message.use_count(), 1);
 }
 
 TEST_F(ChannelTest, LastHeardMovesWithEachByte) {

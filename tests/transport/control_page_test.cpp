@@ -1,4 +1,4 @@
-#include "transport/control_page.h"
+#include <bascule/transport/control_page.h>
 
 #include <gmock/gmock.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "support/status.h"
-#include "transport/posix/memfd.h"
+#include <bascule/transport/posix/memfd.h>
 
 namespace bascule {
 namespace {
@@ -119,21 +119,31 @@ TEST(ControlPageView, RefusesAnotherEpoch) {
 TEST(ControlPageView, RefusesSealedMemoryThatIsNoControlPage) {
   auto memory = make_memfd("bascule-test", 4096);
   ASSERT_THAT(memory, IsOk());
-  EXPECT_THAT(ControlPageView::map(std::move(memory->descriptor), 0),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("passed as its control page is none")));
+  EXPECT_THAT(ControlPageView::map(UniqueFd(::dup(memory->descriptor.get())), 0),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("control page is not one")));
 }
 
-TEST(ControlPageView, RefusesAnotherFormat) {
+// What a page says whose header has `value` at byte `at`.
+absl::Status page_with(std::size_t at, std::byte value) {
   auto page = ControlPage::make(7);
   auto memory = make_memfd("bascule-test", 4096);
-  ASSERT_THAT(page, IsOk());
-  ASSERT_THAT(memory, IsOk());
+  EXPECT_THAT(page, IsOk());
+  EXPECT_THAT(memory, IsOk());
   std::array<std::byte, 64> header;
-  ASSERT_EQ(::pread(page->descriptor(), header.data(), header.size(), 0), 64);
-  header[8] = std::byte{9};  // the magic number takes 8 bytes
+  EXPECT_EQ(::pread(page->descriptor(), header.data(), header.size(), 0), 64);
+  header[at] = value;
   std::memcpy(memory->writable().data(), header.data(), header.size());
-  EXPECT_THAT(ControlPageView::map(std::move(memory->descriptor), 7),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("has format 9, expected 1")));
+  return ControlPageView::map(UniqueFd(::dup(memory->descriptor.get())), 7).status();
+}
+
+TEST(ControlPageView, RefusesAnotherFormat) {  // behind a magic number of 8 bytes
+  EXPECT_THAT(page_with(8, std::byte{9}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("has format 9, expected 2")));
+}
+
+TEST(ControlPageView, RefusesDigestsOfAnotherFunction) {
+  EXPECT_THAT(page_with(24, std::byte{1}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("of function 1, expected 2")));
 }
 
 TEST(ControlPageView, RefusesMemoryThatTheSenderCouldShrink) {

@@ -1,4 +1,4 @@
-#include "transport/deadline.h"
+#include <bascule/transport/deadline.h>
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
-#include "transport/endpoint.h"
+#include <bascule/transport/endpoint.h>
 
 #include <gmock/gmock.h>
 
 #include <string>
 
 #include "support/environment.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {
@@ -42,7 +42,7 @@ TEST(Endpoint, HasDefaults) {
 TEST(Endpoint, ReadsEveryOption) {
   const Endpoint endpoint = parsed(
       "cuda-ipc:///x?slots=2&wire_dtype=bf16&digest=always&timeout=2m&flip_timeout=1.5s&heartbeat=200ms"
-      "&suspect_after=900ms&commit=together&apply=background");
+      "&suspect_after=900ms&loan_timeout=7s&commit=together&apply=background");
   EXPECT_EQ(endpoint.scheme, "cuda-ipc");
   EXPECT_EQ(endpoint.wire_dtype, DType::kBF16);
   EXPECT_EQ(endpoint.digest, DigestMode::kAlways);
@@ -51,6 +51,7 @@ TEST(Endpoint, ReadsEveryOption) {
   EXPECT_EQ(endpoint.flip_timeout, absl::Milliseconds(1500));
   EXPECT_EQ(endpoint.heartbeat, absl::Milliseconds(200));
   EXPECT_EQ(endpoint.suspect_after, absl::Milliseconds(900));
+  EXPECT_EQ(endpoint.loan_timeout, absl::Seconds(7));
 }
 
 TEST(Endpoint, ReadsEveryWireDtypeAndDigestMode) {
@@ -117,7 +118,7 @@ TEST(Endpoint, RefusesWhatIsNoHostAndPort) {
   EXPECT_THAT(refusal("nccl://no de:80"), HasSubstr("neither a host's name"));
   EXPECT_THAT(refusal("nccl://::1:80"), HasSubstr("in brackets, as [::1]:29500"));
   EXPECT_THAT(refusal("nccl://[::1]"), HasSubstr("in brackets and a port"));
-  EXPECT_THAT(refusal("nccl://[node1]:80"), HasSubstr("\"node1\" is no IPv6 address"));
+  EXPECT_THAT(refusal("nccl://[node1]:80"), HasSubstr("\"node1\" is not an IPv6 address"));
   EXPECT_THAT(refusal("shm://node1:1/grpo"),
               AllOf(HasSubstr("a host and a folder"), HasSubstr("shm://node1:1 or shm:///grpo")));
   EXPECT_THAT(refusal("shm://node1/grpo"), HasSubstr("shm:///node1/grpo for a folder"));
@@ -154,6 +155,9 @@ TEST(Endpoint, RefusesAFolderTooLongForASocket) {
 TEST(Endpoint, NamesTheNearestOption) {
   EXPECT_THAT(refusal("shm:///x?timout=3s"), HasSubstr("unknown option \"timout\"; did you mean \"timeout\"?"));
   EXPECT_THAT(refusal("shm:///x?colour=red"), HasSubstr("the options are slots, wire_dtype"));
+  EXPECT_EQ(Endpoint::parse("shm:///x?spares=0")->spares, 0);
+  EXPECT_EQ(Endpoint::parse("shm:///x")->spares, std::nullopt);
+  EXPECT_THAT(refusal("shm:///x?spares=-1"), HasSubstr("a number of spare slots, 0 to 48"));
   EXPECT_THAT(refusal("shm:///x?slots"), HasSubstr("option slots has no value"));
   EXPECT_THAT(refusal("shm:///x?slots=2&&digest=on"), HasSubstr("without a name"));
   EXPECT_THAT(refusal("shm:///x?slots=2&digest=on&slots=2"), HasSubstr("option slots is given twice"));

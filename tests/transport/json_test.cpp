@@ -1,4 +1,4 @@
-#include "transport/json.h"
+#include <bascule/transport/json.h>
 
 #include <gmock/gmock.h>
 
@@ -12,7 +12,7 @@ namespace {
 auto refused(const char* text) { return test::StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr(text)); }
 
 TEST(ParseJson, BoundsDepthBeforeItParses) {
-  const std::string deepest = std::string(kMaxJsonFileDepth, '[') + std::string(kMaxJsonFileDepth, ']');
+  const std::string deepest = std::string(kMaxJsonDepth, '[') + std::string(kMaxJsonDepth, ']');
   EXPECT_TRUE(parse_json(deepest, "x").ok());
   EXPECT_THAT(parse_json("[" + deepest + "]", "x"), refused("nests deeper than 64"));
   EXPECT_TRUE(parse_json(R"({"a": "[[[\"\\", "b": "]"})", "x").ok());

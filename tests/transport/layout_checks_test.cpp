@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "support/status.h"
-#include "transport/layout.h"
+#include <bascule/transport/layout.h>
 
 namespace bascule {
 namespace {
@@ -56,7 +56,7 @@ TEST(LayoutFromPlacements, RefusesATensorThatIsNotWhatItSays) {
 }
 
 TEST(LayoutFromPlacements, RefusesATensorInAnotherPlace) {
-  expect_refused([](auto& tensors, auto&, auto&) { tensors[1].offset = 17; }, "is not on its element");
+  expect_refused([](auto& tensors, auto&, auto&) { tensors[1].offset = 17; }, "is not aligned to its element");
   expect_refused([](auto& tensors, auto&, auto&) { tensors[1].offset = 18; }, "or ends beyond the slot's 24 bytes");
   expect_refused([](auto& tensors, auto&, auto&) { tensors[1].offset = ~std::uint64_t{7}; }, "ends beyond the slot");
   expect_refused([](auto&, auto&, auto& bytes) { bytes = 20; }, "ends beyond the slot's 20 bytes");
@@ -101,11 +101,12 @@ TEST_F(CheckExpected, TakesAnAliasAsWellOrInsteadOrNot) {
 }
 
 TEST_F(CheckExpected, NamesATensorThatIsNotSent) {
-  EXPECT_THAT(check({w1_, w2_, w3_, {"w4", DType::kF32, {7}}}), refused("tensor w4 F32 [7] is expected and not sent;"));
+  EXPECT_THAT(check({w1_, w2_, w3_, {"w4", DType::kF32, {7}}}),
+              refused("tensor w4 F32 [7] is expected, but not sent;"));
 }
 
 TEST_F(CheckExpected, NamesATensorThatIsNotExpected) {
-  EXPECT_THAT(check({w1_, w2_}), refused("tensor w3 I8 [] is sent and not expected;"));
+  EXPECT_THAT(check({w1_, w2_}), refused("tensor w3 I8 [] is sent, but not expected;"));
 }
 
 TEST_F(CheckExpected, NamesATensorOfAnotherShapeOrType) {
@@ -132,7 +133,7 @@ TEST_F(CheckExpected, NamesATensorThatIsExpectedTwice) {
 TEST_F(CheckExpected, NamesTheFirstDifferenceAndCountsTheRest) {
   EXPECT_THAT(check({{"w1", DType::kF64, {2, 3}}, w2_}), refused("expected F64 [2, 3]; and 1 more difference;"));
   EXPECT_THAT(check({{"x", DType::kF32, {}}}),
-              refused("tensor x F32 [] is expected and not sent; and 3 more differences;"));
+              refused("tensor x F32 [] is expected, but not sent; and 3 more differences;"));
 }
 
 }  // namespace

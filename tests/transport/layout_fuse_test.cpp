@@ -5,8 +5,8 @@
 #include <random>
 
 #include "support/status.h"
-#include "transport/layout.h"
-#include "transport/text.h"
+#include <bascule/transport/layout.h>
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {

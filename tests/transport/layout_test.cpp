@@ -1,5 +1,5 @@
 // How a sender's layout comes about.
-#include "transport/layout.h"
+#include <bascule/transport/layout.h>
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <random>
 
 #include "support/status.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sample_messages.h"
-#include "transport/messages.h"
+#include <bascule/transport/messages.h>
 
 namespace bascule {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/messages.h"
+#include <bascule/transport/messages.h>
 
 #include <gmock/gmock.h>
 
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sample_messages.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {
@@ -45,7 +45,20 @@ TEST(Messages, EveryTypeComesBackAsItWas) {
   }
   EXPECT_THAT(names, testing::ElementsAre("hello", "welcome", "refused", "prepare", "ready", "sealed", "prepared",
                                           "failed", "poisoned", "commit", "abort", "ack", "released", "heartbeat",
-                                          "bye", "challenge", "proof", "proven", "inquire", "status"));
+                                          "bye", "inquire", "status"));
+}
+
+// The layout of a welcome is written once, for all workers.
+TEST(Messages, AWelcomeWithALayoutThatIsWrittenAlreadySaysTheSame) {
+  for (const Message& message : sample_messages()) {
+    const auto* const welcome = std::get_if<Welcome>(&message);
+    if (welcome == nullptr) continue;
+    Welcome shared = *welcome;
+    shared.encoded_layout = encode(shared.layout);
+    shared.layout = Layout();
+    EXPECT_EQ(map_of(shared), map_of(*welcome));
+    EXPECT_TRUE(decode(encode(shared)).ok());
+  }
 }
 
 TEST(Messages, HelloKeepsEveryNumberAndName) {
@@ -57,8 +70,27 @@ TEST(Messages, HelloKeepsEveryNumberAndName) {
   EXPECT_EQ(hello.pid, 4711);
   ASSERT_EQ(hello.held.size(), 2U);
   EXPECT_EQ(hello.held[1].slot, (SlotId{.epoch = 6, .index = 0}));
-  EXPECT_EQ(hello.expected, sample_hello().expected);
+  ASSERT_NE(hello.expected, nullptr);
+  EXPECT_EQ(*hello.expected, *sample_hello().expected);
   EXPECT_EQ(hello.fused, sample_hello().fused);
+}
+
+TEST(Messages, ListsOfTensorsThatCameBeforeAreHeldOnce) {
+  KnownTensors known;
+  Hello hello = sample_hello();
+  const auto expected = [&] {
+    const absl::StatusOr<Message> message = decode(encode(hello), &known);
+    EXPECT_TRUE(message.ok()) << message.status();
+    return message.ok() ? std::get<Hello>(*message).expected : nullptr;
+  };
+  const SharedSpecs first = expected();
+  hello.worker = "another";
+  EXPECT_EQ(expected(), first);
+  std::vector<TensorSpec> other = *hello.expected;
+  other.front().shape = {8, 4};
+  hello.expected = std::make_shared<const std::vector<TensorSpec>>(other);
+  EXPECT_EQ(*expected(), other);
+  EXPECT_EQ(*first, *sample_hello().expected);
 }
 
 TEST(Messages, WelcomeKeepsLayoutAndOffer) {
@@ -80,7 +112,7 @@ TEST(Messages, WhatIsOptionalMayBeMissing) {
   map["expected"] = nullptr;
   const absl::StatusOr<Message> hello = decode_map(map);
   ASSERT_TRUE(hello.ok()) << hello.status();
-  EXPECT_EQ(std::get<Hello>(*hello).expected, std::nullopt);
+  EXPECT_EQ(std::get<Hello>(*hello).expected, nullptr);
 }
 
 TEST(Messages, DigestTravelsAsItIsPrinted) {
@@ -97,10 +129,17 @@ TEST(Messages, UnknownKeysAreLeftToLaterVersions) {
 }
 
 TEST(Messages, HelloOfAnotherProtocolSaysOnlyWhich) {
-  const absl::StatusOr<Message> message = decode_map({{"type", "hello"}, {"protocol", 2}, {"worker", 5}});
+  const absl::StatusOr<Message> message = decode_map({{"type", "hello"}, {"protocol", kProtocol + 1}, {"worker", 5}});
   ASSERT_TRUE(message.ok()) << message.status();
-  EXPECT_EQ(std::get<Hello>(*message).protocol, 2U);
+  EXPECT_EQ(std::get<Hello>(*message).protocol, kProtocol + 1);
   EXPECT_EQ(std::get<Hello>(*message).worker, "");
+}
+
+TEST(Messages, HelloOfAnotherDigestSaysOnlyWhich) {
+  const absl::StatusOr<Message> message =
+      decode_map({{"type", "hello"}, {"protocol", kProtocol}, {"digest_number", 1}, {"worker", 5}});
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(std::get<Hello>(*message).digest_number, 1U);
 }
 
 TEST(Messages, NamesAnUnknownOrMissingType) {

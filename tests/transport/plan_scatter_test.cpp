@@ -4,11 +4,11 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/thread_pool.h"
-#include "kernels/unpack.h"
 #include "support/status.h"
-#include "transport/plan.h"
-#include "transport/text.h"
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/kernels/unpack.h>
+#include <bascule/transport/plan.h>
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {
@@ -218,18 +218,18 @@ TEST(PlanScatter, NamesTargetPartAndShapesAndCountsTheRest) {
   refused({.name = "c", .shape = {4}}, "target c F32 [4]: c is not sent");
   refused({.name = "a", .shape = {6, 4}}, "target a F32 [6, 4]: expected the shape [6, 4], found [4, 6] of a");
   refused({.name = "i", .shape = {3}}, "target i F32 [3]: i I32 [3] cannot be cast to F32");
-  refused({.name = "t", .shape = {4, 6}, .parts = {{"a", {{2, 0, 1}}}}}, "dimension 2 of a F32 [4, 6] is sliced, and");
+  refused({.name = "t", .shape = {4, 6}, .parts = {{"a", {{2, 0, 1}}}}}, "dimension 2 of a F32 [4, 6] is sliced, but");
   refused({.name = "t", .shape = {1, 6}, .parts = {{"a", {{0, 0, 2}, {0, 0, 1}}}}}, "of a F32 [4, 6] is sliced twice");
   refused({.name = "t", .shape = {3, 6}, .parts = {{"a", {{0, 2, 5}}}}},
           "the slice [2, 5) of dimension 0 lies beyond a F32 [4, 6]");
   refused({.name = "ab", .shape = {7, 6}, .parts = {{"a"}, {"b"}}},
           "target ab F32 [7, 6]: expected 7 along dimension 0, found 6 in its 2 parts");
   refused({.name = "ab", .shape = {5, 6}, .parts = {{"a"}, {"b"}}}, "expected 5 along dimension 0, found 6");
-  refused(
-      {.name = "ab", .shape = {6, 5}, .parts = {{"a", {{1, 0, 5}}}, {"b"}}},
-      "target ab F32 [6, 5], part 2 of 2: expected (but for the dimension joined) the shape [6, 5], found [2, 6] of b");
+  refused({.name = "ab", .shape = {6, 5}, .parts = {{"a", {{1, 0, 5}}}, {"b"}}},
+          "target ab F32 [6, 5], part 2 of 2: expected (except for the dimension joined) the shape [6, 5], found [2, "
+          "6] of b");
   refused({.name = "ab", .shape = {6, 6}, .parts = {{"a"}, {"b"}}, .join_dim = 2},
-          "its parts are joined along dimension 2, which it has not");
+          "target ab F32 [6, 6]: join_dim 2 is out of range for 2 dimensions");
   refused({.name = "c", .shape = {4}}, "c is not sent; and 3 more differences", false);
 }
 
@@ -238,7 +238,7 @@ TEST(PlanScatter, ATensorThatNoTargetTakesIsForgottenUnlessOnlyAPartIsWanted) {
   Targets targets;
   targets.add({.name = "a", .shape = {4}});
   EXPECT_THAT(Plan::scatter(layout, targets.list, false),
-              StatusIs(StatusCode::kInvalidArgument, "tensor b F32 [2] is sent and no target takes it"));
+              StatusIs(StatusCode::kInvalidArgument, "tensor b F32 [2] is sent, but no target takes it"));
   const auto plan = Plan::scatter(layout, targets.list, true);
   ASSERT_THAT(plan, IsOk());
   EXPECT_FALSE(plan->reads_all());
@@ -249,8 +249,9 @@ TEST(PlanScatter, RefusesOneStorageMadeOfTwoThings) {
   Targets targets;
   targets.add({.name = "a", .shape = {4}});
   targets.list.push_back({.name = "b", .shape = {4}, .data = targets.list[0].data});
-  EXPECT_THAT(Plan::scatter(layout, targets.list, false),
-              StatusIs(StatusCode::kInvalidArgument, "target b is one storage with a, and made of other tensors"));
+  EXPECT_THAT(
+      Plan::scatter(layout, targets.list, false),
+      StatusIs(StatusCode::kInvalidArgument, "target b shares its storage with a, but is made of other tensors"));
 }
 
 TEST(PlanScatter, RefusesMoreSeparateStridesThanAKernelWalks) {

@@ -1,5 +1,5 @@
 // Plan::gather, compared with the plainest walk over each tensor that there could be.
-#include "transport/plan.h"
+#include <bascule/transport/plan.h>
 
 #include <gmock/gmock.h>
 
@@ -8,10 +8,10 @@
 #include <numeric>
 #include <random>
 
-#include "kernels/pack.h"
-#include "kernels/thread_pool.h"
 #include "support/status.h"
-#include "transport/text.h"
+#include <bascule/kernels/pack.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {
@@ -161,7 +161,7 @@ TEST(Plan, CastsWhereTheLayoutHasAnotherType) {
 TEST(Plan, RefusesATensorThatIsNotThereOrHasAnotherShape) {
   const auto layout = Layout::arrange({{"w", DType::kF32, {6}}}, {});
   EXPECT_THAT(Plan::gather(*layout, {}),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("tensor w of the layout is not there")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("tensor w of the layout was not given")));
   const std::vector<std::int64_t> shape = {3};
   const TensorView view{.name = "w", .dtype = DType::kF32, .shape = shape, .strides = {}};
   EXPECT_THAT(Plan::gather(*layout, {&view, 1}),

@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "transport/safetensors.h"
+#include <bascule/transport/safetensors.h>
 
 namespace bascule {
 namespace {

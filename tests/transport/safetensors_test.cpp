@@ -1,4 +1,4 @@
-#include "transport/safetensors.h"
+#include <bascule/transport/safetensors.h>
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "support/status.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {
@@ -54,12 +54,12 @@ TEST(SafetensorsHeader, RefusesHolesOverlapsAndRests) {
   };
   EXPECT_TRUE(parse(two(0, 4, 4, 8, 8)).ok());
   EXPECT_TRUE(parse(two(4, 8, 0, 4, 8)).ok());
-  expect_refused(two(0, 4, 5, 8, 8), "tensor 'b': a hole lies before it: begins at 5, expected 4");
-  expect_refused(two(1, 4, 4, 8, 8), "tensor 'a': a hole lies before it: begins at 1, expected 0");
+  expect_refused(two(0, 4, 5, 8, 8), "tensor 'b': there is a hole before it: begins at 5, expected 4");
+  expect_refused(two(1, 4, 4, 8, 8), "tensor 'a': there is a hole before it: begins at 1, expected 0");
   expect_refused(two(0, 4, 3, 8, 8), "tensor 'b': overlaps the tensor before it: begins at 3, expected 4");
   expect_refused(two(0, 8, 0, 8, 8), "overlaps");
-  expect_refused(two(0, 4, 4, 8, 9), "1 bytes after the last tensor belong to none");
-  expect_refused(two(0, 4, 4, 9, 8), "tensor 'b': bytes 4 to 9 do not lie in the 8 bytes of data");
+  expect_refused(two(0, 4, 4, 8, 9), "1 bytes after the last tensor belong to no tensor");
+  expect_refused(two(0, 4, 4, 9, 8), "tensor 'b': bytes 4 to 9 are not within the 8 bytes of data");
 }
 
 TEST(SafetensorsHeader, RefusesTensorsThatAreNone) {
@@ -69,17 +69,18 @@ TEST(SafetensorsHeader, RefusesTensorsThatAreNone) {
   EXPECT_TRUE(parse(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})")).ok());
   expect_refused(one("7"), "tensor 'a': expected an object, found number");
   expect_refused(one(R"({"dtype":"F4","shape":[1],"data_offsets":[0,4]})"), "dtype F4 is not known here");
-  expect_refused(one(R"({"dtype":1,"shape":[1],"data_offsets":[0,4]})"), "no 'dtype'");
-  expect_refused(one(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), "no 'shape'");
-  expect_refused(one(R"({"dtype":"F32","shape":[1.0],"data_offsets":[0,4]})"), "no 'shape'");
-  expect_refused(one(R"({"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,4]})"), "no 'shape'");
+  expect_refused(one(R"({"dtype":1,"shape":[1],"data_offsets":[0,4]})"), "'dtype' must be a string");
+  expect_refused(one(R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})"), "'shape' must be a list of sizes");
+  expect_refused(one(R"({"dtype":"F32","shape":[1.0],"data_offsets":[0,4]})"), "'shape' must be a list of sizes");
+  expect_refused(one(R"({"dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,4]})"),
+                 "'shape' must be a list of sizes");
   expect_refused(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})"), "needs 8 bytes, its data_offsets span 4");
   // 2^62 elements of 4 bytes are 0 bytes in 64 bits.
   expect_refused(one(R"({"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]})", 0), "more than 2^64");
   expect_refused(one(R"({"dtype":"F32","shape":[1],"data_offsets":[4,0]})"), "bytes 4 to 0");
-  expect_refused(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4,8]})"), "no 'data_offsets'");
+  expect_refused(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4,8]})"), "'data_offsets' must be");
   expect_refused(file_of(R"({"":{"dtype":"U8","shape":[],"data_offsets":[0,1]}})", 1), "must not be empty");
-  expect_refused(file_of(R"({"__metadata__":{"a":1}})", 0), "__metadata__ 'a' is no string");
+  expect_refused(file_of(R"({"__metadata__":{"a":1}})", 0), "__metadata__ 'a' is not a string");
   expect_refused(file_of("[]", 0), "expected an object, found array");
   expect_refused(
       file_of(

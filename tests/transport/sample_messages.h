@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/messages.h"
+#include <bascule/transport/messages.h>
 
 namespace bascule {
 
@@ -36,8 +36,9 @@ inline Hello sample_hello() {
   hello.epoch = 7;
   hello.serving = (std::uint64_t{1} << 53) + 1;  // no double holds it
   hello.held = {{.slot = {.epoch = 7, .index = 1}, .version = 41}, {.slot = {.epoch = 6, .index = 0}, .version = 40}};
-  hello.expected = {{.name = "embed", .dtype = DType::kF32, .shape = {4, 8}},
-                    {.name = "größe", .dtype = DType::kF8E4M3, .shape = {}}};
+  hello.expected = std::make_shared<const std::vector<TensorSpec>>(
+      std::vector<TensorSpec>{{.name = "embed", .dtype = DType::kF32, .shape = {4, 8}},
+                              {.name = "größe", .dtype = DType::kF8E4M3, .shape = {}}});
   hello.fused = {{"q", "k", "v"}, {"gate", "up"}};
   return hello;
 }
@@ -87,6 +88,7 @@ inline std::vector<Message> sample_messages() {
           Refused{.why = "tensor embed [4, 8] is missing", .final = true},
           Prepare{.version = 5,
                   .slot = {.epoch = 8, .index = 1},
+                  .lease = 6,
                   .bytes = 135,
                   .offer = std::string("\x00\x01", 2),
                   .slots = {1, 7}},
@@ -94,16 +96,13 @@ inline std::vector<Message> sample_messages() {
           Sealed{.version = 5, .digest = digest},
           Prepared{.version = 5},
           Failed{.version = 5, .why = "the digest differs"},
-          Poisoned{.why = "the device failed"},
+          Poisoned{.why = "the device failed", .final = true},
           Commit{.version = 5},
           Abort{.version = 5, .torn = true},
           Ack{.version = 5, .stall_seconds = 1.5e-5, .seconds = 0.1},
-          Released{.slot = {.epoch = 8, .index = 0}, .version = 4},
+          Released{.slot = {.epoch = 8, .index = 0}, .lease = 4},
           Heartbeat{},
           Bye{.why = "another model"},
-          Challenge{.nonce = std::string(31, '\xFF') + '\0'},
-          Proof{.nonce = std::string(32, 'n'), .mac = std::string(32, 'm')},
-          Proven{.mac = std::string(32, '\x80')},
           Inquire{},
           sample_status()};
 }

@@ -1,4 +1,4 @@
-#include "transport/slot_ring.h"
+#include <bascule/transport/slot_ring.h>
 
 #include <gmock/gmock.h>
 
@@ -24,7 +24,7 @@ SlotId publish(SlotRing& ring, Version version) {
   const std::optional<SlotId> slot = ring.begin();
   EXPECT_TRUE(slot.has_value());
   if (!slot) return {};
-  ring.stage(*slot, version);
+  ring.seal(*slot, version);
   ring.publish(*slot);
   return *slot;
 }
@@ -36,8 +36,8 @@ TEST(SlotRing, TakesASlotThroughItsStates) {
   EXPECT_EQ(slot.epoch, kEpoch);
   EXPECT_EQ(ring.state(slot), State::kWriting);
   EXPECT_EQ(ring.version(slot), 0);
-  ring.stage(slot, 5);
-  EXPECT_EQ(ring.state(slot), State::kStaged);
+  ring.seal(slot, 5);
+  EXPECT_EQ(ring.state(slot), State::kSealed);
   EXPECT_EQ(ring.newest(), std::nullopt) << "nobody was told to flip yet";
   ring.publish(slot);
   EXPECT_EQ(ring.state(slot), State::kPublished);
@@ -57,7 +57,7 @@ TEST(SlotRing, WritesOneSlotAtATime) {
   SlotRing ring = ring_of(4);
   const SlotId slot = *ring.begin();
   EXPECT_EQ(ring.begin(), std::nullopt);
-  ring.stage(slot, 1);
+  ring.seal(slot, 1);
   EXPECT_EQ(ring.begin(), std::nullopt);
   ring.abort(slot);
   EXPECT_NE(ring.begin(), std::nullopt);
@@ -67,7 +67,7 @@ TEST(SlotRing, AbortKeepsTheNewest) {
   SlotRing ring = ring_of(2);
   const SlotId newest = publish(ring, 1);
   const SlotId slot = *ring.begin();
-  ring.stage(slot, 2);
+  ring.seal(slot, 2);
   ring.abort(slot);
   EXPECT_EQ(ring.newest(), newest);
   EXPECT_EQ(ring.state(slot), State::kFree);
@@ -130,11 +130,11 @@ TEST(SlotRing, RetiresASlotWhoseHolderWillNotLetGo) {
   const SlotId first = publish(ring, 1);
   ring.lease(first, 11);
   ring.lease(first, 12);
-  const auto stuck = [](Holder holder) { return holder == 12; };
-  EXPECT_EQ(ring.retirable(stuck), std::nullopt) << "the other slot can be written";
+  const std::vector<Holder> stuck = {12};
+  EXPECT_EQ(ring.retirable(stuck, 1), std::nullopt) << "the other slot can be written";
   const SlotId second = publish(ring, 2);
-  EXPECT_EQ(ring.retirable([](Holder) { return false; }), std::nullopt) << "11 and 12 will let go by themselves";
-  EXPECT_EQ(ring.retirable(stuck), first);
+  EXPECT_EQ(ring.retirable({}, 1), std::nullopt) << "11 and 12 will let go by themselves";
+  EXPECT_EQ(ring.retirable(stuck, 1), first);
   ring.retire(first);
   EXPECT_EQ(ring.state(first), State::kRetired);
   EXPECT_THAT(ring.slots(), ElementsAre(second));
@@ -144,15 +144,33 @@ TEST(SlotRing, RetiresASlotWhoseHolderWillNotLetGo) {
   EXPECT_EQ(publish(ring, 3), third);
 
   ring.lease(second, 12);
-  EXPECT_EQ(ring.retirable(stuck), std::nullopt) << "one at a time";
+  EXPECT_EQ(ring.retirable(stuck, 1), std::nullopt) << "one at a time";
   EXPECT_THAT(ring.holders(), ElementsAre(11, 12));
-  EXPECT_THAT(ring.take_dropped(), IsEmpty());
+  EXPECT_THAT(ring.take_gone(), IsEmpty());
   ring.release(first, 11);
   ring.release(first, 12);
-  EXPECT_THAT(ring.take_dropped(), ElementsAre(first));
-  EXPECT_THAT(ring.take_dropped(), IsEmpty()) << "told once";
+  EXPECT_THAT(ring.take_gone(), ElementsAre(first));
+  EXPECT_THAT(ring.take_gone(), IsEmpty()) << "told once";
   ring.release(first, 12);  // of a slot that is gone: nothing
-  EXPECT_EQ(ring.retirable(stuck), second);
+  EXPECT_EQ(ring.retirable(stuck, 1), second);
+}
+
+TEST(SlotRing, RetiresAsManyAsThereAreSpares) {
+  SlotRing ring = ring_of(2);
+  const std::vector<Holder> stuck = {11, 12, 13, 14, 15};
+  for (Version version = 1; version <= 2; ++version) ring.lease(publish(ring, version), 10 + version);
+  for (int spares = 1; spares <= 3; ++spares) {
+    EXPECT_EQ(ring.retirable(stuck, spares - 1), std::nullopt) << spares;
+    const std::optional<SlotId> retired = ring.retirable(stuck, spares);
+    ASSERT_TRUE(retired);
+    ring.retire(*retired);
+    ring.add();
+    const Version version = 2 + static_cast<Version>(spares);
+    ring.lease(publish(ring, version), 10 + version);
+  }
+  EXPECT_EQ(ring.retired().size(), 3);
+  ring.release_all(11);
+  EXPECT_TRUE(ring.retirable(stuck, 3)) << "one that nobody reads any more is on its way out";
 }
 
 TEST(SlotRing, WaitsWhereOneOfSeveralSlotsWillComeFree) {
@@ -162,10 +180,10 @@ TEST(SlotRing, WaitsWhereOneOfSeveralSlotsWillComeFree) {
   const SlotId second = publish(ring, 2);
   ring.lease(second, 11);
   publish(ring, 3);
-  const auto stuck = [](Holder holder) { return holder == 12; };
-  EXPECT_EQ(ring.retirable(stuck), std::nullopt);
+  const std::vector<Holder> stuck = {12};
+  EXPECT_EQ(ring.retirable(stuck, 1), std::nullopt);
   ring.lease(second, 12);
-  EXPECT_EQ(ring.retirable(stuck), first);
+  EXPECT_EQ(ring.retirable(stuck, 1), first);
 }
 
 TEST(SlotRing, WritesInPlaceWhereEveryReaderStepsAside) {
@@ -174,24 +192,24 @@ TEST(SlotRing, WritesInPlaceWhereEveryReaderStepsAside) {
   ring.lease(slot, 11);
   ring.lease(slot, 12);
   const std::vector<Holder> one = {11}, both = {11, 12, 13};
-  EXPECT_EQ(ring.begin_in_place(one), std::nullopt);
-  EXPECT_EQ(ring.begin_in_place(both), slot);
+  EXPECT_EQ(ring.begin_single_copy(one), std::nullopt);
+  EXPECT_EQ(ring.begin_single_copy(both), slot);
   EXPECT_EQ(ring.newest(), std::nullopt) << "nobody may begin to read now";
-  EXPECT_EQ(ring.begin_in_place(both), std::nullopt);
+  EXPECT_EQ(ring.begin_single_copy(both), std::nullopt);
   EXPECT_THAT(ring.holders_of(slot), ElementsAre(11, 12));
   ring.abort(slot);
   EXPECT_EQ(ring.newest(), slot);
   EXPECT_EQ(ring.version(slot), 1) << "nothing was written";
 
-  ASSERT_EQ(ring.begin_in_place(both), slot);
-  ring.stage(slot, 2);
+  ASSERT_EQ(ring.begin_single_copy(both), slot);
+  ring.seal(slot, 2);
   ring.publish(slot);
   EXPECT_EQ(ring.version(slot), 2);
-  ASSERT_EQ(ring.begin_in_place(both), slot);
+  ASSERT_EQ(ring.begin_single_copy(both), slot);
   ring.spoil(slot);
   EXPECT_EQ(ring.newest(), std::nullopt) << "half written is no version";
   EXPECT_EQ(ring.state(slot), State::kFree);
-  EXPECT_EQ(ring.begin_in_place(both), slot) << "and what comes next makes it whole again";
+  EXPECT_EQ(ring.begin_single_copy(both), slot) << "and what comes next makes it whole again";
 }
 
 // Random events in any order that a coordinator could cause, against a model of who reads what.
@@ -226,7 +244,7 @@ TEST(SlotRing, NeverWritesWhatSomebodyReads) {
           break;
         case 2:
           if (!writing || staged) break;
-          ring.stage(*writing, ++version);
+          ring.seal(*writing, ++version);
           staged = true;
           break;
         case 3:

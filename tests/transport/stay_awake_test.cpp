@@ -1,4 +1,4 @@
-#include "transport/stay_awake.h"
+#include <bascule/transport/stay_awake.h>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "transport/target.h"
+#include <bascule/transport/target.h>
 
 #include <gmock/gmock.h>
 
@@ -27,7 +27,7 @@ TEST(Targets, AreCheckedBeforeASenderIsThere) {
   refused({{.name = "w", .shape = {1}, .data = data}, {.name = "w", .shape = {1}, .data = data + 4}},
           "target w stands twice");
   for (const Slice slice : {Slice{-1, 0, 1}, Slice{0, -1, 1}, Slice{0, 2, 1}})
-    refused({{.name = "w", .shape = {1}, .data = data, .parts = {{"v", {slice}}}}}, "of v is none");
+    refused({{.name = "w", .shape = {1}, .data = data, .parts = {{"v", {slice}}}}}, "of v is invalid");
   EXPECT_THAT(check_targets(std::vector<TargetTensor>{{.name = "none", .shape = {0, 3}}}), IsOk());
   EXPECT_THAT(check_targets({}), IsOk());
 }

@@ -1,4 +1,4 @@
-#include "transport/task_thread.h"
+#include <bascule/transport/task_thread.h>
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "transport/tensor.h"
+#include <bascule/transport/tensor.h>
 
 #include <gtest/gtest.h>
 

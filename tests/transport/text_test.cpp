@@ -1,4 +1,4 @@
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 #include <gmock/gmock.h>
 
@@ -11,6 +11,18 @@ namespace {
 
 TEST(Text, JoinsEveryKindOfString) {
   EXPECT_EQ(cat(std::string_view("a"), std::string("b"), "c", 4, absl::string_view("d")), "abc4d");
+}
+
+TEST(Text, CatLeavesErrnoAsItWas) {
+  struct AsksTheSystemTwice {  // as an allocation may
+    operator absl::AlphaNum() const {
+      errno = ENOMEM;
+      return "/x/y";
+    }
+  };
+  errno = EACCES;
+  EXPECT_EQ(cat("open ", AsksTheSystemTwice()), "open /x/y");
+  EXPECT_EQ(errno, EACCES);
 }
 
 TEST(Text, AnnotatePrefixesAnErrorAndKeepsItsCodeAndPayload) {
@@ -48,6 +60,14 @@ TEST(Text, NearestFindsNothingNearAnotherWord) {
   EXPECT_EQ(nearest("colour", {"timeout", "digest"}), "");
   EXPECT_EQ(nearest("", {"timeout"}), "");
   EXPECT_EQ(nearest("timeout", {}), "");
+}
+
+TEST(ErrnoStatus, NamesTheLimitOfDescriptorsThatIsReached) {
+  EXPECT_THAT(std::string(message_of(errno_status(EMFILE, "accept"))),
+              testing::AllOf(testing::StartsWith("accept: Too many open files; RLIMIT_NOFILE (ulimit -n)"),
+                             testing::HasSubstr("raise it")));
+  EXPECT_THAT(std::string(message_of(errno_status(ENFILE, "accept"))), testing::HasSubstr("fs.file-max"));
+  EXPECT_EQ(message_of(errno_status(ENOENT, "open")), "open: No such file or directory");
 }
 
 }  // namespace

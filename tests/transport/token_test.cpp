@@ -1,4 +1,4 @@
-#include "transport/token.h"
+#include <bascule/transport/token.h>
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -8,6 +8,7 @@
 #include "support/environment.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {
@@ -42,11 +43,11 @@ TEST_F(TokenTest, ComesFromTheEnvironment) {
 
 TEST_F(TokenTest, ComesFromAFileOfItsOwnersBeforeTheEnvironment) {
   const Environment variable("BASCULE_TOKEN", "of the environment");
-  write("of the file\n");
+  write("the token of the file\n");
   const absl::StatusOr<std::optional<Token>> token = find_in_file();
   ASSERT_THAT(token, IsOk());
-  EXPECT_EQ((*token)->secret(), "of the file") << "without the end of the line";
-  write("of the file", 0400);
+  EXPECT_EQ((*token)->secret(), "the token of the file") << "without the end of the line";
+  write("the token of the file", 0400);
   EXPECT_THAT(find_in_file(), IsOk());
 }
 
@@ -66,6 +67,20 @@ TEST_F(TokenTest, WithoutOneTheTextSaysWhatToSet) {
   EXPECT_THAT(find("nccl://node1:80"), refused);
   write("\n");
   EXPECT_THAT(find_in_file(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("is empty")));
+}
+
+TEST_F(TokenTest, AShortOneIsRefusedWithTheCommandThatMakesAGoodOne) {
+  const auto refused = [](std::string_view place) {
+    return StatusIs(StatusCode::kFailedPrecondition,
+                    AllOf(HasSubstr(cat("the token in ", place, " has 15 bytes, expected 16 or more")),
+                          HasSubstr("bascule-token FILE"), Not(HasSubstr("0123"))));
+  };
+  const Environment variable("BASCULE_TOKEN", "0123456789abcde");
+  EXPECT_THAT(find("nccl://node1:80"), refused("BASCULE_TOKEN"));
+  write("  0123456789abcde  \n");
+  EXPECT_THAT(find_in_file(), refused(cat("the file ", file_.string())));
+  write("0123456789abcdef\n");
+  EXPECT_THAT(find_in_file(), IsOk());
 }
 
 TEST_F(TokenTest, AFileThatOthersCanReachIsRefusedWithTheCommandThatMendsIt) {

@@ -1,4 +1,4 @@
-#include "transport/utf8.h"
+#include <bascule/transport/utf8.h>
 
 #include <gtest/gtest.h>
 

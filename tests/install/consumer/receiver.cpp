@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "pull_scheme.h"
 #include "weights.h"
 
 namespace {
@@ -50,6 +51,7 @@ int main(int argc, char** argv) {
   bascule::ReceiverOptions options;
   options.endpoint = argv[1];
   options.worker = "engine-0";
+  options.scheme = own_scheme(argv[1]);
   options.on_pending = [&] { pending.ring(); };
   absl::StatusOr<bascule::Receiver> receiver = bascule::Receiver::connect(std::move(options));
   if (!receiver.ok()) return std::fprintf(stderr, "%s\n", receiver.status().ToString().c_str()), 1;

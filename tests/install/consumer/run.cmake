@@ -12,14 +12,16 @@ foreach(program consumer-sender consumer-receiver)
   endif()
 endforeach()
 
-# A socket's path is short: not below the build tree.
-execute_process(COMMAND mktemp -d OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-execute_process(
-  COMMAND ${bin}/consumer-sender shm://${folder}/endpoint
-  COMMAND ${bin}/consumer-receiver shm://${folder}/endpoint
-  TIMEOUT 60 RESULTS_VARIABLE results OUTPUT_VARIABLE output)
-file(REMOVE_RECURSE ${folder})
-message("${output}")
-if(NOT results STREQUAL "0;0")
-  message(FATAL_ERROR "expected sender and receiver to end with 0, found ${results}")
-endif()
+foreach(scheme shm pull)  # and one of the user's own
+  # A socket's path is short: not below the build tree.
+  execute_process(COMMAND mktemp -d OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(
+    COMMAND ${bin}/consumer-sender ${scheme}://${folder}/endpoint
+    COMMAND ${bin}/consumer-receiver ${scheme}://${folder}/endpoint
+    TIMEOUT 60 RESULTS_VARIABLE results OUTPUT_VARIABLE output)
+  file(REMOVE_RECURSE ${folder})
+  message("${output}")
+  if(NOT results STREQUAL "0;0")
+    message(FATAL_ERROR "${scheme}: expected sender and receiver to end with 0, found ${results}")
+  endif()
+endforeach()

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "pull_scheme.h"
 #include "weights.h"
 
 namespace {
@@ -27,7 +28,8 @@ int main(int argc, char** argv) {
       {{"embedding.weight", DType::kF32, {kVocabulary, kWidth}}, embedding.data()},
       {{"norm.weight", DType::kF32, {kWidth}}, norm.data()}});
 
-  absl::StatusOr<bascule::Sender> sender = bascule::Sender::listen({.endpoint = argv[1]});
+  absl::StatusOr<bascule::Sender> sender =
+      bascule::Sender::listen({.endpoint = argv[1], .scheme = own_scheme(argv[1])});
   if (!sender.ok()) return fail(sender.status());
   if (absl::Status status = sender->register_model(std::move(model)); !status.ok()) return fail(status);
   if (auto workers = sender->wait_for_workers(1, absl::Seconds(30)); !workers.ok()) return fail(workers.status());

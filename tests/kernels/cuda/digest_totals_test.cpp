@@ -3,9 +3,9 @@
 
 #include <random>
 
-#include "kernels/cuda_digest.h"
+#include <bascule/kernels/cuda_digest.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 namespace {
 
 TEST(DigestTotals, AddUpWhateverTheHashes) {
@@ -15,8 +15,8 @@ TEST(DigestTotals, AddUpWhateverTheHashes) {
   for (std::uint64_t tiles = 1; tiles <= 100'000; ++tiles) {
     const std::uint64_t half = random();
     total += half;
-    lower += DigestTotals::lower(half);
-    upper += DigestTotals::upper(half);
+    lower += DigestTotals::lower(half, 1);
+    upper += DigestTotals::upper(half, 1);
     ASSERT_EQ(DigestTotals::half(lower, upper), total);
     ASSERT_EQ(DigestTotals::count(lower), tiles);
     ASSERT_EQ(DigestTotals::count(upper), tiles);
@@ -25,11 +25,11 @@ TEST(DigestTotals, AddUpWhateverTheHashes) {
 
 TEST(DigestTotals, HoldAsManyTilesAsTheySay) {
   constexpr std::uint64_t kMost = DigestTotals::kMostTiles, kHalf = ~std::uint64_t{0};
-  const unsigned long long lower = kMost * DigestTotals::lower(kHalf), upper = kMost * DigestTotals::upper(kHalf);
+  const unsigned long long lower = kMost * DigestTotals::lower(kHalf, 1), upper = kMost * DigestTotals::upper(kHalf, 1);
   EXPECT_EQ(DigestTotals::half(lower, upper), kMost * kHalf);
   EXPECT_EQ(DigestTotals::count(lower), kMost);
   EXPECT_EQ(DigestTotals::count(upper), kMost);
 }
 
 }  // namespace
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "kernels/cuda_memory.h"
+#include <bascule/kernels/cuda_memory.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 
 #define ASSERT_CUDA(result)                                                                                \
   do {                                                                                                     \
@@ -51,4 +51,4 @@ class OnDevice {
   std::size_t bytes_, shift_;
 };
 
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

@@ -1,13 +1,13 @@
-#include "kernels/cuda_pack.h"
+#include <bascule/kernels/cuda_pack.h>
 
 #include "kernels/layouts.h"
 #include "kernels/random_layouts.h"
-#include "kernels/thread_pool.h"
-#include "kernels/tiles.h"
 #include "on_device.h"
 #include "support/gpu.h"
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/kernels/tiles.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 namespace {
 
 // The storages of `tensors` on the device, each as far off 16 bytes as in the host's list.
@@ -211,4 +211,4 @@ TEST(CudaPack, RefusesASlotOffSixteenBytesAndTheWrongNumberOfTensors) {
 }
 
 }  // namespace
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

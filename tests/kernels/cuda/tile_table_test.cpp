@@ -1,5 +1,5 @@
 // The table that blocks walk, walked here by the host: needs no GPU.
-#include "kernels/tile_table.h"
+#include <bascule/kernels/tile_table.h>
 
 #include <gtest/gtest.h>
 
@@ -8,11 +8,11 @@
 #include <random>
 
 #include "kernels/boxes.h"
-#include "kernels/cuda_digest.h"
 #include "kernels/layouts.h"
-#include "kernels/scatter.h"
+#include <bascule/kernels/cuda_digest.h>
+#include <bascule/kernels/scatter.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 namespace {
 
 struct PathTypes {
@@ -213,4 +213,4 @@ TEST(Widened, KeepsTheBytesAndTakesTheWidestElementThatFits) {
 }
 
 }  // namespace
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

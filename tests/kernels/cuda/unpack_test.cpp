@@ -1,14 +1,14 @@
-#include "kernels/cuda_unpack.h"
+#include <bascule/kernels/cuda_unpack.h>
 
 #include "kernels/boxes.h"
-#include "kernels/cuda_pack.h"
 #include "kernels/random_layouts.h"
-#include "kernels/thread_pool.h"
-#include "kernels/tiles.h"
 #include "on_device.h"
 #include "support/gpu.h"
+#include <bascule/kernels/cuda_pack.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/kernels/tiles.h>
 
-namespace bascule::kernels::cuda {
+namespace bascule::inline v0::kernels::cuda {
 namespace {
 
 Digest digest_of(const std::vector<std::byte>& bytes) {
@@ -87,4 +87,4 @@ TEST(CudaUnpack, NothingAtAll) {
 }
 
 }  // namespace
-}  // namespace bascule::kernels::cuda
+}  // namespace bascule::inline v0::kernels::cuda

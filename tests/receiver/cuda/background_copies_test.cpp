@@ -7,14 +7,14 @@
 #include <thread>
 #include <vector>
 
-#include "receiver/copier.h"
-#include "receiver/receiver.h"
-#include "sender/sender.h"
 #include "support/gpu.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/timing.h"
-#include "transport/text.h"
+#include <bascule/receiver/copier.h>
+#include <bascule/receiver/receiver.h>
+#include <bascule/sender/sender.h>
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {

@@ -1,5 +1,5 @@
 // DeviceCopies over shm's own slots.
-#include "receiver/device_copies.h"
+#include <bascule/receiver/device_copies.h>
 
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
@@ -7,12 +7,12 @@
 #include <cstring>
 #include <random>
 
-#include "kernels/thread_pool.h"
-#include "schemes/registry.h"
 #include "support/gpu.h"
 #include "support/status.h"
-#include "transport/endpoint.h"
-#include "transport/posix/memfd.h"
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/schemes/registry.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/posix/memfd.h>
 
 namespace bascule {
 namespace {
@@ -74,12 +74,12 @@ class DeviceCopiesTest : public testing::Test {
 TEST_F(DeviceCopiesTest, RunBehindTheWriter) {
   write(0, 0, 2 * kHostPartBytes, 1);
   std::vector<std::byte> expected = bytes_of(0U);
-  copies_->follow(publication(1, 0), 2 * kHostPartBytes - 1);  // one whole part
+  copies_->copy_behind(publication(1, 0), 2 * kHostPartBytes - 1);  // one whole part
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   write(0, 0, kBytes, 2);
   const std::vector<std::byte> later = bytes_of(0U);
   std::copy(later.begin() + kHostPartBytes, later.end(), expected.begin() + kHostPartBytes);
-  copies_->follow(publication(1, 0), kBytes);
+  copies_->copy_behind(publication(1, 0), kBytes);
   const absl::StatusOr<SlotView> view = copies_->prepare(publication(1, 0), deadline_);
   ASSERT_THAT(view, IsOk());
   EXPECT_EQ(view->device, 0);
@@ -93,7 +93,7 @@ TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
   const absl::StatusOr<SlotView> one = copies_->prepare(publication(1, 0), deadline_);
   ASSERT_THAT(one, IsOk());
   write(1, 0, kBytes, 2);
-  copies_->follow(publication(2, 1), kHostPartBytes);  // and aborted
+  copies_->copy_behind(publication(2, 1), kHostPartBytes);  // and aborted
   write(1, 0, kBytes, 3);
   const absl::StatusOr<SlotView> three = copies_->prepare(publication(3, 1), deadline_);
   ASSERT_THAT(three, IsOk());
@@ -118,8 +118,8 @@ TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
 TEST_F(DeviceCopiesTest, ThatWereLeftForAnotherVersionBeginAnew) {
   write(0, 0, kBytes, 1);
   write(1, 0, kBytes, 2);
-  copies_->follow(publication(1, 0), 2 * kPartBytes);
-  copies_->follow(publication(2, 1), kPartBytes);
+  copies_->copy_behind(publication(1, 0), 2 * kPartBytes);
+  copies_->copy_behind(publication(2, 1), kPartBytes);
   for (const Version version : {1, 2}) {
     const auto slot = static_cast<std::uint32_t>(version - 1);
     const absl::StatusOr<SlotView> view = copies_->prepare(publication(version, slot), deadline_);

@@ -5,12 +5,12 @@
 
 #include <thread>
 
-#include "schemes/memmap/memmap.h"
 #include "schemes/memmap/trainer.h"
 #include "support/mounted_folder.h"
 #include "support/no_io_uring.h"
 #include "support/temp_folder.h"
-#include "transport/posix/private_folder.h"
+#include <bascule/schemes/memmap/memmap.h>
+#include <bascule/transport/posix/private_folder.h>
 
 namespace bascule {
 namespace {
@@ -69,7 +69,7 @@ TEST(MemmapErrors, AFolderThatIsGoneFailsTheVersionAndTheOldOneIsReadOn) {
   EXPECT_THAT(sender.publish(1, 2), StatusIs(StatusCode::kNotFound, HasSubstr("manifest.json")));
   EXPECT_EQ(test::generation_of(view->bytes), 1u);
   EXPECT_THAT(memmap_reader(folder.path())->accept(sender.offer({0, 1})),
-              StatusIs(StatusCode::kNotFound, HasSubstr("open ")));
+              StatusIs(StatusCode::kNotFound, HasSubstr("look at folder ")));
 }
 
 TEST(MemmapErrors, AReadOnlyFolderIsServedFromAndNotWrittenTo) {

@@ -1,4 +1,4 @@
-#include "schemes/memmap/manifest.h"
+#include <bascule/schemes/memmap/manifest.h>
 
 #include <gmock/gmock.h>
 
@@ -9,9 +9,9 @@
 #include "schemes/memmap/trainer.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include "transport/posix/files.h"
+#include <bascule/transport/posix/files.h>
 
-namespace bascule::memmap {
+namespace bascule::inline v0::memmap {
 namespace {
 
 using absl::StatusCode;
@@ -32,12 +32,14 @@ auto is(const WholeVersion& expected) {
       testing::Field(&WholeVersion::bytes, expected.bytes), testing::Field(&WholeVersion::stamp, expected.stamp));
 }
 
+Folder opened(const test::TempFolder& folder) { return Folder::open(folder.path()).value(); }
+
 TEST(Manifest, ListsVersionsTheNewestFirst) {
   const test::TempFolder folder;
   const WholeVersion old = version(3, 1, 8, Digest{.low = 1, .high = 2}), newer = version(4, 0, 9),
                      newest = version(4, 1, 10, Digest{.low = 3, .high = 4});
   ASSERT_THAT(replace_file(folder.path() / kManifest, manifest_text({newer, old, newest})), IsOk());
-  const auto read = read_manifest(folder.path());
+  const auto read = read_manifest(opened(folder));
   ASSERT_THAT(read, IsOk());
   EXPECT_THAT(*read, ElementsAre(is(newest), is(newer), is(old)));
 }
@@ -45,19 +47,20 @@ TEST(Manifest, ListsVersionsTheNewestFirst) {
 // What a person or another program reads.
 TEST(Manifest, IsPlainJson) {
   const auto json = nlohmann::json::parse(manifest_text({version(3, 1, 8, Digest{.low = 1, .high = 2})}));
-  EXPECT_EQ(json, nlohmann::json::parse(R"({"format": "bascule manifest 1", "versions": [
+  EXPECT_EQ(json, nlohmann::json::parse(R"({"format": "bascule manifest 1", "digest_number": 2, "versions": [
       {"version": 8, "epoch": 3, "slot": 1, "file": "slot-3-1.safetensors", "inode": 101, "bytes": 5000,
        "digest": "00000000000000020000000000000001"}]})"));
 }
 
 TEST(Manifest, SaysWhatDoesNotRead) {
   const test::TempFolder folder;
-  EXPECT_THAT(read_manifest(folder.path()), StatusIs(StatusCode::kNotFound, HasSubstr("manifest.json")));
+  EXPECT_THAT(read_manifest(opened(folder)), StatusIs(StatusCode::kNotFound, HasSubstr("manifest.json")));
   const std::string good = manifest_text({version(3, 1, 8, Digest{.low = 1, .high = 2})});
   for (const auto& [from, to] : {std::pair<std::string, std::string>{"\"version\"", "\"vrsion\""},
                                  {"manifest 1", "manifest 2"},
                                  {"slot-3-1", "../slot-3-1"},
                                  {"\"epoch\": 3", "\"epoch\": -3"},
+                                 {"\"digest_number\": 2", "\"digest_number\": \"2\""},
                                  {"0000", "xxxx"},
                                  {"[", "{"},
                                  {good, ""},
@@ -66,7 +69,8 @@ TEST(Manifest, SaysWhatDoesNotRead) {
     std::string text = good;
     text.replace(text.find(from), from.size(), to);
     ASSERT_THAT(replace_file(folder.path() / kManifest, text), IsOk());
-    EXPECT_THAT(read_manifest(folder.path()), StatusIs(StatusCode::kInvalidArgument, HasSubstr("manifest.json"))) << to;
+    EXPECT_THAT(read_manifest(opened(folder)), StatusIs(StatusCode::kInvalidArgument, HasSubstr("manifest.json")))
+        << to;
   }
 }
 
@@ -76,7 +80,7 @@ TEST(WholeVersions, AreThoseOfTheManifestWhereItReads) {
   trainer.send(0, 1);
   trainer.send(1, 2);
   ASSERT_THAT(trainer.write(0, 3), IsOk());  // sealed, and not decided
-  const auto whole = whole_versions(folder.path());
+  const auto whole = whole_versions(opened(folder)).value();
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_EQ(whole[0].stamp.version, 2u);
 }
@@ -86,17 +90,18 @@ TEST(WholeVersions, AreThoseThatTheFilesClaimWhereItDoesNot) {
   test::MemmapTrainer trainer(folder.path(), 5);
   trainer.send(0, 1);
   trainer.send(1, 2);
-  const auto listed = whole_versions(folder.path());
+  const auto listed = whole_versions(opened(folder)).value();
   for (const char* text : {"", "{\"format\": \"basc"}) {
     ASSERT_THAT(replace_file(folder.path() / kManifest, text), IsOk());
     std::ofstream(folder.path() / "slot-5-7.safetensors") << "no safetensors file";
-    EXPECT_THAT(whole_versions(folder.path()), ElementsAre(is(listed[0]), is(listed[1])));
+    EXPECT_THAT(whole_versions(opened(folder)).value(), ElementsAre(is(listed[0]), is(listed[1])));
   }
   const std::atomic<std::uint64_t> nothing_done{0};
-  ASSERT_THAT(trainer.transport().begin({5, 0}, nothing_done, Deadline(test::patience())), IsOk());
+  ASSERT_THAT(trainer.kept().begin({5, 0}, nothing_done, Deadline(test::patience())), IsOk());
   ASSERT_THAT(replace_file(folder.path() / kManifest, ""), IsOk());
-  EXPECT_THAT(whole_versions(folder.path()), ElementsAre(is(listed[0]))) << "one that is being written claims nothing";
+  EXPECT_THAT(whole_versions(opened(folder)).value(), ElementsAre(is(listed[0])))
+      << "one that is being written claims nothing";
 }
 
 }  // namespace
-}  // namespace bascule::memmap
+}  // namespace bascule::inline v0::memmap

@@ -20,8 +20,8 @@
 #include <variant>
 #include <vector>
 
-#include "schemes/memmap/memmap.h"
-#include "transport/posix/files.h"
+#include <bascule/schemes/memmap/memmap.h>
+#include <bascule/transport/posix/files.h>
 
 namespace bascule::test {
 

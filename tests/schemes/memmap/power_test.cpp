@@ -8,13 +8,13 @@
 #include <random>
 #include <set>
 
-#include "receiver/receiver.h"
 #include "schemes/memmap/power.h"
 #include "schemes/memmap/trainer.h"
-#include "sender/sender.h"
 #include "support/temp_folder.h"
 #include "support/test_model.h"
-#include "transport/text.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/sender/sender.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::test {
 namespace {
@@ -78,7 +78,7 @@ TEST_F(PowerCut, LeavesOneWholeVersionAcrossSendersAndFreshFiles) {
   for (Epoch epoch = 5; epoch < 7; ++epoch) {
     MemmapTrainer sender = trainer(epoch);
     for (std::uint32_t i = 0; i < 3; ++i) {
-      if (i > 0) sender.drop(i - 1);  // before the next is there: it must stay
+      if (i > 0) sender.unmake_slot(i - 1);  // before the next is there: it must stay
       sender.send(i, ++version);
       acknowledge(version);
     }

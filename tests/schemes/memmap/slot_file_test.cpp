@@ -1,4 +1,4 @@
-#include "schemes/memmap/slot_file.h"
+#include <bascule/schemes/memmap/slot_file.h>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -7,11 +7,11 @@
 
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include "transport/posix/files.h"
-#include "transport/safetensors.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/safetensors.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::memmap {
+namespace bascule::inline v0::memmap {
 namespace {
 
 using absl::StatusCode;
@@ -90,6 +90,7 @@ TEST(SlotFile, IsStampedInPlace) {
     const auto header = parse_safetensors(std::as_bytes(std::span(*after)), "file");
     ASSERT_THAT(header, IsOk()) << "still a valid file";
     EXPECT_EQ(std::stoull(header->metadata.at("bascule.version")), stamp.version);
+    EXPECT_EQ(header->metadata.at("bascule.digest_number"), "2");
     EXPECT_EQ(header->metadata.at("bascule.digest"),
               stamp.digest ? to_hex(*stamp.digest) : "--------------------------------");
   }
@@ -136,4 +137,4 @@ TEST(DigestFromHex, ReadsWhatToHexWrites) {
 }
 
 }  // namespace
-}  // namespace bascule::memmap
+}  // namespace bascule::inline v0::memmap

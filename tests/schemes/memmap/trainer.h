@@ -11,13 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "kernels/digest.h"
-#include "kernels/thread_pool.h"
-#include "schemes/memmap/memmap.h"
 #include "support/status.h"
 #include "support/timing.h"
-#include "transport/endpoint.h"
-#include "transport/messages.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/schemes/memmap/memmap.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/kept_slots.h>
+#include <bascule/transport/messages.h>
 
 namespace bascule::test {
 
@@ -50,6 +51,7 @@ class MemmapTrainer {
 
   const absl::Status& status() const { return status_; }
   SenderTransport& transport() { return *transport_; }
+  KeptSlots& kept() { return *transport_->kept_slots(); }
   const Layout& layout() const { return layout_; }
   SlotMemory& memory(std::uint32_t index) { return slots_.at(index); }
 
@@ -61,28 +63,26 @@ class MemmapTrainer {
   // Writes generation `version` into the slot, and seals it.
   absl::Status write(std::uint32_t index, Version version, Deadline deadline = Deadline(patience())) {
     bytes_done_ = 0;
-    const absl::Status begun = transport_->begin({epoch_, index}, bytes_done_, deadline);
+    const absl::Status begun = kept().begin({epoch_, index}, bytes_done_, deadline);
     if (!begun.ok()) return begun;
     const std::span<std::byte> bytes = slots_.at(index).writable();
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = byte_of(version, i);
     bytes_done_ = bytes.size();
-    return transport_->seal(publication(index, version));
+    return kept().seal(publication(index, version));
   }
-  absl::Status publish(std::uint32_t index, Version version) {
-    return transport_->publish(publication(index, version));
-  }
+  absl::Status publish(std::uint32_t index, Version version) { return kept().publish(publication(index, version)); }
   absl::Status persist(std::uint32_t index, Version version) {
-    return transport_->persist(publication(index, version), Deadline(patience()));
+    return kept().persist(publication(index, version), Deadline(patience()));
   }
   // All of it, as a send does.
   void send(std::uint32_t index, Version version) {
     ASSERT_THAT(slots_.contains(index) ? absl::OkStatus() : make_slot(index), IsOk());
     ASSERT_THAT(write(index, version), IsOk());
     ASSERT_THAT(publish(index, version), IsOk());
-    ASSERT_THAT(transport_->persists() ? persist(index, version) : absl::OkStatus(), IsOk());
+    ASSERT_THAT(kept().persists() ? persist(index, version) : absl::OkStatus(), IsOk());
   }
-  void drop(std::uint32_t index) {
-    transport_->drop({epoch_, index});
+  void unmake_slot(std::uint32_t index) {
+    transport_->unmake_slot({epoch_, index});
     slots_.erase(index);
   }
   Publication publication(std::uint32_t index, Version version) {
@@ -101,7 +101,7 @@ class MemmapTrainer {
       offered.push_back({.id = {epoch_, index}, .memory = &slots_.at(index)});
       received.slots.push_back({epoch_, index});
     }
-    const auto offer = transport_->admit(1, Hello{}, offered);
+    const auto offer = transport_->offer(1, offered);
     EXPECT_THAT(offer, IsOk());
     if (offer.ok()) received.bytes = offer->bytes;
     received.slot_bytes = layout_.bytes();
@@ -144,12 +144,12 @@ struct Served {
 };
 inline Served serve_alone(ReceiverTransport& reader, Version newer_than = 0) {
   Served served;
-  auto found = reader.find_versions(newer_than);
+  auto found = reader.kept_versions()->find_versions(newer_than);
   EXPECT_THAT(found, IsOk());
   if (!found.ok()) return served;
   kernels::ThreadPool one(1);
   for (FoundVersion& version : *found) {
-    const auto digest = reader.digest_of(version, one);
+    const auto digest = reader.kept_versions()->digest_of(version, one, {});
     if (!digest.ok() || *digest != version.publication.digest) {
       reader.release(version.publication.slot);
       continue;

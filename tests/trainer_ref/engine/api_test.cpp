@@ -1,4 +1,4 @@
-#include "trainer_ref/engine/api.h"
+#include <bascule/trainer_ref/engine/api.h>
 
 #include <gmock/gmock.h>
 
@@ -111,7 +111,7 @@ TEST(ParseCompletion, AsksForTokenIdsWhereTextCannotBeRead) {
 }
 
 TEST(ParseCompletion, RefusesWhatIsNoJsonObject) {
-  EXPECT_THAT(refusal("{"), HasSubstr("not JSON"));
+  EXPECT_THAT(refusal("{"), HasSubstr("not valid JSON"));
   EXPECT_THAT(refusal("[]"), HasSubstr("expected a JSON object"));
   EXPECT_THAT(refusal(std::string(100000, '[')), HasSubstr("deeper than"));
 }

@@ -1,4 +1,4 @@
-#include "trainer_ref/engine/block_pool.h"
+#include <bascule/trainer_ref/engine/block_pool.h>
 
 #include <gmock/gmock.h>
 

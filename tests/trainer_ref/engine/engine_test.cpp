@@ -1,4 +1,4 @@
-#include "trainer_ref/engine/engine.h"
+#include <bascule/trainer_ref/engine/engine.h>
 
 #include <gmock/gmock.h>
 

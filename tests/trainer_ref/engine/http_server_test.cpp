@@ -1,6 +1,6 @@
 // The server, the engine's thread and their clients in one process, so that the sanitizers see all of them; what HTTP
 // answers to what is tested on the program (tests/e2e/engine_http_test.cpp).
-#include "trainer_ref/engine/http_server.h"
+#include <bascule/trainer_ref/engine/http_server.h>
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -15,8 +15,8 @@
 #include <boost/asio/write.hpp>
 
 #include "simulated_runner.h"
-#include "trainer_ref/http_client.h"
-#include "trainer_ref/program/json.h"
+#include <bascule/trainer_ref/http_client.h>
+#include <bascule/transport/json.h>
 
 namespace bascule::ref {
 namespace {
@@ -79,7 +79,7 @@ TEST_F(HttpServerTest, AnswersManyClientsAtOnce) {
         const absl::StatusOr<HttpResponse> response = complete(client, first, 1 + i);
         ASSERT_TRUE(response.ok()) << response.status();
         ASSERT_EQ(response->status, 200) << response->body;
-        const nlohmann::json answer = *parse_json(response->body);
+        const nlohmann::json answer = *parse_json(response->body, "the answer");
         EXPECT_THAT(answer["choices"][0]["token_ids"].get<std::vector<std::int64_t>>(),
                     ElementsAreArray(expected_completion({first, 2, 3}, 0, 1 + i)));
       }

@@ -1,4 +1,4 @@
-#include "trainer_ref/engine/sampler.h"
+#include <bascule/trainer_ref/engine/sampler.h>
 
 #include <gmock/gmock.h>
 

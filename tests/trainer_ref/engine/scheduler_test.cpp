@@ -1,4 +1,4 @@
-#include "trainer_ref/engine/scheduler.h"
+#include <bascule/trainer_ref/engine/scheduler.h>
 
 #include <gmock/gmock.h>
 

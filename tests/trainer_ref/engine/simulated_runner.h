@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "simulation.h"
-#include "trainer_ref/engine/runner.h"
+#include <bascule/trainer_ref/engine/runner.h>
 
 namespace bascule::ref {
 

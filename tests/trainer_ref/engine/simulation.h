@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "trainer_ref/engine/scheduler.h"
+#include <bascule/trainer_ref/engine/scheduler.h>
 
 namespace bascule::ref {
 

@@ -1,4 +1,4 @@
-#include "trainer_ref/engine/step.h"
+#include <bascule/trainer_ref/engine/step.h>
 
 #include <gmock/gmock.h>
 

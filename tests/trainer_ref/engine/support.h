@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer_ref/engine/scheduler.h"
-#include "trainer_ref/engine/torch_runner.h"
+#include <bascule/trainer_ref/engine/scheduler.h>
+#include <bascule/trainer_ref/engine/torch_runner.h>
 
 namespace bascule::ref {
 

@@ -1,4 +1,4 @@
-#include "trainer_ref/engine/torch_runner.h"
+#include <bascule/trainer_ref/engine/torch_runner.h>
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/InferenceMode.h>
@@ -8,10 +8,10 @@
 #include <chrono>
 #include <limits>
 
-#include "sender/sender.h"
 #include "support.h"
 #include "support/temp_folder.h"
-#include "transport/libtorch/tensors.h"
+#include <bascule/sender/sender.h>
+#include <bascule/transport/libtorch/tensors.h>
 
 namespace bascule::ref {
 namespace {
@@ -107,7 +107,7 @@ TEST(TorchRunner, WeightsThatSayNoNumbersFailTheStep) {
   std::string name = (std::filesystem::temp_directory_path() / "bascule-runner-XXXXXX").string();
   const std::filesystem::path folder = ::mkdtemp(name.data());
   const ModelConfig config = one_thread(*read_config(fixture));
-  const Weights weights = *read_weights(fixture, config, DType::kF32);
+  const WeightMap weights = *read_weights(fixture, config, DType::kF32);
   weights.at("model.norm.weight").fill_(std::numeric_limits<float>::quiet_NaN());
   ASSERT_TRUE(write_checkpoint(folder / "broken", fixture, weights, DType::kF32).ok());
   TestPlace where;
@@ -120,7 +120,7 @@ TEST(TorchRunner, WeightsThatSayNoNumbersFailTheStep) {
   sequence.blocks = {0};
   const auto samples = engine.runner().run({.copies = {}, .rows = {{&sequence, 0, 3}}});
   EXPECT_EQ(samples.status().code(), absl::StatusCode::kInternal);
-  EXPECT_THAT(std::string(samples.status().message()), ::testing::HasSubstr("logits that are no numbers"));
+  EXPECT_THAT(std::string(samples.status().message()), ::testing::HasSubstr("logits that are not numbers"));
   std::filesystem::remove_all(folder);
 }
 
@@ -145,7 +145,7 @@ TEST(ServedWeights, AVersionThatThereIsNoMemoryForIsNotServedAndTheNextOneIs) {
   const std::string endpoint = "shm://" + folder.path().string() + "/sync";
   const std::filesystem::path checkpoint = std::filesystem::path(BASCULE_FIXTURES) / "qwen3";
   const ModelConfig config = one_thread(*read_config(checkpoint));
-  const Weights trained = *read_weights(checkpoint, config, DType::kF32);
+  const WeightMap trained = *read_weights(checkpoint, config, DType::kF32);
   Sender sender = *Sender::listen({.endpoint = endpoint});
   ASSERT_TRUE(sender.register_model(libtorch::tensors({trained.begin(), trained.end()})).ok());
   const auto weights = *ServedWeights::from_sender(

@@ -16,7 +16,7 @@ class Agreement : public ::testing::TestWithParam<const char*> {
     const std::filesystem::path folder = std::filesystem::path(BASCULE_FIXTURES) / fixture();
     const c10::InferenceMode no_gradients;
     const ModelConfig config = one_thread(*read_config(folder));
-    Weights weights = *read_weights(folder, config, dtype);
+    WeightMap weights = *read_weights(folder, config, dtype);
     std::mt19937 random(5);
     const std::vector<std::int64_t> tokens = random_prompt(random, 60, config.vocab_size);
     const at::Tensor wanted = cpu_logits(*Decoder::bind(config, weights), tokens);

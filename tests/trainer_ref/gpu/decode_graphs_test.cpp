@@ -23,7 +23,7 @@ class DecodeGraphsTest : public SyncedTest {
     engine_->pool().drop_prefixes();
   }
   void expect_the_trainers_words() {
-    Weights weights;
+    WeightMap weights;
     for (const auto& [name, tensor] : trained_) weights.emplace(name, tensor.cpu());
     const Decoder decoder = *Decoder::bind(config_, weights);
     std::mt19937 random(3);

@@ -5,9 +5,9 @@
 
 #include <optional>
 
-#include "sender/sender.h"
 #include "support.h"
-#include "transport/libtorch/tensors.h"
+#include <bascule/sender/sender.h>
+#include <bascule/transport/libtorch/tensors.h>
 
 namespace bascule::ref {
 
@@ -51,7 +51,7 @@ class SyncedTest : public ::testing::Test {
 
   std::filesystem::path folder_;
   ModelConfig config_;
-  Weights trained_;
+  WeightMap trained_;
   std::optional<Sender> sender_;
 };
 

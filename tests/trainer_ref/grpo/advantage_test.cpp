@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/advantage.h"
+#include <bascule/trainer_ref/grpo/advantage.h>
 
 #include <gmock/gmock.h>
 

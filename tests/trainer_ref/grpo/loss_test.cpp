@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/loss.h"
+#include <bascule/trainer_ref/grpo/loss.h>
 
 #include <gmock/gmock.h>
 

@@ -1,11 +1,11 @@
-#include "trainer_ref/grpo/metrics.h"
+#include <bascule/trainer_ref/grpo/metrics.h>
 
 #include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <fstream>
 
-#include "trainer_ref/grpo/report.h"
+#include <bascule/trainer_ref/grpo/report.h>
 
 namespace bascule::ref {
 namespace {

@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/optimizer.h"
+#include <bascule/trainer_ref/grpo/optimizer.h>
 
 #include <gmock/gmock.h>
 
@@ -12,8 +12,8 @@ using ::testing::HasSubstr;
 
 // One matrix and one vector, and a gradient that the test chooses.
 struct Parameters {
-  Weights weights{{"matrix", at::tensor({1.0, -2.0}, at::kDouble).reshape({1, 2}).requires_grad_()},
-                  {"norm", at::tensor({3.0}, at::kDouble).requires_grad_()}};
+  WeightMap weights{{"matrix", at::tensor({1.0, -2.0}, at::kDouble).reshape({1, 2}).requires_grad_()},
+                    {"norm", at::tensor({3.0}, at::kDouble).requires_grad_()}};
   void set_gradients(double a, double b, double c) {
     weights.at("matrix").mutable_grad() = at::tensor({a, b}, at::kDouble).reshape({1, 2});
     weights.at("norm").mutable_grad() = at::tensor({c}, at::kDouble);

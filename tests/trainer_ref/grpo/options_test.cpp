@@ -1,18 +1,24 @@
-#include "trainer_ref/grpo/options.h"
+#include <bascule/trainer_ref/grpo/options.h>
 
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <fstream>
+
 #include "absl/flags/reflection.h"
-#include "trainer_ref/program/flags.h"
+#include "support/temp_folder.h"
+#include <bascule/transport/program/flags.h>
 
 namespace bascule::ref {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Pair;
+using ::testing::StartsWith;
 
 class Options : public ::testing::Test {
  protected:
@@ -57,7 +63,7 @@ TEST_F(Options, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--sync="}), HasSubstr("give the endpoint that the engines were started with"));
   EXPECT_THAT(refusal({"--steps=0"}), HasSubstr("--steps=0: give 1 or more"));
   EXPECT_THAT(refusal({"--temperature=0"}), HasSubstr("completions of a group must differ"));
-  EXPECT_THAT(refusal({"--temperature=1e-7"}), HasSubstr("give 1e-06 or more"));
+  EXPECT_THAT(refusal({"--temperature=1e-7"}), HasSubstr("give a value from 1e-06 to 100, as --temperature=1"));
   EXPECT_THAT(refusal({"--loss=ppo"}), HasSubstr("--loss=ppo: give one of grpo, bnpo, dr_grpo, dapo"));
   EXPECT_THAT(refusal({"--warmup-steps=5", "--decay-steps=3"}), HasSubstr("give 0, or more than --warmup-steps"));
   EXPECT_THAT(refusal({"--epsilon-low=1.5"}), HasSubstr("--epsilon-low=1.5: give a value from 0 to 1"));
@@ -68,8 +74,53 @@ TEST_F(Options, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--colocate", "--max-staleness=1"}), HasSubstr("engines sleep while the trainer trains"));
   EXPECT_THAT(refusal({"--colocate", "--sync-every=2"}), HasSubstr("engines wake up for each step's version"));
   EXPECT_THAT(refusal({"--supervised", "--colocate"}), HasSubstr("a supervised run has no engines"));
-  EXPECT_THAT(refusal({"--reward=exact"}), HasSubstr("unknown reward \"exact\""));
-  EXPECT_THAT(refusal({"--request-timeout=0s"}), HasSubstr("give a time above 0"));
+  EXPECT_THAT(refusal({"--reward=exact"}), AllOf(HasSubstr("--reward=exact: unknown reward \"exact\""),
+                                                 EndsWith(", as --reward=exact_match,finished=0.1")));
+  EXPECT_THAT(refusal({"--reward=finished,finished"}),
+              HasSubstr("--reward=finished,finished: reward \"finished\" stands"));
+  EXPECT_THAT(refusal({"--operands=1"}), HasSubstr("--operands=1: give a value from 2 to 50, as --operands="));
+  EXPECT_THAT(refusal({"--request-timeout=0s"}), HasSubstr("give a finite time above 0"));
+}
+
+// As floats some of these are infinite, and products of the others do not fit into 64 bits.
+TEST_F(Options, BeyondAllSenseAreRefusedWithARangeAndAnExample) {
+  for (const char* flag : {"temperature", "epsilon-low", "epsilon-high", "beta", "importance-cap", "learning-rate",
+                           "weight-decay", "max-grad-norm", "label-noise"}) {
+    const std::string word = "--" + std::string(flag) + "=1e39";
+    EXPECT_THAT(refusal({word.c_str()}), AllOf(StartsWith("--" + std::string(flag) + "=1e+39: give a "),
+                                               HasSubstr(", as --" + std::string(flag) + "=")));
+  }
+  for (const char* flag : {"prompts-per-step", "max-tokens", "num-iterations", "eval-samples", "group-size"}) {
+    const std::string word = "--" + std::string(flag) + "=2000000000";
+    EXPECT_THAT(refusal({word.c_str()}), AllOf(StartsWith(word + ": "), HasSubstr("give a value from "),
+                                               HasSubstr(", as --" + std::string(flag) + "=")));
+  }
+  EXPECT_EQ(refusal({"--group-size=65536", "--max-tokens=1048576", "--temperature=100", "--beta=1e6"}), "");
+}
+
+TEST_F(Options, AResumedRunIsLookedAtBeforeAnythingStarts) {
+  namespace fs = std::filesystem;
+  const test::TempFolder folder;
+  const std::string state = R"({"step": 60, "seed": 7, "optimizer_steps": 60})";
+  std::ofstream(folder.path() / "trainer_state.json") << state;
+  const std::string resume = "--resume=" + folder.path().string();
+  EXPECT_EQ(refusal({"--resume=/nope"}),
+            "--resume=/nope: no such folder; give a folder step_N of an earlier run, as --resume=out/run/step_60");
+  EXPECT_THAT(refusal({"--resume=/"}), HasSubstr("--resume=/: no trainer_state.json in it"));
+  EXPECT_THAT(refusal({resume.c_str()}), HasSubstr("was trained with --seed=7"));
+  EXPECT_THAT(refusal({resume.c_str(), "--seed=7"}),
+              HasSubstr("is at step 60 already; give a larger one, as --steps=120"));
+  const absl::StatusOr<TrainOptions> goes_on = options({resume.c_str(), "--seed=7", "--steps=61"});
+  ASSERT_TRUE(goes_on.ok()) << goes_on.status();
+  EXPECT_EQ(goes_on->resumed.step, 60);
+}
+
+TEST_F(Options, ADataFileThatCannotBeReadIsNamedWithItsFlag) {
+  const absl::StatusOr<TrainOptions> told = options({"--task=data", "--data=/nope.jsonl"});
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_THAT(std::string(read_task_of(*told).status().message()),
+              AllOf(StartsWith("--data=/nope.jsonl: No such file or directory; give a file"),
+                    EndsWith(", as --data=problems.jsonl")));
 }
 
 TEST_F(Options, ARunDoesNotWriteOverItsOwnModel) {

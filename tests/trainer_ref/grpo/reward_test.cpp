@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/reward.h"
+#include <bascule/trainer_ref/grpo/reward.h>
 
 #include <gmock/gmock.h>
 
@@ -59,6 +59,9 @@ TEST(Reward, RefusesWhatItDoesNotKnow) {
   EXPECT_THAT(parse_rewards("").status().message(), HasSubstr("known: exact_match"));
   EXPECT_THAT(parse_rewards("exact_match=lots").status().message(), HasSubstr("expected a number"));
   EXPECT_THAT(parse_rewards("exact_match=nan").status().message(), HasSubstr("expected a number"));
+  EXPECT_THAT(parse_rewards("exact_match=-2e6").status().message(), HasSubstr("a number from -1e6 to 1e6"));
+  EXPECT_THAT(parse_rewards("exact_match,finished, exact_match=2").status().message(),
+              HasSubstr("reward \"exact_match\" stands twice; give each once"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/rollout_request.h"
+#include <bascule/trainer_ref/grpo/rollout_request.h>
 
 #include <gmock/gmock.h>
 
@@ -30,7 +30,7 @@ TEST(RolloutRequest, ReadsTokensWithProbabilityAndVersion) {
 }
 
 TEST(RolloutRequest, NamesWhatAnAnswerLacks) {
-  EXPECT_THAT(read_rollouts("hello").status().message(), HasSubstr("not JSON"));
+  EXPECT_THAT(read_rollouts("hello").status().message(), HasSubstr("not valid JSON"));
   EXPECT_THAT(read_rollouts("{}").status().message(), HasSubstr("\"choices\""));
   EXPECT_THAT(read_rollouts(R"({"choices": [{"text": "7"}]})").status().message(), HasSubstr("\"token_ids\""));
   EXPECT_THAT(

@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/rollout_stream.h"
+#include <bascule/trainer_ref/grpo/rollout_stream.h>
 
 #include <gmock/gmock.h>
 #include <netinet/in.h>
@@ -7,8 +7,8 @@
 #include <atomic>
 #include <future>
 
-#include "transport/posix/unique_fd.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {

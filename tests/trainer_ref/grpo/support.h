@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "trainer_ref/grpo/run_state.h"
-#include "trainer_ref/grpo/supervised.h"
-#include "trainer_ref/grpo/update.h"
+#include <bascule/trainer_ref/grpo/run_state.h>
+#include <bascule/trainer_ref/grpo/supervised.h>
+#include <bascule/trainer_ref/grpo/update.h>
 
 namespace bascule::ref {
 
@@ -37,7 +37,7 @@ struct Sampled {
   std::vector<std::vector<std::int64_t>> prompts{{1, 2, 3}, {4}};
   std::vector<Rollout> rollouts{rollout({5, 6}, 1), rollout({7, 8, 9, 10}, -0.5), rollout({2}, 0.25),
                                 rollout({3, 10}, -1)};
-  std::vector<Row> rows() const {
+  std::vector<TrainingRow> rows() const {
     return {{&prompts[0], &rollouts[0]},
             {&prompts[0], &rollouts[1]},
             {&prompts[1], &rollouts[2]},

@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/task.h"
+#include <bascule/trainer_ref/grpo/task.h>
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -58,7 +58,8 @@ TEST_F(DataFile, KeepsTheOtherColumns) {
 
 TEST_F(DataFile, ABadLineIsNamedByItsNumber) {
   const std::string good = "{\"prompt\": \"a\", \"answer\": \"1\"}\n";
-  EXPECT_THAT(read_task(write(good + "\n{\"prompt\": \"a\"")).status().message(), HasSubstr("line 3: not JSON"));
+  EXPECT_THAT(read_task(write(good + "\n{\"prompt\": \"a\"")).status().message(),
+              HasSubstr("line 3: the line is not valid JSON"));
   EXPECT_THAT(read_task(write(good + "{\"prompt\": \"a\"}\n")).status().message(),
               HasSubstr("line 2: expected a key \"answer\""));
   EXPECT_THAT(read_task(write("{\"prompt\": 5, \"answer\": \"1\"}\n")).status().message(),
@@ -72,7 +73,9 @@ TEST_F(DataFile, NeedsTwoDifferentPrompts) {
   const std::string line = "{\"prompt\": \"a\", \"answer\": \"1\"}\n";
   EXPECT_THAT(read_task(write(line + line)).status().message(), HasSubstr("two different prompts"));
   EXPECT_THAT(read_task(write("")).status().message(), HasSubstr("two different prompts"));
-  EXPECT_THAT(read_task("/nowhere/data.jsonl").status().message(), HasSubstr("/nowhere/data.jsonl"));
+  EXPECT_THAT(read_task("/nowhere/data.jsonl").status().message(),
+              HasSubstr("/nowhere/data.jsonl: No such file or directory"));
+  EXPECT_THAT(read_task("/").status().message(), HasSubstr("/: expected a file of JSON lines, found a folder"));
 }
 
 TEST(Split, PutsTheSamePromptOnOneSide) {

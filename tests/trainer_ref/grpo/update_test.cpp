@@ -1,4 +1,4 @@
-#include "trainer_ref/grpo/update.h"
+#include <bascule/trainer_ref/grpo/update.h>
 
 #include <cmath>
 
@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 TEST(Policy, GivesACompletionTheSameProbabilityAloneAndInABatch) {
   const Sampled sampled;
   const Policy model = policy();
-  const std::vector<Row> rows = sampled.rows();
+  const std::vector<TrainingRow> rows = sampled.rows();
   const Batch batch = make_batch(rows);
   const at::Tensor together = model.log_probs(batch, 0.7);
   ASSERT_EQ(together.sizes(), (at::IntArrayRef{4, 4}));
@@ -28,7 +28,7 @@ TEST(Policy, GivesACompletionTheSameProbabilityAloneAndInABatch) {
 TEST(Policy, LooksUpTheTokenAfterEachPlace) {
   const Sampled sampled;
   const Policy model = policy();
-  const Row row = sampled.rows()[0];
+  const TrainingRow row = sampled.rows()[0];
   // The whole text through the decoder, by hand: the token at 2 predicts 5, the one at 3 predicts 6.
   const absl::StatusOr<Decoder> decoder = Decoder::bind(model.config(), model.weights());
   CausalAttention attention(1, 5);
@@ -59,7 +59,7 @@ TEST(Update, IsTheSameInMicroBatchesOfAnySize) {
 TEST(Update, MakesRewardedCompletionsLikelier) {
   const Sampled sampled;
   const Policy model = policy();
-  const std::vector<Row> rows = sampled.rows();
+  const std::vector<TrainingRow> rows = sampled.rows();
   const at::Tensor before = model.log_probs(make_batch(rows), 1).detach().sum(1);
   Optimizer optimizer(model.weights(), {.learning_rate = 1e-3});
   const UpdateStatistics update = update_policy(model, nullptr, optimizer, rows, {.micro_batch = 4});

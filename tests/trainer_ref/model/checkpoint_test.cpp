@@ -1,17 +1,17 @@
-#include "trainer_ref/model/checkpoint.h"
+#include <bascule/trainer_ref/model/checkpoint.h>
+#include <bascule/transport/posix/files.h>
 
 #include <nlohmann/json.hpp>
 
 #include "support.h"
-#include "trainer_ref/model/files.h"
-#include "trainer_ref/model/safetensors.h"
+#include <bascule/trainer_ref/model/safetensors.h>
 
 namespace bascule::ref {
 namespace {
 
 namespace fs = std::filesystem;
 
-absl::StatusOr<Weights> read(const fs::path& folder, DType dtype) {
+absl::StatusOr<WeightMap> read(const fs::path& folder, DType dtype) {
   const auto config = read_config(folder);
   if (!config.ok()) return config.status();
   return read_weights(folder, *config, dtype);

@@ -1,4 +1,4 @@
-#include "trainer_ref/model/config.h"
+#include <bascule/trainer_ref/model/config.h>
 
 #include <nlohmann/json.hpp>
 

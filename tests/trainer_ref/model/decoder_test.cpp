@@ -1,13 +1,13 @@
 // The decoder against what Hugging Face's transformers computed (scripts/make-fixtures.py).
-#include "trainer_ref/model/decoder.h"
+#include <bascule/trainer_ref/model/decoder.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 
 #include "support.h"
-#include "trainer_ref/model/checkpoint.h"
-#include "trainer_ref/model/safetensors.h"
-#include "transport/libtorch/tensors.h"
+#include <bascule/trainer_ref/model/checkpoint.h>
+#include <bascule/trainer_ref/model/safetensors.h>
+#include <bascule/transport/libtorch/tensors.h>
 
 namespace bascule::ref {
 namespace {
@@ -52,7 +52,7 @@ class DecoderTest : public testing::TestWithParam<const char*> {
   }
 
   ModelConfig config_;
-  Weights weights_;
+  WeightMap weights_;
 };
 
 // Sums of some hundred float32 products, in another order than Hugging Face's: 1e-5 of the largest logit
@@ -130,10 +130,10 @@ TEST_P(BindTest, SharesTheWeightsItIsGiven) {
 
 TEST_P(BindTest, NamesTheFirstTensorThatDoesNotFitAndCountsTheRest) {
   load(DType::kF32);
-  const auto refused = [&](const Weights& weights, const std::string& text) {
+  const auto refused = [&](const WeightMap& weights, const std::string& text) {
     expect_error(Decoder::bind(config_, weights).status(), absl::StatusCode::kInvalidArgument, text);
   };
-  Weights weights = weights_;
+  WeightMap weights = weights_;
   weights.erase("model.layers.0.mlp.up_proj.weight");
   refused(weights, "model.layers.0.mlp.up_proj.weight is missing");
   weights.erase("model.layers.1.mlp.up_proj.weight");

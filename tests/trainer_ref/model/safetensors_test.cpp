@@ -1,4 +1,4 @@
-#include "trainer_ref/model/safetensors.h"
+#include <bascule/trainer_ref/model/safetensors.h>
 
 #include <fcntl.h>
 
@@ -7,10 +7,10 @@
 #include <numeric>
 #include <thread>
 
-#include "kernels/digest.h"
-#include "kernels/thread_pool.h"
 #include "support.h"
-#include "transport/posix/file_lock.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/transport/posix/file_lock.h>
 
 namespace bascule::ref {
 namespace {

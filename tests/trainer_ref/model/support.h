@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "transport/text.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 

@@ -1,4 +1,4 @@
-#include "trainer_ref/model/tokenizer.h"
+#include <bascule/trainer_ref/model/tokenizer.h>
 
 #include <nlohmann/json.hpp>
 
@@ -87,7 +87,7 @@ TEST(Tokenizer, SaysWhatIsMalformed) {
   wrong("model", {{"type", "WordLevel"}, {"vocab", {{"a", -1}}}}, "'a': expected an id, found -1");
   wrong("model", {{"type", "WordLevel"}, {"vocab", {{"a", 1}, {"b", 1}}}}, "two tokens have the id 1");
   wrong("added_tokens", {{{"id", 1}}}, "expected an id and a content");
-  wrong("added_tokens", 4, "added_tokens is no list");
+  wrong("added_tokens", 4, "added_tokens is not a list");
   expect_error(Tokenizer::read("/no/such/folder").status(), absl::StatusCode::kNotFound, "tokenizer.json");
 }
 

@@ -1,14 +1,14 @@
-#include "transport/cuda/device_memory.h"
+#include <bascule/transport/cuda/device_memory.h>
 
 #include <cuda_runtime_api.h>
 
 #include "reader_process.h"
 #include "support/gpu.h"
 #include "support/status.h"
-#include "transport/cuda/device.h"
-#include "transport/cuda/status.h"
+#include <bascule/transport/cuda/device.h>
+#include <bascule/transport/cuda/status.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 namespace {
 
 using bascule::test::IsOk;
@@ -92,4 +92,4 @@ TEST(DeviceMemory, RefusesWhatIsTooLargeNoGranuleOrNoMemory) {
 }
 
 }  // namespace
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

@@ -1,12 +1,12 @@
-#include "transport/cuda/device.h"
+#include <bascule/transport/cuda/device.h>
 
 #include <cuda_runtime_api.h>
 
 #include "support/gpu.h"
 #include "support/status.h"
-#include "transport/cuda/status.h"
+#include <bascule/transport/cuda/status.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 namespace {
 
 using bascule::test::IsOk;
@@ -64,4 +64,4 @@ TEST(CudaStatus, KeepsTheFirstErrorOfThoseThatNobodyIsTold) {
 }
 
 }  // namespace
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

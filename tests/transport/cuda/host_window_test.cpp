@@ -1,5 +1,5 @@
 // What a device copies to host memory and from it: the same bytes as the host makes, in order, however it is reached.
-#include "transport/cuda/host_window.h"
+#include <bascule/transport/cuda/host_window.h>
 
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "kernels/cuda/on_device.h"
-#include "kernels/pack.h"
 #include "kernels/random_layouts.h"
 #include "support/gpu.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include "transport/cuda/status.h"
-#include "transport/posix/unique_fd.h"
+#include <bascule/kernels/pack.h>
+#include <bascule/transport/cuda/status.h>
+#include <bascule/transport/posix/unique_fd.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 namespace {
 
 using kernels::cuda::OnDevice;
@@ -96,7 +96,7 @@ TEST_P(Windows, TakeWhatIsPackedInOrderAndWhole) {
     const auto digest = kernels::pack(model.segments, model.addresses, expected, true, pool, nullptr);
     const auto plan = queue_->plan(DeviceQueue::Into::kSlot, model.segments, addresses.size(), bytes);
     ASSERT_THAT(plan, IsOk());
-    const auto packed = queue_->allocate(bytes);
+    const auto packed = queue_->allocate(bytes, "what is packed");
     ASSERT_THAT(packed, IsOk());
     std::atomic<std::uint64_t> bytes_done = 0;
     // Whatever is said to be done is there, at that moment.
@@ -129,7 +129,7 @@ TEST_P(Windows, BringPiecesOfAnySizeToTheDevice) {
   std::mt19937_64 random(13);
   constexpr std::uint64_t kBytes = (std::uint64_t{70} << 20) + 12'345;
   make(kBytes);
-  const auto slot = queue_->allocate(kBytes);
+  const auto slot = queue_->allocate(kBytes, "a slot");
   ASSERT_THAT(slot, IsOk());
   for (int round = 0; round < 3; ++round) {
     std::vector<std::byte> expected(kBytes);
@@ -157,7 +157,7 @@ TEST_P(Windows, BringPiecesOfAnySizeToTheDevice) {
 TEST_P(Windows, WaitForCopiesUnderWayBeforeTheyGo) {
   constexpr std::uint64_t kBytes = std::uint64_t{200} << 20;
   make(kBytes);
-  const auto slot = queue_->allocate(kBytes);
+  const auto slot = queue_->allocate(kBytes, "a slot");
   ASSERT_THAT(slot, IsOk());
   ASSERT_THAT(queue_->copy_in(*window_, 0, kBytes, {slot->get(), kBytes}, /*want_digest=*/true), IsOk());
   window_.reset();
@@ -167,4 +167,4 @@ TEST_P(Windows, WaitForCopiesUnderWayBeforeTheyGo) {
 }
 
 }  // namespace
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

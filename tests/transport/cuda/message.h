@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 
 enum class Command : std::uint8_t {
   kDigest,        // the digest of the first `bytes`, read through a read-only mapping: 32 hexadecimal digits
@@ -20,4 +20,4 @@ struct Message {
   std::uint64_t allocation_bytes, bytes;
 };
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

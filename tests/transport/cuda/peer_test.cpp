@@ -4,10 +4,10 @@
 #include "reader_process.h"
 #include "support/gpu.h"
 #include "support/status.h"
-#include "transport/cuda/status.h"
-#include "transport/cuda/stream.h"
+#include <bascule/transport/cuda/status.h>
+#include <bascule/transport/cuda/stream.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 namespace {
 
 using bascule::test::IsOk;
@@ -48,4 +48,4 @@ TEST(Owners, LeaveAThreadOfOurOwnWhereItWorks) {
 }
 
 }  // namespace
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda_digest.h"
 #include "message.h"
-#include "transport/cuda/device.h"
-#include "transport/cuda/device_memory.h"
-#include "transport/cuda/status.h"
-#include "transport/posix/socket_io.h"
-#include "transport/text.h"
+#include <bascule/kernels/cuda_digest.h>
+#include <bascule/transport/cuda/device.h>
+#include <bascule/transport/cuda/device_memory.h>
+#include <bascule/transport/cuda/status.h>
+#include <bascule/transport/posix/socket_io.h>
+#include <bascule/transport/text.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 namespace {
 
 absl::StatusOr<std::string> answer(const Message& message, int fd) {
@@ -53,6 +53,6 @@ int serve() {
 }
 
 }  // namespace
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda
 
 int main() { return bascule::cuda::serve(); }

@@ -13,14 +13,14 @@
 #include <string>
 #include <vector>
 
-#include "kernels/digest.h"
-#include "kernels/thread_pool.h"
 #include "message.h"
-#include "transport/cuda/device.h"
-#include "transport/cuda/device_memory.h"
-#include "transport/posix/socket_io.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/transport/cuda/device.h>
+#include <bascule/transport/cuda/device_memory.h>
+#include <bascule/transport/posix/socket_io.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 
 // The answer of a cuda-reader of its own.
 inline std::string ask(const Message& message, int descriptor) {
@@ -82,4 +82,4 @@ struct Slot {
   }
 };
 
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

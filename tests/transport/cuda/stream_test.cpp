@@ -1,4 +1,4 @@
-#include "transport/cuda/stream.h"
+#include <bascule/transport/cuda/stream.h>
 
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
@@ -8,11 +8,11 @@
 
 #include "support/gpu.h"
 #include "support/status.h"
-#include "transport/cuda/host_registration.h"
-#include "transport/cuda/status.h"
-#include "transport/posix/unique_fd.h"
+#include <bascule/transport/cuda/host_registration.h>
+#include <bascule/transport/cuda/status.h>
+#include <bascule/transport/posix/unique_fd.h>
 
-namespace bascule::cuda {
+namespace bascule::inline v0::cuda {
 namespace {
 
 using bascule::test::IsOk;
@@ -99,4 +99,4 @@ TEST(HostRegistration, CopiesFromMemoryThatIsMappedReadOnly) {
 }
 
 }  // namespace
-}  // namespace bascule::cuda
+}  // namespace bascule::inline v0::cuda

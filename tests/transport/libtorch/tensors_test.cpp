@@ -1,12 +1,15 @@
 // LibTorch's tensors to tensor views and back.
-#include "transport/libtorch/tensors.h"
+#include <bascule/transport/libtorch/tensors.h>
 
 #include <gmock/gmock.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include "sender/registration.h"
 #include "support/status.h"
-#include "transport/libtorch/parameters.h"
+#include "support/temp_folder.h"
+#include <bascule/sender/registration.h>
+#include <bascule/sender/sender.h>
+#include <bascule/transport/libtorch/parameters.h>
 
 namespace bascule {
 namespace {
@@ -99,6 +102,109 @@ TEST_F(LibTorch, TiedParametersTravelOnce) {
   ASSERT_THAT(made, IsOk());
   EXPECT_THAT(made->layout().aliases(), ElementsAre(Alias{"head", 0}));
   EXPECT_EQ(made->layout().tensors().size(), 2) << "transposed it is another tensor";
+}
+
+// ---- a single copy ----
+
+TEST_F(LibTorch, ParametersThatMovedIntoASlotOutliveTheirSenders) {
+  const test::TempFolder folder;
+  const auto module = std::make_shared<torch::nn::Sequential>(torch::nn::Linear(300, 200), torch::nn::Linear(200, 300));
+  torch::nn::Module& both = **module;
+  const at::Tensor tied = both.named_parameters()["0.bias"].detach();  // another tensor of the same storage
+  const std::vector<at::Tensor> kept = {both.named_parameters()["0.weight"].detach().clone(), tied.clone()};
+  const auto named = [&] {
+    Named list = {{"tied", tied}};
+    for (const auto& item : both.named_parameters()) list.emplace_back(item.key(), item.value());
+    return list;
+  };
+  const torch::NoGradGuard no_grad;
+  at::Tensor row;
+  for (int sender = 0; sender < 3; ++sender) {
+    auto made = Sender::listen({.endpoint = "shm://" + folder.path().string() + "?slots=1"});
+    ASSERT_THAT(made, IsOk());
+    ASSERT_THAT(made->register_model(libtorch::tensors(named())), IsOk());
+    EXPECT_EQ(tied.data_ptr(), both.named_parameters()["0.bias"].data_ptr());
+    absl::StatusOr<WritableSlot> slot = made->loan();
+    ASSERT_THAT(slot, IsOk());
+    for (at::Tensor& parameter : both.parameters()) parameter.add_(1);
+    ASSERT_THAT(made->publish(*std::move(slot)), IsOk());
+    row = both.named_parameters()["0.weight"][7];  // a view of the slot
+  }
+  for (at::Tensor& parameter : both.parameters()) parameter.add_(1);
+  EXPECT_TRUE(at::allclose(both.named_parameters()["0.weight"], kept[0] + 4));
+  EXPECT_TRUE(at::allclose(tied, kept[1] + 4));
+  for (at::Tensor& parameter : both.parameters()) parameter.set_data(at::zeros({1}));
+  row.add_(1);
+  EXPECT_TRUE(at::allclose(row, kept[0][7] + 5)) << "the view alone keeps it";
+}
+
+TEST_F(LibTorch, ATensorThatCannotMoveIsNamedAndThoseThatDidKeepTheirMemory) {
+  const auto memory = std::make_shared<std::array<float, 8>>();
+  auto* const place = reinterpret_cast<std::byte*>(memory->data());
+  const at::Tensor moves = at::ones({4});
+  {
+    const auto source = libtorch::tensors({{"moves", moves}, {"stays", at::Tensor()}});
+    EXPECT_THAT(source->move_into(std::array{place, place + 16}, memory),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("tensor stays cannot be moved into the slot")));
+  }
+  EXPECT_EQ(moves.data_ptr(), place);
+  EXPECT_EQ(memory.use_count(), 2);
+}
+
+// In the place of LibTorch's half for GPUs: one stream, and what its allocator is told of.
+class Gpu final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  Gpu() : before_(c10::impl::device_guard_impl_registry[static_cast<std::size_t>(at::kCUDA)].exchange(this)) {}
+  ~Gpu() override { c10::impl::device_guard_impl_registry[static_cast<std::size_t>(at::kCUDA)] = before_; }
+  static c10::Stream current() { return c10::Stream(c10::Stream::UNSAFE, device(), 5); }
+  static c10::Device device() { return {at::kCUDA, 0}; }
+
+  c10::DeviceType type() const override { return at::kCUDA; }
+  c10::Device exchangeDevice(c10::Device) const override { return device(); }
+  c10::Device getDevice() const override { return device(); }
+  void setDevice(c10::Device) const override {}
+  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::Stream getStream(c10::Device) const override { return current(); }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    EXPECT_EQ(stream, current());
+    told_.push_back(data.get());
+  }
+
+  // What the allocator is said to have made where one is given; memory of the host, which nobody reads.
+  at::Tensor tensor(std::vector<float>& values, c10::Allocator* allocator) const {
+    const std::size_t bytes = values.size() * sizeof(float);
+    c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(values.data(), device()), allocator,
+                         false);
+    at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+        std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), caffe2::TypeMeta::Make<float>());
+    made.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<std::int64_t>(values.size())});
+    return made;
+  }
+  mutable std::vector<const void*> told_;
+
+ private:
+  const c10::impl::DeviceGuardImplInterface* const before_;
+};
+
+// Or memory that is freed right behind send_async() would be the next tensor of the stream that it was allocated for,
+// before it was read. Told at each send: it may be another's by then.
+TEST_F(LibTorch, TellsTheAllocatorOfTheStreamThatSends) {
+  const Gpu gpu;
+  std::vector<float> one(8), two(8), slot(8);
+  const at::Tensor first = gpu.tensor(one, c10::GetAllocator(at::kCPU));
+  const auto source = libtorch::tensors(
+      {{"a", first}, {"b", gpu.tensor(two, c10::GetAllocator(at::kCPU))}, {"slot", gpu.tensor(slot, nullptr)}});
+  for (int send = 0; send < 2; ++send) {
+    gpu.told_.clear();
+    ASSERT_THAT(source->views(), IsOk());
+    EXPECT_THAT(gpu.told_, ElementsAre(one.data(), two.data())) << "and not of what it did not make";
+  }
+  const at::Tensor on_host = at::zeros({4});
+  gpu.told_.clear();
+  ASSERT_THAT(libtorch::tensors({{"h", on_host}})->views(), IsOk());
+  EXPECT_THAT(gpu.told_, testing::IsEmpty());
 }
 
 // A module with a nested one, a buffer, and a bias that is switched off.

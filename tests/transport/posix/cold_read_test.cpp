@@ -1,4 +1,4 @@
-#include "transport/posix/cold_read.h"
+#include <bascule/transport/posix/cold_read.h>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -17,9 +17,9 @@
 #include "support/no_io_uring.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include "transport/posix/files.h"
-#include "transport/posix/mapping.h"
-#include "transport/posix/unique_fd.h"
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule {
 namespace {
@@ -109,6 +109,23 @@ TEST_F(ColdReadTest, DoesWithUnregisteredBuffersWhereLockedMemoryIsShort) {
   })
       .join();
   ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &before), 0);
+}
+
+TEST_F(ColdReadTest, StopsBetweenPiecesWhenItIsToldTo) {
+  write(folder_.path(), 40 * kColdPiece);
+  const auto stop_after_one = [this] {
+    std::stop_source stop;
+    std::size_t pieces = 0;
+    const auto take = [&](std::uint64_t, std::span<const std::byte>) {
+      ++pieces;
+      stop.request_stop();
+    };
+    EXPECT_THAT(read_cold(fd_.get(), kOffset, 40 * kColdPiece, take, stop.get_token()),
+                StatusIs(StatusCode::kCancelled, HasSubstr("then was stopped")));
+    EXPECT_LE(pieces, 8u) << "no more than were under way";
+  };
+  stop_after_one();
+  test::without_io_uring(stop_after_one);
 }
 
 TEST_F(ColdReadTest, RefusesAFileThatIsShorter) {

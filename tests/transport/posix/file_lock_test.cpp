@@ -1,4 +1,4 @@
-#include "transport/posix/file_lock.h"
+#include <bascule/transport/posix/file_lock.h>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/timing.h"
-#include "transport/posix/unique_fd.h"
+#include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/posix/files.h"
+#include <bascule/transport/posix/files.h>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -10,8 +10,8 @@
 #include "support/mounted_folder.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {

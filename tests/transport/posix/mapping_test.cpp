@@ -1,4 +1,4 @@
-#include "transport/posix/mapping.h"
+#include <bascule/transport/posix/mapping.h>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include "transport/posix/unique_fd.h"
+#include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule {
 namespace {
@@ -37,6 +37,26 @@ TEST(Mapping, SharesItsBytesWithEveryOtherMapping) {
   ASSERT_EQ(reader->bytes().size(), kBytes);
   writer->writable()[kBytes - 1] = std::byte{42};
   EXPECT_EQ(reader->bytes()[kBytes - 1], std::byte{42});
+}
+
+TEST(Mapping, KeepsItsWritesToItselfOnceAsked) {
+  const UniqueFd fd = file();
+  auto writer = Mapping::map(fd.get(), kBytes, Access::kReadWrite);
+  const auto reader = Mapping::map(fd.get(), kBytes, Access::kReadOnly);
+  ASSERT_THAT(writer, IsOk());
+  ASSERT_THAT(reader, IsOk());
+  std::byte* const at = writer->writable().data();
+  at[1] = at[5000] = std::byte{1};
+  ASSERT_THAT(writer->keep_writes(fd.get()), IsOk());
+  EXPECT_EQ(writer->writable().data(), at);
+  EXPECT_EQ(at[1], std::byte{1}) << "what was written before stays, for both";
+  at[1] = std::byte{2};
+  EXPECT_EQ(at[1], std::byte{2});
+  EXPECT_EQ(reader->bytes()[1], std::byte{1});
+  EXPECT_EQ(reader->bytes()[5000], std::byte{1});
+  EXPECT_THAT(writer->keep_writes(-1), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("map")));
+  EXPECT_EQ(at[1], std::byte{2}) << "as it was";
+  EXPECT_THAT(Mapping().keep_writes(-1), IsOk());
 }
 
 TEST(Mapping, OutlivesItsDescriptor) {

@@ -1,13 +1,20 @@
-#include "transport/posix/memfd.h"
+#include <bascule/transport/posix/memfd.h>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <string>
 
 #include "support/status.h"
 
@@ -54,6 +61,51 @@ TEST(Memfd, ClosesOnExec) {
   const auto memory = make_memfd("bascule-test", kBytes);
   ASSERT_THAT(memory, IsOk());
   EXPECT_NE(::fcntl(memory->descriptor.get(), F_GETFD) & FD_CLOEXEC, 0);
+}
+
+// A control group of the test's own below this process's, version 1 or 2; none where it may make none.
+std::optional<std::filesystem::path> small_group(std::uint64_t limit) {
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const bool first = line.find(":memory:") != std::string::npos, second = line.starts_with("0::");
+    if (!first && !second) continue;
+    const std::filesystem::path folder = std::string(first ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup") +
+                                         line.substr(line.rfind(':') + 1) + "/bascule-test-" +
+                                         std::to_string(::getpid());
+    if (::mkdir(folder.c_str(), 0755) != 0) continue;
+    std::ofstream(folder / (first ? "memory.limit_in_bytes" : "memory.max")) << limit << std::flush;
+    if (std::ofstream file(folder / "cgroup.procs"); file.is_open()) return folder;
+    ::rmdir(folder.c_str());
+  }
+  return std::nullopt;
+}
+
+// The kernel would end a process that goes beyond its control group's limit, not refuse the page.
+TEST(Memfd, IsRefusedWhereItsControlGroupHasNoRoom) {
+  constexpr std::uint64_t kLimit = 64u << 20;
+  const std::optional<std::filesystem::path> group = small_group(kLimit);
+  if (!group) GTEST_SKIP() << "no control group can be made here";
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::ofstream(*group / "cgroup.procs") << ::getpid() << std::flush;
+    const absl::Status refused = make_memfd("bascule-test", 2 * kLimit).status();
+    const std::string text = make_memfd("bascule-test", kLimit / 8).ok() ? refused.ToString() : "none at all";
+    ::_exit(::write(ends[1], text.data(), text.size()) < 0 ? 1 : 0);
+  }
+  ::close(ends[1]);
+  std::string text(1000, ' ');
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(ends[0], text.data(), text.size()), 0)));
+  ::close(ends[0]);
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << "it was killed";
+  ::rmdir(group->c_str());
+  if (text.find("none at all") != std::string::npos) GTEST_SKIP() << "the group has no limit of memory";
+  EXPECT_THAT(text, testing::AllOf(StartsWith("RESOURCE_EXHAUSTED"), HasSubstr("needs 134217728 bytes"),
+                                   HasSubstr("memory limit (memory.max, or memory.limit_in_bytes) is 67108864")));
 }
 
 // What a worker could try with the descriptor that it was given.

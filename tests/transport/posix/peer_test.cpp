@@ -1,4 +1,4 @@
-#include "transport/posix/peer.h"
+#include <bascule/transport/posix/peer.h>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "support/status.h"
-#include "transport/posix/unique_fd.h"
-#include "transport/text.h"
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/text.h>
 
 namespace bascule {
 namespace {
@@ -38,7 +38,7 @@ TEST(Peer, IsRefusedAsAnotherUser) {
 TEST(Peer, IsUnknownWithoutASocket) {
   const UniqueFd file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   EXPECT_THAT(check_peer(file.get(), ::geteuid()),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("ask who is at the other end")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("ask for the user at the other end")));
 }
 
 }  // namespace

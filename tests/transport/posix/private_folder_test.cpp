@@ -1,11 +1,13 @@
-#include "transport/posix/private_folder.h"
+#include <bascule/transport/posix/private_folder.h>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
 
+#include "support/environment.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 
@@ -54,6 +56,70 @@ TEST_F(PrivateFolder, IsRefusedWhereOthersCanEnter) {
   EXPECT_EQ(std::filesystem::status(folder_).permissions(), std::filesystem::perms(0704)) << "mending it is the user's";
 }
 
+// Whoever followed the advice to take it for himself would break the machine.
+TEST_F(PrivateFolder, ThatIsSharedIsNotTakenFromOthers) {
+  ASSERT_THAT(make_private_folder(folder_), IsOk());
+  ASSERT_EQ(::chmod(folder_.c_str(), 01777), 0);
+  const auto advice = [](const std::string& example) {
+    return StatusIs(
+        StatusCode::kPermissionDenied,
+        AllOf(EndsWith("give a folder that is used for this alone, as " + example), testing::Not(HasSubstr("chmod"))));
+  };
+  EXPECT_THAT(make_private_folder(folder_), advice((folder_ / "run").string()));
+  EXPECT_THAT(check_private_folder(folder_, "shm:///tmp/run"), advice("shm:///tmp/run"));
+  ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);
+  std::ofstream(folder_ / "notes.txt").put('x');  // as root's /usr has
+  EXPECT_THAT(make_private_folder(folder_), advice((folder_ / "run").string()));
+  std::ofstream(folder_ / "sender.lock").put('x');
+  EXPECT_THAT(make_private_folder(folder_), StatusIs(StatusCode::kPermissionDenied, HasSubstr("run: chmod 700")));
+  if (::geteuid() != 0) return;
+  std::ofstream(folder_ / "another's").put('x');
+  ASSERT_EQ(::chown((folder_ / "another's").c_str(), 12345, static_cast<gid_t>(-1)), 0);
+  EXPECT_THAT(make_private_folder(folder_), advice((folder_ / "run").string()));
+}
+
+// It would be full of slots and locks, and who tidies it away takes the endpoint along.
+TEST_F(PrivateFolder, ThatIsThereForSomethingElseIsRefused) {
+  ASSERT_THAT(make_private_folder(folder_), IsOk());
+  std::ofstream(folder_ / "config.json").put('x');
+  EXPECT_THAT(make_private_folder(folder_), IsOk()) << "a checkpoint may lie beside the slots";
+  const auto refused = [](const std::string& as, const std::string& example) {
+    return StatusIs(StatusCode::kInvalidArgument,
+                    AllOf(HasSubstr(" is " + as + "; give a folder"), EndsWith("alone, as " + example)));
+  };
+  const std::filesystem::path link = temp_.path() / "link";
+  std::filesystem::create_symlink(folder_, link);
+  for (const std::filesystem::path& name : {folder_, link, folder_ / ""}) {
+    const test::Environment home("HOME", name.c_str());
+    EXPECT_THAT(make_private_folder(folder_), refused("your home folder", (folder_ / "run").string()));
+    EXPECT_THAT(check_private_folder(folder_, "shm:///a/run"), refused("your home folder", "shm:///a/run"));
+    EXPECT_THAT(open_private_folder(folder_), refused("your home folder", (folder_ / "run").string()));
+    EXPECT_THAT(make_private_folder(folder_ / "run"), IsOk());
+  }
+  const test::Environment session("XDG_RUNTIME_DIR", folder_.c_str());
+  EXPECT_THAT(make_private_folder(folder_),
+              refused("the folder of your whole session (XDG_RUNTIME_DIR)", (folder_ / "run").string()));
+}
+
+TEST_F(PrivateFolder, RightBelowTheRootIsTakenWhereItIsAnEndpointOrMayBecomeOne) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make a folder there";
+  std::string name = "/bascule-XXXXXX";
+  ASSERT_NE(::mkdtemp(name.data()), nullptr);
+  const std::filesystem::path top = name;
+  const auto is_the_systems = StatusIs(
+      StatusCode::kInvalidArgument,
+      HasSubstr(name + " is a folder of the whole system; give a folder that is used for this alone, as " + name));
+  EXPECT_THAT(make_private_folder(top), IsOk()) << "new, and empty";
+  EXPECT_EQ(::chmod(top.c_str(), 0755), 0);
+  EXPECT_THAT(make_private_folder(top), is_the_systems) << "as /srv: chmod 700 would be bad advice";
+  EXPECT_EQ(::chmod(top.c_str(), 0700), 0);
+  std::ofstream(top / "notes.txt").put('x');
+  EXPECT_THAT(make_private_folder(top), is_the_systems);
+  std::ofstream(top / "sender.lock").put('x');
+  EXPECT_THAT(make_private_folder(top), IsOk());
+  std::filesystem::remove_all(top);
+}
+
 TEST_F(PrivateFolder, IsRefusedWhereItBelongsToSomebodyElse) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
   ASSERT_THAT(make_private_folder(folder_), IsOk());
@@ -74,6 +140,38 @@ TEST_F(PrivateFolder, IsNoFile) {
 TEST_F(PrivateFolder, IsMissed) {
   EXPECT_THAT(check_private_folder(folder_), StatusIs(StatusCode::kNotFound, HasSubstr(folder_.string())));
   EXPECT_FALSE(std::filesystem::exists(temp_.path() / "a")) << "checking makes nothing";
+}
+
+TEST_F(PrivateFolder, IsOpenedOnlyAsWhatItIs) {
+  ASSERT_THAT(make_private_folder(folder_), IsOk());
+  EXPECT_THAT(open_private_folder(folder_), IsOk());
+  const std::filesystem::path link = temp_.path() / "link";
+  std::filesystem::create_symlink(folder_, link);
+  EXPECT_THAT(open_private_folder(link),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("is a symbolic link; name the folder")));
+  EXPECT_THAT(open_private_folder(temp_.path() / "gone"), StatusIs(StatusCode::kNotFound, HasSubstr("gone")));
+  ASSERT_EQ(::chmod(folder_.c_str(), 0711), 0);
+  EXPECT_THAT(open_private_folder(folder_), StatusIs(StatusCode::kPermissionDenied, HasSubstr("chmod 700")));
+}
+
+// Nothing that others could have put there, and nothing that would wait to be opened.
+TEST_F(PrivateFolder, GivesFilesOfThisUserAlone) {
+  ASSERT_THAT(make_private_folder(folder_), IsOk());
+  std::ofstream(folder_ / "file") << "x";
+  const UniqueFd fd = *open_private_folder(folder_);
+  const auto opened = [&](const char* name) { return open_private_file(fd.get(), name, O_RDONLY, folder_).status(); };
+  EXPECT_THAT(opened("file"), IsOk());
+  EXPECT_THAT(opened("gone"), StatusIs(StatusCode::kNotFound, HasSubstr("gone")));
+  std::filesystem::create_symlink("file", folder_ / "link");
+  EXPECT_THAT(opened("link"), StatusIs(StatusCode::kPermissionDenied, HasSubstr("link is a symbolic link")));
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(opened("pipe"), StatusIs(StatusCode::kPermissionDenied, HasSubstr("pipe is not a file")));
+  ASSERT_EQ(::chmod((folder_ / "file").c_str(), 0620), 0);
+  EXPECT_THAT(opened("file"), StatusIs(StatusCode::kPermissionDenied, HasSubstr("file has mode 0620")));
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
+  ASSERT_EQ(::chmod((folder_ / "file").c_str(), 0600), 0);
+  ASSERT_EQ(::chown((folder_ / "file").c_str(), 12345, static_cast<gid_t>(-1)), 0);
+  EXPECT_THAT(opened("file"), StatusIs(StatusCode::kPermissionDenied, HasSubstr("file belongs to uid 12345")));
 }
 
 }  // namespace

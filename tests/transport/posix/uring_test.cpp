@@ -1,4 +1,4 @@
-#include "transport/posix/uring.h"
+#include <bascule/transport/posix/uring.h>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -13,8 +13,8 @@
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/timing.h"
-#include "transport/posix/files.h"
-#include "transport/posix/unique_fd.h"
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/posix/write_behind.h"
+#include <bascule/transport/posix/write_behind.h>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/timing.h"
-#include "transport/posix/unique_fd.h"
+#include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule {
 namespace {

@@ -1,18 +1,20 @@
-#include "trainer_ref/program/flags.h"
+#include <bascule/transport/program/flags.h>
 
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/time/time.h"
-#include "trainer_ref/program/byte_size.h"
-#include "trainer_ref/program/checks.h"
+#include <bascule/transport/program/byte_size.h>
+#include <bascule/transport/program/checks.h>
 
 ABSL_FLAG(int, worker_threads, 3, "how many threads");
 ABSL_FLAG(double, rate, 0.5, "a rate");
@@ -20,9 +22,9 @@ ABSL_FLAG(bool, verbose, false, "say more");
 ABSL_FLAG(std::string, model, "", "a folder");
 ABSL_FLAG(std::vector<std::string>, urls, {}, "addresses");
 ABSL_FLAG(absl::Duration, patience, absl::Seconds(2), "how long");
-ABSL_FLAG(bascule::ref::ByteSize, cache_bytes, bascule::ref::ByteSize{256 << 20}, "how much");
+ABSL_FLAG(bascule::ByteSize, cache_bytes, bascule::ByteSize{256 << 20}, "how much");
 
-namespace bascule::ref {
+namespace bascule {
 namespace {
 
 using ::testing::ElementsAre;
@@ -76,7 +78,7 @@ TEST_F(Flags, RefusesWhatIsIllTypedMissingOrNoFlag) {
   EXPECT_THAT(refusal({"--worker-threads=many"}), HasSubstr("--worker-threads=many: expected INTEGER"));
   EXPECT_THAT(refusal({"--model"}), HasSubstr("--model needs a value"));
   EXPECT_THAT(refusal({"--model", "--verbose"}), HasSubstr("--model needs a value"));
-  EXPECT_THAT(refusal({"folder"}), HasSubstr("'folder' is no flag"));
+  EXPECT_THAT(refusal({"folder"}), HasSubstr("'folder' is not a flag"));
   EXPECT_THAT(refusal({"--cache-bytes=12XB"}), HasSubstr("expected SIZE, such as"));
 }
 
@@ -116,17 +118,60 @@ TEST_F(Flags, ConfigRefusesUnknownKeysAndWrongTypes) {
   EXPECT_THAT(refusal({config(R"({"verbose": 1})").c_str()}), HasSubstr("expected BOOL"));
   EXPECT_THAT(refusal({config(R"({"urls": [1]})").c_str()}), HasSubstr("list of strings"));
   EXPECT_THAT(refusal({config("[1]").c_str()}), HasSubstr("expected one JSON object of flags, found array"));
-  EXPECT_THAT(refusal({config("{").c_str()}), HasSubstr("not JSON"));
-  EXPECT_THAT(refusal({"--config=/nowhere/flags.json"}), HasSubstr("cannot be read"));
+  EXPECT_THAT(refusal({config("{").c_str()}), HasSubstr("is not valid JSON"));
+  EXPECT_THAT(refusal({"--config=/nowhere/flags.json"}),
+              HasSubstr("/nowhere/flags.json: no such file; give a file of flags"));
 }
 
 TEST(FlagChecks, KeepTheFirstRefusalAndSayWhatWouldDo) {
   FlagChecks checks;
   checks.at_least("threads", 1, 0).between("port", 70000, 0, 65535).one_of("dtype", "f8", {"f32", "bf16"});
-  EXPECT_EQ(checks.status().message(), "--port=70000: give a value from 0 to 65535");
+  EXPECT_EQ(checks.status().message(), "--port=70000: give a value from 0 to 65535, as --port=65535");
   EXPECT_EQ(FlagChecks().one_of("dtype", "f8", {"f32", "bf16"}).status().message(),
-            "--dtype=f8: give one of f32, bf16");
+            "--dtype=f8: give one of f32, bf16, as --dtype=f32");
 }
 
+TEST(FlagChecks, RefuseWhatIsNoNumberOrHasNoEnd) {
+  const double infinite = std::numeric_limits<double>::infinity(), none = std::nan("");
+  for (const double value : {infinite, -infinite, none, -1.0}) {
+    EXPECT_THAT(FlagChecks().at_least("rate", value, 0.0).status().message(), HasSubstr("give 0 or more, as --rate=1"));
+    EXPECT_THAT(FlagChecks().between("rate", value, 0.0, 9.0).status().message(),
+                HasSubstr("from 0 to 9, as --rate=9"));
+    EXPECT_THAT(FlagChecks().above_zero("rate", value, 0.5, 9).status().message(),
+                HasSubstr("above 0, at most 9, as --rate=0.5"));
+  }
+  for (const absl::Duration time : {absl::InfiniteDuration(), -absl::Seconds(1), absl::ZeroDuration()})
+    EXPECT_THAT(FlagChecks().positive_time("wait", time, "60s").status().message(),
+                HasSubstr("give a finite time above 0, as --wait=60s"));
+  EXPECT_TRUE(FlagChecks().at_least("rate", 0.0, 0.0).positive_time("wait", absl::Seconds(1), "60s").status().ok());
+}
+
+TEST(FlagChecks, ARangeMayHaveAnExampleOfItsOwn) {
+  EXPECT_EQ(FlagChecks().between("beta", 1e39, 0.0, 1e6, 0.04).status().message(),
+            "--beta=1e+39: give a value from 0 to 1e+06, as --beta=0.04");
+  EXPECT_FALSE(FlagChecks().above_zero("rate", 9.5, 0.5, 9).status().ok());
+  EXPECT_TRUE(FlagChecks().above_zero("rate", 9, 0.5, 9).status().ok());
+}
+
+TEST(OfFlag, NamesTheFlagOfWhatItNames) {
+  const absl::Status missing =
+      of_flag(absl::NotFoundError("/x: no such folder"), "model", "/x", "give one, as --model=m");
+  EXPECT_EQ(missing.message(), "--model=/x: no such folder; give one, as --model=m") << "the folder stands there once";
+  EXPECT_EQ(missing.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(of_flag(absl::UnimplementedError("/x/config.json: too new"), "model", "/x", "…").message(),
+            "--model=/x: /x/config.json: too new; …");
+  EXPECT_EQ(of_flag(absl::ResourceExhaustedError("/x: no memory"), "model", "/x", "…").code(),
+            absl::StatusCode::kResourceExhausted)
+      << "no other value would do better";
+  EXPECT_TRUE(of_flag(absl::OkStatus(), "model", "/x", "…").ok());
+}
+
+TEST_F(Flags, EveryRefusalGivesAnExample) {
+  for (const char* word : {"--worker-threads=many", "--model", "folder", "--verbose=perhaps"})
+    EXPECT_THAT(refusal({word}), HasSubstr(", as --")) << word;
+}
+
+TEST_F(Flags, ShortHelpIsHelp) { EXPECT_EQ(*parse({"-h"}), ParsedFlags::kHelp); }
+
 }  // namespace
-}  // namespace bascule::ref
+}  // namespace bascule

@@ -1,4 +1,4 @@
-#include "receiver/preparer.h"
+#include <bascule/receiver/verifier.h>
 
 #include <gmock/gmock.h>
 
@@ -35,7 +35,7 @@ class Verify : public testing::Test {
     auto ready = attachment_->prepare(publication_, Deadline(absl::Minutes(1)));
     EXPECT_THAT(ready, IsOk());
     if (!ready.ok()) return ready.status();
-    return preparer_.verify(*attachment_, publication_, ready->view, digest_pass, Deadline(absl::Seconds(20)));
+    return verifier_.verify(*attachment_, publication_, ready->view, digest_pass, Deadline(absl::Seconds(20)));
   }
   static auto lost(const std::string& text) {
     return StatusIs(StatusCode::kDataLoss, AllOf(HasSubstr("slot 0 of version 1: "), HasSubstr(text)));
@@ -44,7 +44,7 @@ class Verify : public testing::Test {
   SenderMemory sender_ = SenderMemory::make({{"w", DType::kF32, {300, 200}}, {"b", DType::kU8, {3}}});
   Publication publication_ = sender_.publication(1, 0);
   std::shared_ptr<Attachment> attachment_;
-  Preparer preparer_;
+  Verifier verifier_;
 };
 
 TEST_F(Verify, TakesWhatWasSealed) {

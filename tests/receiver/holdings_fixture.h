@@ -1,0 +1,79 @@
+// Holdings, and words for what happens to them in tests.
+#pragma once
+
+#include <bascule/receiver/holdings.h>
+
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <optional>
+
+namespace bascule {
+
+using Takes = Holdings::Takes;
+
+inline constexpr Epoch kEpoch = 7;
+inline constexpr LeaseNumber kClaimed = 0;  // in the greeting
+inline constexpr SlotId kSlot0{kEpoch, 0}, kSlot1{kEpoch, 1}, kSlot2{kEpoch, 2};
+
+MATCHER_P2(Says, slot, lease, "") {
+  return arg.released && arg.released->slot == slot && arg.released->lease == LeaseNumber(lease);
+}
+MATCHER(SaysNothing, "") { return !arg.released; }
+MATCHER_P2(Holds, slot, version, "") { return arg.slot == slot && arg.version == Version(version); }
+
+class HoldingsTest : public testing::Test {
+ protected:
+  void join(Takes takes = Takes::kInPlace) {
+    holdings_ = Holdings(takes);
+    holdings_.greet();
+    holdings_.welcome(kEpoch, {0, 1, 2});
+  }
+  LocalVersion local(Version version, SlotId slot) const {
+    return {.attachment = attachment_, .version = version, .slot = slot, .lease = slot};
+  }
+  // The engine's own set, out of a slot.
+  LocalVersion copied(Version version, SlotId slot) const {
+    LocalVersion made = local(version, slot);
+    made.slot = {0, 0};
+    made.copy = CopyAtFlip{.publication = publication(version, slot), .view = {.slot = slot, .bytes = {}}};
+    return made;
+  }
+  static Publication publication(Version version, SlotId slot) {
+    return {.version = version, .slot = slot, .bytes = 1, .digest = std::nullopt};
+  }
+  // The lease has the version's number.
+  void prepare(Version version, SlotId slot) { holdings_.prepare(publication(version, slot), version, {0, 1, 2}); }
+  // Up to a follower's gate.
+  void offer(Version version, SlotId slot) {
+    prepare(version, slot);
+    EXPECT_FALSE(holdings_.offer(local(version, slot), false));
+  }
+  // Up to the gate.
+  std::optional<Holdings::Leaving> decide(const LocalVersion& next) {
+    prepare(next.version, next.lease);
+    holdings_.arrive();
+    return holdings_.decide(next, std::nullopt);
+  }
+  // Up to the flip.
+  std::optional<Holdings::Leaving> flip_to(const LocalVersion& next, bool late = false) {
+    EXPECT_FALSE(decide(next));
+    return holdings_.flipped(next, late);
+  }
+  Holdings::Gone give_back(const std::optional<Holdings::Leaving>& leaving) {
+    EXPECT_TRUE(leaving);
+    return leaving ? holdings_.given_back(leaving->number) : Holdings::Gone{};
+  }
+  Holdings::Claim come_back() {
+    holdings_.drop();
+    holdings_.hang_up();
+    Holdings::Claim claim = holdings_.greet();
+    holdings_.welcome(kEpoch, {0, 1, 2});
+    return claim;
+  }
+
+  const std::shared_ptr<Attachment> attachment_ = std::make_shared<Attachment>();
+  Holdings holdings_;
+};
+
+}  // namespace bascule

@@ -1,0 +1,245 @@
+// What the bookkeeping of leases got wrong at one time or another, as replays of what happened.
+#include "receiver/holdings_fixture.h"
+
+namespace bascule {
+namespace {
+
+using testing::ElementsAre;
+using testing::UnorderedElementsAre;
+
+// ---- when a lease ends ----
+
+TEST_F(HoldingsTest, ReleasesWhatAFlipLeftOnceItIsGivenBack) {
+  join();
+  EXPECT_FALSE(flip_to(local(1, kSlot0)));
+  const auto left = flip_to(local(2, kSlot1));
+  EXPECT_THAT(holdings_.held(), ElementsAre(Holds(kSlot1, 2)));
+  EXPECT_THAT(give_back(left), Says(kSlot0, 1));
+  EXPECT_THAT(holdings_.given_back(left->number), SaysNothing()) << "once";
+}
+
+TEST_F(HoldingsTest, ReleasesWhatWasAborted) {
+  join();
+  prepare(1, kSlot0);
+  EXPECT_THAT(give_back(holdings_.drop()), Says(kSlot0, 1));
+}
+
+// A sender that came back told it again of what it served, and gave that up.
+TEST_F(HoldingsTest, AnAbortOfWhatIsServedReleasesNothing) {
+  join();
+  flip_to(local(1, kSlot0));
+  prepare(1, kSlot0);
+  EXPECT_THAT(give_back(holdings_.drop()), SaysNothing());
+  EXPECT_THAT(holdings_.held(), ElementsAre(Holds(kSlot0, 1)));
+}
+
+TEST_F(HoldingsTest, AnAbortOfWhatIsDecidedReleasesNothing) {
+  join();
+  decide(local(1, kSlot0));
+  come_back();
+  prepare(1, kSlot0);
+  EXPECT_THAT(give_back(holdings_.drop()), SaysNothing());
+}
+
+// A catch-up failed and was begun again: the word about the first would end the lease of the second.
+TEST_F(HoldingsTest, ReleasesNoSlotThatAVersionComesIn) {
+  join();
+  prepare(1, kSlot0);
+  const auto first = holdings_.drop();
+  prepare(2, kSlot0);
+  EXPECT_THAT(give_back(first), SaysNothing());
+  EXPECT_THAT(give_back(holdings_.drop()), Says(kSlot0, 2));
+}
+
+// The sender takes the word of an earlier lease for one that crossed its prepare.
+TEST_F(HoldingsTest, ReleasesInTheNameOfTheLeaseThatItWasToldOfLast) {
+  join();
+  flip_to(local(1, kSlot0));
+  prepare(2, kSlot0);  // a single copy
+  EXPECT_TRUE(holdings_.coming()->single_copy);
+  EXPECT_THAT(give_back(holdings_.drop()), SaysNothing());
+  EXPECT_THAT(give_back(flip_to(local(3, kSlot1))), Says(kSlot0, 2));
+}
+
+// A word about the lease that it claimed crossed the prepare of another one on the same slot: the number of that was
+// given to both.
+TEST_F(HoldingsTest, ReleasesEachLeaseByItsOwnNumber) {
+  join();
+  flip_to(local(1, kSlot0));
+  EXPECT_THAT(come_back().held, ElementsAre(Holds(kSlot0, 1)));
+  EXPECT_THAT(give_back(holdings_.torn(local(1, kSlot0), false)), Says(kSlot0, kClaimed));
+  prepare(1, kSlot0);
+  EXPECT_THAT(give_back(holdings_.drop()), Says(kSlot0, 1));
+}
+
+// The slot is taken out of use while what was there is given back: the word was about no lease that the sender knew.
+TEST_F(HoldingsTest, ReleasesASlotThatTheSenderUsesNoMore) {
+  join();
+  prepare(1, kSlot0);
+  const auto dropped = holdings_.drop();
+  holdings_.prepare(publication(2, kSlot1), 2, {1, 2});
+  EXPECT_THAT(give_back(dropped), Says(kSlot0, 1));
+}
+
+TEST_F(HoldingsTest, OfTwoThatLeaveOneSlotTheLastReleasesIt) {
+  join();
+  prepare(1, kSlot0);
+  holdings_.arrive();
+  holdings_.offer(local(1, kSlot0), false);
+  come_back();
+  prepare(1, kSlot0);
+  const auto dropped = holdings_.drop(), withdrawn = holdings_.withdrawn(1, false);
+  EXPECT_THAT(give_back(dropped), SaysNothing());
+  EXPECT_THAT(give_back(withdrawn), Says(kSlot0, 1));
+}
+
+// ---- connections ----
+
+TEST_F(HoldingsTest, SaysNothingThatItsGreetingHasSaid) {
+  join();
+  flip_to(local(1, kSlot0));
+  const auto left = flip_to(local(2, kSlot1));
+  EXPECT_THAT(come_back().held, ElementsAre(Holds(kSlot1, 2)));
+  prepare(3, kSlot0);
+  holdings_.arrive();
+  EXPECT_THAT(give_back(left), SaysNothing()) << "it would end the lease of version 3";
+}
+
+TEST_F(HoldingsTest, ClaimsWhatItServesAndWhatItWasToldToServe) {
+  join();
+  flip_to(local(1, kSlot0));
+  decide(local(2, kSlot1));
+  prepare(3, kSlot2);
+  const Holdings::Claim claim = come_back();
+  EXPECT_EQ(claim.epoch, kEpoch);
+  EXPECT_EQ(claim.serving, 1u);
+  EXPECT_THAT(claim.held, UnorderedElementsAre(Holds(kSlot0, 1), Holds(kSlot1, 2))) << "what came was dropped";
+}
+
+TEST_F(HoldingsTest, ClaimsASlotOnce) {
+  join();
+  decide(local(1, kSlot0));
+  come_back();
+  decide(local(1, kSlot0));  // the engine has the one of before
+  EXPECT_THAT(come_back().held, ElementsAre(Holds(kSlot0, 1)));
+}
+
+TEST_F(HoldingsTest, RefusesOlderVersionsAndEpochs) {
+  join();
+  flip_to(local(5, kSlot0));
+  EXPECT_EQ(holdings_.against(kEpoch, 6), nullptr);
+  EXPECT_EQ(holdings_.against(kEpoch, 5), nullptr) << "told again";
+  EXPECT_EQ(holdings_.against(kEpoch + 1, std::nullopt), nullptr);
+  EXPECT_EQ(holdings_.against(kEpoch, 4)->version, 5u);
+  EXPECT_EQ(holdings_.against(kEpoch + 1, 5)->version, 5u) << "other weights under that number";
+  EXPECT_EQ(holdings_.against(kEpoch - 1, std::nullopt)->version, 5u);
+}
+
+// ---- slots that are gone ----
+
+TEST_F(HoldingsTest, WantsARetiredSlotUntilItIsLeft) {
+  join();
+  flip_to(local(1, kSlot0));
+  EXPECT_TRUE(holdings_.prepare(publication(2, kSlot1), 2, {1, 2}));
+  holdings_.arrive();
+  EXPECT_THAT(holdings_.wanted(), UnorderedElementsAre(kSlot0, kSlot1, kSlot2));
+  holdings_.decide(local(2, kSlot1), std::nullopt);
+  const Holdings::Gone gone = give_back(holdings_.flipped(local(2, kSlot1), false));
+  EXPECT_TRUE(gone.unmap);
+  EXPECT_THAT(holdings_.wanted(), UnorderedElementsAre(kSlot1, kSlot2));
+}
+
+TEST_F(HoldingsTest, SaysWhenTheLastOfAnEpochLeaves) {
+  join();
+  flip_to(local(1, kSlot0));
+  EXPECT_FALSE(flip_to(local(2, kSlot1))->last_of_attachment);
+  LocalVersion later{.attachment = std::make_shared<Attachment>(), .version = 3};
+  later.slot = later.lease = {kEpoch + 1, 0};
+  EXPECT_TRUE(flip_to(later)->last_of_attachment) << "to be unmapped by the prepare thread";
+}
+
+// ---- what the engine skips ----
+
+TEST_F(HoldingsTest, ReleasesWhatTheEngineNeverTook) {
+  join();
+  decide(local(1, kSlot0));
+  prepare(2, kSlot1);
+  holdings_.arrive();
+  EXPECT_THAT(give_back(holdings_.decide(local(2, kSlot1), local(1, kSlot0))), Says(kSlot0, 1));
+}
+
+// The engine was about to flip to 1 when 2 was decided, and again when 3 was.
+TEST_F(HoldingsTest, HoldsAllThatTheEngineTookUntilItFlips) {
+  join();
+  for (const LocalVersion& each : {local(1, kSlot0), local(2, kSlot1), local(3, kSlot2)}) EXPECT_FALSE(decide(each));
+  EXPECT_EQ(holdings_.held().size(), 3u);
+  EXPECT_FALSE(holdings_.flipped(local(1, kSlot0), false));
+  EXPECT_EQ(holdings_.held().size(), 3u);
+  EXPECT_THAT(give_back(holdings_.flipped(local(2, kSlot1), false)), Says(kSlot0, 1));
+  EXPECT_THAT(give_back(holdings_.flipped(local(3, kSlot2), false)), Says(kSlot1, 2));
+}
+
+TEST_F(HoldingsTest, ServesOnWhereAFlipFails) {
+  join();
+  flip_to(local(1, kSlot0));
+  decide(local(2, kSlot1));
+  EXPECT_THAT(give_back(holdings_.not_flipped(local(2, kSlot1))), Says(kSlot1, 2));
+  EXPECT_EQ(holdings_.serving()->version, 1u);
+}
+
+// ---- followers ----
+
+TEST_F(HoldingsTest, ReleasesWhatRank0PassedOver) {
+  join();
+  offer(1, kSlot0);
+  holdings_.arrive();
+  offer(2, kSlot1);
+  EXPECT_THAT(give_back(holdings_.passed_over(local(1, kSlot0))), Says(kSlot0, 1));
+  EXPECT_FALSE(holdings_.flipped(local(2, kSlot1), false));
+  EXPECT_THAT(holdings_.held(), ElementsAre(Holds(kSlot1, 2)));
+}
+
+// Its commit came behind rank 0's word for a later version: until then the lease goes on, and then it must end.
+TEST_F(HoldingsTest, ReleasesWhatRank0PassedOverBeforeItsCommit) {
+  join();
+  offer(1, kSlot0);
+  EXPECT_TRUE(holdings_.offers(1));
+  EXPECT_THAT(give_back(holdings_.passed_over(local(1, kSlot0))), SaysNothing());
+  EXPECT_FALSE(holdings_.offers(1)) << "so that its commit drops it";
+  EXPECT_THAT(give_back(holdings_.drop()), Says(kSlot0, 1));
+}
+
+// What a follower had prepared before it came back lay in the slot of what it serves now.
+TEST_F(HoldingsTest, ReleasesNothingThatAFollowerServes) {
+  join();
+  offer(2, kSlot1);
+  come_back();
+  offer(4, kSlot1);
+  holdings_.arrive();
+  const auto passed = holdings_.passed_over(local(2, kSlot1));
+  holdings_.flipped(local(4, kSlot1), false);
+  EXPECT_THAT(give_back(passed), SaysNothing());
+}
+
+TEST_F(HoldingsTest, AnAbortTakesNothingFromAnEngineThatHasIt) {
+  join();
+  offer(1, kSlot0);
+  EXPECT_FALSE(holdings_.withdrawn(1, /*taken=*/true));
+  EXPECT_THAT(give_back(holdings_.drop()), SaysNothing());
+  EXPECT_FALSE(holdings_.flipped(local(1, kSlot0), false));
+  EXPECT_THAT(holdings_.held(), ElementsAre(Holds(kSlot0, 1)));
+}
+
+TEST_F(HoldingsTest, HoldsAVersionThatIsOfferedAgain) {
+  join();
+  offer(1, kSlot0);
+  come_back();
+  prepare(1, kSlot0);
+  EXPECT_THAT(give_back(holdings_.offer(local(1, kSlot0), /*replaces=*/true)), SaysNothing());
+  EXPECT_THAT(holdings_.offered(), ElementsAre(1u));
+  holdings_.arrive();
+  EXPECT_THAT(give_back(holdings_.passed_over(local(1, kSlot0))), Says(kSlot0, 1));
+}
+
+}  // namespace
+}  // namespace bascule

@@ -1,0 +1,301 @@
+// What went wrong with leases, as replays of events.
+#include "sender/fleet/replay.h"  // first: see there
+
+namespace bascule::test {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+class LeaseReplay : public Replay {
+ protected:
+  LeaseReplay() {
+    open();
+    send();
+  }
+};
+
+// The lease pipe hung up before the connection did: a version that began in between leased a slot to a dead reader.
+TEST_F(LeaseReplay, APipeThatHangsUpBeforeItsConnectionEndsTheMembershipFirst) {
+  const WorkerId id = serve(hello("w", 1));
+  tell(event::HolderGone{1});
+  EXPECT_THAT(why_closed(id), HasSubstr("its process is gone"));
+  const Version version = begin();
+  EXPECT_TRUE(told_nothing(id));
+  seal(version);
+  hang_up(id);
+  for (int i = 0; i < 4; ++i) EXPECT_THAT(status_of(send()), IsOk()) << i;
+}
+
+// A lease lives on when the connection ends: the reader may have been stopped.
+TEST_F(LeaseReplay, AWorkerThatWasEvictedKeepsItsSlotFromBeingWritten) {
+  const WorkerId id = join(hello("w", 1));
+  const Prepare served = take(id);
+  hang_up(id);
+  for (int i = 0; i < 4; ++i) {
+    const std::optional<Grant> grant = ask();
+    ASSERT_TRUE(grant);
+    EXPECT_NE(grant->slot, served.slot);
+    seal(announce(*grant));
+  }
+  tell(event::HolderGone{1});
+  EXPECT_FALSE(holds(1, served.slot));
+}
+
+TEST_F(LeaseReplay, AVersionThatItNeverTookLeavesNoLeaseBehind) {
+  const WorkerId id = join(hello("w", 1));
+  const Prepare first = take(id);
+  const Version second = begin();
+  const Prepare told_of = told<Prepare>(id);
+  EXPECT_TRUE(holds(1, told_of.slot));
+  hang_up(id);  // before it was told to flip
+  EXPECT_FALSE(holds(1, told_of.slot));
+  EXPECT_TRUE(holds(1, first.slot)) << "it may read it still";
+  seal(second);
+  EXPECT_THAT(status_of(second), IsOk());
+}
+
+TEST_F(LeaseReplay, AVersionThatItWasToldToFlipToKeepsItsLease) {
+  const WorkerId id = serve(hello("w", 1));
+  const Version second = begin();
+  const Prepare prepare = told<Prepare>(id);
+  say(id, Ready{.version = second});
+  seal(second);
+  say(id, Prepared{.version = second});
+  told<Sealed>(id);
+  told<Commit>(id);
+  hang_up(id);
+  EXPECT_TRUE(holds(1, prepare.slot));
+}
+
+// A word of release that crossed the prepare ended the lease of the newer version.
+TEST_F(LeaseReplay, AReleaseOfAnOlderVersionEndsNoNewerLease) {
+  const WorkerId id = join(hello("w", 1));
+  Prepare served = take(id);
+  const Prepare first = served;
+  for (int i = 0; i < 2; ++i) served = send_to({id}, served);
+  EXPECT_EQ(served.slot, first.slot);
+  release(id, first);
+  EXPECT_TRUE(holds(1, served.slot));
+}
+
+// It came back, reading a slot that it serves nothing of any more: its copy was late. It was told again of the version
+// there, and its word of release crossed that: the sender ended the lease of what it was preparing.
+class CrossedReplay : public LeaseReplay {
+ protected:
+  WorkerId come_back() {
+    Hello again = hello("w", 1);
+    again.epoch = kEpoch;
+    again.held = {{.slot = slot_, .version = 1}};
+    return join(again);
+  }
+  void SetUp() override {
+    const WorkerId id = join(hello("w", 1));
+    take(id);
+    hang_up(id);
+    ASSERT_TRUE(holds(1, slot_));
+  }
+  const SlotId slot_{kEpoch, 0};
+  const Released of_before_{.slot = slot_, .lease = 0};
+};
+
+TEST_F(CrossedReplay, ByAPrepareOfTheSameVersionTheReleaseEndsTheEarlierLeaseOnly) {
+  const WorkerId id = come_back();
+  say(id, of_before_);  // before it hears of the version
+  EXPECT_TRUE(holds(1, slot_));
+  const Prepare again = take(id);
+  EXPECT_EQ(again.slot, slot_);
+  for (int i = 0; i < 3; ++i) {
+    const std::optional<Grant> grant = ask();
+    ASSERT_TRUE(grant);
+    EXPECT_NE(grant->slot, slot_) << "it reads that one";
+    const Version version = announce(*grant);
+    abandon(version);
+    const Prepare aborted = told<Prepare>(id);
+    told<Abort>(id);
+    release(id, aborted);
+  }
+  release(id, again);
+  EXPECT_FALSE(holds(1, slot_));
+}
+
+TEST_F(CrossedReplay, ByAPrepareThatIsAbortedItIsToldAgainOnceThatWasReleased) {
+  const WorkerId id = come_back();
+  say(id, of_before_);
+  const Prepare first = told<Prepare>(id);
+  say(id, Ready{.version = first.version});
+  told<Sealed>(id);
+  say(id, Failed{.version = first.version, .why = "this once"});
+  told<Abort>(id);
+  EXPECT_TRUE(told_nothing(id)) << "it has not answered the abort";
+  release(id, first);
+  EXPECT_EQ(take(id).slot, slot_);
+  EXPECT_TRUE(holds(1, slot_));
+}
+
+TEST_F(CrossedReplay, ByAPrepareOfAWorkerThatGoesNoLeaseIsLeft) {
+  const WorkerId id = come_back();
+  say(id, of_before_);
+  hang_up(id);  // before it was told to flip
+  EXPECT_FALSE(holds(1, slot_));
+}
+
+// A version was aborted, and the worker went without letting go of it: nobody gave the slot back.
+TEST_F(LeaseReplay, AnAbortedVersionLeavesNoLeaseBehindWhereItsWorkerGoes) {
+  const WorkerId a = serve(hello("a", 1)), b = serve(hello("b", 2));
+  const Version version = begin();
+  const Prepare prepare = told<Prepare>(a);
+  say(a, Failed{.version = version, .why = "this once"});
+  abandon(version);
+  EXPECT_FALSE(status_of(version).ok());
+  EXPECT_TRUE(holds(2, prepare.slot)) << "it has not answered the abort";
+  hang_up(b);
+  EXPECT_FALSE(holds(2, prepare.slot));
+}
+
+// It answered the abort while the trainer was still writing; what it served later in that slot was taken from it.
+TEST_F(LeaseReplay, AnAbortAnsweredEarlyDoesNotEndALaterLease) {
+  const WorkerId reader = join(hello("reader", 1)), other = join(hello("other", 2));
+  const Prepare first = take(reader);
+  take(other);
+  const Version aborted = begin();
+  const Prepare prepare = told<Prepare>(reader);
+  told<Prepare>(other);
+  say(other, Failed{.version = aborted, .why = "before it was asked"});
+  for (const WorkerId id : {reader, other}) told<Abort>(id);
+  for (const WorkerId id : {reader, other}) release(id, prepare);
+  seal(aborted);
+  const Version version = begin();
+  const Prepare served = told<Prepare>(reader);
+  told<Prepare>(other);
+  for (const WorkerId id : {reader, other}) say(id, Ready{.version = version});
+  seal(version);
+  for (const WorkerId id : {reader, other}) say(id, Prepared{.version = version});
+  for (const WorkerId id : {reader, other}) say(id, Ack{.version = version});
+  for (const WorkerId id : {reader, other}) release(id, first);
+  hang_up(reader);
+  EXPECT_TRUE(holds(1, served.slot));
+}
+
+// It holds a slot as it greets, lets go of it, and is evicted in the version that is written there: the old claim kept
+// it.
+TEST_F(LeaseReplay, AClaimThatWasLetGoOfIsNoClaimAnyMore) {
+  Hello again = hello("w", 1);
+  again.epoch = kEpoch;
+  again.serving = 1;
+  again.held = {{.slot = {kEpoch, 0}, .version = 1}};
+  const WorkerId id = join(again);
+  Prepare before;
+  before.version = 1;
+  before.slot = {kEpoch, 0};
+  const Prepare second = send_to({id}, before);
+  EXPECT_EQ(second.version, 2u);
+  begin();
+  const Prepare third = told<Prepare>(id);
+  EXPECT_EQ(third.slot, (SlotId{kEpoch, 0}));
+  hang_up(id);
+  EXPECT_FALSE(holds(1, third.slot));
+}
+
+TEST_F(LeaseReplay, OfALostDeviceEndThoughItsProcessLives) {
+  const WorkerId id = join(hello("w", 1));
+  const Prepare served = take(id);
+  say(id, Poisoned{.why = "its device is lost", .final = true});
+  EXPECT_FALSE(holds(1, served.slot));
+  const WorkerId again = greet(hello("w", 1)), anew = greet(hello("w", 2));
+  EXPECT_TRUE(peers.at(again).closed->final);
+  EXPECT_FALSE(peers.at(anew).closed);
+}
+
+TEST(LeasesOverTcp, EndWithTheConnection) {
+  FleetRules rules{.endpoint = *Endpoint::parse("nccl://node1:29500?state=/run/x"), .epoch = 7, .delivers = true};
+  Fleet fleet(rules);
+  SlotMemory memory;
+  const Clock::time_point now{};
+  fleet.on(event::LayoutRegistered{}, now);
+  fleet.on(event::SlotsOpened{{{{7, 0}, &memory}, {{7, 1}, &memory}}, {}, {}}, now);
+  fleet.on(event::TakeWanted{}, now);
+  fleet.on(event::Announced{Grant{.version = 1, .slot = {7, 0}}, {}, now}, now);
+  fleet.on(event::SlotSealed{1, {}, now + std::chrono::seconds(30)}, now);
+  fleet.on(event::Delivered{1, absl::OkStatus()}, now);
+  Hello hello;
+  hello.worker = "w";
+  hello.instance = 3;
+  fleet.on(event::Greeted{1, hello}, now);
+  fleet.on(event::Admitted{1, absl::OkStatus()}, now);
+  EXPECT_TRUE(fleet.desk().holds({7, 0}, 3)) << "it catches up";
+  fleet.on(event::HungUp{1, absl::UnavailableError("gone")}, now);
+  EXPECT_FALSE(fleet.desk().holds({7, 0}, 3));
+}
+
+// ---- spare slots ----
+
+class SpareReplay : public Replay {
+ protected:
+  explicit SpareReplay(std::string_view options = "") : Replay(options) {
+    open();
+    send();
+    for (Holder instance : {1, 2}) {  // each stops in a slot of its own
+      hang_up(serve(hello(cat("stopped-", instance), instance)));
+      if (instance == 1) send();
+    }
+  }
+};
+
+TEST_F(SpareReplay, TwoReadersThatStoppedOnTwoSlotsDoNotEndAllSends) {
+  std::string warnings;
+  for (int i = 0; i < 6; ++i) {
+    const Version version = send();
+    ASSERT_THAT(status_of(version), IsOk());
+    for (const std::string& warning : settled.at(version)->warnings) warnings += warning + "\n";
+  }
+  EXPECT_THAT(warnings, HasSubstr("spare slot 1 of 2: stopped-1 (slot 0) read on"));
+  EXPECT_THAT(warnings, HasSubstr("spare slot 2 of 2: stopped-1 (slot 0), stopped-2 (slot 1) read on"));
+}
+
+// A slot was given back without having been written: the report of a later version told of it.
+TEST_F(SpareReplay, ASpareSlotThatWasGivenBackIsNotReported) {
+  send();  // to the second slot
+  const std::optional<Grant> grant = ask();
+  ASSERT_TRUE(grant && grant->is_new);
+  tell(event::GivenBack{*grant});
+  tell(event::HolderGone{1});
+  tell(event::HolderGone{2});
+  const Version version = send();
+  ASSERT_THAT(status_of(version), IsOk());
+  EXPECT_THAT(settled.at(version)->warnings, Not(Contains(HasSubstr("spare slot"))));
+}
+
+class OneSpare : public SpareReplay {
+ protected:
+  OneSpare() : SpareReplay("spares=1") {}
+};
+
+TEST_F(OneSpare, IsTheLastAndItsHoldersAreNamed) {
+  send();
+  EXPECT_FALSE(ask());
+  EXPECT_THAT(fleet.desk().readers(), testing::AllOf(HasSubstr("stopped-1 (slot 0)"), HasSubstr("stopped-2 (slot 1)")));
+  EXPECT_EQ(fleet.desk().spares_used(), 1);
+  tell(event::HolderGone{1});
+  EXPECT_TRUE(take_granted()) << "the writer that waits is told at once";
+}
+
+// Workers that sends to others left out read on for as long as those go on.
+TEST_F(LeaseReplay, AWorkerThatIsLeftOutIsNotWaitedFor) {
+  const WorkerId out = join(hello("out", 1)), in = join(hello("in", 2));
+  const Prepare first = take(out);
+  Prepare served = take(in);
+  for (int i = 0; i < 3; ++i) {
+    const Version version = send({"in"});
+    const Prepare now_served = take(in);
+    release(in, served);
+    served = now_served;
+    ASSERT_THAT(status_of(version), IsOk());
+  }
+  EXPECT_TRUE(holds(1, first.slot));
+  EXPECT_TRUE(told_nothing(out));
+}
+
+}  // namespace
+}  // namespace bascule::test

@@ -1,0 +1,235 @@
+// The fleet's three owners, each alone.
+#include <gmock/gmock.h>
+
+#include <bascule/sender/fleet/roster.h>
+#include <bascule/sender/fleet/slot_desk.h>
+#include <bascule/sender/fleet/versions.h>
+#include <bascule/transport/text.h>
+
+#include "support/status.h"
+
+namespace bascule {
+namespace {
+
+using absl::StatusCode;
+using test::IsOk;
+using test::StatusIs;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using State = Member::State;
+
+constexpr Epoch kEpoch = 7;
+
+Hello hello(std::string name, Holder instance, std::string group = "", std::uint32_t rank = 0) {
+  Hello hello;
+  hello.worker = std::move(name);
+  hello.instance = instance;
+  hello.ranks = group.empty() ? 1 : 2;
+  hello.group = std::move(group);
+  hello.rank = rank;
+  return hello;
+}
+
+// ---- Roster ----
+
+class RosterTest : public testing::Test {
+ protected:
+  Member& add(Hello hello) {
+    Member& member = roster_.add(next_++, std::move(hello));
+    roster_.move(member, State::kWelcomed);
+    return member;
+  }
+  Roster roster_{kEpoch};
+  WorkerId next_ = 1;
+};
+
+TEST_F(RosterTest, RefusesGreetingsOfOthersByName) {
+  Hello other = hello("w", 1);
+  other.protocol = kProtocol + 1;
+  EXPECT_THAT(roster_.check(other), StatusIs(StatusCode::kInvalidArgument, HasSubstr("speaks protocol")));
+  other = hello("w", 1);
+  other.digest_number = kDigestNumber + 1;
+  EXPECT_THAT(roster_.check(other), StatusIs(StatusCode::kInvalidArgument, HasSubstr("digests of function")));
+  other = hello("w", 1);
+  other.epoch = kEpoch + 1;
+  EXPECT_THAT(roster_.check(other), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("sender.lock was lost")));
+  roster_.lost(add(hello("w", 1)));
+  EXPECT_FALSE(roster_.check(hello("w", 1)).ok());
+  EXPECT_THAT(roster_.check(hello("w", 2)), IsOk());
+}
+
+TEST_F(RosterTest, GivesEachNameAndRankOnce) {
+  add(hello("a", 1));
+  add(hello("tp-0", 2, "tp", 0));
+  const auto taken = [&](const Hello& hello) { return std::string(message_of(roster_.check_name(hello))); };
+  EXPECT_THAT(taken(hello("a", 3)), HasSubstr("another worker named a"));
+  EXPECT_THAT(taken(hello("tp", 3)), HasSubstr("a group and a worker have one name (worker tp-0"));
+  EXPECT_THAT(taken(hello("b", 3, "a")), HasSubstr("a group and a worker have one name (worker a"));
+  EXPECT_THAT(taken(hello("b", 3, "tp", 0)), HasSubstr("rank 0 of group tp is there already"));
+  Hello wide = hello("b", 3, "tp", 1);
+  wide.ranks = 3;
+  EXPECT_THAT(taken(wide), HasSubstr("group tp has 2 ranks"));
+  EXPECT_THAT(roster_.check_name(hello("tp-1", 3, "tp", 1)), IsOk());
+  roster_.remove(1);
+  EXPECT_THAT(roster_.check_name(hello("a", 3)), IsOk());
+}
+
+TEST_F(RosterTest, KnowsWhomNamesMean) {
+  add(hello("a", 1));
+  add(hello("tp-0", 2, "tp", 0));
+  add(hello("tp-1", 3, "tp", 1));
+  EXPECT_THAT(*roster_.addressed({}), ElementsAre(1, 2, 3));
+  EXPECT_THAT(*roster_.addressed({"tp", "a", "tp"}), ElementsAre(2, 3, 1));
+  EXPECT_THAT(roster_.addressed({"tp-0"}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("name the group")));
+  EXPECT_THAT(roster_.addressed({"b"}), StatusIs(StatusCode::kNotFound, HasSubstr("known are: a, tp")));
+  roster_.remove(1);
+  EXPECT_THAT(roster_.still_addressed({"a", "tp"}), ElementsAre(2, 3));
+}
+
+TEST_F(RosterTest, CountsTheAddressableAndThoseThatCopyBehind) {
+  Member& member = add(hello("a", 1));
+  EXPECT_EQ(roster_.addressable(), 1u);
+  roster_.set_copies_behind(member, true);
+  EXPECT_TRUE(roster_.copied_behind());
+  roster_.set_catch_up(member, 5);
+  EXPECT_EQ(roster_.addressable(), 0u);
+  roster_.set_catch_up(member, std::nullopt);
+  EXPECT_THAT(roster_.addressable_names(), ElementsAre("a"));
+  roster_.remove(1);
+  EXPECT_EQ(roster_.addressable(), 0u);
+  EXPECT_FALSE(roster_.copied_behind());
+}
+
+TEST_F(RosterTest, FindsTheWelcomedWorkerOfAnInstance) {
+  Member& before = add(hello("a", 9));
+  Member& after = add(hello("b", 9));
+  roster_.move(before, State::kParked);
+  EXPECT_EQ(roster_.welcomed(9), &after);
+  EXPECT_EQ(roster_.welcomed(8), nullptr);
+}
+
+// ---- SlotDesk ----
+
+class SlotDeskTest : public testing::Test {
+ protected:
+  explicit SlotDeskTest(std::string_view options = "") : endpoint_(*Endpoint::parse(cat("shm:///run/x?", options))) {
+    std::vector<OfferedSlot> slots;
+    for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(endpoint_.slots); ++i)
+      slots.push_back({.id = {kEpoch, i}, .memory = &memory_});
+    desk_.open(slots);
+  }
+  SlotId publish(const Grant& grant, Version version) {
+    desk_.announce(grant, OfferedSlot{.id = grant.slot, .memory = &memory_});
+    desk_.seal(grant.slot, version);
+    desk_.publish({.version = version, .slot = grant.slot, .bytes = 0, .digest = std::nullopt});
+    return grant.slot;
+  }
+  SlotMemory memory_;
+  const Endpoint endpoint_;
+  SlotDesk desk_{endpoint_, kEpoch, [](Holder holder) { return cat("h", holder); }};
+};
+
+TEST_F(SlotDeskTest, GivesOneSlotAtATimeAheadOrNot) {
+  const std::optional<SlotId> ahead = desk_.take_ahead();
+  ASSERT_TRUE(ahead);
+  EXPECT_FALSE(desk_.take_ahead());
+  const std::optional<Grant> grant = desk_.take({});
+  ASSERT_TRUE(grant);
+  EXPECT_EQ(grant->slot, *ahead) << "which the public thread had not taken";
+  EXPECT_FALSE(desk_.ahead());
+  desk_.give_back(*grant);
+  EXPECT_EQ(desk_.take_ahead(), ahead);
+}
+
+TEST_F(SlotDeskTest, MakesASpareSlotForHoldersThatWillNotRelease) {
+  const SlotId first = publish(*desk_.take({}), 1);
+  desk_.lease(first, 5);
+  const SlotId second = publish(*desk_.take({}), 2);
+  EXPECT_NE(second, first);
+  EXPECT_FALSE(desk_.take({})) << "5 will release it";
+  const std::vector<Holder> unwilling = {5};
+  const std::optional<Grant> spare = desk_.take(unwilling);
+  ASSERT_TRUE(spare && spare->is_new);
+  EXPECT_EQ(spare->spare_for, "h5 (slot 0)");
+  EXPECT_THAT(desk_.take_warning(), IsEmpty()) << "it is not announced";
+  desk_.announce(*spare, OfferedSlot{.id = spare->slot, .memory = &memory_});
+  EXPECT_THAT(desk_.take_warning(), HasSubstr("spare slot 1 of 2: h5 (slot 0) read on"));
+  desk_.end_leases(5);
+  EXPECT_THAT(desk_.drop_gone(), ElementsAre(first));
+}
+
+TEST_F(SlotDeskTest, KeepsHoldersThatLeftForAsLongAsTheyHoldAnything) {
+  const SlotId slot = publish(*desk_.take({}), 1);
+  desk_.left(5);
+  EXPECT_THAT(desk_.left_behind(), IsEmpty());
+  desk_.lease(slot, 5);
+  desk_.left(5);
+  EXPECT_THAT(desk_.left_behind(), ElementsAre(5));
+  desk_.keep_only(5, {{.slot = slot, .version = 1}});
+  EXPECT_THAT(desk_.left_behind(), IsEmpty()) << "it is welcomed again";
+  EXPECT_TRUE(desk_.holds(slot, 5));
+}
+
+class SingleCopyDesk : public SlotDeskTest {
+ protected:
+  SingleCopyDesk() : SlotDeskTest("slots=1") {}
+};
+
+TEST_F(SingleCopyDesk, IsTakenFromThoseThatYieldAndGivenBackAsItWas) {
+  const SlotId slot = publish(*desk_.take_single_copy({}), 1);
+  desk_.lease(slot, 5);
+  EXPECT_FALSE(desk_.take_ahead());
+  EXPECT_FALSE(desk_.take_single_copy({}));
+  const std::vector<Holder> yielding = {5};
+  ASSERT_TRUE(desk_.take_single_copy(yielding));
+  EXPECT_FALSE(desk_.newest());
+  desk_.abort(slot, /*torn=*/false);
+  EXPECT_EQ(desk_.newest()->version, 1u);
+}
+
+// ---- Versions ----
+
+Round round_of(Version version) {
+  return Round({.version = version, .slot = {kEpoch, 0}, .bytes = 1, .digest = std::nullopt}, {{1, "a"}}, {});
+}
+
+TEST(VersionsTest, HaveTicketsThatAreNotUsedAgain) {
+  Versions versions(0, 0);
+  const Ticket first = versions.begin(round_of(1), {}, false).ticket;
+  EXPECT_EQ(versions.sent()->ticket, first);
+  const Ticket catch_up = versions.begin(round_of(1), {}, true).ticket;
+  EXPECT_THAT(versions.tickets(), ElementsAre(first, catch_up));
+  versions.end(first);
+  EXPECT_EQ(versions.sent(), nullptr);
+  EXPECT_EQ(versions.find(first), nullptr);
+  EXPECT_NE(versions.begin(round_of(2), {}, false).ticket, first);
+}
+
+TEST(VersionsTest, AskToBeWokenForTheEarliestDeadlineOnly) {
+  Versions versions(0, 0);
+  const Clock::time_point start{};
+  const auto at = [&](int seconds) { return start + std::chrono::seconds(seconds); };
+  OnItsWay& first = versions.begin(round_of(1), start, false);
+  OnItsWay& second = versions.begin(round_of(1), start, true);
+  EXPECT_EQ(versions.wait_until(first, at(10)), at(10));
+  EXPECT_EQ(versions.wait_until(second, at(20)), std::nullopt);
+  EXPECT_EQ(versions.wait_until(second, at(5)), at(5));
+  versions.woken();
+  EXPECT_THAT(versions.due(at(5)), ElementsAre(second.ticket));
+  EXPECT_EQ(versions.wake_behind(at(5)), at(10));
+}
+
+TEST(VersionsTest, BoundWhatOneGreetingMayClaim) {
+  Versions versions(3, 4);
+  const Version most = versions.most_claimed();
+  EXPECT_THAT(versions.claim(100, most), IsOk());
+  EXPECT_EQ(versions.used(), 100u);
+  EXPECT_THAT(versions.claim(most + 1, most), StatusIs(StatusCode::kInvalidArgument, HasSubstr("the last one, 100")));
+  EXPECT_EQ(versions.published(), 3u);
+  Versions near_the_end(kLastVersion, kLastVersion);
+  EXPECT_LT(near_the_end.most_claimed(), kLastVersion);
+}
+
+}  // namespace
+}  // namespace bascule

@@ -1,0 +1,70 @@
+// Events at random against what must always hold. The workers and the public thread are models that keep the protocol,
+// in any order and as late as they like; some workers keep none. What a model reads is its own account, not the
+// fleet's.
+//
+// A run is a list of small numbers, each taken as whatever can be done then: any part of the list is a run, too. One
+// that fails is cut down to what still fails, and printed with its seed (FLEET_SEED=N runs that one alone, FLEET_RUNS=N
+// more).
+#include "sender/fleet/random_world.h"  // first: see there
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "support/timing.h"
+
+namespace bascule::test {
+namespace {
+
+constexpr std::uint64_t kRuns = 9000 / (kSlowdown * kSlowdown);  // a million events
+constexpr int kSteps = 250;
+
+std::optional<std::uint64_t> asked_for(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? std::nullopt : std::optional(std::strtoull(text, nullptr, 10));
+}
+
+std::vector<RandomWorld::Step> steps_of(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<RandomWorld::Step> steps;
+  for (int i = 0; i < kSteps; ++i)
+    steps.push_back({static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random())});
+  return steps;
+}
+
+// Takes out pieces, smaller and smaller ones, as long as it still fails.
+std::vector<RandomWorld::Step> shrunk(std::uint64_t seed, std::vector<RandomWorld::Step> steps) {
+  for (std::size_t piece = steps.size() / 2; piece > 0; piece /= 2) {
+    for (std::size_t at = 0; at + piece <= steps.size();) {
+      std::vector<RandomWorld::Step> fewer = steps;
+      fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(at),
+                  fewer.begin() + static_cast<std::ptrdiff_t>(at + piece));
+      if (RandomWorld(seed).run(fewer).empty()) {
+        at += piece;
+      } else {
+        steps = std::move(fewer);
+      }
+    }
+  }
+  return steps;
+}
+
+TEST(RandomEvents, LeaveEveryInvariantAsItIs) {
+  const std::optional<std::uint64_t> only = asked_for("FLEET_SEED");
+  const std::uint64_t first = only.value_or(1), last = only.value_or(asked_for("FLEET_RUNS").value_or(kRuns));
+  std::uint64_t events = 0;
+  for (std::uint64_t seed = first; seed <= last; ++seed) {
+    RandomWorld world(seed);
+    const std::string wrong = world.run(steps_of(seed));
+    events += world.events();
+    if (wrong.empty()) continue;
+    RandomWorld again(seed);
+    const std::string why = again.run(shrunk(seed, steps_of(seed)));
+    FAIL() << "FLEET_SEED=" << seed << ": " << wrong << "\ncut down: " << why << "\n" << again.trace();
+  }
+  RecordProperty("events", std::to_string(events));
+}
+
+}  // namespace
+}  // namespace bascule::test

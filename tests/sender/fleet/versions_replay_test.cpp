@@ -1,0 +1,350 @@
+// What went wrong with sends, catch-ups, deadlines and single copies, as replays of events.
+#include "sender/fleet/replay.h"  // first: see there
+
+namespace bascule::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class CatchUpReplay : public Replay {
+ protected:
+  CatchUpReplay() {
+    open();
+    send();
+  }
+};
+
+// The second try began before the release that answers the abort, which then ended its lease.
+TEST_F(CatchUpReplay, ThatFailsIsTriedAgainOnceTheSlotWasReleased) {
+  const WorkerId id = join(hello("late", 5));
+  const Prepare first = told<Prepare>(id);
+  say(id, Ready{.version = 1});
+  told<Sealed>(id);
+  say(id, Failed{.version = 1, .why = "this once"});
+  told<Abort>(id);
+  EXPECT_TRUE(told_nothing(id));
+  release(id, first);
+  EXPECT_EQ(take(id).slot, first.slot);
+  EXPECT_TRUE(holds(5, first.slot));
+}
+
+// It held the slot already, so that no release would come: it was never tried again.
+TEST_F(CatchUpReplay, OfASlotThatItHoldsIsTriedAgainAtOnce) {
+  Hello holds_it = hello("w", 1);
+  holds_it.held = {{.slot = {kEpoch, 0}, .version = 1}};
+  const WorkerId before = join(holds_it);
+  told<Prepare>(before);  // and so it has a lease
+  const WorkerId id = join(holds_it);
+  told<Prepare>(id);
+  say(id, Ready{.version = 1});
+  told<Sealed>(id);
+  say(id, Failed{.version = 1, .why = "this once"});
+  told<Abort>(id);
+  EXPECT_EQ(take(id).version, 1u);
+}
+
+// A worker that joined while a version was under way stayed one behind.
+TEST_F(CatchUpReplay, ThatEndsWithinASendIsFollowedByAnother) {
+  const Version second = begin();
+  const WorkerId id = join(hello("late", 5));
+  take(id);
+  seal(second);
+  EXPECT_EQ(take(id).version, second);
+}
+
+// It had no room for an old version, and kept its slot from the writer until the deadline.
+TEST_F(CatchUpReplay, ThatHasNoRoomForAnOldVersionRestartsAtTheNewest) {
+  const WorkerId id = join(hello("slow", 5));
+  const Prepare old = told<Prepare>(id);  // and is not ready for it
+  const Version second = send();
+  EXPECT_THAT(status_of(second), IsOk());
+  ASSERT_FALSE(ask()) << "its slot is the only other one";
+  EXPECT_EQ(told<Abort>(id).version, old.version);
+  release(id, old);
+  EXPECT_TRUE(take_granted());
+  EXPECT_EQ(told<Prepare>(id).version, second);
+}
+
+TEST_F(CatchUpReplay, ThatIsLateEndsTheMembershipAndNothingElse) {
+  const WorkerId id = join(hello("late", 5));
+  told<Prepare>(id);
+  pass(absl::Minutes(1));
+  EXPECT_THAT(why_closed(id), HasSubstr("version 1: no word that it is prepared within 30s"));
+  EXPECT_TRUE(fleet.versions().tickets().empty());
+  EXPECT_THAT(status_of(send()), IsOk());
+}
+
+// ---- deadlines ----
+
+class DeadlineReplay : public Replay {
+ protected:
+  DeadlineReplay() {
+    open();
+    send();
+    quick_ = serve(hello("quick", 1));
+    slow_ = serve(hello("slow", 2));
+  }
+  WorkerId quick_ = 0, slow_ = 0;
+};
+
+// The slow one had no room until the send's time was over; the other had no time left then, and was evicted, too.
+TEST_F(DeadlineReplay, OthersHaveTimeToPrepareOnceTheyAreTold) {
+  const Version version = send();
+  told<Prepare>(quick_);
+  say(quick_, Ready{.version = version});
+  pass(absl::Seconds(31));
+  EXPECT_TRUE(peers.at(slow_).closed);
+  told<Sealed>(quick_);
+  pass(absl::Seconds(3));
+  say(quick_, Prepared{.version = version});
+  told<Commit>(quick_);
+  say(quick_, Ack{.version = version, .stall_seconds = 0, .seconds = 0});
+  EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kServing, WorkerState::kEvicted));
+}
+
+// And where it never answers, the send settles all the same: no timer ran any more.
+TEST_F(DeadlineReplay, AWorkerThatWasToldLateAndNeverAnswersIsNotWaitedForForEver) {
+  const Version version = send();
+  say(quick_, Ready{.version = version});
+  pass(absl::Minutes(2));
+  EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kEvicted, WorkerState::kEvicted));
+}
+
+// The sender itself stood still: what they said in time waited in their sockets.
+TEST_F(DeadlineReplay, WhatWorkersSaidInTimeIsReadBeforeTheyAreJudged) {
+  const Version version = send();
+  for (const WorkerId id : {quick_, slow_}) queued.emplace_back(id, Ready{.version = version, .copies_behind = false});
+  pass(absl::Seconds(31));
+  EXPECT_FALSE(peers.at(quick_).closed);
+  EXPECT_FALSE(peers.at(slow_).closed);
+}
+
+TEST_F(DeadlineReplay, AWorkerThatIsLateWithItsAckIsEvictedAndTheSendSettles) {
+  const Version version = send();
+  for (const WorkerId id : {quick_, slow_}) say(id, Ready{.version = version});
+  for (const WorkerId id : {quick_, slow_}) say(id, Prepared{.version = version});
+  say(quick_, Ack{.version = version, .stall_seconds = 0, .seconds = 0});
+  pass(absl::Seconds(6));
+  EXPECT_THAT(why_closed(slow_), HasSubstr("no ack within 5s"));
+  EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kServing, WorkerState::kEvicted));
+}
+
+TEST_F(DeadlineReplay, AVersionThatIsNotDeliveredInTimeIsAbortedOnceTheSlotIsBack) {
+  delivers_at_once = false;
+  const Version version = send();
+  for (const WorkerId id : {quick_, slow_}) say(id, Ready{.version = version});
+  pass(absl::Minutes(1));
+  told<Prepare>(quick_);
+  told<Abort>(quick_);
+  EXPECT_EQ(status_of(version).code(), absl::StatusCode::kUnknown) << "the delivery thread has the slot";
+  finish_delivery();
+  EXPECT_EQ(status_of(version).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// ---- what may not be aborted ----
+
+// It cannot be taken back: the scheme may have told others.
+TEST(PublishingReplay, AVersionThatAllLoseWhileItIsPublishedIsNotAborted) {
+  FleetWorld world("commit=each", {false, true, false});
+  world.register_layout();
+  world.open_slots();
+  Hello hello;
+  hello.worker = "w";
+  hello.instance = 1;
+  const WorkerId id = world.greet(hello);
+  const Version version = world.announce(*world.ask());
+  world.seal(version);
+  world.say(id, Ready{.version = version, .copies_behind = false});
+  world.say(id, Prepared{.version = version});
+  ASSERT_EQ(world.publishes.size(), 1u);
+  world.hang_up(id);
+  world.finish_publish();
+  EXPECT_EQ(world.fleet.published(), version);
+  EXPECT_TRUE(world.settled.at(version).ok());
+}
+
+TEST(PublishingReplay, AnErrorAbortsTheVersionForAll) {
+  FleetWorld world("", {false, true, false});
+  world.register_layout();
+  world.open_slots();
+  const Version version = world.announce(*world.ask());
+  world.seal(version);
+  world.finish_publish(absl::UnavailableError("the disk is full"));
+  EXPECT_EQ(world.fleet.published(), 0u);
+  EXPECT_THAT(message_of(world.settled.at(version).status()), HasSubstr("publish version 1: the disk is full"));
+}
+
+// ---- a single copy ----
+
+class SingleCopyReplay : public Replay {
+ protected:
+  explicit SingleCopyReplay(std::string_view options = "slots=1") : Replay(options) {
+    open();
+    seal_written(begin());
+  }
+  void seal_written(Version version) {
+    ASSERT_EQ(may_write, version);
+    end_loan(version);
+    seal(version);
+  }
+};
+
+TEST_F(SingleCopyReplay, IsWrittenOnceEveryReaderHasSteppedAside) {
+  const WorkerId a = serve(hello("a", 1)), b = serve(hello("b", 2));
+  const Version version = begin();
+  say(a, Ready{.version = version});
+  EXPECT_NE(may_write, version);
+  say(b, Ready{.version = version});
+  EXPECT_EQ(may_write, version);
+}
+
+// It was evicted between the grant and the announcement, and reads on: the loan failed at once.
+TEST_F(SingleCopyReplay, WaitsForAReaderThatLeftWithIt) {
+  const WorkerId id = serve(hello("a", 1));
+  const std::optional<Grant> grant = ask();
+  ASSERT_TRUE(grant);
+  hang_up(id);
+  const Version version = announce(*grant);
+  EXPECT_NE(may_write, version);
+  tell(event::HolderGone{1});
+  EXPECT_EQ(may_write, version);
+}
+
+TEST_F(SingleCopyReplay, IsAskedOfAReaderThatCameBack) {
+  const WorkerId id = serve(hello("a", 1));
+  const Version version = begin();
+  say(id, Poisoned{.why = "its engine says so"});
+  Hello back = hello("a", 1);
+  back.held = {{.slot = {kEpoch, 0}, .version = 1}};
+  const WorkerId again = join(back);
+  EXPECT_EQ(told<Prepare>(again).version, version);
+  say(again, Ready{.version = version});
+  EXPECT_EQ(may_write, version);
+}
+
+// It was told of the next version of a single copy before it released the one that was aborted; what it served then
+// was still taken for the aborted one when it left.
+TEST_F(SingleCopyReplay, AnAbortThatANewPrepareOvertakesLeavesNothingToRelease) {
+  const WorkerId id = join(hello("w", 1));
+  const Prepare aborted = told<Prepare>(id);
+  say(id, Ready{.version = 1});
+  told<Sealed>(id);
+  say(id, Failed{.version = 1, .why = "this once"});
+  told<Abort>(id);
+  const Version version = begin();
+  const Prepare next = told<Prepare>(id);
+  release(id, aborted);
+  EXPECT_TRUE(holds(1, next.slot));
+  say(id, Ready{.version = version});
+  seal_written(version);
+  told<Sealed>(id);
+  say(id, Prepared{.version = version});
+  told<Commit>(id);
+  say(id, Ack{.version = version});
+  hang_up(id);
+  EXPECT_TRUE(holds(1, next.slot)) << "it reads on";
+}
+
+// The others were late, and it was asked only behind their deadline: no timer ran any more, and the loan hung.
+TEST_F(SingleCopyReplay, AReaderThatIsAskedBehindTheDeadlineIsNotWaitedForForEver) {
+  const WorkerId slow = serve(hello("slow", 1)), back_soon = serve(hello("back", 2));
+  const Version version = begin();
+  say(back_soon, Poisoned{.why = "its engine says so"});
+  Hello back = hello("back", 2);
+  back.held = {{.slot = {kEpoch, 0}, .version = 1}};
+  const WorkerId again = join(back);
+  EXPECT_TRUE(told_nothing(again)) << "the other one has not yielded";
+  pass(absl::Seconds(31));
+  EXPECT_TRUE(peers.at(slow).closed);
+  EXPECT_EQ(told<Prepare>(again).version, version);
+  pass(absl::Minutes(1));
+  EXPECT_THAT(message_of(status_of(version)), HasSubstr("the single copy is still read by"));
+}
+
+// Its group was on its way out with it, and was asked all the same: the trainer crashed.
+TEST_F(SingleCopyReplay, IsLentThoughARankThatSteppedAsideDies) {
+  Hello first = rank(0), second = rank(1);
+  first.casts = second.casts = true;
+  const WorkerId reader = serve(hello("reader", 3));
+  const std::vector<WorkerId> ids = {greet(first), greet(second)};
+  for (const WorkerId id : ids) told<Welcome>(id);
+  const Prepare served = take_all(ids);
+  for (const WorkerId id : ids) release(id, served);
+  const Version version = begin();
+  say(reader, Ready{.version = version});
+  say(ids[0], Ready{.version = version});
+  hang_up(ids[0]);
+  EXPECT_NE(may_write, version) << "their process may read on";
+  for (const Holder instance : {10, 11}) tell(event::HolderGone{instance});
+  EXPECT_EQ(may_write, version);
+}
+
+TEST_F(SingleCopyReplay, ThatFailsOnceItIsWrittenIsTorn) {
+  const WorkerId id = serve(hello("a", 1));
+  const Version version = begin();
+  told<Prepare>(id);
+  say(id, Ready{.version = version});
+  seal_written(version);
+  told<Sealed>(id);
+  say(id, Failed{.version = version, .why = "its bytes are wrong"});
+  EXPECT_TRUE(told<Abort>(id).torn) << "what was served before is gone";
+  EXPECT_FALSE(fleet.desk().newest());
+}
+
+TEST_F(SingleCopyReplay, ALoanThatIsKeptTooLongLapsesAndComesBackUnwritten) {
+  const WorkerId id = serve(hello("a", 1));
+  const Version version = begin();
+  told<Prepare>(id);
+  say(id, Ready{.version = version});
+  ASSERT_EQ(may_write, version);
+  pass(absl::Seconds(31));
+  EXPECT_TRUE(told<Abort>(id).torn) << "the trainer may still write";
+  EXPECT_FALSE(end_loan(version));
+  say(id, Poisoned{.why = "it may be half written"});
+  Hello back = hello("a", 1);
+  back.held = {{.slot = {kEpoch, 0}, .version = 1}};
+  const WorkerId again = join(back);
+  EXPECT_TRUE(told_nothing(again)) << "the slot is the trainer's until the loan comes back";
+  abandon(version, /*torn=*/false);
+  EXPECT_THAT(message_of(status_of(version)), HasSubstr("longer than loan_timeout"));
+  EXPECT_EQ(take(again).version, 1u);
+}
+
+// The loan came back as its deadline passed: it is sealed, and nothing lapses.
+TEST_F(SingleCopyReplay, ALoanThatComesBackAtItsDeadlineIsPublished) {
+  const Version version = begin();
+  ASSERT_EQ(may_write, version);
+  end_loan(version);
+  pass(absl::Minutes(2));
+  seal(version);
+  EXPECT_THAT(status_of(version), IsOk());
+}
+
+class EachOfASingleCopy : public SingleCopyReplay {
+ protected:
+  EachOfASingleCopy() : SingleCopyReplay("slots=1&commit=each") {}
+};
+
+// It read the slot from before, failed in its catch-up there, and was evicted: its lease ended, and it was written
+// under.
+TEST_F(EachOfASingleCopy, AReaderThatIsEvictedInItsCatchUpReadsOn) {
+  const WorkerId a = serve(hello("a", 1)), b = serve(hello("b", 2));
+  const Version version = begin();
+  for (const WorkerId id : {a, b}) told<Prepare>(id);
+  for (const WorkerId id : {a, b}) say(id, Ready{.version = version, .copies_behind = false});
+  seal_written(version);
+  say(b, Failed{.version = version, .why = "this once"});
+  say(a, Prepared{.version = version});
+  say(a, Ack{.version = version, .stall_seconds = 0, .seconds = 0});
+  EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kServing, WorkerState::kFailed));
+  told<Sealed>(b);
+  told<Prepare>(b);
+  say(b, Ready{.version = version, .copies_behind = false});
+  say(b, Failed{.version = version, .why = "again"});
+  EXPECT_THAT(why_closed(b), HasSubstr("failed two versions running"));
+  EXPECT_TRUE(holds(2, {kEpoch, 0}));
+}
+
+}  // namespace
+}  // namespace bascule::test

@@ -1,0 +1,111 @@
+// A fleet, and in memory all that a coordinator has around it: connections, a public thread, a scheme, a clock. Actions
+// are carried out in their order, and answered as actions.h says.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include <bascule/sender/fleet/fleet.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::test {
+
+class FleetWorld {
+ public:
+  static constexpr Epoch kEpoch = 7;
+  struct Scheme {
+    bool delivers = false, publishes = false, persists = false;
+  };
+  struct Peer {  // the other end of a connection
+    Hello hello;
+    std::deque<Message> said;  // to it, and not read yet
+    bool admitted = false;
+    std::optional<action::Close> closed;
+  };
+
+  explicit FleetWorld(std::string_view options = "", Scheme scheme = {true, false, false});
+  virtual ~FleetWorld() = default;
+
+  // Tells the fleet, and carries out what comes of it.
+  void tell(Event event);
+  void pass(absl::Duration time);  // with the ticks that are due by then
+
+  WorkerId greet(Hello hello);
+  void say(WorkerId id, Message message) { tell(event::Heard{id, std::move(message)}); }
+  void hang_up(WorkerId id) { tell(event::HungUp{id, absl::UnavailableError("the peer hung up")}); }
+  bool is_member(WorkerId id) const { return fleet.roster().find(id) != nullptr; }
+
+  // ---- the public thread ----
+
+  void register_layout() { tell(event::LayoutRegistered{layout}); }
+  void open_slots();
+  // Asks for a slot, or takes the one ahead; none where it has to wait for it (`granted`).
+  std::optional<Grant> ask(std::vector<std::string> workers = {});
+  std::optional<Grant> take_granted();  // with a number, where there is one
+  Version announce(const Grant& grant);
+  void seal(Version version, absl::Duration decide_within = absl::Seconds(30));
+  void abandon(Version version, bool torn = false);
+  bool end_loan(Version version);  // false: it lapsed
+
+  // What the delivery thread has, answered when the test says so.
+  void finish_delivery(absl::Status status = absl::OkStatus());
+  void finish_publish(absl::Status status = absl::OkStatus());
+  void finish_persist(absl::Status status = absl::OkStatus());
+
+  const Layout layout;
+  const int slots;
+  Fleet fleet;
+  Clock::time_point now{std::chrono::hours(1)};
+  std::map<WorkerId, Peer> peers;
+  std::deque<action::Deliver> deliveries;
+  std::deque<action::Publish> publishes;
+  std::deque<action::Persist> persists;
+  std::optional<SlotId> ahead;
+  std::optional<absl::StatusOr<Grant>> granted;
+  std::map<Version, absl::StatusOr<SendReport>> settled;
+  std::vector<SlotId> dropped;
+  std::optional<Version> may_write;
+  std::optional<Clock::time_point> wakes_at;
+  std::vector<std::string> log;
+  int failing_admissions = 0, failing_offers = 0;  // that many, from now on
+  bool delivers_at_once = true;
+  // Messages that wait in sockets, until they are read: by whom, what.
+  std::deque<std::pair<WorkerId, Message>> queued;
+
+ protected:
+  virtual void carry_out(Action& action);  // a test may look on
+
+ private:
+  void do_it(action::Say& say);
+  void do_it(action::Admit& admit);
+  void do_it(action::Offer& offer);
+  void do_it(action::Close& close) { peers.at(close.id).closed = close; }
+  void do_it(action::ReadQueued& read);
+  void do_it(action::Deliver& deliver);
+  void do_it(action::Publish& publish) { publishes.push_back(publish); }
+  void do_it(action::Persist& persist) { persists.push_back(persist); }
+  void do_it(action::GrantSlot& grant) { granted = std::move(grant.grant); }
+  void do_it(action::TakeAhead& taken) { ahead = taken.slot; }
+  void do_it(action::DropSlot& drop) { dropped.push_back(drop.slot); }
+  void do_it(action::MayWrite& may) { may_write = may.version; }
+  void do_it(action::EndLoan& end);
+  void do_it(action::Settle& settle) { settled.emplace(settle.version, std::move(settle.report)); }
+  void do_it(action::NumberAbove& number) { numbers_ = std::max(numbers_, number.version); }
+  void do_it(action::WakeAt& wake) { wakes_at = wake.at; }
+  void do_it(action::KeepAwake&) {}
+  void do_it(action::Log& line) { log.push_back(line.line); }
+
+  static FleetRules rules(std::string_view options, Scheme scheme);
+  std::deque<Action> actions_;
+  bool carrying_out_ = false;
+  WorkerId next_ = 1;
+  Version numbers_ = 0;
+  std::optional<Version> loan_ended_, lapsed_;
+  SlotMemory memory_;
+};
+
+}  // namespace bascule::test

@@ -1,0 +1,146 @@
+// A trainer that was killed, and a process that it had forked, which lives on: as a loader of data does.
+#include "sender/wire_worker.h"  // first: see there
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "support/environment.h"
+#include "support/fake_scheme.h"
+#include "support/port.h"
+#include "support/status.h"
+#include "support/temp_folder.h"
+#include "support/test_model.h"
+#include <bascule/sender/sender.h>
+#include <bascule/transport/text.h>
+
+namespace bascule {
+namespace {
+
+using absl::StatusCode;
+using test::IsOk;
+using test::StatusIs;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Forked : public testing::Test {
+ protected:
+  ~Forked() override {
+    if (trainer_ > 0) kill_trainer();
+    if (left_ > 0) ::kill(left_, SIGKILL);
+  }
+  absl::StatusOr<Sender> listen(const std::string& endpoint) const {
+    return Sender::listen({.endpoint = endpoint, .threads = 1, .scheme = test::is_fake(endpoint) ? &fake_ : nullptr});
+  }
+  // A process with a sender that forks by `fork` once it is told to.
+  void start(const std::string& endpoint, const std::function<pid_t()>& fork) {
+    ASSERT_EQ(::pipe(to_trainer_.data()), 0);
+    ASSERT_EQ(::pipe(from_trainer_.data()), 0);
+    trainer_ = ::fork();
+    ASSERT_GE(trainer_, 0);
+    if (trainer_ > 0) return expect_word();
+    test::TestModel model(test::ModelSize::kTiny);
+    auto sender = listen(endpoint);
+    const bool ready = sender.ok() && sender->register_model(model.source()).ok() && sender->send().ok();
+    pid_t word = ready ? 1 : 0;
+    if (::write(from_trainer_[1], &word, sizeof(word)) < 0 || ::read(to_trainer_[0], &word, sizeof(word)) < 0)
+      ::_exit(1);
+    if (fork() == 0) {  // it says itself who it is, once the handlers of fork have run in it
+      word = ::getpid();
+      if (::write(from_trainer_[1], &word, sizeof(word)) < 0) ::_exit(1);
+    }
+    while (true) ::pause();
+  }
+  void fork_and_kill() {
+    const pid_t word = 1;
+    ASSERT_EQ(::write(to_trainer_[1], &word, sizeof(word)), static_cast<ssize_t>(sizeof(word)));
+    ASSERT_EQ(::read(from_trainer_[0], &left_, sizeof(left_)), static_cast<ssize_t>(sizeof(left_)));
+    kill_trainer();
+    ASSERT_EQ(::kill(left_, 0), 0);
+  }
+
+  const test::TempFolder folder_;
+  const std::string endpoint_ = cat("shm://", folder_.path().string(), "/e?suspect_after=60s");
+  pid_t trainer_ = -1, left_ = -1;
+
+ private:
+  void expect_word() {
+    pid_t word = 0;
+    ASSERT_EQ(::read(from_trainer_[0], &word, sizeof(word)), static_cast<ssize_t>(sizeof(word)));
+    ASSERT_EQ(word, 1) << "it does not listen";
+  }
+  void kill_trainer() {
+    ::kill(trainer_, SIGKILL);
+    ::waitpid(std::exchange(trainer_, -1), nullptr, 0);
+  }
+
+  test::FakeFaults faults_;
+  const Scheme fake_ = test::fake_scheme(faults_);
+  std::array<int, 2> to_trainer_{}, from_trainer_{};
+};
+
+TEST_F(Forked, KeepsNeitherLockNorSocketOfASenderThatIsGone) {
+  start(endpoint_, ::fork);
+  test::WireWorker worker(folder_.path() / "e");
+  worker.say(test::WireWorker::hello("w", 1));
+  worker.expect<Welcome>();
+  fork_and_kill();
+  for (Message said = worker.next(); !worker.hung_up() && !std::holds_alternative<Bye>(said);) said = worker.next();
+  EXPECT_TRUE(worker.hung_up()) << "it heard nothing, and would have waited for suspect_after";
+
+  test::TestModel model(test::ModelSize::kTiny);
+  auto next = listen(endpoint_);
+  ASSERT_THAT(next, IsOk());
+  ASSERT_THAT(next->register_model(model.source()), IsOk());
+  test::WireWorker back(folder_.path() / "e");
+  back.say(test::WireWorker::hello("w", 1));
+  EXPECT_THAT(next->wait_for_workers(1, test::patience()), IsOk());
+}
+
+TEST_F(Forked, KeepsNoPort) {
+  const test::Environment token("BASCULE_TOKEN", "a token of some length");
+  const test::ReservedPort port;
+  const std::string endpoint = cat("fake://127.0.0.1:", port.number(), "?state=", folder_.path().string());
+  start(endpoint, ::fork);
+  fork_and_kill();
+  EXPECT_THAT(listen(endpoint), IsOk());
+}
+
+// It keeps the slots' memory no more than their descriptors: a run that was killed leaves no model behind.
+TEST_F(Forked, KeepsNoSlots) {
+  start(endpoint_, ::fork);
+  fork_and_kill();
+  for (const char* what : {"maps", "fd"}) {
+    const std::string path = cat("/proc/", left_, "/", what);
+    std::string seen;
+    if (std::string_view(what) == "maps") {
+      std::ifstream maps(path);
+      seen.assign(std::istreambuf_iterator<char>(maps), {});
+    } else {
+      for (const auto& entry : std::filesystem::directory_iterator(path))
+        seen += std::filesystem::read_symlink(entry.path()).string() + "\n";
+    }
+    EXPECT_THAT(seen, testing::Not(HasSubstr("memfd:bascule-slot"))) << what;
+  }
+}
+
+// What no handler of fork sees keeps all that it shares. The refusal names it, and not only the one that is gone.
+TEST_F(Forked, WithoutForkItIsNamed) {
+  start(endpoint_, [] { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)); });
+  const pid_t trainer = trainer_;
+  fork_and_kill();
+  EXPECT_THAT(listen(endpoint_), StatusIs(StatusCode::kAlreadyExists,
+                                          AllOf(HasSubstr(cat("pid ", left_, " (test-sender)")),
+                                                HasSubstr(cat("the last sender, pid ", trainer, ", left behind")))));
+}
+
+}  // namespace
+}  // namespace bascule
