@@ -1,19 +1,18 @@
 # CUDA: the language, where a toolkit of 12.5 or newer is found, and what our kernels are compiled with.
 #
 # A toolkit is looked for where CMake looks (CUDACXX, CMAKE_CUDA_COMPILER, the PATH), in /usr/local/cuda, and last in the
-# cache that scripts/setup --cuda fills. libcudart is linked dynamically, one runtime in a process whoever else brings
-# one; libcuda never is (transport/cuda/driver.h looks its functions up), so that one binary runs with and without a
-# driver.
+# cache that scripts/setup --cuda fills. libcudart is linked dynamically, so that a process has only one. libcuda is never
+# linked (transport/cuda/driver.h looks its functions up), so that one binary runs with and without a driver.
 set(BASCULE_HAVE_CUDA OFF)
 if(BASCULE_SANITIZE AND BASCULE_CUDA STREQUAL "ON")
-  message(FATAL_ERROR "BASCULE_CUDA=ON with BASCULE_SANITIZE=${BASCULE_SANITIZE}: nvcc knows no sanitizers; use compute-sanitizer on a build without")
+  message(FATAL_ERROR "BASCULE_CUDA=ON with BASCULE_SANITIZE=${BASCULE_SANITIZE}: nvcc supports no sanitizers; give BASCULE_CUDA=OFF, or use compute-sanitizer on a build without them")
 endif()
 if(BASCULE_CUDA STREQUAL "OFF" OR BASCULE_SANITIZE)
   return()
 endif()
 
 if(NOT CMAKE_CUDA_COMPILER)
-  unset(CMAKE_CUDA_COMPILER CACHE)  # that an earlier run found none is no reason not to look again
+  unset(CMAKE_CUDA_COMPILER CACHE)  # look again, even if an earlier run found none
 endif()
 if(NOT CMAKE_CUDA_COMPILER AND "$ENV{CUDACXX}" STREQUAL "")
   find_program(nvcc nvcc HINTS $ENV{CUDAToolkit_ROOT}/bin /usr/local/cuda/bin ${cache}/bascule/cuda-13.0.2/nvidia/cu13/bin NO_CACHE)
@@ -22,7 +21,7 @@ if(NOT CMAKE_CUDA_COMPILER AND "$ENV{CUDACXX}" STREQUAL "")
   endif()
 endif()
 
-# Machine code for A100s and H100s or H200s; newer GPUs compile the PTX when they first meet it.
+# Machine code for A100s and H100s or H200s; on newer GPUs the driver compiles the PTX at the first run.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
 endif()
@@ -46,7 +45,7 @@ if(CMAKE_CUDA_COMPILER)
 endif()
 if(BASCULE_CUDA STREQUAL "ON" AND NOT BASCULE_HAVE_CUDA)
   message(FATAL_ERROR "BASCULE_CUDA=ON: no CUDA toolkit of 12.5 or newer was found (nvcc on the PATH, CUDACXX, "
-                      "/usr/local/cuda); run scripts/setup --cuda, which puts one into the cache")
+                      "/usr/local/cuda); run scripts/setup --cuda, which installs one into the cache")
 endif()
 if(NOT BASCULE_HAVE_CUDA)
   return()
@@ -59,7 +58,7 @@ endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 
-# What a .cu of ours is compiled with.
+# Flags of our own .cu files.
 add_library(bascule_cuda_flags INTERFACE)
 target_compile_options(bascule_cuda_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>

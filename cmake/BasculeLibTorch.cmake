@@ -4,8 +4,10 @@
 # libtorch_cuda.so and all that it needs. A program that finds a GPU opens libtorch_cuda.so by itself.
 if(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
   set(cache $ENV{XDG_CACHE_HOME})
-else()
+elseif(NOT "$ENV{HOME}" STREQUAL "")
   set(cache $ENV{HOME}/.cache)
+else()
+  set(cache ${PROJECT_BINARY_DIR}/no-home)  # scripts/setup also needs one of the two
 endif()
 set(BASCULE_TORCH_DIR ${cache}/bascule/libtorch-2.11.0/torch CACHE PATH
     "Folder torch of the wheel torch==2.11.0 (scripts/setup puts it into the cache)")

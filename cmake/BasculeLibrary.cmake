@@ -20,7 +20,7 @@ set(seen_by_users kernels transport sender receiver)
 if(BASCULE_HAVE_CUDA)
   list(APPEND seen_by_users kernels_cuda transport_cuda)
 endif()
-foreach(part IN LISTS seen_by_users)  # and not the schemes: nobody but the registry names one
+foreach(part IN LISTS seen_by_users)  # not the schemes: only the registry names one
   target_include_directories(bascule INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include/${part}>)
 endforeach()
 target_include_directories(bascule INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
@@ -41,26 +41,35 @@ target_link_libraries(bascule_libtorch_adaptor INTERFACE bascule)
 target_include_directories(bascule_libtorch_adaptor INTERFACE
   $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include/libtorch>)
 
+if(NOT BASCULE_INSTALL)
+  return()
+endif()
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/bascule)
 install(TARGETS bascule bascule_libtorch_adaptor EXPORT basculeTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS bascule-status RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(EXPORT basculeTargets NAMESPACE bascule:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/bascule)
+if(BASCULE_BUILD_PROGRAMS)
+  install(TARGETS bascule-status bascule-token RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(EXPORT basculeTargets NAMESPACE bascule:: DESTINATION ${package_dir})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/basculeConfig.cmake.in ${PROJECT_BINARY_DIR}/basculeConfig.cmake
-  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/bascule)
+  INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/basculeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/basculeConfig.cmake ${PROJECT_BINARY_DIR}/basculeConfigVersion.cmake
-  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/bascule)
+  DESTINATION ${package_dir})
 
-# Headers are installed under bascule/, and their includes of each other are given that prefix, so that no folder with
-# a common name lands on a user's include path.
+# Headers are installed as they stand in the tree: both include <bascule/FOLDER/header.h>.
 foreach(part IN LISTS parts ITEMS libtorch)
   get_property(folder TARGET bascule_${part} PROPERTY BASCULE_FOLDER)
   get_property(headers TARGET bascule_${part} PROPERTY BASCULE_HEADERS)
   get_property(source_dir TARGET bascule_${part} PROPERTY BASCULE_SOURCE_DIR)
   foreach(header IN LISTS headers)
-    install(CODE "
-      file(READ \"${source_dir}/${header}\" text)
-      string(REGEX REPLACE \"#include \\\"(kernels|transport|schemes|sender|receiver)/\"
-             \"#include \\\"bascule/\\\\1/\" text \"\${text}\")
-      file(WRITE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/bascule/${folder}/${header}\" \"\${text}\")")
+    get_filename_component(subfolder ${header} DIRECTORY)
+    install(FILES ${source_dir}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bascule/${folder}/${subfolder})
   endforeach()
+endforeach()
+# install() sets the modes of files, but the umask narrows those of new folders; so these are set here.
+foreach(folder ${package_dir} ${CMAKE_INSTALL_INCLUDEDIR}/bascule)
+  install(CODE "
+    file(CHMOD_RECURSE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${folder}\"
+      FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
+      DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)")
 endforeach()

@@ -1,17 +1,16 @@
 # bascule_part(NAME [STATIC] [FOLDER folder] HEADERS ... PRIVATE_HEADERS ... SOURCES ...
 #              LINKS ... SYSTEM_LINKS ... BINARY_LINKS ... PRIVATE_LINKS ...)
 #
-# One folder of the tree as one target, bascule_NAME. What it may include is what it links: each part has an include
-# root of its own in the build tree that holds nothing but a link to its folder, so that an include against the arrows
-# of docs/architecture.md does not compile.
-#   STATIC            a library of its own, for what is no part of bascule::bascule (objects are not passed on)
+# One folder of the tree as one target, bascule_NAME. It may include what it links: each part has an include root of its
+# own in the build tree, include/NAME/bascule/FOLDER, that holds only links to its headers. So an include against the
+# arrows of docs/architecture.md does not compile. In the tree and installed a header is <bascule/FOLDER/header.h>.
+#   STATIC            a library of its own, for parts outside of bascule::bascule (objects are not passed on)
 #   HEADERS           what users see: installed
 #   PRIVATE_HEADERS   what only other parts and the tests see: not installed
 #   LINKS             other parts, by NAME; what they expose is passed on
-#   SYSTEM_LINKS      libraries that its HEADERS need, or that are more than headers: users link them too
-#   BINARY_LINKS      libraries that only its SOURCES see, but that are more than headers: users' programs are linked
-#                     with them
-#   PRIVATE_LINKS     targets that nobody behind it may see: libraries of headers alone, or bascule_NAME of a part
+#   SYSTEM_LINKS      libraries that its HEADERS need: users link them too
+#   BINARY_LINKS      libraries that only its SOURCES include, but that users' programs must be linked with
+#   PRIVATE_LINKS     targets that no user of the part may see: header-only libraries, or bascule_NAME of a part
 function(bascule_part name)
   cmake_parse_arguments(PART "STATIC" "FOLDER" 
     "SOURCES;HEADERS;PRIVATE_HEADERS;LINKS;SYSTEM_LINKS;BINARY_LINKS;PRIVATE_LINKS" ${ARGN})
@@ -21,9 +20,10 @@ function(bascule_part name)
   set(root ${PROJECT_BINARY_DIR}/include/${name})
   file(REMOVE_RECURSE ${root})  # a header that left the part must not stay in reach
   foreach(header IN LISTS PART_HEADERS PART_PRIVATE_HEADERS)
-    get_filename_component(folder ${root}/${PART_FOLDER}/${header} DIRECTORY)
+    set(link ${root}/bascule/${PART_FOLDER}/${header})
+    get_filename_component(folder ${link} DIRECTORY)
     file(MAKE_DIRECTORY ${folder})
-    file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR}/${header} ${root}/${PART_FOLDER}/${header} SYMBOLIC)
+    file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR}/${header} ${link} SYMBOLIC)
   endforeach()
 
   set(target bascule_${name})
@@ -35,6 +35,9 @@ function(bascule_part name)
     add_library(${target} ${kind} ${PART_SOURCES})
     set(scope PUBLIC)
     target_link_libraries(${target} PRIVATE bascule_flags)
+    if(PART_SYSTEM_LINKS MATCHES "absl|bascule::bascule|transport" OR PART_LINKS)  # kernels know no Abseil
+      bascule_precompiled(${target} core)
+    endif()
   else()
     add_library(${target} INTERFACE)
     set(scope INTERFACE)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/trainer_ref/model/fixtures: small random checkpoints and what Hugging Face's transformers computes.
+"""Writes tests/trainer_ref/model/fixtures: small random checkpoints, and what Hugging Face's transformers computes with them.
 
 Needs the full Python wheels, which the build does not:
     python3 -m venv V && V/bin/pip install torch==2.11.0 transformers==5.23.0 tokenizers==0.23.3
@@ -8,14 +8,19 @@ The seeds are fixed: the same versions write the same bytes.
 
 Each model's folder holds config.json, its weights, and expected.safetensors:
     input_ids    I64 [T]      a random text
-    logits       F32 [T, V]   of a model in float32
-    logits_bf16  F32 [T, V]   of a model in bfloat16, widened
-    generated    I64 [T + n]  the first 8 tokens and what greedy decoding in float32 makes of them
+    logits       F32 [T, V]   from the model in float32
+    logits_bf16  F32 [T, V]   from the model in bfloat16, widened
+    generated    I64 [T + n]  the first 8 tokens, continued by greedy decoding in float32
 """
 
 import json
 import pathlib
 import shutil
+import sys
+
+if {"-h", "--help"} & set(sys.argv[1:]):  # before the wheels that may be missing
+    print(__doc__)
+    sys.exit(0)
 
 import tokenizers
 import torch

@@ -3,11 +3,16 @@
 
     V/bin/python scripts/verify-checkpoint.py WRITTEN ORIGINAL
 
-For a checkpoint that Bascule wrote: it must load without a missing or surplus tensor, in the dtype that its config.json
-says. The same weights in the same dtype give a difference of 0. Needs the wheels that scripts/make-fixtures.py names.
+WRITTEN is a checkpoint that Bascule wrote: it must load without a missing or surplus tensor, in the dtype of its
+config.json. The same weights in the same dtype give a difference of 0. Needs the wheels that scripts/make-fixtures.py
+names.
 """
 
 import sys
+
+if {"-h", "--help"} & set(sys.argv[1:]):  # before the wheels that may be missing
+    print(__doc__)
+    sys.exit(0)
 
 import torch
 import transformers
@@ -26,7 +31,9 @@ def logits_of(folder):
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        sys.exit(__doc__)
+        print("verify-checkpoint: expected two folders, as scripts/verify-checkpoint.py out/run/step_60 trainer_ref/demo",
+              file=sys.stderr)
+        sys.exit(2)
     written, original = map(logits_of, sys.argv[1:])
     print(f"largest difference of logits: {(written - original).abs().max().item():g} "
           f"(largest logit {original.abs().max().item():g})")

@@ -3,25 +3,35 @@
 
     V/bin/python scripts/verify-slot-folder.py FOLDER [CHECKPOINT]
 
-With safetensors alone: the file that manifest.json names first opens, its stamp is the manifest's, every tensor is there.
-With torch and transformers, and a config.json in FOLDER (copy it there, or name the CHECKPOINT that it belongs to): the
-folder loads without a missing or surplus tensor. Where CHECKPOINT is given, both compute the same logits or the difference
-is printed. It takes no lock, so it copies, reads the manifest again, and starts over where the trainer was faster.
+Always (needs safetensors): the file that manifest.json names first opens, its stamp is the manifest's, every tensor is
+there; up to 16 MiB, the digest is computed anew (docs/digest.md, in Python's integers).
+With torch and transformers, and a config.json in FOLDER (copy it there, or name its CHECKPOINT): the folder loads without a
+missing or surplus tensor. With CHECKPOINT it also prints the largest difference between the logits of both.
+It takes no lock: it copies, reads the manifest again, and starts again if the trainer was faster.
 """
 
 import json
 import pathlib
 import sys
 
+if {"-h", "--help"} & set(sys.argv[1:]):  # before the wheels that may be missing
+    print(__doc__)
+    sys.exit(0)
+
 import safetensors
+
+import digest
 
 
 def newest(folder):
-    return json.loads((folder / "manifest.json").read_text())["versions"][0]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    if manifest.get("digest_number", 1) != digest.NUMBER:
+        sys.exit(f"{folder}: its digests are of function {manifest.get('digest_number', 1)}, expected {digest.NUMBER}")
+    return manifest["versions"][0]
 
 
 def read_by_header(path):
-    """Every tensor's bytes, copied, and the metadata. (numpy knows no bf16, so bytes it is.)"""
+    """Every tensor's bytes, copied, the metadata, and all data. (numpy knows no bf16, so bytes it is.)"""
     data = path.read_bytes()
     with safetensors.safe_open(path, framework="np") as file:  # its own check of the header
         names = set(file.keys())
@@ -33,24 +43,26 @@ def read_by_header(path):
     assert (8 + length) % 4096 == 0, f"{path}: the data does not begin on a page"
     tensors = {name: data[8 + length + entry["data_offsets"][0]:8 + length + entry["data_offsets"][1]]
                for name, entry in header.items()}
-    return tensors, metadata
+    return tensors, metadata, data[8 + length:]
 
 
 def read_newest(folder):
     for _ in range(100):
         version = newest(folder)
-        tensors, metadata = read_by_header(folder / version["file"])
+        tensors, metadata, data = read_by_header(folder / version["file"])
         if newest(folder) == version or version in json.loads((folder / "manifest.json").read_text())["versions"]:
-            return version, tensors, metadata
-    sys.exit(f"{folder}: the trainer was faster a hundred times")
+            return version, tensors, metadata, data
+    sys.exit(f"{folder}: the trainer replaced the version a hundred times while it was read; set fresh=on, or try again")
 
 
 def check(folder):
-    version, tensors, metadata = read_newest(folder)
+    version, tensors, metadata, data = read_newest(folder)
     wrong = [name for name, text in (("version", str(version["version"])), ("epoch", str(version["epoch"])))
              if metadata[f"bascule.{name}"].lstrip("0") != text]
-    if metadata["bascule.digest"] != version["digest"]:
+    if metadata["bascule.digest"] != (version["digest"] or 32 * "-"):
         wrong.append("digest")
+    if version["digest"] and len(data) <= 16 << 20 and digest.digest(data) != version["digest"]:
+        wrong.append("digest of the bytes")
     if sum(map(len, tensors.values())) != version["bytes"]:
         wrong.append("bytes")
     if wrong:
@@ -76,15 +88,16 @@ def logits_of(folder, config):
 
 def main():
     if len(sys.argv) not in (2, 3):
-        sys.exit(__doc__)
+        print("verify-slot-folder: expected a folder, as scripts/verify-slot-folder.py /data/slots", file=sys.stderr)
+        sys.exit(2)
     folder, checkpoint = pathlib.Path(sys.argv[1]), (pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else None)
     check(folder)
     try:
         import transformers
     except ImportError:
-        return print("transformers is not installed: not tried")
+        return print("transformers: not tried, since it is not installed")
     if checkpoint is None and not (folder / "config.json").exists():
-        return print("no config.json: transformers not tried; copy it there or name its checkpoint")
+        return print("transformers: not tried, since there is no config.json; copy it there, or name its checkpoint")
     config = transformers.AutoConfig.from_pretrained(checkpoint if checkpoint is not None else folder)
     read = logits_of(folder, config)
     if checkpoint is not None:
