@@ -14,8 +14,8 @@
 
 namespace bascule::inline v0::kernels::avx2 {
 
-// Eight source elements, widened to the bits of F32. A NaN keeps its payload here; whoever narrows or stores
-// replaces it.
+// Eight source elements, widened to the bits of F32. A NaN keeps its payload here; the code that narrows or
+// stores replaces it.
 template <DType kFrom>
 BASCULE_AVX2_INLINE __m256i load_as_f32(const std::byte* source) {
   if constexpr (kFrom == DType::kF32) {

@@ -31,8 +31,8 @@ class Prefix {
 
   // The next piece for `hand`, whose previous piece is complete by this call; none when all are taken.
   std::optional<Piece> next(std::size_t hand) {
-    // The lock carries what the other hands wrote to whoever stores bytes_done: its release covers all of the
-    // prefix.
+    // The lock carries what the other hands wrote to the hand that stores bytes_done: its release covers all of
+    // the prefix.
     std::lock_guard lock(mutex_);
     const Piece piece{next_, std::min(bytes_, next_ + piece_bytes_)};
     begun_[hand] = piece.begin;

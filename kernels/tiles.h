@@ -27,7 +27,7 @@ inline std::size_t piece_bytes_of(std::size_t bytes, int threads) {
 }
 
 // Copies that are larger go past the caches: that spares them, and the read of lines that will be overwritten whole.
-// What fits into them is better left there for whoever reads it next.
+// What fits into them is better left there for the next reader.
 inline constexpr std::size_t kFitsInCachesBytes = std::size_t{4} << 20;
 
 // A TileTotal that threads add to. Read after ThreadPool::run, which orders what they wrote: relaxed is

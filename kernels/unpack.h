@@ -18,9 +18,9 @@ namespace bascule::inline v0::kernels {
 //
 // With `want_digest` the digest of the whole slot comes back, whatever the segments read. Each byte is loaded once: the
 // digest is that of the bytes that went to the tensors, also where the slot changes meanwhile. (Of an element that lies
-// across the end of a tile, which no Layout has, the bytes behind that end are loaded a second time.) Whoever copies
-// behind the writer of the slot must have a tile and the 7 bytes after it (elements may lie across its end) before that
-// tile is read. Blocks; uses all threads of `pool`; allocates nothing.
+// across the end of a tile, which no Layout has, the bytes behind that end are loaded a second time.) A caller that
+// copies behind the writer of the slot must have a tile and the 7 bytes after it (elements may lie across its end)
+// before that tile is read. Blocks; uses all threads of `pool`; allocates nothing.
 std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::byte* const> tensors,
                              std::span<const std::byte> slot, bool want_digest, ThreadPool& pool);
 

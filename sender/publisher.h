@@ -90,7 +90,7 @@ class Publisher {
 
   bool loaned_ = false;
   Pending pending_ = Pending::kNothing;
-  // Of the version under way: written by whoever seals it, then read by the public thread.
+  // Of the version under way: written by the thread that seals it, then read by the public thread.
   StageSeconds measured_;       // wait and pack of the version under way
   bool copied_behind_ = false;  // the version under way: a worker copies behind the writer
   Version sealed_version_ = 0;

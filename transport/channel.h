@@ -64,7 +64,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   // The same of a message that is sent to many: it is encoded once, and what waits in their channels is one copy.
   void send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors = {});
 
-  // Hears what has come already, at once: for whoever is about to judge a peer by its silence. Not from inside a
+  // Hears what has come already, at once: call it before you judge a peer by its silence. Not from inside a
   // handler of this channel's; it may be closed behind it.
   void read_queued();
 

@@ -114,7 +114,7 @@ struct Released {
   LeaseNumber lease = 0;  // that the worker was told of last; another one goes on: this word crossed its prepare
 };
 
-// Whoever only asks, in place of a hello; answered by a SenderStatus.
+// From a program that only asks, in place of a hello; answered by a SenderStatus.
 struct Inquire {
   std::uint32_t protocol = kProtocol;
 };

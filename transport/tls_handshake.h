@@ -1,7 +1,7 @@
 // TlsHandshake: shakes hands over a socket, then makes the channel of it. There is no channel before: nothing that a
 // peer says is parsed as a message until it has proved that it knows the key.
 //
-// It sets no deadline: whoever starts it closes it after one.
+// It sets no deadline: its owner closes it after one.
 //
 // Threads: everything on the io_context's one thread. The handler is called from it, never from inside start() or
 // close().

@@ -15,7 +15,7 @@
 
 namespace bascule::inline v0 {
 
-// Whoever overhears a connection can try tokens at leisure: a short one is found.
+// A peer that overhears a connection can try tokens at leisure: a short one is found.
 inline constexpr std::size_t kMinTokenBytes = 16;
 
 class Token {

@@ -1,5 +1,5 @@
-// manifest.json: the whole versions of a folder. It is replaced by rename, so that whoever opens it reads one that was
-// written whole, or, after a loss of power, none that can be read.
+// manifest.json: the whole versions of a folder. It is replaced by rename, so that a reader finds one that was written
+// whole, or, after a loss of power, none that can be read.
 #pragma once
 
 #include <cstdint>

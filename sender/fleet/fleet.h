@@ -50,7 +50,7 @@ class Fleet {
 
   std::vector<Action> on(Event event, Clock::time_point now);
 
-  // ---- for whoever asks ----
+  // ---- what it knows ----
 
   const Roster& roster() const { return roster_; }
   const SlotDesk& desk() const { return desk_; }

@@ -1,4 +1,4 @@
-// Whoever may die or stand still at any moment does, from a printed seed: BASCULE_CHAOS_SEED=N repeats a run,
+// What may die or stand still at any moment does, from a printed seed: BASCULE_CHAOS_SEED=N repeats a run,
 // BASCULE_CHAOS_ROUNDS=N makes it longer (scripts/chaos). After each round everybody is brought back, and then: whole
 // versions only, versions only grew, everybody serves the newest, and no process holds more than before.
 #include <csignal>

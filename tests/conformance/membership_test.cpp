@@ -136,7 +136,7 @@ TEST_P(Conformance, AWorkerWithAnotherModelIsRefusedWithTheFirstDifference) {
     EXPECT_THAT(receiver->wait_ready(patience()),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(std::string(refusal.text))));
     EXPECT_FALSE(receiver->commit().changed);
-    // The sender says so, too, to whoever waits for workers; the worker may hear of it a moment before.
+    // The sender says so, too, to a caller that waits for workers; the worker may hear of it a moment before.
     absl::Status waited;
     for (const Deadline deadline(patience()); !deadline.passed();) {
       waited = sender_->wait_for_workers(2, absl::Milliseconds(1)).status();

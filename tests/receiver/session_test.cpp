@@ -210,7 +210,7 @@ TEST_F(SessionTest, TakesNoSenderOfAnOlderEpoch) {
   EXPECT_EQ(receiver_->status().state, ReceiverState::kServing);
 }
 
-// Whoever had listened there was killed, and something keeps its socket open: nobody will ever answer.
+// The sender that had listened there was killed, and something keeps its socket open: nobody will ever answer.
 TEST_F(SessionTest, GivesUpAListenerThatNeverAnswers) {
   endpoint_options_ = "?heartbeat=20ms&suspect_after=300ms";
   join();

@@ -115,7 +115,7 @@ TEST_F(Scale, WhereOneDiesTheOthersFlip) {
   EXPECT_EQ(send(), kHundreds);
 }
 
-// Whoever is silent is given up soon here: in all that time each side hears no more than the other's heartbeats.
+// Silent peers are given up soon here: in all that time each side hears no more than the other's heartbeats.
 TEST_F(Scale, HeartbeatsKeepAllOfThemAndTheirSender) {
   listen(kTensors, cat("heartbeat=100ms&suspect_after=", absl::ToInt64Milliseconds(4 * test::silence()), "ms"));
   EXPECT_EQ(send(), 0);

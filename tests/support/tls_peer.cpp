@@ -67,7 +67,7 @@ int find_key(SSL* ssl, const unsigned char* id, std::size_t size, SSL_SESSION** 
   return 1;
 }
 
-// Whoever made this knows no token: a key pair of its own, and its own word for it.
+// A server that knows no token: a key pair of its own, and its own word for it.
 void show_certificate(SSL_CTX* context) {
   EVP_PKEY* const key = EVP_EC_gen("P-256");
   X509* const certificate = ::X509_new();

@@ -101,8 +101,8 @@ void Engine::wake() {
   changed_.notify_all();
 }
 
-// The mutex, once a commit that is under way has said what is served now: it sends the ack, and whoever hears of that
-// may ask at once. What was served before is said where the commit lasts.
+// The mutex, once a commit that is under way has said what is served now: it sends the ack, and a client that hears of
+// that may ask at once. What was served before is said where the commit lasts.
 std::unique_lock<std::mutex> Engine::settled() const {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, Clock::now() + kCommitWait,
@@ -145,7 +145,7 @@ void Engine::loop() {
     publish_stats();
     if (served_.ready) {
       step();
-    } else if (!pending_.empty()) {  // they were taken while a version was served; whoever asked may ask elsewhere
+    } else if (!pending_.empty()) {  // they were taken while a version was served; their clients may ask elsewhere
       fail_all(unavailable("the version that was served is no longer served",
                            served_.error.ok() ? "" : cat(": ", served_.error.message())));
     }

@@ -89,7 +89,7 @@ absl::StatusOr<std::vector<std::vector<Sample>>> TorchRunner::forward(const Step
   const at::Tensor readable = on_host(logits);
   const auto vocabulary = static_cast<std::size_t>(readable.size(1));
   const float* const row_logits = readable.const_data_ptr<float>();
-  // Rows are sampled side by side: each has its own numbers, whoever else runs.
+  // Rows are sampled side by side: each has its own numbers, whatever else runs.
   const std::size_t rows_a_task = std::max<std::size_t>(1, kLogitsATask / vocabulary);
   const auto sample_rows = [&](std::size_t task) {
     const std::size_t end = std::min(sampled.size(), (task + 1) * rows_a_task);

@@ -34,8 +34,8 @@ class AtomicFile {
   absl::Status append(std::span<const std::byte> bytes);
   absl::Status append(std::string_view text);
 
-  // Puts the file in the place of whatever `path` named: whoever opens that finds the old or the new, whole. Not yet on
-  // the disk: fsync() of what it returns, the new file, and sync_folder() see to that.
+  // Puts the file in the place of whatever `path` named: an open finds the old or the new, whole. Not yet on the disk:
+  // fsync() of what it returns, the new file, and sync_folder() see to that.
   absl::StatusOr<UniqueFd> publish();
   // The same, and on the disk.
   absl::Status commit();

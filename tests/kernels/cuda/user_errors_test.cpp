@@ -57,7 +57,7 @@ TEST(CudaErrors, OfOursAreToldAndNotLeftToTheUser) {
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
-// A pack that a capture took never ran: whoever finds that out says so, and nothing of it counts.
+// A pack that a capture took never ran: the call that finds that out says so, and nothing of it counts.
 TEST(CudaPack, CountsOnNothingOfAPackThatItWasToldToForget) {
   BASCULE_NEEDS_GPUS(1);
   std::mt19937_64 random(2);

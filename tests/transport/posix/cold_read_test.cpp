@@ -99,7 +99,7 @@ TEST_F(ColdReadTest, DoesWithUnregisteredBuffersWhereLockedMemoryIsShort) {
   ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &before), 0);
   const struct rlimit none { .rlim_cur = 0, .rlim_max = before.rlim_max };
   ASSERT_EQ(::setrlimit(RLIMIT_MEMLOCK, &none), 0);
-  std::thread([this] {  // whoever may lock as much as he likes gives that up, in this thread
+  std::thread([this] {  // a right to lock as much as one likes is given up, in this thread
     __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
     __user_cap_data_struct capabilities[2] = {};
     ASSERT_EQ(::syscall(SYS_capset, &header, capabilities), 0);

@@ -56,7 +56,7 @@ TEST_F(PrivateFolder, IsRefusedWhereOthersCanEnter) {
   EXPECT_EQ(std::filesystem::status(folder_).permissions(), std::filesystem::perms(0704)) << "mending it is the user's";
 }
 
-// Whoever followed the advice to take it for himself would break the machine.
+// A user that followed the advice to take it would break the machine.
 TEST_F(PrivateFolder, ThatIsSharedIsNotTakenFromOthers) {
   ASSERT_THAT(make_private_folder(folder_), IsOk());
   ASSERT_EQ(::chmod(folder_.c_str(), 01777), 0);
