@@ -117,8 +117,8 @@ absl::Status Workbench::take_in(const Publication& publication, int set, Prepara
   const Deadline deadline(endpoint_.timeout);
   local.version = publication.version;
   local.lease = publication.slot;
-  // What was copied to the device is known by its own bytes alone.
-  const bool copied = attachment.copies() && endpoint_.digest != DigestMode::kOff;
+  // A copy, to a device or to a scheme's own memory, is known by its own bytes alone.
+  const bool copied = (attachment.copies() || view.slot.index >= kOwnMemory) && endpoint_.digest != DigestMode::kOff;
   const bool always = copied || endpoint_.digest == DigestMode::kAlways || attachment.digest() == DigestMode::kAlways;
   const auto verify = [&](bool digest_pass) {
     if (!verified) return verifier_.verify(attachment, publication, view, digest_pass, deadline);

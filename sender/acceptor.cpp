@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/asio/ip/tcp.hpp>
@@ -12,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include <bascule/transport/posix/descriptor_limit.h>
 #include <bascule/transport/posix/fork_guard.h>
 #include <bascule/transport/posix/peer.h>
 #include <bascule/transport/text.h>
@@ -21,6 +23,29 @@ namespace {
 
 namespace asio = boost::asio;
 constexpr std::chrono::milliseconds kPause{100};  // where no connection can be taken
+
+// A sender that died left its socket. We hold the lock of the folder, but a sender that lives may hold one that was
+// removed.
+absl::Status remove_dead_socket(const std::string& path) {
+  struct stat there {};
+  if (::lstat(path.c_str(), &there) != 0)
+    return errno == ENOENT ? absl::OkStatus() : errno_status(errno, cat("look at ", path));
+  if (!S_ISSOCK(there.st_mode))
+    return failed_precondition(path, " is not a socket: a sender listens under that name; move it away, or choose ",
+                               "another endpoint");
+  asio::io_context io;
+  asio::local::stream_protocol::socket socket(io);
+  boost::system::error_code error;
+  socket.open(asio::local::stream_protocol(), error);
+  if (!error) socket.non_blocking(true, error);
+  if (!error) socket.connect(asio::local::stream_protocol::endpoint(path), error);
+  if (!error || error == asio::error::try_again || error == asio::error::no_buffer_space)
+    return absl::AlreadyExistsError(cat("another sender listens at ", path,
+                                        ", though its sender.lock is gone; stop it, or choose another endpoint"));
+  if (error != asio::error::connection_refused) return errno_status(error.value(), cat("connect to ", path));
+  ::unlink(path.c_str());
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -37,7 +62,8 @@ Acceptor::Acceptor(asio::io_context& io, const Endpoint& endpoint, std::optional
 
 Acceptor::~Acceptor() {
   stop_listening();
-  if (bound_ && !endpoint_.over_tcp()) ::unlink(endpoint_.control_socket().c_str());
+  // Where the folder was removed, the sender that was made after it has a socket of that name.
+  if (bound_ && !endpoint_.over_tcp() && !socket_file_.missing()) ::unlink(endpoint_.control_socket().c_str());
 }
 
 absl::Status Acceptor::bind() {
@@ -48,8 +74,10 @@ absl::Status Acceptor::bind() {
 
 absl::Status Acceptor::bind_folder() {
   const std::string path = endpoint_.control_socket().string();
-  ::unlink(path.c_str());  // left by a sender that died: we hold the lock
-  return listen_at(asio::local::stream_protocol::endpoint(path));
+  BASCULE_TRY(remove_dead_socket(path));
+  BASCULE_TRY(listen_at(asio::local::stream_protocol::endpoint(path)));
+  socket_file_.add(path);
+  return absl::OkStatus();
 }
 
 absl::Status Acceptor::bind_host() {
@@ -119,6 +147,7 @@ void Acceptor::accept_next() {
     // As a rule this process is out of descriptors. The connection stays in the queue: to ask again at once would spin.
     if (!std::exchange(pausing_, true))
       on_refused_(annotate(errno_status(error.value(), "accept"), "a connection cannot be taken; trying on"));
+    if (!newcomers_.empty()) make_room();
     pause_.expires_after(kPause);
     pause_.async_wait([this](const boost::system::error_code& cancelled) {
       if (!cancelled) accept_next();
@@ -136,7 +165,7 @@ void Acceptor::receive(Protocol::socket socket) {
   } else {
     allowed = check_peer(socket.native_handle(), ::geteuid());
   }
-  if (newcomers_.size() >= kMaxNewcomers) make_room();
+  if (newcomers_.size() >= share_of_descriptors(kMaxNewcomers, 4)) make_room();
   const std::uint64_t number = next_number_++;
   Newcomer& newcomer = newcomers_
                            .emplace(number, Newcomer{.handshake = nullptr,
@@ -164,7 +193,7 @@ void Acceptor::make_room() {
   const std::uint64_t eldest = newcomers_.begin()->first;
   if (const std::shared_ptr<Channel> channel = newcomers_.begin()->second.channel) channel->read_queued();
   if (newcomers_.contains(eldest))
-    refuse(eldest, absl::ResourceExhaustedError(cat(kMaxNewcomers, " connections have sent no hello")));
+    refuse(eldest, absl::ResourceExhaustedError(cat(newcomers_.size(), " connections have sent no hello")));
 }
 
 void Acceptor::shake_hands(std::uint64_t number, Protocol::socket socket) {

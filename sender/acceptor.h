@@ -26,13 +26,15 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include <bascule/sender/endpoint_watch.h>
 #include <bascule/transport/channel.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/tls_handshake.h>
 
 namespace bascule::inline v0 {
 
-// Connections that have sent no hello: as many as a large fleet brings that joins at once.
+// Connections that have sent no hello: as many as a large fleet brings that joins at once, or a quarter of the
+// descriptors that this process may open. A peer without the token must not take them from the trainer.
 inline constexpr std::size_t kMaxNewcomers = 1024;
 
 class Acceptor {
@@ -45,9 +47,10 @@ class Acceptor {
   // `token`: for TCP, and only for that (Token::find).
   Acceptor(boost::asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token, OnArrival on_arrival,
            OnInquiry on_inquiry, OnRefused on_refused);
-  ~Acceptor();  // removes the socket's file
+  ~Acceptor();  // removes the socket's file, if it is still its own
 
-  // Blocks while a host's name is looked up. ALREADY_EXISTS: somebody listens there. INTERNAL: OpenSSL cannot do TLS.
+  // Blocks while a host's name is looked up. ALREADY_EXISTS: somebody listens there. FAILED_PRECONDITION: the socket's
+  // name is that of something else, which is left alone. INTERNAL: OpenSSL cannot do TLS.
   absl::Status bind();
   void start();
   void close();  // no handler is called any more
@@ -87,6 +90,7 @@ class Acceptor {
   std::map<std::uint64_t, Newcomer> newcomers_;  // by number, as they came
   std::uint64_t next_number_ = 1;
   const std::shared_ptr<KnownTensors> known_ = std::make_shared<KnownTensors>();  // what all of a fleet expect
+  EndpointWatch socket_file_;
   bool bound_ = false;
   bool pausing_ = false;  // and has said so
 };

@@ -189,7 +189,7 @@ void Coordinator::describe(Channel& channel) {
   if (fleet_.desk().is_open() && !endpoint_.over_tcp()) {
     const WorkerId id = next_worker_++;
     const std::vector<OfferedSlot> offered = fleet_.desk().offered();
-    if (absl::StatusOr<Offer> offer = transport_.offer(id, offered); offer.ok()) {
+    if (absl::StatusOr<Offer> offer = offer_of(id, offered); offer.ok()) {
       status.offer = std::move(offer->bytes);
       for (const OfferedSlot& slot : offered) status.offered.push_back(slot.id.index);
       descriptors = std::move(offer->descriptors);

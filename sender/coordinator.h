@@ -127,6 +127,7 @@ class Coordinator {
   void carry_out(action::KeepAwake& keep);
   void carry_out(action::Log& log);
   absl::Status admit(action::Admit& admit);
+  absl::StatusOr<Offer> offer_of(WorkerId worker, std::span<const OfferedSlot> slots);
   absl::Status offer(action::Offer& offer);
   void trace_to(const Connection& connection, const Message& message) const;
 

@@ -1,4 +1,6 @@
 // The I/O thread: actions, carried out.
+#include <fcntl.h>
+
 #include <boost/asio/post.hpp>
 
 #include <algorithm>
@@ -32,11 +34,24 @@ void Coordinator::carry_out(action::Admit& admit) {
   handle(event::Admitted{.id = admit.id, .status = this->admit(admit)});
 }
 
+// A scheme's offer, which a message can carry.
+absl::StatusOr<Offer> Coordinator::offer_of(WorkerId worker, std::span<const OfferedSlot> slots) {
+  BASCULE_ASSIGN(Offer offer, transport_.offer(worker, slots));
+  if (offer.descriptors.size() > kMostOffered)
+    return absl::InternalError(cat("scheme ", endpoint_.scheme, " offers ", offer.descriptors.size(),
+                                   " descriptors, expected ", kMostOffered, " at most"));
+  for (const int descriptor : offer.descriptors)
+    if (::fcntl(descriptor, F_GETFD) < 0)
+      return absl::InternalError(
+          cat("scheme ", endpoint_.scheme, " offers descriptor ", descriptor, ", which is not open"));
+  return offer;
+}
+
 absl::Status Coordinator::admit(action::Admit& admit) {
   Connection* const connection = find(admit.id);
   const Member* const member = fleet_.roster().find(admit.id);
   if (connection == nullptr || member == nullptr) return unavailable("it left");
-  BASCULE_ASSIGN(Offer offer, transport_.offer(admit.id, admit.slots));
+  BASCULE_ASSIGN(Offer offer, offer_of(admit.id, admit.slots));
   connection->admitted = true;
   ProcessFd lease;
   if (endpoint_.over_tcp()) {
@@ -61,7 +76,7 @@ absl::Status Coordinator::offer(action::Offer& offered) {
   Connection* const connection = find(offered.id);
   const Member* const member = fleet_.roster().find(offered.id);
   if (connection == nullptr || member == nullptr) return unavailable("it left");
-  BASCULE_ASSIGN(Offer offer, transport_.offer(offered.id, std::span(&offered.slot, 1)));
+  BASCULE_ASSIGN(Offer offer, offer_of(offered.id, std::span(&offered.slot, 1)));
   offered.prepare.offer = std::move(offer.bytes);
   trace_to(*connection, offered.prepare);
   connection->channel->send(offered.prepare, offer.descriptors);

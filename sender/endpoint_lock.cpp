@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -77,7 +78,15 @@ absl::Status held(int fd, pid_t sender, const std::filesystem::path& folder) {
 absl::StatusOr<EndpointLock> EndpointLock::take(const std::filesystem::path& file) {
   EndpointLock lock;
   lock.fd_ = ProcessFd::make([&] { return ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); });
+  const auto no_file = [&] {
+    return failed_precondition(file.string(),
+                               " is not a file: a sender writes its lock under that name; move it away, ",
+                               "or choose another endpoint");
+  };
+  if (!lock.fd_ && (errno == ELOOP || errno == EISDIR || errno == ENXIO)) return no_file();
   if (!lock.fd_) return errno_status(errno, cat("open ", file.string()));
+  struct stat what {};
+  if (::fstat(lock.fd_.get(), &what) == 0 && !S_ISREG(what.st_mode)) return no_file();
   const bool taken = ::flock(lock.fd_.get(), LOCK_EX | LOCK_NB) == 0;
   if (!taken && errno != EWOULDBLOCK) return errno_status(errno, cat("lock ", file.string()));
   BASCULE_ASSIGN(const Record last, read(lock.fd_.get(), file));

@@ -306,8 +306,10 @@ absl::StatusOr<SendReport> Publisher::settled() {
   absl::StatusOr<SendReport> report = settled(settles_by());
   if (pending_ == Pending::kNothing) return report;
   pending_ = Pending::kUpdate;
-  return deadline_exceeded("the send did not settle before its deadlines passed; was this process stopped? The ",
-                           "next call waits for it, and its report tells what came of it");
+  return deadline_exceeded(
+      "the send did not settle before its deadlines passed: this process stood still, or its scheme has not answered. "
+      "The ",
+      "next call waits for it, and its report tells what came of it");
 }
 
 // ---- loans ----

@@ -31,6 +31,11 @@ absl::StatusOr<std::vector<OfferedSlot>> SlotStore::open(const Layout& layout, i
 
 absl::StatusOr<OfferedSlot> SlotStore::add(SlotId slot) {
   BASCULE_ASSIGN(SlotMemory memory, transport_->make_slot(slot, set_->layout, device_));
+  if (const std::uint64_t bytes = set_->layout.bytes(); memory.bytes != bytes || !memory.is_whole()) {
+    transport_->unmake_slot(slot);
+    return absl::InternalError(cat("scheme ", endpoint_.scheme, " made a slot of ", memory.bytes, " bytes, with ",
+                                   memory.mapping.bytes().size(), " of them mapped, expected ", bytes));
+  }
   absl::Status reached = starting_threads("a slot", [&] { return packer_->reach(memory); });
   if (!reached.ok()) {
     transport_->unmake_slot(slot);

@@ -12,12 +12,14 @@
 #include <vector>
 
 #include <bascule/transport/channel.h>
+#include <bascule/transport/posix/descriptor_limit.h>
 
 namespace bascule::inline v0 {
 namespace {
 
 using Error = boost::system::error_code;
 constexpr std::size_t kReadBytes = 16u << 10;
+int most_lingering() { return static_cast<int>(share_of_descriptors(kMostLingering, 8)); }
 constexpr int kReadsPerWake = 16;  // then others on this io_context have a turn
 
 // Its pending operations keep it.
@@ -35,7 +37,7 @@ class Lingering : public std::enable_shared_from_this<Lingering> {
 
   void start() {
     ::shutdown(socket_.native_handle(), SHUT_WR);
-    if (count > kMostLingering) return;
+    if (count > most_lingering()) return;
     end_.expires_after(kLinger);
     end_.async_wait([self = shared_from_this()](const Error&) { close_kept(self->socket_); });
     wait();

@@ -14,7 +14,7 @@ namespace bascule::inline v0 {
 
 // A peer that lives reads a refusal within a turn or two; one that stands still is not waited for.
 inline constexpr std::chrono::seconds kLinger{1};
-inline constexpr int kMostLingering = 256;
+inline constexpr int kMostLingering = 256;  // or an eighth of the descriptors that this process may open
 
 // Says by the socket that no more will come. Then reads what the peer sends, and throws it away, until the peer has
 // closed too; for kLinger and kMaxFrameBytes at most. Then closes. Returns at once: the rest happens on the socket's

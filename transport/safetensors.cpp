@@ -172,7 +172,9 @@ absl::StatusOr<std::string> safetensors_prefix(std::span<const TensorSpec> specs
   try {
     if (!metadata.empty()) absl::StrAppend(&text, "\"__metadata__\":", Json(metadata).dump());
     for (const TensorSpec& spec : specs) {
-      if (spec.name.empty() || spec.name == "__metadata__" || !names.insert(spec.name).second) {
+      if (spec.name == "__metadata__")
+        return invalid_argument("a tensor is named __metadata__, which safetensors keeps for itself; rename it");
+      if (spec.name.empty() || !names.insert(spec.name).second) {
         return invalid_argument("tensor '", spec.name, "': a name must be given, and given once");
       }
       const std::uint64_t end = offset + byte_count(spec.dtype, spec.shape);

@@ -8,6 +8,8 @@
 //   remove(worker)                                     release(slot)        the engine no longer reads it
 //   unmake_slot(slot)                                  unmap(slot)          it left the ring
 //
+// Errors are what the calls return: an exception that leaves one ends the process.
+//
 // What only some schemes do is an interface of its own: bytes that move (Delivery), copies that begin while the slot is
 // written (CopiesBehind), slots that outlive the processes (transport/kept_slots.h).
 #pragma once
@@ -56,8 +58,9 @@ struct OfferedSlot {
 // What a worker needs to reach slots: bytes that only the scheme understands, and descriptors.
 struct Offer {
   std::string bytes;
-  std::vector<int> descriptors;  // borrowed from the slots; at most 14
+  std::vector<int> descriptors;  // borrowed from the slots; kMostOffered at most
 };
+inline constexpr std::size_t kMostOffered = 14;  // the welcome takes two more
 struct ReceivedOffer {
   std::string bytes;
   std::vector<UniqueFd> descriptors;
@@ -101,7 +104,8 @@ class Delivery {
  public:
   virtual ~Delivery() = default;
   // Moves a sealed slot to `workers`, each of which has said that its back slot is free; returns when its bytes have
-  // left, under the deadline. An error aborts the version for all. Delivery thread.
+  // left, under the deadline, which it must keep: nothing can end it. An error aborts the version for all. Delivery
+  // thread.
   virtual absl::Status deliver(const Publication& publication, std::span<const WorkerId> workers,
                                Deadline deadline) = 0;
 };

@@ -26,6 +26,12 @@ struct SlotMemory {
   std::string description{};                   // for reports: "memfd, 4 KiB pages (…)"
   std::shared_ptr<HostWindow> window{};        // with which a device packs into host memory; ends before the mapping
 
+  // Whether all `bytes` are there to be written.
+  bool is_whole() const {
+    if (device != kHost) return device_memory != nullptr;
+    const std::uint64_t mapped = mapping.bytes().size();
+    return data_offset <= mapped && bytes <= mapped - data_offset;
+  }
   // With device memory: addresses of the device.
   std::span<std::byte> writable() {
     if (device != kHost) return {device_memory.get(), bytes};

@@ -31,10 +31,11 @@ class Verify : public testing::Test {
     sender_.page.begin(0);
     sender_.page.seal(0, version, bytes, digest);
   }
-  absl::Status verify(bool digest_pass) {
+  absl::Status verify(bool digest_pass, std::optional<Digest> on_the_way = {}) {
     auto ready = attachment_->prepare(publication_, Deadline(absl::Minutes(1)));
     EXPECT_THAT(ready, IsOk());
     if (!ready.ok()) return ready.status();
+    ready->view.digest = on_the_way;
     return verifier_.verify(*attachment_, publication_, ready->view, digest_pass, Deadline(absl::Seconds(20)));
   }
   static auto lost(const std::string& text) {
@@ -61,6 +62,11 @@ TEST_F(Verify, FindsOneBitThatChanged) {
     sender_.slots[0].writable()[offset] ^= std::byte{0x40};
   }
   EXPECT_THAT(verify(true), IsOk());
+}
+
+TEST_F(Verify, ComparesADigestThatTheSchemeMadeOnTheWay) {
+  EXPECT_THAT(verify(false, publication_.digest), IsOk());
+  EXPECT_THAT(verify(false, Digest{}), lost("its bytes changed after they were sealed"));
 }
 
 TEST_F(Verify, FindsASlotThatIsBeingWritten) {

@@ -133,7 +133,7 @@ class AcceptorTest : public testing::Test {
   static void allow_descriptors() {
     rlimit limit{};
     ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
-    limit.rlim_cur = std::max<rlim_t>(limit.rlim_cur, 3 * kMaxNewcomers);
+    limit.rlim_cur = std::max<rlim_t>(limit.rlim_cur, 4 * kMaxNewcomers);
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0) << "raise the hard limit of open files, as by ulimit -Hn 4096";
   }
   static constexpr std::string_view kPatient = "suspect_after=600s";  // a thousand connections take their time
@@ -249,6 +249,19 @@ TEST_F(AcceptorTest, WithoutDescriptorsItPausesAndTriesOn) {
       << "said once, and which limit it is";
   EXPECT_THAT(arrived_, ElementsAre());
   run_until([&] { return !arrived_.empty(); });
+}
+
+TEST_F(AcceptorTest, OverTcpPeersThatSayNothingHaveAQuarterOfTheDescriptors) {
+  listen_over_tcp(kPatient);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{.rlim_cur = 400, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<std::unique_ptr<Peer>> silent;
+  for (int i = 0; i < 110; ++i) silent.push_back(std::make_unique<Peer>(endpoint_));
+  run_until([&] { return refused_.size() == 10; });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_THAT(refused_, Each(HasSubstr("100 connections have sent no hello")));
 }
 
 TEST_F(AcceptorTest, OverTcpAWorkerProvesItselfFirst) {
