@@ -109,6 +109,7 @@ Receiver::~Receiver() = default;
 absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
   BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(options.endpoint));
   BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
+  if (!scheme->make_receiver) return invalid_argument("scheme ", scheme->name, " has no make_receiver");
   if (options.worker.empty() || !is_utf8(options.worker))
     return invalid_argument("a worker needs a name, in UTF-8, unique at its endpoint");
   if (options.rank >= options.ranks || (options.group.empty() && options.ranks != 1) || !is_utf8(options.group))

@@ -49,8 +49,6 @@ absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme*
   if (scheme == nullptr) {
     BASCULE_ASSIGN(scheme, find_scheme(endpoint.scheme));
   }
-  if (!scheme->make_sender || !scheme->make_receiver)
-    return invalid_argument("scheme ", scheme->name, " must have make_sender and make_receiver");
   if (!endpoint.over_tcp() || !scheme->needs_descriptors) return scheme;
   std::string others;
   for (const Scheme& other : all_schemes())

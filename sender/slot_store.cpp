@@ -7,6 +7,7 @@ namespace bascule::inline v0 {
 
 absl::StatusOr<std::unique_ptr<SlotStore>> SlotStore::make(const Scheme& scheme, const Endpoint& endpoint,
                                                            Epoch epoch) {
+  if (!scheme.make_sender) return invalid_argument("scheme ", scheme.name, " has no make_sender");
   BASCULE_ASSIGN(ControlPage page, ControlPage::make(epoch));
   BASCULE_ASSIGN(std::unique_ptr<SenderTransport> transport, scheme.make_sender(endpoint, epoch));
   return std::unique_ptr<SlotStore>(new SlotStore(endpoint, epoch, std::move(page), std::move(transport)));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include <bascule/receiver/receiver.h>
 #include <bascule/schemes/registry.h>
 
 namespace bascule {
@@ -66,6 +67,15 @@ class OddScheme : public test::Wired {
 
   Scheme scheme_;
 };
+
+TEST_F(OddScheme, OneWithoutTheCallsOfAnEndIsRefusedThere) {
+  const Scheme none{.name = "none", .make_sender = {}, .make_receiver = {}};
+  const std::string endpoint = cat("none://", folder_.path().string());
+  EXPECT_THAT(Sender::listen({.endpoint = endpoint, .scheme = &none}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("scheme none has no make_sender")));
+  EXPECT_THAT(Receiver::connect({.endpoint = endpoint, .worker = "w", .scheme = &none}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("scheme none has no make_receiver")));
+}
 
 TEST_F(OddScheme, ASlotWithoutMemoryIsNotSentIn) {
   listen_with({.slot = [](SlotMemory& memory) { memory = SlotMemory{}; }});

@@ -103,7 +103,7 @@ TEST(SlotFile, RefusesNamesThatCannotStandInOne) {
                             1),
                 StatusIs(StatusCode::kInvalidArgument, HasSubstr(text)));
   };
-  refused("__metadata__", "b", "'__metadata__'");
+  refused("__metadata__", "b", "named __metadata__, which safetensors keeps for itself");
   refused("a", "format", "a tied tensor named format");
   refused("a", "bascule.version", "a tied tensor named bascule.version");
 }
