@@ -49,13 +49,16 @@ class SessionTest : public testing::Test {
     descriptors.push_back(lease_.get());
     sender_.say(welcome, descriptors);
   }
-  void tell(Version version, std::uint32_t slot) {
+  void prepare(Version version, std::uint32_t slot, std::vector<std::uint32_t> slots = {0, 1, 2}) {
     sender_.say(Prepare{.version = version,
                         .slot = {test::kEpoch, slot},
                         .lease = version,
                         .bytes = memory_.layout.bytes(),
                         .offer = std::nullopt,
-                        .slots = {0, 1, 2}});
+                        .slots = std::move(slots)});
+  }
+  void tell(Version version, std::uint32_t slot) {
+    prepare(version, slot);
     EXPECT_EQ(sender_.expect<Ready>().version, version);
   }
   // Up to its seal.
@@ -145,12 +148,7 @@ TEST_F(SessionTest, OfASingleCopyReadsOnWhereItHadNotYielded) {
   come_back();
   publish(1, 0);
   flip_to(1);
-  sender_.say(Prepare{.version = 2,
-                      .slot = {test::kEpoch, 0},
-                      .lease = 2,
-                      .bytes = memory_.layout.bytes(),
-                      .offer = std::nullopt,
-                      .slots = {0}});
+  prepare(2, 0, {0});
   sender_.say(Sealed{.version = 1, .digest = std::nullopt});  // passed over; heard behind the prepare
   come_back();
   EXPECT_EQ(receiver_->status().state, ReceiverState::kServing);
@@ -181,12 +179,7 @@ TEST_F(SessionTest, TakesNoOlderVersion) {
   come_back();
   publish(5, 0);
   flip_to(5);
-  sender_.say(Prepare{.version = 4,
-                      .slot = {test::kEpoch, 1},
-                      .lease = 4,
-                      .bytes = memory_.layout.bytes(),
-                      .offer = std::nullopt,
-                      .slots = {0, 1, 2}});
+  prepare(4, 1);
   EXPECT_THAT(sender_.expect<Bye>().why,
               testing::AllOf(testing::HasSubstr("has version 5 of epoch 3"), testing::HasSubstr("offered version 4")));
   EXPECT_EQ(come_back().serving, 5u);
