@@ -44,8 +44,10 @@ std::shared_ptr<const Weights> WeightsBuilder::build(std::span<const TargetTenso
 }
 
 std::unique_ptr<ReceiverTransport> make_transport(const Scheme& scheme, const Endpoint& endpoint, std::size_t kept) {
-  std::unique_ptr<ReceiverTransport> slots = scheme.make_receiver(endpoint);
-  if (endpoint.device == kHost) return slots;
+  Endpoint read = endpoint;
+  read.versions_kept = kept;
+  std::unique_ptr<ReceiverTransport> slots = scheme.make_receiver(read);
+  if (endpoint.device == kHost || scheme.to_own_memory) return slots;
   return std::make_unique<DeviceCopies>(std::move(slots), endpoint.device, kept);
 }
 
@@ -116,6 +118,10 @@ absl::Status Attachment::find_again(const Publication& publication) {
 
 absl::Status Attachment::accept(ReceivedOffer offer) {
   const std::vector<SlotId> slots = offer.slots;
+  offer.written = [this](SlotId slot) {
+    const std::optional<SlotRecord> found = record(slot);
+    return found ? found->bytes_done : 0;
+  };
   absl::Status accepted = transport_->accept(std::move(offer));
   for (const SlotId slot : slots) slots_.insert_or_assign(slot, accepted);
   return accepted;

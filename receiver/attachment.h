@@ -12,6 +12,7 @@
 #include <bascule/receiver/fusion.h>
 #include <bascule/receiver/receiver.h>
 #include <bascule/transport/control_page.h>
+#include <bascule/transport/delivery.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/kept_slots.h>
 #include <bascule/transport/layout.h>
@@ -86,6 +87,7 @@ class Attachment {
 
   Epoch epoch() const { return epoch_; }
   bool copies() const { return transport_->copies_behind() != nullptr; }  // prepare thread
+  Reception* reception() const { return transport_->reception(); }        // or null. Prepare thread
   std::optional<int> device_of(SlotId slot) const;  // whose memory it is; none: it is not reached. Prepare thread
   DigestMode digest() const { return digest_; }
   const Layout& layout() const { return layout_; }

@@ -25,7 +25,7 @@ absl::Status DeviceCopies::accept(ReceivedOffer offer) {
 std::optional<SlotView> DeviceCopies::find(SlotId slot) const {
   if (slot.index < kOwnMemory) return slots_->find(slot);
   const auto copy = std::ranges::find(copies_, slot.index, &Copy::index);
-  if (copy == copies_.end()) return std::nullopt;
+  if (copy == copies_.end()) return slots_->find(slot);
   return SlotView{.slot = slot, .bytes = {copy->memory.get(), copy->bytes}, .device = device_};
 }
 
@@ -50,6 +50,7 @@ absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, D
   Copy* whole = find(publication);
   if (whole == nullptr || !whole->in_use) {  // else told again of what it has
     BASCULE_ASSIGN(const SlotView from, slots_->prepare(publication, deadline));
+    if (from.slot.index >= kOwnMemory) return from;
     const auto bring = [&]() -> absl::Status {
       const SlotView whole_slot{.slot = from.slot, .bytes = from.bytes.first(publication.bytes), .device = from.device};
       BASCULE_ASSIGN(HostWindow* const seen, window(whole_slot));
@@ -73,7 +74,7 @@ absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, D
 void DeviceCopies::release(SlotId slot) {
   if (slot.index < kOwnMemory) return slots_->release(slot);  // of a version that was found, and not prepared
   const auto copy = std::ranges::find(copies_, slot.index, &Copy::index);
-  if (copy == copies_.end()) return;
+  if (copy == copies_.end()) return slots_->release(slot);
   *copy = Copy{.index = copy->index, .memory = std::move(copy->memory), .bytes = copy->bytes};
   if (copies_.size() > kept_) copies_.erase(copy);
 }

@@ -6,8 +6,9 @@
 //
 //   a copy:  free ──follow──▶ on its way ──prepare──▶ whole, in use ──release──▶ free
 //
-// A copy is digested by the device as it comes, and read once the session finds that right. The scheme
-// releases the sender's slot as soon as it is copied. Prepare thread.
+// A scheme that itself brings a version to memory of its own here (its view has such a number) has nothing to be
+// copied. A copy is digested by the device as it comes, and read once the session finds that right. The scheme releases
+// the sender's slot as soon as it is copied. Prepare thread.
 #pragma once
 
 #include <list>
@@ -37,6 +38,7 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
   void unmap(SlotId slot) override;
   CopiesBehind* copies_behind() override { return queue_ ? this : nullptr; }
   KeptVersions* kept_versions() override { return slots_->kept_versions(); }
+  Reception* reception() override { return slots_->reception(); }
 
   void copy_behind(const Publication& publication, std::uint64_t bytes_done) override;
   absl::Status settle(Deadline deadline) override { return queue_ ? queue_->settle(deadline) : absl::OkStatus(); }

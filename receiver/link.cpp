@@ -23,11 +23,11 @@ void Link::start() {
   on_heartbeat();
 }
 
-void Link::send(const Message& message) {
+void Link::send(const Message& message, const std::vector<int>& descriptors) {
   if (!channel_) return;
   if (options_.trace && !std::holds_alternative<Heartbeat>(message))
     options_.trace(cat("to sender: ", name_of(message)));
-  channel_->send(message);
+  channel_->send(message, descriptors);
 }
 
 void Link::search() {

@@ -50,7 +50,7 @@ class Link {
        std::optional<Token> token, Handlers handlers);
 
   void start();
-  void send(const Message& message);  // does nothing without a connection
+  void send(const Message& message, const std::vector<int>& descriptors = {});  // does nothing without a connection
   void welcomed();
   void hang_up();
   void retry();  // after a pause that grows from 10 ms to half a second

@@ -42,7 +42,7 @@ void Preparer::answer(std::function<void()> done) { boost::asio::post(io_, std::
 // ---- a sender's memory ----
 
 void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking,
-                     std::shared_ptr<Attachment> known, std::function<void(const absl::Status&)> failed) {
+                     std::shared_ptr<Attachment> known, std::function<void(Reached)> done) {
   sender_digest_ = welcome.digest;
   reach_ = Reach::kUnknown;
   struct Received {
@@ -52,17 +52,22 @@ void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking 
   };
   const auto received = std::make_shared<Received>(
       Received{.welcome = std::move(welcome), .descriptors = std::move(descriptors), .taking = std::move(taking)});
-  thread_.submit([this, received, known = std::move(known), failed = std::move(failed)]() mutable {
+  thread_.submit([this, received, known = std::move(known), done = std::move(done)]() mutable {
     const absl::Status reached = bench_.reach(std::move(received->welcome), std::move(received->descriptors),
                                               std::move(received->taking), std::move(known));
-    if (!reached.ok()) return answer([failed, reached] { failed(reached); });
-    reach_ = bench_.copies() ? Reach::kCopied : Reach::kInPlace;
+    if (!reached.ok()) return answer([done, reached] { done(reached); });
+    const std::shared_ptr<Reception> reception = bench_.reception();
+    reach_ = bench_.copies() ? Reach::kCopied : reception ? Reach::kReceived : Reach::kInPlace;
+    answer([done, reception] { done(reception); });
   });
 }
 
-void Preparer::accept(ReceivedOffer offer) {
+void Preparer::accept(ReceivedOffer offer, std::function<void()> done) {
   const auto received = std::make_shared<ReceivedOffer>(std::move(offer));
-  thread_.submit([this, received] { bench_.accept(std::move(*received)); });
+  thread_.submit([this, received, done = std::move(done)] {
+    bench_.accept(std::move(*received));
+    answer(done);
+  });
 }
 
 void Preparer::keep_only(std::set<SlotId> slots) {

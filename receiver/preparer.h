@@ -2,7 +2,7 @@
 // asked, so that neither the I/O thread nor the engine's own touches weights for the transport's sake.
 //
 //   job           does                                              answers
-//   reach         has a sender's slots mapped                       what went wrong
+//   reach         has a sender's slots mapped                       what hears the sender's end, or what went wrong
 //   copy_behind   copies what the writer has done, in turns
 //                 with other jobs
 //   prepare       reaches a version, verifies it, copies it ahead   how it went
@@ -48,9 +48,10 @@ class Preparer {
 
   // ---- a sender's memory ----
 
+  using Reached = absl::StatusOr<std::shared_ptr<Reception>>;  // null: the scheme's ends say nothing to each other
   void reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking, std::shared_ptr<Attachment> known,
-             std::function<void(const absl::Status& why)> failed);
-  void accept(ReceivedOffer offer);
+             std::function<void(Reached)> done);
+  void accept(ReceivedOffer offer, std::function<void()> done);
   void keep_only(std::set<SlotId> slots);
   // Slots were reached, and lie elsewhere than where they are read.
   bool copies_behind() const { return reach_ == Reach::kCopied; }
@@ -83,7 +84,7 @@ class Preparer {
   void submit(std::function<void()> job, bool only_looks_up);
   void answer(std::function<void()> done);
 
-  enum class Reach { kUnknown, kInPlace, kCopied };
+  enum class Reach { kUnknown, kInPlace, kReceived, kCopied };
 
   boost::asio::io_context& io_;
   const bool may_only_look_up_;  // by the options

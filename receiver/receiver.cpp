@@ -145,7 +145,7 @@ absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOp
         "register_model: this receiver asked for fused orders, which are for reading in place; give the parts to a "
         "target instead");
   const int place = Copier::place_of(targets);
-  if (!targets.empty() && place == kHost && impl_->scheme.on_device)
+  if (!targets.empty() && place == kHost && impl_->scheme.on_device && !impl_->scheme.serves_hosts)
     return unimplemented("register_model: the targets lie in host memory and ", impl_->scheme.name,
                          " keeps its slots on a device, from which this version does not copy there; use ",
                          names_of_schemes(/*on_device=*/false));

@@ -40,6 +40,10 @@ Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token
       io_(1),
       awake_(io_),
       link_(io_, options_, endpoint_, std::move(token), handlers()),
+      listener_(io_,
+                {.say = [this](const Transport& words,
+                               const std::vector<int>& descriptors) { link_.send(words, descriptors); },
+                 .received = [this](Version version, const absl::Status& status) { on_received(version, status); }}),
       preparer_(std::make_unique<Preparer>(io_, options_, endpoint_, scheme_,
                                            [this](const absl::Status& why) { poison(why); })) {
   thread_ = std::thread([this] {  // last: where it throws, nothing has begun
@@ -71,10 +75,12 @@ bool Session::stop() {
     asio::post(io_, [this] {
       link_.send(Bye{});
       link_.hang_up();
+      listener_.detach();
       io_.stop();
     });
     thread_.join();
   }
+  listener_.stop();
   preparer_->stop();  // before what its jobs touch goes
   const absl::Status left = wait_until_left(Deadline(endpoint_.flip_timeout));
   if (!is_over(left))
@@ -148,6 +154,7 @@ void Session::greet() {
 
 void Session::detach() {
   link_.hang_up();
+  listener_.detach();
   if (holdings_.lost()) lease_ = UniqueFd();  // the sender has heard it, or never will
   if (const Holdings::Coming* const coming = holdings_.coming(); coming != nullptr && coming->single_copy) {
     if (coming->yielded) holdings_.doubt();
@@ -214,7 +221,10 @@ void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
     retry(invalid_argument("the sender broke the protocol: ", name_of(message), " ", why));
   };
   if (auto* prepare = std::get_if<Prepare>(&message)) return on_prepare(std::move(*prepare), std::move(descriptors));
+  if (auto* words = std::get_if<Transport>(&message))
+    return listener_.hear(std::move(words->bytes), std::move(descriptors));
   if (!descriptors.empty()) return broken("came with descriptors");
+  if (auto* deliver = std::get_if<Deliver>(&message)) return on_deliver(std::move(*deliver));
   if (const auto* sealed = std::get_if<Sealed>(&message)) return on_sealed(*sealed);
   if (const auto* commit = std::get_if<Commit>(&message)) return on_commit(commit->version);
   if (const auto* abort = std::get_if<Abort>(&message)) return on_abort(*abort);
@@ -267,12 +277,14 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
   for (std::shared_ptr<Attachment>& attachment : holdings_.attachments())
     if (attachment->epoch() == welcome.epoch) known = std::move(attachment);
   preparer_->reach(std::move(welcome), std::move(descriptors), *std::move(taking), std::move(known),
-                   [this, connection = holdings_.connection()](const absl::Status& why) {
+                   [this, connection = holdings_.connection()](Preparer::Reached reached) {
+                     const absl::Status& why = reached.status();
                      if (is_sticky(why)) return lose(why);
                      if (connection != holdings_.connection()) return;
+                     if (reached.ok()) return listener_.attach(*std::move(reached));
                      link_.send(Bye{.why = std::string(message_of(why))});
                      detach();
-                     retry(annotate(why, "reach the sender's memory"));
+                     retry(annotate(why, "reach the sender's memory"), absl::IsUnimplemented(why));
                    });
   preparer_->keep_only(holdings_.wanted());
 }

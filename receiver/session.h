@@ -3,6 +3,7 @@
 //   the connection     Link        searching, greeting, attached, ended
 //   what is held       Holdings    which leases end when
 //   bytes              Preparer    the prepare thread
+//   the scheme's words Listener    hears the sender's end, and receives, on a thread of its own
 //   the engine         FlipGate    decided and offered versions wait there
 //
 //   state        on                         does                                          to
@@ -12,6 +13,7 @@
 //                                           leaves it at the gate                         greeting
 //                welcome                    has it mapped (prepare thread)                attached
 //   attached     prepare(v)                 ready(v), once its back set is free           attached, v coming
+//                deliver(v)                 has the scheme receive v
 //                sealed(v), verified and,   prepared(v) | failed(v)
 //                in the background, copied
 //                commit(v)                  leaves v at the gate
@@ -36,6 +38,7 @@
 #include <bascule/receiver/flip_gate.h>
 #include <bascule/receiver/holdings.h>
 #include <bascule/receiver/link.h>
+#include <bascule/receiver/listener.h>
 #include <bascule/receiver/preparer.h>
 #include <bascule/receiver/receiver.h>
 #include <bascule/receiver/status_board.h>
@@ -101,6 +104,8 @@ class Session {
   void on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors);
   void ask_to_yield(Version version);
   void say_ready();
+  void on_deliver(Deliver deliver);
+  void on_received(Version version, const absl::Status& status);
   void on_sealed(const Sealed& sealed);
   void on_prepared(const absl::Status& status);
   void on_commit(Version version);
@@ -139,6 +144,7 @@ class Session {
   boost::asio::io_context io_;
   StayAwake awake_;
   Link link_;
+  Listener listener_;
   UniqueFd lease_;  // our end of the lease pipe; closing it ends our leases; none over TCP
   Holdings holdings_;
   std::shared_ptr<Preparation> preparation_;  // of what is coming

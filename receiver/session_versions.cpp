@@ -11,11 +11,16 @@ namespace asio = boost::asio;
 void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
   if (const absl::Status newer = check_newer(prepare.slot.epoch, prepare.version); !newer.ok())
     return refuse_sender(newer);
-  if (prepare.offer)  // a slot that was made after the welcome
+  if (prepare.offer) {  // a slot that was made after the welcome
+    listener_.pause();
     preparer_->accept({.bytes = *std::move(prepare.offer),
                        .descriptors = std::move(descriptors),
                        .slots = {prepare.slot},
-                       .slot_bytes = prepare.bytes});
+                       .slot_bytes = prepare.bytes},
+                      [this, connection = holdings_.connection()] {
+                        if (connection == holdings_.connection()) listener_.resume();
+                      });
+  }
   drop_coming();
   const Publication publication{
       .version = prepare.version, .slot = prepare.slot, .bytes = prepare.bytes, .digest = std::nullopt};
@@ -57,6 +62,23 @@ void Session::say_ready() {
   link_.send(Ready{.version = coming->publication.version, .copies_behind = preparer_->copies_behind()});
 }
 
+void Session::on_deliver(Deliver deliver) {
+  const Holdings::Coming* const coming = holdings_.coming();
+  if (coming == nullptr || coming->publication.version != deliver.version || !coming->ready) return;
+  // Longer than the sender waits: it says when a version is given up.
+  listener_.receive(coming->publication, std::move(deliver.bytes),
+                    Deadline(endpoint_.timeout + endpoint_.flip_timeout));
+}
+
+void Session::on_received(Version version, const absl::Status& status) {
+  const Holdings::Coming* const coming = holdings_.coming();
+  // Cancelled: the sender gave it up, and says so.
+  if (status.ok() || absl::IsCancelled(status) || coming == nullptr || coming->publication.version != version ||
+      preparation_->over)
+    return;
+  on_prepared(status);
+}
+
 // The set of the engine's own tensors to copy to.
 BackSet Session::back_set() const {
   const LocalVersion* const serving = holdings_.serving();
@@ -67,7 +89,8 @@ BackSet Session::back_set() const {
 
 void Session::on_sealed(const Sealed& sealed) {
   Holdings::Coming* const coming = holdings_.coming();
-  if (coming == nullptr || coming->publication.version != sealed.version || !coming->ready) return;
+  if (coming == nullptr || coming->publication.version != sealed.version || !coming->ready || preparation_->failed)
+    return;
   coming->publication.digest = sealed.digest;
   preparation_->over = true;
   preparer_->prepare(coming->publication, back_set(), preparation_,
@@ -81,6 +104,7 @@ void Session::on_prepared(const absl::Status& status) {
   const Version version = coming.publication.version;
   if (is_sticky(status)) return lose(status);  // and not `failed`, which would abort the version for all
   if (!status.ok()) {
+    preparation_->failed = true;
     ++failures_;
     update([&](ReceiverStatus& to) {
       to.error = status;

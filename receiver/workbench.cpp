@@ -51,6 +51,11 @@ absl::Status Workbench::reach(Welcome welcome, std::vector<UniqueFd> descriptors
   return checked;
 }
 
+std::shared_ptr<Reception> Workbench::reception() const {
+  Reception* const reception = attachment_ ? attachment_->reception() : nullptr;
+  return reception != nullptr ? std::shared_ptr<Reception>(attachment_, reception) : nullptr;
+}
+
 // Of slots whose device is known only now: the engine's stream must be one of it.
 absl::Status Workbench::check_stream_of(const std::vector<std::uint32_t>& slots) const {
   if (options_.stream == nullptr || endpoint_.device != kHost || !scheme_.on_device) return absl::OkStatus();

@@ -25,6 +25,7 @@ namespace bascule::inline v0 {
 // The preparation of one version. The prepare thread fills it; the I/O thread reads it once that has answered.
 struct Preparation {
   std::atomic<bool> over = false;  // any thread: nothing more is to be copied behind the writer
+  bool failed = false;             // I/O thread: and said so
   LocalVersion local{};
   std::optional<SlotView> reached{};  // memory that its attachment gave for it
 };
@@ -56,6 +57,7 @@ class Workbench {
   void accept(ReceivedOffer offer);  // of a slot that was made after the welcome
   void keep_only(const std::set<SlotId>& slots);
   bool copies() const { return attachment_ && attachment_->copies(); }
+  std::shared_ptr<Reception> reception() const;  // of the sender that was reached; null: its scheme has none
 
   // ---- versions ----
 

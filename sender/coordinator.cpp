@@ -19,6 +19,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
                          std::optional<Token> token, Sink log, Sink trace)
     : endpoint_(endpoint),
       transport_(transport),
+      moves_(transport.delivery()),
       log_(std::move(log)),
       trace_(std::move(trace)),
       lock_(std::move(lock)),
@@ -44,9 +45,10 @@ FleetRules Coordinator::rules() const {
           .epoch = epoch_,
           .published = lock_.last_version(),
           .used = std::max(lock_.last_version(), kept != nullptr ? kept->last_version() : 0),
-          .delivers = transport_.delivery() != nullptr,
+          .delivers = moves_ != nullptr,
           .publishes = kept != nullptr,
-          .persists = kept != nullptr && kept->persists()};
+          .persists = kept != nullptr && kept->persists(),
+          .delivers_while_written = moves_ != nullptr && moves_->starts_while_written()};
 }
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& endpoint, SenderTransport& transport,
@@ -57,8 +59,9 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& 
   BASCULE_TRY(made->acceptor_.bind());
   made->watch_.add(endpoint.lock_file());
   if (!endpoint.over_tcp()) made->watch_.add(endpoint.control_socket());
-  made->delivery_.emplace();
-  made->delivery_->submit(own_thread_of_devices);
+  made->storage_.emplace();
+  made->storage_->submit(own_thread_of_devices);
+  if (made->moves_ != nullptr) made->moves_->open(*made);
   made->acceptor_.start();
   made->beat();
   made->thread_ = std::thread([coordinator = made.get()] {
@@ -83,7 +86,8 @@ Coordinator::~Coordinator() {
     io_.stop();
   });
   thread_.join();
-  delivery_.reset();  // ends what it has under way
+  if (moves_ != nullptr) moves_->close();  // nothing else calls it any more
+  storage_.reset();                        // ends what it has under way
 }
 
 // ---- what becomes an event ----
@@ -106,14 +110,14 @@ void Coordinator::handle(Event event) {
 void Coordinator::show() {
   published_version_.store(fleet_.published(), std::memory_order_relaxed);
   const std::size_t addressable = fleet_.roster().addressable();
-  const bool copied_behind = fleet_.roster().copied_behind();
-  if (addressable == shown_addressable_ && copied_behind == shown_copied_behind_) return;
+  const bool in_parts = fleet_.writes_in_parts();
+  if (addressable == shown_addressable_ && in_parts == shown_in_parts_) return;
   shown_addressable_ = addressable;
-  shown_copied_behind_ = copied_behind;
+  shown_in_parts_ = in_parts;
   {
     const std::lock_guard lock(mutex_);
     shared_.addressable = addressable;
-    shared_.copied_behind = copied_behind;
+    shared_.in_parts = in_parts;
   }
   changed_.notify_all();
 }
@@ -122,17 +126,30 @@ void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello) {
   const WorkerId id = next_worker_++;
   connections_[id] = {.channel = channel, .name = hello.worker};
   channel->start(
-      [this, id](Message message, const std::vector<UniqueFd>& descriptors) {
-        if (!descriptors.empty())
-          return handle(event::HungUp{id, invalid_argument(name_of(message), " came with descriptors")});
-        if (std::holds_alternative<Heartbeat>(message)) return;
-        if (trace_) trace_(cat("from ", connections_.at(id).name, ": ", name_of(message)));
-        handle(event::Heard{id, std::move(message)});
+      [this, id](Message message, std::vector<UniqueFd> descriptors) {
+        hear(id, std::move(message), std::move(descriptors));
       },
       [this, id](const absl::Status& why) {
         handle(event::HungUp{id, why});
       });
   handle(event::Greeted{id, std::move(hello)});
+}
+
+// What the scheme's two ends say to each other is theirs alone.
+void Coordinator::hear(WorkerId id, Message message, std::vector<UniqueFd> descriptors) {
+  const Connection& connection = connections_.at(id);
+  auto* const words = std::get_if<Transport>(&message);
+  if (words == nullptr && !descriptors.empty())
+    return handle(event::HungUp{id, invalid_argument(name_of(message), " came with descriptors")});
+  if (std::holds_alternative<Heartbeat>(message)) return;
+  if (trace_) trace_(cat("from ", connection.name, ": ", name_of(message)));
+  if (words == nullptr) return handle(event::Heard{id, std::move(message)});
+  if (moves_ == nullptr || !connection.admitted)
+    return handle(
+        event::HungUp{id, invalid_argument(moves_ == nullptr ? cat("scheme ", endpoint_.scheme, " says nothing")
+                                                             : "it is not welcomed yet",
+                                           ", and the worker sent ", name_of(message))});
+  moves_->heard(id, std::move(words->bytes), std::move(descriptors));
 }
 
 Coordinator::Connection* Coordinator::find(WorkerId id) {
@@ -164,11 +181,11 @@ void Coordinator::beat() {
   });
 }
 
-// Once a heartbeat, until something is missing. The delivery thread looks: a slow file system then delays no member.
+// Once a heartbeat, until something is missing. The storage thread looks: a slow file system then delays no member.
 void Coordinator::watch_endpoint() {
   if (watching_ || !fleet_.missing().empty()) return;
   watching_ = true;
-  delivery_->submit([this] {
+  storage_->submit([this] {
     asio::post(io_, [this, missing = watch_.missing()] {
       watching_ = false;
       if (missing) handle(event::EndpointMissing{*missing});

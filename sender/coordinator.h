@@ -1,5 +1,5 @@
 // Coordinator: the sender's I/O thread, around a Fleet. It has what the fleet has not: sockets, lease pipes, timers,
-// the delivery thread and what it shares with the public thread. It makes events of what they bring, and carries out
+// the storage thread and what it shares with the public thread. It makes events of what they bring, and carries out
 // the actions that come of each, in their order.
 #pragma once
 
@@ -28,13 +28,14 @@
 #include <bascule/sender/lease_pipes.h>
 #include <bascule/sender/report.h>
 #include <bascule/transport/channel.h>
+#include <bascule/transport/delivery.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/stay_awake.h>
 #include <bascule/transport/task_thread.h>
 
 namespace bascule::inline v0 {
 
-class Coordinator {
+class Coordinator : private WorkerLine {
  public:
   using Sink = std::function<void(std::string_view)>;
   using Grant = v0::Grant;
@@ -44,7 +45,7 @@ class Coordinator {
   static absl::StatusOr<std::unique_ptr<Coordinator>> start(const Endpoint& endpoint, SenderTransport& transport,
                                                             EndpointLock lock, std::optional<Token> token, Sink log,
                                                             Sink trace);
-  ~Coordinator();  // gives up what is pending, says goodbye, joins
+  ~Coordinator() override;  // gives up what is pending, says goodbye, joins
 
   // ---- public thread (coordinator_calls.cpp) ----
 
@@ -98,8 +99,16 @@ class Coordinator {
   template <typename Question>
   auto ask(Question question);  // there, and waits for the answer
 
+  // The scheme, from any thread
+  void deliver(WorkerId worker, Version version, std::string bytes) override;
+  void say(WorkerId worker, std::string bytes, std::vector<ProcessFd> descriptors) override;
+  void give_up(WorkerId worker, absl::Status why) override;
+  void log(std::string line) override;
+  void post(std::function<void()> work) override;
+
   // I/O thread: events (coordinator.cpp)
   void arrive(const std::shared_ptr<Channel>& channel, Hello hello);
+  void hear(WorkerId id, Message message, std::vector<UniqueFd> descriptors);
   void describe(Channel& channel);
   void beat();
   void watch_endpoint();
@@ -114,6 +123,7 @@ class Coordinator {
   void carry_out(action::Close& close);
   void carry_out(action::ReadQueued& read);
   void carry_out(action::Deliver& deliver);
+  void carry_out(action::StopDelivery& stopped);
   void carry_out(action::Publish& publish);
   void carry_out(action::Persist& persist);
   void carry_out(action::GrantSlot& granted);
@@ -133,6 +143,7 @@ class Coordinator {
 
   const Endpoint endpoint_;
   SenderTransport& transport_;
+  Delivery* const moves_;  // of transport_, or null
   const Sink log_, trace_;
   EndpointLock lock_;  // its record(): public thread
   const Epoch epoch_;
@@ -153,8 +164,8 @@ class Coordinator {
   WorkerId next_worker_ = 1;
   int control_page_ = -1;
   std::size_t shown_addressable_ = 0;  // as in shared_
-  bool shown_copied_behind_ = false;
-  EndpointWatch watch_;    // delivery thread, once it is started
+  bool shown_in_parts_ = false;
+  EndpointWatch watch_;    // storage thread, once it is started
   bool watching_ = false;  // it is looking
 
   // Shared with the public thread.
@@ -162,7 +173,7 @@ class Coordinator {
   std::condition_variable changed_;
   struct Shared {
     std::size_t addressable = 0;  // workers
-    bool copied_behind = false;   // by some worker that copies behind the writer
+    bool in_parts = false;        // as Fleet::writes_in_parts()
     Version last_version = 0;     // the highest number known to be used
     std::optional<SlotId> ahead;  // for the next version to all: its send need not ask, nor wake a thread first
     std::vector<SlotId> dropped;  // for the next grant
@@ -173,7 +184,7 @@ class Coordinator {
     std::optional<absl::StatusOr<SendReport>> settled;  // of settled_version_
   } shared_;
 
-  std::optional<TaskThread> delivery_;  // runs what moves bytes
+  std::optional<TaskThread> storage_;  // runs what waits for storage
   std::thread thread_;
 };
 

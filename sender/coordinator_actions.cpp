@@ -101,19 +101,56 @@ void Coordinator::carry_out(action::ReadQueued& read) {
   handle(event::AllRead{});
 }
 
-// ---- of the scheme, on the delivery thread ----
+// ---- of the scheme ----
 
 void Coordinator::carry_out(action::Deliver& deliver) {
-  delivery_->submit([this, &delivery = *transport_.delivery(), deliver = std::move(deliver)] {
-    asio::post(io_, [this, ticket = deliver.ticket,
-                     status = delivery.deliver(deliver.publication, deliver.to, Deadline(deliver.deadline))] {
-      handle(event::Delivered{ticket, status});
-    });
+  moves_->deliver(
+      {.number = deliver.ticket,
+       .publication = deliver.publication,
+       .workers = std::move(deliver.to),
+       .memory = deliver.slot.memory,
+       .bytes_done = deliver.slot.bytes_done},
+      [this, ticket = deliver.ticket](absl::Status status) {
+        asio::post(io_, [this, ticket, status = std::move(status)] { handle(event::Delivered{ticket, status}); });
+      });
+}
+
+void Coordinator::carry_out(action::StopDelivery& stopped) { moves_->stop(stopped.ticket); }
+
+void Coordinator::deliver(WorkerId worker, Version version, std::string bytes) {
+  asio::post(io_, [this, worker, message = Deliver{.version = version, .bytes = std::move(bytes)}] {
+    const Connection* const connection = find(worker);
+    if (connection == nullptr) return;
+    trace_to(*connection, message);
+    connection->channel->send(message);
   });
 }
 
+void Coordinator::say(WorkerId worker, std::string bytes, std::vector<ProcessFd> descriptors) {
+  asio::post(io_, [this, worker, message = Transport{std::move(bytes)}, descriptors = std::move(descriptors)] {
+    const Connection* const connection = find(worker);
+    if (connection == nullptr) return;
+    trace_to(*connection, message);
+    connection->channel->send(message, numbers_of(descriptors));
+  });
+}
+
+void Coordinator::give_up(WorkerId worker, absl::Status why) {
+  asio::post(io_, [this, worker, why = std::move(why)] { handle(event::HungUp{worker, why}); });
+}
+
+void Coordinator::log(std::string line) {
+  asio::post(io_, [this, line = std::move(line)] {
+    if (log_) log_(line);
+  });
+}
+
+void Coordinator::post(std::function<void()> work) { asio::post(io_, std::move(work)); }
+
+// ---- of the scheme, on the storage thread ----
+
 void Coordinator::carry_out(action::Publish& publish) {
-  delivery_->submit([this, &kept = *transport_.kept_slots(), publish] {
+  storage_->submit([this, &kept = *transport_.kept_slots(), publish] {
     absl::Status status = kept.publish(publish.publication);
     asio::post(io_, [this, ticket = publish.ticket, status = std::move(status), warnings = kept.take_warnings()] {
       handle(event::Published{ticket, status, warnings});
@@ -122,8 +159,8 @@ void Coordinator::carry_out(action::Publish& publish) {
 }
 
 void Coordinator::carry_out(action::Persist& persist) {
-  delivery_->submit([this, &kept = *transport_.kept_slots(), persist,
-                     deadline = Deadline(endpoint_.timeout + endpoint_.flip_timeout)] {
+  storage_->submit([this, &kept = *transport_.kept_slots(), persist,
+                    deadline = Deadline(endpoint_.timeout + endpoint_.flip_timeout)] {
     asio::post(io_, [this, ticket = persist.ticket, status = kept.persist(persist.publication, deadline)] {
       handle(event::Persisted{ticket, status});
     });

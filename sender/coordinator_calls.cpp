@@ -66,7 +66,7 @@ absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> wo
     std::unique_lock lock(mutex_);
     if (workers.empty() && shared_.ahead) {
       Grant grant{.slot = *std::exchange(shared_.ahead, std::nullopt),
-                  .copied_behind = shared_.copied_behind,
+                  .in_parts = shared_.in_parts,
                   .dropped = std::exchange(shared_.dropped, {})};
       lock.unlock();
       BASCULE_TRY(number(grant));

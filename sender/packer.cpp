@@ -87,23 +87,23 @@ class DevicePacker final : public Packer {
                     std::atomic<std::uint64_t>& bytes_done) override {
     DevicePlan& plan = plans_.of(packing);
     const std::byte* const to = slot.writable().data();
-    copied_behind_ = packing.copied_behind ? &bytes_done : nullptr;
-    if (copied_behind_ == nullptr) return queue_->run(plan, packing.addresses, to, want_digest, packing.stream);
+    in_parts_ = packing.in_parts ? &bytes_done : nullptr;
+    if (in_parts_ == nullptr) return queue_->run(plan, packing.addresses, to, want_digest, packing.stream);
     return queue_->run_in_parts(plan, packing.addresses, to, want_digest, packing.stream);
   }
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) override {
-    copied_behind_ = nullptr;
+    in_parts_ = nullptr;
     return want_digest ? queue_->digest(slot, stream) : queue_->run_behind(stream);
   }
   absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) override {
-    if (copied_behind_ != nullptr) BASCULE_TRY(queue_->watch_parts(*copied_behind_, deadline));
+    if (in_parts_ != nullptr) BASCULE_TRY(queue_->watch_parts(*in_parts_, deadline));
     return queue_->finish(deadline);
   }
 
  private:
   std::unique_ptr<DeviceQueue> queue_;
-  DevicePlans plans_;                                    // behind the queue: they go first
-  std::atomic<std::uint64_t>* copied_behind_ = nullptr;  // grows behind the pack, if a worker copies behind it
+  DevicePlans plans_;                               // behind the queue: they go first
+  std::atomic<std::uint64_t>* in_parts_ = nullptr;  // grows behind a pack in parts
 };
 
 // Packs into a slot of its own on the device, all at once, so that the trainer's stream waits for that alone, which

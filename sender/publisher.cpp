@@ -171,7 +171,8 @@ absl::Status Publisher::begin_writing(Coordinator::Grant& grant, std::optional<O
   }
 }
 
-absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline) {
+absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline,
+                                             bool packed) {
   BASCULE_TRY(open_slots());
   measured_ = {};
   BASCULE_ASSIGN(Coordinator::Grant grant, coordinator_->take(workers, deadline));
@@ -181,6 +182,7 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
     coordinator_->give_back(grant);
     return begun;
   }
+  grant.in_parts &= packed;
   coordinator_->announce(grant, made, deadline);
   if (single_copy()) {
     if (absl::Status yielded = coordinator_->wait_yielded(grant.version, settles_by()); !yielded.ok()) {
@@ -190,7 +192,7 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
     }
   }
   measured_.wait = seconds_between(called, Clock::now());
-  copied_behind_ = grant.copied_behind;
+  in_parts_ = grant.in_parts;
   return Publication{
       .version = grant.version, .slot = grant.slot, .bytes = slots_->slot_bytes(), .digest = std::nullopt};
 }
@@ -227,9 +229,9 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   BASCULE_TRY(packer_->plan(packing));
   // A send that took long to make its slots still has time to wait for one. A send that waited long for its slot still
   // has time to fill it, and its workers have time to prepare it.
-  BASCULE_ASSIGN(const Publication publication, begin(workers, called, leave_time()));
+  BASCULE_ASSIGN(const Publication publication, begin(workers, called, leave_time(), /*packed=*/true));
   const Deadline deadline = leave_time();
-  packing.copied_behind = copied_behind_;
+  packing.in_parts = in_parts_;
   const Clock::time_point start = Clock::now();
   if (absl::Status packed = packer_->pack(packing, slots_->memory(publication.slot),
                                           endpoint_.digest != DigestMode::kOff, slots_->bytes_done(publication.slot));
@@ -319,7 +321,8 @@ absl::StatusOr<Publication> Publisher::lend(const WorkerNames& workers) {
   if (!moved_.ok())
     return failed_precondition("loan(): register_model did not move the parameters into the slot: ", message_of(moved_),
                                "; make a new sender");
-  BASCULE_ASSIGN(const Publication publication, begin(workers, Clock::now(), Deadline(endpoint_.timeout)));
+  BASCULE_ASSIGN(const Publication publication,
+                 begin(workers, Clock::now(), Deadline(endpoint_.timeout), /*packed=*/false));
   loaned_ = true;
   return publication;
 }

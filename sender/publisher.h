@@ -70,7 +70,9 @@ class Publisher {
   absl::Status settle_update();
   absl::Status encode_layout();
   absl::Status open_slots();
-  absl::StatusOr<Publication> begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline);
+  // `packed`: by the packer, which tells how far it is.
+  absl::StatusOr<Publication> begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline,
+                                    bool packed);
   absl::Status begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline);
   void seal(Publication publication, std::optional<Digest> digest, Deadline deadline);
   // The end of a pack: seals what it came to, or aborts the version.
@@ -91,8 +93,8 @@ class Publisher {
   bool loaned_ = false;
   Pending pending_ = Pending::kNothing;
   // Of the version under way: written by the thread that seals it, then read by the public thread.
-  StageSeconds measured_;       // wait and pack of the version under way
-  bool copied_behind_ = false;  // the version under way: a worker copies behind the writer
+  StageSeconds measured_;  // wait and pack of the version under way
+  bool in_parts_ = false;  // the version under way: bytes leave while it is written
   Version sealed_version_ = 0;
   std::vector<std::string> warnings_;
   struct Published {

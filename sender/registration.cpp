@@ -159,7 +159,7 @@ absl::StatusOr<Packing> Registration::packing(TensorSource* weights) {
                  .slot_bytes = layout_.bytes(),
                  .registered = true,
                  .plan_number = plan_number_,
-                 .copied_behind = false,
+                 .in_parts = false,
                  .stream = source_->stream()};
 }
 
@@ -206,7 +206,7 @@ absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
                  .slot_bytes = layout_.bytes(),
                  .registered = false,
                  .plan_number = ++last_plan_number_,
-                 .copied_behind = false,
+                 .in_parts = false,
                  .stream = weights.stream()};
 }
 

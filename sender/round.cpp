@@ -95,9 +95,19 @@ void Round::ready(WorkerId id) {
 }
 
 void Round::delivered(const absl::Status& status) {
-  if (phase_ != Phase::kDelivering) return;
+  if (!delivery_begun_ || delivered_ || !under_way()) return;
+  delivered_ = status;
   if (!status.ok()) return abort(annotate(status, cat("deliver version ", publication_.version)));
-  enter(Phase::kPreparing);
+  end_delivery();
+}
+
+// It is over once the last byte has left, and the seal is known here, too.
+void Round::end_delivery() {
+  if (phase_ == Phase::kDelivering && delivered_) enter(Phase::kPreparing);
+}
+
+Round::Action Round::begin_delivery() {
+  return std::exchange(delivery_begun_, true) ? Action::kNone : Action::kDeliver;
 }
 
 void Round::prepared(WorkerId id) {
@@ -182,11 +192,15 @@ Round::Action Round::next(Clock::time_point now) {
 Round::Action Round::step() {
   const auto once = [this](Action action) { return std::exchange(told_, true) ? Action::kNone : action; };
   switch (phase_) {
-    case Phase::kWriting: return yielded() ? once(Action::kYielded) : Action::kNone;
+    case Phase::kWriting:
+      if (yielded()) return once(Action::kYielded);
+      return rules_.behind && unready_ == 0 ? begin_delivery() : Action::kNone;
     case Phase::kSealed:
       if (unready_ > 0) return Action::kNone;
       enter(rules_.delivers ? Phase::kDelivering : Phase::kPreparing);
-      return rules_.delivers ? Action::kDeliver : once(Action::kAnnounce);
+      if (!rules_.delivers) return once(Action::kAnnounce);
+      end_delivery();
+      return phase_ == Phase::kDelivering ? begin_delivery() : once(Action::kAnnounce);
     case Phase::kPreparing:
       if (!told_) return once(Action::kAnnounce);
       if (!enough_prepared()) return Action::kNone;

@@ -4,6 +4,7 @@
 //   state       leaves it when                                   to
 //   writing     sealed()                                         sealed
 //               single_copy: the loan is out longer than it may be   aborted: the workers are let go, poisoned
+//               (with behind, delivery begins here already, once every worker left is ready)
 //   sealed      every worker left is ready                       delivering, or preparing where nothing is delivered
 //   delivering  delivered(OK) / delivered(error)                 preparing / aborted
 //   preparing   every worker left is prepared (each: one is,     deciding
@@ -43,6 +44,7 @@ class Round {
   struct Rules {
     bool single_copy = false;  // it is written where it is read: all must be ready before writing begins
     bool delivers = false;     // the scheme moves the bytes
+    bool behind = false;       // and begins while they are written
     bool each = false;         // a worker, or a group of them, flips as soon as it is prepared
     bool persists = false;     // it settles once it is on the disk, too
   };
@@ -109,6 +111,8 @@ class Round {
   void end(Worker& worker, bool Worker::*how);  // acked, lost or failed
   void abort_if_hopeless();
   void enter(Phase phase);
+  Action begin_delivery();
+  void end_delivery();
   Action step();
 
   Publication publication_;
@@ -122,6 +126,8 @@ class Round {
   std::vector<std::size_t> flippable_;                  // prepared with their groups, and not told yet; in workers_
   Phase phase_ = Phase::kWriting;
   bool told_ = false;  // what the present phase asks for was asked
+  bool delivery_begun_ = false;
+  std::optional<absl::Status> delivered_;
   std::vector<WorkerId> to_commit_;
   bool persisted_ = false;
   absl::Status persist_status_;

@@ -44,7 +44,7 @@ absl::StatusOr<OfferedSlot> SlotStore::add(SlotId slot) {
   }
   if (!single_copy()) memory.mapping.keep_from_children();  // there it holds the user's own parameters
   const auto [made, is_new] = set_->memory.insert_or_assign(slot.index, std::move(memory));
-  return OfferedSlot{.id = slot, .memory = &made->second};
+  return OfferedSlot{.id = slot, .memory = &made->second, .bytes_done = &bytes_done(slot)};
 }
 
 void SlotStore::drop(SlotId slot) {

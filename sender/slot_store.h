@@ -3,7 +3,7 @@
 //
 //   open() or add() ──▶ begin() ──▶ the caller writes ──▶ seal() … drop()
 //
-// Threads: public; seal() also on the sealing thread. transport() is also the I/O and the delivery thread's (scheme.h).
+// Threads: public; seal() also on the sealing thread. transport() is also the I/O and the storage thread's (scheme.h).
 #pragma once
 
 #include <atomic>

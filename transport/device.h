@@ -72,6 +72,11 @@ class DeviceQueue {
   virtual absl::Status run(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                            bool want_digest, Caller caller) = 0;
   virtual absl::Status digest(std::span<const std::byte> slot, Caller caller) = 0;
+  // Enqueues the digest of bytes [begin, end) of a slot that come with what `producer`, a stream of Bascule's own on
+  // this device, was given so far (null: they are there). `producer` waits for nothing. Parts as of copy_in(): from
+  // byte 0 on, each where the last one ended; that which ends with the slot has its digest made.
+  virtual absl::Status digest_behind(Stream producer, std::span<const std::byte> slot, std::uint64_t begin,
+                                     std::uint64_t end) = 0;
   virtual absl::Status run_behind(Stream caller) = 0;  // does nothing, behind what `caller` was given
 
   // ---- slots in host memory ----
@@ -94,6 +99,10 @@ class DeviceQueue {
   // one ended; the one that ends with the slot has its digest made, most of it while later parts were still coming.
   virtual absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
                                bool want_digest) = 0;
+  // Copies all of a slot that is there to the window. Blocks, mostly asleep. DEADLINE_EXCEEDED: not all of it is there.
+  virtual absl::Status copy_to_host(const std::byte* slot, HostWindow& to, Deadline deadline) = 0;
+  // Of the slot whose copy_in() from byte 0 was the last: the prefix that has come. Does not block.
+  virtual absl::StatusOr<std::uint64_t> arrived() = 0;
 
   // Blocks until the device is done with it; the digest, where one was wanted. DEADLINE_EXCEEDED: it is not yet.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;

@@ -4,198 +4,20 @@
 #include <sys/un.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
+#include <bascule/transport/endpoint_options.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::inline v0 {
 namespace {
 
 constexpr std::string_view kExample = "shm:///run/user/1000/grpo";
-
-absl::StatusOr<std::string> percent_decoded(std::string_view text) {
-  std::string decoded;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      decoded.push_back(text[i]);
-      continue;
-    }
-    const std::string_view digits = text.substr(i + 1, 2);
-    const auto is_hex = [](char c) { return absl::ascii_isxdigit(static_cast<unsigned char>(c)); };
-    if (digits.size() < 2 || !std::all_of(digits.begin(), digits.end(), is_hex))
-      return invalid_argument("\"%", digits,
-                              "\" is not a percent sign and two hexadecimal digits; write a plain % as %25");
-    decoded += absl::HexStringToBytes(text_internal::piece(digits));
-    i += 2;
-  }
-  if (decoded.find('\0') != std::string::npos) return invalid_argument("it holds a zero byte (%00)");
-  return decoded;
-}
-
-absl::StatusOr<absl::Duration> positive_duration(std::string_view value) {
-  absl::Duration duration;
-  if (!absl::ParseDuration(text_internal::piece(value), &duration))
-    return invalid_argument("expected a duration, as 30s, 500ms or 2m, found \"", value, "\"");
-  if (duration <= absl::ZeroDuration() || duration == absl::InfiniteDuration())
-    return invalid_argument("expected a finite duration above zero, found \"", value, "\"");
-  return duration;
-}
-
-template <std::size_t N>
-absl::StatusOr<std::size_t> one_of(const std::array<std::string_view, N>& names, std::string_view value) {
-  const auto found = std::find(names.begin(), names.end(), value);
-  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
-  std::string all;
-  for (const std::string_view name : names) all += cat(all.empty() ? "" : ", ", name);
-  return invalid_argument("expected one of ", all, ", found \"", value, "\"");
-}
-
-template <absl::Duration Endpoint::*member>
-absl::Status set_duration(Endpoint& endpoint, std::string_view value) {
-  BASCULE_ASSIGN(endpoint.*member, positive_duration(value));
-  return absl::OkStatus();
-}
-
-absl::Status set_slots(Endpoint& endpoint, std::string_view value) {
-  if (!absl::SimpleAtoi(text_internal::piece(value), &endpoint.slots) || endpoint.slots < 1)
-    return invalid_argument("expected a number of slots, 1 or more, found \"", value, "\"");
-  if (endpoint.slots > kMaxOfferedSlots)
-    return invalid_argument("expected ", kMaxOfferedSlots, " slots at most, found ", endpoint.slots,
-                            "; two are enough unless engines are slow");
-  return absl::OkStatus();
-}
-
-// The control page has a line for each slot, and for each that is still read after it left the ring.
-absl::Status set_spares(Endpoint& endpoint, std::string_view value) {
-  constexpr int kMost = 48;
-  int spares = 0;
-  if (!absl::SimpleAtoi(text_internal::piece(value), &spares) || spares < 0 || spares > kMost)
-    return invalid_argument("expected a number of spare slots, 0 to ", kMost, ", found \"", value, "\"");
-  endpoint.spares = spares;
-  return absl::OkStatus();
-}
-
-absl::Status set_wire_dtype(Endpoint& endpoint, std::string_view value) {
-  constexpr std::array<std::string_view, 3> kNames = {"f32", "bf16", "f16"};
-  constexpr std::array<DType, 3> kTypes = {DType::kF32, DType::kBF16, DType::kF16};
-  BASCULE_ASSIGN(const std::size_t which, one_of(kNames, value));
-  endpoint.wire_dtype = kTypes[which];
-  return absl::OkStatus();
-}
-
-absl::Status set_digest(Endpoint& endpoint, std::string_view value) {
-  BASCULE_ASSIGN(const std::size_t which, one_of(kDigestModes, value));
-  endpoint.digest = static_cast<DigestMode>(which);
-  return absl::OkStatus();
-}
-
-absl::Status set_commit(Endpoint& endpoint, std::string_view value) {
-  constexpr std::array<std::string_view, 2> kNames = {"together", "each"};
-  BASCULE_ASSIGN(const std::size_t which, one_of(kNames, value));
-  endpoint.commit_each = which == 1;
-  return absl::OkStatus();
-}
-
-template <bool Endpoint::*member>
-absl::Status set_switch(Endpoint& endpoint, std::string_view value) {
-  constexpr std::array<std::string_view, 2> kNames = {"off", "on"};
-  BASCULE_ASSIGN(const std::size_t which, one_of(kNames, value));
-  endpoint.*member = which == 1;
-  return absl::OkStatus();
-}
-
-std::filesystem::path normal_path(std::string_view text) {
-  const std::filesystem::path path = std::filesystem::path(text).lexically_normal();
-  return path.has_filename() ? path : path.parent_path();  // without a slash at the end
-}
-
-template <std::filesystem::path Endpoint::*member>
-absl::Status set_path(Endpoint& endpoint, std::string_view value) {
-  if (!value.starts_with('/')) return invalid_argument("expected a path from the root, found \"", value, "\"");
-  if (!endpoint.over_tcp())
-    return invalid_argument(
-        "it is for an endpoint with a host and port; one with a folder keeps its state there, and "
-        "needs no token");
-  endpoint.*member = normal_path(value);
-  return absl::OkStatus();
-}
-
-absl::Status set_apply(Endpoint& endpoint, std::string_view value) {
-  constexpr std::array<std::string_view, 2> kNames = {"commit", "background"};
-  BASCULE_ASSIGN(const std::size_t which, one_of(kNames, value));
-  endpoint.apply = which == 0 ? Apply::kCommit : Apply::kBackground;
-  return absl::OkStatus();
-}
-
-struct Option {
-  std::string_view name;
-  absl::Status (*set)(Endpoint&, std::string_view value);
-};
-
-constexpr std::array<Option, 15> kOptions = {{
-    {"slots", set_slots},
-    {"wire_dtype", set_wire_dtype},
-    {"digest", set_digest},
-    {"timeout", set_duration<&Endpoint::timeout>},
-    {"flip_timeout", set_duration<&Endpoint::flip_timeout>},
-    {"loan_timeout", set_duration<&Endpoint::loan_timeout>},
-    {"heartbeat", set_duration<&Endpoint::heartbeat>},
-    {"suspect_after", set_duration<&Endpoint::suspect_after>},
-    {"commit", set_commit},
-    {"apply", set_apply},
-    {"state", set_path<&Endpoint::folder>},
-    {"token_file", set_path<&Endpoint::token_file>},
-    {"durable", set_switch<&Endpoint::durable>},
-    {"fresh", set_switch<&Endpoint::fresh>},
-    {"spares", set_spares},
-}};
-
-absl::Status unknown_option(std::string_view name) {
-  std::vector<std::string_view> known;
-  std::string all;
-  for (const Option& option : kOptions) {
-    known.push_back(option.name);
-    all += cat(all.empty() ? "" : ", ", option.name);
-  }
-  const std::string_view near = nearest(name, known);
-  if (!near.empty()) return invalid_argument("unknown option \"", name, "\"; did you mean \"", near, "\"?");
-  return invalid_argument("unknown option \"", name, "\"; the options are ", all);
-}
-
-absl::Status set_options(Endpoint& endpoint, std::string_view query) {
-  std::vector<std::string_view> seen;
-  while (true) {
-    const std::string_view piece = query.substr(0, query.find('&'));
-    const std::size_t equals = piece.find('=');
-    const std::string_view name = piece.substr(0, equals);
-    if (name.empty()) return invalid_argument("an option without a name; expected ?name=value&name=value");
-    const auto* const option =
-        std::find_if(kOptions.begin(), kOptions.end(), [name](const Option& known) { return known.name == name; });
-    if (option == kOptions.end()) return unknown_option(name);
-    if (equals == std::string_view::npos)
-      return invalid_argument("option ", name, " has no value; expected ", name, "=value");
-    if (std::find(seen.begin(), seen.end(), name) != seen.end())
-      return invalid_argument("option ", name, " is given twice");
-    seen.push_back(name);
-
-    const absl::StatusOr<std::string> value = percent_decoded(piece.substr(equals + 1));
-    BASCULE_TRY(annotate(value.status(), name));
-    BASCULE_TRY(annotate(option->set(endpoint, *value), name));
-    if (piece.size() == query.size()) break;
-    query.remove_prefix(piece.size() + 1);
-  }
-  if (endpoint.heartbeat < absl::Milliseconds(1))
-    return invalid_argument("heartbeat: expected 1ms or more, found ", absl::FormatDuration(endpoint.heartbeat));
-  return absl::OkStatus();
-}
 
 // `place` is what stands between "scheme://" and the options, and neither begins with a slash nor holds a port.
 absl::Status not_a_place(std::string_view scheme, std::string_view place) {

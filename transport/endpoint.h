@@ -31,6 +31,9 @@ enum class DigestMode {
 };
 inline constexpr std::array<std::string_view, 3> kDigestModes = {"off", "on", "always"};  // their names, in order
 
+// How engines on other GPUs of the host hand a version on (schemes/relay).
+enum class RelayShape { kOff, kChain, kTree };
+
 inline constexpr int kMaxOfferedSlots = 12;  // descriptors of one message, less those for other things
 
 struct Endpoint {
@@ -46,20 +49,24 @@ struct Endpoint {
   // spares=N: how many more slots may be made while evicted workers still read old ones, each as large as the model;
   // none: 2 in host memory, 1 on a device.
   std::optional<int> spares;
-  std::optional<DType> wire_dtype;                  // wire_dtype=f32|bf16|f16: floating-point tensors travel as this
-  DigestMode digest = DigestMode::kOn;              // digest=off|on|always
-  bool commit_each = false;                         // commit=each|together: each worker flips as soon as it is prepared
-  bool durable = false;                             // durable=on|off: an ack waits for the disk
-  bool fresh = false;                               // fresh=on|off: each version gets a file of its own
-  Apply apply = Apply::kCommit;                     // apply=commit|background: when a worker that registered copies
-  absl::Duration timeout = absl::Seconds(30);       // timeout=: of one send, up to its commit decision
-  absl::Duration flip_timeout = absl::Seconds(5);   // flip_timeout=: from the decision to a worker's ack
+  std::optional<DType> wire_dtype;                 // wire_dtype=f32|bf16|f16: floating-point tensors travel as this
+  DigestMode digest = DigestMode::kOn;             // digest=off|on|always
+  bool commit_each = false;                        // commit=each|together: each worker flips as soon as it is prepared
+  bool durable = false;                            // durable=on|off: an ack waits for the disk
+  bool fresh = false;                              // fresh=on|off: each version gets a file of its own
+  Apply apply = Apply::kCommit;                    // apply=commit|background: when a worker that registered copies
+  absl::Duration timeout = absl::Seconds(30);      // timeout=: of one send, up to its commit decision
+  absl::Duration flip_timeout = absl::Seconds(5);  // flip_timeout=: from the decision to a worker's ack
+  std::optional<int> ctas;                         // ctas=N: blocks of each GPU that a broadcast takes
+  std::optional<RelayShape> relay;  // relay=auto|chain|tree|off: the sender's; none: as the scheme has it
   absl::Duration loan_timeout = absl::Seconds(30);  // loan_timeout=: with slots=1, from a loan to its publish or drop
   absl::Duration heartbeat = absl::Seconds(1);      // heartbeat=: how often each end says that it lives
   absl::Duration suspect_after = absl::Seconds(5);  // suspect_after=: silence after which a peer is given up
 
   // Not part of the string: this process only looks at slots; senders may write them meanwhile (receiver/status.h).
   bool looks_only = false;
+  // Not part of the string: versions for which a worker with memory of its own (Scheme::to_own_memory) keeps some.
+  std::size_t versions_kept = 2;
   // Not part of the string: the device that this receiver reads on (ReceiverOptions::device); kHost: the sender's.
   int device = -1;
 

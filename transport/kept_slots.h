@@ -44,7 +44,7 @@ class KeptSlots {
   // The last byte is in. An error aborts the version.
   virtual absl::Status seal(const Publication& publication) = 0;
 
-  // ---- versions: delivery thread ----
+  // ---- versions: storage thread ----
 
   // All workers have prepared the version, and none was told to flip yet. An error aborts the version for all. May
   // block as long as storage does: meanwhile nothing aborts the version, and the sender still notices workers that die.

@@ -119,6 +119,11 @@ void fields(auto& archive, Is<Ready> auto& ready) {
   archive("version", ready.version);
   archive("copies_behind", ready.copies_behind);
 }
+void fields(auto& archive, Is<Deliver> auto& deliver) {
+  archive("version", deliver.version);
+  archive.bytes("bytes", deliver.bytes);
+}
+void fields(auto& archive, Is<Transport> auto& transport) { archive.bytes("bytes", transport.bytes); }
 void fields(auto& archive, Is<Sealed> auto& sealed) {
   archive("version", sealed.version);
   archive("digest", sealed.digest);

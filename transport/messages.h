@@ -76,6 +76,10 @@ struct Prepare {  // writing begins; the worker's lease on the slot starts here
   std::optional<std::string> offer;  // of this slot where the worker does not know it, with descriptors
   std::vector<std::uint32_t> slots;  // indices of all that there are; others can be let go of
 };
+struct Deliver {  // the scheme moves the bytes now, or will soon; sealed{} comes once they have left
+  Version version = 0;
+  std::string bytes;  // opaque: the scheme's
+};
 struct Sealed {  // the last byte is in
   Version version = 0;
   std::optional<Digest> digest;
@@ -120,13 +124,16 @@ struct Inquire {
 };
 
 // both ways
+struct Transport {    // what the scheme's two ends say to each other, with descriptors
+  std::string bytes;  // opaque
+};
 struct Heartbeat {};
 struct Bye {
   std::string why;  // empty: there is no more to say
 };
 
 using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Poisoned, Commit, Abort,
-                             Ack, Released, Heartbeat, Bye, Inquire, SenderStatus>;
+                             Ack, Released, Heartbeat, Bye, Inquire, SenderStatus, Deliver, Transport>;
 
 const char* name_of(const Message&);  // "hello"
 

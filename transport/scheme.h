@@ -10,10 +10,11 @@
 //
 // Errors are what the calls return: an exception that leaves one ends the process.
 //
-// What only some schemes do is an interface of its own: bytes that move (Delivery), copies that begin while the slot is
-// written (CopiesBehind), slots that outlive the processes (transport/kept_slots.h).
+// What only some schemes do is an interface of its own: bytes that move by themselves (transport/delivery.h), copies
+// that begin while the slot is written (CopiesBehind), slots that outlive the processes (transport/kept_slots.h).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -39,6 +40,7 @@ class CopiesBehind;
 class Delivery;
 class KeptSlots;
 class KeptVersions;
+class Reception;
 
 using WorkerId = std::uint64_t;  // one membership; a sender never reuses a number
 
@@ -52,7 +54,8 @@ struct Publication {
 // One slot as a scheme sees it.
 struct OfferedSlot {
   SlotId id;
-  const SlotMemory* memory = nullptr;  // lives until unmake_slot()
+  const SlotMemory* memory = nullptr;                      // lives until unmake_slot()
+  const std::atomic<std::uint64_t>* bytes_done = nullptr;  // the prefix of it that is written; release/acquire
 };
 
 // What a worker needs to reach slots: bytes that only the scheme understands, and descriptors.
@@ -61,11 +64,15 @@ struct Offer {
   std::vector<int> descriptors;  // borrowed from the slots; kMostOffered at most
 };
 inline constexpr std::size_t kMostOffered = 14;  // the welcome takes two more
+// How many bytes of a slot are there, of the version that is being written to it or was last; 0 over TCP, where it
+// cannot be known. Any thread.
+using WrittenSoFar = std::function<std::uint64_t(SlotId)>;
 struct ReceivedOffer {
   std::string bytes;
   std::vector<UniqueFd> descriptors;
   std::vector<SlotId> slots;
   std::uint64_t slot_bytes = 0;
+  WrittenSoFar written{};  // never null; lives as long as the ReceiverTransport
 };
 
 inline constexpr std::uint32_t kOwnMemory =
@@ -99,24 +106,13 @@ class SenderTransport {  // one a sender
   virtual KeptSlots* kept_slots() { return nullptr; }
 };
 
-// Moves slots to workers that cannot reach them themselves.
-class Delivery {
- public:
-  virtual ~Delivery() = default;
-  // Moves a sealed slot to `workers`, each of which has said that its back slot is free; returns when its bytes have
-  // left, under the deadline, which it must keep: nothing can end it. An error aborts the version for all. Delivery
-  // thread.
-  virtual absl::Status deliver(const Publication& publication, std::span<const WorkerId> workers,
-                               Deadline deadline) = 0;
-};
-
 class ReceiverTransport {  // one for each attachment to a sender's epoch; prepare thread, one call at a time (see
                            // maps_once)
  public:
   virtual ~ReceiverTransport() = default;
-  // Reaches the offered slots: maps, registers, pins; once for each slot, so that no send pays for it. First come the
-  // slots of the welcome, then each slot that the sender makes later. After a lost connection all are offered again: a
-  // slot that is known already stays where it is.
+  // Reaches the offered slots: maps, registers, pins; once for each slot, so that no send pays for it. UNIMPLEMENTED:
+  // this process never will, and need not try again. First come the slots of the welcome, then each slot that the
+  // sender makes later. After a lost connection all are offered again: a slot that is known already stays where it is.
   virtual absl::Status accept(ReceivedOffer offer) = 0;
   // Returns once the bytes of the version are where the worker reads them, or on their way there, and says where that
   // is. The view's slot is the sender's, or the number of a free piece of memory if the scheme has memory of its own
@@ -134,6 +130,7 @@ class ReceiverTransport {  // one for each attachment to a sender's epoch; prepa
   // What else the scheme does; null: nothing of the kind. Asked anew once slots were accepted.
   virtual CopiesBehind* copies_behind() { return nullptr; }
   virtual KeptVersions* kept_versions() { return nullptr; }
+  virtual Reception* reception() { return nullptr; }
 };
 
 // prepare() copies the bytes from where they were written, and may begin while they are. That takes time, and only a
@@ -156,6 +153,12 @@ struct Scheme {
   bool maps_once = false;    // prepare() and release() only look up what accept() mapped: the I/O thread may call them
   bool on_device = false;    // slots are memory of the device that the tensors lie on
   bool keeps_files = false;  // slots outlive the processes; only then do durable= and fresh= make sense
+  // Versions come to memory of the worker's own, on the device that it reads on: the core need not copy them there.
+  bool to_own_memory = false;
+  bool serves_hosts = false;  // with on_device: workers that read on the host have what they read there, too
+  bool takes_relay = false;   // engines can hand versions on; only then does relay= make sense
+  bool takes_ctas = false;    // kernels of a GPU move the bytes; only then does ctas= make sense
+  std::function<absl::Status()> usable{};  // an error: what this build or machine lacks for it; null: nothing
   std::function<absl::StatusOr<std::unique_ptr<SenderTransport>>(const Endpoint&, Epoch)> make_sender;
   std::function<std::unique_ptr<ReceiverTransport>(const Endpoint&)> make_receiver;
 };

@@ -32,7 +32,8 @@ struct SlotMemory {
     const std::uint64_t mapped = mapping.bytes().size();
     return data_offset <= mapped && bytes <= mapped - data_offset;
   }
-  // With device memory: addresses of the device.
+  // Where the layout's bytes begin. With device memory: addresses of the device.
+  const std::byte* data() const { return device != kHost ? device_memory.get() : mapping.bytes().data() + data_offset; }
   std::span<std::byte> writable() {
     if (device != kHost) return {device_memory.get(), bytes};
     return mapping.writable().subspan(data_offset, bytes);

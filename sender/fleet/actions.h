@@ -38,14 +38,20 @@ struct ReadQueued {  // hears what these have sent already; answered by AllRead,
   std::vector<WorkerId> from;
 };
 
-// ---- of the scheme, on the delivery thread ----
+// ---- of the scheme ----
 
 struct Deliver {  // answered by Delivered
   Ticket ticket = 0;
   Publication publication;
+  OfferedSlot slot;
   std::vector<WorkerId> to;
-  Clock::time_point deadline;
 };
+struct StopDelivery {  // it is wanted no more; Delivered comes all the same
+  Ticket ticket = 0;
+};
+
+// ---- of the scheme, on the storage thread ----
+
 struct Publish {  // answered by Published
   Ticket ticket = 0;
   Publication publication;
@@ -95,8 +101,8 @@ struct Log {
 }  // namespace action
 
 using Action = std::variant<action::Say, action::Admit, action::Offer, action::Close, action::ReadQueued,
-                            action::Deliver, action::Publish, action::Persist, action::GrantSlot, action::TakeAhead,
-                            action::DropSlot, action::MayWrite, action::EndLoan, action::Settle, action::NumberAbove,
-                            action::WakeAt, action::KeepAwake, action::Log>;
+                            action::Deliver, action::StopDelivery, action::Publish, action::Persist, action::GrantSlot,
+                            action::TakeAhead, action::DropSlot, action::MayWrite, action::EndLoan, action::Settle,
+                            action::NumberAbove, action::WakeAt, action::KeepAwake, action::Log>;
 
 }  // namespace bascule::inline v0

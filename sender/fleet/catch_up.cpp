@@ -24,10 +24,10 @@ void Fleet::catch_up(Member& member) {
   std::vector<Round::WorkerIdentity> workers;
   workers.reserve(behind.size());
   for (const Member* rank : behind) workers.push_back({rank->id, rank->name(), rank->group()});
-  OnItsWay& version =
-      versions_.begin(Round(*newest, std::move(workers),
-                            {.single_copy = false, .delivers = rules_.delivers, .each = false, .persists = false}),
-                      now_, /*is_catch_up=*/true);
+  OnItsWay& version = versions_.begin(
+      Round(*newest, std::move(workers),
+            {.single_copy = false, .delivers = rules_.delivers, .behind = false, .each = false, .persists = false}),
+      now_, /*is_catch_up=*/true);
   wait_until(version, now_ + absl::ToChronoNanoseconds(endpoint_.timeout));
   for (Member* rank : behind) {
     roster_.set_catch_up(*rank, version.ticket);
@@ -49,6 +49,8 @@ void Fleet::end_catch_up(const OnItsWay& version) {
     roster_.set_catch_up(*member, std::nullopt);
     behind_.insert(id);  // a newer version may have been published meanwhile
   }
+  if (!aborted && delivered_from_.contains(version.ticket))
+    act(action::StopDelivery{version.ticket});  // nobody is left
   versions_.end(version.ticket);
   writer_waits_ = true;
 }

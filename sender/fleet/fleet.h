@@ -37,6 +37,7 @@ struct FleetRules {
   Version published = 0;                                       // the last version of the runs before
   Version used = 0;                                            // the highest number known to be used
   bool delivers = false, publishes = false, persists = false;  // what the scheme has to do
+  bool delivers_while_written = false;                         // its deliveries begin with the first bytes
 };
 
 // Of a single copy: its loan was out for too long.
@@ -59,6 +60,8 @@ class Fleet {
   const std::string& last_refusal() const { return last_refusal_; }  // for error texts; empty: none
   const std::string& missing() const { return missing_; }            // what of the endpoint was removed
   std::vector<std::vector<std::string>> fused_wishes() const;        // of the workers that are there, as they came
+  // Whether bytes leave while a version is written: it is better written in parts.
+  bool writes_in_parts() const { return rules_.delivers_while_written || roster_.copied_behind(); }
   // `untouched`: the slot that was taken ahead, where the public thread has not begun to write it.
   SenderStatus status(std::optional<SlotId> untouched) const;
 
@@ -168,6 +171,7 @@ class Fleet {
   std::optional<Layout> layout_;
   EncodedLayout encoded_layout_;                    // the final one's, for every welcome
   std::optional<std::vector<std::string>> wanted_;  // the public thread waits for a slot, for these
+  std::map<Ticket, SlotId> delivered_from_;         // deliveries under way, also of versions that were given up
   LeaseNumber last_lease_ = 0;
   bool some_left_out_ = false;  // the last version was for some only
   std::string last_refusal_, missing_;

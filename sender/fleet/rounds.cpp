@@ -6,6 +6,12 @@
 #include <bascule/transport/text.h>
 
 namespace bascule::inline v0 {
+namespace {
+
+// Holds the slot of a delivery. Receivers' numbers are random: they do not lie at the end of all numbers.
+Holder deliverer(Ticket ticket) { return ~ticket; }
+
+}  // namespace
 
 void Fleet::note(event::SlotSealed& sealed) {
   OnItsWay* const sent = versions_.sent();
@@ -29,6 +35,10 @@ void Fleet::note(event::Abandoned& abandoned) {
 }
 
 void Fleet::note(event::Delivered& delivered) {
+  if (const auto from = delivered_from_.extract(delivered.ticket)) {
+    desk_.release(from.mapped(), deliverer(delivered.ticket));
+    writer_waits_ = true;
+  }
   OnItsWay* const version = versions_.find(delivered.ticket);
   if (version == nullptr) return;
   version->moving = false;
@@ -66,6 +76,7 @@ void Fleet::advance(OnItsWay& version) {
         say(round.remaining(), Sealed{.version = number, .digest = version.publication().digest});
         break;
       case Round::Action::kAbort:
+        if (delivered_from_.contains(version.ticket)) act(action::StopDelivery{version.ticket});
         if (!version.is_catch_up) expect_release(version, round.remaining());
         say(round.remaining(), Abort{.version = number, .torn = version.torn});
         break;
@@ -84,12 +95,15 @@ void Fleet::advance(OnItsWay& version) {
 }
 
 void Fleet::deliver(OnItsWay& version) {
-  leave_time(version);
+  if (version.round.phase() == Round::Phase::kDelivering) leave_time(version);  // else it has that of the writer
   version.moving = true;
+  const SlotId slot = version.publication().slot;
+  desk_.lease(slot, deliverer(version.ticket));  // also if all its workers are lost
+  delivered_from_[version.ticket] = slot;
   act(action::Deliver{.ticket = version.ticket,
                       .publication = version.publication(),
-                      .to = version.round.remaining(),
-                      .deadline = version.until});
+                      .slot = desk_.memory(slot),
+                      .to = version.round.remaining()});
 }
 
 // Enough workers are prepared. Once the scheme has published the version too, nothing aborts. That may take as long as
@@ -167,7 +181,7 @@ void Fleet::expect_release(const OnItsWay& sent, const std::vector<WorkerId>& wo
       member->releasing = sent.publication().slot;
 }
 
-// The slot is free again once neither the public thread nor the delivery thread has it.
+// The slot is free again once neither the public thread nor the scheme has it.
 void Fleet::finish_abort(const OnItsWay& sent) {
   if (sent.written || sent.moving) return;
   act(action::KeepAwake{false});

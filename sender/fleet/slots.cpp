@@ -49,7 +49,7 @@ void Fleet::serve_writer() {
   }
   std::optional<Grant> grant = take_slot();
   if (!grant) return give_up_idle_catch_ups();
-  grant->copied_behind = roster_.copied_behind();
+  grant->in_parts = writes_in_parts();
   grant->to = *std::exchange(wanted_, std::nullopt);
   drop_gone();
   act(action::GrantSlot{*std::move(grant)});
@@ -109,6 +109,7 @@ void Fleet::note(event::Announced& announced) {
   OnItsWay& sent = versions_.begin(Round(publication, std::move(workers),
                                          {.single_copy = desk_.single_copy(),
                                           .delivers = rules_.delivers,
+                                          .behind = rules_.delivers_while_written && grant.in_parts,
                                           .each = endpoint_.commit_each,
                                           .persists = rules_.persists}),
                                    Clock::time_point::max(), /*is_catch_up=*/false);

@@ -24,7 +24,7 @@ struct OnItsWay {
   std::vector<std::string> names{};  // of the public thread's: that were asked for; empty: all
   std::set<WorkerId> owed{};         // likewise: whom the version is for, in the round or not
   bool written = false;              // the public thread has the slot
-  bool moving = false;               // the delivery thread has it
+  bool moving = false;               // the scheme has it
   bool torn = false;                 // an abort leaves a single copy half written
   bool loan_back = false;            // single copy: its loan came back, and it will be sealed or abandoned
 

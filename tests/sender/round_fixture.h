@@ -18,7 +18,10 @@ using Phase = Round::Phase;
 
 inline constexpr WorkerId kA = 1, kB = 2, kStranger = 9;
 
-inline constexpr Round::Rules kDelivers = {.single_copy = false, .delivers = true, .each = false, .persists = false};
+inline constexpr Round::Rules kDelivers = {
+    .single_copy = false, .delivers = true, .behind = false, .each = false, .persists = false};
+inline constexpr Round::Rules kDeliversBehind = {
+    .single_copy = false, .delivers = true, .behind = true, .each = false, .persists = false};
 
 inline Round round_of(std::vector<Round::WorkerIdentity> workers = {{kA, "a"}, {kB, "b"}},
                       Round::Rules rules = kDelivers) {

@@ -201,6 +201,53 @@ TEST(Round, PassesOverADeliveryThatThereIsNot) {
   EXPECT_EQ(next(round), Action::kNone);
 }
 
+// ---- a delivery that begins while the slot is written ----
+
+TEST(Round, DeliversWhileItIsWrittenOnceEveryWorkerIsReady) {
+  Round round = round_of({{kA, "a"}, {kB, "b"}}, kDeliversBehind);
+  round.ready(kA);
+  EXPECT_EQ(next(round), Action::kNone) << "b has no room yet";
+  round.ready(kB);
+  EXPECT_EQ(next(round), Action::kDeliver);
+  EXPECT_EQ(round.phase(), Phase::kWriting);
+  EXPECT_EQ(next(round), Action::kNone) << "asked for once";
+  round.sealed(Digest{.low = 1, .high = 2});
+  EXPECT_EQ(next(round), Action::kNone) << "the last bytes have not left";
+  EXPECT_EQ(round.phase(), Phase::kDelivering);
+  round.delivered(absl::OkStatus());
+  EXPECT_EQ(next(round), Action::kAnnounce);
+}
+
+TEST(Round, AnnouncesAtTheSealWhatHasLeftByThen) {
+  Round round = round_of({{kA, "a"}}, kDeliversBehind);
+  round.ready(kA);
+  EXPECT_EQ(next(round), Action::kDeliver);
+  round.delivered(absl::OkStatus());
+  EXPECT_EQ(next(round), Action::kNone) << "its digest is not known yet";
+  round.sealed(Digest{.low = 1, .high = 2});
+  EXPECT_EQ(next(round), Action::kAnnounce);
+  EXPECT_EQ(next(round), Action::kNone);
+}
+
+TEST(Round, DeliversBehindTheSealWhereAWorkerWasNotReadyBefore) {
+  Round round = round_of({{kA, "a"}, {kB, "b"}}, kDeliversBehind);
+  round.ready(kA);
+  round.sealed(std::nullopt);
+  EXPECT_EQ(next(round), Action::kNone);
+  round.lost(kB, unavailable("gone"));
+  EXPECT_EQ(next(round), Action::kDeliver);
+  EXPECT_EQ(round.phase(), Phase::kDelivering);
+}
+
+TEST(Round, AbortsAtOnceWhereADeliveryFailsWhileItIsWritten) {
+  Round round = round_of({{kA, "a"}}, kDeliversBehind);
+  round.ready(kA);
+  EXPECT_EQ(next(round), Action::kDeliver);
+  round.delivered(unavailable("link down"));
+  EXPECT_EQ(next(round), Action::kAbort);
+  EXPECT_EQ(text(round.why_aborted()), "deliver version 7: link down");
+}
+
 TEST(Round, MeasuresItsPhases) {
   const Round round = round_in(Phase::kCommitting);
   EXPECT_GT(round.seconds(Phase::kSealed, Phase::kPreparing), 0);

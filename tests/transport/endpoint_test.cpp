@@ -157,6 +157,11 @@ TEST(Endpoint, NamesTheNearestOption) {
   EXPECT_THAT(refusal("shm:///x?colour=red"), HasSubstr("the options are slots, wire_dtype"));
   EXPECT_EQ(Endpoint::parse("shm:///x?spares=0")->spares, 0);
   EXPECT_EQ(Endpoint::parse("shm:///x")->spares, std::nullopt);
+  EXPECT_EQ(Endpoint::parse("cuda-ipc:///x")->relay, std::nullopt);
+  EXPECT_EQ(Endpoint::parse("cuda-ipc:///x?relay=off")->relay, RelayShape::kOff);
+  EXPECT_EQ(Endpoint::parse("cuda-ipc:///x?relay=tree")->relay, RelayShape::kTree);
+  EXPECT_EQ(Endpoint::parse("cuda-ipc:///x?relay=auto")->relay, RelayShape::kChain);
+  EXPECT_THAT(refusal("cuda-ipc:///x?relay=ring"), HasSubstr("chain"));
   EXPECT_THAT(refusal("shm:///x?spares=-1"), HasSubstr("a number of spare slots, 0 to 48"));
   EXPECT_THAT(refusal("shm:///x?slots"), HasSubstr("option slots has no value"));
   EXPECT_THAT(refusal("shm:///x?slots=2&&digest=on"), HasSubstr("without a name"));

@@ -104,7 +104,9 @@ inline std::vector<Message> sample_messages() {
           Heartbeat{},
           Bye{.why = "another model"},
           Inquire{},
-          sample_status()};
+          sample_status(),
+          Deliver{.version = 5, .bytes = std::string("\0\xFF words", 8)},
+          Transport{.bytes = std::string("\xFE\0 words", 8)}};
 }
 
 }  // namespace bascule

@@ -35,7 +35,7 @@ absl::StatusOr<std::uint64_t> granularity_of(const Driver& driver, int device) {
 
 }  // namespace
 
-absl::StatusOr<Allocation> Allocation::make(int device, std::uint64_t bytes) {
+absl::StatusOr<Allocation> Allocation::make(int device, std::uint64_t bytes, ForNetwork network) {
   BASCULE_ASSIGN(const Driver* const functions, driver());
   const DeviceGuard guard(device);
   BASCULE_TRY(cuda_status(guard.result()));
@@ -51,7 +51,12 @@ absl::StatusOr<Allocation> Allocation::make(int device, std::uint64_t bytes) {
   made.device_ = made.current_ = device;
   const std::uint64_t rounded =
       std::max<std::uint64_t>((bytes + granularity - 1) / granularity * granularity, granularity);
-  const CUmemAllocationProp properties = properties_of(device);
+  CUmemAllocationProp properties = properties_of(device);
+  int reached = 0;
+  if (network == ForNetwork::kYes)
+    BASCULE_CUDA_DRIVER(
+        functions->device_get_attribute(&reached, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, device));
+  properties.allocFlags.gpuDirectRDMACapable = reached != 0 ? 1 : 0;
   if (absl::Status status =
           cuda_status(BASCULE_CUDA_CODE(functions->mem_create(&made.handle_, rounded, &properties, 0)));
       !status.ok())

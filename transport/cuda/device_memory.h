@@ -22,11 +22,14 @@
 
 namespace bascule::inline v0::cuda {
 
+// Whether network cards are to reach the memory, where the device has that (GPUDirect RDMA): it cannot be added later.
+enum class ForNetwork { kNo, kYes };
+
 class Allocation {
  public:
   // At least `bytes` on `device`, rounded up to its granularity (2 MiB on what was seen). RESOURCE_EXHAUSTED: the
   // device has not as much. UNIMPLEMENTED: it exports no memory.
-  static absl::StatusOr<Allocation> make(int device, std::uint64_t bytes);
+  static absl::StatusOr<Allocation> make(int device, std::uint64_t bytes, ForNetwork network = ForNetwork::kNo);
   // Of a descriptor that export_descriptor() made in another process, or this one. `bytes` is what it said; `device` is
   // where the memory lies, by this process's numbers (find_device() of the UUID that came along); `reader` the one that
   // will map it, the same or a peer, in whose context the driver is called: on `device` a reader on a peer leaves none.

@@ -10,6 +10,7 @@
 #include <bascule/kernels/cuda_unpack.h>
 #include <bascule/transport/cuda/device.h>
 #include <bascule/transport/cuda/host_window.h>
+#include <bascule/transport/cuda/milestones.h>
 #include <bascule/transport/cuda/status.h>
 #include <bascule/transport/cuda/stream.h>
 #include <bascule/transport/device.h>
@@ -191,12 +192,27 @@ class CudaQueue final : public DeviceQueue {
     return copied;
   }
 
+  absl::Status copy_to_host(const std::byte* slot, HostWindow& to, Deadline deadline) override {
+    BASCULE_TRY(usable());
+    const kc::DeviceGuard guard(device_);
+    BASCULE_TRY(cuda_status(guard.result()));
+    BASCULE_ASSIGN(const UniqueEvent there, UniqueEvent::make(device_));  // behind nothing
+    std::atomic<std::uint64_t> bytes_done{0};
+    auto& window = static_cast<cuda::CudaWindow&>(to);
+    absl::Status copied =
+        keep(window.copy_out(slot, {{&there, 1}, window.bytes()}, copies_.get(), bytes_done, deadline));
+    BASCULE_TRY(keep(left_.record(copies_.get())));
+    return copied;
+  }
+
   absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
                        bool want_digest) override {
     if (want_digest) BASCULE_TRY(check_digestible(slot.size(), "read it in place, on its own device"));
     return enqueue(std::nullopt, [&]() -> absl::Status {
       digest_ = want_digest && end == slot.size() ? Made::kAlone : Made::kNone;
       if (want_digest && begin == 0) BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &coming_)));
+      if (begin == 0) copied_in_.restart();
+      const std::uint64_t all = end;
       while (begin < end) {
         const std::uint64_t next = std::min(begin + kDigestedBehind, end);
         BASCULE_TRY(static_cast<cuda::CudaWindow&>(from).copy_in(begin, next, slot.data(), copies_.get()));
@@ -207,7 +223,29 @@ class CudaQueue final : public DeviceQueue {
                                                   cell_, stream_.get())));
         begin = next;
       }
-      return absl::OkStatus();
+      return copied_in_.record(all, copies_);
+    });
+  }
+
+  absl::StatusOr<std::uint64_t> arrived() override {
+    BASCULE_TRY(lost_);
+    absl::StatusOr<std::uint64_t> bytes = copied_in_.passed();
+    if (!bytes.ok()) return keep(bytes.status());
+    return bytes;
+  }
+
+  absl::Status digest_behind(Stream producer, std::span<const std::byte> slot, std::uint64_t begin,
+                             std::uint64_t end) override {
+    BASCULE_TRY(check_digestible(slot.size()));
+    return enqueue(std::nullopt, [&]() -> absl::Status {
+      digest_ = end == slot.size() ? Made::kAlone : Made::kNone;
+      if (begin == 0) BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &coming_)));
+      if (producer != nullptr) {
+        BASCULE_TRY(before_.record(producer));
+        BASCULE_TRY(before_.let_wait(stream_.get()));
+      }
+      return cuda_status(
+          kc::digest_part(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(end), coming_, cell_, stream_.get()));
     });
   }
 
@@ -323,26 +361,10 @@ class CudaQueue final : public DeviceQueue {
   std::vector<UniqueEvent> packed_;                  // by part
   std::uint64_t packed_bytes_ = 0, part_bytes_ = 0;  // of the last run_in_parts(): all of it, and a part
   UniqueEvent left_;                                 // behind the last copy, either way
+  cuda::Milestones copied_in_;                       // of the slot that is copied in
   kc::DigestOutput coming_;                          // of the slot that is copied in
   std::shared_ptr<cuda::PinnedBuffers> buffers_;
   absl::Status lost_;  // the first sticky error
-};
-
-class CudaMark final : public DeviceMark {
- public:
-  explicit CudaMark(UniqueEvent event) : event_(std::move(event)) {}
-  int device() const override { return event_.device(); }
-  absl::Status record(Stream stream) override {
-    BASCULE_TRY(event_.alive());
-    const kc::DeviceGuard guard(device());  // one for both
-    BASCULE_TRY(cuda_status(guard.result()));
-    BASCULE_TRY(check_stream(device(), stream));
-    return event_.record(stream);
-  }
-  absl::Status wait(Deadline deadline) const override { return event_.wait(deadline); }
-
- private:
-  UniqueEvent event_;
 };
 
 }  // namespace
@@ -354,11 +376,6 @@ void own_thread_of_devices() { kc::own_thread_of_devices(); }
 absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device) {
   BASCULE_TRY(cuda::find_device(device).status());
   return CudaQueue::open(device);
-}
-
-absl::StatusOr<std::unique_ptr<DeviceMark>> make_device_mark(int device) {
-  BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device));
-  return std::make_unique<CudaMark>(std::move(event));
 }
 
 }  // namespace bascule::inline v0

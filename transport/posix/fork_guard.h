@@ -6,7 +6,9 @@
 // Any thread. A process has one table of kept descriptors.
 #pragma once
 
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <bascule/transport/posix/unique_fd.h>
 
@@ -49,5 +51,12 @@ class ProcessFd {
  private:
   int fd_ = -1;
 };
+
+// Borrowed.
+inline std::vector<int> numbers_of(std::span<const ProcessFd> descriptors) {
+  std::vector<int> numbers;
+  for (const ProcessFd& descriptor : descriptors) numbers.push_back(descriptor.get());
+  return numbers;
+}
 
 }  // namespace bascule::inline v0

@@ -10,7 +10,10 @@ constexpr std::array<const char*, 8> kOptions = {"",         "commit=each",     
                                                  "spares=0", "spares=1&commit=each", "fresh=on", "slots=1&commit=each"};
 
 FleetWorld::Scheme scheme_of(std::uint64_t seed) {
-  return {.delivers = seed % 2 == 0, .publishes = seed / 2 % 3 == 0, .persists = seed / 6 % 3 == 0};
+  return {.delivers = seed % 2 == 0,
+          .publishes = seed / 2 % 3 == 0,
+          .persists = seed / 6 % 3 == 0,
+          .while_written = seed / 16 % 2 == 0};
 }
 
 }  // namespace
@@ -98,6 +101,8 @@ void RandomWorld::expect_unread(SlotId slot) {
   };
   for (const Process& process : processes_) is_read(process);
   for (const auto& [instance, process] : dead_) is_read(process);
+  for (const action::Deliver& each : deliveries)
+    expect(each.publication.slot != slot, cat("slot ", slot.index, " is written under a delivery"));
 }
 
 // Ranks of a group that are connected are told together, but for those that have the version already.

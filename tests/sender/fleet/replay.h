@@ -13,7 +13,8 @@ namespace bascule::test {
 
 class Replay : public testing::Test, public FleetWorld {
  protected:
-  explicit Replay(std::string_view options = "", Scheme scheme = {true, false, false}) : FleetWorld(options, scheme) {}
+  explicit Replay(std::string_view options = "", Scheme scheme = {true, false, false, false})
+      : FleetWorld(options, scheme) {}
 
   // A trainer that has registered its model and opened its slots.
   void open() {

@@ -137,9 +137,77 @@ TEST_F(DeadlineReplay, AVersionThatIsNotDeliveredInTimeIsAbortedOnceTheSlotIsBac
   pass(absl::Minutes(1));
   told<Prepare>(quick_);
   told<Abort>(quick_);
-  EXPECT_EQ(status_of(version).code(), absl::StatusCode::kUnknown) << "the delivery thread has the slot";
+  EXPECT_EQ(status_of(version).code(), absl::StatusCode::kUnknown) << "the delivery reads the slot";
   finish_delivery();
   EXPECT_EQ(status_of(version).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// ---- deliveries ----
+
+// It reads the slot until it says that it is done, though the only worker that it was for is gone.
+TEST_F(CatchUpReplay, ThatEveryoneLeftHoldsItsSlotUntilItsDeliveryHasEnded) {
+  delivers_at_once = false;
+  const WorkerId late = join(hello("late", 5));
+  const Prepare old = told<Prepare>(late);
+  say(late, Ready{.version = old.version});
+  ASSERT_EQ(deliveries.size(), 1u);
+  const Ticket ticket = deliveries.front().ticket;
+  hang_up(late);
+  tell(event::HolderGone{5});
+  EXPECT_THAT(stopped, ElementsAre(ticket));
+  delivers_at_once = true;
+  const action::Deliver under_way = deliveries.front();
+  deliveries.clear();
+  EXPECT_THAT(status_of(send()), IsOk());
+  EXPECT_FALSE(ask()) << "the other slot is published, and this one is still read";
+  tell(event::Delivered{under_way.ticket, absl::OkStatus()});
+  EXPECT_EQ(take_granted()->slot, old.slot);
+}
+
+class WhileWrittenReplay : public Replay {
+ protected:
+  WhileWrittenReplay() : Replay("", {true, false, false, true}) {
+    delivers_at_once = false;
+    open();
+    id_ = join(hello("w", 1));
+  }
+  WorkerId id_ = 0;
+};
+
+TEST_F(WhileWrittenReplay, ADeliveryBeginsAsSoonAsTheWorkersAreReadyAndTheSealComesBehind) {
+  const std::optional<Grant> grant = ask();
+  ASSERT_TRUE(grant && grant->in_parts);
+  const Version version = announce(*grant);
+  EXPECT_TRUE(deliveries.empty());
+  say(id_, Ready{.version = version});
+  ASSERT_EQ(deliveries.size(), 1u);
+  seal(version);
+  told<Prepare>(id_);
+  EXPECT_TRUE(peers.at(id_).said.empty()) << "the bytes are on their way";
+  finish_delivery();
+  told<Sealed>(id_);
+}
+
+TEST_F(WhileWrittenReplay, AWriterThatGivesUpStopsTheDeliveryAndTheSlotStaysUntilThatHasEnded) {
+  const Version version = announce(*ask());
+  say(id_, Ready{.version = version});
+  abandon(version);
+  EXPECT_THAT(stopped, ElementsAre(deliveries.front().ticket));
+  told<Prepare>(id_);
+  told<Abort>(id_);
+  EXPECT_FALSE(settled.contains(version)) << "the slot is read on";
+  finish_delivery();
+  EXPECT_TRUE(settled.contains(version));
+}
+
+TEST_F(WhileWrittenReplay, ALoanIsDeliveredOnceItIsWhole) {
+  Grant grant = *ask();
+  grant.in_parts = false;  // as of a loan
+  const Version version = announce(grant);
+  say(id_, Ready{.version = version});
+  EXPECT_TRUE(deliveries.empty());
+  seal(version);
+  EXPECT_EQ(deliveries.size(), 1u);
 }
 
 // ---- what may not be aborted ----

@@ -9,7 +9,8 @@ FleetRules FleetWorld::rules(std::string_view options, Scheme scheme) {
           .used = 0,
           .delivers = scheme.delivers,
           .publishes = scheme.publishes,
-          .persists = scheme.persists};
+          .persists = scheme.persists,
+          .delivers_while_written = scheme.delivers && scheme.while_written};
 }
 
 FleetWorld::FleetWorld(std::string_view options, Scheme scheme)
@@ -113,7 +114,7 @@ void FleetWorld::open_slots() {
 std::optional<Grant> FleetWorld::ask(std::vector<std::string> workers) {
   granted.reset();
   if (workers.empty() && ahead) {
-    granted = Grant{.slot = *std::exchange(ahead, std::nullopt), .copied_behind = fleet.roster().copied_behind()};
+    granted = Grant{.slot = *std::exchange(ahead, std::nullopt), .in_parts = fleet.writes_in_parts()};
     return take_granted();
   }
   ahead.reset();

@@ -19,6 +19,7 @@ class FleetWorld {
   static constexpr Epoch kEpoch = 7;
   struct Scheme {
     bool delivers = false, publishes = false, persists = false;
+    bool while_written = false;  // its deliveries begin
   };
   struct Peer {  // the other end of a connection
     Hello hello;
@@ -27,7 +28,7 @@ class FleetWorld {
     std::optional<action::Close> closed;
   };
 
-  explicit FleetWorld(std::string_view options = "", Scheme scheme = {true, false, false});
+  explicit FleetWorld(std::string_view options = "", Scheme scheme = {true, false, false, false});
   virtual ~FleetWorld() = default;
 
   // Tells the fleet, and carries out what comes of it.
@@ -51,7 +52,7 @@ class FleetWorld {
   void abandon(Version version, bool torn = false);
   bool end_loan(Version version);  // false: it lapsed
 
-  // What the delivery thread has, answered when the test says so.
+  // What the scheme has, answered when the test says so.
   void finish_delivery(absl::Status status = absl::OkStatus());
   void finish_publish(absl::Status status = absl::OkStatus());
   void finish_persist(absl::Status status = absl::OkStatus());
@@ -62,6 +63,7 @@ class FleetWorld {
   Clock::time_point now{std::chrono::hours(1)};
   std::map<WorkerId, Peer> peers;
   std::deque<action::Deliver> deliveries;
+  std::vector<Ticket> stopped;  // deliveries
   std::deque<action::Publish> publishes;
   std::deque<action::Persist> persists;
   std::optional<SlotId> ahead;
@@ -86,6 +88,7 @@ class FleetWorld {
   void do_it(action::Close& close) { peers.at(close.id).closed = close; }
   void do_it(action::ReadQueued& read);
   void do_it(action::Deliver& deliver);
+  void do_it(action::StopDelivery& stop) { stopped.push_back(stop.ticket); }
   void do_it(action::Publish& publish) { publishes.push_back(publish); }
   void do_it(action::Persist& persist) { persists.push_back(persist); }
   void do_it(action::GrantSlot& grant) { granted = std::move(grant.grant); }

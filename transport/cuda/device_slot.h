@@ -1,0 +1,23 @@
+// Slots in device memory, as cuda-ipc and nccl make them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include <bascule/transport/cuda/device.h>
+#include <bascule/transport/cuda/device_memory.h>
+#include <bascule/transport/slot_memory.h>
+
+namespace bascule::inline v0::cuda {
+
+// Of `bytes` bytes for a layout, mapped for `device` to read and write, with a descriptor that other processes can map.
+// `allocated`: in whole granules, as they must be told. Errors as of Allocation::make().
+absl::StatusOr<SlotMemory> make_device_slot(const Device& device, std::uint64_t bytes, ForNetwork network,
+                                            std::uint64_t* allocated = nullptr);
+
+// Memory of the same kind, without a descriptor; freed with the last copy of the pointer.
+absl::StatusOr<std::shared_ptr<std::byte>> allocate_mapped(int device, std::uint64_t bytes, ForNetwork network);
+
+}  // namespace bascule::inline v0::cuda
