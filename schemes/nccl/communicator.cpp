@@ -1,0 +1,228 @@
+#include <bascule/schemes/nccl/communicator.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <bascule/transport/device.h>
+#include <bascule/transport/text.h>
+#include <bascule/transport/threads.h>
+
+namespace bascule::inline v0::nccl {
+namespace {
+
+using std::chrono::microseconds;
+
+std::atomic<int> alive_communicators{0};
+std::atomic<int> abandoned_inits{0};
+
+// Waits between two questions: awake at first, since a broadcast of 16 MB takes 50 us and a thread that sleeps wakes 50
+// us late; then asleep.
+class Pause {
+ public:
+  void operator()() {
+    if (Clock::now() - since_ < kAwake) return std::this_thread::yield();
+    std::this_thread::sleep_for(kAsleep);
+  }
+  void again() { since_ = Clock::now(); }  // something happened
+
+ private:
+  static constexpr microseconds kAwake{500}, kAsleep{50};
+  Clock::time_point since_ = Clock::now();
+};
+
+absl::Status aborted() { return absl::CancelledError("nccl: the communicator was left"); }
+
+}  // namespace
+
+struct Communicator::State {
+  State(const Library& nccl, std::shared_ptr<Place> where, Rank which, Options chosen, Handlers answers)
+      : library(nccl), place(std::move(where)), rank(which), options(chosen), handlers(std::move(answers)) {}
+
+  const Library& library;
+  const std::shared_ptr<Place> place;
+  const Rank rank;
+  const Options options;
+  const Handlers handlers;
+  std::atomic<bool> aborting = false;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Broadcast> queue;
+  bool ended = false;  // it takes no more of them
+
+  // Its thread's.
+  CommHandle* handle = nullptr;
+  std::unique_ptr<Lane> lane;
+
+  void run();
+  absl::Status make();
+  absl::Status send(const Broadcast& broadcast, std::uint64_t& there);
+  absl::Status settle(std::string_view what);
+  void leave_stream();
+  absl::Status told(Code code, std::string_view what) const;
+};
+
+absl::Status Communicator::State::told(Code code, std::string_view what) const {
+  if (code == Code::kSuccess || code == Code::kInProgress) return absl::OkStatus();
+  const char* const more = handle != nullptr ? library.last_error(handle) : nullptr;
+  return unavailable("nccl: ", what, ": ", library.error_string(code), more != nullptr && *more != '\0' ? ": " : "",
+                     more != nullptr ? more : "");
+}
+
+// Until NCCL has done what it was asked: before that it takes no other call.
+absl::Status Communicator::State::settle(std::string_view what) {
+  for (Pause pause;;) {
+    Code code = Code::kSuccess;
+    BASCULE_TRY(told(library.comm_get_async_error(handle, &code), what));
+    if (code != Code::kInProgress) return told(code, what);
+    if (aborting) return aborted();
+    pause();
+  }
+}
+
+absl::Status Communicator::State::make() {
+  BASCULE_ASSIGN(lane, place->open_lane());
+  Config config;
+  config.blocking = 0;
+  if (options.max_ctas > 0) {
+    config.min_ctas = 1;
+    config.max_ctas = options.max_ctas;
+  }
+  BASCULE_TRY(told(library.comm_init_rank_config(&handle, rank.ranks, rank.id, rank.rank, &config), "join"));
+  return settle("join");
+}
+
+absl::Status Communicator::State::send(const Broadcast& broadcast, std::uint64_t& there) {
+  struct Piece {
+    std::uint64_t end = 0;
+    std::unique_ptr<DeviceMark> mark;
+  };
+  std::deque<Piece> under_way;
+  std::uint64_t begun = broadcast.from;
+  there = broadcast.from;
+  const auto look = [&]() -> absl::Status {  // how far the stream is
+    while (!under_way.empty()) {
+      const absl::Status passed = under_way.front().mark->wait(Deadline(absl::ZeroDuration()));
+      if (absl::IsDeadlineExceeded(passed)) return absl::OkStatus();
+      BASCULE_TRY(passed);
+      there = under_way.front().end;
+      under_way.pop_front();
+    }
+    return absl::OkStatus();
+  };
+  for (Pause pause; there < broadcast.bytes;) {
+    if (aborting) {
+      look().IgnoreError();  // what came need not come again
+      return there < broadcast.bytes ? aborted() : absl::OkStatus();
+    }
+    const std::uint64_t end = std::min(begun + broadcast.piece_bytes, broadcast.bytes);
+    if (begun < end && (!broadcast.written || broadcast.written() >= end)) {
+      std::byte* const piece = broadcast.memory.get() + begun;
+      BASCULE_TRY(told(library.broadcast(piece, piece, end - begun, kUint8, 0, handle, lane->stream()), "broadcast"));
+      BASCULE_TRY(settle("broadcast"));
+      if (broadcast.enqueued) BASCULE_TRY(broadcast.enqueued(lane->stream(), begun, end));
+      BASCULE_ASSIGN(std::unique_ptr<DeviceMark> mark, lane->mark());
+      under_way.push_back({.end = end, .mark = std::move(mark)});
+      begun = end;
+      pause.again();
+      continue;
+    }
+    const std::uint64_t before = there;
+    BASCULE_TRY(look());
+    if (there > before) pause.again();
+    Code code = Code::kSuccess;
+    BASCULE_TRY(told(library.comm_get_async_error(handle, &code), "broadcast"));
+    BASCULE_TRY(told(code, "broadcast"));
+    pause();
+  }
+  return absl::OkStatus();
+}
+
+// An abort returns while kernels are still on the stream: 0.35 s were seen. Whatever they write must stay until then,
+// as it does for ever where they never leave.
+void Communicator::State::leave_stream() {
+  const absl::StatusOr<std::unique_ptr<DeviceMark>> end = lane->mark();
+  while (end.ok() && absl::IsDeadlineExceeded((*end)->wait(Deadline(absl::Milliseconds(100))))) {
+  }
+}
+
+void Communicator::State::run() {
+  own_thread_of_devices();
+  absl::Status status = make();
+  const bool made = status.ok();
+  handlers.made(status);
+  std::shared_ptr<std::byte> touched;  // by pieces on the stream, which an abort alone ends
+  while (true) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return aborting || !queue.empty(); });
+    if (queue.empty()) {  // aborting
+      ended = true;
+      break;
+    }
+    const Broadcast broadcast = std::move(queue.front());
+    queue.pop_front();
+    lock.unlock();
+    std::uint64_t there = broadcast.from;
+    if (status.ok()) {
+      status = aborting ? aborted() : send(broadcast, there);
+      if (!status.ok()) touched = broadcast.memory;
+    }
+    broadcast.done(status, there);
+  }
+  if (handle != nullptr) {
+    if (!made && absl::IsCancelled(status) && rank.rank == 0) ++abandoned_inits;  // one that failed is over
+    library.comm_abort(handle);  // an error of it says nothing that could be done
+    leave_stream();
+  }
+  touched.reset();
+  lane.reset();
+  --alive_communicators;
+  handlers.ended();
+}
+
+Communicator::Communicator(const Library& library, std::shared_ptr<Place> place, Rank rank, Options options,
+                           Handlers handlers)
+    : state_(std::make_shared<State>(library, std::move(place), rank, options, std::move(handlers))) {
+  ++alive_communicators;
+  const absl::Status started = starting_threads("a communicator", [this] {
+    std::thread([state = state_] { state->run(); }).detach();
+    return absl::OkStatus();
+  });
+  if (started.ok()) return;
+  --alive_communicators;
+  state_->ended = true;
+  state_->handlers.made(started);
+  state_->handlers.ended();
+}
+
+Communicator::~Communicator() { abort(); }
+
+void Communicator::broadcast(Broadcast broadcast) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->ended) {
+      state_->queue.push_back(std::move(broadcast));
+      state_->changed.notify_all();
+      return;
+    }
+  }
+  broadcast.done(aborted(), broadcast.from);
+}
+
+void Communicator::abort() {
+  const std::lock_guard lock(state_->mutex);
+  state_->aborting = true;
+  state_->changed.notify_all();
+}
+
+int Communicator::alive() { return alive_communicators; }
+int Communicator::abandoned() { return abandoned_inits; }
+
+}  // namespace bascule::inline v0::nccl

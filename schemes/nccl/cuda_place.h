@@ -1,0 +1,15 @@
+// The place of nccl on a GPU.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include <bascule/schemes/nccl/place.h>
+
+namespace bascule::inline v0::nccl {
+
+// Memory that network cards reach too, where the device has it. UNIMPLEMENTED: `device` is the host; the text says what
+// to use. UNAVAILABLE: there is no such device.
+absl::StatusOr<std::shared_ptr<Place>> cuda_place(int device);
+
+}  // namespace bascule::inline v0::nccl

@@ -1,0 +1,33 @@
+// The receiver's end of nccl: memory of the worker's own on its device, and its rank in each circle that it is asked
+// into. What a worker does there is all said by the sender; docs/nccl.md has the words.
+#pragma once
+
+#include <memory>
+
+#include <bascule/schemes/nccl/nccl.h>
+#include <bascule/transport/delivery.h>
+#include <bascule/transport/endpoint.h>
+
+namespace bascule::inline v0::nccl {
+
+class Receiver final : public ReceiverTransport, public Reception {
+ public:
+  Receiver(Ground ground, const Endpoint& endpoint);
+  ~Receiver() override;  // leaves its circles; waits for that, 2 s at most
+
+  absl::Status accept(ReceivedOffer offer) override;
+  absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
+  void release(SlotId slot) override;
+  Reception* reception() override { return this; }
+
+  void open(std::shared_ptr<SenderLine> line) override;
+  void heard(std::string bytes, std::vector<UniqueFd> descriptors) override;
+  absl::Status receive(const Publication& publication, std::string bytes, Deadline deadline) override;
+  void close() override;
+
+ private:
+  class Desk;
+  const std::shared_ptr<Desk> desk_;  // threads of communicators have it, too
+};
+
+}  // namespace bascule::inline v0::nccl

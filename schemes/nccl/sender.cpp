@@ -1,0 +1,359 @@
+#include <bascule/schemes/nccl/sender.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <bascule/schemes/nccl/communicator.h>
+#include <bascule/schemes/nccl/offer.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0::nccl {
+namespace {
+
+// Of what a broadcast that carries nothing carries: enough that NCCL takes the way of large ones.
+constexpr std::uint64_t kWarmBytes = 4u << 20;
+
+// Inits that never ended, of which NCCL keeps a thread and 21 descriptors each: 32 are 672 descriptors.
+constexpr int kMostAbandoned = 32;
+
+std::shared_ptr<std::byte> bytes_of(const SlotMemory& memory) {
+  if (memory.device != kHost) return memory.device_memory;
+  return {std::shared_ptr<std::byte>(), const_cast<std::byte*>(memory.mapping.bytes().data() + memory.data_offset)};
+}
+
+}  // namespace
+
+// Around the circles: their events, one at a time, whichever thread brings them, and their actions.
+class Sender::Desk : public std::enable_shared_from_this<Desk> {
+ public:
+  Desk(const Library& library, FindPlace find, std::uint64_t piece_bytes, Environment environment, int ctas,
+       const CircleLimits& limits)
+      : library_(library),
+        find_place_(std::move(find)),
+        ctas_(ctas),
+        limits_(limits),
+        piece_bytes_(piece_bytes),
+        offer_(to_bytes(NcclOffer{.environment = std::move(environment), .piece_bytes = piece_bytes})),
+        circles_(limits, piece_bytes) {}
+
+  absl::StatusOr<SlotMemory> make_slot(std::uint64_t bytes, int device);
+  const std::string& offer() const { return offer_; }
+  void open(WorkerLine& line);
+  void deliver(DeliveryOrder order, Done done);
+  void stop(std::uint64_t number);
+  void hear(WorkerId worker, std::string_view bytes);
+  void note(Event event) {
+    run([this, event = std::move(event)]() mutable { handle(std::move(event)); });
+  }
+  void close();
+
+ private:
+  struct Order {
+    DeliveryOrder order;
+    Done done;
+    std::shared_ptr<std::atomic<bool>> runs_out = std::make_shared<std::atomic<bool>>(false);
+  };
+
+  void run(std::function<void()> work);  // alone, in its turn: on this thread, or on the one that is at it
+  void handle(Event event);
+  void carry_out(action::Say& say);
+  void carry_out(action::Deliver& deliver);
+  void carry_out(action::GiveUp& gives_up);
+  void carry_out(action::Make& make);
+  void carry_out(action::Warm& warm);
+  void carry_out(action::Broadcast& broadcast);
+  void carry_out(action::RunOut& runs_out);
+  void carry_out(action::Leave& leave);
+  void carry_out(action::Done& done);
+  void carry_out(action::WakeAt& wake);
+  void carry_out(action::Log& log);
+  absl::Status join(const action::Make& make);
+  void keep_time();
+
+  const Library& library_;
+  const FindPlace find_place_;
+  const int ctas_;
+  const CircleLimits limits_;
+  const std::uint64_t piece_bytes_;
+  const std::string offer_;
+
+  std::mutex mutex_;  // of the next three
+  std::deque<std::function<void()>> works_;
+  bool working_ = false;
+  std::optional<Clock::time_point> wakes_at_;
+  std::condition_variable changed_;
+  bool closed_ = false;            // likewise
+  std::size_t communicators_ = 0;  // likewise: not ended
+  std::thread time_;
+
+  std::mutex place_mutex_;
+  std::shared_ptr<Place> place_;        // of the first slot
+  std::shared_ptr<std::byte> scratch_;  // for what carries nothing
+
+  // In run() alone.
+  WorkerLine* line_ = nullptr;
+  Circles circles_;
+  std::map<std::uint64_t, Order> orders_;
+  std::map<CircleId, std::unique_ptr<Communicator>> joined_;
+};
+
+// ---- slots ----
+
+absl::StatusOr<SlotMemory> Sender::Desk::make_slot(std::uint64_t bytes, int device) {
+  const std::lock_guard lock(place_mutex_);
+  if (!place_) {
+    BASCULE_ASSIGN(std::shared_ptr<Place> place, find_place_(device));
+    BASCULE_ASSIGN(scratch_, place->allocate(kWarmBytes, "a broadcast that carries nothing"));
+    place_ = std::move(place);
+  }
+  return place_->make_slot(bytes);
+}
+
+// ---- events ----
+
+void Sender::Desk::run(std::function<void()> work) {
+  std::unique_lock lock(mutex_);
+  works_.push_back(std::move(work));
+  if (std::exchange(working_, true)) return;
+  while (!works_.empty()) {
+    const std::function<void()> next = std::move(works_.front());
+    works_.pop_front();
+    lock.unlock();
+    next();
+    lock.lock();
+  }
+  working_ = false;
+  changed_.notify_all();
+}
+
+void Sender::Desk::handle(Event event) {
+  for (Action& action : circles_.on(std::move(event), Clock::now()))
+    std::visit([this](auto& each) { carry_out(each); }, action);
+}
+
+void Sender::Desk::open(WorkerLine& line) {
+  run([this, &line] { line_ = &line; });
+  time_ = std::thread([this] { keep_time(); });
+}
+
+void Sender::Desk::keep_time() {
+  std::unique_lock lock(mutex_);
+  while (!closed_) {
+    if (!wakes_at_) {
+      changed_.wait(lock, [this] { return closed_ || wakes_at_; });
+      continue;
+    }
+    const Clock::time_point at = *wakes_at_;
+    if (changed_.wait_until(lock, at, [&] { return closed_ || wakes_at_ != at; })) continue;
+    wakes_at_.reset();
+    lock.unlock();
+    note(event::Tick{});
+    lock.lock();
+  }
+}
+
+void Sender::Desk::deliver(DeliveryOrder order, Done done) {
+  run([this, order = std::move(order), done = std::move(done)] {
+    orders_[order.number] = {.order = order, .done = done};
+    handle(event::Wanted{.number = order.number, .version = order.publication.version, .workers = order.workers});
+  });
+}
+
+void Sender::Desk::stop(std::uint64_t number) {
+  run([this, number] {
+    const auto order = orders_.find(number);
+    if (order == orders_.end()) return;
+    const bool whole =
+        order->second.order.bytes_done->load(std::memory_order_acquire) >= order->second.order.publication.bytes;
+    handle(event::Stopped{.number = number, .whole = whole});
+  });
+}
+
+void Sender::Desk::hear(WorkerId worker, std::string_view bytes) {
+  run([this, worker, word = parse_word(bytes)] {
+    if (word.ok()) return handle(event::Heard{.worker = worker, .word = *word});
+    if (line_ != nullptr) line_->give_up(worker, word.status());
+  });
+}
+
+// ---- actions ----
+
+void Sender::Desk::carry_out(action::Say& say) {
+  if (line_ != nullptr) line_->say(say.worker, to_bytes(say.word));
+}
+
+void Sender::Desk::carry_out(action::Deliver& deliver) {
+  if (line_ != nullptr) line_->deliver(deliver.worker, deliver.version, to_bytes(deliver.word));
+}
+
+void Sender::Desk::carry_out(action::GiveUp& gives_up) {
+  if (line_ != nullptr) line_->give_up(gives_up.worker, gives_up.why);
+}
+
+void Sender::Desk::carry_out(action::Log& log) {
+  if (line_ != nullptr) line_->log(log.line);
+}
+
+void Sender::Desk::carry_out(action::Make& make) {
+  if (absl::Status joined = join(make); !joined.ok()) {
+    note(event::Made{.circle = make.circle, .status = std::move(joined)});
+    note(event::Left{make.circle});
+  }
+}
+
+// An id is drawn only now that all ranks wait for it: NCCL keeps a thread and a socket of each that nobody uses.
+absl::Status Sender::Desk::join(const action::Make& make) {
+  if (Communicator::abandoned() >= kMostAbandoned)
+    return failed_precondition("nccl: ", kMostAbandoned,
+                               " communicators were never finished, and NCCL keeps threads and descriptors of each; "
+                               "restart the trainer");
+  std::shared_ptr<Place> place;
+  {
+    const std::lock_guard lock(place_mutex_);
+    place = place_;
+  }
+  Rank rank{.circle = make.circle, .rank = 0, .ranks = static_cast<int>(make.workers.size()) + 1, .id = {}};
+  if (const Code drawn = library_.get_unique_id(&rank.id); drawn != Code::kSuccess)
+    return unavailable("nccl: draw an id: ", library_.error_string(drawn));
+  {
+    const std::lock_guard lock(mutex_);
+    ++communicators_;
+  }
+  const auto self = shared_from_this();
+  joined_[make.circle] = std::make_unique<Communicator>(
+      library_, std::move(place), rank, Communicator::Options{.max_ctas = ctas_},
+      Communicator::Handlers{
+          .made = [self, circle = make.circle](
+                      absl::Status status) { self->note(event::Made{.circle = circle, .status = std::move(status)}); },
+          .ended =
+              [self, circle = make.circle] {
+                self->run([self, circle] {
+                  self->joined_.erase(circle);
+                  {
+                    const std::lock_guard lock(self->mutex_);
+                    --self->communicators_;
+                  }
+                  self->changed_.notify_all();
+                  self->handle(event::Left{circle});
+                });
+              }});
+  for (int i = 1; i < rank.ranks; ++i)
+    if (line_ != nullptr)
+      line_->say(make.workers[static_cast<std::size_t>(i) - 1],
+                 to_bytes(Word{
+                     .kind = Word::Kind::kMake, .circle = make.circle, .rank = i, .ranks = rank.ranks, .id = rank.id}));
+  return absl::OkStatus();
+}
+
+void Sender::Desk::carry_out(action::Warm& warm) {
+  const auto joined = joined_.find(warm.circle);
+  if (joined == joined_.end()) return;
+  joined->second->broadcast(
+      {.number = 0,
+       .memory = scratch_,
+       .bytes = kWarmBytes,
+       .from = 0,
+       .piece_bytes = kWarmBytes,
+       .written = {},
+       .enqueued = {},
+       .done = [self = shared_from_this(), circle = warm.circle](absl::Status status, std::uint64_t) {
+         self->note(event::Warmed{.circle = circle, .status = std::move(status)});
+       }});
+}
+
+void Sender::Desk::carry_out(action::Broadcast& broadcast) {
+  const auto joined = joined_.find(broadcast.circle);
+  const auto found = orders_.find(broadcast.number);
+  if (joined == joined_.end() || found == orders_.end()) return;
+  const Order& order = found->second;
+  const std::uint64_t bytes = order.order.publication.bytes;
+  joined->second->broadcast(
+      {.number = broadcast.number,
+       .memory = bytes_of(*order.order.memory),
+       .bytes = bytes,
+       .from = broadcast.from,
+       .piece_bytes = piece_bytes_,
+       .written = [written = order.order.bytes_done, bytes,
+                   runs_out = order.runs_out] { return *runs_out ? bytes : written->load(std::memory_order_acquire); },
+       .enqueued = {},
+       .done =
+           [self = shared_from_this(), circle = broadcast.circle, number = broadcast.number](absl::Status status,
+                                                                                             std::uint64_t) {
+             self->note(event::Sent{.circle = circle, .number = number, .status = std::move(status)});
+           }});
+}
+
+void Sender::Desk::carry_out(action::RunOut& runs_out) {
+  if (const auto order = orders_.find(runs_out.number); order != orders_.end()) *order->second.runs_out = true;
+}
+
+void Sender::Desk::carry_out(action::Leave& leave) {
+  if (const auto joined = joined_.find(leave.circle); joined != joined_.end()) joined->second->abort();
+}
+
+void Sender::Desk::carry_out(action::Done& done) {
+  const auto order = orders_.extract(done.number);
+  if (order && line_ != nullptr) order.mapped().done(std::move(done.status));
+}
+
+void Sender::Desk::carry_out(action::WakeAt& wake) {
+  const std::lock_guard lock(mutex_);
+  wakes_at_ = wake.at;
+  changed_.notify_all();
+}
+
+// ---- the end ----
+
+void Sender::Desk::close() {
+  run([this] {
+    line_ = nullptr;
+    orders_.clear();
+    for (const auto& [circle, communicator] : joined_) communicator->abort();
+  });
+  {
+    std::unique_lock lock(mutex_);
+    closed_ = true;
+    changed_.notify_all();
+    // What an abort that hangs uses stays with its thread.
+    changed_.wait_for(lock, absl::ToChronoNanoseconds(limits_.leave),
+                      [this] { return communicators_ == 0 && !working_; });
+  }
+  if (time_.joinable()) time_.join();
+}
+
+// ---- Sender ----
+
+absl::StatusOr<std::unique_ptr<SenderTransport>> Sender::make(const Ground& ground, const Endpoint& endpoint) {
+  BASCULE_ASSIGN(const Library* const library, ground.library());
+  BASCULE_ASSIGN(Environment environment, read_environment(*library));
+  return std::unique_ptr<SenderTransport>(new Sender(std::make_shared<Desk>(
+      *library, ground.place, ground.piece_bytes, std::move(environment), endpoint.ctas.value_or(0), ground.limits)));
+}
+
+absl::StatusOr<SlotMemory> Sender::make_slot(SlotId, const Layout& layout, int device) {
+  return desk_->make_slot(layout.bytes(), device);
+}
+
+absl::StatusOr<Offer> Sender::offer(WorkerId worker, std::span<const OfferedSlot>) {
+  desk_->note(event::Joined{worker});
+  return Offer{.bytes = desk_->offer(), .descriptors = {}};
+}
+
+void Sender::remove(WorkerId worker) { desk_->note(event::Removed{worker}); }
+void Sender::open(WorkerLine& line) { desk_->open(line); }
+void Sender::deliver(DeliveryOrder order, Done done) { desk_->deliver(std::move(order), std::move(done)); }
+void Sender::stop(std::uint64_t number) { desk_->stop(number); }
+void Sender::heard(WorkerId worker, std::string bytes, std::vector<UniqueFd>) { desk_->hear(worker, bytes); }
+void Sender::close() { desk_->close(); }
+
+}  // namespace bascule::inline v0::nccl

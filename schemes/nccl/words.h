@@ -1,0 +1,48 @@
+// What the two ends of nccl say to each other. docs/nccl.md says which word comes when.
+//
+//   sender → worker   ask, make, warm, deliver (in the bytes of a deliver message), again, over, drop
+//   worker → sender   ready, made, warmed, got, dropped, failed
+//
+// On the wire a word is a CBOR map.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include <bascule/schemes/nccl/library.h>
+
+namespace bascule::inline v0::nccl {
+
+using CircleId = std::uint64_t;  // of one communicator; a sender never uses a number again
+
+struct Word {
+  enum class Kind {
+    kAsk,      // can you join this circle?
+    kReady,    // yes
+    kMake,     // join it: `rank` of `ranks`, by `id`
+    kMade,     // joined
+    kWarm,     // take part in a broadcast that carries nothing
+    kWarmed,   // done
+    kDeliver,  // delivery `number` begins at byte `from`, in this circle
+    kAgain,    // delivery `number` goes on at byte `from`, in this circle
+    kGot,      // all bytes of delivery `number` are here
+    kOver,     // delivery `number` was given up
+    kDrop,     // leave this circle, at once
+    kDropped,  // left; of delivery `number`, under way there, the first `from` bytes are here
+    kFailed    // this circle is broken here, and why; it is to be dropped. `number`: that delivery is not taken here
+  };
+  Kind kind = Kind::kAsk;
+  CircleId circle = 0;
+  int rank = 0, ranks = 0;
+  UniqueId id{};
+  std::uint64_t number = 0;  // of a delivery; 0: none
+  std::uint64_t from = 0;    // bytes
+  std::string why{};
+};
+
+std::string to_bytes(const Word& word);
+absl::StatusOr<Word> parse_word(std::string_view bytes);  // INVALID_ARGUMENT: it is none. Any bytes
+
+}  // namespace bascule::inline v0::nccl

@@ -1,0 +1,7 @@
+// Every promise over the scheme nccl, on the fake of NCCL: its ranks are threads of one process, so readers are, too.
+#include "conformance/suite.h"
+
+namespace bascule::test {
+BASCULE_OVER_THREADS(HostNccl, Conformance, "host-nccl", Place::kFolder);
+BASCULE_OVER_THREADS(HostNcclOverTcp, Conformance, "host-nccl", Place::kHost);
+}  // namespace bascule::test
