@@ -1,0 +1,30 @@
+// auto: one sender, and for each worker the best that both ends have, in one version with one commit:
+//
+//   the engine reads on                     its weights
+//   the trainer's GPU                       the slot, in place
+//   another GPU of the host                 a copy there, which engines hand on to each other (schemes/relay)
+//   the host                                a mirror of the slot in host memory, in place; made when a worker wants it
+//
+// The slots are those of a scheme for GPUs. What a crash leaves behind is what that scheme leaves: nothing.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include <bascule/transport/device.h>
+#include <bascule/transport/scheme.h>
+
+namespace bascule::inline v0 {
+
+Scheme auto_scheme();
+
+// What it stands on; tests have others.
+struct AutoGround {
+  Scheme slots;  // the scheme whose slots they are
+  std::function<absl::StatusOr<std::unique_ptr<DeviceQueue>>(int device)> open_queue;  // copies slots to mirrors
+  std::function<bool(const Endpoint&)> reads_on_host;                                  // of a worker
+};
+Scheme auto_scheme_on(AutoGround ground);
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,35 @@
+#include <bascule/schemes/auto/auto.h>
+
+#include <utility>
+
+#include <bascule/schemes/auto/receiver.h>
+#include <bascule/schemes/auto/sender.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0 {
+
+Scheme auto_scheme_on(AutoGround ground) {
+  const auto shared = std::make_shared<const AutoGround>(std::move(ground));
+  return {.name = "auto",
+          .needs_descriptors = true,
+          .on_device = shared->slots.on_device,
+          .serves_hosts = true,
+          .takes_relay = true,
+          .make_sender = [shared](const Endpoint& endpoint,
+                                  Epoch epoch) -> absl::StatusOr<std::unique_ptr<SenderTransport>> {
+            Endpoint relayed = endpoint;
+            if (relayed.relay.value_or(RelayShape::kChain) == RelayShape::kOff)
+              return invalid_argument("auto: engines on other GPUs hand versions on; expected relay=chain or ",
+                                      "relay=tree, found relay=off; leave it out, or use cuda-ipc");
+            relayed.relay = endpoint.relay.value_or(RelayShape::kChain);
+            BASCULE_ASSIGN(std::unique_ptr<SenderTransport> slots, shared->slots.make_sender(relayed, epoch));
+            return std::make_unique<AutoSender>(std::move(slots), shared->open_queue);
+          },
+          .make_receiver = [shared](const Endpoint& endpoint) -> std::unique_ptr<ReceiverTransport> {
+            if (!endpoint.looks_only && shared->reads_on_host(endpoint)) return std::make_unique<MirrorReader>();
+            return shared->slots.make_receiver(endpoint);
+          }};
+}
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,82 @@
+// The sender's end of auto: the sender's end of the scheme whose slots they are, and mirrors of those slots for workers
+// that read on the host. Each worker says by its first word to which of them it belongs. I/O thread, where a scheme's
+// calls do not come from another.
+//
+//   deliver(order) ──┬── workers on GPUs ───▶ the scheme's own delivery   ──┐
+//                    ├── workers on the host ▶ the slot's mirror is filled ─┼──▶ done, once all parts are
+//                    └── not known yet ──────▶ a part of their own, as soon as they have spoken ──┘
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <bascule/schemes/auto/mirrors.h>
+#include <bascule/transport/delivery.h>
+#include <bascule/transport/scheme.h>
+
+namespace bascule::inline v0 {
+
+inline constexpr char kWantsMirrors[] = "mirror";     // a worker's first word, where it reads on the host
+inline constexpr char kShowsMirror[] = "mirror of ";  // and the slot's number, with a descriptor: the answer
+
+class AutoSender final : public SenderTransport, public Delivery {
+ public:
+  // `slots` has a delivery.
+  AutoSender(std::unique_ptr<SenderTransport> slots, Mirrors::OpenQueue open_queue)
+      : slots_(std::move(slots)), mirrors_(std::move(open_queue)) {}
+
+  absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) override {
+    return slots_->make_slot(slot, layout, device);
+  }
+  void unmake_slot(SlotId slot) override;
+  absl::StatusOr<Offer> offer(WorkerId worker, std::span<const OfferedSlot> slots) override;
+  void remove(WorkerId worker) override;
+  Delivery* delivery() override { return this; }
+
+  void open(WorkerLine& line) override;
+  bool starts_while_written() const override { return true; }
+  void deliver(DeliveryOrder order, Done done) override;
+  void stop(std::uint64_t number) override;
+  void heard(WorkerId worker, std::string bytes, std::vector<UniqueFd> descriptors) override;
+  void close() override;
+
+ private:
+  enum class Reads { kUnknown, kOnDevice, kOnHost };
+  // A delivery, in parts that end each for itself: one to workers on devices, more to those that spoke late, and the
+  // mirror, which has the number kMirror.
+  struct Under {
+    DeliveryOrder order;
+    Done done;
+    std::set<WorkerId> unknown;     // that have not spoken
+    std::set<std::uint64_t> parts;  // under way
+    std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
+    bool filled = false;  // its mirror is, or is being
+    absl::Status status;
+  };
+  static constexpr std::uint64_t kMirror = 0;
+
+  void show_all_to(WorkerId worker);
+  void show(WorkerId worker, SlotId slot, const Mirrored& what);
+  std::vector<std::uint64_t> waiting_for(WorkerId worker);
+  void begin_part(std::uint64_t number, std::vector<WorkerId> workers);
+  void fill(std::uint64_t number);
+  void end_part(std::uint64_t number, std::uint64_t part, const absl::Status& status);
+  void end_where_done(std::uint64_t number);
+
+  const std::unique_ptr<SenderTransport> slots_;
+  std::atomic<WorkerLine*> line_ = nullptr;  // null: closed. Any thread; the rest is the I/O thread's
+  std::map<WorkerId, Reads> workers_;
+  std::map<SlotId, Mirrored> offered_;
+  std::map<std::uint64_t, Under> under_way_;
+  std::uint64_t last_part_ = 0;
+
+  Mirrors mirrors_;  // its thread ends first
+};
+
+}  // namespace bascule::inline v0
