@@ -53,7 +53,7 @@ absl::StatusOr<Results> run_all(const Options& options, const std::vector<std::f
                     .sync = sync,
                     .pool = pool,
                     .device = device,
-                    .worker_device = options.worker_device.value_or(device),
+                    .worker_device = options.worker_devices.empty() ? device : options.worker_devices.front(),
                     .gpu = nullptr,
                     .folder = folders[i],
                     .progress = [&line](std::string_view where) { line.at(where); },

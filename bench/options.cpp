@@ -29,8 +29,9 @@ ABSL_FLAG(std::vector<std::string>, sync, {"shm"},
 ABSL_FLAG(
     std::vector<std::string>, scenario, {},
     "Which scenarios, in this order: send, send_cast, send_async, send_small, many_tensors, durable, stall, join, "
-    "digest, busy, memory, versions, peer_copy, sweep, fleet. Default: all except the last three (one needs two GPUs, "
-    "one takes long, and one starts a thousand workers). docs/benchmarking.md says what each measures.");
+    "digest, busy, memory, versions, broadcast, peer_copy, sweep, fleet. Default: all except the last four (two need "
+    "two "
+    "GPUs, one takes long, and one starts a thousand workers). docs/benchmarking.md says what each measures.");
 ABSL_FLAG(ByteSize, bytes, ByteSize{1 << 30},
           "Size of a slot. Targets hold for 1 GiB or more. A model that does not fit into memory beside its slots is "
           "skipped, with the arithmetic.");
@@ -44,7 +45,8 @@ ABSL_FLAG(uint64_t, seed, 1, "Seed of the weights, and of the resampling of --co
 ABSL_FLAG(int, threads, 0, "Threads that pack, and that copy in the limits; 0: one per core.");
 ABSL_FLAG(std::string, device, "",
           "Where models lie: cpu or cuda:N. Default: cuda:0 if the scheme keeps its slots on a GPU, else cpu.");
-ABSL_FLAG(std::string, worker_device, "", "Where workers read: cpu or cuda:N. Default: as --device.");
+ABSL_FLAG(std::vector<std::string>, worker_device, {},
+          "Where workers read: cpu or cuda:N, or several, which workers take in turn. Default: as --device.");
 ABSL_FLAG(bool, spin, false,
           "In send, send_cast and send_small the workers call commit() without pause, instead of sleeping until "
           "on_pending wakes them. Needs a core for each worker and one for the sender.");
@@ -247,7 +249,10 @@ absl::StatusOr<Options> options_from_flags() {
   BASCULE_TRY(check_scenarios(options.scenarios));
 
   BASCULE_ASSIGN(options.device, device_of("device", absl::GetFlag(FLAGS_device)));
-  BASCULE_ASSIGN(options.worker_device, device_of("worker-device", absl::GetFlag(FLAGS_worker_device)));
+  for (const std::string& each : absl::GetFlag(FLAGS_worker_device)) {
+    BASCULE_ASSIGN(const std::optional<int> device, device_of("worker-device", each));
+    if (device) options.worker_devices.push_back(*device);
+  }
   options.bytes = static_cast<std::uint64_t>(bytes);
   options.tensors = static_cast<std::uint64_t>(tensors);
   if (options.quick && !is_given(*absl::FindCommandLineFlag("bytes"))) options.bytes = 64 << 20;

@@ -53,13 +53,15 @@ absl::StatusOr<std::unique_ptr<Rig>> Rig::make(Context& context, const RigOption
 }
 
 absl::Status Rig::start_worker(const Context& context, const RigOptions& options) {
+  const std::vector<int>& devices = context.options.worker_devices;
   BASCULE_ASSIGN(Worker worker, Worker::start({.endpoint = endpoint_,
                                                .name = cat("worker-", workers_.size()),
                                                .seed = context.options.seed,
                                                .trainer_dtype = options.model.dtype,
                                                .tensors = options.model.tensors,
                                                .bytes = slot_bytes_,
-                                               .device = context.worker_device,
+                                               .device = devices.empty() ? context.worker_device
+                                                                         : devices[workers_.size() % devices.size()],
                                                .mode = options.mode}));
   workers_.push_back(std::move(worker));
   return absl::OkStatus();

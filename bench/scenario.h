@@ -21,7 +21,7 @@ struct Context {
   const Sync& sync;
   kernels::ThreadPool& pool;     // fills models, runs the limits
   int device = kHost;            // where models lie
-  int worker_device = kHost;     // where workers read
+  int worker_device = kHost;     // where workers read, or the first of them
   std::shared_ptr<Gpu> gpu;      // of `device`; null: host memory
   std::filesystem::path folder;  // for endpoints and the limits' files; removed at the end
   std::function<void(std::string_view)> progress;
@@ -52,6 +52,7 @@ absl::Status run_busy(Context&);
 absl::Status run_memory(Context&);
 absl::Status run_versions(Context&);
 absl::Status run_peer_copy(Context&);
+absl::Status run_broadcast(Context&);
 absl::Status run_sweep(Context&);
 absl::Status run_fleet_scenario(Context&);
 

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <vector>
 
+#include <bascule/bench/flat_broadcast.h>
 #include <bascule/bench/limits.h>
 #include <bascule/bench/machine.h>
 #include <bascule/bench/memory_need.h>
@@ -45,6 +46,10 @@ absl::StatusOr<std::unique_ptr<PlainCopy>> copy_of(Context& context, std::uint64
     BASCULE_ASSIGN(FlatCopy copy,
                    FlatCopy::make(slot_memory_of(context.sync.scheme), context.folder, bytes, context.pool));
     return std::make_unique<FlatCopy>(std::move(copy));
+  }
+  if (context.sync.scheme == "nccl") {
+    BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
+    return make_flat_broadcast(from, to, bytes, endpoint.ctas.value_or(0));
   }
   // Through slots on the host there are two ways, which can be gone at once.
   const bool one_way = from != kHost && !keeps_slots_on_gpu(context.sync.scheme);

@@ -25,7 +25,7 @@ struct Row {
   Goal target;
 };
 constexpr auto kRatio = Goal::Of::kRatio;
-constexpr std::array<Row, 17> kRows = {{
+constexpr std::array<Row, 20> kRows = {{
     {Path::kHost, "shm", "send", kGiB, {kRatio, 1.15}},
     {Path::kHost, "memmap", "send", kGiB, {kRatio, 1.15}},
     {Path::kHost, "", "send_cast", kGiB, {kRatio, 1.25}},
@@ -39,7 +39,10 @@ constexpr std::array<Row, 17> kRows = {{
     {Path::kSameGpu, "", "send_after_pack", 0, {Goal::Of::kP50Seconds, 100e-6}},
     {Path::kSameGpu, "", "send_async", kGiB, {kRatio, 1.05}},
     {Path::kSameGpu, "", "stall", 0, {Goal::Of::kP99Seconds, 100e-6}},
-    {Path::kPeerGpu, "", "send", kGiB, {kRatio, 1.2}},
+    {Path::kPeerGpu, "nccl", "send", kGiB, {kRatio, 1.12}},
+    {Path::kPeerGpu, "nccl", "broadcast", kGiB, {kRatio, 1.03}},
+    {Path::kPeerGpu, "nccl", "broadcast", 0, {kRatio, 2}},
+    {Path::kPeerGpu, "cuda-ipc", "send", kGiB, {kRatio, 1.2}},
     {Path::kPeerGpu, "", "peer_copy", kGiB, {kRatio, 1.05}},
     {Path::kThroughHost, "", "send", kGiB, {kRatio, 1.15}},
     {Path::kThroughHost, "", "stall", 0, {Goal::Of::kP99Seconds, 100e-6}},
@@ -56,7 +59,9 @@ std::optional<Goal> target_of(const Record& record) {
   return row->target;
 }
 
-bool keeps_slots_on_gpu(std::string_view scheme) { return scheme == "cuda-ipc"; }
+bool keeps_slots_on_gpu(std::string_view scheme) {
+  return scheme == "auto" || scheme == "cuda-ipc" || scheme == "nccl";
+}
 
 FlatCopy::Into slot_memory_of(std::string_view scheme) {
   return scheme == "memmap" ? FlatCopy::Into::kFile : FlatCopy::Into::kMemfd;

@@ -3,9 +3,11 @@
 #include <vector>
 
 #if BASCULE_HAVE_CUDA
+#include <bascule/schemes/auto/auto.h>
 #include <bascule/schemes/cuda_ipc/cuda_ipc.h>
 #endif
 #include <bascule/schemes/memmap/memmap.h>
+#include <bascule/schemes/nccl/nccl.h>
 #include <bascule/schemes/shm/shm.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/text.h>
@@ -15,9 +17,11 @@ namespace bascule::inline v0 {
 std::span<const Scheme> all_schemes() {
   static const std::vector<Scheme> all = {
 #if BASCULE_HAVE_CUDA
+    auto_scheme(),
     cuda_ipc_scheme(),
 #endif
     memmap_scheme(),
+    nccl_scheme(),
     shm_scheme()
   };
   return all;
@@ -36,7 +40,7 @@ absl::StatusOr<const Scheme*> find_scheme(std::string_view name) {
     if (scheme.name == name) return &scheme;
     names.push_back(scheme.name);
   }
-  if (name == "cuda-ipc") return annotate(why_no_cuda(), "the scheme cuda-ipc");
+  if (name == "cuda-ipc" || name == "auto") return annotate(why_no_cuda(), cat("the scheme ", name));
   std::string known;
   for (const std::string_view each : names) absl::StrAppend(&known, known.empty() ? "" : ", ", cat(each));
   const std::string_view near = nearest(name, names);
@@ -49,6 +53,15 @@ absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme*
   if (scheme == nullptr) {
     BASCULE_ASSIGN(scheme, find_scheme(endpoint.scheme));
   }
+  if (endpoint.ctas && !scheme->takes_ctas)
+    return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
+                            "\": ctas= needs a scheme whose bytes ", "kernels of a GPU move, which ", scheme->name,
+                            " is not; leave it out, or use nccl");
+  if (endpoint.relay && !scheme->takes_relay)
+    return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
+                            "\": relay= needs a scheme whose engines hand versions on to each other, which ",
+                            scheme->name, " is not; leave it out, or use cuda-ipc");
+  if (scheme->usable) BASCULE_TRY(annotate(scheme->usable(), cat("the scheme ", scheme->name)));
   if (!endpoint.over_tcp() || !scheme->needs_descriptors) return scheme;
   std::string others;
   for (const Scheme& other : all_schemes())

@@ -7,8 +7,13 @@
 #include <vector>
 
 #include <bascule/schemes/cuda_ipc/offer.h>
+#include <bascule/schemes/cuda_ipc/relay_ground.h>
+#include <bascule/schemes/relay/bystander.h>
+#include <bascule/schemes/relay/dispatcher.h>
+#include <bascule/schemes/relay/station.h>
 #include <bascule/transport/cuda/device.h>
 #include <bascule/transport/cuda/device_memory.h>
+#include <bascule/transport/cuda/device_slot.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/text.h>
 
@@ -17,41 +22,45 @@ namespace {
 
 class CudaIpcSender final : public SenderTransport {
  public:
+  explicit CudaIpcSender(RelayShape relay) {
+    if (relay != RelayShape::kOff) dispatcher_.emplace(relay);
+  }
+
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int device) override {
     if (device == kHost) return unimplemented("cuda-ipc: the tensors lie in host memory; use shm");
     if (!device_) {
       BASCULE_ASSIGN(device_, cuda::find_device(device));
     }
-    // Mapping and descriptor keep the memory; the allocation's own handle would be lost where the device is reset.
-    absl::StatusOr<cuda::Allocation> made = cuda::Allocation::make(device, layout.bytes());
-    if (absl::IsUnimplemented(made.status())) return annotate(made.status(), "cuda-ipc needs that (use shm)");
-    BASCULE_TRY(made.status());
-    const auto mapping = std::make_shared<cuda::DeviceMapping>();
-    BASCULE_ASSIGN(*mapping, cuda::DeviceMapping::map(*made, Access::kReadWrite, device));
-    SlotMemory memory;
-    BASCULE_ASSIGN(memory.descriptor, made->export_descriptor());
-    memory.bytes = layout.bytes();
-    memory.device = device;
-    if (offer_.empty()) offer_ = to_bytes({.device = device_->uuid, .slot_bytes = made->bytes()});
-    memory.description = cat("memory of ", device_->name, ", ", cuda::to_string(device_->uuid));
-    memory.device_memory = std::shared_ptr<std::byte>(mapping, mapping->data());
+    std::uint64_t allocated = 0;
+    absl::StatusOr<SlotMemory> memory =
+        cuda::make_device_slot(*device_, layout.bytes(), cuda::ForNetwork::kNo, &allocated);
+    if (absl::IsUnimplemented(memory.status())) return annotate(memory.status(), "cuda-ipc needs that (use shm)");
+    if (memory.ok() && offer_.empty())
+      offer_ = to_bytes({.device = device_->uuid, .slot_bytes = allocated, .relays = dispatcher_.has_value()});
     return memory;
   }
 
-  absl::StatusOr<Offer> offer(WorkerId, std::span<const OfferedSlot> slots) override {
+  absl::StatusOr<Offer> offer(WorkerId worker, std::span<const OfferedSlot> slots) override {
+    if (dispatcher_) dispatcher_->joined(worker);
     Offer offer{.bytes = offer_, .descriptors = {}};
     for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());
     return offer;
   }
+  void remove(WorkerId worker) override {
+    if (dispatcher_) dispatcher_->removed(worker);
+  }
+  Delivery* delivery() override { return dispatcher_ ? &*dispatcher_ : nullptr; }
 
  private:
+  std::optional<relay::Dispatcher> dispatcher_;  // none: each worker copies from the slots, or reads them
   std::optional<cuda::Device> device_;
   std::string offer_;  // the same for every slot; made with the first one, before any worker is admitted
 };
 
 class CudaIpcReceiver final : public ReceiverTransport {
  public:
-  explicit CudaIpcReceiver(int device) : device_(device) {}
+  explicit CudaIpcReceiver(const Endpoint& endpoint)
+      : device_(endpoint.device), kept_(endpoint.versions_kept), digests_(endpoint.digest != DigestMode::kOff) {}
 
   absl::Status accept(ReceivedOffer offer) override {
     if (offer.descriptors.size() != offer.slots.size())
@@ -66,6 +75,9 @@ class CudaIpcReceiver final : public ReceiverTransport {
     const int reads_on = device_ == kHost ? home->ordinal : device_;
     if (reads_on != home->ordinal)
       BASCULE_TRY(annotate(cuda::find_device(reads_on).status(), "cuda-ipc: the slots are to be read on another GPU"));
+    if (place.relays && !end_) {
+      BASCULE_TRY(join_relay(reads_on, home->ordinal, offer.slot_bytes));
+    }
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
       if (slots_.contains(offer.slots[i])) continue;
       BASCULE_ASSIGN(const cuda::Allocation allocation,
@@ -73,47 +85,80 @@ class CudaIpcReceiver final : public ReceiverTransport {
       absl::StatusOr<cuda::DeviceMapping> mapping = cuda::DeviceMapping::map(allocation, Access::kReadOnly, reads_on);
       if (!mapping.ok())
         return annotate(mapping.status(), "cuda-ipc: the slots cannot be read where they lie (use shm)");
-      slots_.insert_or_assign(offer.slots[i], Slot{.mapping = *std::move(mapping), .home = home->ordinal});
+      const auto made = std::make_shared<cuda::DeviceMapping>(*std::move(mapping));
+      slots_.insert_or_assign(offer.slots[i], Slot{.mapping = made, .home = home->ordinal});
+      if (station_)
+        station_->add(offer.slots[i],
+                      {.bytes = {made->data(), offer.slot_bytes}, .device = home->ordinal, .owner = made},
+                      offer.written);
     }
     return absl::OkStatus();
   }
 
   std::optional<SlotView> find(SlotId slot) const override {
     const auto found = slots_.find(slot);
-    if (found == slots_.end()) return std::nullopt;
+    if (found == slots_.end() || station_) return std::nullopt;
     const auto& [mapping, home] = found->second;
-    return SlotView{.slot = slot, .bytes = {mapping.data(), mapping.bytes()}, .device = home};
+    return SlotView{.slot = slot, .bytes = {mapping->data(), mapping->bytes()}, .device = home};
   }
 
-  absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline) override {
+  absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
+    if (station_) return station_->prepare(publication, deadline);
     const auto slot = slots_.find(publication.slot);
     if (slot == slots_.end()) return invalid_argument("cuda-ipc: slot ", publication.slot.index, " was not offered");
-    const cuda::DeviceMapping& mapping = slot->second.mapping;
+    const cuda::DeviceMapping& mapping = *slot->second.mapping;
     return SlotView{.slot = publication.slot, .bytes = {mapping.data(), mapping.bytes()}, .device = mapping.device()};
   }
 
-  void release(SlotId) override {}  // mapped once, for every version to come
-  void unmap(SlotId slot) override { slots_.erase(slot); }
+  void release(SlotId slot) override {  // slots are mapped once, for every version to come
+    if (station_) station_->release(slot);
+  }
+  void unmap(SlotId slot) override {
+    if (station_) station_->remove(slot);
+    slots_.erase(slot);
+  }
+  Reception* reception() override { return end_; }
 
  private:
   struct Slot {
-    cuda::DeviceMapping mapping;
+    std::shared_ptr<cuda::DeviceMapping> mapping;
     int home = kHost;  // the device whose memory it is
   };
+
+  // On the slots' own device it reads them in place, and says so.
+  absl::Status join_relay(int reads_on, int home, std::uint64_t slot_bytes) {
+    if (reads_on == home) {
+      end_ = &bystander_;
+      return absl::OkStatus();
+    }
+    BASCULE_ASSIGN(relay::Ground ground, relay_ground(reads_on));
+    BASCULE_ASSIGN(station_, relay::Station::make(std::move(ground), slot_bytes, kept_, digests_));
+    end_ = station_.get();
+    return absl::OkStatus();
+  }
+
   const int device_;  // to read on; kHost: the sender's
+  const std::size_t kept_;
+  const bool digests_;
   std::map<SlotId, Slot> slots_;
+  relay::Bystander bystander_;
+  std::unique_ptr<relay::Station> station_;  // where versions are handed on, to one that copies them
+  Reception* end_ = nullptr;                 // of a relay, if it is one
 };
 
 }  // namespace
 
 Scheme cuda_ipc_scheme() {
-  return {.name = "cuda-ipc",
-          .needs_descriptors = true,
-          .maps_once = true,
-          .on_device = true,
-          .keeps_files = false,
-          .make_sender = [](const Endpoint&, Epoch) { return std::make_unique<CudaIpcSender>(); },
-          .make_receiver = [](const Endpoint& endpoint) { return std::make_unique<CudaIpcReceiver>(endpoint.device); }};
+  return {
+      .name = "cuda-ipc",
+      .needs_descriptors = true,
+      .maps_once = true,
+      .on_device = true,
+      .keeps_files = false,
+      .takes_relay = true,
+      .make_sender = [](const Endpoint& endpoint,
+                        Epoch) { return std::make_unique<CudaIpcSender>(endpoint.relay.value_or(RelayShape::kOff)); },
+      .make_receiver = [](const Endpoint& endpoint) { return std::make_unique<CudaIpcReceiver>(endpoint); }};
 }
 
 }  // namespace bascule::inline v0

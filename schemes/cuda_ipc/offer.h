@@ -1,9 +1,10 @@
 // What a sender's offer of cuda-ipc says: on which GPU the slots lie, and how large each allocation is.
 //
 //   byte  0 ..  3   "cuip"
-//   byte  4 ..  7   1, the format
+//   byte  4 ..  7   2, the format
 //   byte  8 .. 23   the device's UUID
 //   byte 24 .. 31   bytes of one slot's allocation, whole granules; all of one layout are the same
+//   byte 32 .. 39   1: engines on other GPUs hand versions on (schemes/relay); 0: each copies from the slots
 #pragma once
 
 #include <array>
@@ -18,6 +19,7 @@ namespace bascule::inline v0 {
 struct CudaIpcOffer {
   std::array<std::uint8_t, 16> device{};
   std::uint64_t slot_bytes = 0;
+  bool relays = false;
 };
 
 std::string to_bytes(const CudaIpcOffer& offer);

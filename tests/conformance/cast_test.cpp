@@ -22,6 +22,7 @@ std::uint16_t to_bf16(float value) {
 }
 
 TEST_P(Conformance, FloatsArriveAsTheWireDtypeRoundedToEven) {
+  BASCULE_RECEIVES_HERE();
   std::vector<float> floats;
   for (std::uint32_t i = 0; i < 4097; ++i)  // all signs, exponents and ties
     floats.push_back(std::bit_cast<float>(i * 0x000FF7FFu + (i % 3) * 0x8000u));

@@ -66,6 +66,7 @@ bool expect_fused(Receiver& receiver, Version version, const FusedOrder& order) 
 }
 
 TEST_P(Conformance, AFusedOrderIsInPlaceAndALateOrConflictingOneIsCopied) {
+  BASCULE_RECEIVES_HERE();
   Attention model;
   absl::StatusOr<Sender> sender = try_listen();
   ASSERT_THAT(sender, IsOk());

@@ -49,6 +49,7 @@ TEST_P(ConformanceProcesses, ReadersOutliveTheirTrainerAndServeTheNext) {
 
 // Its clock ran on while it stood still in the middle of a send: all deadlines of that send had passed when it woke.
 TEST_P(ConformanceProcesses, ATrainerThatStoodStillInASendSendsOn) {
+  if (GetParam().scheme == "nccl") GTEST_SKIP() << "a communicator takes longer to make than this send may take";
   const auto limit = absl::ToInt64Milliseconds(silence()) / 10;
   const std::string options = cat("suspect_after=", 2 * limit, "ms&flip_timeout=", limit, "ms&timeout=", limit, "ms");
   const auto a = join_process("a", options);
@@ -114,7 +115,7 @@ TEST_P(ConformanceProcesses, NothingIsLeftWhenEverybodyIsKilled) {
   std::set<std::string> left;
   for (const auto& file : std::filesystem::directory_iterator(folder_.path() / "endpoint"))
     left.insert(file.path().filename());
-  if (GetParam().scheme != "fake" && find_scheme(GetParam().scheme).value()->keeps_files)
+  if (given_scheme() == nullptr && find_scheme(GetParam().scheme).value()->keeps_files)
     std::erase_if(left, [](const std::string& name) {
       // Also what was about to take its place when the trainer was killed: the next one writes over it.
       return name.starts_with("slot-") || name.starts_with("manifest.json") || name.starts_with("model.safetensors");

@@ -150,6 +150,7 @@ TEST_P(Conformance, AWorkerWithAnotherModelIsRefusedWithTheFirstDifference) {
 }
 
 TEST_P(Conformance, AWorkerWithTheTrainersModelIsTaken) {
+  BASCULE_RECEIVES_HERE();
   listen();
   absl::StatusOr<Receiver> receiver = Receiver::connect(
       {.endpoint = endpoint(), .worker = "same", .expected = model_.specs(), .scheme = given_scheme()});

@@ -20,6 +20,8 @@
 
 #include "support/device_bytes.h"
 #include "support/fake_scheme.h"
+#include "support/footprint.h"
+#include "support/host_schemes.h"
 #include "support/port.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
@@ -38,13 +40,14 @@ struct Setting {
   Readers readers = Readers::kThreads;
   Place place = Place::kFolder;
   int trainer = device_for(scheme), engine = device_for(scheme);  // on which device their tensors lie, or kHost
+  std::string options{};                                          // of every endpoint: "relay=chain"
   friend std::ostream& operator<<(std::ostream& to, const Setting& setting) {
     to << setting.scheme << (setting.place == Place::kHost ? " over TCP" : "")
        << (setting.readers == Readers::kThreads ? " over threads" : " over processes");
     const int own = device_for(setting.scheme);
     if (setting.trainer != own || setting.engine != own)
       to << " from " << place_name(setting.trainer) << " to " << place_name(setting.engine);
-    return to;
+    return setting.options.empty() ? to : to << " with " << setting.options;
   }
 };
 
@@ -57,15 +60,33 @@ class Stage : public testing::TestWithParam<Setting> {
   std::string endpoint(std::string_view options = "") const;
   // Options under which a silent worker is given up soon, and an engine that does not flip.
   static std::string hasty();
-  // For options of a sender or a receiver: the fake scheme, or null where the registry knows the scheme.
-  const Scheme* given_scheme() const { return is_fake(GetParam().scheme + ":") ? &fake_ : nullptr; }
+  // For options of a sender or a receiver: a scheme of tests, or null where the registry knows the scheme.
+  const Scheme* given_scheme() const {
+    const std::string endpoint = GetParam().scheme + ":";
+    return is_fake(endpoint) ? &fake_ : host_scheme(endpoint);
+  }
   // Whether readers read the sender's slots, or memory of their own: then a single copy is nobody's but the trainer's.
   bool reads_in_place() const {
-    return GetParam().place == Place::kFolder && engine_device() == device_for(GetParam().scheme);
+    return GetParam().place == Place::kFolder && engine_device() == device_for(GetParam().scheme) &&
+           !GetParam().scheme.ends_with("nccl") && !hands_on();
+  }
+  // Whether engines hand versions on to each other.
+  bool hands_on() const {
+    return GetParam().scheme == "host-relay" || GetParam().scheme.ends_with("auto") ||
+           GetParam().options.starts_with("relay=");
   }
   // Where the trainer's tensors lie, and where engines read.
   int device() const { return GetParam().trainer; }
   int engine_device() const { return GetParam().engine; }
+
+  // Whether this process, which is rank 0, may have a receiver too: NCCL takes a process once on a GPU.
+  bool may_receive_here() const { return GetParam().scheme != "nccl"; }
+
+  // NCCL keeps two or three descriptors of each communicator (docs/nccl.md).
+  bool leaves_nothing() const { return GetParam().scheme != "nccl"; }
+
+  // What a process may come to hold above this, in so many rounds of deaths and joins.
+  Footprint with_what_the_scheme_keeps(Footprint held, std::size_t rounds) const;
 
   // Listens at endpoint(options) with model_ registered.
   void listen(std::string_view options = "");
@@ -104,6 +125,9 @@ class Stage : public testing::TestWithParam<Setting> {
   void TearDown() override;
 };
 
+#define BASCULE_RECEIVES_HERE() \
+  if (!may_receive_here()) GTEST_SKIP() << "a receiver in the sender's process"
+
 class Conformance : public Stage {};
 class ConformanceProcesses : public Stage {
  public:
@@ -126,6 +150,9 @@ WorkerReport entry(const SendReport& report, std::string_view worker);
                            [](const testing::TestParamInfo<Setting>& setting) {                           \
                              return setting.param.readers == Readers::kThreads ? "Threads" : "Processes"; \
                            })
+#define BASCULE_OVER_THREADS(Name, Suite, scheme, ...)                                                    \
+  INSTANTIATE_TEST_SUITE_P(Name, Suite, testing::Values(Setting{scheme, Readers::kThreads, __VA_ARGS__}), \
+                           [](const testing::TestParamInfo<Setting>&) { return "Threads"; })
 #define BASCULE_OVER_PROCESSES(Name, Suite, scheme, ...)                                                    \
   INSTANTIATE_TEST_SUITE_P(Name, Suite, testing::Values(Setting{scheme, Readers::kProcesses, __VA_ARGS__}), \
                            [](const testing::TestParamInfo<Setting>&) { return "Processes"; })

@@ -104,6 +104,7 @@ struct Rank {
 };
 
 TEST_P(Conformance, SlicesJoinsAndCastsArriveByValue) {
+  BASCULE_RECEIVES_HERE();
   for (const Apply apply : kBoth) {
     SCOPED_TRACE(name_of(apply));
     Layer layer;
@@ -191,6 +192,7 @@ TEST_P(Conformance, TargetsThatCannotBeMadeOfWhatIsSentAreRefusedByBothEnds) {
 }
 
 TEST_P(Conformance, AForgottenTensorIsRefusedUnlessOnlyAPartIsWanted) {
+  BASCULE_RECEIVES_HERE();
   listen();
   send();
   std::shared_ptr<std::byte> memory;
@@ -234,6 +236,7 @@ TEST_P(Conformance, RegisterModelComesBeforeTheGreetingAndOnce) {
 }
 
 TEST_P(Conformance, TheEndpointSaysWhenToCopyWhereTheCallDoesNot) {
+  BASCULE_RECEIVES_HERE();
   listen();
   send();
   std::shared_ptr<std::byte> memory;

@@ -47,10 +47,22 @@ TEST(Registry, SaysWhichSchemesKeepFiles) {
 TEST(Registry, ListsWhatThereIsAndNamesTheNearest) {
   EXPECT_THAT(find_scheme("smh"),
               StatusIs(StatusCode::kNotFound, AllOf(HasSubstr("no scheme is called 'smh'; expected one of: "),
-                                                    HasSubstr("memmap, shm"), HasSubstr("(did you mean shm?)"))));
+                                                    HasSubstr("memmap, nccl, shm"), HasSubstr("(did you mean shm?)"))));
   EXPECT_THAT(find_scheme("carrier-pigeon"),
               StatusIs(StatusCode::kNotFound, AllOf(HasSubstr("expected one of: "), Not(HasSubstr("did you mean")))));
   EXPECT_THAT(find_scheme(""), StatusIs(StatusCode::kNotFound, HasSubstr("expected one of: ")));
+}
+
+TEST(Registry, BlocksOfAGpuAreForSchemesWhoseKernelsMoveBytes) {
+  EXPECT_THAT(scheme_for(Endpoint::parse("shm:///run/x?ctas=8").value(), nullptr),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("ctas="), HasSubstr("which shm is not"))));
+}
+
+TEST(Registry, ARelayIsForSchemesWhoseEnginesHandVersionsOn) {
+  EXPECT_THAT(scheme_for(Endpoint::parse("shm:///run/x?relay=chain").value(), nullptr),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("relay="), HasSubstr("which shm is not"))));
+  const Scheme given{.name = "given", .takes_relay = true, .make_sender = {}, .make_receiver = {}};
+  EXPECT_EQ(scheme_for(Endpoint::parse("given:///run/x?relay=tree").value(), &given).value(), &given);
 }
 
 TEST(Registry, AHostIsRefusedWhereDescriptorsMustTravel) {

@@ -52,7 +52,8 @@ class Placed final : public TensorSource {
 
 int device_for(std::string_view endpoint) {
 #if BASCULE_HAVE_CUDA
-  if (endpoint.substr(0, endpoint.find(':')) == "cuda-ipc") return 0;
+  const std::string_view scheme = endpoint.substr(0, endpoint.find(':'));
+  if (scheme == "auto" || scheme == "cuda-ipc" || scheme == "nccl") return 0;
 #endif
   (void)endpoint;
   return kHost;

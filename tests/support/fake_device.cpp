@@ -227,6 +227,12 @@ class FakeQueue final : public DeviceQueue {
   absl::Status digest(std::span<const std::byte> slot, Caller caller) override {
     return enqueue(caller, [found = digest_, slot] { *found = digest_of(slot); });
   }
+  absl::Status digest_behind(Stream producer, std::span<const std::byte> slot, std::uint64_t,
+                             std::uint64_t end) override {
+    if (end < slot.size()) return absl::OkStatus();
+    return enqueue(producer != nullptr ? Caller(producer) : std::nullopt,
+                   [found = digest_, slot] { *found = digest_of(slot); });
+  }
   absl::Status run_behind(Stream caller) override {
     return enqueue(caller, [found = digest_] { found->reset(); });
   }
@@ -251,6 +257,8 @@ class FakeQueue final : public DeviceQueue {
       *found = want_digest && end == slot.size() ? std::optional(digest_of(slot)) : std::nullopt;
     });
   }
+  absl::Status copy_to_host(const std::byte*, HostWindow&, Deadline) override { return not_there(); }
+  absl::StatusOr<std::uint64_t> arrived() override { return not_there(); }
 
   absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) override {
     std::unique_lock lock(state_.mutex);

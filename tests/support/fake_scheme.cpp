@@ -11,15 +11,19 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <bascule/transport/delivery.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/kept_slots.h>
 #include <bascule/transport/posix/mapping.h>
 #include <bascule/transport/posix/memfd.h>
+#include <bascule/transport/task_thread.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::test {
@@ -45,7 +49,7 @@ struct FakeFaults::State {
 
 FakeFaults::FakeFaults() : state_(std::make_shared<State>()) {
   for (const char* hook : {"admit", "deliver", "deliver-hang", "publish", "publish-hang", "corrupt", "accept",
-                           "prepare", "prepare-hang", "misread"})
+                           "prepare", "prepare-hang", "receive", "misread"})
     state_->hooks[hook] = {};
 }
 
@@ -92,7 +96,6 @@ class FakeSender final : public SenderTransport, public Delivery, public KeptSlo
   absl::StatusOr<Offer> offer(WorkerId, std::span<const OfferedSlot> slots) override {
     if (faults_.strikes("admit")) return unavailable("fake: admit was told to fail");
     Offer offer{.bytes = by_path_ ? "" : "fake", .descriptors = {}};
-    const std::lock_guard lock(mutex_);
     for (const OfferedSlot& slot : slots) {
       const int fd = slot.memory->descriptor.get();
       if (by_path_) {
@@ -100,24 +103,37 @@ class FakeSender final : public SenderTransport, public Delivery, public KeptSlo
       } else {
         offer.descriptors.push_back(fd);
       }
-      slots_[slot.id] = slot.memory;
     }
     return offer;
   }
   Delivery* delivery() override { return this; }
   KeptSlots* kept_slots() override { return this; }
 
-  absl::Status deliver(const Publication& publication, std::span<const WorkerId>, Deadline deadline) override {
-    if (faults_.strikes("corrupt")) {
-      const std::lock_guard lock(mutex_);
-      const std::span<const std::byte> bytes = slots_.at(publication.slot)->mapping.bytes();
-      // The sender's own mapping is writable, though schemes see it as const.
-      const_cast<std::byte&>(bytes[publication.bytes / 2]) ^= std::byte{0x10};
-    }
-    if (faults_.hangs("deliver-hang", deadline)) return deadline_exceeded("fake: deliver hung until its deadline");
-    if (faults_.strikes("deliver")) return unavailable("fake: deliver was told to fail");
-    return absl::OkStatus();
+  // ---- Delivery ----
+
+  void open(WorkerLine& line) override { line_ = &line; }
+  bool starts_while_written() const override { return by_path_; }
+  void deliver(DeliveryOrder order, Done done) override {
+    if (by_path_)
+      for (const WorkerId worker : order.workers) line_->deliver(worker, order.publication.version, "fake");
+    thread_->submit([this, order = std::move(order), done = std::move(done)] { done(carry_out(order)); });
   }
+  void stop(std::uint64_t number) override {
+    note([&] { stopped_.insert(number); });
+    faults_.set("deliver-hang", 0);
+  }
+  void heard(WorkerId worker, std::string bytes, std::vector<UniqueFd>) override {
+    note([&] { got_[worker] = std::move(bytes); });
+  }
+  void remove(WorkerId worker) override {
+    note([&] { removed_.insert(worker); });
+  }
+  void close() override {
+    note([&] { closed_ = true; });
+    faults_.set("deliver-hang", 0);
+    thread_.reset();
+  }
+
   absl::Status publish(const Publication&) override {
     faults_.hangs("publish-hang", Deadline(absl::InfiniteDuration()));
     return faults_.strikes("publish") ? unavailable("fake: publish was told to fail") : absl::OkStatus();
@@ -130,10 +146,51 @@ class FakeSender final : public SenderTransport, public Delivery, public KeptSlo
   absl::Status persist(const Publication&, Deadline) override { return absl::OkStatus(); }
 
  private:
+  template <typename Change>
+  void note(Change change) {
+    {
+      const std::lock_guard lock(mutex_);
+      change();
+    }
+    changed_.notify_all();
+  }
+  absl::Status carry_out(const DeliveryOrder& order) {
+    {
+      std::unique_lock lock(mutex_);
+      const auto whole = [&] { return *order.bytes_done >= order.publication.bytes; };
+      while (!whole() && !given_up(order)) changed_.wait_for(lock, std::chrono::milliseconds(1));
+      if (given_up(order)) return absl::AbortedError("fake: stopped");
+    }
+    if (faults_.strikes("corrupt")) {
+      const std::span<const std::byte> bytes = order.memory->mapping.bytes();
+      // The sender's own mapping is writable, though schemes see it as const.
+      const_cast<std::byte&>(bytes[order.publication.bytes / 2]) ^= std::byte{0x10};
+    }
+    if (faults_.hangs("deliver-hang", Deadline(absl::InfiniteDuration())))
+      return absl::AbortedError("fake: deliver hung until it was stopped");
+    if (faults_.strikes("deliver")) return unavailable("fake: deliver was told to fail");
+    return by_path_ ? wait_for_all(order) : absl::OkStatus();
+  }
+  absl::Status wait_for_all(const DeliveryOrder& order) {
+    const Version version = order.publication.version;
+    for (const WorkerId worker : order.workers) line_->say(worker, cat("whole ", version));
+    std::unique_lock lock(mutex_);
+    const auto got = [&](WorkerId worker) { return removed_.contains(worker) || got_[worker] == cat("got ", version); };
+    changed_.wait(lock, [&] { return given_up(order) || std::ranges::all_of(order.workers, got); });
+    return given_up(order) ? absl::AbortedError("fake: stopped") : absl::OkStatus();
+  }
+  bool given_up(const DeliveryOrder& order) const { return closed_ || stopped_.contains(order.number); }
+
   FakeFaults faults_;
   const bool by_path_;
-  std::mutex mutex_;  // offer and deliver are called from two threads
-  std::map<SlotId, const SlotMemory*> slots_;
+  WorkerLine* line_ = nullptr;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<WorkerId, std::string> got_;
+  std::set<WorkerId> removed_;
+  std::set<std::uint64_t> stopped_;
+  bool closed_ = false;
+  std::optional<TaskThread> thread_{std::in_place};  // last
 };
 
 absl::Status prepare_as_told(const FakeFaults& faults, Deadline deadline) {
@@ -192,13 +249,14 @@ class FakeReceiver final : public ReceiverTransport {
 };
 
 // Of an endpoint with a host.
-class FakePuller final : public ReceiverTransport {
+class FakePuller final : public ReceiverTransport, public Reception {
  public:
   explicit FakePuller(FakeFaults faults) : faults_(std::move(faults)) {}
 
   absl::Status accept(ReceivedOffer offer) override {
     if (faults_.strikes("accept")) return unavailable("fake: accept was told to fail");
     std::istringstream paths(offer.bytes);
+    const std::lock_guard lock(mutex_);
     for (const SlotId slot : offer.slots) {
       std::string path;
       if (!std::getline(paths, path)) return invalid_argument("fake: no path for slot ", slot.index);
@@ -211,31 +269,83 @@ class FakePuller final : public ReceiverTransport {
 
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
     BASCULE_TRY(prepare_as_told(faults_, deadline));
-    const auto found = senders_.find(publication.slot);
-    if (found == senders_.end()) return not_offered(publication);
-    auto free = std::ranges::find(own_, false, &Own::in_use);
-    if (free == own_.end()) free = own_.insert(own_.end(), Own());
-    free->in_use = true;
-    free->lines.resize(publication.bytes / sizeof(Line) + 1);
-    const std::span<std::byte> bytes = std::as_writable_bytes(std::span(free->lines)).first(publication.bytes);
-    std::memcpy(bytes.data(), found->second.bytes().data(), bytes.size());
-    if (faults_.strikes("misread")) bytes[bytes.size() / 3] ^= std::byte{0x01};
-    const auto number = static_cast<std::uint32_t>(free - own_.begin());
-    return SlotView{.slot = {publication.slot.epoch, kOwnMemory + number}, .bytes = bytes};
+    const std::lock_guard lock(mutex_);
+    const auto came = std::ranges::find_if(
+        own_, [&](const Own& own) { return own.state == Own::State::kCame && own.version == publication.version; });
+    if (came == own_.end()) return failed_precondition("fake: version ", publication.version, " was not received");
+    came->state = Own::State::kPrepared;
+    return SlotView{.slot = {publication.slot.epoch, kOwnMemory + static_cast<std::uint32_t>(came - own_.begin())},
+                    .bytes = came->bytes(publication.bytes)};
   }
 
-  void release(SlotId slot) override { own_.at(slot.index - kOwnMemory).in_use = false; }
-  void unmap(SlotId slot) override { senders_.erase(slot); }
+  void release(SlotId slot) override {
+    const std::lock_guard lock(mutex_);
+    own_.at(slot.index - kOwnMemory).state = Own::State::kFree;
+  }
+  void unmap(SlotId slot) override {
+    const std::lock_guard lock(mutex_);
+    senders_.erase(slot);
+  }
+  Reception* reception() override { return this; }
+
+  // ---- Reception ----
+
+  void open(std::shared_ptr<SenderLine> line) override {
+    const std::lock_guard lock(mutex_);
+    line_ = std::move(line);
+  }
+  void heard(std::string bytes, std::vector<UniqueFd>) override {
+    {
+      const std::lock_guard lock(mutex_);
+      heard_ = std::move(bytes);
+    }
+    changed_.notify_all();
+  }
+  absl::Status receive(const Publication& publication, std::string bytes, Deadline deadline) override {
+    if (bytes != "fake") return invalid_argument("fake: a strange delivery");
+    if (faults_.strikes("receive")) return unavailable("fake: receive was told to fail");
+    std::unique_lock lock(mutex_);
+    const std::string whole = cat("whole ", publication.version);
+    if (!changed_.wait_until(lock, deadline.at(), [&] { return line_ == nullptr || heard_ == whole; }))
+      return deadline_exceeded("fake: never whole");
+    if (line_ == nullptr) return unavailable("fake: the connection is lost");
+    const auto found = senders_.find(publication.slot);
+    if (found == senders_.end()) return not_offered(publication);
+    auto free = std::ranges::find_if(own_, [](const Own& own) { return own.state != Own::State::kPrepared; });
+    if (free == own_.end()) free = own_.insert(own_.end(), Own());
+    free->lines.resize(publication.bytes / sizeof(Line) + 1);
+    const std::span<std::byte> to = free->bytes(publication.bytes);
+    std::memcpy(to.data(), found->second.bytes().data(), to.size());
+    if (faults_.strikes("misread")) to[to.size() / 3] ^= std::byte{0x01};
+    free->version = publication.version;
+    free->state = Own::State::kCame;
+    line_->say(cat("got ", publication.version));
+    return absl::OkStatus();
+  }
+  void close() override {
+    {
+      const std::lock_guard lock(mutex_);
+      line_.reset();
+    }
+    changed_.notify_all();
+  }
 
  private:
   struct alignas(64) Line {  // as slots are aligned
     std::byte bytes[64];
   };
   struct Own {
-    bool in_use = false;
-    std::vector<Line> lines;  // made once: it does not move
+    enum class State { kFree, kCame, kPrepared };  // came: it may be aborted
+    std::span<std::byte> bytes(std::uint64_t count) { return std::as_writable_bytes(std::span(lines)).first(count); }
+    State state = State::kFree;
+    Version version = 0;
+    std::vector<Line> lines{};  // made once: it does not move
   };
   FakeFaults faults_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<SenderLine> line_;
+  std::string heard_;
   std::map<SlotId, Mapping> senders_;
   std::deque<Own> own_;  // by the index of the view's slot, from kOwnMemory up
 };

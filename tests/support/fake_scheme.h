@@ -1,11 +1,12 @@
 // A scheme to inject faults with: memfds like shm's, and hooks at each of its calls. Each end has faults of its own,
 // in whichever process it is. At an endpoint with a host, where no descriptor can travel, its offer names the memfds by
-// their paths in /proc, and each worker pulls a version into memory of its own.
+// their paths in /proc, and each worker receives a version into memory of its own: told to deliver(), the sender's end
+// asks it to, says that the slot is whole ("whole 7"), and is done once all have said "got 7".
 //
 //   admit         refuses the worker                 accept        cannot reach the offered memory
 //   deliver       fails                              prepare       fails
-//   deliver-hang  waits for its deadline, then fails prepare-hang  waits for its deadline, then fails
-//   publish       fails
+//   deliver-hang  waits until it is stopped          prepare-hang  waits for its deadline, then fails
+//   publish       fails                              receive       fails
 //   publish-hang  waits until it is freed
 //   corrupt       changes a byte of the sealed slot  misread       this worker reads one byte otherwise
 #pragma once

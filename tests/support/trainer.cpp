@@ -11,6 +11,7 @@
 #include "support/device_bytes.h"
 #include "support/doom.h"
 #include "support/fake_scheme.h"
+#include "support/host_schemes.h"
 #include "support/test_model.h"
 #include "support/timing.h"
 #include <bascule/sender/sender.h>
@@ -44,7 +45,7 @@ int run_trainer(const std::string& endpoint, std::uint64_t generation, int devic
   absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint,
                                                   .threads = 2,
                                                   .trace = [&doom](std::string_view) { doom.count(); },
-                                                  .scheme = is_fake(endpoint) ? &fake : nullptr});
+                                                  .scheme = is_fake(endpoint) ? &fake : host_scheme(endpoint)});
   absl::Status status = sender.status();
   if (status.ok()) status = sender->register_model(model.source());
   commands.write(answer_of(status).dump());

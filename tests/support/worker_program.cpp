@@ -13,6 +13,8 @@
 #include "support/device_bytes.h"
 #include "support/doom.h"
 #include "support/fake_scheme.h"
+#include "support/host_schemes.h"
+#include "support/own_host.h"
 #include <bascule/receiver/receiver.h>
 #include <bascule/transport/text.h>
 
@@ -137,11 +139,15 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
                           .group = arguments.group,
                           .rank = arguments.rank,
                           .ranks = arguments.ranks};
-  if (arguments.device != device_for(arguments.endpoint)) options.device = arguments.device;  // else it finds its own
+  // In place over cuda-ipc it finds its own.
+  if (!arguments.endpoint.starts_with("cuda-ipc:") || arguments.device != device_for(arguments.endpoint))
+    options.device = arguments.device;
   options.on_pending = [&pendings] { ++pendings; };
   Doom doom;
   options.trace = [&doom](std::string_view) { doom.count(); };
   if (is_fake(arguments.endpoint)) options.scheme = &fake;
+  if (const Scheme* const host = host_scheme(arguments.endpoint)) options.scheme = host;
+  if (arguments.scheme != nullptr) options.scheme = arguments.scheme;
   std::optional<OwnTensors> tensors;
   if (arguments.copies) tensors.emplace(arguments.model, arguments.device);
   absl::StatusOr<Receiver> receiver = Receiver::connect(std::move(options));

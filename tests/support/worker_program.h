@@ -23,6 +23,10 @@
 #include "support/test_model.h"
 #include <bascule/transport/target.h>
 
+namespace bascule::inline v0 {
+struct Scheme;
+}
+
 namespace bascule::test {
 
 struct WorkerArguments {
@@ -31,8 +35,9 @@ struct WorkerArguments {
   ModelSize model = ModelSize::kSmall;
   std::string group{};  // with its rank among `ranks`
   std::uint32_t rank = 0, ranks = 1;
-  std::optional<Apply> copies{};  // into tensors of its own; none: it reads in place
-  int device = kHost;             // on which it reads, or has its tensors
+  std::optional<Apply> copies{};   // into tensors of its own; none: it reads in place
+  int device = kHost;              // on which it reads, or has its tensors
+  const Scheme* scheme = nullptr;  // in a thread: used instead of the registry's
 };
 
 // Until `quit`, or until the other end is gone. The exit status.

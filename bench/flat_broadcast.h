@@ -1,0 +1,19 @@
+// One ncclBroadcast from a GPU to its peer, its two ranks threads of this process: the limit of sends over nccl.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include <bascule/bench/limits.h>
+
+namespace bascule::bench {
+
+// `device` sends to `peer`, with `ctas` blocks of each (0: NCCL's choice), in pieces of `piece_bytes` (0: all in one).
+// The first broadcast, which is slow, is done when it returns.
+absl::StatusOr<std::unique_ptr<PlainCopy>> make_flat_broadcast(int device, int peer, std::uint64_t bytes, int ctas,
+                                                               std::uint64_t piece_bytes = 0);
+
+}  // namespace bascule::bench

@@ -1,0 +1,95 @@
+#include <bascule/schemes/relay/dispatcher.h>
+
+#include <fcntl.h>
+
+#include <utility>
+
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0::relay {
+namespace {
+
+absl::StatusOr<std::vector<ProcessFd>> copies_of(const std::vector<ProcessFd>& descriptors) {
+  std::vector<ProcessFd> copies;
+  for (const ProcessFd& descriptor : descriptors) {
+    copies.push_back(ProcessFd::make([&] { return ::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0); }));
+    if (!copies.back()) return errno_status(errno, "copy the descriptor of an engine's memory");
+  }
+  return copies;
+}
+
+absl::Status check_shown(const Word& word, std::size_t descriptors) {
+  if (descriptors < 2 || descriptors > kMostCopies + 1)
+    return invalid_argument("it broke the relay's protocol: expected a progress page and 1 to ", kMostCopies,
+                            " copies, found ", descriptors, " descriptors");
+  if (word.allocated == 0) return invalid_argument("it broke the relay's protocol: it shows copies of no bytes");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void Dispatcher::deliver(DeliveryOrder order, Done done) {
+  done_[order.number] = std::move(done);
+  carry_out(routes_.on(event::Wanted{
+      .number = order.number, .version = order.publication.version, .workers = std::move(order.workers)}));
+}
+
+void Dispatcher::heard(WorkerId worker, std::string bytes, std::vector<UniqueFd> descriptors) {
+  const auto shown = shown_.find(worker);
+  if (line_ == nullptr || shown == shown_.end()) return;
+  const absl::StatusOr<Word> word = parse_word(bytes);
+  if (!word.ok()) return line_->give_up(worker, word.status());
+  if (word->kind == Word::Kind::kCopies) {
+    if (const absl::Status right = check_shown(*word, descriptors.size()); !right.ok())
+      return line_->give_up(worker, right);
+    shown->second = {.word = *word, .descriptors = {}};
+    for (UniqueFd& each : descriptors) shown->second.descriptors.emplace_back(std::move(each));
+  }
+  carry_out(routes_.on(event::Heard{.worker = worker, .word = *word}));
+}
+
+void Dispatcher::joined(WorkerId worker) {
+  shown_.try_emplace(worker);
+  carry_out(routes_.on(event::Joined{worker}));
+}
+
+void Dispatcher::removed(WorkerId worker) {
+  shown_.erase(worker);
+  carry_out(routes_.on(event::Removed{worker}));
+}
+
+void Dispatcher::close() {
+  line_ = nullptr;
+  done_.clear();
+  shown_.clear();
+}
+
+void Dispatcher::carry_out(std::vector<Action> actions) {
+  if (line_ == nullptr) return;
+  for (Action& action : actions) {
+    if (const auto* say = std::get_if<action::Say>(&action)) line_->say(say->worker, to_bytes(say->word));
+    if (const auto* introduced = std::get_if<action::Introduce>(&action)) carry_out(*introduced);
+    if (const auto* deliver = std::get_if<action::Deliver>(&action))
+      line_->deliver(deliver->worker, deliver->version, to_bytes(deliver->word));
+    if (const auto* gives_up = std::get_if<action::GiveUp>(&action)) line_->give_up(gives_up->worker, gives_up->why);
+    if (const auto* done = std::get_if<action::Done>(&action))
+      if (const auto order = done_.extract(done->number)) order.mapped()(absl::OkStatus());
+  }
+}
+
+void Dispatcher::carry_out(const action::Introduce& introduced) {
+  const auto shown = shown_.find(introduced.engine);
+  if (shown == shown_.end() || shown->second.descriptors.empty()) return;
+  absl::StatusOr<std::vector<ProcessFd>> descriptors = copies_of(shown->second.descriptors);
+  if (!descriptors.ok()) {
+    line_->log(cat("worker ", introduced.worker, " is not told of engine ", introduced.engine, ": ",
+                   message_of(descriptors.status())));
+    return;
+  }
+  Word word = shown->second.word;
+  word.kind = Word::Kind::kEngine;
+  word.source = introduced.engine;
+  line_->say(introduced.worker, to_bytes(word), *std::move(descriptors));
+}
+
+}  // namespace bascule::inline v0::relay

@@ -1,0 +1,43 @@
+// Dispatcher: the sender's end of a relay. It has what each engine shows others, and carries out what Routes decides.
+// I/O thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <bascule/schemes/relay/routes.h>
+#include <bascule/transport/delivery.h>
+
+namespace bascule::inline v0::relay {
+
+class Dispatcher final : public Delivery {
+ public:
+  explicit Dispatcher(RelayShape shape) : routes_(shape) {}
+
+  void joined(WorkerId worker);
+  void removed(WorkerId worker);
+
+  void open(WorkerLine& line) override { line_ = &line; }
+  bool starts_while_written() const override { return true; }
+  void deliver(DeliveryOrder order, Done done) override;
+  void stop(std::uint64_t number) override { carry_out(routes_.on(event::Stopped{number})); }
+  void heard(WorkerId worker, std::string bytes, std::vector<UniqueFd> descriptors) override;
+  void close() override;
+
+ private:
+  struct Shown {
+    Word word;
+    std::vector<ProcessFd> descriptors;  // its progress page, and its copies
+  };
+  void carry_out(std::vector<Action> actions);
+  void carry_out(const action::Introduce& introduced);
+
+  WorkerLine* line_ = nullptr;  // null: closed
+  Routes routes_;
+  std::map<WorkerId, Shown> shown_;  // of each worker; nothing yet, or never
+  std::map<std::uint64_t, Done> done_;
+};
+
+}  // namespace bascule::inline v0::relay

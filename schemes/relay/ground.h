@@ -1,0 +1,43 @@
+// What a station needs of the place where it copies to: a GPU (schemes/cuda_ipc/relay_ground.h). In tests it is the
+// host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include <bascule/transport/device.h>
+#include <bascule/transport/posix/fork_guard.h>
+
+namespace bascule::inline v0::relay {
+
+// Room for one version, that other processes can map.
+struct ShownMemory {
+  std::shared_ptr<std::byte> memory;
+  ProcessFd descriptor;
+  std::uint64_t allocated = 0;  // bytes, in whole granules
+};
+
+// Memory of another process, where this one copies from it.
+struct ReachedMemory {
+  std::span<const std::byte> bytes;
+  int device = kHost;           // whose memory it is
+  std::shared_ptr<void> owner;  // of the mapping
+};
+
+struct Ground {
+  int device = kHost;                     // that copies to it
+  std::string place;                      // of its memory, for import() elsewhere
+  std::uint64_t part_bytes = kPartBytes;  // what is copied and shown at a time; whole tiles of the digest
+  std::function<absl::StatusOr<std::unique_ptr<DeviceQueue>>()> open_queue;
+  std::function<absl::StatusOr<ShownMemory>(std::uint64_t bytes)> make_copy;  // RESOURCE_EXHAUSTED: there is no room
+  // `descriptor`, `place`, `allocated`: of another's make_copy().
+  std::function<absl::StatusOr<ReachedMemory>(int descriptor, std::string_view place, std::uint64_t allocated)> import;
+};
+
+}  // namespace bascule::inline v0::relay

@@ -1,0 +1,63 @@
+// The progress page: one page of sealed shared memory in which an engine says how much of which version each of its
+// copies holds. Other engines copy behind it.
+//
+//   line 0   | magic 8 |
+//   line 1…  | version 8 | bytes done 8 |      one for each copy that it shows
+//
+// A line has 64 bytes. The engine stores, others load. A copy that others read is
+// spared (words.h): its line keeps its version for as long as they read.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include <bascule/schemes/relay/words.h>
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/slot_memory.h>
+#include <bascule/transport/version.h>
+
+namespace bascule::inline v0::relay {
+
+struct alignas(64) ProgressLine {
+  std::atomic<std::uint64_t> version;
+  std::atomic<std::uint64_t> bytes_done;
+};
+static_assert(sizeof(ProgressLine) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
+
+// The engine's side.
+class ProgressPage {
+ public:
+  static absl::StatusOr<ProgressPage> make();
+
+  int descriptor() const { return memory_.descriptor.get(); }
+  // Nothing of it is there. Another copy that holds that version, of an earlier connection, is shown no more.
+  void begin(std::size_t copy, Version version);
+  void advance(std::size_t copy, std::uint64_t bytes_done);
+  void clear(std::size_t copy);
+
+ private:
+  ProgressLine& line(std::size_t copy);
+  SlotMemory memory_;
+};
+
+// Another engine's side, read-only.
+class ProgressView {
+ public:
+  // INVALID_ARGUMENT: not sealed, or no progress page.
+  static absl::StatusOr<ProgressView> map(int fd);
+
+  struct Progress {
+    std::size_t copy = 0;
+    std::uint64_t bytes_done = 0;
+  };
+  // None: no copy holds that version, or begins to. Never waits.
+  std::optional<Progress> find(Version version) const;
+
+ private:
+  Mapping mapping_;
+};
+
+}  // namespace bascule::inline v0::relay

@@ -1,0 +1,243 @@
+#include <bascule/schemes/relay/routes.h>
+
+#include <algorithm>
+#include <set>
+
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0::relay {
+
+std::vector<Action> Routes::on(const Event& event) {
+  std::visit([this](const auto& each) { handle(each); }, event);
+  return std::exchange(actions_, {});
+}
+
+// ---- workers ----
+
+void Routes::handle(const event::Joined& joined) { members_.try_emplace(joined.worker); }
+
+// Its readers go on from where it read itself: those bytes are there, or come there.
+void Routes::handle(const event::Removed& removed) {
+  if (members_.erase(removed.worker) == 0) return;
+  for (auto& [worker, member] : members_)
+    if (std::erase(member.knows, removed.worker) > 0)
+      act(action::Say{worker, {.kind = Word::Kind::kForget, .source = removed.worker}});
+  std::vector<std::uint64_t> numbers;
+  for (const auto& [number, delivery] : deliveries_) numbers.push_back(number);
+  for (const std::uint64_t number : numbers) {
+    Delivery& delivery = deliveries_.at(number);
+    const Leg* const leg = find(delivery, removed.worker);
+    redirect(number, delivery, removed.worker, leg != nullptr ? leg->source : kTrainer);
+    leave(number, removed.worker);
+  }
+}
+
+void Routes::handle(const event::Heard& heard) {
+  const auto [worker, word] = heard;
+  const auto member = members_.find(worker);
+  if (member == members_.end()) return;
+  switch (word.kind) {
+    case Word::Kind::kInPlace: return show(worker, Member::Reads::kInPlace);
+    case Word::Kind::kCopies: return show(worker, Member::Reads::kCopies);
+    case Word::Kind::kAlone:
+    case Word::Kind::kGot:
+    case Word::Kind::kLeft:
+    case Word::Kind::kCannot: break;
+    default: act(action::GiveUp{worker, invalid_argument("it broke the relay's protocol: a sender's word")}); return;
+  }
+  const auto found = deliveries_.find(word.number);
+  if (found == deliveries_.end()) return;
+  auto& [number, delivery] = *found;
+  Leg* const leg = find(delivery, worker);
+  if (leg == nullptr || leg->state == Leg::State::kWaiting) return;
+  const bool newest = member->second.told == delivery.version;
+  if (word.kind == Word::Kind::kLeft) {
+    if (newest) member->second.has_it = false;
+    redirect(number, delivery, worker, leg->source);
+    return leave(number, worker);
+  }
+  if (word.kind == Word::Kind::kGot) {
+    leg->state = Leg::State::kGot;
+    if (newest) member->second.has_it = true;
+    return end_where_all_have_it(number);
+  }
+  if (word.kind == Word::Kind::kAlone) {
+    if (newest) member->second.alone = true;
+    return redirect(number, delivery, worker, leg->source);
+  }
+  // The trainer's slot is always there; a worker that cannot read that fails by itself.
+  if (leg->state == Leg::State::kComing && leg->source == word.source && word.source != kTrainer)
+    go_on(number, delivery, *leg, kTrainer);
+}
+
+void Routes::show(WorkerId worker, Member::Reads reads) {
+  members_.at(worker).reads = reads;
+  std::vector<std::uint64_t> numbers;
+  for (const auto& [number, delivery] : deliveries_) numbers.push_back(number);
+  for (const std::uint64_t number : numbers) {
+    Delivery& delivery = deliveries_.at(number);
+    Leg* const leg = find(delivery, worker);
+    if (leg == nullptr || leg->state != Leg::State::kWaiting) continue;
+    if (reads == Member::Reads::kInPlace) {
+      leave(number, worker);
+    } else {
+      start(number, delivery, *leg);
+    }
+  }
+}
+
+// ---- deliveries ----
+
+void Routes::handle(const event::Wanted& wanted) {
+  Delivery& delivery = deliveries_[wanted.number];
+  delivery.version = wanted.version;
+  for (const WorkerId worker : wanted.workers) {
+    const auto member = members_.find(worker);
+    if (member != members_.end() && member->second.reads != Member::Reads::kInPlace)
+      delivery.legs.push_back({.worker = worker});
+  }
+  // In an order that stays: each worker then copies from the one that it copied from last time, which it has mapped.
+  std::ranges::sort(delivery.legs, {}, &Leg::worker);
+  std::ranges::stable_sort(delivery.legs, {}, [this](const Leg& leg) {
+    return members_.at(leg.worker).reads == Member::Reads::kCopies ? 0 : 1;
+  });
+  for (Leg& leg : delivery.legs)
+    if (members_.at(leg.worker).reads == Member::Reads::kCopies) start(wanted.number, delivery, leg);
+  end_where_all_have_it(wanted.number);
+}
+
+void Routes::handle(const event::Stopped& stopped) {
+  const auto found = deliveries_.find(stopped.number);
+  if (found == deliveries_.end()) return;
+  auto& [number, delivery] = *found;
+  delivery.stopped = true;
+  std::erase_if(delivery.legs, [](const Leg& leg) { return leg.state == Leg::State::kWaiting; });
+  for (Leg& leg : delivery.legs) {
+    if (leg.state != Leg::State::kComing) continue;
+    leg.state = Leg::State::kStopping;
+    act(action::Say{leg.worker, {.kind = Word::Kind::kOver, .number = number}});
+  }
+  end_where_all_have_it(number);
+}
+
+void Routes::start(std::uint64_t number, Delivery& delivery, Leg& leg) {
+  leg.source = choose(delivery, leg);
+  leg.state = Leg::State::kComing;
+  introduce(leg.worker, leg.source);
+  Member& member = members_.at(leg.worker);
+  member.told = delivery.version;
+  member.has_it = member.alone = false;
+  act(action::Deliver{leg.worker,
+                      delivery.version,
+                      {.kind = Word::Kind::kTake,
+                       .number = number,
+                       .source = leg.source,
+                       .whole = has_all(leg.source, delivery.version),
+                       .spared = spared(leg.worker)}});
+}
+
+// The legs that others may copy from, as places of a tree whose root is the trainer: each has as many children as the
+// shape says, and the next place is this leg's.
+SourceId Routes::choose(const Delivery& delivery, const Leg& leg) const {
+  std::vector<SourceId> places;
+  for (const Leg& each : delivery.legs)
+    if (each.worker != leg.worker && can_serve(each.worker, delivery)) places.push_back(each.worker);
+  const std::size_t degree = shape_ == RelayShape::kTree ? 2 : 1;
+  if (places.size() >= degree) return places[places.size() / degree - 1];
+  if (!places.empty()) return kTrainer;
+  // It comes alone, behind the others: the engine that fewest copy from is asked before the trainer is.
+  SourceId best = kTrainer;
+  std::size_t least = 0;
+  for (const auto& [worker, member] : members_) {
+    if (worker == leg.worker || !has_all(worker, delivery.version)) continue;
+    const std::size_t readers = this->readers(worker);
+    if (best == kTrainer || readers < least) best = worker, least = readers;
+  }
+  return best;
+}
+
+bool Routes::can_serve(SourceId source, const Delivery& delivery) const {
+  const auto member = members_.find(source);
+  return member != members_.end() && member->second.told == delivery.version && !member->second.alone &&
+         std::ranges::any_of(delivery.legs, [&](const Leg& leg) {
+           return leg.worker == source && (leg.state == Leg::State::kComing || leg.state == Leg::State::kGot);
+         });
+}
+
+bool Routes::has_all(SourceId source, Version version) const {
+  const auto member = members_.find(source);
+  return member != members_.end() && member->second.told == version && member->second.has_it && !member->second.alone;
+}
+
+void Routes::introduce(WorkerId worker, SourceId engine) {
+  if (engine == kTrainer) return;
+  std::vector<SourceId>& knows = members_.at(worker).knows;
+  if (std::ranges::find(knows, engine) != knows.end()) return;
+  knows.push_back(engine);
+  act(action::Introduce{worker, engine});
+}
+
+// All that copy from `gone` copy from `to` instead.
+void Routes::redirect(std::uint64_t number, Delivery& delivery, SourceId gone, SourceId to) {
+  if (to != kTrainer && (!can_serve(to, delivery) || to == gone)) to = kTrainer;
+  for (Leg& leg : delivery.legs)
+    if (leg.state == Leg::State::kComing && leg.source == gone) go_on(number, delivery, leg, to);
+}
+
+void Routes::go_on(std::uint64_t number, Delivery& delivery, Leg& leg, SourceId from) {
+  if (leg.source != kTrainer) leg.former.push_back(leg.source);
+  leg.source = from;
+  introduce(leg.worker, from);
+  act(action::Say{
+      leg.worker,
+      {.kind = Word::Kind::kFrom, .number = number, .source = from, .whole = has_all(from, delivery.version)}});
+}
+
+void Routes::leave(std::uint64_t number, WorkerId worker) {
+  std::erase_if(deliveries_.at(number).legs, [worker](const Leg& leg) { return leg.worker == worker; });
+  end_where_all_have_it(number);
+}
+
+void Routes::end_where_all_have_it(std::uint64_t number) {
+  const Delivery& delivery = deliveries_.at(number);
+  if (!std::ranges::all_of(delivery.legs, [](const Leg& leg) { return leg.state == Leg::State::kGot; })) return;
+  deliveries_.erase(number);
+  act(action::Done{number});
+}
+
+bool Routes::Leg::may_read(SourceId engine) const {
+  return (state == State::kComing || state == State::kStopping) &&
+         (source == engine || std::ranges::find(former, engine) != former.end());
+}
+
+std::size_t Routes::readers(SourceId source) const {
+  std::size_t count = 0;
+  for (const auto& [number, delivery] : deliveries_)
+    count += static_cast<std::size_t>(
+        std::ranges::count_if(delivery.legs, [source](const Leg& leg) { return leg.may_read(source); }));
+  return count;
+}
+
+// Versions that others still read, or may read, from its copies: each once, however many they are.
+std::vector<Version> Routes::spared(WorkerId worker) const {
+  std::set<Version> versions;
+  for (const auto& [number, delivery] : deliveries_)
+    if (std::ranges::any_of(delivery.legs, [worker](const Leg& leg) { return leg.may_read(worker); }))
+      versions.insert(delivery.version);
+  return {versions.begin(), versions.end()};
+}
+
+Routes::Leg* Routes::find(Delivery& delivery, WorkerId worker) {
+  const auto leg = std::ranges::find(delivery.legs, worker, &Leg::worker);
+  return leg == delivery.legs.end() ? nullptr : &*leg;
+}
+
+std::optional<SourceId> Routes::source_of(WorkerId worker, Version version) const {
+  for (const auto& [number, delivery] : deliveries_)
+    if (delivery.version == version)
+      for (const Leg& leg : delivery.legs)
+        if (leg.worker == worker && leg.state == Leg::State::kComing) return leg.source;
+  return std::nullopt;
+}
+
+}  // namespace bascule::inline v0::relay

@@ -1,0 +1,144 @@
+// Routes: from which source each worker copies each version. A pure state machine: an event goes in, actions come out.
+// docs/relay.md draws it.
+//
+// A delivery has a leg for each worker that copies. A leg's source is the trainer, or an engine that has the version or
+// is getting it. Where a source goes, its readers go on from the source that it had itself.
+//
+//   leg:  waiting ──the worker says how it reads──▶ coming ──got──▶ got
+//                                                     │
+//                                                 over ▼ stopped
+//                                                  stopping ──left──▶ gone
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include <bascule/schemes/relay/words.h>
+#include <bascule/transport/endpoint.h>
+
+namespace bascule::inline v0::relay {
+
+namespace event {
+
+struct Joined {  // a worker to whom slots were offered
+  WorkerId worker = 0;
+};
+struct Removed {
+  WorkerId worker = 0;
+};
+struct Heard {
+  WorkerId worker = 0;
+  Word word;
+};
+struct Wanted {  // a delivery
+  std::uint64_t number = 0;
+  Version version = 0;
+  std::vector<WorkerId> workers;
+};
+struct Stopped {  // it is wanted no more
+  std::uint64_t number = 0;
+};
+
+}  // namespace event
+
+using Event = std::variant<event::Joined, event::Removed, event::Heard, event::Wanted, event::Stopped>;
+
+namespace action {
+
+struct Say {
+  WorkerId worker = 0;
+  Word word;
+};
+struct Introduce {  // says `engine` with what that engine shows
+  WorkerId worker = 0;
+  SourceId engine = kTrainer;
+};
+struct Deliver {  // by a deliver message of that version
+  WorkerId worker = 0;
+  Version version = 0;
+  Word word;
+};
+struct GiveUp {
+  WorkerId worker = 0;
+  absl::Status why;
+};
+struct Done {  // no byte of the slot is read for it any more
+  std::uint64_t number = 0;
+};
+
+}  // namespace action
+
+using Action = std::variant<action::Say, action::Introduce, action::Deliver, action::GiveUp, action::Done>;
+
+class Routes {
+ public:
+  explicit Routes(RelayShape shape) : shape_(shape) {}
+
+  std::vector<Action> on(const Event& event);
+
+  // ---- what it knows, for tests and texts ----
+
+  // From whom a worker copies that version now; none: it does not.
+  std::optional<SourceId> source_of(WorkerId worker, Version version) const;
+  std::size_t deliveries() const { return deliveries_.size(); }
+
+ private:
+  struct Member {
+    enum class Reads { kUnknown, kInPlace, kCopies };
+    Reads reads = Reads::kUnknown;
+    Version told = 0;               // the last version that was delivered to it
+    bool has_it = false;            // all of that
+    bool alone = false;             // in memory that it shows nobody
+    std::vector<SourceId> knows{};  // engines that it was introduced to
+  };
+  struct Leg {
+    enum class State { kWaiting, kComing, kStopping, kGot };
+    WorkerId worker = 0;
+    State state = State::kWaiting;
+    SourceId source = kTrainer;
+    std::vector<SourceId> former{};  // sources: it may still read them when it was told to go on elsewhere
+
+    bool may_read(SourceId engine) const;
+  };
+  struct Delivery {
+    Version version = 0;
+    std::vector<Leg> legs;  // as they are on the way: a source's leg comes before those that copy from it
+    bool stopped = false;
+  };
+
+  void handle(const event::Joined& joined);
+  void handle(const event::Removed& removed);
+  void handle(const event::Heard& heard);
+  void handle(const event::Wanted& wanted);
+  void handle(const event::Stopped& stopped);
+  template <typename A>
+  void act(A action) {
+    actions_.emplace_back(std::in_place_type<A>, std::move(action));
+  }
+  void show(WorkerId worker, Member::Reads reads);
+  void leave(std::uint64_t number, WorkerId worker);
+  void start(std::uint64_t number, Delivery& delivery, Leg& leg);
+  void go_on(std::uint64_t number, Delivery& delivery, Leg& leg, SourceId from);
+  void redirect(std::uint64_t number, Delivery& delivery, SourceId gone, SourceId to);
+  void end_where_all_have_it(std::uint64_t number);
+  void introduce(WorkerId worker, SourceId engine);
+  SourceId choose(const Delivery& delivery, const Leg& leg) const;
+  bool can_serve(SourceId source, const Delivery& delivery) const;
+  bool has_all(SourceId source, Version version) const;
+  std::size_t readers(SourceId source) const;
+  std::vector<Version> spared(WorkerId worker) const;
+  Leg* find(Delivery& delivery, WorkerId worker);
+
+  const RelayShape shape_;
+  std::map<WorkerId, Member> members_;
+  std::map<std::uint64_t, Delivery> deliveries_;  // under way
+  std::vector<Action> actions_;
+};
+
+}  // namespace bascule::inline v0::relay

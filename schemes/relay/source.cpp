@@ -1,0 +1,67 @@
+#include <bascule/schemes/relay/source.h>
+
+#include <algorithm>
+
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0::relay {
+
+absl::StatusOr<HostWindow*> SourceMemory::window(DeviceQueue& queue) {
+  if (!window_) {
+    BASCULE_ASSIGN(window_, queue.open_window(memory_.bytes, memory_.device, Access::kReadOnly));
+  }
+  return window_.get();
+}
+
+// ---- the trainer ----
+
+void TrainerSlots::add(SlotId slot, ReachedMemory memory, WrittenSoFar written) {
+  const std::lock_guard lock(mutex_);
+  slots_.try_emplace(slot, std::make_shared<SourceMemory>(std::move(memory)));
+  written_ = std::move(written);
+}
+
+void TrainerSlots::remove(SlotId slot) {
+  const std::lock_guard lock(mutex_);
+  slots_.erase(slot);
+}
+
+absl::StatusOr<std::optional<Source::Found>> TrainerSlots::find(const Publication& publication) {
+  const std::lock_guard lock(mutex_);
+  const auto slot = slots_.find(publication.slot);
+  if (slot == slots_.end()) return invalid_argument("slot ", publication.slot.index, " was not offered");
+  return Found{.memory = slot->second, .bytes_done = std::min(written_(publication.slot), publication.bytes)};
+}
+
+// ---- an engine ----
+
+std::shared_ptr<EngineCopies> EngineCopies::make(const Ground& ground, const Word& word,
+                                                 std::vector<UniqueFd> descriptors) {
+  auto made = std::make_shared<EngineCopies>();
+  made->imported_ =
+      annotate(made->import(ground, word, std::move(descriptors)), cat("the copies of engine ", word.source));
+  return made;
+}
+
+absl::Status EngineCopies::import(const Ground& ground, const Word& word, std::vector<UniqueFd> descriptors) {
+  if (descriptors.size() < 2 || descriptors.size() > kMostCopies + 1)
+    return invalid_argument("expected a progress page and 1 to ", kMostCopies, " copies, found ", descriptors.size(),
+                            " descriptors");
+  BASCULE_ASSIGN(progress_, ProgressView::map(descriptors.front().get()));
+  for (std::size_t i = 1; i < descriptors.size(); ++i) {
+    BASCULE_ASSIGN(ReachedMemory memory, ground.import(descriptors[i].get(), word.place, word.allocated));
+    copies_.push_back(std::make_shared<SourceMemory>(std::move(memory)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<Source::Found>> EngineCopies::find(const Publication& publication) {
+  BASCULE_TRY(imported_);
+  const std::optional<ProgressView::Progress> progress = progress_->find(publication.version);
+  if (!progress) return std::nullopt;
+  if (progress->copy >= copies_.size() || copies_[progress->copy]->bytes() < publication.bytes)
+    return invalid_argument("its progress page names copy ", progress->copy, ", which is not there, or too small");
+  return Found{.memory = copies_[progress->copy], .bytes_done = std::min(progress->bytes_done, publication.bytes)};
+}
+
+}  // namespace bascule::inline v0::relay

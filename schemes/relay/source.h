@@ -1,0 +1,70 @@
+// Source: what a worker copies versions from: the trainer's slots, or the copies of another engine.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/schemes/relay/ground.h>
+#include <bascule/schemes/relay/progress_page.h>
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/scheme.h>
+
+namespace bascule::inline v0::relay {
+
+// A slot or a copy of another process, as a queue copies from it.
+class SourceMemory {
+ public:
+  explicit SourceMemory(ReachedMemory memory) : memory_(std::move(memory)) {}
+  std::uint64_t bytes() const { return memory_.bytes.size(); }
+  absl::StatusOr<HostWindow*> window(DeviceQueue& queue);  // opened once. The one thread that copies
+
+ private:
+  const ReachedMemory memory_;
+  std::shared_ptr<HostWindow> window_;  // goes before the memory
+};
+
+class Source {
+ public:
+  virtual ~Source() = default;
+  struct Found {
+    std::shared_ptr<SourceMemory> memory;
+    std::uint64_t bytes_done = 0;  // a prefix that is there
+  };
+  // None: it does not have that version, or not yet. An error: nothing can be copied from it. Never waits. Any thread.
+  virtual absl::StatusOr<std::optional<Found>> find(const Publication& publication) = 0;
+};
+
+// The trainer's, as the scheme has mapped them.
+class TrainerSlots final : public Source {
+ public:
+  void add(SlotId slot, ReachedMemory memory, WrittenSoFar written);
+  void remove(SlotId slot);
+  absl::StatusOr<std::optional<Found>> find(const Publication& publication) override;
+
+ private:
+  std::mutex mutex_;
+  std::map<SlotId, std::shared_ptr<SourceMemory>> slots_;
+  WrittenSoFar written_;
+};
+
+class EngineCopies final : public Source {
+ public:
+  // Maps what the engine shows: its progress page, then its copies. May take milliseconds.
+  static std::shared_ptr<EngineCopies> make(const Ground& ground, const Word& word, std::vector<UniqueFd> descriptors);
+  absl::StatusOr<std::optional<Found>> find(const Publication& publication) override;
+
+ private:
+  absl::Status import(const Ground& ground, const Word& word, std::vector<UniqueFd> descriptors);
+
+  absl::Status imported_;
+  std::optional<ProgressView> progress_;
+  std::vector<std::shared_ptr<SourceMemory>> copies_;
+};
+
+}  // namespace bascule::inline v0::relay

@@ -1,0 +1,272 @@
+#include <bascule/schemes/relay/station.h>
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0::relay {
+namespace {
+
+using std::chrono::microseconds;
+
+// Copies under way: enough to keep a copy engine busy, and soon over where a source goes.
+constexpr std::uint64_t kPartsAhead = 4;
+// Between two looks at a source, while bytes come and while none do.
+constexpr microseconds kShortPause{20}, kLongPause{200};
+// A delivery whose words come before its receive() begins is rare, and receive() follows: these are never so many.
+constexpr std::size_t kMostEarly = 64;
+// A copy that has begun is done by then, unless the device hangs.
+constexpr absl::Duration kUnderWay = absl::Seconds(10);
+
+absl::StatusOr<ProcessFd> duplicate(int descriptor) {
+  ProcessFd made = ProcessFd::make([&] { return ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0); });
+  if (!made) return errno_status(errno, "copy a descriptor of this worker's memory");
+  return made;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Station>> Station::make(Ground ground, std::uint64_t bytes, std::size_t kept,
+                                                       bool digests) {
+  std::unique_ptr<Station> made(new Station(std::move(ground), digests));
+  BASCULE_ASSIGN(made->queue_, made->ground_.open_queue());
+  BASCULE_ASSIGN(made->progress_, ProgressPage::make());
+  const std::size_t shown = std::min(kept, kMostCopies);
+  const auto allocate = [&station = *made, shown](std::uint64_t wanted,
+                                                  std::string_view what) -> absl::StatusOr<std::shared_ptr<std::byte>> {
+    absl::StatusOr<ShownMemory> copy = station.ground_.make_copy(wanted);
+    if (!copy.ok()) return annotate(copy.status(), cat("memory for ", what));
+    station.allocated_ = copy->allocated;
+    if (station.shown_.size() < shown) station.shown_.push_back(std::move(copy->descriptor));
+    return std::move(copy->memory);
+  };
+  BASCULE_TRY(made->landing_.open(allocate, made->ground_.device, bytes, shown));
+  made->mapper_.emplace();
+  made->mapper_->submit(own_thread_of_devices);
+  return made;
+}
+
+// ---- what the receiver asks ----
+
+absl::StatusOr<SlotView> Station::prepare(const Publication& publication, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  Landing::Copy* copy = nullptr;
+  const auto came = [&] { return (copy = landing_.whole(publication.version)) != nullptr || !coming_; };
+  if (!changed_.wait_until(lock, deadline.at(), came) || copy == nullptr)
+    return failed_precondition("version ", publication.version, " did not come");
+  return landing_.take(*copy, publication.slot.epoch);
+}
+
+void Station::release(SlotId slot) {
+  const std::lock_guard lock(mutex_);
+  landing_.release(slot.index);
+}
+
+// ---- words ----
+
+void Station::say(const Word& word) {
+  if (line_) line_->say(to_bytes(word));
+}
+
+void Station::open(std::shared_ptr<SenderLine> line) {
+  const std::lock_guard lock(mutex_);
+  line_ = std::move(line);
+  ++connections_;
+  std::vector<ProcessFd> descriptors;
+  const auto add = [&](int descriptor) {
+    absl::StatusOr<ProcessFd> copy = duplicate(descriptor);
+    if (copy.ok()) descriptors.push_back(*std::move(copy));
+  };
+  add(progress_->descriptor());
+  for (const ProcessFd& copy : shown_) add(copy.get());
+  // Without them the sender gives it up and says why; it comes back and tries again.
+  line_->say(to_bytes({.kind = Word::Kind::kCopies, .place = ground_.place, .allocated = allocated_}),
+             std::move(descriptors));
+}
+
+void Station::heard(std::string bytes, std::vector<UniqueFd> descriptors) {
+  absl::StatusOr<Word> word = parse_word(bytes);
+  if (!word.ok()) return;  // a sender of our version says none such
+  const std::lock_guard lock(mutex_);
+  switch (word->kind) {
+    case Word::Kind::kEngine: return meet(*std::move(word), std::move(descriptors));
+    case Word::Kind::kForget:
+      if (auto gone = engines_.extract(word->source)) let_go(std::move(gone.mapped()));
+      return;
+    case Word::Kind::kFrom:
+    case Word::Kind::kOver: return hear_of(word->number, *word);
+    default: return;  // a worker's
+  }
+}
+
+void Station::meet(Word word, std::vector<UniqueFd> descriptors) {
+  struct Shown {
+    Word word;
+    std::vector<UniqueFd> descriptors;
+  };
+  engines_[word.source] = nullptr;
+  auto shown = std::make_shared<Shown>(Shown{std::move(word), std::move(descriptors)});
+  mapper_->submit([this, shown, connection = connections_] {
+    std::shared_ptr<EngineCopies> made = EngineCopies::make(ground_, shown->word, std::move(shown->descriptors));
+    const std::lock_guard lock(mutex_);
+    const auto engine = engines_.find(shown->word.source);
+    if (engine == engines_.end() || connection != connections_) return;  // gone meanwhile
+    engine->second = std::move(made);
+    changed_.notify_all();
+  });
+}
+
+// On the mapper's thread: unmapping waits until the device has read what was asked for.
+void Station::let_go(std::shared_ptr<EngineCopies> engine) {
+  mapper_->submit([engine = std::move(engine)] {});
+}
+
+void Station::hear_of(std::uint64_t number, const Word& word) {
+  if (!coming_ || coming_->number != number) {
+    if (word.kind == Word::Kind::kOver) say({.kind = Word::Kind::kLeft, .number = number});
+    early_.insert_or_assign(number, word);
+    if (early_.size() > kMostEarly) early_.erase(early_.begin());
+    return;
+  }
+  if (word.kind == Word::Kind::kOver) {
+    coming_->over = true;
+  } else {
+    coming_->source = word.source;
+    coming_->whole = word.whole;
+    coming_->stuck = false;
+  }
+  changed_.notify_all();
+}
+
+void Station::close() {
+  const std::lock_guard lock(mutex_);
+  line_ = nullptr;
+  ++connections_;
+  for (auto& [id, engine] : std::exchange(engines_, {})) let_go(std::move(engine));
+  early_.clear();
+  changed_.notify_all();
+}
+
+// ---- a version ----
+
+absl::Status Station::receive(const Publication& publication, std::string bytes, Deadline deadline) {
+  BASCULE_ASSIGN(const Word take, parse_word(bytes));
+  if (take.kind != Word::Kind::kTake) return invalid_argument("a relay's delivery begins with another word");
+  Landing::Copy* copy = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    absl::StatusOr<Landing::Copy*> begun =
+        publication.bytes == landing_.bytes()
+            ? landing_.begin(publication.version, take.spared)
+            : invalid_argument("expected a version of ", landing_.bytes(), " bytes, found ", publication.bytes);
+    if (!begun.ok()) {
+      say({.kind = Word::Kind::kLeft, .number = take.number});
+      return begun.status();
+    }
+    copy = *begun;
+    begin(take);
+    coming_->place = landing_.place_of(*copy);
+    if (coming_->place) {
+      progress_->begin(*coming_->place, publication.version);
+    } else {
+      say({.kind = Word::Kind::kAlone, .number = take.number});
+    }
+  }
+  absl::Status received = bring(publication, *copy, deadline);
+  // What was asked for is written, and its source read, until the device is done with it.
+  const absl::Status settled = received.ok() ? received : queue_->settle(Deadline(kUnderWay));
+  {
+    const std::lock_guard lock(mutex_);
+    say({.kind = received.ok() ? Word::Kind::kGot : Word::Kind::kLeft, .number = take.number});
+  }
+  std::optional<Digest> digest;
+  const bool got = received.ok();
+  if (got) {
+    absl::StatusOr<std::optional<Digest>> made = queue_->finish(deadline);
+    received = made.status();
+    if (made.ok()) digest = *made;
+  }
+  const std::lock_guard lock(mutex_);
+  if (received.ok()) {
+    landing_.came(*copy, digest);
+  } else {
+    if (coming_->place) progress_->clear(*coming_->place);
+    // Others may copy it from here, and would wait for a version that is shown no more.
+    if (got) say({.kind = Word::Kind::kLeft, .number = take.number});
+    if (!is_over(settled)) written_.push_back(copy->memory);
+    landing_.give_up(*copy, /*still_written=*/!is_over(settled));
+  }
+  coming_.reset();
+  early_.erase(early_.begin(), early_.upper_bound(take.number));
+  changed_.notify_all();
+  return received;
+}
+
+void Station::begin(const Word& take) {
+  coming_ = Coming{.number = take.number, .connection = connections_, .source = take.source, .whole = take.whole};
+  if (const auto early = early_.extract(take.number)) hear_of(take.number, early.mapped());
+}
+
+absl::Status Station::may_go_on(Deadline deadline) const {
+  if (!line_ || coming_->connection != connections_) return unavailable("the connection to the sender is lost");
+  if (coming_->over) return absl::CancelledError("the sender gave the version up");
+  if (deadline.passed()) return deadline_exceeded("the version did not come in time");
+  return absl::OkStatus();
+}
+
+// What there is of the version. Where an engine cannot give it, another source is asked for.
+absl::StatusOr<std::optional<Source::Found>> Station::look(const Publication& publication) {
+  if (coming_->source == kTrainer) return trainer_.find(publication);
+  if (coming_->stuck) return std::nullopt;
+  const auto engine = engines_.find(coming_->source);
+  if (engine != engines_.end() && !engine->second) return std::nullopt;  // being mapped
+  absl::StatusOr<std::optional<Source::Found>> found =
+      engine != engines_.end() ? engine->second->find(publication) : absl::NotFoundError("it was not introduced");
+  if (found.ok() && (*found || !coming_->whole)) return found;
+  coming_->stuck = true;
+  say({.kind = Word::Kind::kCannot,
+       .number = coming_->number,
+       .source = coming_->source,
+       .why = found.ok() ? "it has that version no more" : std::string(message_of(found.status()))});
+  return std::nullopt;
+}
+
+absl::Status Station::bring(const Publication& publication, Landing::Copy& copy, Deadline deadline) {
+  const std::span<std::byte> to(copy.memory.get(), publication.bytes);
+  const std::uint64_t part = ground_.part_bytes;
+  std::uint64_t asked = 0, arrived = 0;
+  microseconds pause = kShortPause;
+  while (true) {
+    BASCULE_ASSIGN(const std::uint64_t here, queue_->arrived());
+    if (asked > 0 && here > arrived) {
+      arrived = here;
+      if (coming_->place) progress_->advance(*coming_->place, arrived);
+      pause = kShortPause;
+    }
+    if (asked == publication.bytes && arrived == asked) return absl::OkStatus();
+    std::optional<Source::Found> found;
+    {
+      std::unique_lock lock(mutex_);
+      BASCULE_TRY(may_go_on(deadline));
+      if (asked < publication.bytes && asked - arrived < kPartsAhead * part) {
+        BASCULE_ASSIGN(found, look(publication));
+      }
+      if (!found || std::min(asked + part, publication.bytes) > found->bytes_done) {
+        changed_.wait_for(lock, pause);
+        pause = std::min(2 * pause, arrived < asked ? kShortPause : kLongPause);
+        continue;
+      }
+    }
+    const std::uint64_t end = std::min(asked + part, publication.bytes);
+    BASCULE_ASSIGN(HostWindow* const window, found->memory->window(*queue_));
+    BASCULE_TRY(queue_->copy_in(*window, asked, end, to, digests_));
+    asked = end;
+    pause = kShortPause;
+  }
+}
+
+}  // namespace bascule::inline v0::relay

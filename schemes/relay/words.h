@@ -1,0 +1,53 @@
+// What the two ends of a relay say to each other. docs/relay.md says which word comes when.
+//
+//   worker → sender   in place, copies (with descriptors), alone, got, left, cannot
+//   sender → worker   take (in the bytes of a deliver message), from, over, engine (with descriptors), forget
+//
+// On the wire a word is a CBOR map.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/transport/scheme.h>
+#include <bascule/transport/version.h>
+
+namespace bascule::inline v0::relay {
+
+// Where a worker copies a version from: an engine, by its membership, or the trainer.
+using SourceId = WorkerId;
+inline constexpr SourceId kTrainer = 0;  // no membership has this number
+
+inline constexpr std::size_t kMostCopies = 8;  // that an engine shows others
+
+struct Word {
+  enum class Kind {
+    kInPlace,  // this worker reads the slots where they lie: nothing is delivered to it
+    kCopies,   // it copies. Descriptors: its progress page, then its copies of `allocated` bytes each, at `place`
+    kAlone,    // delivery `number` comes to memory that it shows nobody
+    kGot,      // all bytes of delivery `number` are here, and no source of it is read any more
+    kLeft,     // delivery `number` is not taken, was given up, or went wrong behind `got`; likewise
+    kCannot,   // `source` cannot be read for delivery `number`, and why: another one, please
+    kTake,     // delivery `number` comes from `source`. Copies of the versions `spared` are read by others
+    kFrom,     // delivery `number` goes on from `source`
+    kOver,     // delivery `number` was given up
+    kEngine,   // what the engine `source` said of its copies, with the same descriptors
+    kForget    // the engine `source` is gone
+  };
+  Kind kind = Kind::kInPlace;
+  std::uint64_t number = 0;  // of a delivery
+  SourceId source = kTrainer;
+  bool whole = false;  // the source has all of it, or has it no more
+  std::vector<Version> spared{};
+  std::string place{};          // of copies: the GPU's UUID
+  std::uint64_t allocated = 0;  // bytes of one copy, in whole granules
+  std::string why{};
+};
+
+std::string to_bytes(const Word& word);
+absl::StatusOr<Word> parse_word(std::string_view bytes);  // INVALID_ARGUMENT: it is none. Any bytes
+
+}  // namespace bascule::inline v0::relay

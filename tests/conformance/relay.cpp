@@ -1,0 +1,4 @@
+// Every promise over a relay, in which engines hand versions on to each other, its memory on the host.
+#include "conformance/suite.h"
+
+BASCULE_CONFORMANCE(HostRelay, "host-relay");

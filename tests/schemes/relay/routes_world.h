@@ -1,0 +1,105 @@
+// Routes amid workers that do truthfully what they are told, in an order that a random number chooses, and that looks
+// whether what must always hold does. Bytes move from a source's copy to a reader's; a copy that is rewritten while
+// somebody reads it is found out.
+#pragma once
+
+#include <bascule/schemes/relay/routes.h>
+
+#include <array>
+#include <deque>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+
+namespace bascule::inline v0::relay {
+
+class RoutesWorld {
+ public:
+  explicit RoutesWorld(std::uint64_t seed);
+
+  std::string run(int steps);  // what is wrong; empty: nothing
+  std::uint64_t events() const { return events_; }
+
+ private:
+  static constexpr std::uint64_t kBytes = 5;
+
+  struct Copy {
+    Version version = 0;
+    std::uint64_t bytes = 0;
+    bool shown = false, read = false;  // on the page; by the engine
+  };
+  struct UnderWay {  // a part that a copy engine moves
+    SourceId source = kTrainer;
+    std::size_t copy = 0;
+  };
+  struct Coming {
+    Word take;
+    Version version = 0;
+    std::optional<std::size_t> copy{};  // none: alone
+    std::uint64_t arrived = 0;
+    std::optional<UnderWay> part{};
+    bool stuck = false, over = false;
+  };
+  struct Said {  // to a worker
+    Word word;
+    Version version = 0;  // of a deliver message
+  };
+  struct Process {
+    bool member = true, in_place = false, said_how = false;
+    std::deque<Said> inbox{};
+    std::deque<Said> takes{};
+    std::deque<Word> outbox{};
+    std::map<std::uint64_t, Word> early{};
+    std::optional<Coming> coming{};
+    std::array<Copy, 2> copies{};
+    std::set<SourceId> knows{};
+    std::set<std::uint64_t> got{}, failed{};  // deliveries
+  };
+  struct Order {
+    Version version = 0;
+    std::set<WorkerId> waiting{}, open{};  // legs that have not begun, and those that have
+    std::set<WorkerId> workers{};          // that were to get it
+    bool stopped = false, done = false;
+  };
+
+  std::uint64_t pick(std::uint64_t count) { return random_() % count; }
+  WorkerId some_member();
+  void tell(const Event& event);
+  void note(const Event& event);
+  void carry_out(const Action& action);
+  void check_source(WorkerId worker, std::uint64_t number, SourceId source);
+  void check_routes();
+  void step();
+  void join();
+  void remove(WorkerId id);
+  void want();
+  void stop();
+  void turn(WorkerId id);
+  bool hear(Process& process);
+  bool begin(Process& process);
+  bool go_on(WorkerId id, Process& process);
+  void arrive(Process& process);
+  bool ask(WorkerId id, Process& process);
+  void end(Process& process, bool got);
+  bool is_free(WorkerId id) const;
+  void settle();
+  void expect(bool holds, std::string what);
+
+  std::mt19937_64 random_;
+  Routes routes_;
+  WorkerId next_worker_ = 1;
+  std::uint64_t next_number_ = 1;
+  std::map<WorkerId, Process> processes_;  // also those that are no members any more
+  std::map<std::uint64_t, Order> orders_;
+  std::map<Version, std::uint64_t> written_;                        // by the trainer
+  std::map<std::pair<WorkerId, std::uint64_t>, SourceId> sources_;  // as each was told last
+  std::set<std::pair<WorkerId, WorkerId>> introduced_, unreachable_;
+  std::set<std::pair<WorkerId, Version>> alone_;  // as Routes was told
+  bool settling_ = false;
+  std::uint64_t events_ = 0;
+  std::string wrong_;
+};
+
+}  // namespace bascule::inline v0::relay

@@ -1,0 +1,144 @@
+// What the workers of a RoutesWorld do.
+#include <algorithm>
+
+#include "schemes/relay/routes_world.h"
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0::relay {
+
+using Kind = Word::Kind;
+
+void RoutesWorld::turn(WorkerId id) {
+  if (id == 0) return;
+  Process& process = processes_.at(id);
+  if (!process.said_how) {
+    process.said_how = true;
+    return tell(event::Heard{id, {.kind = process.in_place ? Kind::kInPlace : Kind::kCopies}});
+  }
+  switch (pick(4)) {
+    case 0:
+      if (!process.outbox.empty()) {
+        const Word word = process.outbox.front();
+        process.outbox.pop_front();
+        tell(event::Heard{id, word});
+      }
+      return;
+    case 1: hear(process); return;
+    case 2: begin(process); return;
+    default: go_on(id, process); return;
+  }
+}
+
+bool RoutesWorld::hear(Process& process) {
+  if (process.inbox.empty()) return false;
+  const Said said = process.inbox.front();
+  process.inbox.pop_front();
+  const Word& word = said.word;
+  if (word.kind == Kind::kTake) process.takes.push_back(said);
+  if (word.kind == Kind::kEngine) process.knows.insert(word.source);
+  if (word.kind == Kind::kForget) process.knows.erase(word.source);
+  if (word.kind != Kind::kFrom && word.kind != Kind::kOver) return true;
+  if (!process.coming || process.coming->take.number != word.number) {
+    process.early.insert_or_assign(word.number, word);
+    if (word.kind == Kind::kOver) process.outbox.push_back({.kind = Kind::kLeft, .number = word.number});
+  } else if (word.kind == Kind::kOver) {
+    process.coming->over = true;
+  } else {
+    process.coming->take.source = word.source;
+    process.coming->take.whole = word.whole;
+    process.coming->stuck = false;
+  }
+  return true;
+}
+
+bool RoutesWorld::begin(Process& process) {
+  if (process.coming || process.takes.empty()) return false;
+  const Said said = process.takes.front();
+  process.takes.pop_front();
+  Coming coming{.take = said.word, .version = said.version};
+  if (const auto early = process.early.extract(said.word.number)) {
+    coming.over = early.mapped().kind == Kind::kOver;
+    if (!coming.over) coming.take.source = early.mapped().source, coming.take.whole = early.mapped().whole;
+  }
+  const auto spared = [&](Version version) {
+    return std::ranges::find(said.word.spared, version) != said.word.spared.end();
+  };
+  const bool full = pick(10) == 0;
+  for (std::size_t i = 0; i < process.copies.size() && !coming.copy && !full; ++i)
+    if (!process.copies[i].read && !spared(process.copies[i].version)) coming.copy = i;
+  if (coming.copy) {
+    process.copies[*coming.copy] = {.version = said.version, .bytes = 0, .shown = true};
+  } else {
+    process.outbox.push_back({.kind = Kind::kAlone, .number = said.word.number});
+  }
+  process.coming = coming;
+  return true;
+}
+
+bool RoutesWorld::go_on(WorkerId id, Process& process) {
+  if (!process.coming) return false;
+  if (process.coming->part && pick(2) == 0) {
+    arrive(process);
+    return true;
+  }
+  const bool fails = !settling_ && pick(100) == 0;
+  if (process.coming->over || fails) {
+    if (process.coming->part) arrive(process);
+    if (fails) process.failed.insert(process.coming->take.number);
+    end(process, /*got=*/false);
+    return true;
+  }
+  if (process.coming->arrived == kBytes) {
+    end(process, /*got=*/true);
+    return true;
+  }
+  return !process.coming->part && ask(id, process);
+}
+
+// As Station does: from whichever source it was told last, behind what that shows.
+bool RoutesWorld::ask(WorkerId id, Process& process) {
+  Coming& coming = *process.coming;
+  const SourceId source = coming.take.source;
+  if (source == kTrainer) {
+    if (written_.at(coming.version) > coming.arrived) coming.part = UnderWay{};
+    return true;
+  }
+  if (coming.stuck) return false;
+  const std::array<Copy, 2>& copies = processes_.at(source).copies;
+  const auto copy =
+      std::ranges::find_if(copies, [&](const Copy& each) { return each.shown && each.version == coming.version; });
+  if (!process.knows.contains(source) || unreachable_.contains({id, source}) ||
+      (copy == copies.end() && coming.take.whole)) {
+    coming.stuck = true;
+    process.outbox.push_back({.kind = Kind::kCannot, .number = coming.take.number, .source = source});
+  } else if (copy != copies.end() && copy->bytes > coming.arrived) {
+    coming.part = UnderWay{.source = source, .copy = static_cast<std::size_t>(copy - copies.begin())};
+  }
+  return true;
+}
+
+// Where the copy holds another version by now, other bytes came than those that were asked for.
+void RoutesWorld::arrive(Process& process) {
+  Coming& coming = *process.coming;
+  const UnderWay part = *std::exchange(coming.part, std::nullopt);
+  const bool wanted = !orders_.at(coming.take.number).stopped;
+  if (part.source != kTrainer && wanted)
+    expect(processes_.at(part.source).copies[part.copy].version == coming.version,
+           cat("a copy of worker ", part.source, " was rewritten while it was read"));
+  ++coming.arrived;
+  if (coming.copy) process.copies[*coming.copy].bytes = coming.arrived;
+}
+
+void RoutesWorld::end(Process& process, bool got) {
+  const Coming coming = *std::exchange(process.coming, std::nullopt);
+  const std::uint64_t number = coming.take.number;
+  process.outbox.push_back({.kind = got ? Kind::kGot : Kind::kLeft, .number = number});
+  process.early.erase(number);
+  if (got) process.got.insert(number);
+  if (coming.copy && !got) process.copies[*coming.copy].shown = false;
+  if (!got || pick(4) == 0) return;  // it was aborted later
+  for (Copy& copy : process.copies) copy.read = false;
+  if (coming.copy) process.copies[*coming.copy].read = true;
+}
+
+}  // namespace bascule::inline v0::relay

@@ -1,0 +1,27 @@
+// NCCL takes no two ranks of one host on one GPU. A process of a test is therefore a host of its own to it: then ranks
+// reach each other as between hosts, by sockets (docs/nccl.md), and one GPU is enough for all of them.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "support/timing.h"
+
+namespace bascule::test {
+
+inline bool is_nccl(std::string_view endpoint) { return endpoint.starts_with("nccl:"); }
+
+// Before the process's first call of NCCL.
+inline void be_a_host_of_its_own(std::string_view endpoint) {
+  if (!is_nccl(endpoint)) return;
+  ::setenv("NCCL_HOSTID", ("test-" + std::to_string(::getpid())).c_str(), 1);
+  ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+  for (const char* off : {"NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE"}) ::setenv(off, "1", 1);
+  ::setenv("NCCL_NVLS_ENABLE", "0", 1);
+  ::setenv(kSlownessVariable, "8", 0);  // a communicator takes a second to make
+}
+
+}  // namespace bascule::test
