@@ -42,7 +42,7 @@ void Preparer::answer(std::function<void()> done) { boost::asio::post(io_, std::
 // ---- a sender's memory ----
 
 void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking,
-                     std::shared_ptr<Attachment> known, std::function<void(Reached)> done) {
+                     std::shared_ptr<Attachment> known, std::function<void(absl::StatusOr<Reached>)> done) {
   sender_digest_ = welcome.digest;
   reach_ = Reach::kUnknown;
   struct Received {
@@ -56,9 +56,9 @@ void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking 
     const absl::Status reached = bench_.reach(std::move(received->welcome), std::move(received->descriptors),
                                               std::move(received->taking), std::move(known));
     if (!reached.ok()) return answer([done, reached] { done(reached); });
-    const std::shared_ptr<Reception> reception = bench_.reception();
-    reach_ = bench_.copies() ? Reach::kCopied : reception ? Reach::kReceived : Reach::kInPlace;
-    answer([done, reception] { done(reception); });
+    const Reached place{.reception = bench_.reception(), .way = bench_.way()};
+    reach_ = bench_.copies() ? Reach::kCopied : place.reception ? Reach::kReceived : Reach::kInPlace;
+    answer([done, place] { done(place); });
   });
 }
 

@@ -48,9 +48,12 @@ class Preparer {
 
   // ---- a sender's memory ----
 
-  using Reached = absl::StatusOr<std::shared_ptr<Reception>>;  // null: the scheme's ends say nothing to each other
+  struct Reached {
+    std::shared_ptr<Reception> reception;  // null: the scheme's ends say nothing to each other
+    std::string way;                       // ReceiverTransport::way()
+  };
   void reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking, std::shared_ptr<Attachment> known,
-             std::function<void(Reached)> done);
+             std::function<void(absl::StatusOr<Reached>)> done);
   void accept(ReceivedOffer offer, std::function<void()> done);
   void keep_only(std::set<SlotId> slots);
   // Slots were reached, and lie elsewhere than where they are read.

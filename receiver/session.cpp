@@ -277,11 +277,14 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
   for (std::shared_ptr<Attachment>& attachment : holdings_.attachments())
     if (attachment->epoch() == welcome.epoch) known = std::move(attachment);
   preparer_->reach(std::move(welcome), std::move(descriptors), *std::move(taking), std::move(known),
-                   [this, connection = holdings_.connection()](Preparer::Reached reached) {
+                   [this, connection = holdings_.connection()](absl::StatusOr<Preparer::Reached> reached) {
                      const absl::Status& why = reached.status();
                      if (is_sticky(why)) return lose(why);
                      if (connection != holdings_.connection()) return;
-                     if (reached.ok()) return listener_.attach(*std::move(reached));
+                     if (reached.ok()) {
+                       board_.update([&](StatusBoard::Posted& posted) { posted.status.way = reached->way; });
+                       return listener_.attach(std::move(reached->reception));
+                     }
                      link_.send(Bye{.why = std::string(message_of(why))});
                      detach();
                      retry(annotate(why, "reach the sender's memory"), absl::IsUnimplemented(why));

@@ -61,11 +61,16 @@ absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme*
     return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
                             "\": relay= needs a scheme whose engines hand versions on to each other, which ",
                             scheme->name, " is not; leave it out, or use cuda-ipc");
+  if (endpoint.listen && !scheme->over_tcp)
+    return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
+                            "\": listen= needs a scheme that takes workers of other hosts beside those of this one, ",
+                            "which ", scheme->name, " is not; leave it out, or use auto");
+  if (endpoint.over_tcp() && scheme->over_tcp) scheme = scheme->over_tcp.get();
   if (scheme->usable) BASCULE_TRY(annotate(scheme->usable(), cat("the scheme ", scheme->name)));
   if (!endpoint.over_tcp() || !scheme->needs_descriptors) return scheme;
   std::string others;
   for (const Scheme& other : all_schemes())
-    if (!other.needs_descriptors) absl::StrAppend(&others, others.empty() ? "" : ", ", other.name);
+    if (!other.needs_descriptors || other.over_tcp) absl::StrAppend(&others, others.empty() ? "" : ", ", other.name);
   return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(), "\": ", endpoint.scheme,
                           " hands over descriptors, which cannot go to another machine; on one machine write ",
                           endpoint.scheme, ":///folder, between machines use ",

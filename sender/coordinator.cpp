@@ -18,6 +18,7 @@ namespace asio = boost::asio;
 Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, EndpointLock lock,
                          std::optional<Token> token, Sink log, Sink trace)
     : endpoint_(endpoint),
+      beside_(endpoint.beside()),
       transport_(transport),
       moves_(transport.delivery()),
       log_(std::move(log)),
@@ -27,16 +28,22 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
       published_version_(lock_.last_version()),
       io_(1),
       awake_(io_),
-      acceptor_(
-          io_, endpoint_, std::move(token),
-          [this](const std::shared_ptr<Channel>& channel, Hello hello) { arrive(channel, std::move(hello)); },
-          [this](Channel& channel) { describe(channel); },
-          [this](const absl::Status& why) { handle(event::ConnectionRefused{std::string(message_of(why))}); }),
       heartbeat_timer_(io_),
       deadline_timer_(io_),
       pipes_(io_, [this](Holder holder) { handle(event::HolderGone{holder}); }),
       fleet_(rules()) {
   shared_.last_version = fleet_.versions().used();
+  if (beside_) acceptors_.push_back(acceptor(*beside_, token));
+  acceptors_.push_back(acceptor(endpoint_, endpoint_.over_tcp() ? std::move(token) : std::nullopt));
+}
+
+std::unique_ptr<Acceptor> Coordinator::acceptor(const Endpoint& endpoint, std::optional<Token> token) {
+  const Over over = endpoint.over_tcp() ? Over::kTcp : Over::kUnixSocket;
+  return std::make_unique<Acceptor>(
+      io_, endpoint, std::move(token),
+      [this, over](const std::shared_ptr<Channel>& channel, Hello hello) { arrive(channel, std::move(hello), over); },
+      [this, over](Channel& channel) { describe(channel, over); },
+      [this](const absl::Status& why) { handle(event::ConnectionRefused{std::string(message_of(why))}); });
 }
 
 FleetRules Coordinator::rules() const {
@@ -56,13 +63,13 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& 
                                                                 Sink trace) {
   std::unique_ptr<Coordinator> made(
       new Coordinator(endpoint, transport, std::move(lock), std::move(token), std::move(log), std::move(trace)));
-  BASCULE_TRY(made->acceptor_.bind());
+  for (const auto& acceptor : made->acceptors_) BASCULE_TRY(acceptor->bind());
   made->watch_.add(endpoint.lock_file());
   if (!endpoint.over_tcp()) made->watch_.add(endpoint.control_socket());
   made->storage_.emplace();
   made->storage_->submit(own_thread_of_devices);
   if (made->moves_ != nullptr) made->moves_->open(*made);
-  made->acceptor_.start();
+  for (const auto& acceptor : made->acceptors_) acceptor->start();
   made->beat();
   made->thread_ = std::thread([coordinator = made.get()] {
     own_thread_of_devices();
@@ -80,7 +87,7 @@ Coordinator::~Coordinator() {
     }
     connections_.clear();
     pipes_.close_all();
-    acceptor_.close();
+    for (const auto& acceptor : acceptors_) acceptor->close();
     heartbeat_timer_.cancel();
     deadline_timer_.cancel();
     io_.stop();
@@ -122,9 +129,9 @@ void Coordinator::show() {
   changed_.notify_all();
 }
 
-void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello) {
+void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello, Over over) {
   const WorkerId id = next_worker_++;
-  connections_[id] = {.channel = channel, .name = hello.worker};
+  connections_[id] = {.channel = channel, .name = hello.worker, .over = over};
   channel->start(
       [this, id](Message message, std::vector<UniqueFd> descriptors) {
         hear(id, std::move(message), std::move(descriptors));
@@ -132,7 +139,7 @@ void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello) {
       [this, id](const absl::Status& why) {
         handle(event::HungUp{id, why});
       });
-  handle(event::Greeted{id, std::move(hello)});
+  handle(event::Greeted{id, std::move(hello), over});
 }
 
 // What the scheme's two ends say to each other is theirs alone.
@@ -194,7 +201,7 @@ void Coordinator::watch_endpoint() {
 }
 
 // Answers an inquiry. On a Unix socket the answer has what a worker would be offered; that offer ends once it is sent.
-void Coordinator::describe(Channel& channel) {
+void Coordinator::describe(Channel& channel, Over over) {
   std::optional<SlotId> untouched;
   {
     const std::lock_guard lock(mutex_);
@@ -202,11 +209,15 @@ void Coordinator::describe(Channel& channel) {
   }
   SenderStatus status = fleet_.status(untouched);
   status.pid = ::getpid();
+  for (const auto& [id, connection] : connections_)
+    if (const auto shown = std::ranges::find(status.workers, connection.name, &WorkerStatus::worker);
+        connection.admitted && shown != status.workers.end())
+      shown->way = transport_.way(id);
   std::vector<int> descriptors;
-  if (fleet_.desk().is_open() && !endpoint_.over_tcp()) {
+  if (fleet_.desk().is_open() && over == Over::kUnixSocket) {
     const WorkerId id = next_worker_++;
     const std::vector<OfferedSlot> offered = fleet_.desk().offered();
-    if (absl::StatusOr<Offer> offer = offer_of(id, offered); offer.ok()) {
+    if (absl::StatusOr<Offer> offer = offer_of(id, over, offered); offer.ok()) {
       status.offer = std::move(offer->bytes);
       for (const OfferedSlot& slot : offered) status.offered.push_back(slot.id.index);
       descriptors = std::move(offer->descriptors);

@@ -40,7 +40,7 @@ class Coordinator : private WorkerLine {
   using Sink = std::function<void(std::string_view)>;
   using Grant = v0::Grant;
 
-  // Listens at `endpoint`, whose folder is locked by `lock`, and starts the thread. `transport`
+  // Listens at `endpoint`, whose folder is locked by `lock`, and at its listen=, and starts the thread. `transport`
   // outlives it; `token` is for TCP.
   static absl::StatusOr<std::unique_ptr<Coordinator>> start(const Endpoint& endpoint, SenderTransport& transport,
                                                             EndpointLock lock, std::optional<Token> token, Sink log,
@@ -82,7 +82,8 @@ class Coordinator : private WorkerLine {
  private:
   struct Connection {
     std::shared_ptr<Channel> channel;
-    std::string name;       // of its worker
+    std::string name;  // of its worker
+    Over over = Over::kUnixSocket;
     bool admitted = false;  // by the scheme
   };
 
@@ -107,9 +108,10 @@ class Coordinator : private WorkerLine {
   void post(std::function<void()> work) override;
 
   // I/O thread: events (coordinator.cpp)
-  void arrive(const std::shared_ptr<Channel>& channel, Hello hello);
+  std::unique_ptr<Acceptor> acceptor(const Endpoint& endpoint, std::optional<Token> token);
+  void arrive(const std::shared_ptr<Channel>& channel, Hello hello, Over over);
   void hear(WorkerId id, Message message, std::vector<UniqueFd> descriptors);
-  void describe(Channel& channel);
+  void describe(Channel& channel, Over over);
   void beat();
   void watch_endpoint();
   void handle(Event event);
@@ -137,11 +139,12 @@ class Coordinator : private WorkerLine {
   void carry_out(action::KeepAwake& keep);
   void carry_out(action::Log& log);
   absl::Status admit(action::Admit& admit);
-  absl::StatusOr<Offer> offer_of(WorkerId worker, std::span<const OfferedSlot> slots);
+  absl::StatusOr<Offer> offer_of(WorkerId worker, Over over, std::span<const OfferedSlot> slots);
   absl::Status offer(action::Offer& offer);
   void trace_to(const Connection& connection, const Message& message) const;
 
   const Endpoint endpoint_;
+  const std::optional<Endpoint> beside_;  // where it listens, too
   SenderTransport& transport_;
   Delivery* const moves_;  // of transport_, or null
   const Sink log_, trace_;
@@ -152,7 +155,7 @@ class Coordinator : private WorkerLine {
 
   boost::asio::io_context io_;
   StayAwake awake_;
-  Acceptor acceptor_;
+  std::vector<std::unique_ptr<Acceptor>> acceptors_;  // at each place
   boost::asio::steady_timer heartbeat_timer_, deadline_timer_;
   LeasePipes pipes_;
 

@@ -31,7 +31,7 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
   if (!scheme->keeps_files && (endpoint.durable || endpoint.fresh))
     return invalid_argument("endpoint \"", options.endpoint, "\": ", endpoint.durable ? "durable" : "fresh",
                             "=on needs a scheme that keeps files, which ", scheme->name, " does not");
-  BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint));
+  BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint.beside().value_or(endpoint)));
   if (endpoint.folder.empty())
     return failed_precondition("endpoint \"", options.endpoint,
                                "\": no place for the sender's state, as neither "

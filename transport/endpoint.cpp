@@ -1,6 +1,5 @@
 #include <bascule/transport/endpoint.h>
 
-#include <arpa/inet.h>
 #include <sys/un.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include <bascule/transport/endpoint_options.h>
 #include <bascule/transport/text.h>
 
@@ -37,34 +35,14 @@ absl::Status not_a_place(std::string_view scheme, std::string_view place) {
                           ":PORT for a host");
 }
 
-bool is_host_name(std::string_view host) {
-  const auto fits = [](unsigned char c) { return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_'; };
-  return !host.empty() && host.front() != '-' && host.size() <= 253 && std::all_of(host.begin(), host.end(), fits);
-}
-
-// "node1:29500", "10.0.0.7:29500", "[fe80::1]:29500".
 absl::Status set_host(Endpoint& endpoint, std::string_view place) {
-  const bool bracketed = place.starts_with('[');
-  const std::size_t colon = bracketed ? place.find("]:") + 1 : place.find(':');
-  if (bracketed && colon == 0)
-    return invalid_argument("\"", place, "\": expected an IPv6 address in brackets and a port, as [::1]:29500");
-  const std::string_view port = place.substr(colon + 1);
-  if (const std::size_t slash = port.find('/'); slash != std::string_view::npos)
+  const std::size_t slash = place.find('/');
+  if (slash != std::string_view::npos)
     return invalid_argument("\"", place, "\" has a host and a folder; expected one of them, as ", endpoint.scheme,
-                            "://", place.substr(0, colon + 1 + slash), " or ", endpoint.scheme, "://",
-                            port.substr(slash));
-  endpoint.host = bracketed ? place.substr(1, colon - 2) : place.substr(0, colon);
-  in6_addr address{};
-  if (bracketed && ::inet_pton(AF_INET6, endpoint.host.c_str(), &address) != 1)
-    return invalid_argument("\"", endpoint.host, "\" is not an IPv6 address; expected one, as [::1]:29500");
-  if (!bracketed && port.find(':') != std::string_view::npos)
-    return invalid_argument("\"", place, "\": write an IPv6 address in brackets, as [::1]:29500");
-  if (!bracketed && !is_host_name(endpoint.host))
-    return invalid_argument("\"", endpoint.host, "\" is neither a host's name nor an IPv4 address");
-  std::uint32_t number = 0;
-  if (!absl::SimpleAtoi(text_internal::piece(port), &number) || number < 1 || number > 65535)
-    return invalid_argument("expected a port from 1 to 65535, found \"", port, "\"");
-  endpoint.port = static_cast<std::uint16_t>(number);
+                            "://", place.substr(0, slash), " or ", endpoint.scheme, "://", place.substr(slash));
+  BASCULE_ASSIGN(HostPort at, HostPort::parse(place));
+  endpoint.host = std::move(at.host);
+  endpoint.port = at.port;
   return absl::OkStatus();
 }
 
@@ -126,6 +104,9 @@ absl::StatusOr<Endpoint> parse_url(std::string_view url) {
 
   if (question != std::string_view::npos && question + 1 < rest.size())
     BASCULE_TRY(set_options(endpoint, rest.substr(question + 1)));
+  if (!endpoint.token_file.empty() && !endpoint.over_tcp() && !endpoint.listen)
+    return invalid_argument("token_file: it is for an endpoint with a host and port, or with listen=; one with a ",
+                            "folder needs no token");
   if (endpoint.heartbeat >= endpoint.suspect_after)
     return invalid_argument("heartbeat (", absl::FormatDuration(endpoint.heartbeat),
                             ") must be shorter than suspect_after (", absl::FormatDuration(endpoint.suspect_after),
@@ -137,7 +118,16 @@ absl::StatusOr<Endpoint> parse_url(std::string_view url) {
 
 std::string Endpoint::place() const {
   if (!over_tcp()) return folder.string();
-  return host.find(':') == std::string::npos ? cat(host, ":", port) : cat("[", host, "]:", port);
+  return HostPort{.host = host, .port = port}.text();
+}
+
+std::optional<Endpoint> Endpoint::beside() const {
+  if (!listen) return std::nullopt;
+  Endpoint over_tcp = *this;
+  over_tcp.host = listen->host;
+  over_tcp.port = listen->port;
+  over_tcp.listen.reset();
+  return over_tcp;
 }
 
 std::string Endpoint::own_folder() const {

@@ -6,6 +6,8 @@
 //   nccl://node1:29500?state=/var/tmp/grpo&token_file=/home/me/.grpo-token
 //   scheme host  port  options
 //
+//   auto:///run/user/1000/grpo?listen=node1:29500      of a sender with both
+//
 // With a folder the control connection is a Unix socket at <folder>/control.sock. With a host (a name, an IPv4 address,
 // or an IPv6 address in brackets) and a port it is TCP, where both ends must know one token (docs/security.md).
 #pragma once
@@ -20,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include <bascule/kernels/dtype.h>
+#include <bascule/transport/host_port.h>
 #include <bascule/transport/target.h>
 
 namespace bascule::inline v0 {
@@ -44,6 +47,9 @@ struct Endpoint {
   // $XDG_STATE_HOME/bascule/<host>_<port> (~/.local/state if that is not set; empty if there is no home either).
   std::filesystem::path folder;
   std::filesystem::path token_file;  // token_file=: the file with the token, in place of BASCULE_TOKEN; TCP only
+  // listen=host:port: beside a folder, the sender takes workers over TCP there. A worker that has this URL takes the
+  // folder.
+  std::optional<HostPort> listen;
 
   int slots = 2;  // slots=N; 1: a single copy, in the trainer's own parameters
   // spares=N: how many more slots may be made while evicted workers still read old ones, each as large as the model;
@@ -71,8 +77,9 @@ struct Endpoint {
   int device = -1;
 
   bool over_tcp() const { return !host.empty(); }
-  std::string place() const;       // for texts: the folder, or "node1:29500", "[::1]:29500"
-  std::string own_folder() const;  // a URL with a folder below this one, as advice: "shm:///tmp/run"
+  std::string place() const;               // for texts: the folder, or "node1:29500", "[::1]:29500"
+  std::optional<Endpoint> beside() const;  // as this one, over TCP at listen=
+  std::string own_folder() const;          // a URL with a folder below this one, as advice: "shm:///tmp/run"
   std::filesystem::path control_socket() const { return folder / "control.sock"; }
   std::filesystem::path lock_file() const { return folder / "sender.lock"; }
 

@@ -102,14 +102,27 @@ absl::Status set_switch(Endpoint& endpoint, std::string_view value) {
   return absl::OkStatus();
 }
 
-template <std::filesystem::path Endpoint::*member>
-absl::Status set_path(Endpoint& endpoint, std::string_view value) {
+absl::StatusOr<std::filesystem::path> path_of(std::string_view value) {
   if (!value.starts_with('/')) return invalid_argument("expected a path from the root, found \"", value, "\"");
+  return normal_path(value);
+}
+
+absl::Status set_state(Endpoint& endpoint, std::string_view value) {
   if (!endpoint.over_tcp())
-    return invalid_argument(
-        "it is for an endpoint with a host and port; one with a folder keeps its state there, and "
-        "needs no token");
-  endpoint.*member = normal_path(value);
+    return invalid_argument("it is for an endpoint with a host and port; one with a folder keeps its state there");
+  BASCULE_ASSIGN(endpoint.folder, path_of(value));
+  return absl::OkStatus();
+}
+
+absl::Status set_token_file(Endpoint& endpoint, std::string_view value) {
+  BASCULE_ASSIGN(endpoint.token_file, path_of(value));
+  return absl::OkStatus();
+}
+
+absl::Status set_listen(Endpoint& endpoint, std::string_view value) {
+  if (endpoint.over_tcp())
+    return invalid_argument("it is for an endpoint with a folder; this one is at ", endpoint.place(), " alone");
+  BASCULE_ASSIGN(endpoint.listen, HostPort::parse(value));
   return absl::OkStatus();
 }
 
@@ -125,7 +138,7 @@ struct Option {
   absl::Status (*set)(Endpoint&, std::string_view value);
 };
 
-constexpr std::array<Option, 17> kOptions = {{
+constexpr std::array<Option, 18> kOptions = {{
     {"slots", set_slots},
     {"wire_dtype", set_wire_dtype},
     {"digest", set_digest},
@@ -136,8 +149,9 @@ constexpr std::array<Option, 17> kOptions = {{
     {"suspect_after", set_duration<&Endpoint::suspect_after>},
     {"commit", set_commit},
     {"apply", set_apply},
-    {"state", set_path<&Endpoint::folder>},
-    {"token_file", set_path<&Endpoint::token_file>},
+    {"state", set_state},
+    {"token_file", set_token_file},
+    {"listen", set_listen},
     {"durable", set_switch<&Endpoint::durable>},
     {"fresh", set_switch<&Endpoint::fresh>},
     {"spares", set_spares},

@@ -162,6 +162,7 @@ void fields(auto& archive, Is<WorkerStatus> auto& worker) {
   archive("group", worker.group);
   archive("rank", worker.rank);
   archive("state", worker.state);
+  archive("way", worker.way);
   archive("serving", worker.serving);
   archive("leases", worker.leases);
   archive("why", worker.why);

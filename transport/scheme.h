@@ -44,6 +44,9 @@ class Reception;
 
 using WorkerId = std::uint64_t;  // one membership; a sender never reuses a number
 
+// What a worker's control connection is. Over TCP no descriptor reaches it.
+enum class Over { kUnixSocket, kTcp };
+
 struct Publication {
   Version version = 0;
   SlotId slot;
@@ -97,13 +100,16 @@ class SenderTransport {  // one a sender
   virtual void unmake_slot(SlotId) {}
   // What `worker` needs to reach `slots`: all slots when it joins, later only the new ones. An error refuses the
   // worker. I/O thread.
-  virtual absl::StatusOr<Offer> offer(WorkerId worker, std::span<const OfferedSlot> slots) = 0;
+  virtual absl::StatusOr<Offer> offer(WorkerId worker, Over over, std::span<const OfferedSlot> slots) = 0;
   // The worker is gone. I/O thread.
   virtual void remove(WorkerId) {}
 
   // What else the scheme does; null: nothing of the kind. The same at each call.
   virtual Delivery* delivery() { return nullptr; }
   virtual KeptSlots* kept_slots() { return nullptr; }
+  // How versions come to `worker`, in a word or two for people, where a scheme has several ways: "relay"; empty: it has
+  // one, or the worker has not said yet. I/O thread.
+  virtual std::string way(WorkerId) const { return {}; }
 };
 
 class ReceiverTransport {  // one for each attachment to a sender's epoch; prepare thread, one call at a time (see
@@ -126,6 +132,8 @@ class ReceiverTransport {  // one for each attachment to a sender's epoch; prepa
   virtual std::optional<SlotView> find(SlotId) const { return std::nullopt; }
   // The slot left the ring: unmap its memory.
   virtual void unmap(SlotId) {}
+  // As SenderTransport::way(), of this worker, once slots were accepted.
+  virtual std::string way() const { return {}; }
 
   // What else the scheme does; null: nothing of the kind. Asked anew once slots were accepted.
   virtual CopiesBehind* copies_behind() { return nullptr; }
@@ -158,6 +166,9 @@ struct Scheme {
   bool serves_hosts = false;  // with on_device: workers that read on the host have what they read there, too
   bool takes_relay = false;   // engines can hand versions on; only then does relay= make sense
   bool takes_ctas = false;    // kernels of a GPU move the bytes; only then does ctas= make sense
+  // What both ends are instead, at an endpoint with a host; null: the same. needs_descriptors is of a folder then, and
+  // a sender with a folder can listen= as well: offer() says which worker came how.
+  std::shared_ptr<const Scheme> over_tcp{};
   std::function<absl::Status()> usable{};  // an error: what this build or machine lacks for it; null: nothing
   std::function<absl::StatusOr<std::unique_ptr<SenderTransport>>(const Endpoint&, Epoch)> make_sender;
   std::function<std::unique_ptr<ReceiverTransport>(const Endpoint&)> make_receiver;

@@ -4,8 +4,10 @@
 //   the trainer's GPU                       the slot, in place
 //   another GPU of the host                 a copy there, which engines hand on to each other (schemes/relay)
 //   the host                                a mirror of the slot in host memory, in place; made when a worker wants it
+//   a GPU of another host                   a broadcast (schemes/nccl), to workers that come over TCP
 //
-// The slots are those of a scheme for GPUs. What a crash leaves behind is what that scheme leaves: nothing.
+// At an endpoint with a host both ends are those of the last row's scheme. The slots are those of a scheme for GPUs.
+// What a crash leaves behind is what that scheme leaves: nothing.
 #pragma once
 
 #include <functional>
@@ -21,7 +23,8 @@ Scheme auto_scheme();
 
 // What it stands on; tests have others.
 struct AutoGround {
-  Scheme slots;  // the scheme whose slots they are
+  Scheme slots;   // the scheme whose slots they are
+  Scheme others;  // of workers on other hosts; it takes slots of `slots`
   std::function<absl::StatusOr<std::unique_ptr<DeviceQueue>>(int device)> open_queue;  // copies slots to mirrors
   std::function<bool(const Endpoint&)> reads_on_host;                                  // of a worker
 };

@@ -9,6 +9,20 @@
 
 namespace bascule::inline v0 {
 
+namespace {
+
+// Null: there are none.
+absl::StatusOr<std::unique_ptr<SenderTransport>> of_other_hosts(const Scheme& scheme, const Endpoint& endpoint,
+                                                                Epoch epoch) {
+  if (!endpoint.listen && endpoint.ctas)
+    return invalid_argument("auto: ctas= is of the broadcast to other hosts; leave it out, or write listen=host:port");
+  if (!endpoint.listen) return nullptr;
+  if (scheme.usable) BASCULE_TRY(annotate(scheme.usable(), cat("auto: listen= takes ", scheme.name)));
+  return scheme.make_sender(endpoint, epoch);
+}
+
+}  // namespace
+
 Scheme auto_scheme_on(AutoGround ground) {
   const auto shared = std::make_shared<const AutoGround>(std::move(ground));
   return {.name = "auto",
@@ -16,6 +30,8 @@ Scheme auto_scheme_on(AutoGround ground) {
           .on_device = shared->slots.on_device,
           .serves_hosts = true,
           .takes_relay = true,
+          .takes_ctas = shared->others.takes_ctas,
+          .over_tcp = std::shared_ptr<const Scheme>(shared, &shared->others),
           .make_sender = [shared](const Endpoint& endpoint,
                                   Epoch epoch) -> absl::StatusOr<std::unique_ptr<SenderTransport>> {
             Endpoint relayed = endpoint;
@@ -24,7 +40,8 @@ Scheme auto_scheme_on(AutoGround ground) {
                                       "relay=tree, found relay=off; leave it out, or use cuda-ipc");
             relayed.relay = endpoint.relay.value_or(RelayShape::kChain);
             BASCULE_ASSIGN(std::unique_ptr<SenderTransport> slots, shared->slots.make_sender(relayed, epoch));
-            return std::make_unique<AutoSender>(std::move(slots), shared->open_queue);
+            BASCULE_ASSIGN(std::unique_ptr<SenderTransport> others, of_other_hosts(shared->others, endpoint, epoch));
+            return std::make_unique<AutoSender>(std::move(slots), std::move(others), shared->open_queue);
           },
           .make_receiver = [shared](const Endpoint& endpoint) -> std::unique_ptr<ReceiverTransport> {
             if (!endpoint.looks_only && shared->reads_on_host(endpoint)) return std::make_unique<MirrorReader>();

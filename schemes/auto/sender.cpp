@@ -19,9 +19,15 @@ void AutoSender::unmake_slot(SlotId slot) {
   slots_->unmake_slot(slot);
 }
 
-absl::StatusOr<Offer> AutoSender::offer(WorkerId worker, std::span<const OfferedSlot> slots) {
-  BASCULE_ASSIGN(Offer offer, slots_->offer(worker, slots));
-  const Reads reads = workers_.try_emplace(worker, Reads::kUnknown).first->second;
+absl::StatusOr<Offer> AutoSender::offer(WorkerId worker, Over over, std::span<const OfferedSlot> slots) {
+  if (over == Over::kTcp && others_ == nullptr)
+    return invalid_argument("auto: a worker of another host, and this sender has no listen=");
+  const auto known = workers_.find(worker);
+  const Reads reads = known != workers_.end() ? known->second
+                      : over == Over::kTcp    ? Reads::kElsewhere
+                                              : Reads::kUnknown;
+  BASCULE_ASSIGN(Offer offer, transport_of(reads).offer(worker, over, slots));
+  workers_.emplace(worker, reads);
   for (const OfferedSlot& slot : slots) {
     const Mirrored& what = offered_[slot.id] = {.device = slot.memory->device, .bytes = slot.memory->bytes};
     if (reads == Reads::kOnHost) show(worker, slot.id, what);
@@ -30,9 +36,16 @@ absl::StatusOr<Offer> AutoSender::offer(WorkerId worker, std::span<const Offered
 }
 
 void AutoSender::remove(WorkerId worker) {
-  workers_.erase(worker);
+  const auto known = workers_.extract(worker);
   for (const std::uint64_t number : waiting_for(worker)) end_where_done(number);
-  slots_->remove(worker);
+  transport_of(known ? known.mapped() : Reads::kUnknown).remove(worker);
+}
+
+std::string AutoSender::way(WorkerId worker) const {
+  const auto known = workers_.find(worker);
+  if (known == workers_.end() || known->second == Reads::kUnknown) return {};
+  if (known->second == Reads::kOnDevice) return slots_->way(worker);
+  return std::string(known->second == Reads::kOnHost ? kByMirror : kByNccl);
 }
 
 void AutoSender::show_all_to(WorkerId worker) {
@@ -56,17 +69,19 @@ void AutoSender::show(WorkerId worker, SlotId slot, const Mirrored& what) {
 void AutoSender::open(WorkerLine& line) {
   line_ = &line;
   slots_->delivery()->open(line);
+  if (others_) others_->delivery()->open(line);
 }
 
 void AutoSender::heard(WorkerId worker, std::string bytes, std::vector<UniqueFd> descriptors) {
-  const bool on_host = bytes == kWantsMirrors;
-  if (!on_host) slots_->delivery()->heard(worker, std::move(bytes), std::move(descriptors));
   const auto known = workers_.find(worker);
-  if (known == workers_.end() || known->second != Reads::kUnknown) return;
+  const Reads reads = known == workers_.end() ? Reads::kUnknown : known->second;
+  const bool on_host = reads != Reads::kElsewhere && bytes == kWantsMirrors;
+  if (!on_host) transport_of(reads).delivery()->heard(worker, std::move(bytes), std::move(descriptors));
+  if (known == workers_.end() || reads != Reads::kUnknown) return;
   known->second = on_host ? Reads::kOnHost : Reads::kOnDevice;
   if (on_host) show_all_to(worker);
   for (const std::uint64_t number : waiting_for(worker)) {
-    on_host ? fill(number) : begin_part(number, {worker});
+    on_host ? fill(number) : begin_part(number, *slots_->delivery(), {worker});
     end_where_done(number);
   }
 }
@@ -84,37 +99,38 @@ std::vector<std::uint64_t> AutoSender::waiting_for(WorkerId worker) {
 void AutoSender::deliver(DeliveryOrder order, Done done) {
   const std::uint64_t number = order.number;
   Under& under = under_way_[number];
-  std::vector<WorkerId> on_devices;
+  std::vector<WorkerId> on_devices, elsewhere;
   bool on_host = false;
   for (const WorkerId worker : order.workers) {
     const auto known = workers_.find(worker);
     if (known == workers_.end()) continue;
     if (known->second == Reads::kOnDevice) on_devices.push_back(worker);
+    if (known->second == Reads::kElsewhere) elsewhere.push_back(worker);
     if (known->second == Reads::kUnknown) under.unknown.insert(worker);
     on_host |= known->second == Reads::kOnHost;
   }
   under.order = std::move(order);
   under.done = std::move(done);
   if (on_host) fill(number);
-  if (!on_devices.empty()) begin_part(number, std::move(on_devices));
+  if (!on_devices.empty()) begin_part(number, *slots_->delivery(), std::move(on_devices));
+  if (!elsewhere.empty()) begin_part(number, *others_->delivery(), std::move(elsewhere));
   end_where_done(number);
 }
 
-void AutoSender::begin_part(std::uint64_t number, std::vector<WorkerId> workers) {
+void AutoSender::begin_part(std::uint64_t number, Delivery& by, std::vector<WorkerId> workers) {
   Under& under = under_way_.at(number);
   DeliveryOrder order = under.order;
   order.number = ++last_part_;
   order.workers = std::move(workers);
-  under.parts.insert(order.number);
-  slots_->delivery()->deliver(std::move(order), [this, number, part = last_part_](const absl::Status& status) {
-    end_part(number, part, status);
-  });
+  under.parts[order.number] = &by;
+  by.deliver(std::move(order),
+             [this, number, part = last_part_](const absl::Status& status) { end_part(number, part, status); });
 }
 
 void AutoSender::fill(std::uint64_t number) {
   Under& under = under_way_.at(number);
   if (std::exchange(under.filled, true)) return;
-  under.parts.insert(kMirror);
+  under.parts[kMirror] = nullptr;
   mirrors_.fill({.publication = under.order.publication,
                  .memory = under.order.memory,
                  .bytes_done = under.order.bytes_done,
@@ -148,13 +164,14 @@ void AutoSender::stop(std::uint64_t number) {
   if (under == under_way_.end()) return;
   *under->second.over = true;
   under->second.unknown.clear();
-  for (const std::uint64_t part : under->second.parts)
-    if (part != kMirror) slots_->delivery()->stop(part);
+  for (const auto& [part, by] : under->second.parts)
+    if (by != nullptr) by->stop(part);
   end_where_done(number);
 }
 
 void AutoSender::close() {
   slots_->delivery()->close();
+  if (others_) others_->delivery()->close();
   line_ = nullptr;
   for (auto& [number, under] : under_way_) *under.over = true;
   mirrors_.stop();

@@ -1,10 +1,12 @@
-// The sender's end of auto: the sender's end of the scheme whose slots they are, and mirrors of those slots for workers
-// that read on the host. Each worker says by its first word to which of them it belongs. I/O thread, where a scheme's
-// calls do not come from another.
+// The sender's end of auto: the sender's end of the scheme whose slots they are, mirrors of those slots for workers
+// that read on the host, and another scheme for workers of other hosts. A worker of another host comes over TCP; of
+// this host's, each says by its first word to which it belongs. I/O thread, where a scheme's calls do not come from
+// another.
 //
-//   deliver(order) ──┬── workers on GPUs ───▶ the scheme's own delivery   ──┐
-//                    ├── workers on the host ▶ the slot's mirror is filled ─┼──▶ done, once all parts are
-//                    └── not known yet ──────▶ a part of their own, as soon as they have spoken ──┘
+//   deliver(order) ──┬── on GPUs ────────▶ the delivery of the slots' scheme ──┐
+//                    ├── on the host ────▶ the slot's mirror is filled ────────┼──▶ done, once all parts are
+//                    ├── on other hosts ─▶ the delivery of their scheme ───────┤
+//                    └── not known yet ──▶ a part of their own, as soon as they have spoken ──┘
 #pragma once
 
 #include <atomic>
@@ -13,6 +15,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,22 +25,28 @@
 
 namespace bascule::inline v0 {
 
+// The ways of workers, for people, beside those of the slots' scheme.
+inline constexpr std::string_view kByMirror = "mirror", kByNccl = "nccl";
+
 inline constexpr char kWantsMirrors[] = "mirror";     // a worker's first word, where it reads on the host
 inline constexpr char kShowsMirror[] = "mirror of ";  // and the slot's number, with a descriptor: the answer
 
 class AutoSender final : public SenderTransport, public Delivery {
  public:
-  // `slots` has a delivery.
-  AutoSender(std::unique_ptr<SenderTransport> slots, Mirrors::OpenQueue open_queue)
-      : slots_(std::move(slots)), mirrors_(std::move(open_queue)) {}
+  // `slots` and `others` have a delivery; `others`, for workers of other hosts, sends the slots of `slots`, and is null
+  // where there are none.
+  AutoSender(std::unique_ptr<SenderTransport> slots, std::unique_ptr<SenderTransport> others,
+             Mirrors::OpenQueue open_queue)
+      : slots_(std::move(slots)), others_(std::move(others)), mirrors_(std::move(open_queue)) {}
 
   absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) override {
     return slots_->make_slot(slot, layout, device);
   }
   void unmake_slot(SlotId slot) override;
-  absl::StatusOr<Offer> offer(WorkerId worker, std::span<const OfferedSlot> slots) override;
+  absl::StatusOr<Offer> offer(WorkerId worker, Over over, std::span<const OfferedSlot> slots) override;
   void remove(WorkerId worker) override;
   Delivery* delivery() override { return this; }
+  std::string way(WorkerId worker) const override;
 
   void open(WorkerLine& line) override;
   bool starts_while_written() const override { return true; }
@@ -47,14 +56,14 @@ class AutoSender final : public SenderTransport, public Delivery {
   void close() override;
 
  private:
-  enum class Reads { kUnknown, kOnDevice, kOnHost };
-  // A delivery, in parts that end each for itself: one to workers on devices, more to those that spoke late, and the
-  // mirror, which has the number kMirror.
+  enum class Reads { kUnknown, kOnDevice, kOnHost, kElsewhere };
+  // A delivery, in parts that end each for itself: one to workers on devices, more to those that spoke late, one to
+  // other hosts, and the mirror, which has the number kMirror.
   struct Under {
     DeliveryOrder order;
     Done done;
-    std::set<WorkerId> unknown;     // that have not spoken
-    std::set<std::uint64_t> parts;  // under way
+    std::set<WorkerId> unknown;                // that have not spoken
+    std::map<std::uint64_t, Delivery*> parts;  // under way; none of a mirror's
     std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
     bool filled = false;  // its mirror is, or is being
     absl::Status status;
@@ -64,12 +73,14 @@ class AutoSender final : public SenderTransport, public Delivery {
   void show_all_to(WorkerId worker);
   void show(WorkerId worker, SlotId slot, const Mirrored& what);
   std::vector<std::uint64_t> waiting_for(WorkerId worker);
-  void begin_part(std::uint64_t number, std::vector<WorkerId> workers);
+  void begin_part(std::uint64_t number, Delivery& by, std::vector<WorkerId> workers);
   void fill(std::uint64_t number);
   void end_part(std::uint64_t number, std::uint64_t part, const absl::Status& status);
   void end_where_done(std::uint64_t number);
 
-  const std::unique_ptr<SenderTransport> slots_;
+  SenderTransport& transport_of(Reads reads) { return reads == Reads::kElsewhere ? *others_ : *slots_; }
+
+  const std::unique_ptr<SenderTransport> slots_, others_;
   std::atomic<WorkerLine*> line_ = nullptr;  // null: closed. Any thread; the rest is the I/O thread's
   std::map<WorkerId, Reads> workers_;
   std::map<SlotId, Mirrored> offered_;

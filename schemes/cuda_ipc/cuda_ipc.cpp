@@ -22,7 +22,7 @@ namespace {
 
 class CudaIpcSender final : public SenderTransport {
  public:
-  explicit CudaIpcSender(RelayShape relay) {
+  CudaIpcSender(RelayShape relay, cuda::ForNetwork network) : network_(network) {
     if (relay != RelayShape::kOff) dispatcher_.emplace(relay);
   }
 
@@ -32,15 +32,14 @@ class CudaIpcSender final : public SenderTransport {
       BASCULE_ASSIGN(device_, cuda::find_device(device));
     }
     std::uint64_t allocated = 0;
-    absl::StatusOr<SlotMemory> memory =
-        cuda::make_device_slot(*device_, layout.bytes(), cuda::ForNetwork::kNo, &allocated);
+    absl::StatusOr<SlotMemory> memory = cuda::make_device_slot(*device_, layout.bytes(), network_, &allocated);
     if (absl::IsUnimplemented(memory.status())) return annotate(memory.status(), "cuda-ipc needs that (use shm)");
     if (memory.ok() && offer_.empty())
       offer_ = to_bytes({.device = device_->uuid, .slot_bytes = allocated, .relays = dispatcher_.has_value()});
     return memory;
   }
 
-  absl::StatusOr<Offer> offer(WorkerId worker, std::span<const OfferedSlot> slots) override {
+  absl::StatusOr<Offer> offer(WorkerId worker, Over, std::span<const OfferedSlot> slots) override {
     if (dispatcher_) dispatcher_->joined(worker);
     Offer offer{.bytes = offer_, .descriptors = {}};
     for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());
@@ -50,8 +49,12 @@ class CudaIpcSender final : public SenderTransport {
     if (dispatcher_) dispatcher_->removed(worker);
   }
   Delivery* delivery() override { return dispatcher_ ? &*dispatcher_ : nullptr; }
+  std::string way(WorkerId worker) const override {
+    return std::string(dispatcher_ ? dispatcher_->way_of(worker) : std::string_view());
+  }
 
  private:
+  const cuda::ForNetwork network_;               // whether a scheme beside this one sends the slots to other hosts
   std::optional<relay::Dispatcher> dispatcher_;  // none: each worker copies from the slots, or reads them
   std::optional<cuda::Device> device_;
   std::string offer_;  // the same for every slot; made with the first one, before any worker is admitted
@@ -118,6 +121,7 @@ class CudaIpcReceiver final : public ReceiverTransport {
     slots_.erase(slot);
   }
   Reception* reception() override { return end_; }
+  std::string way() const override { return std::string(station_ ? relay::kByRelay : end_ ? relay::kInPlace : ""); }
 
  private:
   struct Slot {
@@ -149,16 +153,19 @@ class CudaIpcReceiver final : public ReceiverTransport {
 }  // namespace
 
 Scheme cuda_ipc_scheme() {
-  return {
-      .name = "cuda-ipc",
-      .needs_descriptors = true,
-      .maps_once = true,
-      .on_device = true,
-      .keeps_files = false,
-      .takes_relay = true,
-      .make_sender = [](const Endpoint& endpoint,
-                        Epoch) { return std::make_unique<CudaIpcSender>(endpoint.relay.value_or(RelayShape::kOff)); },
-      .make_receiver = [](const Endpoint& endpoint) { return std::make_unique<CudaIpcReceiver>(endpoint); }};
+  return {.name = "cuda-ipc",
+          .needs_descriptors = true,
+          .maps_once = true,
+          .on_device = true,
+          .keeps_files = false,
+          .takes_relay = true,
+          .make_sender =
+              [](const Endpoint& endpoint, Epoch) {
+                return std::make_unique<CudaIpcSender>(
+                    endpoint.relay.value_or(RelayShape::kOff),
+                    endpoint.listen ? cuda::ForNetwork::kYes : cuda::ForNetwork::kNo);
+              },
+          .make_receiver = [](const Endpoint& endpoint) { return std::make_unique<CudaIpcReceiver>(endpoint); }};
 }
 
 }  // namespace bascule::inline v0

@@ -46,6 +46,7 @@ class Sender::Desk : public std::enable_shared_from_this<Desk> {
         offer_(to_bytes(NcclOffer{.environment = std::move(environment), .piece_bytes = piece_bytes})),
         circles_(limits, piece_bytes) {}
 
+  absl::Status use(int device);  // whose slots they are
   absl::StatusOr<SlotMemory> make_slot(std::uint64_t bytes, int device);
   const std::string& offer() const { return offer_; }
   void open(WorkerLine& line);
@@ -97,7 +98,7 @@ class Sender::Desk : public std::enable_shared_from_this<Desk> {
   std::thread time_;
 
   std::mutex place_mutex_;
-  std::shared_ptr<Place> place_;        // of the first slot
+  std::shared_ptr<Place> place_;        // of the slots, from the first on
   std::shared_ptr<std::byte> scratch_;  // for what carries nothing
 
   // In run() alone.
@@ -109,13 +110,18 @@ class Sender::Desk : public std::enable_shared_from_this<Desk> {
 
 // ---- slots ----
 
-absl::StatusOr<SlotMemory> Sender::Desk::make_slot(std::uint64_t bytes, int device) {
+absl::Status Sender::Desk::use(int device) {
   const std::lock_guard lock(place_mutex_);
-  if (!place_) {
-    BASCULE_ASSIGN(std::shared_ptr<Place> place, find_place_(device));
-    BASCULE_ASSIGN(scratch_, place->allocate(kWarmBytes, "a broadcast that carries nothing"));
-    place_ = std::move(place);
-  }
+  if (place_) return absl::OkStatus();
+  BASCULE_ASSIGN(std::shared_ptr<Place> place, find_place_(device));
+  BASCULE_ASSIGN(scratch_, place->allocate(kWarmBytes, "a broadcast that carries nothing"));
+  place_ = std::move(place);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SlotMemory> Sender::Desk::make_slot(std::uint64_t bytes, int device) {
+  BASCULE_TRY(use(device));
+  const std::lock_guard lock(place_mutex_);
   return place_->make_slot(bytes);
 }
 
@@ -344,7 +350,9 @@ absl::StatusOr<SlotMemory> Sender::make_slot(SlotId, const Layout& layout, int d
   return desk_->make_slot(layout.bytes(), device);
 }
 
-absl::StatusOr<Offer> Sender::offer(WorkerId worker, std::span<const OfferedSlot>) {
+// The slots may be those of another scheme (schemes/auto).
+absl::StatusOr<Offer> Sender::offer(WorkerId worker, Over, std::span<const OfferedSlot> slots) {
+  if (!slots.empty()) BASCULE_TRY(desk_->use(slots.front().memory->device));
   desk_->note(event::Joined{worker});
   return Offer{.bytes = desk_->offer(), .descriptors = {}};
 }

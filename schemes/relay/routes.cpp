@@ -232,6 +232,12 @@ Routes::Leg* Routes::find(Delivery& delivery, WorkerId worker) {
   return leg == delivery.legs.end() ? nullptr : &*leg;
 }
 
+std::string_view Routes::way_of(WorkerId worker) const {
+  const auto member = members_.find(worker);
+  if (member == members_.end() || member->second.reads == Member::Reads::kUnknown) return {};
+  return member->second.reads == Member::Reads::kInPlace ? kInPlace : kByRelay;
+}
+
 std::optional<SourceId> Routes::source_of(WorkerId worker, Version version) const {
   for (const auto& [number, delivery] : deliveries_)
     if (delivery.version == version)

@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -86,6 +87,7 @@ class Routes {
 
   // From whom a worker copies that version now; none: it does not.
   std::optional<SourceId> source_of(WorkerId worker, Version version) const;
+  std::string_view way_of(WorkerId worker) const;  // "in place" or "relay"; empty: it has not said yet
   std::size_t deliveries() const { return deliveries_.size(); }
 
  private:

@@ -35,6 +35,7 @@ namespace event {
 struct Greeted {  // a connection said hello
   WorkerId id = 0;
   Hello hello;
+  Over over = Over::kUnixSocket;
 };
 struct Heard {  // a message behind the hello; heartbeats need not be told
   WorkerId id = 0;

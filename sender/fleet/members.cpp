@@ -24,7 +24,7 @@ void Fleet::note(event::Greeted& greeted) {
   const Version may_claim = versions_.most_claimed();
   if (absl::Status possible = claim(claimed, may_claim); !possible.ok())
     return turn_away(greeted.id, annotate(possible, cat("worker ", hello.worker)));
-  Member& member = roster_.add(greeted.id, std::move(hello));
+  Member& member = roster_.add(greeted.id, std::move(hello), greeted.over);
   member.may_claim = may_claim;
   member.before = of_others;
   member.serving = member.hello.epoch == rules_.epoch ? member.hello.serving : 0;  // of an older sender: it is behind

@@ -64,9 +64,10 @@ absl::Status Roster::check_name(const Hello& hello) const {
 
 // ---- members ----
 
-Member& Roster::add(WorkerId id, Hello hello) {
+Member& Roster::add(WorkerId id, Hello hello, Over over) {
   Member& member = members_[id];
   member.id = id;
+  member.over = over;
   member.hello = std::move(hello);
   names_[member.name()] = id;
   if (!member.group().empty()) groups_[member.group()].insert(id);

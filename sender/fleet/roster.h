@@ -25,6 +25,7 @@ struct Member {
 
   WorkerId id = 0;
   Hello hello;
+  Over over = Over::kUnixSocket;
   Version serving = 0;                          // of this epoch, by its own word: its hello, then its acks
   Version before = 0;                           // of another epoch, likewise: nothing that is not above it is for it
   Version may_claim = 0;                        // the highest version that it may say it has
@@ -65,7 +66,7 @@ class Roster {
   absl::Status check(const Hello& hello) const;
   absl::Status check_name(const Hello& hello) const;
 
-  Member& add(WorkerId id, Hello hello);  // parked; ids grow
+  Member& add(WorkerId id, Hello hello, Over over = Over::kUnixSocket);  // parked; ids grow
   Member remove(WorkerId id);
   void move(Member& member, Member::State state);
   void set_catch_up(Member& member, std::optional<Ticket> ticket);

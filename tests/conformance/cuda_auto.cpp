@@ -1,5 +1,10 @@
+// On GPUs. Of other hosts each reader is a process, and to NCCL a host of its own.
 #include "conformance/suite.h"
 
 BASCULE_CONFORMANCE_AT(CudaAutoInPlace, "auto", Place::kFolder, 0, 0);
 BASCULE_CONFORMANCE_AT(CudaAutoToHost, "auto", Place::kFolder, 0, kHost);
 BASCULE_CONFORMANCE_AT(PeersByAuto, "auto", Place::kFolder, 0, 1);
+
+namespace bascule::test {
+BASCULE_OVER_PROCESSES(CudaAutoAcrossHosts, Conformance, "auto", Place::kBoth, 0, 0);
+}  // namespace bascule::test

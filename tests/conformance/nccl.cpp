@@ -4,4 +4,5 @@
 namespace bascule::test {
 BASCULE_OVER_THREADS(HostNccl, Conformance, "host-nccl", Place::kFolder);
 BASCULE_OVER_THREADS(HostNcclOverTcp, Conformance, "host-nccl", Place::kHost);
+BASCULE_OVER_THREADS(HostNccl, SingleCopy, "host-nccl", Place::kFolder);
 }  // namespace bascule::test

@@ -2,3 +2,7 @@
 #include "conformance/suite.h"
 
 BASCULE_CONFORMANCE(HostRelay, "host-relay");
+
+namespace bascule::test {
+BASCULE_OVER_BOTH(HostRelay, SingleCopy, "host-relay", Place::kFolder);
+}  // namespace bascule::test

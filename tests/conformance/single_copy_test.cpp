@@ -70,7 +70,7 @@ TEST_P(SingleCopy, ADroppedLoanOfASingleCopyThatWroteNothingLeavesTheVersion) {
   expect_newest({a.get()});
 }
 
-TEST_P(SingleCopy, ADroppedLoanOfASingleCopyThatWrotePoisonsUntilTheNextVersion) {
+TEST_P(SingleCopyInPlace, ADroppedLoanOfASingleCopyThatWrotePoisonsUntilTheNextVersion) {
   listen("slots=1");
   const auto a = join("a", "slots=1");
   wait_for_workers(1);
@@ -89,7 +89,7 @@ TEST_P(SingleCopy, ADroppedLoanOfASingleCopyThatWrotePoisonsUntilTheNextVersion)
   EXPECT_FALSE(a->report().poisoned);
 }
 
-TEST_P(SingleCopy, ASingleCopysReaderThatDoesNotStepAsideIsNamedAndNobodyWrites) {
+TEST_P(SingleCopyInPlace, ASingleCopysReaderThatDoesNotStepAsideIsNamedAndNobodyWrites) {
   const auto limit = absl::ToInt64Milliseconds(silence());
   const std::string options = cat("suspect_after=", absl::ToInt64Milliseconds(patience()), "ms&flip_timeout=", limit,
                                   "ms&timeout=", limit, "ms");
@@ -120,7 +120,7 @@ void expect_let_go(Worker& worker) {
   EXPECT_THAT(now.error, HasSubstr("half written, or may be"));
 }
 
-TEST_P(SingleCopy, ASingleCopysLoanThatIsKeptTooLongLetsItsReadersGoAndFailsByName) {
+TEST_P(SingleCopyInPlace, ASingleCopysLoanThatIsKeptTooLongLetsItsReadersGoAndFailsByName) {
   listen(short_loans());
   const auto a = join("a", "slots=1"), b = join("b", "slots=1");
   wait_for_workers(2);
@@ -147,7 +147,7 @@ TEST_P(SingleCopy, ASingleCopysLoanThatIsKeptTooLongLetsItsReadersGoAndFailsByNa
   EXPECT_FALSE(a->report().poisoned);
 }
 
-TEST_P(SingleCopy, ASingleCopysLoanThatWasKeptTooLongAndWroteNothingGivesTheVersionBack) {
+TEST_P(SingleCopyInPlace, ASingleCopysLoanThatWasKeptTooLongAndWroteNothingGivesTheVersionBack) {
   listen(short_loans());
   const auto a = join("a", "slots=1"), b = join("b", "slots=1");
   wait_for_workers(2);
@@ -180,7 +180,7 @@ TEST_P(SingleCopy, ASingleCopysLoanThatWasKeptTooLongAndWroteNothingGivesTheVers
   expect_newest({a.get(), b.get(), late.get()});
 }
 
-TEST_P(SingleCopy, ASingleCopysLoanThatWasKeptTooLongAndDroppedWrittenPoisonsUntilTheNextVersion) {
+TEST_P(SingleCopyInPlace, ASingleCopysLoanThatWasKeptTooLongAndDroppedWrittenPoisonsUntilTheNextVersion) {
   listen(short_loans());
   const auto a = join("a", "slots=1");
   wait_for_workers(1);
@@ -199,7 +199,7 @@ TEST_P(SingleCopy, ASingleCopysLoanThatWasKeptTooLongAndDroppedWrittenPoisonsUnt
   EXPECT_FALSE(a->report().poisoned);
 }
 
-TEST_P(SingleCopy, ACopyingReaderOfASingleCopyGoesOnBesideALoanThatIsKeptTooLong) {
+TEST_P(SingleCopyInPlace, ACopyingReaderOfASingleCopyGoesOnBesideALoanThatIsKeptTooLong) {
   listen(short_loans());
   const auto a = join("a", "slots=1"), copying = join("copying", "slots=1", Apply::kCommit);
   wait_for_workers(2);

@@ -17,12 +17,27 @@ Stage::Stage() {
 }
 
 std::string Stage::endpoint(std::string_view options) const {
-  const auto milliseconds = [](absl::Duration duration) { return absl::ToInt64Milliseconds(duration); };
   const std::string folder = (folder_.path() / "endpoint").string();
-  std::string url = GetParam().place == Place::kFolder
-                        ? cat(GetParam().scheme, "://", folder, "?heartbeat=50ms")
-                        : cat(GetParam().scheme, "://127.0.0.1:", port_.number(), "?state=", folder,
-                              "&token_file=", (folder_.path() / "token").string(), "&heartbeat=50ms");
+  const std::string host = cat("127.0.0.1:", port_.number());
+  const std::string token = cat("token_file=", (folder_.path() / "token").string());
+  switch (GetParam().place) {
+    case Place::kFolder: return url(cat(folder, "?"), options);
+    case Place::kHost: return url(cat(host, "?state=", folder, "&", token, "&"), options);
+    case Place::kBoth: return url(cat(folder, "?listen=", host, "&", token, "&"), options);
+  }
+  return "";
+}
+
+std::string Stage::workers_endpoint(std::string_view options) {
+  if (GetParam().place != Place::kBoth) return endpoint(options);
+  next_over_tcp_ = !next_over_tcp_;
+  if (!next_over_tcp_) return endpoint(options);
+  return url(cat("127.0.0.1:", port_.number(), "?token_file=", (folder_.path() / "token").string(), "&"), options);
+}
+
+std::string Stage::url(std::string place, std::string_view options) const {
+  const auto milliseconds = [](absl::Duration duration) { return absl::ToInt64Milliseconds(duration); };
+  std::string url = cat(GetParam().scheme, "://", place, "heartbeat=50ms");
   const auto unless_given = [&](std::string_view name, absl::Duration limit) {
     if (options.find(cat(name, "=")) == std::string_view::npos)
       absl::StrAppend(&url, "&", cat(name), "=", milliseconds(limit), "ms");
@@ -48,7 +63,7 @@ std::string Stage::hasty() {
 // they are made.
 Footprint Stage::with_what_the_scheme_keeps(Footprint held, std::size_t rounds) const {
   constexpr std::size_t kShown = 3, kOthers = 2, kWorkers = 3, kMirrors = 3;
-  if (GetParam().scheme == "nccl") held.descriptors += 64 + 21 * rounds, held.threads += 8 + rounds;
+  if (is_nccl(endpoint())) held.descriptors += 64 + 21 * rounds, held.threads += 8 + rounds;
   if (hands_on()) held.mappings += kShown * kOthers;
   if (!GetParam().scheme.ends_with("auto")) return held;
   held.descriptors += kShown * kWorkers + kMirrors;
@@ -68,7 +83,7 @@ absl::StatusOr<Sender> Stage::try_listen(std::string_view options) {
 }
 
 void Stage::SetUp() {
-  be_a_host_of_its_own(GetParam().scheme + ":");
+  be_a_host_of_its_own(endpoint());
   if (device() == kHost && engine_device() == kHost) return;
   const int needs = std::max(device(), engine_device()) + 1;
   if (gpu_count() < needs) GTEST_SKIP() << "needs " << needs << " GPU(s), found " << gpu_count();
@@ -91,13 +106,13 @@ void Stage::listen(std::string_view options) {
 }
 
 std::unique_ptr<Worker> Stage::start(std::string name, std::string_view options, std::optional<Apply> copies) {
-  return start({.endpoint = endpoint(options), .name = std::move(name), .copies = copies});
+  return start({.endpoint = workers_endpoint(options), .name = std::move(name), .copies = copies});
 }
 
 std::unique_ptr<Worker> Stage::start_rank(std::string group, std::uint32_t rank, std::uint32_t ranks,
                                           std::string_view options, std::optional<Apply> copies) {
   std::string name = cat(group, "-", rank);
-  return start({.endpoint = endpoint(options),
+  return start({.endpoint = workers_endpoint(options),
                 .name = std::move(name),
                 .model = ModelSize::kSmall,
                 .group = std::move(group),
@@ -119,8 +134,10 @@ std::unique_ptr<Worker> Stage::join(std::string name, std::string_view options, 
 }
 
 std::unique_ptr<WorkerProcess> ConformanceProcesses::start_process(std::string name, std::string_view options) {
-  return std::make_unique<WorkerProcess>(WorkerArguments{
-      .endpoint = endpoint(options), .name = std::move(name), .model = ModelSize::kSmall, .device = engine_device()});
+  return std::make_unique<WorkerProcess>(WorkerArguments{.endpoint = workers_endpoint(options),
+                                                         .name = std::move(name),
+                                                         .model = ModelSize::kSmall,
+                                                         .device = engine_device()});
 }
 
 std::unique_ptr<WorkerProcess> ConformanceProcesses::join_process(std::string name, std::string_view options) {

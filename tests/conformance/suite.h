@@ -33,7 +33,8 @@
 namespace bascule::test {
 
 enum class Readers { kThreads, kProcesses };
-enum class Place { kFolder, kHost };  // a control connection over a Unix socket, or over TCP
+// Control connections over a Unix socket, over TCP, or every other worker's over TCP.
+enum class Place { kFolder, kHost, kBoth };
 
 struct Setting {
   std::string scheme;
@@ -42,7 +43,8 @@ struct Setting {
   int trainer = device_for(scheme), engine = device_for(scheme);  // on which device their tensors lie, or kHost
   std::string options{};                                          // of every endpoint: "relay=chain"
   friend std::ostream& operator<<(std::ostream& to, const Setting& setting) {
-    to << setting.scheme << (setting.place == Place::kHost ? " over TCP" : "")
+    constexpr std::string_view kPlaces[] = {"", " over TCP", " over both"};
+    to << setting.scheme << kPlaces[static_cast<std::size_t>(setting.place)]
        << (setting.readers == Readers::kThreads ? " over threads" : " over processes");
     const int own = device_for(setting.scheme);
     if (setting.trainer != own || setting.engine != own)
@@ -58,6 +60,8 @@ class Stage : public testing::TestWithParam<Setting> {
 
   // The endpoint with `options` ("digest=always"), heartbeats of 50 ms, and limits that nobody healthy reaches.
   std::string endpoint(std::string_view options = "") const;
+  // The same for the next worker.
+  std::string workers_endpoint(std::string_view options = "");
   // Options under which a silent worker is given up soon, and an engine that does not flip.
   static std::string hasty();
   // For options of a sender or a receiver: a scheme of tests, or null where the registry knows the scheme.
@@ -83,7 +87,7 @@ class Stage : public testing::TestWithParam<Setting> {
   bool may_receive_here() const { return GetParam().scheme != "nccl"; }
 
   // NCCL keeps two or three descriptors of each communicator (docs/nccl.md).
-  bool leaves_nothing() const { return GetParam().scheme != "nccl"; }
+  bool leaves_nothing() const { return GetParam().scheme != "nccl" && GetParam().place != Place::kBoth; }
 
   // What a process may come to hold above this, in so many rounds of deaths and joins.
   Footprint with_what_the_scheme_keeps(Footprint held, std::size_t rounds) const;
@@ -121,8 +125,10 @@ class Stage : public testing::TestWithParam<Setting> {
   std::optional<Sender> sender_;
 
  private:
+  std::string url(std::string place, std::string_view options) const;
   void SetUp() override;  // skips where there is no GPU and the scheme needs one
   void TearDown() override;
+  bool next_over_tcp_ = false;
 };
 
 #define BASCULE_RECEIVES_HERE() \
@@ -136,6 +142,7 @@ class ConformanceProcesses : public Stage {
 };
 
 class SingleCopy : public Stage {};
+class SingleCopyInPlace : public Stage {};  // of readers that read the trainer's own memory
 class SingleCopyProcesses : public ConformanceProcesses {};
 class KeptFiles : public Stage {};
 
@@ -168,6 +175,7 @@ WorkerReport entry(const SendReport& report, std::string_view worker);
 #define BASCULE_SINGLE_COPY_CONFORMANCE(Name, scheme)                        \
   namespace bascule::test {                                                  \
   BASCULE_OVER_BOTH(Name, SingleCopy, scheme, Place::kFolder);               \
+  BASCULE_OVER_BOTH(Name, SingleCopyInPlace, scheme, Place::kFolder);        \
   BASCULE_OVER_PROCESSES(Name, SingleCopyProcesses, scheme, Place::kFolder); \
   }                                                                          \
   static_assert(true)

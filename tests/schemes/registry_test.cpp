@@ -53,6 +53,19 @@ TEST(Registry, ListsWhatThereIsAndNamesTheNearest) {
   EXPECT_THAT(find_scheme(""), StatusIs(StatusCode::kNotFound, HasSubstr("expected one of: ")));
 }
 
+TEST(Registry, OtherHostsAreForSchemesThatTakeThemBesideTheirOwn) {
+  EXPECT_THAT(scheme_for(Endpoint::parse("shm:///run/x?listen=node1:29500").value(), nullptr),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("listen="), HasSubstr("which shm is not"))));
+  Scheme network, over_both;
+  network.name = "network";
+  over_both.name = "both";
+  over_both.needs_descriptors = true;
+  over_both.over_tcp = std::make_shared<const Scheme>(network);
+  const auto scheme_at = [&](std::string_view url) { return scheme_for(Endpoint::parse(url).value(), &over_both); };
+  EXPECT_EQ(scheme_at("both:///run/x?listen=node1:29500").value(), &over_both);
+  EXPECT_EQ(scheme_at("both://node1:29500").value(), over_both.over_tcp.get());
+}
+
 TEST(Registry, BlocksOfAGpuAreForSchemesWhoseKernelsMoveBytes) {
   EXPECT_THAT(scheme_for(Endpoint::parse("shm:///run/x?ctas=8").value(), nullptr),
               StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("ctas="), HasSubstr("which shm is not"))));

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "support/host_place.h"
 #include "support/host_relay.h"
 #include <bascule/schemes/auto/auto.h>
 
@@ -12,6 +13,7 @@ namespace bascule::test {
 const Scheme& host_auto_scheme() {
   static const Scheme made = [] {
     Scheme scheme = auto_scheme_on({.slots = host_relay_scheme(),
+                                    .others = host_nccl_scheme(),
                                     .open_queue = [](int) { return host_ground().open_queue(); },
                                     .reads_on_host =
                                         [](const Endpoint&) {

@@ -116,13 +116,14 @@ class HostRelaySender final : public SenderTransport {
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {
     return make_memfd("bascule-slot", layout.bytes());
   }
-  absl::StatusOr<Offer> offer(WorkerId worker, std::span<const OfferedSlot> slots) override {
+  absl::StatusOr<Offer> offer(WorkerId worker, Over, std::span<const OfferedSlot> slots) override {
     dispatcher_.joined(worker);
     Offer offer;
     for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());
     return offer;
   }
   void remove(WorkerId worker) override { dispatcher_.removed(worker); }
+  std::string way(WorkerId worker) const override { return std::string(dispatcher_.way_of(worker)); }
   Delivery* delivery() override { return &dispatcher_; }
 
  private:

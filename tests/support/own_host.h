@@ -12,7 +12,11 @@
 
 namespace bascule::test {
 
-inline bool is_nccl(std::string_view endpoint) { return endpoint.starts_with("nccl:"); }
+// Whether NCCL moves its bytes: also of auto where there are other hosts.
+inline bool is_nccl(std::string_view endpoint) {
+  return endpoint.starts_with("nccl:") || endpoint.starts_with("auto://127.") ||
+         (endpoint.starts_with("auto:") && endpoint.find("listen=") != std::string_view::npos);
+}
 
 // Before the process's first call of NCCL.
 inline void be_a_host_of_its_own(std::string_view endpoint) {

@@ -146,6 +146,26 @@ TEST(Endpoint, TakesStateAndTokenFileForAHostAlone) {
   EXPECT_THAT(refusal("nccl://node1:80?state=y"), HasSubstr("state: expected a path from the root, found \"y\""));
 }
 
+TEST(Endpoint, ListensBesideAFolder) {
+  const Endpoint both = parsed("auto:///x?listen=[::1]:29500&token_file=/y");
+  EXPECT_FALSE(both.over_tcp());
+  ASSERT_TRUE(both.listen);
+  EXPECT_EQ(both.listen->text(), "[::1]:29500");
+  const std::optional<Endpoint> beside = both.beside();
+  ASSERT_TRUE(beside);
+  EXPECT_TRUE(beside->over_tcp());
+  EXPECT_EQ(beside->place(), "[::1]:29500");
+  EXPECT_EQ(beside->folder, "/x") << "there is one state";
+  EXPECT_EQ(beside->token_file, "/y");
+  EXPECT_FALSE(beside->beside());
+  EXPECT_FALSE(parsed("auto:///x").beside());
+  EXPECT_EQ(parsed("auto:///x?token_file=/y&listen=node1:80").token_file, "/y") << "in either order";
+
+  EXPECT_THAT(refusal("auto:///x?listen=node1"), HasSubstr("listen: expected a host and a port, as node1:29500"));
+  EXPECT_THAT(refusal("auto:///x?listen=node1:0"), HasSubstr("listen: expected a port from 1 to 65535"));
+  EXPECT_THAT(refusal("auto://node1:80?listen=node2:80"), HasSubstr("this one is at node1:80 alone"));
+}
+
 TEST(Endpoint, RefusesAFolderTooLongForASocket) {
   const std::string longest = "/" + std::string(107 - std::string("//control.sock").size(), 'x');
   EXPECT_EQ(parsed("shm://" + longest).control_socket().native().size(), 107U);

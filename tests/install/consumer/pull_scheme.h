@@ -34,7 +34,8 @@ class PullSender final : public bascule::SenderTransport {
     memory.mapping = *std::move(mapping);
     return memory;
   }
-  absl::StatusOr<bascule::Offer> offer(bascule::WorkerId, std::span<const bascule::OfferedSlot> slots) override {
+  absl::StatusOr<bascule::Offer> offer(bascule::WorkerId, bascule::Over,
+                                       std::span<const bascule::OfferedSlot> slots) override {
     std::ostringstream paths;
     for (const bascule::OfferedSlot& slot : slots)
       paths << "/proc/" << ::getpid() << "/fd/" << slot.memory->descriptor.get() << '\n';

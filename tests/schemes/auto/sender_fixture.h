@@ -16,34 +16,33 @@
 
 namespace bascule::inline v0 {
 
-// The inner scheme: deliveries end when the test says so.
+// The scheme of the slots, or that of other hosts: deliveries end when the test says so.
 class Inner final : public SenderTransport, public Delivery {
  public:
-  explicit Inner(std::vector<std::string>& told) : told_(told) {}
+  explicit Inner(std::vector<std::string>& told, std::string name = "") : told_(told), name_(std::move(name)) {}
 
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout&, int) override { return make_memfd("slot", kBytes); }
-  void unmake_slot(SlotId slot) override { told_.push_back(cat("unmake ", slot.index)); }
-  absl::StatusOr<Offer> offer(WorkerId, std::span<const OfferedSlot>) override {
+  void unmake_slot(SlotId slot) override { tell(cat("unmake ", slot.index)); }
+  absl::StatusOr<Offer> offer(WorkerId, Over, std::span<const OfferedSlot>) override {
     BASCULE_TRY(offers);
-    return Offer{.bytes = "of the inner scheme", .descriptors = {}};
+    return Offer{.bytes = cat("of ", name_, "the inner scheme"), .descriptors = {}};
   }
-  void remove(WorkerId worker) override { told_.push_back(cat("remove ", worker)); }
+  void remove(WorkerId worker) override { tell(cat("remove ", worker)); }
   Delivery* delivery() override { return this; }
+  std::string way(WorkerId) const override { return "its own"; }
 
-  void open(WorkerLine&) override { told_.push_back("open"); }
+  void open(WorkerLine&) override { tell("open"); }
   void deliver(DeliveryOrder order, Done done) override {
-    told_.push_back(cat("deliver to ", absl::StrJoin(order.workers, " ")));
+    tell(cat("deliver to ", absl::StrJoin(order.workers, " ")));
     if (ends_at_once) return done(absl::OkStatus());
     numbers.push_back(order.number);
     done_[order.number] = std::move(done);
   }
-  void stop(std::uint64_t number) override {
-    told_.push_back(cat("stop ", number == numbers.back() ? "it" : "another"));
-  }
+  void stop(std::uint64_t number) override { tell(cat("stop ", number == numbers.back() ? "it" : "another")); }
   void heard(WorkerId worker, std::string bytes, std::vector<UniqueFd>) override {
-    told_.push_back(cat("hear ", worker, " ", bytes));
+    tell(cat("hear ", worker, " ", bytes));
   }
-  void close() override { told_.push_back("close"); }
+  void close() override { tell("close"); }
 
   void end(std::uint64_t number, const absl::Status& status = absl::OkStatus()) {
     const auto done = done_.extract(number);
@@ -56,7 +55,10 @@ class Inner final : public SenderTransport, public Delivery {
   std::vector<std::uint64_t> numbers;
 
  private:
+  void tell(const std::string& what) { told_.push_back(name_ + what); }
+
   std::vector<std::string>& told_;
+  const std::string name_;
   std::map<std::uint64_t, Done> done_;
 };
 
@@ -137,7 +139,7 @@ class AutoSenderTest : public testing::Test {
 
   absl::Status join(WorkerId worker) {
     const OfferedSlot slots[] = {slot.offered(), other.offered()};
-    return sender.offer(worker, slots).status();
+    return sender.offer(worker, Over::kUnixSocket, slots).status();
   }
   void join_host(WorkerId worker) {
     ASSERT_THAT(join(worker), test::IsOk());
@@ -146,6 +148,12 @@ class AutoSenderTest : public testing::Test {
   void join_device(WorkerId worker) {
     ASSERT_THAT(join(worker), test::IsOk());
     sender.heard(worker, "on a GPU", {});
+  }
+  void join_over_tcp(WorkerId worker) {
+    const OfferedSlot slots[] = {slot.offered(), other.offered()};
+    const absl::StatusOr<Offer> offer = sender.offer(worker, Over::kTcp, slots);
+    ASSERT_THAT(offer, test::IsOk());
+    EXPECT_EQ(offer->bytes, "of others' the inner scheme");
   }
   void deliver(std::uint64_t number, std::vector<WorkerId> workers) {
     DeliveryOrder order{.number = number, .publication = {}, .workers = std::move(workers)};
@@ -172,7 +180,10 @@ class AutoSenderTest : public testing::Test {
   PostedLine line;
   std::unique_ptr<Inner> made = std::make_unique<Inner>(told);
   Inner& inner = *made;
-  AutoSender sender{std::move(made), [this](int) { return test::host_ground(hooks).open_queue(); }};
+  std::unique_ptr<Inner> made_others = std::make_unique<Inner>(told, "others' ");
+  Inner& others = *made_others;
+  AutoSender sender{std::move(made), std::move(made_others),
+                    [this](int) { return test::host_ground(hooks).open_queue(); }};
 };
 
 }  // namespace bascule::inline v0

@@ -87,6 +87,66 @@ TEST_F(AutoSenderTest, APartThatEndsFromWithinTheCallIsDone) {
   EXPECT_THAT(done[8], ElementsAre(IsOk()));
 }
 
+// ---- workers of other hosts ----
+
+TEST_F(AutoSenderTest, ADeliveryToOtherHostsGoesByTheirScheme) {
+  join_host(1);
+  join_device(2);
+  join_over_tcp(3);
+  ASSERT_TRUE(is_shown(1, 2));
+  told.clear();
+  deliver(8, {1, 2, 3});
+  EXPECT_THAT(told, ElementsAre("deliver to 2", "others' deliver to 3"));
+  inner.end(inner.numbers.back());
+  line.run();
+  EXPECT_THAT(done, IsEmpty());
+  others.end(others.numbers.back());
+  ASSERT_TRUE(ends(8));
+  EXPECT_THAT(done[8], ElementsAre(IsOk()));
+}
+
+TEST_F(AutoSenderTest, AWorkerOfAnotherHostIsHeardByItsSchemeFromTheFirstWordOn) {
+  join_over_tcp(3);
+  deliver(8, {3});
+  sender.heard(3, kWantsMirrors, {});
+  EXPECT_THAT(told, ElementsAre("others' deliver to 3", cat("others' hear 3 ", kWantsMirrors)));
+  sender.stop(8);
+  sender.remove(3);
+  EXPECT_THAT(told, testing::Contains("others' stop it"));
+  EXPECT_EQ(told.back(), "others' remove 3");
+  others.end(others.numbers.back(), absl::CancelledError("stopped"));
+  ASSERT_TRUE(ends(8));
+  EXPECT_EQ(line.said(), 0u);
+}
+
+TEST_F(AutoSenderTest, AnErrorOfOtherHostsAbortsTheVersion) {
+  join_device(2);
+  join_over_tcp(3);
+  deliver(8, {2, 3});
+  others.end(others.numbers.back(), absl::UnavailableError("the network is gone"));
+  inner.end(inner.numbers.back());
+  ASSERT_TRUE(ends(8));
+  EXPECT_THAT(done[8], ElementsAre(StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the network is gone"))));
+}
+
+TEST_F(AutoSenderTest, WithoutAPlaceForThemAWorkerOfAnotherHostIsRefused) {
+  AutoSender alone(std::make_unique<Inner>(told), nullptr, [](int) { return test::host_ground({}).open_queue(); });
+  const OfferedSlot slots[] = {slot.offered()};
+  EXPECT_THAT(alone.offer(3, Over::kTcp, slots), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("listen=")));
+}
+
+TEST_F(AutoSenderTest, SaysTheWayOfEachWorker) {
+  ASSERT_THAT(join(4), IsOk());
+  join_host(1);
+  join_device(2);
+  join_over_tcp(3);
+  EXPECT_EQ(sender.way(1), "mirror");
+  EXPECT_EQ(sender.way(2), "its own");
+  EXPECT_EQ(sender.way(3), "nccl");
+  EXPECT_EQ(sender.way(4), "") << "it has not spoken";
+  EXPECT_EQ(sender.way(77), "");
+}
+
 // ---- workers that speak late ----
 
 TEST_F(AutoSenderTest, AWorkerOnAGPUThatSpeaksLateHasAPartOfItsOwn) {
@@ -140,7 +200,7 @@ TEST_F(AutoSenderTest, ALaterSlotIsShownToWorkersOnTheHostOnly) {
   ASSERT_TRUE(is_shown(1, 2));
   TrainersSlot spare(4);
   const OfferedSlot slots[] = {spare.offered()};
-  for (const WorkerId worker : {1, 2, 3}) ASSERT_THAT(sender.offer(worker, slots), IsOk());
+  for (const WorkerId worker : {1, 2, 3}) ASSERT_THAT(sender.offer(worker, Over::kUnixSocket, slots), IsOk());
   ASSERT_TRUE(is_shown(1, 3));
   EXPECT_EQ(line.words_to(1).back(), "mirror of 4");
   sender.heard(3, kWantsMirrors, {});
@@ -154,7 +214,7 @@ TEST_F(AutoSenderTest, ASlotThatIsGoneIsNotShown) {
   EXPECT_THAT(told, ElementsAre("unmake 1")) << "at once, on the caller's thread";
   line.run();
   const OfferedSlot slots[] = {slot.offered()};
-  ASSERT_THAT(sender.offer(1, slots), IsOk());
+  ASSERT_THAT(sender.offer(1, Over::kUnixSocket, slots), IsOk());
   sender.heard(1, kWantsMirrors, {});
   ASSERT_TRUE(is_shown(1, 1));
   EXPECT_THAT(line.words_to(1), ElementsAre("mirror of 0"));
@@ -167,7 +227,7 @@ TEST_F(AutoSenderTest, ASlotMayGoWhileItsMirrorIsStillToBeMade) {
   {
     TrainersSlot spare(4);
     const OfferedSlot slots[] = {slot.offered(), spare.offered()};
-    ASSERT_THAT(sender.offer(1, slots), IsOk());
+    ASSERT_THAT(sender.offer(1, Over::kUnixSocket, slots), IsOk());
     sender.heard(1, kWantsMirrors, {});
     ASSERT_TRUE(line.run_until([&] { return gate.reached(); }));
     sender.unmake_slot(spare.id);
@@ -176,7 +236,7 @@ TEST_F(AutoSenderTest, ASlotMayGoWhileItsMirrorIsStillToBeMade) {
   ASSERT_TRUE(is_shown(1, 2));
   TrainersSlot last(5);
   const OfferedSlot slots[] = {last.offered()};
-  ASSERT_THAT(sender.offer(1, slots), IsOk());
+  ASSERT_THAT(sender.offer(1, Over::kUnixSocket, slots), IsOk());
   ASSERT_TRUE(is_shown(1, 3));
   EXPECT_EQ(open_files(), before + 6) << "three were shown, two are left, and the last slot";
 }

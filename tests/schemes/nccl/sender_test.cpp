@@ -110,7 +110,7 @@ class NcclSender : public testing::Test, public WorkerLine {
     const WorkerId id = workers.size() + 1;
     Worker& worker = workers.emplace_back();
     worker.receiver.emplace(ground_of(std::make_shared<HostPlace>()), endpoint);
-    const Offer offer = transport->offer(id, {}).value();
+    const Offer offer = transport->offer(id, Over::kTcp, {}).value();
     ASSERT_THAT(worker.receiver->accept({.bytes = offer.bytes, .descriptors = {}, .slots = {}, .slot_bytes = kBytes}),
                 IsOk());
     worker.receiver->open(std::make_shared<Back>(*this, id));

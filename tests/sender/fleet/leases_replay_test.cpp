@@ -222,7 +222,7 @@ TEST(LeasesOverTcp, EndWithTheConnection) {
   Hello hello;
   hello.worker = "w";
   hello.instance = 3;
-  fleet.on(event::Greeted{1, hello}, now);
+  fleet.on(event::Greeted{1, hello, Over::kTcp}, now);
   fleet.on(event::Admitted{1, absl::OkStatus()}, now);
   EXPECT_TRUE(fleet.desk().holds({7, 0}, 3)) << "it catches up";
   fleet.on(event::HungUp{1, absl::UnavailableError("gone")}, now);

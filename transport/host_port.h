@@ -1,0 +1,21 @@
+// A host and a port, as an endpoint has them for a control connection over TCP.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace bascule::inline v0 {
+
+struct HostPort {
+  std::string host;  // a name, an IPv4 address, or an IPv6 address without brackets
+  std::uint16_t port = 0;
+
+  // "node1:29500", "10.0.0.7:29500", "[fe80::1]:29500". INVALID_ARGUMENT says what is none of them.
+  static absl::StatusOr<HostPort> parse(std::string_view text);
+  std::string text() const;  // with brackets where they are due
+};
+
+}  // namespace bascule::inline v0
