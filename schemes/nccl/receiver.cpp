@@ -1,7 +1,6 @@
 #include <bascule/schemes/nccl/receiver.h>
 
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -10,20 +9,13 @@
 #include <bascule/schemes/nccl/arrivals.h>
 #include <bascule/schemes/nccl/communicator.h>
 #include <bascule/schemes/nccl/offer.h>
+#include <bascule/schemes/nccl/ranks.h>
 #include <bascule/schemes/nccl/words.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::inline v0::nccl {
-namespace {
 
-constexpr std::uint64_t kWarmBytes = 4u << 20;
-
-// An abort that has not come back by then will not: what it uses is lost to this process.
-constexpr absl::Duration kLeaves = absl::Seconds(10);
-
-}  // namespace
-
-// Around the version that comes (Arrivals): the line to the sender, a rank in each circle, and the threads.
+// The line to the sender, and the mutex and the threads around the version that comes and the ranks in circles.
 class Receiver::Desk : public std::enable_shared_from_this<Desk> {
  public:
   Desk(Ground ground, const Endpoint& endpoint)
@@ -42,57 +34,45 @@ class Receiver::Desk : public std::enable_shared_from_this<Desk> {
   void wait_left(Deadline deadline);
 
  private:
-  struct Joined {
-    std::unique_ptr<Communicator> communicator;
-    std::optional<Clock::time_point> leaves;  // since then
-  };
-
-  void say(const Word& word);              // under the mutex, as the next two
-  Communicator* rank_in(CircleId circle);  // null: none, or it leaves
+  void say(const Word& word);                                                 // under the mutex, as the next two
+  void answer(Word::Kind kind, CircleId circle, const absl::Status& status);  // that, or why not
   void refuse(CircleId circle, std::uint64_t number, const absl::Status& why);
   void join(const Word& word);
-  void warm(CircleId circle);
-  void made(CircleId circle, const absl::Status& status);
   void ended(CircleId circle);
   absl::Status go_on(Communicator& communicator, const Word& word);
   absl::Status wait_for(std::unique_lock<std::mutex>& lock, Deadline deadline);
-  bool poisoned() const;
 
   const Ground ground_;
   const int device_;
   const std::size_t kept_;
   const int ctas_;
 
-  // Set by the first accept(), before any other call.
-  const Library* library_ = nullptr;
-  std::shared_ptr<Place> place_;
-  std::shared_ptr<std::byte> scratch_;
-
   std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<SenderLine> line_;  // null: no connection
   Arrivals arrivals_;
-  std::map<CircleId, Joined> joined_;
+  Ranks ranks_;
+  bool accepted_ = false;  // an offer: the two above are open
 };
 
 // ---- the sender's memory: there is none here ----
 
 absl::Status Receiver::Desk::accept(const ReceivedOffer& offer) {
-  if (place_) {
+  if (accepted_) {
     const std::lock_guard lock(mutex_);
-    if (poisoned())
+    if (ranks_.hangs())
       return unimplemented("nccl: an abort of a communicator of this process has not come back; restart this process");
     return absl::OkStatus();
   }
   BASCULE_ASSIGN(const NcclOffer theirs, parse_offer(offer.bytes));
-  BASCULE_ASSIGN(library_, ground_.library());
-  BASCULE_ASSIGN(const Environment ours, read_environment(*library_));
+  BASCULE_ASSIGN(const Library* const library, ground_.library());
+  BASCULE_ASSIGN(const Environment ours, read_environment(*library));
   BASCULE_TRY(check_same(ours, theirs.environment, "this worker", "the sender"));
-  BASCULE_ASSIGN(std::shared_ptr<Place> place, ground_.place(device_));
-  BASCULE_ASSIGN(scratch_, place->allocate(kWarmBytes, "a broadcast that carries nothing"));
+  BASCULE_ASSIGN(const std::shared_ptr<Place> place, ground_.place(device_));
   const std::lock_guard lock(mutex_);
+  BASCULE_TRY(ranks_.open(*library, place, ctas_));
   BASCULE_TRY(arrivals_.open(place, offer.slot_bytes, kept_, theirs.piece_bytes));
-  place_ = std::move(place);
+  accepted_ = true;
   return absl::OkStatus();
 }
 
@@ -121,16 +101,9 @@ void Receiver::Desk::say(const Word& word) {
   if (line_) line_->say(to_bytes(word));
 }
 
-Communicator* Receiver::Desk::rank_in(CircleId circle) {
-  const auto joined = joined_.find(circle);
-  return joined == joined_.end() || joined->second.leaves ? nullptr : joined->second.communicator.get();
-}
-
-bool Receiver::Desk::poisoned() const {
-  const Clock::time_point since = Clock::now() - absl::ToChronoNanoseconds(kLeaves);
-  for (const auto& [circle, joined] : joined_)
-    if (joined.leaves && *joined.leaves < since) return true;
-  return false;
+void Receiver::Desk::answer(Word::Kind kind, CircleId circle, const absl::Status& status) {
+  if (status.ok()) return say({.kind = kind, .circle = circle});
+  say({.kind = Word::Kind::kFailed, .circle = circle, .why = std::string(message_of(status))});
 }
 
 void Receiver::Desk::hear(std::string_view bytes) {
@@ -141,73 +114,44 @@ void Receiver::Desk::hear(std::string_view bytes) {
   const std::lock_guard lock(mutex_);
   switch (word.kind) {
     case Word::Kind::kAsk:
-      return say(poisoned() ? Word{.kind = Word::Kind::kFailed, .circle = word.circle, .why = "an abort hangs"}
-                            : Word{.kind = Word::Kind::kReady, .circle = word.circle});
-    case Word::Kind::kWarm: return warm(word.circle);
-    case Word::Kind::kDrop: {
-      const auto joined = joined_.find(word.circle);
-      if (joined == joined_.end()) return say({.kind = Word::Kind::kDropped, .circle = word.circle});
-      if (!joined->second.leaves) joined->second.leaves = Clock::now();
-      if (joined->second.communicator) joined->second.communicator->abort();
+      return answer(Word::Kind::kReady, word.circle,
+                    ranks_.hangs() ? absl::UnavailableError("an abort hangs") : absl::OkStatus());
+    case Word::Kind::kWarm:
+      return ranks_.warm(word.circle, [self = shared_from_this(), circle = word.circle](const absl::Status& status) {
+        const std::lock_guard guard(self->mutex_);
+        self->answer(Word::Kind::kWarmed, circle, status);
+      });
+    case Word::Kind::kDrop:
+      if (!ranks_.leave(word.circle)) say({.kind = Word::Kind::kDropped, .circle = word.circle});
       return;
-    }
     case Word::Kind::kAgain:
     case Word::Kind::kOver: arrivals_.hear(word); return changed_.notify_all();
     default: return;  // a worker's
   }
 }
 
-// Not under the mutex: where no thread can be started, it is made and ended within the call.
+// Not under the mutex, since communicators may call back from within make().
 void Receiver::Desk::join(const Word& word) {
   const CircleId circle = word.circle;
   const auto self = shared_from_this();
   {
     const std::lock_guard lock(mutex_);
-    joined_[circle];
+    ranks_.expect(circle);
   }
-  auto communicator = std::make_unique<Communicator>(
-      *library_, place_, Rank{.circle = circle, .rank = word.rank, .ranks = word.ranks, .id = word.id},
-      Communicator::Options{.max_ctas = ctas_},
-      Communicator::Handlers{.made = [self, circle](const absl::Status& status) { self->made(circle, status); },
-                             .ended = [self, circle] { self->ended(circle); }});
+  const auto made = [self, circle](const absl::Status& status) {
+    const std::lock_guard lock(self->mutex_);
+    self->answer(Word::Kind::kMade, circle, status);
+  };
+  auto communicator = ranks_.make(word, {.made = made, .ended = [self, circle] { self->ended(circle); }});
   const std::lock_guard lock(mutex_);
-  if (const auto joined = joined_.find(circle); joined != joined_.end())
-    joined->second.communicator = std::move(communicator);
-}
-
-void Receiver::Desk::made(CircleId circle, const absl::Status& status) {
-  const std::lock_guard lock(mutex_);
-  if (status.ok()) return say({.kind = Word::Kind::kMade, .circle = circle});
-  say({.kind = Word::Kind::kFailed, .circle = circle, .why = std::string(message_of(status))});
-}
-
-void Receiver::Desk::warm(CircleId circle) {
-  Communicator* const communicator = rank_in(circle);
-  if (communicator == nullptr) return;
-  communicator->broadcast(
-      {.number = 0,
-       .memory = scratch_,
-       .bytes = kWarmBytes,
-       .from = 0,
-       .piece_bytes = kWarmBytes,
-       .written = {},
-       .enqueued = {},
-       .done = [self = shared_from_this(), circle](const absl::Status& status, std::uint64_t) {
-         const std::lock_guard lock(self->mutex_);
-         self->say(status.ok()
-                       ? Word{.kind = Word::Kind::kWarmed, .circle = circle}
-                       : Word{.kind = Word::Kind::kFailed, .circle = circle, .why = std::string(message_of(status))});
-       }});
+  ranks_.put(circle, std::move(communicator));
 }
 
 // Its memory is not written any more.
 void Receiver::Desk::ended(CircleId circle) {
   std::unique_ptr<Communicator> gone;  // goes behind the lock
   const std::lock_guard lock(mutex_);
-  if (const auto joined = joined_.find(circle); joined != joined_.end()) {
-    gone = std::move(joined->second.communicator);
-    joined_.erase(joined);
-  }
+  gone = ranks_.end(circle);
   say({.kind = Word::Kind::kDropped, .circle = circle, .number = arrivals_.number(), .from = arrivals_.there()});
   changed_.notify_all();
 }
@@ -231,7 +175,7 @@ absl::Status Receiver::Desk::receive(const Publication& publication, std::string
     refuse(arrivals_.circle(), first.number, received);
   }
   // A communicator that is left may write on until it has ended; it has the memory, too.
-  arrivals_.end(received.ok(), /*still_written=*/!joined_.empty());
+  arrivals_.end(received.ok(), /*still_written=*/!ranks_.empty());
   changed_.notify_all();
   return received;
 }
@@ -240,10 +184,7 @@ absl::Status Receiver::Desk::receive(const Publication& publication, std::string
 // taken for this one.
 void Receiver::Desk::refuse(CircleId circle, std::uint64_t number, const absl::Status& why) {
   say({.kind = Word::Kind::kFailed, .circle = circle, .number = number, .why = std::string(message_of(why))});
-  const auto joined = joined_.find(circle);
-  if (joined == joined_.end() || joined->second.leaves) return;
-  joined->second.leaves = Clock::now();
-  if (joined->second.communicator) joined->second.communicator->abort();
+  ranks_.leave(circle);
 }
 
 absl::Status Receiver::Desk::wait_for(std::unique_lock<std::mutex>& lock, Deadline deadline) {
@@ -251,7 +192,7 @@ absl::Status Receiver::Desk::wait_for(std::unique_lock<std::mutex>& lock, Deadli
     if (!line_) return unavailable("nccl: the connection to the sender is lost");
     if (arrivals_.is_over()) return absl::CancelledError("nccl: the sender gave the version up");
     if (const std::optional<Word> word = arrivals_.next()) {
-      if (Communicator* const communicator = rank_in(word->circle)) BASCULE_TRY(go_on(*communicator, *word));
+      if (Communicator* const communicator = ranks_.find(word->circle)) BASCULE_TRY(go_on(*communicator, *word));
       continue;
     }
     if (arrivals_.is_all_there()) return absl::OkStatus();
@@ -291,17 +232,14 @@ absl::Status Receiver::Desk::go_on(Communicator& communicator, const Word& word)
 void Receiver::Desk::close() {
   const std::lock_guard lock(mutex_);
   line_.reset();
-  for (auto& [circle, joined] : joined_) {
-    if (!joined.leaves) joined.leaves = Clock::now();
-    if (joined.communicator) joined.communicator->abort();
-  }
+  ranks_.leave_all();
   arrivals_.forget_early();
   changed_.notify_all();
 }
 
 void Receiver::Desk::wait_left(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline.at(), [this] { return joined_.empty(); });
+  changed_.wait_until(lock, deadline.at(), [this] { return ranks_.empty(); });
 }
 
 // ---- Receiver ----
