@@ -93,7 +93,7 @@ void CircleSet::give_up_late(Circle& circle, std::string_view what, absl::Durati
 
 Circle& CircleSet::ask(std::vector<WorkerId> workers) {
   const CircleId id = next_++;
-  Circle& circle = circles_.try_emplace(id, id, std::move(workers), turn_.in(limits_.ask)).first->second;
+  Circle& circle = circles_.emplace(id, Circle(id, std::move(workers), turn_.in(limits_.ask))).first->second;
   for (const WorkerId worker : circle.workers()) turn_.say(worker, {.kind = Word::Kind::kAsk, .circle = id});
   return circle;
 }

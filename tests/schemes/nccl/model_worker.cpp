@@ -41,7 +41,10 @@ void ModelWorker::hear(const Word& word, bool fails) {
                   .circle = word.circle,
                   .number = coming_ ? coming_->number : 0,
                   .from = coming_ ? there_ : 0});
-    case Word::Kind::kDeliver: receives_.push_back(word); return begin_receives();
+    case Word::Kind::kDeliver:
+      if (fails && !waits()) return refuse(word);
+      receives_.push_back(word);
+      return begin_receives();
     case Word::Kind::kAgain:
       if (is_coming(word.number)) return take_part(word);
       early_[word.number] = word;
@@ -55,6 +58,15 @@ void ModelWorker::hear(const Word& word, bool fails) {
       return begin_receives();
     default: watch_.expect(false, cat("the sender said ", text_of(word)));
   }
+}
+
+// It has no room for it.
+void ModelWorker::refuse(const Word& word) {
+  say({.kind = Word::Kind::kFailed, .circle = word.circle, .number = word.number});
+  ModelCommunicator& communicator = communicators_.at(word.circle);
+  if (communicator.is_gone(id_)) return;
+  communicator.leave(id_);
+  say({.kind = Word::Kind::kDropped, .circle = word.circle});
 }
 
 void ModelWorker::begin_receives() {

@@ -39,6 +39,7 @@ class ModelWorker {
 
  private:
   void hear(const Word& word, bool fails);
+  void refuse(const Word& word);
   void begin_receives();
   void take_part(const Word& word);
   void say(Word word) { outbox_.push_back(std::move(word)); }
