@@ -1,5 +1,6 @@
 // The receiver's end of nccl: memory of the worker's own on its device, and its rank in each circle that it is asked
-// into. What a worker does there is all said by the sender; docs/nccl.md has the words.
+// into. What a worker does there is all said by the sender; docs/nccl.md has the words. The memory and what comes into
+// it is in arrivals.h, the ranks are in ranks.h.
 #pragma once
 
 #include <memory>

@@ -1,0 +1,108 @@
+#include <bascule/schemes/nccl/arrivals.h>
+
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0::nccl {
+namespace {
+
+// A delivery whose words come before it begins is rare, and it follows: these are never so many.
+constexpr std::size_t kMostEarly = 64;
+
+}  // namespace
+
+absl::Status Arrivals::open(const std::shared_ptr<Place>& place, std::uint64_t bytes, std::size_t kept,
+                            std::uint64_t piece_bytes) {
+  BASCULE_ASSIGN(digester_, place->open_digester());
+  piece_bytes_ = piece_bytes;
+  const auto allocate = [place](std::uint64_t size, std::string_view what) { return place->allocate(size, what); };
+  return landing_.open(allocate, place->device(), bytes, kept);
+}
+
+// ---- what the sender says ----
+
+absl::Status Arrivals::begin(const Publication& publication, const Word& deliver) {
+  if (publication.bytes != bytes())
+    return invalid_argument("nccl: expected a version of ", bytes(), " bytes, found ", publication.bytes,
+                            "; start this worker again");
+  BASCULE_ASSIGN(Landing::Copy* const copy, landing_.begin(publication.version));
+  coming_ = Coming{.copy = copy, .number = deliver.number, .next = deliver, .circle = deliver.circle};
+  const auto early = early_.find(deliver.number);
+  if (early == early_.end()) return absl::OkStatus();
+  coming_->over = early->second.kind == Word::Kind::kOver;
+  if (!coming_->over) coming_->next = early->second;
+  return absl::OkStatus();
+}
+
+void Arrivals::hear(const Word& word) {
+  if (!is_coming(word.number)) {
+    early_[word.number] = word;
+    if (early_.size() > kMostEarly) early_.erase(early_.begin());
+    return;
+  }
+  if (word.kind == Word::Kind::kOver) coming_->over = true;
+  if (word.kind == Word::Kind::kAgain) coming_->next = word;
+}
+
+// ---- the version that comes ----
+
+bool Arrivals::is_all_there() const {
+  return coming_->begun && !coming_->under_way && coming_->status.ok() && coming_->there == bytes() && !coming_->next;
+}
+
+std::optional<Word> Arrivals::next() { return has_next() ? std::exchange(coming_->next, std::nullopt) : std::nullopt; }
+
+absl::StatusOr<Broadcast> Arrivals::go_on(const Word& word) {
+  coming_->circle = word.circle;
+  if (word.from % piece_bytes_ != 0 || word.from > coming_->there)
+    return invalid_argument("nccl: expected delivery ", word.number, " to go on at a piece of ", piece_bytes_,
+                            " bytes, at ", coming_->there, " or before, found ", word.from,
+                            "; the sender is of another build, start it and this worker again");
+  coming_->under_way = true;
+  coming_->status = absl::OkStatus();
+  coming_->unbroken = word.from == 0 && bytes() > 0 && !coming_->begun;
+  coming_->begun = true;
+  coming_->there = word.from;  // what lies behind is written again
+  return Broadcast{.number = word.number,
+                   .memory = coming_->copy->memory,
+                   .bytes = bytes(),
+                   .from = word.from,
+                   .piece_bytes = piece_bytes_,
+                   .written = {},
+                   .enqueued = {},
+                   .done = {}};
+}
+
+absl::Status Arrivals::piece(std::uint64_t number, Stream stream, std::uint64_t begin, std::uint64_t end) {
+  if (!is_coming(number) || !coming_->unbroken) return absl::OkStatus();  // nobody waits for its digest
+  return digester_->digest(stream, {coming_->copy->memory.get(), bytes()}, begin, end);
+}
+
+void Arrivals::went(absl::Status status, std::uint64_t there) {
+  coming_->under_way = false;
+  coming_->status = std::move(status);
+  coming_->there = there;
+}
+
+absl::Status Arrivals::digest(Deadline deadline) {
+  // What came in several goes is digested as it lies.
+  const std::span<const std::byte> slot(coming_->copy->memory.get(), bytes());
+  if (!coming_->unbroken) BASCULE_TRY(digester_->digest(nullptr, slot, 0, slot.size()));
+  BASCULE_ASSIGN(coming_->digest, digester_->finish(deadline));
+  return absl::OkStatus();
+}
+
+void Arrivals::end(bool came, bool still_written) {
+  if (came) {
+    landing_.came(*coming_->copy, coming_->digest);
+  } else {
+    landing_.give_up(*coming_->copy, still_written);
+  }
+  early_.erase(early_.begin(), early_.upper_bound(coming_->number));
+  coming_.reset();
+}
+
+}  // namespace bascule::inline v0::nccl

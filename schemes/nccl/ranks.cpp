@@ -1,0 +1,86 @@
+#include <bascule/schemes/nccl/ranks.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include <bascule/transport/text.h>
+
+namespace bascule::inline v0::nccl {
+namespace {
+
+constexpr std::uint64_t kWarmBytes = 4u << 20;
+
+// An abort that has not come back by then will not: what it uses is lost to this process.
+constexpr absl::Duration kLeaves = absl::Seconds(10);
+
+}  // namespace
+
+absl::Status Ranks::open(const Library& library, std::shared_ptr<Place> place, int max_ctas) {
+  BASCULE_ASSIGN(scratch_, place->allocate(kWarmBytes, "a broadcast that carries nothing"));
+  library_ = &library;
+  place_ = std::move(place);
+  max_ctas_ = max_ctas;
+  return absl::OkStatus();
+}
+
+void Ranks::expect(CircleId circle) { joined_[circle]; }
+
+std::unique_ptr<Communicator> Ranks::make(const Word& word, Communicator::Handlers handlers) const {
+  return std::make_unique<Communicator>(
+      *library_, place_, Rank{.circle = word.circle, .rank = word.rank, .ranks = word.ranks, .id = word.id},
+      Communicator::Options{.max_ctas = max_ctas_}, std::move(handlers));
+}
+
+void Ranks::put(CircleId circle, std::unique_ptr<Communicator> communicator) {
+  if (const auto joined = joined_.find(circle); joined != joined_.end())
+    joined->second.communicator = std::move(communicator);
+}
+
+Communicator* Ranks::find(CircleId circle) const {
+  const auto joined = joined_.find(circle);
+  return joined == joined_.end() || joined->second.leaves ? nullptr : joined->second.communicator.get();
+}
+
+void Ranks::warm(CircleId circle, std::function<void(const absl::Status&)> done) {
+  Communicator* const communicator = find(circle);
+  if (communicator == nullptr) return;
+  communicator->broadcast(
+      {.number = 0,
+       .memory = scratch_,
+       .bytes = kWarmBytes,
+       .from = 0,
+       .piece_bytes = kWarmBytes,
+       .written = {},
+       .enqueued = {},
+       .done = [done = std::move(done)](const absl::Status& status, std::uint64_t) { done(status); }});
+}
+
+void Ranks::leave(Joined& joined) {
+  if (!joined.leaves) joined.leaves = Clock::now();
+  if (joined.communicator) joined.communicator->abort();
+}
+
+bool Ranks::leave(CircleId circle) {
+  const auto joined = joined_.find(circle);
+  if (joined == joined_.end()) return false;
+  leave(joined->second);
+  return true;
+}
+
+void Ranks::leave_all() {
+  for (auto& [circle, joined] : joined_) leave(joined);
+}
+
+std::unique_ptr<Communicator> Ranks::end(CircleId circle) {
+  const auto joined = joined_.extract(circle);
+  return joined ? std::move(joined.mapped().communicator) : nullptr;
+}
+
+bool Ranks::hangs() const {
+  const Clock::time_point since = Clock::now() - absl::ToChronoNanoseconds(kLeaves);
+  return std::ranges::any_of(joined_,
+                             [since](const auto& each) { return each.second.leaves && *each.second.leaves < since; });
+}
+
+}  // namespace bascule::inline v0::nccl
