@@ -70,12 +70,15 @@ void Connector::finish(absl::StatusOr<std::shared_ptr<Channel>> result) {
 }
 
 void Connector::connect_folder() {
+  const std::string elsewhere =
+      endpoint_.listen ? cat("; an engine of another host takes ", endpoint_.scheme, "://", endpoint_.listen->text())
+                       : "";
   absl::Status folder = check_private_folder(endpoint_.folder, endpoint_.own_folder());
   if (absl::IsNotFound(folder))
     folder = found_
                  ? unavailable("the folder ", endpoint_.place(), " was removed; a sender that lives there cannot be ",
                                "found: restart it, in a folder that nobody tidies away")
-                 : unavailable("no sender has been at ", endpoint_.place(), " yet");
+                 : unavailable("no sender has been at ", endpoint_.place(), " yet", elsewhere);
   found_ = found_ || folder.ok();
   if (!folder.ok()) return finish(std::move(folder));
   local_.async_connect(endpoint_.control_socket().string(), [this, attempt = attempt_](const Error& error) {

@@ -95,9 +95,10 @@ absl::StatusOr<Observation> look_at_sender(const Endpoint& endpoint, const Schem
     if (scheme == nullptr) {
       BASCULE_ASSIGN(scheme, find_scheme(answer.status.scheme));
     }
-    if (!endpoint.scheme.empty() && endpoint.scheme != answer.status.scheme)
-      return failed_precondition("the sender at ", endpoint.place(), " uses ", answer.status.scheme, ", not ",
-                                 endpoint.scheme, "; ask for ", answer.status.scheme, "://", endpoint.place());
+    const std::string& expected = endpoint.scheme.empty() ? scheme->name : endpoint.scheme;
+    if (expected != answer.status.scheme)
+      return failed_precondition("the sender at ", endpoint.place(), " uses ", answer.status.scheme, ", not ", expected,
+                                 "; ask for ", answer.status.scheme, "://", endpoint.place());
     if (!looker) looker.emplace(*scheme, endpoint);
     bool done = tries == kTries;
     if (done) {

@@ -53,6 +53,11 @@ absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme*
   if (scheme == nullptr) {
     BASCULE_ASSIGN(scheme, find_scheme(endpoint.scheme));
   }
+  if (endpoint.listen && !scheme->over_tcp)
+    return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
+                            "\": listen= needs a scheme that takes workers of other hosts beside those of this one, ",
+                            "which ", scheme->name, " is not; leave it out, or use auto");
+  if (endpoint.over_tcp() && scheme->over_tcp) scheme = scheme->over_tcp.get();
   if (endpoint.ctas && !scheme->takes_ctas)
     return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
                             "\": ctas= needs a scheme whose bytes ", "kernels of a GPU move, which ", scheme->name,
@@ -61,11 +66,6 @@ absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme*
     return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
                             "\": relay= needs a scheme whose engines hand versions on to each other, which ",
                             scheme->name, " is not; leave it out, or use cuda-ipc");
-  if (endpoint.listen && !scheme->over_tcp)
-    return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
-                            "\": listen= needs a scheme that takes workers of other hosts beside those of this one, ",
-                            "which ", scheme->name, " is not; leave it out, or use auto");
-  if (endpoint.over_tcp() && scheme->over_tcp) scheme = scheme->over_tcp.get();
   if (scheme->usable) BASCULE_TRY(annotate(scheme->usable(), cat("the scheme ", scheme->name)));
   if (!endpoint.over_tcp() || !scheme->needs_descriptors) return scheme;
   std::string others;

@@ -209,10 +209,12 @@ void Coordinator::describe(Channel& channel, Over over) {
   }
   SenderStatus status = fleet_.status(untouched);
   status.pid = ::getpid();
+  std::map<std::string_view, WorkerId> admitted;
   for (const auto& [id, connection] : connections_)
-    if (const auto shown = std::ranges::find(status.workers, connection.name, &WorkerStatus::worker);
-        connection.admitted && shown != status.workers.end())
-      shown->way = transport_.way(id);
+    if (connection.admitted) admitted[connection.name] = id;
+  for (WorkerStatus& worker : status.workers)
+    if (const auto found = admitted.find(worker.worker); found != admitted.end())
+      worker.way = transport_.way(found->second);
   std::vector<int> descriptors;
   if (fleet_.desk().is_open() && over == Over::kUnixSocket) {
     const WorkerId id = next_worker_++;

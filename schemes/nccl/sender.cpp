@@ -121,8 +121,12 @@ absl::Status Sender::Desk::use(int device) {
 
 absl::StatusOr<SlotMemory> Sender::Desk::make_slot(std::uint64_t bytes, int device) {
   BASCULE_TRY(use(device));
-  const std::lock_guard lock(place_mutex_);
-  return place_->make_slot(bytes);
+  std::shared_ptr<Place> place;
+  {
+    const std::lock_guard lock(place_mutex_);
+    place = place_;
+  }
+  return place->make_slot(bytes);  // the I/O thread does not wait for that
 }
 
 // ---- events ----

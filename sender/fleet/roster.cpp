@@ -36,13 +36,16 @@ absl::Status Roster::check(const Hello& hello) const {
 
 // One name, one worker; one rank of a group, one worker; a group's name is no worker's.
 absl::Status Roster::check_name(const Hello& hello) const {
-  const auto is = [](const Member& other) { return cat(" (worker ", other.name(), ", pid ", other.hello.pid, ")"); };
+  const auto is = [](const Member& other) {
+    return cat(" (worker ", other.name(), ", pid ", other.hello.pid, " on ", other.hello.host, ")");
+  };
   const auto named_as_a_group = [&](const Member& other) {
     return absl::AlreadyExistsError(
         cat("worker ", hello.worker, ": a group and a worker have one name", is(other), "; rename one of them"));
   };
   if (const auto other = names_.find(hello.worker); other != names_.end())
     return absl::AlreadyExistsError(cat("another worker named ", hello.worker, " (pid ", find(other->second)->hello.pid,
+                                        " on ", find(other->second)->hello.host,
                                         ") is connected; give each worker its own name"));
   if (const auto group = groups_.find(hello.worker); group != groups_.end())
     return named_as_a_group(*find(*group->second.begin()));

@@ -59,11 +59,14 @@ TEST(Registry, OtherHostsAreForSchemesThatTakeThemBesideTheirOwn) {
   Scheme network, over_both;
   network.name = "network";
   over_both.name = "both";
-  over_both.needs_descriptors = true;
+  over_both.needs_descriptors = over_both.takes_relay = true;
   over_both.over_tcp = std::make_shared<const Scheme>(network);
   const auto scheme_at = [&](std::string_view url) { return scheme_for(Endpoint::parse(url).value(), &over_both); };
   EXPECT_EQ(scheme_at("both:///run/x?listen=node1:29500").value(), &over_both);
   EXPECT_EQ(scheme_at("both://node1:29500").value(), over_both.over_tcp.get());
+  EXPECT_THAT(scheme_at("both:///run/x?relay=tree"), IsOk());
+  EXPECT_THAT(scheme_at("both://node1:29500?relay=tree"),
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("relay="), HasSubstr("which network is not"))));
 }
 
 TEST(Registry, BlocksOfAGpuAreForSchemesWhoseKernelsMoveBytes) {

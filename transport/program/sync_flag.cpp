@@ -11,7 +11,11 @@ absl::Status check_sync(std::string_view text, ComputesOn where) {
   const absl::StatusOr<const Scheme*> scheme = scheme_for(endpoint, nullptr);
   if (absl::IsNotFound(scheme.status())) return invalid_argument(message_of(scheme.status()));
   if (!scheme.ok()) return scheme.status();
-  if (where == ComputesOn::kHost && (*scheme)->on_device && !(*scheme)->serves_hosts)
+  const bool fits = where != ComputesOn::kHost || !(*scheme)->on_device || (*scheme)->serves_hosts;
+  if (!fits && endpoint.over_tcp())
+    return invalid_argument(endpoint.scheme, "://", endpoint.place(), " moves versions between GPUs, and --device=cpu ",
+                            "computes in host memory; give --device=cuda");
+  if (!fits)
     return invalid_argument((*scheme)->name,
                             " keeps its slots on a GPU, and --device=cpu computes in host memory; give --device=cuda, "
                             "or to both ends another scheme, as --sync=shm://",
