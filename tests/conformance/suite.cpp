@@ -72,6 +72,8 @@ Footprint Stage::with_what_the_scheme_keeps(Footprint held, std::size_t rounds) 
   return held;
 }
 
+bool Stage::leaves_nothing() const { return !is_nccl(endpoint()); }
+
 absl::StatusOr<Sender> Stage::try_listen(std::string_view options) {
   SenderOptions sender{.endpoint = endpoint(options), .threads = 2};
   sender.scheme = given_scheme();

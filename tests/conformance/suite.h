@@ -87,7 +87,7 @@ class Stage : public testing::TestWithParam<Setting> {
   bool may_receive_here() const { return GetParam().scheme != "nccl"; }
 
   // NCCL keeps two or three descriptors of each communicator (docs/nccl.md).
-  bool leaves_nothing() const { return GetParam().scheme != "nccl" && GetParam().place != Place::kBoth; }
+  bool leaves_nothing() const;
 
   // What a process may come to hold above this, in so many rounds of deaths and joins.
   Footprint with_what_the_scheme_keeps(Footprint held, std::size_t rounds) const;
