@@ -62,8 +62,9 @@ class Delivery {
   // Whether deliver() comes as soon as all workers are ready, and the slot may still be written then. Else it is whole.
   virtual bool starts_while_written() const { return false; }
   // Several may be under way at once: of the version that is sent, and of those that other workers catch up with. A
-  // worker that is removed meanwhile needs nothing any more. An error aborts the version for all of them. The slot is
-  // not written before `done`, whatever becomes of the version.
+  // worker that is removed meanwhile needs nothing any more. An error aborts the version for all of them;
+  // FAILED_PRECONDITION: nothing will ever be delivered by this end again. The slot is not written before `done`,
+  // whatever becomes of the version.
   virtual void deliver(DeliveryOrder order, Done done) = 0;
   // The version was aborted, or all of the workers are lost: the delivery is wanted no more, and ends soon. If the slot
   // is not whole yet, no more of it will be written.

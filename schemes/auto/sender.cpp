@@ -26,6 +26,7 @@ absl::StatusOr<Offer> AutoSender::offer(WorkerId worker, Over over, std::span<co
   const Reads reads = known != workers_.end() ? known->second
                       : over == Over::kTcp    ? Reads::kElsewhere
                                               : Reads::kUnknown;
+  if (reads == Reads::kElsewhere) BASCULE_TRY(others_end_);
   BASCULE_ASSIGN(Offer offer, transport_of(reads).offer(worker, over, slots));
   workers_.emplace(worker, reads);
   for (const OfferedSlot& slot : slots) {
@@ -113,7 +114,7 @@ void AutoSender::deliver(DeliveryOrder order, Done done) {
   under.done = std::move(done);
   if (on_host) fill(number);
   if (!on_devices.empty()) begin_part(number, *slots_->delivery(), std::move(on_devices));
-  if (!elsewhere.empty()) begin_part(number, *others_->delivery(), std::move(elsewhere));
+  if (!elsewhere.empty() && others_end_.ok()) begin_part(number, *others_->delivery(), std::move(elsewhere));
   end_where_done(number);
 }
 
@@ -145,10 +146,23 @@ void AutoSender::end_part(std::uint64_t number, std::uint64_t part, const absl::
   line->post([this, number, part, status] {
     const auto under = under_way_.find(number);
     if (under == under_way_.end()) return;
-    under->second.parts.erase(part);
-    under->second.status.Update(status);
+    const auto ended = under->second.parts.extract(part);
+    if (others_ && ended.mapped() == others_->delivery() && absl::IsFailedPrecondition(status)) {
+      lose_others(status);
+    } else {
+      under->second.status.Update(status);
+    }
     end_where_done(number);
   });
+}
+
+// What their scheme can do no more ends no version of the workers of this host.
+void AutoSender::lose_others(const absl::Status& why) {
+  if (!others_end_.ok()) return;
+  others_end_ = why;
+  WorkerLine* const line = line_;
+  for (const auto& [worker, reads] : workers_)
+    if (reads == Reads::kElsewhere && line != nullptr) line->give_up(worker, why);
 }
 
 void AutoSender::end_where_done(std::uint64_t number) {

@@ -77,11 +77,13 @@ class AutoSender final : public SenderTransport, public Delivery {
   void fill(std::uint64_t number);
   void end_part(std::uint64_t number, std::uint64_t part, const absl::Status& status);
   void end_where_done(std::uint64_t number);
+  void lose_others(const absl::Status& why);
 
   SenderTransport& transport_of(Reads reads) { return reads == Reads::kElsewhere ? *others_ : *slots_; }
 
   const std::unique_ptr<SenderTransport> slots_, others_;
   std::atomic<WorkerLine*> line_ = nullptr;  // null: closed. Any thread; the rest is the I/O thread's
+  absl::Status others_end_;                  // why their scheme delivers no more
   std::map<WorkerId, Reads> workers_;
   std::map<SlotId, Mirrored> offered_;
   std::map<std::uint64_t, Under> under_way_;

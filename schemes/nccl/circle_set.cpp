@@ -37,10 +37,10 @@ void CircleSet::heard(WorkerId worker, Word word) {
 
 void CircleSet::broken(WorkerId worker, Circle& circle, const std::string& why) {
   if (circle.state() == State::kLeaving) return;
-  // In a circle that runs it may be another one's death that broke it.
-  const bool joined = circle.state() == State::kMade || circle.state() == State::kRunning;
-  if (!joined && ++strikes_[worker] >= limits_.tries)
-    turn_.act(action::GiveUp{worker, absl::AbortedError(cat("nccl: ", why))});
+  // In a circle of several that runs it may be another one's death that broke it.
+  const bool runs = circle.state() == State::kMade || circle.state() == State::kRunning;
+  if ((!runs || circle.workers().size() == 1) && ++strikes_[worker] >= limits_.tries)
+    turn_.act(action::GiveUp{worker, absl::AbortedError(cat(why.starts_with("nccl: ") ? "" : "nccl: ", why))});
   leave(circle, why.empty() ? "a worker failed in it without a word why" : why);
 }
 
@@ -48,6 +48,7 @@ void CircleSet::own_end(CircleId id, State state, const absl::Status& status) {
   Circle* const circle = find(id);
   if (circle == nullptr || circle->state() != state) return;
   circle->own_answered();
+  if (absl::IsFailedPrecondition(status)) end(makes_, status);
   if (!status.ok()) leave(*circle, std::string(message_of(status)));
 }
 
@@ -65,18 +66,17 @@ void CircleSet::end_waits() {
         break;
       case State::kMaking:
       case State::kWarming:
-        // No rank is done before all have come. Which one did not, shows a circle that it is alone in.
+        // No rank is done before all have come. A circle that a worker is alone in shows which one did not.
         if (circle.workers().size() == 1) give_up_late(circle, "did not join a communicator", limits_.make);
         leave(circle, "not all ranks came");
         break;
       case State::kLeaving:
         give_up_late(circle, "did not leave a communicator", limits_.leave);
-        if (circle.own_late()) {
-          usable_ = failed_precondition(
-              "nccl: an abort of a communicator of this process has not come back, and what it uses cannot be used "
-              "again; restart this process");
-          turn_.act(action::Log{std::string(message_of(usable_))});
-        }
+        if (circle.own_late())
+          end(usable_,
+              failed_precondition(
+                  "nccl: an abort of a communicator of this process has not come back, and what it uses cannot be used "
+                  "again; restart this process"));
         break;
       case State::kMade:
       case State::kRunning: break;
@@ -87,6 +87,12 @@ void CircleSet::end_waits() {
 void CircleSet::give_up_late(Circle& circle, std::string_view what, absl::Duration limit) {
   for (const WorkerId worker : circle.late())
     turn_.act(action::GiveUp{worker, deadline_exceeded("nccl: it ", what, " within ", absl::FormatDuration(limit))});
+}
+
+void CircleSet::end(absl::Status& what, absl::Status why) {
+  if (!what.ok()) return;
+  what = std::move(why);
+  turn_.act(action::Log{std::string(message_of(what))});
 }
 
 // ---- what follows ----
@@ -102,8 +108,8 @@ bool CircleSet::move_on(Circle& circle, Load load) {
   const State before = circle.state();
   switch (before) {
     case State::kAsking:
-      if (!usable_.ok()) {
-        leave(circle, std::string(message_of(usable_)));
+      if (!can_make().ok()) {
+        leave(circle, std::string(message_of(can_make())));
       } else if (circle.is_complete()) {
         circle.make(turn_.in(limits_.make));
         turn_.act(action::Make{circle.id(), circle.workers()});
@@ -128,8 +134,6 @@ bool CircleSet::move_on(Circle& circle, Load load) {
     case State::kRunning:
     case State::kLeaving: break;
   }
-  if (circle.state() == State::kRunning && before != State::kRunning)
-    for (const WorkerId worker : circle.workers()) strikes_.erase(worker);
   return circle.state() != before;
 }
 
@@ -151,7 +155,7 @@ void CircleSet::want_one_of_all_in(absl::Duration time) {
 void CircleSet::make_one_of_all() {
   if (!gathers_until_ || *gathers_until_ > turn_.now) return;
   gathers_until_.reset();
-  if (!usable_.ok() || workers_.empty() ||
+  if (!can_make().ok() || workers_.empty() ||
       std::ranges::any_of(circles_, [this](const auto& each) { return each.second.is_of(workers_); }))
     return;
   ask({workers_.begin(), workers_.end()});

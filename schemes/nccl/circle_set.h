@@ -69,21 +69,26 @@ class CircleSet {
   std::size_t size() const { return circles_.size(); }
   std::map<State, int> states() const;
   const absl::Status& usable() const { return usable_; }  // FAILED_PRECONDITION: this process is poisoned
+  // Whether a circle can be made; those that run go on where none can.
+  const absl::Status& can_make() const { return usable_.ok() ? makes_ : usable_; }
+  void served(WorkerId worker) { strikes_.erase(worker); }  // it has got a version
   std::optional<Clock::time_point> next_deadline() const;
 
  private:
   void broken(WorkerId worker, Circle& circle, const std::string& why);
   void give_up_late(Circle& circle, std::string_view what, absl::Duration limit);
+  void end(absl::Status& what, absl::Status why);
 
   const CircleLimits& limits_;
   Turn& turn_;
   CircleId next_ = 1;
   std::uint64_t uses_ = 0;
   std::map<CircleId, Circle> circles_;
-  std::set<WorkerId> workers_;       // that are there
-  std::map<WorkerId, int> strikes_;  // how often in a row a worker broke a circle before it ran
+  std::set<WorkerId> workers_;  // that are there
+  // How often in a row a worker broke a circle, before it ran or alone in it; until it gets a version.
+  std::map<WorkerId, int> strikes_;
   std::optional<Clock::time_point> gathers_until_;
-  absl::Status usable_;
+  absl::Status usable_, makes_;
 };
 
 }  // namespace bascule::inline v0::nccl

@@ -34,6 +34,7 @@ void Circles::note(event::Heard& heard) {
   const Word& word = heard.word;
   if (!circles_.has(heard.worker)) return;
   const bool got = word.kind == Word::Kind::kGot, failed = word.kind == Word::Kind::kFailed;
+  if (got) circles_.served(heard.worker);
   if (got || (failed && word.number != 0))
     if (const auto delivery = deliveries_.find(word.number); delivery != deliveries_.end())
       needs_no_more(heard.worker, delivery->second, failed);
@@ -109,6 +110,10 @@ void Circles::plan(Delivery& delivery, std::set<WorkerId> workers, std::uint64_t
   const bool apart = delivery.tries > 0;  // a circle broke, and not by a death: a bad worker is to harm no other
   while (!workers.empty()) {
     Circle* circle = circles_.cover(workers, apart);
+    if (circle == nullptr && !circles_.can_make().ok()) {  // the others go on by theirs
+      for (const WorkerId worker : workers) turn_.act(action::GiveUp{worker, circles_.can_make()});
+      return;
+    }
     if (circle == nullptr)
       circle = &circles_.ask({workers.begin(), apart ? std::next(workers.begin()) : workers.end()});
     circles_.use(*circle);
@@ -137,8 +142,7 @@ void Circles::go_on_elsewhere(const Circle& left) {
 // From the first piece that not all of its workers have; or it is given up.
 void Circles::go_on(Delivery& delivery, const Part& part, const Circle& left) {
   if (poisoned()) delivery.why = circles_.usable();
-  if (!left.is_bereft() && ++delivery.tries >= limits_.tries && delivery.why.ok() && !delivery.stopped)
-    delivery.why = unavailable("nccl: given up behind ", delivery.tries, " communicators; the last: ", left.why());
+  if (!left.is_bereft() && breaks_too_often(delivery, left)) return;
   if (delivery.stopped || !delivery.why.ok()) {
     for (const WorkerId worker : part.awaited)
       turn_.say(worker, {.kind = Word::Kind::kOver, .number = delivery.number});
@@ -151,8 +155,27 @@ void Circles::go_on(Delivery& delivery, const Part& part, const Circle& left) {
   plan(delivery, part.awaited, from / piece_bytes_ * piece_bytes_);
 }
 
+// A worker that breaks even a circle of its own is given up, and the others do not wait for it: true. But if all do,
+// the version is aborted.
+bool Circles::breaks_too_often(Delivery& delivery, const Circle& left) {
+  const std::vector<WorkerId>& workers = left.workers();
+  const bool is_alone = workers.size() == 1;
+  const int tries = is_alone ? delivery.tries + ++delivery.alone[workers.front()] : ++delivery.tries;
+  if (tries < limits_.tries || delivery.stopped || !delivery.why.ok()) return false;
+  absl::Status why = unavailable("nccl: given up behind ", tries, " communicators; the last: ", left.why());
+  const bool others = !delivery.served.empty() ||
+                      std::ranges::any_of(delivery.parts, [](const Part& part) { return !part.awaited.empty(); });
+  if (is_alone && others) {
+    turn_.act(action::GiveUp{workers.front(), std::move(why)});
+    return true;
+  }
+  delivery.why = std::move(why);
+  return false;
+}
+
 // A part that has not begun would wait for it in vain; so would one under way, in which it takes no part (`failed`).
 void Circles::needs_no_more(WorkerId worker, Delivery& delivery, bool failed) {
+  if (!failed) delivery.served.insert(worker);
   std::vector<Part> again;
   std::erase_if(delivery.parts, [&](Part& part) {
     if (part.awaited.erase(worker) == 0) return false;

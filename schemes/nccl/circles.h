@@ -53,8 +53,10 @@ class Circles {
     std::uint64_t number = 0;
     Version version = 0;
     std::vector<Part> parts;
-    std::set<WorkerId> told;  // by a deliver message
-    int tries = 0;
+    std::set<WorkerId> told;        // by a deliver message
+    int tries = 0;                  // circles of several that broke
+    std::map<WorkerId, int> alone;  // circles of one that broke
+    std::set<WorkerId> served;      // that have got it
     bool stopped = false;
     std::optional<Clock::time_point> until;  // stopped: its pieces run out
     absl::Status why;                        // it cannot be
@@ -79,6 +81,7 @@ class Circles {
   void needs_no_more(WorkerId worker, Delivery& delivery, bool failed);
   void go_on_elsewhere(const Circle& left);
   void go_on(Delivery& delivery, const Part& part, const Circle& left);
+  bool breaks_too_often(Delivery& delivery, const Circle& left);
   void stop(Delivery& delivery, absl::Status why, bool whole);
   void finish_deliveries();
   bool waits_for(CircleId circle) const;  // a delivery, or one is under way there

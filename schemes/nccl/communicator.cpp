@@ -55,18 +55,30 @@ struct Communicator::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Broadcast> queue;
-  bool ended = false;  // it takes no more of them
+  bool ended = false;        // it takes no more of them
+  bool abort_ended = false;  // has come back
 
-  // Its thread's.
-  CommHandle* handle = nullptr;
-  std::unique_ptr<Lane> lane;
+  std::mutex calls;                // of NCCL: one at a time
+  std::atomic<bool> left = false;  // set under it: no call is made any more but the abort
+  CommHandle* handle = nullptr;    // under it
+
+  std::unique_ptr<Lane> lane;  // the first thread's
 
   void run();
+  void abort_once_asked();
   absl::Status make();
   absl::Status send(const Broadcast& broadcast, std::uint64_t& there);
+  absl::StatusOr<bool> is_done(std::string_view what);
   absl::Status settle(std::string_view what);
   void leave_stream();
   absl::Status told(Code code, std::string_view what) const;
+
+  template <typename Call>
+  absl::Status ask(std::string_view what, Call call) {
+    const std::lock_guard lock(calls);
+    if (left) return aborted();
+    return told(call(), what);
+  }
 };
 
 absl::Status Communicator::State::told(Code code, std::string_view what) const {
@@ -76,14 +88,22 @@ absl::Status Communicator::State::told(Code code, std::string_view what) const {
                      more != nullptr ? more : "");
 }
 
+// False: what it was asked is under way.
+absl::StatusOr<bool> Communicator::State::is_done(std::string_view what) {
+  Code code = Code::kSuccess;
+  BASCULE_TRY(ask(what, [&] {
+    const Code asked = library.comm_get_async_error(handle, &code);
+    return asked == Code::kSuccess ? code : asked;
+  }));
+  return code != Code::kInProgress;
+}
+
 // Until NCCL has done what it was asked: before that it takes no other call.
 absl::Status Communicator::State::settle(std::string_view what) {
-  for (Pause pause;;) {
-    Code code = Code::kSuccess;
-    BASCULE_TRY(told(library.comm_get_async_error(handle, &code), what));
-    if (code != Code::kInProgress) return told(code, what);
+  for (Pause pause;; pause()) {
+    BASCULE_ASSIGN(const bool done, is_done(what));
+    if (done) return absl::OkStatus();
     if (aborting) return aborted();
-    pause();
   }
 }
 
@@ -95,7 +115,8 @@ absl::Status Communicator::State::make() {
     config.min_ctas = 1;
     config.max_ctas = options.max_ctas;
   }
-  BASCULE_TRY(told(library.comm_init_rank_config(&handle, rank.ranks, rank.id, rank.rank, &config), "join"));
+  BASCULE_TRY(
+      ask("join", [&] { return library.comm_init_rank_config(&handle, rank.ranks, rank.id, rank.rank, &config); }));
   return settle("join");
 }
 
@@ -112,6 +133,7 @@ absl::Status Communicator::State::send(const Broadcast& broadcast, std::uint64_t
       const absl::Status passed = under_way.front().mark->wait(Deadline(absl::ZeroDuration()));
       if (absl::IsDeadlineExceeded(passed)) return absl::OkStatus();
       BASCULE_TRY(passed);
+      if (left) return aborted();  // an abort ends pieces that did not come
       there = under_way.front().end;
       under_way.pop_front();
     }
@@ -125,7 +147,8 @@ absl::Status Communicator::State::send(const Broadcast& broadcast, std::uint64_t
     const std::uint64_t end = std::min(begun + broadcast.piece_bytes, broadcast.bytes);
     if (begun < end && (!broadcast.written || broadcast.written() >= end)) {
       std::byte* const piece = broadcast.memory.get() + begun;
-      BASCULE_TRY(told(library.broadcast(piece, piece, end - begun, kUint8, 0, handle, lane->stream()), "broadcast"));
+      BASCULE_TRY(ask("broadcast",
+                      [&] { return library.broadcast(piece, piece, end - begun, kUint8, 0, handle, lane->stream()); }));
       BASCULE_TRY(settle("broadcast"));
       if (broadcast.enqueued) BASCULE_TRY(broadcast.enqueued(lane->stream(), begun, end));
       BASCULE_ASSIGN(std::unique_ptr<DeviceMark> mark, lane->mark());
@@ -137,9 +160,7 @@ absl::Status Communicator::State::send(const Broadcast& broadcast, std::uint64_t
     const std::uint64_t before = there;
     BASCULE_TRY(look());
     if (there > before) pause.again();
-    Code code = Code::kSuccess;
-    BASCULE_TRY(told(library.comm_get_async_error(handle, &code), "broadcast"));
-    BASCULE_TRY(told(code, "broadcast"));
+    BASCULE_TRY(is_done("broadcast").status());
     pause();
   }
   return absl::OkStatus();
@@ -176,15 +197,33 @@ void Communicator::State::run() {
     }
     broadcast.done(status, there);
   }
-  if (handle != nullptr) {
-    if (!made && absl::IsCancelled(status) && rank.rank == 0) ++abandoned_inits;  // one that failed is over
-    library.comm_abort(handle);  // an error of it says nothing that could be done
-    leave_stream();
+  if (handle != nullptr && !made && absl::IsCancelled(status) && rank.rank == 0)
+    ++abandoned_inits;  // one that failed is over
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return abort_ended; });
   }
+  if (handle != nullptr) leave_stream();
   touched.reset();
   lane.reset();
   --alive_communicators;
   handlers.ended();
+}
+
+void Communicator::State::abort_once_asked() {
+  own_thread_of_devices();
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return aborting.load(); });
+  }
+  {
+    const std::lock_guard lock(calls);
+    left = true;
+  }
+  if (handle != nullptr) library.comm_abort(handle);  // an error of it says nothing that could be done
+  const std::lock_guard lock(mutex);
+  abort_ended = true;
+  changed.notify_all();
 }
 
 Communicator::Communicator(const Library& library, std::shared_ptr<Place> place, Rank rank, Options options,
@@ -192,10 +231,12 @@ Communicator::Communicator(const Library& library, std::shared_ptr<Place> place,
     : state_(std::make_shared<State>(library, std::move(place), rank, options, std::move(handlers))) {
   ++alive_communicators;
   const absl::Status started = starting_threads("a communicator", [this] {
+    std::thread([state = state_] { state->abort_once_asked(); }).detach();
     std::thread([state = state_] { state->run(); }).detach();
     return absl::OkStatus();
   });
   if (started.ok()) return;
+  abort();  // ends the one that may have started
   --alive_communicators;
   state_->ended = true;
   state_->handlers.made(started);

@@ -1,12 +1,16 @@
-// Communicator: this process's rank in one communicator of NCCL, and the one thread that makes every call on it, from
-// the init to the abort (an abort beside an init races). Communicators do not block: every wait polls, and ends when
-// abort() is asked for.
+// Communicator: this process's rank in one communicator of NCCL. Communicators do not block: every wait polls, and ends
+// when abort() is asked for.
 //
 //   making ──made(OK)──▶ idle ──broadcast()──▶ going ──done(OK)──▶ idle
 //     │ made(error)        │                     │ done(error)
-//     └────────────────────┴── abort() ──────────┴──────▶ aborting ──ended()──▶ (its thread is gone)
+//     └────────────────────┴── abort() ──────────┴──────▶ aborting ──ended()──▶ (its threads are gone)
 //
-// An abort may hang, inside NCCL and for ever. Then the thread is left alone with what it uses; the owner knows by
+// It has two threads: one joins and broadcasts, the other aborts, behind the last call of the first. A thread of its
+// own, since the first one may be stuck in a call of CUDA: the abort of one communicator frees memory, for which the
+// driver waits, under a lock, for all kernels on the device; a kernel of another communicator whose peer has died ends
+// only by that one's own abort.
+//
+// An abort may hang, inside NCCL and for ever. Then the threads are left alone with what they use; the owner knows by
 // ended(), which does not come.
 #pragma once
 
@@ -48,26 +52,26 @@ class Communicator {
   struct Options {
     int max_ctas = 0;  // that its kernels take; 0: NCCL's own choice
   };
-  struct Handlers {  // from its thread
+  struct Handlers {  // from its first thread
     std::function<void(absl::Status)> made;
     std::function<void()> ended;  // also after an init that failed, once abort() was asked for
   };
 
   // Starts to join at once. `library` outlives the process's last communicator.
   Communicator(const Library& library, std::shared_ptr<Place> place, Rank rank, Options options, Handlers handlers);
-  ~Communicator();  // as abort(); its thread goes on to its end, and so may its handlers
+  ~Communicator();  // as abort(); its threads go on to their end, and so may its handlers
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
   void broadcast(Broadcast broadcast);  // behind those before; any thread
   void abort();                         // any thread; what is under way is done with an error first
 
-  static int alive();      // threads of communicators in this process
+  static int alive();      // communicators of this process that have not ended
   static int abandoned();  // inits that were aborted: NCCL keeps a thread and some 21 descriptors of each at rank 0
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // its thread has it, too
+  std::shared_ptr<State> state_;  // its threads have it, too
 };
 
 }  // namespace bascule::inline v0::nccl

@@ -39,7 +39,7 @@ struct Stopped {  // it is wanted no more. `whole`: nothing more is to be writte
 
 // ---- of the sender's own end ----
 
-struct Made {  // its rank of a circle, or why not
+struct Made {  // its rank of a circle, or why not; FAILED_PRECONDITION: this process cannot make one any more
   CircleId circle = 0;
   absl::Status status;
 };

@@ -129,6 +129,32 @@ TEST_F(AutoSenderTest, AnErrorOfOtherHostsAbortsTheVersion) {
   EXPECT_THAT(done[8], ElementsAre(StatusIs(absl::StatusCode::kUnavailable, HasSubstr("the network is gone"))));
 }
 
+TEST_F(AutoSenderTest, WhereOtherHostsCannotBeServedAnyMoreTheyAloneAreGivenUp) {
+  join_device(2);
+  join_over_tcp(3);
+  deliver(8, {2, 3});
+  others.end(others.numbers.back(), absl::FailedPreconditionError("restart the trainer"));
+  inner.end(inner.numbers.back());
+  ASSERT_TRUE(ends(8));
+  EXPECT_THAT(done[8], ElementsAre(IsOk()));
+  EXPECT_THAT(line.given_up(2), IsOk());
+  EXPECT_THAT(line.given_up(3), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("restart the trainer")));
+
+  told.clear();
+  deliver(9, {2, 3});  // before it is removed
+  EXPECT_THAT(told, ElementsAre("deliver to 2"));
+  inner.end(inner.numbers.back());
+  ASSERT_TRUE(ends(9));
+  EXPECT_THAT(done[9], ElementsAre(IsOk()));
+
+  const OfferedSlot slots[] = {slot.offered()};
+  EXPECT_THAT(sender.offer(3, Over::kTcp, slots).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("restart")));
+  EXPECT_THAT(sender.offer(4, Over::kTcp, slots).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("restart")));
+  EXPECT_THAT(sender.offer(5, Over::kUnixSocket, slots).status(), IsOk());
+}
+
 TEST_F(AutoSenderTest, WithoutAPlaceForThemAWorkerOfAnotherHostIsRefused) {
   AutoSender alone(std::make_unique<Inner>(told), nullptr, [](int) { return test::host_ground({}).open_queue(); });
   const OfferedSlot slots[] = {slot.offered()};

@@ -175,6 +175,66 @@ TEST_F(NcclBrokenCircles, ACircleThatIsNotCompletedIsTakenApartAndTheBadWorkerGi
   EXPECT_EQ(given_up[0].worker, 2u);
 }
 
+TEST_F(NcclBrokenCircles, AWorkerThatBreaksEvenACircleOfItsOwnIsGivenUpAndTheOthersHaveTheVersion) {
+  run({1, 2});
+  want(1, {1, 2});
+  hear(2, Kind::kFailed, 1);
+  for (const WorkerId worker : {1, 2}) hear(worker, Kind::kDropped, 1);
+  tell(event::Left{1});  // now each has one of its own: 2 and 3
+  make(2, {1});
+  got(1, 2, {1});
+  for (CircleId circle = 3; circle <= 4; ++circle) {
+    EXPECT_THAT(all<action::GiveUp>(), IsEmpty());
+    make(circle, {2});
+    tell(event::Sent{circle, 1, absl::UnavailableError("it broke")});
+    hear(2, Kind::kDropped, circle);
+    tell(event::Left{circle});
+  }
+  ASSERT_EQ(all<action::GiveUp>().size(), 1u);
+  EXPECT_EQ(all<action::GiveUp>().front().worker, 2u);
+  EXPECT_THAT(all<action::GiveUp>().front().why,
+              StatusIs(StatusCode::kUnavailable, HasSubstr("behind 3 communicators")));
+  EXPECT_THAT(done(1), IsOk());
+}
+
+TEST_F(NcclBrokenCircles, StrikesCountUntilAWorkerHasGotAVersion) {
+  join({1});
+  pass(absl::Milliseconds(100));
+  for (CircleId circle = 1; circle <= 3; ++circle) {
+    EXPECT_THAT(all<action::GiveUp>(), IsEmpty());
+    make(circle, {1});
+    warm(circle, {1});
+    hear(1, Kind::kFailed, circle);  // it is alone in it
+    hear(1, Kind::kDropped, circle);
+    tell(event::Left{circle});
+    pass(absl::Seconds(10));
+  }
+  EXPECT_EQ(all<action::GiveUp>().size(), 1u);
+}
+
+TEST_F(NcclBrokenCircles, WhereNoneCanBeMadeThoseThatRunGoOn) {
+  run({1});
+  join({2});
+  want(1, {1, 2});
+  got(1, 1, {1});
+  hear(2, Kind::kReady, 2);
+  tell(event::Made{.circle = 2, .status = absl::FailedPreconditionError("restart the trainer")});
+  EXPECT_FALSE(circles.poisoned());
+  hear(2, Kind::kDropped, 2);
+  tell(event::Left{2});
+  ASSERT_EQ(all<action::GiveUp>().size(), 1u);
+  EXPECT_EQ(all<action::GiveUp>().front().worker, 2u);
+  EXPECT_THAT(all<action::GiveUp>().front().why, StatusIs(StatusCode::kFailedPrecondition, HasSubstr("restart")));
+  EXPECT_THAT(done(1), IsOk());
+  tell(event::Removed{2});
+  forget();
+  pass(absl::Minutes(1));
+  EXPECT_THAT(told(Kind::kAsk), IsEmpty()) << "there is one of all, and none is made for nothing";
+  want(2, {1});
+  got(2, 1, {1});
+  EXPECT_THAT(done(2), IsOk());
+}
+
 // ---- an abort that hangs ----
 
 class NcclPoisoned : public CirclesReplay {

@@ -88,7 +88,8 @@ void CirclesRules::check(const action::Done& done) {
   expect(!std::exchange(delivery.done, true), "done twice");
   if (!done.status.ok()) return;
   for (const WorkerId worker : delivery.workers)
-    expect(!workers_.contains(worker) || delivery.got.contains(worker) || delivery.refused.contains(worker),
+    expect(!workers_.contains(worker) || given_up_.contains(worker) || delivery.got.contains(worker) ||
+               delivery.refused.contains(worker),
            cat("done, but worker ", worker, " has not got it"));
 }
 

@@ -11,9 +11,11 @@
 #include <thread>
 #include <vector>
 
+#include "schemes/nccl/stuck_place.h"
 #include "support/host_place.h"
 #include "support/status.h"
 #include "support/timing.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::inline v0::nccl {
 namespace {
@@ -33,11 +35,11 @@ constexpr std::uint64_t kPiece = 64, kBytes = 5 * kPiece + 7;
 // What one rank's handlers said, and its memory.
 class End {
  public:
-  End(FakeNccl& fake, const UniqueId& id, int rank, int ranks) {
+  End(FakeNccl& fake, const UniqueId& id, int rank, int ranks, std::shared_ptr<Place> elsewhere = nullptr) {
     memory = std::shared_ptr<std::byte>(new std::byte[kBytes](), std::default_delete<std::byte[]>());
     std::fill_n(memory.get(), kBytes, static_cast<std::byte>(rank == 0 ? 7 : 0));
-    communicator.emplace(fake.library(), place, Rank{.circle = 1, .rank = rank, .ranks = ranks, .id = id},
-                         Communicator::Options{},
+    communicator.emplace(fake.library(), elsewhere ? std::move(elsewhere) : place,
+                         Rank{.circle = 1, .rank = rank, .ranks = ranks, .id = id}, Communicator::Options{},
                          Communicator::Handlers{.made = [log = log_](absl::Status status) { log->add("made", status); },
                                                 .ended = [log = log_] { log->add("ended", absl::OkStatus()); }});
   }
@@ -258,6 +260,25 @@ TEST_F(NcclCommunicator, HoldsTheMemoryOfABroadcastThatFailedUntilItHasEnded) {
   const Deadline deadline(patience());
   while (!memory.expired() && !deadline.passed()) std::this_thread::yield();
   EXPECT_TRUE(memory.expired());
+}
+
+TEST_F(NcclCommunicator, IsAbortedWhileItsThreadIsStuckInACallOfTheDevice) {
+  const UniqueId id = draw();
+  const auto place = std::make_shared<StuckPlace>();
+  End root(fake, id, 0, 2, place), other(fake, id, 1, 2);
+  for (const End* end : {&root, &other}) EXPECT_THAT(end->next("made"), IsOk());
+  fake.stall(other.place->streams().front());
+  root.send();
+  other.send();
+  const Deadline deadline(patience());
+  while (!place->is_stuck() && !deadline.passed()) std::this_thread::yield();
+  root.communicator->abort();
+  EXPECT_THAT(root.next("done"), StatusIs(StatusCode::kCancelled, HasSubstr("left")));
+  EXPECT_EQ(root.there(), 0u) << "the abort ended pieces that did not come";
+  EXPECT_THAT(root.next("ended"), IsOk());
+  other.communicator->abort();
+  EXPECT_FALSE(other.next("done").ok());
+  EXPECT_THAT(other.next("ended"), IsOk());
 }
 
 TEST_F(NcclCommunicator, LeftInTheMiddleItSaysHowMuchIsThere) {

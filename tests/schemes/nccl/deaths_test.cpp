@@ -36,6 +36,37 @@ struct Engine {
   std::unique_ptr<Worker> worker;
 };
 
+// A place of a worker whose GPU has no room for a stream, or whose broadcasts all fail.
+class BadPlace final : public nccl::Place {
+ public:
+  explicit BadPlace(bool opens) : opens_(opens) {}
+  int device() const override { return host_.device(); }
+  absl::StatusOr<SlotMemory> make_slot(std::uint64_t bytes) override { return host_.make_slot(bytes); }
+  absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes, std::string_view what) override {
+    return host_.allocate(bytes, what);
+  }
+  absl::StatusOr<std::unique_ptr<nccl::Digester>> open_digester() override { return host_.open_digester(); }
+  absl::StatusOr<std::unique_ptr<nccl::Lane>> open_lane() override {
+    if (!opens_) return absl::ResourceExhaustedError("no room for a stream");
+    BASCULE_ASSIGN(std::unique_ptr<nccl::Lane> lane, host_.open_lane());
+    return std::make_unique<BadLane>(std::move(lane));
+  }
+
+ private:
+  class BadLane final : public nccl::Lane {
+   public:
+    explicit BadLane(std::unique_ptr<nccl::Lane> lane) : lane_(std::move(lane)) {}
+    Stream stream() const override { return lane_->stream(); }
+    absl::StatusOr<std::unique_ptr<DeviceMark>> mark() override { return absl::UnavailableError("its adapter fails"); }
+
+   private:
+    const std::unique_ptr<nccl::Lane> lane_;
+  };
+
+  HostPlace host_;
+  const bool opens_;
+};
+
 class NcclDeaths : public testing::Test {
  protected:
   NcclDeaths() { fake.renew(); }
@@ -71,9 +102,9 @@ class NcclDeaths : public testing::Test {
     sender.emplace(*std::move(listening));
     ASSERT_THAT(sender->register_model(model.source()), IsOk());
   }
-  Engine& join(std::string name) {
+  Engine& join(std::string name, std::shared_ptr<nccl::Place> elsewhere = nullptr) {
     Engine& engine = engines.emplace_back();
-    engine.scheme = host_nccl_scheme(engine.place);
+    engine.scheme = host_nccl_scheme(elsewhere ? std::move(elsewhere) : engine.place);
     WorkerArguments arguments{.endpoint = endpoint(), .name = std::move(name)};
     arguments.scheme = &engine.scheme;
     engine.worker = std::make_unique<WorkerThread>(std::move(arguments));
@@ -293,6 +324,35 @@ TEST_F(NcclDeaths, AnAbortThatHangsAtAWorkerEvictsThatWorker) {
   }
   EXPECT_EQ(serving, 2);
   EXPECT_EQ(evicted, 1);
+}
+
+TEST_F(NcclDeaths, OneThatBreaksEvenACircleOfItsOwnIsEvictedAndTheOthersAreServed) {
+  listen();
+  Engine& a = join("a");
+  join("b", std::make_shared<BadPlace>(/*opens=*/true));
+  wait_for_workers(2);
+  const absl::StatusOr<SendReport> report = try_send();
+  ASSERT_THAT(report, IsOk());
+  for (const WorkerReport& worker : report->workers) {
+    EXPECT_EQ(worker.state, worker.worker == "a" ? WorkerState::kServing : WorkerState::kEvicted);
+    if (worker.worker == "a") continue;
+    EXPECT_THAT(worker.error, StatusIs(StatusCode::kUnavailable, HasSubstr("its adapter fails")));
+  }
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(try_send(), IsOk());
+  EXPECT_EQ(a.worker->report().wrong, "");
+}
+
+TEST_F(NcclDeaths, OneThatCannotJoinEndsNothingForTheOthers) {
+  unfinished_inits = 100;  // the sender's, of circles that it never came to
+  listen();
+  Engine& a = join("a");
+  wait_for_workers(1);
+  send(1);
+  const int before = Communicator::abandoned();
+  join("b", std::make_shared<BadPlace>(/*opens=*/false));
+  for (const Deadline deadline(absl::Seconds(2)); !deadline.passed(); rest()) ASSERT_THAT(try_send(), IsOk());
+  EXPECT_LE(Communicator::abandoned() - before, 8) << "it stays away for a second, then for two";
+  EXPECT_EQ(a.worker->report().wrong, "");
 }
 
 TEST_F(NcclDeaths, ASenderThatEndsInTheMiddleLeavesNothing) {
