@@ -5,15 +5,17 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include <bascule/bench/limits.h>
 
 namespace bascule::bench {
 
-// `device` sends to `peer`, with `ctas` blocks of each (0: NCCL's choice), in pieces of `piece_bytes` (0: all in one).
-// The first broadcast, which is slow, is done when it returns.
-absl::StatusOr<std::unique_ptr<PlainCopy>> make_flat_broadcast(int device, int peer, std::uint64_t bytes, int ctas,
-                                                               std::uint64_t piece_bytes = 0);
+// `device` sends to `peer`, with `ctas` blocks of each (0: NCCL's choice), one broadcast behind the other for each of
+// `sizes`, in bytes, and each in pieces of `piece_bytes` (0: in one). The first broadcast, which is slow, is done when
+// it returns.
+absl::StatusOr<std::unique_ptr<PlainCopy>> make_flat_broadcast(int device, int peer, std::vector<std::uint64_t> sizes,
+                                                               int ctas, std::uint64_t piece_bytes = 0);
 
 }  // namespace bascule::bench

@@ -13,6 +13,7 @@
 #include <bascule/bench/fleet_process.h>
 #include <bascule/bench/limits.h>
 #include <bascule/bench/options.h>
+#include <bascule/bench/own_host.h>
 #include <bascule/bench/page.h>
 #include <bascule/bench/run_folders.h>
 #include <bascule/bench/supervise.h>
@@ -143,6 +144,7 @@ int main(int argc, char** argv) {
     return exit_status(shown);
   }
   remove_what_others_left(*options);
+  if (options->own_hosts) be_own_host();
   const absl::StatusOr<RunFolders> folders = RunFolders::make(options->parents());
   if (!folders.ok()) return exit_status(folders.status());
   return supervise(*folders, [&] { return exit_status(measure(*options, folders->paths())); });

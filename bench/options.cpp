@@ -29,9 +29,10 @@ ABSL_FLAG(std::vector<std::string>, sync, {"shm"},
 ABSL_FLAG(
     std::vector<std::string>, scenario, {},
     "Which scenarios, in this order: send, send_cast, send_async, send_small, many_tensors, durable, stall, join, "
-    "digest, busy, memory, versions, broadcast, peer_copy, sweep, fleet. Default: all except the last four (two need "
-    "two "
-    "GPUs, one takes long, and one starts a thousand workers). docs/benchmarking.md says what each measures.");
+    "digest, busy, memory, versions, broadcast, peer_copy, death, joiner, throughput, sweep, fleet. Default: all "
+    "except "
+    "the last seven, which need several GPUs, end workers, take long or start a thousand of them. "
+    "docs/benchmarking.md says what each measures.");
 ABSL_FLAG(ByteSize, bytes, ByteSize{1 << 30},
           "Size of a slot. Targets hold for 1 GiB or more. A model that does not fit into memory beside its slots is "
           "skipped, with the arithmetic.");
@@ -52,6 +53,10 @@ ABSL_FLAG(bool, spin, false,
           "on_pending wakes them. Needs a core for each worker and one for the sender.");
 ABSL_FLAG(bool, quick, false,
           "Every scenario in under a minute: 64 MiB, 10 turns, 500 versions. Other flags win over it.");
+ABSL_FLAG(bool, log, false, "Print what the sender logs, with the seconds since it began, to stderr.");
+ABSL_FLAG(bool, own_hosts, false,
+          "Each process is a host of its own to NCCL: the way between hosts, over the loopback, and any number of "
+          "workers on one GPU.");
 ABSL_FLAG(std::string, folder, "",
           "Folder for endpoints and for the files of the limits, during the run; for memmap and durable on a disk. "
           "Default: the system's folder for temporary files.");
@@ -223,6 +228,8 @@ absl::StatusOr<Options> options_from_flags() {
   options.seed = absl::GetFlag(FLAGS_seed);
   options.threads = absl::GetFlag(FLAGS_threads);
   options.spin = absl::GetFlag(FLAGS_spin);
+  options.log = absl::GetFlag(FLAGS_log);
+  options.own_hosts = absl::GetFlag(FLAGS_own_hosts);
   options.scenarios = absl::GetFlag(FLAGS_scenario);
   BASCULE_TRY(take_workers(options));
   options.json = absl::GetFlag(FLAGS_json);

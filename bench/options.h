@@ -42,6 +42,8 @@ struct Options {
   std::vector<int> worker_devices;  // of workers, in turn; empty: as models
   bool spin = false;
   bool quick = false;
+  bool own_hosts = false;
+  bool log = false;
   std::filesystem::path folder;
   std::string json, html;
   std::vector<std::string> from;

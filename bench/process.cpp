@@ -49,6 +49,11 @@ absl::StatusOr<nlohmann::json> Packets::receive(Deadline deadline) {
   }
 }
 
+bool Packets::has_one() const {
+  pollfd readable{.fd = socket_.get(), .events = POLLIN, .revents = 0};
+  return ::poll(&readable, 1, 0) > 0;
+}
+
 absl::StatusOr<Process> Process::start(std::vector<std::string> arguments, int type) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends.data()) != 0)
@@ -84,9 +89,14 @@ Process::~Process() {
   for (const Deadline deadline(absl::Seconds(1)); !deadline.passed();
        std::this_thread::sleep_for(std::chrono::milliseconds(1)))
     if (::waitpid(pid_, nullptr, WNOHANG) == pid_) return;
+  kill();
+}
+
+void Process::kill() {
   ::kill(pid_, SIGKILL);
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
+  pid_ = -1;
 }
 
 }  // namespace bascule::bench

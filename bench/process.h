@@ -27,6 +27,7 @@ class Packets {
   absl::Status send(const nlohmann::json& message);
   // DEADLINE_EXCEEDED: nothing came; OUT_OF_RANGE: the other end is gone.
   absl::StatusOr<nlohmann::json> receive(Deadline deadline);
+  bool has_one() const;  // or the other end is gone: receive() would not wait
 
  private:
   UniqueFd socket_;
@@ -41,6 +42,7 @@ class Process {
   ~Process();  // hangs up; kills it where it does not end within a second
 
   pid_t pid() const { return pid_; }
+  void kill();                                           // and waits until it is gone
   UniqueFd take_socket() { return std::move(socket_); }  // closing it hangs up
 
  private:

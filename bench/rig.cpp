@@ -1,6 +1,7 @@
 #include <bascule/bench/rig.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -43,7 +44,13 @@ absl::StatusOr<std::unique_ptr<Rig>> Rig::make(Context& context, const RigOption
   rig->slot_bytes_ = rig->model_.shape().bytes / size_of(options.model.dtype) * size_of(wire);
 
   const int threads = options.sender_threads > 0 ? options.sender_threads : context.options.threads;
-  BASCULE_ASSIGN(Sender sender, Sender::listen({.endpoint = url, .threads = threads}));
+  SenderOptions sending{.endpoint = url, .threads = threads};
+  if (context.options.log)
+    sending.log = [start = Clock::now()](std::string_view line) {
+      std::fprintf(stderr, "%9.4f  %.*s\n", seconds_between(start, Clock::now()), static_cast<int>(line.size()),
+                   line.data());
+    };
+  BASCULE_ASSIGN(Sender sender, Sender::listen(std::move(sending)));
   rig->sender_.emplace(std::move(sender));
   BASCULE_TRY(rig->sender_->register_model(rig->model_.source()));
   for (int i = 0; i < options.workers; ++i) BASCULE_TRY(rig->start_worker(context, options));
@@ -54,23 +61,40 @@ absl::StatusOr<std::unique_ptr<Rig>> Rig::make(Context& context, const RigOption
 
 absl::Status Rig::start_worker(const Context& context, const RigOptions& options) {
   const std::vector<int>& devices = context.options.worker_devices;
+  int device = devices.empty() ? context.worker_device : devices[workers_.size() % devices.size()];
+  if (!left_devices_.empty()) {  // that of the worker whose place it takes
+    device = left_devices_.back();
+    left_devices_.pop_back();
+  }
   BASCULE_ASSIGN(Worker worker, Worker::start({.endpoint = endpoint_,
-                                               .name = cat("worker-", workers_.size()),
+                                               .name = cat("worker-", started_++),
                                                .seed = context.options.seed,
                                                .trainer_dtype = options.model.dtype,
                                                .tensors = options.model.tensors,
                                                .bytes = slot_bytes_,
-                                               .device = devices.empty() ? context.worker_device
-                                                                         : devices[workers_.size() % devices.size()],
+                                               .device = device,
                                                .mode = options.mode}));
   workers_.push_back(std::move(worker));
+  devices_.push_back(device);
   return absl::OkStatus();
 }
 
 absl::Status Rig::add_worker(const Context& context, const RigOptions& options) {
-  BASCULE_TRY(start_worker(context, options));
-  BASCULE_TRY(workers_.back().call({{"do", "ready"}}).status());
+  BASCULE_TRY(begin_to_add_worker(context, options));
+  BASCULE_TRY(workers_.back().answer().status());
   return sender_->wait_for_workers(static_cast<int>(workers_.size()), absl::Minutes(1)).status();
+}
+
+absl::Status Rig::begin_to_add_worker(const Context& context, const RigOptions& options) {
+  BASCULE_TRY(start_worker(context, options));
+  return workers_.back().ask({{"do", "ready"}});
+}
+
+void Rig::remove_worker(std::size_t which) {
+  workers_[which].kill();
+  left_devices_.push_back(devices_[which]);
+  workers_.erase(workers_.begin() + static_cast<std::ptrdiff_t>(which));
+  devices_.erase(devices_.begin() + static_cast<std::ptrdiff_t>(which));
 }
 
 absl::StatusOr<double> Rig::gpu_memory_taken() const {

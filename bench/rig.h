@@ -54,6 +54,9 @@ class Rig {
   std::vector<Worker>& workers() { return workers_; }
   // One more, until it serves the next version.
   absl::Status add_worker(const Context& context, const RigOptions& options);
+  // The same, while others are sent to: its answer() tells that it serves a version.
+  absl::Status begin_to_add_worker(const Context& context, const RigOptions& options);
+  void remove_worker(std::size_t which);  // kills it, if it still runs
   std::uint64_t slot_bytes() const { return slot_bytes_; }
   absl::StatusOr<std::vector<nlohmann::json>> ask_all(const nlohmann::json& question);
 
@@ -72,6 +75,8 @@ class Rig {
   std::string endpoint_;
   std::optional<Sender> sender_;
   std::vector<Worker> workers_;
+  std::vector<int> devices_, left_devices_;  // of the workers, and of those that were removed
+  int started_ = 0;                          // workers
   std::uint64_t generation_ = 0, slot_bytes_ = 0;
   Footprint before_;
   std::uint64_t gpu_free_before_ = 0;

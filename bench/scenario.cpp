@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kOverBooked = " busy threads on ";
 
-constexpr std::array<Scenario, 16> kScenarios = {{
+constexpr std::array<Scenario, 19> kScenarios = {{
     {"send", "send to last ack, digest included, over a threaded memcpy of the same bytes", true, run_send},
     {"send_cast", "the same from F32 to BF16, over the memcpy that moves as many bytes", true, run_send_cast},
     {"send_async", "until send_async() returns, over the pack", true, run_send_async},
@@ -27,6 +27,10 @@ constexpr std::array<Scenario, 16> kScenarios = {{
     {"versions", "10,000 versions in a row: memory and descriptors", true, run_versions},
     {"broadcast", "a version in the pieces of nccl to a peer GPU, over one ncclBroadcast", false, run_broadcast},
     {"peer_copy", "the copy to a reader on a peer GPU, verified, over one cudaMemcpyPeerAsync", false, run_peer_copy},
+    {"death", "a worker killed, or stopped, during a send: to the last ack of the others", false, run_death},
+    {"joiner", "sends while a worker joins, over the sends before", false, run_joiner},
+    {"throughput", "steps of engines while a version comes each second, over steps while none comes", false,
+     run_throughput},
     {"sweep", "sends of 1 MB to 4 GiB, of 1 to 10,000 tensors, to 1 to 8 workers", false, run_sweep},
     {"fleet", "what a thousand workers, all fakes, cost the sender: sends, joins, a death, memory", false,
      run_fleet_scenario},

@@ -53,6 +53,9 @@ absl::Status run_memory(Context&);
 absl::Status run_versions(Context&);
 absl::Status run_peer_copy(Context&);
 absl::Status run_broadcast(Context&);
+absl::Status run_death(Context&);
+absl::Status run_joiner(Context&);
+absl::Status run_throughput(Context&);
 absl::Status run_sweep(Context&);
 absl::Status run_fleet_scenario(Context&);
 

@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<PlainCopy>> copy_of(Context& context, std::uint64
   }
   if (context.sync.scheme == "nccl") {
     BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
-    return make_flat_broadcast(from, to, bytes, endpoint.ctas.value_or(0));
+    return make_flat_broadcast(from, to, {bytes}, endpoint.ctas.value_or(0));
   }
   // Through slots on the host there are two ways, which can be gone at once.
   const bool one_way = from != kHost && !keeps_slots_on_gpu(context.sync.scheme);

@@ -25,7 +25,7 @@ struct Row {
   Goal target;
 };
 constexpr auto kRatio = Goal::Of::kRatio;
-constexpr std::array<Row, 20> kRows = {{
+constexpr std::array<Row, 28> kRows = {{
     {Path::kHost, "shm", "send", kGiB, {kRatio, 1.15}},
     {Path::kHost, "memmap", "send", kGiB, {kRatio, 1.15}},
     {Path::kHost, "", "send_cast", kGiB, {kRatio, 1.25}},
@@ -44,6 +44,14 @@ constexpr std::array<Row, 20> kRows = {{
     {Path::kPeerGpu, "nccl", "broadcast", 0, {kRatio, 2}},
     {Path::kPeerGpu, "cuda-ipc", "send", kGiB, {kRatio, 1.2}},
     {Path::kPeerGpu, "", "peer_copy", kGiB, {kRatio, 1.05}},
+    {Path::kSameGpu, "nccl", "death", 0, {Goal::Of::kP50Seconds, 1.5}},
+    {Path::kSameGpu, "nccl", "death_stopped", 0, {Goal::Of::kP50Seconds, 3.5}},
+    {Path::kPeerGpu, "nccl", "death", 0, {Goal::Of::kP50Seconds, 1.5}},
+    {Path::kPeerGpu, "nccl", "death_stopped", 0, {Goal::Of::kP50Seconds, 3.5}},
+    {Path::kPeerGpu, "cuda-ipc", "death", 0, {Goal::Of::kP50Seconds, 0.3}},
+    {Path::kPeerGpu, "nccl", "joiner", 0, {kRatio, 1.05}},
+    {Path::kPeerGpu, "nccl", "throughput", kGiB, {kRatio, 1 / 0.90}},
+    {Path::kPeerGpu, "cuda-ipc", "throughput", kGiB, {kRatio, 1 / 0.97}},
     {Path::kThroughHost, "", "send", kGiB, {kRatio, 1.15}},
     {Path::kThroughHost, "", "stall", 0, {Goal::Of::kP99Seconds, 100e-6}},
 }};

@@ -22,6 +22,7 @@
 #include <bascule/bench/content.h>
 #include <bascule/bench/footprint.h>
 #include <bascule/bench/gpu.h>
+#include <bascule/bench/own_host.h>
 #include <bascule/bench/stall_log.h>
 #include <bascule/receiver/receiver.h>
 #include <bascule/transport/text.h>
@@ -147,6 +148,7 @@ class Engine {
     stalls_.add({.flipped = flip.changed, .commit = committed - start, .step = now() - committed});
     if (flip.changed) flip_faults_ += page_faults() - faults;
     take(flip);
+    ++steps_;
     if (settling_ && *settling_ > 0) --*settling_;
   }
 
@@ -202,6 +204,8 @@ class Engine {
       const absl::StatusOr<std::uint64_t> free = gpu_->free_bytes();
       status = free.status();
       if (free.ok()) reply = {{"taken", static_cast<double>(free_at_first_) - static_cast<double>(*free)}};
+    } else if (what == "steps") {
+      reply = {{"count", std::exchange(steps_, 0)}};
     } else if (what == "settle") {
       settling_ = question.value("steps", std::size_t{0});
       return std::nullopt;
@@ -240,6 +244,7 @@ class Engine {
   std::set<const void*> slots_;          // an address in each slot that was served
   std::optional<std::size_t> settling_;  // steps until the driver is told
   StallLog stalls_;
+  std::uint64_t steps_ = 0;           // since the driver last asked
   std::uint64_t allocations_ = 0;     // when the driver last asked
   std::uint64_t flip_faults_ = 0;     // page faults of boundaries with a flip and the steps behind them
   std::vector<std::uint64_t> other_;  // what a step reads beside weights
@@ -279,6 +284,7 @@ int run_worker(const std::vector<std::string>& arguments) {
   options.trainer_dtype = *dtype_named(arguments[3]);
   options.mode = static_cast<WorkerMode>(mode - kModes.begin());
   Packets driver{UniqueFd(STDIN_FILENO)};
+  be_own_host_as_driver();
   Engine engine(std::move(options), UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)));
   absl::Status connected = engine.open_gpu();
   if (connected.ok()) connected = engine.connect();

@@ -39,9 +39,12 @@ class Worker {
   static absl::StatusOr<Worker> start(const WorkerOptions& options);
 
   const std::string& name() const { return name_; }
+  pid_t pid() const { return process_.pid(); }
+  void kill() { process_.kill(); }
   // In two halves, so that several workers work at once. An error names the worker.
   absl::Status ask(const nlohmann::json& question);
   absl::StatusOr<nlohmann::json> answer();
+  bool has_answered() const { return packets_.has_one(); }
   absl::StatusOr<nlohmann::json> call(const nlohmann::json& question);
 
  private:

@@ -1,6 +1,8 @@
-// broadcast: a version in the pieces in which nccl sends it, beside one ncclBroadcast of the same bytes.
+// broadcast, broadcast_by_tensor: a version in the pieces in which nccl sends it, beside one ncclBroadcast of the same
+// bytes, and beside one for each tensor.
 #include <bascule/bench/content.h>
 #include <bascule/bench/flat_broadcast.h>
+#include <bascule/bench/model.h>
 #include <bascule/bench/send_case.h>
 #include <bascule/bench/turns.h>
 #include <bascule/schemes/nccl/nccl.h>
@@ -9,18 +11,21 @@
 
 namespace bascule::bench {
 
-absl::Status run_broadcast(Context& context) {
-  Record record = record_of(context, "broadcast");
+namespace {
+
+// The pieces in turns with `limit`: one broadcast, or one for each tensor.
+absl::Status take_turns_with(Context& context, std::string_view scenario, const std::vector<std::uint64_t>& limit) {
+  Record record = record_of(context, scenario);
   record.bytes = context.options.bytes;
-  record.tensors = 1;
+  record.tensors = limit.size();
   record.workers = 1;
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     if (context.sync.scheme != "nccl" || !context.gpu) return unimplemented("only over nccl");
     BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
     const int ctas = endpoint.ctas.value_or(0);
     BASCULE_ASSIGN(const auto pieces,
-                   make_flat_broadcast(context.device, context.worker_device, to.bytes, ctas, nccl::kPieceBytes));
-    BASCULE_ASSIGN(const auto flat, make_flat_broadcast(context.device, context.worker_device, to.bytes, ctas));
+                   make_flat_broadcast(context.device, context.worker_device, {to.bytes}, ctas, nccl::kPieceBytes));
+    BASCULE_ASSIGN(const auto flat, make_flat_broadcast(context.device, context.worker_device, limit, ctas));
     BASCULE_ASSIGN(const std::shared_ptr<std::byte> source, context.gpu->allocate(to.bytes));
     const Content content(context.options.seed, 1);
     BASCULE_TRY(context.gpu->write(
@@ -37,6 +42,19 @@ absl::Status run_broadcast(Context& context) {
           return flat->run({source.get(), to.bytes});
         });
   });
+}
+
+}  // namespace
+
+absl::Status run_broadcast(Context& context) {
+  const Options& options = context.options;
+  BASCULE_TRY(take_turns_with(context, "broadcast", {options.bytes}));
+  BASCULE_ASSIGN(const std::vector<TensorSize> tensors,
+                 tensor_sizes({.bytes = options.bytes, .tensors = options.tensors}));
+  std::vector<std::uint64_t> sizes;
+  sizes.reserve(tensors.size());
+  for (const TensorSize& tensor : tensors) sizes.push_back(tensor.elements * size_of(DType::kBF16));
+  return take_turns_with(context, "broadcast_by_tensor", sizes);
 }
 
 }  // namespace bascule::bench
