@@ -145,6 +145,13 @@ std::optional<Holdings::Leaving> Holdings::torn(LocalVersion next, bool late) {
   return leave(std::move(next), late);
 }
 
+std::optional<Holdings::Leaving> Holdings::not_loaded(bool late) {
+  if (lost_) return std::nullopt;
+  in_doubt_ = false;
+  std::optional<LocalVersion> served = remove_serving();
+  return served ? leave(*std::move(served), late) : std::nullopt;
+}
+
 std::optional<Holdings::Leaving> Holdings::passed_over(LocalVersion offered) {
   if (lost_) return std::nullopt;
   remove_taken(offered.version);

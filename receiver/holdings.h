@@ -103,7 +103,10 @@ class Holdings {
   std::optional<Leaving> decide(LocalVersion local, std::optional<LocalVersion> skipped);
   // What is coming will not be served. None: nothing is.
   std::optional<Leaving> drop();
-  void doubt() { in_doubt_ = true; }  // a single copy: the sender may have written what is served
+  // What is served is in doubt: a single copy that the sender may have written, or a version that the engine still
+  // loads. A greeting claims nothing, until it is settled or another version is served.
+  void doubt() { in_doubt_ = true; }
+  void settle_doubt() { in_doubt_ = false; }
 
   // ---- what the engine did ----
 
@@ -111,6 +114,7 @@ class Holdings {
   std::optional<Leaving> flipped(const LocalVersion& now, bool late);
   std::optional<Leaving> not_flipped(LocalVersion next);      // serves on
   std::optional<Leaving> torn(LocalVersion next, bool late);  // serves nothing
+  std::optional<Leaving> not_loaded(bool late);               // what it serves; likewise
   std::optional<Leaving> passed_over(LocalVersion offered);
 
   // ---- what the prepare thread did ----

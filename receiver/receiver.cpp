@@ -1,5 +1,9 @@
 #include <bascule/receiver/receiver.h>
 
+#include <sys/eventfd.h>
+
+#include <atomic>
+#include <cerrno>
 #include <map>
 #include <mutex>
 #include <unordered_set>
@@ -10,16 +14,63 @@
 #include <bascule/schemes/registry.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/text.h>
 #include <bascule/transport/threads.h>
 #include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 
+namespace {
+
+// Behind pending_fd(): made when it is first asked for. The I/O thread rings.
+class PendingBell {
+ public:
+  absl::StatusOr<int> descriptor() {
+    if (!owned_) {
+      owned_ = UniqueFd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));  // there may be work already
+      if (!owned_) return errno_status(errno, "pending_fd: make an eventfd");
+      asked_ = owned_.get();
+      rung_ = true;
+    }
+    return owned_.get();
+  }
+  void ring() {
+    const int descriptor = asked_;
+    if (descriptor < 0) return;
+    ::eventfd_write(descriptor, 1);
+    rung_.store(true, std::memory_order_release);
+  }
+  // Engine's thread, before it asks the gate: what comes behind that rings again.
+  void quiet() {
+    if (!owned_ || !rung_.load(std::memory_order_acquire)) return;
+    rung_.store(false, std::memory_order_relaxed);
+    eventfd_t ignored = 0;
+    ::eventfd_read(owned_.get(), &ignored);
+  }
+
+ private:
+  UniqueFd owned_;
+  std::atomic<int> asked_ = -1;
+  std::atomic<bool> rung_ = false;  // behind the write: else a reading in between would leave it readable for ever
+};
+
+ReceiverOptions with_bell(ReceiverOptions options, PendingBell& bell) {
+  options.on_pending = [on_pending = std::move(options.on_pending), &bell] {
+    bell.ring();
+    if (on_pending) on_pending();
+  };
+  return options;
+}
+
+}  // namespace
+
 struct Receiver::Impl {
   FlipGate gate;
+  PendingBell bell;
   bool started = false;  // engine's thread, as all below
   std::optional<LocalVersion> serving;
+  bool loading = false;                                   // taken, and not finished
   std::map<SlotId, std::shared_ptr<const Weights>> seen;  // of the epoch that is served
 
   const bool follows;  // a rank above 0
@@ -41,12 +92,40 @@ struct Receiver::Impl {
         scheme(given),
         stream(options.stream),
         device(options.device),
-        session(std::move(options), std::move(endpoint), std::move(token), given, gate) {}
+        session(with_bell(std::move(options), bell), std::move(endpoint), std::move(token), given, gate) {}
 
   void start() {
     if (!std::exchange(started, true)) session.start();
   }
-  Flip flip_to(LocalVersion next, Clock::time_point start) {
+  // The gate has something for the engine, which may flip.
+  bool pending() const { return gate.pending() && !loading; }
+  Flip flip(AckWhen ack) {
+    start();
+    bell.quiet();
+    if (!pending()) return now(false, false);
+    if (follows) return now(false, gate.poisoned());
+    const Clock::time_point start = Clock::now();
+    std::optional<LocalVersion> next = gate.take();
+    if (!next) return now(false, gate.poisoned());
+    return flip_to(*std::move(next), start, ack);
+  }
+  Flip follow(Version version, AckWhen ack) {
+    start();
+    bell.quiet();
+    if (version == 0 || loading || (serving && serving->version == version))
+      return now(false, pending() && gate.poisoned());
+    const Clock::time_point start = Clock::now();
+    std::vector<LocalVersion> dropped;
+    std::optional<LocalVersion> next = gate.take(version, Deadline(flip_timeout), dropped);
+    session.passed_over(std::move(dropped));
+    if (!next) {
+      session.poison(cat("rank 0 serves version ", version, ", which was not prepared here within ",
+                         absl::FormatDuration(flip_timeout)));
+      return now(false, true);
+    }
+    return flip_to(*std::move(next), start, ack);
+  }
+  Flip flip_to(LocalVersion next, Clock::time_point start, AckWhen ack) {
     // Told again of what it serves, after a connection was lost: that is no flip.
     const bool again = serving && serving->lease.epoch == next.lease.epoch && serving->version == next.version;
     const bool elsewhere = again && serving->slot != next.slot;  // but in other memory of the scheme's own
@@ -61,7 +140,9 @@ struct Receiver::Impl {
     std::erase_if(seen, [](const auto& slot) { return slot.second.use_count() == 1; });
     seen.insert_or_assign(next.slot, next.weights);
     std::optional<LocalVersion> before = std::exchange(serving, std::move(next));
-    session.flipped(*serving, std::move(before), *std::move(mark), seconds_between(start, Clock::now()));
+    loading = ack == AckWhen::kLoaded && (!again || elsewhere);
+    session.flipped(*serving, std::move(before), *std::move(mark), seconds_between(start, Clock::now()),
+                    loading ? AckWhen::kLoaded : AckWhen::kFlipped);
     if (session.copier() != nullptr) {  // what was copied is the engine's own
       serving->attachment = nullptr;
       serving->copy.reset();
@@ -137,7 +218,9 @@ absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
 absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOptions options) {
   if (impl_->started)
     return failed_precondition(
-        "register_model: this receiver has greeted already; register before the first wait_ready() or commit()");
+        "register_model: this receiver has greeted already; register before join(), and before the first wait_ready() "
+        "or "
+        "commit()");
   if (impl_->session.copier() != nullptr)
     return failed_precondition("register_model: tensors are registered already; one model a receiver");
   if (impl_->wishes)
@@ -147,8 +230,9 @@ absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOp
   const int place = Copier::place_of(targets);
   if (!targets.empty() && place == kHost && impl_->scheme.on_device && !impl_->scheme.serves_hosts)
     return unimplemented("register_model: the targets lie in host memory and ", impl_->scheme.name,
-                         " keeps its slots on a device, from which this version does not copy there; use ",
-                         names_of_schemes(/*on_device=*/false));
+                         " keeps its slots on a device, from which this version does not copy there; ",
+                         impl_->scheme.needs_descriptors ? cat("use ", names_of_schemes(/*on_device=*/false))
+                                                         : "give it targets on a GPU");
   if (!targets.empty() && impl_->device != kHost && place != impl_->device)
     return invalid_argument("register_model: the targets lie in ", place_name(place),
                             ", and this receiver was told to read on device ", impl_->device,
@@ -161,38 +245,27 @@ absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOp
   return absl::OkStatus();
 }
 
-absl::Status Receiver::wait_ready(absl::Duration timeout) {
+absl::Status Receiver::wait_ready(absl::Duration timeout) { return wait_ready(0, timeout); }
+
+absl::Status Receiver::wait_ready(Version least, absl::Duration timeout) {
   impl_->start();
-  return impl_->session.wait_ready(Deadline(timeout));
+  return impl_->session.wait_ready(least, Deadline(timeout));
 }
 
-Flip Receiver::commit() {
-  Impl& impl = *impl_;
-  impl.start();
-  if (!impl.gate.pending()) return impl.now(false, false);
-  if (impl.follows) return impl.now(false, impl.gate.poisoned());
-  const Clock::time_point start = Clock::now();
-  std::optional<LocalVersion> next = impl.gate.take();
-  if (!next) return impl.now(false, impl.gate.poisoned());
-  return impl.flip_to(*std::move(next), start);
-}
+void Receiver::join() { impl_->start(); }
 
-Flip Receiver::commit(Version version) {
+absl::StatusOr<int> Receiver::pending_fd() { return impl_->bell.descriptor(); }
+
+Flip Receiver::commit() { return impl_->flip(AckWhen::kFlipped); }
+Flip Receiver::take() { return impl_->flip(AckWhen::kLoaded); }
+Flip Receiver::commit(Version version) { return impl_->follows ? impl_->follow(version, AckWhen::kFlipped) : commit(); }
+Flip Receiver::take(Version version) { return impl_->follows ? impl_->follow(version, AckWhen::kLoaded) : take(); }
+
+void Receiver::finish(const absl::Status& loaded) {
   Impl& impl = *impl_;
-  if (!impl.follows) return commit();
-  impl.start();
-  if (version == 0 || (impl.serving && impl.serving->version == version))
-    return impl.now(false, impl.gate.pending() && impl.gate.poisoned());
-  const Clock::time_point start = Clock::now();
-  std::vector<LocalVersion> dropped;
-  std::optional<LocalVersion> next = impl.gate.take(version, Deadline(impl.flip_timeout), dropped);
-  impl.session.passed_over(std::move(dropped));
-  if (!next) {
-    impl.session.poison(cat("rank 0 serves version ", version, ", which was not prepared here within ",
-                            absl::FormatDuration(impl.flip_timeout)));
-    return impl.now(false, true);
-  }
-  return impl.flip_to(*std::move(next), start);
+  if (!std::exchange(impl.loading, false)) return;
+  if (loaded.ok()) return impl.session.loaded();
+  impl.session.not_loaded(*std::exchange(impl.serving, std::nullopt), loaded);
 }
 
 const Weights& Receiver::weights(SlotId slot) const {
@@ -209,6 +282,7 @@ const char* to_string(ReceiverState state) {
     case ReceiverState::kPending: return "pending";
     case ReceiverState::kServing: return "serving";
     case ReceiverState::kPoisoned: return "poisoned";
+    case ReceiverState::kLoading: return "loading";
   }
   return "unknown";
 }

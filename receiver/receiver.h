@@ -2,11 +2,10 @@
 // boundary.
 //
 // Threads: connect() starts an I/O thread, which never touches weights, and a prepare thread, which maps and verifies.
-// commit(), weights() and wait_ready() belong to the engine's own thread. The I/O thread calls `on_pending`. fork: a
-// child must not use the object; a child that lives on keeps this process's leases (it may still read). Destruction
-// ends the leases: use no view after it. It waits until the engine's stream has done the work queued on it, for the
-// endpoint's flip_timeout at most; what that stream may still read then stays mapped, and leased, as long as the
-// process lives.
+// All calls but status() belong to the engine's own thread. The I/O thread calls `on_pending`. fork: a child must not
+// use the object; a child that lives on keeps this process's leases (it may still read). Destruction ends the leases:
+// use no view after it. It waits until the engine's stream has done the work queued on it, for the endpoint's
+// flip_timeout at most; what that stream may still read then stays mapped, and leased, as long as the process lives.
 #pragma once
 
 #include <cstdint>
@@ -84,7 +83,7 @@ struct Flip {
                           // process has lost its device
 };
 
-enum class ReceiverState { kJoining, kPending, kServing, kPoisoned };
+enum class ReceiverState { kJoining, kPending, kServing, kPoisoned, kLoading };
 const char* to_string(ReceiverState);
 
 // A snapshot for status pages; any thread.
@@ -92,7 +91,7 @@ struct ReceiverStatus {
   ReceiverState state = ReceiverState::kJoining;
   bool attached = false;  // a sender is connected
   Epoch epoch = 0;
-  Version version = 0;  // served
+  Version version = 0;  // served, or loaded by the engine
   std::string way{};    // how versions come to it: "relay", "mirror"; empty: as its scheme always does
   // Why the worker was refused, why the last version failed, or what poisoned it; else, while it is attached, that its
   // endpoint's folder or socket is gone.
@@ -113,8 +112,9 @@ class Weights {
 
 class Receiver {
  public:
-  // Checks its arguments and returns, also without a sender. It greets its sender, or looks for one, from the first
-  // wait_ready() or commit() on. RESOURCE_EXHAUSTED: no thread can be started; the text names the limits.
+  // Checks its arguments and returns, also without a sender. It greets its sender, or looks for one, from join() on, or
+  // the first wait_ready(), take() or commit(). RESOURCE_EXHAUSTED: no thread can be started; the text names the
+  // limits.
   static absl::StatusOr<Receiver> connect(ReceiverOptions options);
 
   Receiver(Receiver&&) noexcept;
@@ -125,15 +125,22 @@ class Receiver {
   // are made of the sender's tensors (transport/target.h); their memory must outlive the receiver. With Apply::kCommit
   // they hold the version that is served, from the flip on. With Apply::kBackground a second set is allocated here, and
   // versions go to the two sets in turn, to the second set first; weights(flip.slot) is the set to read. The set that
-  // is not served may be written at any time. Call it before the first wait_ready() or commit(), and once; otherwise it
-  // returns FAILED_PRECONDITION. INVALID_ARGUMENT names the target, also if its memory is not the device's. Whether the
-  // targets fit the sender's tensors is known once there is a sender: wait_ready() says.
+  // is not served may be written at any time. Call it before join(), or the first wait_ready() or commit(), and once;
+  // otherwise it returns FAILED_PRECONDITION. INVALID_ARGUMENT names the target, also if its memory is not the
+  // device's. Whether the targets fit the sender's tensors is known once there is a sender: wait_ready() says.
   absl::Status register_model(std::vector<TargetTensor> targets, ModelOptions options = {});
+
+  // Greets its sender from now on, and returns at once: wait_for_workers() sees this worker before its first commit().
+  // Whether it reads in place or copies is told in the greeting: register_model() comes before it.
+  void join();
 
   // Blocks until a version is served, or is ready: commit() will flip to it. DEADLINE_EXCEEDED says how far the worker
   // came. FAILED_PRECONDITION says why the worker was refused, as when the sender's model and its own differ; the
   // receiver keeps looking, since another sender may come.
   absl::Status wait_ready(absl::Duration timeout);
+  // The same of a version from `least` on: of the one that a trainer's message names, or a newer one. In a follower it
+  // says that commit(least) need not wait.
+  absl::Status wait_ready(Version least, absl::Duration timeout);
 
   // At a token boundary: one atomic load when nothing is pending, a flip when a version is. After a flip the slot
   // served before may be overwritten: use no view of it any more. A follower (rank > 0) never flips by this call.
@@ -151,6 +158,23 @@ class Receiver {
   // Blocks until that version is prepared here, under flip_timeout; if it is not prepared by then, this worker, and
   // with it its group, is poisoned. In any other worker: as commit().
   Flip commit(Version version);
+
+  // An eventfd that is readable when commit() may have work, for poll(), epoll or an event loop; each commit() or
+  // take() that finds work reads it empty. Close-on-exec; it is the receiver's. An error: there are no descriptors
+  // left.
+  absl::StatusOr<int> pending_fd();
+
+  // commit() in two halves, for an engine that makes its own weights of a version (a loader, a layout of its own):
+  // take() flips as commit() does, and finish() acknowledges, once the engine has loaded what weights(flip.slot)
+  // showed; the sender's send returns no earlier. In between the worker is loading: the slot stays as it is, the sender
+  // waits for `load_timeout` (2 min), not `flip_timeout`, and neither take() nor commit() flips again. Where `changed`
+  // is false, there is nothing to load and to finish.
+  //
+  // An error: the engine's weights are of no version. The worker is poisoned until a flip, as behind a copy that
+  // failed, and the sender brings it the newest version again. finish() without a take() does nothing.
+  Flip take();
+  Flip take(Version version);
+  void finish(const absl::Status& loaded = absl::OkStatus());
 
   // Views into the slot itself, or the set. They do not move while it lives: a SlotId always has the same views.
   const Weights& weights(SlotId slot) const;

@@ -319,8 +319,12 @@ void Session::on_found(Preparer::Found found, bool cut) {
     if (status.state == ReceiverState::kJoining) status.state = ReceiverState::kPending;
   });
   if (!is_follower()) return decide(std::move(local));
+  const Version version = local.version;
   offer(std::move(local));
-  board_.update([](StatusBoard::Posted& posted) { posted.ready = true; });
+  board_.update([version](StatusBoard::Posted& posted) {
+    posted.ready = true;
+    posted.newest = std::max(posted.newest, version);
+  });
 }
 
 }  // namespace bascule::inline v0

@@ -50,6 +50,9 @@
 
 namespace bascule::inline v0 {
 
+// When a flip is acknowledged: at once, or when the engine has loaded what it shows.
+enum class AckWhen { kFlipped, kLoaded };
+
 class Session {
  public:
   // `token`: for TCP.
@@ -72,7 +75,10 @@ class Session {
   void not_flipped(LocalVersion next, const absl::Status& why);  // the engine serves on what it served
   // `now` is served from now on, `before` (if any) no more, once `mark` is passed.
   void flipped(const LocalVersion& now, std::optional<LocalVersion> before, std::shared_ptr<DeviceMark> mark,
-               double stall_seconds);
+               double stall_seconds, AckWhen ack);
+  // Behind a flip that is acknowledged when it is loaded: it is, or what the engine has is of no version.
+  void loaded();
+  void not_loaded(const LocalVersion& local, const absl::Status& why);
 
   // Engine's thread of a follower: versions that rank 0 passed over.
   void passed_over(std::vector<LocalVersion> versions);
@@ -82,7 +88,9 @@ class Session {
   void poison(std::string why);
   void poison(const absl::Status& why);
 
-  absl::Status wait_ready(Deadline deadline) { return board_.wait_ready(deadline, options_.worker, endpoint_.place()); }
+  absl::Status wait_ready(Version least, Deadline deadline) {
+    return board_.wait_ready(least, deadline, options_.worker, endpoint_.place());
+  }
   ReceiverStatus status() const { return board_.status(); }
 
  private:
@@ -128,7 +136,11 @@ class Session {
   bool is_follower() const { return options_.rank > 0; }
   bool copies_ahead() const { return copier_ && copier_->apply() == Apply::kBackground; }
   void update(const std::function<void(ReceiverStatus&)>& change);
-  void can_serve();  // says so
+  void can_serve(Version version);  // says so
+  void acknowledge();
+  // Engine's thread: nothing is served. What `drop` says is given back once `passed`.
+  void unserve(Version version, const absl::Status& why, Preparer::Passed passed,
+               std::function<std::optional<Holdings::Leaving>(bool late)> drop);
   void log(std::string_view line) const;
 
   const ReceiverOptions options_;
@@ -152,6 +164,8 @@ class Session {
   int failures_ = 0;                          // versions running that did not verify
   absl::Status alone_;                        // why a version that is there cannot be served
   absl::Status endpoint_gone_;                // attached, with an endpoint that was removed
+  std::optional<Ack> due_ack_;                // of what is loaded; and when it was decided
+  Clock::time_point decided_at_;
 
   bool stopped_ = false;  // engine's thread
   std::thread thread_;

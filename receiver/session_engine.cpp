@@ -1,4 +1,6 @@
 // What the engine does and what its device may still do. The engine's thread calls; the I/O thread answers.
+#include <algorithm>
+
 #include <boost/asio/post.hpp>
 
 #include <bascule/receiver/session.h>
@@ -19,25 +21,32 @@ absl::StatusOr<std::shared_ptr<DeviceMark>> Session::leave(const std::optional<L
 }
 
 void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> before, std::shared_ptr<DeviceMark> mark,
-                      double stall_seconds) {
-  asio::post(io_, [this, now = now, before = std::move(before), mark = std::move(mark), stall_seconds,
+                      double stall_seconds, AckWhen ack) {
+  asio::post(io_, [this, now = now, before = std::move(before), mark = std::move(mark), stall_seconds, ack,
                    at = Clock::now()]() mutable {
     if (holdings_.lost()) return;
     before.reset();  // not the last of it: it is held until it is given back
     link_.flipped();
     board_.update([&](StatusBoard::Posted& posted) {
-      posted.status.state = ReceiverState::kServing;
+      posted.status.state = ack == AckWhen::kLoaded ? ReceiverState::kLoading : ReceiverState::kServing;
       posted.status.epoch = now.lease.epoch;
       posted.status.version = now.version;
       posted.ready = true;
+      posted.newest = std::max(posted.newest, now.version);
     });
-    link_.send(
-        Ack{.version = now.version, .stall_seconds = stall_seconds, .seconds = seconds_between(now.decided_at, at)});
-    awake_.end();
+    due_ack_ =
+        Ack{.version = now.version, .stall_seconds = stall_seconds, .seconds = seconds_between(now.decided_at, at)};
+    decided_at_ = now.decided_at;
+    if (ack == AckWhen::kLoaded) {
+      link_.send(Loading{.version = now.version});
+    } else {
+      acknowledge();
+    }
     Preparer::Passed passed;
     if (copier_) left_ = mark;
     if (!copier_ && mark) passed = [mark](Deadline deadline) { return mark->wait(deadline); };
     std::optional<Holdings::Leaving> leaving = holdings_.flipped(now, passed != nullptr);
+    if (ack == AckWhen::kLoaded) holdings_.doubt();  // until it has loaded, a greeting claims nothing
     now.attachment = nullptr;
     give_back(std::move(leaving), nullptr, std::move(passed));
     // A follower's own commit comes later, or never. What it was told again and has not prepared goes its way.
@@ -46,6 +55,37 @@ void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> befor
       drop_coming();
     say_ready();
   });
+}
+
+void Session::acknowledge() {
+  link_.send(*std::exchange(due_ack_, std::nullopt));
+  awake_.end();
+}
+
+void Session::loaded() {
+  asio::post(io_, [this, at = Clock::now()] {
+    if (holdings_.lost() || !due_ack_) return;
+    board_.update([](StatusBoard::Posted& posted) { posted.status.state = ReceiverState::kServing; });
+    due_ack_->seconds = seconds_between(decided_at_, at);
+    holdings_.settle_doubt();
+    acknowledge();
+  });
+}
+
+// The loader may still read the slot, if its device does.
+void Session::not_loaded(const LocalVersion& local, const absl::Status& why) {
+  Preparer::Passed passed;
+  if (local.device != kHost) {
+    const absl::StatusOr<std::shared_ptr<DeviceMark>> mark = marks_.here(local.device);
+    if (is_sticky(mark.status())) return lose(mark.status());
+    if (mark.ok()) passed = [mark = *mark](Deadline deadline) { return mark->wait(deadline); };
+  }
+  asio::post(io_, [this] {
+    due_ack_.reset();
+    awake_.end();
+  });
+  unserve(local.version, annotate(why, cat("load version ", local.version)), std::move(passed),
+          [this](bool late) { return holdings_.not_loaded(late); });
 }
 
 void Session::not_flipped(LocalVersion next, const absl::Status& why) {
@@ -58,18 +98,26 @@ void Session::not_flipped(LocalVersion next, const absl::Status& why) {
 }
 
 void Session::torn(LocalVersion local, const absl::Status& why) {
-  asio::post(io_, [this] {
-    board_.update([](StatusBoard::Posted& posted) {
-      posted.status.version = 0;
-      posted.ready = false;
-    });
-  });
-  if (is_sticky(why)) return lose(why);
   // If the engine's stream was late, the device still copies. A copy that failed for another reason may have begun too.
   Preparer::Passed passed;
   if (copier_->device() != kHost) passed = [this](Deadline deadline) { return copier_->settle(deadline); };
-  asio::post(io_, [this, local = std::move(local), passed = std::move(passed)]() mutable {
-    std::optional<Holdings::Leaving> leaving = holdings_.torn(std::move(local), passed != nullptr);
+  const Version version = local.version;
+  unserve(version, why, std::move(passed),
+          [this, local = std::move(local)](bool late) mutable { return holdings_.torn(std::move(local), late); });
+}
+
+void Session::unserve(Version version, const absl::Status& why, Preparer::Passed passed,
+                      std::function<std::optional<Holdings::Leaving>(bool late)> drop) {
+  asio::post(io_, [this, version] {
+    board_.update([version](StatusBoard::Posted& posted) {
+      posted.status.version = 0;
+      posted.ready = false;
+      if (posted.newest <= version) posted.newest = 0;  // else a newer one waits for the engine
+    });
+  });
+  if (is_sticky(why)) return lose(why);
+  asio::post(io_, [this, drop = std::move(drop), passed = std::move(passed)]() mutable {
+    std::optional<Holdings::Leaving> leaving = drop(passed != nullptr);
     give_back(std::move(leaving), nullptr, std::move(passed));
   });
   poison(why);

@@ -1,4 +1,6 @@
 // What happens to a version between its prepare and the flip to the next one. I/O thread.
+#include <algorithm>
+
 #include <boost/asio/post.hpp>
 
 #include <bascule/receiver/session.h>
@@ -144,6 +146,8 @@ void Session::on_commit(Version version) {
         invalid_argument("the sender broke the protocol: commit of version ", version, ", which is not prepared"));
   }
   LocalVersion local = preparation_->local;
+  if (due_ack_) link_.send(Loading{.version = version});  // its turn comes when the engine has loaded what it took
+  if (due_ack_ && holdings_.serves(local)) return drop_coming();  // told again of just that: its ack follows
   // What was copied ahead is the engine's own by now; and a follower may have been told to pass it over.
   if (copies_ahead() || (is_follower() && !holdings_.offers(version))) {
     drop_coming();
@@ -151,7 +155,7 @@ void Session::on_commit(Version version) {
     holdings_.arrive();
     preparation_ = nullptr;
   }
-  if (is_follower()) return can_serve();  // it flips when rank 0 says so
+  if (is_follower()) return can_serve(version);  // it flips when rank 0 says so
   if (copies_ahead() && holdings_.serves(local)) {
     link_.flipped();
     return link_.send(Ack{.version = version});  // told again of what it serves: the set that it reads stays
@@ -162,15 +166,17 @@ void Session::on_commit(Version version) {
 // The engine takes it at its next token boundary.
 void Session::decide(LocalVersion local) {
   local.decided_at = Clock::now();
+  const Version version = local.version;
   std::optional<LocalVersion> skipped = gate_.decide(local);
   give_back(holdings_.decide(std::move(local), std::move(skipped)));
-  can_serve();
+  can_serve(version);
   if (options_.on_pending) options_.on_pending();
 }
 
-void Session::can_serve() {
-  board_.update([this](StatusBoard::Posted& posted) {
+void Session::can_serve(Version version) {
+  board_.update([this, version](StatusBoard::Posted& posted) {
     posted.ready = true;
+    posted.newest = std::max(posted.newest, version);
     posted.status.error = endpoint_gone_;
   });
 }

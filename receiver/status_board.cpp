@@ -17,17 +17,21 @@ ReceiverStatus StatusBoard::status() const {
   return posted_.status;
 }
 
-absl::Status StatusBoard::wait_ready(Deadline deadline, std::string_view worker, std::string_view place) {
+absl::Status StatusBoard::wait_ready(Version least, Deadline deadline, std::string_view worker,
+                                     std::string_view place) {
   std::unique_lock lock(mutex_);
-  if (changed_.wait_until(lock, deadline.at(), [this] { return posted_.ready || posted_.hopeless; }) && posted_.ready)
-    return absl::OkStatus();
+  const auto is_there = [&] { return posted_.ready && posted_.newest >= least; };
+  changed_.wait_until(lock, deadline.at(), [&] { return is_there() || posted_.hopeless; });
+  if (is_there()) return absl::OkStatus();
   const ReceiverStatus& status = posted_.status;
   if (posted_.hopeless)
     return failed_precondition("worker ", worker, " cannot join the sender at ", place, ": ", message_of(status.error));
-  return deadline_exceeded("worker ", worker, ": no version to serve from ", place, " yet; ",
-                           !status.error.ok() ? cat("the last error: ", message_of(status.error))
-                           : status.attached  ? "connected, the sender has not published"
-                                              : "no sender is there");
+  return deadline_exceeded("worker ", worker, ": no version ", least > 0 ? cat("from ", least, " on ") : "",
+                           "to serve from ", place, " yet; ",
+                           !status.error.ok()   ? cat("the last error: ", message_of(status.error))
+                           : posted_.newest > 0 ? cat("the newest is ", posted_.newest)
+                           : status.attached    ? "connected, the sender has not published"
+                                                : "no sender is there");
 }
 
 }  // namespace bascule::inline v0

@@ -17,13 +17,14 @@ class StatusBoard {
   struct Posted {
     ReceiverStatus status;
     bool ready = false;     // a version can be served
+    Version newest = 0;     // of those
     bool hopeless = false;  // the last refusal will not change by itself
   };
 
   void update(const std::function<void(Posted&)>& change);
   ReceiverStatus status() const;
-  // Blocks until a version can be served. FAILED_PRECONDITION: hopeless. `worker`, `place`: for texts.
-  absl::Status wait_ready(Deadline deadline, std::string_view worker, std::string_view place);
+  // Blocks until a version from `least` on can be served. FAILED_PRECONDITION: hopeless. `worker`, `place`: for texts.
+  absl::Status wait_ready(Version least, Deadline deadline, std::string_view worker, std::string_view place);
 
  private:
   mutable std::mutex mutex_;

@@ -57,11 +57,15 @@ absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme*
     return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
                             "\": listen= needs a scheme that takes workers of other hosts beside those of this one, ",
                             "which ", scheme->name, " is not; leave it out, or use auto");
+  const bool given_takes_relay = scheme->takes_relay;  // on one host
   if (endpoint.over_tcp() && scheme->over_tcp) scheme = scheme->over_tcp.get();
   if (endpoint.ctas && !scheme->takes_ctas)
     return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
                             "\": ctas= needs a scheme whose bytes ", "kernels of a GPU move, which ", scheme->name,
                             " is not; leave it out, or use nccl");
+  if (endpoint.relay && !scheme->takes_relay && endpoint.over_tcp() && given_takes_relay)
+    return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
+                            "\": relay= is the sender's, and of engines of its own host; leave it out");
   if (endpoint.relay && !scheme->takes_relay)
     return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
                             "\": relay= needs a scheme whose engines hand versions on to each other, which ",

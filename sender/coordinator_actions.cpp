@@ -136,7 +136,7 @@ void Coordinator::say(WorkerId worker, std::string bytes, std::vector<ProcessFd>
 }
 
 void Coordinator::give_up(WorkerId worker, absl::Status why) {
-  asio::post(io_, [this, worker, why = std::move(why)] { handle(event::HungUp{worker, why}); });
+  asio::post(io_, [this, worker, why = std::move(why)] { handle(event::GivenUp{worker, why}); });
 }
 
 void Coordinator::log(std::string line) {

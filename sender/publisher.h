@@ -60,10 +60,10 @@ class Publisher {
   explicit Publisher(Endpoint endpoint, int threads) : endpoint_(std::move(endpoint)), pool_(threads) {}
 
   bool single_copy() const { return endpoint_.slots == 1; }
-  // Up to the decision, with time for what begins late: to deliver, to prepare; to the last ack; some for threads to
-  // wake.
+  // Up to the decision, with time for what begins late: to deliver, to prepare; to the last ack, also of engines that
+  // load by themselves; some for threads to wake.
   Deadline settles_by() const {
-    return Deadline(endpoint_.timeout + 3 * endpoint_.flip_timeout + endpoint_.suspect_after);
+    return Deadline(endpoint_.timeout + 3 * endpoint_.flip_timeout + endpoint_.load_timeout + endpoint_.suspect_after);
   }
 
   absl::Status check_free(std::string_view call);

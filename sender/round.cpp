@@ -6,6 +6,11 @@
 #include <bascule/transport/text.h>
 
 namespace bascule::inline v0 {
+namespace {
+
+constexpr int kMostLoadWords = 2;
+
+}  // namespace
 
 Round::Round(const Publication& publication, std::vector<WorkerIdentity> workers, Rules rules)
     : publication_(publication), rules_(rules) {
@@ -148,6 +153,12 @@ void Round::decided(const absl::Status& status) {
   enter(Phase::kAborted);
 }
 
+void Round::loading(WorkerId id, Clock::time_point until) {
+  Worker* worker = find(id);
+  if (worker == nullptr || worker->done() || !worker->told || phase_ != Phase::kCommitting) return;
+  if (worker->load_words++ < kMostLoadWords) worker->loads_until = until;
+}
+
 void Round::acked(WorkerId id, double seconds, double stall_seconds) {
   Worker* worker = find(id);
   if (worker == nullptr || worker->acked || phase_ != Phase::kCommitting) return;
@@ -238,13 +249,25 @@ bool Round::was_told(WorkerId id) const {
   return place != places_.end() && workers_[place->second].told;
 }
 
-std::vector<WorkerId> Round::late() const {
-  const auto is_late = [this](const Worker& worker) {
+bool Round::is_loading(WorkerId id) const {
+  const Worker* const worker = find(id);
+  return worker != nullptr && !worker->done() && worker->loads_until.has_value();
+}
+
+std::optional<Clock::time_point> Round::next_load_deadline() const {
+  std::optional<Clock::time_point> next;
+  for (const Worker& worker : workers_)
+    if (!worker.done() && worker.loads_until) next = next ? std::min(*next, *worker.loads_until) : worker.loads_until;
+  return next;
+}
+
+std::vector<WorkerId> Round::late(Clock::time_point now) const {
+  const auto is_late = [this, now](const Worker& worker) {
     switch (phase_) {
       case Phase::kWriting: return rules_.single_copy && !worker.ready;
       case Phase::kSealed: return !worker.ready;
       case Phase::kPreparing: return !worker.prepared && !worker.failed;
-      case Phase::kCommitting: return !worker.done();
+      case Phase::kCommitting: return !worker.done() && (!worker.loads_until || *worker.loads_until <= now);
       default: return false;
     }
   };

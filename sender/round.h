@@ -59,6 +59,9 @@ class Round {
   void prepared(WorkerId worker);
   void failed(WorkerId worker, std::string_view why);
   void decided(const absl::Status& status);
+  // It was told, and loads by itself until then at most. Its second word counts, too: the first may have said that it
+  // still loads another version.
+  void loading(WorkerId worker, Clock::time_point until);
   void acked(WorkerId worker, double seconds, double stall_seconds);
   void persisted(absl::Status status);
   void lost(WorkerId worker, absl::Status why);
@@ -78,7 +81,10 @@ class Round {
   bool deserted() const { return lost_ == workers_.size(); }
   std::vector<WorkerId> failed() const;  // with each: those that will not flip, not lost
   bool was_told(WorkerId worker) const;  // to commit
-  std::vector<WorkerId> late() const;    // those that keep the present phase from ending
+  // Those that keep the present phase from ending, but for those that have time to load.
+  std::vector<WorkerId> late(Clock::time_point now = Clock::time_point::max()) const;
+  bool is_loading(WorkerId worker) const;
+  std::optional<Clock::time_point> next_load_deadline() const;  // of those that load
   const absl::Status& why_aborted() const { return why_aborted_; }
   void abort(absl::Status why);  // does nothing once the decision is asked for
 
@@ -93,6 +99,8 @@ class Round {
     WorkerIdentity who;
     std::size_t group = 0;  // in groups_
     bool ready = false, prepared = false, told = false, acked = false, lost = false, failed = false;
+    std::optional<Clock::time_point> loads_until;
+    int load_words = 0;
     WorkerReport report;
     bool done() const { return acked || lost || failed; }
   };

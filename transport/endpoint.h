@@ -66,6 +66,7 @@ struct Endpoint {
   std::optional<int> ctas;                         // ctas=N: blocks of each GPU that a broadcast takes
   std::optional<RelayShape> relay;  // relay=auto|chain|tree|off: the sender's; none: as the scheme has it
   absl::Duration loan_timeout = absl::Seconds(30);  // loan_timeout=: with slots=1, from a loan to its publish or drop
+  absl::Duration load_timeout = absl::Minutes(2);   // load_timeout=: for an engine that loads a version by itself
   absl::Duration heartbeat = absl::Seconds(1);      // heartbeat=: how often each end says that it lives
   absl::Duration suspect_after = absl::Seconds(5);  // suspect_after=: silence after which a peer is given up
 

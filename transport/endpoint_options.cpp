@@ -138,13 +138,14 @@ struct Option {
   absl::Status (*set)(Endpoint&, std::string_view value);
 };
 
-constexpr std::array<Option, 18> kOptions = {{
+constexpr std::array<Option, 19> kOptions = {{
     {"slots", set_slots},
     {"wire_dtype", set_wire_dtype},
     {"digest", set_digest},
     {"timeout", set_duration<&Endpoint::timeout>},
     {"flip_timeout", set_duration<&Endpoint::flip_timeout>},
     {"loan_timeout", set_duration<&Endpoint::loan_timeout>},
+    {"load_timeout", set_duration<&Endpoint::load_timeout>},
     {"heartbeat", set_duration<&Endpoint::heartbeat>},
     {"suspect_after", set_duration<&Endpoint::suspect_after>},
     {"commit", set_commit},

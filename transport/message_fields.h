@@ -142,6 +142,7 @@ void fields(auto& archive, Is<Abort> auto& abort) {
   archive("version", abort.version);
   archive("torn", abort.torn);
 }
+void fields(auto& archive, Is<Loading> auto& loading) { archive("version", loading.version); }
 void fields(auto& archive, Is<Ack> auto& ack) {
   archive("version", ack.version);
   archive("stall_seconds", ack.stall_seconds);

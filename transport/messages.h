@@ -108,10 +108,14 @@ struct Poisoned {  // it must not be counted on until a new version
   std::string why;
   bool final = false;  // its device is lost: it reads no slot any more, and no version mends it
 };
+struct Loading {  // the engine has flipped to it and copies it by itself now; an ack follows, or a word that it is
+                  // poisoned
+  Version version = 0;
+};
 struct Ack {
   Version version = 0;
   double stall_seconds = 0;  // inside commit()
-  double seconds = 0;        // from the commit's arrival to the flip
+  double seconds = 0;        // from the commit's arrival to the flip or, where the engine loads, until it has
 };
 struct Released {
   SlotId slot;
@@ -133,7 +137,7 @@ struct Bye {
 };
 
 using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Poisoned, Commit, Abort,
-                             Ack, Released, Heartbeat, Bye, Inquire, SenderStatus, Deliver, Transport>;
+                             Ack, Released, Heartbeat, Bye, Inquire, SenderStatus, Deliver, Transport, Loading>;
 
 const char* name_of(const Message&);  // "hello"
 

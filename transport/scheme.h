@@ -157,7 +157,7 @@ class CopiesBehind {
 // What the registry knows of a scheme.
 struct Scheme {
   std::string name;                // as in a URL
-  bool needs_descriptors = false;  // works on one host only: a URL with a host is refused
+  bool needs_descriptors = false;  // works on one host only: a URL with a host is refused, unless over_tcp
   bool maps_once = false;    // prepare() and release() only look up what accept() mapped: the I/O thread may call them
   bool on_device = false;    // slots are memory of the device that the tensors lie on
   bool keeps_files = false;  // slots outlive the processes; only then do durable= and fresh= make sense

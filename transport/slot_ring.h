@@ -20,7 +20,7 @@
 
 namespace bascule::inline v0 {
 
-using Holder = std::uint64_t;  // a receiver's instance number
+using Holder = std::uint64_t;  // a receiver's instance number; over TCP that of its membership
 
 class SlotRing {
  public:

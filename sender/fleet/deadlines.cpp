@@ -13,7 +13,7 @@ void Fleet::note(event::Tick&) {
   judged_at_ = now_;
   std::vector<WorkerId> awaited;
   for (const Ticket ticket : versions_.due(judged_at_))
-    std::ranges::copy(versions_.find(ticket)->round.late(), std::back_inserter(awaited));
+    std::ranges::copy(versions_.find(ticket)->round.late(judged_at_), std::back_inserter(awaited));
   std::erase_if(awaited, [this](WorkerId id) { return roster_.find(id) == nullptr; });
   if (awaited.empty()) return judge();
   act(action::ReadQueued{std::move(awaited)});
@@ -28,9 +28,12 @@ void Fleet::judge() {
     Round& round = version.round;
     const bool flips = round.phase() == Round::Phase::kCommitting;
     const std::string limit = absl::FormatDuration(flips ? endpoint_.flip_timeout : endpoint_.timeout);
-    for (const WorkerId id : round.late())
-      late.emplace(id, deadline_exceeded("version ", version.version(), ": no ",
-                                         flips ? "ack" : "word that it is prepared", " within ", limit));
+    for (const WorkerId id : round.late(judged_at_))
+      late.emplace(id, round.is_loading(id)
+                           ? deadline_exceeded("version ", version.version(), ": its engine has not loaded it within ",
+                                               absl::FormatDuration(endpoint_.load_timeout))
+                           : deadline_exceeded("version ", version.version(), ": no ",
+                                               flips ? "ack" : "word that it is prepared", " within ", limit));
     if (round.phase() != Round::Phase::kDelivering) continue;
     if (version.is_catch_up) {
       for (const WorkerId id : round.remaining())
@@ -41,7 +44,12 @@ void Fleet::judge() {
     }
   }
   for (const auto& [id, why] : late) evict(id, why);
-  work();  // without them readers may all have yielded
+  const std::vector<Ticket> due = versions_.due(judged_at_);
+  work();                          // without them readers may all have yielded
+  for (const Ticket ticket : due)  // of those that are left, the next whose time to load ends
+    if (OnItsWay* const version = versions_.find(ticket))
+      if (const auto loads = version->round.next_load_deadline(); loads && *loads > judged_at_)
+        wait_until(*version, *loads);
   judge_single_copy();
   if (const auto at = versions_.wake_behind(judged_at_)) act(action::WakeAt{*at});
 }

@@ -45,6 +45,10 @@ struct HungUp {  // its connection ended, fell silent, or broke the protocol
   WorkerId id = 0;
   absl::Status why;
 };
+struct GivenUp {  // by the scheme
+  WorkerId id = 0;
+  absl::Status why;
+};
 struct HolderGone {  // the last lease pipe of an instance hung up
   Holder holder = 0;
 };
@@ -126,10 +130,11 @@ struct Tick {};  // the time of action::WakeAt has come
 
 }  // namespace event
 
-using Event = std::variant<event::Greeted, event::Heard, event::HungUp, event::HolderGone, event::LayoutRegistered,
-                           event::SlotsOpened, event::TakeWanted, event::TakeGivenUp, event::SlotReplaced,
-                           event::GivenBack, event::Announced, event::SlotSealed, event::Abandoned, event::Admitted,
-                           event::Offered, event::Delivered, event::Published, event::Persisted, event::LoanEnded,
-                           event::AllRead, event::ConnectionRefused, event::EndpointMissing, event::Tick>;
+using Event =
+    std::variant<event::Greeted, event::Heard, event::HungUp, event::GivenUp, event::HolderGone,
+                 event::LayoutRegistered, event::SlotsOpened, event::TakeWanted, event::TakeGivenUp,
+                 event::SlotReplaced, event::GivenBack, event::Announced, event::SlotSealed, event::Abandoned,
+                 event::Admitted, event::Offered, event::Delivered, event::Published, event::Persisted,
+                 event::LoanEnded, event::AllRead, event::ConnectionRefused, event::EndpointMissing, event::Tick>;
 
 }  // namespace bascule::inline v0

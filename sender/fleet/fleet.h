@@ -70,6 +70,7 @@ class Fleet {
   void note(event::Greeted& greeted);
   void note(event::Heard& heard);
   void note(event::HungUp& hung_up);
+  void note(event::GivenUp& given_up);
   void note(event::HolderGone& gone);
   void note(event::LayoutRegistered& registered);
   void note(event::SlotsOpened& opened);
@@ -100,6 +101,7 @@ class Fleet {
   void hear(Member& member, const Ready& ready);
   void hear(Member& member, const Prepared& prepared);
   void hear(Member& member, const Failed& failed);
+  void hear(Member& member, const Loading& loading);
   void hear(Member& member, const Ack& ack);
   void hear(Member& member, const Released& released);
   void crossed(const Member& member, SlotId slot);  // its word of release, and a prepare

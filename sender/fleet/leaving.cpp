@@ -21,8 +21,8 @@ void Fleet::leave(const Leaving& leaving) {
   log(cat("gave up ", member.name(), ": ", message_of(leaving.why)));
   behind_.erase(member.id);
 
-  // Its leases stay until its pipe hangs up: it may still be reading. Over TCP there is no pipe, and the worker reads
-  // no memory of ours, so its leases end with its connection.
+  // Its leases stay until its pipe hangs up: it may still be reading. Over TCP there is no pipe: they end with its
+  // connection.
   OnItsWay* const sent = versions_.sent();
   if (const OnItsWay* version = member.catch_up() ? versions_.find(*member.catch_up()) : nullptr)
     if (version->leased.contains(member.id)) drop_lease(member, *version);

@@ -10,8 +10,13 @@ namespace bascule::inline v0 {
 
 void Fleet::note(event::Greeted& greeted) {
   Hello& hello = greeted.hello;
-  if (absl::Status sound = roster_.check(hello); !sound.ok()) return turn_away(greeted.id, sound);
-  if (const Member* before = roster_.named(hello.worker); before != nullptr && before->holder() == hello.instance) {
+  if (absl::Status pauses = roster_.check_pause(hello.worker, now_); !pauses.ok()) {  // nothing to log each time
+    act(action::Close{.id = greeted.id, .why = std::move(pauses), .final = false});
+    return;
+  }
+  if (absl::Status sound = roster_.check(hello, greeted.over); !sound.ok()) return turn_away(greeted.id, sound);
+  if (const Member* before = roster_.named(hello.worker);
+      before != nullptr && before->hello.instance == hello.instance && before->over == greeted.over) {
     evict(before->id, unavailable("came back on a new connection"));
     let_leave();
   }
@@ -119,6 +124,13 @@ void Fleet::note(event::Offered& offered) {
 }
 
 void Fleet::note(event::HungUp& hung_up) { evict(hung_up.id, hung_up.why); }
+
+// What it costs the scheme to give a worker up is not paid twice a second.
+void Fleet::note(event::GivenUp& given_up) {
+  if (const Member* member = roster_.find(given_up.id); member != nullptr && !member->leaving)
+    roster_.pause(member->name(), now_);
+  evict(given_up.id, given_up.why);
+}
 
 // If its connection has not hung up yet, the member leaves first. Otherwise a version that begins in between would
 // lease it a slot that is never released.

@@ -21,15 +21,14 @@ void Fleet::note(event::Heard& heard) {
   if (const auto* ready = std::get_if<Ready>(&message)) return hear(*member, *ready);
   if (const auto* prepared = std::get_if<Prepared>(&message)) return hear(*member, *prepared);
   if (const auto* failed = std::get_if<Failed>(&message)) return hear(*member, *failed);
+  if (const auto* loading = std::get_if<Loading>(&message)) return hear(*member, *loading);
   if (const auto* ack = std::get_if<Ack>(&message)) return hear(*member, *ack);
   if (const auto* released = std::get_if<Released>(&message)) return hear(*member, *released);
   evict(member->id, invalid_argument(name_of(message), " is not a worker's message"));
 }
 
 // A worker is told of one version at a time: of its own catch-up, or of the one that the public thread sends.
-OnItsWay* Fleet::version_of(const Member& member) {
-  return member.catch_up() ? versions_.find(*member.catch_up()) : versions_.sent();
-}
+OnItsWay* Fleet::version_of(const Member& member) { return versions_.of(member.catch_up()); }
 
 // Null: its message is about another version.
 OnItsWay* Fleet::version_of(const Member& member, Version version) {
@@ -53,6 +52,12 @@ void Fleet::hear(Member& member, const Failed& failed) {
   if (++member.failures >= 2)
     return poison(member, cat("failed two versions running, the last because: ", failed.why), false);
   if (OnItsWay* version = version_of(member, failed.version)) version->round.failed(member.id, failed.why);
+}
+
+// From here on it has load_timeout, and no longer what is left of flip_timeout.
+void Fleet::hear(Member& member, const Loading& loading) {
+  if (OnItsWay* version = version_of(member, loading.version))
+    version->round.loading(member.id, now_ + absl::ToChronoNanoseconds(endpoint_.load_timeout));
 }
 
 void Fleet::hear(Member& member, const Ack& ack) {
@@ -84,6 +89,7 @@ void Fleet::crossed(const Member& member, SlotId slot) {
 
 // A worker that waits for its welcome may still flip to an older version. What it says of that corrects its greeting.
 void Fleet::hear_waiting(Member& member, const Message& message) {
+  if (std::holds_alternative<Loading>(message)) return;  // its ack will say
   if (const auto* ack = std::get_if<Ack>(&message)) {
     if (const absl::Status possible = claim(ack->version, member.may_claim); !possible.ok())
       return evict(member.id, possible);

@@ -17,14 +17,15 @@ LeaseNumber Member::lease_on(SlotId slot) const {
 
 // ---- greetings ----
 
-absl::Status Roster::check(const Hello& hello) const {
+absl::Status Roster::check(const Hello& hello, Over over) const {
   if (hello.protocol != kProtocol)
     return invalid_argument("the worker speaks protocol ", hello.protocol, ", expected ", kProtocol,
                             "; run the same version of Bascule on both ends");
   if (hello.digest_number != kDigestNumber)
     return invalid_argument("the worker makes digests of function ", hello.digest_number, ", expected ", kDigestNumber,
                             "; run the same version of Bascule on both ends");
-  if (const auto lost = lost_.find(hello.worker); lost != lost_.end() && lost->second == hello.instance)
+  if (const auto lost = lost_.find(hello.worker);
+      lost != lost_.end() && lost->second == std::pair(over, hello.instance))
     return failed_precondition("worker ", hello.worker,
                                " said that its device is lost, which no version mends; restart it");
   if (hello.epoch > epoch_)
@@ -203,6 +204,24 @@ std::string Roster::name_of(Holder holder) const {
 
 void Roster::mended(const std::string& name) {
   if (!poisoned_.empty()) poisoned_.erase(name);
+  if (!pauses_.empty()) pauses_.erase(name);
+}
+
+void Roster::pause(const std::string& name, Clock::time_point now) {
+  constexpr std::size_t kMost = 1024;
+  constexpr Clock::duration kFirst = std::chrono::seconds(1), kLongest = std::chrono::minutes(1);
+  if (pauses_.size() >= kMost) std::erase_if(pauses_, [now](const auto& each) { return each.second.until <= now; });
+  Pause& pause = pauses_[name];
+  pause.length = std::clamp(2 * pause.length, kFirst, kLongest);
+  pause.until = now + pause.length;
+}
+
+absl::Status Roster::check_pause(const std::string& name, Clock::time_point now) const {
+  const auto pause = pauses_.find(name);
+  if (pause == pauses_.end() || pause->second.until <= now) return absl::OkStatus();
+  return unavailable(
+      "worker ", name, " was given up, and may come back in ",
+      absl::FormatDuration(absl::Ceil(absl::FromChrono(pause->second.until - now), absl::Milliseconds(1))));
 }
 
 }  // namespace bascule::inline v0

@@ -38,7 +38,9 @@ struct Member {
 
   const std::string& name() const { return hello.worker; }
   const std::string& group() const { return hello.group; }
-  Holder holder() const { return hello.instance; }
+  // Over TCP a worker reads no memory of ours, and its leases end with its membership. What it says that its instance
+  // is is no other worker's either way: no peer of another host ends a lease of this host.
+  Holder holder() const { return over == Over::kTcp ? id : hello.instance; }
   bool says_it_holds(SlotId slot) const;
   LeaseNumber lease_on(SlotId slot) const;  // 0: claimed in its greeting, or none
 
@@ -63,7 +65,7 @@ class Roster {
 
   // Whether a greeting can be taken at all: what it speaks, and that no later sender has been there, nor its device is
   // lost. Then whether its name, group and rank are free.
-  absl::Status check(const Hello& hello) const;
+  absl::Status check(const Hello& hello, Over over) const;
   absl::Status check_name(const Hello& hello) const;
 
   Member& add(WorkerId id, Hello hello, Over over = Over::kUnixSocket);  // parked; ids grow
@@ -103,8 +105,12 @@ class Roster {
   void poisoned(const std::string& name, std::string_view why) { poisoned_[name] = why; }
   void mended(const std::string& name);
   const std::map<std::string, std::string>& poisoned() const { return poisoned_; }
+  // Workers that the scheme gave up stay away for a second, twice as long each time, a minute at most; until they have
+  // acknowledged a version.
+  void pause(const std::string& name, Clock::time_point now);
+  absl::Status check_pause(const std::string& name, Clock::time_point now) const;
   // Workers whose device is lost; until another instance of theirs is welcomed.
-  void lost(const Member& member) { lost_[member.name()] = member.holder(); }
+  void lost(const Member& member) { lost_[member.name()] = {member.over, member.hello.instance}; }
   void found(const std::string& name) { lost_.erase(name); }
 
  private:
@@ -119,7 +125,12 @@ class Roster {
   std::size_t addressable_ = 0, copying_ = 0;
   std::map<Holder, std::string> holder_names_;
   std::map<std::string, std::string> poisoned_;
-  std::map<std::string, Holder> lost_;
+  std::map<std::string, std::pair<Over, std::uint64_t>> lost_;  // instances
+  struct Pause {
+    Clock::duration length{};
+    Clock::time_point until;
+  };
+  std::map<std::string, Pause> pauses_;
 };
 
 }  // namespace bascule::inline v0

@@ -23,7 +23,10 @@ std::string_view to_string(SlotRing::State state) {
 WorkerStatus Fleet::status_of(const Member& member) const {
   const std::optional<Publication> newest = desk_.newest();
   const bool waits = !member.welcomed() || !newest;
-  const char* const behind = member.owed ? "catching up" : "left out";
+  const OnItsWay* const version = versions_.of(member.catch_up());
+  const char* const behind = version != nullptr && version->round.is_loading(member.id) ? "loading"
+                             : member.owed                                              ? "catching up"
+                                                                                        : "left out";
   WorkerStatus status{.worker = member.name(),
                       .pid = member.hello.pid,
                       .host = member.hello.host,

@@ -42,6 +42,9 @@ class Versions {
   OnItsWay* find(Ticket ticket);
   OnItsWay* sent();  // the public thread's; null: none is under way
   const OnItsWay* sent() const { return const_cast<Versions*>(this)->sent(); }
+  // What a member is told of now: its own catch-up, or what the public thread sends. Null: nothing.
+  OnItsWay* of(std::optional<Ticket> catch_up) { return catch_up ? find(*catch_up) : sent(); }
+  const OnItsWay* of(std::optional<Ticket> catch_up) const { return const_cast<Versions*>(this)->of(catch_up); }
   std::vector<Ticket> tickets() const;
 
   // ---- deadlines ----

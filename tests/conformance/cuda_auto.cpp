@@ -7,4 +7,5 @@ BASCULE_CONFORMANCE_AT(PeersByAuto, "auto", Place::kFolder, 0, 1);
 
 namespace bascule::test {
 BASCULE_OVER_PROCESSES(CudaAutoAcrossHosts, Conformance, "auto", Place::kBoth, 0, 0);
+BASCULE_OVER_PROCESSES(CudaAutoAcrossHosts, ConformanceProcesses, "auto", Place::kBoth, 0, 0);
 }  // namespace bascule::test

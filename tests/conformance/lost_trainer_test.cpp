@@ -120,9 +120,9 @@ TEST_P(ConformanceProcesses, NothingIsLeftWhenEverybodyIsKilled) {
       // Also what was about to take its place when the trainer was killed: the next one writes over it.
       return name.starts_with("slot-") || name.starts_with("manifest.json") || name.starts_with("model.safetensors");
     });
-  const std::set<std::string> expected = GetParam().place == Place::kFolder
-                                             ? std::set<std::string>{"control.sock", "sender.lock"}
-                                             : std::set<std::string>{"sender.lock"};
+  const std::set<std::string> expected = GetParam().place == Place::kHost
+                                             ? std::set<std::string>{"sender.lock"}
+                                             : std::set<std::string>{"control.sock", "sender.lock"};
   EXPECT_EQ(left, expected);
   listen();
   const auto a = join("a");

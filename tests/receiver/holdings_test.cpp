@@ -241,5 +241,30 @@ TEST_F(HoldingsTest, HoldsAVersionThatIsOfferedAgain) {
   EXPECT_THAT(give_back(holdings_.passed_over(local(1, kSlot0))), Says(kSlot0, 1));
 }
 
+// ---- versions that the engine loads by itself ----
+
+TEST_F(HoldingsTest, WhatTheEngineLoadsIsHeldAndNotClaimed) {
+  join();
+  flip_to(local(1, kSlot0));
+  holdings_.doubt();
+  const Holdings::Claim claim = come_back();
+  EXPECT_EQ(claim.serving, 0u);
+  EXPECT_THAT(claim.held, ElementsAre(Holds(kSlot0, 1)));
+  holdings_.settle_doubt();
+  EXPECT_EQ(come_back().serving, 1u);
+}
+
+TEST_F(HoldingsTest, WhatWasNotLoadedLeavesAndMayComeAgain) {
+  join();
+  flip_to(local(1, kSlot0));
+  holdings_.doubt();
+  EXPECT_FALSE(decide(local(1, kSlot0))) << "it came again, and waits at the gate";
+  const std::optional<Holdings::Leaving> leaving = holdings_.not_loaded(false);
+  EXPECT_EQ(holdings_.served(), 0u);
+  EXPECT_THAT(give_back(leaving), SaysNothing()) << "what waits at the gate is in that slot";
+  EXPECT_FALSE(holdings_.flipped(local(1, kSlot0), false));
+  EXPECT_EQ(come_back().serving, 1u);
+}
+
 }  // namespace
 }  // namespace bascule

@@ -66,7 +66,7 @@ TEST(Registry, OtherHostsAreForSchemesThatTakeThemBesideTheirOwn) {
   EXPECT_EQ(scheme_at("both://node1:29500").value(), over_both.over_tcp.get());
   EXPECT_THAT(scheme_at("both:///run/x?relay=tree"), IsOk());
   EXPECT_THAT(scheme_at("both://node1:29500?relay=tree"),
-              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("relay="), HasSubstr("which network is not"))));
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("relay="), HasSubstr("is the sender's"))));
 }
 
 TEST(Registry, BlocksOfAGpuAreForSchemesWhoseKernelsMoveBytes) {

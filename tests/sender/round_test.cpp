@@ -60,6 +60,31 @@ TEST(Round, WaitsForEveryWorkerInEachPhase) {
   EXPECT_THAT(round.late(), ElementsAre(kA));
 }
 
+TEST(Round, AWorkerThatLoadsHasTimeOfItsOwn) {
+  const Clock::time_point start{};
+  const auto at = [start](int seconds) { return start + std::chrono::seconds(seconds); };
+  Round round = round_in(Phase::kCommitting);
+  round.loading(kA, at(10));
+  EXPECT_TRUE(round.is_loading(kA));
+  EXPECT_THAT(round.late(at(9)), ElementsAre(kB));
+  EXPECT_THAT(round.late(at(10)), ElementsAre(kA, kB));
+  EXPECT_EQ(round.next_load_deadline(), at(10));
+  round.loading(kA, at(20));  // it still loaded another one
+  EXPECT_EQ(round.next_load_deadline(), at(20));
+  round.loading(kA, at(30));
+  EXPECT_EQ(round.next_load_deadline(), at(20)) << "nobody loads for ever";
+  round.acked(kA, 0, 0);
+  EXPECT_FALSE(round.is_loading(kA));
+  EXPECT_EQ(round.next_load_deadline(), std::nullopt);
+  EXPECT_THAT(round.late(at(99)), ElementsAre(kB));
+}
+
+TEST(Round, AWordOfLoadingBeforeTheDecisionChangesNothing) {
+  Round round = round_in(Phase::kPreparing);
+  round.loading(kA, {});
+  EXPECT_FALSE(round.is_loading(kA));
+}
+
 TEST(Round, TakesReadyBeforeTheLastByteIsIn) {
   Round round = round_of();
   round.ready(kA), round.ready(kB);

@@ -74,9 +74,15 @@ Observed Worker::report() {
   return observed(answer);
 }
 
-std::string Worker::wait_ready(absl::Duration timeout) {
+Observed Worker::take() {
   Json answer;
-  ask(cat("ready ", absl::ToInt64Milliseconds(timeout)), answer);
+  ask("take", answer);
+  return observed(answer);
+}
+
+std::string Worker::wait_ready(absl::Duration timeout, Version least) {
+  Json answer;
+  ask(cat("ready ", absl::ToInt64Milliseconds(timeout), " ", least), answer);
   return answer.value("ok", false) ? "" : answer.value("error", "no answer");
 }
 

@@ -45,8 +45,9 @@ class Worker {
   Observed step();                        // one commit, one check
   Observed copy_behind(Version version);  // one commit(version), one check
   Observed report();                      // of what it did so far
+  Observed take();                        // one take, one check
   // wait_ready(): empty, or the error's text.
-  std::string wait_ready(absl::Duration timeout = patience());
+  std::string wait_ready(absl::Duration timeout = patience(), Version least = 0);
 
   // Asks for reports until `done`; the test fails, and the last report comes back, after patience().
   Observed wait_until(const std::function<bool(const Observed&)>& done, std::string_view what);

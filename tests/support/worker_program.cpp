@@ -57,6 +57,13 @@ class WorkerProgram {
     if (mode != Mode::kPause) check();
   }
   void commit() { take(receiver_.commit()); }
+  void join() { receiver_.join(); }
+  void take_alone() { take(receiver_.take()); }
+  void finish() { receiver_.finish(); }
+  void fail() {
+    receiver_.finish(absl::ResourceExhaustedError("no room to load it"));
+    served_ = {};
+  }
   void copy_behind(Version version) { take(receiver_.commit(version)); }
   void take(const Flip& flip) {
     if (flip.changed) {
@@ -105,8 +112,8 @@ class WorkerProgram {
             {"devices", device_ == kHost || lost_ ? std::vector<int>() : used_devices()},
             {"wrong", wrong_}};
   }
-  Json ready(absl::Duration timeout) {
-    const absl::Status status = receiver_.wait_ready(timeout);
+  Json ready(absl::Duration timeout, Version least) {
+    const absl::Status status = receiver_.wait_ready(least, timeout);
     return {{"ok", status.ok()}, {"error", status.ToString()}};
   }
 
@@ -181,6 +188,16 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
       program.commit();
       program.check();
       answer = program.report();
+    } else if (verb == "join") {
+      program.join();
+    } else if (verb == "take") {
+      program.take_alone();
+      program.check();
+      answer = program.report();
+    } else if (verb == "finish") {
+      program.finish();
+    } else if (verb == "fail") {
+      program.fail();
     } else if (verb == "follow" && words >> number) {
       program.copy_behind(static_cast<Version>(number));
       program.check();
@@ -190,7 +207,9 @@ int run_worker(const WorkerArguments& arguments, LineEnd commands) {
     } else if (verb == "report") {
       answer = program.report();
     } else if (verb == "ready" && words >> number) {
-      answer = program.ready(absl::Milliseconds(number));
+      std::int64_t least = 0;
+      words >> least;
+      answer = program.ready(absl::Milliseconds(number), static_cast<Version>(least));
     } else if (verb == "fault" && words >> word >> number) {
       answer = {{"ok", faults.set(word, static_cast<int>(number))}};
     } else if (verb == "lose") {

@@ -3,9 +3,13 @@
 //   run             commit and check the weights, again and again
 //   step            commit and check once
 //   follow V        commit(V), as a rank above 0, and check
+//   join            join(), and nothing else
+//   take            take() once, and check
+//   finish          finish() what was taken
+//   fail            finish() it with an error
 //   hold            check what is served, commit nothing
 //   pause           neither
-//   ready MS        wait_ready for so long
+//   ready MS V      wait_ready for so long, for a version from V on
 //   report          what it served, and the first thing that was wrong
 //   fault HOOK N    of a fake scheme: the next N calls of HOOK fail
 //   die N           by SIGKILL, at the N-th control message from now

@@ -42,7 +42,7 @@ TEST(Endpoint, HasDefaults) {
 TEST(Endpoint, ReadsEveryOption) {
   const Endpoint endpoint = parsed(
       "cuda-ipc:///x?slots=2&wire_dtype=bf16&digest=always&timeout=2m&flip_timeout=1.5s&heartbeat=200ms"
-      "&suspect_after=900ms&loan_timeout=7s&commit=together&apply=background");
+      "&suspect_after=900ms&loan_timeout=7s&load_timeout=8s&commit=together&apply=background");
   EXPECT_EQ(endpoint.scheme, "cuda-ipc");
   EXPECT_EQ(endpoint.wire_dtype, DType::kBF16);
   EXPECT_EQ(endpoint.digest, DigestMode::kAlways);
@@ -52,6 +52,7 @@ TEST(Endpoint, ReadsEveryOption) {
   EXPECT_EQ(endpoint.heartbeat, absl::Milliseconds(200));
   EXPECT_EQ(endpoint.suspect_after, absl::Milliseconds(900));
   EXPECT_EQ(endpoint.loan_timeout, absl::Seconds(7));
+  EXPECT_EQ(endpoint.load_timeout, absl::Seconds(8));
 }
 
 TEST(Endpoint, ReadsEveryWireDtypeAndDigestMode) {

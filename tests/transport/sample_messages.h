@@ -106,7 +106,8 @@ inline std::vector<Message> sample_messages() {
           Inquire{},
           sample_status(),
           Deliver{.version = 5, .bytes = std::string("\0\xFF words", 8)},
-          Transport{.bytes = std::string("\xFE\0 words", 8)}};
+          Transport{.bytes = std::string("\xFE\0 words", 8)},
+          Loading{.version = 5}};
 }
 
 }  // namespace bascule

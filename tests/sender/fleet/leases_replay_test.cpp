@@ -208,25 +208,63 @@ TEST_F(LeaseReplay, OfALostDeviceEndThoughItsProcessLives) {
   EXPECT_FALSE(peers.at(anew).closed);
 }
 
-TEST(LeasesOverTcp, EndWithTheConnection) {
-  FleetRules rules{.endpoint = *Endpoint::parse("nccl://node1:29500?state=/run/x"), .epoch = 7, .delivers = true};
-  Fleet fleet(rules);
-  SlotMemory memory;
-  const Clock::time_point now{};
-  fleet.on(event::LayoutRegistered{}, now);
-  fleet.on(event::SlotsOpened{{{{7, 0}, &memory}, {{7, 1}, &memory}}, {}, {}}, now);
-  fleet.on(event::TakeWanted{}, now);
-  fleet.on(event::Announced{Grant{.version = 1, .slot = {7, 0}}, {}, now}, now);
-  fleet.on(event::SlotSealed{1, {}, now + std::chrono::seconds(30)}, now);
-  fleet.on(event::Delivered{1, absl::OkStatus()}, now);
-  Hello hello;
-  hello.worker = "w";
-  hello.instance = 3;
-  fleet.on(event::Greeted{1, hello, Over::kTcp}, now);
-  fleet.on(event::Admitted{1, absl::OkStatus()}, now);
-  EXPECT_TRUE(fleet.desk().holds({7, 0}, 3)) << "it catches up";
-  fleet.on(event::HungUp{1, absl::UnavailableError("gone")}, now);
-  EXPECT_FALSE(fleet.desk().holds({7, 0}, 3));
+// A sender that takes workers of its host and of others, and has published a version in slot 0.
+class LeasesOverTcp : public testing::Test {
+ protected:
+  LeasesOverTcp() {
+    tell(event::LayoutRegistered{});
+    tell(event::SlotsOpened{{{{7, 0}, &memory_}, {{7, 1}, &memory_}}, {}, {}});
+    tell(event::TakeWanted{});
+    tell(event::Announced{Grant{.version = 1, .slot = {7, 0}}, {}, now_});
+    tell(event::SlotSealed{1, {}, now_ + std::chrono::seconds(30)});
+    tell(event::Delivered{1, absl::OkStatus()});
+  }
+  template <typename Event>
+  void tell(Event event) {
+    fleet_.on(std::move(event), now_);
+  }
+  void join(WorkerId id, std::string name, std::uint64_t instance, Over over) {
+    Hello hello;
+    hello.worker = std::move(name);
+    hello.instance = instance;
+    tell(event::Greeted{id, hello, over});
+    tell(event::Admitted{id, absl::OkStatus()});
+  }
+  bool is_read() const { return !fleet_.desk().holders_of({7, 0}).empty(); }
+  bool is_read_by(Holder holder) const { return fleet_.desk().holds({7, 0}, holder); }
+
+ private:
+  const Clock::time_point now_{};
+  SlotMemory memory_;
+  Fleet fleet_{{.endpoint = *Endpoint::parse("auto:///run/x?listen=node1:29500"), .epoch = 7, .delivers = true}};
+};
+
+TEST_F(LeasesOverTcp, EndWithTheConnection) {
+  join(1, "w", 3, Over::kTcp);
+  EXPECT_TRUE(is_read()) << "it catches up";
+  tell(event::HungUp{1, absl::UnavailableError("gone")});
+  EXPECT_FALSE(is_read());
+}
+
+TEST_F(LeasesOverTcp, APeerThatNamesTheInstanceOfAWorkerOfThisHostEndsNoLeaseOfIt) {
+  constexpr std::uint64_t kInstance = 3'000'000;
+  join(1, "here", kInstance, Over::kUnixSocket);
+  ASSERT_TRUE(is_read_by(kInstance));
+  join(2, "elsewhere", kInstance, Over::kTcp);
+  tell(event::HungUp{2, absl::UnavailableError("gone")});
+  join(3, "here", kInstance, Over::kTcp);  // its name is taken
+  tell(event::HungUp{3, absl::UnavailableError("gone")});
+  EXPECT_TRUE(is_read_by(kInstance));
+}
+
+TEST_F(LeasesOverTcp, APeerThatNamesAWorkerOfThisHostDoesNotKeepItOut) {
+  constexpr std::uint64_t kInstance = 3'000'000;
+  join(1, "here", kInstance, Over::kUnixSocket);
+  tell(event::HungUp{1, absl::UnavailableError("gone for a moment")});
+  join(2, "here", kInstance, Over::kTcp);
+  tell(event::Heard{2, Message(Poisoned{.why = "lost", .final = true})});
+  join(3, "here", kInstance, Over::kUnixSocket);
+  EXPECT_TRUE(is_read_by(kInstance)) << "it is refused";
 }
 
 // ---- spare slots ----

@@ -47,16 +47,36 @@ class RosterTest : public testing::Test {
 TEST_F(RosterTest, RefusesGreetingsOfOthersByName) {
   Hello other = hello("w", 1);
   other.protocol = kProtocol + 1;
-  EXPECT_THAT(roster_.check(other), StatusIs(StatusCode::kInvalidArgument, HasSubstr("speaks protocol")));
+  EXPECT_THAT(roster_.check(other, Over::kUnixSocket),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("speaks protocol")));
   other = hello("w", 1);
   other.digest_number = kDigestNumber + 1;
-  EXPECT_THAT(roster_.check(other), StatusIs(StatusCode::kInvalidArgument, HasSubstr("digests of function")));
+  EXPECT_THAT(roster_.check(other, Over::kUnixSocket),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("digests of function")));
   other = hello("w", 1);
   other.epoch = kEpoch + 1;
-  EXPECT_THAT(roster_.check(other), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("sender.lock was lost")));
+  EXPECT_THAT(roster_.check(other, Over::kUnixSocket),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("sender.lock was lost")));
   roster_.lost(add(hello("w", 1)));
-  EXPECT_FALSE(roster_.check(hello("w", 1)).ok());
-  EXPECT_THAT(roster_.check(hello("w", 2)), IsOk());
+  EXPECT_FALSE(roster_.check(hello("w", 1), Over::kUnixSocket).ok());
+  EXPECT_THAT(roster_.check(hello("w", 2), Over::kUnixSocket), IsOk());
+}
+
+TEST_F(RosterTest, AWorkerThatTheSchemeGaveUpStaysAwayForLongerEachTime) {
+  Clock::time_point now{};
+  const auto seconds = [](int count) { return std::chrono::seconds(count); };
+  EXPECT_THAT(roster_.check_pause("w", now), IsOk());
+  for (const int pause : {1, 2, 4, 8, 16, 32, 60, 60}) {
+    roster_.pause("w", now);
+    EXPECT_THAT(roster_.check_pause("w", now + seconds(pause) - std::chrono::milliseconds(1)),
+                StatusIs(StatusCode::kUnavailable, HasSubstr("may come back in 1ms")));
+    EXPECT_THAT(roster_.check_pause("other", now), IsOk());
+    now += seconds(pause);
+    EXPECT_THAT(roster_.check_pause("w", now), IsOk());
+  }
+  roster_.mended("w");
+  roster_.pause("w", now);
+  EXPECT_THAT(roster_.check_pause("w", now + seconds(1)), IsOk());
 }
 
 TEST_F(RosterTest, GivesEachNameAndRankOnce) {

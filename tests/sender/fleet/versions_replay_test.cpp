@@ -120,6 +120,36 @@ TEST_F(DeadlineReplay, WhatWorkersSaidInTimeIsReadBeforeTheyAreJudged) {
   EXPECT_FALSE(peers.at(slow_).closed);
 }
 
+TEST_F(DeadlineReplay, AnEngineThatLoadsHasALoadsTimeAndNoMore) {
+  const Version version = send();
+  for (const WorkerId id : {quick_, slow_}) say(id, Ready{.version = version});
+  for (const WorkerId id : {quick_, slow_}) say(id, Prepared{.version = version});
+  for (const WorkerId id : {quick_, slow_}) say(id, Loading{.version = version});
+  pass(absl::Seconds(100));
+  EXPECT_FALSE(peers.at(quick_).closed);
+  const SenderStatus status = fleet.status({});
+  for (const WorkerStatus& worker : status.workers) EXPECT_EQ(worker.state, "loading");
+  say(quick_, Ack{.version = version, .stall_seconds = 0, .seconds = 100});
+  pass(absl::Seconds(21));
+  EXPECT_THAT(why_closed(slow_), HasSubstr("its engine has not loaded it within 2m"));
+  EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kServing, WorkerState::kEvicted));
+}
+
+TEST_F(DeadlineReplay, EachEngineThatLoadsIsJudgedByItsOwnTime) {
+  const Version version = send();
+  for (const WorkerId id : {quick_, slow_}) say(id, Ready{.version = version});
+  for (const WorkerId id : {quick_, slow_}) say(id, Prepared{.version = version});
+  say(quick_, Loading{.version = version});
+  pass(absl::Seconds(3));
+  say(slow_, Loading{.version = version});
+  pass(absl::Seconds(118));
+  EXPECT_TRUE(peers.at(quick_).closed);
+  EXPECT_FALSE(peers.at(slow_).closed);
+  pass(absl::Seconds(3));
+  EXPECT_TRUE(peers.at(slow_).closed);
+  EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kEvicted, WorkerState::kEvicted));
+}
+
 TEST_F(DeadlineReplay, AWorkerThatIsLateWithItsAckIsEvictedAndTheSendSettles) {
   const Version version = send();
   for (const WorkerId id : {quick_, slow_}) say(id, Ready{.version = version});

@@ -1,0 +1,75 @@
+// The descriptor that an event loop waits for.
+#include <gmock/gmock.h>
+#include <poll.h>
+
+#include "support/status.h"
+#include "support/temp_folder.h"
+#include "support/test_model.h"
+#include "support/timing.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/sender/sender.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::test {
+namespace {
+
+class PendingFd : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string endpoint = cat("shm://", (folder_.path() / "e").string());
+    absl::StatusOr<Sender> sender = Sender::listen({.endpoint = endpoint, .threads = 1});
+    ASSERT_THAT(sender, IsOk());
+    sender_.emplace(*std::move(sender));
+    ASSERT_THAT(sender_->register_model(model_.source()), IsOk());
+    absl::StatusOr<Receiver> receiver = Receiver::connect({.endpoint = endpoint, .worker = "a"});
+    ASSERT_THAT(receiver, IsOk());
+    receiver_.emplace(*std::move(receiver));
+    receiver_->join();
+    ASSERT_THAT(sender_->wait_for_workers(1, patience()), IsOk());
+  }
+  // Whether it becomes readable in that time.
+  static bool rings(int descriptor, absl::Duration time = patience()) {
+    pollfd readable{.fd = descriptor, .events = POLLIN, .revents = 0};
+    return ::poll(&readable, 1, static_cast<int>(absl::ToInt64Milliseconds(time))) > 0;
+  }
+  void begin() {
+    model_.step(++generation_);
+    ASSERT_THAT(sender_->send_async(), IsOk());
+  }
+  void finish() { EXPECT_THAT(sender_->wait_async(patience()), IsOk()); }
+
+  TempFolder folder_;
+  TestModel model_;
+  std::uint64_t generation_ = 0;
+  std::optional<Sender> sender_;
+  std::optional<Receiver> receiver_;
+};
+
+TEST_F(PendingFd, IsReadableWhenAVersionWaits) {
+  const absl::StatusOr<int> descriptor = receiver_->pending_fd();
+  ASSERT_THAT(descriptor, IsOk());
+  EXPECT_EQ(*receiver_->pending_fd(), *descriptor) << "there is one";
+  for (Version version = 1; version <= 3; ++version) {
+    begin();
+    ASSERT_TRUE(rings(*descriptor));
+    while (!receiver_->commit().changed) ASSERT_TRUE(rings(*descriptor));
+    finish();
+    EXPECT_EQ(receiver_->status().version, version);
+    EXPECT_FALSE(receiver_->commit().changed);  // the bell may have rung behind the flip
+    EXPECT_FALSE(rings(*descriptor, absl::Milliseconds(5))) << "each commit() reads it empty";
+  }
+}
+
+TEST_F(PendingFd, AskedForLateItTellsOfWhatWaitsAlready) {
+  begin();
+  ASSERT_THAT(receiver_->wait_ready(patience()), IsOk());
+  const absl::StatusOr<int> descriptor = receiver_->pending_fd();
+  ASSERT_THAT(descriptor, IsOk());
+  EXPECT_TRUE(rings(*descriptor));
+  EXPECT_TRUE(receiver_->take().changed);
+  receiver_->finish();
+  finish();
+}
+
+}  // namespace
+}  // namespace bascule::test
