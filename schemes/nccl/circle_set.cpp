@@ -40,7 +40,7 @@ void CircleSet::broken(WorkerId worker, Circle& circle, const std::string& why) 
   // In a circle of several that runs it may be another one's death that broke it.
   const bool runs = circle.state() == State::kMade || circle.state() == State::kRunning;
   if ((!runs || circle.workers().size() == 1) && ++strikes_[worker] >= limits_.tries)
-    turn_.act(action::GiveUp{worker, absl::AbortedError(cat(why.starts_with("nccl: ") ? "" : "nccl: ", why))});
+    turn_.act(action::GiveUp{worker, unavailable(why.starts_with("nccl: ") ? "" : "nccl: ", why)});
   leave(circle, why.empty() ? "a worker failed in it without a word why" : why);
 }
 
