@@ -218,9 +218,8 @@ absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
 absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOptions options) {
   if (impl_->started)
     return failed_precondition(
-        "register_model: this receiver has greeted already; register before join(), and before the first wait_ready() "
-        "or "
-        "commit()");
+        "register_model: this receiver has greeted already; register before join(), and before the first wait_ready(), "
+        "take() or commit()");
   if (impl_->session.copier() != nullptr)
     return failed_precondition("register_model: tensors are registered already; one model a receiver");
   if (impl_->wishes)

@@ -160,8 +160,7 @@ class Receiver {
   Flip commit(Version version);
 
   // An eventfd that is readable when commit() may have work, for poll(), epoll or an event loop; each commit() or
-  // take() that finds work reads it empty. Close-on-exec; it is the receiver's. An error: there are no descriptors
-  // left.
+  // take() reads it empty. Close-on-exec; it is the receiver's. An error: there are no descriptors left.
   absl::StatusOr<int> pending_fd();
 
   // commit() in two halves, for an engine that makes its own weights of a version (a loader, a layout of its own):

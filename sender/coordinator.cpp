@@ -16,13 +16,14 @@ namespace bascule::inline v0 {
 namespace asio = boost::asio;
 
 Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, EndpointLock lock,
-                         std::optional<Token> token, Sink log, Sink trace)
+                         std::optional<Token> token, Sink log, Sink trace, Interrupted interrupted)
     : endpoint_(endpoint),
       beside_(endpoint.beside()),
       transport_(transport),
       moves_(transport.delivery()),
       log_(std::move(log)),
       trace_(std::move(trace)),
+      interrupted_(std::move(interrupted)),
       lock_(std::move(lock)),
       epoch_(lock_.epoch()),
       published_version_(lock_.last_version()),
@@ -60,9 +61,9 @@ FleetRules Coordinator::rules() const {
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& endpoint, SenderTransport& transport,
                                                                 EndpointLock lock, std::optional<Token> token, Sink log,
-                                                                Sink trace) {
-  std::unique_ptr<Coordinator> made(
-      new Coordinator(endpoint, transport, std::move(lock), std::move(token), std::move(log), std::move(trace)));
+                                                                Sink trace, Interrupted interrupted) {
+  std::unique_ptr<Coordinator> made(new Coordinator(endpoint, transport, std::move(lock), std::move(token),
+                                                    std::move(log), std::move(trace), std::move(interrupted)));
   for (const auto& acceptor : made->acceptors_) BASCULE_TRY(acceptor->bind());
   made->watch_.add(endpoint.lock_file());
   if (!endpoint.over_tcp()) made->watch_.add(endpoint.control_socket());

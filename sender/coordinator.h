@@ -38,16 +38,17 @@ namespace bascule::inline v0 {
 class Coordinator : private WorkerLine {
  public:
   using Sink = std::function<void(std::string_view)>;
+  using Interrupted = std::function<bool()>;  // SenderOptions::interrupted; may be empty
   using Grant = v0::Grant;
 
   // Listens at `endpoint`, whose folder is locked by `lock`, and at its listen=, and starts the thread. `transport`
   // outlives it; `token` is for TCP.
   static absl::StatusOr<std::unique_ptr<Coordinator>> start(const Endpoint& endpoint, SenderTransport& transport,
                                                             EndpointLock lock, std::optional<Token> token, Sink log,
-                                                            Sink trace);
+                                                            Sink trace, Interrupted interrupted);
   ~Coordinator() override;  // gives up what is pending, says goodbye, joins
 
-  // ---- public thread (coordinator_calls.cpp) ----
+  // ---- public thread (coordinator_calls.cpp); what waits ends with CANCELLED once `interrupted` says so ----
 
   void register_layout(Layout layout);                   // greetings are compared with it from now on
   std::vector<std::vector<std::string>> fused_wishes();  // of the workers that greeted so far, as they came
@@ -72,8 +73,8 @@ class Coordinator : private WorkerLine {
   void seal(Version version, std::optional<Digest> digest, Deadline deadline);
   // Instead of seal(). `torn`: of a single copy, which is half written.
   void abandon(Version version, absl::Status why, bool torn = false);
-  // The report of a version that was announced; none where it has not settled by then: it stays pending. For the first
-  // `awake` of that time the thread does not sleep.
+  // The report of a version that was announced; none where it has not settled by then, or the wait was interrupted: it
+  // stays pending. For the first `awake` of that time the thread does not sleep.
   std::optional<absl::StatusOr<SendReport>> wait_settled(Version version, Deadline deadline, absl::Duration awake);
 
   Epoch epoch() const { return epoch_; }
@@ -88,12 +89,15 @@ class Coordinator : private WorkerLine {
   };
 
   Coordinator(const Endpoint& endpoint, SenderTransport& transport, EndpointLock lock, std::optional<Token> token,
-              Sink log, Sink trace);
+              Sink log, Sink trace, Interrupted interrupted);
   FleetRules rules() const;
 
   // Public thread
   absl::Status number(Grant& grant);
   absl::StatusOr<Grant> wait_granted(Deadline deadline);
+  enum class Waited { kUntilItWas, kUntilDeadline, kUntilInterrupted };
+  template <typename Predicate>
+  Waited wait(std::unique_lock<std::mutex>& lock, Deadline deadline, Predicate is);
   template <typename Work>
   void post(Work work);  // to the I/O thread
   void post_event(Event event);
@@ -148,6 +152,7 @@ class Coordinator : private WorkerLine {
   SenderTransport& transport_;
   Delivery* const moves_;  // of transport_, or null
   const Sink log_, trace_;
+  const Interrupted interrupted_;
   EndpointLock lock_;  // its record(): public thread
   const Epoch epoch_;
   std::atomic<Version> published_version_;

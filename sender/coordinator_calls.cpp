@@ -10,6 +10,15 @@
 #include <bascule/transport/text.h>
 
 namespace bascule::inline v0 {
+namespace {
+
+constexpr absl::Duration kInterruptible = absl::Milliseconds(50);
+
+absl::Status interrupted_while(std::string_view what) {
+  return absl::CancelledError(cat("interrupted while waiting for ", what));
+}
+
+}  // namespace
 
 template <typename Work>
 void Coordinator::post(Work work) {
@@ -27,6 +36,20 @@ auto Coordinator::ask(Question question) {
   return answer.get_future().get();
 }
 
+// Under `lock`, until `is` or the deadline; looks every now and then whether the caller wants to be let go.
+template <typename Predicate>
+Coordinator::Waited Coordinator::wait(std::unique_lock<std::mutex>& lock, Deadline deadline, Predicate is) {
+  while (true) {
+    const auto until = interrupted_ ? std::min(deadline.at(), Deadline(kInterruptible).at()) : deadline.at();
+    if (changed_.wait_until(lock, until, is)) return Waited::kUntilItWas;
+    if (deadline.passed()) return Waited::kUntilDeadline;
+    lock.unlock();  // it is the user's code
+    const bool interrupted = interrupted_ && interrupted_();
+    lock.lock();
+    if (interrupted && !is()) return Waited::kUntilInterrupted;
+  }
+}
+
 void Coordinator::register_layout(Layout layout) { post_event(event::LayoutRegistered{std::move(layout)}); }
 
 std::vector<std::vector<std::string>> Coordinator::fused_wishes() {
@@ -40,15 +63,16 @@ void Coordinator::open_slots(std::vector<OfferedSlot> slots, Layout layout, Enco
 
 absl::StatusOr<std::vector<std::string>> Coordinator::wait_for_workers(int count, Deadline deadline) {
   const auto wanted = static_cast<std::size_t>(count);
-  const auto wait = [&] {
+  const auto wait_for_them = [&] {
     std::unique_lock lock(mutex_);
-    return changed_.wait_until(lock, deadline.at(), [&] { return shared_.addressable >= wanted; });
+    return wait(lock, deadline, [&] { return shared_.addressable >= wanted; });
   };
   while (true) {
-    const bool enough = wait();
+    const Waited waited = wait_for_them();
     const std::vector<std::string> names = ask([this] { return fleet_.roster().addressable_names(); });
     if (names.size() >= wanted) return names;
-    if (enough) continue;  // one left meanwhile
+    if (waited == Waited::kUntilItWas) continue;  // one left meanwhile
+    if (waited == Waited::kUntilInterrupted) return interrupted_while("workers");
     return ask([&]() -> absl::Status {
       return deadline_exceeded(
           "expected ", count, " workers at ", endpoint_.place(), ", found ", names.size(),
@@ -88,9 +112,11 @@ absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> wo
 
 absl::StatusOr<Coordinator::Grant> Coordinator::wait_granted(Deadline deadline) {
   const auto granted = [this] { return *std::exchange(shared_.granted, std::nullopt); };
+  Waited waited;
   {
     std::unique_lock lock(mutex_);
-    if (changed_.wait_until(lock, deadline.at(), [this] { return shared_.granted.has_value(); })) return granted();
+    waited = wait(lock, deadline, [this] { return shared_.granted.has_value(); });
+    if (waited == Waited::kUntilItWas) return granted();
   }
   return ask([&]() -> absl::StatusOr<Grant> {
     {
@@ -100,6 +126,7 @@ absl::StatusOr<Coordinator::Grant> Coordinator::wait_granted(Deadline deadline) 
     const std::string readers = fleet_.desk().readers();
     const std::optional<int> used = fleet_.desk().spares_used();
     handle(event::TakeGivenUp{});
+    if (waited == Waited::kUntilInterrupted) return interrupted_while("a slot");
     return deadline_exceeded(
         "no slot could be written in time: still read by ", readers, "; stop or restart ",
         readers.find(',') == std::string::npos ? "it" : "them",
@@ -142,7 +169,9 @@ void Coordinator::announce(const Grant& grant, std::optional<OfferedSlot> memory
 absl::Status Coordinator::wait_yielded(Version version, Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto aborted = [&] { return settled_version_ == version && shared_.settled; };
-  if (!changed_.wait_until(lock, deadline.at(), [&] { return shared_.yielded == version || aborted(); }))
+  const Waited waited = wait(lock, deadline, [&] { return shared_.yielded == version || aborted(); });
+  if (waited == Waited::kUntilInterrupted) return interrupted_while("readers to yield");
+  if (waited == Waited::kUntilDeadline)
     return deadline_exceeded("the readers did not yield for version ", version, " in time");
   if (aborted()) return std::exchange(shared_.settled, std::nullopt)->status();
   return absl::OkStatus();
@@ -169,7 +198,7 @@ std::optional<absl::StatusOr<SendReport>> Coordinator::wait_settled(Version vers
   while (settled_version_ != version && Clock::now() < sleeps_at) std::this_thread::yield();
   std::unique_lock lock(mutex_);
   const auto settled = [&] { return settled_version_ == version && shared_.settled; };
-  if (!changed_.wait_until(lock, deadline.at(), settled)) return std::nullopt;
+  if (wait(lock, deadline, settled) != Waited::kUntilItWas) return std::nullopt;
   return std::exchange(shared_.settled, std::nullopt);
 }
 

@@ -44,7 +44,7 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
   BASCULE_ASSIGN(made->slots_, SlotStore::make(*scheme, made->endpoint_, lock.epoch()));
   BASCULE_ASSIGN(made->coordinator_,
                  Coordinator::start(made->endpoint_, made->slots_->transport(), std::move(lock), std::move(token),
-                                    std::move(options.log), std::move(options.trace)));
+                                    std::move(options.log), std::move(options.trace), std::move(options.interrupted)));
   return made;
 }
 
@@ -56,10 +56,26 @@ Publisher::~Publisher() {
              "); stop the engines, or start another sender for them, before the next step"));
 }
 
+absl::Status Publisher::check_none_registered() const {
+  if (!registration_) return absl::OkStatus();
+  return failed_precondition("register_model: a model is registered already; one sender and one path a model");
+}
+
 absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source) {
-  if (registration_)
-    return failed_precondition("register_model: a model is registered already; one sender and one path a model");
+  BASCULE_TRY(check_none_registered());
   BASCULE_ASSIGN(Registration made, Registration::make(std::move(source), endpoint_.wire_dtype));
+  return use(std::move(made));
+}
+
+absl::Status Publisher::register_model(std::vector<TensorSpec> specs, int device) {
+  BASCULE_TRY(check_none_registered());
+  if (single_copy())
+    return invalid_argument("slots=1: the parameters live in the slot; register the tensors, not their specs alone");
+  BASCULE_ASSIGN(Registration made, Registration::of_specs(std::move(specs), device, endpoint_.wire_dtype));
+  return use(std::move(made));
+}
+
+absl::Status Publisher::use(Registration made) {
   if (single_copy() && made.casts())
     return invalid_argument("slots=1: the parameters live in the slot and cannot be cast on the way; leave wire_dtype ",
                             "out, or use slots=2");
@@ -69,7 +85,7 @@ absl::Status Publisher::register_model(std::unique_ptr<TensorSource> source) {
                             names_of_schemes(/*on_device=*/true));
   if (single_copy()) BASCULE_TRY(made.check_apart());
   BASCULE_ASSIGN(std::unique_ptr<Packer> packer, Packer::choose(*scheme_, made.device(), pool_));
-  if (packer->enqueues()) {
+  if (packer->enqueues() && made.has_tensors()) {
     BASCULE_ASSIGN(const Packing first, made.packing());
     // A capture will have ended by the first send.
     if (absl::Status checked = packer->check(first); !checked.ok() && !absl::IsFailedPrecondition(checked))
@@ -288,6 +304,7 @@ absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
   if (sealed_by(deadline))
     done = coordinator_->wait_settled(sealed_version_, deadline,
                                       scheme_->on_device ? kAwakeBehindThePack : absl::ZeroDuration());
+  if (!done && !deadline.passed()) return absl::CancelledError("interrupted while the send settles; it stays pending");
   if (!done) return deadline_exceeded("the send has not settled yet; it stays pending");
   pending_ = Pending::kNothing;
   absl::StatusOr<SendReport> report = *std::move(done);
@@ -308,6 +325,7 @@ absl::StatusOr<SendReport> Publisher::settled() {
   absl::StatusOr<SendReport> report = settled(settles_by());
   if (pending_ == Pending::kNothing) return report;
   pending_ = Pending::kUpdate;
+  if (absl::IsCancelled(report.status())) return report;
   return deadline_exceeded(
       "the send did not settle before its deadlines passed: this process stood still, or its scheme has not answered. "
       "The ",

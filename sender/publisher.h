@@ -34,6 +34,7 @@ class Publisher {
   static absl::StatusOr<std::shared_ptr<Publisher>> open(SenderOptions options);
 
   absl::Status register_model(std::unique_ptr<TensorSource> source);
+  absl::Status register_model(std::vector<TensorSpec> specs, int device);
   absl::StatusOr<WorkerNames> wait_for_workers(int count, absl::Duration timeout);
 
   // Packs `weights` (null: the registered ones) and seals them. `call` is the caller's name, for error texts. Where a
@@ -66,6 +67,8 @@ class Publisher {
     return Deadline(endpoint_.timeout + 3 * endpoint_.flip_timeout + endpoint_.load_timeout + endpoint_.suspect_after);
   }
 
+  absl::Status check_none_registered() const;
+  absl::Status use(Registration made);
   absl::Status check_free(std::string_view call);
   absl::Status settle_update();
   absl::Status encode_layout();

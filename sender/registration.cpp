@@ -98,6 +98,21 @@ absl::StatusOr<Registration> Registration::make(std::unique_ptr<TensorSource> so
   return made;
 }
 
+absl::StatusOr<Registration> Registration::of_specs(std::vector<TensorSpec> specs, int device,
+                                                    std::optional<DType> wire_dtype) {
+  if (specs.empty()) return invalid_argument("register_model: the model has no tensors");
+  Registration made;
+  made.device_ = device;
+  for (TensorSpec& spec : specs) {
+    if (std::ranges::any_of(spec.shape, [](std::int64_t size) { return size < 0; }))
+      return invalid_argument("tensor ", to_string(spec), " has a negative dimension");
+    made.known_.push_back({.spec = spec, .tied_to = std::nullopt});
+    if (wire_dtype && is_floating(spec.dtype)) spec.dtype = *wire_dtype;
+  }
+  BASCULE_ASSIGN(made.layout_, Layout::arrange(std::move(specs), {}));
+  return made;
+}
+
 absl::Status Registration::fuse(std::span<const std::vector<std::string>> wishes) {
   if (wishes.empty()) return absl::OkStatus();
   std::vector<TensorSpec> specs;
@@ -115,13 +130,18 @@ absl::Status Registration::fuse(std::span<const std::vector<std::string>> wishes
 }
 
 absl::Status Registration::refresh() {
+  if (!source_)
+    return failed_precondition(
+        "the model was registered from specs alone: give the weights to send, or fill a loan and publish it");
   BASCULE_ASSIGN(const std::span<const TensorView> views, source_->views());
   if (views.size() != known_.size())
     return invalid_argument("the model has ", views.size(), " tensors, registered were ", known_.size());
   views_ = views;
+  const std::uint64_t edition = source_->edition();
+  const bool as_before = edition != 0 && edition == edition_ && !plan_is_stale_;
   bool as_planned = !plan_is_stale_;
   for (std::size_t i = 0; i < views.size(); ++i) {
-    if (!planned_.same(i, views[i]) || views[i].data == nullptr) {
+    if (views[i].data == nullptr || !(as_before || planned_.same(i, views[i]))) {
       BASCULE_TRY(check(views[i], known_[i]));
       as_planned = as_planned && planned_.same(i, views[i]);
     }
@@ -134,11 +154,13 @@ absl::Status Registration::refresh() {
     if (!same_elements(views[owner], views[tied]))
       return invalid_argument("tensor ", known_[tied].spec.name, " was registered as tied to ", known_[owner].spec.name,
                               " and is not any more");
-  if (as_planned) return absl::OkStatus();
-  BASCULE_ASSIGN(plan_, Plan::gather(layout_, views));
-  plan_number_ = ++last_plan_number_;
-  planned_ = ViewTable(views);
-  plan_is_stale_ = false;
+  if (!as_planned) {
+    BASCULE_ASSIGN(plan_, Plan::gather(layout_, views));
+    plan_number_ = ++last_plan_number_;
+    planned_ = ViewTable(views);
+    plan_is_stale_ = false;
+  }
+  edition_ = edition;
   return absl::OkStatus();
 }
 

@@ -35,19 +35,26 @@ class Registration {
   // travel once. With `wire_dtype` floating-point tensors of another type are cast to it.
   static absl::StatusOr<Registration> make(std::unique_ptr<TensorSource> source, std::optional<DType> wire_dtype);
 
+  // Without tensors of its own: versions are other weights, or loans that the caller fills. The stream is the device's
+  // default one. INVALID_ARGUMENT names the tensor and what is wrong.
+  static absl::StatusOr<Registration> of_specs(std::vector<TensorSpec> specs, int device,
+                                               std::optional<DType> wire_dtype);
+
   const Layout& layout() const { return layout_; }
+  bool has_tensors() const { return source_ != nullptr; }
   // Arranges the layout anew, before anybody uses it: these tensors side by side, where that can be. A packing of
   // before is one no more.
   absl::Status fuse(std::span<const std::vector<std::string>> wishes);
 
-  int device() const { return device_; }               // on which the tensors lie, or kHost
-  Stream stream() const { return source_->stream(); }  // as of the last packing()
+  int device() const { return device_; }                                   // on which the tensors lie, or kHost
+  Stream stream() const { return source_ ? source_->stream() : nullptr; }  // as of the last packing()
 
   bool casts() const;  // some tensor travels as another type
 
   // Asks the registered source again, or `weights` where it is not null: a storage that moved is followed, other
-  // strides get a new plan. INVALID_ARGUMENT names the tensor whose name, type or shape is not what was registered, or
-  // that is no longer tied as it was. `weights` may have their own order, and may leave tied names out.
+  // strides get a new plan. FAILED_PRECONDITION: neither is there. INVALID_ARGUMENT names the tensor whose name, type
+  // or shape is not what was registered, or that is no longer tied as it was. `weights` may have their own order, and
+  // may leave tied names out.
   absl::StatusOr<Packing> packing(TensorSource* weights = nullptr);
 
   // Single copy: INVALID_ARGUMENT names two tensors that share bytes and are not one storage under two names; they
@@ -75,6 +82,7 @@ class Registration {
   std::uint64_t plan_number_ = 1, last_plan_number_ = 1;
   bool plan_is_stale_ = false;         // it is of another layout
   ViewTable planned_;                  // the views that it was made of
+  std::uint64_t edition_ = 0;          // of the source, when these were found as planned
   std::span<const TensorView> views_;  // the source's, as of the last refresh()
   std::vector<const std::byte*> addresses_;
   Plan other_plan_;  // of weights that are not the registered ones

@@ -29,6 +29,10 @@ absl::Status Sender::register_model(std::unique_ptr<TensorSource> source) {
   return publisher_->register_model(std::move(source));
 }
 
+absl::Status Sender::register_model(std::vector<TensorSpec> specs, int device) {
+  return publisher_->register_model(std::move(specs), device);
+}
+
 absl::StatusOr<std::vector<std::string>> Sender::wait_for_workers(int count, absl::Duration timeout) {
   return publisher_->wait_for_workers(count, timeout);
 }

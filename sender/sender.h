@@ -38,6 +38,10 @@ struct SenderOptions {
   // Each control message but heartbeats, as "to engine-0: prepare" before it goes out and "from engine-0: ready" as it
   // comes; called from the I/O thread. Default: silent.
   std::function<void(std::string_view)> trace{};
+  // Asked every 50 ms, on the caller's thread, while a call waits for workers: true ends that wait, and the call
+  // returns CANCELLED. For a host language whose signals wait for its calls. A send that is under way then goes on, as
+  // behind DEADLINE_EXCEEDED. Default: never.
+  std::function<bool()> interrupted{};
   const Scheme* scheme = nullptr;  // used instead of the registry's: for schemes outside the tree
 };
 
@@ -62,6 +66,11 @@ class Sender {
   // was published, or, where the system refuses that, the log says so. INVALID_ARGUMENT then also names two tensors
   // that share bytes, unless they are one storage under two names (sender/overlap.h).
   absl::Status register_model(std::unique_ptr<TensorSource> source);
+
+  // The same of names, types and shapes alone, for a trainer whose tensors are never whole at one time (FSDP, ZeRO-3).
+  // It gathers one after the other into the tensors of a loan(); or send() gets the weights. On a device, work that
+  // writes a loan is waited for by its user before publish(), unless it is on the device's default stream.
+  absl::Status register_model(std::vector<TensorSpec> specs, int device = kHost);
 
   // Blocks until versions can be sent to `count` workers; returns their names in the order they joined.
   // DEADLINE_EXCEEDED names the workers that came and the one that was refused last, with the reason.

@@ -28,6 +28,28 @@ std::string to_string(const TensorView& view) {
 
 std::string place_name(int device) { return device == kHost ? "host memory" : cat("device ", device); }
 
+BorrowedTensors::BorrowedTensors(std::vector<BorrowedTensor> tensors, Stream stream)
+    : tensors_(std::move(tensors)), stream_(stream) {
+  views_.reserve(tensors_.size());
+  for (const BorrowedTensor& tensor : tensors_)
+    views_.push_back({.name = tensor.spec.name,
+                      .dtype = tensor.spec.dtype,
+                      .shape = tensor.spec.shape,
+                      .strides = tensor.strides,
+                      .data = static_cast<const std::byte*>(tensor.data),
+                      .device = tensor.device});
+}
+
+void BorrowedTensors::move(std::size_t i, const void* data, std::vector<std::int64_t> strides) {
+  move(i, data);
+  if (tensors_[i].strides == strides) return;
+  tensors_[i].strides = std::move(strides);
+  views_[i].strides = tensors_[i].strides;
+  ++edition_;
+}
+
+absl::StatusOr<std::span<const TensorView>> BorrowedTensors::views() { return std::span<const TensorView>(views_); }
+
 HostTensors::HostTensors(std::vector<std::pair<TensorSpec, const void*>> tensors) {
   specs_.reserve(tensors.size());
   views_.reserve(tensors.size());

@@ -60,6 +60,9 @@ class TensorSource {
   virtual ~TensorSource() = default;
   // The same tensors in the same order at every call; the span is valid until the next call.
   virtual absl::StatusOr<std::span<const TensorView>> views() = 0;
+  // Another number whenever a name, type, shape, stride or device may be another one than at the views() before, so
+  // that a send compares them only then; addresses may change at any time. 0: it is not known, and each send compares.
+  virtual std::uint64_t edition() const { return 0; }
   // For tensors on a device: the stream of that device that writes them, as of the last views(). A send sends what was
   // queued on it before; what is queued later waits, on the device, until the tensors were read. A send is refused
   // while the stream is being captured into a graph; with the default stream, while any blocking stream is.
@@ -70,6 +73,38 @@ class TensorSource {
   // first tensor, even if a later one fails, and releases the memory of before only after the last. UNIMPLEMENTED: the
   // tensors cannot be moved.
   virtual absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps);
+};
+
+// A tensor that its owner lends by address.
+struct BorrowedTensor {
+  TensorSpec spec;
+  std::vector<std::int64_t> strides{};  // elements; empty: contiguous in C order
+  const void* data = nullptr;
+  int device = kHost;
+};
+
+// Tensors of a program that follows by itself where they lie, as a binding to another language: a send compares no
+// names and shapes. The program keeps a pointer to this source, which is valid as long as its sender, and tells of each
+// change between two calls of the sender.
+class BorrowedTensors final : public TensorSource {
+ public:
+  explicit BorrowedTensors(std::vector<BorrowedTensor> tensors, Stream stream = nullptr);
+  BorrowedTensors(BorrowedTensors&&) = default;  // a copy's views would lie in the original
+  BorrowedTensors& operator=(BorrowedTensors&&) = default;
+  // Tensor `i` lies at `data` now, with strides as before, or with these. Its shape and type stay.
+  void move(std::size_t i, const void* data) { views_[i].data = static_cast<const std::byte*>(data); }
+  void move(std::size_t i, const void* data, std::vector<std::int64_t> strides);
+  void set_stream(Stream stream) { stream_ = stream; }  // that writes tensors on a device
+
+  absl::StatusOr<std::span<const TensorView>> views() override;
+  std::uint64_t edition() const override { return edition_; }
+  Stream stream() const override { return stream_; }
+
+ private:
+  std::vector<BorrowedTensor> tensors_;
+  std::vector<TensorView> views_;
+  Stream stream_;
+  std::uint64_t edition_ = 1;
 };
 
 // Tensors of a program without LibTorch: specs, and an address for each.

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <array>
+#include <optional>
 
 #include "support/status.h"
 
@@ -283,6 +284,77 @@ TEST_F(RegistrationTest, KnowsWhetherItCasts) {
   EXPECT_FALSE(make()->casts());
   EXPECT_FALSE(make(DType::kF32)->casts());
   EXPECT_TRUE(make(DType::kBF16)->casts());
+}
+
+// ---- a source that tells of changes ----
+
+class BorrowedRegistration : public RegistrationTest {
+ protected:
+  void SetUp() override {
+    auto source = std::make_unique<BorrowedTensors>(std::vector<BorrowedTensor>{
+        {.spec = {"a", DType::kF32, {2, 3}}, .data = a_.data()}, {.spec = {"b", DType::kF32, {6}}, .data = b_.data()}});
+    borrowed_ = source.get();
+    auto made = Registration::make(std::move(source), std::nullopt);
+    ASSERT_THAT(made, IsOk());
+    made_.emplace(*std::move(made));
+    first_ = packing().plan_number;
+  }
+  Packing packing() {
+    const auto packing = made_->packing();
+    EXPECT_THAT(packing, IsOk());
+    return packing.ok() ? *packing : Packing{};
+  }
+
+  BorrowedTensors* borrowed_ = nullptr;
+  std::optional<Registration> made_;
+  std::uint64_t first_ = 0;
+};
+
+TEST_F(BorrowedRegistration, FollowsAddressesWithTheSamePlan) {
+  borrowed_->move(1, c_.data());
+  const Packing moved = packing();
+  EXPECT_EQ(moved.plan_number, first_);
+  EXPECT_THAT(moved.addresses,
+              ElementsAre(reinterpret_cast<std::byte*>(a_.data()), reinterpret_cast<std::byte*>(c_.data())));
+}
+
+TEST_F(BorrowedRegistration, PlansAnewForOtherStrides) {
+  borrowed_->move(0, a_.data(), {1, 2});
+  const std::uint64_t second = packing().plan_number;
+  EXPECT_NE(second, first_);
+  EXPECT_EQ(packing().plan_number, second);
+}
+
+TEST_F(BorrowedRegistration, WhatWasRefusedIsNotTakenAtTheNextSend) {
+  borrowed_->move(0, a_.data(), {1});
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(made_->packing(), refused("has 1 strides for 2 dimensions"));
+  borrowed_->move(0, nullptr, {3, 1});
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(made_->packing(), refused("has no data"));
+  borrowed_->move(0, a_.data());
+  packing();
+}
+
+// ---- specs alone ----
+
+TEST_F(RegistrationTest, OfSpecsHasALayoutAndTakesOtherWeights) {
+  auto made = Registration::of_specs({tensors_[0].spec, tensors_[1].spec}, kHost, DType::kBF16);
+  ASSERT_THAT(made, IsOk());
+  EXPECT_EQ(made->layout().find("a")->spec, (TensorSpec{"a", DType::kBF16, {2, 3}}));
+  EXPECT_TRUE(made->casts());
+  EXPECT_THAT(made->packing(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("specs alone")));
+  Changing weights(tensors_);
+  EXPECT_THAT(made->packing(&weights), IsOk());
+  tensors_[1].spec.shape = {5};
+  EXPECT_THAT(made->packing(&weights), refused("b F32 [5] was registered as b F32 [6]"));
+}
+
+TEST_F(RegistrationTest, OfSpecsRefusesWhatNoModelHas) {
+  const auto of = [](std::vector<TensorSpec> specs) {
+    return Registration::of_specs(std::move(specs), kHost, std::nullopt);
+  };
+  EXPECT_THAT(of({}), refused("no tensors"));
+  EXPECT_THAT(of({{"a", DType::kF32, {-1}}}), refused("negative dimension"));
+  EXPECT_THAT(of({{"a", DType::kF32, {1}}, {"a", DType::kF32, {1}}}), refused("a"));
 }
 
 // ---- a single copy ----

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <utility>
+#include <vector>
 
 namespace bascule {
 namespace {
@@ -48,6 +49,25 @@ TEST(HostTensors, KeepsItsViewsWhenItIsMoved) {
   HostTensors second = std::move(first);
   EXPECT_EQ(to_string((*second.views())[0]), "w F32 [1]");
   static_assert(!std::is_copy_constructible_v<HostTensors>);
+}
+
+TEST(BorrowedTensors, TellsOfOtherStridesAndNotOfOtherAddresses) {
+  const std::array<float, 12> here{}, there{};
+  BorrowedTensors first({{.spec = {.name = "w", .dtype = DType::kF32, .shape = {2, 3}}, .data = here.data()}});
+  BorrowedTensors tensors = std::move(first);
+  const std::uint64_t edition = tensors.edition();
+  EXPECT_NE(edition, 0u);
+  tensors.move(0, there.data());
+  EXPECT_EQ(tensors.edition(), edition);
+  tensors.move(0, there.data(), {3, 1});
+  EXPECT_GT(tensors.edition(), edition);
+  const std::uint64_t with_strides = tensors.edition();
+  tensors.move(0, here.data(), {3, 1});
+  EXPECT_EQ(tensors.edition(), with_strides);
+  const TensorView view = tensors.views()->front();
+  EXPECT_EQ(to_string(view), "w F32 [2, 3]");
+  EXPECT_EQ(view.data, reinterpret_cast<const std::byte*>(here.data()));
+  EXPECT_EQ(std::vector(view.strides.begin(), view.strides.end()), (std::vector<std::int64_t>{3, 1}));
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+"""Bascule moves weights from a trainer to its generation engines: whole versions, verified, acknowledged by all.
+
+A trainer has a Sender, each engine a Receiver, both at one endpoint ("shm:///run/user/1000/grpo"):
+
+    sender = bascule.Sender(endpoint)               receiver = bascule.Receiver(endpoint, worker="engine-0")
+    sender.register_model(model)                    while serving:
+    sender.wait_for_workers(1)                          if receiver.commit().changed:   # at a token boundary
+    ...                                                     weights = receiver.weights()
+    report = sender.send()  # every engine serves it
+
+docs/python.md tells of frameworks; docs/architecture.md of guarantees.
+"""
+
+from . import _core
+from .errors import BasculeError, BasculeTimeoutError
+from .names import hf_names
+from .receiver import Part, Receiver, Slice, Target
+from .sender import Sender
+from .tensors import TensorSpec
+
+Flip = _core.Flip
+ReceiverStatus = _core.ReceiverStatus
+SendReport = _core.SendReport
+StageSeconds = _core.StageSeconds
+UpdateReport = _core.UpdateReport
+WorkerReport = _core.WorkerReport
+
+__version__ = ".".join(map(str, _core.version))
+__all__ = [
+    "BasculeError", "BasculeTimeoutError", "Flip", "Part", "Receiver", "ReceiverStatus", "SendReport", "Sender",
+    "Slice", "StageSeconds", "Target", "TensorSpec", "UpdateReport", "WorkerReport", "hf_names",
+]

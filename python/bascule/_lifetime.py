@@ -1,0 +1,79 @@
+"""Senders and receivers of this process: closed before the interpreter goes, and dead in a forked child."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from . import _core
+from .errors import BasculeError
+
+_living: weakref.WeakSet = weakref.WeakSet()
+_logger = logging.getLogger("bascule")
+_logs: list[Callable[[str], None]] = []
+_log_thread: threading.Thread | None = None
+_starting = threading.Lock()
+
+
+def lives(end: Any) -> None:
+    """`end` has close() and _abandon()."""
+    _living.add(end)
+
+
+def log_number(log: Callable[[str], None] | None) -> int:
+    """The number under which threads of Bascule log for `log`, or for logging.getLogger("bascule"): 0."""
+    global _log_thread
+    with _starting:
+        if _log_thread is None:
+            _log_thread = threading.Thread(target=_log, name="bascule-log", daemon=True)
+            _log_thread.start()
+        if log is None:
+            return 0
+        _logs.append(log)
+        return len(_logs)
+
+
+def refuse_in_child(what: str) -> BasculeError:
+    return BasculeError(f"this {what} belongs to the process that this one was forked of; make one here (or start "
+                        "processes by multiprocessing's spawn)", "FAILED_PRECONDITION")
+
+
+def _log() -> None:
+    while lines := _core.take_log_lines():
+        for number, line in lines:
+            if number == 0:
+                _logger.info("%s", line)
+                continue
+            try:
+                _logs[number - 1](line)
+            except Exception:  # the other lines are logged all the same
+                _logger.exception("the log of a Sender")
+
+
+def _close_all() -> None:
+    for end in list(_living):
+        try:
+            end.close()
+        except Exception:  # the others are closed all the same
+            _logger.exception("closing %r", end)
+    _core.stop_logs()
+    if _log_thread is not None:
+        _log_thread.join(timeout=1)
+
+
+def _abandon_all() -> None:
+    global _log_thread, _starting
+    _log_thread, _starting = None, threading.Lock()
+    _core.renew_logs()
+    for end in list(_living):
+        end._abandon()
+    _living.clear()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,202 @@
+"""Tensors of torch, numpy and other libraries, as the transport sees them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import is_
+from typing import Any
+
+from . import _core
+from .errors import BasculeError
+
+HOST = -1  # in place of a device's number
+
+# By the names that torch and numpy (with ml_dtypes) share: the names of safetensors.
+_DTYPES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
+    "int16": "I16", "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor that is not there yet: what a trainer registers that has one whole tensor alive at a time.
+
+    name: unique in the model. dtype: torch's or numpy's, or its name ("bfloat16"). shape: of the whole tensor.
+    """
+
+    name: str
+    dtype: Any
+    shape: Sequence[int]
+
+
+def dtype_name(dtype: Any) -> str:
+    """ "BF16" of torch.bfloat16, numpy's bfloat16, "bfloat16" or "BF16"."""
+    name = getattr(dtype, "name", None) or str(dtype)
+    name = name.removeprefix("torch.")
+    if name in _DTYPES.values():
+        return name
+    if name not in _DTYPES:
+        raise BasculeError(f"no tensors of the type {dtype} can be sent; expected one of {', '.join(_DTYPES)}",
+                           "INVALID_ARGUMENT")
+    return _DTYPES[name]
+
+
+def is_torch(tensor: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(tensor, torch.Tensor)
+
+
+def is_module(model: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def describe(name: str, tensor: Any) -> tuple[str, list[int], list[int], int, int]:
+    """dtype, shape, strides in elements, address and device (HOST or a GPU's number) of one tensor."""
+    try:
+        if is_torch(tensor):
+            return _describe_torch(tensor)
+        if type(tensor).__module__ == "numpy":
+            return _describe_numpy(tensor)
+        if hasattr(tensor, "__dlpack__"):
+            return _core.describe(tensor)
+    except BasculeError as error:
+        raise BasculeError(f"tensor {name}: {error}", error.code) from None
+    raise BasculeError(f"tensor {name}: expected a tensor of torch, an array of numpy, or an object with __dlpack__, "
+                       f"found {type(tensor).__name__}", "INVALID_ARGUMENT")
+
+
+def _describe_torch(tensor: Any) -> tuple[str, list[int], list[int], int, int]:
+    if type(tensor).__name__ == "DTensor":
+        raise BasculeError("a DTensor has only its shard here; register specs, and stream() full_tensor() of each",
+                           "INVALID_ARGUMENT")
+    if tensor.layout is not sys.modules["torch"].strided or tensor.device.type not in ("cpu", "cuda"):
+        raise BasculeError(f"it is {tensor.layout} on {tensor.device}; expected a strided tensor on cpu or cuda",
+                           "INVALID_ARGUMENT")
+    device = HOST if tensor.device.type == "cpu" else tensor.device.index
+    return dtype_name(tensor.dtype), list(tensor.shape), list(tensor.stride()), tensor.data_ptr(), device
+
+
+def _describe_numpy(array: Any) -> tuple[str, list[int], list[int], int, int]:
+    size = array.dtype.itemsize
+    if any(stride % size for stride in array.strides):
+        raise BasculeError(f"its strides {array.strides} are not multiples of its elements' {size} bytes",
+                           "INVALID_ARGUMENT")
+    if not array.dtype.isnative:
+        raise BasculeError("its bytes are in the other order", "INVALID_ARGUMENT")
+    strides = [stride // size for stride in array.strides]
+    return dtype_name(array.dtype), list(array.shape), strides, array.__array_interface__["data"][0], HOST
+
+
+def current_stream(device: int) -> int:
+    """torch's current stream on a GPU, as a number; 0 on the host, and without torch."""
+    torch = sys.modules.get("torch")
+    return 0 if device == HOST or torch is None else torch.cuda.current_stream(device).cuda_stream
+
+
+def describe_all(named: Mapping[str, Any]) -> _core.Tensors:
+    """What the transport needs to know of all of `named`, as they lie now."""
+    described = [describe(name, tensor) for name, tensor in named.items()]
+    dtypes, shapes, strides, addresses, devices = map(list, zip(*described)) if described else ([], [], [], [], [])
+    device = next((each for each in devices if each != HOST), HOST)
+    return _core.Tensors(list(named), dtypes, shapes, strides, addresses, devices, current_stream(device))
+
+
+def describe_specs(specs: Iterable[TensorSpec]) -> _core.Tensors:
+    specs = list(specs)
+    count = len(specs)
+    return _core.Tensors([spec.name for spec in specs], [dtype_name(spec.dtype) for spec in specs],
+                         [list(spec.shape) for spec in specs], [[]] * count, [0] * count, [HOST] * count, 0)
+
+
+def named_places(model: Any) -> Iterable[tuple[str, dict, str]]:
+    """Where a module keeps its parameters and persistent buffers: name, dictionary and key of each, tied ones too."""
+    for prefix, module in model.named_modules(remove_duplicate=False):
+        dot = prefix + "." if prefix else ""
+        for key, tensor in module._parameters.items():
+            if tensor is not None:
+                yield dot + key, module._parameters, key
+        for key, tensor in module._buffers.items():
+            if tensor is not None and key not in module._non_persistent_buffers_set:
+                yield dot + key, module._buffers, key
+
+
+def renamed(model: Any, rename: Callable[[str], str] | None) -> dict[str, tuple[Any, str]]:
+    """By the name under which it travels: where a tensor of a module or a mapping is kept, and its key there."""
+    places = named_places(model) if is_module(model) else ((name, model, name) for name in model)
+    found: dict[str, tuple[Any, str]] = {}
+    origin: dict[str, str] = {}
+    for name, owner, key in places:
+        travels = rename(name) if rename else name
+        if travels in found:
+            raise BasculeError(f"tensors {origin[travels]} and {name} would both travel as {travels}",
+                               "INVALID_ARGUMENT")
+        found[travels] = owner, key
+        origin[travels] = name
+    return found
+
+
+def tensors_of(model: Any, rename: Callable[[str], str] | None) -> dict[str, Any]:
+    """The tensors of a module or a mapping, as they are now, by the names under which they travel."""
+    return {name: owner[key] for name, (owner, key) in renamed(model, rename).items()}
+
+
+class Followed:
+    """The registered tensors: those of a module, whose parameters may be replaced, or of a mapping.
+
+    It keeps them alive, and sees at each send which ones lie elsewhere than before, or are others.
+    """
+
+    def __init__(self, model: Any, rename: Callable[[str], str] | None):
+        places = renamed(model, rename)
+        self.names = list(places)
+        self._owners = [owner for owner, _ in places.values()]
+        self._keys = [key for _, key in places.values()]
+        self._tensors = self._look()
+        self._specs = [describe(name, tensor) for name, tensor in zip(self.names, self._tensors)]
+        self._addresses = [spec[3] for spec in self._specs]
+        self.device = next((spec[4] for spec in self._specs if spec[4] != HOST), HOST)
+        self.all = describe_all(dict(zip(self.names, self._tensors)))
+
+    def follow(self, move: Callable[[int, int, list[int]], None]) -> None:
+        """Tells `move` index, address and strides of each tensor that lies elsewhere, or is another, than before."""
+        tensors = self._look()
+        addresses = self._look_where(tensors)
+        if addresses == self._addresses and all(map(is_, tensors, self._tensors)):
+            return
+        changed = [i for i, tensor in enumerate(tensors)
+                   if tensor is not self._tensors[i] or addresses[i] != self._addresses[i]]
+        for i in changed:  # all of them, before anything is told
+            self._check_same(i, tensors[i])
+        for i in changed:
+            _, _, strides, address, _ = describe(self.names[i], tensors[i])
+            move(i, address, strides)
+        self._tensors, self._addresses = tensors, addresses
+
+    def _look(self) -> list[Any]:
+        try:
+            return [owner[key] for owner, key in zip(self._owners, self._keys)]
+        except KeyError as missing:
+            raise BasculeError(f"tensor {missing.args[0]} was registered and is not in the model any more",
+                               "INVALID_ARGUMENT") from None
+
+    def _look_where(self, tensors: list[Any]) -> list[int]:
+        torch = sys.modules.get("torch")
+        if torch is not None and all(map(torch.is_tensor, tensors)):
+            return list(map(torch.Tensor.data_ptr, tensors))
+        return [describe(name, tensor)[3] for name, tensor in zip(self.names, tensors)]
+
+    def _check_same(self, i: int, tensor: Any) -> None:
+        if tensor is None:
+            raise BasculeError(f"tensor {self.names[i]} was registered and is None now", "INVALID_ARGUMENT")
+        dtype, shape, _, _, device = describe(self.names[i], tensor)
+        was_dtype, was_shape, _, _, was_device = self._specs[i]
+        if (dtype, shape, device) != (was_dtype, was_shape, was_device):
+            where = {HOST: "the host"}
+            raise BasculeError(
+                f"tensor {self.names[i]} is {dtype} {shape} on {where.get(device, device)}; registered was {was_dtype} "
+                f"{was_shape} on {where.get(was_device, was_device)}, and these must stay", "INVALID_ARGUMENT")

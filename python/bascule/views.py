@@ -1,0 +1,52 @@
+"""Memory of slots as tensors: of torch, where this process has imported it, else arrays of numpy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from .errors import BasculeError
+
+
+def view(array: Any) -> Any:
+    """A tensor over the memory of an object with __dlpack__; the object itself where numpy has no such type."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        return torch.from_dlpack(array)
+    import numpy
+
+    try:
+        return numpy.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError):  # bfloat16 and float8
+        return array
+
+
+writable = view  # of an array that may be written
+
+
+def views(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType({name: view(array) for name, array in arrays.items()})
+
+
+def copy_into(place: Any, tensor: Any, name: str) -> None:
+    """Copies a tensor's elements, cast where both are of floating-point types, into memory of the same shape."""
+    if tuple(place.shape) != tuple(tensor.shape):
+        raise BasculeError(f"tensor {name} has the shape {list(tensor.shape)}; registered was {list(place.shape)}",
+                           "INVALID_ARGUMENT")
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(place, torch.Tensor):
+        source = tensor.detach() if isinstance(tensor, torch.Tensor) else torch.from_dlpack(tensor)
+        if source.dtype != place.dtype and not (source.is_floating_point() and place.is_floating_point()):
+            raise BasculeError(f"tensor {name} is {source.dtype}; registered was {place.dtype}", "INVALID_ARGUMENT")
+        place.copy_(source)
+        return
+    import numpy
+
+    if not isinstance(place, numpy.ndarray):
+        raise BasculeError(f"tensor {name}: numpy has no type for its elements; import torch first", "UNIMPLEMENTED")
+    try:
+        numpy.copyto(place, tensor, casting="same_kind" if place.dtype.kind == "f" else "no")
+    except TypeError as error:
+        raise BasculeError(f"tensor {name}: {error}", "INVALID_ARGUMENT") from None

@@ -1,0 +1,43 @@
+#include "errors.h"
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include <nanobind/stl/string.h>
+
+#include <bascule/transport/text.h>
+
+namespace bascule::python {
+
+nb::object error_of(const absl::Status& status) {
+  if (status.ok()) return nb::none();
+  const std::string_view text = message_of(status);
+  return nb::module_::import_("bascule.errors")
+      .attr("error_of")(absl::StatusCodeToString(status.code()), nb::str(text.data(), text.size()));
+}
+
+absl::Status status_of(nb::handle exception) {
+  const std::string text = nb::cast<std::string>(nb::module_::import_("bascule.errors").attr("text_of")(exception));
+  const nb::object code = nb::getattr(exception, "code", nb::none());
+  if (nb::isinstance<nb::str>(code)) {
+    const std::string name = nb::cast<std::string>(code);
+    for (int number = 1; number <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++number)
+      if (const auto each = static_cast<absl::StatusCode>(number); absl::StatusCodeToString(each) == name)
+        return {each, text};
+  }
+  return absl::InternalError(text);
+}
+
+void bind_errors() {
+  nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const Failure& failure) {
+      const nb::object error = error_of(failure.status);
+      PyErr_SetObject(error.type().ptr(), error.ptr());
+    }
+  });
+}
+
+}  // namespace bascule::python

@@ -1,0 +1,30 @@
+// bascule._core: the C++ library for the Python package. Nothing of it is public; python/bascule wraps it.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "errors.h"
+#include "logs.h"
+#include "receiver.h"
+#include "report.h"
+#include "sender.h"
+#include "tensors.h"
+#include <bascule/transport/library_version.h>
+
+NB_MODULE(_core, module) {
+  using namespace bascule::python;
+  nb::set_leak_warnings(false);  // a user's object in a global lives until the interpreter is gone
+  module.attr("version") = nb::make_tuple(BASCULE_VERSION_MAJOR, BASCULE_VERSION_MINOR, BASCULE_VERSION_PATCH);
+  bind_errors();
+  bind_tensors(module);
+  bind_reports(module);
+  bind_sender(module);
+  bind_receiver(module);
+  module.def(
+      "take_log_lines", [] { return LogLines::instance().take(); }, nb::call_guard<nb::gil_scoped_release>(),
+      "Blocks until threads of Bascule have logged lines, each with its log's number; none once stop_logs() was "
+      "called.");
+  module.def("renew_logs", &LogLines::renew);
+  module.def("stop_logs", [] { LogLines::instance().stop(); });
+}

@@ -1,0 +1,182 @@
+#include "receiver.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "logs.h"
+#include "tensors.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::python {
+namespace {
+
+// How long a call waits before it looks for signals.
+constexpr absl::Duration kInterruptible = absl::Milliseconds(50);
+
+using PartArguments = std::tuple<std::string, std::vector<std::tuple<int, std::int64_t, std::int64_t>>>;
+
+class Targets {
+ public:
+  void add(std::string name, const std::string& dtype, std::vector<std::int64_t> shape, std::uintptr_t address,
+           int device, std::vector<PartArguments> parts, int join_dim) {
+    TargetTensor target{.name = std::move(name), .dtype = dtype_of(dtype), .shape = std::move(shape)};
+    target.data = reinterpret_cast<std::byte*>(address);
+    target.device = device;
+    target.join_dim = join_dim;
+    for (auto& [tensor, slices] : parts) {
+      Part part{.tensor = std::move(tensor)};
+      for (const auto& [dim, begin, end] : slices) part.slices.push_back({.dim = dim, .begin = begin, .end = end});
+      target.parts.push_back(std::move(part));
+    }
+    targets_.push_back(std::move(target));
+  }
+  std::vector<TargetTensor> targets() const { return targets_; }
+
+ private:
+  std::vector<TargetTensor> targets_;
+};
+
+class ReceiverHandle {
+ public:
+  ReceiverHandle(std::string endpoint, std::string worker, std::string group, std::uint32_t rank, std::uint32_t ranks,
+                 int device, std::uintptr_t stream, int log) {
+    ReceiverOptions options{.endpoint = std::move(endpoint), .worker = std::move(worker)};
+    options.group = std::move(group);
+    options.rank = rank;
+    options.ranks = ranks;
+    options.device = device;
+    options.stream = reinterpret_cast<Stream>(stream);
+    options.log = [log](std::string_view line) { LogLines::instance().add(log, line); };
+    const nb::gil_scoped_release release;
+    receiver_.emplace(value_of(Receiver::connect(std::move(options))));
+  }
+  // Tensors over its slots keep it alive.
+  ~ReceiverHandle() {
+    const nb::gil_scoped_release release;
+    receiver_.reset();
+  }
+  void abandon() {  // in a forked child
+    if (receiver_) new Receiver(*std::move(receiver_));
+    receiver_.reset();
+  }
+
+  void register_model(const Targets& targets, const std::string& apply, bool partial) {
+    ModelOptions options{.partial = partial};
+    if (apply == "commit") options.apply = Apply::kCommit;
+    if (apply == "background") options.apply = Apply::kBackground;
+    const nb::gil_scoped_release release;
+    check(receiver().register_model(targets.targets(), options));
+  }
+  void join() { receiver().join(); }
+
+  // `least` 0: until anything is served or ready. A timeout of 0 looks, and does not wait.
+  void wait_ready(Version least, std::optional<double> timeout) {
+    const Deadline deadline(timeout ? absl::Seconds(*timeout) : absl::InfiniteDuration());
+    while (true) {
+      absl::Status ready;
+      {
+        const nb::gil_scoped_release release;
+        ready = receiver().wait_ready(least, absl::FromChrono(std::min<Clock::duration>(
+                                                 absl::ToChronoNanoseconds(kInterruptible),
+                                                 std::max(deadline.at() - Clock::now(), Clock::duration::zero()))));
+      }
+      if (!absl::IsDeadlineExceeded(ready) || deadline.passed()) return check(std::move(ready));
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+  }
+  Flip commit(std::optional<Version> version) {
+    const nb::gil_scoped_release release;
+    return version ? receiver().commit(*version) : receiver().commit();
+  }
+  Flip take(std::optional<Version> version) {
+    const nb::gil_scoped_release release;
+    return version ? receiver().take(*version) : receiver().take();
+  }
+  void finish(nb::handle error) {
+    const absl::Status loaded = error.is_none() ? absl::OkStatus() : status_of(error);
+    const nb::gil_scoped_release release;
+    receiver().finish(loaded);
+  }
+  // By name, objects with __dlpack__ over the memory of a slot, which must not be written.
+  nb::dict weights(const Flip& flip) {
+    nb::dict tensors;
+    const nb::object owner = nb::find(this);
+    for (const TensorView& tensor : receiver().weights(flip.slot).tensors())
+      tensors[nb::str(tensor.name.data(), tensor.name.size())] = array_over(tensor, owner);
+    return tensors;
+  }
+  int fileno() { return value_of(receiver().pending_fd()); }
+  ReceiverStatus status() { return receiver().status(); }
+
+ private:
+  Receiver& receiver() {
+    if (!receiver_)
+      throw Failure{failed_precondition("this receiver belongs to the process that this one was forked of")};
+    return *receiver_;
+  }
+
+  std::optional<Receiver> receiver_;
+};
+
+}  // namespace
+
+void bind_receiver(nb::module_& module) {
+  nb::class_<Flip>(module, "Flip", "What commit() did.")
+      .def_ro("changed", &Flip::changed, "Whether another version is served now.")
+      .def_ro("epoch", &Flip::epoch, "Of the sender that the version came from.")
+      .def_ro("version", &Flip::version, "Served from now on; 0 before the first, and after a copy that failed.")
+      .def_ro("poisoned", &Flip::poisoned,
+              "What is served must not be used until the next flip; status().error says why.")
+      .def_prop_ro("slot", [](const Flip& flip) { return std::tuple(flip.slot.epoch, flip.slot.index); })
+      .def("__repr__", [](const Flip& flip) {
+        return "<Flip version " + std::to_string(flip.version) + (flip.changed ? ", changed" : ", as before") +
+               (flip.poisoned ? ", poisoned" : "") + ">";
+      });
+  nb::class_<ReceiverStatus>(module, "ReceiverStatus", "A snapshot of a receiver.")
+      .def_prop_ro(
+          "state", [](const ReceiverStatus& status) { return to_string(status.state); },
+          "\"joining\", \"pending\", \"serving\", \"poisoned\" or \"loading\".")
+      .def_ro("attached", &ReceiverStatus::attached, "Whether a sender is connected.")
+      .def_ro("epoch", &ReceiverStatus::epoch)
+      .def_ro("version", &ReceiverStatus::version, "Served, or loaded by the engine.")
+      .def_ro("way", &ReceiverStatus::way, "How versions come to it; empty: as its scheme always does.")
+      .def_prop_ro(
+          "error", [](const ReceiverStatus& status) { return error_of(status.error); },
+          "A BasculeError that says why it was refused, or is poisoned; else None.")
+      .def("__repr__", [](const ReceiverStatus& status) {
+        return "<ReceiverStatus " + std::string(to_string(status.state)) + ", version " +
+               std::to_string(status.version) + (status.attached ? "" : ", no sender") +
+               (status.error.ok() ? "" : ": " + std::string(message_of(status.error))) + ">";
+      });
+  nb::class_<Targets>(module, "Targets", "An engine's own tensors, and what each is made of.")
+      .def(nb::init<>())
+      .def("add", &Targets::add, nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("address"),
+           nb::arg("device"), nb::arg("parts"), nb::arg("join_dim"));
+  nb::class_<ReceiverHandle>(module, "Receiver")
+      .def(nb::init<std::string, std::string, std::string, std::uint32_t, std::uint32_t, int, std::uintptr_t, int>(),
+           nb::arg("endpoint"), nb::arg("worker"), nb::arg("group"), nb::arg("rank"), nb::arg("ranks"),
+           nb::arg("device"), nb::arg("stream"), nb::arg("log"))
+      .def("abandon", &ReceiverHandle::abandon)
+      .def("register_model", &ReceiverHandle::register_model, nb::arg("targets"), nb::arg("apply"), nb::arg("partial"))
+      .def("join", &ReceiverHandle::join)
+      .def("wait_ready", &ReceiverHandle::wait_ready, nb::arg("least"), nb::arg("timeout").none())
+      .def("commit", &ReceiverHandle::commit, nb::arg("version").none())
+      .def("take", &ReceiverHandle::take, nb::arg("version").none())
+      .def("finish", &ReceiverHandle::finish, nb::arg("error").none())
+      .def("weights", &ReceiverHandle::weights, nb::arg("flip"))
+      .def("fileno", &ReceiverHandle::fileno)
+      .def("status", &ReceiverHandle::status);
+}
+
+}  // namespace bascule::python

@@ -1,0 +1,10 @@
+// What a send returns, for Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace bascule::python {
+
+void bind_reports(nanobind::module_& module);
+
+}  // namespace bascule::python

@@ -1,0 +1,174 @@
+#include "sender.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "errors.h"
+#include "logs.h"
+#include "tensors.h"
+#include <bascule/sender/sender.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::python {
+namespace {
+
+absl::Duration duration_of(std::optional<double> seconds) {
+  return seconds ? absl::Seconds(*seconds) : absl::InfiniteDuration();
+}
+
+// A slot on loan, whose tensors Python fills. It is aborted where it is dropped.
+class Loan {
+ public:
+  explicit Loan(WritableSlot slot) : slot_(std::move(slot)) {}
+  ~Loan() { drop(); }
+  nb::dict tensors() {
+    nb::dict tensors;
+    for (const MutableTensorView& tensor : slot_->tensors())
+      tensors[nb::str(tensor.name.data(), tensor.name.size())] = array_over(tensor, nb::find(this));
+    return tensors;
+  }
+  WritableSlot take() {
+    WritableSlot taken = *std::move(slot_);
+    slot_.reset();
+    return taken;
+  }
+  void drop() {
+    const nb::gil_scoped_release release;
+    slot_.reset();
+  }
+
+ private:
+  std::optional<WritableSlot> slot_;
+};
+
+class SenderHandle {
+  // Without the GIL. A signal's exception comes before what the interrupted call says.
+  template <typename Call>
+  auto call(Call call) {
+    let_go_ = false;
+    auto result = [&] {
+      const nb::gil_scoped_release release;
+      return call();
+    }();
+    if (PyErr_Occurred()) throw nb::python_error();
+    if constexpr (std::is_same_v<decltype(result), absl::Status>) {
+      check(std::move(result));
+    } else {
+      return value_of(std::move(result));
+    }
+  }
+
+ public:
+  SenderHandle(std::string endpoint, int threads, int log) {
+    SenderOptions options{.endpoint = std::move(endpoint), .threads = threads};
+    options.log = [log](std::string_view line) { LogLines::instance().add(log, line); };
+    options.interrupted = [this] { return is_interrupted(); };
+    sender_.emplace(call([&] { return Sender::listen(std::move(options)); }));
+  }
+  ~SenderHandle() { close(); }
+
+  void close() {
+    registered_ = nullptr;
+    const nb::gil_scoped_release release;
+    sender_.reset();
+  }
+  // In a forked child, which has neither the threads nor the right to use them.
+  void abandon() {
+    registered_ = nullptr;
+    if (sender_) new Sender(*std::move(sender_));
+    sender_.reset();
+  }
+
+  void register_tensors(const Tensors& tensors) {
+    std::unique_ptr<BorrowedTensors> source = tensors.source();
+    BorrowedTensors* const registered = source.get();
+    call([&] { return sender().register_model(std::move(source)); });
+    registered_ = registered;
+  }
+  void register_specs(const Tensors& tensors, int device) {
+    call([&] { return sender().register_model(tensors.specs(), device); });
+  }
+  void move(std::size_t index, std::uintptr_t address, std::vector<std::int64_t> strides) {
+    registered_->move(index, reinterpret_cast<const void*>(address), std::move(strides));
+  }
+  void set_stream(std::uintptr_t stream) { registered_->set_stream(reinterpret_cast<Stream>(stream)); }
+
+  std::vector<std::string> wait_for_workers(int count, std::optional<double> timeout) {
+    return call([&] { return sender().wait_for_workers(count, duration_of(timeout)); });
+  }
+  SendReport send(const Tensors* weights, const std::vector<std::string>& worker_ids) {
+    return call([&] { return sender().send(source_of(weights), worker_ids); });
+  }
+  void send_async(const Tensors* weights, const std::vector<std::string>& worker_ids) {
+    call([&] { return sender().send_async(source_of(weights), worker_ids); });
+  }
+  SendReport wait_async(std::optional<double> timeout) {
+    return call([&] { return sender().wait_async(duration_of(timeout)); });
+  }
+  void update_weights(const Tensors* weights) {
+    call([&] { return sender().update_weights(source_of(weights)); });
+  }
+  std::unique_ptr<Loan> loan(const std::vector<std::string>& worker_ids) {
+    return std::make_unique<Loan>(call([&] { return sender().loan(worker_ids); }));
+  }
+  SendReport publish(Loan& loan) {
+    return call([&] { return sender().publish(loan.take()); });
+  }
+  Version version() { return sender().version(); }
+  // From another thread: what the call under way waits for is not waited for.
+  void let_go() { let_go_ = true; }
+
+ private:
+  Sender& sender() {
+    if (!sender_) throw Failure{failed_precondition("this sender is closed")};
+    return *sender_;
+  }
+  static std::unique_ptr<TensorSource> source_of(const Tensors* weights) {
+    return weights == nullptr ? nullptr : weights->source();
+  }
+  bool is_interrupted() {
+    if (let_go_) return true;
+    const nb::gil_scoped_acquire acquire;
+    return PyErr_Occurred() || PyErr_CheckSignals() != 0;
+  }
+
+  std::optional<Sender> sender_;
+  BorrowedTensors* registered_ = nullptr;  // the sender's
+  std::atomic<bool> let_go_ = false;
+};
+
+}  // namespace
+
+void bind_sender(nb::module_& module) {
+  nb::class_<Loan>(module, "Loan", "A slot on loan.")
+      .def("tensors", &Loan::tensors, "By name, objects with __dlpack__ over its memory, to be written.")
+      .def("drop", &Loan::drop, "Aborts it.");
+  nb::class_<SenderHandle>(module, "Sender")
+      .def(nb::init<std::string, int, int>(), nb::arg("endpoint"), nb::arg("threads"), nb::arg("log"))
+      .def("close", &SenderHandle::close)
+      .def("abandon", &SenderHandle::abandon)
+      .def("register_tensors", &SenderHandle::register_tensors, nb::arg("tensors"))
+      .def("register_specs", &SenderHandle::register_specs, nb::arg("tensors"), nb::arg("device"))
+      .def("move", &SenderHandle::move, nb::arg("index"), nb::arg("address"), nb::arg("strides"))
+      .def("set_stream", &SenderHandle::set_stream, nb::arg("stream"))
+      .def("wait_for_workers", &SenderHandle::wait_for_workers, nb::arg("count"), nb::arg("timeout").none())
+      .def("send", &SenderHandle::send, nb::arg("weights").none(), nb::arg("worker_ids"))
+      .def("send_async", &SenderHandle::send_async, nb::arg("weights").none(), nb::arg("worker_ids"))
+      .def("wait_async", &SenderHandle::wait_async, nb::arg("timeout").none())
+      .def("update_weights", &SenderHandle::update_weights, nb::arg("weights").none())
+      .def("loan", &SenderHandle::loan, nb::arg("worker_ids"))
+      .def("publish", &SenderHandle::publish, nb::arg("loan"))
+      .def("version", &SenderHandle::version)
+      .def("let_go", &SenderHandle::let_go);
+}
+
+}  // namespace bascule::python
