@@ -16,9 +16,11 @@ from .errors import BasculeError, BasculeTimeoutError
 from .names import hf_names
 from .receiver import Part, Receiver, Slice, Target
 from .sender import Sender
+from .status import observe
 from .tensors import TensorSpec
 
 Flip = _core.Flip
+Observation = _core.Observation
 ReceiverStatus = _core.ReceiverStatus
 SendReport = _core.SendReport
 StageSeconds = _core.StageSeconds
@@ -27,6 +29,6 @@ WorkerReport = _core.WorkerReport
 
 __version__ = ".".join(map(str, _core.version))
 __all__ = [
-    "BasculeError", "BasculeTimeoutError", "Flip", "Part", "Receiver", "ReceiverStatus", "SendReport", "Sender",
-    "Slice", "StageSeconds", "Target", "TensorSpec", "UpdateReport", "WorkerReport", "hf_names",
+    "BasculeError", "BasculeTimeoutError", "Flip", "Observation", "Part", "Receiver", "ReceiverStatus", "SendReport",
+    "Sender", "Slice", "StageSeconds", "Target", "TensorSpec", "UpdateReport", "WorkerReport", "hf_names", "observe",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,7 +64,7 @@ class Receiver:
     tensors. group, rank, ranks: of an engine whose ranks flip together; rank 0 decides. device: "cpu", or the GPU that
     reads ("cuda:0"). stream: the torch.cuda.Stream that reads, or its number; default: the device's default stream.
 
-    All calls but status() come from one thread. A receiver without a sender waits for one, and outlives it.
+    One thread at a time takes, finishes and commits; weights() and status() are any thread's. A receiver without a sender waits for one, and outlives it.
 
     Raises BasculeError: INVALID_ARGUMENT names the argument or the target.
     """
@@ -74,6 +75,7 @@ class Receiver:
         if apply not in (None, "commit", "background"):
             raise BasculeError(f'apply: expected "commit" or "background", found {apply!r}', "INVALID_ARGUMENT")
         self._forked = False
+        self._turn = threading.Lock()  # a flip, and what weights() says, are one
         self._endpoint, self._worker = endpoint, worker
         self._core: _core.Receiver | None = _core.Receiver(
             endpoint, worker, group, rank, ranks, _device_number(device), getattr(stream, "cuda_stream", stream) or 0,
@@ -100,12 +102,12 @@ class Receiver:
         core = self._open()
         if version is not None:
             core.wait_ready(version, timeout)
-            return self._flipped(core.take(version))
+            return self._take(version)
         deadline = time.monotonic() + timeout
         ready = select.poll()
         ready.register(core.fileno(), select.POLLIN)
         while True:
-            if (taken := self._flipped(core.take(None))) is not None:
+            if (taken := self._take(None)) is not None:
                 return taken
             left = deadline - time.monotonic()
             if left <= 0:
@@ -152,9 +154,11 @@ class Receiver:
         version: in a follower of a group, the one that rank 0's commit() returned; it waits for that. After a flip the
         tensors of the slot before may change: keep none of them.
         """
-        flip = self._open().commit(version)
-        self._flipped(flip)
-        return flip
+        core = self._open()
+        with self._turn:
+            flip = core.commit(version)
+            self._flipped(flip)
+            return flip
 
     def weights(self) -> Mapping[str, Tensor]:
         """The tensors of the version that is served, by name: of torch, where it was imported, else of numpy.
@@ -163,12 +167,13 @@ class Receiver:
         before the first version. A tensor that outlives close() keeps the receiver, and its place at the sender.
         """
         core = self._open()
-        if self._flip is None:
-            return {}
-        slot = self._flip.slot
-        if slot not in self._views:
-            self._views[slot] = views(core.weights(self._flip))
-        return self._views[slot]
+        with self._turn:
+            if self._flip is None:
+                return {}
+            slot = self._flip.slot
+            if slot not in self._views:
+                self._views[slot] = views(core.weights(self._flip))
+            return self._views[slot]
 
     def wait_ready(self, timeout: float = 60, version: int = 0) -> None:
         """Blocks until a version (from `version` on) is served, or is ready for commit().
@@ -209,6 +214,10 @@ class Receiver:
             raise BasculeError("this Receiver is closed", "FAILED_PRECONDITION")
         return self._core
 
+    def _take(self, version: int | None) -> int | None:
+        with self._turn:
+            return self._flipped(self._open().take(version))
+
     def _flipped(self, flip: _core.Flip) -> int | None:
         """Its version, where it is another one than before."""
         if flip.changed:
@@ -217,6 +226,7 @@ class Receiver:
 
     def _abandon(self) -> None:
         self._forked = True
+        self._turn = threading.Lock()  # a thread that is not here may have held it
         if self._core is not None:
             self._core.abandon()
 

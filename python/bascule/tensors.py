@@ -145,6 +145,11 @@ def tensors_of(model: Any, rename: Callable[[str], str] | None) -> dict[str, Any
     return {name: owner[key] for name, (owner, key) in renamed(model, rename).items()}
 
 
+def _has_equal_sizes(shape: Sequence[int]) -> bool:
+    long = [size for size in shape if size > 1]
+    return len(set(long)) < len(long)
+
+
 class Followed:
     """The registered tensors: those of a module, whose parameters may be replaced, or of a mapping.
 
@@ -159,6 +164,9 @@ class Followed:
         self._tensors = self._look()
         self._specs = [describe(name, tensor) for name, tensor in zip(self.names, self._tensors)]
         self._addresses = [spec[3] for spec in self._specs]
+        # A transposed square has its address and its shape as before.
+        self._square = [i for i, (_, shape, *_) in enumerate(self._specs) if _has_equal_sizes(shape)]
+        self._strides = self._look_how(self._tensors)
         self.device = next((spec[4] for spec in self._specs if spec[4] != HOST), HOST)
         self.all = describe_all(dict(zip(self.names, self._tensors)))
 
@@ -166,16 +174,18 @@ class Followed:
         """Tells `move` index, address and strides of each tensor that lies elsewhere, or is another, than before."""
         tensors = self._look()
         addresses = self._look_where(tensors)
-        if addresses == self._addresses and all(map(is_, tensors, self._tensors)):
+        strides = self._look_how(tensors)
+        if addresses == self._addresses and strides == self._strides and all(map(is_, tensors, self._tensors)):
             return
+        turned = {i for i, new, old in zip(self._square, strides, self._strides) if new != old}
         changed = [i for i, tensor in enumerate(tensors)
-                   if tensor is not self._tensors[i] or addresses[i] != self._addresses[i]]
+                   if tensor is not self._tensors[i] or addresses[i] != self._addresses[i] or i in turned]
         for i in changed:  # all of them, before anything is told
             self._check_same(i, tensors[i])
         for i in changed:
-            _, _, strides, address, _ = describe(self.names[i], tensors[i])
-            move(i, address, strides)
-        self._tensors, self._addresses = tensors, addresses
+            _, _, now, address, _ = describe(self.names[i], tensors[i])
+            move(i, address, now)
+        self._tensors, self._addresses, self._strides = tensors, addresses, strides
 
     def _look(self) -> list[Any]:
         try:
@@ -189,6 +199,11 @@ class Followed:
         if torch is not None and all(map(torch.is_tensor, tensors)):
             return list(map(torch.Tensor.data_ptr, tensors))
         return [describe(name, tensor)[3] for name, tensor in zip(self.names, tensors)]
+
+    def _look_how(self, tensors: list[Any]) -> list[Any]:
+        """The strides of those that may be turned with nothing else to be seen."""
+        return [tensors[i].stride() if is_torch(tensors[i]) else getattr(tensors[i], "strides", None)
+                for i in self._square]
 
     def _check_same(self, i: int, tensor: Any) -> None:
         if tensor is None:

@@ -46,7 +46,7 @@ def copy_into(place: Any, tensor: Any, name: str) -> None:
 
     if not isinstance(place, numpy.ndarray):
         raise BasculeError(f"tensor {name}: numpy has no type for its elements; import torch first", "UNIMPLEMENTED")
-    try:
-        numpy.copyto(place, tensor, casting="same_kind" if place.dtype.kind == "f" else "no")
-    except TypeError as error:
-        raise BasculeError(f"tensor {name}: {error}", "INVALID_ARGUMENT") from None
+    source = numpy.asarray(tensor)
+    if source.dtype != place.dtype and not (source.dtype.kind == "f" and place.dtype.kind == "f"):
+        raise BasculeError(f"tensor {name} is {source.dtype}; registered was {place.dtype}", "INVALID_ARGUMENT")
+    numpy.copyto(place, source, casting="unsafe")

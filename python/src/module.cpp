@@ -9,6 +9,7 @@
 #include "receiver.h"
 #include "report.h"
 #include "sender.h"
+#include "status.h"
 #include "tensors.h"
 #include <bascule/transport/library_version.h>
 
@@ -21,6 +22,7 @@ NB_MODULE(_core, module) {
   bind_reports(module);
   bind_sender(module);
   bind_receiver(module);
+  bind_status(module);
   module.def(
       "take_log_lines", [] { return LogLines::instance().take(); }, nb::call_guard<nb::gil_scoped_release>(),
       "Blocks until threads of Bascule have logged lines, each with its log's number; none once stop_logs() was "

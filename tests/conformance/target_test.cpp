@@ -232,7 +232,7 @@ TEST_P(Conformance, RegisterModelComesBeforeTheGreetingAndOnce) {
   ASSERT_THAT(late, IsOk());
   EXPECT_FALSE(late->commit().changed);
   EXPECT_THAT(late->register_model(targets),
-              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("before the first wait_ready() or commit()")));
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("before the first wait_ready(), take() or commit()")));
 }
 
 TEST_P(Conformance, TheEndpointSaysWhenToCopyWhereTheCallDoesNot) {

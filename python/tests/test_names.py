@@ -1,0 +1,16 @@
+import pytest
+
+from bascule import hf_names
+
+
+@pytest.mark.parametrize("name, travels", [
+    ("model.layers.0.mlp.weight", "model.layers.0.mlp.weight"),
+    ("module.model.norm.weight", "model.norm.weight"),
+    ("_orig_mod.module.model.layers.0._checkpoint_wrapped_module.mlp.weight", "model.layers.0.mlp.weight"),
+    ("_fsdp_wrapped_module.model.layers.3._fsdp_wrapped_module.w", "model.layers.3.w"),
+    ("module._orig_mod.w", "w"),
+    ("model.module.weight", "model.module.weight"),  # a model's own module of that name
+    ("encoder.modules_list.w", "encoder.modules_list.w"),
+])
+def test_only_wrappers_prefixes_are_taken_away(name, travels):
+    assert hf_names(name) == travels

@@ -1,0 +1,207 @@
+"""Engines that load, copy and wait: take(), finish(), targets, the descriptor, and a poisoned worker."""
+
+import asyncio
+import select
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy
+import pytest
+from engine_contents import contents
+
+import bascule
+
+
+@pytest.fixture
+def model():
+    return {"a": numpy.arange(12, dtype=numpy.float32).reshape(3, 4), "b": numpy.ones(5, numpy.int64)}
+
+
+@pytest.fixture
+def sender(endpoint, model):
+    with bascule.Sender(endpoint) as sender:
+        sender.register_model(model)
+        yield sender
+
+
+def wait_for_state(engine, state):
+    deadline = time.monotonic() + 60
+    while (found := engine.ask("status")["state"]) != state:
+        assert time.monotonic() < deadline, found
+
+
+def test_a_send_returns_once_the_engine_has_loaded(endpoint, engines, model, sender):
+    engine = engines(endpoint)
+    sender.wait_for_workers(1)
+    for version in (1, 2):
+        model["a"] += 1
+        sender.send_async()
+        assert engine.ask("take") == {"version": version, "weights": contents(model)}
+        wait_for_state(engine, "loading")
+        with pytest.raises(TimeoutError):
+            sender.wait_async(0.1)
+        engine.ask("finish")
+        assert sender.wait_async().complete
+        wait_for_state(engine, "serving")
+
+
+def test_a_load_that_failed_is_told_and_the_version_comes_again(endpoint, engines, model, sender):
+    engine = engines(endpoint)
+    sender.wait_for_workers(1)
+    sender.send_async()
+    engine.ask("take")
+    engine.ask("finish", error="no room")
+    report = sender.wait_async()
+    assert not report.complete
+    assert "ValueError: no room" in str(report.workers[0].error)
+    assert engine.ask("take") == {"version": 1, "weights": contents(model)}
+    engine.ask("finish")
+    sender.wait_for_workers(1)
+    wait_for_state(engine, "serving")
+    assert engine.ask("status")["error"] == ""
+
+
+def test_take_without_a_version_waits_for_so_long(endpoint, engines, sender):
+    engine = engines(endpoint)
+    assert engine.ask("take", timeout=0.2)["version"] is None
+    assert engine.ask("take", timeout=0.2, version=1)["code"] == "DEADLINE_EXCEEDED"
+    engine.begin("take", timeout=30)
+    sender.send_async()
+    assert engine.answer()["version"] == 1
+
+
+def test_targets_are_written_cast_sliced_and_joined(endpoint, model, sender):
+    whole, rows, joined = numpy.zeros((3, 4), numpy.float64), numpy.zeros((1, 4), numpy.float32), numpy.zeros(10, "i8")
+    targets = [bascule.Target("whole", whole, [bascule.Part("a")]),
+               bascule.Target("rows", rows, [bascule.Part("a", [bascule.Slice(0, 1, 2)])]),
+               bascule.Target("joined", joined, [bascule.Part("b"), bascule.Part("b")])]
+    with bascule.Receiver(endpoint, worker="copies", targets=targets, apply="commit") as receiver:
+        sender.wait_for_workers(1)
+        for version in (1, 2):
+            model["a"] += 1
+            model["b"] += 1
+            sender.send_async()
+            receiver.wait_ready(30, version)
+            assert receiver.commit().changed
+            assert sender.wait_async().complete
+            assert (whole == model["a"]).all() and (rows == model["a"][1:2]).all()
+            assert (joined == numpy.concatenate([model["b"]] * 2)).all()
+
+
+def test_targets_that_do_not_fit_are_named(endpoint, sender):
+    for target, text in ((bascule.Target("t", numpy.zeros((4, 3), numpy.float32).T), "target t has the strides"),
+                         (bascule.Target("", numpy.zeros(3)), "name")):
+        with pytest.raises(bascule.BasculeError, match=text):
+            bascule.Receiver(endpoint, worker="w", targets=[target])
+    with bascule.Receiver(endpoint, worker="w", targets=[bascule.Target("a", numpy.zeros((3, 5), numpy.float32))]) as w:
+        sender.send_async()
+        with pytest.raises(bascule.BasculeError, match=r"(?s)a.*\[3, 4\]") as error:
+            w.wait_ready(30)
+        assert error.value.code in ("FAILED_PRECONDITION", "INVALID_ARGUMENT")
+        with pytest.raises(bascule.BasculeError, match=r"(?s)a.*\[3, 4\]"):
+            w.take(timeout=0.2)
+
+
+def test_tensors_of_a_slot_are_the_same_objects(endpoint, model, sender):
+    with bascule.Receiver(endpoint, worker="w") as receiver:
+        assert receiver.weights() == {}
+        sender.wait_for_workers(1)
+        seen = []
+        for version in range(1, 5):
+            sender.send_async()
+            receiver.wait_ready(30, version)
+            receiver.commit()
+            seen.append(receiver.weights())
+            assert receiver.weights() is seen[-1] and not seen[-1]["a"].flags.writeable
+            sender.wait_async()
+        assert len({id(weights) for weights in seen}) < 4
+        with pytest.raises(TypeError):
+            seen[0]["a"] = 0
+
+
+def test_a_write_through_a_tensor_ends_the_process(endpoint, model, sender):
+    program = textwrap.dedent(f"""
+        import ctypes, bascule
+        receiver = bascule.Receiver({endpoint!r}, worker="w")
+        receiver.wait_ready(30)
+        receiver.commit()
+        address = receiver.weights()["a"].__array_interface__["data"][0]
+        print(ctypes.c_float.from_address(address).value, flush=True)
+        ctypes.c_float.from_address(address).value = 1
+    """)
+    engine = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    sender.wait_for_workers(1)
+    sender.send()
+    assert engine.communicate(timeout=60)[0] == b"0.0\n"
+    assert engine.returncode == -11
+
+
+def test_a_tensor_outlives_its_receiver(endpoint, model, sender):
+    receiver = bascule.Receiver(endpoint, worker="w")
+    sender.wait_for_workers(1)
+    sender.send_async()
+    assert receiver.take() == 1
+    tensor = receiver.weights()["a"]
+    receiver.finish()
+    sender.wait_async()
+    receiver.close()
+    sender.close()
+    assert (tensor == model["a"]).all()
+    with pytest.raises(bascule.BasculeError, match="closed"):
+        receiver.commit()
+
+
+def test_the_descriptor_wakes_an_event_loop(endpoint, sender):
+    with bascule.Receiver(endpoint, worker="w") as receiver:
+        sender.wait_for_workers(1)
+        poll = select.poll()
+        poll.register(receiver.fileno(), select.POLLIN)
+        while poll.poll(50):
+            assert not receiver.commit().changed
+        sender.send_async()
+        assert poll.poll(30_000)
+        assert receiver.commit().changed
+        sender.wait_async()
+        while poll.poll(50):  # it may say so too often
+            assert not receiver.commit().changed
+
+
+def test_tasks_send_and_take(endpoint, model, sender):
+    async def engine(receiver):
+        for version in (1, 2, 3):
+            assert await receiver.atake() == version
+            receiver.finish()
+        assert await receiver.atake(timeout=0.1) is None
+
+    async def run():
+        with bascule.Receiver(endpoint, worker="w") as receiver:
+            await asyncio.to_thread(sender.wait_for_workers, 1)
+            serving = asyncio.create_task(engine(receiver))
+            for _ in range(3):
+                assert (await sender.asend()).complete
+            await serving
+            sending = asyncio.create_task(sender.asend())  # nobody takes it
+            await asyncio.sleep(0.2)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(sending, 1)
+            assert receiver.take() == 4
+            receiver.finish()
+            sender.send_async()
+            assert receiver.take() == 5
+            receiver.finish()
+            assert [update.version for update in sender.wait_async().updates] == [4]
+
+    asyncio.run(run())
+
+
+def test_bad_arguments_are_named(endpoint):
+    for options, text in (({"apply": "later"}, "apply: expected"), ({"device": "tpu:0"}, "device: expected"),
+                          ({"rank": 2, "ranks": 2, "group": "g"}, "rank"), ({"worker": ""}, "worker|name")):
+        with pytest.raises(bascule.BasculeError, match=text) as error:
+            bascule.Receiver(endpoint, **{"worker": "w", **options})
+        assert error.value.code == "INVALID_ARGUMENT"
+    with pytest.raises(bascule.BasculeError, match="smh"):
+        bascule.Receiver("smh:///x", worker="w")

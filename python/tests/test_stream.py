@@ -1,0 +1,80 @@
+"""Models that are registered by specs, and streamed tensor by tensor."""
+
+import numpy
+import pytest
+from engine_contents import contents
+
+import bascule
+
+SPECS = [bascule.TensorSpec("a", "float32", (3, 4)), bascule.TensorSpec("b", numpy.dtype("i8"), (5,)),
+         bascule.TensorSpec("module.c", "float16", ())]
+
+
+def tensors(version):
+    yield "b", numpy.full(5, version)
+    yield "module.c", numpy.float16(version)[...]
+    yield "a", numpy.arange(24, dtype=numpy.float32).reshape(3, 8)[:, ::2] * version
+
+
+def expected(version):
+    return contents({name.removeprefix("module."): tensor for name, tensor in tensors(version)})
+
+
+@pytest.fixture
+def sender(endpoint):
+    with bascule.Sender(endpoint) as sender:
+        sender.register_model(SPECS)
+        yield sender
+
+
+def test_each_version_is_streamed_whole(endpoint, engines, sender):
+    engine = engines(endpoint)
+    engine.ask("follow")
+    sender.wait_for_workers(1)
+    for version in range(1, 4):
+        assert sender.stream(tensors(version)).complete
+        assert engine.ask("weights") == {"version": version, "weights": expected(version)}
+    model = {name.removeprefix("module."): tensor for name, tensor in tensors(9)}
+    assert sender.send(model).complete
+    assert engine.ask("weights")["weights"] == expected(9)
+
+
+def test_what_goes_wrong_aborts_the_version_and_no_other(endpoint, engines, sender):
+    engine = engines(endpoint)
+    engine.ask("follow")
+    sender.wait_for_workers(1)
+    sender.stream(tensors(1))
+
+    def broken(stop):
+        for name, tensor in tensors(2):
+            if name == "a":
+                yield stop
+            yield name, tensor
+
+    for stop, text in ((("x", numpy.zeros(1)), "tensor x was not registered"),
+                       (("b", numpy.zeros(5, "i8")), "tensor b was given twice"),
+                       (("a", numpy.zeros((4, 3), "f4")), r"tensor a has the shape \[4, 3\]; registered was \[3, 4\]"),
+                       (("a", numpy.zeros((3, 4), "i8")), "tensor a is int64; registered was float32")):
+        with pytest.raises(bascule.BasculeError, match=text):
+            sender.stream(broken(stop))
+    with pytest.raises(bascule.BasculeError, match="1 registered tensors did not come, as a"):
+        sender.stream(list(tensors(2))[:2])
+
+    def fails():
+        yield from list(tensors(2))[:1]
+        raise OSError("the gather failed")
+
+    with pytest.raises(OSError, match="the gather failed"):
+        sender.stream(fails())
+    assert engine.ask("weights") == {"version": 1, "weights": expected(1)}
+    report = sender.stream(tensors(3))
+    assert report.complete
+    assert engine.ask("weights") == {"version": report.version, "weights": expected(3)}
+
+
+def test_specs_need_weights(sender):
+    with pytest.raises(bascule.BasculeError, match="specs alone") as error:
+        sender.send()
+    assert error.value.code == "FAILED_PRECONDITION"
+    with pytest.raises(bascule.BasculeError, match="no tensors of the type complex64"):
+        bascule.Sender(sender._endpoint + "2").register_model([bascule.TensorSpec("a", "complex64", (1,))])
