@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import is_
+from operator import getitem, is_
 from typing import Any
 
 from . import _core
@@ -164,20 +164,23 @@ class Followed:
         self._tensors = self._look()
         self._specs = [describe(name, tensor) for name, tensor in zip(self.names, self._tensors)]
         self._addresses = [spec[3] for spec in self._specs]
-        # A transposed square has its address and its shape as before.
-        self._square = [i for i, (_, shape, *_) in enumerate(self._specs) if _has_equal_sizes(shape)]
-        self._strides = self._look_how(self._tensors)
+        self._all_torch = all(map(is_torch, self._tensors))
+        # A square that is turned has its address and its shape as before.
+        self._squares = [i for i, (_, shape, *_) in enumerate(self._specs) if _has_equal_sizes(shape)]
+        self._turns = self._look_how(self._tensors, self._all_torch)
         self.device = next((spec[4] for spec in self._specs if spec[4] != HOST), HOST)
         self.all = describe_all(dict(zip(self.names, self._tensors)))
 
     def follow(self, move: Callable[[int, int, list[int]], None]) -> None:
         """Tells `move` index, address and strides of each tensor that lies elsewhere, or is another, than before."""
         tensors = self._look()
-        addresses = self._look_where(tensors)
-        strides = self._look_how(tensors)
-        if addresses == self._addresses and strides == self._strides and all(map(is_, tensors, self._tensors)):
+        same = all(map(is_, tensors, self._tensors))
+        all_torch = self._all_torch if same else all(map(is_torch, tensors))
+        addresses = self._look_where(tensors, all_torch)
+        turns = self._look_how(tensors, all_torch)
+        if same and addresses == self._addresses and turns == self._turns:
             return
-        turned = {i for i, new, old in zip(self._square, strides, self._strides) if new != old}
+        turned = {i for i, new, old in zip(self._squares, turns, self._turns) if new != old}
         changed = [i for i, tensor in enumerate(tensors)
                    if tensor is not self._tensors[i] or addresses[i] != self._addresses[i] or i in turned]
         for i in changed:  # all of them, before anything is told
@@ -185,25 +188,28 @@ class Followed:
         for i in changed:
             _, _, now, address, _ = describe(self.names[i], tensors[i])
             move(i, address, now)
-        self._tensors, self._addresses, self._strides = tensors, addresses, strides
+        self._tensors, self._addresses, self._turns, self._all_torch = tensors, addresses, turns, all_torch
 
     def _look(self) -> list[Any]:
         try:
-            return [owner[key] for owner, key in zip(self._owners, self._keys)]
+            return list(map(getitem, self._owners, self._keys))
         except KeyError as missing:
             raise BasculeError(f"tensor {missing.args[0]} was registered and is not in the model any more",
                                "INVALID_ARGUMENT") from None
 
-    def _look_where(self, tensors: list[Any]) -> list[int]:
-        torch = sys.modules.get("torch")
-        if torch is not None and all(map(torch.is_tensor, tensors)):
-            return list(map(torch.Tensor.data_ptr, tensors))
+    # These two touch every tensor of a model before each send, so that the loop is C's.
+    def _look_where(self, tensors: list[Any], all_torch: bool) -> list[int]:
+        if all_torch and tensors:
+            return list(map(sys.modules["torch"].Tensor.data_ptr, tensors))
         return [describe(name, tensor)[3] for name, tensor in zip(self.names, tensors)]
 
-    def _look_how(self, tensors: list[Any]) -> list[Any]:
-        """The strides of those that may be turned with nothing else to be seen."""
-        return [tensors[i].stride() if is_torch(tensors[i]) else getattr(tensors[i], "strides", None)
-                for i in self._square]
+    def _look_how(self, tensors: list[Any], all_torch: bool) -> list[Any]:
+        """Of each square: that it is contiguous, as all of them are, or its strides."""
+        squares = [tensors[i] for i in self._squares]
+        if all_torch:
+            contiguous = list(map(sys.modules["torch"].Tensor.is_contiguous, squares)) if squares else []
+            return contiguous if all(contiguous) else [square.stride() for square in squares]
+        return [square.stride() if is_torch(square) else getattr(square, "strides", None) for square in squares]
 
     def _check_same(self, i: int, tensor: Any) -> None:
         if tensor is None:
