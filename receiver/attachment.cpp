@@ -161,11 +161,12 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
     tensors.weights = WeightsBuilder::build(layout_, view, taking_.fusion.views(view.bytes, fused));
   }
   ++prepared_[view.slot];
-  return Ready{.view = {.slot = view.slot,
-                        .bytes = view.bytes.first(layout_.bytes()),
-                        .device = view.device,
-                        .digest = view.digest},
-               .weights = tensors.weights};
+  Ready ready{.view = view, .weights = tensors.weights};
+  ready.view.bytes = view.bytes.first(layout_.bytes());
+  if (tensors.fused)
+    ready.view.memory = std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
+        view.memory, tensors.fused);
+  return ready;
 }
 
 bool Attachment::copy_behind(const Publication& publication, Deadline deadline) {

@@ -26,7 +26,7 @@ std::optional<SlotView> DeviceCopies::find(SlotId slot) const {
   if (slot.index < kOwnMemory) return slots_->find(slot);
   const auto copy = std::ranges::find(copies_, slot.index, &Copy::index);
   if (copy == copies_.end()) return slots_->find(slot);
-  return SlotView{.slot = slot, .bytes = {copy->memory.get(), copy->bytes}, .device = device_};
+  return SlotView{.slot = slot, .bytes = {copy->memory.get(), copy->bytes}, .device = device_, .memory = copy->memory};
 }
 
 bool DeviceCopies::lies_here(SlotId slot) const {
@@ -68,7 +68,8 @@ absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, D
   return SlotView{.slot = {publication.slot.epoch, whole->index},
                   .bytes = {whole->memory.get(), publication.bytes},
                   .device = device_,
-                  .digest = whole->digest};
+                  .digest = whole->digest,
+                  .memory = whole->memory};
 }
 
 void DeviceCopies::release(SlotId slot) {

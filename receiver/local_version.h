@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include <bascule/receiver/attachment.h>
 #include <bascule/transport/deadline.h>
@@ -25,7 +24,8 @@ struct LocalVersion {
   SlotId slot{};   // that the engine reads; with copies: a set of the engine's own tensors
   SlotId lease{};  // the sender's slot that it came by: the same, unless the memory is the scheme's own here, or a set
   std::shared_ptr<const Weights> weights{};
-  std::optional<CopyAtFlip> copy{};
+  std::shared_ptr<const void> memory{};  // that they lie in, where it is not the engine's own
+  std::shared_ptr<const CopyAtFlip> copy{};
   Clock::time_point decided_at{};
   int device = kHost;  // of the memory that the engine reads
 

@@ -177,6 +177,10 @@ class Receiver {
 
   // Views into the slot itself, or the set. They do not move while it lives: a SlotId always has the same views.
   const Weights& weights(SlotId slot) const;
+  // Keeps the memory of weights(slot) of the version that is served where it is, as long as the pointer lives, also
+  // behind the receiver: for a language in which anybody may hold a tensor. A later version may be written there; names
+  // and shapes of the views go with the slot. Null: another slot, or the engine's own tensors.
+  std::shared_ptr<const void> keep(SlotId slot) const;
 
   ReceiverStatus status() const;
 

@@ -131,6 +131,7 @@ absl::Status Workbench::take_in(const Publication& publication, int set, Prepara
   };
   if (copier_ == nullptr) {
     local.slot = view.slot;
+    local.memory = view.memory;
     local.device = view.device;
     BASCULE_TRY(verify(always));
     return attachment.fuse(publication, view, verifier_.pool(), deadline);
@@ -145,7 +146,8 @@ absl::Status Workbench::take_in(const Publication& publication, int set, Prepara
   local.slot = {.epoch = 0, .index = static_cast<std::uint32_t>(set)};
   if (copier_->apply() == Apply::kCommit) {
     BASCULE_TRY(copier_->make_ready(*attachment.copy_plan(), publication));
-    local.copy = CopyAtFlip{.publication = publication, .view = view, .check = check};
+    local.copy =
+        std::make_shared<const CopyAtFlip>(CopyAtFlip{.publication = publication, .view = view, .check = check});
     BASCULE_TRY(verify(check));
   } else {
     if (!verified) BASCULE_TRY(verifier_.check_record(attachment, publication));

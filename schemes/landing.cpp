@@ -64,7 +64,11 @@ Landing::Copy* Landing::whole(Version version) {
 
 SlotView Landing::take(Copy& copy, Epoch epoch) {
   copy.state = Copy::State::kRead;
-  return {.slot = {epoch, copy.number}, .bytes = {copy.memory.get(), bytes_}, .device = device_, .digest = copy.digest};
+  return {.slot = {epoch, copy.number},
+          .bytes = {copy.memory.get(), bytes_},
+          .device = device_,
+          .digest = copy.digest,
+          .memory = copy.memory};
 }
 
 void Landing::release(std::uint32_t number) {

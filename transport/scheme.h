@@ -87,6 +87,9 @@ struct SlotView {
   std::span<const std::byte> bytes;  // on a device: addresses there
   int device = kHost;
   std::optional<Digest> digest{};  // of the bytes, if they were digested on their way here
+  // Keeps the bytes readable also beyond release() and unmap(), when another version may be written there. None: they
+  // go with the transport.
+  std::shared_ptr<const void> memory{};
 };
 
 class SenderTransport {  // one a sender

@@ -13,7 +13,7 @@ from . import _core
 from ._lifetime import lives, log_number, refuse_in_child
 from .errors import BasculeError
 from .names import hf_names
-from .tensors import HOST, describe, is_module, tensors_of
+from .tensors import describe, device_number, is_module, tensors_of
 from .views import views
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Receiver:
         self._turn = threading.Lock()  # a flip, and what weights() says, are one
         self._endpoint, self._worker = endpoint, worker
         self._core: _core.Receiver | None = _core.Receiver(
-            endpoint, worker, group, rank, ranks, _device_number(device), getattr(stream, "cuda_stream", stream) or 0,
+            endpoint, worker, group, rank, ranks, device_number(device), getattr(stream, "cuda_stream", stream) or 0,
             log_number(None))
         self._targets: list[Target] = []  # alive as long as they may be written
         self._views: dict[tuple[int, int], Mapping[str, Any]] = {}
@@ -222,6 +222,8 @@ class Receiver:
         """Its version, where it is another one than before."""
         if flip.changed:
             self._flip = flip
+            # Of a sender that is gone; a slot's number is not used again.
+            self._views = {slot: each for slot, each in self._views.items() if slot[0] == flip.slot[0]}
         return flip.version if flip.changed and not flip.poisoned else None
 
     def _abandon(self) -> None:
@@ -229,16 +231,6 @@ class Receiver:
         self._turn = threading.Lock()  # a thread that is not here may have held it
         if self._core is not None:
             self._core.abandon()
-
-
-def _device_number(device: Any) -> int:
-    text = str(device)
-    if text == "cpu":
-        return HOST
-    kind, _, number = text.partition(":")
-    if kind != "cuda" or (number and not number.isdecimal()):
-        raise BasculeError(f'device: expected "cpu" or "cuda:N", found {device!r}', "INVALID_ARGUMENT")
-    return int(number or 0)
 
 
 def _targets_of(targets: Any) -> list[Target]:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._lifetime import lives, log_number, refuse_in_child
 from .errors import BasculeError
 from .names import hf_names
-from .tensors import (HOST, Followed, TensorSpec, current_stream, describe_all, describe_specs, is_module, tensors_of)
+from .tensors import (HOST, Followed, TensorSpec, current_stream, describe_all, describe_specs, device_of, is_module,
+                      tensors_of, wait_for_stream)
 from .views import copy_into, writable
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+
+def names_of(worker_ids: Sequence[str]) -> list[str]:
+    return [worker_ids] if isinstance(worker_ids, str) else list(worker_ids)
 
 
 class Sender:
@@ -64,8 +70,9 @@ class Sender:
                     raise BasculeError("register_model: expected a module, a mapping of names to tensors, or TensorSpecs, "
                                        f"found {type(model).__name__}", "INVALID_ARGUMENT")
                 if rename:
-                    specs = [TensorSpec(rename(spec.name), spec.dtype, spec.shape) for spec in specs]
-                core.register_specs(describe_specs(specs), HOST)
+                    specs = [replace(spec, name=rename(spec.name)) for spec in specs]
+                self._device = device_of(specs)
+                core.register_specs(describe_specs(specs), self._device)
                 self._specs = True
             else:
                 followed = Followed(model, rename)
@@ -93,13 +100,13 @@ class Sender:
         slot, pack or delivery in time.
         """
         with self._turn:
-            return self._open().send(self._prepare(weights), list(worker_ids))
+            return self._open().send(self._prepare(weights), names_of(worker_ids))
 
     def send_async(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None,
                    worker_ids: Sequence[str] = ()) -> None:
         """As send(), but returns once the weights may be changed again; wait_async() returns the report."""
         with self._turn:
-            self._open().send_async(self._prepare(weights), list(worker_ids))
+            self._open().send_async(self._prepare(weights), names_of(worker_ids))
 
     def wait_async(self, timeout: float | None = None) -> _core.SendReport:
         """Blocks until the pending send has settled; for `timeout` seconds at most, then it stays pending.
@@ -127,9 +134,10 @@ class Sender:
         """
         with self._turn:
             core = self._open()
-            loan = core.loan(list(worker_ids))
+            loan = core.loan(names_of(worker_ids))
             try:
                 self._fill(loan, named)
+                wait_for_stream(self._device)
                 return core.publish(loan)
             except BaseException:
                 loan.drop()
@@ -158,12 +166,22 @@ class Sender:
         return self._open().version()
 
     def close(self) -> None:
-        """Gives up a pending send, says goodbye to all workers, and frees the slots. A second call does nothing."""
-        with self._turn:
+        """Gives up a pending send, says goodbye to all workers, and frees the slots. A second call does nothing.
+
+        A call of another thread that waits for workers ends with CANCELLED.
+        """
+        if self._forked:
+            return
+        while not self._turn.acquire(timeout=0.05):  # a call of another thread
+            if (core := self._core) is not None:
+                core.let_go()
+        try:
             core, self._core = self._core, None
             self._model = self._pending = None
             if core is not None:
                 core.close()
+        finally:
+            self._turn.release()
 
     def __enter__(self) -> Sender:
         return self

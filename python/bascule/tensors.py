@@ -25,12 +25,14 @@ _DTYPES = {
 class TensorSpec:
     """A tensor that is not there yet: what a trainer registers that has one whole tensor alive at a time.
 
-    name: unique in the model. dtype: torch's or numpy's, or its name ("bfloat16"). shape: of the whole tensor.
+    name: unique in the model. dtype: torch's or numpy's, or its name ("bfloat16"). shape: of the whole tensor. device:
+    where the slot is to lie ("cuda:0" for cuda-ipc), the same for all; tensors are copied there from any device.
     """
 
     name: str
     dtype: Any
     shape: Sequence[int]
+    device: Any = "cpu"
 
 
 def dtype_name(dtype: Any) -> str:
@@ -90,6 +92,32 @@ def _describe_numpy(array: Any) -> tuple[str, list[int], list[int], int, int]:
         raise BasculeError("its bytes are in the other order", "INVALID_ARGUMENT")
     strides = [stride // size for stride in array.strides]
     return dtype_name(array.dtype), list(array.shape), strides, array.__array_interface__["data"][0], HOST
+
+
+def device_number(device: Any) -> int:
+    """Of "cpu", "cuda", "cuda:1", or a torch.device."""
+    text = str(device)
+    if text == "cpu":
+        return HOST
+    kind, _, number = text.partition(":")
+    if kind != "cuda" or (number and not number.isdecimal()):
+        raise BasculeError(f'device: expected "cpu" or "cuda:N", found {device!r}', "INVALID_ARGUMENT")
+    return int(number or 0)
+
+
+def device_of(specs: Sequence[TensorSpec]) -> int:
+    numbers = {device_number(spec.device): spec.name for spec in specs}
+    if len(numbers) > 1:
+        raise BasculeError(f"tensors {' and '.join(numbers.values())} are to lie on different devices; expected one",
+                           "INVALID_ARGUMENT")
+    return next(iter(numbers), HOST)
+
+
+def wait_for_stream(device: int) -> None:
+    """For what torch's current stream still writes on a GPU."""
+    torch = sys.modules.get("torch")
+    if device != HOST and torch is not None:
+        torch.cuda.current_stream(device).synchronize()
 
 
 def current_stream(device: int) -> int:

@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -45,6 +46,12 @@ class Targets {
 
  private:
   std::vector<TargetTensor> targets_;
+};
+
+// What tensors lie in. It outlives the slot, and keeps the receiver, whose tensors they may be.
+struct Memory {
+  std::shared_ptr<const void> memory;
+  nb::object receiver;
 };
 
 class ReceiverHandle {
@@ -108,10 +115,10 @@ class ReceiverHandle {
     const nb::gil_scoped_release release;
     receiver().finish(loaded);
   }
-  // By name, objects with __dlpack__ over the memory of a slot, which must not be written.
+  // By name, objects with __dlpack__ over the memory of the slot that is served, which must not be written.
   nb::dict weights(const Flip& flip) {
     nb::dict tensors;
-    const nb::object owner = nb::find(this);
+    const nb::object owner = nb::cast(Memory{receiver().keep(flip.slot), nb::find(this)});
     for (const TensorView& tensor : receiver().weights(flip.slot).tensors())
       tensors[nb::str(tensor.name.data(), tensor.name.size())] = array_over(tensor, owner);
     return tensors;
@@ -163,6 +170,7 @@ void bind_receiver(nb::module_& module) {
       .def(nb::init<>())
       .def("add", &Targets::add, nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("address"),
            nb::arg("device"), nb::arg("parts"), nb::arg("join_dim"));
+  nb::class_<Memory>(module, "Memory", "What tensors of a slot lie in.");
   nb::class_<ReceiverHandle>(module, "Receiver")
       .def(nb::init<std::string, std::string, std::string, std::uint32_t, std::uint32_t, int, std::uintptr_t, int>(),
            nb::arg("endpoint"), nb::arg("worker"), nb::arg("group"), nb::arg("rank"), nb::arg("ranks"),

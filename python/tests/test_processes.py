@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import numpy
@@ -128,6 +129,25 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(endpoint, model):
     receiver.finish()
     assert sender.wait_async().complete
     receiver.close(), sender.close()
+
+
+def test_a_sender_is_closed_while_another_thread_waits(endpoint, model):
+    sender = bascule.Sender(endpoint)
+    sender.register_model(model)
+    errors = []
+
+    def wait():
+        try:
+            sender.wait_for_workers(1, timeout=100)
+        except bascule.BasculeError as error:
+            errors.append(error.code)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.1)
+    sender.close()
+    thread.join(PATIENCE)
+    assert errors == ["CANCELLED"]
 
 
 def _spawned(endpoint, versions, queue):

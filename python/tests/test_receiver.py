@@ -138,6 +138,23 @@ def test_a_write_through_a_tensor_ends_the_process(endpoint, model, sender):
     assert engine.returncode == -11
 
 
+def test_a_tensor_can_be_read_behind_its_sender_and_its_slot(endpoint):
+    kept = []
+    with bascule.Receiver(endpoint, worker="w") as receiver:
+        for value in range(4):
+            with bascule.Sender(endpoint) as sender:
+                sender.register_model({"a": numpy.full(1 << 16, float(value))})
+                sender.wait_for_workers(1)
+                for _ in range(3):
+                    sender.send_async()
+                    assert receiver.take() is not None
+                    kept.append((value, receiver.weights()["a"]))
+                    receiver.finish()
+                    sender.wait_async()
+    for value, tensor in kept:
+        assert (tensor == value).all()
+
+
 def test_a_tensor_outlives_its_receiver(endpoint, model, sender):
     receiver = bascule.Receiver(endpoint, worker="w")
     sender.wait_for_workers(1)

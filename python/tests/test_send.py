@@ -112,8 +112,8 @@ def test_only_the_named_workers_get_it(endpoint, engines, model, sender):
     step(model)
     assert [worker.worker for worker in sender.send(worker_ids=["b"]).workers if worker.state == "serving"] == ["b"]
     assert a.ask("weights")["version"] == 1 and b.ask("weights")["version"] == 2
-    with pytest.raises(bascule.BasculeError, match="nobody.*a, b|nobody") as error:
-        sender.send(worker_ids=["nobody"])
+    with pytest.raises(bascule.BasculeError, match="nobody") as error:
+        sender.send(worker_ids="nobody")
     assert error.value.code == "NOT_FOUND"
 
 

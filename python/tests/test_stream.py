@@ -76,5 +76,12 @@ def test_specs_need_weights(sender):
     with pytest.raises(bascule.BasculeError, match="specs alone") as error:
         sender.send()
     assert error.value.code == "FAILED_PRECONDITION"
+    mixed = [SPECS[0], bascule.TensorSpec("far", "int8", (1,), device="cuda:1")]
+    for specs, text in ((mixed, "a and far are to lie on different devices"),
+                        ([bascule.TensorSpec("far", "int8", (1,), device="cuda:0")], "driver|device|GPU"),
+                        ([bascule.TensorSpec("far", "int8", (1,), device="tpu")], "device: expected")):
+        with bascule.Sender(sender._endpoint + "1") as other:
+            with pytest.raises(bascule.BasculeError, match=text):
+                other.register_model(specs)
     with pytest.raises(bascule.BasculeError, match="no tensors of the type complex64"):
         bascule.Sender(sender._endpoint + "2").register_model([bascule.TensorSpec("a", "complex64", (1,))])

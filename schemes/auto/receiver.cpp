@@ -45,14 +45,14 @@ absl::StatusOr<SlotView> MirrorReader::prepare(const Publication& publication, D
   if (mirror == mirrors_.end())
     return unavailable("auto: the mirror of slot ", publication.slot.index, " is shown to workers that have a ",
                        "connection to the sender, and there is none; join as a worker");
-  return SlotView{.slot = publication.slot, .bytes = mirror->second.bytes()};
+  return SlotView{.slot = publication.slot, .bytes = mirror->second.bytes(), .memory = mirror->second.keep()};
 }
 
 std::optional<SlotView> MirrorReader::find(SlotId slot) const {
   const std::lock_guard lock(mutex_);
   const auto mirror = mirrors_.find(slot);
   if (mirror == mirrors_.end()) return std::nullopt;
-  return SlotView{.slot = slot, .bytes = mirror->second.bytes()};
+  return SlotView{.slot = slot, .bytes = mirror->second.bytes(), .memory = mirror->second.keep()};
 }
 
 void MirrorReader::unmap(SlotId slot) {

@@ -102,15 +102,18 @@ class CudaIpcReceiver final : public ReceiverTransport {
     const auto found = slots_.find(slot);
     if (found == slots_.end() || station_) return std::nullopt;
     const auto& [mapping, home] = found->second;
-    return SlotView{.slot = slot, .bytes = {mapping->data(), mapping->bytes()}, .device = home};
+    return SlotView{.slot = slot, .bytes = {mapping->data(), mapping->bytes()}, .device = home, .memory = mapping};
   }
 
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
     if (station_) return station_->prepare(publication, deadline);
     const auto slot = slots_.find(publication.slot);
     if (slot == slots_.end()) return invalid_argument("cuda-ipc: slot ", publication.slot.index, " was not offered");
-    const cuda::DeviceMapping& mapping = *slot->second.mapping;
-    return SlotView{.slot = publication.slot, .bytes = {mapping.data(), mapping.bytes()}, .device = mapping.device()};
+    const auto& [mapping, home] = slot->second;
+    return SlotView{.slot = publication.slot,
+                    .bytes = {mapping->data(), mapping->bytes()},
+                    .device = mapping->device(),
+                    .memory = mapping};
   }
 
   void release(SlotId slot) override {  // slots are mapped once, for every version to come

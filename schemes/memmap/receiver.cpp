@@ -81,7 +81,7 @@ absl::Status MemmapReceiver::accept(ReceivedOffer offer) {
 std::optional<SlotView> MemmapReceiver::find(SlotId slot) const {
   const auto found = slots_.find(slot);
   if (found == slots_.end()) return std::nullopt;
-  return SlotView{.slot = slot, .bytes = found->second.data()};
+  return SlotView{.slot = slot, .bytes = found->second.data(), .memory = found->second.mapping.keep()};
 }
 
 absl::StatusOr<SlotView> MemmapReceiver::prepare(const Publication& publication, Deadline deadline) {
@@ -104,7 +104,7 @@ absl::StatusOr<SlotView> MemmapReceiver::prepare(const Publication& publication,
     release(publication.slot);
     return status;
   }
-  return SlotView{.slot = publication.slot, .bytes = slot.data()};
+  return SlotView{.slot = publication.slot, .bytes = slot.data(), .memory = slot.mapping.keep()};
 }
 
 void MemmapReceiver::release(SlotId slot) {
@@ -185,7 +185,7 @@ absl::StatusOr<FoundVersion> MemmapReceiver::take(const Folder& folder, const Wh
                                       .bytes = version.bytes,
                                       .digest = version.stamp.digest},
                       .layout = std::move(parsed.layout),
-                      .view = {.slot = version.slot, .bytes = slot.data()},
+                      .view = {.slot = version.slot, .bytes = slot.data(), .memory = slot.mapping.keep()},
                       .description = {}};
 }
 

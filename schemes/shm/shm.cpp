@@ -41,13 +41,13 @@ class ShmReceiver final : public ReceiverTransport {
   std::optional<SlotView> find(SlotId slot) const override {
     const auto found = slots_.find(slot);
     if (found == slots_.end()) return std::nullopt;
-    return SlotView{.slot = slot, .bytes = found->second.bytes()};
+    return SlotView{.slot = slot, .bytes = found->second.bytes(), .memory = found->second.keep()};
   }
 
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline) override {
     const auto slot = slots_.find(publication.slot);
     if (slot == slots_.end()) return invalid_argument("shm: slot ", publication.slot.index, " was not offered");
-    return SlotView{.slot = publication.slot, .bytes = slot->second.bytes()};
+    return SlotView{.slot = publication.slot, .bytes = slot->second.bytes(), .memory = slot->second.keep()};
   }
 
   void release(SlotId) override {}  // mapped once, for every version to come

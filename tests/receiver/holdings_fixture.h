@@ -36,7 +36,8 @@ class HoldingsTest : public testing::Test {
   LocalVersion copied(Version version, SlotId slot) const {
     LocalVersion made = local(version, slot);
     made.slot = {0, 0};
-    made.copy = CopyAtFlip{.publication = publication(version, slot), .view = {.slot = slot, .bytes = {}}};
+    made.copy = std::make_shared<const CopyAtFlip>(
+        CopyAtFlip{.publication = publication(version, slot), .view = {.slot = slot, .bytes = {}}});
     return made;
   }
   static Publication publication(Version version, SlotId slot) {

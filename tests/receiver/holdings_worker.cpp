@@ -167,7 +167,8 @@ LocalVersion World::local_of(const Publication& publication, SlotId memory) cons
       .attachment = attachment_, .version = publication.version, .slot = memory, .lease = publication.slot};
   if (kind_.takes != Takes::kInPlace) local.slot = {0, static_cast<std::uint32_t>(publication.version % 2)};
   if (kind_.takes == Takes::kCopyAtFlip)
-    local.copy = CopyAtFlip{.publication = publication, .view = {.slot = memory, .bytes = {}}};
+    local.copy = std::make_shared<const CopyAtFlip>(
+        CopyAtFlip{.publication = publication, .view = {.slot = memory, .bytes = {}}});
   if (kind_.takes == Takes::kCopyAhead) local.attachment = nullptr;
   return local;
 }

@@ -31,6 +31,9 @@ class Mapping {
   std::span<const std::byte> bytes() const;
   std::span<std::byte> writable();  // of a kReadWrite mapping
 
+  // Keeps it mapped beyond this object.
+  std::shared_ptr<const void> keep() const { return region_; }
+
   // Makes every page present (and writable, in a kReadWrite mapping), so that no later access has to fault it in.
   // Blocks: it reads what is not in memory. Returns an error if an access would raise SIGBUS: storage is short, or
   // fails.
@@ -47,7 +50,7 @@ class Mapping {
   bool in_memory() const;
 
  private:
-  std::unique_ptr<boost::interprocess::mapped_region> region_;
+  std::shared_ptr<boost::interprocess::mapped_region> region_;
   Access access_ = Access::kReadOnly;
 };
 

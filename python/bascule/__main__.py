@@ -1,0 +1,52 @@
+"""The program `bascule`, or `python -m bascule`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from .errors import BasculeError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="bascule", description="Weight transport from a trainer to its engines.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("doctor", help="what of this machine matters to Bascule, and what is wrong with it")
+    status = commands.add_parser("status", help="what an endpoint says of itself, and whether its slots hold that")
+    status.add_argument("target", help="an endpoint's URL or folder: shm:///run/user/1000/grpo")
+    send = commands.add_parser("send", help="sends the tensors of a safetensors file, or of a folder of them, once")
+    send.add_argument("checkpoint")
+    send.add_argument("--sync", required=True, help="the endpoint: shm:///run/user/1000/grpo")
+    send.add_argument("--workers", type=int, default=1, help="how many workers to wait for (default: 1)")
+    send.add_argument("--timeout", type=float, default=60, help="seconds to wait for them (default: 60)")
+    chosen = parser.parse_args(arguments)
+    try:
+        return _run(chosen)
+    except BasculeError as error:
+        print(f"bascule: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    if chosen.command == "doctor":
+        from . import doctor
+
+        return min(doctor.run(), 1)
+    if chosen.command == "status":
+        from . import status
+
+        return min(status.run(chosen.target), 1)
+    from . import checkpoint
+
+    report = checkpoint.send(chosen.checkpoint, chosen.sync, chosen.workers, chosen.timeout)
+    for worker in report.workers:
+        print(f"{worker.worker}: {worker.state}{f', {worker.error}' if worker.error else ''}")
+    print(f"version {report.version}: {report.bytes} bytes in {1e3 * report.seconds.total:.1f} ms")
+    return 0 if report.complete else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

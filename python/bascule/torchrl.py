@@ -1,0 +1,158 @@
+"""In place of TorchRL's double buffer: the same names, whole versions, and an acknowledgment of each engine.
+
+    from bascule.torchrl import SyncScheme                 # was: VLLMDoubleBufferSyncScheme
+
+    scheme = SyncScheme("shm:///run/user/1000/grpo")       # was: remote_addr="/tmp/weights"
+    sender = scheme.create_sender()                        # trainer
+    sender.register_model(policy)
+    sender.update_weights()
+
+    receiver = scheme.create_receiver(engine)              # engine: returns once the next weights are loaded
+    receiver.poll_and_apply(timeout=180.0)
+
+It needs torch, and takes TorchRL's TensorDicts; TorchRL itself is not imported.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .errors import BasculeError
+from .names import hf_names
+from .receiver import Receiver
+from .sender import Sender
+from .tensors import is_module, tensors_of
+
+
+class SyncScheme:
+    """One endpoint, for the trainer and its engines.
+
+    endpoint: "shm:///run/user/1000/grpo" and the like. rename: makes a tensor's name in the trainer's model that of
+    the engines'. workers: how many engines the first update waits for, `timeout` seconds at most.
+    """
+
+    def __init__(self, endpoint: str, *, rename: Callable[[str], str] | None = hf_names, workers: int = 1,
+                 timeout: float = 180.0):
+        self.endpoint, self.rename, self.workers, self.timeout = endpoint, rename, workers, timeout
+
+    def create_sender(self) -> WeightSender:
+        return WeightSender(self)
+
+    def create_receiver(self, engine: Any, *, worker: str = "") -> WeightReceiver:
+        """engine: what takes weights: an object with load_weights(iterable of names and tensors), as vLLM's models are,
+        or a module, whose tensors of the same names are written. worker: its name; default: host and process."""
+        return WeightReceiver(self, engine, worker or f"{socket.gethostname()}-{os.getpid()}")
+
+
+class WeightSender:
+    """The trainer's end. `sender` is the Sender below it, for its send() and reports."""
+
+    def __init__(self, scheme: SyncScheme):
+        self._scheme = scheme
+        self.sender: Sender | None = None
+        self._names: set[str] = set()
+
+    def register_model(self, model: Any) -> None:
+        """A module, or a TensorDict. Its tensors' storage may be changed and replaced."""
+        sender = Sender(self._scheme.endpoint)
+        try:
+            tensors = model if is_module(model) else _flat(model)
+            sender.register_model(tensors, rename=self._scheme.rename)
+        except BaseException:
+            sender.close()
+            raise
+        self.sender = sender
+        self._names = set(tensors_of(tensors, self._scheme.rename))
+
+    def update_weights(self, weights: Any = None) -> None:
+        """Publishes the registered tensors, or `weights` (a module, a TensorDict, a mapping) with the same names.
+
+        Returns once they may be changed again; what it published before is waited for first. Buffers among `weights`
+        that are not persistent, which TensorDict.from_module() yields, are left out.
+
+        Raises RuntimeError without a registered model; BasculeError, which names the tensor or the worker.
+        """
+        if self.sender is None:
+            raise RuntimeError("Transport not initialized. Call register_model first.")
+        if self._scheme.workers:
+            self.sender.wait_for_workers(self._scheme.workers, self._scheme.timeout)
+            self._scheme = SyncScheme(self._scheme.endpoint, rename=self._scheme.rename, workers=0)
+        if weights is not None and not is_module(weights):
+            rename = self._scheme.rename or (lambda name: name)
+            weights = {name: tensor for name, tensor in _flat(weights).items() if rename(name) in self._names}
+        self.sender.update_weights(weights)
+
+    def close(self) -> None:
+        if self.sender is not None:
+            self.sender.close()
+
+
+class WeightReceiver:
+    """An engine's end. `receiver` is the Receiver below it."""
+
+    def __init__(self, scheme: SyncScheme, engine: Any, worker: str):
+        self._engine = engine
+        self.receiver = Receiver(scheme.endpoint, worker=worker)
+
+    def poll_and_apply(self, timeout: float = 180.0) -> bool:
+        """Waits for the next weights and loads them; False: none came. The trainer hears that they are loaded, or why
+        they could not be.
+
+        Raises what the engine raises; BasculeError where the sender refuses this engine.
+        """
+        if self.receiver.take(timeout=timeout) is None:
+            return False
+        try:
+            self.apply_weights(self.receiver.weights())
+        except BaseException as error:
+            self.receiver.finish(error)
+            raise
+        self.receiver.finish()
+        return True
+
+    def apply_weights(self, weights: Any, inplace: bool = True) -> None:
+        """Loads `weights`, a mapping or a TensorDict, and empties the engine's prefix cache, where it has one."""
+        if not inplace:
+            raise ValueError("Cannot apply weights out of place for vLLM double-buffer")
+        _load(self._engine, _flat(weights))
+        reset = getattr(self._engine, "reset_prefix_cache", None)
+        if callable(reset) and reset() is False and reset() is False:
+            raise BasculeError("the prefix cache of the engine could not be emptied: requests still use it",
+                               "FAILED_PRECONDITION")
+
+    def close(self) -> None:
+        self.receiver.close()
+
+
+def _flat(weights: Any) -> Mapping[str, Any]:
+    """By dotted names: the leaves of a TensorDict, or a mapping as it is."""
+    if hasattr(weights, "flatten_keys"):
+        weights = weights.flatten_keys(".")
+    return dict(weights.items())
+
+
+def _load(engine: Any, weights: Mapping[str, Any]) -> None:
+    if callable(getattr(engine, "load_weights", None)):
+        engine.load_weights(iter(weights.items()))
+    elif is_module(engine):
+        _write(tensors_of(engine, hf_names), weights)
+    else:
+        raise BasculeError(f"create_receiver: expected an engine with load_weights() or a module, found "
+                           f"{type(engine).__name__}", "INVALID_ARGUMENT")
+
+
+def _write(places: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
+    import torch
+
+    if missing := sorted(set(places) - set(weights)):
+        raise BasculeError(f"the engine's tensor {missing[0]} is not among the weights", "INVALID_ARGUMENT")
+    with torch.no_grad():
+        for name, place in places.items():
+            if place.shape != weights[name].shape:
+                raise BasculeError(f"tensor {name} has the shape {list(weights[name].shape)}, and the engine's "
+                                   f"{list(place.shape)}", "INVALID_ARGUMENT")
+            place.copy_(weights[name])
+

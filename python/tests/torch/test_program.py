@@ -1,0 +1,57 @@
+"""`python -m bascule send` and status, by real files and engines."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import bascule
+
+safetensors = pytest.importorskip("safetensors.torch")
+
+
+def program(*arguments):
+    return subprocess.run([sys.executable, "-m", "bascule", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=100)
+
+
+def test_a_checkpoint_in_two_files_reaches_an_engine(endpoint, tmp_path):
+    torch.manual_seed(5)
+    tensors = {f"layers.{i}.weight": torch.randn(3, i + 1).bfloat16() for i in range(4)}
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    for number, names in enumerate((list(tensors)[:2], list(tensors)[2:])):
+        safetensors.save_file({name: tensors[name] for name in names}, folder / f"model-{number}.safetensors")
+    engine = subprocess.Popen([sys.executable, "-c", """if True:
+        import sys, torch, bascule
+        receiver = bascule.Receiver(sys.argv[1], worker="w")
+        receiver.take(timeout=60)
+        print({name: tensor.float().sum().item() for name, tensor in receiver.weights().items()})
+        receiver.finish()
+        """, endpoint], stdout=subprocess.PIPE, text=True)
+    sent = program("send", folder, "--sync", endpoint)
+    assert sent.returncode == 0, sent
+    assert re.search(r"^w: serving\nversion 1: \d+ bytes in [\d.]+ ms\n$", sent.stdout)
+    out, _ = engine.communicate(timeout=60)
+    assert eval(out) == {name: tensor.float().sum().item() for name, tensor in tensors.items()}
+
+
+def test_what_is_no_checkpoint_is_named(endpoint, tmp_path):
+    torn = tmp_path / "torn.safetensors"
+    torn.write_bytes(b"no such thing")
+    (tmp_path / "empty").mkdir()
+    for path, text in ((tmp_path / "nothing", "found nothing"), (tmp_path / "empty", "found none"), (torn, "torn")):
+        sent = program("send", path, "--sync", endpoint)
+        assert sent.returncode == 1 and "Traceback" not in sent.stderr
+        assert re.search(rf"^bascule: .*{text}", sent.stderr), sent.stderr
+
+
+def test_status_of_an_endpoint(endpoint):
+    with bascule.Sender(endpoint) as sender:
+        sender.register_model({"a": torch.randn(3)})
+        sender.send()
+        seen = program("status", endpoint)
+        assert seen.returncode == 0 and "version 1" in seen.stdout and "verified" in seen.stdout
+    assert program("status", endpoint + "-not").returncode == 1

@@ -1,0 +1,121 @@
+"""The double buffer's names. With TorchRL installed, its own TensorDicts; an engine in a process of its own."""
+
+import multiprocessing
+
+import pytest
+import torch
+
+import bascule
+from bascule.torchrl import SyncScheme
+
+PATIENCE = 60
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = torch.nn.Linear(4, 3)
+        self.b = torch.nn.Linear(3, 2, dtype=torch.bfloat16)
+        self.register_buffer("scratch", torch.zeros(2), persistent=False)
+
+
+class Loader:
+    """What vLLM's models have: load_weights() of pairs, each tensor to be copied before the next."""
+
+    def __init__(self):
+        self.loaded, self.resets = {}, 0
+
+    def load_weights(self, pairs):
+        for name, tensor in pairs:
+            if self.resets == 2:
+                raise ValueError(f"no room for {name}")
+            self.loaded[name] = tensor.clone()
+
+    def reset_prefix_cache(self):
+        self.resets += 1
+        return True
+
+
+def _engine(endpoint, kind, versions, answers):
+    engine = Loader() if kind == "loader" else Net()
+    receiver = SyncScheme(endpoint).create_receiver(engine, worker="engine")
+    for _ in range(versions):
+        assert receiver.poll_and_apply(timeout=PATIENCE)
+        loaded = engine.loaded if kind == "loader" else engine.state_dict()
+        answers.put({name: tensor.float().sum().item() for name, tensor in loaded.items()})
+    assert not receiver.poll_and_apply(timeout=0.1)
+    answers.put(getattr(engine, "resets", None))
+    receiver.close()
+
+
+def sums(model):
+    return {name: tensor.float().sum().item() for name, tensor in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("kind, resets", [("loader", 2), ("module", None)])
+def test_each_update_is_loaded_by_the_engine(endpoint, kind, resets):
+    spawn = multiprocessing.get_context("spawn")
+    answers = spawn.Queue()
+    process = spawn.Process(target=_engine, args=(endpoint, kind, 2, answers))
+    process.start()
+    model = Net()
+    sender = SyncScheme(endpoint).create_sender()
+    with pytest.raises(RuntimeError, match="Transport not initialized. Call register_model first."):
+        sender.update_weights()
+    sender.register_model(model)
+    for _ in range(2):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(1)
+        sender.update_weights()
+        assert answers.get(timeout=PATIENCE) == sums(model)
+    assert answers.get(timeout=PATIENCE) == resets
+    process.join(PATIENCE)
+    sender.close()
+
+
+def test_an_engine_that_cannot_load_is_told_to_the_trainer(endpoint):
+    engine = Loader()
+    sender = SyncScheme(endpoint).create_sender()
+    sender.register_model(Net())
+    receiver = SyncScheme(endpoint).create_receiver(engine)
+    sender.update_weights()
+    assert receiver.poll_and_apply(timeout=PATIENCE)
+    engine.resets = 2
+    sender.update_weights()
+    with pytest.raises(ValueError, match="no room for a.bias"):
+        receiver.poll_and_apply(timeout=PATIENCE)
+    sender.sender.send_async()
+    updates = sender.sender.wait_async(PATIENCE).updates
+    assert "no room for a.bias" in str([worker.error for update in updates for worker in update.workers])
+    receiver.close()
+    sender.close()
+
+
+def test_an_engine_of_another_shape_names_the_tensor(endpoint):
+    sender = SyncScheme(endpoint).create_sender()
+    sender.register_model({"weight": torch.zeros(3, 4), "bias": torch.zeros(3)})
+    receiver = SyncScheme(endpoint).create_receiver(torch.nn.Linear(5, 3))
+    sender.update_weights()
+    with pytest.raises(bascule.BasculeError, match=r"tensor weight has the shape \[3, 4\], and the engine's \[3, 5\]"):
+        receiver.poll_and_apply(timeout=PATIENCE)
+    with pytest.raises(ValueError, match="out of place"):
+        receiver.apply_weights({}, inplace=False)
+    receiver.close()
+    sender.close()
+
+
+def test_tensordicts_of_torchrl_travel_by_dotted_names(endpoint):
+    tensordict = pytest.importorskip("tensordict")
+    model = Net()
+    sender = SyncScheme(endpoint).create_sender()
+    sender.register_model(model)
+    engine = Loader()
+    receiver = SyncScheme(endpoint).create_receiver(engine)
+    with torch.no_grad():
+        model.a.weight.add_(1)
+    sender.update_weights(tensordict.TensorDict.from_module(model).data.clone())
+    assert receiver.poll_and_apply(timeout=PATIENCE)
+    assert {name: tensor.float().sum().item() for name, tensor in engine.loaded.items()} == sums(model)
+    receiver.close()
+    sender.close()
