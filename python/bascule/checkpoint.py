@@ -18,6 +18,7 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
 
     Raises BasculeError: NOT_FOUND, INVALID_ARGUMENT and DATA_LOSS name the file; else as Sender.stream().
     """
+    paths = _files(Path(checkpoint))
     try:
         import torch  # noqa: F401  safetensors' tensors are torch's
         from safetensors import SafetensorError, safe_open
@@ -26,7 +27,7 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
                            "FAILED_PRECONDITION") from None
     with ExitStack() as opened:
         try:
-            files = {file: opened.enter_context(safe_open(file, "pt")) for file in _files(Path(checkpoint))}
+            files = {file: opened.enter_context(safe_open(file, "pt")) for file in paths}
         except (SafetensorError, OSError) as error:
             raise BasculeError(f"{checkpoint}: {error}", "DATA_LOSS") from None
         with Sender(endpoint) as sender:
