@@ -43,6 +43,11 @@ def refuse_in_child(what: str) -> BasculeError:
                         "processes by multiprocessing's spawn)", "FAILED_PRECONDITION")
 
 
+def refuse_to_travel(what: str) -> BasculeError:
+    return BasculeError(f"a {what} cannot be copied or pickled: it has threads and memory of this process; make another "
+                        "one where you need it", "FAILED_PRECONDITION")
+
+
 def _log() -> None:
     while lines := _core.take_log_lines():
         for number, line in lines:

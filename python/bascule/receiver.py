@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._lifetime import lives, log_number, refuse_in_child
+from ._lifetime import lives, log_number, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
 from .names import hf_names
 from .tensors import describe, device_number, is_module, tensors_of
@@ -100,6 +100,8 @@ class Receiver:
         BasculeTimeoutError, where it did not come.
         """
         core = self._open()
+        if not timeout >= 0:
+            raise BasculeError(f"timeout: expected seconds, 0 or more, found {timeout}", "INVALID_ARGUMENT")
         if version is not None:
             core.wait_ready(version, timeout)
             return self._take(version)
@@ -114,7 +116,8 @@ class Receiver:
                 break
             ready.poll(1000 * min(left, _LOOK_EVERY))
         status = core.status()
-        if status.error is not None and status.state in ("joining", "poisoned"):
+        waits = getattr(status.error, "code", "") == "UNAVAILABLE"  # for a sender, which may come
+        if status.error is not None and not waits and status.state in ("joining", "poisoned"):
             raise status.error
         return None
 
@@ -202,6 +205,9 @@ class Receiver:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def __reduce__(self) -> Any:
+        raise refuse_to_travel("Receiver")
+
     def __repr__(self) -> str:
         return f"<Receiver {self._worker} at {self._endpoint}{'' if self._core is not None else ', closed'}>"
 
@@ -236,7 +242,12 @@ class Receiver:
 def _targets_of(targets: Any) -> list[Target]:
     if is_module(targets) or isinstance(targets, Mapping):
         return [Target(name, tensor) for name, tensor in tensors_of(targets, hf_names).items()]
-    return list(targets)
+    targets = list(targets)
+    for target in targets:
+        if not isinstance(target, Target):
+            raise BasculeError(f"targets: expected a module, a mapping or Targets, found {type(target).__name__}",
+                               "INVALID_ARGUMENT")
+    return targets
 
 
 def _described(targets: Sequence[Target]) -> _core.Targets:

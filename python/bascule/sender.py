@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._lifetime import lives, log_number, refuse_in_child
+from ._lifetime import lives, log_number, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
 from .names import hf_names
 from .tensors import (HOST, Followed, TensorSpec, current_stream, describe_all, describe_specs, device_of, is_module,
@@ -188,6 +188,9 @@ class Sender:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def __reduce__(self) -> Any:
+        raise refuse_to_travel("Sender")
 
     def __repr__(self) -> str:
         return f"<Sender {self._endpoint}{'' if self._core is not None else ', closed'}>"

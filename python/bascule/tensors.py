@@ -79,6 +79,8 @@ def _describe_torch(tensor: Any) -> tuple[str, list[int], list[int], int, int]:
     if tensor.layout is not sys.modules["torch"].strided or tensor.device.type not in ("cpu", "cuda"):
         raise BasculeError(f"it is {tensor.layout} on {tensor.device}; expected a strided tensor on cpu or cuda",
                            "INVALID_ARGUMENT")
+    if tensor.is_neg():
+        raise BasculeError("its elements are negated as they are read; send resolve_neg() of it", "INVALID_ARGUMENT")
     device = HOST if tensor.device.type == "cpu" else tensor.device.index
     return dtype_name(tensor.dtype), list(tensor.shape), list(tensor.stride()), tensor.data_ptr(), device
 
@@ -136,6 +138,8 @@ def describe_all(named: Mapping[str, Any]) -> _core.Tensors:
 
 def describe_specs(specs: Iterable[TensorSpec]) -> _core.Tensors:
     specs = list(specs)
+    for spec in specs:
+        check_name(spec.name)
     count = len(specs)
     return _core.Tensors([spec.name for spec in specs], [dtype_name(spec.dtype) for spec in specs],
                          [list(spec.shape) for spec in specs], [[]] * count, [0] * count, [HOST] * count, 0)
@@ -153,12 +157,26 @@ def named_places(model: Any) -> Iterable[tuple[str, dict, str]]:
                 yield dot + key, module._buffers, key
 
 
+def check_name(name: Any) -> None:
+    if not isinstance(name, str):
+        raise BasculeError(f"tensor {name!r}: expected a name, found {type(name).__name__}", "INVALID_ARGUMENT")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise BasculeError(f"tensor {name!r}: its name cannot be written in UTF-8: {error}",
+                           "INVALID_ARGUMENT") from None
+
+
 def renamed(model: Any, rename: Callable[[str], str] | None) -> dict[str, tuple[Any, str]]:
     """By the name under which it travels: where a tensor of a module or a mapping is kept, and its key there."""
+    if not is_module(model) and not isinstance(model, Mapping):
+        raise BasculeError(f"expected a module or a mapping of names to tensors, found {type(model).__name__}",
+                           "INVALID_ARGUMENT")
     places = named_places(model) if is_module(model) else ((name, model, name) for name in model)
     found: dict[str, tuple[Any, str]] = {}
     origin: dict[str, str] = {}
     for name, owner, key in places:
+        check_name(name)
         travels = rename(name) if rename else name
         if travels in found:
             raise BasculeError(f"tensors {origin[travels]} and {name} would both travel as {travels}",
@@ -173,11 +191,6 @@ def tensors_of(model: Any, rename: Callable[[str], str] | None) -> dict[str, Any
     return {name: owner[key] for name, (owner, key) in renamed(model, rename).items()}
 
 
-def _has_equal_sizes(shape: Sequence[int]) -> bool:
-    long = [size for size in shape if size > 1]
-    return len(set(long)) < len(long)
-
-
 class Followed:
     """The registered tensors: those of a module, whose parameters may be replaced, or of a mapping.
 
@@ -190,33 +203,27 @@ class Followed:
         self._owners = [owner for owner, _ in places.values()]
         self._keys = [key for _, key in places.values()]
         self._tensors = self._look()
-        self._specs = [describe(name, tensor) for name, tensor in zip(self.names, self._tensors)]
-        self._addresses = [spec[3] for spec in self._specs]
-        self._all_torch = all(map(is_torch, self._tensors))
-        # A square that is turned has its address and its shape as before.
-        self._squares = [i for i, (_, shape, *_) in enumerate(self._specs) if _has_equal_sizes(shape)]
-        self._turns = self._look_how(self._tensors, self._all_torch)
+        self._specs = self._describe(self._tensors)
+        self._glance = self._glance_at(self._tensors)
         self.device = next((spec[4] for spec in self._specs if spec[4] != HOST), HOST)
         self.all = describe_all(dict(zip(self.names, self._tensors)))
 
     def follow(self, move: Callable[[int, int, list[int]], None]) -> None:
-        """Tells `move` index, address and strides of each tensor that lies elsewhere, or is another, than before."""
+        """Tells `move` index, address and strides of each tensor that lies elsewhere, or otherwise, than before.
+
+        Raises BasculeError, and nothing was told: INVALID_ARGUMENT names a tensor of another type, shape or device.
+        """
         tensors = self._look()
-        same = all(map(is_, tensors, self._tensors))
-        all_torch = self._all_torch if same else all(map(is_torch, tensors))
-        addresses = self._look_where(tensors, all_torch)
-        turns = self._look_how(tensors, all_torch)
-        if same and addresses == self._addresses and turns == self._turns:
+        glance = self._glance_at(tensors)
+        if glance == self._glance and all(map(is_, tensors, self._tensors)):
             return
-        turned = {i for i, new, old in zip(self._squares, turns, self._turns) if new != old}
-        changed = [i for i, tensor in enumerate(tensors)
-                   if tensor is not self._tensors[i] or addresses[i] != self._addresses[i] or i in turned]
-        for i in changed:  # all of them, before anything is told
-            self._check_same(i, tensors[i])
-        for i in changed:
-            _, _, now, address, _ = describe(self.names[i], tensors[i])
-            move(i, address, now)
-        self._tensors, self._addresses, self._turns, self._all_torch = tensors, addresses, turns, all_torch
+        specs = self._describe(tensors)
+        for name, spec, before in zip(self.names, specs, self._specs):
+            _check_same(name, spec, before)
+        for i, (spec, before) in enumerate(zip(specs, self._specs)):
+            if spec != before:
+                move(i, spec[3], spec[2])
+        self._tensors, self._specs, self._glance = tensors, specs, glance
 
     def _look(self) -> list[Any]:
         try:
@@ -225,27 +232,26 @@ class Followed:
             raise BasculeError(f"tensor {missing.args[0]} was registered and is not in the model any more",
                                "INVALID_ARGUMENT") from None
 
-    # These two touch every tensor of a model before each send, so that the loop is C's.
-    def _look_where(self, tensors: list[Any], all_torch: bool) -> list[int]:
-        if all_torch and tensors:
-            return list(map(sys.modules["torch"].Tensor.data_ptr, tensors))
-        return [describe(name, tensor)[3] for name, tensor in zip(self.names, tensors)]
+    def _describe(self, tensors: list[Any]) -> list[tuple[str, list[int], list[int], int, int]]:
+        return [describe(name, tensor) for name, tensor in zip(self.names, tensors)]
 
-    def _look_how(self, tensors: list[Any], all_torch: bool) -> list[Any]:
-        """Of each square: that it is contiguous, as all of them are, or its strides."""
-        squares = [tensors[i] for i in self._squares]
-        if all_torch:
-            contiguous = list(map(sys.modules["torch"].Tensor.is_contiguous, squares)) if squares else []
-            return contiguous if all(contiguous) else [square.stride() for square in squares]
-        return [square.stride() if is_torch(square) else getattr(square, "strides", None) for square in squares]
+    def _glance_at(self, tensors: list[Any]) -> list[Any]:
+        """What is another one wherever a tensor's address, strides or number of elements is. All tensors of a model are
+        looked at before each send, so that the loops are C's."""
+        torch = sys.modules.get("torch")
+        if torch is None:
+            return self._describe(tensors)
+        try:
+            contiguous = list(map(torch.Tensor.is_contiguous, tensors))
+            strides = [] if all(contiguous) else [tensor.stride() for tensor in tensors]
+            return [list(map(torch.Tensor.data_ptr, tensors)), list(map(torch.Tensor.numel, tensors)), strides]
+        except TypeError:  # not all of them are torch's
+            return self._describe(tensors)
 
-    def _check_same(self, i: int, tensor: Any) -> None:
-        if tensor is None:
-            raise BasculeError(f"tensor {self.names[i]} was registered and is None now", "INVALID_ARGUMENT")
-        dtype, shape, _, _, device = describe(self.names[i], tensor)
-        was_dtype, was_shape, _, _, was_device = self._specs[i]
-        if (dtype, shape, device) != (was_dtype, was_shape, was_device):
-            where = {HOST: "the host"}
-            raise BasculeError(
-                f"tensor {self.names[i]} is {dtype} {shape} on {where.get(device, device)}; registered was {was_dtype} "
-                f"{was_shape} on {where.get(was_device, was_device)}, and these must stay", "INVALID_ARGUMENT")
+
+def _check_same(name: str, spec: tuple[Any, ...], before: tuple[Any, ...]) -> None:
+    if (spec[0], spec[1], spec[4]) == (before[0], before[1], before[4]):
+        return
+    now, then = (f"{dtype} {shape} on {'the host' if device == HOST else f'device {device}'}"
+                 for dtype, shape, _, _, device in (spec, before))
+    raise BasculeError(f"tensor {name} is {now}; registered was {then}, and these must stay", "INVALID_ARGUMENT")

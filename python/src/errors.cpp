@@ -10,6 +10,12 @@
 
 namespace bascule::python {
 
+absl::Duration timeout_of(std::optional<double> seconds) {
+  if (!seconds) return absl::InfiniteDuration();
+  if (!(*seconds >= 0)) throw Failure{invalid_argument("timeout: expected seconds, 0 or more, found ", *seconds)};
+  return absl::Seconds(*seconds);
+}
+
 nb::object error_of(const absl::Status& status) {
   if (status.ok()) return nb::none();
   const std::string_view text = message_of(status);

@@ -3,10 +3,12 @@
 
 #include <nanobind/nanobind.h>
 
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace bascule::python {
 
@@ -26,6 +28,9 @@ T value_of(absl::StatusOr<T> result) {
   check(result.status());
   return *std::move(result);
 }
+
+// Of seconds, or none: for ever. INVALID_ARGUMENT: not a number, or less than 0.
+absl::Duration timeout_of(std::optional<double> seconds);
 
 nb::object error_of(const absl::Status& status);  // a BasculeError, or None where it is OK
 absl::Status status_of(nb::handle exception);     // by its `code`, where it has one; else INTERNAL

@@ -89,7 +89,7 @@ class ReceiverHandle {
 
   // `least` 0: until anything is served or ready. A timeout of 0 looks, and does not wait.
   void wait_ready(Version least, std::optional<double> timeout) {
-    const Deadline deadline(timeout ? absl::Seconds(*timeout) : absl::InfiniteDuration());
+    const Deadline deadline(timeout_of(timeout));
     while (true) {
       absl::Status ready;
       {

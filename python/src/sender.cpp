@@ -21,10 +21,6 @@
 namespace bascule::python {
 namespace {
 
-absl::Duration duration_of(std::optional<double> seconds) {
-  return seconds ? absl::Seconds(*seconds) : absl::InfiniteDuration();
-}
-
 // A slot on loan, whose tensors Python fills. It is aborted where it is dropped.
 class Loan {
  public:
@@ -103,7 +99,7 @@ class SenderHandle {
   void set_stream(std::uintptr_t stream) { registered_->set_stream(reinterpret_cast<Stream>(stream)); }
 
   std::vector<std::string> wait_for_workers(int count, std::optional<double> timeout) {
-    return call([&] { return sender().wait_for_workers(count, duration_of(timeout)); });
+    return call([&] { return sender().wait_for_workers(count, timeout_of(timeout)); });
   }
   SendReport send(const Tensors* weights, const std::vector<std::string>& worker_ids) {
     return call([&] { return sender().send(source_of(weights), worker_ids); });
@@ -112,7 +108,7 @@ class SenderHandle {
     call([&] { return sender().send_async(source_of(weights), worker_ids); });
   }
   SendReport wait_async(std::optional<double> timeout) {
-    return call([&] { return sender().wait_async(duration_of(timeout)); });
+    return call([&] { return sender().wait_async(timeout_of(timeout)); });
   }
   void update_weights(const Tensors* weights) {
     call([&] { return sender().update_weights(source_of(weights)); });

@@ -72,6 +72,12 @@ def test_take_without_a_version_waits_for_so_long(endpoint, engines, sender):
     assert engine.answer()["version"] == 1
 
 
+def test_take_without_a_sender_gives_none(endpoint):
+    with bascule.Receiver(endpoint, worker="w") as receiver:
+        assert receiver.take(timeout=0) is None and receiver.take(timeout=0.1) is None
+        assert "no sender" in str(receiver.status().error)
+
+
 def test_targets_are_written_cast_sliced_and_joined(endpoint, model, sender):
     whole, rows, joined = numpy.zeros((3, 4), numpy.float64), numpy.zeros((1, 4), numpy.float32), numpy.zeros(10, "i8")
     targets = [bascule.Target("whole", whole, [bascule.Part("a")]),
@@ -92,7 +98,7 @@ def test_targets_are_written_cast_sliced_and_joined(endpoint, model, sender):
 
 def test_targets_that_do_not_fit_are_named(endpoint, sender):
     for target, text in ((bascule.Target("t", numpy.zeros((4, 3), numpy.float32).T), "target t has the strides"),
-                         (bascule.Target("", numpy.zeros(3)), "name")):
+                         (bascule.Target("", numpy.zeros(3)), "name"), (3, "expected a module, a mapping or Targets")):
         with pytest.raises(bascule.BasculeError, match=text):
             bascule.Receiver(endpoint, worker="w", targets=[target])
     with bascule.Receiver(endpoint, worker="w", targets=[bascule.Target("a", numpy.zeros((3, 5), numpy.float32))]) as w:

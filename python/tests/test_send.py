@@ -1,5 +1,7 @@
 """Versions from a trainer to engines in processes of their own, by numpy."""
 
+import copy
+import pickle
 import time
 
 import numpy
@@ -99,6 +101,9 @@ def test_other_weights_are_sent_in_place_of_the_registered(endpoint, engines, mo
     sender.send_async(others)
     assert engine.ask("commit", version=1)["weights"] == contents(others)
     sender.wait_async()
+    for wrong in ("text", [1], 3):
+        with pytest.raises(bascule.BasculeError, match="expected a module or a mapping of names to tensors"):
+            sender.send(wrong)
     del others["ids"]
     with pytest.raises(bascule.BasculeError, match="ids I64 .* is not among the weights"):
         sender.send(others)
@@ -139,7 +144,7 @@ def test_errors_have_codes_and_the_texts_of_torchrl(endpoint, engines, model, se
 
 def test_what_cannot_be_sent_is_named(endpoint, model, sender, tmp_path):
     for tensor, text in ((model["ids"].astype("int32"), r"tensor ids is I32 \[3, 2\] on the host; registered was I64"),
-                         (model["ids"][:2], r"tensor ids is I64 \[2, 2\]"), (None, "tensor ids.* None"),
+                         (model["ids"][:2], r"tensor ids is I64 \[2, 2\]"), (None, "tensor ids: expected a tensor of torch.*found NoneType"),
                          ("text", "tensor ids: expected a tensor of torch, an array of numpy.*found str")):
         good, model["ids"] = model["ids"], tensor
         with pytest.raises(bascule.BasculeError, match=text) as error:
@@ -155,6 +160,28 @@ def test_what_cannot_be_sent_is_named(endpoint, model, sender, tmp_path):
                           ({}, "no tensors"), (["a"], "expected a module, a mapping of names to tensors")):
         with pytest.raises(bascule.BasculeError, match=text):
             other.register_model(tensors)
+
+
+def test_names_and_timeouts_that_are_none_are_refused(endpoint, sender, tmp_path):
+    for name in (1, None, "x\ud800", ""):
+        with pytest.raises(bascule.BasculeError, match="name") as error:
+            bascule.Sender(f"shm://{tmp_path}/{hash(name)}").register_model({name: numpy.ones(3)})
+        assert error.value.code == "INVALID_ARGUMENT"
+    for timeout in (float("nan"), -1):
+        with pytest.raises(bascule.BasculeError, match="timeout: expected seconds"):
+            sender.wait_for_workers(1, timeout)
+        with bascule.Receiver(endpoint, worker="w") as receiver:
+            for call in (receiver.take, receiver.wait_ready):
+                with pytest.raises(bascule.BasculeError, match="timeout: expected seconds"):
+                    call(timeout=timeout)
+
+
+def test_no_end_is_copied_or_pickled(endpoint, sender):
+    with bascule.Receiver(endpoint, worker="w") as receiver:
+        for end in (sender, receiver):
+            for way in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(bascule.BasculeError, match="cannot be copied or pickled"):
+                    way(end)
 
 
 def test_a_closed_sender_says_so(model, sender):

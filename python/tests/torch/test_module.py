@@ -106,6 +106,34 @@ def test_a_parameter_of_another_shape_or_untied_is_named(endpoint, net):
         assert sender.send().version == 1
 
 
+@pytest.mark.parametrize("change, text", [
+    (lambda t: t.resize_(2, 3), r"a is F32 \[2, 3\] on the host; registered was F32 \[4, 3\]"),
+    (lambda t: setattr(t, "data", t.data[:3]), r"a is F32 \[3, 3\]"),
+    (lambda t: setattr(t, "data", t.data.double()), "a is F64"),
+    (lambda t: t.untyped_storage().resize_(0), "a F32 .* has no data"),
+    (lambda t: t.as_strided_((4, 3), (1, 4)), ""),
+    (lambda t: t.set_(torch.rand(20).untyped_storage(), 4, (4, 3), (3, 1)), ""),
+])
+def test_a_tensor_that_was_changed_in_place_is_refused_or_followed(change, text, endpoint, receiver):
+    tensor = torch.rand(4, 3)
+    with bascule.Sender(endpoint) as sender:
+        sender.register_model({"a": tensor})
+        sender.wait_for_workers(1)
+        served(sender, receiver)
+        change(tensor)
+        if text:
+            with pytest.raises(bascule.BasculeError, match=text):
+                sender.send()
+        else:
+            assert_same(served(sender, receiver), {"a": tensor})
+
+
+def test_a_view_that_negates_is_refused(endpoint):
+    with bascule.Sender(endpoint) as sender:
+        with pytest.raises(bascule.BasculeError, match="tensor a: its elements are negated"):
+            sender.register_model({"a": torch.ones(3, dtype=torch.complex64).conj().imag})
+
+
 def test_wrappers_leave_no_trace_in_names(endpoint, net, receiver):
     wrapped = torch.nn.Sequential()
     wrapped._modules = {"module": torch.nn.Sequential()}
