@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +17,8 @@ from .errors import BasculeError
 
 _living: weakref.WeakSet = weakref.WeakSet()
 _logger = logging.getLogger("bascule")
-_logs: list[Callable[[str], None]] = []
+_logs: dict[int, Callable[[str], None]] = {}
+_numbers = itertools.count(1)
 _log_thread: threading.Thread | None = None
 _starting = threading.Lock()
 
@@ -34,8 +37,15 @@ def log_number(log: Callable[[str], None] | None) -> int:
             _log_thread.start()
         if log is None:
             return 0
-        _logs.append(log)
-        return len(_logs)
+        if not callable(log):
+            raise BasculeError(f"log: expected a function of a line, found {type(log).__name__}", "INVALID_ARGUMENT")
+        number = next(_numbers)
+        _logs[number] = log
+        return number
+
+
+def forget_log(number: int) -> None:
+    _logs.pop(number, None)
 
 
 def refuse_in_child(what: str) -> BasculeError:
@@ -51,11 +61,11 @@ def refuse_to_travel(what: str) -> BasculeError:
 def _log() -> None:
     while lines := _core.take_log_lines():
         for number, line in lines:
-            if number == 0:
+            if (log := _logs.get(number)) is None:
                 _logger.info("%s", line)
                 continue
             try:
-                _logs[number - 1](line)
+                log(line)
             except Exception:  # the other lines are logged all the same
                 _logger.exception("the log of a Sender")
 
@@ -63,12 +73,14 @@ def _log() -> None:
 def _close_all() -> None:
     for end in list(_living):
         try:
-            end.close()
+            end._close(patience=5)  # a call of another thread may never end
         except Exception:  # the others are closed all the same
             _logger.exception("closing %r", end)
     _core.stop_logs()
     if _log_thread is not None:
         _log_thread.join(timeout=1)
+    _core.interpreter_ends()
+    time.sleep(0.01)  # threads that are on their way back to Python arrive
 
 
 def _abandon_all() -> None:

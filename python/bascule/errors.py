@@ -28,4 +28,7 @@ def error_of(code: str, text: str) -> BasculeError:
 def text_of(error: BaseException) -> str:
     if isinstance(error, BasculeError):
         return str(error)
-    return f"{type(error).__name__}: {error}"
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # of its __str__
+        return type(error).__name__

@@ -5,15 +5,17 @@ from __future__ import annotations
 import select
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._lifetime import lives, log_number, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
+from .followed import describe_each, glance_at
 from .names import hf_names
-from .tensors import describe, device_number, is_module, tensors_of
+from .tensors import describe, device_number, is_module, is_torch, tensors_of
 from .views import views
 
 if TYPE_CHECKING:
@@ -64,7 +66,8 @@ class Receiver:
     tensors. group, rank, ranks: of an engine whose ranks flip together; rank 0 decides. device: "cpu", or the GPU that
     reads ("cuda:0"). stream: the torch.cuda.Stream that reads, or its number; default: the device's default stream.
 
-    One thread at a time takes, finishes and commits; weights() and status() are any thread's. A receiver without a sender waits for one, and outlives it.
+    One thread at a time takes, finishes and commits; weights() and status() are any thread's. A receiver without a
+    sender waits for one, and outlives it.
 
     Raises BasculeError: INVALID_ARGUMENT names the argument or the target.
     """
@@ -80,12 +83,12 @@ class Receiver:
         self._core: _core.Receiver | None = _core.Receiver(
             endpoint, worker, group, rank, ranks, device_number(device), getattr(stream, "cuda_stream", stream) or 0,
             log_number(None))
-        self._targets: list[Target] = []  # alive as long as they may be written
         self._views: dict[tuple[int, int], Mapping[str, Any]] = {}
-        self._flip: _core.Flip | None = None
-        if targets is not None:
-            self._targets = _targets_of(targets)
-            self._core.register_model(_described(self._targets), apply or "", partial)
+        self._targets = _targets_of(targets) if targets is not None else None
+        if self._targets is not None:
+            self._core.register_model(self._targets.described(), apply or "", partial)
+            self._pending = select.poll()
+            self._pending.register(self._core.fileno(), select.POLLIN)
         self._core.join()
         lives(self)
 
@@ -154,29 +157,31 @@ class Receiver:
     def commit(self, version: int | None = None) -> _core.Flip:
         """At a token boundary: flips if a version is ready, and acknowledges. Does not wait (but see slots=1).
 
-        version: in a follower of a group, the one that rank 0's commit() returned; it waits for that. After a flip the
+        version: in a follower of a group, the one that rank 0's commit() returned; it waits for that. Elsewhere it says
+        nothing. After a flip the
         tensors of the slot before may change: keep none of them.
         """
         core = self._open()
         with self._turn:
-            flip = core.commit(version)
-            self._flipped(flip)
-            return flip
+            self._check_targets()
+            return core.commit(version)
 
     def weights(self) -> Mapping[str, Tensor]:
         """The tensors of the version that is served, by name: of torch, where it was imported, else of numpy.
 
         They are read-only memory: a write ends the process. A slot's tensors are the same objects each time. Empty
-        before the first version. A tensor that outlives close() keeps the receiver, and its place at the sender.
+        before the first version.
         """
         core = self._open()
         with self._turn:
-            if self._flip is None:
+            flip = core.flip()
+            if flip is None:
                 return {}
-            slot = self._flip.slot
-            if slot not in self._views:
-                self._views[slot] = views(core.weights(self._flip))
-            return self._views[slot]
+            if flip.slot not in self._views:
+                # Without those of a sender that is gone: a slot's number is not used again.
+                self._views = {slot: each for slot, each in self._views.items() if slot[0] == flip.slot[0]}
+                self._views[flip.slot] = views(core.weights(flip))
+            return self._views[flip.slot]
 
     def wait_ready(self, timeout: float = 60, version: int = 0) -> None:
         """Blocks until a version (from `version` on) is served, or is ready for commit().
@@ -194,10 +199,15 @@ class Receiver:
         return self._open().status()
 
     def close(self) -> None:
-        """Leaves the endpoint, as soon as no tensor of weights() is alive any more. A second call does nothing."""
-        self._views.clear()
-        self._core = self._flip = None
-        self._targets = []
+        """Leaves the endpoint; with apply="background", once no tensor of weights() is alive. A second call does nothing.
+
+        Tensors of weights() can still be read; a trainer may write another version there. A call of another thread that
+        waits ends with CANCELLED.
+        """
+        core, self._core = self._core, None
+        self._views = {}
+        if core is not None:
+            core.close()
 
     def __enter__(self) -> Receiver:
         return self
@@ -221,16 +231,20 @@ class Receiver:
         return self._core
 
     def _take(self, version: int | None) -> int | None:
+        """The version, where it is another one than before."""
         with self._turn:
-            return self._flipped(self._open().take(version))
+            core = self._open()
+            self._check_targets()
+            flip = core.take(version)
+            return flip.version if flip.changed and not flip.poisoned else None
 
-    def _flipped(self, flip: _core.Flip) -> int | None:
-        """Its version, where it is another one than before."""
-        if flip.changed:
-            self._flip = flip
-            # Of a sender that is gone; a slot's number is not used again.
-            self._views = {slot: each for slot, each in self._views.items() if slot[0] == flip.slot[0]}
-        return flip.version if flip.changed and not flip.poisoned else None
+    def _check_targets(self) -> None:
+        """Before what may be a flip: the core writes where the targets lay when they were registered."""
+        if self._targets is not None and self._pending.poll(0):
+            self._targets.check()
+
+    def _close(self, patience: float | None) -> None:
+        self.close()
 
     def _abandon(self) -> None:
         self._forked = True
@@ -239,27 +253,68 @@ class Receiver:
             self._core.abandon()
 
 
-def _targets_of(targets: Any) -> list[Target]:
+def _targets_of(targets: Any) -> Targets:
     if is_module(targets) or isinstance(targets, Mapping):
-        return [Target(name, tensor) for name, tensor in tensors_of(targets, hf_names).items()]
-    targets = list(targets)
+        return Targets(targets, [Target(name, tensor) for name, tensor in tensors_of(targets, hf_names).items()])
+    targets = list(targets) if isinstance(targets, Iterable) else [targets]
     for target in targets:
         if not isinstance(target, Target):
             raise BasculeError(f"targets: expected a module, a mapping or Targets, found {type(target).__name__}",
                                "INVALID_ARGUMENT")
-    return targets
+    return Targets(None, targets)
 
 
-def _described(targets: Sequence[Target]) -> _core.Targets:
-    described = _core.Targets()
-    for target in targets:
-        dtype, shape, strides, address, device = describe(target.name, target.tensor)
-        packed = 1
-        for size, stride in zip(reversed(shape), reversed(strides)):
-            if size > 1 and stride != packed:
-                raise BasculeError(f"target {target.name} has the strides {strides}; expected a contiguous tensor",
-                                   "INVALID_ARGUMENT")
-            packed *= max(size, 1)
-        parts = [(part.tensor, [(each.dim, each.begin, each.end) for each in part.slices]) for part in target.parts]
-        described.add(target.name, dtype, shape, address, device, parts, target.join_dim)
-    return described
+class Targets:
+    """Keeps the targets' memory as it is as long as it may be written, and sees whether they still lie there."""
+
+    def __init__(self, model: Any, targets: Sequence[Target]):
+        self._model, self._targets = model, targets
+        self._names = [target.name for target in targets]
+        self._tensors = [target.tensor for target in targets]
+        self._specs = describe_each(self._names, self._tensors)
+        self._memory = [_hold(target) for target in targets]
+        self._glance = glance_at(self._names, self._tensors)
+
+    def check(self) -> None:
+        """Raises BasculeError, FAILED_PRECONDITION, which names a target that lies elsewhere, or was replaced."""
+        tensors = self._tensors
+        if self._model is not None:
+            now = tensors_of(self._model, hf_names)
+            tensors = [now.get(name) for name in self._names]
+        same = all(map(is_, tensors, self._tensors))
+        if same and glance_at(self._names, tensors) == self._glance:
+            return
+        for name, tensor, before, spec in zip(self._names, tensors, self._tensors, self._specs):
+            if tensor is not before or describe(name, tensor) != spec:
+                raise BasculeError(f"target {name} was moved, replaced or changed since this receiver was made, and would "
+                                   "not get the version; write into it in place, or make another receiver",
+                                   "FAILED_PRECONDITION")
+
+    def described(self) -> _core.Targets:
+        described = _core.Targets()
+        for target, (dtype, shape, strides, address, device) in zip(self._targets, self._specs):
+            _check_contiguous(target.name, shape, strides)
+            parts = [(part.tensor, [(each.dim, each.begin, each.end) for each in part.slices]) for part in target.parts]
+            described.add(target.name, dtype, shape, address, device, parts, target.join_dim)
+        return described
+
+
+def _check_contiguous(name: str, shape: Sequence[int], strides: Sequence[int]) -> None:
+    packed = 1
+    for size, stride in zip(reversed(shape), reversed(strides)):
+        if size > 1 and stride != packed:
+            raise BasculeError(f"target {name} has the strides {strides}; expected a contiguous tensor",
+                               "INVALID_ARGUMENT")
+        packed *= max(size, 1)
+
+
+def _hold(target: Target) -> Any:
+    """Something that keeps the memory of a tensor where it is, whatever becomes of the tensor."""
+    if is_torch(target.tensor):
+        return target.tensor.detach()
+    if type(target.tensor).__module__ != "numpy":
+        raise BasculeError(f"target {target.name}: expected a tensor of torch or an array of numpy, found "
+                           f"{type(target.tensor).__name__}", "INVALID_ARGUMENT")
+    if not getattr(target.tensor, "flags", None) or not target.tensor.flags.writeable:
+        raise BasculeError(f"target {target.name} must not be written: its array is read-only", "INVALID_ARGUMENT")
+    return target.tensor[...]

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._lifetime import lives, log_number, refuse_in_child, refuse_to_travel
+from ._lifetime import forget_log, lives, log_number, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
+from .followed import Followed
 from .names import hf_names
-from .tensors import (HOST, Followed, TensorSpec, current_stream, describe_all, describe_specs, device_of, is_module,
+from .tensors import (HOST, TensorSpec, current_stream, describe_all, describe_specs, device_of, is_module,
                       tensors_of, wait_for_stream)
 from .views import copy_into, writable
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+
+def _renamed_specs(model: Any, rename: Callable[[str], str] | None) -> list[TensorSpec]:
+    specs = list(model) if isinstance(model, Iterable) else [model]
+    if not all(isinstance(spec, TensorSpec) for spec in specs):
+        raise BasculeError("register_model: expected a module, a mapping of names to tensors, or TensorSpecs, found "
+                           f"{type(model).__name__}", "INVALID_ARGUMENT")
+    return [replace(spec, name=rename(spec.name)) for spec in specs] if rename else specs
 
 
 def names_of(worker_ids: Sequence[str]) -> list[str]:
@@ -38,12 +49,16 @@ class Sender:
     """
 
     def __init__(self, endpoint: str, *, threads: int = 0, log: Callable[[str], None] | None = None):
-        self._core: _core.Sender | None = _core.Sender(endpoint, threads, log_number(log))
+        if threads < 0:
+            raise BasculeError(f"threads: expected 0 or more, found {threads}", "INVALID_ARGUMENT")
+        self._log = log_number(log)
+        self._core: _core.Sender | None = _core.Sender(endpoint, threads, self._log)
         self._endpoint = endpoint
         self._turn = threading.RLock()
+        self._depth = 0  # of calls under way in the thread whose turn it is: a signal's handler may call, too
+        self._closing = False
         self._model: Followed | None = None
         self._rename: Callable[[str], str] | None = hf_names
-        self._specs = False
         self._device = HOST
         self._pending: Any = None  # what a send under way may still read
         self._forked = False
@@ -59,26 +74,14 @@ class Sender:
 
         Raises BasculeError: INVALID_ARGUMENT names the tensor and what is wrong; FAILED_PRECONDITION on a second call.
         """
-        with self._turn:
-            core = self._open()
-            if self._model is not None or self._specs:
-                raise BasculeError("register_model: a model is registered already; one sender and one path a model",
-                                   "FAILED_PRECONDITION")
-            if not is_module(model) and not isinstance(model, Mapping):
-                specs = list(model)
-                if not all(isinstance(spec, TensorSpec) for spec in specs):
-                    raise BasculeError("register_model: expected a module, a mapping of names to tensors, or TensorSpecs, "
-                                       f"found {type(model).__name__}", "INVALID_ARGUMENT")
-                if rename:
-                    specs = [replace(spec, name=rename(spec.name)) for spec in specs]
-                self._device = device_of(specs)
-                core.register_specs(describe_specs(specs), self._device)
-                self._specs = True
-            else:
+        with self._call() as core:
+            if is_module(model) or isinstance(model, Mapping):
                 followed = Followed(model, rename)
-                core.register_tensors(followed.all)
-                self._model = followed
-                self._device = followed.device
+                self._register(followed, lambda: core.register_tensors(followed.all), followed.device)
+            else:
+                specs = _renamed_specs(model, rename)
+                device = device_of(specs)
+                self._register(None, lambda: core.register_specs(describe_specs(specs), device), device)
             self._rename = rename
 
     def wait_for_workers(self, count: int, timeout: float = 60) -> list[str]:
@@ -86,8 +89,8 @@ class Sender:
 
         Raises BasculeTimeoutError, which names those that came, and the one that was refused last, with the reason.
         """
-        with self._turn:
-            return self._open().wait_for_workers(count, timeout)
+        with self._call() as core:
+            return core.wait_for_workers(count, timeout)
 
     def send(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None,
              worker_ids: Sequence[str] = ()) -> _core.SendReport:
@@ -99,29 +102,29 @@ class Sender:
         Raises BasculeError, and no worker has flipped; it names the worker, version or tensor. BasculeTimeoutError: no
         slot, pack or delivery in time.
         """
-        with self._turn:
-            return self._open().send(self._prepare(weights), names_of(worker_ids))
+        with self._call() as core:
+            return core.send(self._prepare(weights), names_of(worker_ids))
 
     def send_async(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None,
                    worker_ids: Sequence[str] = ()) -> None:
         """As send(), but returns once the weights may be changed again; wait_async() returns the report."""
-        with self._turn:
-            self._open().send_async(self._prepare(weights), names_of(worker_ids))
+        with self._call() as core:
+            core.send_async(self._prepare(weights), names_of(worker_ids))
 
     def wait_async(self, timeout: float | None = None) -> _core.SendReport:
         """Blocks until the pending send has settled; for `timeout` seconds at most, then it stays pending.
 
         Raises BasculeError: FAILED_PRECONDITION where no send is pending; BasculeTimeoutError.
         """
-        with self._turn:
-            report = self._open().wait_async(timeout)
+        with self._call() as core:
+            report = core.wait_async(timeout)
             self._pending = None
             return report
 
     def update_weights(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None) -> None:
         """As send_async(), but needs no wait_async(): the next report has its outcome in `updates`."""
-        with self._turn:
-            self._open().update_weights(self._prepare(weights))
+        with self._call() as core:
+            core.update_weights(self._prepare(weights))
 
     def stream(self, named: Iterable[tuple[str, Tensor]], worker_ids: Sequence[str] = ()) -> _core.SendReport:
         """A send of tensors that come one after the other; each may be gone when the next one comes.
@@ -132,8 +135,7 @@ class Sender:
 
         Raises BasculeError: INVALID_ARGUMENT names a tensor that is unknown, missing, given twice, or of another shape.
         """
-        with self._turn:
-            core = self._open()
+        with self._call() as core:
             loan = core.loan(names_of(worker_ids))
             try:
                 self._fill(loan, named)
@@ -148,13 +150,26 @@ class Sender:
         """send() in a thread of its own. Where the task is cancelled, the send goes on, as behind Ctrl-C."""
         import asyncio
 
-        core = self._open()
-        sending = asyncio.ensure_future(asyncio.to_thread(self.send, weights, worker_ids))
+        given_up, begun, over = threading.Event(), threading.Event(), threading.Event()
+
+        def send() -> _core.SendReport:
+            with self._call() as core:
+                if given_up.is_set():
+                    raise BasculeError("the task was cancelled before its send began", "CANCELLED")
+                begun.set()
+                try:
+                    return core.send(self._prepare(weights), names_of(worker_ids))
+                finally:
+                    over.set()
+
+        sending = asyncio.ensure_future(asyncio.to_thread(send))
         try:
             return await asyncio.shield(sending)
         except asyncio.CancelledError:
+            given_up.set()
             while not sending.done():
-                core.let_go()
+                if begun.is_set() and not over.is_set() and (core := self._core) is not None:
+                    core.let_go()
                 await asyncio.wait([sending], timeout=0.05)
             if not sending.cancelled():
                 sending.exception()  # nobody else looks at it
@@ -168,20 +183,10 @@ class Sender:
     def close(self) -> None:
         """Gives up a pending send, says goodbye to all workers, and frees the slots. A second call does nothing.
 
-        A call of another thread that waits for workers ends with CANCELLED.
+        A call that is under way, in another thread or below a signal's handler, ends with CANCELLED or
+        FAILED_PRECONDITION; what a generator of stream() waits for is waited for.
         """
-        if self._forked:
-            return
-        while not self._turn.acquire(timeout=0.05):  # a call of another thread
-            if (core := self._core) is not None:
-                core.let_go()
-        try:
-            core, self._core = self._core, None
-            self._model = self._pending = None
-            if core is not None:
-                core.close()
-        finally:
-            self._turn.release()
+        self._close(patience=None)
 
     def __enter__(self) -> Sender:
         return self
@@ -197,12 +202,59 @@ class Sender:
 
     # ----
 
+    @contextmanager
+    def _call(self) -> Iterator[_core.Sender]:
+        with self._turn:
+            self._depth += 1
+            try:
+                yield self._open()
+            finally:
+                self._depth -= 1
+                if self._closing and self._depth == 0:
+                    self._free()
+
     def _open(self) -> _core.Sender:
         if self._forked:
             raise refuse_in_child("Sender")
-        if self._core is None:
+        if self._core is None or self._closing:
             raise BasculeError("this Sender is closed", "FAILED_PRECONDITION")
         return self._core
+
+    def _close(self, patience: float | None) -> None:
+        """patience: seconds to wait for another thread's call; None: for ever."""
+        if self._forked:
+            return
+        self._closing = True
+        since = time.monotonic()
+        while not self._turn.acquire(timeout=0.05):
+            if (core := self._core) is not None:
+                core.let_go()
+            if patience is not None and time.monotonic() - since > patience:
+                return
+        try:
+            if self._depth == 0:
+                self._free()
+            elif self._core is not None:  # this thread is in a call, at whose end it is freed
+                self._core.let_go()
+        finally:
+            self._turn.release()
+
+    def _free(self) -> None:
+        core, self._core = self._core, None
+        if core is not None:
+            core.close()
+        self._model = self._pending = None
+        forget_log(self._log)
+
+    def _register(self, model: Followed | None, register: Callable[[], None], device: int) -> None:
+        """The tensors are kept alive before the core knows where they lie, also where a signal ends this."""
+        before, self._model = self._model, model
+        try:
+            register()
+        except BasculeError:
+            self._model = before
+            raise
+        self._device = device
 
     def _prepare(self, weights: Any) -> _core.Tensors | None:
         """The given weights, described; or none, and the registered ones are followed to where they lie now."""
@@ -223,6 +275,7 @@ class Sender:
         left = set(places)
         for name, tensor in named:
             travels = self._rename(name) if self._rename else name
+            self._open()  # it may have been closed meanwhile
             if travels not in places:
                 raise BasculeError(f"stream: tensor {travels} was not registered", "INVALID_ARGUMENT")
             if travels not in left:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import getitem, is_
 from typing import Any
 
 from . import _core
@@ -79,6 +78,10 @@ def _describe_torch(tensor: Any) -> tuple[str, list[int], list[int], int, int]:
     if tensor.layout is not sys.modules["torch"].strided or tensor.device.type not in ("cpu", "cuda"):
         raise BasculeError(f"it is {tensor.layout} on {tensor.device}; expected a strided tensor on cpu or cuda",
                            "INVALID_ARGUMENT")
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+    held = tensor.untyped_storage().nbytes()
+    if held != 0 and (tensor.storage_offset() + span) * tensor.element_size() > held:
+        raise BasculeError(f"its storage has {held} bytes, fewer than its shape needs", "INVALID_ARGUMENT")
     if tensor.is_neg():
         raise BasculeError("its elements are negated as they are read; send resolve_neg() of it", "INVALID_ARGUMENT")
     device = HOST if tensor.device.type == "cpu" else tensor.device.index
@@ -189,69 +192,3 @@ def renamed(model: Any, rename: Callable[[str], str] | None) -> dict[str, tuple[
 def tensors_of(model: Any, rename: Callable[[str], str] | None) -> dict[str, Any]:
     """The tensors of a module or a mapping, as they are now, by the names under which they travel."""
     return {name: owner[key] for name, (owner, key) in renamed(model, rename).items()}
-
-
-class Followed:
-    """The registered tensors: those of a module, whose parameters may be replaced, or of a mapping.
-
-    It keeps them alive, and sees at each send which ones lie elsewhere than before, or are others.
-    """
-
-    def __init__(self, model: Any, rename: Callable[[str], str] | None):
-        places = renamed(model, rename)
-        self.names = list(places)
-        self._owners = [owner for owner, _ in places.values()]
-        self._keys = [key for _, key in places.values()]
-        self._tensors = self._look()
-        self._specs = self._describe(self._tensors)
-        self._glance = self._glance_at(self._tensors)
-        self.device = next((spec[4] for spec in self._specs if spec[4] != HOST), HOST)
-        self.all = describe_all(dict(zip(self.names, self._tensors)))
-
-    def follow(self, move: Callable[[int, int, list[int]], None]) -> None:
-        """Tells `move` index, address and strides of each tensor that lies elsewhere, or otherwise, than before.
-
-        Raises BasculeError, and nothing was told: INVALID_ARGUMENT names a tensor of another type, shape or device.
-        """
-        tensors = self._look()
-        glance = self._glance_at(tensors)
-        if glance == self._glance and all(map(is_, tensors, self._tensors)):
-            return
-        specs = self._describe(tensors)
-        for name, spec, before in zip(self.names, specs, self._specs):
-            _check_same(name, spec, before)
-        for i, (spec, before) in enumerate(zip(specs, self._specs)):
-            if spec != before:
-                move(i, spec[3], spec[2])
-        self._tensors, self._specs, self._glance = tensors, specs, glance
-
-    def _look(self) -> list[Any]:
-        try:
-            return list(map(getitem, self._owners, self._keys))
-        except KeyError as missing:
-            raise BasculeError(f"tensor {missing.args[0]} was registered and is not in the model any more",
-                               "INVALID_ARGUMENT") from None
-
-    def _describe(self, tensors: list[Any]) -> list[tuple[str, list[int], list[int], int, int]]:
-        return [describe(name, tensor) for name, tensor in zip(self.names, tensors)]
-
-    def _glance_at(self, tensors: list[Any]) -> list[Any]:
-        """What is another one wherever a tensor's address, strides or number of elements is. All tensors of a model are
-        looked at before each send, so that the loops are C's."""
-        torch = sys.modules.get("torch")
-        if torch is None:
-            return self._describe(tensors)
-        try:
-            contiguous = list(map(torch.Tensor.is_contiguous, tensors))
-            strides = [] if all(contiguous) else [tensor.stride() for tensor in tensors]
-            return [list(map(torch.Tensor.data_ptr, tensors)), list(map(torch.Tensor.numel, tensors)), strides]
-        except TypeError:  # not all of them are torch's
-            return self._describe(tensors)
-
-
-def _check_same(name: str, spec: tuple[Any, ...], before: tuple[Any, ...]) -> None:
-    if (spec[0], spec[1], spec[4]) == (before[0], before[1], before[4]):
-        return
-    now, then = (f"{dtype} {shape} on {'the host' if device == HOST else f'device {device}'}"
-                 for dtype, shape, _, _, device in (spec, before))
-    raise BasculeError(f"tensor {name} is {now}; registered was {then}, and these must stay", "INVALID_ARGUMENT")

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from .errors import BasculeError
+from .tensors import describe
 
 
 def view(array: Any) -> Any:
@@ -30,14 +31,26 @@ def views(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType({name: view(array) for name, array in arrays.items()})
 
 
+def _torch_of(torch: Any, tensor: Any, name: str) -> Any:
+    if type(tensor).__module__ != "numpy":
+        describe(name, tensor)  # refuses what torch would not survive
+        return torch.from_dlpack(tensor)
+    import numpy
+
+    try:
+        return torch.from_numpy(numpy.ascontiguousarray(tensor))
+    except TypeError as error:
+        raise BasculeError(f"tensor {name}: {error}", "INVALID_ARGUMENT") from None
+
+
 def copy_into(place: Any, tensor: Any, name: str) -> None:
     """Copies a tensor's elements, cast where both are of floating-point types, into memory of the same shape."""
-    if tuple(place.shape) != tuple(tensor.shape):
-        raise BasculeError(f"tensor {name} has the shape {list(tensor.shape)}; registered was {list(place.shape)}",
+    if tuple(place.shape) != tuple(getattr(tensor, "shape", ("none",))):
+        raise BasculeError(f"tensor {name} has the shape {list(getattr(tensor, 'shape', ()))}; registered was {list(place.shape)}",
                            "INVALID_ARGUMENT")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(place, torch.Tensor):
-        source = tensor.detach() if isinstance(tensor, torch.Tensor) else torch.from_dlpack(tensor)
+        source = tensor.detach() if isinstance(tensor, torch.Tensor) else _torch_of(torch, tensor, name)
         if source.dtype != place.dtype and not (source.is_floating_point() and place.is_floating_point()):
             raise BasculeError(f"tensor {name} is {source.dtype}; registered was {place.dtype}", "INVALID_ARGUMENT")
         place.copy_(source)

@@ -11,6 +11,7 @@
 #include "sender.h"
 #include "status.h"
 #include "tensors.h"
+#include "unlocked.h"
 #include <bascule/transport/library_version.h>
 
 NB_MODULE(_core, module) {
@@ -24,9 +25,11 @@ NB_MODULE(_core, module) {
   bind_receiver(module);
   bind_status(module);
   module.def(
-      "take_log_lines", [] { return LogLines::instance().take(); }, nb::call_guard<nb::gil_scoped_release>(),
+      "take_log_lines", [] { return LogLines::instance().take(); }, nb::call_guard<Unlocked>(),
       "Blocks until threads of Bascule have logged lines, each with its log's number; none once stop_logs() was "
       "called.");
   module.def("renew_logs", &LogLines::renew);
   module.def("stop_logs", [] { LogLines::instance().stop(); });
+  module.def("interpreter_ends", &interpreter_ends,
+             "Threads that are in a call now, and are not this one, stay there.");
 }

@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "errors.h"
 #include "logs.h"
 #include "tensors.h"
+#include "unlocked.h"
 #include <bascule/receiver/receiver.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/text.h>
@@ -48,10 +50,10 @@ class Targets {
   std::vector<TargetTensor> targets_;
 };
 
-// What tensors lie in. It outlives the slot, and keeps the receiver, whose tensors they may be.
+// What tensors lie in: a slot's memory, which outlives slot and receiver, or tensors of the receiver's own.
 struct Memory {
   std::shared_ptr<const void> memory;
-  nb::object receiver;
+  nb::object receiver;  // none beside `memory`
 };
 
 class ReceiverHandle {
@@ -65,13 +67,18 @@ class ReceiverHandle {
     options.device = device;
     options.stream = reinterpret_cast<Stream>(stream);
     options.log = [log](std::string_view line) { LogLines::instance().add(log, line); };
-    const nb::gil_scoped_release release;
+    const Unlocked unlocked;
     receiver_.emplace(value_of(Receiver::connect(std::move(options))));
   }
-  // Tensors over its slots keep it alive.
   ~ReceiverHandle() {
-    const nb::gil_scoped_release release;
+    const Unlocked unlocked;
     receiver_.reset();
+  }
+  // Leaves the endpoint, at the end of calls of other threads, which wait no longer. If it lent tensors of its own, it
+  // leaves with the last of them.
+  void close() {
+    closing_ = true;
+    if (calls_ == 0 && !lends_own_) leave();
   }
   void abandon() {  // in a forked child
     if (receiver_) new Receiver(*std::move(receiver_));
@@ -82,7 +89,8 @@ class ReceiverHandle {
     ModelOptions options{.partial = partial};
     if (apply == "commit") options.apply = Apply::kCommit;
     if (apply == "background") options.apply = Apply::kBackground;
-    const nb::gil_scoped_release release;
+    const Call call(*this);
+    const Unlocked unlocked;
     check(receiver().register_model(targets.targets(), options));
   }
   void join() { receiver().join(); }
@@ -90,35 +98,45 @@ class ReceiverHandle {
   // `least` 0: until anything is served or ready. A timeout of 0 looks, and does not wait.
   void wait_ready(Version least, std::optional<double> timeout) {
     const Deadline deadline(timeout_of(timeout));
+    const Call call(*this);
     while (true) {
       absl::Status ready;
       {
-        const nb::gil_scoped_release release;
+        const Unlocked unlocked;
         ready = receiver().wait_ready(least, absl::FromChrono(std::min<Clock::duration>(
                                                  absl::ToChronoNanoseconds(kInterruptible),
                                                  std::max(deadline.at() - Clock::now(), Clock::duration::zero()))));
       }
       if (!absl::IsDeadlineExceeded(ready) || deadline.passed()) return check(std::move(ready));
+      if (closing_) throw Failure{absl::CancelledError("this receiver was closed")};
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
     }
   }
   Flip commit(std::optional<Version> version) {
-    const nb::gil_scoped_release release;
-    return version ? receiver().commit(*version) : receiver().commit();
+    const Call call(*this);
+    const Unlocked unlocked;
+    return remember(version ? receiver().commit(*version) : receiver().commit());
   }
   Flip take(std::optional<Version> version) {
-    const nb::gil_scoped_release release;
-    return version ? receiver().take(*version) : receiver().take();
+    const Call call(*this);
+    const Unlocked unlocked;
+    return remember(version ? receiver().take(*version) : receiver().take());
   }
+  // The last one that changed something, whatever became of the call that it happened in.
+  std::optional<Flip> flip() const { return flip_; }
   void finish(nb::handle error) {
     const absl::Status loaded = error.is_none() ? absl::OkStatus() : status_of(error);
-    const nb::gil_scoped_release release;
+    const Call call(*this);
+    const Unlocked unlocked;
     receiver().finish(loaded);
   }
   // By name, objects with __dlpack__ over the memory of the slot that is served, which must not be written.
   nb::dict weights(const Flip& flip) {
     nb::dict tensors;
-    const nb::object owner = nb::cast(Memory{receiver().keep(flip.slot), nb::find(this)});
+    Memory memory{.memory = receiver().keep(flip.slot), .receiver = {}};
+    if (memory.memory == nullptr) memory.receiver = nb::find(this);
+    lends_own_ |= memory.memory == nullptr;
+    const nb::object owner = nb::cast(std::move(memory));
     for (const TensorView& tensor : receiver().weights(flip.slot).tensors())
       tensors[nb::str(tensor.name.data(), tensor.name.size())] = array_over(tensor, owner);
     return tensors;
@@ -128,12 +146,39 @@ class ReceiverHandle {
 
  private:
   Receiver& receiver() {
-    if (!receiver_)
-      throw Failure{failed_precondition("this receiver belongs to the process that this one was forked of")};
+    if (!receiver_) throw Failure{failed_precondition("this receiver is closed")};
     return *receiver_;
   }
 
+  Flip remember(Flip flip) {
+    if (flip.changed) flip_ = flip;
+    return flip;
+  }
+
   std::optional<Receiver> receiver_;
+  // One that is under way; made and ended with the GIL.
+  class Call {
+   public:
+    explicit Call(ReceiverHandle& handle) : handle_(handle) { ++handle_.calls_; }
+    ~Call() {
+      if (--handle_.calls_ == 0 && handle_.closing_ && !handle_.lends_own_) handle_.leave();
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    ReceiverHandle& handle_;
+  };
+  void leave() {
+    std::optional<Receiver> left = std::exchange(receiver_, std::nullopt);
+    const Unlocked unlocked;
+    left.reset();
+  }
+
+  std::optional<Flip> flip_;
+  int calls_ = 0;
+  bool lends_own_ = false;  // tensors: those of a second set
+  std::atomic<bool> closing_ = false;
 };
 
 }  // namespace
@@ -181,6 +226,8 @@ void bind_receiver(nb::module_& module) {
       .def("wait_ready", &ReceiverHandle::wait_ready, nb::arg("least"), nb::arg("timeout").none())
       .def("commit", &ReceiverHandle::commit, nb::arg("version").none())
       .def("take", &ReceiverHandle::take, nb::arg("version").none())
+      .def("flip", &ReceiverHandle::flip)
+      .def("close", &ReceiverHandle::close)
       .def("finish", &ReceiverHandle::finish, nb::arg("error").none())
       .def("weights", &ReceiverHandle::weights, nb::arg("flip"))
       .def("fileno", &ReceiverHandle::fileno)

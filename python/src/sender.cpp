@@ -15,6 +15,7 @@
 #include "errors.h"
 #include "logs.h"
 #include "tensors.h"
+#include "unlocked.h"
 #include <bascule/sender/sender.h>
 #include <bascule/transport/text.h>
 
@@ -38,7 +39,7 @@ class Loan {
     return taken;
   }
   void drop() {
-    const nb::gil_scoped_release release;
+    const Unlocked unlocked;
     slot_.reset();
   }
 
@@ -52,7 +53,7 @@ class SenderHandle {
   auto call(Call call) {
     let_go_ = false;
     auto result = [&] {
-      const nb::gil_scoped_release release;
+      const Unlocked unlocked;
       return call();
     }();
     if (PyErr_Occurred()) throw nb::python_error();
@@ -74,7 +75,7 @@ class SenderHandle {
 
   void close() {
     registered_ = nullptr;
-    const nb::gil_scoped_release release;
+    const Unlocked unlocked;
     sender_.reset();
   }
   // In a forked child, which has neither the threads nor the right to use them.
@@ -94,9 +95,9 @@ class SenderHandle {
     call([&] { return sender().register_model(tensors.specs(), device); });
   }
   void move(std::size_t index, std::uintptr_t address, std::vector<std::int64_t> strides) {
-    registered_->move(index, reinterpret_cast<const void*>(address), std::move(strides));
+    registered().move(index, reinterpret_cast<const void*>(address), std::move(strides));
   }
-  void set_stream(std::uintptr_t stream) { registered_->set_stream(reinterpret_cast<Stream>(stream)); }
+  void set_stream(std::uintptr_t stream) { registered().set_stream(reinterpret_cast<Stream>(stream)); }
 
   std::vector<std::string> wait_for_workers(int count, std::optional<double> timeout) {
     return call([&] { return sender().wait_for_workers(count, timeout_of(timeout)); });
@@ -128,11 +129,16 @@ class SenderHandle {
     if (!sender_) throw Failure{failed_precondition("this sender is closed")};
     return *sender_;
   }
+  BorrowedTensors& registered() {
+    if (registered_ == nullptr) throw Failure{failed_precondition("this sender is closed")};
+    return *registered_;
+  }
   static std::unique_ptr<TensorSource> source_of(const Tensors* weights) {
     return weights == nullptr ? nullptr : weights->source();
   }
   bool is_interrupted() {
     if (let_go_) return true;
+    sleep_if_interpreter_ends();
     const nb::gil_scoped_acquire acquire;
     return PyErr_Occurred() || PyErr_CheckSignals() != 0;
   }

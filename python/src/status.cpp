@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "errors.h"
+#include "unlocked.h"
 #include <bascule/kernels/digest.h>
 #include <bascule/receiver/status.h>
 
@@ -23,7 +24,7 @@ std::optional<std::string> hex_of(const std::optional<Digest>& digest) {
 std::string text_of(const ObservedSlot& slot) { return std::string(to_string(slot.check)); }
 
 Observation observe_now(const std::string& target) {
-  const nb::gil_scoped_release release;
+  const Unlocked unlocked;
   return value_of(observe({.target = target}));
 }
 

@@ -131,6 +131,104 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(endpoint, model):
     receiver.close(), sender.close()
 
 
+@pytest.mark.parametrize("call", ["sender.send()", "sender.wait_for_workers(2, timeout=100)"])
+def test_a_signals_handler_may_close_the_sender(call, endpoint):
+    process = python(TRAINER + f"""
+    import signal
+    signal.signal(signal.SIGALRM, lambda *_: sender.close())
+    receiver = bascule.Receiver(sys.argv[1], worker="w")  # it never flips
+    sender.wait_for_workers(1)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        {call}
+    except bascule.BasculeError as error:
+        print(error.code, sender)
+    """, endpoint)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (err, process.returncode) == ("", 0)
+    assert out == f"CANCELLED <Sender {endpoint}, closed>\n"
+
+
+@pytest.mark.parametrize("loop", [
+    "sender.send_async(); receiver.take(timeout=0); receiver.finish(); sender.wait_async()",
+    "receiver.commit()", "receiver.take(timeout=0.01)", "receiver.take(7, timeout=100)",
+    "bascule.Sender(sys.argv[1] + str(next(number))).close()", "sender.stream(iter(block, None))"])
+def test_an_interpreter_ends_with_threads_in_calls(loop, endpoint):
+    process = python(TRAINER + f"""
+    import itertools, threading
+    number = itertools.count()
+    block = lambda: time.sleep(100)
+    receiver = bascule.Receiver(sys.argv[1], worker="w")
+    sender.wait_for_workers(1)
+    def run():
+        while True:
+            try:
+                {loop}
+            except RuntimeError:
+                pass
+    for _ in range(2):
+        threading.Thread(target=run, daemon=True).start()
+    time.sleep(0.2)
+    print("ends", flush=True)
+    """, endpoint)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (out, process.returncode) == ("ends\n", 0), err
+
+
+def test_a_signal_in_register_model_leaves_nothing_behind(endpoint, engines):
+    class Interrupts(dict):
+        def __getitem__(self, name):
+            signal.raise_signal(signal.SIGINT)
+            return super().__getitem__(name)
+
+    with bascule.Sender(endpoint) as sender:
+        with pytest.raises(KeyboardInterrupt):
+            sender.register_model(Interrupts(a=numpy.ones(3)))
+        with pytest.raises(bascule.BasculeError, match="no model is registered"):
+            sender.send()
+        sender.register_model({"a": numpy.full(3, 3.0)})
+        engine = engines(endpoint)
+        engine.ask("follow")
+        sender.wait_for_workers(1)
+        assert sender.send().complete
+        assert engine.ask("weights")["weights"] == contents({"a": numpy.full(3, 3.0)})
+
+
+def test_what_is_acknowledged_is_what_weights_shows(endpoint):
+    """However a signal falls into commit()."""
+    process = python("""
+    import random, signal, sys, threading, time, numpy, bascule
+    class Stop(Exception): pass
+    def stop(*_): raise Stop
+    signal.signal(signal.SIGALRM, stop)
+    value = numpy.zeros(4)
+    sender = bascule.Sender(sys.argv[1])
+    sender.register_model({"a": value})
+    receiver = bascule.Receiver(sys.argv[1], worker="w")
+    sender.wait_for_workers(1)
+    def train():
+        for step in range(1, 200):
+            value[:] = step
+            assert sender.send().complete
+        done.append(True)
+    done = []
+    thread = threading.Thread(target=train)
+    thread.start()
+    while not done:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 1e-3))
+            while not done:
+                receiver.commit()
+        except Stop:
+            pass
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    print(sender.version, receiver.weights()["a"][0])
+    """, endpoint)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err
+    assert out == "199 199.0\n"
+
+
 def test_a_sender_is_closed_while_another_thread_waits(endpoint, model):
     sender = bascule.Sender(endpoint)
     sender.register_model(model)

@@ -5,6 +5,7 @@ import select
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import numpy
@@ -108,6 +109,58 @@ def test_targets_that_do_not_fit_are_named(endpoint, sender):
         assert error.value.code in ("FAILED_PRECONDITION", "INVALID_ARGUMENT")
         with pytest.raises(bascule.BasculeError, match=r"(?s)a.*\[3, 4\]"):
             w.take(timeout=0.2)
+
+
+def test_targets_that_cannot_be_written_or_have_moved_are_named(endpoint, model, sender):
+    frozen = numpy.zeros((3, 4), numpy.float32)
+    frozen.flags.writeable = False
+    for tensor in (frozen, numpy.frombuffer(bytes(48), numpy.float32).reshape(3, 4)):
+        with pytest.raises(bascule.BasculeError, match="target a must not be written"):
+            bascule.Receiver(endpoint, worker="w", targets=[bascule.Target("a", tensor)], partial=True)
+
+
+@pytest.mark.parametrize("apply", ["commit", "background"])
+def test_a_target_that_was_replaced_is_named_and_none_is_resized(apply, endpoint, model, sender):
+    tensors = {name: numpy.zeros_like(tensor) for name, tensor in model.items()}
+    with bascule.Receiver(endpoint, worker="w", targets=tensors, apply=apply) as receiver:
+        sender.wait_for_workers(1)
+        with pytest.raises(ValueError):
+            tensors["a"].resize((300, 400))
+        tensors["a"] = numpy.zeros((3, 4), numpy.float32)
+        sender.send_async()
+        receiver.wait_ready(30)
+        with pytest.raises(bascule.BasculeError, match="target a was moved, replaced or changed"):
+            receiver.commit()
+    assert not sender.wait_async().complete
+
+
+def test_a_closed_receiver_leaves_at_once_and_its_tensors_can_be_read(endpoint, model, sender):
+    receiver = bascule.Receiver(endpoint, worker="w")
+    other = bascule.Receiver(endpoint, worker="other")
+    sender.wait_for_workers(2)
+    sender.send_async()
+    for each in (receiver, other):
+        each.wait_ready(30)
+        each.commit()
+    sender.wait_async()
+    tensor = receiver.weights()["a"]
+    ended = []
+
+    def wait():
+        try:
+            other.wait_ready(100, version=99)
+        except bascule.BasculeError as error:
+            ended.append(error.code)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.1)
+    receiver.close()
+    other.close()
+    thread.join(60)
+    assert ended == ["CANCELLED"]
+    assert sender.send().workers == [], "nobody is waited for"
+    assert tensor.shape == (3, 4) and tensor.sum() >= 0
 
 
 def test_tensors_of_a_slot_are_the_same_objects(endpoint, model, sender):

@@ -106,6 +106,41 @@ def test_a_parameter_of_another_shape_or_untied_is_named(endpoint, net):
         assert sender.send().version == 1
 
 
+def test_a_submodule_that_was_replaced_is_followed_and_another_one_named(endpoint, net, receiver):
+    with bascule.Sender(endpoint) as sender:
+        sender.register_model(net)
+        sender.wait_for_workers(1)
+        served(sender, receiver)
+        net.square = torch.nn.Linear(6, 6)
+        assert_same(served(sender, receiver), net.state_dict())
+        kept = net._modules.pop("half")
+        with pytest.raises(bascule.BasculeError, match="tensor half.bias was registered and is not in the model"):
+            sender.send()
+        net._modules["half"], net.more = kept, torch.nn.Linear(2, 2)
+        with pytest.raises(bascule.BasculeError, match="tensor more.bias is in the model and was not registered"):
+            sender.send()
+        del net.more
+        assert_same(served(sender, receiver), net.state_dict())
+
+
+@pytest.mark.parametrize("move", [lambda net: net.to(torch.float64), lambda net: net.load_state_dict(
+    {name: tensor.clone() for name, tensor in net.state_dict().items()}, assign=True)])
+def test_an_engines_module_that_moved_is_named(move, endpoint, net):
+    engine = Net()
+    with bascule.Sender(endpoint) as sender, bascule.Receiver(endpoint, worker="w", targets=engine) as receiver:
+        sender.register_model(net)
+        sender.wait_for_workers(1)
+        sender.send_async()
+        receiver.wait_ready(30, 1)
+        receiver.commit()
+        sender.wait_async()
+        move(engine)
+        sender.send_async()
+        receiver.wait_ready(30, 2)
+        with pytest.raises(bascule.BasculeError, match="was moved, replaced or changed since this receiver was made"):
+            receiver.commit()
+
+
 @pytest.mark.parametrize("change, text", [
     (lambda t: t.resize_(2, 3), r"a is F32 \[2, 3\] on the host; registered was F32 \[4, 3\]"),
     (lambda t: setattr(t, "data", t.data[:3]), r"a is F32 \[3, 3\]"),
@@ -184,6 +219,20 @@ def test_gathered_tensors_are_streamed_and_cast(endpoint, net, receiver):
         receiver.finish()
         thread.join()
         assert reports[0].complete
+
+
+def test_arrays_of_numpy_are_streamed_beside_torch(endpoint, receiver):
+    import numpy
+
+    with bascule.Sender(endpoint) as sender:
+        sender.register_model([bascule.TensorSpec("a", "float32", (4,))])
+        sender.wait_for_workers(1)
+        thread = threading.Thread(target=sender.stream, args=([("a", numpy.arange(4, dtype="f4")[::-1])],))
+        thread.start()
+        assert receiver.take() == 1
+        assert receiver.weights()["a"].tolist() == [3, 2, 1, 0]
+        receiver.finish()
+        thread.join()
 
 
 def test_an_engines_module_is_written(endpoint, net):
