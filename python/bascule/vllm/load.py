@@ -23,9 +23,10 @@ def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
     from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
     with torch.no_grad(), _incomplete_mtp_allowed():
+        wanted = _names(model)  # tied tensors once: the reload parts them until it ends
         initialize_layerwise_reload(model)
         try:
-            wanted = {name for name, _ in model.named_parameters()}
+            wanted &= _names(model)  # as in the checkpoint, not what kernels made of it
             loaded = model.load_weights(iter(weights.items()))
             # As vLLM's own loader does: not every model says what it loaded, and quantisation adds parameters.
             if loaded is not None and model_config.quantization is None and (missing := sorted(wanted - loaded)):
@@ -35,6 +36,10 @@ def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
             _end_reload(model, model_config)
             raise
         finalize_layerwise_reload(model, model_config)
+
+
+def _names(model: Any) -> set[str]:
+    return {name for name, _ in model.named_parameters()}
 
 
 def _end_reload(model: Any, model_config: Any) -> None:
