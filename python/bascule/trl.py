@@ -22,7 +22,7 @@ from .tensors import TensorSpec
 
 
 def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0) -> type:
-    """TRL's trainers of this process send their weights to `endpoint` from now on; the client that does so.
+    """TRL's trainers of this process send their weights to `endpoint` from now on. Returns the client that does so.
 
     workers: how many workers of vLLM the trainer waits for, `timeout` seconds at most; default: as many as the server
     says it has. All of the client that is not about weights stays TRL's. A second call replaces the endpoint.
@@ -48,7 +48,7 @@ class _Weights:
     _gathered: dict[str, Any] | None = None
 
     def init_communicator(self, device: Any = 0) -> None:
-        """Takes the endpoint, and waits for the server's workers."""
+        """Takes the endpoint. The first update waits for the server's workers."""
         transfer = self.get_server_info()["weight_transfer_config"]
         extension = self.get_server_info()["parallel_config"].get("worker_extension_cls")
         if (transfer or {}).get("backend") != "bascule" and extension != "bascule.vllm.WorkerExtension":
@@ -56,11 +56,6 @@ class _Weights:
                                f"""BASCULE_ENDPOINT={self.bascule_endpoint} and """
                                """--weight-transfer-config '{"backend":"bascule"}'""", "FAILED_PRECONDITION")
         self._sender = Sender(self.bascule_endpoint)
-        try:
-            self._sender.wait_for_workers(self.bascule_workers or self.get_world_size(), self.bascule_timeout)
-        except BaseException:
-            self.close_communicator()
-            raise
 
     @contextmanager
     def weight_update(self) -> Iterator[None]:
@@ -102,6 +97,7 @@ class _Weights:
         if not self._names:
             self._sender.register_model([TensorSpec(*each) for each in metadata], rename=None)
             self._names = frozenset(name for name, _, _ in metadata)
+            self._sender.wait_for_workers(self.bascule_workers or self.get_world_size(), self.bascule_timeout)
         elif left := self._names.difference(name for name, _, _ in metadata):
             raise BasculeError(f"{len(left)} tensors of the model are missing, as {min(left)}: a version is whole; "
                                "gather single tensors within weight_update()", "INVALID_ARGUMENT")

@@ -22,11 +22,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 _EXTENSION = "bascule.vllm.WorkerExtension"
 _FLIP = object()  # a request among vLLM's own
 _LONGEST_PAUSE = 30.0  # seconds between two attempts to load what could not be loaded
+_SHORTEST_PAUSE = 0.02  # where nothing had come
 
 _logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows what is logged below "vllm"
 
@@ -102,24 +104,25 @@ class Follower:
 
     def _flip(self) -> None:
         outcomes = self._core.collective_rpc(_update)
-        version = outcomes[0][0]
-        errors = [error for _, error in outcomes if error]
-        if errors:
-            _logger.error("weights could not be loaded, generation waits for a version that can be: %s", errors[0])
+        errors = [outcome.error for outcome in outcomes if outcome.error]
+        if any(outcome.mixture for outcome in outcomes):
+            if errors:
+                _logger.error("weights could not be loaded; generation waits for a version that can be: %s", errors[0])
             self._pause = min(max(2 * self._pause, 0.5), _LONGEST_PAUSE)
             self._stop_scheduler()
             return
-        if version is None:  # it had been taken already
-            self._pause = self._pause or 0.001
+        self._pause = _SHORTEST_PAUSE if outcomes[0].version is None else 0.0
+        if outcomes[0].version is None:  # taken before, or the sender is not there (any more)
+            if errors:
+                _logger.debug("no version: %s", errors[0])
             return
-        self._pause = 0.0
         # What was computed with the weights before is computed again, of running requests, too.
         self._core.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
         self._core.reset_encoder_cache()
         if hasattr(self._core, "set_weight_version"):
-            self._core.set_weight_version(str(version))
+            self._core.set_weight_version(str(outcomes[0].version))
         self._resume_scheduler()
-        _logger.info("weights of version %d", version)
+        _logger.info("weights of version %d", outcomes[0].version)
 
     def _stop_scheduler(self) -> None:
         """The model's tensors are a mixture of versions: nothing is generated with them."""
@@ -147,23 +150,31 @@ def _join(worker: Any, address: str) -> None:
             socket.send_fds(connection, [b"0"], [rank.receiver.fileno()])
 
 
-def _update(worker: Any) -> tuple[int | None, str | None]:
-    """In each worker: the version that it loaded, if any, and what went wrong.
+@dataclass(frozen=True)
+class _Outcome:
+    """version: that was loaded; None: none. error: why not. mixture: the model's tensors are of several versions."""
 
-    An error is returned: where one worker raises, vLLM reads the others' answers as those to its next call.
-    """
+    version: int | None
+    error: str
+    mixture: bool
+
+
+def _update(worker: Any) -> _Outcome:
+    """In each worker. It returns errors: where one worker raises, vLLM takes the others' answers for those to its next
+    call."""
+    by_backend = _by_backend(worker)
+    rank = worker.weight_transfer_engine.rank if by_backend else worker.bascule_rank
+    before, error = rank.version, ""
     try:
-        if not _by_backend(worker):
-            return worker.bascule_take(timeout=0), None
-        engine = worker.weight_transfer_engine
-        before = engine.rank.version
-        worker.start_weight_update()
-        worker.update_weights({"timeout": 0})
-        worker.finish_weight_update()
-        return None if engine.rank.version == before else engine.rank.version, None
-    except Exception as error:
-        _logger.debug("an update", exc_info=True)
-        return None, f"{type(error).__name__}: {error}"
+        if by_backend:
+            worker.start_weight_update()
+            worker.update_weights({"timeout": 0})
+            worker.finish_weight_update()
+        else:
+            worker.bascule_take(timeout=0)
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    return _Outcome(None if rank.version in (0, before) else rank.version, error, rank.mixture)
 
 
 def _by_backend(worker: Any) -> bool:

@@ -36,6 +36,21 @@ def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
             _end_reload(model, model_config)
             raise
         finalize_layerwise_reload(model, model_config)
+        _pack_tied(model)
+
+
+def _pack_tied(model: Any) -> None:
+    """A head that is tied to the embedding is not reloaded, but kernels for the CPU keep a packed copy of it."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+
+    first: dict[int, Any] = {}
+    for layer in model.modules():
+        weight = layer._parameters.get("weight")
+        if weight is None or first.setdefault(id(weight), layer) is layer:
+            continue
+        method = getattr(layer, "quant_method", None)
+        if isinstance(method, UnquantizedEmbeddingMethod):
+            method.process_weights_after_loading(layer)
 
 
 def _names(model: Any) -> set[str]:

@@ -18,7 +18,8 @@ class Rank:
 
     def __init__(self, place: Place):
         self.place = place
-        self.version = 0  # that the model holds; 0: none, or a mixture after a load that failed
+        self.version = 0  # that the model holds; 0: none yet, or a mixture
+        self.mixture = False  # loading failed: the model's tensors may be of several versions
         self.receiver = Receiver(place.endpoint, worker=place.worker, group=place.group, rank=place.rank,
                                  ranks=place.ranks, device=place.device)
 
@@ -33,14 +34,14 @@ class Rank:
         taken = self._take(version, timeout)
         if taken is None:
             return None
-        self.version = 0
+        self.version, self.mixture = 0, True
         try:
             load(model, model_config, self.receiver.weights())
         except BaseException as error:
             self.receiver.finish(error)
             raise
         self.receiver.finish()
-        self.version = taken
+        self.version, self.mixture = taken, False
         return taken
 
     def close(self) -> None:

@@ -110,12 +110,12 @@ def test_an_engine_is_driven_by_the_worker_extension(start_engine, checkpoint, m
     with bascule.Sender(endpoint) as sender:
         sender.register_model(model)
         assert sender.wait_for_workers(1) == ["w"]
-        assert engine.ask("rpc", method="bascule_take", timeout=0) == [None]
         for version in (1, 2, 3):
             tiny.train(model, version)
             sender.send_async()
             assert engine.ask("rpc", method="bascule_take") == [version]
             assert sender.wait_async(PATIENCE).complete
+            assert engine.ask("rpc", method="bascule_take", timeout=0) == [None]
             assert engine.ask("reset_prefix_cache") is True
             assert engine.generate() == tiny.greedy(model)
     engine.kill()
@@ -158,7 +158,7 @@ def test_a_following_engine_generates_nothing_with_weights_that_failed(start_eng
         sender.register_model({**tensors, "model.wrong": tensors["model.norm.weight"]})
         sender.wait_for_workers(1)
         report = sender.send()
-        assert not report.complete and "model.wrong" in str(report.workers[0].error)
+        assert not report.complete and "'wrong'" in str(report.workers[0].error)
     engine.begin("generate", prompt=tiny.PROMPT, tokens=tiny.TOKENS)
     tokens = []
     answering = threading.Thread(target=lambda: tokens.extend(engine.answer()))
