@@ -164,7 +164,7 @@ def _update(worker: Any) -> _Outcome:
     call."""
     by_backend = _by_backend(worker)
     rank = worker.weight_transfer_engine.rank if by_backend else worker.bascule_rank
-    before, error = rank.version, ""
+    loads, error = rank.loads, ""
     try:
         if by_backend:
             worker.start_weight_update()
@@ -174,7 +174,7 @@ def _update(worker: Any) -> _Outcome:
             worker.bascule_take(timeout=0)
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"
-    return _Outcome(None if rank.version in (0, before) else rank.version, error, rank.mixture)
+    return _Outcome(rank.version if rank.loads > loads else None, error, rank.mixture)
 
 
 def _by_backend(worker: Any) -> bool:

@@ -19,6 +19,7 @@ class Rank:
     def __init__(self, place: Place):
         self.place = place
         self.version = 0  # that the model holds; 0: none yet, or a mixture
+        self.loads = 0  # so far; a version's number may come again from another sender
         self.mixture = False  # loading failed: the model's tensors may be of several versions
         self.receiver = Receiver(place.endpoint, worker=place.worker, group=place.group, rank=place.rank,
                                  ranks=place.ranks, device=place.device)
@@ -42,6 +43,7 @@ class Rank:
             raise
         self.receiver.finish()
         self.version, self.mixture = taken, False
+        self.loads += 1
         return taken
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import tempfile
 import tiny
 import torch
 from datasets import Dataset
-from transformers import AutoTokenizer, Qwen2ForCausalLM
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 from trl import GRPOConfig, GRPOTrainer
 
 import bascule.trl
@@ -22,7 +22,7 @@ def main(endpoint, folder, url):
     with tempfile.TemporaryDirectory() as output:
         trainer = GRPOTrainer(
             model=Qwen2ForCausalLM.from_pretrained(folder),
-            processing_class=AutoTokenizer.from_pretrained(folder),
+            processing_class=PreTrainedTokenizerFast.from_pretrained(folder),
             reward_funcs=lambda completions, **_: [float(len(set(each.split()))) for each in completions],
             train_dataset=Dataset.from_dict({"prompt": [f"w{i} w{i + 1} w{i + 2}" for i in range(10, 26)]}),
             args=GRPOConfig(
