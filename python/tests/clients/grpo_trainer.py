@@ -35,6 +35,7 @@ def main(endpoint, folder, url):
         output = trainer.vllm_generation.vllm_client.generate([tiny.PROMPT], n=1, temperature=0.0,
                                                               max_tokens=tiny.TOKENS,
                                                               generation_kwargs={"ignore_eos": True})
+        trainer.model.eval()  # while it trains, gradient checkpointing takes generate()'s cache away
         print(json.dumps({"server": output["completion_ids"][0], "transformers": tiny.greedy(trainer.model),
                           "steps": trainer.state.global_step}))
         trainer.vllm_generation.vllm_client.close_communicator()
