@@ -27,7 +27,7 @@ from typing import Any
 
 _EXTENSION = "bascule.vllm.WorkerExtension"
 _FLIP = object()  # a request among vLLM's own
-_LONGEST_PAUSE = 30.0  # seconds between two attempts to load what could not be loaded
+_LONGEST_PAUSE = 5.0  # seconds between two attempts to load what could not be loaded
 _SHORTEST_PAUSE = 0.02  # where nothing had come
 
 _logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows what is logged below "vllm"
