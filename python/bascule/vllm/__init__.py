@@ -18,7 +18,7 @@ def register() -> None:
     follow.install()
     try:
         from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
-    except ImportError:  # before vLLM 0.17: WorkerExtension only
+    except ImportError:  # a vLLM without backends: WorkerExtension only
         return
     if "bascule" not in WeightTransferEngineFactory._registry:
         WeightTransferEngineFactory.register_engine("bascule", "bascule.vllm.engine", "BasculeWeightTransferEngine")

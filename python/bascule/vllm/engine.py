@@ -74,5 +74,5 @@ class BasculeWeightTransferEngine(WeightTransferEngine[BasculeInitInfo, BasculeU
         if rank is not None:
             rank.close()
 
-    def trainer_send_weights(self, *arguments: Any, **named: Any) -> None:  # abstract up to vLLM 0.27
+    def trainer_send_weights(self, *arguments: Any, **named: Any) -> None:  # abstract in vLLM 0.26
         raise BasculeError("a trainer sends by bascule.Sender", "UNIMPLEMENTED")

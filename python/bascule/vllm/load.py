@@ -73,6 +73,6 @@ def _end_reload(model: Any, model_config: Any) -> None:
 def _incomplete_mtp_allowed() -> Any:
     try:
         from vllm.model_executor.model_loader.mtp_validation import disable_mtp_completeness_check
-    except ImportError:  # before vLLM 0.30
+    except ImportError:  # a vLLM that has no such check
         return nullcontext()
     return disable_mtp_completeness_check()
