@@ -1,0 +1,181 @@
+"""An engine that follows its endpoint by itself, also while it is idle.
+
+The place is vLLM's engine core: the process whose busy loop takes requests from `input_queue`, into which any thread
+may put. Rank 0's worker hands its receiver's eventfd over to it, once. A thread polls the eventfd, and puts a request;
+the busy loop then calls all workers at once, by collective_rpc, between two steps of the scheduler, and resets the
+caches before the next step. The busy loop is wrapped when vLLM loads the plugin; nothing else of vLLM is changed.
+
+It is on where BASCULE_ENDPOINT is set, unless BASCULE_FOLLOW=0, and the backend is "bascule" or the worker extension
+is WorkerExtension. An engine within the user's own process (VLLM_ENABLE_V1_MULTIPROCESSING=0) has no busy loop, and
+is driven by its user.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import select
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_EXTENSION = "bascule.vllm.WorkerExtension"
+_FLIP = object()  # a request among vLLM's own
+_LONGEST_PAUSE = 5.0  # seconds between two attempts to load what could not be loaded
+_SHORTEST_PAUSE = 0.02  # where nothing had come
+
+_logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows what is logged below "vllm"
+
+
+def install() -> None:
+    """Wraps the busy loop, in a process that may become an engine core. A second call does nothing."""
+    if not os.environ.get("BASCULE_ENDPOINT") or os.environ.get("BASCULE_FOLLOW") == "0":
+        return
+    from vllm.v1.engine import core
+
+    for kind in (core.EngineCoreProc, core.DPEngineCoreProc):
+        if not hasattr(kind.run_busy_loop, "_before_bascule"):
+            kind.run_busy_loop = _followed(kind.run_busy_loop)
+
+
+def _followed(run_busy_loop: Callable[[Any], None]) -> Callable[[Any], None]:
+    @functools.wraps(run_busy_loop)
+    def run(core: Any) -> None:
+        transfer = getattr(core.vllm_config, "weight_transfer_config", None)
+        extension = core.vllm_config.parallel_config.worker_extension_cls
+        if getattr(transfer, "backend", None) == "bascule" or extension == _EXTENSION:
+            Follower(core).start()
+        run_busy_loop(core)
+
+    run._before_bascule = run_busy_loop
+    return run
+
+
+class Follower:
+    """Of one engine core. All but _watch() runs in the busy loop's thread."""
+
+    def __init__(self, core: Any):
+        self._core = core
+        self._handle = core._handle_client_request
+        self._handled = threading.Event()
+        self._pause = 0.0  # seconds until the next attempt
+        self._stopped_scheduler = False
+
+    def start(self) -> None:
+        """All ranks join."""
+        folder = tempfile.mkdtemp(prefix="bascule-")
+        try:
+            with socket.socket(socket.AF_UNIX) as listening:
+                listening.bind(f"{folder}/follow")
+                listening.listen()
+                self._core.collective_rpc(_join, args=(f"{folder}/follow",))
+                connection, _ = listening.accept()
+            with connection:
+                _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
+        finally:
+            shutil.rmtree(folder)
+        self._core._handle_client_request = self._handle_request
+        threading.Thread(target=self._watch, args=(descriptors[0],), name="bascule-follow", daemon=True).start()
+
+    def _watch(self, pending: int) -> None:
+        ready = select.poll()
+        ready.register(pending, select.POLLIN)
+        while True:
+            ready.poll()
+            self._handled.clear()
+            self._core.input_queue.put_nowait((_FLIP, None))
+            self._handled.wait()
+            if self._pause:
+                time.sleep(self._pause)
+
+    def _handle_request(self, kind: Any, request: Any) -> None:
+        if kind is not _FLIP:
+            return self._handle(kind, request)
+        try:
+            self._flip()
+        finally:
+            self._handled.set()
+
+    def _flip(self) -> None:
+        outcomes = self._core.collective_rpc(_update)
+        errors = [outcome.error for outcome in outcomes if outcome.error]
+        if any(outcome.mixture for outcome in outcomes):
+            if errors:
+                _logger.error("weights could not be loaded; generation waits for a version that can be: %s", errors[0])
+            self._pause = min(max(2 * self._pause, 0.5), _LONGEST_PAUSE)
+            self._stop_scheduler()
+            return
+        self._pause = _SHORTEST_PAUSE if outcomes[0].version is None else 0.0
+        if outcomes[0].version is None:  # taken before, or the sender is not there (any more)
+            if errors:
+                _logger.debug("no version: %s", errors[0])
+            return
+        # What was computed with the weights before is computed again, of running requests, too.
+        self._core.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
+        self._core.reset_encoder_cache()
+        if hasattr(self._core, "set_weight_version"):
+            self._core.set_weight_version(str(outcomes[0].version))
+        self._resume_scheduler()
+        _logger.info("weights of version %d", outcomes[0].version)
+
+    def _stop_scheduler(self) -> None:
+        """The model's tensors are a mixture of versions: nothing is generated with them."""
+        if not self._stopped_scheduler and not self._core.is_scheduler_paused():
+            self._core.pause_scheduler(mode="keep", clear_cache=False)
+            self._stopped_scheduler = True
+
+    def _resume_scheduler(self) -> None:
+        if self._stopped_scheduler:
+            self._core.resume_scheduler()
+            self._stopped_scheduler = False
+
+
+def _join(worker: Any, address: str) -> None:
+    """In each worker. Rank 0's hands over its eventfd."""
+    if _by_backend(worker):
+        worker.init_weight_transfer_engine({})
+        rank = worker.weight_transfer_engine.rank
+    else:
+        worker.bascule_join()
+        rank = worker.bascule_rank
+    if rank.place.rank == 0:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(address)
+            socket.send_fds(connection, [b"0"], [rank.receiver.fileno()])
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """version: that was loaded; None: none. error: why not. mixture: the model's tensors are of several versions."""
+
+    version: int | None
+    error: str
+    mixture: bool
+
+
+def _update(worker: Any) -> _Outcome:
+    """In each worker. It returns errors: where one worker raises, vLLM takes the others' answers for those to its next
+    call."""
+    by_backend = _by_backend(worker)
+    rank = worker.weight_transfer_engine.rank if by_backend else worker.bascule_rank
+    loads, error = rank.loads, ""
+    try:
+        if by_backend:
+            worker.start_weight_update()
+            worker.update_weights({"timeout": 0})
+            worker.finish_weight_update()
+        else:
+            worker.bascule_take(timeout=0)
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {raised}"
+    return _Outcome(rank.version if rank.loads > loads else None, error, rank.mixture)
+
+
+def _by_backend(worker: Any) -> bool:
+    return getattr(worker, "weight_transfer_engine", None) is not None

@@ -1,0 +1,78 @@
+"""Loads a slot's tensors into a model of vLLM, by the model's own load_weights()."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+from ..errors import BasculeError
+
+
+def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
+    """Writes `weights`, named as in the checkpoint, into the tensors that the model's kernels use.
+
+    vLLM's layerwise reload makes each layer anew from the checkpoint's tensors (fused, cut for this rank, quantised)
+    and copies it over the old one, whose addresses stay. The slot must stay as it is until this returns: a layer keeps
+    views of it until all its tensors have come.
+
+    Raises what the model's loader raises; BasculeError where tensors of the model did not come. The model's weights are
+    then a mixture of versions, and the next load starts from the beginning.
+    """
+    import torch
+    from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+    with torch.no_grad(), _incomplete_mtp_allowed():
+        wanted = _names(model)  # tied tensors once: the reload parts them until it ends
+        initialize_layerwise_reload(model)
+        try:
+            wanted &= _names(model)  # as in the checkpoint, not what kernels made of it
+            loaded = model.load_weights(iter(weights.items()))
+            # As vLLM's own loader does: not every model says what it loaded, and quantisation adds parameters.
+            if loaded is not None and model_config.quantization is None and (missing := sorted(wanted - loaded)):
+                raise BasculeError(f"{len(missing)} tensors of the model did not come, as {missing[0]}",
+                                   "INVALID_ARGUMENT")
+        except BaseException:
+            _end_reload(model, model_config)
+            raise
+        finalize_layerwise_reload(model, model_config)
+        _pack_tied(model)
+
+
+def _pack_tied(model: Any) -> None:
+    """A head that is tied to the embedding is not reloaded, but kernels for the CPU keep a packed copy of it."""
+    from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
+
+    first: dict[int, Any] = {}
+    for layer in model.modules():
+        weight = layer._parameters.get("weight")
+        if weight is None or first.setdefault(id(weight), layer) is layer:
+            continue
+        method = getattr(layer, "quant_method", None)
+        if isinstance(method, UnquantizedEmbeddingMethod):
+            method.process_weights_after_loading(layer)
+
+
+def _names(model: Any) -> set[str]:
+    return {name for name, _ in model.named_parameters()}
+
+
+def _end_reload(model: Any, model_config: Any) -> None:
+    """Gives each layer that was not loaded its tensors of before: none may stay on the meta device."""
+    from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+    from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+
+    for layer in model.modules():
+        info = get_layerwise_info(layer)
+        if info.can_load():
+            info.load_numel = 0
+            info.loaded_weights.clear()
+    finalize_layerwise_reload(model, model_config)
+
+
+def _incomplete_mtp_allowed() -> Any:
+    try:
+        from vllm.model_executor.model_loader.mtp_validation import disable_mtp_completeness_check
+    except ImportError:  # a vLLM that has no such check
+        return nullcontext()
+    return disable_mtp_completeness_check()

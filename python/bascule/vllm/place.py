@@ -1,0 +1,44 @@
+"""Under what name, and as which rank, a worker of vLLM joins an endpoint."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BasculeError
+
+_ON_HOST = ("shm", "memmap")  # schemes whose slots are memory of the host
+
+
+@dataclass(frozen=True)
+class Place:
+    """endpoint, worker, group, rank, ranks and device are Receiver's arguments."""
+
+    endpoint: str
+    worker: str
+    group: str
+    rank: int
+    ranks: int
+    device: str
+
+
+def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = None, worker: str | None = None) -> Place:
+    """vllm_config: the worker's. rank: its own among all ranks of its engine. device: a torch.device.
+
+    endpoint: default $BASCULE_ENDPOINT. worker: the engine's name, default $BASCULE_WORKER, else made of the host and
+    the number that vLLM gives each engine. Replicas ("-dp1") and ranks ("-0") append theirs.
+    """
+    endpoint = endpoint or os.environ.get("BASCULE_ENDPOINT", "")
+    if not endpoint:
+        raise BasculeError('no endpoint: set BASCULE_ENDPOINT, or name it in init_info: {"endpoint": "shm:///…"}',
+                           "INVALID_ARGUMENT")
+    parallel = vllm_config.parallel_config
+    engine = worker or os.environ.get("BASCULE_WORKER") or f"{socket.gethostname()}-{vllm_config.instance_id}"
+    if parallel.data_parallel_size > 1:
+        engine += f"-dp{parallel.data_parallel_index}"
+    ranks = parallel.world_size  # of tensor and pipeline parallelism; replicas are engines of their own
+    on_host = endpoint.partition("://")[0] in _ON_HOST
+    return Place(endpoint, engine if ranks == 1 else f"{engine}-{rank}", engine if ranks > 1 else "",
+                 rank if ranks > 1 else 0, ranks, "cpu" if on_host else str(device))

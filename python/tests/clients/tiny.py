@@ -1,0 +1,40 @@
+"""A model of two layers, its checkpoint, and its weights as they are in each version."""
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+WORDS = 512
+PROMPT = [5, 6, 7, 8, 9]
+TOKENS = 12
+
+
+def save(folder, **sizes):
+    """Config, tokenizer and weights into `folder`; the model."""
+    torch.manual_seed(0)
+    config = Qwen2Config(**{
+        "vocab_size": WORDS, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 256, "bos_token_id": 0,
+        "eos_token_id": 1, "pad_token_id": 1, "tie_word_embeddings": True, **sizes})
+    model = Qwen2ForCausalLM(config)
+    model.save_pretrained(folder)
+    words = {"<s>": 0, "</s>": 1, "<unk>": 2, **{f"w{i}": i for i in range(3, WORDS)}}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>",
+                            pad_token="</s>").save_pretrained(folder)
+    return model
+
+
+@torch.no_grad()
+def train(model, version):
+    """Weights that are different in each version, and large enough that the tokens are, too."""
+    generator = torch.Generator().manual_seed(version)
+    for parameter in model.parameters():
+        parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+
+
+def greedy(model):
+    """The tokens that transformers generates."""
+    tokens = model.generate(torch.tensor([PROMPT]), do_sample=False, max_new_tokens=TOKENS, min_new_tokens=TOKENS)
+    return tokens[0, len(PROMPT):].tolist()
