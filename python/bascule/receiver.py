@@ -86,7 +86,7 @@ class Receiver:
         self._views: dict[tuple[int, int], Mapping[str, Any]] = {}
         self._targets = _targets_of(targets) if targets is not None else None
         if self._targets is not None:
-            self._core.register_model(self._targets.described(), apply or "", partial)
+            self._core.register_model(self._targets.described(), apply or "", partial, self._targets.memory)
             self._pending = select.poll()
             self._pending.register(self._core.fileno(), select.POLLIN)
         self._core.join()
@@ -272,7 +272,7 @@ class Targets:
         self._names = [target.name for target in targets]
         self._tensors = [target.tensor for target in targets]
         self._specs = describe_each(self._names, self._tensors)
-        self._memory = [_hold(target) for target in targets]
+        self.memory = [_hold(target) for target in targets]
         self._glance = glance_at(self._names, self._tensors)
 
     def check(self) -> None:

@@ -85,7 +85,9 @@ class ReceiverHandle {
     receiver_.reset();
   }
 
-  void register_model(const Targets& targets, const std::string& apply, bool partial) {
+  // `memory`: keeps the targets' memory as long as this handle, which tensors over it keep.
+  void register_model(const Targets& targets, const std::string& apply, bool partial, nb::object memory) {
+    targets_memory_ = std::move(memory);
     ModelOptions options{.partial = partial};
     if (apply == "commit") options.apply = Apply::kCommit;
     if (apply == "background") options.apply = Apply::kBackground;
@@ -175,6 +177,7 @@ class ReceiverHandle {
     left.reset();
   }
 
+  nb::object targets_memory_;
   std::optional<Flip> flip_;
   int calls_ = 0;
   bool lends_own_ = false;  // tensors: those of a second set
@@ -221,7 +224,8 @@ void bind_receiver(nb::module_& module) {
            nb::arg("endpoint"), nb::arg("worker"), nb::arg("group"), nb::arg("rank"), nb::arg("ranks"),
            nb::arg("device"), nb::arg("stream"), nb::arg("log"))
       .def("abandon", &ReceiverHandle::abandon)
-      .def("register_model", &ReceiverHandle::register_model, nb::arg("targets"), nb::arg("apply"), nb::arg("partial"))
+      .def("register_model", &ReceiverHandle::register_model, nb::arg("targets"), nb::arg("apply"), nb::arg("partial"),
+           nb::arg("memory"))
       .def("join", &ReceiverHandle::join)
       .def("wait_ready", &ReceiverHandle::wait_ready, nb::arg("least"), nb::arg("timeout").none())
       .def("commit", &ReceiverHandle::commit, nb::arg("version").none())

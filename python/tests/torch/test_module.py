@@ -254,6 +254,27 @@ def test_an_engines_module_is_written(endpoint, net):
                 sender.wait_async()
 
 
+@pytest.mark.parametrize("apply", ["commit", "background"])
+def test_tensors_of_targets_outlive_module_and_receiver(apply, endpoint, net):
+    with bascule.Sender(endpoint) as sender:
+        sender.register_model(net)
+        receiver = bascule.Receiver(endpoint, worker="w", targets=Net(), apply=apply)
+        sender.wait_for_workers(1)
+        kept = []
+        for version in range(1, 4):
+            sender.send_async()
+            receiver.wait_ready(30, version)
+            receiver.commit()
+            kept.append(receiver.weights())
+            sender.wait_async()
+        receiver.close()
+        del receiver
+        junk = [torch.rand(64) for _ in range(100)]
+        for weights in kept:
+            assert_same(weights, net.state_dict())
+        assert junk
+
+
 def test_a_dtensor_is_refused_with_what_to_do(endpoint):
     from torch import distributed
     from torch.distributed import tensor
