@@ -54,8 +54,8 @@ def refuse_in_child(what: str) -> BasculeError:
 
 
 def refuse_to_travel(what: str) -> BasculeError:
-    return BasculeError(f"a {what} cannot be copied or pickled: it has threads and memory of this process; make another "
-                        "one where you need it", "FAILED_PRECONDITION")
+    return BasculeError(f"a {what} cannot be copied or pickled: it has threads and memory of this process; make "
+                        "another one where you need it", "FAILED_PRECONDITION")
 
 
 def _log() -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints as a trainer's weights: safetensors files, one tensor in memory at a time. It needs torch and safetensors."""
+"""Checkpoints as a trainer's weights: safetensors files, one tensor in memory at a time, by torch and safetensors."""
 
 from __future__ import annotations
 

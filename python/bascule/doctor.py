@@ -56,8 +56,8 @@ def _python() -> Iterator[Finding]:
 def _limits() -> Iterator[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield Finding("open files", f"{soft}, at most {hard}",
-                  "" if soft >= _LEAST_DESCRIPTORS else f"expected {_LEAST_DESCRIPTORS} or more: each worker takes several "
-                  f"at the sender; run ulimit -n {_LEAST_DESCRIPTORS}")
+                  "" if soft >= _LEAST_DESCRIPTORS else f"expected {_LEAST_DESCRIPTORS} or more: each worker takes "
+                  f"several at the sender; run ulimit -n {_LEAST_DESCRIPTORS}")
     for name, limit in (("address space", resource.RLIMIT_AS), ("file size", resource.RLIMIT_FSIZE)):
         soft, _ = resource.getrlimit(limit)
         if soft != resource.RLIM_INFINITY:
@@ -97,7 +97,8 @@ def _gpu() -> Iterator[Finding]:
     count = ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(count))
     yield Finding("GPU", f"{count.value}, driver for CUDA {named}",
-                  "" if version.value >= _LEAST_DRIVER else "this wheel was built for CUDA 13.0, which needs driver 580 or newer")
+                  "" if version.value >= _LEAST_DRIVER else "this wheel was built for CUDA 13.0, which needs driver "
+                  "580 or newer")
     if "expandable_segments:True" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""):
         yield Finding("expandable segments", "on in PyTorch; slots are Bascule's own memory, so nothing changes")
 
@@ -126,8 +127,8 @@ def _frameworks() -> Iterator[Finding]:
         allowed = os.environ.get("VLLM_PLUGINS")
         visible = "bascule" in plugins.names and (allowed is None or "bascule" in allowed.split(","))
         yield Finding("vLLM's plugin", "visible" if visible else "not visible",
-                      "" if visible else "install bascule into vLLM's environment, and name it in VLLM_PLUGINS where that "
-                      "is set")
+                      "" if visible else "install bascule into vLLM's environment, and name it in VLLM_PLUGINS where "
+                      "that is set")
 
 
 def _send() -> Iterator[Finding]:

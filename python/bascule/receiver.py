@@ -199,9 +199,9 @@ class Receiver:
         return self._open().status()
 
     def close(self) -> None:
-        """Leaves the endpoint; with apply="background", once no tensor of weights() is alive. A second call does nothing.
+        """Leaves the endpoint; of a receiver with targets, once no tensor of weights() is alive.
 
-        Tensors of weights() can still be read; a trainer may write another version there. A call of another thread that
+        A second call does nothing. Tensors of weights() can still be read; a trainer may write another version there. A call of another thread that
         waits ends with CANCELLED.
         """
         core, self._core = self._core, None
@@ -286,8 +286,8 @@ class Targets:
             return
         for name, tensor, before, spec in zip(self._names, tensors, self._tensors, self._specs):
             if tensor is not before or describe(name, tensor) != spec:
-                raise BasculeError(f"target {name} was moved, replaced or changed since this receiver was made, and would "
-                                   "not get the version; write into it in place, or make another receiver",
+                raise BasculeError(f"target {name} was moved, replaced or changed since this receiver was made, and "
+                                   "would not get the version; write into it in place, or make another receiver",
                                    "FAILED_PRECONDITION")
 
     def described(self) -> _core.Targets:

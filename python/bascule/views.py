@@ -45,8 +45,11 @@ def _torch_of(torch: Any, tensor: Any, name: str) -> Any:
 
 def copy_into(place: Any, tensor: Any, name: str) -> None:
     """Copies a tensor's elements, cast where both are of floating-point types, into memory of the same shape."""
-    if tuple(place.shape) != tuple(getattr(tensor, "shape", ("none",))):
-        raise BasculeError(f"tensor {name} has the shape {list(getattr(tensor, 'shape', ()))}; registered was {list(place.shape)}",
+    if not hasattr(tensor, "shape"):
+        raise BasculeError(f"tensor {name}: expected a tensor of torch, an array of numpy, or an object with __dlpack__, "
+                           f"found {type(tensor).__name__}", "INVALID_ARGUMENT")
+    if tuple(place.shape) != tuple(tensor.shape):
+        raise BasculeError(f"tensor {name} has the shape {list(tensor.shape)}; registered was {list(place.shape)}",
                            "INVALID_ARGUMENT")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(place, torch.Tensor):

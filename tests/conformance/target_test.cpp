@@ -231,8 +231,8 @@ TEST_P(Conformance, RegisterModelComesBeforeTheGreetingAndOnce) {
   absl::StatusOr<Receiver> late = Receiver::connect({.endpoint = endpoint(), .worker = "b", .scheme = given_scheme()});
   ASSERT_THAT(late, IsOk());
   EXPECT_FALSE(late->commit().changed);
-  EXPECT_THAT(late->register_model(targets),
-              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("before the first wait_ready(), take() or commit()")));
+  EXPECT_THAT(late->register_model(targets), StatusIs(StatusCode::kFailedPrecondition,
+                                                      HasSubstr("before the first wait_ready(), take() or commit()")));
 }
 
 TEST_P(Conformance, TheEndpointSaysWhenToCopyWhereTheCallDoesNot) {
