@@ -20,6 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     send.add_argument("--sync", required=True, help="the endpoint: shm:///run/user/1000/grpo")
     send.add_argument("--workers", type=int, default=1, help="how many workers to wait for (default: 1)")
     send.add_argument("--timeout", type=float, default=60, help="seconds to wait for them (default: 60)")
+    board = commands.add_parser("tensorboard", help="follows metrics.jsonl of a run of bascule-train into TensorBoard")
+    board.add_argument("run", help="the run's folder (its --out), or metrics.jsonl")
+    board.add_argument("--logdir", required=True, help="where TensorBoard looks")
+    board.add_argument("--once", action="store_true", help="what is there, instead of following until Ctrl-C")
     chosen = parser.parse_args(arguments)
     try:
         return _run(chosen)
@@ -39,6 +43,11 @@ def _run(chosen: argparse.Namespace) -> int:
         from . import status
 
         return min(status.run(chosen.target), 1)
+    if chosen.command == "tensorboard":
+        from . import tensorboard
+
+        print(f"{tensorboard.follow(chosen.run, chosen.logdir, once=chosen.once)} steps written to {chosen.logdir}")
+        return 0
     from . import checkpoint
 
     report = checkpoint.send(chosen.checkpoint, chosen.sync, chosen.workers, chosen.timeout)

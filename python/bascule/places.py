@@ -1,0 +1,84 @@
+"""A module's tensors as places for a version: copied into, or set to the slot's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .errors import BasculeError
+from .tensors import renamed
+
+
+class Places:
+    """One module's parameters and persistent buffers, looked up anew for each version: they may have been replaced."""
+
+    def __init__(self, model: Any, rename: Callable[[str], str] | None, in_place: bool):
+        self.model, self._rename, self._in_place = model, rename, in_place
+        devices = {str(tensor.device): name for tensor, (name, *_) in self._tensors()}
+        if len(devices) != 1:
+            raise BasculeError("expected a model on one device, found "
+                               + (" and ".join(f"{name} on {device}" for device, name in devices.items()) or "no tensors"),
+                               "INVALID_ARGUMENT")
+        self.device = next(iter(devices))
+        self._ours: dict[int, tuple[Any, bool]] = {}  # by tensor: set to a slot; whether it had a gradient
+
+    def load(self, weights: Mapping[str, Any]) -> None:
+        """All of a version, or nothing. The model is not called meanwhile.
+
+        Raises BasculeError, INVALID_ARGUMENT, which names the tensor: one that did not come, one that the model lacks,
+        or one of another shape or type.
+        """
+        import torch
+
+        pairs, known = [], set()
+        for tensor, names in self._tensors():
+            known.update(names)
+            if (name := next((name for name in names if name in weights), None)) is None:
+                raise BasculeError(f"tensor {' = '.join(names)} of the model is not among the weights", "INVALID_ARGUMENT")
+            self._check(name, tensor, weights[name])
+            pairs.append((tensor, weights[name]))
+        if more := sorted(weights.keys() - known):
+            raise BasculeError(f"tensor {more[0]} is not in the model", "INVALID_ARGUMENT")
+        with torch.no_grad():
+            for tensor, weight in pairs:
+                if self._in_place:
+                    self._ours.setdefault(id(tensor), (tensor, tensor.requires_grad))
+                    tensor.requires_grad_(False)  # a step of an optimizer would write
+                    tensor.data = weight
+                else:
+                    tensor.copy_(weight)
+        self.settle()
+
+    def settle(self) -> None:
+        """Waits for what a GPU still does with the tensors."""
+        if self.device != "cpu":
+            import torch
+
+            torch.cuda.synchronize(self.device)
+
+    def keep(self) -> None:
+        """The tensors become the model's own memory, as they are."""
+        for tensor, had_gradient in self._ours.values():
+            tensor.data = tensor.data.clone()
+            tensor.requires_grad_(had_gradient)
+        self._ours = {}
+        self.settle()
+
+    # ----
+
+    def _tensors(self) -> list[tuple[Any, list[str]]]:
+        """Each tensor once, with the names that it has."""
+        found: dict[int, tuple[Any, list[str]]] = {}
+        for name, (owner, key) in renamed(self.model, self._rename).items():
+            found.setdefault(id(owner[key]), (owner[key], []))[1].append(name)
+        return list(found.values())
+
+    def _check(self, name: str, tensor: Any, weight: Any) -> None:
+        floats = tensor.is_floating_point() and weight.is_floating_point()
+        if tensor.shape != weight.shape or (tensor.dtype != weight.dtype and not (floats and not self._in_place)):
+            raise BasculeError(f"tensor {name} came as {weight.dtype} {list(weight.shape)}; the model's is {tensor.dtype} "
+                               f"{list(tensor.shape)}" + (", and in place they must be the same" if self._in_place else ""),
+                               "INVALID_ARGUMENT")
+        if str(tensor.device) != self.device:
+            raise BasculeError(f"tensor {name} of the model is on {tensor.device}; it was on {self.device}",
+                               "INVALID_ARGUMENT")
