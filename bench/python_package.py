@@ -1,8 +1,8 @@
 """What the Python package costs over the C++ API that it wraps, in turns in one run.
 
-    python bench/python_package.py            with torch and bascule installed, as scripts/test-python --torch leaves them
+    python bench/python_package.py [cuda]     with torch and bascule installed, as scripts/test-python --torch leaves them
 
-An engine process follows by shm. Each round sends once as a user does (Sender.send: Python looks where each tensor
+An engine process follows, by shm, or on a GPU by cuda-ipc. Each round sends once as a user does (Sender.send: Python looks where each tensor
 lies, C++ packs, the engine flips) and once by the C++ call alone, which is what a C++ trainer calls.
 """
 
@@ -22,17 +22,17 @@ def seconds(call):
     return time.perf_counter() - begun
 
 
-def engine(endpoint, ready, stop):
+def engine(endpoint, device, ready, stop):
     import bascule
 
-    receiver = bascule.Receiver(endpoint, worker="engine")
+    receiver = bascule.Receiver(endpoint, worker="engine", device=device)
     ready.set()
     while not stop.is_set():
         receiver.commit()
         time.sleep(0.0005)
 
 
-def measure(tensors, shape):
+def measure(tensors, shape, device):
     import torch
 
     import bascule
@@ -40,13 +40,13 @@ def measure(tensors, shape):
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.layers = torch.nn.ParameterList([torch.randn(shape) for _ in range(tensors)])
+            self.layers = torch.nn.ParameterList([torch.randn(shape, device=device) for _ in range(tensors)])
 
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
-        endpoint = f"shm://{folder}/endpoint"
+        endpoint = f"{'shm' if device == 'cpu' else 'cuda-ipc'}://{folder}/endpoint"
         ready, stop = spawn.Event(), spawn.Event()
-        process = spawn.Process(target=engine, args=(endpoint, ready, stop))
+        process = spawn.Process(target=engine, args=(endpoint, device, ready, stop))
         process.start()
         with bascule.Sender(endpoint) as sender:
             sender.register_model(Model())
@@ -82,10 +82,11 @@ def measure_weights(tensors):
 
 
 def main():
+    device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
     print("| what | measured | target |\n| --- | --- | --- |")
     for tensors, shape, most, most_part in ((338, (1024, 776), 1.03, 0.2), (10_000, (128, 128), 1.15, 4)):
-        whole, core, part = measure(tensors, shape)
-        print(f"| `Sender.send`, {tensors:,} tensors, {tensors * shape[0] * shape[1] * 4 / 2**30:.2f} GiB, over the C++ call: "
+        whole, core, part = measure(tensors, shape, device)
+        print(f"| `Sender.send` on {device}, {tensors:,} tensors, {tensors * shape[0] * shape[1] * 4 / 2**30:.2f} GiB, over the C++ call: "
               f"{1e3 * whole:.2f} over {1e3 * core:.2f} ms | {whole / core:.3f} | {most} |")
         print(f"| Python's part of it, where nothing moved | {1e3 * part:.3f} ms | {most_part} ms |", flush=True)
     first, second = measure_weights(20_000)
