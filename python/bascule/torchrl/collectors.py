@@ -20,6 +20,7 @@ import torch
 from torchrl.weight_update.weight_sync_schemes import WeightSyncScheme, register_weight_sync_backend
 
 from ..errors import BasculeError
+from ..sender import Sender
 from .ends import PolicyPlaces, TrainerEnd, WorkerEnd, worker_name
 
 
@@ -28,15 +29,20 @@ class BasculeWeightSyncScheme(WeightSyncScheme):
     """One endpoint for one model of a collector: the trainer's process sends, each worker's policy follows by itself.
 
     endpoint: "shm:///run/user/1000/grpo" and the like, one for each scheme. timeout: seconds that the workers have to
-    start, and that a worker waits for its first weights. strategy: TorchRL's, by which weights are extracted.
+    start, and that a worker waits for its first weights.
 
     Only these travel to the workers. An update is a whole version: a worker flips to it between two calls of its
     policy.
     """
 
-    def __init__(self, endpoint: str, *, timeout: float = 60.0, strategy: str = "tensordict"):
-        super().__init__(strategy)
+    def __init__(self, endpoint: str, *, timeout: float = 60.0):
+        super().__init__()
         self.endpoint, self.timeout = endpoint, timeout
+
+    @property
+    def sender(self) -> Sender | None:
+        """The trainer's Sender below it, for its workers and reports; None before the collector is there."""
+        return getattr(self._shared_transport, "sender", None)
 
     def create_transport(self, **kwargs: Any) -> TrainerEnd:
         """kwargs: model, workers, ended, as TrainerEnd says."""

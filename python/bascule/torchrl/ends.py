@@ -87,10 +87,11 @@ class TrainerEnd:
 
     def _given(self, weights: Any) -> Mapping[str, Any] | None:
         """None: the registered tensors, which are then the model's of now."""
-        if isinstance(weights, Mapping) and weights and all(isinstance(key, int) for key in weights):
+        if isinstance(weights, dict) and weights and all(isinstance(key, int) for key in weights):
             raise BasculeError("found weights by worker; expected one set of weights, and worker_ids for some workers",
                                "INVALID_ARGUMENT")
         given = flat(self._strategy.extract_weights(self._model if weights is None else weights))
+        given = {name: tensor for name, tensor in self._tensors.items() if name.startswith(_EXTRA)} | dict(given)
         check_names("the weights", given, "the registered model", self._tensors)
         if weights is not None:
             return given
