@@ -406,8 +406,8 @@ def test_the_same_bytes_lie_in_the_tensors_of_the_engine(pair):
 
 
 def test_what_is_written_while_an_engine_loads_is_not_mixed_in(pair):
-    """The double buffer writes into the files that its reader has mapped. Bascule's slot is the engine's until finish():
-    further versions go elsewhere, also when the trainer does not wait for this engine any more (load_timeout)."""
+    """The double buffer writes into the files that its reader has mapped. Bascule's slot is the engine's until it takes
+    another: further versions go elsewhere, also when the trainer waits for this engine no longer (load_timeout)."""
     kind, model, sender, ask = pair
     set_all(model, 1)
     sender.update_weights()
