@@ -167,7 +167,7 @@ def test_weights_of_other_names_or_shapes_are_refused_and_nothing_changes(collec
     collector = collect(policy=make_policy(1), cat_results=0)
     good = TensorDict.from_module(make_policy(2)).data
     for wrong, text in ((good.exclude(("module", "table")), "tensor module.table of the registered model is not among"),
-                        (good.clone(False).set(("module", "more"), torch.zeros(1)), "tensor module.more of the weights"),
+                        (good.clone(False).set(("module", "more"), torch.zeros(1)), "tensor module.more of the"),
                         (good.clone(False).set(("module", "table"), torch.zeros(6)), "module.table"),
                         ({0: good, 1: good}, "found weights by worker")):
         with pytest.raises(bascule.BasculeError, match=text):
@@ -240,7 +240,7 @@ def test_a_killed_worker_fails_the_update_which_names_it(collect):
     killed.kill()
     killed.join(PATIENCE)
     for _ in range(2):
-        with pytest.raises(bascule.BasculeError, match=rf"worker-1 \(process {killed.pid}\) has ended with exit code -9"):
+        with pytest.raises(bascule.BasculeError, match=rf"worker-1 \(process {killed.pid}\) has ended .* code -9"):
             within_patience(collector.update_policy_weights_)
     within_patience(collector.update_policy_weights_, worker_ids=0)
     with pytest.raises(bascule.BasculeError, match="no worker is left to get the weights: worker-1 "):
@@ -272,7 +272,8 @@ def test_a_worker_that_does_not_start_raises_its_own_error(collect):
 def test_a_collector_in_the_trainers_process_is_refused(endpoint):
     scheme = WeightSyncScheme.from_backend("bascule", endpoint=endpoint)
     with pytest.raises(bascule.BasculeError, match="a collector in the trainer's process needs no scheme"):
-        Collector(first, make_policy(1), frames_per_batch=FRAMES, total_frames=-1, weight_sync_schemes={"policy": scheme})
+        Collector(first, make_policy(1), frames_per_batch=FRAMES, total_frames=-1,
+                  weight_sync_schemes={"policy": scheme})
 
 
 def test_only_endpoint_and_options_of_a_scheme_in_use_travel(collect, schemes):
@@ -338,11 +339,13 @@ class Engine:
             between()
 
     def values(self):
-        return sorted({value for tensor in self._places.values() for value in (tensor.min().item(), tensor.max().item())})
+        places = self._places.values()
+        return sorted({each(tensor).item() for tensor in places for each in (torch.min, torch.max)})
 
 
 def bytes_of(model):
-    return {name: tensor.contiguous().view(torch.uint8).numpy().tobytes() for name, tensor in model.state_dict().items()}
+    tensors = model.state_dict().items()
+    return {name: tensor.contiguous().view(torch.uint8).numpy().tobytes() for name, tensor in tensors}
 
 
 def scheme_of(kind, place):
@@ -352,7 +355,8 @@ def scheme_of(kind, place):
 
 
 def _engine(kind, place, questions, answers):
-    """poll: loads what there is, or comes. wait: so, too, and waits behind the first tensor until it is told to go on."""
+    """poll: loads what there is, or comes. wait: so, too, but waits behind the first tensor until it is told to
+    go on. again: says whether there was more to load."""
     def wait():
         answers.put("waits")
         assert questions.get(timeout=PATIENCE) == "go on"
