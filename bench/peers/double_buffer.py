@@ -3,11 +3,13 @@ engine's own tensors, in another process.
 
     python bench/peers/double_buffer.py [MiB]        with bascule, torch, torchrl 0.14 and tensordict installed
 
-Both engines copy into the same parameters; neither runs a loader. The double buffer has no word that a version is
-there, so its engine is told by a queue, at once.
+All copy into the same parameters; none runs a loader. The double buffer has no word that a version is there, so its
+engine is told by a queue, at once. Bascule is there twice: by the double buffer's names (SyncScheme: torch copies out
+of the slot), and by a receiver with targets (Bascule copies, and verifies what it copies).
 """
 
 import multiprocessing
+import select
 import statistics
 import sys
 import tempfile
@@ -35,20 +37,27 @@ def scheme_of(folder):
 
 def engine(folder, mib, questions, answers):
     import bascule
+    from bascule.torchrl import SyncScheme
 
     model = Model(mib, seed=1)
     transport = scheme_of(folder).create_transport()
     places = dict(model.named_parameters())
-    with bascule.Receiver(f"shm://{folder}/endpoint", worker="engine", targets=model) as receiver, torch.no_grad():
+    named = SyncScheme(f"shm://{folder}/names").create_receiver(model, worker="engine")
+    with bascule.Receiver(f"shm://{folder}/targets", worker="engine", targets=model) as receiver, torch.no_grad():
+        ready = select.poll()
+        ready.register(receiver.fileno(), select.POLLIN)
         answers.put("ready")
         while (question := questions.get()) is not None:
             if question == "double buffer":
                 for name, tensor in transport.receive_weights().items():
                     places[name].copy_(tensor)
-            elif question == "bascule":
+            elif question == "SyncScheme":
+                assert named.poll_and_apply()
+            elif question == "targets":
                 while not receiver.commit().changed:
-                    pass
+                    ready.poll()
             answers.put([float(tensor[7]) for tensor in places.values()] if question == "look" else "done")
+    named.close()
 
 
 def main():
@@ -63,20 +72,26 @@ def main():
         model = Model(mib, seed=0)
         theirs = scheme_of(folder).create_sender()
         theirs.register_model(model)
-        seconds = {"double buffer": [], "bascule": []}
-        with bascule.Sender(f"shm://{folder}/endpoint") as ours:
-            ours.register_model(model)
-            answers.get()
-            ours.wait_for_workers(1)
-            for turn in range(ROUNDS + 1):
+        seconds = {"double buffer": [], "SyncScheme": [], "targets": []}
+        stages = {"SyncScheme": [], "targets": []}
+        with bascule.Sender(f"shm://{folder}/names") as names, bascule.Sender(f"shm://{folder}/targets") as targets:
+            senders = {"SyncScheme": names, "targets": targets}
+            for sender in senders.values():
+                sender.register_model(model)
+            assert answers.get() == "ready"
+            for sender in senders.values():
+                sender.wait_for_workers(1)
+            for _ in range(ROUNDS + 1):
                 for way, times in seconds.items():
                     with torch.no_grad():
                         for parameter in model.parameters():
                             parameter.add_(1)
                     begun = time.perf_counter()
-                    if way == "bascule":
+                    if way in senders:
                         questions.put(way)
-                        assert ours.send().complete
+                        report = senders[way].send()
+                        assert report.complete
+                        stages[way].append(report.seconds)
                     else:
                         theirs.update_weights()
                         questions.put(way)
@@ -86,10 +101,18 @@ def main():
                     assert answers.get() == [float(tensor[7]) for tensor in model.parameters()], way
             questions.put(None)
             process.join()
+    print(f"{mib} MiB in {TENSORS} tensors, median (least to most) of {ROUNDS} turns:")
     for way, times in seconds.items():
-        print(f"{way}: {1e3 * statistics.median(times[1:]):.0f} ms ({1e3 * min(times[1:]):.0f} to {1e3 * max(times[1:]):.0f})")
-    medians = [statistics.median(times[1:]) for times in seconds.values()]
-    print(f"{mib} MiB in {TENSORS} tensors: bascule is {medians[0] / medians[1]:.1f} times as fast")
+        print(f"{way}: {median(times):.0f} ms ({1e3 * min(times[1:]):.0f} to {1e3 * max(times[1:]):.0f}), "
+              f"{median(seconds['double buffer']) / median(times):.1f} times as fast as the double buffer")
+        if way in stages:
+            print("    " + ", ".join(f"{stage} {median([getattr(each, stage) for each in stages[way]]):.1f}"
+                                     for stage in ("wait", "pack", "prepare", "commit")) + " ms")
+
+
+def median(times):
+    """In milliseconds, without the first turn, which makes the memory."""
+    return 1e3 * statistics.median(times[1:])
 
 
 if __name__ == "__main__":

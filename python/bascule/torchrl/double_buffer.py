@@ -20,11 +20,11 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .errors import BasculeError
-from .names import hf_names
-from .receiver import Receiver
-from .sender import Sender
-from .tensors import is_module, tensors_of
+from ..errors import BasculeError
+from ..names import hf_names
+from ..receiver import Receiver
+from ..sender import Sender
+from ..tensors import is_module, tensors_of
 
 
 class SyncScheme:
@@ -59,7 +59,7 @@ class WeightSender:
         """A module, or a TensorDict. Its tensors' storage may be changed and replaced."""
         sender = Sender(self._scheme.endpoint)
         try:
-            tensors = model if is_module(model) else _flat(model)
+            tensors = model if is_module(model) else flat(model)
             sender.register_model(tensors, rename=self._scheme.rename)
         except BaseException:
             sender.close()
@@ -82,7 +82,7 @@ class WeightSender:
             self._scheme = SyncScheme(self._scheme.endpoint, rename=self._scheme.rename, workers=0)
         if weights is not None and not is_module(weights):
             rename = self._scheme.rename or (lambda name: name)
-            weights = {name: tensor for name, tensor in _flat(weights).items() if rename(name) in self._names}
+            weights = {name: tensor for name, tensor in flat(weights).items() if rename(name) in self._names}
         self.sender.update_weights(weights)
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class WeightReceiver:
         """Loads `weights`, a mapping or a TensorDict, and empties the engine's prefix cache, where it has one."""
         if not inplace:
             raise ValueError("Cannot apply weights out of place for vLLM double-buffer")
-        _load(self._engine, _flat(weights))
+        _load(self._engine, flat(weights))
         reset = getattr(self._engine, "reset_prefix_cache", None)
         if callable(reset) and reset() is False and reset() is False:
             raise BasculeError("the prefix cache of the engine could not be emptied: requests still use it",
@@ -127,7 +127,7 @@ class WeightReceiver:
         self.receiver.close()
 
 
-def _flat(weights: Any) -> Mapping[str, Any]:
+def flat(weights: Any) -> Mapping[str, Any]:
     """By dotted names: the leaves of a TensorDict, or a mapping as it is."""
     if hasattr(weights, "flatten_keys"):
         weights = weights.flatten_keys(".")
