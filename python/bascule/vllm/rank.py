@@ -64,8 +64,8 @@ class Rank:
                     load(model, model_config, self.receiver.weights())
                 elif not self.scatter.fits(model):
                     if not self._moved:
-                        logger.warning("the model's parameters were moved: from now on versions are loaded by the model's "
-                                       "loader, out of the memory where they were")
+                        logger.warning("the model's parameters were moved: from now on versions are loaded by the "
+                                       "model's loader, out of the memory where they were")
                     self._moved = True
                     load(model, model_config, {each.name: each.tensor for each in self.scatter.targets})
             except BaseException as error:
@@ -94,20 +94,22 @@ class Rank:
     def _taken(self, version: int | None, timeout: float) -> int | None:
         if self.place.ranks == 1:
             return self.receiver.take(version, timeout)
-        decided = None, None
+        taken, error = None, None
         if self.place.rank == 0:
             try:
-                decided = self.receiver.take(version, timeout), None
-            except BasculeError as error:  # the others wait for an answer
-                decided = None, error
-        taken, error = _from_first_rank(decided)
+                taken = self.receiver.take(version, timeout)
+            except BasculeError as raised:  # the others wait for an answer
+                error = raised
+        taken, held, error = _from_first_rank((taken, self.version, error))
         if error is not None:
             raise error
-        if taken is not None and self.place.rank != 0 and self.receiver.take(taken, timeout) is None:
+        if taken is None and held != self.version:
+            taken = held  # rank 0 loaded it before; this rank could not
+        if taken and self.place.rank != 0 and self.receiver.take(taken, timeout) is None:
             status = self.receiver.status()
             if status.state != "serving" or status.version != taken:
-                raise status.error or BasculeError(f"version {taken}, which rank 0 took, is not here", "UNAVAILABLE")
-        return taken
+                raise status.error or BasculeError(f"version {taken}, which rank 0 holds, is not here", "UNAVAILABLE")
+        return taken or None
 
     # ---- scatter, of an engine of one rank ----
 

@@ -29,12 +29,12 @@ class Engine:
         return list(outputs[0].outputs[0].token_ids)
 
     def generate_across_versions(self, prompt, tokens):
-        """The tokens, and for each the version that vLLM says it comes from."""
+        """The tokens, and what vLLM says of the versions that they come from: [version, begin, end] each."""
         from vllm import SamplingParams, TokensPrompt
 
         sampling = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
         output = self.llm.generate([TokensPrompt(prompt_token_ids=prompt)], sampling, use_tqdm=False)[0].outputs[0]
-        return [list(output.token_ids), [str(each) for each in output.weight_versions]]
+        return [list(output.token_ids), [[each.version, each.start, each.end] for each in output.weight_versions]]
 
     def join(self, endpoint, **info):
         self.llm.init_weight_transfer_engine({"init_info": {"endpoint": endpoint, **info}})
@@ -44,6 +44,12 @@ class Engine:
 
     def wake_up(self):
         self.llm.wake_up()
+
+    def pause(self):
+        self.llm.llm_engine.engine_core.call_utility("pause_scheduler", "keep", False)
+
+    def resume(self):
+        self.llm.llm_engine.engine_core.call_utility("resume_scheduler")
 
     # ---- of an engine in this process ----
 
