@@ -12,14 +12,17 @@ from vllm.distributed.weight_transfer.base import (WeightTransferEngine, WeightT
 from ..errors import BasculeError
 from .place import place_of
 from .rank import Rank
+from .scatter import scatter
 
 
 @dataclass
 class BasculeInitInfo(WeightTransferInitInfo):
-    """endpoint: default $BASCULE_ENDPOINT. worker: the engine's name at the sender; default $BASCULE_WORKER."""
+    """endpoint: default $BASCULE_ENDPOINT. worker: the engine's name at the sender; default $BASCULE_WORKER.
+    apply: how versions get into the model, as in scatter.py; default $BASCULE_APPLY."""
 
     endpoint: str | None = None
     worker: str | None = None
+    apply: str | None = None
 
 
 @dataclass
@@ -47,10 +50,10 @@ class BasculeWeightTransferEngine(WeightTransferEngine[BasculeInitInfo, BasculeU
     def init_transfer_engine(self, init_info: BasculeInitInfo) -> None:
         """Joins. Joined already at the same place: nothing; at another: it leaves that one."""
         place = place_of(self.vllm_config, self.parallel_config.rank, self.device, init_info.endpoint, init_info.worker)
-        if self.rank is not None and self.rank.place == place:
+        if self.rank is not None and self.rank.place == place and init_info.apply is None:
             return
         self.shutdown()
-        self.rank = Rank(place)
+        self.rank = Rank(place, scatter(init_info.apply, place, self.model, self.vllm_config))
 
     def start_weight_update(self) -> None:
         if self.rank is None:

@@ -13,13 +13,18 @@ class WorkerExtension:
         llm.reset_prefix_cache()
     """
 
-    def bascule_join(self, endpoint: str | None = None, worker: str | None = None) -> str:
-        """Joins an endpoint, default $BASCULE_ENDPOINT, and says under which name. A second call leaves the first."""
+    def bascule_join(self, endpoint: str | None = None, worker: str | None = None, apply: str | None = None) -> str:
+        """Joins an endpoint, default $BASCULE_ENDPOINT, and says under which name. A second call leaves the first.
+
+        apply: how versions get into the model, as in scatter.py; default $BASCULE_APPLY.
+        """
         from .place import place_of
         from .rank import Rank
+        from .scatter import scatter
 
         self.bascule_leave()
-        self.bascule_rank = Rank(place_of(self.vllm_config, self.rank, self.device, endpoint, worker))
+        place = place_of(self.vllm_config, self.rank, self.device, endpoint, worker)
+        self.bascule_rank = Rank(place, scatter(apply, place, self.model_runner.get_model(), self.vllm_config))
         return self.bascule_rank.place.worker
 
     def bascule_take(self, version: int | None = None, timeout: float = 30) -> int | None:

@@ -27,7 +27,7 @@ from typing import Any
 
 _EXTENSION = "bascule.vllm.WorkerExtension"
 _FLIP = object()  # a request among vLLM's own
-_LONGEST_PAUSE = 5.0  # seconds between two attempts to load what could not be loaded
+_SHORTEST_STOP, _LONGEST_PAUSE = 0.5, 5.0  # seconds between two attempts to load what could not be loaded
 _SHORTEST_PAUSE = 0.02  # where nothing had come
 
 _logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows what is logged below "vllm"
@@ -66,6 +66,8 @@ class Follower:
         self._handled = threading.Event()
         self._pause = 0.0  # seconds until the next attempt
         self._stopped_scheduler = False
+        self._set_pause_state = core.scheduler.set_pause_state
+        self._pause_state = core.scheduler.pause_state  # as the user wants it
 
     def start(self) -> None:
         """All ranks join."""
@@ -81,13 +83,14 @@ class Follower:
         finally:
             shutil.rmtree(folder)
         self._core._handle_client_request = self._handle_request
+        self._core.scheduler.set_pause_state = self._want_pause_state
         threading.Thread(target=self._watch, args=(descriptors[0],), name="bascule-follow", daemon=True).start()
 
     def _watch(self, pending: int) -> None:
         ready = select.poll()
         ready.register(pending, select.POLLIN)
         while True:
-            ready.poll()
+            ready.poll(0 if self._stopped_scheduler else None)  # a rank that failed may wait for what rank 0 has
             self._handled.clear()
             self._core.input_queue.put_nowait((_FLIP, None))
             self._handled.wait()
@@ -103,16 +106,21 @@ class Follower:
             self._handled.set()
 
     def _flip(self) -> None:
+        if "weights" in self._core.model_executor.sleeping_tags:  # their memory may be gone; wake_up() brings it back
+            self._pause = _SHORTEST_STOP
+            return
         outcomes = self._core.collective_rpc(_update)
         errors = [outcome.error for outcome in outcomes if outcome.error]
-        if any(outcome.mixture for outcome in outcomes):
+        held = {outcome.version for outcome in outcomes}
+        if len(held) > 1 or any(outcome.mixture for outcome in outcomes):
             if errors:
                 _logger.error("weights could not be loaded; generation waits for a version that can be: %s", errors[0])
-            self._pause = min(max(2 * self._pause, 0.5), _LONGEST_PAUSE)
+            self._pause = min(max(2 * self._pause, _SHORTEST_STOP), _LONGEST_PAUSE)
             self._stop_scheduler()
             return
-        self._pause = _SHORTEST_PAUSE if outcomes[0].version is None else 0.0
-        if outcomes[0].version is None:  # taken before, or the sender is not there (any more)
+        loaded = any(outcome.loaded for outcome in outcomes)
+        self._pause = 0.0 if loaded else _SHORTEST_PAUSE
+        if not loaded:  # taken before, or the sender is not there (any more)
             if errors:
                 _logger.debug("no version: %s", errors[0])
             return
@@ -124,16 +132,25 @@ class Follower:
         self._resume_scheduler()
         _logger.info("weights of version %d", outcomes[0].version)
 
+    # The user's own pauses and resumes, until then, count from then on.
+
     def _stop_scheduler(self) -> None:
         """The model's tensors are a mixture of versions: nothing is generated with them."""
-        if not self._stopped_scheduler and not self._core.is_scheduler_paused():
-            self._core.pause_scheduler(mode="keep", clear_cache=False)
-            self._stopped_scheduler = True
+        if not self._stopped_scheduler:
+            from vllm.v1.core.sched.interface import PauseState
+
+            self._stopped_scheduler, self._pause_state = True, self._core.scheduler.pause_state
+            self._set_pause_state(PauseState.PAUSED_ALL)
 
     def _resume_scheduler(self) -> None:
         if self._stopped_scheduler:
-            self._core.resume_scheduler()
             self._stopped_scheduler = False
+            self._set_pause_state(self._pause_state)
+
+    def _want_pause_state(self, state: Any) -> None:
+        self._pause_state = state
+        if not self._stopped_scheduler:
+            self._set_pause_state(state)
 
 
 def _join(worker: Any, address: str) -> None:
@@ -147,14 +164,15 @@ def _join(worker: Any, address: str) -> None:
     if rank.place.rank == 0:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(address)
-            socket.send_fds(connection, [b"0"], [rank.receiver.fileno()])
+            socket.send_fds(connection, [b"0"], [rank.fileno()])
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """version: that was loaded; None: none. error: why not. mixture: the model's tensors are of several versions."""
+    """version: that the rank holds now; 0: none. loaded: just now. error: why not. mixture: of several versions."""
 
-    version: int | None
+    version: int
+    loaded: bool
     error: str
     mixture: bool
 
@@ -174,7 +192,7 @@ def _update(worker: Any) -> _Outcome:
             worker.bascule_take(timeout=0)
     except Exception as raised:
         error = f"{type(raised).__name__}: {raised}"
-    return _Outcome(rank.version if rank.loads > loads else None, error, rank.mixture)
+    return _Outcome(rank.version, rank.loads > loads, error, rank.mixture)
 
 
 def _by_backend(worker: Any) -> bool:

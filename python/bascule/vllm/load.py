@@ -29,14 +29,28 @@ def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
             wanted &= _names(model)  # as in the checkpoint, not what kernels made of it
             loaded = model.load_weights(iter(weights.items()))
             # As vLLM's own loader does: not every model says what it loaded, and quantisation adds parameters.
-            if loaded is not None and model_config.quantization is None and (missing := sorted(wanted - loaded)):
-                raise BasculeError(f"{len(missing)} tensors of the model did not come, as {missing[0]}",
-                                   "INVALID_ARGUMENT")
+            if loaded is not None and model_config.quantization is None:
+                if missing := sorted(wanted - loaded):
+                    raise BasculeError(f"{len(missing)} tensors of the model did not come, as {missing[0]}",
+                                       "INVALID_ARGUMENT")
+                _check_whole(model)
         except BaseException:
             _end_reload(model, model_config)
             raise
         finalize_layerwise_reload(model, model_config)
         _pack_tied(model)
+
+
+def _check_whole(model: Any) -> None:
+    """Of a layer that is fused of several tensors some may be missing, and vLLM would leave their place unwritten."""
+    from vllm.model_executor.layers.linear import LinearBase
+    from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+
+    for name, layer in model.named_modules():
+        info = get_layerwise_info(layer)
+        if isinstance(layer, LinearBase) and info.can_load() and info.load_numel < info.load_numel_total:
+            raise BasculeError(f"of the {info.load_numel_total} elements of {name} only {info.load_numel} came: a "
+                               "tensor that is fused into it is missing", "INVALID_ARGUMENT")
 
 
 def _pack_tied(model: Any) -> None:

@@ -1,69 +1,166 @@
-"""One rank of an engine: takes a version, loads it, and says so to the sender."""
+"""One rank of an engine: takes a version, gets it into the model, and says so to the sender."""
 
 from __future__ import annotations
 
+import select
+import threading
+import time
 from typing import Any
 
-from ..errors import BasculeError
+from ..errors import BasculeError, BasculeTimeoutError
 from ..receiver import Receiver
 from .load import load
 from .place import Place
+from .scatter import Scatter, logger
+
+_LOOK_EVERY = 0.5  # seconds between two looks whether the sender refused the targets
+_NO_VERSION = 2**63 - 1  # newer than all
 
 
 class Rank:
     """Calls that take a version are made on all ranks of an engine at once: one rank decides for all.
 
-    place: where it joins. A process that wrote tensors of the slot would end, so the model gets them to read only.
+    place: where it joins. scatter: the model's memory, into which take() copies; without it the model's loader gets the
+    slot's tensors, to read only, since a process that wrote them would end. A rank that scatters goes over to loading,
+    and says why, where a sender has other tensors or the model's were moved.
     """
 
-    def __init__(self, place: Place):
+    def __init__(self, place: Place, scatter: Scatter | None = None):
         self.place = place
         self.version = 0  # that the model holds; 0: none yet, or a mixture
         self.loads = 0  # so far; a version's number may come again from another sender
-        self.mixture = False  # loading failed: the model's tensors may be of several versions
-        self.receiver = Receiver(place.endpoint, worker=place.worker, group=place.group, rank=place.rank,
-                                 ranks=place.ranks, device=place.device)
+        self.mixture = False  # an update failed: the model's tensors may be of several versions
+        self.scatter = scatter
+        self._moved = False
+        self._turn = threading.Lock()  # the receiver is one thread's at a time
+        self._closed = threading.Event()
+        self._pending = select.epoll()  # of whatever receiver there is: the engine core polls it in another process
+        self._join()
+        if self.scatter:
+            threading.Thread(target=self._watch_refusals, name="bascule-targets", daemon=True).start()
+
+    def fileno(self) -> int:
+        """Readable when update() may have work."""
+        return self._pending.fileno()
 
     def update(self, model: Any, model_config: Any, version: int | None = None, timeout: float = 30) -> int | None:
-        """Takes a version and loads it; the sender hears that it is loaded, or why not.
+        """Takes a version and gets it into the model; the sender hears that it is there, or why not.
 
-        version: it, or a newer one; None: the newest. The version that was loaded; None: none came within `timeout`
-        seconds, or it was loaded before.
+        version: it, or a newer one; None: the newest. The version that the model holds now; None: none came within
+        `timeout` seconds, or it was there before.
 
         Raises what loading raised. The sender then brings the newest version again.
         """
-        taken = self._take(version, timeout)
-        if taken is None:
-            return None
-        self.version, self.mixture = 0, True
-        try:
-            load(model, model_config, self.receiver.weights())
-        except BaseException as error:
-            self.receiver.finish(error)
-            raise
-        self.receiver.finish()
-        self.version, self.mixture = taken, False
-        self.loads += 1
-        return taken
+        with self._turn:
+            if self.scatter:
+                taken = self._scattered(version, timeout)
+            else:
+                taken = self._taken(version, timeout)
+            if taken is None:
+                return None
+            self.version, self.mixture = 0, True
+            try:
+                if not self.scatter:
+                    load(model, model_config, self.receiver.weights())
+                elif not self.scatter.fits(model):
+                    if not self._moved:
+                        logger.warning("the model's parameters were moved: from now on versions are loaded by the "
+                                       "model's loader, out of the memory where they were")
+                    self._moved = True
+                    load(model, model_config, {each.name: each.tensor for each in self.scatter.targets})
+            except BaseException as error:
+                self.receiver.finish(error)
+                raise
+            self.receiver.finish()
+            self.version, self.mixture = taken, False
+            self.loads += 1
+            return taken
 
     def close(self) -> None:
-        self.receiver.close()
+        self._closed.set()
+        self.receiver.close()  # an update() that waits ends
+        with self._turn:
+            self.receiver.close()
+            self._pending.close()
 
-    def _take(self, version: int | None, timeout: float) -> int | None:
+    # ----
+
+    def _join(self) -> None:
+        self.receiver = Receiver(self.place.endpoint, worker=self.place.worker, group=self.place.group,
+                                 rank=self.place.rank, ranks=self.place.ranks, device=self.place.device,
+                                 **({"targets": self.scatter.targets, "apply": "commit"} if self.scatter else {}))
+        self._pending.register(self.receiver.fileno(), select.EPOLLIN)
+
+    def _taken(self, version: int | None, timeout: float) -> int | None:
         if self.place.ranks == 1:
             return self.receiver.take(version, timeout)
-        decided = None, None
+        taken, error = None, None
         if self.place.rank == 0:
             try:
-                decided = self.receiver.take(version, timeout), None
-            except BasculeError as error:  # the others wait for an answer
-                decided = None, error
-        taken, error = _from_first_rank(decided)
+                taken = self.receiver.take(version, timeout)
+            except BasculeError as raised:  # the others wait for an answer
+                error = raised
+        taken, held, error = _from_first_rank((taken, self.version, error))
         if error is not None:
             raise error
-        if taken is not None and self.place.rank != 0:
-            self.receiver.take(taken, timeout)
-        return taken
+        if taken is None and held != self.version:
+            taken = held  # rank 0 loaded it before; this rank could not
+        if taken and self.place.rank != 0 and self.receiver.take(taken, timeout) is None:
+            status = self.receiver.status()
+            if status.state != "serving" or status.version != taken:
+                raise status.error or BasculeError(f"version {taken}, which rank 0 holds, is not here", "UNAVAILABLE")
+        return taken or None
+
+    # ---- scatter, of an engine of one rank ----
+
+    def _scattered(self, version: int | None, timeout: float) -> int | None:
+        deadline = time.monotonic() + timeout
+        while True:
+            left = max(deadline - time.monotonic(), 0)
+            failed = taken = None
+            try:
+                taken = self.receiver.take(version, min(left, _LOOK_EVERY))
+            except BasculeError as error:
+                failed = error
+                if self.receiver.status().state == "poisoned":  # it had begun to copy
+                    self.version, self.mixture = 0, True
+            if taken is not None:
+                return taken
+            if (why := self._refusal()) is not None:
+                self._load_from_now_on(why)
+                return self._taken(version, left)
+            if failed is not None and not (isinstance(failed, BasculeTimeoutError) and left > _LOOK_EVERY):
+                raise failed
+            if left <= _LOOK_EVERY:
+                return None
+
+    def _refusal(self) -> str | None:
+        """Why the sender's tensors cannot be copied into the model's; None: nothing of the kind is known."""
+        try:
+            self.receiver.wait_ready(0, _NO_VERSION)
+        except BasculeError as error:
+            return None if isinstance(error, BasculeTimeoutError) or self._closed.is_set() else str(error)
+        return None
+
+    def _watch_refusals(self) -> None:
+        """A refused worker is no member: nobody would call update()."""
+        while not self._closed.wait(_LOOK_EVERY):
+            if not self._turn.acquire(blocking=False):
+                continue  # update() looks by itself
+            try:
+                if self._closed.is_set() or not self.scatter:
+                    return
+                if (why := self._refusal()) is not None:
+                    self._load_from_now_on(why)
+            finally:
+                self._turn.release()
+
+    def _load_from_now_on(self, why: str) -> None:
+        logger.warning("versions are loaded by the model's loader from now on, not scattered: %s", why)
+        self._pending.unregister(self.receiver.fileno())
+        self.receiver.close()
+        self.scatter = None
+        self._join()
 
 
 def _from_first_rank(what: Any) -> Any:

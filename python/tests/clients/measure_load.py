@@ -1,6 +1,7 @@
-"""How long vLLM loads a version by Bascule, over how long it loads the same tensors from its own process's memory.
+"""How long vLLM takes a version by Bascule, over how long it loads the same tensors from its own process's memory.
 
-    python python/tests/clients/measure_load.py [rounds]    # a model of 0.5 GB on the CPU; medians, and their ratio
+    python python/tests/clients/measure_load.py [rounds]    # a model of 0.5 GB on the CPU; medians, and their ratios
+    python python/tests/clients/measure_load.py [rounds] plain    # with torch's linear layers, where scatter works
 """
 
 import os
@@ -10,6 +11,7 @@ import tempfile
 import time
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+ranks = {}  # by the way in which versions get into the model
 
 
 def own_load(worker, tensors):
@@ -24,6 +26,33 @@ def own_load(worker, tensors):
         finalize_layerwise_reload(model, worker.model_runner.model_config)
 
 
+def join(worker, way, endpoint):
+    from bascule.vllm.engine import BasculeInitInfo
+
+    engine = worker.weight_transfer_engine
+    engine.rank = None
+    engine.init_transfer_engine(BasculeInitInfo(endpoint, apply=way))
+    ranks[way] = engine.rank
+    return engine.rank.scatter is not None
+
+
+def use(worker, way):
+    worker.weight_transfer_engine.rank = ranks[way]
+
+
+def updated(llm, sender):
+    """Seconds from start_weight_update to finish_weight_update, of a version that is ready."""
+    sender.send_async()
+    time.sleep(1)
+    begin = time.perf_counter()
+    llm.start_weight_update()
+    llm.update_weights({"update_info": {}})
+    llm.finish_weight_update()
+    seconds = time.perf_counter() - begin
+    assert sender.wait_async().complete
+    return seconds
+
+
 def main():
     import tiny
     from vllm import LLM
@@ -31,35 +60,37 @@ def main():
     import bascule
 
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 11
+    plain = sys.argv[2:] == ["plain"]
     with tempfile.TemporaryDirectory() as folder:
         model = tiny.save(folder, hidden_size=1024, intermediate_size=4096, num_hidden_layers=8,
                           num_attention_heads=16, num_key_value_heads=4)
         llm = LLM(folder, weight_transfer_config={"backend": "bascule"}, enforce_eager=True, max_model_len=64,
-                  dtype="float32", max_num_seqs=4, kv_cache_memory_bytes=1 << 26)
+                  dtype="float32", max_num_seqs=4, kv_cache_memory_bytes=1 << 26,
+                  **({"worker_extension_cls": "plain_linears.Extension"} if plain else {}))
         tensors = [(name, each.detach().clone()) for name, each in model.named_parameters()]
-        endpoint = f"shm://{folder}/endpoint"
-        llm.init_weight_transfer_engine({"init_info": {"endpoint": endpoint}})
-        own, ours = [], []
-        with bascule.Sender(endpoint) as sender:
-            sender.register_model(dict(tensors))
-            sender.wait_for_workers(1)
-            for _ in range(rounds):
-                time.sleep(1)  # as below
-                begin = time.perf_counter()
-                llm.collective_rpc(own_load, args=(tensors,))
-                own.append(time.perf_counter() - begin)
-                sender.send_async()
-                time.sleep(1)  # the version is ready
-                begin = time.perf_counter()
-                llm.start_weight_update()
-                llm.update_weights({"update_info": {}})
-                llm.finish_weight_update()
-                ours.append(time.perf_counter() - begin)
-                report = sender.wait_async()
-                assert report.complete
-        print(f"{report.bytes / 1e9:.3f} GB, {len(tensors)} tensors, medians of {rounds}: vLLM's own load "
-              f"{1e3 * statistics.median(own):.0f} ms, by Bascule {1e3 * statistics.median(ours):.0f} ms, ratio "
-              f"{statistics.median(ours) / statistics.median(own):.3f}")
+        ways = ["load", "scatter"] if plain else ["load"]
+        senders, took = {}, {"own": [], **{way: [] for way in ways}}
+        for way in ways:
+            endpoint = f"shm://{folder}/{way}"
+            assert llm.collective_rpc(join, args=(way, endpoint)) == [way == "scatter"]
+            senders[way] = bascule.Sender(endpoint)
+            senders[way].register_model(dict(tensors))
+            senders[way].wait_for_workers(1)
+        for _ in range(rounds):
+            time.sleep(1)  # as below
+            begin = time.perf_counter()
+            llm.collective_rpc(own_load, args=(tensors,))
+            took["own"].append(time.perf_counter() - begin)
+            for way in ways:
+                llm.collective_rpc(use, args=(way,))
+                took[way].append(updated(llm, senders[way]))
+        for sender in senders.values():
+            sender.close()
+        own = statistics.median(took["own"])
+        print(f"{sum(each.nbytes for _, each in tensors) / 1e9:.3f} GB, {len(tensors)} tensors, medians of {rounds}: "
+              f"vLLM's own load {1e3 * own:.0f} ms"
+              + "".join(f"; by Bascule, {way}: {1e3 * statistics.median(took[way]):.0f} ms, ratio "
+                        f"{statistics.median(took[way]) / own:.3f}" for way in ways))
 
 
 if __name__ == "__main__":

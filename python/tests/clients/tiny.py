@@ -38,3 +38,10 @@ def greedy(model):
     """The tokens that transformers generates."""
     tokens = model.generate(torch.tensor([PROMPT]), do_sample=False, max_new_tokens=TOKENS, min_new_tokens=TOKENS)
     return tokens[0, len(PROMPT):].tolist()
+
+
+@torch.no_grad()
+def greedy_next(model, tokens):
+    """For each of `tokens`, behind the prompt, what transformers would have generated in its place."""
+    logits = model(torch.tensor([PROMPT + tokens])).logits[0]
+    return logits.argmax(-1)[len(PROMPT) - 1:-1].tolist()

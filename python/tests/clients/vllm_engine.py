@@ -1,9 +1,12 @@
 """vLLM in a process that a test commands: a line of JSON in, a line of JSON out. Argument: the LLM's, as JSON."""
 
+import hashlib
 import json
+import logging
 import os
 import sys
 
+logged = []
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # vLLM's own output
 
@@ -14,6 +17,9 @@ class Engine:
 
         self.llm = LLM(**{"enforce_eager": True, "max_model_len": 64, "dtype": "float32", "max_num_seqs": 4,
                           "kv_cache_memory_bytes": 1 << 26, **options})
+        keep = logging.Handler()  # behind LLM(), which configures logging
+        keep.emit = lambda record: logged.append(record.getMessage())
+        logging.getLogger("vllm.plugins.bascule").addHandler(keep)
 
     def generate(self, prompt, tokens):
         from vllm import SamplingParams, TokensPrompt
@@ -22,8 +28,45 @@ class Engine:
         outputs = self.llm.generate([TokensPrompt(prompt_token_ids=prompt)], sampling, use_tqdm=False)
         return list(outputs[0].outputs[0].token_ids)
 
-    def join(self, endpoint):
-        self.llm.init_weight_transfer_engine({"init_info": {"endpoint": endpoint}})
+    def generate_across_versions(self, prompt, tokens):
+        """The tokens, and what vLLM says of the versions that they come from: [version, begin, end] each."""
+        from vllm import SamplingParams, TokensPrompt
+
+        sampling = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
+        output = self.llm.generate([TokensPrompt(prompt_token_ids=prompt)], sampling, use_tqdm=False)[0].outputs[0]
+        return [list(output.token_ids), [[each.version, each.start, each.end] for each in output.weight_versions]]
+
+    def join(self, endpoint, **info):
+        self.llm.init_weight_transfer_engine({"init_info": {"endpoint": endpoint, **info}})
+
+    def sleep(self):
+        self.llm.sleep(level=1)
+
+    def wake_up(self):
+        self.llm.wake_up()
+
+    def pause(self):
+        self.llm.llm_engine.engine_core.call_utility("pause_scheduler", "keep", False)
+
+    def resume(self):
+        self.llm.llm_engine.engine_core.call_utility("resume_scheduler")
+
+    # ---- of an engine in this process ----
+
+    def scatters(self):
+        return self.llm.collective_rpc(lambda worker: worker.weight_transfer_engine.rank.scatter is not None)[0]
+
+    def logged(self):
+        lines = list(logged)
+        logged.clear()
+        return lines
+
+    def parameters(self):
+        """Their bytes, as a hash, and their addresses."""
+        return self.llm.collective_rpc(parameters)[0]
+
+    def move_parameters(self):
+        self.llm.collective_rpc(move_parameters)
 
     def update(self, **info):
         self.llm.start_weight_update()
@@ -39,6 +82,21 @@ class Engine:
 
     def weight_version(self):
         return self.llm.get_weight_version()
+
+
+def parameters(worker):
+    import torch
+
+    tensors = dict(worker.model_runner.get_model().named_parameters())
+    content = hashlib.sha256()
+    for name, each in tensors.items():
+        content.update(name.encode() + each.detach().view(-1).view(torch.uint8).numpy().tobytes())
+    return content.hexdigest(), {name: each.data_ptr() for name, each in tensors.items()}
+
+
+def move_parameters(worker):
+    for each in worker.model_runner.get_model().parameters():
+        each.data = each.data.clone()
 
 
 def main():
