@@ -164,12 +164,13 @@ class Following:
                 self._places.load(self._receiver.weights())
             except BaseException as error:
                 self._places.keep()  # the slot before is the trainer's again
+                self._error = error  # before the trainer hears of it
                 self._receiver.finish(error)
                 raise
+            with self._told:
+                self._version, self._error = version, None
+                self._told.notify_all()
             self._receiver.finish()
-        with self._told:
-            self._version, self._error = version, None
-            self._told.notify_all()
 
 
 def _hook(model: Any, calls: Calls, at: str) -> Callable[[], None]:
