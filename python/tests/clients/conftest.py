@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("vllm")
 HERE = Path(__file__).parent
 PATIENCE = 120  # seconds that nothing healthy takes
 
@@ -70,6 +69,7 @@ class VllmEngine:
 @pytest.fixture(scope="module")
 def start_engine():
     """start_engine(environment, **options of LLM); those that are left are killed."""
+    pytest.importorskip("vllm")
     started = []
 
     def start(environment, **options):

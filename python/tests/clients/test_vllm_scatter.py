@@ -25,7 +25,7 @@ def untouched(plain, checkpoint, tmp_path):
     from transformers import Qwen2ForCausalLM
 
     endpoint = f"shm://{tmp_path}/checkpoint"
-    plain.ask("join", endpoint=endpoint, apply="load")
+    assert plain.ask("join", endpoint=endpoint, apply="load") is None
     send(plain, Qwen2ForCausalLM.from_pretrained(checkpoint), endpoint)
     plain.ask("logged")
     return plain
@@ -46,7 +46,7 @@ def send(engine, model, endpoint, versions=(None,)):
 
 def test_scatter_gives_what_load_gives_and_no_parameter_moves(untouched, model, endpoint):
     engine = untouched
-    engine.ask("join", endpoint=endpoint, apply="scatter")
+    assert engine.ask("join", endpoint=endpoint, apply="scatter") is None
     assert engine.ask("scatters") is True and engine.ask("logged") == []
     before, addresses = engine.ask("parameters")
     for version in (1, 2):
@@ -55,7 +55,7 @@ def test_scatter_gives_what_load_gives_and_no_parameter_moves(untouched, model, 
         scattered, now = engine.ask("parameters")
         assert scattered != before and now == addresses
         before = scattered
-    engine.ask("join", endpoint=endpoint + "-load", apply="load")
+    assert engine.ask("join", endpoint=endpoint + "-load", apply="load") is None
     assert engine.ask("scatters") is False
     tiny.train(model, 3)
     send(engine, model, endpoint + "-load")
@@ -68,7 +68,7 @@ def test_types_are_cast_as_the_loader_casts_them(start_engine, checkpoint, model
     engine = start_engine(IN_PROCESS, model=checkpoint, dtype="bfloat16", **PLAIN).started()
     contents = []
     for way in ("scatter", "load"):
-        engine.ask("join", endpoint=f"{endpoint}-{way}", apply=way)
+        assert engine.ask("join", endpoint=f"{endpoint}-{way}", apply=way) is None
         assert engine.ask("scatters") is (way == "scatter")
         send(engine, model, f"{endpoint}-{way}", [1])
         contents.append(engine.ask("parameters"))
@@ -79,7 +79,7 @@ def test_types_are_cast_as_the_loader_casts_them(start_engine, checkpoint, model
 def test_a_head_of_its_own_is_scattered(start_engine, tmp_path, endpoint):
     model = tiny.save(tmp_path / "untied", tie_word_embeddings=False)
     engine = start_engine(IN_PROCESS, model=str(tmp_path / "untied"), **PLAIN).started()
-    engine.ask("join", endpoint=endpoint)  # it is the default, where it is proven
+    assert engine.ask("join", endpoint=endpoint) is None  # it is the default, where it is proven
     assert engine.ask("scatters") is True
     for version in (1, 2):
         send(engine, model, endpoint, [version])
@@ -89,7 +89,7 @@ def test_a_head_of_its_own_is_scattered(start_engine, tmp_path, endpoint):
 
 def test_packed_weights_are_loaded_and_a_line_says_so(start_engine, checkpoint, model, endpoint):
     engine = start_engine(IN_PROCESS, model=checkpoint, weight_transfer_config=BACKEND).started()
-    engine.ask("join", endpoint=endpoint, apply="scatter")
+    assert engine.ask("join", endpoint=endpoint, apply="scatter") is None
     line, = engine.ask("logged")
     assert "not scattered" in line and "packed" in line and "qkv_proj.weight" in line
     send(engine, model, endpoint, [1])
@@ -98,9 +98,9 @@ def test_packed_weights_are_loaded_and_a_line_says_so(start_engine, checkpoint, 
 
 
 def test_a_model_that_is_not_the_checkpoints_is_loaded_and_a_line_says_so(untouched, model, endpoint):
-    untouched.ask("join", endpoint=endpoint + "-other", apply="load")
+    assert untouched.ask("join", endpoint=endpoint + "-other", apply="load") is None
     send(untouched, model, endpoint + "-other", [1])
-    untouched.ask("join", endpoint=endpoint, apply="scatter")
+    assert untouched.ask("join", endpoint=endpoint, apply="scatter") is None
     line, = untouched.ask("logged")
     assert "not scattered: the model does not hold the checkpoint's" in line
     send(untouched, model, endpoint, [2])
@@ -108,7 +108,7 @@ def test_a_model_that_is_not_the_checkpoints_is_loaded_and_a_line_says_so(untouc
 
 
 def test_a_sender_with_other_tensors_is_loaded_and_a_line_says_so(untouched, model, endpoint):
-    untouched.ask("join", endpoint=endpoint, apply="scatter")
+    assert untouched.ask("join", endpoint=endpoint, apply="scatter") is None
     assert untouched.ask("scatters") is True
     tensors = {**dict(model.named_parameters()), **PASSED_OVER}
     send(untouched, tensors, endpoint)
@@ -118,7 +118,7 @@ def test_a_sender_with_other_tensors_is_loaded_and_a_line_says_so(untouched, mod
 
 
 def test_parameters_that_were_moved_are_loaded_and_a_line_says_so(untouched, model, endpoint):
-    untouched.ask("join", endpoint=endpoint, apply="scatter")
+    assert untouched.ask("join", endpoint=endpoint, apply="scatter") is None
     send(untouched, model, endpoint, [1])
     assert untouched.ask("scatters") is True
     untouched.ask("move_parameters")

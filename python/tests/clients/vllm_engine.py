@@ -19,7 +19,9 @@ class Engine:
                           "kv_cache_memory_bytes": 1 << 26, **options})
         keep = logging.Handler()  # behind LLM(), which configures logging
         keep.emit = lambda record: logged.append(record.getMessage())
-        logging.getLogger("vllm.plugins.bascule").addHandler(keep)
+        ours = logging.getLogger("vllm.plugins.bascule")
+        ours.setLevel(logging.INFO)  # a process that has imported TRL hands its own level on
+        ours.addHandler(keep)
 
     def generate(self, prompt, tokens):
         from vllm import SamplingParams, TokensPrompt

@@ -1,0 +1,259 @@
+"""Senders and receivers in Ray's actors, which find each other by a name in the cluster.
+
+    from bascule.ray import Receiver, Sender
+
+    self.sender = Sender("grpo")            # in the trainer's actor
+    self.receiver = Receiver("grpo")        # in each engine's actor: waits for the sender
+
+They are bascule's Sender and Receiver, with a name in place of an endpoint. It needs ray, and a process that is
+connected to a cluster: an actor, a task, or a driver after ray.init().
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from . import receiver, sender
+from .errors import BasculeError, BasculeTimeoutError
+
+_PREFIX = "bascule:"  # of the names of Ray's actors that hold entries
+_LOOK_EVERY = 0.1  # seconds between two looks for a name
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a cluster knows of a sender. Its holder is an actor that ends with the sender's process."""
+
+    endpoint: str
+    boot: str  # that of the sender's host
+    folder: tuple[int, int] | None  # device and inode; None: the endpoint has no folder
+    node: str  # Ray's id
+    address: str  # of that node, an IP address
+    gpu: str  # UUID of the sender's GPU ("GPU-…"); empty: none
+    process: int
+
+
+class Sender(sender.Sender):
+    """A bascule.Sender that the cluster finds by `name`, until it is closed or its process ends.
+
+    endpoint: by default a private folder of this host, of a name's own, for engines of this host: "auto" where Ray gave
+    this process a GPU, else "shm". For engines of other hosts: "auto:///folder?listen=host:port". namespace: Ray's, by
+    default the job's. timeout: how long another sender may still hold the name, seconds. options: those of
+    bascule.Sender.
+
+    A trainer's actor that Ray restarts on the same node takes its name and endpoint again, and its engines come back.
+
+    Raises BasculeError: ALREADY_EXISTS where another sender has the name; INVALID_ARGUMENT; FAILED_PRECONDITION where
+    the process is not connected to a cluster.
+    """
+
+    _holder: Any = None
+
+    def __init__(self, name: str, endpoint: str = "", *, namespace: str | None = None, timeout: float = 10,
+                 **options: Any):
+        _check(name)
+        super().__init__(endpoint or _endpoint_of(name, namespace), **options)
+        try:
+            self._holder = _publish(name, _entry_of(self._endpoint), namespace, timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """As bascule.Sender's; the name is free then."""
+        super().close()
+        holder, self._holder = self._holder, None
+        if holder is not None and ray.is_initialized():
+            ray.kill(holder)
+
+
+class Receiver(receiver.Receiver):
+    """A bascule.Receiver of the sender with this name, for which it waits `timeout` seconds.
+
+    worker: by default the name of this actor, or its id where it has none: an actor that Ray restarts takes its
+    predecessor's place. device: where it reads; by default the sender's GPU where this process sees it, else the first
+    GPU that Ray gave it, else "cpu". options: those of bascule.Receiver.
+
+    Raises BasculeTimeoutError, which says what names there are; BasculeError: FAILED_PRECONDITION where this host
+    cannot be reached from the sender's endpoint.
+    """
+
+    def __init__(self, name: str, *, worker: str = "", device: Any = None, namespace: str | None = None,
+                 timeout: float = 60, **options: Any):
+        entry = _find(name, namespace, timeout)
+        super().__init__(_endpoint_for(name, entry), worker=worker or _own_name(),
+                         device=_device_near(entry.gpu) if device is None else device, **options)
+
+
+def find(name: str, *, namespace: str | None = None, timeout: float = 60) -> str:
+    """The endpoint of a sender for an engine of this host that has no bascule.ray.Receiver: bascule.hf.follow(), vLLM
+    (BASCULE_ENDPOINT). Waits and raises as Receiver."""
+    return _endpoint_for(name, _find(name, namespace, timeout))
+
+
+def beside(name: str, *, namespace: str | None = None, timeout: float = 60) -> dict[str, Any]:
+    """Options of an actor or a task that is to run on the sender's node, and to see the sender's GPU, by its UUID, and
+    no other: Engine.options(num_gpus=0.3, **beside("grpo")). Waits and raises as Receiver.
+
+    Ray counts a fraction on a GPU of its own choice, which on a node with several may be another one.
+    """
+    entry = _find(name, namespace, timeout)
+    options: dict[str, Any] = {"scheduling_strategy": NodeAffinitySchedulingStrategy(entry.node, soft=False)}
+    if entry.gpu:
+        options["runtime_env"] = {"env_vars": {"CUDA_VISIBLE_DEVICES": entry.gpu,
+                                               "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}}
+    return options
+
+
+# ---- names
+
+
+@ray.remote(num_cpus=0)
+class _Holder:
+    """An actor of the sender's process: it ends with it, and the name is free."""
+
+    def __init__(self, entry: Entry):
+        self._entry = entry
+
+    def entry(self) -> Entry:
+        return self._entry
+
+
+def _check(name: str) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BasculeError(f"name: expected up to 40 letters, digits, '.', '_' and '-', found {name!r}",
+                           "INVALID_ARGUMENT")
+    if not ray.is_initialized():
+        raise BasculeError("this process is not connected to a cluster of Ray; call ray.init() first",
+                           "FAILED_PRECONDITION")
+
+
+def _publish(name: str, entry: Entry, namespace: str | None, timeout: float) -> Any:
+    beside_sender = NodeAffinitySchedulingStrategy(entry.node, soft=False)
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            holder = _Holder.options(name=_PREFIX + name, namespace=namespace, max_concurrency=64,
+                                     scheduling_strategy=beside_sender).remote(entry)
+            ray.get(holder.entry.remote(), timeout=timeout)
+            return holder
+        except ValueError:  # the name is taken, it may be by one that is about to end
+            if time.monotonic() > deadline:
+                other = _look(name, namespace)
+                by = f", process {other.process} at {other.address}, {other.endpoint}" if other else ""
+                raise BasculeError(f"another sender has the name {name!r} in this cluster{by}; close it, or take "
+                                   "another name", "ALREADY_EXISTS") from None
+        except ray.exceptions.GetTimeoutError:
+            raise BasculeTimeoutError(f"Ray did not start the actor that holds the name {name!r} within {timeout} "
+                                      "seconds", "DEADLINE_EXCEEDED") from None
+        time.sleep(_LOOK_EVERY)
+
+
+def _look(name: str, namespace: str | None, patience: float = 5) -> Entry | None:
+    try:
+        return ray.get(ray.get_actor(_PREFIX + name, namespace).entry.remote(), timeout=patience)
+    except (ValueError, ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+        return None  # there is none, or it has just ended
+
+
+def _find(name: str, namespace: str | None, timeout: float) -> Entry:
+    _check(name)
+    deadline = time.monotonic() + timeout
+    while (entry := _look(name, namespace)) is None:
+        if time.monotonic() > deadline:
+            namespace = namespace or ray.get_runtime_context().namespace
+            named = sorted(each["name"].removeprefix(_PREFIX) for each in ray.util.list_named_actors(True)
+                           if each["namespace"] == namespace and each["name"].startswith(_PREFIX))
+            raise BasculeTimeoutError(
+                f"no sender had the name {name!r} in Ray's namespace {namespace} within {timeout} seconds; there are: "
+                f"{', '.join(named) or 'none'}", "DEADLINE_EXCEEDED")
+        time.sleep(_LOOK_EVERY)
+    return entry
+
+
+# ---- hosts
+
+
+def _endpoint_of(name: str, namespace: str | None) -> str:
+    """The same for a name each time, so that a trainer that starts again takes its endpoint."""
+    context = ray.get_runtime_context()
+    of_name = hashlib.sha256(f"{context.gcs_address}/{namespace or context.namespace}".encode()).hexdigest()[:12]
+    scheme = "auto" if context.get_accelerator_ids().get("GPU") else "shm"
+    return f"{scheme}://{tempfile.gettempdir()}/bascule-{os.getuid()}/{of_name}-{name}"
+
+
+def _entry_of(endpoint: str) -> Entry:
+    context = ray.get_runtime_context()
+    path = urlsplit(endpoint).path
+    return Entry(endpoint, _boot(), _identity(path) if path else None, context.get_node_id(),
+                 ray.util.get_node_ip_address(), next(iter(_gpus()), ""), os.getpid())
+
+
+def _endpoint_for(name: str, entry: Entry) -> str:
+    """The endpoint by which an engine of this host reaches that sender."""
+    url = urlsplit(entry.endpoint)
+    if not url.path or (entry.boot == _boot() and entry.folder == _identity(url.path)):
+        return entry.endpoint
+    options = parse_qs(url.query)
+    if "listen" in options:
+        host, _, port = options["listen"][-1].rpartition(":")
+        host = entry.address if host in ("", "0.0.0.0", "[::]") else host
+        token = f"?token_file={options['token_file'][-1]}" if "token_file" in options else ""
+        return f"{url.scheme}://{host}:{port}{token}"
+    raise BasculeError(
+        f"the sender {name!r} is at {entry.endpoint} on {entry.address}, a folder that this process on "
+        f"{ray.util.get_node_ip_address()} does not see; place the engine there (**bascule.ray.beside({name!r})), or "
+        "give the sender an endpoint for other hosts (auto:///folder?listen=host:port)", "FAILED_PRECONDITION")
+
+
+def _boot() -> str:
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def _identity(folder: str) -> tuple[int, int] | None:
+    """Two processes see one folder, also where each has a root of its own, if they see the same of these."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _own_name() -> str:
+    context = ray.get_runtime_context()
+    if actor := context.get_actor_id():
+        return context.get_actor_name() or f"actor-{actor}"
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+# ---- GPUs
+
+
+def _gpus() -> list[str]:
+    """UUIDs of the GPUs that Ray, or beside(), gave this process, as CUDA numbers them here."""
+    given = ray.get_runtime_context().get_accelerator_ids().get("GPU")
+    if not given and not os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("GPU-"):
+        return []
+    import torch
+
+    return [f"GPU-{torch.cuda.get_device_properties(number).uuid}" for number in range(torch.cuda.device_count())]
+
+
+def _device_near(gpu: str) -> str:
+    found = _gpus()
+    if not found:
+        return "cpu"
+    return f"cuda:{found.index(gpu) if gpu in found else 0}"

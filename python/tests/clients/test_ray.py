@@ -1,0 +1,246 @@
+"""Trainers and engines in Ray's actors, which find each other by a name; some of them are killed."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ray = pytest.importorskip("ray")
+from ray.cluster_utils import Cluster
+
+import bascule
+import bascule.ray
+
+PATIENCE = 60  # seconds that nothing healthy takes
+EXAMPLE = Path(__file__).parents[3] / "examples" / "python" / "ray_grpo.py"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """Two nodes, which are two raylets on this machine."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "resources": {"first": 4}})
+    cluster.add_node(num_cpus=4, resources={"second": 4})
+    ray.init(address=cluster.address, log_to_driver=False, namespace="tests")
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@ray.remote(max_restarts=-1)
+class Trainer:
+    def __init__(self, name, endpoint="", timeout=10):
+        self.sender = bascule.ray.Sender(name, endpoint, timeout=timeout)
+        self.weight = np.zeros(1000, np.float32)
+        self.sender.register_model({"weight": self.weight})
+
+    def workers(self, count):
+        return self.sender.wait_for_workers(count, PATIENCE)
+
+    def send(self, value):
+        """The version, and of each worker whether it serves it."""
+        self.weight[:] = value
+        report = self.sender.send()
+        return report.version, {worker.worker: worker.error is None for worker in report.workers}
+
+    def close(self):
+        self.sender.close()
+
+    def where(self):
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+
+@ray.remote(max_restarts=-1)
+class Engine:
+    """It follows in a thread of its own, as an engine does between two tokens."""
+
+    def __init__(self, name, **options):
+        self.receiver = bascule.ray.Receiver(name, timeout=PATIENCE, **options)
+        threading.Thread(target=self.follow, daemon=True).start()
+
+    def follow(self):
+        while True:
+            self.receiver.commit()
+            time.sleep(0.001)
+
+    def serves(self):
+        """The version, and all values of its tensor."""
+        weights = self.receiver.weights()
+        return self.receiver.status().version, {float(value) for value in np.asarray(weights["weight"])}
+
+    def where(self):
+        return ray.get_runtime_context().get_node_id(), os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+@pytest.fixture
+def start():
+    """start(Class, *arguments, options=those of the actor): an actor, which is killed at the end."""
+    started = []
+
+    def start(actor, *arguments, options=None, **named):
+        started.append(actor.options(**(options or {})).remote(*arguments, **named))
+        return started[-1]
+
+    yield start
+    for actor in started:
+        ray.kill(actor)
+
+
+@pytest.fixture
+def name(request):
+    return request.node.name[:40]
+
+
+def get(future):
+    return ray.get(future, timeout=PATIENCE)
+
+
+def settled(look):
+    """What look() says, once it says something and raises nothing; an actor that starts again fails meanwhile."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            if found := look():
+                return found
+        except ray.exceptions.RayActorError:
+            pass
+        assert time.monotonic() < deadline, "it did not settle"
+        time.sleep(0.1)
+
+
+def test_engines_find_the_trainer_that_comes_later(start, name):
+    engines = [start(Engine, name, options={"name": f"{name}-{i}"}) for i in range(2)]
+    trainer = start(Trainer, name)
+    assert sorted(get(trainer.workers.remote(2))) == [f"{name}-0", f"{name}-1"]
+    for value in (1, 2, 3):
+        version, workers = get(trainer.send.remote(value))
+        assert workers == {f"{name}-0": True, f"{name}-1": True}
+        assert [get(engine.serves.remote()) for engine in engines] == 2 * [(version, {value})]
+
+
+def test_an_engine_without_a_name_is_known_by_its_actors_id(start, name):
+    trainer = start(Trainer, name)
+    engine = start(Engine, name)
+    assert get(trainer.workers.remote(1)) == [f"actor-{engine._actor_id.hex()}"]
+
+
+def test_an_engine_that_was_killed_comes_back_in_its_place(start, name):
+    trainer = start(Trainer, name)
+    engines = [start(Engine, name, options={"name": f"{name}-{i}"}) for i in range(2)]
+    get(trainer.workers.remote(2))
+    get(trainer.send.remote(1))
+    before = get(engines[0].where.remote())[1]
+    ray.kill(engines[0], no_restart=False)
+    version, workers = get(trainer.send.remote(2))
+    assert workers[f"{name}-1"]  # whether or not the other is known to be dead by now
+    assert settled(lambda: get(engines[0].where.remote()))[1] != before
+    version, workers = settled(lambda: (sent := get(trainer.send.remote(3)))[1].get(f"{name}-0") and sent)
+    assert workers == {f"{name}-0": True, f"{name}-1": True}
+    assert get(engines[0].serves.remote()) == (version, {3})
+
+
+def test_a_trainer_that_was_killed_takes_its_name_and_its_engines_again(start, name):
+    trainer = start(Trainer, name)
+    engine = start(Engine, name, options={"name": f"{name}-0"})
+    get(trainer.workers.remote(1))
+    before, _ = get(trainer.send.remote(1))
+    process = get(trainer.where.remote())[1]
+    ray.kill(trainer, no_restart=False)
+    assert get(engine.serves.remote()) == (before, {1})  # while there is none
+    assert settled(lambda: get(trainer.where.remote()))[1] != process
+    assert get(trainer.workers.remote(1)) == [f"{name}-0"]
+    version, workers = get(trainer.send.remote(2))
+    assert version > before and workers == {f"{name}-0": True}
+    assert get(engine.serves.remote()) == (version, {2})
+
+
+def test_a_name_that_is_not_there(start, name):
+    start(Trainer, "another")
+    bascule.ray.find("another")
+    begun = time.monotonic()
+    with pytest.raises(bascule.BasculeTimeoutError, match=f"no sender had the name '{name}' in Ray's namespace tests "
+                                                          "within 1 seconds; there are: another"):
+        bascule.ray.Receiver(name, timeout=1)
+    assert time.monotonic() - begun < 10
+
+
+def test_a_name_that_is_taken(start, name, tmp_path):
+    trainer = start(Trainer, name)
+    process = get(trainer.where.remote())[1]
+    get(trainer.send.remote(1))
+    with pytest.raises(bascule.BasculeError, match=f"another sender has the name '{name}' .* process {process} ") as error:
+        bascule.ray.Sender(name, f"shm://{tmp_path}/other", timeout=0.5)
+    assert error.value.code == "ALREADY_EXISTS"
+    with pytest.raises(bascule.BasculeError) as error:  # the endpoint that goes with the name
+        bascule.ray.Sender(name)
+    assert error.value.code == "ALREADY_EXISTS"
+
+
+def test_a_sender_that_is_closed_has_no_name(start, name):
+    trainer = start(Trainer, name)
+    assert bascule.ray.find(name).startswith("shm:///")
+    get(trainer.close.remote())
+    with pytest.raises(bascule.BasculeTimeoutError):
+        bascule.ray.find(name, timeout=0)
+    with bascule.ray.Sender(name):  # of the driver
+        bascule.ray.find(name, timeout=0)
+
+
+@pytest.mark.parametrize("node", ["first", "second"])
+def test_beside_the_sender(start, name, node):
+    name = name.replace("[", "-").replace("]", "")
+    trainer = start(Trainer, name, options={"resources": {node: 1}})
+    engine = start(Engine, name, options=bascule.ray.beside(name))
+    assert get(engine.where.remote())[0] == get(trainer.where.remote())[0]
+
+
+def test_beside_gives_a_gpu_by_its_uuid(start, name, monkeypatch):
+    start(Trainer, name)
+    entry = bascule.ray._find(name, None, PATIENCE)
+    monkeypatch.setattr(bascule.ray, "_find", lambda *_: bascule.ray.Entry(**{**vars(entry), "gpu": "GPU-1-2"}))
+    options = bascule.ray.beside(name)
+    monkeypatch.undo()
+    assert get(start(Engine, name, device="cpu", options=options).where.remote())[2] == "GPU-1-2"
+
+
+def test_an_endpoint_of_another_host(name, tmp_path):
+    def entry(endpoint):
+        return bascule.ray.Entry(endpoint, "its boot", (1, 2), "its node", "10.0.0.7", "", 1)
+
+    with pytest.raises(bascule.BasculeError, match="a folder that this process .* does not see; .*beside") as error:
+        bascule.ray._endpoint_for(name, entry(f"shm://{tmp_path}"))
+    assert error.value.code == "FAILED_PRECONDITION"
+    for listen, host in (("node1:29500", "node1:29500"), ("0.0.0.0:29500", "10.0.0.7:29500")):
+        assert bascule.ray._endpoint_for(name, entry(f"auto://{tmp_path}?listen={listen}")) == f"auto://{host}"
+    assert bascule.ray._endpoint_for(name, entry("auto:///a?token_file=/t&listen=b:1")) == "auto://b:1?token_file=/t"
+    assert bascule.ray._endpoint_for(name, entry("nccl://node1:29500")) == "nccl://node1:29500"
+
+
+def test_ends_do_not_travel(start, name):
+    with bascule.ray.Sender(name) as sender:
+        with pytest.raises(Exception, match="cannot be copied or pickled"):
+            start(Engine, sender)
+
+
+def test_names_that_cannot_be():
+    for bad in ("", "a/b", "x" * 41, None):
+        with pytest.raises(bascule.BasculeError, match="name: expected"):
+            bascule.ray.Sender(bad)
+
+
+def test_without_a_cluster():
+    without = "import bascule.ray; bascule.ray.Sender('a')"
+    ended = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, timeout=PATIENCE)
+    assert "not connected to a cluster of Ray; call ray.init() first" in ended.stderr
+
+
+def test_the_example():
+    ended = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=3 * PATIENCE,
+                           env={**os.environ, "RAY_ADDRESS": "local"})  # a cluster of its own
+    assert ended.returncode == 0, ended.stderr
+    shares = [float(line.split()[-1].rstrip("%")) for line in ended.stdout.splitlines() if line.startswith("step")]
+    assert shares[0] < 20 and shares[-1] > 80, ended.stdout
