@@ -81,7 +81,6 @@ def _addresses(model: Any) -> list[int]:
 
 def _check_kernels(model: Any, model_config: Any) -> None:
     """Raises Untraceable where what runs after loading keeps something of its own of the weights."""
-    from vllm.model_executor.layers.attention import is_deferred_attention_layer
     from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 
     from .trace import Untouched, Untraceable
@@ -94,8 +93,17 @@ def _check_kernels(model: Any, model_config: Any) -> None:
         with Untouched(model, f"{type(method or layer).__name__} of {name}"):
             if isinstance(method, QuantizeMethodBase):
                 method.process_weights_after_loading(_shadow(layer))
-            if is_deferred_attention_layer(layer):
+            if _processes_as_attention(layer):
                 _shadow(layer).process_weights_after_loading(model_config.dtype)
+
+
+def _processes_as_attention(layer: Any) -> bool:
+    from vllm.model_executor.layers import attention
+
+    if hasattr(attention, "is_deferred_attention_layer"):
+        return attention.is_deferred_attention_layer(layer)
+    kinds = attention.Attention, attention.MLAAttention, attention.MMEncoderAttention  # vLLM 0.26
+    return isinstance(layer, kinds) and hasattr(layer, "process_weights_after_loading")
 
 
 def _shadow(layer: Any) -> Any:
