@@ -14,7 +14,7 @@ _ON_HOST = ("shm", "memmap")  # schemes whose slots are memory of the host
 
 @dataclass(frozen=True)
 class Place:
-    """endpoint, worker, group, rank, ranks and device are Receiver's arguments."""
+    """endpoint, worker, group, rank, ranks and device are Receiver's arguments. model_device: where the model is."""
 
     endpoint: str
     worker: str
@@ -22,6 +22,7 @@ class Place:
     rank: int
     ranks: int
     device: str
+    model_device: str
 
 
 def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = None, worker: str | None = None) -> Place:
@@ -41,4 +42,4 @@ def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = No
     ranks = parallel.world_size  # of tensor and pipeline parallelism; replicas are engines of their own
     on_host = endpoint.partition("://")[0] in _ON_HOST
     return Place(endpoint, engine if ranks == 1 else f"{engine}-{rank}", engine if ranks > 1 else "",
-                 rank if ranks > 1 else 0, ranks, "cpu" if on_host else str(device))
+                 rank if ranks > 1 else 0, ranks, "cpu" if on_host else str(device), str(device))

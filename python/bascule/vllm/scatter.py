@@ -38,7 +38,7 @@ def scatter(apply: str | None, place: Place, model: Any, vllm_config: Any) -> Sc
     """None: versions go through the model's loader (load.py).
 
     apply: "load"; "scatter", or a warning says why not; "auto", the default: scatter where it is proven and was tried,
-    on the host. Default: $BASCULE_APPLY.
+    for models in host memory. Default: $BASCULE_APPLY.
     """
     way = apply or os.environ.get("BASCULE_APPLY") or "auto"
     if way not in _WAYS:
@@ -59,8 +59,8 @@ def _proven(way: str, place: Place, model: Any, vllm_config: Any) -> Scatter:
 
     from .trace import Untraceable, trace
 
-    if way == "auto" and place.device != "cpu":
-        raise Untraceable(f"on {place.device} it is not tried yet; BASCULE_APPLY=scatter asks for it")
+    if way == "auto" and place.model_device != "cpu":
+        raise Untraceable(f"on {place.model_device} it is not tried yet; BASCULE_APPLY=scatter asks for it")
     if place.ranks > 1:  # a part fits a larger tensor, too
         raise Untraceable(f"each of {place.ranks} ranks takes parts of tensors, whose whole shapes it could not check")
     if vllm_config.model_config.quantization is not None or vllm_config.lora_config is not None:
