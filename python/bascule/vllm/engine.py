@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from vllm.config import set_current_vllm_config
 from vllm.distributed.weight_transfer.base import (WeightTransferEngine, WeightTransferInitInfo,
                                                    WeightTransferUpdateInfo)
 
@@ -53,7 +54,8 @@ class BasculeWeightTransferEngine(WeightTransferEngine[BasculeInitInfo, BasculeU
         if self.rank is not None and self.rank.place == place and init_info.apply is None:
             return
         self.shutdown()
-        self.rank = Rank(place, scatter(init_info.apply, place, self.model, self.vllm_config))
+        with set_current_vllm_config(self.vllm_config):  # vLLM 0.26 does not, here and below
+            self.rank = Rank(place, scatter(init_info.apply, place, self.model, self.vllm_config))
 
     def start_weight_update(self) -> None:
         if self.rank is None:
@@ -67,7 +69,8 @@ class BasculeWeightTransferEngine(WeightTransferEngine[BasculeInitInfo, BasculeU
         self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: BasculeUpdateInfo) -> None:
-        self.rank.update(self.model, self.model_config, update_info.version, update_info.timeout)
+        with set_current_vllm_config(self.vllm_config):
+            self.rank.update(self.model, self.model_config, update_info.version, update_info.timeout)
 
     def finish_weight_update(self) -> None:
         pass

@@ -18,13 +18,16 @@ class WorkerExtension:
 
         apply: how versions get into the model, as in scatter.py; default $BASCULE_APPLY.
         """
+        from vllm.config import set_current_vllm_config
+
         from .place import place_of
         from .rank import Rank
         from .scatter import scatter
 
         self.bascule_leave()
         place = place_of(self.vllm_config, self.rank, self.device, endpoint, worker)
-        self.bascule_rank = Rank(place, scatter(apply, place, self.model_runner.get_model(), self.vllm_config))
+        with set_current_vllm_config(self.vllm_config):
+            self.bascule_rank = Rank(place, scatter(apply, place, self.model_runner.get_model(), self.vllm_config))
         return self.bascule_rank.place.worker
 
     def bascule_take(self, version: int | None = None, timeout: float = 30) -> int | None:

@@ -14,7 +14,10 @@ _ON_HOST = ("shm", "memmap")  # schemes whose slots are memory of the host
 
 @dataclass(frozen=True)
 class Place:
-    """endpoint, worker, group, rank, ranks and device are Receiver's arguments."""
+    """endpoint, worker, group, rank, ranks, device and stream are Receiver's arguments.
+
+    model_device: where the model is.
+    """
 
     endpoint: str
     worker: str
@@ -22,6 +25,8 @@ class Place:
     rank: int
     ranks: int
     device: str
+    stream: int
+    model_device: str
 
 
 def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = None, worker: str | None = None) -> Place:
@@ -29,6 +34,8 @@ def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = No
 
     endpoint: default $BASCULE_ENDPOINT. worker: the engine's name, default $BASCULE_WORKER, else made of the host and
     the number that vLLM gives each engine. Replicas ("-dp1") and ranks ("-0") append theirs.
+
+    It is called in the thread that runs the model, whose stream on a GPU is the one that reads: not the default one.
     """
     endpoint = endpoint or os.environ.get("BASCULE_ENDPOINT", "")
     if not endpoint:
@@ -41,4 +48,12 @@ def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = No
     ranks = parallel.world_size  # of tensor and pipeline parallelism; replicas are engines of their own
     on_host = endpoint.partition("://")[0] in _ON_HOST
     return Place(endpoint, engine if ranks == 1 else f"{engine}-{rank}", engine if ranks > 1 else "",
-                 rank if ranks > 1 else 0, ranks, "cpu" if on_host else str(device))
+                 rank if ranks > 1 else 0, ranks, "cpu" if on_host else str(device), _stream(device), str(device))
+
+
+def _stream(device: Any) -> int:
+    if device.type != "cuda":
+        return 0
+    import torch
+
+    return torch.cuda.current_stream(device).cuda_stream

@@ -88,6 +88,7 @@ class Rank:
     def _join(self) -> None:
         self.receiver = Receiver(self.place.endpoint, worker=self.place.worker, group=self.place.group,
                                  rank=self.place.rank, ranks=self.place.ranks, device=self.place.device,
+                                 stream=self.place.stream,
                                  **({"targets": self.scatter.targets, "apply": "commit"} if self.scatter else {}))
         self._pending.register(self.receiver.fileno(), select.EPOLLIN)
 

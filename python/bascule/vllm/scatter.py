@@ -38,7 +38,7 @@ def scatter(apply: str | None, place: Place, model: Any, vllm_config: Any) -> Sc
     """None: versions go through the model's loader (load.py).
 
     apply: "load"; "scatter", or a warning says why not; "auto", the default: scatter where it is proven and was tried,
-    on the host. Default: $BASCULE_APPLY.
+    for models in host memory. Default: $BASCULE_APPLY.
     """
     way = apply or os.environ.get("BASCULE_APPLY") or "auto"
     if way not in _WAYS:
@@ -59,8 +59,8 @@ def _proven(way: str, place: Place, model: Any, vllm_config: Any) -> Scatter:
 
     from .trace import Untraceable, trace
 
-    if way == "auto" and place.device != "cpu":
-        raise Untraceable(f"on {place.device} it is not tried yet; BASCULE_APPLY=scatter asks for it")
+    if way == "auto" and place.model_device != "cpu":
+        raise Untraceable(f"on {place.model_device} it is not tried yet; BASCULE_APPLY=scatter asks for it")
     if place.ranks > 1:  # a part fits a larger tensor, too
         raise Untraceable(f"each of {place.ranks} ranks takes parts of tensors, whose whole shapes it could not check")
     if vllm_config.model_config.quantization is not None or vllm_config.lora_config is not None:
@@ -81,7 +81,6 @@ def _addresses(model: Any) -> list[int]:
 
 def _check_kernels(model: Any, model_config: Any) -> None:
     """Raises Untraceable where what runs after loading keeps something of its own of the weights."""
-    from vllm.model_executor.layers.attention import is_deferred_attention_layer
     from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 
     from .trace import Untouched, Untraceable
@@ -94,8 +93,17 @@ def _check_kernels(model: Any, model_config: Any) -> None:
         with Untouched(model, f"{type(method or layer).__name__} of {name}"):
             if isinstance(method, QuantizeMethodBase):
                 method.process_weights_after_loading(_shadow(layer))
-            if is_deferred_attention_layer(layer):
+            if _processes_as_attention(layer):
                 _shadow(layer).process_weights_after_loading(model_config.dtype)
+
+
+def _processes_as_attention(layer: Any) -> bool:
+    from vllm.model_executor.layers import attention
+
+    if hasattr(attention, "is_deferred_attention_layer"):
+        return attention.is_deferred_attention_layer(layer)
+    kinds = attention.Attention, attention.MLAAttention, attention.MMEncoderAttention  # vLLM 0.26
+    return isinstance(layer, kinds) and hasattr(layer, "process_weights_after_loading")
 
 
 def _shadow(layer: Any) -> Any:

@@ -125,7 +125,7 @@ class _Watch(TorchDispatchMode):
         if into.shape != what.shape or not into.is_contiguous() or what.dtype not in (tensor.dtype, into.dtype):
             raise Untraceable(f"the loader copies {name} into {list(into.shape)} with strides {list(into.stride())}, "
                               f"by way of {what.dtype}")
-        if not _same_bits(into, what.to(into.dtype)):
+        if not _same_bits(into, what.to(into.device, into.dtype)):
             raise Untraceable(f"the model does not hold the checkpoint's {name}")
         self.copies.append(Copied(name, into.detach().view(tensor.shape)))
 
