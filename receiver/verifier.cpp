@@ -1,5 +1,8 @@
 #include <bascule/receiver/verifier.h>
 
+#include <algorithm>
+
+#include <bascule/kernels/control_group.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::inline v0 {
@@ -10,6 +13,8 @@ std::string name_of(const Publication& publication) {
 }
 
 }  // namespace
+
+Verifier::Verifier() : reader_(std::clamp(kernels::usable_cores() / 4, 1, 4)) {}
 
 absl::Status Verifier::check_record(const Attachment& attachment, const Publication& publication) const {
   const std::optional<SlotRecord> record = attachment.record(publication.slot);

@@ -15,6 +15,9 @@ absl::Status check_digest(const Publication& publication, const Digest& found);
 
 class Verifier {
  public:
+  // It reads with a quarter of the cores, four at most: the engine, which has the others, runs meanwhile.
+  Verifier();
+
   // What the control page says of the publication's slot, where there is such a page. DATA_LOSS: another version or
   // digest.
   absl::Status check_record(const Attachment& attachment, const Publication& publication) const;
@@ -30,7 +33,7 @@ class Verifier {
   kernels::ThreadPool& pool() { return reader_.pool(); }
 
  private:
-  SlotReader reader_{1};  // one core is the engine's
+  SlotReader reader_;
 };
 
 }  // namespace bascule::inline v0

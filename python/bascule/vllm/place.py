@@ -14,10 +14,7 @@ _ON_HOST = ("shm", "memmap")  # schemes whose slots are memory of the host
 
 @dataclass(frozen=True)
 class Place:
-    """endpoint, worker, group, rank, ranks, device and stream are Receiver's arguments.
-
-    model_device: where the model is.
-    """
+    """Arguments of a Receiver."""
 
     endpoint: str
     worker: str
@@ -26,7 +23,6 @@ class Place:
     ranks: int
     device: str
     stream: int
-    model_device: str
 
 
 def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = None, worker: str | None = None) -> Place:
@@ -48,7 +44,7 @@ def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = No
     ranks = parallel.world_size  # of tensor and pipeline parallelism; replicas are engines of their own
     on_host = endpoint.partition("://")[0] in _ON_HOST
     return Place(endpoint, engine if ranks == 1 else f"{engine}-{rank}", engine if ranks > 1 else "",
-                 rank if ranks > 1 else 0, ranks, "cpu" if on_host else str(device), _stream(device), str(device))
+                 rank if ranks > 1 else 0, ranks, "cpu" if on_host else str(device), _stream(device))
 
 
 def _stream(device: Any) -> int:

@@ -37,8 +37,8 @@ class Scatter:
 def scatter(apply: str | None, place: Place, model: Any, vllm_config: Any) -> Scatter | None:
     """None: versions go through the model's loader (load.py).
 
-    apply: "load"; "scatter", or a warning says why not; "auto", the default: scatter where it is proven and was tried,
-    for models in host memory. Default: $BASCULE_APPLY.
+    apply: "load"; "scatter", or a warning says why not; "auto", the default: scatter where it is proven. Default:
+    $BASCULE_APPLY.
     """
     way = apply or os.environ.get("BASCULE_APPLY") or "auto"
     if way not in _WAYS:
@@ -46,7 +46,7 @@ def scatter(apply: str | None, place: Place, model: Any, vllm_config: Any) -> Sc
     if way == "load":
         return None
     try:
-        return _proven(way, place, model, vllm_config)
+        return _proven(place, model, vllm_config)
     except Exception as error:  # of the model's loader, too
         why = str(error) or type(error).__name__
         logger.log(logging.INFO if way == "auto" else logging.WARNING,
@@ -54,13 +54,11 @@ def scatter(apply: str | None, place: Place, model: Any, vllm_config: Any) -> Sc
         return None
 
 
-def _proven(way: str, place: Place, model: Any, vllm_config: Any) -> Scatter:
+def _proven(place: Place, model: Any, vllm_config: Any) -> Scatter:
     from vllm.model_executor.model_loader import get_model_loader
 
     from .trace import Untraceable, trace
 
-    if way == "auto" and place.model_device != "cpu":
-        raise Untraceable(f"on {place.model_device} it is not tried yet; BASCULE_APPLY=scatter asks for it")
     if place.ranks > 1:  # a part fits a larger tensor, too
         raise Untraceable(f"each of {place.ranks} ranks takes parts of tensors, whose whole shapes it could not check")
     if vllm_config.model_config.quantization is not None or vllm_config.lora_config is not None:

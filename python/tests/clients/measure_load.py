@@ -2,6 +2,7 @@
 
     python python/tests/clients/measure_load.py [rounds]    # a model of 0.5 GB on the CPU; medians, and their ratios
     python python/tests/clients/measure_load.py [rounds] plain    # with torch's linear layers, where scatter works
+    python python/tests/clients/measure_load.py [rounds] cuda     # 1 GB of bfloat16 on a GPU, by cuda-ipc
 """
 
 import os
@@ -40,47 +41,63 @@ def use(worker, way):
     worker.weight_transfer_engine.rank = ranks[way]
 
 
+def seconds_of(work):
+    """Until a GPU has done it, too."""
+    import torch
+
+    settle = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    settle()
+    begin = time.perf_counter()
+    work()
+    settle()
+    return time.perf_counter() - begin
+
+
 def updated(llm, sender):
     """Seconds from start_weight_update to finish_weight_update, of a version that is ready."""
+    def update():
+        llm.start_weight_update()
+        llm.update_weights({"update_info": {}})
+        llm.finish_weight_update()
+
     sender.send_async()
     time.sleep(1)
-    begin = time.perf_counter()
-    llm.start_weight_update()
-    llm.update_weights({"update_info": {}})
-    llm.finish_weight_update()
-    seconds = time.perf_counter() - begin
+    seconds = seconds_of(update)
     assert sender.wait_async().complete
     return seconds
 
 
 def main():
     import tiny
+    import torch
     from vllm import LLM
 
     import bascule
 
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 11
-    plain = sys.argv[2:] == ["plain"]
+    plain, cuda = sys.argv[2:] == ["plain"], sys.argv[2:] == ["cuda"]
     with tempfile.TemporaryDirectory() as folder:
-        model = tiny.save(folder, hidden_size=1024, intermediate_size=4096, num_hidden_layers=8,
+        scale = 2 if cuda else 1
+        model = tiny.save(folder, hidden_size=1024 * scale, intermediate_size=4096 * scale, num_hidden_layers=8,
                           num_attention_heads=16, num_key_value_heads=4)
         llm = LLM(folder, weight_transfer_config={"backend": "bascule"}, enforce_eager=True, max_model_len=64,
-                  dtype="float32", max_num_seqs=4, kv_cache_memory_bytes=1 << 26,
-                  **({"worker_extension_cls": "plain_linears.Extension"} if plain else {}))
+                  dtype="bfloat16" if cuda else "float32", max_num_seqs=4, kv_cache_memory_bytes=1 << 26,
+                  **({"worker_extension_cls": "plain_linears.Extension"} if plain else {}),
+                  **({"gpu_memory_utilization": 0.05} if cuda else {}))
+        if cuda:
+            model.to("cuda", torch.bfloat16)
         tensors = [(name, each.detach().clone()) for name, each in model.named_parameters()]
-        ways = ["load", "scatter"] if plain else ["load"]
+        ways = ["load", "scatter"] if plain or cuda else ["load"]
         senders, took = {}, {"own": [], **{way: [] for way in ways}}
         for way in ways:
-            endpoint = f"shm://{folder}/{way}"
+            endpoint = f"{'cuda-ipc' if cuda else 'shm'}://{folder}/{way}"
             assert llm.collective_rpc(join, args=(way, endpoint)) == [way == "scatter"]
             senders[way] = bascule.Sender(endpoint)
             senders[way].register_model(dict(tensors))
             senders[way].wait_for_workers(1)
         for _ in range(rounds):
             time.sleep(1)  # as below
-            begin = time.perf_counter()
-            llm.collective_rpc(own_load, args=(tensors,))
-            took["own"].append(time.perf_counter() - begin)
+            took["own"].append(seconds_of(lambda: llm.collective_rpc(own_load, args=(tensors,))))
             for way in ways:
                 llm.collective_rpc(use, args=(way,))
                 took[way].append(updated(llm, senders[way]))
@@ -88,8 +105,8 @@ def main():
             sender.close()
         own = statistics.median(took["own"])
         print(f"{sum(each.nbytes for _, each in tensors) / 1e9:.3f} GB, {len(tensors)} tensors, medians of {rounds}: "
-              f"vLLM's own load {1e3 * own:.0f} ms"
-              + "".join(f"; by Bascule, {way}: {1e3 * statistics.median(took[way]):.0f} ms, ratio "
+              f"vLLM's own load {1e3 * own:.3g} ms"
+              + "".join(f"; by Bascule, {way}: {1e3 * statistics.median(took[way]):.3g} ms, ratio "
                         f"{statistics.median(took[way]) / own:.3f}" for way in ways))
 
 

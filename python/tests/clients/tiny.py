@@ -1,5 +1,7 @@
 """A model of two layers, its checkpoint, and its weights as they are in each version."""
 
+import hashlib
+
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -45,3 +47,8 @@ def greedy_next(model, tokens):
     """For each of `tokens`, behind the prompt, what transformers would have generated in its place."""
     logits = model(torch.tensor([PROMPT + tokens])).logits[0]
     return logits.argmax(-1)[len(PROMPT) - 1:-1].tolist()
+
+
+def digest(tensor):
+    """Of its bits."""
+    return hashlib.sha256(tensor.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy()).hexdigest()

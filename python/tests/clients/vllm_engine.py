@@ -67,6 +67,10 @@ class Engine:
         """Their bytes, as a hash, and their addresses."""
         return self.llm.collective_rpc(parameters)[0]
 
+    def digests(self):
+        """By parameter."""
+        return self.llm.collective_rpc(digests)[0]
+
     def move_parameters(self):
         self.llm.collective_rpc(move_parameters)
 
@@ -87,13 +91,15 @@ class Engine:
 
 
 def parameters(worker):
-    import torch
-
     tensors = dict(worker.model_runner.get_model().named_parameters())
-    content = hashlib.sha256()
-    for name, each in tensors.items():
-        content.update(name.encode() + each.detach().view(-1).view(torch.uint8).numpy().tobytes())
+    content = hashlib.sha256(json.dumps(digests(worker)).encode())
     return content.hexdigest(), {name: each.data_ptr() for name, each in tensors.items()}
+
+
+def digests(worker):
+    import tiny
+
+    return {name: tiny.digest(each) for name, each in worker.model_runner.get_model().named_parameters()}
 
 
 def move_parameters(worker):
