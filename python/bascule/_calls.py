@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class Calls:
@@ -17,7 +19,7 @@ class Calls:
         self._of_thread = threading.local()  # depth: a call may call
 
     def begin(self) -> None:
-        depth = getattr(self._of_thread, "depth", 0)
+        depth = self._depth()
         if depth == 0:
             with self._changed:
                 self._changed.wait_for(lambda: not self._flipping)
@@ -25,28 +27,64 @@ class Calls:
         self._of_thread.depth = depth + 1
 
     def end(self) -> None:
-        """Of a begin() in this thread; without one it does nothing."""
-        depth = getattr(self._of_thread, "depth", 0)
-        if depth == 0:
-            return
-        self._of_thread.depth = depth - 1
-        if depth == 1:
+        """Of a begin() in this thread."""
+        self._of_thread.depth = self._depth() - 1
+        if self._depth() == 0:
             with self._changed:
                 self._inside -= 1
                 self._changed.notify_all()
 
+    def within(self) -> bool:
+        """Whether this thread is within a call."""
+        return self._depth() > 0
+
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Not within a call of the same thread, which it would wait for."""
-        if getattr(self._of_thread, "depth", 0):
+    def alone(self, patience: float | None = None) -> Iterator[bool]:
+        """Whether no call and no other flip ran within `patience` seconds (None: for ever), and none will until the end.
+
+        Not within a call of the same thread, which it would wait for.
+        """
+        if self.within():
             raise RuntimeError("a flip within a call of the model")
         with self._changed:
-            self._changed.wait_for(lambda: not self._flipping)
-            self._flipping = True
-            self._changed.wait_for(lambda: self._inside == 0)
+            mine = self._changed.wait_for(lambda: not self._flipping, patience)
+            if mine:
+                self._flipping = True
         try:
-            yield
-        finally:
             with self._changed:
-                self._flipping = False
-                self._changed.notify_all()
+                alone = mine and self._changed.wait_for(lambda: self._inside == 0, patience)
+            yield alone
+        finally:
+            if mine:
+                with self._changed:
+                    self._flipping = False
+                    self._changed.notify_all()
+
+    def forked(self) -> None:
+        """In a forked child: this thread alone is left, and whatever another one held is free."""
+        self._changed, self._flipping = threading.Condition(), False
+
+    def _depth(self) -> int:
+        return getattr(self._of_thread, "depth", 0)
+
+
+class Guarded:
+    """A method, each call of which is a call of `calls`. A copy of its object, or a pickle of it, has the plain method."""
+
+    def __init__(self, method: Callable[..., Any], calls: Calls):
+        functools.update_wrapper(self, method)  # its signature is looked at by those that call it
+        self._method, self._calls = method, calls
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self._calls.begin()
+        try:
+            return self._method(*arguments, **named)
+        finally:  # also of a KeyboardInterrupt
+            self._calls.end()
+
+    def __reduce__(self) -> Any:
+        return _plain, (self._method,)
+
+
+def _plain(method: Callable[..., Any]) -> Callable[..., Any]:
+    return method

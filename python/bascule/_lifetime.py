@@ -15,7 +15,7 @@ from typing import Any
 from . import _core
 from .errors import BasculeError
 
-_living: weakref.WeakSet = weakref.WeakSet()
+_living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by number: in the order they were made
 _logger = logging.getLogger("bascule")
 _logs: dict[int, Callable[[str], None]] = {}
 _numbers = itertools.count(1)
@@ -25,7 +25,7 @@ _starting = threading.Lock()
 
 def lives(end: Any) -> None:
     """`end` has close() and _abandon()."""
-    _living.add(end)
+    _living[next(_numbers)] = end
 
 
 def log_number(log: Callable[[str], None] | None) -> int:
@@ -71,7 +71,7 @@ def _log() -> None:
 
 
 def _close_all() -> None:
-    for end in list(_living):
+    for _, end in sorted(_living.items(), reverse=True):  # what another one uses was made before it
         try:
             end._close(patience=5)  # a call of another thread may never end
         except Exception:  # the others are closed all the same
@@ -87,7 +87,7 @@ def _abandon_all() -> None:
     global _log_thread, _starting
     _log_thread, _starting = None, threading.Lock()
     _core.renew_logs()
-    for end in list(_living):
+    for end in list(_living.values()):
         end._abandon()
     _living.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,14 +11,17 @@ from typing import Any
 from . import _core
 from .errors import BasculeError
 from .sender import Sender
-from .tensors import TensorSpec
+from .tensors import TensorSpec, dtype_name
 
 
 def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) -> _core.SendReport:
     """Sends all tensors of a safetensors file, or of a folder of them, once `workers` workers are there.
 
+    Of a folder with model.safetensors.index.json the files that it names, else model.safetensors, else all that there are.
     Raises BasculeError: NOT_FOUND, INVALID_ARGUMENT and DATA_LOSS name the file; else as Sender.stream().
     """
+    if not checkpoint:
+        raise BasculeError("expected a safetensors file or a folder of them, found an empty path", "INVALID_ARGUMENT")
     paths = _files(Path(checkpoint))
     try:
         import torch  # noqa: F401  safetensors' tensors are torch's
@@ -26,10 +30,12 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
         raise BasculeError(f"a checkpoint is read by torch and safetensors: {error}; pip install torch safetensors",
                            "FAILED_PRECONDITION") from None
     with ExitStack() as opened:
-        try:
-            files = {file: opened.enter_context(safe_open(file, "pt")) for file in paths}
-        except (SafetensorError, OSError) as error:
-            raise BasculeError(f"{checkpoint}: {error}", "DATA_LOSS") from None
+        files = {}
+        for path in paths:
+            try:
+                files[path] = opened.enter_context(safe_open(path, "pt"))
+            except (SafetensorError, OSError) as error:
+                raise BasculeError(f"{path}: {error}", "DATA_LOSS") from None
         with Sender(endpoint) as sender:
             sender.register_model(_specs(files), rename=None)
             sender.wait_for_workers(workers, timeout)
@@ -37,14 +43,30 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
 
 
 def _files(checkpoint: Path) -> list[Path]:
-    if checkpoint.is_dir():
-        files = sorted(checkpoint.glob("*.safetensors"))
-        if not files:
-            raise BasculeError(f"{checkpoint}: expected files *.safetensors, found none", "NOT_FOUND")
-        return files
-    if not checkpoint.is_file():
+    if checkpoint.is_file():
+        return [checkpoint]
+    if not checkpoint.is_dir():
         raise BasculeError(f"{checkpoint}: expected a safetensors file or a folder of them, found nothing", "NOT_FOUND")
-    return [checkpoint]
+    if (index := checkpoint / "model.safetensors.index.json").is_file():
+        return _indexed(index)
+    if (whole := checkpoint / "model.safetensors").is_file():
+        return [whole]
+    if not (files := sorted(checkpoint.glob("*.safetensors"))):
+        raise BasculeError(f"{checkpoint}: expected files *.safetensors, found none", "NOT_FOUND")
+    return files
+
+
+def _indexed(index: Path) -> list[Path]:
+    """The files that an index of Hugging Face's names, beside it."""
+    try:
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+        files = [index.parent / name for name in names]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise BasculeError(f'{index}: expected {{"weight_map": {{tensor: file, …}}}}', "DATA_LOSS") from None
+    for file in files:
+        if not file.is_file():
+            raise BasculeError(f"{file}: {index.name} names it, and it is not there", "NOT_FOUND")
+    return files
 
 
 def _specs(files: dict[Path, Any]) -> Iterator[TensorSpec]:
@@ -52,7 +74,12 @@ def _specs(files: dict[Path, Any]) -> Iterator[TensorSpec]:
     for path, file in files.items():
         for name in file.keys():
             if name in seen:
-                raise BasculeError(f"{path}: tensor {name} is in {seen[name].name}, too", "INVALID_ARGUMENT")
+                raise BasculeError(f"{path}: tensor {name} is in {seen[name].name}, too; name the one file to send",
+                                   "INVALID_ARGUMENT")
             seen[name] = path
             described = file.get_slice(name)
-            yield TensorSpec(name, described.get_dtype(), described.get_shape())
+            try:
+                dtype = dtype_name(described.get_dtype())
+            except BasculeError as error:
+                raise BasculeError(f"{path}: tensor {name}: {error}", error.code) from None
+            yield TensorSpec(name, dtype, described.get_shape())

@@ -10,19 +10,17 @@ It needs torch; transformers itself is not imported.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import select
 import socket
 import threading
 import time
-import types
 from collections.abc import Callable
 from typing import Any
 
 from . import _core
-from ._calls import Calls
+from ._calls import Calls, Guarded
 from ._lifetime import lives, refuse_to_travel
 from .errors import BasculeError, BasculeTimeoutError
 from .names import hf_names
@@ -46,12 +44,20 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
     then costs this worker its place, until it has ended.
     rename: makes a tensor's name in the model that of the sender's.
 
-    Of tensors that the model ties, one must come. Raises BasculeError: INVALID_ARGUMENT.
+    A flip waits for calls of the model, and of those of its parts that have a generate(); calls of other parts alone
+    may see it. A call must not wait for another thread that calls the model: while a flip waits for the one, the other
+    waits for the flip.
+
+    Of tensors that the model ties, one must come. Raises BasculeError: INVALID_ARGUMENT; FAILED_PRECONDITION where the
+    model, or a part of it, follows already.
     """
     if not is_module(model):
         raise BasculeError(f"follow: expected a module of torch, found {type(model).__name__}", "INVALID_ARGUMENT")
     if at not in ("token", "call"):
         raise BasculeError(f'at: expected "token" or "call", found {at!r}', "INVALID_ARGUMENT")
+    if any(isinstance(method, Guarded) for part in model.modules() for method in vars(part).values()):
+        raise BasculeError("this model, or a part of it, follows an endpoint already; close() that following first",
+                           "FAILED_PRECONDITION")
     return Following(Places(model, rename, in_place), endpoint, worker or f"{socket.gethostname()}-{os.getpid()}", at)
 
 
@@ -65,8 +71,9 @@ class Following:
         self._told = threading.Condition()
         self._version = 0
         self._error: BaseException | None = None
-        self._end = os.eventfd(0)
-        self._unhook = _hook(places.model, self._calls, at)
+        self._closing = threading.Lock()
+        self._end = os.eventfd(0)  # readable: to end; -1: ended
+        self._unguard = _guard(places.model, self._calls, at)
         self._thread = threading.Thread(target=self._follow, name=f"bascule-{worker}", daemon=True)
         self._thread.start()
         lives(self)
@@ -89,6 +96,8 @@ class Following:
 
         Raises BasculeTimeoutError, with the reason where there is one.
         """
+        if not timeout >= 0:
+            raise BasculeError(f"timeout: expected seconds, 0 or more, found {timeout}", "INVALID_ARGUMENT")
         deadline = time.monotonic() + timeout
         with self._told:
             while self._version < version:
@@ -102,7 +111,13 @@ class Following:
         return self._version
 
     def close(self) -> None:
-        """Leaves the endpoint. A second call does nothing."""
+        """Leaves the endpoint, behind the calls of the model that have begun. A second call does nothing.
+
+        Raises BasculeError, FAILED_PRECONDITION, within such a call, and nothing has changed.
+        """
+        if self._calls.within():
+            raise BasculeError("close() within a call of the model, which it would wait for; call it behind that one",
+                               "FAILED_PRECONDITION")
         self._close(patience=None)
 
     def __enter__(self) -> Following:
@@ -117,24 +132,33 @@ class Following:
     # ----
 
     def _close(self, patience: float | None) -> None:
-        """patience: seconds to wait for calls of the model; None: for ever."""
-        if self._end < 0:
+        """patience: seconds to wait for calls of the model; None: for ever. What then still runs goes on as it is."""
+        if not self._closing.acquire(timeout=-1 if patience is None else patience):
             return
-        os.eventfd_write(self._end, 1)
-        self._thread.join(patience)
-        if self._thread.is_alive():
-            return
-        end, self._end = self._end, -1
-        os.close(end)
-        self._unhook()
-        with self._calls.alone():
-            self._places.keep()
-        self._receiver.close()
+        try:
+            if self._end < 0:
+                return
+            os.eventfd_write(self._end, 1)
+            self._thread.join(patience)
+            if self._thread.is_alive():
+                return
+            with self._calls.alone(patience) as alone:
+                if not alone:
+                    return
+                self._places.keep()
+                self._unguard()
+            end, self._end = self._end, -1
+            os.close(end)
+            self._receiver.close()
+        finally:
+            self._closing.release()
 
     def _abandon(self) -> None:
         """In a forked child, where the thread is not."""
         self._end = -1
-        self._unhook()
+        self._closing = threading.Lock()
+        self._calls.forked()
+        self._unguard()
 
     def _follow(self) -> None:
         ready = select.poll()
@@ -173,27 +197,28 @@ class Following:
             self._receiver.finish()
 
 
-def _hook(model: Any, calls: Calls, at: str) -> Callable[[], None]:
-    """Each call of the model, or of its generate(), is a call of `calls`; the returned function ends that."""
-    # Plain functions: a copy of the model keeps them, and needs nothing of this process but `calls`.
-    hooks = [model.register_forward_pre_hook(lambda *_: calls.begin(), prepend=True),
-             model.register_forward_hook(lambda *_: calls.end(), always_call=True)]
-    generate = getattr(type(model), "generate", None) if at == "call" else None
-    if generate is not None:
-        @functools.wraps(generate)
-        def whole(self: Any, *arguments: Any, **named: Any) -> Any:
-            calls.begin()
-            try:
-                return generate(self, *arguments, **named)
-            finally:
-                calls.end()
+def _guard(model: Any, calls: Calls, at: str) -> Callable[[], None]:
+    """Each call of the model, or of its generate(), is a call of `calls`; the returned function ends that.
 
-        model.generate = types.MethodType(whole, model)
+    So is one of a part that has a generate() of its own, which a wrapper's generate() calls in its place.
+    """
+    guards = []
+    for part in model.modules():
+        has_generate = callable(getattr(part, "generate", None))
+        names = ["forward"] if part is model or has_generate else []
+        for name in names + ["generate"] * (has_generate and at == "call"):
+            own = vars(part).get(name)  # somebody's else, where there is one
+            guard = Guarded(getattr(part, name), calls)
+            vars(part)[name] = guard
+            guards.append((vars(part), name, guard, own))
 
-    def unhook() -> None:
-        for hook in hooks:
-            hook.remove()
-        if generate is not None:
-            del model.generate
+    def unguard() -> None:
+        for attributes, name, guard, own in guards:
+            if attributes.get(name) is not guard:
+                continue  # somebody wrapped it in turn, and calls it as before
+            if own is None:
+                del attributes[name]
+            else:
+                attributes[name] = own
 
-    return unhook
+    return unguard

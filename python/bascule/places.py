@@ -30,7 +30,8 @@ class Places:
         """
         import torch
 
-        pairs, known = [], set()
+        pairs: list[tuple[Any, Any]] = []
+        known: set[str] = set()
         for tensor, names in self._tensors():
             known.update(names)
             if (name := next((name for name in names if name in weights), None)) is None:
@@ -39,11 +40,13 @@ class Places:
             pairs.append((tensor, weights[name]))
         if more := sorted(weights.keys() - known):
             raise BasculeError(f"tensor {more[0]} is not in the model", "INVALID_ARGUMENT")
-        with torch.no_grad():
+        made_for_inference = any(tensor.is_inference() for tensor, _ in pairs)  # written in that mode alone
+        with torch.inference_mode() if made_for_inference else torch.no_grad():
             for tensor, weight in pairs:
                 if self._in_place:
                     self._ours.setdefault(id(tensor), (tensor, tensor.requires_grad))
                     tensor.requires_grad_(False)  # a step of an optimizer would write
+                    tensor.grad = None
                     tensor.data = weight
                 else:
                     tensor.copy_(weight)
@@ -79,6 +82,12 @@ class Places:
             raise BasculeError(f"tensor {name} came as {weight.dtype} {list(weight.shape)}; the model's is {tensor.dtype} "
                                f"{list(tensor.shape)}" + (", and in place they must be the same" if self._in_place else ""),
                                "INVALID_ARGUMENT")
+        if self._in_place and tensor.is_inference():
+            raise BasculeError(f"tensor {name} of the model was made under torch.inference_mode(), and cannot be set to "
+                               "other memory; copy instead (in_place=False)", "INVALID_ARGUMENT")
+        if not self._in_place and any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride())):
+            raise BasculeError(f"elements of tensor {name} of the model lie in one place (it is expanded), and cannot be "
+                               "written one by one; give the model a clone() of it", "INVALID_ARGUMENT")
         if str(tensor.device) != self.device:
             raise BasculeError(f"tensor {name} of the model is on {tensor.device}; it was on {self.device}",
                                "INVALID_ARGUMENT")

@@ -15,13 +15,16 @@ import hashlib
 import os
 import re
 import socket
+import stat
 import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import ray
+import ray.util.client
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import receiver, sender
@@ -29,12 +32,13 @@ from .errors import BasculeError, BasculeTimeoutError
 
 _PREFIX = "bascule:"  # of the names of Ray's actors that hold entries
 _LOOK_EVERY = 0.1  # seconds between two looks for a name
+_HOLDER_STARTS = 60  # seconds: a process of Ray's
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a cluster knows of a sender. Its holder is an actor that ends with the sender's process."""
+    """What a cluster knows of a sender."""
 
     endpoint: str
     boot: str  # that of the sender's host
@@ -50,8 +54,8 @@ class Sender(sender.Sender):
 
     endpoint: by default a private folder of this host, of a name's own, for engines of this host: "auto" where Ray gave
     this process a GPU, else "shm". For engines of other hosts: "auto:///folder?listen=host:port". namespace: Ray's, by
-    default the job's. timeout: how long another sender may still hold the name, seconds. options: those of
-    bascule.Sender.
+    default the job's. timeout: how long another sender, at another endpoint, may still hold the name, seconds. options:
+    those of bascule.Sender.
 
     A trainer's actor that Ray restarts on the same node takes its name and endpoint again, and its engines come back.
 
@@ -63,7 +67,7 @@ class Sender(sender.Sender):
 
     def __init__(self, name: str, endpoint: str = "", *, namespace: str | None = None, timeout: float = 10,
                  **options: Any):
-        _check(name)
+        _check(name, timeout)
         super().__init__(endpoint or _endpoint_of(name, namespace), **options)
         try:
             self._holder = _publish(name, _entry_of(self._endpoint), namespace, timeout)
@@ -75,8 +79,12 @@ class Sender(sender.Sender):
         """As bascule.Sender's; the name is free then."""
         super().close()
         holder, self._holder = self._holder, None
-        if holder is not None and ray.is_initialized():
+        if holder is None or not ray.is_initialized():
+            return
+        try:
             ray.kill(holder)
+        except ValueError:  # it went with another cluster, to which this process was connected
+            pass
 
 
 class Receiver(receiver.Receiver):
@@ -107,7 +115,8 @@ def beside(name: str, *, namespace: str | None = None, timeout: float = 60) -> d
     """Options of an actor or a task that is to run on the sender's node, and to see the sender's GPU, by its UUID, and
     no other: Engine.options(num_gpus=0.3, **beside("grpo")). Waits and raises as Receiver.
 
-    Ray counts a fraction on a GPU of its own choice, which on a node with several may be another one.
+    Ray counts a fraction on a GPU of its own choice, which on a node with several may be another one. The options may
+    hold a "runtime_env"; join its "env_vars" with your own, where you have some.
     """
     entry = _find(name, namespace, timeout)
     options: dict[str, Any] = {"scheduling_strategy": NodeAffinitySchedulingStrategy(entry.node, soft=False)}
@@ -120,7 +129,7 @@ def beside(name: str, *, namespace: str | None = None, timeout: float = 60) -> d
 # ---- names
 
 
-@ray.remote(num_cpus=0)
+@ray.remote(num_cpus=0, max_restarts=-1, max_concurrency=64)
 class _Holder:
     """An actor of the sender's process: it ends with it, and the name is free."""
 
@@ -131,13 +140,18 @@ class _Holder:
         return self._entry
 
 
-def _check(name: str) -> None:
+def _check(name: str, timeout: float) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise BasculeError(f"name: expected up to 40 letters, digits, '.', '_' and '-', found {name!r}",
-                           "INVALID_ARGUMENT")
+        raise BasculeError("name: expected up to 40 letters, digits, '.', '_' and '-', the first one a letter or a digit, "
+                           f"found {name!r}", "INVALID_ARGUMENT")
+    if not timeout >= 0:
+        raise BasculeError(f"timeout: expected seconds, 0 or more, found {timeout}", "INVALID_ARGUMENT")
     if not ray.is_initialized():
         raise BasculeError("this process is not connected to a cluster of Ray; call ray.init() first",
                            "FAILED_PRECONDITION")
+    if ray.util.client.ray.is_connected():
+        raise BasculeError("this process is a client of Ray (ray://…), which is not part of the cluster; make senders and "
+                           "receivers in actors or tasks", "FAILED_PRECONDITION")
 
 
 def _publish(name: str, entry: Entry, namespace: str | None, timeout: float) -> Any:
@@ -145,20 +159,23 @@ def _publish(name: str, entry: Entry, namespace: str | None, timeout: float) -> 
     deadline = time.monotonic() + timeout
     while True:
         try:
-            holder = _Holder.options(name=_PREFIX + name, namespace=namespace, max_concurrency=64,
+            holder = _Holder.options(name=_PREFIX + name, namespace=namespace,
                                      scheduling_strategy=beside_sender).remote(entry)
-            ray.get(holder.entry.remote(), timeout=timeout)
-            return holder
-        except ValueError:  # the name is taken, it may be by one that is about to end
+            break
+        except ray.exceptions.ActorAlreadyExistsError:  # maybe of a sender that is about to end
             if time.monotonic() > deadline:
                 other = _look(name, namespace)
                 by = f", process {other.process} at {other.address}, {other.endpoint}" if other else ""
                 raise BasculeError(f"another sender has the name {name!r} in this cluster{by}; close it, or take "
                                    "another name", "ALREADY_EXISTS") from None
-        except ray.exceptions.GetTimeoutError:
-            raise BasculeTimeoutError(f"Ray did not start the actor that holds the name {name!r} within {timeout} "
-                                      "seconds", "DEADLINE_EXCEEDED") from None
         time.sleep(_LOOK_EVERY)
+    try:
+        ray.get(holder.entry.remote(), timeout=_HOLDER_STARTS)
+    except ray.exceptions.GetTimeoutError:
+        ray.kill(holder)
+        raise BasculeTimeoutError(f"Ray did not start the actor that holds the name {name!r} within {_HOLDER_STARTS} "
+                                  "seconds", "DEADLINE_EXCEEDED") from None
+    return holder
 
 
 def _look(name: str, namespace: str | None, patience: float = 5) -> Entry | None:
@@ -169,7 +186,7 @@ def _look(name: str, namespace: str | None, patience: float = 5) -> Entry | None
 
 
 def _find(name: str, namespace: str | None, timeout: float) -> Entry:
-    _check(name)
+    _check(name, timeout)
     deadline = time.monotonic() + timeout
     while (entry := _look(name, namespace)) is None:
         if time.monotonic() > deadline:
@@ -189,14 +206,31 @@ def _find(name: str, namespace: str | None, timeout: float) -> Entry:
 def _endpoint_of(name: str, namespace: str | None) -> str:
     """The same for a name each time, so that a trainer that starts again takes its endpoint."""
     context = ray.get_runtime_context()
-    of_name = hashlib.sha256(f"{context.gcs_address}/{namespace or context.namespace}".encode()).hexdigest()[:12]
+    of_name = hashlib.sha256(f"{context.gcs_address}/{namespace or context.namespace}/{name}".encode()).hexdigest()[:16]
     scheme = "auto" if context.get_accelerator_ids().get("GPU") else "shm"
-    return f"{scheme}://{tempfile.gettempdir()}/bascule-{os.getuid()}/{of_name}-{name}"
+    return f"{scheme}://{quote(str(_own_folder() / f'ray-{of_name}'))}"
+
+
+def _own_folder() -> Path:
+    """A folder in which nobody else puts one, as any user may in /tmp."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(runtime) / "bascule" if runtime and os.path.isdir(runtime) else Path(
+        tempfile.gettempdir(), f"bascule-{os.getuid()}")
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError as error:
+        raise BasculeError(f"the folder of endpoints: {error}; give the sender an endpoint", "PERMISSION_DENIED") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise BasculeError(f"{folder}: expected a folder of user {os.getuid()} that nobody else can write, found one of "
+                           f"user {found.st_uid} with mode {stat.filemode(found.st_mode)}; remove it, or give the sender "
+                           "an endpoint", "PERMISSION_DENIED")
+    return folder
 
 
 def _entry_of(endpoint: str) -> Entry:
     context = ray.get_runtime_context()
-    path = urlsplit(endpoint).path
+    path = unquote(urlsplit(endpoint).path)
     return Entry(endpoint, _boot(), _identity(path) if path else None, context.get_node_id(),
                  ray.util.get_node_ip_address(), next(iter(_gpus()), ""), os.getpid())
 
@@ -204,18 +238,22 @@ def _entry_of(endpoint: str) -> Entry:
 def _endpoint_for(name: str, entry: Entry) -> str:
     """The endpoint by which an engine of this host reaches that sender."""
     url = urlsplit(entry.endpoint)
-    if not url.path or (entry.boot == _boot() and entry.folder == _identity(url.path)):
+    if not url.path:  # a host and a port
         return entry.endpoint
-    options = parse_qs(url.query)
+    here = _identity(unquote(url.path)) if entry.boot == _boot() else None
+    if here is not None and here == entry.folder:
+        return entry.endpoint
+    options = {key: unquote(value) for key, _, value in (option.partition("=") for option in url.query.split("&"))}
     if "listen" in options:
-        host, _, port = options["listen"][-1].rpartition(":")
+        host, _, port = options["listen"].rpartition(":")
         host = entry.address if host in ("", "0.0.0.0", "[::]") else host
-        token = f"?token_file={options['token_file'][-1]}" if "token_file" in options else ""
+        token = f"?token_file={quote(options['token_file'])}" if "token_file" in options else ""
         return f"{url.scheme}://{host}:{port}{token}"
     raise BasculeError(
         f"the sender {name!r} is at {entry.endpoint} on {entry.address}, a folder that this process on "
-        f"{ray.util.get_node_ip_address()} does not see; place the engine there (**bascule.ray.beside({name!r})), or "
-        "give the sender an endpoint for other hosts (auto:///folder?listen=host:port)", "FAILED_PRECONDITION")
+        f"{ray.util.get_node_ip_address()} does not see (another host or container, or it was removed); place the engine "
+        f"there (**bascule.ray.beside({name!r})), or give the sender an endpoint for other hosts "
+        "(auto:///folder?listen=host:port)", "FAILED_PRECONDITION")
 
 
 def _boot() -> str:

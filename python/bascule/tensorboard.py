@@ -8,6 +8,7 @@ It needs the package tensorboard, and torch's or tensorboardX's writer.
 from __future__ import annotations
 
 import json
+import operator
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -22,26 +23,24 @@ _LOOK_EVERY = 0.5  # seconds
 def follow(run: str, logdir: str, *, once: bool = False, stopped: Callable[[], bool] = lambda: False) -> int:
     """Writes each step of `run`, a folder with metrics.jsonl or that file, to `logdir`; how many it wrote.
 
-    once: what is there; else until `stopped`, or Ctrl-C. A run that went on behind an earlier step (--resume) replaces
-    the steps behind that. Raises BasculeError: NOT_FOUND, with `once`; DATA_LOSS names a line that is none.
+    once: what is there; else until `stopped`, or Ctrl-C; there need not be a run yet. A run that went on behind an
+    earlier step (--resume) replaces the steps behind that. Raises BasculeError: NOT_FOUND, with `once`; DATA_LOSS names
+    the line that is none; FAILED_PRECONDITION: `logdir` cannot be written.
     """
-    file = Path(run) / "metrics.jsonl" if Path(run).is_dir() else Path(run)
-    if once and not file.is_file():
-        raise BasculeError(f"{file}: expected metrics.jsonl of a run, or its folder, found nothing", "NOT_FOUND")
+    lines = _Lines(Path(run))
+    if once and not lines.file().is_file():
+        raise BasculeError(f"{lines.file()}: expected metrics.jsonl of a run, or its folder, found nothing", "NOT_FOUND")
     writer_of = _writer()
-    lines, writer, written, last = _Lines(file), None, 0, None
+    writer, written, last = None, 0, None
     try:
         while True:
             over = once or stopped()
-            for line in lines.read():
-                step = line.get("step")
-                if not isinstance(step, int):
-                    raise BasculeError(f"{file}: expected a number as \"step\", found {json.dumps(line)[:80]}", "DATA_LOSS")
+            for step, values in lines.read():
                 if writer is None or (last is not None and step <= last):
                     if writer is not None:
                         writer.close()
                     writer = writer_of(logdir, purge_step=step)
-                for name, value in scalars(line):
+                for name, value in values:
                     writer.add_scalar(name, value, step)
                 writer.flush()
                 last, written = step, written + 1
@@ -50,6 +49,8 @@ def follow(run: str, logdir: str, *, once: bool = False, stopped: Callable[[], b
             time.sleep(_LOOK_EVERY)
     except KeyboardInterrupt:
         return written
+    except OSError as error:
+        raise BasculeError(f"{logdir}: {error}", "FAILED_PRECONDITION") from None
     finally:
         if writer is not None:
             writer.close()
@@ -61,42 +62,55 @@ def scalars(line: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float
         if isinstance(value, bool) or key == "step":
             continue
         if isinstance(value, (int, float)):
-            yield prefix + key, value
+            yield prefix + key, float(value)
         elif isinstance(value, dict):
             yield from scalars(value, f"{prefix}{key}/")
         elif isinstance(value, list):
             for each in value:
                 if isinstance(each, dict) and (name := each.get("worker") or each.get("engine")):
-                    yield from scalars(each, f"{prefix}{key}/{name.partition('://')[2] or name}/")
+                    yield from scalars(each, f"{prefix}{key}/{str(name).partition('://')[2] or name}/")
 
 
 class _Lines:
-    """The whole lines of a file that grows, or begins anew."""
+    """The whole lines of metrics.jsonl in a folder, or of a file, that grows, or begins anew."""
 
-    def __init__(self, file: Path):
-        self._file, self._read, self._inode = file, 0, 0
+    def __init__(self, run: Path):
+        self._run, self._read, self._inode, self._number = run, 0, 0, 0
 
-    def read(self) -> Iterator[dict[str, Any]]:
+    def file(self) -> Path:
+        return self._run / "metrics.jsonl" if self._run.is_dir() else self._run
+
+    def read(self) -> Iterator[tuple[int, list[tuple[str, float]]]]:
+        """Step and scalars of each line that has come."""
         try:
-            opened = self._file.open("rb")
+            opened = self.file().open("rb")
         except FileNotFoundError:
             return
+        except OSError as error:
+            raise BasculeError(f"{self.file()}: {error.strerror}", "NOT_FOUND") from None
         with opened:
             status = os.fstat(opened.fileno())
             if status.st_ino != self._inode or status.st_size < self._read:  # written anew
-                self._inode, self._read = status.st_ino, 0
+                self._inode, self._read, self._number = status.st_ino, 0, 0
             opened.seek(self._read)
             for text in opened:
                 if not text.endswith(b"\n"):
                     return
                 self._read += len(text)
-                try:
-                    line = json.loads(text)
-                except ValueError:
-                    line = None
-                if not isinstance(line, dict):
-                    raise BasculeError(f"{self._file}: expected a JSON object a line, found {text[:80]!r}", "DATA_LOSS")
-                yield line
+                self._number += 1
+                if text.strip(b" \t\r\n\0"):  # a machine that lost its power leaves zeros
+                    yield self._parsed(text)
+
+    def _parsed(self, text: bytes) -> tuple[int, list[tuple[str, float]]]:
+        try:
+            line = json.loads(text)
+            step = line["step"]
+            if isinstance(step, bool) or not 0 <= operator.index(step) < 2**63:
+                raise ValueError
+            return step, list(scalars(line))
+        except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+            raise BasculeError(f'{self.file()}:{self._number}: expected an object with a whole number as "step" and numbers '
+                               f"that fit a double, found {text[:80]!r}", "DATA_LOSS") from None
 
 
 def _writer() -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -211,13 +212,60 @@ def test_an_endpoint_of_another_host(name, tmp_path):
     def entry(endpoint):
         return bascule.ray.Entry(endpoint, "its boot", (1, 2), "its node", "10.0.0.7", "", 1)
 
-    with pytest.raises(bascule.BasculeError, match="a folder that this process .* does not see; .*beside") as error:
+    with pytest.raises(bascule.BasculeError, match="a folder that this process .* does not see .*; .*beside") as error:
         bascule.ray._endpoint_for(name, entry(f"shm://{tmp_path}"))
     assert error.value.code == "FAILED_PRECONDITION"
     for listen, host in (("node1:29500", "node1:29500"), ("0.0.0.0:29500", "10.0.0.7:29500")):
         assert bascule.ray._endpoint_for(name, entry(f"auto://{tmp_path}?listen={listen}")) == f"auto://{host}"
     assert bascule.ray._endpoint_for(name, entry("auto:///a?token_file=/t&listen=b:1")) == "auto://b:1?token_file=/t"
     assert bascule.ray._endpoint_for(name, entry("nccl://node1:29500")) == "nccl://node1:29500"
+
+
+def test_an_endpoint_with_a_blank_in_its_folder(name, tmp_path):
+    with bascule.ray.Sender(name, f"shm://{tmp_path}/a%20folder"):
+        assert bascule.ray.find(name) == f"shm://{tmp_path}/a%20folder"
+        assert (tmp_path / "a folder").is_dir()
+
+
+def test_the_folder_of_endpoints_is_this_users_or_refused(name, tmp_path, monkeypatch):
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / f"bascule-{os.getuid()}"
+    for make in (lambda: folder.mkdir(mode=0o777), lambda: folder.symlink_to("/tmp"), folder.touch):
+        make()
+        if folder.is_dir():
+            folder.chmod(0o777)
+        with pytest.raises(bascule.BasculeError) as error:
+            bascule.ray.Sender(name)
+        assert error.value.code == "PERMISSION_DENIED" and str(folder) in str(error.value)
+        folder.rmdir() if folder.is_dir() and not folder.is_symlink() else folder.unlink()
+    with bascule.ray.Sender(name):
+        assert folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with bascule.ray.Sender(name):
+        assert bascule.ray.find(name).startswith(f"shm://{tmp_path}/bascule/ray-")
+
+
+def test_a_name_whose_holder_was_killed_is_found_again(start, name):
+    trainer = start(Trainer, name)
+    get(trainer.send.remote(1))
+    ray.kill(ray.get_actor(f"bascule:{name}"), no_restart=False)
+    assert bascule.ray.find(name, timeout=PATIENCE)
+
+
+def test_a_sender_that_outlives_its_cluster_can_be_closed():
+    outlives = """if True:
+        import ray, bascule.ray
+        ray.init(num_cpus=1, log_to_driver=False)
+        sender = bascule.ray.Sender("outlives")
+        ray.shutdown()
+        ray.init(num_cpus=1, log_to_driver=False)
+        sender.close()
+        print("closed")
+        """
+    ended = subprocess.run([sys.executable, "-c", outlives], capture_output=True, text=True, timeout=2 * PATIENCE,
+                           env={**os.environ, "RAY_ADDRESS": "local"})
+    assert ended.stdout == "closed\n", ended.stderr
 
 
 def test_ends_do_not_travel(start, name):
@@ -227,9 +275,12 @@ def test_ends_do_not_travel(start, name):
 
 
 def test_names_that_cannot_be():
-    for bad in ("", "a/b", "x" * 41, None):
+    for bad in ("", "a/b", "..", "-a", "x" * 41, None):
         with pytest.raises(bascule.BasculeError, match="name: expected"):
             bascule.ray.Sender(bad)
+    for timeout in (float("nan"), -1):
+        with pytest.raises(bascule.BasculeError, match="timeout: expected seconds"):
+            bascule.ray.find("a", timeout=timeout)
 
 
 def test_without_a_cluster():

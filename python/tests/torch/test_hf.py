@@ -1,8 +1,11 @@
 """Models that follow an endpoint by themselves: what a call of the model sees, and what happens between calls."""
 
 import copy
+import io
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -140,7 +143,7 @@ def test_generate_is_one_call_where_one_version_is_wanted(endpoint, sender):
         assert model.generate(2, send_meanwhile) == [{1.0}, {1.0}]
         assert sender.wait_async(PATIENCE).complete
         assert model() == {2.0}
-    assert "generate" not in vars(model)
+    assert "generate" not in vars(model) and "forward" not in vars(model)
 
 
 def test_in_place_the_model_has_no_memory_of_its_own_and_is_itself_again_at_the_end(endpoint, sender):
@@ -261,3 +264,204 @@ def test_a_forked_child_can_call_the_model(endpoint, sender):
         assert os.waitpid(child, 0)[1] == 0
         send(sender, trainer, 2.0)
         assert model() == {2.0}
+
+
+class Wrapper(torch.nn.Module):
+    """Its generate() calls the model within, not itself, as adapters' do."""
+
+    def __init__(self):
+        super().__init__()
+        self.base = Net()
+
+    def forward(self):
+        return self.base()
+
+    def generate(self, count, behind_first=lambda: None):
+        return self.base.generate(count, behind_first)
+
+
+def test_a_wrapper_whose_generate_calls_the_model_within_is_guarded_at_each_token(endpoint, sender):
+    trainer, model = Wrapper(), Wrapper()
+    sender.register_model(trainer)
+    with hf.follow(model, endpoint) as following:
+        sender.wait_for_workers(1)
+        send(sender, trainer, 1.0)
+        model.base.leave.clear()
+        model.base.entered.clear()
+        seen = []
+        call = threading.Thread(target=lambda: seen.append(model.generate(1)))
+        call.start()
+        assert model.base.entered.wait(PATIENCE)
+        set_all(trainer, 2.0)
+        sender.send_async()
+        with pytest.raises(bascule.BasculeTimeoutError):
+            sender.wait_async(0.3)
+        model.base.leave.set()
+        call.join(PATIENCE)
+        assert seen == [[{1.0}]] and sender.wait_async(PATIENCE).complete and following.version == 2
+
+
+def test_a_call_that_is_interrupted_has_ended(endpoint, sender):
+    trainer, model = Net(), Net()
+    sender.register_model(trainer)
+    with hf.follow(model, endpoint):
+        sender.wait_for_workers(1)
+        send(sender, trainer, 1.0)
+
+        def interrupted(_):
+            raise KeyboardInterrupt
+
+        model.leave.wait = interrupted
+        for call in (model, lambda: model.generate(1)):
+            with pytest.raises(KeyboardInterrupt):
+                call()
+        del model.leave.wait
+        send(sender, trainer, 2.0)
+        assert model() == {2.0}
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_close_waits_for_the_call_of_another_thread(endpoint, sender, in_place):
+    trainer, model = Net(), Net()
+    sender.register_model(trainer)
+    following = hf.follow(model, endpoint, in_place=in_place)
+    sender.wait_for_workers(1)
+    send(sender, trainer, 1.0)
+    model.leave.clear()
+    model.entered.clear()
+    seen = []
+    call = threading.Thread(target=lambda: seen.append(model()))
+    call.start()
+    assert model.entered.wait(PATIENCE)
+    closing = threading.Thread(target=following.close)
+    closing.start()
+    closing.join(0.3)
+    assert closing.is_alive()
+    model.leave.set()
+    closing.join(PATIENCE)
+    call.join(PATIENCE)
+    assert not closing.is_alive() and seen == [{1.0}]
+    following.close()
+    set_all(model, 3.0)  # its own memory
+    assert model() == {3.0} and "forward" not in vars(model)
+
+
+def test_close_within_a_call_is_refused_and_changes_nothing(endpoint, sender):
+    trainer, model = Net(), Net()
+    sender.register_model(trainer)
+    with hf.follow(model, endpoint, at="call") as following:
+        sender.wait_for_workers(1)
+        send(sender, trainer, 1.0)
+        with pytest.raises(bascule.BasculeError, match=r"close\(\) within a call of the model"):
+            model.generate(1, following.close)
+        send(sender, trainer, 2.0)
+        assert model() == {2.0}
+
+
+def test_an_interpreter_that_ends_with_a_thread_inside_a_call_ends(endpoint):
+    program = """if True:
+        import sys, threading, torch
+        from bascule import hf
+        class Stuck(torch.nn.Linear):
+            def forward(self):
+                inside.set()
+                threading.Event().wait()
+        inside = threading.Event()
+        model = Stuck(2, 2)
+        following = hf.follow(model, sys.argv[1])
+        threading.Thread(target=model, daemon=True).start()
+        inside.wait()
+        print("ends")
+        """
+    ended = subprocess.run([sys.executable, "-c", program, endpoint], capture_output=True, text=True, timeout=PATIENCE)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ends\n", "")
+
+
+def test_an_interpreter_that_ends_while_a_model_follows_says_nothing(endpoint, sender):
+    sender.register_model(Net())
+    sender.send()
+    program = """if True:
+        import logging, sys
+        from bascule import hf
+        sys.path.insert(0, sys.argv[2])
+        from test_hf import Net
+        logging.basicConfig(level=logging.WARNING)
+        model = Net()
+        hf.follow(model, sys.argv[1]).wait()
+        following = hf.follow(Net(), sys.argv[1], worker="other")
+        """
+    ended = subprocess.run([sys.executable, "-c", program, endpoint, os.path.dirname(__file__)], capture_output=True,
+                           text=True, timeout=PATIENCE)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_model_follows_one_endpoint(endpoint):
+    model = Wrapper()
+    with hf.follow(model, endpoint):
+        for part in (model, model.base):
+            with pytest.raises(bascule.BasculeError, match="follows an endpoint already") as refused:
+                hf.follow(part, endpoint + "-2", worker="other")
+            assert refused.value.code == "FAILED_PRECONDITION"
+    hf.follow(model.base, endpoint).close()
+
+
+def test_a_generate_of_the_models_own_is_kept(endpoint):
+    model = Net()
+    model.generate = own = lambda: model.leave.is_set()
+    with hf.follow(model, endpoint, at="call"):
+        assert model.generate() and model.generate is not own
+    assert model.generate is own
+
+
+def test_a_model_that_follows_can_be_saved_whole(endpoint):
+    model = torch.nn.Linear(2, 2)
+    with hf.follow(model, endpoint):
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        loaded = torch.load(file, weights_only=False)
+    assert torch.equal(loaded(torch.ones(2)), model(torch.ones(2)))
+
+
+def test_tensors_of_inference_mode_are_written_or_refused_by_name(endpoint, sender):
+    with torch.inference_mode():
+        model = Net()
+    trainer = Net()
+    sender.register_model(trainer)
+    with hf.follow(model, endpoint, worker="copies"):
+        sender.wait_for_workers(1)
+        send(sender, trainer, 1.0)
+        assert model() == {1.0}
+    with hf.follow(model, endpoint, worker="in-place", in_place=True) as following:
+        with pytest.raises(bascule.BasculeTimeoutError, match=r"tensor \S+ of the model was made under torch.inference_mode"):
+            following.wait(timeout=1)
+    assert model() == {1.0}
+
+
+def test_a_tensor_whose_elements_lie_in_one_place_is_refused_by_name_and_nothing_is_written(endpoint, sender):
+    trainer, model = Net(), Net()
+    model.table = torch.zeros(1).expand(4)
+    sender.register_model(trainer)
+    with hf.follow(model, endpoint) as following:
+        sender.wait_for_workers(1)
+        set_all(trainer, 1.0)
+        report = sender.send()
+        assert "elements of tensor table of the model lie in one place" in str(report.workers[0].error)
+        assert following.version == 0 and model() == {0.0}
+
+
+def test_in_place_gradients_are_let_go(endpoint, sender):
+    trainer, model = Net(), Net()
+    model.low.weight.grad = torch.ones_like(model.low.weight)
+    sender.register_model(trainer)
+    with hf.follow(model, endpoint, in_place=True):
+        sender.wait_for_workers(1)
+        send(sender, trainer, 1.0)
+        assert model.low.weight.grad is None
+
+
+def test_waiting_for_no_number_of_seconds_is_refused(endpoint):
+    with hf.follow(Net(), endpoint) as following:
+        for timeout in (float("nan"), -1):
+            with pytest.raises(bascule.BasculeError, match="expected seconds"):
+                following.wait(timeout=timeout)

@@ -48,6 +48,41 @@ def test_what_is_no_checkpoint_is_named(endpoint, tmp_path):
         assert re.search(rf"^bascule: .*{text}", sent.stderr), sent.stderr
 
 
+def test_an_index_says_which_files_are_the_checkpoints(endpoint, tmp_path):
+    weights = {"a": torch.ones(2), "b": torch.ones(3)}
+    safetensors.save_file({"a": weights["a"]}, tmp_path / "model-1.safetensors")
+    safetensors.save_file(weights, tmp_path / "consolidated.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text('{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}')
+    sent = program("send", tmp_path, "--sync", endpoint)
+    assert sent.returncode == 1 and "model-2.safetensors: model.safetensors.index.json names it, and it is not" in sent.stderr
+    safetensors.save_file({"b": weights["b"]}, tmp_path / "model-2.safetensors")
+    waits = program("send", tmp_path, "--sync", endpoint, "--timeout", 0.1)  # it comes to waiting for workers
+    assert waits.returncode == 1 and "consolidated" not in waits.stderr and "worker" in waits.stderr
+    for text in ("[]", '{"weight_map": 1}', '{"weight_map": {"a": 1}}', "no"):
+        index.write_text(text)
+        sent = program("send", tmp_path, "--sync", endpoint)
+        assert sent.returncode == 1 and f"{index}: expected" in sent.stderr and "Traceback" not in sent.stderr
+
+
+def test_of_a_whole_file_and_others_the_whole_one_is_sent(endpoint, tmp_path):
+    for name in ("model", "consolidated"):
+        safetensors.save_file({"a": torch.ones(2)}, tmp_path / f"{name}.safetensors")
+    waits = program("send", tmp_path, "--sync", endpoint, "--timeout", 0.1)
+    assert "worker" in waits.stderr and "too" not in waits.stderr
+
+
+def test_a_file_or_a_tensor_that_cannot_be_sent_is_named(endpoint, tmp_path):
+    (tmp_path / "torn").mkdir()
+    safetensors.save_file({"a": torch.ones(2)}, tmp_path / "torn" / "x.safetensors")
+    (tmp_path / "torn" / "y.safetensors").write_bytes(b"no such thing")
+    safetensors.save_file({"a": torch.ones(2, dtype=torch.complex64)}, tmp_path / "complex.safetensors")
+    for path, text in ((tmp_path / "torn", "torn/y.safetensors: "), ("", "found an empty path"),
+                       (tmp_path / "complex.safetensors", "complex.safetensors: tensor a: no tensors of the type C64")):
+        sent = program("send", path, "--sync", endpoint)
+        assert sent.returncode == 1 and text in sent.stderr and "Traceback" not in sent.stderr, sent.stderr
+
+
 def test_status_of_an_endpoint(endpoint):
     with bascule.Sender(endpoint) as sender:
         sender.register_model({"a": torch.randn(3)})

@@ -70,10 +70,42 @@ def test_a_run_is_followed_as_it_grows_and_as_it_goes_on_behind_an_earlier_step(
     assert written == [5]
 
 
-def test_what_is_no_metrics_is_named(tmp_path):
+def test_a_folder_that_comes_later_is_followed(tmp_path):
+    stop, written = threading.Event(), []
+    following = threading.Thread(
+        target=lambda: written.append(tensorboard.follow(str(tmp_path / "run"), str(tmp_path / "logs"), stopped=stop.is_set)))
+    following.start()
+    stop.wait(0.7)  # it has looked
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "reward_mean": 0.25}\n')
+    for _ in range(10 * PATIENCE):
+        if (tmp_path / "logs").exists() and shown(tmp_path / "logs"):
+            break
+        stop.wait(0.1)
+    stop.set()
+    following.join(PATIENCE)
+    assert written == [1]
+
+
+def test_what_is_no_metrics_is_named_by_its_line(tmp_path):
     with pytest.raises(bascule.BasculeError, match="expected metrics.jsonl of a run"):
         tensorboard.follow(str(tmp_path), str(tmp_path / "logs"), once=True)
-    for text, message in (("no\n", "expected a JSON object a line, found b'no"), ('{"a": 1}\n', 'number as "step"')):
-        (tmp_path / "metrics.jsonl").write_text(text)
-        with pytest.raises(bascule.BasculeError, match=message):
+    huge = "1" + 400 * "0"
+    for text in ("no", '{"a": 1}', '{"step": true}', '{"step": 1.5}', f'{{"step": {2**63}}}', "[1]",
+                 f'{{"step": 1, "a": {huge}}}', '{"step": 1, "a": ' + 100000 * "[" + 100000 * "]" + "}"):
+        (tmp_path / "metrics.jsonl").write_text('{"step": 0}\n\n' + text + "\n")
+        with pytest.raises(bascule.BasculeError, match=r"metrics.jsonl:3: expected an object with a whole number") as refused:
             tensorboard.follow(str(tmp_path), str(tmp_path / "logs"), once=True)
+        assert refused.value.code == "DATA_LOSS"
+
+
+def test_lines_without_a_word_and_workers_without_a_text_are_taken(tmp_path):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 0, "a": 1}\n\n\0\0\0\n{"step": 1, "send": [{"worker": 7, "b": 2}]}\n')
+    assert tensorboard.follow(str(tmp_path), str(tmp_path / "logs"), once=True) == 2
+    assert shown(tmp_path / "logs") == {"a": {0: 1}, "send/7/worker": {1: 7}, "send/7/b": {1: 2}}
+
+
+def test_a_logdir_that_is_a_file_is_named(tmp_path):
+    (tmp_path / "logs").write_text("")
+    with pytest.raises(bascule.BasculeError, match="logs"):
+        tensorboard.follow(str(RUN), str(tmp_path / "logs"), once=True)
