@@ -18,6 +18,7 @@ import bascule
 import bascule.ray
 
 PATIENCE = 60  # seconds that nothing healthy takes
+os.environ["RAY_worker_niceness"] = "0"  # else Ray's workers starve beside a build
 EXAMPLE = Path(__file__).parents[3] / "examples" / "python" / "ray_grpo.py"
 
 
