@@ -149,6 +149,7 @@ void Session::greet() {
     hello.casts = true;
   }
   for (const FusedOrder& order : options_.fused) hello.fused.push_back(order.parts);
+  if (!options_.contract.empty()) hello.contract = options_.contract;
   link_.send(hello);
 }
 

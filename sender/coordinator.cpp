@@ -16,14 +16,14 @@ namespace bascule::inline v0 {
 namespace asio = boost::asio;
 
 Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, EndpointLock lock,
-                         std::optional<Token> token, Sink log, Sink trace, Interrupted interrupted)
+                         std::optional<Token> token, Wishes wishes)
     : endpoint_(endpoint),
       beside_(endpoint.beside()),
       transport_(transport),
       moves_(transport.delivery()),
-      log_(std::move(log)),
-      trace_(std::move(trace)),
-      interrupted_(std::move(interrupted)),
+      log_(std::move(wishes.log)),
+      trace_(std::move(wishes.trace)),
+      interrupted_(std::move(wishes.interrupted)),
       lock_(std::move(lock)),
       epoch_(lock_.epoch()),
       published_version_(lock_.last_version()),
@@ -32,7 +32,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
       heartbeat_timer_(io_),
       deadline_timer_(io_),
       pipes_(io_, [this](Holder holder) { handle(event::HolderGone{holder}); }),
-      fleet_(rules()) {
+      fleet_(rules(std::move(wishes.contract))) {
   shared_.last_version = fleet_.versions().used();
   if (beside_) acceptors_.push_back(acceptor(*beside_, token));
   acceptors_.push_back(acceptor(endpoint_, endpoint_.over_tcp() ? std::move(token) : std::nullopt));
@@ -47,9 +47,10 @@ std::unique_ptr<Acceptor> Coordinator::acceptor(const Endpoint& endpoint, std::o
       [this](const absl::Status& why) { handle(event::ConnectionRefused{std::string(message_of(why))}); });
 }
 
-FleetRules Coordinator::rules() const {
+FleetRules Coordinator::rules(std::string contract) const {
   KeptSlots* const kept = transport_.kept_slots();
   return {.endpoint = endpoint_,
+          .contract = std::move(contract),
           .epoch = epoch_,
           .published = lock_.last_version(),
           .used = std::max(lock_.last_version(), kept != nullptr ? kept->last_version() : 0),
@@ -60,10 +61,10 @@ FleetRules Coordinator::rules() const {
 }
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& endpoint, SenderTransport& transport,
-                                                                EndpointLock lock, std::optional<Token> token, Sink log,
-                                                                Sink trace, Interrupted interrupted) {
-  std::unique_ptr<Coordinator> made(new Coordinator(endpoint, transport, std::move(lock), std::move(token),
-                                                    std::move(log), std::move(trace), std::move(interrupted)));
+                                                                EndpointLock lock, std::optional<Token> token,
+                                                                Wishes wishes) {
+  std::unique_ptr<Coordinator> made(
+      new Coordinator(endpoint, transport, std::move(lock), std::move(token), std::move(wishes)));
   for (const auto& acceptor : made->acceptors_) BASCULE_TRY(acceptor->bind());
   made->watch_.add(endpoint.lock_file());
   if (!endpoint.over_tcp()) made->watch_.add(endpoint.control_socket());

@@ -41,11 +41,18 @@ class Coordinator : private WorkerLine {
   using Interrupted = std::function<bool()>;  // SenderOptions::interrupted; may be empty
   using Grant = v0::Grant;
 
+  // What its user chose; see SenderOptions.
+  struct Wishes {
+    std::string contract{};
+    Sink log{}, trace{};
+    Interrupted interrupted{};
+  };
+
   // Listens at `endpoint`, whose folder is locked by `lock`, and at its listen=, and starts the thread. `transport`
   // outlives it; `token` is for TCP.
   static absl::StatusOr<std::unique_ptr<Coordinator>> start(const Endpoint& endpoint, SenderTransport& transport,
-                                                            EndpointLock lock, std::optional<Token> token, Sink log,
-                                                            Sink trace, Interrupted interrupted);
+                                                            EndpointLock lock, std::optional<Token> token,
+                                                            Wishes wishes);
   ~Coordinator() override;  // gives up what is pending, says goodbye, joins
 
   // ---- public thread (coordinator_calls.cpp); what waits ends with CANCELLED once `interrupted` says so ----
@@ -89,8 +96,8 @@ class Coordinator : private WorkerLine {
   };
 
   Coordinator(const Endpoint& endpoint, SenderTransport& transport, EndpointLock lock, std::optional<Token> token,
-              Sink log, Sink trace, Interrupted interrupted);
-  FleetRules rules() const;
+              Wishes wishes);
+  FleetRules rules(std::string contract) const;
 
   // Public thread
   absl::Status number(Grant& grant);

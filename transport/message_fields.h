@@ -93,6 +93,9 @@ void fields(auto& archive, Is<Hello> auto& hello) {
   archive("expected", hello.expected);
   archive("casts", hello.casts);
   archive("fused", hello.fused);
+  archive("contract", hello.contract);
+  archive.require("contract", !hello.contract || hello.contract->size() <= kMostContractBytes,
+                  "must have 1 KiB at most");
 }
 void fields(auto& archive, Is<Welcome> auto& welcome) {
   archive("digest_number", welcome.digest_number);

@@ -10,6 +10,7 @@
 #include <bascule/transport/message_reader.h>
 #include <bascule/transport/message_writer.h>
 #include <bascule/transport/text.h>
+#include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -49,6 +50,12 @@ void add_key(std::vector<std::uint8_t>& map, std::string_view key) {
 }  // namespace
 
 const char* name_of(const Message& message) { return kNames[message.index()]; }
+
+absl::Status check_contract(std::string_view contract) {
+  if (contract.size() <= kMostContractBytes && is_utf8(contract)) return absl::OkStatus();
+  return invalid_argument("contract: expected UTF-8 of ", kMostContractBytes, " bytes at most, found ", contract.size(),
+                          " bytes", is_utf8(contract) ? "; give a hash of it" : " that are not UTF-8");
+}
 
 EncodedLayout encode(const Layout& layout) {
   return std::make_shared<const std::vector<std::uint8_t>>(Json::to_cbor(MessageWriter::written(layout)));

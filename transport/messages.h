@@ -7,9 +7,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/kernels/digest.h>
 #include <bascule/transport/endpoint.h>
@@ -21,6 +23,7 @@
 namespace bascule::inline v0 {
 
 inline constexpr std::uint32_t kProtocol = 2;
+inline constexpr std::size_t kMostContractBytes = 1024;
 
 // Of a lease, so that a word of its end is not taken for that of the next one on the same slot. No two leases that
 // begin over one connection have the same; 0: the lease was claimed in the greeting.
@@ -48,6 +51,7 @@ struct Hello {
   SharedSpecs expected;                         // null: it takes anything
   bool casts = false;                           // of what it expects, the types may differ where it can cast
   std::vector<std::vector<std::string>> fused;  // lists of tensors that it wants side by side
+  std::optional<std::string> contract{};        // ReceiverOptions::contract; none: it gave none
 };
 
 // A layout as it travels, written once and shared by every message that carries it.
@@ -140,6 +144,8 @@ using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Pr
                              Ack, Released, Heartbeat, Bye, Inquire, SenderStatus, Deliver, Transport, Loading>;
 
 const char* name_of(const Message&);  // "hello"
+
+absl::Status check_contract(std::string_view contract);  // INVALID_ARGUMENT: too long, or not UTF-8
 
 // A message as it travels. Made once, it can be sent to any number of peers, and all that wait for it share its bytes:
 //

@@ -32,7 +32,8 @@
 namespace bascule::inline v0 {
 
 struct FleetRules {
-  Endpoint endpoint;  // its options
+  Endpoint endpoint;     // its options
+  std::string contract;  // empty: none
   Epoch epoch = 0;
   Version published = 0;                                       // the last version of the runs before
   Version used = 0;                                            // the highest number known to be used
@@ -79,7 +80,8 @@ class Fleet {
   void note(event::ConnectionRefused& refused);
   void note(event::EndpointMissing& missing);
   absl::Status claim(Version version, Version most);  // that a worker has
-  void consider(Member& member);                      // refuse it, welcome it, or leave it parked
+  absl::Status check_contract(const Hello& hello) const;
+  void consider(Member& member);  // refuse it, welcome it, or leave it parked
   void welcome(Member& member);
   void turn_away(WorkerId id, const absl::Status& why);  // a connection that is no member
   void refuse(Member& member, const absl::Status& why);  // a member that is not welcomed

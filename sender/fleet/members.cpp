@@ -15,6 +15,7 @@ void Fleet::note(event::Greeted& greeted) {
     return;
   }
   if (absl::Status sound = roster_.check(hello, greeted.over); !sound.ok()) return turn_away(greeted.id, sound);
+  if (absl::Status agreed = check_contract(hello); !agreed.ok()) return turn_away(greeted.id, agreed);
   if (const Member* before = roster_.named(hello.worker);
       before != nullptr && before->hello.instance == hello.instance && before->over == greeted.over) {
     evict(before->id, unavailable("came back on a new connection"));
@@ -35,6 +36,13 @@ void Fleet::note(event::Greeted& greeted) {
   member.serving = member.hello.epoch == rules_.epoch ? member.hello.serving : 0;  // of an older sender: it is behind
   consider(member);
   writer_waits_ = true;  // leases that it no longer claims may have freed a slot
+}
+
+absl::Status Fleet::check_contract(const Hello& hello) const {
+  if (rules_.contract.empty() || !hello.contract || *hello.contract == rules_.contract) return absl::OkStatus();
+  return invalid_argument("worker ", hello.worker, " has the contract \"", *hello.contract, "\", and this sender \"",
+                          rules_.contract,
+                          "\": the same tensors mean different things to the two; give both ends the same model");
 }
 
 absl::Status Fleet::claim(Version version, Version most) {

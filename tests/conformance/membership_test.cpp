@@ -57,6 +57,46 @@ TEST_P(Conformance, AnEngineMayStartBeforeItsTrainer) {
   expect_newest({early.get()});
 }
 
+TEST_P(Conformance, AContractIsComparedWhereBothEndsGaveOne) {
+  BASCULE_RECEIVES_HERE();
+  SenderOptions options{.endpoint = endpoint(), .contract = "model 1"};
+  options.scheme = given_scheme();
+  absl::StatusOr<Sender> sender = Sender::listen(options);
+  ASSERT_THAT(sender, IsOk());
+  sender_.emplace(*std::move(sender));
+  ASSERT_THAT(sender_->register_model(model_.source()), IsOk());
+  const auto receiver = [&](std::string worker, std::string contract) {
+    ReceiverOptions options{
+        .endpoint = workers_endpoint(), .worker = std::move(worker), .contract = std::move(contract)};
+    options.device = engine_device();
+    options.scheme = given_scheme();
+    absl::StatusOr<Receiver> made = Receiver::connect(std::move(options));
+    EXPECT_THAT(made, IsOk());
+    made->join();
+    return made;
+  };
+  const auto same = receiver("same", "model 1"), none = receiver("none", "");
+  wait_for_workers(2);
+  auto other = receiver("other", "model 2");
+  EXPECT_THAT(other->wait_ready(absl::Seconds(30)),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("worker other has the contract \"model 2\""), HasSubstr("sender \"model 1\""))));
+  EXPECT_FALSE(other->status().attached);
+}
+
+TEST_P(Conformance, AContractThatIsTooLongOrNoTextIsRefused) {
+  const std::string bad[] = {std::string(1025, 'a'), "\xff"};
+  for (const std::string& contract : bad) {
+    SenderOptions sender{.endpoint = endpoint(), .contract = contract};
+    sender.scheme = given_scheme();
+    EXPECT_THAT(Sender::listen(sender), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("contract: expected")));
+    ReceiverOptions receiver{.endpoint = endpoint(), .worker = "a", .contract = contract};
+    receiver.scheme = given_scheme();
+    EXPECT_THAT(Receiver::connect(receiver),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("contract: expected")));
+  }
+}
+
 TEST_P(Conformance, AReaderMayBeStartedAgainUnderItsName) {
   listen();
   auto a = join("a");
