@@ -36,8 +36,8 @@ struct ModelCard {
 // known one. NOT_FOUND: another model is asked for. Without `seed`, the one given here is used.
 absl::StatusOr<CompletionRequest> parse_completion(std::string_view json, const ModelCard& card, std::uint64_t seed);
 
-// OpenAI's text_completion. Each choice has index, text, token_ids, logprobs.token_logprobs, versions (a
-// number for each token: the weights that made it) and finish_reason.
+// OpenAI's text_completion. Each choice has index, text, token_ids, logprobs.token_logprobs, epochs and versions (a
+// number of each for each token: the weights that made it, and the run of the sender of these) and finish_reason.
 std::string completion_json(RequestId id, const Completion& completion, std::int64_t n, const ModelCard& card);
 
 std::string error_json(int http_status, std::string_view message);

@@ -44,6 +44,7 @@ std::string completion_json(RequestId id, const Completion& completion, std::int
                        {"text", text_of(*sequence, card)},
                        {"token_ids", sequence->completion()},
                        {"logprobs", {{"token_logprobs", sequence->logprobs}}},
+                       {"epochs", sequence->epochs},
                        {"versions", sequence->versions},
                        {"finish_reason", finish_name(sequence->finish)}});
   }

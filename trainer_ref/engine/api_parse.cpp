@@ -108,6 +108,10 @@ absl::StatusOr<std::vector<std::int64_t>> read_prompt(const json& prompt, const 
     auto encoded = card.encode(prompt.get_ref<const std::string&>());
     if (!encoded.ok()) return annotate(encoded.status(), "prompt");
     tokens = *std::move(encoded);
+    for (const std::int64_t id : tokens)
+      if (id >= card.vocab_size)
+        return invalid_argument("prompt: its text has token ", id, " of the tokenizer, and the model's end at ",
+                                card.vocab_size - 1, "; leave out the text of that token");
   } else if (prompt.is_array()) {
     for (const json& id : prompt) {
       if (!is_token(id, card))

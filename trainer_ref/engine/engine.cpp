@@ -274,12 +274,19 @@ void Engine::step() {
   if (step.empty()) return;
   const absl::StatusOr<std::vector<std::vector<Sample>>> samples = runner_->run(step);
   ++counted_.steps;
-  if (!samples.ok()) {
-    options_.log(cat("a step failed: ", samples.status().message()));
-    return fail_all(samples.status());
-  }
+  if (!samples.ok()) return step_failed(step, samples.status());
   for (const auto& row : *samples) counted_.generated_tokens += row.size();
-  end(scheduler_.complete(step, *samples, served_.version));
+  end(scheduler_.complete(step, *samples, {served_.epoch, served_.version}));
+}
+
+// The cache is lost. One that failed alone has its request end; of several, it must be found out which it was.
+void Engine::step_failed(const Step& step, const absl::Status& why) {
+  options_.log(cat("a step of ", step.rows.size(), " sequences failed: ", why.message()));
+  const RequestId request = step.rows.front().sequence->request;
+  const bool alone = step.rows.size() == 1;
+  pool_.drop_prefixes();
+  scheduler_.put_back(step);
+  if (alone) fail(request, why);
 }
 
 // Hands sequences to their requests, and whole requests to their callers.
@@ -302,15 +309,18 @@ void Engine::end(Scheduler::Sequences sequences) {
 }
 
 void Engine::fail_all(const absl::Status& why) {
-  pool_.drop_prefixes();  // the runner has cleared its cache, or it no longer serves those weights
-  for (auto& [id, pending] : std::exchange(pending_, {})) {
-    scheduler_.remove(id);
-    {
-      const std::lock_guard lock(mutex_);
-      sequences_ -= pending.choices;
-    }
-    pending.done({why, {}});
+  pool_.drop_prefixes();  // those weights are no longer served
+  while (!pending_.empty()) fail(pending_.begin()->first, why);
+}
+
+void Engine::fail(RequestId request, const absl::Status& why) {
+  auto failed = pending_.extract(request);
+  scheduler_.remove(request);
+  {
+    const std::lock_guard lock(mutex_);
+    sequences_ -= failed.mapped().choices;
   }
+  failed.mapped().done({why, {}});
 }
 
 void Engine::publish_stats() {

@@ -108,8 +108,10 @@ class Engine {
   void flip();
   void say_why();
   void step();
+  void step_failed(const Step& step, const absl::Status& why);
   void end(Scheduler::Sequences sequences);
   void fail_all(const absl::Status& why);
+  void fail(RequestId request, const absl::Status& why);
   void publish_stats();
   void send(Command command);
   std::unique_lock<std::mutex> settled() const;

@@ -12,10 +12,11 @@ std::size_t left_to_compute(const Sequence& sequence) { return sequence.tokens.s
 
 }  // namespace
 
-void append(Sequence& sequence, const Sample& sample, Version version) {
+void append(Sequence& sequence, const Sample& sample, MadeBy made_by) {
   sequence.tokens.push_back(sample.token);
   sequence.logprobs.push_back(sample.logprob);
-  sequence.versions.push_back(version);
+  sequence.epochs.push_back(made_by.epoch);
+  sequence.versions.push_back(made_by.version);
   if (std::binary_search(sequence.stop_token_ids.begin(), sequence.stop_token_ids.end(), sample.token)) {
     sequence.finish = FinishReason::kStop;
   } else if (static_cast<std::int64_t>(sequence.generated()) >= sequence.max_tokens) {
@@ -56,7 +57,42 @@ void Scheduler::preempt_youngest() {
   ++preemptions_;
 }
 
+void Scheduler::put_back(const Step& step) {
+  for (const Row& row : step.rows)
+    if (!std::exchange(row.sequence->suspect, true)) ++suspects_;
+  while (!running_.empty()) preempt_youngest();
+  copies_.clear();
+}
+
+// The one that was begun goes on, else the first that waits begins.
+Step Scheduler::schedule_a_suspect() {
+  const auto suspected = [](const auto& sequence) { return sequence->suspect; };
+  auto found = std::find_if(running_.begin(), running_.end(), suspected);
+  if (found == running_.end()) {
+    const auto waits = std::find_if(waiting_.begin(), waiting_.end(), suspected);
+    running_.push_back(std::move(*waits));
+    waiting_.erase(waits);
+    found = running_.end() - 1;
+  }
+  Sequence& sequence = **found;
+  const std::size_t count = std::min(left_to_compute(sequence), limits_.max_step_tokens);
+  if (!reserve(sequence, sequence.computed + count)) {
+    preempt_all_but(sequence);
+    reserve(sequence, sequence.computed + count);
+  }
+  Step step;
+  step.copies = std::exchange(copies_, {});
+  step.rows.push_back({&sequence, sequence.computed, count});
+  return step;
+}
+
+void Scheduler::preempt_all_but(const Sequence& sequence) {
+  std::stable_partition(running_.begin(), running_.end(), [&](const auto& other) { return other.get() == &sequence; });
+  while (running_.size() > 1) preempt_youngest();
+}
+
 Step Scheduler::schedule() {
+  if (suspects_ > 0) return schedule_a_suspect();
   Step step;
   step.copies = std::exchange(copies_, {});
   std::size_t budget = limits_.max_step_tokens;
@@ -128,7 +164,7 @@ void Scheduler::publish_blocks(Sequence& sequence) {
 }
 
 Scheduler::Sequences Scheduler::complete(const Step& step, std::span<const std::vector<Sample>> samples,
-                                         Version version) {
+                                         MadeBy made_by) {
   Sequences ended;
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
     Sequence& sequence = *step.rows[i].sequence;
@@ -136,9 +172,10 @@ Scheduler::Sequences Scheduler::complete(const Step& step, std::span<const std::
     sequence.computed += step.rows[i].count;
     publish_blocks(sequence);
     if (!sampled) continue;
+    if (std::exchange(sequence.suspect, false)) --suspects_;
     Sequences siblings = std::exchange(sequence.siblings, {});
-    append(sequence, samples[i].front(), version);
-    fork(sequence, std::move(siblings), std::span(samples[i]).subspan(1), version, ended);
+    append(sequence, samples[i].front(), made_by);
+    fork(sequence, std::move(siblings), std::span(samples[i]).subspan(1), made_by, ended);
   }
   for (auto& sequence : running_) {
     if (sequence->finish == FinishReason::kNone) continue;
@@ -151,13 +188,13 @@ Scheduler::Sequences Scheduler::complete(const Step& step, std::span<const std::
 
 // The siblings of `lead`, whose prompt is computed, begin with a token each. They share its full blocks; the
 // last block, where it is part full, is copied, since each will write its own tokens behind the prompt.
-void Scheduler::fork(Sequence& lead, Sequences siblings, std::span<const Sample> samples, Version version,
+void Scheduler::fork(Sequence& lead, Sequences siblings, std::span<const Sample> samples, MadeBy made_by,
                      Sequences& ended) {
   const std::size_t full = lead.prompt_tokens / kBlockTokens;
   const bool part = lead.prompt_tokens % kBlockTokens != 0;
   for (std::size_t i = 0; i < siblings.size(); ++i) {
     std::unique_ptr<Sequence> sibling = std::move(siblings[i]);
-    append(*sibling, samples[i], version);
+    append(*sibling, samples[i], made_by);
     if (sibling->finish != FinishReason::kNone) {
       ended.push_back(std::move(sibling));
       continue;
@@ -188,6 +225,7 @@ Scheduler::Sequences Scheduler::remove(RequestId request) {
     for (auto& sequence : from) {
       if (sequence->request != request) continue;
       release(*sequence);
+      if (std::exchange(sequence->suspect, false)) --suspects_;
       Sequences siblings = std::exchange(sequence->siblings, {});
       removed.push_back(std::move(sequence));
       for (auto& sibling : siblings) removed.push_back(std::move(sibling));

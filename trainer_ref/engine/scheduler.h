@@ -8,6 +8,9 @@
 //   waiting ──admitted──▶ running ──last token──▶ finished (handed back by complete, cancel or abort_all)
 //      ▲                     │
 //      └──────pre-empted─────┘
+//
+// Where a step of several sequences failed, each of them runs alone until it has sampled: so one that cannot be
+// computed is known by name, and ends nobody else's request.
 #pragma once
 
 #include <deque>
@@ -41,7 +44,11 @@ class Scheduler {
 
   // After the runner computed `step`: samples[i] belongs to rows[i], one for the sequence and one for each
   // sibling where the row samples, none otherwise. Returns those that ended.
-  Sequences complete(const Step& step, std::span<const std::vector<Sample>> samples, Version version);
+  Sequences complete(const Step& step, std::span<const std::vector<Sample>> samples, MadeBy made_by);
+
+  // Instead of complete(): `step` failed, and what the cache held is lost. All that run wait again, to be computed
+  // anew; those of `step` are suspects.
+  void put_back(const Step& step);
 
   // Takes a request's sequences out, wherever they are. Not between schedule() and complete().
   Sequences remove(RequestId request);
@@ -58,7 +65,9 @@ class Scheduler {
   void reuse_prefix(Sequence& sequence);
   void publish_blocks(Sequence& sequence);
   void release(Sequence& sequence);
-  void fork(Sequence& lead, Sequences siblings, std::span<const Sample> samples, Version version, Sequences& ended);
+  void fork(Sequence& lead, Sequences siblings, std::span<const Sample> samples, MadeBy made_by, Sequences& ended);
+  Step schedule_a_suspect();
+  void preempt_all_but(const Sequence& sequence);
   std::size_t occupied() const;  // running sequences and the siblings that will join them
 
   const SchedulerLimits limits_;
@@ -66,6 +75,7 @@ class Scheduler {
   std::deque<std::unique_ptr<Sequence>> waiting_;
   Sequences running_;  // the oldest first
   std::vector<std::pair<BlockId, BlockId>> copies_;
+  std::size_t suspects_ = 0;
   std::uint64_t preemptions_ = 0;
   std::uint64_t reused_tokens_ = 0;
 };

@@ -17,6 +17,12 @@ using RequestId = std::uint64_t;
 
 enum class FinishReason { kNone, kStop, kLength, kAbort };
 
+// The weights that made a token.
+struct MadeBy {
+  Epoch epoch = 0;
+  Version version = 0;
+};
+
 struct Sequence {
   RequestId request = 0;
   std::uint64_t choice = 0;  // its place among the request's completions
@@ -26,9 +32,11 @@ struct Sequence {
 
   std::vector<std::int64_t> tokens;  // the prompt, then what was generated
   std::size_t prompt_tokens = 0;
-  std::vector<double> logprobs;   // one for each generated token
-  std::vector<Version> versions;  // likewise: the weights that made it
+  std::vector<double> logprobs;  // one for each generated token
+  std::vector<Epoch> epochs;     // likewise: that of the sender of the weights that made it
+  std::vector<Version> versions;
   FinishReason finish = FinishReason::kNone;
+  bool suspect = false;  // a step with it failed: it is computed alone until it has sampled
 
   // In the cache: keys and values of tokens[0, computed) lie in `blocks`, kBlockTokens to a block.
   std::size_t computed = 0;
@@ -47,6 +55,6 @@ struct Sequence {
 };
 
 // Adds a sampled token; decides whether the sequence ends with it.
-void append(Sequence& sequence, const Sample& sample, Version version);
+void append(Sequence& sequence, const Sample& sample, MadeBy made_by);
 
 }  // namespace bascule::ref

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <bascule/trainer_ref/engine/torch_error.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/text.h>
 
@@ -14,10 +15,8 @@ template <typename Bind>
 absl::StatusOr<Decoder> without_exceptions(const Bind& bind, std::string_view what, c10::Device device) {
   try {
     return bind();
-  } catch (const c10::Error& error) {
-    return absl::ResourceExhaustedError(cat(what, " on ", device.str(), ": ", error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    return absl::ResourceExhaustedError(cat(what, " on ", device.str(), ": ", error.what()));
+    return absl::ResourceExhaustedError(cat(what, " on ", device.str(), ": ", words_of(error)));
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include <bascule/trainer_ref/engine/torch_error.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -53,7 +54,7 @@ Served TorchRunner::commit() {
     served_ = weights_->commit();
   } catch (const std::exception& error) {  // the device has failed
     served_.ready = served_.changed = false;
-    served_.error = absl::InternalError(cat("LibTorch: ", error.what()));
+    served_.error = absl::InternalError(cat("LibTorch: ", words_of(error)));
   }
   return served_;
 }
@@ -64,7 +65,7 @@ absl::StatusOr<std::vector<std::vector<Sample>>> TorchRunner::run(const Step& st
     const AtPlace at_place(place_);
     samples = forward(step);
   } catch (const std::exception& error) {
-    samples = absl::InternalError(cat("LibTorch: ", error.what()));
+    samples = absl::InternalError(cat("LibTorch: ", words_of(error)));
   }
   if (!samples.ok()) clear_cache();
   return samples;
@@ -150,7 +151,7 @@ absl::Status TorchRunner::sleep() {
     empty_store();
     ::malloc_trim(0);
   } catch (const std::exception& error) {
-    return absl::InternalError(cat("LibTorch: ", error.what()));
+    return absl::InternalError(cat("LibTorch: ", words_of(error)));
   }
   return absl::OkStatus();
 }
@@ -164,7 +165,7 @@ absl::Status TorchRunner::wake_up() {
     } catch (const std::exception&) {  // the first error is the one that tells
     }
     return unavailable("the cache needs ", static_cast<std::int64_t>(blocks_ + 1) * block_bytes(config_, dtype_),
-                       " bytes on ", place_.device.str(), ", which cannot be allocated (", error.what(),
+                       " bytes on ", place_.device.str(), ", which cannot be allocated (", words_of(error),
                        "); free memory there and wake the engine up again");
   }
   return absl::OkStatus();

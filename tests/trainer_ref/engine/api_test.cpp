@@ -41,6 +41,13 @@ TEST(ParseCompletion, TakesTextTokenIdsAndListsOfThem) {
               ElementsAre(ElementsAre(1, 2), ElementsAre(3)));
 }
 
+TEST(ParseCompletion, TextWithATokenBeyondTheModelsIsRefused) {
+  ModelCard small = card();
+  small.vocab_size = 70;
+  EXPECT_THAT(refusal(R"({"prompt": ["AB", "AG"]})", small),
+              HasSubstr("its text has token 71 of the tokenizer, and the model's end at 69"));
+}
+
 TEST(ParseCompletion, ReadsEveryField) {
   const auto request = parse_completion(
       R"({"model": "tiny", "prompt": [1], "max_tokens": 5, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "seed": 7,
@@ -128,6 +135,7 @@ TEST(CompletionJson, HasOpenAisShapeAndAVersionForEachToken) {
     sequence->tokens = {1, 2, 65, 66, 99};
     sequence->prompt_tokens = 2;
     sequence->logprobs = {-0.5, -0.25, -1};
+    sequence->epochs = {8, 8, 9};
     sequence->versions = {3, 3, 4};
     sequence->finish = choice == 0 ? FinishReason::kStop : FinishReason::kLength;
     completion.choices.push_back(std::move(sequence));
@@ -138,6 +146,7 @@ TEST(CompletionJson, HasOpenAisShapeAndAVersionForEachToken) {
   EXPECT_EQ(answer["choices"][1]["text"], "ABc");
   EXPECT_EQ(answer["choices"][0]["token_ids"], (json{65, 66, 99}));
   EXPECT_EQ(answer["choices"][0]["logprobs"]["token_logprobs"], (json{-0.5, -0.25, -1.0}));
+  EXPECT_EQ(answer["choices"][0]["epochs"], (json{8, 8, 9}));
   EXPECT_EQ(answer["choices"][0]["versions"], (json{3, 3, 4}));
   EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(answer["choices"][1]["finish_reason"], "length");

@@ -239,6 +239,29 @@ TEST_F(EngineTest, AFailedStepFailsItsRequestsAndNoLaterOnes) {
   EXPECT_EQ(engine_->stats().blocks_used, 0U);
 }
 
+TEST_F(EngineTest, ARequestThatCannotBeComputedEndsNoOther) {
+  start({.limits = {.max_batch = 8, .max_step_tokens = 8}, .blocks = 24});
+  serve(1);
+  runner_->fail_on(66);
+  runner_->open(false);
+  std::vector<std::future<Completion>> sound;
+  for (std::int64_t first = 1; first <= 3; ++first) sound.push_back(ask(request_of({first, 2, 3}, 40, 2)));
+  std::future<Completion> one = ask(request_of({5, 66}, 5)), other = ask(request_of({66}, 5, 2));
+  for (std::int64_t first = 4; first <= 6; ++first) sound.push_back(ask(request_of({first, 2, 3}, 40, 2)));
+  runner_->open(true);
+  for (std::future<Completion>* broken : {&one, &other})
+    EXPECT_THAT(broken->get().status.message(), HasSubstr("the model broke"));
+  for (std::size_t i = 0; i < sound.size(); ++i) {
+    const Completion completion = sound[i].get();
+    ASSERT_TRUE(completion.status.ok()) << completion.status;
+    for (const auto& choice : completion.choices)
+      EXPECT_THAT(choice->completion(),
+                  ElementsAreArray(expected_completion({static_cast<std::int64_t>(i) + 1, 2, 3}, choice->choice, 40)));
+  }
+  EXPECT_EQ(engine_->stats().blocks_used, 0U);
+  EXPECT_TRUE(ask(request_of({1}, 5)).get().status.ok());
+}
+
 TEST_F(EngineTest, AnswersWhatRunsAndWaitsWhenItsVersionIsServedNoMore) {
   start({.limits = {.max_batch = 1, .max_step_tokens = 16}});
   serve(1);

@@ -28,7 +28,7 @@ struct Machine {
     for (const Row& row : step.rows) tokens += row.count;
     most_tokens = std::max(most_tokens, tokens);
     most_running = std::max(most_running, scheduler.running());
-    for (auto& sequence : scheduler.complete(step, cache.run(step), version)) ended.push_back(std::move(sequence));
+    for (auto& sequence : scheduler.complete(step, cache.run(step), {7, version})) ended.push_back(std::move(sequence));
     return step;
   }
   void finish() {
@@ -44,6 +44,38 @@ struct Machine {
   Scheduler::Sequences ended;
   std::size_t most_tokens = 0, most_running = 0;
 };
+
+TEST(Scheduler, ThoseOfAStepThatFailedRunAloneUntilTheyHaveSampled) {
+  Machine machine(64, {.max_batch = 8, .max_step_tokens = 16});
+  for (RequestId request = 0; request < 4; ++request)
+    machine.scheduler.add(make_sequence(request, prompt_of(20, static_cast<std::int64_t>(request)), 6, 2));
+  for (int i = 0; i < 6; ++i) machine.step();
+  const Step failed = machine.scheduler.schedule();
+  ASSERT_GT(failed.rows.size(), 1U);
+  machine.cache.clear();
+  machine.pool.drop_prefixes();
+  machine.scheduler.put_back(failed);
+  EXPECT_EQ(machine.scheduler.running(), 0U);
+  EXPECT_EQ(machine.pool.available(), 64U);
+  const RequestId removed = failed.rows[0].sequence->request;
+  machine.scheduler.remove(removed);
+  const auto left = static_cast<std::size_t>(
+      std::count_if(failed.rows.begin() + 1, failed.rows.end(), [&](const Row& row) { return row.sequence->suspect; }));
+  std::size_t sampled = 0;
+  while (sampled < left) {
+    const Step alone = machine.step();
+    ASSERT_EQ(alone.rows.size(), 1U);
+    sampled += alone.rows[0].begin + alone.rows[0].count >= 20 ? 1 : 0;
+  }
+  EXPECT_GT(machine.step().rows.size(), 1U) << "together again";
+  machine.finish();
+  EXPECT_EQ(machine.ended.size(), 6U);
+  for (const auto& sequence : machine.ended)
+    EXPECT_THAT(sequence->completion(),
+                ElementsAreArray(expected_completion(prompt_of(20, static_cast<std::int64_t>(sequence->request)),
+                                                     sequence->choice, 6)));
+  EXPECT_EQ(machine.pool.available(), 64U);
+}
 
 TEST(Scheduler, ComputesAPromptOnceAndThenATokenAStep) {
   Machine machine(8, {});
@@ -186,6 +218,7 @@ TEST(Scheduler, EachTokenCarriesItsVersion) {
   machine.scheduler.add(make_sequence(1, prompt_of(3), 3));
   for (const Version version : {4, 4, 5}) machine.step(version);
   EXPECT_THAT(machine.ended.at(0)->versions, ::testing::ElementsAre(4, 4, 5));
+  EXPECT_THAT(machine.ended.at(0)->epochs, ::testing::ElementsAre(7, 7, 7));
 }
 
 // Many requests of all sizes, cancellations and flips in a cache that is far too small: nobody reads another's tokens

@@ -1,6 +1,7 @@
 // The engine's thread without a model: see simulation.h.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -34,7 +35,10 @@ class SimulatedRunner final : public Runner {
     std::unique_lock lock(mutex_);
     gate_.wait(lock, [this] { return open_; });
     EXPECT_FALSE(asleep_) << "there is no cache";
-    if (failing_) return absl::InternalError("the model broke");
+    if (failing_ || std::any_of(step.rows.begin(), step.rows.end(), [this](const Row& row) { return breaks(row); })) {
+      cache_.clear();
+      return absl::InternalError("the model broke");
+    }
     return cache_.run(step);
   }
 
@@ -83,6 +87,11 @@ class SimulatedRunner final : public Runner {
     const std::lock_guard lock(mutex_);
     failing_ = failing;
   }
+  // Steps with a prompt that holds this token.
+  void fail_on(std::int64_t token) {
+    const std::lock_guard lock(mutex_);
+    breaking_ = token;
+  }
   void open(bool open) {
     const std::lock_guard lock(mutex_);
     open_ = open;
@@ -90,10 +99,16 @@ class SimulatedRunner final : public Runner {
   }
 
  private:
+  bool breaks(const Row& row) const {
+    const std::span<const std::int64_t> prompt = std::span(row.sequence->tokens).first(row.sequence->prompt_tokens);
+    return std::find(prompt.begin(), prompt.end(), breaking_) != prompt.end();
+  }
+
   std::mutex mutex_;
   std::condition_variable gate_;
   Served served_;
   std::function<void()> acked_;
+  std::int64_t breaking_ = -1;
   bool changed_ = false, failing_ = false, open_ = true, asleep_ = false, memory_lent_ = false;
   SimulatedCache cache_;
 };

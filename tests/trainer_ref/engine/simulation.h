@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -52,6 +53,8 @@ inline std::unique_ptr<Sequence> make_sequence(RequestId request, std::vector<st
 class SimulatedCache {
  public:
   explicit SimulatedCache(std::size_t blocks) : places_(blocks * kBlockTokens, -1) {}
+
+  void clear() { std::fill(places_.begin(), places_.end(), -1); }
 
   std::vector<std::vector<Sample>> run(const Step& step) {
     const std::vector<std::int64_t> before = places_;  // all copies read before any writes

@@ -82,7 +82,7 @@ class TestEngine {
       const auto samples = runner_.run(step);
       EXPECT_TRUE(samples.ok()) << samples.status();
       if (!samples.ok()) break;
-      for (auto& sequence : scheduler_.complete(step, *samples, 0)) ended.push_back(std::move(sequence));
+      for (auto& sequence : scheduler_.complete(step, *samples, {})) ended.push_back(std::move(sequence));
     }
     std::sort(ended.begin(), ended.end(), [](const auto& a, const auto& b) {
       return std::pair(a->request, a->choice) < std::pair(b->request, b->choice);
