@@ -13,7 +13,7 @@
 #include <bascule/kernels/control_group.h>
 #include <bascule/trainer_ref/engine/http_server.h>
 #include <bascule/trainer_ref/engine/torch_runner.h>
-#include <bascule/trainer_ref/model/tokenizer.h>
+#include <bascule/trainer_ref/text/tokenizer.h>
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
