@@ -2,7 +2,7 @@
 """Writes tests/trainer_ref/model/fixtures: small random checkpoints, and what Hugging Face's transformers computes with them.
 
 Needs the full Python wheels, which the build does not:
-    python3 -m venv V && V/bin/pip install torch==2.11.0 transformers==5.23.0 tokenizers==0.23.3
+    python3 -m venv V && V/bin/pip install torch==2.11.0 transformers==5.23.0
     V/bin/python scripts/make-fixtures.py
 The seeds are fixed: the same versions write the same bytes.
 
@@ -13,7 +13,6 @@ Each model's folder holds config.json, its weights, and expected.safetensors:
     generated    I64 [T + n]  the first 8 tokens, continued by greedy decoding in float32
 """
 
-import json
 import pathlib
 import shutil
 import sys
@@ -22,7 +21,6 @@ if {"-h", "--help"} & set(sys.argv[1:]):  # before the wheels that may be missin
     print(__doc__)
     sys.exit(0)
 
-import tokenizers
 import torch
 import transformers
 from safetensors.torch import save_file
@@ -79,27 +77,8 @@ def make_model(name, config, dtype, shard):
     save_file(expected, folder / "expected.safetensors")
 
 
-def make_tokenizer():
-    """Tokens by character, as the demo has them, and what Hugging Face's tokenizers makes of some texts."""
-    folder = FIXTURES / "tokenizer"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    vocabulary = {character: i for i, character in enumerate("0123456789+= ")} | {"<end>": 13}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unknown>"))
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex("."), "isolated")
-    tokenizer.decoder = tokenizers.decoders.Fuse()
-    tokenizer.add_special_tokens(["<end>"])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    cases = []
-    for text in ["", "7", "12+34=", "12+34=64 <end>", "<end>0<end><end>1 ", " = + "]:
-        ids = tokenizer.encode(text).ids
-        cases.append({"text": text, "ids": ids, "decoded": tokenizer.decode(ids)})
-    (folder / "expected.json").write_text(json.dumps(cases, indent=1) + "\n")
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
     for model_name, arguments in MODELS.items():
         make_model(model_name, *arguments)
-    make_tokenizer()
     print(f"{sum(f.stat().st_size for f in FIXTURES.rglob('*') if f.is_file())} bytes in {FIXTURES}")

@@ -13,8 +13,8 @@
 #include <bascule/kernels/control_group.h>
 #include <bascule/trainer_ref/engine/http_server.h>
 #include <bascule/trainer_ref/engine/torch_runner.h>
-#include <bascule/trainer_ref/model/tokenizer.h>
 #include <bascule/trainer_ref/program/torch_device.h>
+#include <bascule/trainer_ref/text/tokenizer.h>
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/descriptors.h>
@@ -196,7 +196,9 @@ ModelCard describe(const std::filesystem::path& folder, const ModelConfig& confi
   card.device = device.str();
   const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(folder);
   if (tokenizer.ok()) {
-    card.encode = [text = *tokenizer](std::string_view words) { return text.encode(words); };
+    card.encode = [text = *tokenizer](std::string_view words) {
+      return text.encode(words, /*add_special_tokens=*/true);
+    };
     card.decode = [text = *tokenizer](std::span<const std::int64_t> ids) { return text.decode(ids); };
   } else {
     card.no_text = tokenizer.status();

@@ -38,7 +38,8 @@ absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const Tokenizer& tokenizer
   std::vector<const Problem*> asked;
   for (const bool greedy : {false, true})
     for (std::size_t i = 0; i < problems.size(); ++i) {
-      BASCULE_ASSIGN(std::vector<std::int64_t> prompt, tokenizer.encode(problems[i].prompt));
+      BASCULE_ASSIGN(std::vector<std::int64_t> prompt,
+                     tokenizer.encode(problems[i].prompt, /*add_special_tokens=*/true));
       requests.push_back({.prompt = std::move(prompt),
                           .completions = greedy ? 1 : options.samples,
                           .max_tokens = options.max_tokens,

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include <bascule/trainer_ref/grpo/engine_pool.h>
 #include <bascule/trainer_ref/grpo/rollout.h>
-#include <bascule/trainer_ref/model/tokenizer.h>
+#include <bascule/trainer_ref/text/tokenizer.h>
 
 namespace bascule::ref {
 

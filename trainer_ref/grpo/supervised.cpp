@@ -25,7 +25,7 @@ absl::StatusOr<Lesson> make_lesson(const Tokenizer& tokenizer, const ModelConfig
   if (config.eos_token_ids.empty())
     return invalid_argument("config.json: expected an eos_token_id, found none; answers need an end token");
   Lesson lesson;
-  BASCULE_ASSIGN(lesson.prompt, tokenizer.encode(prompt));
+  BASCULE_ASSIGN(lesson.prompt, tokenizer.encode(prompt, /*add_special_tokens=*/true));
   BASCULE_ASSIGN(lesson.answer.token_ids, tokenizer.encode(answer));
   lesson.answer.token_ids.push_back(config.eos_token_ids.front());
   return lesson;

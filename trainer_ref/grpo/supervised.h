@@ -11,7 +11,7 @@
 #include <bascule/trainer_ref/grpo/policy.h>
 #include <bascule/trainer_ref/grpo/random.h>
 #include <bascule/trainer_ref/grpo/task.h>
-#include <bascule/trainer_ref/model/tokenizer.h>
+#include <bascule/trainer_ref/text/tokenizer.h>
 
 namespace bascule::ref {
 

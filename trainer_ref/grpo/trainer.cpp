@@ -306,7 +306,8 @@ std::vector<RolloutRequest> Trainer::requests_of(std::int64_t step) const {
   std::vector<RolloutRequest> requests;
   for (const Problem* problem : problems_of(step)) {
     const std::uint64_t place = static_cast<std::uint64_t>(step) << 32 | requests.size();
-    requests.push_back({.prompt = *tokenizer_.encode(problem->prompt),  // create() has encoded them all
+    // create() has encoded them all.
+    requests.push_back({.prompt = *tokenizer_.encode(problem->prompt, /*add_special_tokens=*/true),
                         .completions = options_.group_size,
                         .max_tokens = options_.max_tokens,
                         .temperature = options_.update.temperature,

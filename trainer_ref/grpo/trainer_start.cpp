@@ -12,7 +12,8 @@ namespace {
 absl::Status check_prompts(const Task& task, const Tokenizer& tokenizer) {
   for (const std::vector<Problem>* side : {&task.train, &task.held_out})
     for (const Problem& problem : *side)
-      if (const absl::Status status = tokenizer.encode(problem.prompt).status(); !status.ok())
+      if (const absl::Status status = tokenizer.encode(problem.prompt, /*add_special_tokens=*/true).status();
+          !status.ok())
         return annotate(status, cat("prompt ", nlohmann::json(problem.prompt).dump()));
   return absl::OkStatus();
 }

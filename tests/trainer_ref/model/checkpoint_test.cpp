@@ -77,7 +77,8 @@ TEST(ReadWeights, LeavesOutATiedHeadOnlyIfItIsTheEmbedding) {
 TEST(WriteCheckpoint, GivesBackWhatWasWritten) {
   const TemporaryFolder folder;
   fs::copy(fixture("qwen3"), folder.path() / "template");
-  fs::copy(fixture("tokenizer") / "tokenizer.json", folder.path() / "template");
+  constexpr std::string_view kTokenizer = R"({"version": "1.0"})";
+  folder.write("template/tokenizer.json", kTokenizer);
   const auto weights = read(fixture("qwen3"), DType::kBF16);
   ASSERT_TRUE(weights.ok()) << weights.status();
   const auto add = [](const fs::path& at) {
@@ -92,8 +93,7 @@ TEST(WriteCheckpoint, GivesBackWhatWasWritten) {
   ASSERT_TRUE(again.ok()) << again.status();
   ASSERT_EQ(again->size(), weights->size());
   for (const auto& [name, weight] : *weights) EXPECT_TRUE(at::equal(weight, again->at(name))) << name;
-  EXPECT_EQ(*read_file(target / "tokenizer.json", 1u << 20),
-            *read_file(fixture("tokenizer") / "tokenizer.json", 1u << 20));
+  EXPECT_EQ(*read_file(target / "tokenizer.json", 1u << 20), kTokenizer);
   EXPECT_EQ(*read_file(target / "optimizer", 100), "state");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path() / "run"), fs::directory_iterator()), 1);
 }

@@ -1,0 +1,62 @@
+#include <bascule/trainer_ref/text/regex.h>
+
+#include "support.h"
+#include <bascule/trainer_ref/text/pattern.h>
+#include <bascule/trainer_ref/text/regex_syntax.h>
+
+namespace bascule::ref {
+namespace {
+
+std::vector<std::string> matches(std::string_view expression, std::string_view text) {
+  const auto pattern = Pattern::regex(expression);
+  EXPECT_TRUE(pattern.ok()) << pattern.status();
+  std::vector<Stretch> stretches;
+  if (!pattern.ok() || !pattern->find(text, {0, text.size()}, stretches).ok()) return {"failed"};
+  std::vector<std::string> found;
+  for (const Stretch& stretch : stretches) {
+    if (stretch.is_match) found.emplace_back(text.substr(stretch.span.begin, stretch.span.end - stretch.span.begin));
+  }
+  return found;
+}
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(Regex, KnowsUnicode) {
+  EXPECT_THAT(matches(R"(\p{L}+)", "día 日本 42"), ElementsAre("día", "日本"));
+  EXPECT_THAT(matches(R"(\p{N}{1,3})", "12345 ½"), ElementsAre("123", "45", "½"));
+  EXPECT_THAT(matches(R"((?i:'s|'ll))", "it'S he'LL 'ſ"), ElementsAre("'S", "'LL", "'ſ"));
+  EXPECT_THAT(matches(R"(\p{Han}+)", "漢字、かな。"), ElementsAre("漢字")) << "and not what scripts share";
+}
+
+TEST(Regex, MeansByClassesWhatOnigurumaMeans) {
+  EXPECT_THAT(matches(R"(\s)", "a\u180Eb\u0085c\u3000d"), ElementsAre("\u0085", "\u3000"));
+  EXPECT_THAT(matches(R"([^\s\p{L}]+)", "a\u180E!\u3000d"), ElementsAre("\u180E!"));
+  EXPECT_THAT(matches(R"(\S+)", "a b"), ElementsAre("a", "b"));
+  EXPECT_THAT(matches(R"(\w+)", "a\u0301_b²-c"), ElementsAre("a\u0301_b²", "c"));
+  EXPECT_THAT(matches(R"(\s+(?!\S)|\s+)", "a   b  "), ElementsAre("  ", " ", "  "));
+  EXPECT_THAT(matches(R"(\u00e9|\x41)", "éA"), ElementsAre("é", "A"));
+}
+
+TEST(Regex, FindsEmptyMatchesOnceAtEachPlace) {
+  EXPECT_THAT(matches("x*", "axxé"), ElementsAre("", "xx", ""));
+  EXPECT_THAT(matches("(?=b)", "abab"), ElementsAre("", ""));
+  EXPECT_THAT(matches("x", ""), IsEmpty());
+}
+
+TEST(Regex, RefusesWhatPcre2ReadsOtherwise) {
+  for (const char* expression :
+       {R"(\h)", R"([a-z&&[^b]])", R"([[:alpha:]])", R"(a{1,3}+)", R"(a{,3})", R"((?m)a)", R"((?<name>a))", R"(\1)",
+        R"(\bword)", R"([\S])", R"(\xE9)", R"([])", R"([a)", R"(\pL)", R"(a\)", R"((a)", R"(\p{NoScript})"}) {
+    expect_error(Pattern::regex(expression).status(), absl::StatusCode::kUnimplemented, "the regular expression ");
+  }
+}
+
+TEST(Regex, SearchesLongTextsOnTheHeapWhereTheStackIsTooSmall) {
+  std::string text(200000, 'a');
+  text.back() = 'b';
+  EXPECT_THAT(matches("(?:a|c)+(?:b)", text), ElementsAre(text));
+}
+
+}  // namespace
+}  // namespace bascule::ref

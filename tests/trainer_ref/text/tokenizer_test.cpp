@@ -1,0 +1,190 @@
+#include <bascule/trainer_ref/text/tokenizer.h>
+
+#include "support.h"
+
+namespace bascule::ref {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(Tokenizer, NamesWhatTheVocabularyLacks) {
+  Json file = file_of("characters");
+  file["model"]["unk_token"] = "<unk>";  // which it does not have
+  const auto tokenizer = read(file);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  expect_error(tokenizer->encode("12x").status(), absl::StatusCode::kInvalidArgument, "no token 'x'");
+  expect_error(tokenizer->encode("1ü2").status(), absl::StatusCode::kInvalidArgument, "no token 'ü'");
+  for (const char* bytes : {"1\xff", "\xc3", "\xe2\x82", "\x80", "\xed\xa0\x80"}) {
+    expect_error(tokenizer->encode(bytes).status(), absl::StatusCode::kInvalidArgument, "not UTF-8");
+  }
+}
+
+TEST(Tokenizer, ReadsTheDemo) {
+  const auto tokenizer = Tokenizer::read(BASCULE_DEMO_MODEL);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT(*tokenizer->encode("12+3=<end>"), ElementsAre(1, 2, 10, 3, 11, 13));
+  EXPECT_EQ(tokenizer->decode(Ids{1, 2, 10, 3, 11, 13}), "12+3=");
+}
+
+TEST(Tokenizer, LeavesOutIdsThatAreNoText) {
+  const auto tokenizer = Tokenizer::read(fixture("characters"));
+  ASSERT_TRUE(tokenizer.ok());
+  const Ids ids = {1, 13, 99, -4, 2};
+  EXPECT_EQ(tokenizer->decode(ids), "12");
+  EXPECT_EQ(tokenizer->decode(ids, /*with_special_tokens=*/true), "1<end>2");
+}
+
+TEST(Tokenizer, TellsIdsAndTokens) {
+  const auto tokenizer = Tokenizer::read(fixture("qwen2"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::int64_t end = tokenizer->id_of("<|im_end|>").value_or(-1);
+  EXPECT_EQ(tokenizer->token_of(end), "<|im_end|>");
+  EXPECT_TRUE(tokenizer->is_special(end));
+  const std::int64_t think = tokenizer->id_of("<think>").value_or(-1);
+  EXPECT_EQ(tokenizer->token_of(think), "<think>");
+  EXPECT_FALSE(tokenizer->is_special(think));
+  EXPECT_EQ(tokenizer->id_of("Ġ"), tokenizer->encode(" ")->front());
+  EXPECT_EQ(tokenizer->id_of("no such token"), std::nullopt);
+  EXPECT_EQ(tokenizer->token_of(-1), std::nullopt);
+  EXPECT_EQ(tokenizer->token_of(tokenizer->ids()), std::nullopt);
+  EXPECT_EQ(tokenizer->ids(), 905) << "900 of the model, five beyond it";
+}
+
+TEST(Tokenizer, FindsTheLongestOfAddedTokensThatBeginTogether) {
+  Json file = file_of("characters");
+  for (const auto& [content, id] : {std::pair("<e", 15), std::pair("<end>=", 16)}) {
+    file["added_tokens"].push_back(added(id, content));
+  }
+  const auto tokenizer = read(file);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT(*tokenizer->encode("1<end>=2<end><e3"), ElementsAre(1, 16, 2, 13, 15, 3));
+  EXPECT_EQ(tokenizer->decode(*tokenizer->encode("1<end>=2<end><e3")), "1<end>=2<e3");
+}
+
+TEST(Bpe, MergesByRankAndThenFromTheLeft) {
+  const auto tokenizer = read(bpe({"a", "b", "c", "bc", "ab", "aa", "abc"}, {"b c", "a b", "a a", "ab c"}));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT(tokens_of(*tokenizer, "abc"), ElementsAre("a", "bc")) << "a token that its text does not become";
+  EXPECT_THAT(tokens_of(*tokenizer, "aab"), ElementsAre("a", "ab"));
+  EXPECT_THAT(tokens_of(*tokenizer, "aaa"), ElementsAre("aa", "a"));
+  std::string many;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 100; ++i) {  // longer than what is merged without a heap
+    many += "aabc";
+    expected.insert(expected.end(), {"aa", "bc"});
+  }
+  EXPECT_EQ(tokens_of(*tokenizer, many), expected);
+}
+
+TEST(Bpe, TakesWholeTokensWhereItIgnoresMerges) {
+  Json file = bpe({"a", "b", "c", "bc", "ab", "abc"}, {"b c", "a b", "ab c"});
+  file["model"]["ignore_merges"] = true;
+  EXPECT_THAT(tokens_of(*read(file), "abc"), ElementsAre("abc"));
+}
+
+TEST(Bpe, HasBytesAndThenAnUnknownToken) {
+  Json file = bpe({"<unk>", "a", "<0xC3>", "<0xA9>"}, {});
+  file["model"].update({{"unk_token", "<unk>"}, {"byte_fallback", true}});
+  EXPECT_THAT(tokens_of(*read(file), "aéüüa"), ElementsAre("a", "<0xC3>", "<0xA9>", "<unk>", "<unk>", "a"));
+  file["model"]["fuse_unk"] = true;
+  EXPECT_THAT(tokens_of(*read(file), "aüüa"), ElementsAre("a", "<unk>", "a"));
+  file["model"]["unk_token"] = "<nothing>";
+  expect_error(read(file)->encode("ü").status(), absl::StatusCode::kInvalidArgument, "no token 'ü'");
+  file["model"]["unk_token"] = nullptr;
+  EXPECT_THAT(tokens_of(*read(file), "aüa"), ElementsAre("a", "a")) << "as Hugging Face's tokenizers";
+}
+
+TEST(AddedTokens, TakeSpaceAndAskForWholeWords) {
+  Json file = bpe({"a", " ", "x"}, {});
+  const auto with = [&](const char* option) {
+    Json token = added(3, "<t>");
+    token[option] = true;
+    file["added_tokens"] = {token};
+    return tokens_of(*read(file), "a  <t> a<t>a");
+  };
+  EXPECT_THAT(with("lstrip"), ElementsAre("a", "<t>", " ", "a", "<t>", "a"));
+  EXPECT_THAT(with("rstrip"), ElementsAre("a", " ", " ", "<t>", "a", "<t>", "a"));
+  EXPECT_THAT(with("single_word"), ElementsAre("a", " ", " ", "<t>", " ", "a", "a")) << "< is no token here";
+}
+
+TEST(AddedTokens, AreSoughtBeforeOrAfterNormalizing) {
+  Json file = bpe({"a", "_", "<", "s", ">"}, {});
+  file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "_"}};
+  file["added_tokens"] = {added(5, "a s"), added(6, "s s")};
+  file["added_tokens"][1]["normalized"] = true;
+  EXPECT_THAT(tokens_of(*read(file), "a s s_s"), ElementsAre("a s", "_", "s s"));
+}
+
+TEST(Tokenizer, RefusesOtherPartsByName) {
+  const auto refused = [](const char* part, const Json& value, const std::string& text) {
+    Json file = file_of("characters");
+    if (std::string_view(part) == "model") {
+      file[part].update(value);
+    } else {
+      file[part] = value;
+    }
+    const absl::Status status = read(file).status();
+    expect_error(status, absl::StatusCode::kUnimplemented, text);
+    expect_error(status, absl::StatusCode::kUnimplemented, "can be served by token ids");
+    expect_error(status, absl::StatusCode::kUnimplemented, "tokenizer.json: ");
+  };
+  refused("pre_tokenizer", {{"type", "BertPreTokenizer"}}, "pre_tokenizer BertPreTokenizer is not read here");
+  refused("normalizer", {{"type", "BertNormalizer"}}, "normalizer BertNormalizer is not read here");
+  refused("post_processor", {{"type", "RobertaProcessing"}}, "post_processor RobertaProcessing");
+  refused("decoder", {{"type", "WordPiece"}}, "decoder WordPiece is not read here");
+  refused("truncation", {{"max_length", 512}}, "truncation is not read here");
+  refused("padding", {{"strategy", "BatchLongest"}}, "padding is not read here");
+  refused("model", {{"type", "Unigram"}}, "model Unigram is not read here");
+  refused("model", {{"type", "BPE"}, {"dropout", 0.1}}, "model BPE with dropout 0.1");
+  refused("model", {{"type", "BPE"}, {"end_of_word_suffix", "</w>"}}, "model BPE with end_of_word_suffix");
+}
+
+TEST(Tokenizer, SaysWhatIsMalformed) {
+  const auto wrong = [](const char* part, const Json& value, const std::string& text) {
+    Json file = file_of("characters");
+    file[part] = value;
+    expect_error(read(file).status(), absl::StatusCode::kInvalidArgument, text);
+  };
+  const auto with_merges = [](const Json& merges) {
+    return Json{{"type", "BPE"}, {"vocab", {{"a", 0}, {"b", 1}}}, {"merges", merges}};
+  };
+  wrong("model", 3, "no object 'model'");
+  wrong("model", Json::object(), "expected a type");
+  wrong("model", {{"type", "WordLevel"}}, "no object 'vocab'");
+  wrong("model", {{"type", "WordLevel"}, {"vocab", {{"a", -1}}}}, "'a': expected an id, found -1");
+  wrong("model", {{"type", "WordLevel"}, {"vocab", {{"a", 1 << 24}}}}, "'a': expected an id, found 16777216");
+  wrong("model", {{"type", "WordLevel"}, {"vocab", {{"a", 1}, {"b", 1}}}}, "two tokens have the id 1");
+  wrong("model", with_merges("a b"), "no list 'merges'");
+  wrong("model", with_merges({"a b c"}), "merges: expected [\"a\", \"b\"] or \"a b\", found \"a b c\"");
+  wrong("model", with_merges({"a b"}), "the vocabulary has no 'ab'");
+  wrong("added_tokens", {{{"id", 1}}}, "expected an id and a content");
+  wrong("added_tokens", {added(13, "<end>"), added(13, "<end>")}, "two have the content or the id");
+  wrong("added_tokens", Json::array({added(20, "<new>")}), "'<new>': expected the id 15");
+  wrong("added_tokens", 4, "added_tokens is not a list");
+  wrong("post_processor", {{"type", "TemplateProcessing"}, {"single", {{{"SpecialToken", {{"id", "<s>"}}}}}}},
+        "ids of '<s>'");
+  expect_error(Tokenizer::read("/no/such/folder").status(), absl::StatusCode::kNotFound, "tokenizer.json");
+}
+
+TEST(Tokenizer, HasAFingerprintOfAllThatCounts) {
+  const Json file = file_of("llama2");
+  const std::string whole = read(file)->fingerprint();
+  const auto differs = [&](const char* what, const auto& change) {
+    Json other = file;
+    change(other);
+    const auto tokenizer = read(other);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_NE(tokenizer->fingerprint(), whole) << what;
+  };
+  differs("normalizer", [](Json& f) { f["normalizer"]["normalizers"].erase(0); });
+  differs("pre_tokenizer", [](Json& f) { f["pre_tokenizer"] = {{"type", "Whitespace"}}; });
+  differs("post_processor", [](Json& f) { f["post_processor"] = nullptr; });
+  differs("decoder", [](Json& f) { f["decoder"]["decoders"].erase(3); });
+  differs("merges", [](Json& f) { std::swap(f["model"]["merges"][0], f["model"]["merges"][1]); });
+  differs("vocab", [](Json& f) { std::swap(f["model"]["vocab"]["<0x00>"], f["model"]["vocab"]["<0x01>"]); });
+  differs("fuse_unk", [](Json& f) { f["model"]["fuse_unk"] = false; });
+  differs("special", [](Json& f) { f["added_tokens"][1]["special"] = false; });
+}
+
+}  // namespace
+}  // namespace bascule::ref

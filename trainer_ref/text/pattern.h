@@ -1,0 +1,44 @@
+// What a part of tokenizer.json looks for: a text, or a regular expression.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/text/regex.h>
+
+namespace bascule::ref {
+
+// A stretch of a text that the pattern matches, or one between two matches.
+struct Stretch {
+  Span span;
+  bool is_match = false;
+};
+
+// Immutable; any thread may call it.
+class Pattern {
+ public:
+  // {"String": "..."} or {"Regex": "..."}; `kind` names the part in errors.
+  static absl::StatusOr<Pattern> read(const nlohmann::json& value, std::string_view kind);
+  static Pattern text(std::string_view text);
+  // A regular expression in Oniguruma's syntax.
+  static absl::StatusOr<Pattern> regex(std::string_view expression);
+
+  // Appends the stretches of `text` from `span.begin` to `span.end`, one behind the other without gaps; what is outside
+  // the span is not looked at. A match may be empty.
+  absl::Status find(std::string_view text, Span span, std::vector<Stretch>& stretches) const;
+
+  // The one character that the pattern is, where it is no more; empty otherwise.
+  std::string_view single_character() const;
+
+  std::string describe() const;
+
+ private:
+  std::string source_;
+  std::optional<Regex> regex_;
+};
+
+}  // namespace bascule::ref

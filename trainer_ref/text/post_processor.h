@@ -1,0 +1,35 @@
+// tokenizer.json's post_processor: TemplateProcessing, ByteLevel (which changes no ids), Sequence.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace bascule::ref {
+
+// Immutable; any thread may call it.
+class PostProcessor {
+ public:
+  // UNIMPLEMENTED names a post_processor that is not read here. `part` may be null.
+  static absl::StatusOr<PostProcessor> read(const nlohmann::json& part);
+
+  // A text's tokens with the special tokens around them, if those are asked for.
+  std::vector<std::int64_t> apply(std::vector<std::int64_t> token_ids, bool add_special_tokens) const;
+
+  void describe(std::string& out) const;
+
+ private:
+  struct Piece {
+    bool is_text = false;
+    std::vector<std::int64_t> token_ids;  // otherwise
+  };
+  absl::Status add(const nlohmann::json& part);
+  absl::Status add_template(const nlohmann::json& part);
+
+  std::vector<Piece> pieces_;  // none: the text alone
+};
+
+}  // namespace bascule::ref

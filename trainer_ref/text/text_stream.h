@@ -1,0 +1,34 @@
+// Decodes token by token, for answers that are served while they grow.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <bascule/trainer_ref/text/tokenizer_file.h>
+
+namespace bascule::ref {
+
+// One text. One thread at a time; moved, not copied. It keeps the tokenizer's parts alive.
+class TextStream {
+ public:
+  explicit TextStream(std::shared_ptr<const TokenizerParts> parts, bool with_special_tokens = false);
+
+  // The text that has become whole with this token; empty where a character is still cut, or where the token adds none.
+  // Ids that are no token's, and special tokens unless those are asked for, add none.
+  std::string push(std::int64_t token_id);
+
+  // The rest, once no token follows: a character that stays cut is U+FFFD.
+  std::string finish();
+
+ private:
+  std::string taken();
+
+  std::shared_ptr<const TokenizerParts> parts_;
+  bool with_special_tokens_;
+  std::vector<std::unique_ptr<DecoderStage>> stages_;
+  JoinStage* joined_;  // the last of them
+};
+
+}  // namespace bascule::ref

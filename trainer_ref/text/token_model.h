@@ -1,0 +1,39 @@
+// tokenizer.json's model: one word to token ids.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/text/vocabulary.h>
+
+namespace bascule::ref {
+
+// Immutable; any thread may call it.
+class TokenModel {
+ public:
+  TokenModel() = default;
+  TokenModel(const TokenModel&) = delete;
+  TokenModel& operator=(const TokenModel&) = delete;
+  virtual ~TokenModel() = default;
+
+  // Appends the ids of `word`, which is not empty. INVALID_ARGUMENT names what the vocabulary lacks.
+  virtual absl::Status encode(std::string_view word, std::vector<std::int64_t>& token_ids) const = 0;
+
+  // What there is besides the vocabulary.
+  virtual void describe(std::string& out) const = 0;
+};
+
+// Both refer to `vocabulary`, which must outlive them.
+absl::StatusOr<std::unique_ptr<TokenModel>> read_bpe(const nlohmann::json& model, const Vocabulary& vocabulary);
+absl::StatusOr<std::unique_ptr<TokenModel>> read_word_level(const nlohmann::json& model, const Vocabulary& vocabulary);
+
+// INVALID_ARGUMENT for the text in which no token was found.
+absl::Status no_token(std::string_view text);
+
+}  // namespace bascule::ref

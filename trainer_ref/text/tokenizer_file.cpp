@@ -1,0 +1,72 @@
+#include <bascule/trainer_ref/text/tokenizer_file.h>
+
+#include <bascule/kernels/digest.h>
+#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/text/part.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+namespace {
+
+using Json = nlohmann::json;
+
+// The first files had no type of a model: what it holds tells it.
+absl::StatusOr<std::string> type_of_model(const Json& model) {
+  if (model.contains("type")) return type_of(model, "model");
+  if (model.contains("merges")) return "BPE";
+  return invalid_argument("model: expected a type, found none");
+}
+
+absl::Status read_model(const Json& file, TokenizerParts& parts) {
+  const auto model = file.find("model");
+  if (model == file.end() || !model->is_object()) return invalid_argument("no object 'model'");
+  BASCULE_ASSIGN(const std::string type, type_of_model(*model));
+  if (type != "BPE" && type != "WordLevel") return unread(cat("model ", type));
+  BASCULE_ASSIGN(parts.vocabulary, Vocabulary::read(model->value("vocab", Json())));
+  BASCULE_ASSIGN(parts.model,
+                 type == "BPE" ? read_bpe(*model, parts.vocabulary) : read_word_level(*model, parts.vocabulary));
+  return absl::OkStatus();
+}
+
+// All that changes an id or a text, and nothing else: two files that only differ in how they are written have one.
+std::string fingerprint_of(const TokenizerParts& parts) {
+  std::string text = "bascule tokenizer 1\n";
+  parts.normalizer.describe(text);
+  parts.pre_tokenizer.describe(text);
+  parts.post_processor.describe(text);
+  parts.decoder.describe(text);
+  parts.added.describe(text);
+  for (std::int64_t id = 0; id < parts.vocabulary.ids(); ++id) {
+    if (const std::string* token = parts.vocabulary.text_of(id)) text += cat("token ", id, " ", measured(*token), "\n");
+  }
+  parts.model->describe(text);
+  kernels::PieceDigest digest;
+  digest.add(0, std::as_bytes(std::span(text)));
+  return to_hex(digest.finish(text.size()));
+}
+
+absl::Status read_parts(const Json& file, TokenizerParts& parts) {
+  const auto part = [&](const char* key) { return file.value(key, Json()); };
+  for (const char* key : {"truncation", "padding"}) {
+    if (!part(key).is_null()) return unread(key);
+  }
+  BASCULE_ASSIGN(parts.normalizer, Normalizer::read(part("normalizer")));
+  BASCULE_ASSIGN(parts.pre_tokenizer, PreTokenizer::read(part("pre_tokenizer")));
+  BASCULE_ASSIGN(parts.post_processor, PostProcessor::read(part("post_processor")));
+  BASCULE_ASSIGN(parts.decoder, TokenDecoder::read(part("decoder")));
+  BASCULE_TRY(read_model(file, parts));
+  BASCULE_ASSIGN(parts.added, AddedTokens::read(part("added_tokens"), parts.vocabulary, parts.normalizer));
+  parts.fingerprint = fingerprint_of(parts);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TokenizerParts>> read_tokenizer_file(const std::filesystem::path& path) {
+  BASCULE_ASSIGN(const Json file, read_json_object(path));
+  auto parts = std::make_shared<TokenizerParts>();
+  BASCULE_TRY(annotate(read_parts(file, *parts), path.string()));
+  return parts;
+}
+
+}  // namespace bascule::ref

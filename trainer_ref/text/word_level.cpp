@@ -1,0 +1,45 @@
+#include <optional>
+
+#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/text/part.h>
+#include <bascule/trainer_ref/text/token_model.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+namespace {
+
+// Each word is one token; one that the vocabulary lacks is the unk_token, where the vocabulary has that.
+class WordLevel : public TokenModel {
+ public:
+  WordLevel(const Vocabulary& vocabulary, std::optional<std::int32_t> unknown)
+      : vocabulary_(vocabulary), unknown_(unknown) {}
+
+  absl::Status encode(std::string_view word, std::vector<std::int64_t>& token_ids) const override {
+    const std::optional<std::int32_t> id = vocabulary_.id_of(word);
+    if (!id && !unknown_) return no_token(word);
+    token_ids.push_back(id ? *id : *unknown_);
+    return absl::OkStatus();
+  }
+
+  void describe(std::string& out) const override { out += cat("model WordLevel ", unknown_.value_or(-1), "\n"); }
+
+ private:
+  const Vocabulary& vocabulary_;
+  std::optional<std::int32_t> unknown_;
+};
+
+}  // namespace
+
+absl::Status no_token(std::string_view text) {
+  constexpr std::size_t kShown = 40;
+  return invalid_argument("the vocabulary has no token '", text.substr(0, kShown), "'");
+}
+
+absl::StatusOr<std::unique_ptr<TokenModel>> read_word_level(const nlohmann::json& model, const Vocabulary& vocabulary) {
+  absl::Status status;
+  const std::string unknown = JsonKeys(model, "model WordLevel", status).word("unk_token", "<unk>");
+  BASCULE_TRY(status);
+  return std::make_unique<WordLevel>(vocabulary, vocabulary.id_of(unknown));
+}
+
+}  // namespace bascule::ref
