@@ -55,7 +55,8 @@ ABSL_FLAG(int64_t, max_tokens, 16, "Longest completion");
 ABSL_FLAG(double, temperature, 1, "Temperature at which completions are sampled");
 ABSL_FLAG(
     std::string, reward, "exact_match",
-    "Reward functions with weights, as exact_match,finished=0.1: exact_match, number_match, finished, within_length");
+    "Reward functions with weights, as exact_match,finished=0.1: exact_match, number_match, math_match (the final "
+    "answer: \\boxed{…}, behind ####, or the last number), finished, within_length");
 ABSL_FLAG(bool, scale_rewards, true, "Divide advantages by the group's standard deviation");
 ABSL_FLAG(std::string, loss, "grpo", "grpo, bnpo, dr_grpo or dapo");
 ABSL_FLAG(double, epsilon_low, 0.2, "The probability ratio is clipped below 1 minus this");

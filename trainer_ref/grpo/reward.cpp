@@ -8,6 +8,8 @@
 #include <optional>
 
 #include "absl/strings/str_join.h"
+#include <bascule/trainer_ref/grpo/math_answer.h>
+#include <bascule/trainer_ref/grpo/math_text.h>
 #include <bascule/transport/program/nearest.h>
 #include <bascule/transport/text.h>
 
@@ -15,15 +17,15 @@ namespace bascule::ref {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-constexpr std::string_view kDigits = "0123456789";
 constexpr double kLargestWeight = 1e6;  // advantages square it
 
 struct Named {
   std::string_view name;
   RewardFunction function;
 };
-constexpr std::array<Named, 4> kRewards = {{{"exact_match", exact_match},
+constexpr std::array<Named, 5> kRewards = {{{"exact_match", exact_match},
                                             {"number_match", number_match},
+                                            {"math_match", math_match},
                                             {"finished", finished},
                                             {"within_length", within_length}}};
 
@@ -41,16 +43,6 @@ std::optional<double> number(std::string_view text) {
   return value;
 }
 
-// The last run of digits with the sign and the decimal point that belong to it: "is -3.5." holds -3.5.
-std::optional<double> last_number(std::string_view text) {
-  const std::size_t last = text.find_last_of(kDigits);
-  if (last == std::string_view::npos) return std::nullopt;
-  std::size_t begin = text.find_last_not_of("0123456789.", last) + 1;  // npos + 1: from the start
-  begin = text.find_first_of(kDigits, begin);                          // no leading point
-  if (begin > 0 && text[begin - 1] == '-') --begin;
-  return number(text.substr(begin, last + 1 - begin));
-}
-
 }  // namespace
 
 double exact_match(const Problem& problem, const Rollout& rollout) {
@@ -58,9 +50,20 @@ double exact_match(const Problem& problem, const Rollout& rollout) {
 }
 
 double number_match(const Problem& problem, const Rollout& rollout) {
-  const std::optional<double> expected = number(strip(problem.answer));
-  if (!expected) return kNaN;
-  return last_number(rollout.text) == expected ? 1 : 0;
+  const std::string answer = plain_math(strip(problem.answer));
+  const std::optional<NumberText> expected = first_number(answer, NumberForms::kDecimals);
+  if (!expected || expected->begin > 0 || expected->end < answer.size()) return kNaN;
+  const std::optional<Rational> value = value_of(*expected);
+  if (!value) return kNaN;
+  const std::string text = plain_math(rollout.text);
+  const std::optional<NumberText> last = last_number(text, NumberForms::kDecimals);
+  return last && value_of(*last) == value ? 1 : 0;
+}
+
+double math_match(const Problem& problem, const Rollout& rollout) {
+  const MathAnswer expected = expected_math_answer(problem.answer);
+  if (expected.text.empty()) return kNaN;
+  return has_math_answer(rollout.text, expected) ? 1 : 0;
 }
 
 double finished(const Problem&, const Rollout& rollout) { return rollout.finish_reason == "stop" ? 1 : 0; }

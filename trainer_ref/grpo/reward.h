@@ -15,8 +15,13 @@ using RewardFunction = double (*)(const Problem&, const Rollout&);
 
 // 1 where the text is the answer, surrounding blanks aside; else 0.
 double exact_match(const Problem& problem, const Rollout& rollout);
-// 1 where the last number in the text equals the answer; NaN where the answer is no number.
+// 1 where the last decimal number in the text ("-3.5", "1,234") equals the answer, exactly; NaN where the answer is no
+// such number.
 double number_match(const Problem& problem, const Rollout& rollout);
+// 1 where the final answer of the text (\boxed{…}, ####, "the answer is …", or the last number) is the answer's, which
+// may stand behind its own rationale; see has_math_answer(). Numbers are compared exactly, other answers as text; NaN
+// where the answer is empty.
+double math_match(const Problem& problem, const Rollout& rollout);
 // 1 where the completion ended by itself, 0 where it was cut off.
 double finished(const Problem& problem, const Rollout& rollout);
 // 1 where the text has at most as many bytes as the column "max_bytes" says, else 0; NaN without that column.

@@ -30,7 +30,21 @@ TEST(Reward, NumberMatchComparesTheLastNumberAsANumber) {
   EXPECT_EQ(number_match(problem("12"), rollout("12, no: 13")), 0);
   EXPECT_EQ(number_match(problem("12"), rollout("no idea")), 0);
   EXPECT_EQ(number_match(problem("5"), rollout("10-5")), 0) << "a sign belongs to its number";
-  EXPECT_TRUE(std::isnan(number_match(problem("twelve"), rollout("12"))));
+  EXPECT_EQ(number_match(problem("1234"), rollout("It is 1,234.")), 1);
+  EXPECT_EQ(number_match(problem("1,234"), rollout("It is 1234")), 1);
+  EXPECT_EQ(number_match(problem("234"), rollout("It is 1,234.")), 0);
+  EXPECT_EQ(number_match(problem("3"), rollout("1,2,3")), 1) << "a list";
+  EXPECT_EQ(number_match(problem("4"), rollout("3/4")), 1) << "fractions are for math_match";
+  for (const char* text : {"twelve", "", "nan", "inf", "12 apples", "1,23", "3/4"})
+    EXPECT_TRUE(std::isnan(number_match(problem(text), rollout("12")))) << text;
+}
+
+TEST(Reward, MathMatchReadsTheFinalAnswer) {
+  const Problem gsm8k = problem("She has 1,000 + 234 = <<1000+234=1234>>1,234.\n#### 1,234");
+  EXPECT_EQ(math_match(gsm8k, rollout("So \\boxed{1234} of 2000")), 1);
+  EXPECT_EQ(math_match(gsm8k, rollout("The answer is 234.")), 0);
+  EXPECT_EQ(math_match(problem("\\text{Monday}"), rollout("\\boxed{Monday}")), 1);
+  EXPECT_TRUE(std::isnan(math_match(problem(" "), rollout("\\boxed{}"))));
 }
 
 TEST(Reward, FinishedAsksForAnEnd) {
