@@ -56,7 +56,11 @@ ABSL_FLAG(double, temperature, 1, "Temperature at which completions are sampled"
 ABSL_FLAG(
     std::string, reward, "exact_match",
     "Reward functions with weights, as exact_match,finished=0.1: exact_match, number_match, math_match (the final "
-    "answer: \\boxed{…}, behind ####, or the last number), finished, within_length");
+    "answer: \\boxed{…}, behind ####, or the last number), finished, within_length, exec:PROGRAM ARGUMENT… (it reads "
+    "JSON lines from stdin and answers on stdout) and http://HOST:PORT/PATH (docs/training.md). A weight stands behind "
+    "the last =; a comma, = or blank that belongs to a name has a backslash before it");
+ABSL_FLAG(absl::Duration, reward_timeout, absl::Seconds(60),
+          "How long a program or server of --reward may take for one batch of at most 1024 completions");
 ABSL_FLAG(bool, scale_rewards, true, "Divide advantages by the group's standard deviation");
 ABSL_FLAG(std::string, loss, "grpo", "grpo, bnpo, dr_grpo or dapo");
 ABSL_FLAG(double, epsilon_low, 0.2, "The probability ratio is clipped below 1 minus this");
@@ -156,6 +160,7 @@ absl::Status check_run() {
       .that(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "engines", "…",
             "the same URL stands twice; give each engine once")
       .positive_time("request-timeout", absl::GetFlag(FLAGS_request_timeout), "60s")
+      .positive_time("reward-timeout", absl::GetFlag(FLAGS_reward_timeout), "60s")
       .positive_time("engine-timeout", absl::GetFlag(FLAGS_engine_timeout), "2m")
       .at_least<std::int64_t>("sync-every", absl::GetFlag(FLAGS_sync_every), 1)
       .at_least<std::int64_t>("max-staleness", absl::GetFlag(FLAGS_max_staleness), 0)
@@ -254,10 +259,11 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   options.sync_every = absl::GetFlag(FLAGS_sync_every);
   options.max_staleness = absl::GetFlag(FLAGS_max_staleness);
   const std::string reward = absl::GetFlag(FLAGS_reward);
-  absl::StatusOr<std::vector<WeightedReward>> rewards = parse_rewards(reward);
-  BASCULE_TRY(
-      of_flag(rewards.status(), "reward", reward, "give names with weights, as --reward=exact_match,finished=0.1"));
+  absl::StatusOr<std::vector<RewardSpec>> rewards = parse_rewards(reward);
+  BASCULE_TRY(of_flag(rewards.status(), "reward", reward, kRewardAdvice));
+  options.reward = reward;
   options.rewards = *std::move(rewards);
+  options.reward_timeout = absl::GetFlag(FLAGS_reward_timeout);
   options.scale_rewards = absl::GetFlag(FLAGS_scale_rewards);
   options.measure_kl = absl::GetFlag(FLAGS_measure_kl);
   options.update = {.loss = {.kind = *loss_kind_named(absl::GetFlag(FLAGS_loss)),

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include <bascule/trainer_ref/grpo/reward.h>
+#include <bascule/trainer_ref/grpo/reward_list.h>
 #include <bascule/trainer_ref/grpo/rollout_stream.h>
 #include <bascule/trainer_ref/grpo/run_state.h>
 #include <bascule/trainer_ref/grpo/task.h>
@@ -38,7 +38,9 @@ struct TrainOptions {
   std::int64_t max_tokens = 16;
   std::uint64_t seed = 0;
   std::int64_t sync_every = 1, max_staleness = 0;
-  std::vector<WeightedReward> rewards;
+  std::string reward;                                 // as told
+  std::vector<RewardSpec> rewards;                    // what that says
+  absl::Duration reward_timeout = absl::Seconds(60);  // of a program or a server, for one batch
   bool scale_rewards = true;
   bool measure_kl = false;  // keeps the reference although beta is 0
   UpdateOptions update;
@@ -55,6 +57,7 @@ struct TrainOptions {
 };
 
 inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
+inline constexpr std::string_view kRewardAdvice = "give names with weights, as --reward=exact_match,finished=0.1";
 inline constexpr std::string_view kResumeAdvice = "give a folder step_N of an earlier run, as --resume=out/run/step_60";
 
 // From the flags of the command line. INVALID_ARGUMENT names the flag that makes no sense, and what would.

@@ -46,6 +46,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
                                                                      Policy::Gradients::kTracked, options.device)
                                                        : read_policy("resume", options.resume, kResumeAdvice,
                                                                      Policy::Gradients::kTracked, options.device));
+  absl::StatusOr<std::vector<WeightedReward>> rewards =
+      make_rewards(options.rewards, {.timeout = options.reward_timeout, .log = log});
+  BASCULE_TRY(of_flag(rewards.status(), "reward", options.reward, kRewardAdvice));
   absl::StatusOr<Sender> sender = Sender::listen({.endpoint = options.sync, .threads = options.threads, .log = log});
   BASCULE_TRY(annotate(sender.status(), cat("--sync=", options.sync)));
   BASCULE_TRY(sender->register_model(source_of(policy)));
@@ -54,6 +57,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
       new Trainer(std::move(options), std::move(task), *std::move(tokenizer), std::move(policy), *std::move(sender)));
   trainer->stopped_ = std::move(stopped);
   trainer->log_ = std::move(log);
+  trainer->rewards_ = *std::move(rewards);
   if (trainer->options_.needs_reference()) {
     BASCULE_ASSIGN(trainer->reference_, read_policy("model", trainer->options_.model, kModelAdvice,
                                                     Policy::Gradients::kNone, trainer->options_.device));
