@@ -1,5 +1,6 @@
 #include <bascule/trainer_ref/grpo/evaluation.h>
 
+#include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/grpo/random.h>
 #include <bascule/transport/text.h>
 
@@ -37,7 +38,7 @@ absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const Tokenizer& tokenizer
   std::vector<const Problem*> asked;
   for (const bool greedy : {false, true})
     for (std::size_t i = 0; i < problems.size(); ++i) {
-      BASCULE_ASSIGN(std::vector<std::int64_t> prompt, tokenizer.encode(problems[i].prompt));
+      BASCULE_ASSIGN(std::vector<std::int64_t> prompt, prompt_tokens(problems[i], tokenizer));
       requests.push_back({.prompt = std::move(prompt),
                           .completions = greedy ? 1 : options.samples,
                           .max_tokens = options.max_tokens,
@@ -68,7 +69,7 @@ nlohmann::json shown_completions(const Evaluation& evaluation, std::size_t count
   };
   nlohmann::json shown = nlohmann::json::array();
   for (std::size_t i = 0; i < std::min(count, evaluation.sampled.size()); ++i)
-    shown.push_back({{"prompt", evaluation.sampled[i].problem->prompt},
+    shown.push_back({{"prompt", shown_prompt(*evaluation.sampled[i].problem)},
                      {"answer", evaluation.sampled[i].problem->answer},
                      {"sampled", texts(evaluation.sampled[i])},
                      {"greedy", texts(evaluation.likeliest[i])}});

@@ -8,7 +8,9 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_replace.h"
 #include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/http_client.h>
+#include <bascule/trainer_ref/model/config.h>
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/sync_flag.h>
@@ -21,7 +23,19 @@ ABSL_FLAG(std::string, resume, "", "A folder step_N of an earlier run, to contin
 ABSL_FLAG(
     std::string, task, "arithmetic",
     "The problems: arithmetic (sums; answers are written units first: 45+33= gives 87), or data (those of --data)");
-ABSL_FLAG(std::string, data, "", "With --task=data: a file of JSON lines {\"prompt\": …, \"answer\": …, …}");
+ABSL_FLAG(std::string, data, "",
+          "With --task=data: a file of JSON lines {\"prompt\": …, \"answer\": …, …}. In place of the prompt's text a "
+          "line may "
+          "have \"messages\" or \"prompt_token_ids\"; GSM8K's \"question\" and \"answer\" are read as they are "
+          "(docs/training.md)");
+ABSL_FLAG(
+    std::string, eval_data, "",
+    "With --task=data: a file like --data of the problems to evaluate on. Without it one problem of --data in ten is "
+    "held out for that");
+ABSL_FLAG(std::string, prompt_column, "prompt",
+          "The column of --data that holds the prompt: text, a list of messages or a list of token ids");
+ABSL_FLAG(std::string, answer_column, "answer",
+          "The column of --data that holds the expected answer; empty: none does, for rewards that need none");
 ABSL_FLAG(int, operands, 50, "With --task=arithmetic: the numbers added are below this one, 2 to 50");
 ABSL_FLAG(bool, supervised, false,
           "Train on the answers themselves, without engines, and write a bf16 checkpoint to --out. A --model folder "
@@ -151,6 +165,9 @@ absl::Status check_run() {
       .that(task != "data" || !data.empty(), "data", data,
             "--task=data needs a file of JSON lines, as --data=problems.jsonl")
       .that(task == "data" || data.empty(), "data", data, "add --task=data to train on this file")
+      .that(task == "data" || absl::GetFlag(FLAGS_eval_data).empty(), "eval-data", absl::GetFlag(FLAGS_eval_data),
+            "add --task=data and --data: the arithmetic has held-out problems of its own")
+      .not_empty("prompt-column", absl::GetFlag(FLAGS_prompt_column), "the name of a column", "prompt")
       .that(supervised || !engines.empty(), "engines", "",
             "give the URLs of the engines, as --engines=http://127.0.0.1:8001 (or --supervised, which needs none)")
       .that(supervised || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
@@ -221,6 +238,15 @@ absl::StatusOr<RunState> check_resume(const std::string& folder) {
   return state;
 }
 
+absl::StatusOr<std::vector<Problem>> read_file_of(std::string_view flag, const std::filesystem::path& file,
+                                                  const DataColumns& columns) {
+  absl::StatusOr<std::vector<Problem>> problems = read_problems(file, columns);
+  if (problems.ok() && problems->empty()) problems = invalid_argument("found no problem in it");
+  BASCULE_TRY(of_flag(problems.status(), flag, file.string(),
+                      cat("give a file of JSON lines {\"prompt\": …, \"answer\": …}, as --", flag, "=problems.jsonl")));
+  return problems;
+}
+
 }  // namespace
 
 absl::StatusOr<TrainOptions> options_from_flags() {
@@ -239,6 +265,8 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   }
   options.task = absl::GetFlag(FLAGS_task);
   options.data = absl::GetFlag(FLAGS_data);
+  options.eval_data = absl::GetFlag(FLAGS_eval_data);
+  options.columns = {.prompt = absl::GetFlag(FLAGS_prompt_column), .answer = absl::GetFlag(FLAGS_answer_column)};
   options.operands = absl::GetFlag(FLAGS_operands);
   options.supervised = absl::GetFlag(FLAGS_supervised);
   if (!options.supervised) BASCULE_TRY(check_out(options.model, options.out));
@@ -293,10 +321,29 @@ absl::StatusOr<TrainOptions> options_from_flags() {
 
 absl::StatusOr<Task> read_task_of(const TrainOptions& options) {
   if (options.task != "data") return arithmetic_task(options.operands);
-  absl::StatusOr<Task> task = read_task(options.data);
-  BASCULE_TRY(of_flag(task.status(), "data", options.data.string(),
-                      "give a file of JSON lines {\"prompt\": …, \"answer\": …}, as --data=problems.jsonl"));
-  return task;
+  const std::string data = options.data.string();
+  absl::StatusOr<std::vector<Problem>> problems = read_file_of("data", options.data, options.columns);
+  if (!problems.ok()) return problems.status();
+  if (options.eval_data.empty()) {
+    absl::StatusOr<Task> task = split(*std::move(problems));
+    BASCULE_TRY(of_flag(task.status(), "data", data, "give more of them, or --eval-data=problems.jsonl"));
+    return task;
+  }
+  absl::StatusOr<std::vector<Problem>> held_out = read_file_of("eval-data", options.eval_data, options.columns);
+  if (!held_out.ok()) return held_out.status();
+  return Task{.train = *std::move(problems), .held_out = *std::move(held_out)};
+}
+
+absl::Status check_task(const TrainOptions& options, const Task& task, const Tokenizer& tokenizer) {
+  constexpr std::string_view kAdvice = "give problems that the model can read, as --data=problems.jsonl";
+  BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
+  const bool from_file = options.task == "data", two_files = !options.eval_data.empty();
+  const std::string data = from_file ? options.data.string() : options.task;
+  BASCULE_TRY(
+      of_flag(check_prompts(task.train, tokenizer, config.vocab_size), from_file ? "data" : "task", data, kAdvice));
+  return of_flag(check_prompts(task.held_out, tokenizer, config.vocab_size),
+                 two_files ? "eval-data" : (from_file ? "data" : "task"), two_files ? options.eval_data.string() : data,
+                 kAdvice);
 }
 
 std::vector<std::pair<std::string, std::string>> flags_given() {

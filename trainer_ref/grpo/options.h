@@ -8,11 +8,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include <bascule/trainer_ref/grpo/data_file.h>
 #include <bascule/trainer_ref/grpo/reward_list.h>
 #include <bascule/trainer_ref/grpo/rollout_stream.h>
 #include <bascule/trainer_ref/grpo/run_state.h>
 #include <bascule/trainer_ref/grpo/task.h>
 #include <bascule/trainer_ref/grpo/update.h>
+#include <bascule/trainer_ref/model/tokenizer.h>
 
 namespace bascule::ref {
 
@@ -20,7 +22,8 @@ struct TrainOptions {
   std::filesystem::path model, out, resume;  // resume: a folder step_N, or empty
   RunState resumed;                          // what `resume` says of itself
   std::string task = "arithmetic";           // or "data"
-  std::filesystem::path data;
+  std::filesystem::path data, eval_data;     // eval_data: empty, or a file of held-out problems
+  DataColumns columns;
   int operands = 50;  // of the arithmetic
   bool supervised = false;
   double label_noise = 0;  // of supervised training
@@ -63,8 +66,11 @@ inline constexpr std::string_view kResumeAdvice = "give a folder step_N of an ea
 // From the flags of the command line. INVALID_ARGUMENT names the flag that makes no sense, and what would.
 absl::StatusOr<TrainOptions> options_from_flags();
 
-// The problems of --task and --data. INVALID_ARGUMENT names the flag.
+// The problems of --task, --data and --eval-data. INVALID_ARGUMENT names the flag.
 absl::StatusOr<Task> read_task_of(const TrainOptions& options);
+
+// OK where the model of `options` can read every prompt of `task`. INVALID_ARGUMENT names the flag.
+absl::Status check_task(const TrainOptions& options, const Task& task, const Tokenizer& tokenizer);
 
 // The flags that differ from their defaults, for the report.
 std::vector<std::pair<std::string, std::string>> flags_given();

@@ -30,6 +30,8 @@ nlohmann::json json_of(const Scored& scored) {
                       {"finish_reason", rollout.finish_reason},
                       {"completion_tokens", rollout.token_ids.size()},
                       {"columns", problem.columns}};
+  if (!problem.messages.is_null()) json["messages"] = problem.messages;
+  if (!problem.prompt_token_ids.empty()) json["prompt_token_ids"] = problem.prompt_token_ids;
   return json;
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include <bascule/trainer_ref/grpo/advantage.h>
+#include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/grpo/random.h>
 #include <bascule/trainer_ref/grpo/report.h>
 #include <bascule/transport/deadline.h>
@@ -302,7 +303,7 @@ std::vector<RolloutRequest> Trainer::requests_of(std::int64_t step) const {
   std::vector<RolloutRequest> requests;
   for (const Problem* problem : problems_of(step)) {
     const std::uint64_t place = static_cast<std::uint64_t>(step) << 32 | requests.size();
-    requests.push_back({.prompt = *tokenizer_.encode(problem->prompt),  // create() has encoded them all
+    requests.push_back({.prompt = *prompt_tokens(*problem, tokenizer_),  // create() has looked at them all
                         .completions = options_.group_size,
                         .max_tokens = options_.max_tokens,
                         .temperature = options_.update.temperature,
