@@ -27,7 +27,7 @@ ABSL_FLAG(std::string, data, "",
           "With --task=data: a file of JSON lines {\"prompt\": …, \"answer\": …, …}. In place of the prompt's text a "
           "line may "
           "have \"messages\" or \"prompt_token_ids\"; GSM8K's \"question\" and \"answer\" are read as they are "
-          "(docs/training.md)");
+          "(docs/data-and-rewards.md)");
 ABSL_FLAG(
     std::string, eval_data, "",
     "With --task=data: a file like --data of the problems to evaluate on. Without it one problem of --data in ten is "
@@ -71,7 +71,8 @@ ABSL_FLAG(
     std::string, reward, "exact_match",
     "Reward functions with weights, as exact_match,finished=0.1: exact_match, number_match, math_match (the final "
     "answer: \\boxed{…}, behind ####, or the last number), finished, within_length, exec:PROGRAM ARGUMENT… (it reads "
-    "JSON lines from stdin and answers on stdout) and http://HOST:PORT/PATH (docs/training.md). A weight stands behind "
+    "JSON lines from stdin and answers on stdout) and http://HOST:PORT/PATH (docs/data-and-rewards.md). A weight "
+    "stands behind "
     "the last =; a comma, = or blank that belongs to a name has a backslash before it");
 ABSL_FLAG(absl::Duration, reward_timeout, absl::Seconds(60),
           "How long a program or server of --reward may take for one batch of at most 1024 completions");

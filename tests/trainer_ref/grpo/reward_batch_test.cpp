@@ -184,6 +184,19 @@ TEST_F(ExecRewardTest, AMalformedAnswerIsShown) {
   EXPECT_TRUE(log_.empty()) << "it would say so again";
 }
 
+TEST(ExampleReward, ScoresDigitByDigit) {
+  const auto reward = exec_reward("exec:digits.py", {BASCULE_EXAMPLES "/rewards/digits.py"}, {});
+  ASSERT_THAT(reward, IsOk());
+  const auto scores = (*reward)->score(Completions({"4", " 4\n", "5", "", "412"}));
+  ASSERT_THAT(scores, IsOk());
+  EXPECT_THAT(*scores, ElementsAre(1, 1, 0, 0, ::testing::DoubleNear(0.8, 1e-9)));
+  const Problem word{.prompt = "?", .answer = "four"};
+  const Rollout rollout;
+  const auto none = (*reward)->score(std::vector<Scored>{{&word, &rollout}});
+  ASSERT_THAT(none, IsOk());
+  EXPECT_TRUE(std::isnan((*none)[0]));
+}
+
 TEST(HttpReward, PostsTheRequestAndReadsTheAnswer) {
   const AnsweringPort server([](const std::string& body) {
     const nlohmann::json request = nlohmann::json::parse(body);
