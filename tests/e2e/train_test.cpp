@@ -83,6 +83,37 @@ TEST_F(Train, GoesOnExactlyFromACheckpoint) {
   EXPECT_EQ(bytes("resumed/step_4/optimizer.safetensors"), bytes("straight/step_4/optimizer.safetensors"));
 }
 
+// Problems of files, some of them token ids (1+1= is 0 1 10 0 1 11), and the example of a reward of one's own.
+TEST_F(Train, LearnsFromFilesByAProgramsReward) {
+  std::ofstream data(folder_ / "data.jsonl"), eval(folder_ / "eval.jsonl");
+  for (int i = 0; i < 9; ++i) data << R"({"sum": "0)" << i << R"(+01=", "result": ")" << i + 1 << "0\"}\n";
+  data << R"({"prompt_token_ids": [0, 1, 10, 0, 1, 11], "result": "20"})"
+       << "\n";
+  eval << R"({"sum": "12+13=", "result": 52})"
+       << "\n";
+  data.close();
+  eval.close();
+  Program only = engine("engine-0");
+  Program train = trainer(
+      url_of(only), "run",
+      {"--steps", "2", "--prompts-per-step", "10", "--group-size", "4", "--task", "data", "--data",
+       (folder_ / "data.jsonl").string(), "--eval-data", (folder_ / "eval.jsonl").string(), "--prompt-column", "sum",
+       "--answer-column", "result", "--reward", "exact_match,exec:" BASCULE_EXAMPLES "/rewards/digits.py=0.5"});
+  ASSERT_EQ(train.wait(90s), 0) << train.output();
+  const std::vector<nlohmann::json> lines = metrics("run");
+  ASSERT_EQ(lines.size(), 3);
+  for (std::size_t i = 1; i < 3; ++i) {
+    const nlohmann::json& rewards = lines[i]["rewards"];
+    EXPECT_GT(rewards["exec:digits.py"], rewards["exact_match"]) << "one digit of two is worth something";
+    EXPECT_NEAR(lines[i]["reward_mean"].get<double>(),
+                rewards["exact_match"].get<double>() + 0.5 * rewards["exec:digits.py"].get<double>(), 1e-9);
+  }
+  const nlohmann::json& before = lines[0]["eval_rewards"];
+  EXPECT_NEAR(lines[0]["eval_reward"].get<double>(),
+              before["exact_match"].get<double>() + 0.5 * before["exec:digits.py"].get<double>(), 1e-9);
+  EXPECT_THAT(train.output(), HasSubstr("\"12+13=\" answer \"52\""));
+}
+
 TEST_F(Train, RunsOneAfterAnotherOverFilesAgainstAnEngineThatStaysUp) {
   sync_ = "memmap://" + (folder_ / "sync").string();
   Program only = engine("engine-0");

@@ -1,20 +1,20 @@
 #include <bascule/trainer_ref/grpo/evaluation.h>
 
+#include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/grpo/random.h>
-#include <bascule/trainer_ref/grpo/reward.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
 
-double matching_share(std::span<const Group> groups) {
-  double matching = 0, completions = 0;
+double mean_reward(std::span<const Group> groups) {
+  double sum = 0, completions = 0;
   for (const Group& group : groups)
     for (const Rollout& rollout : group.rollouts) {
-      matching += exact_match(*group.problem, rollout);
+      sum += rollout.reward;
       ++completions;
     }
-  return completions > 0 ? matching / completions : 0;
+  return completions > 0 ? sum / completions : 0;
 }
 
 }  // namespace
@@ -32,14 +32,13 @@ std::vector<Group> groups_of(std::span<const Problem* const> problems, std::vect
 }
 
 absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const Tokenizer& tokenizer, std::span<const Problem> problems,
-                                    const EvaluationOptions& options) {
+                                    std::span<const WeightedReward> rewards, const EvaluationOptions& options) {
   // Sampled and greedy requests go out together: one wait.
   std::vector<RolloutRequest> requests;
   std::vector<const Problem*> asked;
   for (const bool greedy : {false, true})
     for (std::size_t i = 0; i < problems.size(); ++i) {
-      BASCULE_ASSIGN(std::vector<std::int64_t> prompt,
-                     tokenizer.encode(problems[i].prompt, /*add_special_tokens=*/true));
+      BASCULE_ASSIGN(std::vector<std::int64_t> prompt, prompt_tokens(problems[i], tokenizer));
       requests.push_back({.prompt = std::move(prompt),
                           .completions = greedy ? 1 : options.samples,
                           .max_tokens = options.max_tokens,
@@ -55,8 +54,10 @@ absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const Tokenizer& tokenizer
   evaluation.likeliest.assign(std::make_move_iterator(middle), std::make_move_iterator(groups.end()));
   groups.erase(middle, groups.end());
   evaluation.sampled = std::move(groups);
-  evaluation.reward = matching_share(evaluation.sampled);
-  evaluation.greedy = matching_share(evaluation.likeliest);
+  BASCULE_ASSIGN(evaluation.rewards, score_groups(rewards, evaluation.sampled));
+  BASCULE_TRY(score_groups(rewards, evaluation.likeliest).status());
+  evaluation.reward = mean_reward(evaluation.sampled);
+  evaluation.greedy = mean_reward(evaluation.likeliest);
   return evaluation;
 }
 
@@ -68,7 +69,7 @@ nlohmann::json shown_completions(const Evaluation& evaluation, std::size_t count
   };
   nlohmann::json shown = nlohmann::json::array();
   for (std::size_t i = 0; i < std::min(count, evaluation.sampled.size()); ++i)
-    shown.push_back({{"prompt", evaluation.sampled[i].problem->prompt},
+    shown.push_back({{"prompt", shown_prompt(*evaluation.sampled[i].problem)},
                      {"answer", evaluation.sampled[i].problem->answer},
                      {"sampled", texts(evaluation.sampled[i])},
                      {"greedy", texts(evaluation.likeliest[i])}});

@@ -1,4 +1,4 @@
-// Evaluation: exact match on held-out problems, by the engines, with the weights that they serve.
+// Evaluation: the run's rewards on held-out problems, by the engines, with the weights that they serve.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include <bascule/trainer_ref/grpo/engine_pool.h>
+#include <bascule/trainer_ref/grpo/reward_list.h>
 #include <bascule/trainer_ref/grpo/rollout.h>
 #include <bascule/trainer_ref/text/tokenizer.h>
 
@@ -20,15 +21,16 @@ struct EvaluationOptions {
 };
 
 struct Evaluation {
-  double reward = 0;             // share of the sampled completions that match
-  double greedy = 0;             // share of the greedy ones
+  double reward = 0;             // mean of the sampled completions, all rewards together
+  double greedy = 0;             // mean of the greedy ones
+  RewardMeans rewards;           // each of its own, of the sampled ones
   std::vector<Group> sampled;    // a group a problem
   std::vector<Group> likeliest;  // one completion each
 };
 
-// Blocks until the engines have answered. `problems` must outlive the result.
+// Blocks until the engines and the rewards have answered. `problems` must outlive the result.
 absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const Tokenizer& tokenizer, std::span<const Problem> problems,
-                                    const EvaluationOptions& options);
+                                    std::span<const WeightedReward> rewards, const EvaluationOptions& options);
 
 // What the engines answered to `prompts`, with text; lost ones have no rollouts. Groups refer to `problems`.
 std::vector<Group> groups_of(std::span<const Problem* const> problems, std::vector<RolloutRequest> requests,

@@ -73,6 +73,7 @@ absl::Status run_supervised(const TrainOptions& options) {
   const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(options.model);
   BASCULE_TRY(of_flag(tokenizer.status(), "model", options.model.string(), kModelAdvice));
   BASCULE_ASSIGN(const Task task, read_task_of(options));
+  BASCULE_TRY(check_task(options, task, *tokenizer));
   absl::StatusOr<Policy> policy = Policy::read(options.model, Policy::Gradients::kTracked, options.device);
   if (absl::IsNotFound(policy.status())) {
     log_line("no weights in the folder of --model: starting from random ones");

@@ -19,6 +19,12 @@ nlohmann::json number(double value) {  // JSON knows no NaN
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json();
 }
 
+nlohmann::json by_name(const std::vector<std::pair<std::string, double>>& means) {
+  nlohmann::json object = nlohmann::json::object();
+  for (const auto& [name, mean] : means) object[name] = number(mean);
+  return object;
+}
+
 nlohmann::json send_json(const SendReport& report) {
   nlohmann::json workers = nlohmann::json::array();
   for (const WorkerReport& worker : report.workers) {
@@ -74,6 +80,8 @@ nlohmann::json to_json(const StepMetrics& metrics) {
                        {"begin", span.begin_seconds},
                        {"end", span.end_seconds},
                        {"tokens", span.tokens}});
+  if (!metrics.rewards.empty()) line["rewards"] = by_name(metrics.rewards);
+  if (!metrics.eval_rewards.empty()) line["eval_rewards"] = by_name(metrics.eval_rewards);
   if (metrics.eval_reward) line["eval_reward"] = *metrics.eval_reward;
   if (metrics.eval_greedy) line["eval_greedy"] = *metrics.eval_greedy;
   return line;

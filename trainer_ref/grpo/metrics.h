@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,8 +43,10 @@ struct StepMetrics {
   std::int64_t dropped = 0;             // completions that were lost or too stale
   std::optional<SendReport> send = {};  // of the version that followed this step
   std::vector<EngineSpan> engines = {};
-  std::optional<double> eval_reward = {};  // exact match on held-out problems, sampled at temperature 1
-  std::optional<double> eval_greedy = {};  // likewise at temperature 0
+  std::vector<std::pair<std::string, double>> rewards = {};       // the mean of each, without its weight
+  std::optional<double> eval_reward = {};                         // mean on held-out problems, sampled at temperature 1
+  std::optional<double> eval_greedy = {};                         // likewise at temperature 0
+  std::vector<std::pair<std::string, double>> eval_rewards = {};  // as `rewards`, of the sampled ones
 };
 
 nlohmann::json to_json(const StepMetrics& metrics);

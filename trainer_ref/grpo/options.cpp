@@ -21,7 +21,19 @@ ABSL_FLAG(std::string, resume, "", "A folder step_N of an earlier run, to contin
 ABSL_FLAG(
     std::string, task, "arithmetic",
     "The problems: arithmetic (sums; answers are written units first: 45+33= gives 87), or data (those of --data)");
-ABSL_FLAG(std::string, data, "", "With --task=data: a file of JSON lines {\"prompt\": …, \"answer\": …, …}");
+ABSL_FLAG(std::string, data, "",
+          "With --task=data: a file of JSON lines {\"prompt\": …, \"answer\": …, …}. In place of the prompt's text a "
+          "line may "
+          "have \"messages\" or \"prompt_token_ids\"; GSM8K's \"question\" and \"answer\" are read as they are "
+          "(docs/data-and-rewards.md)");
+ABSL_FLAG(
+    std::string, eval_data, "",
+    "With --task=data: a file like --data of the problems to evaluate on. Without it one problem of --data in ten is "
+    "held out for that");
+ABSL_FLAG(std::string, prompt_column, "prompt",
+          "The column of --data that holds the prompt: text, a list of messages or a list of token ids");
+ABSL_FLAG(std::string, answer_column, "answer",
+          "The column of --data that holds the expected answer; empty: none does, for rewards that need none");
 ABSL_FLAG(int, operands, 50, "With --task=arithmetic: the numbers added are below this one, 2 to 50");
 ABSL_FLAG(bool, supervised, false,
           "Train on the answers themselves, without engines, and write a bf16 checkpoint to --out. A --model folder "
@@ -55,7 +67,13 @@ ABSL_FLAG(int64_t, max_tokens, 16, "Longest completion");
 ABSL_FLAG(double, temperature, 1, "Temperature at which completions are sampled");
 ABSL_FLAG(
     std::string, reward, "exact_match",
-    "Reward functions with weights, as exact_match,finished=0.1: exact_match, number_match, finished, within_length");
+    "Reward functions with weights, as exact_match,finished=0.1: exact_match, number_match, math_match (the final "
+    "answer: \\boxed{…}, behind ####, or the last number), finished, within_length, exec:PROGRAM ARGUMENT… (it reads "
+    "JSON lines from stdin and answers on stdout) and http://HOST:PORT/PATH (docs/data-and-rewards.md). A weight "
+    "stands behind "
+    "the last =; a comma, = or blank that belongs to a name has a backslash before it");
+ABSL_FLAG(absl::Duration, reward_timeout, absl::Seconds(60),
+          "How long a program or server of --reward may take for one batch of at most 1024 completions");
 ABSL_FLAG(bool, scale_rewards, true, "Divide advantages by the group's standard deviation");
 ABSL_FLAG(std::string, loss, "grpo", "grpo, bnpo, dr_grpo or dapo");
 ABSL_FLAG(double, epsilon_low, 0.2, "The probability ratio is clipped below 1 minus this");
@@ -146,6 +164,9 @@ absl::Status check_run() {
       .that(task != "data" || !data.empty(), "data", data,
             "--task=data needs a file of JSON lines, as --data=problems.jsonl")
       .that(task == "data" || data.empty(), "data", data, "add --task=data to train on this file")
+      .that(task == "data" || absl::GetFlag(FLAGS_eval_data).empty(), "eval-data", absl::GetFlag(FLAGS_eval_data),
+            "add --task=data and --data: the arithmetic has held-out problems of its own")
+      .not_empty("prompt-column", absl::GetFlag(FLAGS_prompt_column), "the name of a column", "prompt")
       .that(supervised || !engines.empty(), "engines", "",
             "give the URLs of the engines, as --engines=http://127.0.0.1:8001 (or --supervised, which needs none)")
       .that(supervised || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
@@ -155,6 +176,7 @@ absl::Status check_run() {
       .that(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "engines", "…",
             "the same URL stands twice; give each engine once")
       .positive_time("request-timeout", absl::GetFlag(FLAGS_request_timeout), "60s")
+      .positive_time("reward-timeout", absl::GetFlag(FLAGS_reward_timeout), "60s")
       .positive_time("engine-timeout", absl::GetFlag(FLAGS_engine_timeout), "2m")
       .at_least<std::int64_t>("sync-every", absl::GetFlag(FLAGS_sync_every), 1)
       .at_least<std::int64_t>("max-staleness", absl::GetFlag(FLAGS_max_staleness), 0)
@@ -233,6 +255,8 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   }
   options.task = absl::GetFlag(FLAGS_task);
   options.data = absl::GetFlag(FLAGS_data);
+  options.eval_data = absl::GetFlag(FLAGS_eval_data);
+  options.columns = {.prompt = absl::GetFlag(FLAGS_prompt_column), .answer = absl::GetFlag(FLAGS_answer_column)};
   options.operands = absl::GetFlag(FLAGS_operands);
   options.supervised = absl::GetFlag(FLAGS_supervised);
   if (!options.supervised) BASCULE_TRY(check_out(options.model, options.out));
@@ -253,10 +277,11 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   options.sync_every = absl::GetFlag(FLAGS_sync_every);
   options.max_staleness = absl::GetFlag(FLAGS_max_staleness);
   const std::string reward = absl::GetFlag(FLAGS_reward);
-  absl::StatusOr<std::vector<WeightedReward>> rewards = parse_rewards(reward);
-  BASCULE_TRY(
-      of_flag(rewards.status(), "reward", reward, "give names with weights, as --reward=exact_match,finished=0.1"));
+  absl::StatusOr<std::vector<RewardSpec>> rewards = parse_rewards(reward);
+  BASCULE_TRY(of_flag(rewards.status(), "reward", reward, kRewardAdvice));
+  options.reward = reward;
   options.rewards = *std::move(rewards);
+  options.reward_timeout = absl::GetFlag(FLAGS_reward_timeout);
   options.scale_rewards = absl::GetFlag(FLAGS_scale_rewards);
   options.measure_kl = absl::GetFlag(FLAGS_measure_kl);
   options.update = {.loss = {.kind = *loss_kind_named(absl::GetFlag(FLAGS_loss)),
@@ -282,14 +307,6 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   if (options.threads == 0) options.threads = default_threads(options.engines);
   options.about = absl::GetFlag(FLAGS_about);
   return options;
-}
-
-absl::StatusOr<Task> read_task_of(const TrainOptions& options) {
-  if (options.task != "data") return arithmetic_task(options.operands);
-  absl::StatusOr<Task> task = read_task(options.data);
-  BASCULE_TRY(of_flag(task.status(), "data", options.data.string(),
-                      "give a file of JSON lines {\"prompt\": …, \"answer\": …}, as --data=problems.jsonl"));
-  return task;
 }
 
 std::vector<std::pair<std::string, std::string>> flags_given() {

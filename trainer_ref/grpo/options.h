@@ -8,11 +8,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include <bascule/trainer_ref/grpo/reward.h>
+#include <bascule/trainer_ref/grpo/data_file.h>
+#include <bascule/trainer_ref/grpo/reward_list.h>
 #include <bascule/trainer_ref/grpo/rollout_stream.h>
 #include <bascule/trainer_ref/grpo/run_state.h>
 #include <bascule/trainer_ref/grpo/task.h>
 #include <bascule/trainer_ref/grpo/update.h>
+#include <bascule/trainer_ref/text/tokenizer.h>
 
 namespace bascule::ref {
 
@@ -20,7 +22,8 @@ struct TrainOptions {
   std::filesystem::path model, out, resume;  // resume: a folder step_N, or empty
   RunState resumed;                          // what `resume` says of itself
   std::string task = "arithmetic";           // or "data"
-  std::filesystem::path data;
+  std::filesystem::path data, eval_data;     // eval_data: empty, or a file of held-out problems
+  DataColumns columns;
   int operands = 50;  // of the arithmetic
   bool supervised = false;
   double label_noise = 0;  // of supervised training
@@ -38,7 +41,9 @@ struct TrainOptions {
   std::int64_t max_tokens = 16;
   std::uint64_t seed = 0;
   std::int64_t sync_every = 1, max_staleness = 0;
-  std::vector<WeightedReward> rewards;
+  std::string reward;                                 // as told
+  std::vector<RewardSpec> rewards;                    // what that says
+  absl::Duration reward_timeout = absl::Seconds(60);  // of a program or a server, for one batch
   bool scale_rewards = true;
   bool measure_kl = false;  // keeps the reference although beta is 0
   UpdateOptions update;
@@ -55,13 +60,17 @@ struct TrainOptions {
 };
 
 inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
+inline constexpr std::string_view kRewardAdvice = "give names with weights, as --reward=exact_match,finished=0.1";
 inline constexpr std::string_view kResumeAdvice = "give a folder step_N of an earlier run, as --resume=out/run/step_60";
 
 // From the flags of the command line. INVALID_ARGUMENT names the flag that makes no sense, and what would.
 absl::StatusOr<TrainOptions> options_from_flags();
 
-// The problems of --task and --data. INVALID_ARGUMENT names the flag.
+// The problems of --task, --data and --eval-data. INVALID_ARGUMENT names the flag.
 absl::StatusOr<Task> read_task_of(const TrainOptions& options);
+
+// OK where the model of `options` can read every prompt of `task`. INVALID_ARGUMENT names the flag.
+absl::Status check_task(const TrainOptions& options, const Task& task, const Tokenizer& tokenizer);
 
 // The flags that differ from their defaults, for the report.
 std::vector<std::pair<std::string, std::string>> flags_given();

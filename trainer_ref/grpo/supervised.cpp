@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/text.h>
 
@@ -20,12 +21,12 @@ struct Lesson {
   Rollout answer;
 };
 
-absl::StatusOr<Lesson> make_lesson(const Tokenizer& tokenizer, const ModelConfig& config, const std::string& prompt,
+absl::StatusOr<Lesson> make_lesson(const Tokenizer& tokenizer, const ModelConfig& config, const Problem& problem,
                                    const std::string& answer) {
   if (config.eos_token_ids.empty())
     return invalid_argument("config.json: expected an eos_token_id, found none; answers need an end token");
   Lesson lesson;
-  BASCULE_ASSIGN(lesson.prompt, tokenizer.encode(prompt, /*add_special_tokens=*/true));
+  BASCULE_ASSIGN(lesson.prompt, prompt_tokens(problem, tokenizer));
   BASCULE_ASSIGN(lesson.answer.token_ids, tokenizer.encode(answer));
   lesson.answer.token_ids.push_back(config.eos_token_ids.front());
   return lesson;
@@ -70,7 +71,7 @@ absl::Status train_supervised(Policy& policy, const Tokenizer& tokenizer, const 
     std::vector<Lesson> lessons;
     for (const std::size_t i : prompts_of_step(task.train.size(), options.problems_per_step, options.seed, step)) {
       const Problem& problem = task.train[i];
-      BASCULE_ASSIGN(Lesson lesson, make_lesson(tokenizer, policy.config(), problem.prompt,
+      BASCULE_ASSIGN(Lesson lesson, make_lesson(tokenizer, policy.config(), problem,
                                                 with_noise(problem.answer, options.label_noise, random)));
       lessons.push_back(std::move(lesson));
     }
@@ -89,7 +90,7 @@ absl::StatusOr<double> greedy_accuracy(const Policy& policy, const Tokenizer& to
                                        std::span<const Problem> problems) {
   std::vector<Lesson> lessons;
   for (const Problem& problem : problems) {
-    BASCULE_ASSIGN(Lesson lesson, make_lesson(tokenizer, policy.config(), problem.prompt, problem.answer));
+    BASCULE_ASSIGN(Lesson lesson, make_lesson(tokenizer, policy.config(), problem, problem.answer));
     lessons.push_back(std::move(lesson));
   }
   const Batch batch = batch_of(lessons, policy.device());

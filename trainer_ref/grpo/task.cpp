@@ -1,12 +1,9 @@
 #include <bascule/trainer_ref/grpo/task.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <fstream>
 #include <numeric>
 
 #include <bascule/trainer_ref/grpo/random.h>
-#include <bascule/transport/json.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -22,21 +19,12 @@ std::string two_digits(int number) {
   return {static_cast<char>('0' + number / 10), static_cast<char>('0' + number % 10)};
 }
 
-absl::StatusOr<Problem> read_problem(const std::string& line) {
-  BASCULE_ASSIGN(nlohmann::json object, parse_json(line, "the line"));
-  if (!object.is_object()) return invalid_argument("expected a JSON object, found a JSON ", object.type_name());
-  Problem problem;
-  for (auto [key, text] : {std::pair{"prompt", &problem.prompt}, std::pair{"answer", &problem.answer}}) {
-    const auto found = object.find(key);
-    if (found == object.end()) return invalid_argument("expected a key \"", key, "\", found none");
-    if (!found->is_string())
-      return invalid_argument("expected a string under \"", key, "\", found a ", found->type_name());
-    *text = found->get<std::string>();
-    object.erase(found);
-  }
-  if (problem.prompt.empty()) return invalid_argument("the prompt is empty");
-  problem.columns = std::move(object);
-  return problem;
+// What makes two problems the same one.
+std::string key_of(const Problem& problem) {
+  std::string key = problem.prompt;
+  if (!problem.messages.is_null()) key += problem.messages.dump();
+  if (!problem.prompt_token_ids.empty()) key += nlohmann::json(problem.prompt_token_ids).dump();
+  return key;
 }
 
 }  // namespace
@@ -44,7 +32,7 @@ absl::StatusOr<Problem> read_problem(const std::string& line) {
 absl::StatusOr<Task> split(std::vector<Problem> problems) {
   std::vector<std::pair<std::uint64_t, Problem>> hashed;
   hashed.reserve(problems.size());
-  for (Problem& problem : problems) hashed.emplace_back(hash_of(problem.prompt), std::move(problem));
+  for (Problem& problem : problems) hashed.emplace_back(hash_of(key_of(problem)), std::move(problem));
   std::stable_sort(hashed.begin(), hashed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::size_t held_out = (hashed.size() + 9) / 10;
   while (held_out < hashed.size() && held_out > 0 && hashed[held_out].first == hashed[held_out - 1].first)
@@ -69,24 +57,6 @@ absl::StatusOr<Task> arithmetic_task(int operands) {
       problems.push_back({.prompt = cat(two_digits(a), "+", two_digits(b), "="), .answer = std::move(answer)});
     }
   return split(std::move(problems));
-}
-
-absl::StatusOr<Task> read_task(const std::filesystem::path& file) {
-  if (std::error_code error; std::filesystem::is_directory(file, error))
-    return invalid_argument(file.string(), ": expected a file of JSON lines, found a folder");
-  std::ifstream stream(file);
-  if (!stream) return errno_status(errno, file.string());
-  std::vector<Problem> problems;
-  std::string line;
-  for (int number = 1; std::getline(stream, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    absl::StatusOr<Problem> problem = read_problem(line);
-    if (!problem.ok()) return annotate(problem.status(), cat(file.string(), " line ", number));
-    problems.push_back(*std::move(problem));
-  }
-  absl::StatusOr<Task> task = split(std::move(problems));
-  if (!task.ok()) return annotate(task.status(), file.string());
-  return task;
 }
 
 std::vector<std::size_t> prompts_of_step(std::size_t problems, std::size_t count, std::uint64_t seed,

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,19 +12,15 @@ namespace bascule::ref {
 
 struct Task {
   std::vector<Problem> train;
-  std::vector<Problem> held_out;  // never trained on; one in ten, chosen by a hash of the prompt
+  std::vector<Problem> held_out;  // never trained on: a file of their own, or one in ten, by a hash of the prompt
 };
 
 // All sums of two numbers below `operands` (2 to 50: a sum has at most two digits): "07+30=", whose answer is
 // the sum's two digits in reverse, "73", the order in which carrying goes.
 absl::StatusOr<Task> arithmetic_task(int operands);
 
-// A file of JSON objects, a line each: {"prompt": "…", "answer": "…", …}. Empty lines are skipped.
-// INVALID_ARGUMENT names the line that is not such an object; fewer than two different prompts cannot be
-// split.
-absl::StatusOr<Task> read_task(const std::filesystem::path& file);
-
 // Splits by the prompt alone: the same prompt always lands on the same side, in every run and every task.
+// INVALID_ARGUMENT: fewer than two different prompts cannot be split.
 absl::StatusOr<Task> split(std::vector<Problem> problems);
 
 // Which of `problems` training problems step `step` asks, `count` of them. Each pass over the problems is a

@@ -7,6 +7,7 @@
 #include <map>
 
 #include <bascule/trainer_ref/grpo/advantage.h>
+#include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/grpo/random.h>
 #include <bascule/trainer_ref/grpo/report.h>
 #include <bascule/transport/deadline.h>
@@ -76,7 +77,7 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   BASCULE_ASSIGN(Rollouts rollouts, roll_out(step));
   if (options_.colocate) BASCULE_TRY(pool_->sleep());
   const Clock::time_point rolled_out = Clock::now();
-  score(rollouts.groups);
+  BASCULE_ASSIGN(metrics.rewards, score_groups(rewards_, rollouts.groups));
   compare(rollouts.groups);
   const Clock::time_point scored = Clock::now();
   BASCULE_ASSIGN(const UpdateStatistics update, improve(rollouts.groups));
@@ -145,11 +146,6 @@ absl::StatusOr<Trainer::Rollouts> Trainer::roll_out(std::int64_t step) {
                        "--max-staleness=", options_.max_staleness, " behind");
   result.staleness_mean = staleness / tokens;
   return result;
-}
-
-void Trainer::score(std::vector<Group>& groups) const {
-  for (Group& group : groups)
-    for (Rollout& rollout : group.rollouts) rollout.reward = total_reward(options_.rewards, *group.problem, rollout);
 }
 
 void Trainer::compare(std::vector<Group>& groups) const {
@@ -267,12 +263,13 @@ absl::Status Trainer::end() {
 absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
   const std::size_t count = std::min(options_.eval_problems, task_.held_out.size());
   BASCULE_ASSIGN(const Evaluation evaluation,
-                 evaluate(*pool_, tokenizer_, std::span(task_.held_out).first(count),
+                 evaluate(*pool_, tokenizer_, std::span(task_.held_out).first(count), rewards_,
                           {.samples = options_.eval_samples,
                            .max_tokens = options_.max_tokens,
                            .seed = mix(options_.seed + static_cast<std::uint64_t>(metrics.step))}));
   metrics.eval_reward = evaluation.reward;
   metrics.eval_greedy = evaluation.greedy;
+  metrics.eval_rewards = evaluation.rewards;
   const nlohmann::json shown = shown_completions(evaluation, options_.show);
   for (const nlohmann::json& problem : shown)
     log_(cat("    ", problem["prompt"].dump(), " answer ", problem["answer"].dump(), "  sampled ",
@@ -306,8 +303,7 @@ std::vector<RolloutRequest> Trainer::requests_of(std::int64_t step) const {
   std::vector<RolloutRequest> requests;
   for (const Problem* problem : problems_of(step)) {
     const std::uint64_t place = static_cast<std::uint64_t>(step) << 32 | requests.size();
-    // create() has encoded them all.
-    requests.push_back({.prompt = *tokenizer_.encode(problem->prompt, /*add_special_tokens=*/true),
+    requests.push_back({.prompt = *prompt_tokens(*problem, tokenizer_),  // create() has looked at them all
                         .completions = options_.group_size,
                         .max_tokens = options_.max_tokens,
                         .temperature = options_.update.temperature,

@@ -55,7 +55,6 @@ class Trainer {
 
   absl::StatusOr<StepMetrics> step(std::int64_t step);
   absl::StatusOr<Rollouts> roll_out(std::int64_t step);
-  void score(std::vector<Group>& groups) const;
   void compare(std::vector<Group>& groups) const;
   absl::StatusOr<UpdateStatistics> improve(const std::vector<Group>& groups);
   absl::StatusOr<SendReport> send();
@@ -76,6 +75,7 @@ class Trainer {
   Tokenizer tokenizer_;
   Policy policy_;
   std::optional<Policy> reference_;
+  std::vector<WeightedReward> rewards_;
   Optimizer optimizer_;
   Sender sender_;
   std::unique_ptr<EnginePool> pool_;

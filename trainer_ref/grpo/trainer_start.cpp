@@ -8,16 +8,6 @@
 namespace bascule::ref {
 namespace {
 
-// A prompt that the tokenizer cannot write is found now, and not in the middle of a run.
-absl::Status check_prompts(const Task& task, const Tokenizer& tokenizer) {
-  for (const std::vector<Problem>* side : {&task.train, &task.held_out})
-    for (const Problem& problem : *side)
-      if (const absl::Status status = tokenizer.encode(problem.prompt, /*add_special_tokens=*/true).status();
-          !status.ok())
-        return annotate(status, cat("prompt ", nlohmann::json(problem.prompt).dump()));
-  return absl::OkStatus();
-}
-
 // What is wrong with it is wrong with the flag that names it.
 absl::StatusOr<Policy> read_policy(std::string_view flag, const std::filesystem::path& folder, std::string_view advice,
                                    Policy::Gradients gradients, at::Device device) {
@@ -39,14 +29,14 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
   const std::string model = options.model.string();
   absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(options.model);
   BASCULE_TRY(of_flag(tokenizer.status(), "model", model, kModelAdvice));
-  const bool from_file = options.task == "data";
-  BASCULE_TRY(of_flag(check_prompts(task, *tokenizer), from_file ? "data" : "task",
-                      from_file ? options.data.string() : options.task,
-                      "give problems that the tokenizer of --model can write, as --data=problems.jsonl"));
+  BASCULE_TRY(check_task(options, task, *tokenizer));
   BASCULE_ASSIGN(Policy policy, options.resume.empty() ? read_policy("model", options.model, kModelAdvice,
                                                                      Policy::Gradients::kTracked, options.device)
                                                        : read_policy("resume", options.resume, kResumeAdvice,
                                                                      Policy::Gradients::kTracked, options.device));
+  absl::StatusOr<std::vector<WeightedReward>> rewards =
+      make_rewards(options.rewards, {.timeout = options.reward_timeout, .log = log});
+  BASCULE_TRY(of_flag(rewards.status(), "reward", options.reward, kRewardAdvice));
   absl::StatusOr<Sender> sender = Sender::listen({.endpoint = options.sync, .threads = options.threads, .log = log});
   BASCULE_TRY(annotate(sender.status(), cat("--sync=", options.sync)));
   BASCULE_TRY(sender->register_model(source_of(policy)));
@@ -55,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
       new Trainer(std::move(options), std::move(task), *std::move(tokenizer), std::move(policy), *std::move(sender)));
   trainer->stopped_ = std::move(stopped);
   trainer->log_ = std::move(log);
+  trainer->rewards_ = *std::move(rewards);
   if (trainer->options_.needs_reference()) {
     BASCULE_ASSIGN(trainer->reference_, read_policy("model", trainer->options_.model, kModelAdvice,
                                                     Policy::Gradients::kNone, trainer->options_.device));

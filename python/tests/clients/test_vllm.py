@@ -129,7 +129,7 @@ def test_an_idle_engine_follows_trainers_that_die_and_is_started_again(start_eng
                             weight_transfer_config=BACKEND)
 
     engine = start()
-    trainer = subprocess.run([sys.executable, HERE / "dying_trainer.py", endpoint, checkpoint], timeout=PATIENCE)
+    trainer = subprocess.run([sys.executable, HERE / "dying_trainer.py", endpoint, checkpoint], timeout=3 * PATIENCE)
     engine.started()
     assert trainer.returncode == -9
     tiny.train(model, 1)

@@ -51,12 +51,21 @@ TEST(Metrics, ALineHasTheKeysOfTheContract) {
   EXPECT_EQ(line["send"]["workers"][0]["error"], "it died");
 }
 
+TEST(Metrics, EachRewardHasItsName) {
+  StepMetrics metrics = step(3);
+  metrics.rewards = {{"exact_match", 0.25}, {"exec:reward.py", kNoNumber}};
+  metrics.eval_rewards = {{"exact_match", 0.5}};
+  EXPECT_EQ(to_json(metrics)["rewards"], (nlohmann::json{{"exact_match", 0.25}, {"exec:reward.py", nullptr}}));
+  EXPECT_EQ(to_json(metrics)["eval_rewards"], (nlohmann::json{{"exact_match", 0.5}}));
+}
+
 TEST(Metrics, EvaluationsStandInTheirLine) {
   StepMetrics metrics = step(0);
   metrics.eval_reward = 0.25;
   metrics.eval_greedy = 1;
   EXPECT_EQ(to_json(metrics)["eval_reward"], 0.25);
   EXPECT_EQ(to_json(metrics)["eval_greedy"], 1);
+  EXPECT_FALSE(to_json(metrics).contains("rewards")) << "nothing was trained";
   EXPECT_THAT(progress_line(metrics, 9), HasSubstr("held out: 0.250 sampled, 1.000 greedy"));
 }
 

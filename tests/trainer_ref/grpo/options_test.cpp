@@ -69,6 +69,10 @@ TEST_F(Options, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--epsilon-low=1.5"}), HasSubstr("--epsilon-low=1.5: give a value from 0 to 1"));
   EXPECT_THAT(refusal({"--task=data"}), HasSubstr("--task=data needs a file"));
   EXPECT_THAT(refusal({"--data=f"}), HasSubstr("add --task=data"));
+  EXPECT_THAT(refusal({"--eval-data=f"}), HasSubstr("--eval-data=f: add --task=data"));
+  EXPECT_THAT(refusal({"--prompt-column="}), HasSubstr("give the name of a column, as --prompt-column=prompt"));
+  EXPECT_THAT(refusal({"--reward-timeout=-1s"}), HasSubstr("give a finite time above 0"));
+  EXPECT_THAT(refusal({"--reward=exec:"}), HasSubstr("expected a program behind exec:"));
   EXPECT_THAT(refusal({"--supervised", "--resume=step_2"}), HasSubstr("a supervised run cannot be resumed"));
   EXPECT_THAT(refusal({"--device=gpu"}), HasSubstr("--device=gpu: expected cpu, cuda or cuda:N"));
   EXPECT_THAT(refusal({"--colocate", "--max-staleness=1"}), HasSubstr("engines sleep while the trainer trains"));
@@ -121,6 +125,49 @@ TEST_F(Options, ADataFileThatCannotBeReadIsNamedWithItsFlag) {
   EXPECT_THAT(std::string(read_task_of(*told).status().message()),
               AllOf(StartsWith("--data=/nope.jsonl: No such file or directory; give a file"),
                     EndsWith(", as --data=problems.jsonl")));
+}
+
+TEST_F(Options, AFileToEvaluateOnLeavesTheOtherWhole) {
+  const test::TempFolder folder;
+  const std::string data = (folder.path() / "data.jsonl").string(), eval = (folder.path() / "eval.jsonl").string();
+  const std::string with_data = "--data=" + data, with_eval = "--eval-data=" + eval;
+  std::ofstream(data) << R"({"text": "1+1=", "answer": 2})"
+                      << "\n";
+  std::ofstream(eval) << R"({"text": "2+2=", "answer": "4"})"
+                      << "\n";
+  const auto told = options({"--task=data", with_data.c_str(), with_eval.c_str(), "--prompt-column=text"});
+  ASSERT_TRUE(told.ok()) << told.status();
+  const auto task = read_task_of(*told);
+  ASSERT_TRUE(task.ok()) << task.status();
+  ASSERT_EQ(task->train.size(), 1);
+  EXPECT_EQ(task->train[0].prompt, "1+1=");
+  ASSERT_EQ(task->held_out.size(), 1);
+  EXPECT_EQ(task->held_out[0].prompt, "2+2=");
+
+  TrainOptions alone = *told;
+  alone.eval_data.clear();
+  EXPECT_THAT(
+      std::string(read_task_of(alone).status().message()),
+      AllOf(StartsWith("--data="), HasSubstr("two different prompts"), EndsWith("or --eval-data=problems.jsonl")));
+  std::ofstream(eval) << "{\"text\": \"2+2=\"}\n";
+  EXPECT_THAT(std::string(read_task_of(*told).status().message()),
+              AllOf(StartsWith(with_eval), HasSubstr("line 1: expected a key \"answer\"")));
+  std::ofstream(eval) << "\n";
+  EXPECT_THAT(std::string(read_task_of(*told).status().message()),
+              AllOf(StartsWith(with_eval), HasSubstr("found no problem")));
+}
+
+TEST_F(Options, ProblemsThatTheModelCannotReadAreRefusedWithTheirFlag) {
+  const std::string model = "--model=" BASCULE_DEMO_MODEL;
+  const auto told = options({model.c_str(), "--task=data", "--data=a.jsonl", "--eval-data=b.jsonl"});
+  ASSERT_TRUE(told.ok()) << told.status();
+  const Tokenizer tokenizer = *Tokenizer::read(BASCULE_DEMO_MODEL);
+  const Problem good{.prompt = "1+1="}, bad{.prompt = "one"}, beyond{.prompt_token_ids = {14}};
+  EXPECT_TRUE(check_task(*told, {.train = {good}, .held_out = {good}}, tokenizer).ok());
+  EXPECT_THAT(std::string(check_task(*told, {.train = {bad}, .held_out = {good}}, tokenizer).message()),
+              StartsWith("--data=a.jsonl: prompt \"one\""));
+  EXPECT_THAT(std::string(check_task(*told, {.train = {good}, .held_out = {beyond}}, tokenizer).message()),
+              AllOf(StartsWith("--eval-data=b.jsonl: "), HasSubstr("token ids below 14")));
 }
 
 TEST_F(Options, ARunDoesNotWriteOverItsOwnModel) {

@@ -1,9 +1,7 @@
 #include <bascule/trainer_ref/grpo/task.h>
 
 #include <gmock/gmock.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <numeric>
 #include <set>
 
@@ -11,19 +9,6 @@ namespace bascule::ref {
 namespace {
 
 using ::testing::HasSubstr;
-
-class DataFile : public ::testing::Test {
- protected:
-  std::filesystem::path write(const std::string& text) const {
-    std::ofstream(path_) << text;
-    return path_;
-  }
-  ~DataFile() override { std::filesystem::remove(path_); }
-
- private:
-  std::filesystem::path path_ =
-      std::filesystem::path(::testing::TempDir()) / ("task_" + std::to_string(::getpid()) + ".jsonl");
-};
 
 TEST(Arithmetic, WritesOperandsWithTwoDigitsAndTheSumInReverse) {
   const absl::StatusOr<Task> task = arithmetic_task(50);
@@ -46,38 +31,6 @@ TEST(Arithmetic, RefusesSumsOfThreeDigits) {
   EXPECT_THAT(arithmetic_task(51).status().message(), HasSubstr("expected 2 to 50"));
 }
 
-TEST_F(DataFile, KeepsTheOtherColumns) {
-  const absl::StatusOr<Task> task =
-      read_task(write("{\"prompt\": \"a\", \"answer\": \"1\", \"level\": 3}\n\n"
-                      "{\"prompt\": \"b\", \"answer\": \"2\", \"level\": 3}\n"));
-  ASSERT_TRUE(task.ok()) << task.status();
-  ASSERT_EQ(task->train.size(), 1);
-  ASSERT_EQ(task->held_out.size(), 1);
-  EXPECT_EQ(task->train[0].columns, (nlohmann::json{{"level", 3}}));
-}
-
-TEST_F(DataFile, ABadLineIsNamedByItsNumber) {
-  const std::string good = "{\"prompt\": \"a\", \"answer\": \"1\"}\n";
-  EXPECT_THAT(read_task(write(good + "\n{\"prompt\": \"a\"")).status().message(),
-              HasSubstr("line 3: the line is not valid JSON"));
-  EXPECT_THAT(read_task(write(good + "{\"prompt\": \"a\"}\n")).status().message(),
-              HasSubstr("line 2: expected a key \"answer\""));
-  EXPECT_THAT(read_task(write("{\"prompt\": 5, \"answer\": \"1\"}\n")).status().message(),
-              HasSubstr("line 1: expected a string under \"prompt\", found a number"));
-  EXPECT_THAT(read_task(write(good + "[]\n")).status().message(), HasSubstr("line 2: expected a JSON object"));
-  EXPECT_THAT(read_task(write("{\"prompt\": \"\", \"answer\": \"1\"}")).status().message(),
-              HasSubstr("line 1: the prompt is empty"));
-}
-
-TEST_F(DataFile, NeedsTwoDifferentPrompts) {
-  const std::string line = "{\"prompt\": \"a\", \"answer\": \"1\"}\n";
-  EXPECT_THAT(read_task(write(line + line)).status().message(), HasSubstr("two different prompts"));
-  EXPECT_THAT(read_task(write("")).status().message(), HasSubstr("two different prompts"));
-  EXPECT_THAT(read_task("/nowhere/data.jsonl").status().message(),
-              HasSubstr("/nowhere/data.jsonl: No such file or directory"));
-  EXPECT_THAT(read_task("/").status().message(), HasSubstr("/: expected a file of JSON lines, found a folder"));
-}
-
 TEST(Split, PutsTheSamePromptOnOneSide) {
   std::vector<Problem> problems;
   for (int i = 0; i < 60; ++i) problems.push_back({.prompt = std::to_string(i / 3), .answer = "x"});
@@ -88,6 +41,20 @@ TEST(Split, PutsTheSamePromptOnOneSide) {
   for (const Problem& problem : task->held_out) held_out.insert(problem.prompt);
   EXPECT_EQ(train.size() + held_out.size(), 20);
   EXPECT_GE(task->held_out.size(), 6);
+}
+
+TEST(Split, NeedsTwoDifferentPrompts) {
+  EXPECT_THAT(split({{.prompt = "a"}, {.prompt = "a"}}).status().message(), HasSubstr("two different prompts"));
+  EXPECT_THAT(split({}).status().message(), HasSubstr("two different prompts"));
+}
+
+TEST(Split, PromptsOfMessagesAndTokenIdsDifferByWhatTheyHold) {
+  const nlohmann::json hello = {{{"role", "user"}, {"content", "hello"}}},
+                       bye = {{{"role", "user"}, {"content", "bye"}}};
+  EXPECT_TRUE(split({{.messages = hello}, {.messages = bye}}).ok());
+  EXPECT_FALSE(split({{.messages = hello}, {.messages = hello}}).ok());
+  EXPECT_TRUE(split({{.prompt_token_ids = {1, 2}}, {.prompt_token_ids = {1, 3}}}).ok());
+  EXPECT_FALSE(split({{.prompt_token_ids = {1, 2}}, {.prompt_token_ids = {1, 2}}}).ok());
 }
 
 TEST(PromptOrder, AsksEveryProblemOnceAPass) {

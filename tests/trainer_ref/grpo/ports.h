@@ -1,0 +1,89 @@
+// Servers of the tests' own, on ports of this machine.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::ref::test {
+
+// A port of this machine where nobody listens: bound here, and never listened on.
+class ClosedPort {
+ public:
+  ClosedPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    socklen_t length = sizeof address;
+    EXPECT_EQ(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+    EXPECT_EQ(::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+    url = cat("http://127.0.0.1:", ntohs(address.sin_port));
+  }
+  std::string url;
+
+ protected:
+  UniqueFd fd_;
+};
+
+// One that takes every connection and answers none.
+class SilentPort : public ClosedPort {
+ public:
+  SilentPort() { EXPECT_EQ(::listen(fd_.get(), SOMAXCONN), 0); }
+};
+
+// A server: it answers requests one after the other, /health with 200 and the others with what `complete` says to their
+// bodies.
+class AnsweringPort : public SilentPort {
+ public:
+  struct Answer {
+    int status = 200;
+    std::string body;
+  };
+  explicit AnsweringPort(std::function<Answer(const std::string& body)> complete)
+      : complete_(std::move(complete)), thread_([this] { serve(); }) {}
+  ~AnsweringPort() { ::shutdown(fd_.get(), SHUT_RDWR); }  // wakes accept(); clients are gone by then
+
+ private:
+  void serve() {
+    while (true) {
+      const UniqueFd client(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (client.get() < 0) return;
+      std::string text;
+      while (take_request(client.get(), text)) {
+      }
+    }
+  }
+  // False: the client has gone.
+  bool take_request(int client, std::string& text) const {
+    const std::string length = "Content-Length: ", end = "\r\n\r\n";
+    while (true) {
+      const std::size_t header = text.find(end), field = text.find(length);
+      if (header != std::string::npos) {
+        const std::size_t body = field < header ? std::stoul(text.substr(field + length.size())) : 0;
+        if (text.size() >= header + end.size() + body) {
+          const Answer answer =
+              text.starts_with("GET /health") ? Answer{} : complete_(text.substr(header + end.size(), body));
+          const std::string reply =
+              cat("HTTP/1.1 ", answer.status, " Said\r\n", length, answer.body.size(), end, answer.body);
+          text.erase(0, header + end.size() + body);
+          return ::send(client, reply.data(), reply.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(reply.size());
+        }
+      }
+      char piece[4096];
+      const ssize_t count = ::recv(client, piece, sizeof piece, 0);
+      if (count <= 0) return false;
+      text.append(piece, static_cast<std::size_t>(count));
+    }
+  }
+
+  const std::function<Answer(const std::string& body)> complete_;
+  const std::jthread thread_;
+};
+
+}  // namespace bascule::ref::test

@@ -1,0 +1,52 @@
+// A program that is spoken to in lines: it reads them from its stdin and answers on its stdout; its stderr is ours.
+//
+// Threads: one. The process lives in a process group of its own, so that a terminal's Ctrl-C is not for it, and so that
+// what it started ends with it. No call raises SIGPIPE.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include <bascule/transport/posix/unique_fd.h>
+
+namespace bascule::ref {
+
+class LineProcess {
+ public:
+  // Starts `command`: a program, looked for in PATH where its name has no slash, and its arguments. INVALID_ARGUMENT:
+  // there is no such program, or it may not be run; RESOURCE_EXHAUSTED: no process or descriptor is left.
+  static absl::StatusOr<std::unique_ptr<LineProcess>> start(std::vector<std::string> command);
+
+  // Closes its stdin; gives it a second to end; then kills its whole group.
+  ~LineProcess();
+  LineProcess(const LineProcess&) = delete;
+  LineProcess& operator=(const LineProcess&) = delete;
+
+  // Writes `line` with a newline, and returns the next line that the program writes, without its own. Blocks for
+  // `timeout` at most. Both directions move at once: a program may answer before it has read all. UNAVAILABLE: it ended
+  // (the text says how), or closed a pipe. DEADLINE_EXCEEDED. RESOURCE_EXHAUSTED: a line beyond 256 MiB. After an error
+  // the process is of no use any more.
+  absl::StatusOr<std::string> exchange(std::string_view line, absl::Duration timeout);
+
+  pid_t pid() const { return pid_; }
+
+ private:
+  LineProcess(pid_t pid, UniqueFd to, UniqueFd from) : pid_(pid), to_(std::move(to)), from_(std::move(from)) {}
+  absl::Status write_some(std::string_view& rest);
+  absl::Status read_some();
+  bool ends_within(absl::Duration time) const;
+  absl::Status gone(std::string_view how) const;
+
+  const pid_t pid_;
+  UniqueFd to_, from_;  // its stdin and stdout, which never block
+  std::string read_;    // and not yet returned
+};
+
+}  // namespace bascule::ref
