@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <ctime>
 #include <string>
@@ -73,6 +74,7 @@ std::string models_json(const ModelCard& card) {
                     {"object", "model"},
                     {"owned_by", "bascule"},
                     {"max_model_len", card.max_model_len},
+                    {"max_completions", std::min(card.max_batch, card.max_choices)},
                     {"takes_text", static_cast<bool>(card.encode)}}}}});
 }
 

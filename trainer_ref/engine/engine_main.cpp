@@ -13,6 +13,7 @@
 #include <bascule/kernels/control_group.h>
 #include <bascule/trainer_ref/engine/http_server.h>
 #include <bascule/trainer_ref/engine/torch_runner.h>
+#include <bascule/trainer_ref/model/contract.h>
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/trainer_ref/text/tokenizer.h>
 #include <bascule/transport/program/byte_size.h>
@@ -183,8 +184,8 @@ absl::StatusOr<std::unique_ptr<GraphRecorder>> recorder_for(at::Device device) {
   return nullptr;
 }
 
-ModelCard describe(const std::filesystem::path& folder, const ModelConfig& config, const CacheSize& cache,
-                   at::Device device) {
+ModelCard describe(const std::filesystem::path& folder, const ModelConfig& config,
+                   const absl::StatusOr<Tokenizer>& tokenizer, const CacheSize& cache, at::Device device) {
   ModelCard card;
   card.id = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   card.vocab_size = config.vocab_size;
@@ -194,7 +195,6 @@ ModelCard describe(const std::filesystem::path& folder, const ModelConfig& confi
   card.max_choices = absl::GetFlag(FLAGS_max_choices);
   card.worker = absl::GetFlag(FLAGS_worker);
   card.device = device.str();
-  const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(folder);
   if (tokenizer.ok()) {
     card.encode = [text = *tokenizer](std::string_view words) {
       return text.encode(words, /*add_special_tokens=*/true);
@@ -261,9 +261,11 @@ absl::Status serve(const Settings& settings) {
   server_options.max_body_bytes = static_cast<std::uint64_t>(absl::GetFlag(FLAGS_max_body_bytes).bytes);
   server_options.stop_signals = stop_signals();
   server_options.drain = absl::Seconds(absl::GetFlag(FLAGS_drain_seconds));
+  const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(folder);
+  const std::string contract = tokenizer.ok() ? contract_of(config, tokenizer->fingerprint()) : "";
   // Bound before the weights are read: an address that is taken should not cost that wait.
   BASCULE_ASSIGN(const std::unique_ptr<HttpServer> server,
-                 HttpServer::listen(server_options, engine, describe(folder, config, cache, device)));
+                 HttpServer::listen(server_options, engine, describe(folder, config, tokenizer, cache, device)));
 
   RunnerOptions runner_options{.blocks = options.blocks, .dtype = type, .place = Place::on(device)};
   BASCULE_ASSIGN(runner_options.recorder, recorder_for(device));
@@ -277,6 +279,7 @@ absl::Status serve(const Settings& settings) {
                    : ServedWeights::from_sender(config, dtype,
                                                 {.endpoint = sync,
                                                  .worker = absl::GetFlag(FLAGS_worker),
+                                                 .contract = contract,
                                                  .on_pending = [&engine] { engine.wake(); },
                                                  .log = options.log,
                                                  .place = runner_options.place});

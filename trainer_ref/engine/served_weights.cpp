@@ -44,6 +44,7 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_sender(const 
   BASCULE_ASSIGN(served->receiver_, Receiver::connect({.endpoint = std::move(options.endpoint),
                                                        .worker = std::move(options.worker),
                                                        .expected = weight_specs(config, dtype),
+                                                       .contract = std::move(options.contract),
                                                        .device = options.place.number(),
                                                        .stream = options.place.handle(),
                                                        .on_pending = std::move(options.on_pending),

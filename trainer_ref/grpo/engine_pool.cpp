@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <limits>
 #include <list>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -18,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr absl::Duration kHealthTimeout = absl::Seconds(2);
 constexpr std::chrono::milliseconds kHealthInterval{100};
+constexpr std::chrono::milliseconds kStoppedInterval{200};
 
 // One generate(). Threads that still wait for an engine keep it alive after its caller gave up.
 struct Call {
@@ -25,7 +28,6 @@ struct Call {
   std::vector<Generation> answers;
   std::size_t open = 0;  // requests without an answer that may still get one
   const Clock::time_point began = Clock::now();
-  absl::Status failure;   // ends the call at once
   std::string last_loss;  // why the last request was lost
 };
 
@@ -54,11 +56,25 @@ std::string words_of(const HttpResponse& response) {
   return response.body.substr(0, 200);
 }
 
-absl::Status ask_health(const std::string& url, HttpClient& client) {
+// What an engine that serves says of itself.
+struct Health {
+  bool attached = false;
+  std::uint64_t epoch = 0;
+  std::string worker;
+};
+
+absl::StatusOr<Health> ask_health(const std::string& url, HttpClient& client) {
   const absl::StatusOr<HttpResponse> response = client.get(url + "/health", kHealthTimeout);
   if (!response.ok()) return response.status();
-  if (response->status == 200) return absl::OkStatus();
-  return unavailable("HTTP ", response->status, ": ", words_of(*response));
+  if (response->status != 200) return unavailable("HTTP ", response->status, ": ", words_of(*response));
+  Health health;
+  const absl::StatusOr<nlohmann::json> body = parse_json(response->body, "the answer");
+  if (!body.ok() || !body->is_object()) return health;
+  const auto value = [&body](const char* key) { return body->value(key, nlohmann::json()); };
+  health.attached = value("attached") == true;
+  if (value("epoch").is_number_unsigned()) health.epoch = value("epoch").get<std::uint64_t>();
+  if (value("worker").is_string()) health.worker = value("worker").get<std::string>();
+  return health;
 }
 
 }  // namespace
@@ -109,22 +125,59 @@ void EnginePool::cancel() {
 
 const std::vector<std::string>& EnginePool::urls() const { return impl_->options.urls; }
 
-absl::Status EnginePool::wait_until_serving(absl::Duration timeout, const std::function<bool()>& stopped) {
+absl::Status EnginePool::wait_until_serving(std::uint64_t epoch, absl::Duration timeout) {
   const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(timeout);
   HttpClient client;
+  std::map<std::string, std::string> urls;  // by worker
   for (const std::string& url : impl_->options.urls)
     while (true) {
-      const absl::Status status = ask_health(url, client);
-      if (status.ok()) break;
-      if (stopped()) return absl::OkStatus();
+      const absl::StatusOr<Health> health = ask_health(url, client);
+      if (health.ok() && health->attached && health->epoch != epoch)
+        return failed_precondition("engine ", url, " is connected to another trainer: it serves epoch ", health->epoch,
+                                   ", and this run's is ", epoch, "; start it with the --sync of this run");
+      if (health.ok() && health->attached) {
+        const auto [other, is_new] = urls.try_emplace(health->worker, url);
+        if (is_new) break;
+        return failed_precondition("engines ", other->second, " and ", url, " are one, worker ", health->worker,
+                                   "; give each once in --engines");
+      }
+      if (impl_->options.stopped()) return absl::OkStatus();
       std::unique_lock lock(impl_->mutex);
       if (impl_->changed.wait_for(lock, kHealthInterval, [&] { return impl_->cancelled; }))
         return absl::CancelledError("cancelled");
-      if (Clock::now() >= deadline)
+      if (Clock::now() < deadline) continue;
+      if (!health.ok())
         return deadline_exceeded("engine ", url, " serves no version after ", absl::FormatDuration(timeout), ": ",
-                                 message_of(status));
+                                 message_of(health.status()));
+      return deadline_exceeded("engine ", url, " has joined no sender after ", absl::FormatDuration(timeout),
+                               "; start it with the --sync of this run");
     }
   return absl::OkStatus();
+}
+
+absl::StatusOr<EngineLimits> EnginePool::limits() {
+  EngineLimits limits{.max_model_len = std::numeric_limits<std::int64_t>::max(),
+                      .max_completions = std::numeric_limits<std::int64_t>::max()};
+  HttpClient client;
+  for (const std::string& url : impl_->options.urls) {
+    const absl::StatusOr<HttpResponse> response = client.get(url + "/v1/models", kHealthTimeout);
+    BASCULE_TRY(annotate(response.status(), cat("engine ", url)));
+    const absl::StatusOr<nlohmann::json> body = parse_json(response->body, "the answer");
+    const auto limit = [&body](const char* key) -> std::int64_t {
+      const nlohmann::json::json_pointer place(cat("/data/0/", key));
+      return body.ok() && body->contains(place) && body->at(place).is_number_unsigned()
+                 ? body->at(place).get<std::int64_t>()
+                 : 0;
+    };
+    const std::int64_t length = limit("max_model_len"), completions = limit("max_completions");
+    if (length <= 0 || completions <= 0)
+      return unavailable("engine ", url,
+                         ": expected max_model_len and max_completions of a bascule-engine at /v1/models, ",
+                         "found HTTP ", response->status, ": ", words_of(*response));
+    limits.max_model_len = std::min(limits.max_model_len, length);
+    limits.max_completions = std::min(limits.max_completions, completions);
+  }
+  return limits;
 }
 
 absl::Status EnginePool::sleep() { return impl_->tell_all("/sleep", "go to sleep"); }
@@ -135,20 +188,22 @@ absl::StatusOr<std::vector<Generation>> EnginePool::generate(std::vector<Rollout
   call->requests = std::move(requests);
   call->answers.resize(call->requests.size());
   call->open = call->requests.size();
+  for (std::size_t i = 0; i < call->answers.size(); ++i) call->answers[i].request = i;
   const auto patience = absl::ToChronoNanoseconds(2 * impl_->options.request_timeout);
 
   std::unique_lock lock(impl_->mutex);
   for (std::size_t i = 0; i < call->requests.size(); ++i)
     impl_->queue.push_back({.call = call, .request = i, .lost_by = std::nullopt});
   impl_->changed.notify_all();
-  const auto settled = [&] { return call->open == 0 || !call->failure.ok() || impl_->cancelled; };
+  const auto settled = [&] { return call->open == 0 || impl_->cancelled; };
   const auto deadline = [&] { return std::max(call->began, impl_->last_answer) + patience; };
-  while (!settled() && Clock::now() < deadline()) impl_->changed.wait_until(lock, deadline(), settled);
+  const std::function<bool()>& stopped = impl_->options.stopped;
+  while (!settled() && !stopped() && Clock::now() < deadline())
+    impl_->changed.wait_until(lock, std::min<Clock::time_point>(deadline(), Clock::now() + kStoppedInterval), settled);
 
   impl_->queue.remove_if([&](const Job& job) { return job.call == call; });
   const std::size_t unanswered = std::exchange(call->open, 0);  // threads that still ask for it see that it is over
-  if (impl_->cancelled) return absl::CancelledError("cancelled");
-  if (!call->failure.ok()) return call->failure;
+  if (impl_->cancelled || (unanswered > 0 && stopped())) return absl::CancelledError("cancelled");
   if (unanswered > 0) impl_->options.log(cat(unanswered, " requests were given up: no engine answered in time"));
   std::vector<Generation> answers = std::move(call->answers);
   for (const Generation& answer : answers)
@@ -176,7 +231,7 @@ std::optional<Job> EnginePool::Impl::take(std::size_t engine) {
 void EnginePool::Impl::serve(std::size_t engine, HttpClient& client) {
   while (std::optional<Job> job = take(engine)) {
     std::string why;
-    Generation answer{.rollouts = {}, .engine = engine, .began = Clock::now(), .ended = {}};
+    Generation answer{.request = 0, .rollouts = {}, .engine = engine, .began = Clock::now(), .ended = {}};
     const Outcome outcome = ask(engine, client, *job, why, answer);
     answer.ended = Clock::now();
     settle(engine, *std::move(job), outcome, why, std::move(answer));
@@ -214,12 +269,15 @@ void EnginePool::Impl::settle(std::size_t engine, Job job, Outcome outcome, cons
   if (cancelled || call.open == 0) return;  // no caller waits for it any more
   switch (outcome) {
     case Outcome::kAnswered:
+      answer.request = job.request;
       call.answers[job.request] = std::move(answer);
       --call.open;
       break;
     case Outcome::kBusy: queue.push_front(std::move(job)); break;
     case Outcome::kRefused:
-      call.failure = invalid_argument("engine ", options.urls[engine], " refused a request: ", why);
+      call.last_loss = cat(options.urls[engine], ": ", why);
+      options.log(cat("engine ", options.urls[engine], " refused a request, which is lost: ", why));
+      --call.open;
       break;
     case Outcome::kLost:
       call.last_loss = cat(options.urls[engine], ": ", why);
@@ -244,7 +302,7 @@ void EnginePool::Impl::pause() {
 void EnginePool::Impl::wait_until_up(std::size_t engine, HttpClient& client) {
   const std::string& url = options.urls[engine];
   while (true) {
-    const absl::Status status = ask_health(url, client);
+    const absl::Status status = ask_health(url, client).status();
     std::unique_lock lock(mutex);
     if (cancelled) return;
     if (status.ok()) {
@@ -275,7 +333,7 @@ std::string what_engines_say(const std::vector<std::string>& urls) {
   std::string text;
   HttpClient client;
   for (const std::string& url : urls) {
-    const absl::Status health = ask_health(url, client);
+    const absl::Status health = ask_health(url, client).status();
     text +=
         cat(text.empty() ? "" : "; ", "engine ", url, " says ", health.ok() ? "that it serves" : message_of(health));
   }

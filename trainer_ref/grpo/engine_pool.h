@@ -27,13 +27,21 @@ struct EnginePoolOptions {
   int requests_per_engine = 16;   // under way at a time
   absl::Duration request_timeout = absl::Seconds(60);
   std::function<void(std::string_view)> log = [](std::string_view) {};  // lost requests, engines that came back
+  std::function<bool()> stopped = [] { return false; };                 // true ends every wait within a second
 };
 
 // The answer to one request.
 struct Generation {
-  std::vector<Rollout> rollouts;  // empty: lost twice
+  std::size_t request = 0;        // which of those that were asked
+  std::vector<Rollout> rollouts;  // empty: lost twice, or refused
   std::size_t engine = 0;         // which of `urls` answered
   std::chrono::steady_clock::time_point began, ended;
+};
+
+// What engines take, all of them together.
+struct EngineLimits {
+  std::int64_t max_model_len = 0;    // tokens of a prompt and its completion
+  std::int64_t max_completions = 0;  // of one prompt in one request
 };
 
 // What /health of each engine says, one after the other, two seconds each at most: "engine http://… says HTTP 503:
@@ -45,10 +53,13 @@ class EnginePool {
   explicit EnginePool(EnginePoolOptions options);
   ~EnginePool();
 
-  // Blocks until every engine serves a version, or until `stopped`. DEADLINE_EXCEEDED names the first that does not,
-  // and what it says.
-  absl::Status wait_until_serving(
-      absl::Duration timeout, const std::function<bool()>& stopped = [] { return false; });
+  // Blocks until every engine serves a version of the sender of this epoch and is connected to it, or until stopped.
+  // FAILED_PRECONDITION names an engine that is connected to another sender, or two URLs of one worker;
+  // DEADLINE_EXCEEDED the first engine that does not serve, and what it says.
+  absl::Status wait_until_serving(std::uint64_t epoch, absl::Duration timeout);
+
+  // By /v1/models. UNAVAILABLE names the engine that does not answer, or says no limits.
+  absl::StatusOr<EngineLimits> limits();
 
   // For a trainer that shares a device with its engines: they give their caches back (POST /sleep), and take them again
   // (POST /wake_up). Blocks until each has answered, one after the other, at most the request timeout each; all are
@@ -57,8 +68,8 @@ class EnginePool {
   absl::Status wake_up();
 
   // Asks all `requests`; answers come back in their order. Blocks as long as answers arrive, to this call or to
-  // another, and twice the request timeout beyond the last. INVALID_ARGUMENT: an engine refused a request (its words
-  // are passed on). UNAVAILABLE: no request was answered at all. CANCELLED: cancel().
+  // another, and twice the request timeout beyond the last. A request that an engine refuses is lost alone, and its
+  // words are logged. UNAVAILABLE: no request was answered at all. CANCELLED: cancel(), or stopped.
   absl::StatusOr<std::vector<Generation>> generate(std::vector<RolloutRequest> requests);
 
   // Ends every call, now and later: for a program that stops.

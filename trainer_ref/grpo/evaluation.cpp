@@ -22,12 +22,13 @@ double mean_reward(std::span<const Group> groups) {
 std::vector<Group> groups_of(std::span<const Problem* const> problems, std::vector<RolloutRequest> requests,
                              std::vector<Generation> generations, const Tokenizer& tokenizer) {
   std::vector<Group> groups;
-  for (std::size_t i = 0; i < problems.size(); ++i) {
-    groups.push_back({.problem = problems[i],
-                      .prompt = std::move(requests[i].prompt),
-                      .rollouts = std::move(generations[i].rollouts)});
-    for (Rollout& rollout : groups.back().rollouts) rollout.text = tokenizer.decode(rollout.token_ids);
-  }
+  for (std::size_t i = 0; i < problems.size(); ++i)
+    groups.push_back({.problem = problems[i], .prompt = std::move(requests[i].prompt), .rollouts = {}});
+  for (Generation& generation : generations)
+    for (Rollout& rollout : generation.rollouts) {
+      rollout.text = tokenizer.decode(rollout.token_ids);
+      groups[generation.request].rollouts.push_back(std::move(rollout));
+    }
   return groups;
 }
 

@@ -58,6 +58,9 @@ ABSL_FLAG(int64_t, sync_every, 1, "Steps between two versions");
 ABSL_FLAG(int64_t, max_staleness, 0,
           "How many versions may be published between a token and its use; above 0, engines generate while the trainer "
           "trains; older tokens are dropped");
+ABSL_FLAG(double, min_batch, 0.5, "The run ends where less than this share of a step's completions is left");
+ABSL_FLAG(bool, drop_long, false,
+          "Leave out prompts that do not fit the engines' --max-model-len, instead of refusing them");
 
 // The algorithm
 ABSL_FLAG(int64_t, steps, 60, "The last step, also of a resumed run");
@@ -180,6 +183,7 @@ absl::Status check_run() {
       .positive_time("engine-timeout", absl::GetFlag(FLAGS_engine_timeout), "2m")
       .at_least<std::int64_t>("sync-every", absl::GetFlag(FLAGS_sync_every), 1)
       .at_least<std::int64_t>("max-staleness", absl::GetFlag(FLAGS_max_staleness), 0)
+      .between("min-batch", absl::GetFlag(FLAGS_min_batch), 0.0, 1.0, 0.5)
       .that(!absl::GetFlag(FLAGS_colocate) || !supervised, "colocate", true,
             "a supervised run has no engines; leave it out")
       .that(!absl::GetFlag(FLAGS_colocate) || absl::GetFlag(FLAGS_max_staleness) == 0, "max-staleness",
@@ -276,6 +280,8 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   options.seed = absl::GetFlag(FLAGS_seed);
   options.sync_every = absl::GetFlag(FLAGS_sync_every);
   options.max_staleness = absl::GetFlag(FLAGS_max_staleness);
+  options.min_batch = absl::GetFlag(FLAGS_min_batch);
+  options.drop_long = absl::GetFlag(FLAGS_drop_long);
   const std::string reward = absl::GetFlag(FLAGS_reward);
   absl::StatusOr<std::vector<RewardSpec>> rewards = parse_rewards(reward);
   BASCULE_TRY(of_flag(rewards.status(), "reward", reward, kRewardAdvice));

@@ -41,6 +41,8 @@ struct TrainOptions {
   std::int64_t max_tokens = 16;
   std::uint64_t seed = 0;
   std::int64_t sync_every = 1, max_staleness = 0;
+  double min_batch = 0.5;                             // the share of a step's completions that must be left
+  bool drop_long = false;                             // leave out prompts that do not fit the engines
   std::string reward;                                 // as told
   std::vector<RewardSpec> rewards;                    // what that says
   absl::Duration reward_timeout = absl::Seconds(60);  // of a program or a server, for one batch

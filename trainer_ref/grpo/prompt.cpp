@@ -27,6 +27,17 @@ absl::Status check_prompts(std::span<const Problem> problems, const Tokenizer& t
   return absl::OkStatus();
 }
 
+std::vector<std::string> drop_long(std::vector<Problem>& problems, const Tokenizer& tokenizer, std::int64_t longest) {
+  std::vector<std::string> dropped;
+  std::erase_if(problems, [&](const Problem& problem) {
+    const auto tokens = prompt_tokens(problem, tokenizer);
+    const bool fits = !tokens.ok() || static_cast<std::int64_t>(tokens->size()) <= longest;
+    if (!fits) dropped.push_back(shown_prompt(problem));
+    return !fits;
+  });
+  return dropped;
+}
+
 std::string shown_prompt(const Problem& problem) {
   if (!problem.prompt.empty()) return problem.prompt;
   return problem.messages.is_null() ? nlohmann::json(problem.prompt_token_ids).dump() : problem.messages.dump();

@@ -20,6 +20,9 @@ absl::StatusOr<std::vector<std::int64_t>> prompt_tokens(const Problem& problem, 
 // the middle of it. INVALID_ARGUMENT shows the prompt.
 absl::Status check_prompts(std::span<const Problem> problems, const Tokenizer& tokenizer, std::int64_t vocab_size);
 
+// Takes the problems with prompts of more than `longest` tokens out, and returns those prompts as shown_prompt() does.
+std::vector<std::string> drop_long(std::vector<Problem>& problems, const Tokenizer& tokenizer, std::int64_t longest);
+
 // The prompt for people to read: text, or messages or token ids as JSON.
 std::string shown_prompt(const Problem& problem);
 

@@ -16,11 +16,12 @@ struct Problem {
   std::vector<std::int64_t> prompt_token_ids = {};  // what engines are sent in place of the prompt's; empty: none
 };
 
-// One sampled completion; the three vectors have an element a token.
+// One sampled completion; the four vectors have an element a token.
 struct Rollout {
   std::vector<std::int64_t> token_ids;
   std::vector<float> log_probs;         // of each token, by the engine that sampled it
-  std::vector<std::uint64_t> versions;  // of the weights that made each token
+  std::vector<std::uint64_t> epochs;    // of the sender of the weights that made each token
+  std::vector<std::uint64_t> versions;  // of these weights
   std::string finish_reason;            // "stop", "length" or, of an engine that was told so, "abort"
   std::string text;
   double reward = 0;

@@ -26,10 +26,12 @@ absl::StatusOr<Rollout> read_rollout(const nlohmann::json& choice) {
   const auto logprobs = choice.find("logprobs");
   if (logprobs == choice.end() || !logprobs->is_object()) return invalid_argument("a choice without \"logprobs\"");
   BASCULE_TRY(read_list(*logprobs, "token_logprobs", rollout.log_probs));
+  BASCULE_TRY(read_list(choice, "epochs", rollout.epochs));
   BASCULE_TRY(read_list(choice, "versions", rollout.versions));
-  if (rollout.log_probs.size() != rollout.token_ids.size() || rollout.versions.size() != rollout.token_ids.size())
-    return invalid_argument("a choice of ", rollout.token_ids.size(), " tokens has ", rollout.log_probs.size(),
-                            " log-probabilities and ", rollout.versions.size(), " versions");
+  const std::size_t tokens = rollout.token_ids.size();
+  if (rollout.log_probs.size() != tokens || rollout.epochs.size() != tokens || rollout.versions.size() != tokens)
+    return invalid_argument("a choice of ", tokens, " tokens has ", rollout.log_probs.size(), " log-probabilities, ",
+                            rollout.epochs.size(), " epochs and ", rollout.versions.size(), " versions");
   if (const auto reason = choice.find("finish_reason"); reason != choice.end() && reason->is_string())
     rollout.finish_reason = reason->get<std::string>();
   return rollout;

@@ -1,7 +1,11 @@
 #include <bascule/trainer_ref/grpo/rollout_stream.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include <bascule/trainer_ref/grpo/random.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 
@@ -39,10 +43,45 @@ void RolloutStream::run(const Plan& plan) {
       changed_.wait(lock, [&] { return stopping_ || published_ >= enough; });
       if (stopping_) return;
     }
-    absl::StatusOr<std::vector<Generation>> generations = pool_.generate(plan(step));
+    absl::StatusOr<std::vector<Generation>> generations = ask(plan(step));
     const std::lock_guard lock(mutex_);
     ready_.push_back(std::move(generations));
     changed_.notify_all();
+  }
+}
+
+// Until each request has its completions, or asking again brings no more of them.
+absl::StatusOr<std::vector<Generation>> RolloutStream::ask(const std::vector<RolloutRequest>& requests) {
+  BASCULE_ASSIGN(std::vector<Generation> answers, pool_.generate(requests));
+  std::vector<int> missing;
+  for (const RolloutRequest& request : requests) missing.push_back(request.completions);
+  const auto count = [&](std::vector<Generation>& generations) {
+    int sound = 0;
+    for (Generation& generation : generations) {
+      std::erase_if(generation.rollouts, [](const Rollout& rollout) { return rollout.finish_reason == "abort"; });
+      missing[generation.request] -= static_cast<int>(generation.rollouts.size());
+      sound += static_cast<int>(generation.rollouts.size());
+    }
+    return sound;
+  };
+  count(answers);
+  for (std::uint64_t round = 1;; ++round) {
+    std::vector<RolloutRequest> again;
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      if (missing[i] <= 0) continue;
+      places.push_back(i);
+      again.push_back(requests[i]);
+      again.back().completions = missing[i];
+      again.back().seed = mix(requests[i].seed + round);  // the same would draw the same again
+    }
+    if (again.empty()) return answers;
+    absl::StatusOr<std::vector<Generation>> more = pool_.generate(std::move(again));
+    if (absl::IsCancelled(more.status())) return more.status();
+    if (!more.ok()) return answers;
+    for (Generation& generation : *more) generation.request = places[generation.request];
+    if (count(*more) == 0) return answers;
+    std::move(more->begin(), more->end(), std::back_inserter(answers));
   }
 }
 

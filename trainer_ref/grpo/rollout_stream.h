@@ -40,12 +40,14 @@ class RolloutStream {
   // One more version is served.
   void published();
 
-  // The rollouts of the next step, from first_step on. Blocks until the engines have answered (see
+  // The rollouts of the next step, from first_step on; those of one request may be in several generations: what was
+  // lost, or cut short by a new version, was asked again. Blocks until the engines have answered (see
   // EnginePool::generate, whose errors are passed on).
   absl::StatusOr<std::vector<Generation>> next();
 
  private:
   void run(const Plan& plan);
+  absl::StatusOr<std::vector<Generation>> ask(const std::vector<RolloutRequest>& requests);
 
   EnginePool& pool_;
   const Schedule schedule_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include <bascule/trainer_ref/grpo/advantage.h>
 #include <bascule/trainer_ref/grpo/prompt.h>
@@ -49,6 +48,7 @@ void describe(const std::vector<Group>& groups, StepMetrics& metrics) {
 absl::Status Trainer::run() {
   absl::Status status = begin();
   if (status.ok()) status = train();
+  if (absl::IsCancelled(status) && stopped_()) status = absl::OkStatus();  // a wait ended as it was told to
   const absl::Status ended = end();
   return status.ok() ? ended : status;
 }
@@ -92,7 +92,7 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
     metrics.seconds.send = seconds_between(improved, Clock::now());
   }
   describe(rollouts.groups, metrics);
-  metrics.version = versions_.back();
+  metrics.version = published_.newest();
   metrics.loss = update.loss;
   metrics.kl = update.kl;
   metrics.clip_fraction = update.clip_fraction;
@@ -106,45 +106,24 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
 absl::StatusOr<Trainer::Rollouts> Trainer::roll_out(std::int64_t step) {
   BASCULE_ASSIGN(std::vector<Generation> generations, stream_->next());
   Rollouts result;
-  std::map<std::pair<std::size_t, std::uint64_t>, EngineSpan> spans;
-  for (const Generation& generation : generations)
-    for (const Rollout& rollout : generation.rollouts)
-      for (const std::uint64_t version : rollout.versions) {
-        const double begin = seconds_since_start(generation.began), end = seconds_since_start(generation.ended);
-        EngineSpan& span = spans
-                               .try_emplace({generation.engine, version},
-                                            EngineSpan{pool_->urls()[generation.engine], version, begin, end})
-                               .first->second;
-        span.begin_seconds = std::min(span.begin_seconds, begin);
-        span.end_seconds = std::max(span.end_seconds, end);
-        ++span.tokens;
-      }
-  for (auto& [key, span] : spans) result.engines.push_back(std::move(span));
-
+  result.engines =
+      engine_spans(generations, pool_->urls(), [this](Clock::time_point time) { return seconds_since_start(time); });
+  const Sifted sifted = sift(generations, published_, options_.max_staleness);
+  for (const auto& [engine, version] : sifted.by)
+    log_(cat("engine ", pool_->urls()[engine], " answers with ", version,
+             ", which this run never published; its completions are dropped: start it with the --sync of this run"));
+  const std::size_t asked = options_.prompts_per_step * static_cast<std::size_t>(options_.group_size);
+  if (static_cast<double>(sifted.kept) < std::max(1.0, options_.min_batch * static_cast<double>(asked)))
+    return unavailable("step ", step, ": ", sifted.kept, " of ", asked,
+                       " completions are left, fewer than --min-batch=", options_.min_batch, " of them: ", sifted.stale,
+                       " are of versions more than --max-staleness=", options_.max_staleness, " behind, ",
+                       sifted.foreign, " of another trainer's, and ",
+                       asked - std::min(asked, sifted.kept + sifted.stale + sifted.foreign),
+                       " were lost; the log says how");
   result.groups = groups_of(problems_of(step), requests_of(step), std::move(generations), tokenizer_);
-  double staleness = 0, tokens = 0;
-  std::size_t kept = 0;
-  for (Group& group : result.groups) {
-    std::erase_if(group.rollouts, [&](const Rollout& rollout) {
-      return rollout.token_ids.empty() || rollout.finish_reason == "abort" ||
-             std::any_of(rollout.versions.begin(), rollout.versions.end(), [&](std::uint64_t version) {
-               return behind(version) > static_cast<std::uint64_t>(options_.max_staleness);
-             });
-    });
-    kept += group.rollouts.size();
-    for (const Rollout& rollout : group.rollouts)
-      for (const std::uint64_t version : rollout.versions) {
-        staleness += static_cast<double>(behind(version));
-        ++tokens;
-      }
-  }
   std::erase_if(result.groups, [](const Group& group) { return group.rollouts.empty(); });
-  result.dropped =
-      static_cast<std::int64_t>(options_.prompts_per_step) * options_.group_size - static_cast<std::int64_t>(kept);
-  if (kept == 0)
-    return unavailable("step ", step, ": no completion is left: all were lost, or made by versions more than ",
-                       "--max-staleness=", options_.max_staleness, " behind");
-  result.staleness_mean = staleness / tokens;
+  result.dropped = static_cast<std::int64_t>(asked) - static_cast<std::int64_t>(sifted.kept);
+  result.staleness_mean = sifted.staleness_mean;
   return result;
 }
 
@@ -182,7 +161,7 @@ absl::StatusOr<SendReport> Trainer::send() {
       log_(cat("version ", report->version, ": worker ", worker.worker, " ", to_string(worker.state), ": ",
                message_of(worker.error)));
   for (const std::string& warning : report->warnings) log_(cat("version ", report->version, ": ", warning));
-  versions_.push_back(report->version);
+  published_.add(report->epoch, report->version);
   if (options_.colocate) {
     BASCULE_TRY(give_memory_back());
     BASCULE_TRY(pool_->wake_up());
@@ -216,14 +195,40 @@ absl::Status Trainer::wait_for_engines() {
   return absl::OkStatus();
 }
 
+// What the engines cannot take is found before the first step.
+absl::Status Trainer::fit_engines() {
+  BASCULE_ASSIGN(const EngineLimits limits, pool_->limits());
+  for (const auto& [flag, count] :
+       {std::pair("group-size", options_.group_size), {"eval-samples", options_.eval_samples}})
+    if (count > limits.max_completions)
+      return invalid_argument(
+          "--", flag, "=", count, ": the engines make at most ", limits.max_completions,
+          " completions of a prompt; give at most that, or start the engines with a larger --max-batch");
+  std::vector<std::string> dropped;
+  for (std::vector<Problem>* problems : {&task_.train, &task_.held_out})
+    for (std::string& prompt : drop_long(*problems, tokenizer_, limits.max_model_len - options_.max_tokens))
+      dropped.push_back(std::move(prompt));
+  if (dropped.empty()) return absl::OkStatus();
+  const std::string many =
+      cat(dropped.size(), " prompts and --max-tokens=", options_.max_tokens, " are longer than the ",
+          limits.max_model_len, " tokens that the engines take, as ", dropped.front().substr(0, 200));
+  if (!options_.drop_long)
+    return invalid_argument(many,
+                            "; start the engines with a larger --max-model-len, or leave these out by --drop-long");
+  log_(cat("--drop-long: ", many));
+  if (task_.train.empty()) return invalid_argument("--drop-long: no problem to train on is left");
+  return absl::OkStatus();
+}
+
 // Nothing is written before the first evaluation is done: a run that never got there leaves nothing, and a resumed one
 // what it found.
 absl::Status Trainer::begin() {
   log_(cat("waiting for ", options_.engines.size(), " engines at ", options_.sync));
   BASCULE_TRY(wait_for_engines());
   if (stopped_()) return absl::OkStatus();
-  pool_ = std::make_unique<EnginePool>(
-      EnginePoolOptions{.urls = options_.engines, .request_timeout = options_.request_timeout, .log = log_});
+  pool_ = std::make_unique<EnginePool>(EnginePoolOptions{
+      .urls = options_.engines, .request_timeout = options_.request_timeout, .log = log_, .stopped = stopped_});
+  BASCULE_TRY(fit_engines());
   stream_ = std::make_unique<RolloutStream>(*pool_,
                                             Schedule{.first_step = last_step_ + 1,
                                                      .last_step = options_.steps,
@@ -232,11 +237,11 @@ absl::Status Trainer::begin() {
                                             [this](std::int64_t step) { return requests_of(step); });
   StepMetrics metrics{.step = last_step_};
   BASCULE_ASSIGN(metrics.send, send());
-  BASCULE_TRY(pool_->wait_until_serving(options_.engine_timeout, stopped_));
+  BASCULE_TRY(pool_->wait_until_serving(published_.epoch(), options_.engine_timeout));
   if (stopped_()) return absl::OkStatus();
   if (last_step_ > 0) return start_log();  // the first line was written by the run that is resumed
 
-  metrics.version = versions_.back();
+  metrics.version = published_.newest();
   metrics.seconds.send = metrics.send->seconds.total();
   BASCULE_ASSIGN(const nlohmann::json completions, evaluate_into(metrics));
   BASCULE_TRY(start_log());
@@ -310,11 +315,6 @@ std::vector<RolloutRequest> Trainer::requests_of(std::int64_t step) const {
                         .seed = mix(options_.seed ^ mix(place))});
   }
   return requests;
-}
-
-// How many versions were published after `version`.
-std::uint64_t Trainer::behind(std::uint64_t version) const {
-  return static_cast<std::uint64_t>(versions_.end() - std::upper_bound(versions_.begin(), versions_.end(), version));
 }
 
 double Trainer::seconds_since_start(Clock::time_point time) const {

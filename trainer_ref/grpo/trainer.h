@@ -20,6 +20,7 @@
 #include <bascule/trainer_ref/grpo/metrics.h>
 #include <bascule/trainer_ref/grpo/options.h>
 #include <bascule/trainer_ref/grpo/run_state.h>
+#include <bascule/trainer_ref/grpo/sift.h>
 #include <bascule/trainer_ref/grpo/task.h>
 
 namespace bascule::ref {
@@ -59,13 +60,13 @@ class Trainer {
   absl::StatusOr<UpdateStatistics> improve(const std::vector<Group>& groups);
   absl::StatusOr<SendReport> send();
   absl::Status wait_for_engines();
+  absl::Status fit_engines();
   absl::Status give_memory_back();
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
   absl::Status save(std::int64_t step);
 
   std::vector<const Problem*> problems_of(std::int64_t step) const;
   std::vector<RolloutRequest> requests_of(std::int64_t step) const;
-  std::uint64_t behind(std::uint64_t version) const;
   double seconds_since_start(std::chrono::steady_clock::time_point time) const;
 
   TrainOptions options_;
@@ -85,10 +86,10 @@ class Trainer {
   double elapsed_before_ = 0;   // of the run that this one resumes
   std::int64_t last_step_ = 0;  // trained
   std::int64_t saved_step_ = 0;
-  std::filesystem::path saved_;          // its folder, of this run or the one that it resumes; empty: none yet
-  bool log_started_ = false;             // `out` has this run's files
-  bool policy_is_whole_ = true;          // false: a step failed that had changed its weights
-  std::vector<std::uint64_t> versions_;  // published in this run, oldest first
+  std::filesystem::path saved_;  // its folder, of this run or the one that it resumes; empty: none yet
+  bool log_started_ = false;     // `out` has this run's files
+  bool policy_is_whole_ = true;  // false: a step failed that had changed its weights
+  PublishedVersions published_;
 };
 
 }  // namespace bascule::ref

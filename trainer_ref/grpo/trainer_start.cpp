@@ -1,5 +1,6 @@
 // How a Trainer comes to be: reading what it needs, and what a resumed run left.
 #include <bascule/trainer_ref/grpo/trainer.h>
+#include <bascule/trainer_ref/model/contract.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/program/checks.h>
@@ -37,7 +38,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
   absl::StatusOr<std::vector<WeightedReward>> rewards =
       make_rewards(options.rewards, {.timeout = options.reward_timeout, .log = log});
   BASCULE_TRY(of_flag(rewards.status(), "reward", options.reward, kRewardAdvice));
-  absl::StatusOr<Sender> sender = Sender::listen({.endpoint = options.sync, .threads = options.threads, .log = log});
+  absl::StatusOr<Sender> sender = Sender::listen({.endpoint = options.sync,
+                                                  .threads = options.threads,
+                                                  .contract = contract_of(policy.config(), tokenizer->fingerprint()),
+                                                  .log = log});
   BASCULE_TRY(annotate(sender.status(), cat("--sync=", options.sync)));
   BASCULE_TRY(sender->register_model(source_of(policy)));
 

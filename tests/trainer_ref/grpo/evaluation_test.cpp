@@ -18,6 +18,7 @@ using ::testing::Pair;
 nlohmann::json choice(const std::vector<int>& token_ids, const std::string& finish_reason) {
   return {{"token_ids", token_ids},
           {"logprobs", {{"token_logprobs", std::vector<double>(token_ids.size(), -1)}}},
+          {"epochs", std::vector<int>(token_ids.size(), 1)},
           {"versions", std::vector<int>(token_ids.size(), 1)},
           {"finish_reason", finish_reason}};
 }

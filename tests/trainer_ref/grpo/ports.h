@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <utility>
@@ -37,16 +38,17 @@ class SilentPort : public ClosedPort {
   SilentPort() { EXPECT_EQ(::listen(fd_.get(), SOMAXCONN), 0); }
 };
 
-// A server: it answers requests one after the other, /health with 200 and the others with what `complete` says to their
-// bodies.
+// A server: it answers requests one after the other, GETs with 200 and what `told` holds for their path, and the others
+// with what `complete` says to their bodies.
 class AnsweringPort : public SilentPort {
  public:
   struct Answer {
     int status = 200;
     std::string body;
   };
-  explicit AnsweringPort(std::function<Answer(const std::string& body)> complete)
-      : complete_(std::move(complete)), thread_([this] { serve(); }) {}
+  explicit AnsweringPort(std::function<Answer(const std::string& body)> complete,
+                         std::map<std::string, std::string> told = {})
+      : complete_(std::move(complete)), told_(std::move(told)), thread_([this] { serve(); }) {}
   ~AnsweringPort() { ::shutdown(fd_.get(), SHUT_RDWR); }  // wakes accept(); clients are gone by then
 
  private:
@@ -68,7 +70,7 @@ class AnsweringPort : public SilentPort {
         const std::size_t body = field < header ? std::stoul(text.substr(field + length.size())) : 0;
         if (text.size() >= header + end.size() + body) {
           const Answer answer =
-              text.starts_with("GET /health") ? Answer{} : complete_(text.substr(header + end.size(), body));
+              text.starts_with("GET ") ? told(text) : complete_(text.substr(header + end.size(), body));
           const std::string reply =
               cat("HTTP/1.1 ", answer.status, " Said\r\n", length, answer.body.size(), end, answer.body);
           text.erase(0, header + end.size() + body);
@@ -82,7 +84,14 @@ class AnsweringPort : public SilentPort {
     }
   }
 
+  Answer told(const std::string& request) const {
+    const std::size_t begin = std::string_view("GET ").size();
+    const auto found = told_.find(request.substr(begin, request.find(' ', begin) - begin));
+    return {.body = found == told_.end() ? "" : found->second};
+  }
+
   const std::function<Answer(const std::string& body)> complete_;
+  const std::map<std::string, std::string> told_;
   const std::jthread thread_;
 };
 

@@ -20,12 +20,13 @@ TEST(RolloutRequest, IsAskedAsJson) {
 
 TEST(RolloutRequest, ReadsTokensWithProbabilityAndVersion) {
   const auto rollouts = read_rollouts(R"({"choices": [{"index": 0, "text": "7", "token_ids": [7, 13],
-      "logprobs": {"token_logprobs": [-0.5, -0.25]}, "versions": [4, 5], "finish_reason": "stop"}]})");
+      "logprobs": {"token_logprobs": [-0.5, -0.25]}, "epochs": [8, 9], "versions": [4, 5], "finish_reason": "stop"}]})");
   ASSERT_TRUE(rollouts.ok()) << rollouts.status();
   ASSERT_EQ(rollouts->size(), 1);
   EXPECT_THAT((*rollouts)[0].token_ids, ElementsAre(7, 13));
   EXPECT_THAT((*rollouts)[0].log_probs, ElementsAre(-0.5f, -0.25f));
   EXPECT_THAT((*rollouts)[0].versions, ElementsAre(4, 5));
+  EXPECT_THAT((*rollouts)[0].epochs, ElementsAre(8, 9));
   EXPECT_EQ((*rollouts)[0].finish_reason, "stop");
 }
 
@@ -39,10 +40,11 @@ TEST(RolloutRequest, NamesWhatAnAnswerLacks) {
           .message(),
       HasSubstr("\"token_logprobs\" holds null"));
   EXPECT_THAT(
-      read_rollouts(R"({"choices": [{"token_ids": [1, 2], "logprobs": {"token_logprobs": [-1]}, "versions": [1, 1]}]})")
+      read_rollouts(
+          R"({"choices": [{"token_ids": [1, 2], "logprobs": {"token_logprobs": [-1]}, "epochs": [1], "versions": [1, 1]}]})")
           .status()
           .message(),
-      HasSubstr("a choice of 2 tokens has 1 log-probabilities and 2 versions"));
+      HasSubstr("a choice of 2 tokens has 1 log-probabilities, 1 epochs and 2 versions"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using test::SilentPort;
 using ::testing::HasSubstr;
 
 const char* const kOneToken =
-    R"({"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": [-1]}, "versions": [1]}]})";
+    R"({"choices": [{"token_ids": [1], "logprobs": {"token_logprobs": [-1]}, "epochs": [1], "versions": [1]}]})";
 
 TEST(Schedule, CountsTheVersionsBeforeAStep) {
   const Schedule every{.first_step = 1, .last_step = 10, .sync_every = 1};
@@ -38,7 +38,7 @@ TEST(EnginePool, GivesUpOnEnginesThatAreNotThere) {
   const auto generations = pool.generate(std::vector<RolloutRequest>(3, RolloutRequest{.prompt = {1}}));
   EXPECT_TRUE(absl::IsUnavailable(generations.status())) << generations.status();
   EXPECT_THAT(generations.status().message(), HasSubstr("none of 3 requests was answered by 2 engines"));
-  EXPECT_THAT(pool.wait_until_serving(absl::Milliseconds(50)).message(), HasSubstr(nobody.url));
+  EXPECT_THAT(pool.wait_until_serving(1, absl::Milliseconds(50)).message(), HasSubstr(nobody.url));
 }
 
 TEST(EnginePool, NamesTheEngineThatDoesNotGoToSleepOrWakeUp) {
@@ -80,6 +80,73 @@ TEST(EnginePool, PausesBeforeItAsksAnEngineThatIsFullAgain) {
   EXPECT_LE(asked, 5) << "a tenth of a second between them";
 }
 
+TEST(EnginePool, AnEngineOfAnotherTrainerIsRefusedByName) {
+  const auto port = [](const std::string& health) {
+    return std::make_unique<AnsweringPort>([](const std::string&) { return AnsweringPort::Answer{}; },
+                                           std::map<std::string, std::string>{{"/health", health}});
+  };
+  const auto ours = port(R"({"attached": true, "epoch": 7, "worker": "a"})"),
+             same = port(R"({"attached": true, "epoch": 7, "worker": "a"})"),
+             other = port(R"({"attached": true, "epoch": 8, "worker": "b"})"),
+             alone = port(R"({"attached": false, "epoch": 0, "worker": "c"})");
+  const auto said = [&](const AnsweringPort& first, const AnsweringPort& second) {
+    EnginePool pool({.urls = {first.url, second.url}});
+    return std::string(pool.wait_until_serving(7, absl::Milliseconds(200)).message());
+  };
+  EXPECT_THAT(said(*ours, *other), HasSubstr(other->url + " is connected to another trainer: it serves epoch 8"));
+  EXPECT_THAT(said(*ours, *same), HasSubstr("are one, worker a"));
+  EXPECT_THAT(said(*ours, *alone), HasSubstr(alone->url + " has joined no sender"));
+}
+
+TEST(EnginePool, LimitsAreThoseOfTheSmallestEngine) {
+  const auto port = [](const std::string& models) {
+    return std::make_unique<AnsweringPort>([](const std::string&) { return AnsweringPort::Answer{}; },
+                                           std::map<std::string, std::string>{{"/v1/models", models}});
+  };
+  const auto one = port(R"({"data": [{"id": "m", "max_model_len": 128, "max_completions": 64}]})"),
+             other = port(R"({"data": [{"id": "m", "max_model_len": 256, "max_completions": 16}]})"),
+             strange = port(R"({"data": [{"id": "m"}]})");
+  const auto limits = EnginePool({.urls = {one->url, other->url}}).limits();
+  ASSERT_TRUE(limits.ok()) << limits.status();
+  EXPECT_EQ(limits->max_model_len, 128);
+  EXPECT_EQ(limits->max_completions, 16);
+  EXPECT_THAT(EnginePool({.urls = {one->url, strange->url}}).limits().status().message(), HasSubstr(strange->url));
+}
+
+TEST(EnginePool, ARequestThatIsRefusedIsLostAlone) {
+  const AnsweringPort engine([](const std::string& body) {
+    return body.find("[66]") != std::string::npos
+               ? AnsweringPort::Answer{.status = 400, .body = R"({"error": {"message": "too long"}})"}
+               : AnsweringPort::Answer{.body = kOneToken};
+  });
+  std::string log;
+  std::mutex mutex;
+  EnginePool pool({.urls = {engine.url}, .requests_per_engine = 1, .log = [&](std::string_view line) {
+                     const std::lock_guard lock(mutex);
+                     log += line;
+                   }});
+  const auto answers = pool.generate({{.prompt = {1}}, {.prompt = {66}}, {.prompt = {2}}});
+  ASSERT_TRUE(answers.ok()) << answers.status();
+  EXPECT_EQ((*answers)[0].rollouts.size(), 1);
+  EXPECT_TRUE((*answers)[1].rollouts.empty());
+  EXPECT_EQ((*answers)[2].request, 2);
+  EXPECT_THAT(log, HasSubstr("refused a request, which is lost: HTTP 400: too long"));
+}
+
+TEST(EnginePool, StopsWaitingWithinASecondOfBeingTold) {
+  const SilentPort silent;
+  std::atomic<bool> stopped = false;
+  EnginePool pool({.urls = {silent.url}, .request_timeout = absl::Hours(1), .stopped = [&] { return stopped.load(); }});
+  std::chrono::steady_clock::time_point told;
+  std::jthread teller([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    told = std::chrono::steady_clock::now();
+    stopped = true;
+  });
+  EXPECT_TRUE(absl::IsCancelled(pool.generate({RolloutRequest{.prompt = {1}}}).status()));
+  EXPECT_LT(std::chrono::steady_clock::now() - told, std::chrono::seconds(1));
+}
+
 TEST(EnginePool, CancelEndsWhatWaits) {
   const SilentPort silent;
   EnginePool pool({.urls = {silent.url}, .request_timeout = absl::Hours(1)});
@@ -94,6 +161,41 @@ TEST(RolloutStream, PassesOnWhatTheEnginesSaid) {
                        [](std::int64_t) { return std::vector<RolloutRequest>{RolloutRequest{.prompt = {1}}}; });
   stream.published();
   EXPECT_TRUE(absl::IsUnavailable(stream.next().status()));
+}
+
+// Four are asked for; two of them are cut short, and of the two that are asked again, one.
+TEST(RolloutStream, AsksAgainForWhatWasCutShort) {
+  std::mutex mutex;
+  std::vector<nlohmann::json> asked;
+  const AnsweringPort engine([&](const std::string& body) {
+    const std::lock_guard lock(mutex);
+    asked.push_back(nlohmann::json::parse(body));
+    const int n = asked.back()["n"], cut = n / 2;
+    nlohmann::json choices = nlohmann::json::array();
+    for (int i = 0; i < n; ++i)
+      choices.push_back({{"token_ids", {i}},
+                         {"logprobs", {{"token_logprobs", {-1}}}},
+                         {"epochs", {1}},
+                         {"versions", {1}},
+                         {"finish_reason", i < cut ? "abort" : "stop"}});
+    return AnsweringPort::Answer{.body = nlohmann::json{{"choices", choices}}.dump()};
+  });
+  EnginePool pool({.urls = {engine.url}, .requests_per_engine = 1});
+  RolloutStream stream(pool, {.first_step = 1, .last_step = 1}, [](std::int64_t) {
+    return std::vector<RolloutRequest>{{.prompt = {1}, .completions = 1, .seed = 3},
+                                       {.prompt = {2}, .completions = 4, .seed = 5}};
+  });
+  stream.published();
+  const auto generations = stream.next();
+  ASSERT_TRUE(generations.ok()) << generations.status();
+  std::vector<std::size_t> completions(2);
+  for (const Generation& generation : *generations) completions.at(generation.request) += generation.rollouts.size();
+  EXPECT_EQ(completions, (std::vector<std::size_t>{1, 4}));
+  ASSERT_EQ(asked.size(), 4);
+  EXPECT_EQ(asked[2]["n"], 2);
+  EXPECT_EQ(asked[2]["prompt"], (nlohmann::json{2}));
+  EXPECT_NE(asked[2]["seed"], asked[1]["seed"]) << "the same would draw the same";
+  EXPECT_EQ(asked[3]["n"], 1);
 }
 
 TEST(RolloutStream, AsksAheadAsFarAsStalenessAllows) {
