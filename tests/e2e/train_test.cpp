@@ -114,6 +114,65 @@ TEST_F(Train, LearnsFromFilesByAProgramsReward) {
   EXPECT_THAT(train.output(), HasSubstr("\"12+13=\" answer \"52\""));
 }
 
+// Its forward pass is the demo's, bit by bit: one matrix is larger by 2^90, and the norm before it smaller. Gradients
+// of the matrices behind that norm are larger by as much, and their squares no float.
+TEST_F(Train, EndsAfterStepsWithoutFiniteGradientsWithACheckpointOfItsLastWeights) {
+  const fs::path model = folder_ / "model";
+  fs::copy(BASCULE_DEMO_MODEL, model);
+  scale_by_power_of_two(model / "model.safetensors", "model.layers.0.input_layernorm.weight", 90);
+  for (const char* name : {"q_proj.weight", "k_proj.weight", "v_proj.weight"})
+    scale_by_power_of_two(model / "model.safetensors", std::string("model.layers.0.self_attn.") + name, -90);
+  Program only = engine("engine-0", "0", {"--model", model});
+  Program train = trainer(url_of(only), "out",
+                          {"--model", model, "--steps", "100", "--prompts-per-step", "4", "--group-size", "8",
+                           "--eval-every", "0", "--max-bad-steps", "3"});
+  EXPECT_EQ(train.wait(90s), 1) << train.output();
+  EXPECT_THAT(train.output(), HasSubstr("steps 1 to 3: expected a finite loss and finite gradients, found none; the "
+                                        "weights are those of step 0"));
+  EXPECT_THAT(train.output(), HasSubstr("skipped 1 updates"));
+  const std::vector<nlohmann::json> lines = metrics("out");
+  ASSERT_EQ(lines.size(), 4);
+  EXPECT_EQ(lines[3]["skipped_updates"], 1);
+  EXPECT_TRUE(lines[3]["grad_norm"].is_null());
+  const nlohmann::json state = nlohmann::json::parse(bytes("out/step_3/trainer_state.json"));
+  EXPECT_EQ(state["step"], 3);
+  EXPECT_EQ(state["optimizer_steps"], 0);
+}
+
+// The reward's program fails on held-out problems once it has seen one to train on.
+TEST_F(Train, GoesOnWhereAnEvaluationFails) {
+  std::ofstream(folder_ / "data.jsonl") << R"({"prompt": "01+02=", "answer": "30"})"
+                                        << "\n";
+  std::ofstream(folder_ / "eval.jsonl") << R"({"prompt": "12+13=", "answer": "52"})"
+                                        << "\n";
+  std::ofstream(folder_ / "reward.py") << R"(
+import json, os, sys
+for line in sys.stdin:
+    request, seen = json.loads(line), sys.argv[1]
+    if any(c["prompt"] == "12+13=" for c in request["completions"]):
+        if os.path.exists(seen): sys.exit("no score today")
+    else:
+        open(seen, "w").close()
+    print(json.dumps({"id": request["id"], "rewards": [1] * len(request["completions"])}), flush=True)
+)";
+  Program only = engine("engine-0");
+  Program train =
+      trainer(url_of(only), "out",
+              {"--steps", "2", "--eval-every", "1", "--prompts-per-step", "2", "--group-size", "4", "--task", "data",
+               "--data", (folder_ / "data.jsonl").string(), "--eval-data", (folder_ / "eval.jsonl").string(),
+               "--reward", "exec:python3 " + (folder_ / "reward.py").string() + " " + (folder_ / "seen").string()});
+  EXPECT_EQ(train.wait(90s), 0) << train.output();
+  EXPECT_THAT(train.output(), HasSubstr("step 1 was not evaluated: "));
+  EXPECT_THAT(train.output(), HasSubstr("no score today"));
+  const std::vector<nlohmann::json> lines = metrics("out");
+  ASSERT_EQ(lines.size(), 3) << train.output();
+  EXPECT_TRUE(lines[0].contains("eval_reward"));
+  for (std::size_t i : {1, 2}) {
+    EXPECT_EQ(lines[i]["reward_mean"], 1);
+    EXPECT_FALSE(lines[i].contains("eval_reward"));
+  }
+}
+
 TEST_F(Train, RunsOneAfterAnotherOverFilesAgainstAnEngineThatStaysUp) {
   sync_ = "memmap://" + (folder_ / "sync").string();
   Program only = engine("engine-0");

@@ -90,6 +90,8 @@ ABSL_FLAG(int64_t, warmup_steps, 0, "Optimizer steps over which the learning rat
 ABSL_FLAG(int64_t, decay_steps, 0,
           "The optimizer step at which a linear decay of the learning rate would reach 0; 0: no decay");
 ABSL_FLAG(double, max_grad_norm, 1, "Gradients are scaled down to this norm; 0: never");
+ABSL_FLAG(int64_t, max_bad_steps, 10,
+          "A step whose loss or gradients are not finite changes nothing; so many of them in a row end the run");
 ABSL_FLAG(uint64_t, seed, 0, "Seed of the order of problems and of sampling");
 
 // The run
@@ -150,6 +152,7 @@ absl::Status check_algorithm() {
           "decay-steps", absl::GetFlag(FLAGS_decay_steps),
           "give 0, or more than --warmup-steps, as --decay-steps=", absl::GetFlag(FLAGS_warmup_steps) + 100)
       .between("max-grad-norm", absl::GetFlag(FLAGS_max_grad_norm), 0.0, kMostOfANumber, 1.0)
+      .at_least<std::int64_t>("max-bad-steps", absl::GetFlag(FLAGS_max_bad_steps), 1)
       .between("label-noise", absl::GetFlag(FLAGS_label_noise), 0.0, 1.0);
   return checks.status();
 }
@@ -298,6 +301,7 @@ absl::StatusOr<TrainOptions> options_from_flags() {
                        .warmup_steps = absl::GetFlag(FLAGS_warmup_steps),
                        .decay_steps = absl::GetFlag(FLAGS_decay_steps),
                        .max_grad_norm = absl::GetFlag(FLAGS_max_grad_norm)};
+  options.max_bad_steps = absl::GetFlag(FLAGS_max_bad_steps);
   options.eval_every = absl::GetFlag(FLAGS_eval_every);
   options.save_every = absl::GetFlag(FLAGS_save_every);
   options.eval_problems = static_cast<std::size_t>(absl::GetFlag(FLAGS_eval_problems));

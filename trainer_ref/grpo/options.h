@@ -26,7 +26,8 @@ struct TrainOptions {
   DataColumns columns;
   int operands = 50;  // of the arithmetic
   bool supervised = false;
-  double label_noise = 0;  // of supervised training
+  double label_noise = 0;           // of supervised training
+  std::int64_t max_bad_steps = 10;  // in a row, of which none changed the weights, before the run ends
 
   std::vector<std::string> engines;  // URLs
   std::string sync;                  // the endpoint that weights are sent to
