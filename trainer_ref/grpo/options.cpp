@@ -15,9 +15,13 @@
 #include <bascule/transport/text.h>
 
 // What is trained
-ABSL_FLAG(std::string, model, "", "Folder of the checkpoint to start from; also the reference of the divergence");
+ABSL_FLAG(
+    std::string, model, "",
+    "Folder of the checkpoint to start from; also the reference of the divergence. With --resume it may be left out");
 ABSL_FLAG(std::string, out, "", "Folder for metrics.jsonl, report.html and the checkpoints step_N");
 ABSL_FLAG(std::string, resume, "", "A folder step_N of an earlier run, to continue after that step");
+ABSL_FLAG(bool, allow_changes, false,
+          "With --resume: go on although flags, model, data or problems are not those of the run; the log names each");
 ABSL_FLAG(
     std::string, task, "arithmetic",
     "The problems: arithmetic (sums; answers are written units first: 45+33= gives 87), or data (those of --data)");
@@ -162,7 +166,11 @@ absl::Status check_run() {
   const bool supervised = absl::GetFlag(FLAGS_supervised);
   const std::string task = absl::GetFlag(FLAGS_task), data = absl::GetFlag(FLAGS_data);
   FlagChecks checks;
-  checks.not_empty("model", absl::GetFlag(FLAGS_model), "the folder of a checkpoint", "trainer_ref/demo")
+  checks
+      .that(!absl::GetFlag(FLAGS_model).empty() || !absl::GetFlag(FLAGS_resume).empty(), "model", "",
+            "give the folder of a checkpoint, as --model=trainer_ref/demo")
+      .that(!absl::GetFlag(FLAGS_allow_changes) || !absl::GetFlag(FLAGS_resume).empty(), "allow-changes", true,
+            "it is for runs that go on; add --resume, or leave it out")
       .not_empty("out", absl::GetFlag(FLAGS_out), "a folder for the results", "out/run")
       .that(task != "data" || !data.empty(), "data", data,
             "--task=data needs a file of JSON lines, as --data=problems.jsonl")
@@ -232,12 +240,23 @@ absl::StatusOr<RunState> check_resume(const std::string& folder) {
   const std::int64_t steps = absl::GetFlag(FLAGS_steps);
   FlagChecks checks;
   checks
-      .that(state->seed == seed, "seed", seed, folder, " was trained with --seed=", state->seed,
-            "; a resumed run keeps its seed")
+      .that(state->seed == seed || !state->origin.flags.empty(), "seed", seed, folder,
+            " was trained with --seed=", state->seed, "; a resumed run keeps its seed")
       .that(state->step < steps, "steps", steps, folder, " is at step ", state->step,
             " already; give a larger one, as --steps=", state->step + 60);
   if (!checks.status().ok()) return checks.status();
   return state;
+}
+
+// --model, or what a run that is resumed began with.
+absl::StatusOr<std::filesystem::path> model_of(const RunState& resumed) {
+  if (const std::string model = absl::GetFlag(FLAGS_model); !model.empty()) return model;
+  const std::filesystem::path& first = resumed.origin.model;
+  if (std::error_code error; !std::filesystem::is_directory(first, error))
+    return invalid_argument("--model=: the model that the run began with",
+                            first.empty() ? " is not known" : cat(", ", first.string(), ", is gone"),
+                            "; give a folder that holds it, as --model=FOLDER");
+  return first;
 }
 
 }  // namespace
@@ -250,12 +269,13 @@ absl::StatusOr<TrainOptions> options_from_flags() {
                                     absl::GetFlag(FLAGS_device) == "cpu" ? ComputesOn::kHost : ComputesOn::kGpu),
                          cat("--sync=", absl::GetFlag(FLAGS_sync))));
   TrainOptions options;
-  options.model = absl::GetFlag(FLAGS_model);
   options.out = absl::GetFlag(FLAGS_out);
   options.resume = absl::GetFlag(FLAGS_resume);
   if (!options.resume.empty()) {
     BASCULE_ASSIGN(options.resumed, check_resume(options.resume.string()));
   }
+  BASCULE_ASSIGN(options.model, model_of(options.resumed));
+  options.allow_changes = absl::GetFlag(FLAGS_allow_changes);
   options.task = absl::GetFlag(FLAGS_task);
   options.data = absl::GetFlag(FLAGS_data);
   options.eval_data = absl::GetFlag(FLAGS_eval_data);

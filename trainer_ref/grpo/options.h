@@ -21,6 +21,9 @@ namespace bascule::ref {
 struct TrainOptions {
   std::filesystem::path model, out, resume;  // resume: a folder step_N, or empty
   RunState resumed;                          // what `resume` says of itself
+  bool allow_changes = false;                // of what a resumed run is made of
+  RunOrigin origin;                          // what this run is made of; by settle_origin()
+  std::filesystem::path reference;           // of the divergence: the run's first model; likewise
   std::string task = "arithmetic";           // or "data"
   std::filesystem::path data, eval_data;     // eval_data: empty, or a file of held-out problems
   DataColumns columns;

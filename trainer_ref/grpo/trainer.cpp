@@ -298,8 +298,9 @@ absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
 absl::Status Trainer::save(std::int64_t step) {
   const std::filesystem::path folder = options_.out / cat("step_", step);
   try {
-    BASCULE_TRY(save_run(folder, options_.model, policy_, optimizer_,
-                         {.step = step, .seed = options_.seed, .optimizer_steps = optimizer_.steps()}));
+    BASCULE_TRY(save_run(
+        folder, options_.model, policy_, optimizer_,
+        {.step = step, .seed = options_.seed, .optimizer_steps = optimizer_.steps(), .origin = options_.origin}));
   } catch (const c10::Error& error) {  // a device that failed
     return unavailable("the checkpoint of step ", step, ": ", error.what_without_backtrace());
   }
