@@ -83,6 +83,45 @@ TEST_F(Train, GoesOnExactlyFromACheckpoint) {
   EXPECT_EQ(bytes("resumed/step_4/optimizer.safetensors"), bytes("straight/step_4/optimizer.safetensors"));
 }
 
+TEST_F(Train, AResumedRunIsComparedWithTheRunThatItGoesOnWith) {
+  Program only = engine("engine-0");
+  const fs::path first = folder_ / "first", other = folder_ / "other";
+  fs::copy(BASCULE_DEMO_MODEL, first);
+  fs::copy(BASCULE_DEMO_MODEL, other);
+  scale_by_power_of_two(other / "model.safetensors", "lm_head.weight", 1);
+  const auto run = [&](const std::string& out, std::vector<std::string> more) {
+    more.insert(more.end(), {"--prompts-per-step", "4", "--group-size", "4", "--eval-every", "0", "--beta", "0.04"});
+    return trainer(url_of(only), out, more);
+  };
+  Program start = run("out", {"--model", first, "--steps", "1"});
+  ASSERT_EQ(start.wait(90s), 0) << start.output();
+  const std::string step = folder_ / "out" / "step_1";
+
+  Program changed =
+      run("changed", {"--resume", step, "--steps", "2", "--model", other, "--learning-rate", "2e-6", "--seed", "3"});
+  EXPECT_EQ(changed.wait(60s), 2) << changed.output();
+  EXPECT_THAT(changed.output(),
+              HasSubstr("--learning-rate: the run was trained with 0.0003, found 2e-06; --seed: the run "
+                        "was trained with 0, found 3; --model: the run began with "));
+
+  Program allowed = run("allowed", {"--resume", step, "--steps", "2", "--model", other, "--allow-changes"});
+  EXPECT_EQ(allowed.wait(90s), 0) << allowed.output();
+  EXPECT_THAT(allowed.output(), HasSubstr("found another model.safetensors in " + other.string() + "; going on"));
+  Program straight = run("straight", {"--resume", step, "--steps", "2", "--model", ""});
+  EXPECT_EQ(straight.wait(90s), 0) << straight.output();
+  ASSERT_EQ(metrics("allowed").size(), 1);
+  ASSERT_EQ(metrics("straight").size(), 1);
+  EXPECT_LT(metrics("allowed")[0]["kl"], 0.1) << "from the first model, not from one whose logits are twice as large";
+  EXPECT_EQ(nlohmann::json::parse(bytes("allowed/step_2/trainer_state.json"))["model"], fs::canonical(first).string());
+
+  fs::rename(first, folder_ / "moved");
+  Program gone = run("gone", {"--resume", step, "--steps", "2", "--model", other, "--allow-changes"});
+  EXPECT_EQ(gone.wait(60s), 2) << gone.output();
+  EXPECT_THAT(gone.output(), HasSubstr("which is gone; give a folder that holds it, as --model=FOLDER"));
+  Program moved = run("moved-run", {"--resume", step, "--steps", "2", "--model", folder_ / "moved"});
+  EXPECT_EQ(moved.wait(90s), 0) << moved.output();
+}
+
 // Problems of files, some of them token ids (1+1= is 0 1 10 0 1 11), and the example of a reward of one's own.
 TEST_F(Train, LearnsFromFilesByAProgramsReward) {
   std::ofstream data(folder_ / "data.jsonl"), eval(folder_ / "eval.jsonl");
