@@ -84,6 +84,25 @@ class Train : public ::testing::Test {
   std::string sync_ = "shm://" + (folder_ / "sync").string();
 };
 
+// Multiplies a BF16 tensor of a safetensors file by 2^`power`, exactly.
+inline void scale_by_power_of_two(const std::filesystem::path& file, const std::string& tensor, int power) {
+  std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+  std::uint64_t header_bytes = 0;
+  stream.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
+  std::string header(header_bytes, ' ');
+  stream.read(header.data(), static_cast<std::streamsize>(header.size()));
+  const nlohmann::json entry = nlohmann::json::parse(header).at(tensor);
+  ASSERT_EQ(entry["dtype"], "BF16");
+  const std::uint64_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
+  std::vector<std::uint16_t> values((end - begin) / 2);
+  stream.seekg(static_cast<std::streamoff>(8 + header_bytes + begin));
+  stream.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(end - begin));
+  for (std::uint16_t& value : values)
+    if ((value & 0x7f80) != 0) value = static_cast<std::uint16_t>(value + power * 128);  // the exponent
+  stream.seekp(static_cast<std::streamoff>(8 + header_bytes + begin));
+  stream.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(end - begin));
+}
+
 // The versions that the engine at `url` generated with, in all steps.
 inline std::vector<std::uint64_t> versions_of(const std::vector<nlohmann::json>& metrics, const std::string& url) {
   std::vector<std::uint64_t> versions;

@@ -83,6 +83,45 @@ TEST_F(Train, GoesOnExactlyFromACheckpoint) {
   EXPECT_EQ(bytes("resumed/step_4/optimizer.safetensors"), bytes("straight/step_4/optimizer.safetensors"));
 }
 
+TEST_F(Train, AResumedRunIsComparedWithTheRunThatItGoesOnWith) {
+  Program only = engine("engine-0");
+  const fs::path first = folder_ / "first", other = folder_ / "other";
+  fs::copy(BASCULE_DEMO_MODEL, first);
+  fs::copy(BASCULE_DEMO_MODEL, other);
+  scale_by_power_of_two(other / "model.safetensors", "lm_head.weight", 1);
+  const auto run = [&](const std::string& out, std::vector<std::string> more) {
+    more.insert(more.end(), {"--prompts-per-step", "4", "--group-size", "4", "--eval-every", "0", "--beta", "0.04"});
+    return trainer(url_of(only), out, more);
+  };
+  Program start = run("out", {"--model", first, "--steps", "1"});
+  ASSERT_EQ(start.wait(90s), 0) << start.output();
+  const std::string step = folder_ / "out" / "step_1";
+
+  Program changed =
+      run("changed", {"--resume", step, "--steps", "2", "--model", other, "--learning-rate", "2e-6", "--seed", "3"});
+  EXPECT_EQ(changed.wait(60s), 2) << changed.output();
+  EXPECT_THAT(changed.output(),
+              HasSubstr("--learning-rate: the run was trained with 0.0003, found 2e-06; --seed: the run "
+                        "was trained with 0, found 3; --model: the run began with "));
+
+  Program allowed = run("allowed", {"--resume", step, "--steps", "2", "--model", other, "--allow-changes"});
+  EXPECT_EQ(allowed.wait(90s), 0) << allowed.output();
+  EXPECT_THAT(allowed.output(), HasSubstr("found another model.safetensors in " + other.string() + "; going on"));
+  Program straight = run("straight", {"--resume", step, "--steps", "2", "--model", ""});
+  EXPECT_EQ(straight.wait(90s), 0) << straight.output();
+  ASSERT_EQ(metrics("allowed").size(), 1);
+  ASSERT_EQ(metrics("straight").size(), 1);
+  EXPECT_EQ(metrics("allowed")[0]["kl"], metrics("straight")[0]["kl"]) << "both from the first model";
+  EXPECT_EQ(nlohmann::json::parse(bytes("allowed/step_2/trainer_state.json"))["model"], fs::canonical(first).string());
+
+  fs::rename(first, folder_ / "moved");
+  Program gone = run("gone", {"--resume", step, "--steps", "2", "--model", other, "--allow-changes"});
+  EXPECT_EQ(gone.wait(60s), 2) << gone.output();
+  EXPECT_THAT(gone.output(), HasSubstr("which is gone; give a folder that holds it, as --model=FOLDER"));
+  Program moved = run("moved-run", {"--resume", step, "--steps", "2", "--model", folder_ / "moved"});
+  EXPECT_EQ(moved.wait(90s), 0) << moved.output();
+}
+
 // Problems of files, some of them token ids (1+1= is 0 1 10 0 1 11), and the example of a reward of one's own.
 TEST_F(Train, LearnsFromFilesByAProgramsReward) {
   std::ofstream data(folder_ / "data.jsonl"), eval(folder_ / "eval.jsonl");
@@ -112,6 +151,65 @@ TEST_F(Train, LearnsFromFilesByAProgramsReward) {
   EXPECT_NEAR(lines[0]["eval_reward"].get<double>(),
               before["exact_match"].get<double>() + 0.5 * before["exec:digits.py"].get<double>(), 1e-9);
   EXPECT_THAT(train.output(), HasSubstr("\"12+13=\" answer \"52\""));
+}
+
+// Its forward pass is the demo's, bit by bit: one matrix is larger by 2^90, and the norm before it smaller. Gradients
+// of the matrices behind that norm are larger by as much, and their squares no float.
+TEST_F(Train, EndsAfterStepsWithoutFiniteGradientsWithACheckpointOfItsLastWeights) {
+  const fs::path model = folder_ / "model";
+  fs::copy(BASCULE_DEMO_MODEL, model);
+  scale_by_power_of_two(model / "model.safetensors", "model.layers.0.input_layernorm.weight", 90);
+  for (const char* name : {"q_proj.weight", "k_proj.weight", "v_proj.weight"})
+    scale_by_power_of_two(model / "model.safetensors", std::string("model.layers.0.self_attn.") + name, -90);
+  Program only = engine("engine-0", "0", {"--model", model});
+  Program train = trainer(url_of(only), "out",
+                          {"--model", model, "--steps", "100", "--prompts-per-step", "4", "--group-size", "8",
+                           "--eval-every", "0", "--max-bad-steps", "3"});
+  EXPECT_EQ(train.wait(90s), 1) << train.output();
+  EXPECT_THAT(train.output(), HasSubstr("steps 1 to 3: expected a finite loss and finite gradients, found none; the "
+                                        "weights are those of step 0"));
+  EXPECT_THAT(train.output(), HasSubstr("skipped 1 updates"));
+  const std::vector<nlohmann::json> lines = metrics("out");
+  ASSERT_EQ(lines.size(), 4);
+  EXPECT_EQ(lines[3]["skipped_updates"], 1);
+  EXPECT_TRUE(lines[3]["grad_norm"].is_null());
+  const nlohmann::json state = nlohmann::json::parse(bytes("out/step_3/trainer_state.json"));
+  EXPECT_EQ(state["step"], 3);
+  EXPECT_EQ(state["optimizer_steps"], 0);
+}
+
+// The reward's program fails on held-out problems once it has seen one to train on.
+TEST_F(Train, GoesOnWhereAnEvaluationFails) {
+  std::ofstream(folder_ / "data.jsonl") << R"({"prompt": "01+02=", "answer": "30"})"
+                                        << "\n";
+  std::ofstream(folder_ / "eval.jsonl") << R"({"prompt": "12+13=", "answer": "52"})"
+                                        << "\n";
+  std::ofstream(folder_ / "reward.py") << R"(
+import json, os, sys
+for line in sys.stdin:
+    request, seen = json.loads(line), sys.argv[1]
+    if any(c["prompt"] == "12+13=" for c in request["completions"]):
+        if os.path.exists(seen): sys.exit("no score today")
+    else:
+        open(seen, "w").close()
+    print(json.dumps({"id": request["id"], "rewards": [1] * len(request["completions"])}), flush=True)
+)";
+  Program only = engine("engine-0");
+  Program train =
+      trainer(url_of(only), "out",
+              {"--steps", "2", "--eval-every", "1", "--prompts-per-step", "2", "--group-size", "4", "--task", "data",
+               "--data", (folder_ / "data.jsonl").string(), "--eval-data", (folder_ / "eval.jsonl").string(),
+               "--reward", "exec:python3 " + (folder_ / "reward.py").string() + " " + (folder_ / "seen").string()});
+  EXPECT_EQ(train.wait(90s), 0) << train.output();
+  EXPECT_THAT(train.output(), HasSubstr("step 1 was not evaluated: "));
+  EXPECT_THAT(train.output(), HasSubstr("no score today"));
+  const std::vector<nlohmann::json> lines = metrics("out");
+  ASSERT_EQ(lines.size(), 3) << train.output();
+  EXPECT_TRUE(lines[0].contains("eval_reward"));
+  for (std::size_t i : {1, 2}) {
+    EXPECT_EQ(lines[i]["reward_mean"], 1);
+    EXPECT_FALSE(lines[i].contains("eval_reward"));
+  }
 }
 
 TEST_F(Train, RunsOneAfterAnotherOverFilesAgainstAnEngineThatStaysUp) {

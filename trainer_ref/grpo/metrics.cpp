@@ -71,7 +71,8 @@ nlohmann::json to_json(const StepMetrics& metrics) {
                         {"train", number(metrics.seconds.train)},
                         {"send", number(metrics.seconds.send)}}},
                       {"elapsed_seconds", metrics.elapsed_seconds},
-                      {"dropped", metrics.dropped}};
+                      {"dropped", metrics.dropped},
+                      {"skipped_updates", metrics.skipped_updates}};
   if (metrics.send) line["send"] = send_json(*metrics.send);
   nlohmann::json& engines = line["engines"] = nlohmann::json::array();
   for (const EngineSpan& span : metrics.engines)
@@ -101,6 +102,9 @@ std::string progress_line(const StepMetrics& metrics, std::int64_t last_step) {
                   metrics.seconds.train, metrics.seconds.send * 1e3);
   if (std::isfinite(metrics.kl)) line += print("  kl %.4f", metrics.kl);
   if (metrics.dropped > 0) line += print("  dropped %lld", static_cast<long long>(metrics.dropped));
+  if (metrics.skipped_updates > 0)
+    line +=
+        print("  skipped %lld updates: loss or gradient not finite", static_cast<long long>(metrics.skipped_updates));
   if (metrics.eval_reward && metrics.eval_greedy)
     line += print("  |  held out: %.3f sampled, %.3f greedy", *metrics.eval_reward, *metrics.eval_greedy);
   return line;

@@ -41,6 +41,7 @@ struct StepMetrics {
   StepSeconds seconds = {};
   double elapsed_seconds = 0;           // since the run began, at the end of the step
   std::int64_t dropped = 0;             // completions that were lost or too stale
+  std::int64_t skipped_updates = 0;     // inner iterations whose loss or gradient was not finite: they changed nothing
   std::optional<SendReport> send = {};  // of the version that followed this step
   std::vector<EngineSpan> engines = {};
   std::vector<std::pair<std::string, double>> rewards = {};       // the mean of each, without its weight

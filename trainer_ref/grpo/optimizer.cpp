@@ -56,13 +56,13 @@ Optimizer::~Optimizer() = default;
 
 void Optimizer::zero_grad() { impl_->adamw->zero_grad(); }
 
-double Optimizer::step() {
+double Optimizer::step(double loss) {
   std::vector<at::Tensor> squares;
   for (const auto& [name, parameter] : impl_->parameters)
     if (parameter.grad().defined()) squares.push_back(parameter.grad().square().sum());
   // One number comes from the device, not one a parameter: each would wait for all that is under way there.
   const double norm = squares.empty() ? 0 : std::sqrt(at::stack(squares).sum(at::kDouble).item<double>());
-  if (!std::isfinite(norm)) return norm;
+  if (!std::isfinite(norm) || !std::isfinite(loss)) return norm;
   if (impl_->options.max_grad_norm > 0 && norm > impl_->options.max_grad_norm)
     for (const auto& [name, parameter] : impl_->parameters)
       if (at::Tensor gradient = parameter.grad(); gradient.defined())

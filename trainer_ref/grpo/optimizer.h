@@ -31,8 +31,9 @@ class Optimizer {
 
   void zero_grad();
   // Clips the gradients to max_grad_norm, all tensors together, and changes the parameters. Returns the norm
-  // before clipping; one that is not finite changes nothing.
-  double step();
+  // before clipping. Where that or `loss`, whose gradients they are, is not finite, nothing changes: parameters,
+  // moments and steps() stay as they are.
+  double step(double loss = 0);
 
   // The moments of every parameter, as "<name>.exp_avg" and "<name>.exp_avg_sq", and the number of steps
   // taken: what another Optimizer needs to continue as this one would have.

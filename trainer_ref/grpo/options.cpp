@@ -15,9 +15,13 @@
 #include <bascule/transport/text.h>
 
 // What is trained
-ABSL_FLAG(std::string, model, "", "Folder of the checkpoint to start from; also the reference of the divergence");
+ABSL_FLAG(
+    std::string, model, "",
+    "Folder of the checkpoint to start from; also the reference of the divergence. With --resume it may be left out");
 ABSL_FLAG(std::string, out, "", "Folder for metrics.jsonl, report.html and the checkpoints step_N");
 ABSL_FLAG(std::string, resume, "", "A folder step_N of an earlier run, to continue after that step");
+ABSL_FLAG(bool, allow_changes, false,
+          "With --resume: go on although flags, model, data or problems are not those of the run; the log names each");
 ABSL_FLAG(
     std::string, task, "arithmetic",
     "The problems: arithmetic (sums; answers are written units first: 45+33= gives 87), or data (those of --data)");
@@ -93,6 +97,8 @@ ABSL_FLAG(int64_t, warmup_steps, 0, "Optimizer steps over which the learning rat
 ABSL_FLAG(int64_t, decay_steps, 0,
           "The optimizer step at which a linear decay of the learning rate would reach 0; 0: no decay");
 ABSL_FLAG(double, max_grad_norm, 1, "Gradients are scaled down to this norm; 0: never");
+ABSL_FLAG(int64_t, max_bad_steps, 10,
+          "A step whose loss or gradients are not finite changes nothing; so many of them in a row end the run");
 ABSL_FLAG(uint64_t, seed, 0, "Seed of the order of problems and of sampling");
 
 // The run
@@ -153,6 +159,7 @@ absl::Status check_algorithm() {
           "decay-steps", absl::GetFlag(FLAGS_decay_steps),
           "give 0, or more than --warmup-steps, as --decay-steps=", absl::GetFlag(FLAGS_warmup_steps) + 100)
       .between("max-grad-norm", absl::GetFlag(FLAGS_max_grad_norm), 0.0, kMostOfANumber, 1.0)
+      .at_least<std::int64_t>("max-bad-steps", absl::GetFlag(FLAGS_max_bad_steps), 1)
       .between("label-noise", absl::GetFlag(FLAGS_label_noise), 0.0, 1.0);
   return checks.status();
 }
@@ -162,7 +169,11 @@ absl::Status check_run() {
   const bool supervised = absl::GetFlag(FLAGS_supervised);
   const std::string task = absl::GetFlag(FLAGS_task), data = absl::GetFlag(FLAGS_data);
   FlagChecks checks;
-  checks.not_empty("model", absl::GetFlag(FLAGS_model), "the folder of a checkpoint", "trainer_ref/demo")
+  checks
+      .that(!absl::GetFlag(FLAGS_model).empty() || !absl::GetFlag(FLAGS_resume).empty(), "model", "",
+            "give the folder of a checkpoint, as --model=trainer_ref/demo")
+      .that(!absl::GetFlag(FLAGS_allow_changes) || !absl::GetFlag(FLAGS_resume).empty(), "allow-changes", true,
+            "it is for runs that go on; add --resume, or leave it out")
       .not_empty("out", absl::GetFlag(FLAGS_out), "a folder for the results", "out/run")
       .that(task != "data" || !data.empty(), "data", data,
             "--task=data needs a file of JSON lines, as --data=problems.jsonl")
@@ -233,12 +244,23 @@ absl::StatusOr<RunState> check_resume(const std::string& folder) {
   const std::int64_t steps = absl::GetFlag(FLAGS_steps);
   FlagChecks checks;
   checks
-      .that(state->seed == seed, "seed", seed, folder, " was trained with --seed=", state->seed,
-            "; a resumed run keeps its seed")
+      .that(state->seed == seed || !state->origin.flags.empty(), "seed", seed, folder,
+            " was trained with --seed=", state->seed, "; a resumed run keeps its seed")
       .that(state->step < steps, "steps", steps, folder, " is at step ", state->step,
             " already; give a larger one, as --steps=", state->step + 60);
   if (!checks.status().ok()) return checks.status();
   return state;
+}
+
+// --model, or what a run that is resumed began with.
+absl::StatusOr<std::filesystem::path> model_of(const RunState& resumed) {
+  if (const std::string model = absl::GetFlag(FLAGS_model); !model.empty()) return model;
+  const std::filesystem::path& first = resumed.origin.model;
+  if (std::error_code error; !std::filesystem::is_directory(first, error))
+    return invalid_argument("--model=: the model that the run began with",
+                            first.empty() ? " is not known" : cat(", ", first.string(), ", is gone"),
+                            "; give a folder that holds it, as --model=FOLDER");
+  return first;
 }
 
 }  // namespace
@@ -251,12 +273,13 @@ absl::StatusOr<TrainOptions> options_from_flags() {
                                     absl::GetFlag(FLAGS_device) == "cpu" ? ComputesOn::kHost : ComputesOn::kGpu),
                          cat("--sync=", absl::GetFlag(FLAGS_sync))));
   TrainOptions options;
-  options.model = absl::GetFlag(FLAGS_model);
   options.out = absl::GetFlag(FLAGS_out);
   options.resume = absl::GetFlag(FLAGS_resume);
   if (!options.resume.empty()) {
     BASCULE_ASSIGN(options.resumed, check_resume(options.resume.string()));
   }
+  BASCULE_ASSIGN(options.model, model_of(options.resumed));
+  options.allow_changes = absl::GetFlag(FLAGS_allow_changes);
   options.task = absl::GetFlag(FLAGS_task);
   options.data = absl::GetFlag(FLAGS_data);
   options.eval_data = absl::GetFlag(FLAGS_eval_data);
@@ -304,6 +327,7 @@ absl::StatusOr<TrainOptions> options_from_flags() {
                        .warmup_steps = absl::GetFlag(FLAGS_warmup_steps),
                        .decay_steps = absl::GetFlag(FLAGS_decay_steps),
                        .max_grad_norm = absl::GetFlag(FLAGS_max_grad_norm)};
+  options.max_bad_steps = absl::GetFlag(FLAGS_max_bad_steps);
   options.eval_every = absl::GetFlag(FLAGS_eval_every);
   options.save_every = absl::GetFlag(FLAGS_save_every);
   options.eval_problems = static_cast<std::size_t>(absl::GetFlag(FLAGS_eval_problems));

@@ -21,12 +21,16 @@ namespace bascule::ref {
 struct TrainOptions {
   std::filesystem::path model, out, resume;  // resume: a folder step_N, or empty
   RunState resumed;                          // what `resume` says of itself
+  bool allow_changes = false;                // of what a resumed run is made of
+  RunOrigin origin;                          // what this run is made of; by settle_origin()
+  std::filesystem::path reference;           // of the divergence: the run's first model; likewise
   std::string task = "arithmetic";           // or "data"
   std::filesystem::path data, eval_data;     // eval_data: empty, or a file of held-out problems
   DataColumns columns;
   int operands = 50;  // of the arithmetic
   bool supervised = false;
-  double label_noise = 0;  // of supervised training
+  double label_noise = 0;           // of supervised training
+  std::int64_t max_bad_steps = 10;  // in a row, of which none changed the weights, before the run ends
 
   std::vector<std::string> engines;  // URLs
   std::string sync;                  // the endpoint that weights are sent to

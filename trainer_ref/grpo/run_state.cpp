@@ -74,7 +74,8 @@ absl::Status save_run(const fs::path& folder, const fs::path& model, const Polic
                       const RunState& state) {
   const auto add_state = [&](const fs::path& temporary) -> absl::Status {
     BASCULE_TRY(write_moments(temporary / kMoments, optimizer.moments()));
-    const nlohmann::json json{{"step", state.step}, {"seed", state.seed}, {"optimizer_steps", state.optimizer_steps}};
+    nlohmann::json json{{"step", state.step}, {"seed", state.seed}, {"optimizer_steps", state.optimizer_steps}};
+    json.update(to_json(state.origin));
     return write_file(temporary / kState, json.dump(2) + "\n");
   };
   const fs::path target = fs::absolute(folder);
@@ -102,6 +103,9 @@ absl::StatusOr<RunState> read_run_state(const fs::path& folder) {
   state.step = json["step"].get<std::int64_t>();
   state.seed = json["seed"].get<std::uint64_t>();
   state.optimizer_steps = json["optimizer_steps"].get<std::int64_t>();
+  absl::StatusOr<RunOrigin> origin = origin_of_json(json);
+  BASCULE_TRY(annotate(origin.status(), path.string()));
+  state.origin = *std::move(origin);
   return state;
 }
 

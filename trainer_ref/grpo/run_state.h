@@ -2,7 +2,8 @@
 //
 //   step_40/  config.json  model.safetensors (F32)  tokenizer.json  …   a checkpoint as any other
 //             optimizer.safetensors                                     moments of AdamW
-//             trainer_state.json                                        {"step": 40, "seed": 7, "optimizer_steps": 40}
+//             trainer_state.json                                        {"step": 40, "seed": 7, "optimizer_steps": 40,
+//             …}
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include <bascule/trainer_ref/grpo/optimizer.h>
 #include <bascule/trainer_ref/grpo/policy.h>
+#include <bascule/trainer_ref/grpo/run_origin.h>
 
 namespace bascule::ref {
 
@@ -19,6 +21,7 @@ struct RunState {
   std::int64_t step = 0;  // the last one that was trained
   std::uint64_t seed = 0;
   std::int64_t optimizer_steps = 0;
+  RunOrigin origin = {};
 };
 
 // Writes `folder` whole or not at all, in place of an older one (of a run that was resumed before this step), which

@@ -59,15 +59,32 @@ absl::Status Trainer::train() {
     BASCULE_ASSIGN(StepMetrics metrics, step(now));
     const bool last = now == options_.steps;
     if (last || (options_.eval_every > 0 && now % options_.eval_every == 0)) {
-      BASCULE_ASSIGN(const nlohmann::json completions, evaluate_into(metrics));
-      BASCULE_TRY(append_json_line(options_.out / "completions.jsonl", completions));
+      // The step was trained and counts, whatever becomes of its evaluation.
+      if (const absl::StatusOr<nlohmann::json> completions = evaluate_into(metrics); completions.ok())
+        BASCULE_TRY(append_json_line(options_.out / "completions.jsonl", *completions));
+      else
+        log_(cat("step ", now, " was not evaluated: ", message_of(completions.status())));
     }
     metrics.elapsed_seconds = seconds_since_start(Clock::now());
     BASCULE_TRY(append_json_line(options_.out / "metrics.jsonl", to_json(metrics)));
     log_(progress_line(metrics, options_.steps));
+    BASCULE_TRY(count_bad_steps(metrics));
     if (options_.save_every > 0 && now % options_.save_every == 0) BASCULE_TRY(save(now));
   }
   return absl::OkStatus();
+}
+
+// Weights that give no finite gradient rarely find back by themselves.
+absl::Status Trainer::count_bad_steps(const StepMetrics& metrics) {
+  bad_steps_ = metrics.skipped_updates == options_.update.num_iterations ? bad_steps_ + 1 : 0;
+  if (bad_steps_ < options_.max_bad_steps) return absl::OkStatus();
+  return failed_precondition(
+      "steps ", metrics.step - bad_steps_ + 1, " to ", metrics.step,
+      ": expected a finite loss and finite gradients, found none; the weights are those of step ",
+      metrics.step - bad_steps_,
+      "; look at the rewards, continue from an earlier checkpoint with "
+      "a smaller --learning-rate, or give a larger --max-bad-steps than ",
+      options_.max_bad_steps);
 }
 
 // Roll out, score, compare within groups, improve, send: one step of GRPO.
@@ -97,6 +114,7 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   metrics.kl = update.kl;
   metrics.clip_fraction = update.clip_fraction;
   metrics.grad_norm = update.grad_norm;
+  metrics.skipped_updates = update.skipped;
   metrics.staleness_mean = rollouts.staleness_mean;
   metrics.dropped = rollouts.dropped;
   metrics.engines = std::move(rollouts.engines);
@@ -285,8 +303,9 @@ absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
 absl::Status Trainer::save(std::int64_t step) {
   const std::filesystem::path folder = options_.out / cat("step_", step);
   try {
-    BASCULE_TRY(save_run(folder, options_.model, policy_, optimizer_,
-                         {.step = step, .seed = options_.seed, .optimizer_steps = optimizer_.steps()}));
+    BASCULE_TRY(save_run(
+        folder, options_.model, policy_, optimizer_,
+        {.step = step, .seed = options_.seed, .optimizer_steps = optimizer_.steps(), .origin = options_.origin}));
   } catch (const c10::Error& error) {  // a device that failed
     return unavailable("the checkpoint of step ", step, ": ", error.what_without_backtrace());
   }

@@ -63,6 +63,7 @@ class Trainer {
   absl::Status fit_engines();
   absl::Status give_memory_back();
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
+  absl::Status count_bad_steps(const StepMetrics& metrics);
   absl::Status save(std::int64_t step);
 
   std::vector<const Problem*> problems_of(std::int64_t step) const;
@@ -87,6 +88,7 @@ class Trainer {
   std::int64_t last_step_ = 0;  // trained
   std::int64_t saved_step_ = 0;
   std::filesystem::path saved_;  // its folder, of this run or the one that it resumes; empty: none yet
+  std::int64_t bad_steps_ = 0;   // the last ones, of which none changed the weights
   bool log_started_ = false;     // `out` has this run's files
   bool policy_is_whole_ = true;  // false: a step failed that had changed its weights
   PublishedVersions published_;

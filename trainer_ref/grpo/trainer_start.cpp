@@ -1,4 +1,5 @@
 // How a Trainer comes to be: reading what it needs, and what a resumed run left.
+#include <bascule/trainer_ref/grpo/resume.h>
 #include <bascule/trainer_ref/grpo/trainer.h>
 #include <bascule/trainer_ref/model/contract.h>
 #include <bascule/transport/libtorch/tensors.h>
@@ -31,6 +32,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
   absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(options.model);
   BASCULE_TRY(of_flag(tokenizer.status(), "model", model, kModelAdvice));
   BASCULE_TRY(check_task(options, task, *tokenizer));
+  BASCULE_TRY(settle_origin(options, task, log));
   BASCULE_ASSIGN(Policy policy, options.resume.empty() ? read_policy("model", options.model, kModelAdvice,
                                                                      Policy::Gradients::kTracked, options.device)
                                                        : read_policy("resume", options.resume, kResumeAdvice,
@@ -51,7 +53,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
   trainer->log_ = std::move(log);
   trainer->rewards_ = *std::move(rewards);
   if (trainer->options_.needs_reference()) {
-    BASCULE_ASSIGN(trainer->reference_, read_policy("model", trainer->options_.model, kModelAdvice,
+    BASCULE_ASSIGN(trainer->reference_, read_policy("model", trainer->options_.reference, kModelAdvice,
                                                     Policy::Gradients::kNone, trainer->options_.device));
   }
   if (!trainer->options_.resume.empty()) BASCULE_TRY(trainer->resume());

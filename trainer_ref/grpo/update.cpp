@@ -41,6 +41,7 @@ UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Op
   UpdateStatistics statistics;
   double kl_sum = 0, clipped = 0, tokens = 0;
   for (std::int64_t iteration = 0; iteration < options.num_iterations; ++iteration) {
+    double value = 0, kl = 0, clips = 0, terms = 0;  // of this iteration
     optimizer.zero_grad();
     for (const MicroBatch& micro : micro_batches) {
       const at::Tensor log_probs = policy.log_probs(micro.batch, options.temperature);
@@ -53,16 +54,26 @@ UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Op
                                      .mask = micro.batch.mask},
                                     shape, options.loss);
       loss.value.backward();
-      statistics.loss += loss.value.item<double>();
-      kl_sum += loss.kl_sum;
-      clipped += loss.clipped;
-      tokens += loss.tokens;
+      value += loss.value.item<double>();
+      kl += loss.kl_sum;
+      clips += loss.clipped;
+      terms += loss.tokens;
     }
-    statistics.grad_norm += optimizer.step();
+    const std::int64_t before = optimizer.steps();
+    const double grad_norm = optimizer.step(value);
+    if (optimizer.steps() == before) {
+      ++statistics.skipped;
+      continue;
+    }
+    statistics.loss += value;
+    statistics.grad_norm += grad_norm;
+    kl_sum += kl;
+    clipped += clips;
+    tokens += terms;
   }
-  const auto iterations = static_cast<double>(options.num_iterations);
-  statistics.loss /= iterations;
-  statistics.grad_norm /= iterations;
+  const auto taken = static_cast<double>(options.num_iterations - statistics.skipped);
+  statistics.loss /= taken;
+  statistics.grad_norm /= taken;
   statistics.clip_fraction = clipped / tokens;
   statistics.kl = reference != nullptr ? kl_sum / tokens : std::numeric_limits<double>::quiet_NaN();
   return statistics;

@@ -16,12 +16,13 @@ struct UpdateOptions {
   double temperature = 1;           // at which the rollouts were sampled
 };
 
-// Means over the inner iterations.
+// Means over the inner iterations that changed the weights; NaN where none did.
 struct UpdateStatistics {
   double loss = 0;
   double kl = 0;             // per token, from the reference; NaN without one
   double clip_fraction = 0;  // of tokens
   double grad_norm = 0;      // before clipping
+  std::int64_t skipped = 0;  // iterations whose loss or gradient was not finite: they changed nothing
 };
 
 // Changes the policy's weights. `reference` may be null unless loss.beta > 0. `rows` must not be empty.

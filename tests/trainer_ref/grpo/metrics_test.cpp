@@ -59,6 +59,17 @@ TEST(Metrics, EachRewardHasItsName) {
   EXPECT_EQ(to_json(metrics)["eval_rewards"], (nlohmann::json{{"exact_match", 0.5}}));
 }
 
+TEST(Metrics, SkippedUpdatesAreCountedAndNamed) {
+  StepMetrics metrics = step(3);
+  EXPECT_EQ(to_json(metrics)["skipped_updates"], 0);
+  EXPECT_THAT(progress_line(metrics, 9), Not(HasSubstr("skipped")));
+  metrics.skipped_updates = 2;
+  metrics.loss = kNoNumber;
+  EXPECT_EQ(to_json(metrics)["skipped_updates"], 2);
+  EXPECT_TRUE(to_json(metrics)["loss"].is_null());
+  EXPECT_THAT(progress_line(metrics, 9), HasSubstr("skipped 2 updates: loss or gradient not finite"));
+}
+
 TEST(Metrics, EvaluationsStandInTheirLine) {
   StepMetrics metrics = step(0);
   metrics.eval_reward = 0.25;

@@ -69,6 +69,20 @@ TEST(Optimizer, ChangesNothingOnAGradientThatIsNotFinite) {
   EXPECT_EQ(optimizer.steps(), 0);
 }
 
+TEST(Optimizer, ChangesNothingOnALossThatIsNotFinite) {
+  Parameters parameters;
+  Optimizer optimizer(parameters.weights, {.learning_rate = 0.1});
+  parameters.set_gradients(1, 2, 2);
+  optimizer.step(0.5);
+  const std::vector<double> before = parameters.values();
+  const double moment = optimizer.moments().at("norm.exp_avg").item<double>();
+  EXPECT_EQ(optimizer.step(std::numeric_limits<double>::infinity()), 1)
+      << "the gradients, which were clipped, are finite";
+  EXPECT_EQ(parameters.values(), before);
+  EXPECT_EQ(optimizer.moments().at("norm.exp_avg").item<double>(), moment);
+  EXPECT_EQ(optimizer.steps(), 1);
+}
+
 TEST(Optimizer, CountsAStepThatFailsHalfWay) {
   Parameters parameters;
   const std::vector<double> before = parameters.values();

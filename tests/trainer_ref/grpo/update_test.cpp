@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/grpo/update.h>
 
 #include <cmath>
+#include <limits>
 
 #include "support.h"
 
@@ -67,6 +68,37 @@ TEST(Update, MakesRewardedCompletionsLikelier) {
   EXPECT_GT(after[0].item<double>(), before[0].item<double>());
   EXPECT_LT(after[3].item<double>(), before[3].item<double>());
   EXPECT_TRUE(std::isnan(update.kl));
+}
+
+TEST(Update, SkipsIterationsWhoseGradientsAreNotFiniteAndSaysHowMany) {
+  Sampled sampled;
+  const Policy start = policy(), model = policy();
+  Optimizer optimizer(model.weights(), {.learning_rate = 1e-3});
+  const UpdateOptions options{.num_iterations = 2, .micro_batch = 2};
+  sampled.rollouts[3].advantage = std::numeric_limits<double>::quiet_NaN();
+  const UpdateStatistics bad = update_policy(model, nullptr, optimizer, sampled.rows(), options);
+  EXPECT_EQ(bad.skipped, 2);
+  EXPECT_TRUE(std::isnan(bad.loss));
+  EXPECT_EQ(distance(start, model), 0);
+  EXPECT_TRUE(optimizer.moments().empty());
+
+  sampled.rollouts[3].advantage = -1;
+  const UpdateStatistics good = update_policy(model, nullptr, optimizer, sampled.rows(), options);
+  EXPECT_EQ(good.skipped, 0);
+  EXPECT_TRUE(std::isfinite(good.loss) && std::isfinite(good.grad_norm)) << "no gradient of before is left";
+  EXPECT_GT(distance(start, model), 1e-4);
+}
+
+// The first iteration goes so far that the second has no finite loss.
+TEST(Update, MeansAreThoseOfTheIterationsThatChangedTheWeights) {
+  const Sampled sampled;
+  const Policy model = policy();
+  Optimizer optimizer(model.weights(), {.learning_rate = 1e25});
+  const UpdateStatistics update =
+      update_policy(model, nullptr, optimizer, sampled.rows(), {.num_iterations = 2, .micro_batch = 4});
+  EXPECT_EQ(update.skipped, 1);
+  EXPECT_EQ(optimizer.steps(), 1);
+  EXPECT_TRUE(std::isfinite(update.loss) && std::isfinite(update.grad_norm) && std::isfinite(update.clip_fraction));
 }
 
 TEST_F(Saved, ARunGoesOnExactly) {

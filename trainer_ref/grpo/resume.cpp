@@ -1,0 +1,78 @@
+#include <bascule/trainer_ref/grpo/resume.h>
+
+#include "absl/flags/reflection.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include <bascule/transport/program/checks.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Not among them: where things lie and how long they may take, --steps, what is only measured, and --micro-batch, which
+// a run that found too little memory must be able to change.
+constexpr const char* kFlags[] = {
+    "task",          "operands",       "prompt_column", "answer_column", "sync_every",    "max_staleness",
+    "max_tokens",    "group_size",     "temperature",   "reward",        "scale_rewards", "prompts_per_step",
+    "loss",          "epsilon_low",    "epsilon_high",  "beta",          "seed",          "importance_cap",
+    "learning_rate", "num_iterations", "weight_decay",  "warmup_steps",  "decay_steps",   "max_grad_norm"};
+
+absl::StatusOr<RunOrigin> origin_now(const TrainOptions& options, const Task& task) {
+  std::error_code ignored;
+  RunOrigin origin{.flags = flags_that_matter(), .model = fs::weakly_canonical(options.model, ignored)};
+  BASCULE_ASSIGN(origin.fingerprints, fingerprints_of_model(options.model));
+  if (!options.data.empty()) {
+    BASCULE_ASSIGN(origin.fingerprints["data"], fingerprint_of_file(options.data));
+  }
+  if (!options.eval_data.empty()) {
+    BASCULE_ASSIGN(origin.fingerprints["eval-data"], fingerprint_of_file(options.eval_data));
+  }
+  origin.fingerprints["task"] = fingerprint_of(task);
+  return origin;
+}
+
+// The run's first model, where --model names another one.
+absl::Status check_first_model(const RunOrigin& run) {
+  const absl::StatusOr<Fingerprints> there = fingerprints_of_model(run.model);
+  if (there.ok() && same_model(run.fingerprints, *there)) return absl::OkStatus();
+  return invalid_argument("--model: the divergence is measured from the model that the run began with, ",
+                          run.model.string(), ", which is ", there.ok() ? "no longer the same" : "gone",
+                          "; give a folder that holds it, as --model=FOLDER");
+}
+
+}  // namespace
+
+std::map<std::string, std::string> flags_that_matter() {
+  std::map<std::string, std::string> flags;
+  for (const char* name : kFlags)
+    if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); flag != nullptr)
+      flags[absl::StrReplaceAll(name, {{"_", "-"}})] = flag->CurrentValue();
+  return flags;
+}
+
+absl::Status settle_origin(TrainOptions& options, const Task& task, const std::function<void(std::string_view)>& log) {
+  BASCULE_ASSIGN(options.origin, origin_now(options, task));
+  options.reference = options.model;
+  if (options.resume.empty()) return absl::OkStatus();
+  const RunOrigin& run = options.resumed.origin;
+  const std::string resume = cat("--resume=", options.resume.string(), ": ");
+  if (run.flags.empty() || run.fingerprints.empty())
+    log(cat(resume, "an older version wrote it; its flags, model, data and task cannot be compared with these"));
+  const std::vector<std::string> different = differences(run, options.origin);
+  if (!different.empty() && !options.allow_changes)
+    return invalid_argument(resume, absl::StrJoin(different, "; "),
+                            "; give what the run had, or go on with these by --allow-changes");
+  for (const std::string& each : different) log(cat(resume, each, "; going on, by --allow-changes"));
+  if (same_model(run.fingerprints, options.origin.fingerprints)) return absl::OkStatus();
+
+  if (options.needs_reference()) BASCULE_TRY(check_first_model(run));
+  options.reference = options.origin.model = run.model;
+  std::erase_if(options.origin.fingerprints, [](const auto& entry) { return entry.first.starts_with("model/"); });
+  for (const auto& [name, value] : run.fingerprints)
+    if (name.starts_with("model/")) options.origin.fingerprints[name] = value;
+  return absl::OkStatus();
+}
+
+}  // namespace bascule::ref
