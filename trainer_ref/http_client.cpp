@@ -6,12 +6,15 @@
 #include <exception>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
@@ -28,10 +31,14 @@ namespace http = beast::http;
 using asio::use_awaitable;
 using asio::ip::tcp;
 
+using TimePoint = std::chrono::steady_clock::time_point;
+
 constexpr std::uint64_t kMaxAnswerBytes = std::uint64_t{256} << 20;
 
 struct Url {
-  std::string host, port, path;
+  std::string host;
+  std::uint16_t port;
+  std::string path;
 };
 
 absl::StatusOr<Url> parse_url(std::string_view text) {
@@ -55,7 +62,8 @@ absl::StatusOr<Url> parse_url(std::string_view text) {
       !absl::SimpleAtoi(text_internal::piece(port), &number) || number < 1 || number > 65535)
     return refused("has no port from 1 to 65535 behind the colon");
   if (text.find_first_of(" \r\n\t") != std::string_view::npos) return refused("holds a space");
-  return Url{std::string(host), std::string(port), slash == rest.size() ? "/" : std::string(rest.substr(slash))};
+  return Url{std::string(host), static_cast<std::uint16_t>(number),
+             slash == rest.size() ? "/" : std::string(rest.substr(slash))};
 }
 
 }  // namespace
@@ -63,7 +71,12 @@ absl::StatusOr<Url> parse_url(std::string_view text) {
 absl::Status check_url(std::string_view url) { return parse_url(url).status(); }
 
 struct HttpClient::Impl {
+  explicit Impl(Lookup given) : lookup(std::move(given)) {}
+
+  const Lookup lookup;
   asio::io_context io{1};
+  asio::steady_timer resolved{io};          // ends early when a lookup has its answer, and by cancel()
+  std::optional<Resolution> resolution;     // a lookup that a call gave up on: the next may wait for it, too
   std::optional<beast::tcp_stream> stream;  // open to `peer`
   beast::flat_buffer buffer;
   std::string peer;
@@ -90,24 +103,45 @@ struct HttpClient::Impl {
     return error == asio::error::would_block;
   }
 
-  asio::awaitable<HttpResponse> exchange(const Url& url, http::verb verb, std::string_view body,
-                                         std::chrono::nanoseconds timeout) {
-    refuse_if_cancelled();
-    const std::string to = cat(url.host, ":", url.port);
-    const bool kept = stands(to);
-    if (!kept) {
-      close();
-      stream.emplace(io);
-    }
-    stream->expires_after(timeout);  // for everything until the answer
-    if (!kept) {
-      tcp::resolver resolver(io);
-      const auto addresses = co_await resolver.async_resolve(url.host, url.port, use_awaitable);
+  // Where `url` is found. Only what is no number is looked up.
+  asio::awaitable<absl::StatusOr<std::vector<tcp::endpoint>>> resolve(Url url, TimePoint deadline) {
+    boost::system::error_code error;
+    if (const asio::ip::address address = asio::ip::make_address(url.host, error); !error)
+      co_return std::vector<tcp::endpoint>{{address, url.port}};
+    if (!resolution || resolution->host() != url.host || resolution->answer())
+      resolution.emplace(url.host, lookup, [this] { asio::post(io, [this] { resolved.cancel(); }); });
+    std::optional<absl::StatusOr<Addresses>> answer = resolution->answer();
+    while (!answer) {
+      if (std::chrono::steady_clock::now() >= deadline) throw boost::system::system_error(beast::error::timeout);
+      resolved.expires_at(deadline);
+      co_await resolved.async_wait(asio::redirect_error(use_awaitable, error));
       refuse_if_cancelled();
-      co_await stream->async_connect(addresses, use_awaitable);
+      answer = resolution->answer();
+    }
+    resolution.reset();
+    if (!answer->ok()) co_return answer->status();
+    std::vector<tcp::endpoint> endpoints;
+    for (const std::string& address : **answer) endpoints.emplace_back(asio::ip::make_address(address), url.port);
+    co_return endpoints;
+  }
+
+  asio::awaitable<absl::StatusOr<HttpResponse>> exchange(const Url& url, http::verb verb, std::string_view body,
+                                                         std::chrono::nanoseconds timeout) {
+    refuse_if_cancelled();
+    const TimePoint deadline = std::chrono::steady_clock::now() + timeout;  // for everything until the answer
+    const std::string to = cat(url.host, ":", url.port);
+    if (!stands(to)) {
+      close();
+      const absl::StatusOr<std::vector<tcp::endpoint>> endpoints = co_await resolve(url, deadline);
+      if (!endpoints.ok()) co_return endpoints.status();
+      stream.emplace(io);
+      stream->expires_at(deadline);
+      refuse_if_cancelled();
+      co_await stream->async_connect(*endpoints, use_awaitable);
       stream->socket().set_option(tcp::no_delay(true));
       peer = to;
     }
+    stream->expires_at(deadline);
     http::request<http::string_body> request{verb, url.path, 11};
     request.set(http::field::host, to);
     request.set(http::field::user_agent, "bascule");
@@ -130,7 +164,7 @@ struct HttpClient::Impl {
     if (!url.ok()) return url.status();
     if (cancelled) return absl::CancelledError("the client was cancelled");
     absl::StatusOr<HttpResponse> result = absl::UnknownError("");
-    const auto settle = [&](std::exception_ptr failure, HttpResponse answer) {
+    const auto settle = [&](std::exception_ptr failure, absl::StatusOr<HttpResponse> answer) {
       if (!failure) {
         result = std::move(answer);
         return;
@@ -162,7 +196,7 @@ struct HttpClient::Impl {
   }
 };
 
-HttpClient::HttpClient() : impl_(std::make_unique<Impl>()) {}
+HttpClient::HttpClient(Lookup lookup) : impl_(std::make_unique<Impl>(std::move(lookup))) {}
 HttpClient::HttpClient(HttpClient&&) noexcept = default;
 HttpClient& HttpClient::operator=(HttpClient&&) noexcept = default;
 HttpClient::~HttpClient() = default;
@@ -179,6 +213,7 @@ absl::StatusOr<HttpResponse> HttpClient::post_json(std::string_view url, std::st
 void HttpClient::cancel() {
   impl_->cancelled = true;
   asio::post(impl_->io, [impl = impl_.get()] {
+    impl->resolved.cancel();
     if (impl->stream) impl->stream->close();
   });
 }

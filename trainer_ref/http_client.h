@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include <bascule/trainer_ref/resolve.h>
 
 namespace bascule::ref {
 
@@ -23,14 +24,14 @@ absl::Status check_url(std::string_view url);
 
 class HttpClient {
  public:
-  HttpClient();
+  explicit HttpClient(Lookup lookup = system_lookup);
   HttpClient(HttpClient&&) noexcept;
   HttpClient& operator=(HttpClient&&) noexcept;
   ~HttpClient();
 
-  // `url` is http://HOST:PORT/PATH. Blocks until the whole answer is here, at most `timeout`. A connection
-  // that the server closed meanwhile is opened anew; a request that was sent is never sent twice.
-  // INVALID_ARGUMENT: not such a URL. UNAVAILABLE: no server answers, or the connection broke.
+  // `url` is http://HOST:PORT/PATH. Blocks until the whole answer is here, at most `timeout`, the lookup of HOST
+  // included. A connection that the server closed meanwhile is opened anew; a request that was sent is never sent
+  // twice. INVALID_ARGUMENT: not such a URL. UNAVAILABLE: no such host, no server answers, or the connection broke.
   // DEADLINE_EXCEEDED. CANCELLED: cancel(). RESOURCE_EXHAUSTED: an answer beyond 256 MiB.
   absl::StatusOr<HttpResponse> get(std::string_view url, absl::Duration timeout);
   absl::StatusOr<HttpResponse> post_json(std::string_view url, std::string_view json, absl::Duration timeout);

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <future>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -20,6 +22,7 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // One listening socket; each test plays the server's part by hand on a thread of its own.
 class HttpClientTest : public ::testing::Test {
@@ -128,6 +131,93 @@ TEST_F(HttpClientTest, CancelEndsTheCallAndLaterOnes) {
   EXPECT_EQ(client_.get(url(), absl::Seconds(60)).status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(client_.get(url(), absl::Seconds(60)).status().code(), absl::StatusCode::kCancelled);
   server.join();
+}
+
+// A lookup that hangs until the test ends; one client's, whose calls it must not hold.
+class HangingLookup {
+ public:
+  ~HangingLookup() {
+    state_->end.set_value();
+    for (int waits = 0; state_->running != 0 && waits < 1000; ++waits)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(state_->running, 0);
+  }
+  Lookup lookup() {
+    return [state = state_](const std::string&) -> absl::StatusOr<Addresses> {
+      ++state->begun;
+      ++state->running;
+      state->ended.wait_for(std::chrono::seconds(10));
+      --state->running;
+      return absl::UnavailableError("too late");
+    };
+  }
+  int begun() const { return state_->begun; }
+
+ private:
+  struct State {
+    std::promise<void> end;
+    std::shared_future<void> ended{end.get_future()};
+    std::atomic<int> begun{0}, running{0};
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+TEST_F(HttpClientTest, ALookupThatHangsHoldsNeitherACallNorTheClient) {
+  HangingLookup hanging;
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    HttpClient client(hanging.lookup());
+    for (int i = 0; i < 3; ++i) {
+      const absl::Status status = client.get("http://a.name/", absl::Milliseconds(200)).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+      EXPECT_THAT(status.message(), HasSubstr("a.name:80: no answer within 200ms"));
+    }
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_EQ(hanging.begun(), 1) << "later calls wait for the lookup that is under way";
+}
+
+TEST_F(HttpClientTest, CancelEndsACallThatWaitsForALookup) {
+  HangingLookup hanging;
+  const auto begin = std::chrono::steady_clock::now();
+  HttpClient client(hanging.lookup());
+  std::thread other([&] {
+    while (hanging.begun() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    client.cancel();
+  });
+  EXPECT_EQ(client.get("http://a.name/", absl::Seconds(60)).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  other.join();
+}
+
+TEST_F(HttpClientTest, TriesEveryAddressOfAName) {
+  std::thread server([this] {
+    tcp::socket socket = accept();
+    EXPECT_THAT(read_request(socket), HasSubstr("Host: a.name:"));
+    answer(socket, "here");
+  });
+  const std::string port = std::to_string(acceptor_.local_endpoint().port());
+  std::string asked;
+  {
+    HttpClient client([&asked](const std::string& host) {
+      asked = host;
+      return Addresses{"::1", "127.0.0.1"};  // nobody listens at the first
+    });
+    const absl::StatusOr<HttpResponse> response = client.get("http://a.name:" + port + "/", absl::Seconds(20));
+    EXPECT_EQ(response.ok() ? response->body : response.status().ToString(), "here");
+  }
+  EXPECT_EQ(asked, "a.name");
+  server.join();
+}
+
+TEST_F(HttpClientTest, LooksUpNamesButNoNumbers) {
+  HttpClient client([](const std::string&) -> absl::StatusOr<Addresses> { return absl::UnavailableError("no name"); });
+  EXPECT_EQ(client.get("http://a.name:1/", absl::Seconds(20)).status(), absl::UnavailableError("no name"));
+  acceptor_.close();
+  EXPECT_THAT(client.get("http://127.0.0.1:1/", absl::Seconds(20)).status().message(), HasSubstr("refused"));
+  EXPECT_THAT(client.get("http://[::1]:1/", absl::Seconds(20)).status().message(), Not(HasSubstr("no name")));
+  EXPECT_TRUE(system_lookup("localhost").ok());
+  EXPECT_EQ(system_lookup("no.such.host.invalid").status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST_F(HttpClientTest, RefusesWhatIsNoUrlOfOurs) {

@@ -12,8 +12,6 @@ namespace {
 
 // An idle engine is woken by what it waits for; this bounds the wait all the same.
 constexpr std::chrono::seconds kIdleWait{1};
-// A flip takes microseconds, but a commit beside a single copy lasts as long as the trainer writes it.
-constexpr std::chrono::milliseconds kCommitWait{500};
 
 }  // namespace
 
@@ -45,7 +43,7 @@ void Engine::stop() {
 absl::StatusOr<RequestId> Engine::submit(CompletionRequest request, Done done) {
   RequestId id = 0;
   {
-    const std::unique_lock lock = settled();
+    const std::lock_guard lock(mutex_);
     if (closed_) return unavailable("the engine sleeps; POST /wake_up first");
     if (!stats_.served.ready)
       return unavailable("no version is served yet",
@@ -101,21 +99,22 @@ void Engine::wake() {
   changed_.notify_all();
 }
 
-// The mutex, once a commit that is under way has said what is served now: it sends the ack, and a client that hears of
-// that may ask at once. What was served before is said where the commit lasts.
-std::unique_lock<std::mutex> Engine::settled() const {
-  std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, Clock::now() + kCommitWait,
-                      [this, begun = commits_begun_] { return commits_ended_ >= begun; });
-  return lock;
-}
-
 EngineStats Engine::stats() const {
-  const std::unique_lock lock = settled();
+  const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
   stats.rejected = rejected_;
   stats.asleep = closed_;
   return stats;
+}
+
+std::uint64_t Engine::commits_begun() const {
+  const std::lock_guard lock(mutex_);
+  return commits_begun_;
+}
+
+std::uint64_t Engine::commits_ended() const {
+  const std::lock_guard lock(mutex_);
+  return commits_ended_;
 }
 
 std::vector<Engine::Command> Engine::next_commands(bool busy) {
@@ -242,7 +241,6 @@ void Engine::flip() {
     ++commits_ended_;
     stats_.served = served_;
   }
-  changed_.notify_all();
   say_why();
   if (!served_.changed) return;
   pool_.drop_prefixes();

@@ -3,9 +3,8 @@
 //
 // Asleep it takes no requests and holds no cache, for others to use the memory; it goes on flipping.
 //
-// Threads: all from any thread, but start and stop; they return at once, though submit() and stats() give a flip that
-// is under way half a second. What they are to call when they are done is called once, on the engine's thread, and must
-// return at once.
+// Threads: all from any thread, but start and stop; they return at once. What they are to call when they are done is
+// called once, on the engine's thread, and must return at once.
 #pragma once
 
 #include <condition_variable>
@@ -70,6 +69,12 @@ class Engine {
   void wake_up(Slept done);
 
   EngineStats stats() const;
+
+  // A commit sends the ack before submit() and stats() know of the version. A client that hears of the ack, and is to
+  // find the version served, is answered once as many commits have ended as had begun when it asked. A commit takes
+  // microseconds, but beside a single copy as long as the trainer writes it.
+  std::uint64_t commits_begun() const;
+  std::uint64_t commits_ended() const;
   const EngineOptions& options() const { return options_; }
 
  private:
@@ -114,7 +119,6 @@ class Engine {
   void fail(RequestId request, const absl::Status& why);
   void publish_stats();
   void send(Command command);
-  std::unique_lock<std::mutex> settled() const;
 
   const EngineOptions options_;
   std::unique_ptr<Runner> runner_;
@@ -130,7 +134,7 @@ class Engine {
   std::vector<Slept> falling_asleep_;  // callers that wait for that
 
   mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
+  std::condition_variable changed_;
   std::vector<Command> inbox_;  // guarded by mutex_, as all below
   bool woken_ = false;
   bool looked_ = false;

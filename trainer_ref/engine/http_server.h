@@ -1,8 +1,12 @@
 // The engine's HTTP interface: /v1/completions, /v1/models, /health, /metrics, /sleep, /wake_up, /is_sleeping.
 //
-// Threads: everything runs on the thread that calls run(). Connections are kept alive and bounded: in number,
-// in the size of headers and bodies, and in how long they may idle. A client that hangs up has its request
-// cancelled.
+// Threads: everything runs on the thread that calls run(), which waits for nothing but its sockets. Connections are
+// kept alive and bounded: in number, in the size of headers and bodies, and in how long they may idle. A client that
+// hangs up has its request cancelled.
+//
+// Where there are as many connections as may be, a new one takes the place of that which has been idle longest: half a
+// request is idle, too. Where all are being answered, a few more are taken that may ask /health, /metrics and
+// /is_sleeping only.
 #pragma once
 
 #include <csignal>
@@ -23,6 +27,7 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  // 0: the system chooses
   std::size_t max_connections = 1024;
+  std::size_t spare_connections = 64;  // beyond those, for watchers
   std::uint64_t max_body_bytes = std::uint64_t{8} << 20;
   std::uint32_t max_header_bytes = 16 << 10;
   absl::Duration idle_timeout = absl::Seconds(75);  // for a whole request to arrive, the pause before it included

@@ -125,19 +125,42 @@ TEST_F(EngineTest, IsWokenWhileItCommits) {
   EXPECT_TRUE(in_time);
 }
 
-TEST_F(EngineTest, WhoHearsOfAnAckFindsTheVersionServed) {
+TEST_F(EngineTest, ServesAnAckedVersionOnceItsCommitHasEnded) {
   start();
   std::future<absl::StatusOr<RequestId>> submitted;
   std::future<EngineStats> stats;
   runner_->serve(1, [&] {
-    submitted = std::async(std::launch::async, [&] { return engine_->submit(request_of({1}, 1), [](Completion) {}); });
-    stats = std::async(std::launch::async, [&] { return engine_->stats(); });
+    const std::uint64_t begun = engine_->commits_begun();
+    EXPECT_LT(engine_->commits_ended(), begun);
+    const auto settle = [this, begun] { wait_until([&] { return engine_->commits_ended() >= begun; }); };
+    submitted = std::async(std::launch::async, [this, settle] {
+      settle();
+      return engine_->submit(request_of({1}, 1), [](Completion) {});
+    });
+    stats = std::async(std::launch::async, [this, settle] {
+      settle();
+      return engine_->stats();
+    });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // they have asked by then
   });
   engine_->wake();
   wait_until([&] { return engine_->stats().flips == 1; });
   EXPECT_TRUE(submitted.get().ok());
   EXPECT_EQ(stats.get().served.version, 1U);
+}
+
+TEST_F(EngineTest, NeitherSubmitNorStatsWaitForACommit) {
+  start();
+  serve(1);
+  std::promise<std::chrono::steady_clock::duration> took;
+  runner_->serve(2, [&] {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(engine_->stats().served.version, 1U);
+    EXPECT_TRUE(engine_->submit(request_of({1}, 1), [](Completion) {}).ok());
+    took.set_value(std::chrono::steady_clock::now() - begin);
+  });
+  engine_->wake();
+  EXPECT_LT(took.get_future().get(), std::chrono::milliseconds(400));
 }
 
 TEST_F(EngineTest, SaysWhatItServedWhileACommitLasts) {

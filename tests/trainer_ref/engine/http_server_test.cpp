@@ -5,13 +5,17 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
+#include <future>
 #include <thread>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 
 #include "simulated_runner.h"
@@ -23,6 +27,40 @@ namespace {
 
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A connection whose every byte is the test's own.
+class RawConnection {
+ public:
+  explicit RawConnection(const std::string& url) {
+    const int port = std::stoi(url.substr(url.rfind(':') + 1));
+    socket_.connect({boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)});
+  }
+  boost::system::error_code send(const std::string& text) {
+    boost::system::error_code error;
+    boost::asio::write(socket_, boost::asio::buffer(text), error);
+    return error;
+  }
+  // One header, and what came with it.
+  std::string read_header() {
+    std::string text;
+    boost::asio::read_until(socket_, boost::asio::dynamic_buffer(text), "\r\n\r\n");
+    return text;
+  }
+  // All that comes until the server ends the connection; why it ended, if `error` is given.
+  std::string read_to_end(boost::system::error_code* error = nullptr) {
+    std::string text;
+    boost::system::error_code end;
+    boost::asio::read(socket_, boost::asio::dynamic_buffer(text), end);
+    if (error != nullptr) *error = end;
+    return text;
+  }
+  void close() { socket_.close(); }
+
+ private:
+  boost::asio::io_context io_;
+  boost::asio::ip::tcp::socket socket_{io_};
+};
 
 class HttpServerTest : public ::testing::Test {
  protected:
@@ -53,6 +91,9 @@ class HttpServerTest : public ::testing::Test {
   absl::StatusOr<HttpResponse> complete(HttpClient& client, std::int64_t first, std::int64_t max_tokens) {
     const nlohmann::json body{{"prompt", {first, 2, 3}}, {"max_tokens", max_tokens}};
     return client.post_json(server_->url() + "/v1/completions", body.dump(), absl::Seconds(60));
+  }
+  static std::string completion_of(const std::string& body) {
+    return "POST /v1/completions HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
   }
   template <typename Condition>
   void wait_until(const Condition& condition) {
@@ -92,16 +133,10 @@ TEST_F(HttpServerTest, AnswersManyClientsAtOnce) {
 TEST_F(HttpServerTest, AClientThatHangsUpFreesItsPlace) {
   start();
   runner_->open(false);
-  boost::asio::io_context io;
-  boost::asio::ip::tcp::socket socket(io);
-  const std::string url = server_->url();
-  socket.connect(
-      {boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)))});
-  const std::string body = R"({"prompt": [1], "max_tokens": 1500})";
-  boost::asio::write(socket, boost::asio::buffer("POST /v1/completions HTTP/1.1\r\nContent-Length: " +
-                                                 std::to_string(body.size()) + "\r\n\r\n" + body));
+  RawConnection client(server_->url());
+  client.send(completion_of(R"({"prompt": [1], "max_tokens": 1500})"));
   wait_until([](const EngineStats& stats) { return stats.requests == 1; });
-  socket.close();
+  client.close();
   runner_->open(true);
   wait_until([](const EngineStats& stats) { return stats.cancelled == 1; });
   EXPECT_EQ(engine_.stats().running, 0U);
@@ -157,27 +192,148 @@ TEST_F(HttpServerTest, SleepsAndWakesUp) {
   EXPECT_EQ(complete(client, 1, 3)->status, 200);
 }
 
-TEST_F(HttpServerTest, ConnectionsBeyondTheLimitAreToldSo) {
+TEST_F(HttpServerTest, AnswersOthersWhileACommitLasts) {
+  start();
+  std::promise<void> begun, written;
+  runner_->serve(2, [&] {
+    begun.set_value();
+    written.get_future().wait();
+  });
+  engine_.wake();
+  begun.get_future().wait();
+  std::future<absl::StatusOr<HttpResponse>> health = std::async(std::launch::async, [this] {
+    HttpClient client;
+    return client.get(server_->url() + "/health", absl::Seconds(60));
+  });
+  HttpClient other;
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(health.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  EXPECT_EQ(other.get(server_->url() + "/v1/models", absl::Seconds(60))->status, 200);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(400));
+  written.set_value();
+  EXPECT_THAT(health.get()->body, HasSubstr(R"("version":2)")) << "it was asked during the commit";
+}
+
+TEST_F(HttpServerTest, SaysWhatItServedWhereACommitLastsLonger) {
+  start();
+  std::promise<void> begun, written;
+  runner_->serve(2, [&] {
+    begun.set_value();
+    written.get_future().wait();
+  });
+  engine_.wake();
+  begun.get_future().wait();
+  HttpClient client;
+  EXPECT_THAT(client.get(server_->url() + "/health", absl::Seconds(60))->body, HasSubstr(R"("version":1)"));
+  written.set_value();
+}
+
+TEST_F(HttpServerTest, WhatHasBeenIdleLongestMakesRoom) {
+  start({.max_connections = 2});
+  RawConnection silent(server_->url());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  RawConnection half(server_->url());
+  half.send("GET /v1/models HTTP/1.1\r\nConnec");
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  HttpClient client;
+  const absl::StatusOr<HttpResponse> health = client.get(server_->url() + "/health", absl::Seconds(60));
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(health->status, 200);
+  EXPECT_EQ(silent.read_to_end(), "");
+  half.send("tion: close\r\n\r\n");
+  EXPECT_THAT(half.read_to_end(), StartsWith("HTTP/1.1 200 OK")) << "it was idle for less long";
+
+  RawConnection again(server_->url()), third(server_->url());
+  EXPECT_EQ(client.get(server_->url() + "/health", absl::Seconds(60))->status, 200);
+}
+
+TEST_F(HttpServerTest, WatchersAreAnsweredThoughAllConnectionsAreBusy) {
   start({.max_connections = 1});
-  HttpClient first, second;
-  ASSERT_TRUE(first.get(server_->url() + "/health", absl::Seconds(60)).ok());
-  const absl::StatusOr<HttpResponse> refused = second.get(server_->url() + "/health", absl::Seconds(60));
-  ASSERT_TRUE(refused.ok()) << refused.status();
-  EXPECT_EQ(refused->status, 503);
-  EXPECT_THAT(refused->body, HasSubstr("too many connections"));
+  runner_->open(false);
+  RawConnection busy(server_->url());
+  busy.send(completion_of(R"({"prompt": [1], "max_tokens": 3})"));
+  wait_until([](const EngineStats& stats) { return stats.requests == 1; });
+  HttpClient watcher;
+  for (const char* path : {"/health", "/metrics", "/is_sleeping"})
+    EXPECT_EQ(watcher.get(server_->url() + path, absl::Seconds(60))->status, 200) << path;
+  HttpClient user;
+  for (const absl::StatusOr<HttpResponse>& refused :
+       {user.get(server_->url() + "/v1/models", absl::Seconds(60)), complete(user, 1, 3)}) {
+    ASSERT_TRUE(refused.ok()) << refused.status();
+    EXPECT_EQ(refused->status, 503);
+    EXPECT_THAT(refused->body, HasSubstr("too many connections"));
+  }
+  runner_->open(true);
+  EXPECT_THAT(busy.read_header(), StartsWith("HTTP/1.1 200 OK"));
+  busy.close();
+  while (complete(user, 1, 3)->status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+TEST_F(HttpServerTest, ConnectionsBeyondTheSpareOnesAreClosed) {
+  start({.max_connections = 1, .spare_connections = 0});
+  runner_->open(false);
+  RawConnection busy(server_->url());
+  busy.send(completion_of(R"({"prompt": [1], "max_tokens": 3})"));
+  wait_until([](const EngineStats& stats) { return stats.requests == 1; });
+  HttpClient watcher;
+  EXPECT_EQ(watcher.get(server_->url() + "/health", absl::Seconds(60)).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(HttpServerTest, AClientThatSendsItsWholeBodyFirstReadsWhyItWasRefused) {
+  start();
+  const std::string body(std::size_t{64} << 20, ' ');
+  const std::string chunk = "4000000\r\n" + body + "\r\n0\r\n\r\n";
+  const std::string chunked = "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk;
+  const std::vector<std::pair<std::string, std::string>> requests{
+      {completion_of(body), "413"},
+      {chunked, "413"},
+      {"GET /health HTTP/1.1\r\nX: " + body, "431"},
+      {"no HTTP\r\n\r\n" + body, "400"},
+  };
+  for (const auto& [request, status] : requests) {
+    RawConnection client(server_->url());
+    EXPECT_EQ(client.send(request), boost::system::error_code()) << status;
+    boost::system::error_code end;
+    EXPECT_THAT(client.read_to_end(&end), StartsWith("HTTP/1.1 " + status)) << request.substr(0, 60);
+    EXPECT_EQ(end, boost::asio::error::eof);
+  }
+}
+
+TEST_F(HttpServerTest, AsksForABodyThatIsHeldBack) {
+  start();
+  const std::string body = R"({"prompt": [1], "max_tokens": 3})";
+  const auto header = [](const std::string& what, std::size_t bytes) {
+    return what + " HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: " + std::to_string(bytes) + "\r\n\r\n";
+  };
+  RawConnection client(server_->url());
+  for (int i = 0; i < 2; ++i) {  // the connection is kept
+    client.send(header("POST /v1/completions", body.size()));
+    EXPECT_EQ(client.read_header(), "HTTP/1.1 100 Continue\r\n\r\n");
+    client.send(body);
+    EXPECT_THAT(client.read_header(), StartsWith("HTTP/1.1 200 OK"));
+  }
+  RawConnection sends_at_once(server_->url());
+  sends_at_once.send(header("POST /v1/completions", body.size()) + body);
+  EXPECT_THAT(sends_at_once.read_header(), StartsWith("HTTP/1.1 200 OK"));
+
+  const std::vector<std::pair<std::string, std::string>> refused{
+      {header("POST /v1/completions", std::size_t{1} << 30), "413"},
+      {header("POST /v2/completions", 10), "404"},
+      {header("POST /health", 10), "405"},
+  };
+  for (const auto& [text, status] : refused) {
+    RawConnection held(server_->url());
+    held.send(text);
+    EXPECT_THAT(held.read_to_end(), StartsWith("HTTP/1.1 " + status)) << text;
+  }
 }
 
 TEST_F(HttpServerTest, AConnectionThatSendsNothingIsClosed) {
   start({.idle_timeout = absl::Milliseconds(50)});
-  boost::asio::io_context io;
-  boost::asio::ip::tcp::socket socket(io);
-  const std::string url = server_->url();
-  socket.connect(
-      {boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)))});
-  char byte = 0;
-  boost::system::error_code error;
-  socket.receive(boost::asio::buffer(&byte, 1), 0, error);
-  EXPECT_EQ(error, boost::asio::error::eof);
+  RawConnection silent(server_->url());
+  boost::system::error_code end;
+  EXPECT_EQ(silent.read_to_end(&end), "");
+  EXPECT_EQ(end, boost::asio::error::eof);
 }
 
 }  // namespace

@@ -1,0 +1,138 @@
+#include <bascule/trainer_ref/engine/http_connection.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+
+#include "absl/time/time.h"
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr std::chrono::seconds kWriteTimeout{30};
+// Of what a client still sends, once it was told that its request is not read.
+constexpr std::chrono::seconds kLingers{10};
+constexpr std::size_t kMostDiscardedBytes = std::size_t{128} << 20;
+constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+
+auto with_error(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
+
+bool holds_its_body(const HttpHeader& header) {
+  return header.version() == 11 && beast::iequals(header[http::field::expect], "100-continue");
+}
+
+// The answer to a request that could not be read; none if the client is gone.
+std::optional<HttpAnswer> answer_to_unreadable(const error_code& error, const HttpServerOptions& options) {
+  if (error == http::error::end_of_stream || error == beast::error::timeout ||
+      error.category() != make_error_code(http::error::bad_method).category())
+    return std::nullopt;
+  if (error == http::error::body_limit)
+    return refusal(413, cat("the body is larger than ", options.max_body_bytes, " bytes; send fewer prompts"));
+  if (error == http::error::header_limit)
+    return refusal(431, cat("the header is larger than ", options.max_header_bytes, " bytes"));
+  if (error == http::error::partial_message) return std::nullopt;
+  return refusal(400, cat("not HTTP/1.1: ", error.message()));
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(tcp::socket socket) : stream_(std::move(socket)) {}
+
+void HttpConnection::set_busy(bool busy) {
+  busy_ = busy;
+  idle_since_ = std::chrono::steady_clock::now();
+}
+
+asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpServerOptions& options, const Judge& judge) {
+  http::request_parser<http::string_body> parser;
+  parser.body_limit(options.max_body_bytes);
+  parser.header_limit(options.max_header_bytes);
+  error_code error;
+  stream_.expires_after(absl::ToChronoNanoseconds(options.idle_timeout));
+  co_await http::async_read_header(stream_, buffer_, parser,
+                                   with_error(error));  // fails if it tells of too long a body
+  if (!error) {
+    const bool held = holds_its_body(parser.get()) && !parser.is_done() && buffer_.size() == 0;
+    std::optional<HttpAnswer> refused = judge(parser.get(), held);
+    if (refused) {
+      co_await refuse(*std::move(refused));
+      co_return std::nullopt;
+    }
+    if (held) co_await asio::async_write(stream_, asio::buffer(kContinue), with_error(error));
+  }
+  if (!error && !parser.is_done()) co_await http::async_read(stream_, buffer_, parser, with_error(error));
+  if (error) {
+    std::optional<HttpAnswer> refused = answer_to_unreadable(error, options);
+    if (refused) co_await refuse(*std::move(refused));
+    co_return std::nullopt;
+  }
+  if (!stream_.socket().is_open()) co_return std::nullopt;  // closed since its last byte came
+  co_return parser.release();
+}
+
+asio::awaitable<bool> HttpConnection::write(HttpAnswer answer, bool keep_alive) {
+  answer.version(11);
+  answer.keep_alive(keep_alive);
+  answer.set(http::field::server, "bascule-engine");
+  answer.prepare_payload();
+  error_code error;
+  stream_.expires_after(kWriteTimeout);
+  co_await http::async_write(stream_, answer, with_error(error));
+  co_return !error && keep_alive;
+}
+
+asio::awaitable<void> HttpConnection::refuse(HttpAnswer answer) {
+  co_await write(std::move(answer), false);
+  co_await linger();
+}
+
+// Closing a socket with bytes that were not read resets the connection, and the client may lose an answer that it has
+// not read yet. So they are read, up to a bound.
+asio::awaitable<void> HttpConnection::linger() {
+  error_code error;
+  stream_.socket().shutdown(tcp::socket::shutdown_send, error);
+  std::vector<char> discarded(std::size_t{64} << 10);
+  stream_.expires_after(kLingers);
+  for (std::size_t left = kMostDiscardedBytes; !error && left > 0;) {
+    const std::size_t read = co_await stream_.async_read_some(asio::buffer(discarded), with_error(error));
+    left -= std::min(left, read);
+  }
+}
+
+void HttpConnection::watch(std::function<void()> hung_up) {
+  tcp::socket& socket = stream_.socket();
+  socket.async_wait(tcp::socket::wait_read, [hung_up = std::move(hung_up), &socket](const error_code& aborted) {
+    if (aborted) return;
+    error_code error;
+    char byte = 0;
+    socket.non_blocking(true, error);
+    socket.receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
+    if (error && error != asio::error::would_block) hung_up();
+  });
+}
+
+void HttpConnection::unwatch() {
+  error_code ignored;
+  stream_.socket().cancel(ignored);
+}
+
+void HttpConnection::finish() {
+  error_code ignored;
+  stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
+}
+
+void HttpConnection::close() { stream_.close(); }
+
+}  // namespace bascule::ref

@@ -1,0 +1,57 @@
+// One connection of the engine's HTTP server: reads requests within bounds, and writes answers so that they arrive.
+//
+// Threads: that of its io_context.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core.hpp>
+
+#include <bascule/trainer_ref/engine/http_message.h>
+#include <bascule/trainer_ref/engine/http_server.h>
+
+namespace bascule::ref {
+
+class HttpConnection {
+ public:
+  template <typename T>
+  using Awaitable = boost::asio::awaitable<T>;
+  // The answer to a request whose body is not read, or none if it is. `held`: the client sends the body only when it is
+  // told to (Expect: 100-continue).
+  using Judge = std::function<std::optional<HttpAnswer>(const HttpHeader& header, bool held)>;
+
+  explicit HttpConnection(boost::asio::ip::tcp::socket socket);
+
+  // The next request, whole. None: the connection is over, and was told why where it could be.
+  Awaitable<std::optional<HttpRequest>> read(const HttpServerOptions& options, const Judge& judge);
+  // Whether the connection goes on: it was written, and with `keep_alive`.
+  Awaitable<bool> write(HttpAnswer answer, bool keep_alive);
+
+  // Between a request that was read and the end of its answer. What is not busy may be closed at any time.
+  bool busy() const { return busy_; }
+  void set_busy(bool busy);
+  std::chrono::steady_clock::time_point idle_since() const { return idle_since_; }
+
+  // Calls `hung_up` when the client hangs up, until unwatch(). A client that sends its next request already is not
+  // watched any further.
+  void watch(std::function<void()> hung_up);
+  void unwatch();
+
+  void finish();  // no more is read or written; what waits for the client sees its end
+  void close();   // now, with what is under way
+
+ private:
+  Awaitable<void> refuse(HttpAnswer answer);
+  Awaitable<void> linger();
+
+  boost::beast::tcp_stream stream_;
+  boost::beast::flat_buffer buffer_;
+  bool busy_ = false;
+  std::chrono::steady_clock::time_point idle_since_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace bascule::ref

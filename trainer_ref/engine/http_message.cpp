@@ -1,0 +1,39 @@
+#include <bascule/trainer_ref/engine/http_message.h>
+
+#include <utility>
+
+#include <bascule/trainer_ref/engine/api.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+namespace {
+
+namespace beast = boost::beast;
+namespace http = beast::http;
+
+int http_status_of(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument: return 400;
+    case absl::StatusCode::kNotFound: return 404;
+    case absl::StatusCode::kResourceExhausted: return 429;
+    case absl::StatusCode::kUnavailable: return 503;
+    case absl::StatusCode::kAborted: return 409;
+    default: return 500;
+  }
+}
+
+}  // namespace
+
+HttpAnswer answer(int status, std::string body, std::string_view type) {
+  HttpAnswer answer;
+  answer.result(static_cast<unsigned>(status));
+  answer.set(http::field::content_type, beast::string_view(type.data(), type.size()));
+  if (status == 429 || status == 503) answer.set(http::field::retry_after, "1");
+  answer.body() = std::move(body);
+  return answer;
+}
+
+HttpAnswer refusal(int status, std::string_view why) { return answer(status, error_json(status, why)); }
+HttpAnswer refusal(const absl::Status& status) { return refusal(http_status_of(status), message_of(status)); }
+
+}  // namespace bascule::ref

@@ -1,0 +1,21 @@
+// HTTP messages as the engine's server makes them: Beast's, and the answers that every route may give.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <boost/beast/http.hpp>
+
+#include "absl/status/status.h"
+
+namespace bascule::ref {
+
+using HttpHeader = boost::beast::http::request_header<>;
+using HttpRequest = boost::beast::http::request<boost::beast::http::string_body>;
+using HttpAnswer = boost::beast::http::response<boost::beast::http::string_body>;
+
+HttpAnswer answer(int status, std::string body, std::string_view type = "application/json");
+HttpAnswer refusal(int status, std::string_view why);
+HttpAnswer refusal(const absl::Status& status);  // not OK
+
+}  // namespace bascule::ref

@@ -1,0 +1,42 @@
+// Names of hosts to addresses, by lookups that can be left behind.
+//
+// getaddrinfo() takes as long as the name servers let it, and nothing interrupts it. So each lookup runs on a thread of
+// its own, which a caller that has waited long enough leaves to itself.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace bascule::ref {
+
+using Addresses = std::vector<std::string>;  // numeric, as in 127.0.0.1 or fe80::1%eth0; never empty
+using Lookup = std::function<absl::StatusOr<Addresses>(const std::string& host)>;
+
+// The system's: /etc/hosts, then name servers. Blocks. UNAVAILABLE says why the name has no address.
+absl::StatusOr<Addresses> system_lookup(const std::string& host);
+
+// One lookup. Its end does not wait for the lookup's.
+class Resolution {
+ public:
+  // `answered` is called once on the lookup's thread, when there is an answer; never once this object has ended. It
+  // must return at once, and must not call this object.
+  Resolution(std::string host, Lookup lookup, std::function<void()> answered);
+  Resolution(const Resolution&) = delete;
+  Resolution& operator=(const Resolution&) = delete;
+  ~Resolution();
+
+  const std::string& host() const { return host_; }
+  std::optional<absl::StatusOr<Addresses>> answer() const;  // does not block
+
+ private:
+  struct Shared;
+  const std::string host_;
+  const std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace bascule::ref
