@@ -63,7 +63,7 @@ class Printer {
       case Kind::kInteger: text += cat(value.integer()); return absl::OkStatus();
       case Kind::kFloat: text += float_text(value.number()); return absl::OkStatus();
       case Kind::kText:
-        text += value.is_safe() ? cat("Markup(", quoted(value.text()), ")") : quoted(value.text());
+        text += value.is_safe() ? cat("Markup(", text_repr(value.text()), ")") : text_repr(value.text());
         return absl::OkStatus();
       case Kind::kList: return print_items(value.items(), "[", "]", depth);
       case Kind::kTuple: return print_items(value.items(), "(", value.items().size() == 1 ? ",)" : ")", depth);

@@ -54,7 +54,7 @@ absl::StatusOr<Value> find(Machine& machine, const Value& self, const Bound& arg
   BASCULE_ASSIGN(const auto part, part_of(machine, self.text(), arguments, 1));
   const std::size_t at = !part ? std::string_view::npos : last ? part->text.rfind(*wanted) : part->text.find(*wanted);
   if (at != std::string_view::npos) return Value::of(part->begin + count_code_points(part->text.substr(0, at)));
-  if (must_be_there) return invalid_argument("the text does not have ", quoted(*wanted));
+  if (must_be_there) return invalid_argument("the text does not have ", text_repr(*wanted));
   return Value::of(std::int64_t{-1});
 }
 

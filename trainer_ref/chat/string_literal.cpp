@@ -82,7 +82,7 @@ absl::StatusOr<std::string> unescape(std::string_view literal) {
   return text;
 }
 
-std::string quoted(std::string_view text) {
+std::string text_repr(std::string_view text) {
   const bool has_single = text.find('\'') != std::string_view::npos;
   const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string result(1, quote);

@@ -13,6 +13,6 @@ namespace bascule::ref::jinja {
 absl::StatusOr<std::string> unescape(std::string_view literal);
 
 // repr(): quoted, and escaped where it must be.
-std::string quoted(std::string_view text);
+std::string text_repr(std::string_view text);
 
 }  // namespace bascule::ref::jinja

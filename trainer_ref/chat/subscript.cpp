@@ -83,7 +83,7 @@ absl::StatusOr<Value> subscript(Machine& machine, const Value& value, const Valu
   if (in) return *in;
   if (!key.is(Kind::kText)) return missing(value, cat("of a key that is ", key.type()));
   BASCULE_ASSIGN(const std::optional<Value> found, attribute_of_type(value, key.text()));
-  return found ? *found : missing(value, quoted(key.text()));
+  return found ? *found : missing(value, text_repr(key.text()));
 }
 
 absl::StatusOr<Value> slice(Machine& machine, const Value& value, const Value& start, const Value& stop,

@@ -32,7 +32,7 @@ class JsonWriter {
 
  private:
   void escape(char32_t code) {
-    std::array<char, 8> digits{};
+    std::array<char, 16> digits{};
     std::snprintf(digits.data(), digits.size(), "\\u%04x", static_cast<unsigned>(code));
     text += digits.data();
   }
