@@ -115,6 +115,14 @@ absl::StatusOr<bool> contains(Machine& machine, const Value& container, const Va
       BASCULE_ASSIGN(const Value* found, container.dict()->find(machine, item));
       return found != nullptr;
     }
+    case Kind::kView:
+      if (container.view().part == View::kKeys) return contains(machine, Value::of(container.view().dict), item);
+      if (container.view().part == View::kItems) {
+        if (!item.is(Kind::kTuple) || item.items().size() != 2) return false;
+        BASCULE_ASSIGN(const Value* found, container.view().dict->find(machine, item.items()[0]));
+        return found != nullptr ? equal(machine, *found, item.items()[1]) : absl::StatusOr<bool>(false);
+      }
+      [[fallthrough]];
     default: {
       BASCULE_ASSIGN(Iterator next, iterate(machine, container));
       while (true) {

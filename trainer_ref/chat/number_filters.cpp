@@ -69,7 +69,7 @@ absl::StatusOr<Value> to_integer(Machine& machine, const Value& value, const Bou
   BASCULE_TRY(machine.charge_bytes(value.text().size()));
   BASCULE_ASSIGN(const auto base, arguments.integer(1));
   if (base.value_or(10) != 10) return unimplemented("int: another base than 10 is not read here");
-  if (!is_ascii(value.text())) return unimplemented("int: digits beyond ASCII are not read here");
+  if (has_foreign_digit(value.text())) return unimplemented("int: digits beyond ASCII are not read here");
   const auto plain = without_underscores(stripped(value.text(), Side::kBoth));
   if (plain && !plain->empty()) {
     const char* begin = plain->data() + (plain->front() == '+' && plain->size() > 1 && (*plain)[1] != '-' ? 1 : 0);
@@ -91,7 +91,7 @@ absl::StatusOr<Value> to_float(Machine& machine, const Value& value, const Bound
   if (value.is(Kind::kUndefined)) return value.undefined_error();
   if (!value.is(Kind::kText)) return otherwise;
   BASCULE_TRY(machine.charge_bytes(value.text().size()));
-  if (!is_ascii(value.text())) return unimplemented("float: digits beyond ASCII are not read here");
+  if (has_foreign_digit(value.text())) return unimplemented("float: digits beyond ASCII are not read here");
   const auto number = read_float(value.text());
   return number ? Value::of(*number) : otherwise;
 }

@@ -117,6 +117,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::execute_for(const Statement& statemen
   } else if (!over.is(Kind::kGenerator)) {
     BASCULE_ASSIGN(loop.known_length, length_of(over));
   }
+  bool has_completed_one = false;
   Flow flow = Flow::kOn;
   while (flow != Flow::kBreak) {
     BASCULE_ASSIGN(const std::optional<Value> item, loop.next());
@@ -126,6 +127,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::execute_for(const Statement& statemen
     inner->set("loop", Value::of(&loop));
     BASCULE_TRY(assign(*statement.target, *item, *inner));
     BASCULE_ASSIGN(flow, execute(statement.body.statements, *inner));
+    has_completed_one = has_completed_one || flow == Flow::kOn;
     leave(std::move(inner));
   }
   // The loop may be asked later, through a namespace; the scope that its iterator reads may be gone by then.
@@ -134,7 +136,8 @@ absl::StatusOr<Evaluator::Flow> Evaluator::execute_for(const Statement& statemen
     if (is_done) return std::nullopt;
     return unimplemented("what a loop that was left has next is not known here");
   };
-  if (loop.index0 >= 0 || statement.otherwise.statements.empty()) return Flow::kOn;
+  // As in Jinja2, an iteration that `continue` or `break` ends does not count.
+  if (has_completed_one || statement.otherwise.statements.empty()) return Flow::kOn;
   std::unique_ptr<Scope> inner = enter(statement.otherwise, &scope);
   auto flow_of_else = execute(statement.otherwise.statements, *inner);
   leave(std::move(inner));

@@ -29,6 +29,12 @@ void append_mapped(std::string& text, char32_t code, const std::vector<CaseRun>&
   append_utf8(text, found ? static_cast<char32_t>(static_cast<std::int64_t>(code) + run->distance) : code);
 }
 
+bool is_in(const std::vector<CodePointRange>& ranges, char32_t c) {
+  const auto range = std::lower_bound(ranges.begin(), ranges.end(), c,
+                                      [](const CodePointRange& row, char32_t code) { return row.last < code; });
+  return range != ranges.end() && range->first <= c;
+}
+
 char ascii_upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
 char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -103,12 +109,14 @@ bool is_space(char32_t c) {
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-bool is_printable(char32_t c) {
-  if (c < 0x80) return c >= 0x20 && c != 0x7F;
-  const auto& ranges = unprintable();
-  const auto range = std::lower_bound(ranges.begin(), ranges.end(), c,
-                                      [](const CodePointRange& row, char32_t code) { return row.last < code; });
-  return range == ranges.end() || range->first > c;
+bool is_printable(char32_t c) { return c < 0x80 ? c >= 0x20 && c != 0x7F : !is_in(unprintable(), c); }
+
+bool has_foreign_digit(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const char32_t c = next_code_point(text, at);
+    if (c >= 0x80 && is_in(decimal_digits(), c)) return true;
+  }
+  return false;
 }
 
 std::string_view strip_left(std::string_view text) {

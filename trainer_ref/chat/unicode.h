@@ -28,6 +28,9 @@ bool is_space(char32_t code_point);
 // str.isprintable() of one code point: repr() escapes the others.
 bool is_printable(char32_t code_point);
 
+// Whether a digit beyond ASCII is there, which Python's int() and float() would read.
+bool has_foreign_digit(std::string_view text);
+
 std::string_view strip_left(std::string_view text);
 std::string_view strip_right(std::string_view text);
 

@@ -20,6 +20,7 @@ struct CaseText {
 };
 
 const std::vector<CodePointRange>& unprintable();
+const std::vector<CodePointRange>& decimal_digits();
 const std::vector<CaseRun>& upper_runs();
 const std::vector<CaseText>& upper_texts();
 const std::vector<CaseRun>& lower_runs();
