@@ -129,6 +129,7 @@ class Lexer {
 
   absl::Status raw_text(std::size_t from) {
     advance(from);
+    if (from == text_.size()) return absl::OkStatus();  // which Jinja2 does not mind
     for (std::size_t at = from; (at = text_.find("{%", at)) != std::string::npos; at += 2) {
       std::size_t inside = at + 2;
       const char sign = inside < text_.size() ? text_[inside] : ' ';
@@ -237,7 +238,7 @@ class Lexer {
       const std::string plain = digits(at_, end);
       double value = 0;
       if (std::from_chars(plain.data(), plain.data() + plain.size(), value).ec != std::errc()) {
-        return unimplemented("line ", line_, ": the number ", plain, " is beyond what is computed here");
+        return unimplemented("line ", line_, ": the number ", plain, " is beyond what a float can be");
       }
       return push_number(Value::of(value), end);
     }

@@ -178,7 +178,9 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::brackets(ExpressionPtr value) {
       return tokens_.unexpected("]");
     }
   }
-  if (parts.size() == 1 && parts.front() == nullptr) return tokens_.unexpected("a subscript");
+  if (parts.size() == 1 && parts.front() == nullptr) {
+    return unimplemented("line ", line, ": a pair of brackets without a subscript is not read here");
+  }
   BASCULE_TRY(tokens_.expect_operator("]"));
   ExpressionPtr made = make(parts.size() == 1 ? Kind::kSubscript : Kind::kSlice, line);
   made->operands.push_back(std::move(value));
