@@ -63,8 +63,9 @@ struct Expression {
 struct Statement;
 using StatementPtr = std::unique_ptr<Statement>;
 
-// Statements with a scope of their own. `unset`: names that the scope assigns before it reads them, and that no scope around
-// it knows. Until they are assigned they are undefined, even if the rendering has a variable of that name (scopes.h).
+// Statements with a scope of their own. `unset`: names that the scope assigns before it reads them, and that no scope
+// around it knows. Until they are assigned they are undefined, even if the rendering has a variable of that name
+// (scopes.h).
 struct Block {
   std::vector<StatementPtr> statements;
   std::vector<std::string> unset;

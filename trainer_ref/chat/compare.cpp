@@ -82,7 +82,8 @@ absl::StatusOr<bool> less(Machine& machine, const Value& left, const Value& righ
     if (side->is(Kind::kUndefined)) return side->undefined_error();
   }
   if (left.is_number() && right.is_number()) return exact(left) < exact(right);
-  if (left.is(Kind::kText) && right.is(Kind::kText)) return left.text() < right.text();  // UTF-8 sorts as code points do
+  if (left.is(Kind::kText) && right.is(Kind::kText))
+    return left.text() < right.text();  // UTF-8 sorts as code points do
   if (left.is_sequence() && left.kind() == right.kind()) {
     const std::size_t shorter = std::min(left.items().size(), right.items().size());
     for (std::size_t i = 0; i < shorter; ++i) {

@@ -181,10 +181,8 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::concat() {
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::product() {
-  static const std::vector<std::pair<std::string_view, Operator>> kSigns = {{"*", Operator::kMultiply},
-                                                                            {"/", Operator::kDivide},
-                                                                            {"//", Operator::kFloorDivide},
-                                                                            {"%", Operator::kModulo}};
+  static const std::vector<std::pair<std::string_view, Operator>> kSigns = {
+      {"*", Operator::kMultiply}, {"/", Operator::kDivide}, {"//", Operator::kFloorDivide}, {"%", Operator::kModulo}};
   const int line = tokens_.current().line;
   BASCULE_ASSIGN(ExpressionPtr left, power());
   while (true) {

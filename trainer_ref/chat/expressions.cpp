@@ -105,7 +105,8 @@ absl::StatusOr<Value> Evaluator::look_up(const std::string& name, Scope& scope) 
   return Value::undefined(cat("'", name, "' is undefined"));
 }
 
-absl::StatusOr<std::vector<Value>> Evaluator::evaluate_all(const std::vector<ExpressionPtr>& expressions, Scope& scope) {
+absl::StatusOr<std::vector<Value>> Evaluator::evaluate_all(const std::vector<ExpressionPtr>& expressions,
+                                                           Scope& scope) {
   std::vector<Value> values;
   values.reserve(expressions.size());
   for (const ExpressionPtr& expression : expressions) {

@@ -49,7 +49,8 @@ absl::StatusOr<Bound> Bound::bind(std::string_view name, std::string_view parame
   }
   bound.values_.resize(names.size());
   if (arguments.positional.size() > names.size()) {
-    return invalid_argument(name, ": expected at most ", names.size(), " arguments, found ", arguments.positional.size());
+    return invalid_argument(name, ": expected at most ", names.size(), " arguments, found ",
+                            arguments.positional.size());
   }
   std::move(arguments.positional.begin(), arguments.positional.end(), bound.values_.begin());
   for (auto& [key, value] : arguments.named) {
@@ -79,15 +80,14 @@ absl::StatusOr<std::optional<std::string>> Bound::text(std::size_t i) const {
   return invalid_argument(name_, ": argument ", i + 1, ": expected a text, found ", values_[i]->type());
 }
 
-bool is_filter(std::string_view name) {
-  return find_filter(name) != nullptr || in(open_filters(), name) != nullptr;
-}
+bool is_filter(std::string_view name) { return find_filter(name) != nullptr || in(open_filters(), name) != nullptr; }
 bool is_test(std::string_view name) { return in(tests(), name) != nullptr; }
 
 bool is_filter_of_jinja(std::string_view name) {
   static constexpr std::array<std::string_view, 21> kOthers = {
-      "attr",   "batch",  "center",    "e",        "escape", "filesizeformat", "forceescape", "format",   "groupby",   "pprint", "random",
-      "slice",  "striptags", "truncate", "urlencode", "urlize", "wordcount",     "wordwrap",    "xmlattr"};
+      "attr",      "batch",   "center",    "e",        "escape", "filesizeformat", "forceescape",
+      "format",    "groupby", "pprint",    "random",   "slice",  "striptags",      "truncate",
+      "urlencode", "urlize",  "wordcount", "wordwrap", "xmlattr"};
   return is_filter(name) || is_one_of(name, kOthers);
 }
 bool is_test_of_jinja(std::string_view name) { return is_test(name) || name == "escaped"; }

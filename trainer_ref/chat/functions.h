@@ -24,8 +24,8 @@ struct Arguments {
 // Arguments by the place of their parameter.
 class Bound {
  public:
-  // `parameters`: names, such as "old new count?"; those with ? may be left out; those after / are bound by place alone. `name`
-  // is the callee's. INVALID_ARGUMENT: an argument is missing, surplus or unknown.
+  // `parameters`: names, such as "old new count?"; those with ? may be left out; those after / are bound by place
+  // alone. `name` is the callee's. INVALID_ARGUMENT: an argument is missing, surplus or unknown.
   static absl::StatusOr<Bound> bind(std::string_view name, std::string_view parameters, Arguments arguments);
 
   const Value* find(std::size_t i) const { return values_[i] ? &*values_[i] : nullptr; }

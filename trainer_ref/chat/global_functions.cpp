@@ -27,7 +27,8 @@ absl::StatusOr<Value> strftime_now(Machine& machine, Arguments arguments) {
   if (given->size() > kMaxFormat) return invalid_argument("strftime_now: expected a format of at most 1000 bytes");
   const auto now = machine.now();
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1000000;
+  const auto microseconds =
+      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1000000;
   std::tm local{};
   if (::localtime_r(&seconds, &local) == nullptr) return invalid_argument("strftime_now: the clock is out of range");
   std::string format;
@@ -66,7 +67,8 @@ absl::StatusOr<Value> range(Machine&, Arguments arguments) {
   for (const std::int64_t number : numbers) {
     if (number > kFar || number < -kFar) return unimplemented("range: such large numbers are not computed here");
   }
-  if (range.size() > kMaxItems) return invalid_argument("range: expected at most ", kMaxItems, " items, found ", range.size());
+  if (range.size() > kMaxItems)
+    return invalid_argument("range: expected at most ", kMaxItems, " items, found ", range.size());
   return Value::of(range);
 }
 

@@ -52,8 +52,10 @@ absl::StatusOr<Iterator> iterate(Machine& machine, const Value& value) {
     }
     case Kind::kList:
     case Kind::kTuple: return over(value.items().size(), [value](std::size_t i) { return value.items()[i]; });
-    case Kind::kDict: return over(value.dict()->items.size(), [value](std::size_t i) { return value.dict()->items[i].first; });
-    case Kind::kView: return over(value.view().dict->items.size(), [value](std::size_t i) { return item_of(value.view(), i); });
+    case Kind::kDict:
+      return over(value.dict()->items.size(), [value](std::size_t i) { return value.dict()->items[i].first; });
+    case Kind::kView:
+      return over(value.view().dict->items.size(), [value](std::size_t i) { return item_of(value.view(), i); });
     case Kind::kRange:
       return over(static_cast<std::size_t>(value.range().size()),
                   [value](std::size_t i) { return Value::of(value.range().at(static_cast<std::int64_t>(i))); });

@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 
-
 #include <bascule/trainer_ref/chat/string_literal.h>
 #include <bascule/trainer_ref/chat/unicode.h>
 #include <bascule/transport/text.h>
@@ -59,7 +58,8 @@ class Lexer {
   std::size_t behind_space(std::size_t from) const {
     return text_.size() - strip_left(std::string_view(text_).substr(from)).size();
   }
-  // Where `end` ("%}" or "#}") ends, and the whitespace behind it that goes with it, at `from`; npos where none stands there.
+  // Where `end` ("%}" or "#}") ends, and the whitespace behind it that goes with it, at `from`; npos where none stands
+  // there.
   std::size_t behind_end(std::size_t from, std::string_view end) const {
     const std::string_view rest = std::string_view(text_).substr(from);
     if (rest.substr(0, 1) == "-" && rest.substr(1, 2) == end) return behind_space(from + 3);
@@ -263,7 +263,8 @@ class Lexer {
     std::int64_t value = 0;
     const auto parsed = std::from_chars(plain.data(), plain.data() + plain.size(), value, base);
     if (parsed.ec != std::errc()) {
-      return unimplemented("line ", line_, ": the integer ", plain, " needs more than 64 bits, which is not computed here");
+      return unimplemented("line ", line_, ": the integer ", plain,
+                           " needs more than 64 bits, which is not computed here");
     }
     return push_number(Value::of(value), end);
   }

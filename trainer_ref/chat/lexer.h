@@ -11,7 +11,18 @@
 namespace bascule::ref::jinja {
 
 struct Token {
-  enum class Kind { kData, kVariableBegin, kVariableEnd, kBlockBegin, kBlockEnd, kName, kText, kNumber, kOperator, kEnd };
+  enum class Kind {
+    kData,
+    kVariableBegin,
+    kVariableEnd,
+    kBlockBegin,
+    kBlockEnd,
+    kName,
+    kText,
+    kNumber,
+    kOperator,
+    kEnd
+  };
   Kind kind;
   int line;
   std::string text;  // a name, an operator, data, or a text without its quotes, its escapes resolved
@@ -21,8 +32,8 @@ struct Token {
   bool is_operator(std::string_view sign) const { return kind == Kind::kOperator && text == sign; }
 };
 
-// All tokens; the last one is kEnd. Whitespace is trimmed from data as `-`, `+` and the two settings say; comments are gone.
-// INVALID_ARGUMENT: not UTF-8, or not Jinja. UNIMPLEMENTED: names beyond ASCII, the escape \N{…}.
+// All tokens; the last one is kEnd. Whitespace is trimmed from data as `-`, `+` and the two settings say; comments are
+// gone. INVALID_ARGUMENT: not UTF-8, or not Jinja. UNIMPLEMENTED: names beyond ASCII, the escape \N{…}.
 absl::StatusOr<std::vector<Token>> tokenize(std::string_view source);
 
 }  // namespace bascule::ref::jinja

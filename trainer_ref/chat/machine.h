@@ -1,7 +1,7 @@
 // One rendering's budget, and what lives as long as it: namespaces, loops, scopes.
 //
-// A template comes with a checkpoint, so that it may be hostile. It cannot run forever or take all memory: every node that is
-// evaluated, every item that is visited and every 64 bytes that are made cost a step.
+// A template comes with a checkpoint, so that it may be hostile. It cannot run forever or take all memory: every node
+// that is evaluated, every item that is visited and every 64 bytes that are made cost a step.
 #pragma once
 
 #include <chrono>

@@ -25,19 +25,20 @@ const Method* in(const std::vector<Method>& table, std::string_view name) {
 
 // Attributes of Python's types that are not here.
 const Names& others(Kind kind) {
-  static const auto* of_text = new Names{"casefold",     "encode",    "expandtabs", "format",      "format_map", "isascii",
-                                         "isdecimal",    "isidentifier", "isnumeric",  "isprintable", "istitle",    "maketrans",
-                                         "swapcase",     "translate"};
+  static const auto* of_text =
+      new Names{"casefold",     "encode",    "expandtabs",  "format",  "format_map", "isascii",  "isdecimal",
+                "isidentifier", "isnumeric", "isprintable", "istitle", "maketrans",  "swapcase", "translate"};
   static const auto* of_dict = new Names{"fromkeys"};
   static const auto* of_integer =
-      new Names{"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes",
-                "imag",             "numerator", "real",       "to_bytes",  "is_integer"};
-  static const auto* of_float = new Names{"as_integer_ratio", "conjugate", "fromhex", "hex", "imag", "is_integer", "real"};
+      new Names{"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes", "imag",
+                "numerator",        "real",      "to_bytes",   "is_integer"};
+  static const auto* of_float =
+      new Names{"as_integer_ratio", "conjugate", "fromhex", "hex", "imag", "is_integer", "real"};
   static const auto* of_range = new Names{"count", "index"};
   static const auto* of_view = new Names{"isdisjoint", "mapping"};
   static const auto* of_macro = new Names{"arguments", "caller", "catch_kwargs", "catch_varargs", "explicit_caller"};
-  static const auto* of_generator = new Names{"close", "gi_code", "gi_frame", "gi_running", "gi_suspended",
-                                              "gi_yieldfrom", "send", "throw"};
+  static const auto* of_generator =
+      new Names{"close", "gi_code", "gi_frame", "gi_running", "gi_suspended", "gi_yieldfrom", "send", "throw"};
   static const auto* none = new Names;
   switch (kind) {
     case Kind::kText: return *of_text;
@@ -93,8 +94,8 @@ const std::vector<Method>& dict_methods() {
 }
 
 const std::vector<Method>& list_methods() {
-  static const auto* table = new std::vector<Method>{
-      {"count", "/ item", count}, {"index", "/ item", index}, {"copy", "", copy}};
+  static const auto* table =
+      new std::vector<Method>{{"count", "/ item", count}, {"index", "/ item", index}, {"copy", "", copy}};
   return *table;
 }
 
@@ -119,8 +120,7 @@ const Method* find_method(const Value& self, std::string_view name) {
 
 bool is_hidden(const Value& self, std::string_view name) {
   static const auto* of_dict = new Names{"clear", "pop", "popitem", "setdefault", "update"};
-  static const auto* of_list =
-      new Names{"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
+  static const auto* of_list = new Names{"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
   if (name.starts_with("__") && name.ends_with("__")) return true;
   if (self.is(Kind::kDict)) return is_one_of(name, *of_dict);
   return self.is(Kind::kList) && is_one_of(name, *of_list);

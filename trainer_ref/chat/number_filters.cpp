@@ -18,7 +18,9 @@ constexpr double kTwoTo63 = 9223372036854775808.0;
 
 // Takes underscores between digits away; none where one stands elsewhere.
 std::optional<std::string> without_underscores(std::string_view text) {
-  const auto is_digit = [&](std::size_t i) { return i < text.size() && std::isalnum(static_cast<unsigned char>(text[i])) != 0; };
+  const auto is_digit = [&](std::size_t i) {
+    return i < text.size() && std::isalnum(static_cast<unsigned char>(text[i])) != 0;
+  };
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '_') {

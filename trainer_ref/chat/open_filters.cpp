@@ -1,5 +1,5 @@
-// Filters that take other filters and tests: map, select, reject, selectattr, rejectattr. They are lazy: what they give is an
-// iterator, and errors come when it is read.
+// Filters that take other filters and tests: map, select, reject, selectattr, rejectattr. They are lazy: what they give
+// is an iterator, and errors come when it is read.
 #include <algorithm>
 #include <charconv>
 
@@ -13,8 +13,8 @@
 namespace bascule::ref::jinja {
 namespace {
 
-// Gives what `apply` makes of each item; an item of which it makes nothing is left out. `prepare` makes `apply` before the first
-// item is read.
+// Gives what `apply` makes of each item; an item of which it makes nothing is left out. `prepare` makes `apply` before
+// the first item is read.
 using Apply = std::function<absl::StatusOr<std::optional<Value>>(const Value& item)>;
 
 Value lazily(Machine& machine, const Value& value, std::function<absl::StatusOr<Apply>()> prepare) {
@@ -86,18 +86,20 @@ absl::StatusOr<Apply> prepare_select(Machine& machine, Arguments arguments, bool
     if (!is_test(name)) return unimplemented("the test '", name, "' is not known here");
     arguments.positional.erase(arguments.positional.begin());
   }
-  return Apply([=, &machine, arguments = std::move(arguments)](const Value& item) -> absl::StatusOr<std::optional<Value>> {
-    BASCULE_ASSIGN(const Value looked_at, getter(item));
-    bool holds = name.empty() && looked_at.truth();
-    if (!name.empty()) {
-      BASCULE_ASSIGN(holds, apply_test(machine, name, looked_at, arguments));
-    }
-    return holds == keep ? std::optional<Value>(item) : std::nullopt;
-  });
+  return Apply(
+      [=, &machine, arguments = std::move(arguments)](const Value& item) -> absl::StatusOr<std::optional<Value>> {
+        BASCULE_ASSIGN(const Value looked_at, getter(item));
+        bool holds = name.empty() && looked_at.truth();
+        if (!name.empty()) {
+          BASCULE_ASSIGN(holds, apply_test(machine, name, looked_at, arguments));
+        }
+        return holds == keep ? std::optional<Value>(item) : std::nullopt;
+      });
 }
 
 absl::StatusOr<Value> map(Machine& machine, const Value& value, Arguments arguments) {
-  return lazily(machine, value, [&machine, arguments = std::move(arguments)] { return prepare_map(machine, arguments); });
+  return lazily(machine, value,
+                [&machine, arguments = std::move(arguments)] { return prepare_map(machine, arguments); });
 }
 
 template <bool by_attribute, bool keep>

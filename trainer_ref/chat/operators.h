@@ -11,14 +11,14 @@ namespace bascule::ref::jinja {
 
 class Machine;
 
-// INVALID_ARGUMENT: Python has no such operation on these, or a division by zero. UNIMPLEMENTED: the result needs more than 64
-// bits, or a text is formatted by %.
+// INVALID_ARGUMENT: Python has no such operation on these, or a division by zero. UNIMPLEMENTED: the result needs more
+// than 64 bits, or a text is formatted by %.
 absl::StatusOr<Value> compute(Machine& machine, Operator operation, const Value& left, const Value& right);
 absl::StatusOr<Value> negative(const Value& value);
 absl::StatusOr<Value> positive(const Value& value);
 
-// value.NAME: an attribute of Python's type, such as a method, and only then an item of that name. Undefined where there is
-// neither, or where the sandbox hides it. UNIMPLEMENTED: Python's type has it, and it is not known here.
+// value.NAME: an attribute of Python's type, such as a method, and only then an item of that name. Undefined where
+// there is neither, or where the sandbox hides it. UNIMPLEMENTED: Python's type has it, and it is not known here.
 absl::StatusOr<Value> attribute(Machine& machine, const Value& value, std::string_view name);
 
 // value[key]: an item, and only then an attribute. Undefined where there is neither.

@@ -146,10 +146,8 @@ absl::StatusOr<Value> unique(Machine& machine, const Value& value, const Bound& 
 
 const std::vector<Filter>& order_filters() {
   static const auto* table = new std::vector<Filter>{
-      {"sort", "reverse? case_sensitive? attribute?", sort},
-      {"dictsort", "case_sensitive? by? reverse?", dictsort},
-      {"min", "case_sensitive? attribute?", extreme<false>},
-      {"max", "case_sensitive? attribute?", extreme<true>},
+      {"sort", "reverse? case_sensitive? attribute?", sort}, {"dictsort", "case_sensitive? by? reverse?", dictsort},
+      {"min", "case_sensitive? attribute?", extreme<false>}, {"max", "case_sensitive? attribute?", extreme<true>},
       {"unique", "case_sensitive? attribute?", unique},
   };
   return *table;

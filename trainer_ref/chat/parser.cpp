@@ -24,7 +24,8 @@ class Parser {
  private:
   using Ends = std::initializer_list<std::string_view>;
 
-  // Up to a tag that `ends` names, of which the name is the current token then; without any, to the end of the template.
+  // Up to a tag that `ends` names, of which the name is the current token then; without any, to the end of the
+  // template.
   absl::Status statements(std::vector<StatementPtr>& into, Ends ends) {
     while (true) {
       const Token& token = tokens_.current();
@@ -109,10 +110,17 @@ class Parser {
     made->line = tokens_.current().line;
     const std::string tag = tokens_.take().text;
     static constexpr std::pair<std::string_view, absl::Status (Parser::*)(Statement&)> kTags[] = {
-        {"if", &Parser::parse_if},           {"for", &Parser::parse_for},       {"set", &Parser::parse_set},
-        {"macro", &Parser::parse_macro},     {"call", &Parser::parse_call},     {"filter", &Parser::parse_filter},
-        {"with", &Parser::parse_with},       {"print", &Parser::parse_print},   {"generation", &Parser::parse_generation},
-        {"break", &Parser::parse_break},     {"continue", &Parser::parse_continue}};
+        {"if", &Parser::parse_if},
+        {"for", &Parser::parse_for},
+        {"set", &Parser::parse_set},
+        {"macro", &Parser::parse_macro},
+        {"call", &Parser::parse_call},
+        {"filter", &Parser::parse_filter},
+        {"with", &Parser::parse_with},
+        {"print", &Parser::parse_print},
+        {"generation", &Parser::parse_generation},
+        {"break", &Parser::parse_break},
+        {"continue", &Parser::parse_continue}};
     for (const auto& [name, parse] : kTags) {
       if (tag != name) continue;
       BASCULE_TRY((this->*parse)(*made));
@@ -195,7 +203,8 @@ class Parser {
     BASCULE_ASSIGN(made.signature.name, tokens_.expect_any_name());
     BASCULE_TRY(parse_parameters(made.signature));
     for (const std::string& name : made.signature.parameters) {
-      if (name == "caller") return unimplemented("line ", made.line, ": a parameter with the name caller is not read here");
+      if (name == "caller")
+        return unimplemented("line ", made.line, ": a parameter with the name caller is not read here");
     }
     return function(made.signature, made.body, "endmacro");
   }
@@ -254,9 +263,9 @@ class Parser {
 
   TokenStream tokens_;
   ExpressionParser expressions_;
-  std::string end_;     // the tag that ended the last block
-  int depth_ = 0;       // of blocks
-  int breakable_ = 0;   // loops that `break` could leave
+  std::string end_;    // the tag that ended the last block
+  int depth_ = 0;      // of blocks
+  int breakable_ = 0;  // loops that `break` could leave
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Tokens to a tree, by Jinja2's grammar without inheritance, includes and recursive loops.
 //
-// Blocks, macros and loops nest at most kMaxBlocks deep and an expression's tree is at most kMaxHeight high: what reads trees
-// recurses.
+// Blocks, macros and loops nest at most kMaxBlocks deep and an expression's tree is at most kMaxHeight high: what reads
+// trees recurses.
 #pragma once
 
 #include <algorithm>

@@ -129,7 +129,8 @@ std::string float_text(double number) {
     return text + cat("e", exponent < 0 ? "-" : "+", magnitude < 10 ? "0" : "", magnitude);
   }
   if (exponent < 0) return text + "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
-  if (size <= exponent + 1) return text + digits + std::string(static_cast<std::size_t>(exponent + 1 - size), '0') + ".0";
+  if (size <= exponent + 1)
+    return text + digits + std::string(static_cast<std::size_t>(exponent + 1 - size), '0') + ".0";
   return text + digits.substr(0, static_cast<std::size_t>(exponent) + 1) + "." +
          digits.substr(static_cast<std::size_t>(exponent) + 1);
 }

@@ -1,5 +1,5 @@
-// Where names are looked up while a template runs. Scopes nest as blocks do in the template's text: a macro reads names where it
-// was defined, not where it is called.
+// Where names are looked up while a template runs. Scopes nest as blocks do in the template's text: a macro reads names
+// where it was defined, not where it is called.
 #pragma once
 
 #include <string>

@@ -81,7 +81,8 @@ void visit(const Statement& statement, Symbols& symbols) {
       for (const ExpressionPtr& expression : statement.expressions) read(expression.get(), symbols);
       break;
     case Statement::Kind::kIf: {
-      // Jinja2's `elif` is an `if` of its own in the list of one branch: all of them see what the ones before them knew.
+      // Jinja2's `elif` is an `if` of its own in the list of one branch: all of them see what the ones before them
+      // knew.
       read(statement.branches.front().test.get(), symbols);
       Symbols first = symbols, middle = symbols, last = symbols;
       visit(statement.branches.front().statements, first);

@@ -11,7 +11,8 @@
 namespace bascule::ref::jinja {
 namespace {
 
-// The bytes of text[start:stop], arguments `from` and `from` + 1; none where they enclose nothing, not even the empty text.
+// The bytes of text[start:stop], arguments `from` and `from` + 1; none where they enclose nothing, not even the empty
+// text.
 struct Part {
   std::string_view text;
   std::int64_t begin;  // code points before it
@@ -65,7 +66,8 @@ absl::StatusOr<Value> count(Machine& machine, const Value& self, const Bound& ar
   if (!part) return Value::of(std::int64_t{0});
   if (wanted->empty()) return Value::of(count_code_points(part->text) + 1);
   std::int64_t number = 0;
-  for (std::size_t at = 0; (at = part->text.find(*wanted, at)) != std::string_view::npos; at += wanted->size()) ++number;
+  for (std::size_t at = 0; (at = part->text.find(*wanted, at)) != std::string_view::npos; at += wanted->size())
+    ++number;
   return Value::of(number);
 }
 
@@ -144,7 +146,8 @@ absl::StatusOr<Value> partition(Machine& machine, const Value& self, const Bound
   const std::string_view text = self.text();
   const std::size_t at = last ? text.rfind(*separator) : text.find(*separator);
   if (at != std::string_view::npos) {
-    return Value::tuple({Value::of(text.substr(0, at)), Value::of(*separator), Value::of(text.substr(at + separator->size()))});
+    return Value::tuple(
+        {Value::of(text.substr(0, at)), Value::of(*separator), Value::of(text.substr(at + separator->size()))});
   }
   return last ? Value::tuple({Value::of(""), Value::of(""), self}) : Value::tuple({self, Value::of(""), Value::of("")});
 }

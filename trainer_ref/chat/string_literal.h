@@ -8,8 +8,8 @@
 
 namespace bascule::ref::jinja {
 
-// Resolves escapes as Python's codec unicode-escape does. INVALID_ARGUMENT: a broken escape. UNIMPLEMENTED: \N{…}, and half
-// of a surrogate pair.
+// Resolves escapes as Python's codec unicode-escape does. INVALID_ARGUMENT: a broken escape. UNIMPLEMENTED: \N{…}, and
+// half of a surrogate pair.
 absl::StatusOr<std::string> unescape(std::string_view literal);
 
 // repr(): quoted, and escaped where it must be.

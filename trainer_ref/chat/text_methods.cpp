@@ -40,7 +40,8 @@ absl::StatusOr<Value> to_capitalized(Machine& machine, const Value& self, const 
 // Python's own title(): each run of letters begins with a capital. (The filter knows words.)
 absl::StatusOr<Value> to_title(Machine& machine, const Value& self, const Bound&) {
   BASCULE_TRY(machine.charge_bytes(self.text().size()));
-  if (!is_ascii(self.text())) return unimplemented("title() of a text beyond ASCII is not done here; use the filter title");
+  if (!is_ascii(self.text()))
+    return unimplemented("title() of a text beyond ASCII is not done here; use the filter title");
   std::string text = self.text();
   bool inside = false;
   for (char& c : text) {

@@ -94,8 +94,10 @@ class JsonWriter {
     std::vector<const std::pair<Value, Value>*> items;
     for (const auto& item : dict.items) items.push_back(&item);
     if (!style_.sort_keys || items.size() < 2) return items;
-    const bool all_text = std::all_of(items.begin(), items.end(), [](auto* item) { return item->first.is(Kind::kText); });
-    const bool all_numbers = std::all_of(items.begin(), items.end(), [](auto* item) { return item->first.is_number(); });
+    const bool all_text =
+        std::all_of(items.begin(), items.end(), [](auto* item) { return item->first.is(Kind::kText); });
+    const bool all_numbers =
+        std::all_of(items.begin(), items.end(), [](auto* item) { return item->first.is_number(); });
     if (!all_text && !all_numbers) return invalid_argument("tojson: keys of several types cannot be sorted");
     std::stable_sort(items.begin(), items.end(), [&](auto* left, auto* right) {
       return all_text ? left->first.text() < right->first.text() : left->first.number() < right->first.number();

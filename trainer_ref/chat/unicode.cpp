@@ -24,8 +24,8 @@ void append_mapped(std::string& text, char32_t code, const std::vector<CaseRun>&
   }
   const auto run =
       std::lower_bound(runs.begin(), runs.end(), code, [](const CaseRun& row, char32_t c) { return row.last < c; });
-  const bool found = run != runs.end() && run->first <= code &&
-                     (code - run->first) % static_cast<char32_t>(run->step) == 0;
+  const bool found =
+      run != runs.end() && run->first <= code && (code - run->first) % static_cast<char32_t>(run->step) == 0;
   append_utf8(text, found ? static_cast<char32_t>(static_cast<std::int64_t>(code) + run->distance) : code);
 }
 

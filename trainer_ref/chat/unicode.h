@@ -1,7 +1,7 @@
 // Texts as Python sees them: sequences of code points. Here they are UTF-8.
 //
-// Pure functions; any thread may call them. What they get must be well-formed UTF-8 (is_utf8): templates are checked when they
-// are parsed, JSON by its parser.
+// Pure functions; any thread may call them. What they get must be well-formed UTF-8 (is_utf8): templates are checked
+// when they are parsed, JSON by its parser.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +37,8 @@ std::string_view strip_right(std::string_view text);
 // str.splitlines(); with `keep_ends`, each line has what ended it.
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 
-// str.upper(), str.lower(), and the title case of the first code point alone. lower() makes every capital sigma the one within
-// a word; has_capital_sigma() tells callers to refuse such a text, since Python looks at what stands around it.
+// str.upper(), str.lower(), and the title case of the first code point alone. lower() makes every capital sigma the one
+// within a word; has_capital_sigma() tells callers to refuse such a text, since Python looks at what stands around it.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string title_first(std::string_view text);

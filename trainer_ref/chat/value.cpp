@@ -46,10 +46,10 @@ Value Value::dict(std::vector<std::pair<Value, Value>> items) {
 }
 
 Kind Value::kind() const {
-  static constexpr Kind kKinds[] = {Kind::kUndefined, Kind::kNone,     Kind::kBool,   Kind::kInteger,
-                                    Kind::kFloat,     Kind::kText,     Kind::kList,   Kind::kDict,
+  static constexpr Kind kKinds[] = {Kind::kUndefined, Kind::kNone,     Kind::kBool,      Kind::kInteger,
+                                    Kind::kFloat,     Kind::kText,     Kind::kList,      Kind::kDict,
                                     Kind::kView,      Kind::kRange,    Kind::kNamespace, Kind::kLoop,
-                                    Kind::kMacro,     Kind::kFunction, Kind::kMethod, Kind::kGenerator};
+                                    Kind::kMacro,     Kind::kFunction, Kind::kMethod,    Kind::kGenerator};
   static_assert(std::size(kKinds) == std::variant_size_v<Data>);
   const Kind kind = kKinds[data_.index()];
   return kind == Kind::kList && std::get<std::shared_ptr<const Sequence>>(data_)->is_tuple ? Kind::kTuple : kind;

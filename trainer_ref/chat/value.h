@@ -1,8 +1,8 @@
 // The values of a template: Python's, as far as a chat template can reach them.
 //
-// A Value is cheap to copy. Texts, lists, tuples and dicts never change and may be shared. What can change belongs to one
-// rendering and is freed with it: namespaces, loops and the scopes of macros live in its Machine, and values only point there.
-// So no value can hold itself, and none may outlive its rendering. Not for use by several threads at once.
+// A Value is cheap to copy. Texts, lists, tuples and dicts never change and may be shared. What can change belongs to
+// one rendering and is freed with it: namespaces, loops and the scopes of macros live in its Machine, and values only
+// point there. So no value can hold itself, and none may outlive its rendering. Not for use by several threads at once.
 #pragma once
 
 #include <concepts>
@@ -106,7 +106,7 @@ class Value {
   Kind kind() const;
   bool is(Kind other) const { return kind() == other; }
   bool is_sequence() const { return std::holds_alternative<std::shared_ptr<const Sequence>>(data_); }  // list or tuple
-  bool is_number() const;                    // bool, integer or float
+  bool is_number() const;                     // bool, integer or float
   std::optional<std::int64_t> index() const;  // of a bool or an integer, which both count as integers
 
   // The parts of a value of the kind that they name.
@@ -135,9 +135,10 @@ class Value {
   std::string type() const;   // Python's name of its type, for errors
 
  private:
-  using Data = std::variant<Undefined, std::nullptr_t, bool, std::int64_t, double, Text, std::shared_ptr<const Sequence>,
-                            std::shared_ptr<const Dict>, View, Range, Namespace*, Loop*, const Macro*, const Function*,
-                            std::shared_ptr<const MethodCall>, std::shared_ptr<Generator>>;
+  using Data =
+      std::variant<Undefined, std::nullptr_t, bool, std::int64_t, double, Text, std::shared_ptr<const Sequence>,
+                   std::shared_ptr<const Dict>, View, Range, Namespace*, Loop*, const Macro*, const Function*,
+                   std::shared_ptr<const MethodCall>, std::shared_ptr<Generator>>;
   explicit Value(Data data) : data_(std::move(data)) {}
   explicit Value(std::nullptr_t) : data_(nullptr) {}
   Data data_;

@@ -137,8 +137,9 @@ TEST(ChatTemplate, EndsValuesThatNestWithoutEnd) {
     expect_error(render(growing + more + " %}{% endfor %}").status(), StatusCode::kResourceExhausted, "nests deeper");
   }
   // Lists that share their parts are small, and large once they are written out or compared.
-  const std::string shared = "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}"
-                             "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}";
+  const std::string shared =
+      "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}"
+      "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}";
   for (const char* use : {"{{ ns.x }}", "{{ ns.x|tojson }}", "{{ ns.x == ns.y }}", "{{ ns.x < ns.y }}"}) {
     EXPECT_EQ(render(shared + use).status().code(), StatusCode::kResourceExhausted) << use;
   }
@@ -149,7 +150,7 @@ TEST(ChatTemplate, EndsValuesThatNestWithoutEnd) {
 TEST(ChatTemplate, EndsTemplatesThatNestWithoutEnd) {
   const int many = 100000;
   for (const auto& [open, close] : {std::pair("(", ")"), std::pair("[", "]"), std::pair("{1:", "}"), std::pair("-", ""),
-                                   std::pair("x[", "]"), std::pair("x(", ")"), std::pair("1 if 1 else ", "")}) {
+                                    std::pair("x[", "]"), std::pair("x(", ")"), std::pair("1 if 1 else ", "")}) {
     const std::string text = "{{ " + repeated(open, many) + "1" + repeated(close, many) + " }}";
     EXPECT_EQ(ChatTemplate::parse(text).status().code(), StatusCode::kInvalidArgument) << open;
   }
@@ -165,10 +166,11 @@ TEST(ChatTemplate, EndsTemplatesThatNestWithoutEnd) {
 }
 
 TEST(ChatTemplate, KeepsWhatMacrosSee) {
-  EXPECT_EQ(*render("{% set ns = namespace(f=none) %}{% for i in range(3) %}{% set j = i * 2 %}"
-                    "{% macro f() %}{{ i }}{{ j }}{% endmacro %}{% if i == 1 %}{% set ns.f = f %}{% endif %}{% endfor %}"
-                    "{{ ns.f() }}"),
-            "12");
+  EXPECT_EQ(
+      *render("{% set ns = namespace(f=none) %}{% for i in range(3) %}{% set j = i * 2 %}"
+              "{% macro f() %}{{ i }}{{ j }}{% endmacro %}{% if i == 1 %}{% set ns.f = f %}{% endif %}{% endfor %}"
+              "{{ ns.f() }}"),
+      "12");
 }
 
 TEST(ChatTemplate, IsSharedByThreads) {

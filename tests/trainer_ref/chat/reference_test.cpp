@@ -54,7 +54,8 @@ TEST(Reference, RendersTheTemplatesOfModelsAsTransformers) {
     for (const auto& [name, text] : renderings.items()) {
       SCOPED_TRACE(model + ", " + name);
       const Json& item = conversations.at(name);
-      expect_same(parsed->render(item["messages"], item["tools"], item["add_generation_prompt"], item["variables"]), text);
+      expect_same(parsed->render(item["messages"], item["tools"], item["add_generation_prompt"], item["variables"]),
+                  text);
     }
   }
 }
