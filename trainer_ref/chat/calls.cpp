@@ -54,6 +54,8 @@ absl::StatusOr<Value> Evaluator::call_macro(const Macro& macro, Arguments argume
   const Signature& signature = *macro.signature;
   const std::vector<std::string>& names = signature.parameters;
   const std::string called = signature.name.empty() ? "caller" : signature.name;
+  const Deeper deeper(*this, kDepthOfMacro);
+  BASCULE_TRY(deeper.check());
   BASCULE_TRY(machine_.charge(4));
   std::unique_ptr<Scope> scope = enter(*macro.body, macro.scope);
 

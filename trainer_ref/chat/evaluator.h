@@ -11,8 +11,10 @@
 
 namespace bascule::ref::jinja {
 
-// How deep statements, expressions and macros may recurse in each other.
-inline constexpr int kMaxDepth = 800;
+// How deep statements, expressions and macros may recurse in each other. A macro counts as several levels, by its share
+// of the stack. What the parser lets pass fits if no macro calls itself.
+inline constexpr int kMaxDepth = 500;
+inline constexpr int kDepthOfMacro = 6;
 
 class Evaluator {
  public:
@@ -25,6 +27,25 @@ class Evaluator {
 
  private:
   enum class Flow { kOn, kBreak, kContinue };
+
+  // As long as it lives, what runs is `levels` deeper.
+  class Deeper {
+   public:
+    explicit Deeper(Evaluator& evaluator, int levels = 1) : depth_(evaluator.depth_), levels_(levels) {
+      depth_ += levels_;
+    }
+    ~Deeper() { depth_ -= levels_; }
+    Deeper(const Deeper&) = delete;
+    Deeper& operator=(const Deeper&) = delete;
+    absl::Status check() const {
+      if (depth_ <= kMaxDepth) return absl::OkStatus();
+      return absl::ResourceExhaustedError(cat("it recurses deeper than ", kMaxDepth, " levels; does a macro not end?"));
+    }
+
+   private:
+    int& depth_;
+    const int levels_;
+  };
 
   // statements.cpp
   absl::StatusOr<Flow> execute(const std::vector<StatementPtr>& statements, Scope& scope);
@@ -55,6 +76,14 @@ class Evaluator {
   absl::StatusOr<Value> evaluate_kind(const Expression& expression, Scope& scope);
   absl::StatusOr<Value> look_up(const std::string& name, Scope& scope) const;
   absl::StatusOr<std::vector<Value>> evaluate_all(const std::vector<ExpressionPtr>& expressions, Scope& scope);
+  absl::StatusOr<Value> evaluate_items(const Expression& expression, Scope& scope);
+  absl::StatusOr<Value> evaluate_conditional(const Expression& expression, Scope& scope);
+  absl::StatusOr<Value> evaluate_unary(const Expression& expression, Scope& scope);
+  absl::StatusOr<Value> evaluate_logic(const Expression& expression, Scope& scope);
+  absl::StatusOr<Value> evaluate_binary(const Expression& expression, Scope& scope);
+  absl::StatusOr<Value> evaluate_attribute(const Expression& expression, Scope& scope);
+  absl::StatusOr<Value> evaluate_call(const Expression& expression, Scope& scope);
+  absl::StatusOr<Value> evaluate_test(const Expression& expression, Scope& scope);
   absl::StatusOr<Value> evaluate_dict(const Expression& expression, Scope& scope);
   absl::StatusOr<Value> evaluate_compare(const Expression& expression, Scope& scope);
   absl::StatusOr<bool> holds(Comparison comparison, const Value& left, const Value& right);

@@ -75,15 +75,15 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::binary(Kind kind, int line, Expr
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::expression(bool with_condition) {
-  return with_condition ? condition() : or_();
+  return with_condition ? condition() : disjunction();
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::condition() {
   int line = tokens_.current().line;
-  BASCULE_ASSIGN(ExpressionPtr value, or_());
+  BASCULE_ASSIGN(ExpressionPtr value, disjunction());
   while (tokens_.skip_name("if")) {
     ExpressionPtr made = make(Kind::kConditional, line);
-    BASCULE_ASSIGN(ExpressionPtr test, or_());
+    BASCULE_ASSIGN(ExpressionPtr test, disjunction());
     ExpressionPtr otherwise;
     if (tokens_.skip_name("else")) {
       BASCULE_ASSIGN(otherwise, condition());
@@ -97,27 +97,27 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::condition() {
   return value;
 }
 
-absl::StatusOr<ExpressionPtr> ExpressionParser::or_() {
+absl::StatusOr<ExpressionPtr> ExpressionParser::disjunction() {
   const int line = tokens_.current().line;
-  BASCULE_ASSIGN(ExpressionPtr left, and_());
+  BASCULE_ASSIGN(ExpressionPtr left, conjunction());
   while (tokens_.skip_name("or")) {
-    BASCULE_ASSIGN(ExpressionPtr right, and_());
+    BASCULE_ASSIGN(ExpressionPtr right, conjunction());
     BASCULE_ASSIGN(left, binary(Kind::kOr, line, std::move(left), std::move(right)));
   }
   return left;
 }
 
-absl::StatusOr<ExpressionPtr> ExpressionParser::and_() {
+absl::StatusOr<ExpressionPtr> ExpressionParser::conjunction() {
   const int line = tokens_.current().line;
-  BASCULE_ASSIGN(ExpressionPtr left, not_());
+  BASCULE_ASSIGN(ExpressionPtr left, negation());
   while (tokens_.skip_name("and")) {
-    BASCULE_ASSIGN(ExpressionPtr right, not_());
+    BASCULE_ASSIGN(ExpressionPtr right, negation());
     BASCULE_ASSIGN(left, binary(Kind::kAnd, line, std::move(left), std::move(right)));
   }
   return left;
 }
 
-absl::StatusOr<ExpressionPtr> ExpressionParser::not_() {
+absl::StatusOr<ExpressionPtr> ExpressionParser::negation() {
   const int line = tokens_.current().line;
   int times = 0;
   while (tokens_.skip_name("not")) ++times;

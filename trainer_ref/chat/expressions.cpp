@@ -8,89 +8,93 @@
 namespace bascule::ref::jinja {
 
 absl::StatusOr<Value> Evaluator::evaluate(const Expression& expression, Scope& scope) {
-  struct Depth {
-    int& depth;
-    ~Depth() { --depth; }
-  } const depth{++depth_};
-  if (depth_ > kMaxDepth) {
-    return absl::ResourceExhaustedError(cat("it recurses deeper than ", kMaxDepth, " levels; does a macro not end?"));
-  }
+  const Deeper deeper(*this);
+  BASCULE_TRY(deeper.check());
   line_ = expression.line;
   BASCULE_TRY(machine_.charge(1));
-  BASCULE_ASSIGN(Value value, evaluate_kind(expression, scope));
-  if (value.nesting() > kMaxNesting) {
+  auto value = evaluate_kind(expression, scope);
+  if (value.ok() && value->nesting() > kMaxNesting) {
     return absl::ResourceExhaustedError(cat("a value nests deeper than ", kMaxNesting, " levels"));
   }
   return value;
 }
 
+// Each kind has a function of its own, since what recurses should need little of the stack.
 absl::StatusOr<Value> Evaluator::evaluate_kind(const Expression& expression, Scope& scope) {
   using enum Expression::Kind;
-  const auto operand = [&](std::size_t i) { return evaluate(*expression.operands[i], scope); };
   switch (expression.kind) {
     case kConstant: return expression.constant;
     case kName: return look_up(expression.name, scope);
     case kNamespaceTarget: return invalid_argument("a target of an assignment has no value");
-    case kList: {
-      BASCULE_ASSIGN(std::vector<Value> items, evaluate_all(expression.operands, scope));
-      return Value::list(std::move(items));
-    }
-    case kTuple: {
-      BASCULE_ASSIGN(std::vector<Value> items, evaluate_all(expression.operands, scope));
-      return Value::tuple(std::move(items));
-    }
+    case kList:
+    case kTuple: return evaluate_items(expression, scope);
     case kDict: return evaluate_dict(expression, scope);
-    case kConditional: {
-      BASCULE_ASSIGN(const Value test, operand(0));
-      if (test.truth()) return operand(1);
-      if (expression.operands[2] != nullptr) return operand(2);
-      return Value::undefined("an `if` in an expression was false, and it has no `else`");
-    }
-    case kNot: {
-      BASCULE_ASSIGN(const Value value, operand(0));
-      return Value::of(!value.truth());
-    }
+    case kConditional: return evaluate_conditional(expression, scope);
+    case kNot:
     case kNegative:
-    case kPositive: {
-      BASCULE_ASSIGN(const Value value, operand(0));
-      return expression.kind == kNegative ? negative(value) : positive(value);
-    }
+    case kPositive: return evaluate_unary(expression, scope);
     case kAnd:
-    case kOr: {
-      BASCULE_ASSIGN(Value left, operand(0));
-      return left.truth() == (expression.kind == kOr) ? absl::StatusOr<Value>(std::move(left)) : operand(1);
-    }
-    case kBinary: {
-      BASCULE_ASSIGN(const Value left, operand(0));
-      BASCULE_ASSIGN(const Value right, operand(1));
-      return compute(machine_, expression.operation, left, right);
-    }
+    case kOr: return evaluate_logic(expression, scope);
+    case kBinary:
+    case kSubscript: return evaluate_binary(expression, scope);
     case kConcat: return concatenate(expression, scope);
     case kCompare: return evaluate_compare(expression, scope);
-    case kAttribute: {
-      BASCULE_ASSIGN(const Value object, operand(0));
-      return attribute(machine_, object, expression.name);
-    }
-    case kSubscript: {
-      BASCULE_ASSIGN(const Value object, operand(0));
-      BASCULE_ASSIGN(const Value key, operand(1));
-      return subscript(machine_, object, key);
-    }
+    case kAttribute: return evaluate_attribute(expression, scope);
     case kSlice: return evaluate_slice(expression, scope);
-    case kCall: {
-      BASCULE_ASSIGN(const Value callee, operand(0));
-      BASCULE_ASSIGN(Arguments arguments, evaluate_arguments(expression.arguments, scope));
-      return call(callee, std::move(arguments));
-    }
+    case kCall: return evaluate_call(expression, scope);
     case kFilter: return evaluate_filter(expression, scope, nullptr);
-    case kTest: {
-      BASCULE_ASSIGN(const Value value, operand(0));
-      BASCULE_ASSIGN(Arguments arguments, evaluate_arguments(expression.arguments, scope));
-      BASCULE_ASSIGN(const bool is_so, apply_test(machine_, expression.name, value, std::move(arguments)));
-      return Value::of(is_so);
-    }
+    case kTest: return evaluate_test(expression, scope);
   }
   return Value();
+}
+
+absl::StatusOr<Value> Evaluator::evaluate_items(const Expression& expression, Scope& scope) {
+  BASCULE_ASSIGN(std::vector<Value> items, evaluate_all(expression.operands, scope));
+  return expression.kind == Expression::Kind::kList ? Value::list(std::move(items)) : Value::tuple(std::move(items));
+}
+
+absl::StatusOr<Value> Evaluator::evaluate_conditional(const Expression& expression, Scope& scope) {
+  BASCULE_ASSIGN(const Value test, evaluate(*expression.operands[0], scope));
+  if (test.truth()) return evaluate(*expression.operands[1], scope);
+  if (expression.operands[2] != nullptr) return evaluate(*expression.operands[2], scope);
+  return Value::undefined("an `if` in an expression was false, and it has no `else`");
+}
+
+absl::StatusOr<Value> Evaluator::evaluate_unary(const Expression& expression, Scope& scope) {
+  BASCULE_ASSIGN(const Value value, evaluate(*expression.operands[0], scope));
+  if (expression.kind == Expression::Kind::kNot) return Value::of(!value.truth());
+  return expression.kind == Expression::Kind::kNegative ? negative(value) : positive(value);
+}
+
+absl::StatusOr<Value> Evaluator::evaluate_logic(const Expression& expression, Scope& scope) {
+  BASCULE_ASSIGN(Value left, evaluate(*expression.operands[0], scope));
+  if (left.truth() == (expression.kind == Expression::Kind::kOr)) return left;
+  return evaluate(*expression.operands[1], scope);
+}
+
+absl::StatusOr<Value> Evaluator::evaluate_binary(const Expression& expression, Scope& scope) {
+  BASCULE_ASSIGN(const Value left, evaluate(*expression.operands[0], scope));
+  BASCULE_ASSIGN(const Value right, evaluate(*expression.operands[1], scope));
+  if (expression.kind == Expression::Kind::kSubscript) return subscript(machine_, left, right);
+  return compute(machine_, expression.operation, left, right);
+}
+
+absl::StatusOr<Value> Evaluator::evaluate_attribute(const Expression& expression, Scope& scope) {
+  BASCULE_ASSIGN(const Value object, evaluate(*expression.operands[0], scope));
+  return attribute(machine_, object, expression.name);
+}
+
+absl::StatusOr<Value> Evaluator::evaluate_call(const Expression& expression, Scope& scope) {
+  BASCULE_ASSIGN(const Value callee, evaluate(*expression.operands[0], scope));
+  BASCULE_ASSIGN(Arguments arguments, evaluate_arguments(expression.arguments, scope));
+  return call(callee, std::move(arguments));
+}
+
+absl::StatusOr<Value> Evaluator::evaluate_test(const Expression& expression, Scope& scope) {
+  BASCULE_ASSIGN(const Value value, evaluate(*expression.operands[0], scope));
+  BASCULE_ASSIGN(Arguments arguments, evaluate_arguments(expression.arguments, scope));
+  BASCULE_ASSIGN(const bool is_so, apply_test(machine_, expression.name, value, std::move(arguments)));
+  return Value::of(is_so);
 }
 
 absl::StatusOr<Value> Evaluator::look_up(const std::string& name, Scope& scope) const {

@@ -29,7 +29,7 @@ class Bound {
   static absl::StatusOr<Bound> bind(std::string_view name, std::string_view parameters, Arguments arguments);
 
   const Value* find(std::size_t i) const { return values_[i] ? &*values_[i] : nullptr; }
-  Value get(std::size_t i, Value otherwise) const { return values_[i] ? *values_[i] : std::move(otherwise); }
+  Value get(std::size_t i, const Value& otherwise) const { return values_[i] ? *values_[i] : otherwise; }
   bool flag(std::size_t i) const { return values_[i] && values_[i]->truth(); }
   // INVALID_ARGUMENT: not an integer, or not a text. None where it was not given, or is None.
   absl::StatusOr<std::optional<std::int64_t>> integer(std::size_t i) const;

@@ -50,7 +50,7 @@ class Machine {
 
   Namespace* make_namespace() { return &spaces_.emplace_back(); }
   Loop* make_loop() { return &loops_.emplace_back(); }
-  const Macro* keep(Macro macro) { return &macros_.emplace_back(std::move(macro)); }
+  const Macro* keep(const Macro& macro) { return &macros_.emplace_back(macro); }
   void keep(std::unique_ptr<Scope> scope) { scopes_.push_back(std::move(scope)); }
 
  private:

@@ -76,9 +76,9 @@ class ExpressionParser {
  private:
   using Kind = Expression::Kind;
   absl::StatusOr<ExpressionPtr> condition();
-  absl::StatusOr<ExpressionPtr> or_();
-  absl::StatusOr<ExpressionPtr> and_();
-  absl::StatusOr<ExpressionPtr> not_();
+  absl::StatusOr<ExpressionPtr> disjunction();
+  absl::StatusOr<ExpressionPtr> conjunction();
+  absl::StatusOr<ExpressionPtr> negation();
   absl::StatusOr<ExpressionPtr> compare();
   absl::StatusOr<ExpressionPtr> sum();
   absl::StatusOr<ExpressionPtr> concat();

@@ -22,6 +22,8 @@ absl::StatusOr<Evaluator::Flow> Evaluator::execute(const std::vector<StatementPt
 }
 
 absl::StatusOr<Evaluator::Flow> Evaluator::execute(const Statement& statement, Scope& scope) {
+  const Deeper deeper(*this);
+  BASCULE_TRY(deeper.check());
   line_ = statement.line;
   BASCULE_TRY(machine_.charge(1));
   switch (statement.kind) {
