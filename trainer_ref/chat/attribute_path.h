@@ -15,6 +15,7 @@ using Getter = std::function<absl::StatusOr<Value>(const Value& item)>;
 
 // Looks `path` up in an item. A part that is undefined becomes `otherwise`, if that is given. Null or None: the item
 // itself.
-absl::StatusOr<Getter> make_getter(Machine& machine, const Value* path, std::optional<Value> otherwise = std::nullopt);
+absl::StatusOr<Getter> make_getter(Machine& machine, const Value* path,
+                                   const std::optional<Value>& otherwise = std::nullopt);
 
 }  // namespace bascule::ref::jinja

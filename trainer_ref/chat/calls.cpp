@@ -34,7 +34,7 @@ const Macro* Evaluator::capture(const Signature& signature, const Block& body, S
 
 absl::StatusOr<Value> Evaluator::call(const Value& callee, Arguments arguments) {
   switch (callee.kind()) {
-    case Kind::kFunction: return callee.function()->run(machine_, std::move(arguments));
+    case Kind::kFunction: return callee.function()->run(machine_, arguments);
     case Kind::kMethod: return call_method(callee.method(), std::move(arguments));
     case Kind::kMacro: return call_macro(*callee.macro(), std::move(arguments));
     case Kind::kUndefined: return callee.undefined_error();

@@ -131,16 +131,16 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::negation() {
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::compare() {
-  static const std::vector<std::pair<std::string_view, Comparison>> kSigns = {
+  static const std::vector<std::pair<std::string_view, Comparison>> signs = {
       {"==", Comparison::kEqual},     {"!=", Comparison::kNotEqual}, {"<", Comparison::kLess},
       {"<=", Comparison::kLessEqual}, {">", Comparison::kGreater},   {">=", Comparison::kGreaterEqual}};
   ExpressionPtr made = make(Kind::kCompare, tokens_.current().line);
   BASCULE_ASSIGN(ExpressionPtr first, sum());
   made->operands.push_back(std::move(first));
   while (true) {
-    const auto sign = std::find_if(kSigns.begin(), kSigns.end(),
+    const auto sign = std::find_if(signs.begin(), signs.end(),
                                    [&](const auto& each) { return tokens_.current().is_operator(each.first); });
-    if (sign != kSigns.end()) {
+    if (sign != signs.end()) {
       tokens_.take();
       made->comparisons.push_back(sign->second);
     } else if (tokens_.skip_name("in")) {
@@ -181,14 +181,14 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::concat() {
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::product() {
-  static const std::vector<std::pair<std::string_view, Operator>> kSigns = {
+  static const std::vector<std::pair<std::string_view, Operator>> signs = {
       {"*", Operator::kMultiply}, {"/", Operator::kDivide}, {"//", Operator::kFloorDivide}, {"%", Operator::kModulo}};
   const int line = tokens_.current().line;
   BASCULE_ASSIGN(ExpressionPtr left, power());
   while (true) {
-    const auto sign = std::find_if(kSigns.begin(), kSigns.end(),
+    const auto sign = std::find_if(signs.begin(), signs.end(),
                                    [&](const auto& each) { return tokens_.current().is_operator(each.first); });
-    if (sign == kSigns.end()) return left;
+    if (sign == signs.end()) return left;
     tokens_.take();
     BASCULE_ASSIGN(ExpressionPtr right, power());
     BASCULE_ASSIGN(left, binary(Kind::kBinary, line, std::move(left), std::move(right), sign->second));

@@ -58,7 +58,7 @@ struct Test {
 };
 struct Function {
   std::string_view name;
-  absl::StatusOr<Value> (*run)(Machine& machine, Arguments arguments);
+  absl::StatusOr<Value> (*run)(Machine& machine, const Arguments& arguments);
 };
 
 bool is_filter(std::string_view name);

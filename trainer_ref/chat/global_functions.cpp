@@ -12,15 +12,15 @@
 namespace bascule::ref::jinja {
 namespace {
 
-absl::StatusOr<Value> raise_exception(Machine& machine, Arguments arguments) {
-  BASCULE_ASSIGN(const Bound bound, Bound::bind("raise_exception", "message", std::move(arguments)));
+absl::StatusOr<Value> raise_exception(Machine& machine, const Arguments& arguments) {
+  BASCULE_ASSIGN(const Bound bound, Bound::bind("raise_exception", "message", arguments));
   BASCULE_ASSIGN(const std::string message, to_text(machine, *bound.find(0)));
   return invalid_argument("it refuses the conversation: ", message);
 }
 
 // Of local time, as Python's datetime without a zone: %f are microseconds, %z and %Z are empty.
-absl::StatusOr<Value> strftime_now(Machine& machine, Arguments arguments) {
-  BASCULE_ASSIGN(const Bound bound, Bound::bind("strftime_now", "format", std::move(arguments)));
+absl::StatusOr<Value> strftime_now(Machine& machine, const Arguments& arguments) {
+  BASCULE_ASSIGN(const Bound bound, Bound::bind("strftime_now", "format", arguments));
   BASCULE_ASSIGN(const auto given, bound.text(0));
   if (!given) return invalid_argument("strftime_now: expected a format, found None");
   constexpr std::size_t kMaxFormat = 1000;
@@ -50,8 +50,8 @@ absl::StatusOr<Value> strftime_now(Machine& machine, Arguments arguments) {
   return Value::of(std::string(text.data(), length));
 }
 
-absl::StatusOr<Value> range(Machine&, Arguments arguments) {
-  BASCULE_ASSIGN(const Bound bound, Bound::bind("range", "/ start stop? step?", std::move(arguments)));
+absl::StatusOr<Value> range(Machine&, const Arguments& arguments) {
+  BASCULE_ASSIGN(const Bound bound, Bound::bind("range", "/ start stop? step?", arguments));
   std::array<std::int64_t, 3> numbers = {0, 0, 1};
   for (std::size_t i = 0; i < 3; ++i) {
     if (bound.find(i) == nullptr) continue;
@@ -94,12 +94,12 @@ absl::StatusOr<Dict> make_dict(Machine& machine, std::string_view name, const Ar
   return dict;
 }
 
-absl::StatusOr<Value> dict(Machine& machine, Arguments arguments) {
+absl::StatusOr<Value> dict(Machine& machine, const Arguments& arguments) {
   BASCULE_ASSIGN(Dict dict, make_dict(machine, "dict", arguments));
   return Value::of(std::make_shared<const Dict>(std::move(dict)));
 }
 
-absl::StatusOr<Value> make_namespace(Machine& machine, Arguments arguments) {
+absl::StatusOr<Value> make_namespace(Machine& machine, const Arguments& arguments) {
   BASCULE_ASSIGN(Dict attributes, make_dict(machine, "namespace", arguments));
   for (const auto& [name, value] : attributes.items) {
     if (name.is(Kind::kText) && name.text().starts_with("_")) {

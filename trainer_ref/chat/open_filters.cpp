@@ -111,7 +111,7 @@ absl::StatusOr<Value> select(Machine& machine, const Value& value, Arguments arg
 
 }  // namespace
 
-absl::StatusOr<Getter> make_getter(Machine& machine, const Value* path, std::optional<Value> otherwise) {
+absl::StatusOr<Getter> make_getter(Machine& machine, const Value* path, const std::optional<Value>& otherwise) {
   std::vector<Value> parts;
   if (path != nullptr && path->is(Kind::kText)) {
     std::string_view rest = path->text();

@@ -126,6 +126,7 @@ absl::StatusOr<Value> split(Machine& machine, const Value& self, const Bound& ar
   if (from_right) std::reverse(parts.begin(), parts.end());
   BASCULE_TRY(machine.charge(parts.size()));
   std::vector<Value> items;
+  items.reserve(parts.size());
   for (const std::string_view part : parts) items.push_back(Value::of(part));
   return Value::list(std::move(items));
 }

@@ -103,10 +103,19 @@ TEST(ChatTemplate, GivesReasoningTheNamesThatTemplatesRead) {
 }
 
 TEST(ChatTemplate, EndsWhatRunsTooLong) {
+  ChatTemplateOptions some;
+  some.max_steps = 500'000;
   const std::string loops = repeated("{% for x in range(100000) %}", 5) + repeated("{% endfor %}", 5);
-  expect_error(render(loops).status(), StatusCode::kResourceExhausted, "steps");
+  expect_error(render(loops, Json::object(), some).status(), StatusCode::kResourceExhausted, "steps");
   expect_error(render("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").status(), StatusCode::kResourceExhausted,
                "recurses deeper");
+  expect_error(render("{% macro f() %}{% for x in [1] if f %}{% if x %}{% filter upper %}{% set y %}{% with z = 1 %}"
+                      "{{ {'a': [1 + (f()|upper ~ x)]}.a[0] if x is eq(1) }}{% endwith %}{% endset %}{{ y }}"
+                      "{% endfilter %}{% endif %}{% endfor %}{% endmacro %}{{ f() }}")
+                   .status(),
+               StatusCode::kResourceExhausted, "recurses deeper");
+  expect_error(render("{% macro f(x) %}{% call f(x) %}{{ caller() }}{% endcall %}{% endmacro %}{{ f(1) }}").status(),
+               StatusCode::kResourceExhausted, "recurses deeper");
   ChatTemplateOptions few;
   few.max_steps = 100;
   expect_error(render("{% for x in range(100) %}{{ x }}{% endfor %}", Json::object(), few).status(),
