@@ -24,8 +24,9 @@ struct Arguments {
 // Arguments by the place of their parameter.
 class Bound {
  public:
-  // `parameters`: names, such as "old new count?"; those with ? may be left out; those after / are bound by place
-  // alone. `name` is the callee's. INVALID_ARGUMENT: an argument is missing, surplus or unknown.
+  // `parameters`: names, such as "old new count?"; those with ? may be left out, and those with ! must be:
+  // Jinja2 has them, and they are not known here. Those after / are bound by place alone. `name` is the callee's.
+  // INVALID_ARGUMENT: an argument is missing, surplus or unknown.
   static absl::StatusOr<Bound> bind(std::string_view name, std::string_view parameters, Arguments arguments);
 
   const Value* find(std::size_t i) const { return values_[i] ? &*values_[i] : nullptr; }
@@ -63,9 +64,6 @@ struct Function {
 
 bool is_filter(std::string_view name);
 bool is_test(std::string_view name);
-// Whether Jinja2 has a filter or a test of this name, here or not.
-bool is_filter_of_jinja(std::string_view name);
-bool is_test_of_jinja(std::string_view name);
 
 // UNIMPLEMENTED: there is no such filter or test here.
 absl::StatusOr<Value> apply_filter(Machine& machine, std::string_view name, const Value& value, Arguments arguments);
@@ -79,8 +77,6 @@ bool is_unknown_global(std::string_view name);
 // The tables, by file.
 const std::vector<Filter>& text_filters();
 const std::vector<Filter>& list_filters();
-const std::vector<Filter>& order_filters();
-const std::vector<Filter>& number_filters();
 const std::vector<OpenFilter>& open_filters();
 const std::vector<Test>& tests();
 

@@ -2,7 +2,7 @@
 
 #include <bascule/trainer_ref/chat/loop.h>
 #include <bascule/trainer_ref/chat/machine.h>
-#include <bascule/trainer_ref/chat/unicode.h>
+#include <bascule/trainer_ref/chat/texts.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref::jinja {

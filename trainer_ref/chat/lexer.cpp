@@ -4,8 +4,7 @@
 #include <array>
 #include <charconv>
 
-#include <bascule/trainer_ref/chat/string_literal.h>
-#include <bascule/trainer_ref/chat/unicode.h>
+#include <bascule/trainer_ref/chat/texts.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref::jinja {
@@ -14,6 +13,46 @@ namespace {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_name_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_beyond_ascii(char c) { return static_cast<unsigned char>(c) >= 0x80; }
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  const char lower = static_cast<char>(c | 0x20);
+  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+}
+
+// Resolves the escapes of a text: those that real templates use.
+absl::StatusOr<std::string> unescape(std::string_view literal) {
+  std::string text;
+  text.reserve(literal.size());
+  for (std::size_t at = 0; at < literal.size(); ++at) {
+    if (literal[at] != '\\') {
+      text += literal[at];
+      continue;
+    }
+    const char c = literal[++at];  // the lexer took it together with the backslash
+    constexpr std::string_view kPlain = "\\'\"nrt", kMeant = "\\'\"\n\r\t";
+    if (const std::size_t known = kPlain.find(c); known != std::string_view::npos) {
+      text += kMeant[known];
+      continue;
+    }
+    if (c != 'x' && c != 'u') {
+      return unimplemented("the escape \\", is_beyond_ascii(c) ? "and a character beyond ASCII" : std::string(1, c),
+                           " is not read here");
+    }
+    const std::size_t digits = c == 'x' ? 2 : 4;
+    char32_t code = 0;
+    for (std::size_t i = 0; i < digits; ++i) {
+      const int digit = ++at < literal.size() ? hex_digit(literal[at]) : -1;
+      if (digit < 0) return invalid_argument("expected ", digits, " hexadecimal digits behind \\", std::string(1, c));
+      code = code << 4 | static_cast<char32_t>(digit);
+    }
+    if (code >= 0xD800 && code < 0xE000) {
+      return unimplemented("half of a surrogate pair, which UTF-8 cannot have, is not read here");
+    }
+    append_utf8(text, code);
+  }
+  return text;
+}
 
 // Line ends become \n, and one at the very end goes.
 std::string normalized(std::string_view source) {
@@ -56,7 +95,7 @@ class Lexer {
     at_ = to;
   }
   std::size_t behind_space(std::size_t from) const {
-    return text_.size() - strip_left(std::string_view(text_).substr(from)).size();
+    return text_.size() - stripped(std::string_view(text_).substr(from), Side::kLeft).size();
   }
   // Where `end` ("%}" or "#}") ends, and the whitespace behind it that goes with it, at `from`; npos where none stands
   // there.
@@ -82,11 +121,12 @@ class Lexer {
   void push_data(std::string_view data, char sign, bool is_variable) {
     std::string_view kept = data;
     if (sign == '-') {
-      kept = strip_right(data);
+      kept = stripped(data, Side::kRight);
     } else if (sign != '+' && !is_variable) {
       const std::size_t newline = data.rfind('\n');
       const std::size_t begin = newline == std::string_view::npos ? 0 : newline + 1;
-      if ((begin > 0 || line_starting_) && strip_left(data.substr(begin)).empty()) kept = data.substr(0, begin);
+      if ((begin > 0 || line_starting_) && stripped(data.substr(begin), Side::kBoth).empty())
+        kept = data.substr(0, begin);
     }
     if (!kept.empty()) push(Token::Kind::kData, std::string(kept));
   }

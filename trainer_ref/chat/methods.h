@@ -30,11 +30,9 @@ bool is_hidden(const Value& self, std::string_view name);
 // Whether Python's type has an attribute of this name, and it is neither here nor hidden.
 bool is_unknown_attribute(const Value& self, std::string_view name);
 
-// The tables, by file.
+// The tables.
 const std::vector<Method>& text_methods();
-const std::vector<Method>& search_methods();  // of texts as well
 const std::vector<Method>& dict_methods();
-const std::vector<Method>& list_methods();  // of tuples as well
 const std::vector<Method>& loop_methods();
 
 Value macro_name(const Value& macro);

@@ -6,11 +6,37 @@
 
 #include <bascule/trainer_ref/chat/iterate.h>
 #include <bascule/trainer_ref/chat/machine.h>
-#include <bascule/trainer_ref/chat/string_literal.h>
+#include <bascule/trainer_ref/chat/texts.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref::jinja {
 namespace {
+
+// repr() of a text, escaped where it must be. Beyond ASCII, only blocks of which every character is printable are
+// known.
+absl::StatusOr<std::string> text_repr(std::string_view text) {
+  const bool has_single = text.find('\'') != std::string_view::npos;
+  const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
+  std::string result(1, quote);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t begin = at;
+    const char32_t code = next_code_point(text, at);
+    constexpr std::string_view kEscaped = "\n\r\t", kLetters = "nrt";
+    const std::size_t known = code < 0x80 ? kEscaped.find(static_cast<char>(code)) : std::string_view::npos;
+    const bool is_printable = (code >= 0x20 && code < 0x7F) || (code > 0xA0 && code < 0x378 && code != 0xAD) ||
+                              (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0xAC00 && code <= 0xD7A3);
+    if (known != std::string_view::npos) {
+      result += '\\';
+      result += kLetters[known];
+    } else if (!is_printable) {
+      return unimplemented("how Python prints all characters of a text in a list or dict is not known here");
+    } else {
+      if (code == '\\' || code == static_cast<char32_t>(quote)) result += '\\';
+      result += text.substr(begin, at - begin);
+    }
+  }
+  return result += quote;
+}
 
 class Printer {
  public:
@@ -27,6 +53,12 @@ class Printer {
   }
 
  private:
+  absl::Status print_text(std::string_view value) {
+    BASCULE_ASSIGN(const std::string quoted, text_repr(value));
+    text += quoted;
+    return absl::OkStatus();
+  }
+
   absl::Status print_items(const std::vector<Value>& items, std::string_view open, std::string_view close, int depth) {
     text += open;
     for (std::size_t i = 0; i < items.size(); ++i) {
@@ -63,8 +95,8 @@ class Printer {
       case Kind::kInteger: text += cat(value.integer()); return absl::OkStatus();
       case Kind::kFloat: text += float_text(value.number()); return absl::OkStatus();
       case Kind::kText:
-        text += value.is_safe() ? cat("Markup(", text_repr(value.text()), ")") : text_repr(value.text());
-        return absl::OkStatus();
+        if (value.is_safe()) return unimplemented("printing a text marked safe in a list or dict is not done here");
+        return print_text(value.text());
       case Kind::kList: return print_items(value.items(), "[", "]", depth);
       case Kind::kTuple: return print_items(value.items(), "(", value.items().size() == 1 ? ",)" : ")", depth);
       case Kind::kDict: return print_dict(*value.dict(), depth);

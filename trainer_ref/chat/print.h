@@ -20,11 +20,9 @@ absl::StatusOr<std::string> to_repr(Machine& machine, const Value& value);
 std::string float_text(double number);  // repr() of a float: the shortest text that reads back as the same
 
 struct JsonStyle {
-  bool ensure_ascii = false;
   std::optional<std::string> indent;  // of one level; none: all in one line
   std::string between_items = ", ";
   std::string between_key_and_value = ": ";
-  bool sort_keys = false;
 };
 // json.dumps(). INVALID_ARGUMENT: JSON has no such value.
 absl::StatusOr<std::string> to_json(Machine& machine, const Value& value, const JsonStyle& style);

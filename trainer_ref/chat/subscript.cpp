@@ -7,8 +7,7 @@
 #include <bascule/trainer_ref/chat/machine.h>
 #include <bascule/trainer_ref/chat/methods.h>
 #include <bascule/trainer_ref/chat/operators.h>
-#include <bascule/trainer_ref/chat/string_literal.h>
-#include <bascule/trainer_ref/chat/unicode.h>
+#include <bascule/trainer_ref/chat/texts.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref::jinja {
@@ -83,7 +82,7 @@ absl::StatusOr<Value> subscript(Machine& machine, const Value& value, const Valu
   if (in) return *in;
   if (!key.is(Kind::kText)) return missing(value, cat("of a key that is ", key.type()));
   BASCULE_ASSIGN(const std::optional<Value> found, attribute_of_type(value, key.text()));
-  return found ? *found : missing(value, text_repr(key.text()));
+  return found ? *found : missing(value, cat("'", key.text(), "'"));
 }
 
 absl::StatusOr<Value> slice(Machine& machine, const Value& value, const Value& start, const Value& stop,

@@ -1,10 +1,14 @@
-// Filters over texts, and those that make one.
+// Filters over texts and numbers, and those that make one.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
 #include <bascule/trainer_ref/chat/functions.h>
 #include <bascule/trainer_ref/chat/iterate.h>
 #include <bascule/trainer_ref/chat/machine.h>
+#include <bascule/trainer_ref/chat/operators.h>
 #include <bascule/trainer_ref/chat/print.h>
-#include <bascule/trainer_ref/chat/strings.h>
-#include <bascule/trainer_ref/chat/unicode.h>
+#include <bascule/trainer_ref/chat/texts.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref::jinja {
@@ -36,37 +40,10 @@ absl::StatusOr<Value> trim(Machine& machine, const Value& value, const Bound& ar
   return Value::of(stripped(text, *characters, Side::kBoth));
 }
 
-absl::StatusOr<Value> to_upper(Machine& machine, const Value& value, const Bound&) {
+template <Case wanted>
+absl::StatusOr<Value> to_case(Machine& machine, const Value& value, const Bound&) {
   BASCULE_ASSIGN(const std::string text, plain_text(machine, value));
-  return Value::of(upper(text));
-}
-
-absl::StatusOr<Value> to_lower(Machine& machine, const Value& value, const Bound&) {
-  BASCULE_ASSIGN(const std::string text, plain_text(machine, value));
-  BASCULE_TRY(check_case(text));
-  return Value::of(lower(text));
-}
-
-absl::StatusOr<Value> capitalize(Machine& machine, const Value& value, const Bound&) {
-  BASCULE_ASSIGN(const std::string text, plain_text(machine, value));
-  BASCULE_TRY(check_case(text));
-  return Value::of(capitalized(text));
-}
-
-// Each word begins with a capital; words are what stands between spaces, dashes and opening brackets.
-absl::StatusOr<Value> title(Machine& machine, const Value& value, const Bound&) {
-  BASCULE_ASSIGN(const std::string text, plain_text(machine, value));
-  BASCULE_TRY(check_case(text));
-  std::string result;
-  bool inside = false;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t begin = at;
-    const char32_t code = next_code_point(text, at);
-    const std::string character = text.substr(begin, at - begin);
-    const bool separates = is_space(code) || code == '-' || code == '(' || code == '{' || code == '[' || code == '<';
-    result += inside ? lower(character) : upper(character);
-    inside = !separates;
-  }
+  BASCULE_ASSIGN(std::string result, in_case(text, wanted));
   return Value::of(std::move(result));
 }
 
@@ -98,7 +75,7 @@ absl::StatusOr<Value> indent(Machine& machine, const Value& value, const Bound& 
   text += '\n';
   std::string result = arguments.flag(1) ? indention : std::string();
   bool is_first = true;
-  for (const std::string_view line : split_lines(text, false)) {
+  for (const std::string_view line : split_lines(text)) {
     if (!is_first) result += '\n';
     if (!is_first && (arguments.flag(2) || !line.empty())) result += indention;
     result += line;
@@ -111,8 +88,8 @@ absl::StatusOr<Value> indent(Machine& machine, const Value& value, const Bound& 
 
 absl::StatusOr<Value> to_json_text(Machine& machine, const Value& value, const Bound& arguments) {
   JsonStyle style;
-  style.ensure_ascii = arguments.flag(0);
-  style.sort_keys = arguments.flag(3);
+  if (arguments.flag(0)) return unimplemented("tojson: ensure_ascii=true is not done here");
+  if (arguments.flag(3)) return unimplemented("tojson: sort_keys=true is not done here");
   if (const Value* width = arguments.find(1); width != nullptr && !width->is(Kind::kNone)) {
     if (width->is(Kind::kText)) {
       style.indent = width->text();
@@ -136,6 +113,48 @@ absl::StatusOr<Value> to_json_text(Machine& machine, const Value& value, const B
   return Value::of(std::move(text));
 }
 
+constexpr double kTwoTo63 = 9223372036854775808.0;
+
+// Of texts, whole numbers in ASCII digits are read; a text without any digit is no number, but for "inf" and "nan".
+absl::StatusOr<Value> to_integer(Machine& machine, const Value& value, const Bound& arguments) {
+  const Value otherwise = arguments.get(0, Value::of(std::int64_t{0}));
+  if (const auto index = value.index()) return Value::of(*index);
+  if (value.is(Kind::kUndefined)) return value.undefined_error();
+  if (value.is(Kind::kFloat)) {
+    if (!std::isfinite(value.number())) return otherwise;
+    if (value.number() < kTwoTo63 && value.number() >= -kTwoTo63) {
+      return Value::of(static_cast<std::int64_t>(value.number()));
+    }
+    return unimplemented("int: the integer needs more than 64 bits, which is not computed here");
+  }
+  if (!value.is(Kind::kText)) return otherwise;
+  BASCULE_TRY(machine.charge_bytes(value.text().size()));
+  const std::string_view text = stripped(value.text(), Side::kBoth);
+  std::int64_t number = 0;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (!text.empty() && read.ptr == text.data() + text.size() && read.ec == std::errc()) return Value::of(number);
+  const bool may_be_a_number = std::any_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || std::string_view("nN").find(c) != std::string_view::npos ||
+           static_cast<unsigned char>(c) >= 0x80;
+  });
+  if (!may_be_a_number) return otherwise;
+  return unimplemented("int: of texts, only whole numbers of at most 64 bits are read here");
+}
+
+absl::StatusOr<Value> to_float(Machine&, const Value& value, const Bound& arguments) {
+  if (value.is_number()) return Value::of(value.number());
+  if (value.is(Kind::kUndefined)) return value.undefined_error();
+  if (value.is(Kind::kText)) return unimplemented("float: texts are not read here");
+  return arguments.get(0, Value::of(0.0));
+}
+
+absl::StatusOr<Value> absolute(Machine&, const Value& value, const Bound&) {
+  if (value.is(Kind::kFloat)) return Value::of(std::fabs(value.number()));
+  if (const auto index = value.index()) return *index < 0 ? negative(value) : Value::of(*index);
+  if (value.is(Kind::kUndefined)) return value.undefined_error();
+  return invalid_argument("abs: expected a number, found ", value.type());
+}
+
 }  // namespace
 
 const std::vector<Filter>& text_filters() {
@@ -143,12 +162,15 @@ const std::vector<Filter>& text_filters() {
       {"string", "", to_string},
       {"safe", "", safe},
       {"trim", "chars?", trim},
-      {"upper", "", to_upper},
-      {"lower", "", to_lower},
-      {"capitalize", "", capitalize},
-      {"title", "", title},
+      {"upper", "", to_case<Case::kUpper>},
+      {"lower", "", to_case<Case::kLower>},
+      {"capitalize", "", to_case<Case::kCapitalized>},
+      {"title", "", to_case<Case::kTitle>},
       {"replace", "old new count?", replace},
       {"indent", "width? first? blank?", indent},
+      {"int", "default? base!", to_integer},
+      {"float", "default?", to_float},
+      {"abs", "", absolute},
       {"tojson", "ensure_ascii? indent? separators? sort_keys?", to_json_text},
   };
   return *table;

@@ -1,12 +1,11 @@
 // JSON as Python's json.dumps() writes it.
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 
 #include <bascule/trainer_ref/chat/machine.h>
 #include <bascule/trainer_ref/chat/print.h>
-#include <bascule/trainer_ref/chat/unicode.h>
+#include <bascule/trainer_ref/chat/texts.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref::jinja {
@@ -47,11 +46,8 @@ class JsonWriter {
       if (known != std::string_view::npos) {
         text += '\\';
         text += kEscaped[known];
-      } else if (code < 0x20 || (style_.ensure_ascii && code >= 0x7F && code < 0x10000)) {
+      } else if (code < 0x20) {
         escape(code);
-      } else if (style_.ensure_ascii && code >= 0x10000) {
-        escape(0xD800 + ((code - 0x10000) >> 10));
-        escape(0xDC00 + ((code - 0x10000) & 0x3FF));
       } else {
         text += value.substr(begin, at - begin);
       }
@@ -90,21 +86,6 @@ class JsonWriter {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::vector<const std::pair<Value, Value>*>> in_order(const Dict& dict) const {
-    std::vector<const std::pair<Value, Value>*> items;
-    for (const auto& item : dict.items) items.push_back(&item);
-    if (!style_.sort_keys || items.size() < 2) return items;
-    const bool all_text =
-        std::all_of(items.begin(), items.end(), [](auto* item) { return item->first.is(Kind::kText); });
-    const bool all_numbers =
-        std::all_of(items.begin(), items.end(), [](auto* item) { return item->first.is_number(); });
-    if (!all_text && !all_numbers) return invalid_argument("tojson: keys of several types cannot be sorted");
-    std::stable_sort(items.begin(), items.end(), [&](auto* left, auto* right) {
-      return all_text ? left->first.text() < right->first.text() : left->first.number() < right->first.number();
-    });
-    return items;
-  }
-
   absl::Status write_value(const Value& value, int depth) {
     switch (value.kind()) {
       case Kind::kNone: text += "null"; return absl::OkStatus();
@@ -117,11 +98,11 @@ class JsonWriter {
         return write_items(value.items().size(), '[', ']', depth,
                            [&](std::size_t i) { return write(value.items()[i], depth + 1); });
       case Kind::kDict: {
-        BASCULE_ASSIGN(const auto items, in_order(*value.dict()));
+        const auto& items = value.dict()->items;
         return write_items(items.size(), '{', '}', depth, [&](std::size_t i) -> absl::Status {
-          BASCULE_TRY(write_key(items[i]->first));
+          BASCULE_TRY(write_key(items[i].first));
           text += style_.between_key_and_value;
-          return write(items[i]->second, depth + 1);
+          return write(items[i].second, depth + 1);
         });
       }
       case Kind::kUndefined: return invalid_argument("tojson: the value is undefined, which JSON does not have");

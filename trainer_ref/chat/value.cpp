@@ -7,7 +7,7 @@
 #include <bascule/trainer_ref/chat/functions.h>
 #include <bascule/trainer_ref/chat/machine.h>
 #include <bascule/trainer_ref/chat/methods.h>
-#include <bascule/trainer_ref/chat/unicode.h>
+#include <bascule/trainer_ref/chat/texts.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref::jinja {
