@@ -1,0 +1,26 @@
+"""Chat templates as Hugging Face's transformers renders them, with a fixed clock: what make-chat-fixtures and compare-templates
+compare with. Needs `pip install transformers==5.23.0 jinja2==3.1.6`; no PyTorch, no network."""
+
+import datetime
+
+from transformers.utils import chat_template_utils
+
+NOW = datetime.datetime(2024, 7, 26, 15, 4, 5, 678)
+
+
+def render(case):
+    """The text of a case {"template", "messages", "tools", "add_generation_prompt", "variables"}; raises what Jinja2 raises."""
+    compiled = chat_template_utils._compile_jinja_template(case["template"])
+    compiled.globals["strftime_now"] = NOW.strftime
+    rendered, _ = chat_template_utils.render_jinja_template(
+        [case.get("messages", [])], tools=case.get("tools"), chat_template=case["template"],
+        add_generation_prompt=case.get("add_generation_prompt", False), **case.get("variables", {}))
+    return rendered[0]
+
+
+def render_or_none(case):
+    """None where it raises."""
+    try:
+        return render(case)
+    except Exception:  # whatever a template makes Python raise
+        return None

@@ -1,0 +1,36 @@
+// Cases of the fixtures and of scripts/compare-templates: {"template", "messages", "tools", "add_generation_prompt",
+// "variables"}, of which all but the first may be missing.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include <bascule/trainer_ref/chat/chat_template.h>
+
+namespace bascule::ref {
+
+// 2024-07-26 15:04:05.000678 of local time, as the scripts' strftime_now has it.
+inline std::chrono::system_clock::time_point fixed_now() {
+  std::tm local{};
+  local.tm_year = 2024 - 1900;
+  local.tm_mon = 6;
+  local.tm_mday = 26;
+  local.tm_hour = 15;
+  local.tm_min = 4;
+  local.tm_sec = 5;
+  local.tm_isdst = -1;
+  return std::chrono::system_clock::from_time_t(std::mktime(&local)) + std::chrono::microseconds(678);
+}
+
+inline absl::StatusOr<std::string> render_case(const ChatTemplate::Json& item) {
+  using Json = ChatTemplate::Json;
+  ChatTemplateOptions options;
+  options.now = fixed_now;
+  const auto parsed = ChatTemplate::parse(item.at("template").get<std::string>(), options);
+  if (!parsed.ok()) return parsed.status();
+  return parsed->render(item.value("messages", Json::array()), item.value("tools", Json()),
+                        item.value("add_generation_prompt", Json(false)).get<bool>(),
+                        item.value("variables", Json::object()));
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,174 @@
+#include <bascule/trainer_ref/chat/chat_template.h>
+
+#include <array>
+#include <optional>
+
+#include <bascule/trainer_ref/chat/evaluator.h>
+#include <bascule/trainer_ref/chat/lexer.h>
+#include <bascule/trainer_ref/chat/machine.h>
+#include <bascule/trainer_ref/chat/parser.h>
+#include <bascule/trainer_ref/model/json.h>
+#include <bascule/transport/posix/files.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+namespace {
+
+using Json = ChatTemplate::Json;
+
+constexpr std::uint64_t kMaxTemplateBytes = 1u << 20;
+
+absl::StatusOr<jinja::Block> parse_block(std::string_view text, std::string_view where) {
+  if (text.size() > kMaxTemplateBytes) {
+    return invalid_argument(where, ": expected at most ", kMaxTemplateBytes, " bytes, found ", text.size());
+  }
+  auto tokens = jinja::tokenize(text);
+  if (!tokens.ok()) return annotate(tokens.status(), where);
+  auto block = jinja::parse(*std::move(tokens));
+  return block.ok() ? std::move(block) : annotate(block.status(), where);
+}
+
+// A message's reasoning has had several names; transformers gives it the two that templates read.
+Json with_reasoning(const Json& message) {
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const auto found = message.find(name);
+    if (found == message.end() || found->is_null()) continue;
+    Json both = Json::object();
+    both["thinking"] = *found;
+    for (const auto& [key, value] : message.items()) both[key] = value;
+    both["reasoning_content"] = *found;
+    return both;
+  }
+  return message;
+}
+
+// A special token of tokenizer_config.json: a string, or an object with its `content`.
+std::optional<std::string> token_text(const nlohmann::json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_object()) return std::nullopt;
+  const auto content = value.find("content");
+  return content != value.end() && content->is_string() ? std::optional(content->get<std::string>()) : std::nullopt;
+}
+
+Json tokens_of(const nlohmann::json& config) {
+  Json tokens = Json::object();
+  for (const auto& [key, value] : config.items()) {
+    const auto text = key.ends_with("_token") ? token_text(value) : std::nullopt;
+    if (text) tokens[key] = *text;
+  }
+  return tokens;
+}
+
+struct Texts {
+  std::optional<std::string> plain, with_tools;
+};
+
+// `chat_template` of tokenizer_config.json: one text, or a list of {name, template}.
+absl::StatusOr<Texts> texts_of(const nlohmann::json& config, std::string_view where) {
+  const auto given = config.find("chat_template");
+  Texts texts;
+  if (given == config.end() || given->is_null()) return texts;
+  if (given->is_string()) {
+    texts.plain = given->get<std::string>();
+    return texts;
+  }
+  if (!given->is_array()) return invalid_argument(where, ": chat_template: expected a text or a list of templates");
+  for (const nlohmann::json& item : *given) {
+    if (!item.is_object() || !item.value("name", nlohmann::json()).is_string() ||
+        !item.value("template", nlohmann::json()).is_string()) {
+      return invalid_argument(where, ": chat_template: expected objects with the texts name and template");
+    }
+    if (item["name"] == "default") texts.plain = item["template"].get<std::string>();
+    if (item["name"] == "tool_use") texts.with_tools = item["template"].get<std::string>();
+  }
+  if (texts.plain) return texts;
+  return invalid_argument(where, ": chat_template: expected a template with the name default, found none");
+}
+
+// The file's text; none where there is no such file.
+absl::StatusOr<std::optional<std::string>> read_if_there(const std::filesystem::path& path) {
+  auto text = read_file(path, kMaxTemplateBytes);
+  if (text.ok()) return std::optional<std::string>(*std::move(text));
+  if (text.status().code() == absl::StatusCode::kNotFound) return std::nullopt;
+  return text.status();
+}
+
+}  // namespace
+
+struct ChatTemplate::Data {
+  std::string where = "chat template";
+  jinja::Block block;
+  std::optional<jinja::Block> with_tools;  // what is rendered instead where tools are given
+  Json tokens = Json::object();
+  jinja::Budget budget;
+};
+
+absl::StatusOr<ChatTemplate> ChatTemplate::parse(std::string_view text, ChatTemplateOptions options) {
+  auto data = std::make_shared<Data>();
+  data->budget = {options.max_bytes, options.max_steps, std::move(options.now)};
+  BASCULE_ASSIGN(data->block, parse_block(text, data->where));
+  return ChatTemplate(std::move(data));
+}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::read(const std::filesystem::path& folder, ChatTemplateOptions options) {
+  auto data = std::make_shared<Data>();
+  data->budget = {options.max_bytes, options.max_steps, std::move(options.now)};
+  const std::filesystem::path config_path = folder / "tokenizer_config.json", file = folder / "chat_template.jinja";
+  auto config = read_json_object(config_path);
+  if (!config.ok() && config.status().code() != absl::StatusCode::kNotFound) return config.status();
+  Texts texts;
+  if (config.ok()) {
+    data->tokens = tokens_of(*config);
+    BASCULE_ASSIGN(texts, texts_of(*config, config_path.string()));
+    data->where = cat(config_path.string(), ": chat_template");
+  }
+  BASCULE_ASSIGN(const std::optional<std::string> of_file, read_if_there(file));
+  if (of_file) {
+    data->where = file.string();
+    BASCULE_ASSIGN(texts.with_tools, read_if_there(folder / "additional_chat_templates" / "tool_use.jinja"));
+    texts.plain = *of_file;
+  }
+  if (!texts.plain) {
+    return absl::NotFoundError(cat(folder.string(), " has no chat template: neither chat_template.jinja nor the key ",
+                                   "chat_template in tokenizer_config.json"));
+  }
+  BASCULE_ASSIGN(data->block, parse_block(*texts.plain, data->where));
+  if (texts.with_tools) {
+    BASCULE_ASSIGN(data->with_tools, parse_block(*texts.with_tools, cat(data->where, " (tool_use)")));
+  }
+  return ChatTemplate(std::move(data));
+}
+
+absl::StatusOr<std::string> ChatTemplate::render(const Json& messages, const Json& tools, bool add_generation_prompt,
+                                                 const Json& variables) const {
+  if (!messages.is_array()) return invalid_argument("messages: expected a list, found ", messages.type_name());
+  if (!tools.is_array() && !tools.is_null()) {
+    return invalid_argument("tools: expected a list or null, found ", tools.type_name());
+  }
+  if (!variables.is_object()) return invalid_argument("variables: expected an object, found ", variables.type_name());
+  Json all = Json::object();
+  all["messages"] = Json::array();
+  for (const Json& message : messages) {
+    if (!message.is_object()) return invalid_argument("messages: expected objects, found ", message.type_name());
+    all["messages"].push_back(with_reasoning(message));
+  }
+  all["tools"] = tools;
+  all["add_generation_prompt"] = add_generation_prompt;
+  all["documents"] = nullptr;
+  for (const auto& [name, value] : data_->tokens.items()) all[name] = value;
+  for (const auto& [name, value] : variables.items()) {
+    if (name == "messages" || name == "tools" || name == "add_generation_prompt") {
+      return invalid_argument("variables: '", name, "' is an argument of its own");
+    }
+    all[name] = value;
+  }
+  BASCULE_ASSIGN(const jinja::Value values, jinja::to_value(all));
+
+  jinja::Machine machine(data_->budget);
+  const jinja::Block& block = data_->with_tools && !tools.is_null() ? *data_->with_tools : data_->block;
+  auto text = jinja::Evaluator(machine, block, *values.dict()).render();
+  if (!text.ok()) return annotate(text.status(), data_->where);
+  return text;
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,268 @@
+// Filters over what can be iterated.
+#include <algorithm>
+#include <charconv>
+#include <functional>
+
+#include <bascule/trainer_ref/chat/functions.h>
+#include <bascule/trainer_ref/chat/iterate.h>
+#include <bascule/trainer_ref/chat/machine.h>
+#include <bascule/trainer_ref/chat/operators.h>
+#include <bascule/trainer_ref/chat/print.h>
+#include <bascule/trainer_ref/chat/texts.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::ref::jinja {
+namespace {
+
+using Getter = std::function<absl::StatusOr<Value>(const Value& item)>;
+
+// Looks up what `attribute=` names: "function.name", "content.0.text" or an integer. A part that is undefined becomes
+// `otherwise`, if that is given. Null or None: the item itself.
+absl::StatusOr<Getter> make_getter(Machine& machine, const Value* path,
+                                   const std::optional<Value>& otherwise = std::nullopt) {
+  std::vector<Value> parts;
+  if (path != nullptr && path->is(Kind::kText)) {
+    std::string_view rest = path->text();
+    while (true) {
+      const std::string_view part = rest.substr(0, rest.find('.'));
+      const bool is_number =
+          !part.empty() && std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+      std::int64_t number = 0;
+      if (is_number && std::from_chars(part.data(), part.data() + part.size(), number).ec == std::errc()) {
+        parts.push_back(Value::of(number));
+      } else {
+        parts.push_back(Value::of(part));
+      }
+      if (part.size() == rest.size()) break;
+      rest.remove_prefix(part.size() + 1);
+    }
+  } else if (path != nullptr && !path->is(Kind::kNone)) {
+    parts.push_back(*path);
+  }
+  return Getter([&machine, parts, otherwise](const Value& item) -> absl::StatusOr<Value> {
+    Value value = item;
+    for (const Value& part : parts) {
+      BASCULE_ASSIGN(value, subscript(machine, value, part));
+      if (otherwise && value.is(Kind::kUndefined)) value = *otherwise;
+    }
+    return value;
+  });
+}
+
+absl::StatusOr<Value> length(Machine& machine, const Value& value, const Bound&) {
+  if (value.is(Kind::kText)) BASCULE_TRY(machine.charge_bytes(value.text().size()));
+  BASCULE_ASSIGN(const std::int64_t number, length_of(value));
+  return Value::of(number);
+}
+
+absl::StatusOr<Value> first(Machine& machine, const Value& value, const Bound&) {
+  BASCULE_ASSIGN(const Iterator next, iterate(machine, value));
+  BASCULE_ASSIGN(const std::optional<Value> item, next());
+  return item ? *item : Value::undefined("there is no first item: the sequence is empty");
+}
+
+// reversed(), which needs to know where the end is; none where Python refuses.
+absl::StatusOr<std::optional<std::vector<Value>>> backwards(Machine& machine, const Value& value) {
+  if (!is_iterable(value) || value.is(Kind::kGenerator) || value.is(Kind::kLoop)) return std::nullopt;
+  BASCULE_ASSIGN(std::vector<Value> items, to_items(machine, value));
+  std::reverse(items.begin(), items.end());
+  return items;
+}
+
+absl::StatusOr<Value> last(Machine& machine, const Value& value, const Bound&) {
+  BASCULE_ASSIGN(const auto items, backwards(machine, value));
+  if (!items) return invalid_argument("last: '", value.type(), "' has no last item; make it a list");
+  return items->empty() ? Value::undefined("there is no last item: the sequence is empty") : items->front();
+}
+
+absl::StatusOr<Value> reverse(Machine& machine, const Value& value, const Bound&) {
+  if (value.is(Kind::kText)) {
+    BASCULE_TRY(machine.charge_bytes(value.text().size()));
+    std::string text;
+    const auto offsets = code_point_offsets(value.text());
+    for (std::size_t i = offsets.size() - 1; i > 0; --i) {
+      text.append(value.text(), offsets[i - 1], offsets[i] - offsets[i - 1]);
+    }
+    return Value::of(std::move(text), value.is_safe());
+  }
+  BASCULE_ASSIGN(auto items, backwards(machine, value));
+  if (!items) {
+    BASCULE_ASSIGN(std::vector<Value> all, to_items(machine, value));
+    std::reverse(all.begin(), all.end());
+    return Value::list(std::move(all));
+  }
+  const Value list = Value::list(*std::move(items));
+  BASCULE_ASSIGN(Iterator next, iterate(machine, list));
+  return to_generator(std::move(next), list);
+}
+
+absl::StatusOr<Value> list(Machine& machine, const Value& value, const Bound&) {
+  BASCULE_ASSIGN(std::vector<Value> items, to_items(machine, value));
+  return Value::list(std::move(items));
+}
+
+absl::StatusOr<Value> items(Machine& machine, const Value& value, const Bound&) {
+  // As in Jinja2, a value without pairs is an error only when the first one is taken.
+  if (!value.is(Kind::kDict) && !value.is(Kind::kUndefined)) {
+    const std::string type = value.type();
+    return to_generator(
+        [type]() -> absl::StatusOr<std::optional<Value>> {
+          return invalid_argument("items: expected a dict, found ", type);
+        },
+        value);
+  }
+  const Value pairs = value.is(Kind::kDict) ? Value::of(View{View::kItems, value.dict()}) : Value();
+  BASCULE_ASSIGN(Iterator next, iterate(machine, pairs));
+  return to_generator(std::move(next), value);
+}
+
+absl::StatusOr<Value> join(Machine& machine, const Value& value, const Bound& arguments) {
+  BASCULE_ASSIGN(const std::string separator, to_text(machine, arguments.get(0, Value::of(""))));
+  BASCULE_ASSIGN(const Getter getter, make_getter(machine, arguments.find(1)));
+  BASCULE_ASSIGN(const Iterator next, iterate(machine, value));
+  std::string text;
+  for (bool is_first = true;; is_first = false) {
+    BASCULE_ASSIGN(const std::optional<Value> item, next());
+    if (!item) break;
+    BASCULE_ASSIGN(const Value part, getter(*item));
+    BASCULE_ASSIGN(const std::string part_text, to_text(machine, part));
+    if (!is_first) text += separator;
+    text += part_text;
+    BASCULE_TRY(machine.charge(separator.size() / 64 + 1));
+  }
+  BASCULE_TRY(machine.charge_bytes(text.size()));
+  return Value::of(std::move(text));
+}
+
+absl::StatusOr<Value> default_of(Machine&, const Value& value, const Bound& arguments) {
+  const bool missing = value.is(Kind::kUndefined) || (arguments.flag(1) && !value.truth());
+  return missing ? arguments.get(0, Value::of("")) : value;
+}
+
+// map, select, reject, selectattr and rejectattr are lazy: what they give is an iterator, and errors come when it is
+// read.
+//
+// Gives what `apply` makes of each item; an item of which it makes nothing is left out. `prepare` makes `apply` before
+// the first item is read.
+using Apply = std::function<absl::StatusOr<std::optional<Value>>(const Value& item)>;
+
+Value lazily(Machine& machine, const Value& value, std::function<absl::StatusOr<Apply>()> prepare) {
+  struct State {
+    std::function<absl::StatusOr<Apply>()> prepare;
+    Apply apply;
+    Iterator source;
+  };
+  const auto state = std::make_shared<State>(State{std::move(prepare), nullptr, nullptr});
+  return to_generator(
+      [&machine, value, state]() -> absl::StatusOr<std::optional<Value>> {
+        if (!state->source) {
+          if (!value.truth()) return std::nullopt;
+          BASCULE_ASSIGN(state->apply, state->prepare());
+          BASCULE_ASSIGN(state->source, iterate(machine, value));
+        }
+        while (true) {
+          BASCULE_TRY(machine.charge(1));
+          BASCULE_ASSIGN(const std::optional<Value> item, state->source());
+          if (!item) return std::nullopt;
+          BASCULE_ASSIGN(std::optional<Value> result, state->apply(*item));
+          if (result) return result;
+        }
+      },
+      value);
+}
+
+absl::StatusOr<Apply> prepare_map(Machine& machine, const Arguments& arguments) {
+  const auto named = [&](std::string_view name) {
+    return std::find_if(arguments.named.begin(), arguments.named.end(), [&](auto& each) { return each.first == name; });
+  };
+  if (const auto path = named("attribute"); arguments.positional.empty() && path != arguments.named.end()) {
+    const auto otherwise = named("default");
+    const bool has_default = otherwise != arguments.named.end();
+    if (arguments.named.size() > (has_default ? 2u : 1u)) return invalid_argument("map: unexpected argument");
+    const bool is_none = !has_default || otherwise->second.is(Kind::kNone);  // None counts as not given
+    BASCULE_ASSIGN(Getter getter, make_getter(machine, &path->second,
+                                              is_none ? std::nullopt : std::optional<Value>(otherwise->second)));
+    return Apply([getter = std::move(getter)](const Value& item) -> absl::StatusOr<std::optional<Value>> {
+      BASCULE_ASSIGN(Value value, getter(item));
+      return std::optional<Value>(std::move(value));
+    });
+  }
+  if (arguments.positional.empty()) return invalid_argument("map: expected a filter or attribute=");
+  if (!arguments.positional.front().is(Kind::kText)) return invalid_argument("map: expected the name of a filter");
+  const std::string name = arguments.positional.front().text();
+  if (!is_filter(name)) return unimplemented("map: the filter '", name, "' is not known here");
+  Arguments rest{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.named};
+  return Apply([&machine, name, rest](const Value& item) -> absl::StatusOr<std::optional<Value>> {
+    BASCULE_ASSIGN(Value value, apply_filter(machine, name, item, rest));
+    return std::optional<Value>(std::move(value));
+  });
+}
+
+absl::StatusOr<Apply> prepare_select(Machine& machine, Arguments arguments, bool by_attribute, bool keep) {
+  Getter getter;
+  if (by_attribute) {
+    if (arguments.positional.empty()) return invalid_argument("expected the name of an attribute, found none");
+    const Value path = arguments.positional.front();
+    arguments.positional.erase(arguments.positional.begin());
+    BASCULE_ASSIGN(getter, make_getter(machine, &path));
+  } else {
+    BASCULE_ASSIGN(getter, make_getter(machine, nullptr));
+  }
+  std::string name;
+  if (!arguments.positional.empty()) {
+    if (!arguments.positional.front().is(Kind::kText)) return invalid_argument("expected the name of a test");
+    name = arguments.positional.front().text();
+    if (!is_test(name)) return unimplemented("the test '", name, "' is not known here");
+    arguments.positional.erase(arguments.positional.begin());
+  }
+  return Apply(
+      [=, &machine, arguments = std::move(arguments)](const Value& item) -> absl::StatusOr<std::optional<Value>> {
+        BASCULE_ASSIGN(const Value looked_at, getter(item));
+        bool holds = name.empty() && looked_at.truth();
+        if (!name.empty()) {
+          BASCULE_ASSIGN(holds, apply_test(machine, name, looked_at, arguments));
+        }
+        return holds == keep ? std::optional<Value>(item) : std::nullopt;
+      });
+}
+
+absl::StatusOr<Value> map(Machine& machine, const Value& value, Arguments arguments) {
+  return lazily(machine, value,
+                [&machine, arguments = std::move(arguments)] { return prepare_map(machine, arguments); });
+}
+
+template <bool by_attribute, bool keep>
+absl::StatusOr<Value> select(Machine& machine, const Value& value, Arguments arguments) {
+  return lazily(machine, value, [&machine, arguments = std::move(arguments)] {
+    return prepare_select(machine, arguments, by_attribute, keep);
+  });
+}
+
+}  // namespace
+
+const std::vector<Filter>& list_filters() {
+  static const auto* table = new std::vector<Filter>{
+      {"length", "", length},
+      {"count", "", length},
+      {"first", "", first},
+      {"last", "", last},
+      {"reverse", "", reverse},
+      {"list", "", list},
+      {"items", "", items},
+      {"join", "d? attribute?", join},
+      {"default", "default_value? boolean?", default_of},
+      {"d", "default_value? boolean?", default_of},
+  };
+  return *table;
+}
+
+const std::vector<OpenFilter>& open_filters() {
+  static const auto* table = new std::vector<OpenFilter>{{"map", map},
+                                                         {"select", select<false, true>},
+                                                         {"reject", select<false, false>},
+                                                         {"selectattr", select<true, true>},
+                                                         {"rejectattr", select<true, false>}};
+  return *table;
+}
+
+}  // namespace bascule::ref::jinja

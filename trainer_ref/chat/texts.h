@@ -1,0 +1,50 @@
+// Texts as Python sees them: sequences of code points. Here they are UTF-8.
+//
+// Pure functions; any thread may call them. What they get must be well-formed UTF-8 (is_utf8): templates are checked
+// when they are parsed, JSON when it becomes values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace bascule::ref::jinja {
+
+class Machine;
+
+bool is_utf8(std::string_view text);
+bool is_ascii(std::string_view text);
+
+// The code point that begins at `at`, which moves behind it.
+char32_t next_code_point(std::string_view text, std::size_t& at);
+void append_utf8(std::string& text, char32_t code_point);
+
+std::int64_t count_code_points(std::string_view text);
+// The byte at which each code point begins, and the text's size behind them.
+std::vector<std::size_t> code_point_offsets(std::string_view text);
+
+// str.isspace() of one code point: what strip() removes and split() splits at.
+bool is_space(char32_t code_point);
+
+// str.splitlines()
+std::vector<std::string_view> split_lines(std::string_view text);
+
+// strip(), of whitespace or of the code points of `characters`.
+enum class Side { kLeft, kRight, kBoth };
+std::string_view stripped(std::string_view text, Side side);
+std::string_view stripped(std::string_view text, std::string_view characters, Side side);
+
+// replace(), at most `count` times; all where it is negative.
+absl::StatusOr<std::string> replaced(Machine& machine, std::string_view text, std::string_view from,
+                                     std::string_view to, std::int64_t count);
+
+// upper(), lower(), capitalize(), and the filter title, whose words end at spaces, dashes and opening brackets.
+// UNIMPLEMENTED beyond ASCII.
+enum class Case { kUpper, kLower, kCapitalized, kTitle };
+absl::StatusOr<std::string> in_case(std::string_view text, Case wanted);
+
+}  // namespace bascule::ref::jinja
