@@ -139,8 +139,7 @@ TEST(ChatTemplate, EndsWhatMakesTooMuch) {
   expect_error(render("{{ [1] * 10000000000 }}").status(), StatusCode::kResourceExhausted, "steps");
   expect_error(render("{{ 'x' * 9223372036854775807 }}").status(), StatusCode::kResourceExhausted, "bytes");
   expect_error(render("{{ ('xx'|list) * 9223372036854775807 }}").status(), StatusCode::kResourceExhausted, "steps");
-  expect_error(render("{{ 'a'|indent(9000000000) }}").status(),
-               StatusCode::kResourceExhausted, "bytes");
+  expect_error(render("{{ 'a'|indent(9000000000) }}").status(), StatusCode::kResourceExhausted, "bytes");
   const std::string doubling = "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x ";
   for (const char* twice : {"~ ns.x", "+ ns.x", "* 2", "|replace('a', ns.x)"}) {
     EXPECT_EQ(render(doubling + twice + " %}{% endfor %}{{ ns.x }}").status().code(), StatusCode::kResourceExhausted)
