@@ -32,8 +32,8 @@
 namespace bascule::inline v0 {
 
 struct FleetRules {
-  Endpoint endpoint;     // its options
-  std::string contract;  // empty: none
+  Endpoint endpoint;       // its options
+  std::string contract{};  // empty: none
   Epoch epoch = 0;
   Version published = 0;                                       // the last version of the runs before
   Version used = 0;                                            // the highest number known to be used

@@ -32,7 +32,7 @@ class ServedWeights {
                                                                         const Place& place = {});
 
   struct SenderOptions {
-    std::string endpoint, worker, contract;
+    std::string endpoint{}, worker{}, contract{};
     std::function<void()> on_pending;  // from the receiver's thread
     std::function<void(std::string_view)> log;
     Place place{};
