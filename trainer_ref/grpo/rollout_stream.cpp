@@ -54,6 +54,7 @@ void RolloutStream::run(const Plan& plan) {
 absl::StatusOr<std::vector<Generation>> RolloutStream::ask(const std::vector<RolloutRequest>& requests) {
   BASCULE_ASSIGN(std::vector<Generation> answers, pool_.generate(requests));
   std::vector<int> missing;
+  missing.reserve(requests.size());
   for (const RolloutRequest& request : requests) missing.push_back(request.completions);
   const auto count = [&](std::vector<Generation>& generations) {
     int sound = 0;

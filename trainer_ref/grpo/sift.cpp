@@ -74,6 +74,7 @@ std::vector<EngineSpan> engine_spans(const std::vector<Generation>& generations,
         ++span.tokens;
       }
   std::vector<EngineSpan> result;
+  result.reserve(spans.size());
   for (auto& [key, span] : spans) result.push_back(std::move(span));
   return result;
 }
