@@ -67,6 +67,10 @@ struct ReceiverOptions {
   // Each control message but heartbeats, as "to sender: ready" before it goes out and "from sender: prepare" as it
   // comes; called from the I/O thread. Default: silent.
   std::function<void(std::string_view)> trace{};
+  // Asked every 50 ms, on the engine's thread, while a follower's commit(version) or take(version) waits: true ends
+  // that wait, with nothing changed and nobody poisoned. For a host language whose signals wait for its calls. Default:
+  // never.
+  std::function<bool()> interrupted{};
   const Scheme* scheme = nullptr;  // used instead of the registry's
 };
 

@@ -67,6 +67,7 @@ class ReceiverHandle {
     options.device = device;
     options.stream = reinterpret_cast<Stream>(stream);
     options.log = [log](std::string_view line) { LogLines::instance().add(log, line); };
+    options.interrupted = [this] { return is_interrupted(); };
     const Unlocked unlocked;
     receiver_.emplace(value_of(Receiver::connect(std::move(options))));
   }
@@ -115,14 +116,10 @@ class ReceiverHandle {
     }
   }
   Flip commit(std::optional<Version> version) {
-    const Call call(*this);
-    const Unlocked unlocked;
-    return remember(version ? receiver().commit(*version) : receiver().commit());
+    return flip_by([&] { return version ? receiver().commit(*version) : receiver().commit(); });
   }
   Flip take(std::optional<Version> version) {
-    const Call call(*this);
-    const Unlocked unlocked;
-    return remember(version ? receiver().take(*version) : receiver().take());
+    return flip_by([&] { return version ? receiver().take(*version) : receiver().take(); });
   }
   // The last one that changed something, whatever became of the call that it happened in.
   std::optional<Flip> flip() const { return flip_; }
@@ -152,9 +149,25 @@ class ReceiverHandle {
     return *receiver_;
   }
 
-  Flip remember(Flip flip) {
+  // Without the GIL. A signal's exception comes before what the interrupted call says.
+  template <typename Flips>
+  Flip flip_by(Flips flips) {
+    const Call call(*this);
+    const Flip flip = [&] {
+      const Unlocked unlocked;
+      return flips();
+    }();
     if (flip.changed) flip_ = flip;
+    if (PyErr_Occurred()) throw nb::python_error();
+    if (closing_ && !flip.changed) throw Failure{absl::CancelledError("this receiver was closed")};
     return flip;
+  }
+  // While a follower waits for its version.
+  bool is_interrupted() {
+    if (closing_) return true;
+    sleep_if_interpreter_ends();
+    const nb::gil_scoped_acquire acquire;
+    return PyErr_Occurred() || PyErr_CheckSignals() != 0;
   }
 
   std::optional<Receiver> receiver_;

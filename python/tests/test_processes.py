@@ -49,6 +49,11 @@ WAITS = {
     receiver = bascule.Receiver(sys.argv[2], worker="w")
     wait = lambda: receiver.take(7, timeout=100)
 """,
+    "commit_version": """
+    import sys, time, bascule
+    receiver = bascule.Receiver(sys.argv[2] + "?flip_timeout=3600s", worker="w", group="g", rank=1, ranks=2)
+    wait = lambda: receiver.commit(7)
+""",
     "wait_ready": """
     import sys, time, bascule
     receiver = bascule.Receiver(sys.argv[2], worker="w")
