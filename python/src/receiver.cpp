@@ -221,6 +221,7 @@ void bind_receiver(nb::module_& module) {
       .def_ro("way", &ReceiverStatus::way, "How versions come to it; empty: as its scheme always does.")
       .def_prop_ro(
           "error", [](const ReceiverStatus& status) { return error_of(status.error); },
+          nb::sig("def error(self) -> bascule.errors.BasculeError | None"),
           "A BasculeError that says why it was refused, or is poisoned; else None.")
       .def("__repr__", [](const ReceiverStatus& status) {
         return "<ReceiverStatus " + std::string(to_string(status.state)) + ", version " +
