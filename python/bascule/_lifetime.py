@@ -69,16 +69,21 @@ def _log() -> None:
 
 
 def _close_all() -> None:
-    for _, end in sorted(_living.items(), reverse=True):  # what another one uses was made before it
-        try:
-            end._close(patience=5)  # a call of another thread may never end
-        except Exception:  # the others are closed all the same
-            _logger.exception("closing %r", end)
-    _core.stop_logs()
-    if _log_thread is not None:
-        _log_thread.join(timeout=1)
-    _core.interpreter_ends()
-    time.sleep(0.01)  # threads that are on their way back to Python arrive
+    patience = 5.0  # seconds: a call of another thread may never end
+    try:
+        for _, end in sorted(_living.items(), reverse=True):  # what another one uses was made before it
+            try:
+                end._close(patience=patience)
+            except KeyboardInterrupt:  # the others are closed all the same, and at once
+                patience = 0
+            except Exception:
+                _logger.exception("closing %r", end)
+        _core.stop_logs()
+        if _log_thread is not None:
+            _log_thread.join(timeout=1)
+    finally:  # also of a signal: threads in calls must not come back
+        _core.interpreter_ends()
+        time.sleep(0.01)  # those that are on their way arrive
 
 
 def _abandon_all() -> None:
