@@ -96,7 +96,7 @@ const char* to_string(ReceiverState);
 // A snapshot for status pages; any thread.
 struct ReceiverStatus {
   ReceiverState state = ReceiverState::kJoining;
-  bool attached = false;  // a sender is connected
+  bool attached = false;  // a sender has welcomed it: at its first publication, or later
   Epoch epoch = 0;
   Version version = 0;  // served, or loaded by the engine
   std::string way{};    // how versions come to it: "relay", "mirror"; empty: as its scheme always does

@@ -215,7 +215,7 @@ void bind_receiver(nb::module_& module) {
       .def_prop_ro(
           "state", [](const ReceiverStatus& status) { return to_string(status.state); },
           "\"joining\", \"pending\", \"serving\", \"poisoned\" or \"loading\".")
-      .def_ro("attached", &ReceiverStatus::attached, "Whether a sender is connected.")
+      .def_ro("attached", &ReceiverStatus::attached, "Whether a sender has welcomed it: at its first send, or later.")
       .def_ro("epoch", &ReceiverStatus::epoch)
       .def_ro("version", &ReceiverStatus::version, "Served, or loaded by the engine.")
       .def_ro("way", &ReceiverStatus::way, "How versions come to it; empty: as its scheme always does.")
@@ -225,7 +225,7 @@ void bind_receiver(nb::module_& module) {
           "A BasculeError that says why it was refused, or is poisoned; else None.")
       .def("__repr__", [](const ReceiverStatus& status) {
         return "<ReceiverStatus " + std::string(to_string(status.state)) + ", version " +
-               std::to_string(status.version) + (status.attached ? "" : ", no sender") +
+               std::to_string(status.version) + (status.attached ? "" : ", not attached") +
                (status.error.ok() ? "" : ": " + std::string(message_of(status.error))) + ">";
       });
   nb::class_<Targets>(module, "Targets", "An engine's own tensors, and what each is made of.")

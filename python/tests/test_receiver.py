@@ -102,6 +102,13 @@ def test_take_without_a_version_waits_for_so_long(endpoint, engines, sender):
     assert engine.answer()["version"] == 1
 
 
+def test_a_sender_that_has_not_published_is_not_called_missing(endpoint, sender):
+    with bascule.Receiver(endpoint, worker="w") as receiver:
+        sender.wait_for_workers(1)
+        with pytest.raises(bascule.BasculeTimeoutError, match="a sender was greeted, and has not published"):
+            receiver.wait_ready(0)
+
+
 def test_take_without_a_sender_gives_none(endpoint):
     with bascule.Receiver(endpoint, worker="w") as receiver:
         assert receiver.take(timeout=0) is None and receiver.take(timeout=0.1) is None
