@@ -419,7 +419,7 @@ TEST_F(Train, RefusesWhatMakesNoSense) {
       {{"--request-timeout", "inf"}, "give a finite time above 0, as --request-timeout=60s"},
       {{"--engine-timeout", "-1s"}, "give a finite time above 0, as --engine-timeout=2m"},
       {{"--threads", "100000"}, "give a value from 0 to 1024"},
-      {{"--steps", "abc"}, "expected INTEGER, as --steps=60"},
+      {{"--steps", "abc"}, "expected INTEGER, as --steps=8"},
   };
   for (const auto& [flags, why] : bad) {
     Program train = trainer(url, "out", flags);
