@@ -1,8 +1,16 @@
 #include <bascule/receiver/flip_gate.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/time/time.h"
+
 namespace bascule::inline v0 {
+namespace {
+
+constexpr absl::Duration kInterruptible = absl::Milliseconds(50);
+
+}  // namespace
 
 void FlipGate::set_pending() {
   pending_.store(decided_.has_value() || yielded_ || poisoned_, std::memory_order_release);
@@ -83,9 +91,20 @@ bool FlipGate::withdraw(Version version) {
   return offered_.erase(version) > 0;
 }
 
-std::optional<LocalVersion> FlipGate::take(Version version, Deadline deadline, std::vector<LocalVersion>& dropped) {
+std::optional<LocalVersion> FlipGate::take(Version version, Deadline deadline, std::vector<LocalVersion>& dropped,
+                                           const std::function<bool()>& interrupted) {
   std::unique_lock lock(mutex_);
-  const bool came = changed_.wait_until(lock, deadline.at(), [&] { return lost_ || offered_.contains(version); });
+  const auto has_ended = [&] { return lost_ || offered_.contains(version); };
+  bool came = false, let_go = false;
+  while (!came && !let_go) {
+    const auto until = interrupted ? std::min(deadline.at(), Deadline(kInterruptible).at()) : deadline.at();
+    came = changed_.wait_until(lock, until, has_ended);
+    if (came || deadline.passed()) break;
+    lock.unlock();  // it is the user's code
+    let_go = interrupted && interrupted();
+    lock.lock();
+    came = has_ended();
+  }
   while (!offered_.empty() && offered_.begin()->first < version)
     dropped.push_back(std::move(offered_.extract(offered_.begin()).mapped()));
   if (!came || lost_) return std::nullopt;

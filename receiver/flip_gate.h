@@ -46,8 +46,9 @@ class FlipGate {
   bool poisoned() const;  // when pending() said so
 
   // Of a follower: the offered version, awaited until `deadline`, and those below it, which are dropped. None: it did
-  // not come.
-  std::optional<LocalVersion> take(Version version, Deadline deadline, std::vector<LocalVersion>& dropped);
+  // not come. Where `interrupted` is given, it is asked every 50 ms, without the mutex; true ends the wait.
+  std::optional<LocalVersion> take(Version version, Deadline deadline, std::vector<LocalVersion>& dropped,
+                                   const std::function<bool()>& interrupted = {});
 
  private:
   void set_pending();  // under the mutex

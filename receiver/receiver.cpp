@@ -75,9 +75,10 @@ struct Receiver::Impl {
 
   const bool follows;  // a rank above 0
   const absl::Duration flip_timeout;
-  const Apply apply;  // by the endpoint
-  const int threads;  // that copy at the flip
-  const bool wishes;  // for fused orders
+  const std::function<bool()> interrupted;  // may be empty
+  const Apply apply;                        // by the endpoint
+  const int threads;                        // that copy at the flip
+  const bool wishes;                        // for fused orders
   const Scheme& scheme;
   const Stream stream;
   const int device;  // as it was told; kHost: where the slots or the targets are
@@ -86,6 +87,7 @@ struct Receiver::Impl {
   Impl(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& given)
       : follows(options.rank > 0),
         flip_timeout(endpoint.flip_timeout),
+        interrupted(options.interrupted),
         apply(endpoint.apply),
         threads(options.threads),
         wishes(!options.fused.empty()),
@@ -116,8 +118,11 @@ struct Receiver::Impl {
       return now(false, pending() && gate.poisoned());
     const Clock::time_point start = Clock::now();
     std::vector<LocalVersion> dropped;
-    std::optional<LocalVersion> next = gate.take(version, Deadline(flip_timeout), dropped);
+    bool let_go = false;
+    std::optional<LocalVersion> next =
+        gate.take(version, Deadline(flip_timeout), dropped, [&] { return let_go = interrupted && interrupted(); });
     session.passed_over(std::move(dropped));
+    if (!next && let_go) return now(false, pending() && gate.poisoned());
     if (!next) {
       session.poison(cat("rank 0 serves version ", version, ", which was not prepared here within ",
                          absl::FormatDuration(flip_timeout)));

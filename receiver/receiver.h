@@ -67,6 +67,10 @@ struct ReceiverOptions {
   // Each control message but heartbeats, as "to sender: ready" before it goes out and "from sender: prepare" as it
   // comes; called from the I/O thread. Default: silent.
   std::function<void(std::string_view)> trace{};
+  // Asked every 50 ms, on the engine's thread, while a follower's commit(version) or take(version) waits: true ends
+  // that wait, with nothing changed and nobody poisoned. For a host language whose signals wait for its calls. Default:
+  // never.
+  std::function<bool()> interrupted{};
   const Scheme* scheme = nullptr;  // used instead of the registry's
 };
 
@@ -92,7 +96,7 @@ const char* to_string(ReceiverState);
 // A snapshot for status pages; any thread.
 struct ReceiverStatus {
   ReceiverState state = ReceiverState::kJoining;
-  bool attached = false;  // a sender is connected
+  bool attached = false;  // a sender has welcomed it: at its first publication, or later
   Epoch epoch = 0;
   Version version = 0;  // served, or loaded by the engine
   std::string way{};    // how versions come to it: "relay", "mirror"; empty: as its scheme always does

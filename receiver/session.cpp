@@ -151,6 +151,7 @@ void Session::greet() {
   for (const FusedOrder& order : options_.fused) hello.fused.push_back(order.parts);
   if (!options_.contract.empty()) hello.contract = options_.contract;
   link_.send(hello);
+  board_.update([](StatusBoard::Posted& posted) { posted.greeted = true; });
 }
 
 void Session::detach() {
@@ -169,7 +170,7 @@ void Session::detach() {
 void Session::retry(const absl::Status& why, bool final_refusal) {
   if (holdings_.lost()) return;
   board_.update([&](StatusBoard::Posted& posted) {
-    posted.status.attached = false;
+    posted.status.attached = posted.greeted = false;
     // The reason why it is poisoned says more than that no sender is there to mend it.
     if (posted.status.state != ReceiverState::kPoisoned || final_refusal) posted.status.error = why;
     posted.hopeless = final_refusal;

@@ -31,6 +31,7 @@ absl::Status StatusBoard::wait_ready(Version least, Deadline deadline, std::stri
                            !status.error.ok()   ? cat("the last error: ", message_of(status.error))
                            : posted_.newest > 0 ? cat("the newest is ", posted_.newest)
                            : status.attached    ? "connected, the sender has not published"
+                           : posted_.greeted    ? "a sender was greeted, and has not published since"
                                                 : "no sender is there");
 }
 

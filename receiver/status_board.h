@@ -18,6 +18,7 @@ class StatusBoard {
     ReceiverStatus status;
     bool ready = false;     // a version can be served
     Version newest = 0;     // of those
+    bool greeted = false;   // a sender, which has not answered: it welcomes at its first publication
     bool hopeless = false;  // the last refusal will not change by itself
   };
 

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from . import _core
@@ -17,7 +18,7 @@ from .errors import BasculeError
 
 _living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by number: in the order they were made
 _logger = logging.getLogger("bascule")
-_logs: dict[int, Callable[[str], None]] = {}
+_logs: weakref.WeakValueDictionary[int, Log] = weakref.WeakValueDictionary()  # a function may hold its sender
 _numbers = itertools.count(1)
 _log_thread: threading.Thread | None = None
 _starting = threading.Lock()
@@ -28,24 +29,21 @@ def lives(end: Any) -> None:
     _living[next(_numbers)] = end
 
 
-def log_number(log: Callable[[str], None] | None) -> int:
-    """The number under which threads of Bascule log for `log`, or for logging.getLogger("bascule"): 0."""
-    global _log_thread
-    with _starting:
-        if _log_thread is None:
-            _log_thread = threading.Thread(target=_log, name="bascule-log", daemon=True)
-            _log_thread.start()
-        if log is None:
-            return 0
-        if not callable(log):
-            raise BasculeError(f"log: expected a function of a line, found {type(log).__name__}", "INVALID_ARGUMENT")
-        number = next(_numbers)
-        _logs[number] = log
-        return number
+class Log:
+    """Where threads of Bascule log by `number`: `call`, or logging.getLogger("bascule") where it is None or gone."""
 
-
-def forget_log(number: int) -> None:
-    _logs.pop(number, None)
+    def __init__(self, call: Callable[[str], None] | None = None):
+        global _log_thread
+        if call is not None and not callable(call):
+            raise BasculeError(f"log: expected a function of a line, found {type(call).__name__}", "INVALID_ARGUMENT")
+        with _starting:
+            if _log_thread is None:
+                _log_thread = threading.Thread(target=_log, name="bascule-log", daemon=True)
+                _log_thread.start()
+        self.call = call
+        self.number = 0 if call is None else next(_numbers)
+        if call is not None:
+            _logs[self.number] = self
 
 
 def refuse_in_child(what: str) -> BasculeError:
@@ -61,26 +59,31 @@ def refuse_to_travel(what: str) -> BasculeError:
 def _log() -> None:
     while lines := _core.take_log_lines():
         for number, line in lines:
-            if (log := _logs.get(number)) is None:
-                _logger.info("%s", line)
-                continue
+            log = _logs.get(number)
             try:
-                log(line)
-            except Exception:  # the other lines are logged all the same
-                _logger.exception("the log of a Sender")
+                log.call(line) if log is not None else _logger.info("%s", line)
+            except BaseException:  # SystemExit, too, and of a handler: the other lines are logged all the same
+                with suppress(BaseException):
+                    _logger.exception("the log of a Sender")
+            del log  # while this waits, it keeps no sender alive
 
 
 def _close_all() -> None:
-    for _, end in sorted(_living.items(), reverse=True):  # what another one uses was made before it
-        try:
-            end._close(patience=5)  # a call of another thread may never end
-        except Exception:  # the others are closed all the same
-            _logger.exception("closing %r", end)
-    _core.stop_logs()
-    if _log_thread is not None:
-        _log_thread.join(timeout=1)
-    _core.interpreter_ends()
-    time.sleep(0.01)  # threads that are on their way back to Python arrive
+    patience = 5.0  # seconds: a call of another thread may never end
+    try:
+        for _, end in sorted(_living.items(), reverse=True):  # what another one uses was made before it
+            try:
+                end._close(patience=patience)
+            except KeyboardInterrupt:  # the others are closed all the same, and at once
+                patience = 0
+            except Exception:
+                _logger.exception("closing %r", end)
+        _core.stop_logs()
+        if _log_thread is not None:
+            _log_thread.join(timeout=1)
+    finally:  # also of a signal: threads in calls must not come back
+        _core.interpreter_ends()
+        time.sleep(0.01)  # those that are on their way arrive
 
 
 def _abandon_all() -> None:

@@ -99,7 +99,8 @@ def _gpu() -> Iterator[Finding]:
     yield Finding("GPU", f"{count.value}, driver for CUDA {named}",
                   "" if version.value >= _LEAST_DRIVER else "this wheel was built for CUDA 13.0, which needs driver "
                   "580 or newer")
-    if "expandable_segments:True" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""):
+    settings = (os.environ.get(name, "") for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))  # new, old
+    if any("expandable_segments:True" in each for each in settings):
         yield Finding("expandable segments", "on in PyTorch; slots are Bascule's own memory, so nothing changes")
 
 
@@ -152,9 +153,12 @@ def _send() -> Iterator[Finding]:
             described = _core.Tensors(["some"], ["U8"], [[1 << 24]], [[1]], [ctypes.addressof(some.memory)], [-1], 0)
             sender._core.register_tensors(described)
             process = subprocess.Popen([sys.executable, "-c", engine, endpoint], stdout=subprocess.PIPE, text=True)
-            sender.wait_for_workers(1, timeout=20)
-            report = sender.send()
-            served, _ = process.communicate(timeout=20)
+            try:
+                sender.wait_for_workers(1, timeout=20)
+                report = sender.send()
+                served, _ = process.communicate(timeout=20)
+            finally:
+                process.kill()
     right = report.complete and served == f"{report.version}\n"
     yield Finding("a send of 16 MiB to another process", f"{1e3 * report.seconds.total:.1f} ms",
                   "" if right else f"it was not served: {report.workers}")

@@ -25,10 +25,23 @@ def error_of(code: str, text: str) -> BasculeError:
     return (BasculeTimeoutError if code == "DEADLINE_EXCEEDED" else BasculeError)(text, code)
 
 
+_LONGEST_TEXT = 4000  # characters: it travels in one message
+
+
 def text_of(error: BaseException) -> str:
-    if isinstance(error, BasculeError):
-        return str(error)
+    """What the other end is told of an error, whatever is in it: in UTF-8, and not too long."""
     try:
-        return f"{type(error).__name__}: {error}"
+        text = str(error) if isinstance(error, BasculeError) else f"{type(error).__name__}: {error}"
     except Exception:  # of its __str__
-        return type(error).__name__
+        text = type(error).__name__
+    if len(text) > _LONGEST_TEXT:
+        text = text[:_LONGEST_TEXT] + "…"
+    return text.encode(errors="backslashreplace").decode()
+
+
+def code_of(error: BaseException) -> str:
+    """The name of an absl::StatusCode, where the error has one; else anything."""
+    try:
+        return ascii(error.code)[1:-1] if isinstance(error.code, str) else ""  # type: ignore[attr-defined]
+    except Exception:  # it has none, or its own code fails
+        return ""

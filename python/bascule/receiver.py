@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import select
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._lifetime import lives, log_number, refuse_in_child, refuse_to_travel
+from ._lifetime import Log, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
 from .followed import describe_each, glance_at
 from .names import hf_names
@@ -78,11 +79,12 @@ class Receiver:
         if apply not in (None, "commit", "background"):
             raise BasculeError(f'apply: expected "commit" or "background", found {apply!r}', "INVALID_ARGUMENT")
         self._forked = False
-        self._turn = threading.Lock()  # a flip, and what weights() says, are one
+        self._wake: Callable[[], Any] | None = None  # of the task in atake()
+        self._turn = threading.RLock()  # a flip, and what weights() says, are one; a signal's handler may look, too
         self._endpoint, self._worker = endpoint, worker
         self._core: _core.Receiver | None = _core.Receiver(
             endpoint, worker, group, rank, ranks, device_number(device), getattr(stream, "cuda_stream", stream) or 0,
-            log_number(None))
+            Log().number)
         self._views: dict[tuple[int, int], Mapping[str, Any]] = {}
         self._targets = _targets_of(targets) if targets is not None else None
         if self._targets is not None:
@@ -103,8 +105,7 @@ class Receiver:
         BasculeTimeoutError, where it did not come.
         """
         core = self._open()
-        if not timeout >= 0:
-            raise BasculeError(f"timeout: expected seconds, 0 or more, found {timeout}", "INVALID_ARGUMENT")
+        _check_timeout(timeout)
         if version is not None:
             core.wait_ready(version, timeout)
             return self._take(version)
@@ -125,26 +126,43 @@ class Receiver:
         return None
 
     async def atake(self, timeout: float = 30) -> int | None:
-        """take(), while other tasks run."""
+        """take(), while other tasks run. One task at a time.
+
+        Raises BasculeError as take() does; FAILED_PRECONDITION where another task waits; CANCELLED where the receiver is
+        closed meanwhile.
+        """
         import asyncio
 
         core = self._open()
+        _check_timeout(timeout)
+        if self._wake is not None:
+            raise BasculeError("another task waits in atake(); one at a time takes and finishes", "FAILED_PRECONDITION")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        while True:
-            awake = asyncio.Event()
-            loop.add_reader(core.fileno(), awake.set)
-            try:
-                if (taken := self.take(timeout=0)) is not None:
-                    return taken
-                left = deadline - loop.time()
-                if left <= 0:
+        # A descriptor of its own: the receiver may be closed, and its number be another's, while the loop has it.
+        descriptor = os.dup(core.fileno())
+        awake = asyncio.Event()
+        self._wake = lambda: loop.is_closed() or loop.call_soon_threadsafe(awake.set)
+        try:
+            while True:
+                awake.clear()
+                loop.add_reader(descriptor, awake.set)
+                try:
+                    if (taken := self.take(timeout=0)) is not None:
+                        return taken
+                    left = deadline - loop.time()
+                    if left <= 0:
+                        return None
+                    await asyncio.wait_for(awake.wait(), left)
+                except asyncio.TimeoutError:
                     return None
-                await asyncio.wait_for(awake.wait(), left)
-            except asyncio.TimeoutError:
-                return None
-            finally:
-                loop.remove_reader(core.fileno())
+                finally:
+                    loop.remove_reader(descriptor)
+                if self._core is None:
+                    raise BasculeError("this receiver was closed", "CANCELLED")
+        finally:
+            self._wake = None
+            os.close(descriptor)
 
     def finish(self, error: BaseException | None = None) -> None:
         """Acknowledges what take() gave; the sender's send returns no earlier. Without a take() it does nothing.
@@ -158,8 +176,7 @@ class Receiver:
         """At a token boundary: flips if a version is ready, and acknowledges. Does not wait (but see slots=1).
 
         version: in a follower of a group, the one that rank 0's commit() returned; it waits for that. Elsewhere it says
-        nothing. After a flip the
-        tensors of the slot before may change: keep none of them.
+        nothing. After a flip the tensors of the slot before may change: keep none of them.
         """
         core = self._open()
         with self._turn:
@@ -201,13 +218,15 @@ class Receiver:
     def close(self) -> None:
         """Leaves the endpoint; of a receiver with targets, once no tensor of weights() is alive.
 
-        A second call does nothing. Tensors of weights() can still be read; a trainer may write another version there. A call of another thread that
-        waits ends with CANCELLED.
+        A second call does nothing. Tensors of weights() can still be read; a trainer may write another version there. A
+        call of another thread or task that waits ends with CANCELLED or FAILED_PRECONDITION.
         """
         core, self._core = self._core, None
         self._views = {}
         if core is not None:
             core.close()
+        if (wake := self._wake) is not None:
+            wake()
 
     def __enter__(self) -> Receiver:
         return self
@@ -247,10 +266,15 @@ class Receiver:
         self.close()
 
     def _abandon(self) -> None:
-        self._forked = True
-        self._turn = threading.Lock()  # a thread that is not here may have held it
+        self._forked, self._wake = True, None
+        self._turn = threading.RLock()  # a thread that is not here may have held it
         if self._core is not None:
             self._core.abandon()
+
+
+def _check_timeout(timeout: float) -> None:
+    if not timeout >= 0:
+        raise BasculeError(f"timeout: expected seconds, 0 or more, found {timeout}", "INVALID_ARGUMENT")
 
 
 def _targets_of(targets: Any) -> Targets:

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from . import _core
-from ._lifetime import forget_log, lives, log_number, refuse_in_child, refuse_to_travel
+from ._lifetime import Log, lives, refuse_in_child, refuse_to_travel
 from .errors import BasculeError
 from .followed import Followed
 from .names import hf_names
 from .tensors import (HOST, TensorSpec, current_stream, describe_all, describe_specs, device_of, is_module,
-                      tensors_of, wait_for_stream)
+                      tensors_of, travels_as, wait_for_stream)
 from .views import copy_into, writable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _renamed_specs(model: Any, rename: Callable[[str], str] | None) -> list[Tens
     if not all(isinstance(spec, TensorSpec) for spec in specs):
         raise BasculeError("register_model: expected a module, a mapping of names to tensors, or TensorSpecs, found "
                            f"{type(model).__name__}", "INVALID_ARGUMENT")
-    return [replace(spec, name=rename(spec.name)) for spec in specs] if rename else specs
+    return [replace(spec, name=travels_as(spec.name, rename)) for spec in specs]
 
 
 def names_of(worker_ids: Sequence[str]) -> list[str]:
@@ -51,8 +51,8 @@ class Sender:
     def __init__(self, endpoint: str, *, threads: int = 0, log: Callable[[str], None] | None = None):
         if threads < 0:
             raise BasculeError(f"threads: expected 0 or more, found {threads}", "INVALID_ARGUMENT")
-        self._log = log_number(log)
-        self._core: _core.Sender | None = _core.Sender(endpoint, threads, self._log)
+        self._log = Log(log)
+        self._core: _core.Sender | None = _core.Sender(endpoint, threads, self._log.number)
         self._endpoint = endpoint
         self._turn = threading.RLock()
         self._depth = 0  # of calls under way in the thread whose turn it is: a signal's handler may call, too
@@ -244,7 +244,6 @@ class Sender:
         if core is not None:
             core.close()
         self._model = self._pending = None
-        forget_log(self._log)
 
     def _register(self, model: Followed | None, register: Callable[[], None], device: int) -> None:
         """The tensors are kept alive before the core knows where they lie, also where a signal ends this."""
@@ -274,7 +273,7 @@ class Sender:
         places = loan.tensors()
         left = set(places)
         for name, tensor in named:
-            travels = self._rename(name) if self._rename else name
+            travels = travels_as(name, self._rename)
             self._open()  # it may have been closed meanwhile
             if travels not in places:
                 raise BasculeError(f"stream: tensor {travels} was not registered", "INVALID_ARGUMENT")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from . import _core
@@ -37,6 +38,8 @@ class TensorSpec:
 def dtype_name(dtype: Any) -> str:
     """ "BF16" of torch.bfloat16, numpy's bfloat16, "bfloat16" or "BF16"."""
     name = getattr(dtype, "name", None) or str(dtype)
+    if isinstance(dtype, type):  # numpy.float32 itself
+        name = dtype.__name__.rstrip("_")
     name = name.removeprefix("torch.")
     if name in _DTYPES.values():
         return name
@@ -67,6 +70,9 @@ def describe(name: str, tensor: Any) -> tuple[str, list[int], list[int], int, in
             return _core.describe(tensor)
     except BasculeError as error:
         raise BasculeError(f"tensor {name}: {error}", error.code) from None
+    except (RuntimeError, TypeError, ValueError) as error:  # of the tensor's own: it has no memory, or not one
+        raise BasculeError(f"tensor {name}: {type(tensor).__name__} does not say where its elements lie: "
+                           f"{type(error).__name__}: {error}", "INVALID_ARGUMENT") from error
     raise BasculeError(f"tensor {name}: expected a tensor of torch, an array of numpy, or an object with __dlpack__, "
                        f"found {type(tensor).__name__}", "INVALID_ARGUMENT")
 
@@ -89,14 +95,17 @@ def _describe_torch(tensor: Any) -> tuple[str, list[int], list[int], int, int]:
 
 
 def _describe_numpy(array: Any) -> tuple[str, list[int], list[int], int, int]:
-    size = array.dtype.itemsize
+    if not hasattr(array, "ctypes"):
+        raise BasculeError(f"a {type(array).__name__} has no memory of its own; make an array of it (numpy.asarray)",
+                           "INVALID_ARGUMENT")
+    name, size = dtype_name(array.dtype), array.dtype.itemsize
     if any(stride % size for stride in array.strides):
         raise BasculeError(f"its strides {array.strides} are not multiples of its elements' {size} bytes",
                            "INVALID_ARGUMENT")
     if not array.dtype.isnative:
         raise BasculeError("its bytes are in the other order", "INVALID_ARGUMENT")
     strides = [stride // size for stride in array.strides]
-    return dtype_name(array.dtype), list(array.shape), strides, array.__array_interface__["data"][0], HOST
+    return name, list(array.shape), strides, array.__array_interface__["data"][0], HOST
 
 
 def device_number(device: Any) -> int:
@@ -144,8 +153,26 @@ def describe_specs(specs: Iterable[TensorSpec]) -> _core.Tensors:
     for spec in specs:
         check_name(spec.name)
     count = len(specs)
-    return _core.Tensors([spec.name for spec in specs], [dtype_name(spec.dtype) for spec in specs],
-                         [list(spec.shape) for spec in specs], [[]] * count, [0] * count, [HOST] * count, 0)
+    return _core.Tensors([spec.name for spec in specs], [_dtype_of(spec) for spec in specs],
+                         [_shape_of(spec) for spec in specs], [[]] * count, [0] * count, [HOST] * count, 0)
+
+
+def _dtype_of(spec: TensorSpec) -> str:
+    try:
+        return dtype_name(spec.dtype)
+    except BasculeError as error:
+        raise BasculeError(f"tensor {spec.name}: {error}", error.code) from None
+
+
+def _shape_of(spec: TensorSpec) -> list[int]:
+    try:
+        shape = list(map(index, spec.shape))
+        if all(size.bit_length() < 64 for size in shape):
+            return shape
+    except TypeError:
+        pass
+    raise BasculeError(f"tensor {spec.name}: expected a shape of whole numbers below 2^63, found {spec.shape!r}",
+                       "INVALID_ARGUMENT")
 
 
 def named_places(model: Any) -> Iterable[tuple[str, dict, str]]:
@@ -170,6 +197,15 @@ def check_name(name: Any) -> None:
                            "INVALID_ARGUMENT") from None
 
 
+def travels_as(name: Any, rename: Callable[[str], str] | None) -> str:
+    check_name(name)
+    if rename is None:
+        return name
+    travels = rename(name)
+    check_name(travels)
+    return travels
+
+
 def renamed(model: Any, rename: Callable[[str], str] | None) -> dict[str, tuple[Any, str]]:
     """By the name under which it travels: where a tensor of a module or a mapping is kept, and its key there."""
     if not is_module(model) and not isinstance(model, Mapping):
@@ -179,8 +215,7 @@ def renamed(model: Any, rename: Callable[[str], str] | None) -> dict[str, tuple[
     found: dict[str, tuple[Any, str]] = {}
     origin: dict[str, str] = {}
     for name, owner, key in places:
-        check_name(name)
-        travels = rename(name) if rename else name
+        travels = travels_as(name, rename)
         if travels in found:
             raise BasculeError(f"tensors {origin[travels]} and {name} would both travel as {travels}",
                                "INVALID_ARGUMENT")

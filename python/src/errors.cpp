@@ -24,14 +24,12 @@ nb::object error_of(const absl::Status& status) {
 }
 
 absl::Status status_of(nb::handle exception) {
-  const std::string text = nb::cast<std::string>(nb::module_::import_("bascule.errors").attr("text_of")(exception));
-  const nb::object code = nb::getattr(exception, "code", nb::none());
-  if (nb::isinstance<nb::str>(code)) {
-    const std::string name = nb::cast<std::string>(code);
-    for (int number = 1; number <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++number)
-      if (const auto each = static_cast<absl::StatusCode>(number); absl::StatusCodeToString(each) == name)
-        return {each, text};
-  }
+  const nb::module_ errors = nb::module_::import_("bascule.errors");
+  const auto text = nb::cast<std::string>(errors.attr("text_of")(exception));
+  const auto code = nb::cast<std::string>(errors.attr("code_of")(exception));
+  for (int number = 1; number <= static_cast<int>(absl::StatusCode::kUnauthenticated); ++number)
+    if (const auto each = static_cast<absl::StatusCode>(number); absl::StatusCodeToString(each) == code)
+      return {each, text};
   return absl::InternalError(text);
 }
 

@@ -67,6 +67,7 @@ class ReceiverHandle {
     options.device = device;
     options.stream = reinterpret_cast<Stream>(stream);
     options.log = [log](std::string_view line) { LogLines::instance().add(log, line); };
+    options.interrupted = [this] { return is_interrupted(); };
     const Unlocked unlocked;
     receiver_.emplace(value_of(Receiver::connect(std::move(options))));
   }
@@ -115,14 +116,10 @@ class ReceiverHandle {
     }
   }
   Flip commit(std::optional<Version> version) {
-    const Call call(*this);
-    const Unlocked unlocked;
-    return remember(version ? receiver().commit(*version) : receiver().commit());
+    return flip_by([&] { return version ? receiver().commit(*version) : receiver().commit(); });
   }
   Flip take(std::optional<Version> version) {
-    const Call call(*this);
-    const Unlocked unlocked;
-    return remember(version ? receiver().take(*version) : receiver().take());
+    return flip_by([&] { return version ? receiver().take(*version) : receiver().take(); });
   }
   // The last one that changed something, whatever became of the call that it happened in.
   std::optional<Flip> flip() const { return flip_; }
@@ -152,9 +149,25 @@ class ReceiverHandle {
     return *receiver_;
   }
 
-  Flip remember(Flip flip) {
+  // Without the GIL. A signal's exception comes before what the interrupted call says.
+  template <typename Flips>
+  Flip flip_by(Flips flips) {
+    const Call call(*this);
+    const Flip flip = [&] {
+      const Unlocked unlocked;
+      return flips();
+    }();
     if (flip.changed) flip_ = flip;
+    if (PyErr_Occurred()) throw nb::python_error();
+    if (closing_ && !flip.changed) throw Failure{absl::CancelledError("this receiver was closed")};
     return flip;
+  }
+  // While a follower waits for its version.
+  bool is_interrupted() {
+    if (closing_) return true;
+    sleep_if_interpreter_ends();
+    const nb::gil_scoped_acquire acquire;
+    return PyErr_Occurred() || PyErr_CheckSignals() != 0;
   }
 
   std::optional<Receiver> receiver_;
@@ -202,16 +215,17 @@ void bind_receiver(nb::module_& module) {
       .def_prop_ro(
           "state", [](const ReceiverStatus& status) { return to_string(status.state); },
           "\"joining\", \"pending\", \"serving\", \"poisoned\" or \"loading\".")
-      .def_ro("attached", &ReceiverStatus::attached, "Whether a sender is connected.")
+      .def_ro("attached", &ReceiverStatus::attached, "Whether a sender has welcomed it: at its first send, or later.")
       .def_ro("epoch", &ReceiverStatus::epoch)
       .def_ro("version", &ReceiverStatus::version, "Served, or loaded by the engine.")
       .def_ro("way", &ReceiverStatus::way, "How versions come to it; empty: as its scheme always does.")
       .def_prop_ro(
           "error", [](const ReceiverStatus& status) { return error_of(status.error); },
+          nb::sig("def error(self) -> bascule.errors.BasculeError | None"),
           "A BasculeError that says why it was refused, or is poisoned; else None.")
       .def("__repr__", [](const ReceiverStatus& status) {
         return "<ReceiverStatus " + std::string(to_string(status.state)) + ", version " +
-               std::to_string(status.version) + (status.attached ? "" : ", no sender") +
+               std::to_string(status.version) + (status.attached ? "" : ", not attached") +
                (status.error.ok() ? "" : ": " + std::string(message_of(status.error))) + ">";
       });
   nb::class_<Targets>(module, "Targets", "An engine's own tensors, and what each is made of.")

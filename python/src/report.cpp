@@ -29,6 +29,7 @@ void bind_reports(nb::module_& module) {
           "\"serving\", \"catching up\", \"failed\" or \"evicted\".")
       .def_prop_ro(
           "error", [](const WorkerReport& report) { return error_of(report.error); },
+          nb::sig("def error(self) -> bascule.errors.BasculeError | None"),
           "A BasculeError where the worker failed or was evicted; else None.")
       .def_ro("seconds", &WorkerReport::seconds, "From the decision to its acknowledgment.")
       .def_ro("stall_seconds", &WorkerReport::stall_seconds, "That its engine spent inside commit().")
@@ -40,6 +41,7 @@ void bind_reports(nb::module_& module) {
       .def_ro("version", &UpdateReport::version)
       .def_prop_ro(
           "error", [](const UpdateReport& report) { return error_of(report.status); },
+          nb::sig("def error(self) -> bascule.errors.BasculeError | None"),
           "A BasculeError where no worker flipped to it; else None.")
       .def_ro("workers", &UpdateReport::workers)
       .def_ro("warnings", &UpdateReport::warnings);
@@ -59,6 +61,7 @@ void bind_reports(nb::module_& module) {
       .def_ro("memory", &SendReport::memory, "What the slots are made of.")
       .def_prop_ro(
           "persist_error", [](const SendReport& report) { return error_of(report.persisted); },
+          nb::sig("def persist_error(self) -> bascule.errors.BasculeError | None"),
           "With durable=on a BasculeError where the version is served but not on the disk; else None.")
       .def_ro("updates", &SendReport::updates, "Outcomes of update_weights() since the last report.")
       .def_ro("warnings", &SendReport::warnings)

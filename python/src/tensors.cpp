@@ -48,7 +48,14 @@ nb::object make_array(Data* data, std::span<const std::int64_t> shape, DType dty
 }
 
 // What is not torch's or numpy's and has __dlpack__: its dtype, shape, strides, address and device.
-nb::tuple describe(const nb::ndarray<nb::ro>& array) {
+nb::tuple describe(nb::handle tensor) {
+  using Array = nb::ndarray<nb::ro>;
+  Array array, again;  // both alive at a time: what makes a copy for each has two addresses
+  if (!nb::try_cast(tensor, array) || !nb::try_cast(tensor, again))
+    throw Failure{invalid_argument("its __dlpack__() fails, or gives no tensor that can be read")};
+  if (array.data() != again.data())
+    throw Failure{invalid_argument(
+        "its __dlpack__() makes a copy, which would be gone when it is sent; give the tensor that lies in memory")};
   const nb::dlpack::dtype type = array.dtype();
   std::string name;
   for (std::size_t i = 0; i < kDTypes.size(); ++i)
@@ -120,7 +127,7 @@ void bind_tensors(nb::module_& module) {
                     std::uintptr_t>(),
            nb::arg("names"), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("strides"), nb::arg("addresses"),
            nb::arg("devices"), nb::arg("stream"));
-  module.def("describe", &describe, nb::arg("array"),
+  module.def("describe", &describe, nb::arg("tensor"),
              "dtype, shape, strides, address and device (-1: the host) of an object with __dlpack__.");
 }
 

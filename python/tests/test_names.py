@@ -14,3 +14,8 @@ from bascule import hf_names
 ])
 def test_only_wrappers_prefixes_are_taken_away(name, travels):
     assert hf_names(name) == travels
+
+
+@pytest.mark.parametrize("name", ["module", "_orig_mod", "module.module", "_orig_mod.module"])
+def test_a_tensor_that_is_called_like_a_wrapper_keeps_its_name(name):
+    assert hf_names(name) == name.split(".")[-1]

@@ -49,6 +49,11 @@ WAITS = {
     receiver = bascule.Receiver(sys.argv[2], worker="w")
     wait = lambda: receiver.take(7, timeout=100)
 """,
+    "commit_version": """
+    import sys, time, bascule
+    receiver = bascule.Receiver(sys.argv[2] + "?flip_timeout=3600s", worker="w", group="g", rank=1, ranks=2)
+    wait = lambda: receiver.commit(7)
+""",
     "wait_ready": """
     import sys, time, bascule
     receiver = bascule.Receiver(sys.argv[2], worker="w")
@@ -170,6 +175,28 @@ def test_an_interpreter_ends_with_threads_in_calls(loop, endpoint):
     """, endpoint)
     out, err = process.communicate(timeout=PATIENCE)
     assert (out, process.returncode) == ("ends\n", 0), err
+
+
+def test_ctrl_c_at_the_end_of_an_interpreter_closes_the_others_all_the_same(endpoint):
+    process = python(TRAINER + """
+    import threading
+    sender.close()
+    first, second = (bascule.Sender(sys.argv[1] + each) for each in "12")
+    second.register_model({"a": numpy.ones(3)})
+    block = lambda: time.sleep(100)
+    threading.Thread(target=lambda: second.stream(iter(block, None)), daemon=True).start()
+    close = first._close
+    def closes(patience):
+        close(patience)
+        print(first, flush=True)
+    first._close = closes
+    print("ends", flush=True)
+    """, endpoint)
+    assert process.stdout.readline() == "ends\n"
+    time.sleep(0.5)  # it waits for `second` now
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (out, err, process.returncode) == (f"<Sender {endpoint}1, closed>\n", "", 0)
 
 
 def test_a_signal_in_register_model_leaves_nothing_behind(endpoint, engines):

@@ -1,6 +1,7 @@
 """Engines that load, copy and wait: take(), finish(), targets, the descriptor, and a poisoned worker."""
 
 import asyncio
+import re
 import select
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import pytest
 from engine_contents import contents
 
 import bascule
+
+PATIENCE = 60
 
 
 @pytest.fixture
@@ -64,6 +67,32 @@ def test_a_load_that_failed_is_told_and_the_version_comes_again(endpoint, engine
     assert engine.ask("status")["error"] == ""
 
 
+class CodeThatFails(ValueError):
+    @property
+    def code(self):
+        raise OSError("no code")
+
+
+@pytest.mark.parametrize("error, text", [
+    (OSError(2, "No such file", "\udcff"), r"No such file or directory|No such file: '\\udcff'"),
+    (ValueError("\udcff"), r"ValueError: \\udcff"),
+    (bascule.BasculeError("\udcff"), r"\\udcff"),
+    (CodeThatFails("loading"), "CodeThatFails: loading"),
+    (ValueError("x" * (64 << 20)), "ValueError: xxxx"),
+], ids=lambda each: type(each).__name__)
+def test_an_error_is_told_whatever_is_in_it(error, text, endpoint, sender):
+    with bascule.Receiver(endpoint, worker="w") as receiver:
+        sender.wait_for_workers(1)
+        sender.send_async()
+        assert receiver.take() == 1
+        receiver.finish(error)
+        told = sender.wait_async().workers[0].error
+        assert re.search(text, str(told)), str(told)[:200]
+        assert len(str(told)) < 10_000
+        assert receiver.take() == 1  # it comes again
+        receiver.finish()
+
+
 def test_take_without_a_version_waits_for_so_long(endpoint, engines, sender):
     engine = engines(endpoint)
     assert engine.ask("take", timeout=0.2)["version"] is None
@@ -71,6 +100,13 @@ def test_take_without_a_version_waits_for_so_long(endpoint, engines, sender):
     engine.begin("take", timeout=30)
     sender.send_async()
     assert engine.answer()["version"] == 1
+
+
+def test_a_sender_that_has_not_published_is_not_called_missing(endpoint, sender):
+    with bascule.Receiver(endpoint, worker="w") as receiver:
+        sender.wait_for_workers(1)
+        with pytest.raises(bascule.BasculeTimeoutError, match="a sender was greeted, and has not published"):
+            receiver.wait_ready(0)
 
 
 def test_take_without_a_sender_gives_none(endpoint):
@@ -269,6 +305,36 @@ def test_tasks_send_and_take(endpoint, model, sender):
             assert receiver.take() == 5
             receiver.finish()
             assert [update.version for update in sender.wait_async().updates] == [4]
+
+    asyncio.run(run())
+
+
+def test_a_task_that_waits_ends_where_its_receiver_is_closed_and_the_next_one_is_woken(endpoint, sender):
+    async def run():
+        with bascule.Receiver(endpoint, worker="w") as receiver:
+            await asyncio.to_thread(sender.wait_for_workers, 1)
+            descriptor = receiver.fileno()
+            waiting = asyncio.create_task(receiver.atake(timeout=3600))
+            await asyncio.sleep(0.1)
+            with pytest.raises(bascule.BasculeError, match="another task waits") as error:
+                await receiver.atake()
+            assert error.value.code == "FAILED_PRECONDITION"
+            receiver.close()
+            with pytest.raises(bascule.BasculeError, match="closed") as error:
+                await asyncio.wait_for(waiting, PATIENCE)
+            assert error.value.code == "CANCELLED"
+        others = []  # one of them has the number of the closed one
+        while len(others) < 64 and descriptor not in [each.fileno() for each in others]:
+            others.append(bascule.Receiver(endpoint, worker=f"w{len(others)}"))
+        taking = [asyncio.create_task(each.atake(timeout=3600)) for each in others]
+        await asyncio.to_thread(sender.wait_for_workers, len(others))
+        sender.send_async()
+        for each, task in zip(others, taking):
+            assert await asyncio.wait_for(task, PATIENCE) == 1
+            each.finish()
+        assert (await asyncio.to_thread(sender.wait_async)).complete
+        for each in others:
+            each.close()
 
     asyncio.run(run())
 

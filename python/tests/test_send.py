@@ -1,6 +1,7 @@
 """Versions from a trainer to engines in processes of their own, by numpy."""
 
 import copy
+import gc
 import pickle
 import time
 
@@ -162,6 +163,35 @@ def test_what_cannot_be_sent_is_named(endpoint, model, sender, tmp_path):
             other.register_model(tensors)
 
 
+def test_what_has_no_memory_to_be_read_later_is_named(tmp_path):
+    class Copies:
+        def __dlpack__(self, **options):
+            return numpy.zeros(1000, "f4").__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    class Fails(Copies):
+        def __dlpack__(self, **options):
+            raise OSError("no memory")
+
+    for tensor, text in ((numpy.float32(3), "float32 has no memory of its own"), (Copies(), "makes a copy"),
+                         (Fails(), "its __dlpack__"), (Copies, "its __dlpack__"),
+                         (numpy.zeros(3, "V0"), "no tensors of the type")):
+        with bascule.Sender(f"shm://{tmp_path}/endpoint") as sender:
+            with pytest.raises(bascule.BasculeError, match=f"tensor a: .*{text}") as error:
+                sender.register_model({"a": tensor})
+            assert error.value.code == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("travels", [5, None, "\udcff"])
+def test_a_rename_that_gives_no_name_is_refused(travels, tmp_path):
+    for model in ({"a": numpy.ones(3)}, [bascule.TensorSpec("a", numpy.float64, [3])]):
+        with bascule.Sender(f"shm://{tmp_path}/endpoint") as sender:
+            with pytest.raises(bascule.BasculeError, match="name"):
+                sender.register_model(model, rename=lambda name: travels)
+
+
 def test_names_and_timeouts_that_are_none_are_refused(endpoint, sender, tmp_path):
     for name in (1, None, "x\ud800", ""):
         with pytest.raises(bascule.BasculeError, match="name") as error:
@@ -228,3 +258,32 @@ def test_lines_go_to_logging_or_to_the_given_function(endpoint, engines, model, 
             time.sleep(0.01)
     assert "worker engine-0 joined" in lines[0]
     assert caplog.text.count("worker engine-0 joined") == 1
+
+
+def test_a_log_that_ends_its_thread_takes_no_lines_from_others(endpoint, tmp_path, model):
+    def ends(line):
+        raise SystemExit
+
+    lines = []
+    for log, place in ((ends, "one"), (lines.append, "two")):
+        with bascule.Sender(f"shm://{tmp_path}/{place}", log=log) as sender:
+            sender.register_model(model)
+            with bascule.Receiver(f"shm://{tmp_path}/{place}", worker="w"):
+                sender.wait_for_workers(1)
+            deadline = time.monotonic() + PATIENCE
+            while log != ends and not lines and time.monotonic() < deadline:
+                time.sleep(0.01)
+    assert lines and "w" in lines[0]
+
+
+def test_a_sender_that_is_dropped_frees_its_endpoint_also_where_its_log_holds_it(endpoint):
+    class Trainer:
+        def __init__(self):
+            self.sender = bascule.Sender(endpoint, log=self.log)
+
+        def log(self, line):
+            pass
+
+    for _ in range(2):
+        Trainer()
+        gc.collect()

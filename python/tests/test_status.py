@@ -1,5 +1,8 @@
 """observe(), and the programs around it."""
 
+import subprocess
+import sys
+
 import numpy
 import pytest
 from engine_contents import contents
@@ -41,3 +44,11 @@ def test_the_doctor_finds_nothing_wrong_here_and_what_is_wrong_elsewhere(monkeyp
     monkeypatch.setattr(doctor, "_LEAST_DESCRIPTORS", 1 << 40)
     assert doctor.run(lines.append) == 1
     assert any(line.startswith("WRONG  open files") for line in lines)
+
+
+def test_a_reader_that_leaves_ends_the_doctor_without_a_word():
+    doctor = subprocess.Popen([sys.executable, "-m", "bascule", "doctor"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    doctor.stdout.close()
+    assert doctor.stderr.read() == b""
+    doctor.stderr.close()
+    assert doctor.wait(60) == 1

@@ -6,7 +6,7 @@ from engine_contents import contents
 
 import bascule
 
-SPECS = [bascule.TensorSpec("a", "float32", (3, 4)), bascule.TensorSpec("b", numpy.dtype("i8"), (5,)),
+SPECS = [bascule.TensorSpec("a", "float32", (3, 4)), bascule.TensorSpec("b", numpy.int64, (5,)),
          bascule.TensorSpec("module.c", "float16", ())]
 
 
@@ -83,5 +83,12 @@ def test_specs_need_weights(sender):
         with bascule.Sender(sender._endpoint + "1") as other:
             with pytest.raises(bascule.BasculeError, match=text):
                 other.register_model(specs)
+    for spec, text in ((("a", "f4", (1,)), "tensor a: no tensors of the type f4"), (("a", "float32", 3), "tensor a: .*shape"),
+                       (("a", "float32", (2.5,)), "tensor a: .*shape"), (("a", "float32", (2**70,)), "tensor a: .*shape"),
+                       ((5, "float32", (3,)), "tensor 5: expected a name")):
+        with pytest.raises(bascule.BasculeError, match=text):
+            bascule.Sender(sender._endpoint + "3").register_model([bascule.TensorSpec(*spec)])
+    with pytest.raises(bascule.BasculeError, match="tensor 5: expected a name"):
+        sender.stream([(5, numpy.zeros(1))])
     with pytest.raises(bascule.BasculeError, match="no tensors of the type complex64"):
         bascule.Sender(sender._endpoint + "2").register_model([bascule.TensorSpec("a", "complex64", (1,))])

@@ -59,6 +59,25 @@ TEST(FlipGate, ThatIsLostLetsGoOfWhoWaitsForAVersion) {
   loser.join();
 }
 
+TEST(FlipGate, LetsGoOfWhoIsInterruptedAndHandsOverAllTheSameLater) {
+  FlipGate gate;
+  std::vector<LocalVersion> dropped;
+  int asked = 0;
+  const auto interrupted = [&] { return ++asked == 2; };
+  EXPECT_FALSE(gate.take(1, Deadline(absl::InfiniteDuration()), dropped, interrupted).has_value());
+  EXPECT_EQ(asked, 2);
+  EXPECT_FALSE(gate.pending()) << "nobody is poisoned";
+  gate.offer(target(1));
+  EXPECT_EQ(gate.take(1, Deadline(absl::InfiniteDuration()), dropped, interrupted)->version, 1);
+}
+
+TEST(FlipGate, HandsOverWhatCameWhileItAsked) {
+  FlipGate gate;
+  std::vector<LocalVersion> dropped;
+  const auto interrupted = [&] { return gate.offer(target(1)), true; };
+  EXPECT_EQ(gate.take(1, Deadline(absl::InfiniteDuration()), dropped, interrupted)->version, 1);
+}
+
 TEST(FlipGate, KeepsTheAttachmentOfWhatWaits) {
   FlipGate gate;
   const auto attachment = std::make_shared<Attachment>();

@@ -45,6 +45,15 @@ class PendingFd : public testing::Test {
   std::optional<Receiver> receiver_;
 };
 
+// SetUp() has seen that a sender counts a worker that only joined.
+TEST_F(PendingFd, BehindJoinNoTargetsAreTaken) {
+  std::vector<float> memory(4);
+  const absl::Status refused = receiver_->register_model(
+      {{.name = "a", .dtype = DType::kF32, .shape = {4}, .data = reinterpret_cast<std::byte*>(memory.data())}});
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_NE(refused.message().find("register before join()"), std::string_view::npos) << refused;
+}
+
 TEST_F(PendingFd, IsReadableWhenAVersionWaits) {
   const absl::StatusOr<int> descriptor = receiver_->pending_fd();
   ASSERT_THAT(descriptor, IsOk());

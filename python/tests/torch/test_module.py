@@ -169,6 +169,15 @@ def test_a_view_that_negates_is_refused(endpoint):
             sender.register_model({"a": torch.ones(3, dtype=torch.complex64).conj().imag})
 
 
+def test_what_says_not_where_its_elements_lie_is_named(endpoint):
+    for tensor in (torch.nn.parameter.UninitializedParameter(),
+                   torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), torch.ones(3, device="meta")):
+        with bascule.Sender(endpoint) as sender:
+            with pytest.raises(bascule.BasculeError, match="tensor a: ") as error:
+                sender.register_model({"a": tensor})
+            assert error.value.code == "INVALID_ARGUMENT"
+
+
 def test_wrappers_leave_no_trace_in_names(endpoint, net, receiver):
     wrapped = torch.nn.Sequential()
     wrapped._modules = {"module": torch.nn.Sequential()}
