@@ -48,7 +48,7 @@ TEST_F(Demo, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
 
 TEST_F(Demo, AFailedRunLeavesNoOlderRunsPage) {
   fs::create_directories(folder_ / "out" / "step_80");
-  for (const char* name : {"report.html", "metrics.jsonl", "engine-0.log"}) write(name);
+  for (const char* name : {"report.html", "metrics.jsonl", "train.log"}) write(name);
   Program run = demo({"--out", out(), "--", "--learning-rate", "nan"});
   EXPECT_EQ(run.wait(120s), 2) << run.output();
   EXPECT_THAT(run.output(), HasSubstr("--learning-rate=nan"));

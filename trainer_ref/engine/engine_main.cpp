@@ -14,6 +14,7 @@
 #include <bascule/trainer_ref/engine/http_server.h>
 #include <bascule/trainer_ref/engine/torch_runner.h>
 #include <bascule/trainer_ref/model/contract.h>
+#include <bascule/trainer_ref/program/pair.h>
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/trainer_ref/text/tokenizer.h>
 #include <bascule/transport/program/byte_size.h>
@@ -33,10 +34,11 @@ ABSL_FLAG(
     "checkpoint's own weights, as version 0.");
 ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique among its engines: 1 to 255 bytes.");
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "HOST:PORT of the HTTP server; port 0 lets the system choose.");
-ABSL_FLAG(
-    std::string, device, "cpu",
-    "Where to compute: cpu, or cuda:N, a GPU by its number in this process (cuda: the first). Weights that come "
-    "over cuda-ipc from the same GPU are read in place; weights from another GPU are read as copies on this one.");
+ABSL_FLAG(std::string, device, "cpu",
+          "Where to compute: cpu; cuda:N, a GPU by its number in this process (cuda: the first); or auto, the first "
+          "GPU where "
+          "this build and this machine have one, else the CPU (stderr says which). Weights that come over cuda-ipc "
+          "from the same GPU are read in place; weights from another GPU are read as copies on this one.");
 ABSL_FLAG(std::string, graphs, "auto",
           "Replay decode steps as CUDA graphs: on, off, or auto (on with a GPU, if this build has them).");
 ABSL_FLAG(std::string, dtype, "f32", "Type of weights and cache: f32 or bf16. A trainer must send the same.");
@@ -66,17 +68,18 @@ ABSL_FLAG(
 namespace bascule::ref {
 namespace {
 
-const ProgramInfo kProgram{
-    .name = "bascule-engine",
-    .summary =
-        "generates text with a decoder, over HTTP.\n\n"
-        "Serves OpenAI's /v1/completions, /v1/models, /health and /metrics, and /sleep, /wake_up and /is_sleeping,\n"
-        "with which it lends the memory of its cache to a trainer. With --sync it takes its weights "
-        "from a trainer\nand flips to each new version between two tokens. Prints its address to stdout once "
-        "it "
-        "listens; /health is 503\nuntil a version is served. SIGTERM, SIGINT or SIGHUP lets running requests finish; "
-        "a\n"
-        "second one ends it at once."};
+const ProgramInfo& program() {
+  static const ProgramInfo info = engine_program(
+      "generates text with a decoder, over HTTP.\n\n"
+      "Serves OpenAI's /v1/completions, /v1/models, /health and /metrics, and /sleep, /wake_up and /is_sleeping,\n"
+      "with which it lends the memory of its cache to a trainer. With --sync it takes its weights "
+      "from a trainer\nand flips to each new version between two tokens. Prints its address to stdout once "
+      "it "
+      "listens; /health is 503\nuntil a version is served. SIGTERM, SIGINT or SIGHUP lets running requests finish; "
+      "a\n"
+      "second one ends it at once.");
+  return info;
+}
 
 constexpr std::size_t kMostNameBytes = 255;  // it stands in every line of a log
 constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
@@ -117,8 +120,6 @@ absl::Status check_flags() {
       .that(is_printable(worker), "worker", absl::CHexEscape(worker),
             "give a name in UTF-8 without control characters, as --worker=engine-0")
       .one_of("graphs", graphs, {"auto", "on", "off"})
-      .that(graphs != "on" || absl::GetFlag(FLAGS_device) != "cpu", "graphs", graphs,
-            "a CPU replays none; give --graphs=auto, --graphs=off or --device=cuda")
       .one_of("dtype", absl::GetFlag(FLAGS_dtype), {"f32", "bf16"})
       .that(on_update != "wait", "on-update", on_update,
             "this version does not wait; give --on-update=keep or --on-update=abort")
@@ -207,6 +208,10 @@ ModelCard describe(const std::filesystem::path& folder, const ModelConfig& confi
   return card;
 }
 
+void say(std::string_view line) {
+  std::fprintf(stderr, "bascule-engine: %.*s\n", static_cast<int>(line.size()), line.data());
+}
+
 // What the flags come to.
 struct Settings {
   Address address;
@@ -223,10 +228,18 @@ absl::StatusOr<Settings> settings_from_flags() {
   BASCULE_TRY(check_flags());
   Settings settings;
   BASCULE_ASSIGN(settings.address, parse_address(absl::GetFlag(FLAGS_listen)));
-  if (const std::string sync = absl::GetFlag(FLAGS_sync); !sync.empty())
-    BASCULE_TRY(annotate(check_sync(sync, absl::GetFlag(FLAGS_device) == "cpu" ? ComputesOn::kHost : ComputesOn::kGpu),
-                         cat("--sync=", sync)));
-  BASCULE_ASSIGN(settings.device, open_torch_device(absl::GetFlag(FLAGS_device)));
+  // Before the device is opened, which takes seconds, unless only that tells.
+  const std::string device = absl::GetFlag(FLAGS_device), sync = absl::GetFlag(FLAGS_sync);
+  const auto check = [&](bool on_host) {
+    return sync.empty()
+               ? absl::OkStatus()
+               : annotate(check_sync(sync, on_host ? ComputesOn::kHost : ComputesOn::kGpu), cat("--sync=", sync));
+  };
+  if (device != "auto") BASCULE_TRY(check(device == "cpu"));
+  BASCULE_ASSIGN(settings.device, open_torch_device(device, say));
+  if (device == "auto") BASCULE_TRY(check(settings.device.is_cpu()));
+  if (settings.device.is_cpu() && absl::GetFlag(FLAGS_graphs) == "on")
+    return invalid_argument("--graphs=on: a CPU replays none; give --graphs=auto, --graphs=off or --device=cuda");
   settings.folder = absl::GetFlag(FLAGS_model);
   if (absl::GetFlag(FLAGS_dtype) == "bf16") {
     settings.dtype = DType::kBF16;
@@ -305,11 +318,11 @@ int main(int argc, char** argv) {
   using namespace bascule;
   let_writes_fail();
   raise_descriptor_limit();
-  parse_flags_or_exit(ref::kProgram, argc, argv);
+  parse_flags_or_exit(ref::program(), argc, argv);
   const absl::StatusOr<ref::Settings> settings = ref::settings_from_flags();
-  if (!settings.ok()) refuse(ref::kProgram, settings.status());
+  if (!settings.ok()) refuse(ref::program(), settings.status());
   const absl::Status status = ref::serve(*settings);
-  if (absl::IsInvalidArgument(status)) refuse(ref::kProgram, status);
+  if (absl::IsInvalidArgument(status)) refuse(ref::program(), status);
   if (status.ok()) return 0;
   std::fprintf(stderr, "bascule-engine: %s\n", std::string(message_of(status)).c_str());
   return 1;

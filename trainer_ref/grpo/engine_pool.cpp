@@ -83,6 +83,7 @@ struct EnginePool::Impl {
   EnginePoolOptions options;
   std::mutex mutex;
   std::condition_variable changed;
+  std::vector<std::string> urls;  // by engine, the last that was known
   std::list<Job> queue;
   Clock::time_point last_answer;  // to any call: what is queued before a call's requests must not cost it its patience
   bool cancelled = false;
@@ -97,11 +98,14 @@ struct EnginePool::Impl {
   void pause();
   void wait_until_up(std::size_t engine, HttpClient& client);
   absl::Status tell_all(std::string_view path, std::string_view what);
+  absl::Status tell(std::size_t engine, std::string_view path, std::string_view what);
+  std::string find(std::size_t engine);
 };
 
 EnginePool::EnginePool(EnginePoolOptions options) : impl_(std::make_unique<Impl>()) {
   impl_->options = std::move(options);
-  const std::size_t engines = impl_->options.urls.size();
+  impl_->urls = impl_->options.urls;
+  const std::size_t engines = impl_->urls.size();
   impl_->down.resize(engines);
   for (std::size_t engine = 0; engine < engines; ++engine)
     for (int i = 0; i < impl_->options.requests_per_engine; ++i) {
@@ -123,14 +127,18 @@ void EnginePool::cancel() {
   impl_->changed.notify_all();
 }
 
-const std::vector<std::string>& EnginePool::urls() const { return impl_->options.urls; }
+std::vector<std::string> EnginePool::urls() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->urls;
+}
 
 absl::Status EnginePool::wait_until_serving(std::uint64_t epoch, absl::Duration timeout) {
   const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(timeout);
   HttpClient client;
   std::map<std::string, std::string> urls;  // by worker
-  for (const std::string& url : impl_->options.urls)
+  for (std::size_t engine = 0; engine < impl_->options.urls.size(); ++engine)
     while (true) {
+      const std::string url = impl_->find(engine);
       const absl::StatusOr<Health> health = ask_health(url, client);
       if (health.ok() && health->attached && health->epoch != epoch)
         return failed_precondition("engine ", url, " is connected to another trainer: it serves epoch ", health->epoch,
@@ -159,7 +167,7 @@ absl::StatusOr<EngineLimits> EnginePool::limits() {
   EngineLimits limits{.max_model_len = std::numeric_limits<std::int64_t>::max(),
                       .max_completions = std::numeric_limits<std::int64_t>::max()};
   HttpClient client;
-  for (const std::string& url : impl_->options.urls) {
+  for (const std::string& url : urls()) {
     const absl::StatusOr<HttpResponse> response = client.get(url + "/v1/models", kHealthTimeout);
     BASCULE_TRY(annotate(response.status(), cat("engine ", url)));
     const absl::StatusOr<nlohmann::json> body = parse_json(response->body, "the answer");
@@ -243,7 +251,7 @@ void EnginePool::Impl::serve(std::size_t engine, HttpClient& client) {
 Outcome EnginePool::Impl::ask(std::size_t engine, HttpClient& client, const Job& job, std::string& why,
                               Generation& answer) {
   const absl::StatusOr<HttpResponse> response = client.post_json(
-      options.urls[engine] + "/v1/completions", to_json(job.call->requests[job.request]), options.request_timeout);
+      find(engine) + "/v1/completions", to_json(job.call->requests[job.request]), options.request_timeout);
   if (!response.ok()) {
     why = message_of(response.status());
     return Outcome::kLost;
@@ -275,12 +283,12 @@ void EnginePool::Impl::settle(std::size_t engine, Job job, Outcome outcome, cons
       break;
     case Outcome::kBusy: queue.push_front(std::move(job)); break;
     case Outcome::kRefused:
-      call.last_loss = cat(options.urls[engine], ": ", why);
-      options.log(cat("engine ", options.urls[engine], " refused a request, which is lost: ", why));
+      call.last_loss = cat(urls[engine], ": ", why);
+      options.log(cat("engine ", urls[engine], " refused a request, which is lost: ", why));
       --call.open;
       break;
     case Outcome::kLost:
-      call.last_loss = cat(options.urls[engine], ": ", why);
+      call.last_loss = cat(urls[engine], ": ", why);
       if (job.lost_by) {
         options.log(cat("a request was lost twice, last with ", call.last_loss));
         --call.open;
@@ -300,8 +308,8 @@ void EnginePool::Impl::pause() {
 }
 
 void EnginePool::Impl::wait_until_up(std::size_t engine, HttpClient& client) {
-  const std::string& url = options.urls[engine];
   while (true) {
+    const std::string url = find(engine);
     const absl::Status status = ask_health(url, client).status();
     std::unique_lock lock(mutex);
     if (cancelled) return;
@@ -316,17 +324,34 @@ void EnginePool::Impl::wait_until_up(std::size_t engine, HttpClient& client) {
   }
 }
 
+// Where it is now; where it was, as long as it is nowhere.
+std::string EnginePool::Impl::find(std::size_t engine) {
+  const std::string now = options.url_of ? options.url_of(engine) : "";
+  const std::lock_guard lock(mutex);
+  if (!now.empty()) urls[engine] = now;
+  return urls[engine];
+}
+
 absl::Status EnginePool::Impl::tell_all(std::string_view path, std::string_view what) {
-  HttpClient client;
   absl::Status first;
-  for (const std::string& url : options.urls) {
-    const absl::StatusOr<HttpResponse> response = client.post_json(cat(url, path), "{}", options.request_timeout);
-    if (response.ok() && response->status == 200) continue;
-    first.Update(unavailable(
-        "engine ", url, " did not ", what, ": ",
-        response.ok() ? cat("HTTP ", response->status, ": ", words_of(*response)) : message_of(response.status())));
-  }
+  for (std::size_t engine = 0; engine < options.urls.size(); ++engine) first.Update(tell(engine, path, what));
   return first;
+}
+
+absl::Status EnginePool::Impl::tell(std::size_t engine, std::string_view path, std::string_view what) {
+  HttpClient client;
+  const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(options.request_timeout);
+  while (true) {
+    const std::string url = find(engine);
+    const absl::StatusOr<HttpResponse> response = client.post_json(cat(url, path), "{}", options.request_timeout);
+    if (response.ok() && response->status == 200) return absl::OkStatus();
+    const bool may_come_back = !response.ok() && options.url_of && !options.stopped() && Clock::now() < deadline;
+    if (!may_come_back)
+      return unavailable(
+          "engine ", url, " did not ", what, ": ",
+          response.ok() ? cat("HTTP ", response->status, ": ", words_of(*response)) : message_of(response.status()));
+    pause();
+  }
 }
 
 std::string what_engines_say(const std::vector<std::string>& urls) {

@@ -3,7 +3,7 @@
 //
 // Each engine has a few threads that take requests from one queue, each with a connection of its own, so a fast engine
 // takes more of them. A thread whose engine is full pauses, and one whose engine fails waits until /health says that it
-// serves again: an engine may be killed and started anew in the middle of a run.
+// serves again: an engine may be killed and started anew in the middle of a run, elsewhere, too.
 //
 // Threads: every call from any thread. Destruction cancels what is under way.
 #pragma once
@@ -24,7 +24,9 @@ namespace bascule::ref {
 
 struct EnginePoolOptions {
   std::vector<std::string> urls;  // "http://127.0.0.1:8001"
-  int requests_per_engine = 16;   // under way at a time
+  // Where an engine is now, if engines move; empty: nowhere, it is being started again. Any thread.
+  std::function<std::string(std::size_t engine)> url_of = nullptr;
+  int requests_per_engine = 16;  // under way at a time
   absl::Duration request_timeout = absl::Seconds(60);
   std::function<void(std::string_view)> log = [](std::string_view) {};  // lost requests, engines that came back
   std::function<bool()> stopped = [] { return false; };                 // true ends every wait within a second
@@ -63,7 +65,8 @@ class EnginePool {
 
   // For a trainer that shares a device with its engines: they give their caches back (POST /sleep), and take them again
   // (POST /wake_up). Blocks until each has answered, one after the other, at most the request timeout each; all are
-  // asked. UNAVAILABLE names the first that did not do it, and what it says. One that sleeps already sleeps on.
+  // asked. UNAVAILABLE names the first that did not do it, and what it says. One that sleeps already sleeps on. An
+  // engine that is being started again is waited for, within that time.
   absl::Status sleep();
   absl::Status wake_up();
 
@@ -75,7 +78,8 @@ class EnginePool {
   // Ends every call, now and later: for a program that stops.
   void cancel();
 
-  const std::vector<std::string>& urls() const;
+  // Where each engine is, or was last.
+  std::vector<std::string> urls() const;
 
  private:
   struct Impl;

@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +11,6 @@
 #include <csignal>
 #include <ctime>
 
-#include "absl/time/clock.h"
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/text.h>
 
@@ -22,16 +19,6 @@ namespace {
 
 constexpr std::size_t kLongestLine = std::size_t{256} << 20;
 constexpr absl::Duration kToEnd = absl::Seconds(1);  // for a program whose stdin has ended
-
-struct Pipe {
-  UniqueFd read, write;
-};
-
-absl::StatusOr<Pipe> make_pipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return errno_status(errno, "make a pipe");
-  return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
-}
 
 // Blocks SIGPIPE on this thread, and takes back the one that a write raised: how the program's owner handles it is not
 // ours to change.
@@ -59,55 +46,26 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
-// Spawns with `input` and `output` as stdin and stdout. The trainer ignores some signals; the program does not begin
-// so.
-int spawn(pid_t& pid, std::vector<std::string>& command, int input, int output) {
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  ::posix_spawn_file_actions_init(&files);
-  ::posix_spawnattr_init(&attributes);
-  ::posix_spawn_file_actions_adddup2(&files, input, STDIN_FILENO);
-  ::posix_spawn_file_actions_adddup2(&files, output, STDOUT_FILENO);
-  sigset_t none, all;
-  ::sigemptyset(&none);
-  ::sigfillset(&all);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setsigdefault(&attributes, &all);
-  ::posix_spawnattr_setpgroup(&attributes, 0);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
-  std::vector<char*> arguments;
-  arguments.reserve(command.size() + 1);
-  for (std::string& word : command) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  const int error = ::posix_spawnp(&pid, arguments.front(), &files, &attributes, arguments.data(), environ);
-  ::posix_spawnattr_destroy(&attributes);
-  ::posix_spawn_file_actions_destroy(&files);
-  return error;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LineProcess>> LineProcess::start(std::vector<std::string> command) {
   BASCULE_ASSIGN(Pipe input, make_pipe());
   BASCULE_ASSIGN(Pipe output, make_pipe());
-  pid_t pid = -1;
-  if (const int error = spawn(pid, command, input.read.get(), output.write.get()); error != 0) {
-    const absl::Status status = errno_status(error, cat("start ", command.front()));
-    if (error == EAGAIN || error == ENOMEM || error == EMFILE) return status;
-    return invalid_argument(message_of(status), "; give a program that may be run, as exec:./reward.py, or ",
+  absl::StatusOr<ChildProcess> process =
+      ChildProcess::start({.command = std::move(command), .input = input.read.get(), .output = output.write.get()});
+  if (absl::IsResourceExhausted(process.status()) || absl::IsUnavailable(process.status())) return process.status();
+  if (!process.ok())
+    return invalid_argument(message_of(process.status()), "; give a program that may be run, as exec:./reward.py, or ",
                             "exec:python3 reward.py");
-  }
   for (const int fd : {input.write.get(), output.read.get()}) ::fcntl(fd, F_SETFL, O_NONBLOCK);
-  return std::unique_ptr<LineProcess>(new LineProcess(pid, std::move(input.write), std::move(output.read)));
+  return std::unique_ptr<LineProcess>(
+      new LineProcess(*std::move(process), std::move(input.write), std::move(output.read)));
 }
 
 LineProcess::~LineProcess() {
   to_.reset();
   from_.reset();
-  ends_within(kToEnd);
-  ::kill(-pid_, SIGKILL);  // before its number is free for another
-  while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  process_.ends_within(kToEnd);
 }
 
 absl::StatusOr<std::string> LineProcess::exchange(std::string_view line, absl::Duration timeout) {
@@ -161,25 +119,10 @@ absl::Status LineProcess::read_some() {
   return absl::OkStatus();
 }
 
-// Whether it has ended; its number stays taken.
-bool LineProcess::ends_within(absl::Duration time) const {
-  const Deadline deadline(time);
-  while (true) {
-    siginfo_t info{};
-    if (::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_)
-      return true;
-    if (deadline.passed()) return false;
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-}
-
 absl::Status LineProcess::gone(std::string_view how) const {
-  siginfo_t info{};
-  if (!ends_within(kToEnd) || ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-      info.si_pid != pid_)
-    return unavailable(how);
-  if (info.si_code == CLD_EXITED) return unavailable("it ended with exit status ", info.si_status);
-  return unavailable("it was ended by signal ", info.si_status);
+  process_.ends_within(kToEnd);
+  const std::string ended = process_.how_it_ended();
+  return unavailable(ended.empty() ? cat(how) : ended);
 }
 
 }  // namespace bascule::ref

@@ -1,7 +1,6 @@
 // A program that is spoken to in lines: it reads them from its stdin and answers on its stdout; its stderr is ours.
 //
-// Threads: one. The process lives in a process group of its own, so that a terminal's Ctrl-C is not for it, and so that
-// what it started ends with it. No call raises SIGPIPE.
+// Threads: one. No call raises SIGPIPE.
 #pragma once
 
 #include <sys/types.h>
@@ -9,11 +8,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include <bascule/trainer_ref/grpo/child_process.h>
 #include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule::ref {
@@ -35,16 +36,16 @@ class LineProcess {
   // the process is of no use any more.
   absl::StatusOr<std::string> exchange(std::string_view line, absl::Duration timeout);
 
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return process_.pid(); }
 
  private:
-  LineProcess(pid_t pid, UniqueFd to, UniqueFd from) : pid_(pid), to_(std::move(to)), from_(std::move(from)) {}
+  LineProcess(ChildProcess process, UniqueFd to, UniqueFd from)
+      : process_(std::move(process)), to_(std::move(to)), from_(std::move(from)) {}
   absl::Status write_some(std::string_view& rest);
   absl::Status read_some();
-  bool ends_within(absl::Duration time) const;
   absl::Status gone(std::string_view how) const;
 
-  const pid_t pid_;
+  ChildProcess process_;
   UniqueFd to_, from_;  // its stdin and stdout, which never block
   std::string read_;    // and not yet returned
 };

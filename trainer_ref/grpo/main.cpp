@@ -9,11 +9,16 @@
 #include <iostream>
 #include <mutex>
 
+#include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/grpo/engine_threads.h>
 #include <bascule/trainer_ref/grpo/options.h>
+#include <bascule/trainer_ref/grpo/private_endpoint.h>
 #include <bascule/trainer_ref/grpo/run_folder.h>
+#include <bascule/trainer_ref/grpo/spawned_engines.h>
 #include <bascule/trainer_ref/grpo/supervised.h>
 #include <bascule/trainer_ref/grpo/trainer.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
+#include <bascule/trainer_ref/program/pair.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/descriptors.h>
 #include <bascule/transport/program/flags.h>
@@ -26,12 +31,15 @@ namespace {
 using namespace bascule;
 using namespace bascule::ref;
 
-const ProgramInfo kProgram{.name = "bascule-train",
-                           .summary =
-                               "trains a checkpoint by GRPO. It gets completions from engines over HTTP and sends "
-                               "weights to them by Bascule.\n"
-                               "SIGTERM, SIGINT or SIGHUP ends the run after the current step, with a checkpoint; a "
-                               "second one, a second later or more, ends it at once."};
+const ProgramInfo& program() {
+  static const ProgramInfo info = train_program(
+      "trains a checkpoint by GRPO. It gets completions from engines over HTTP and sends weights to them by Bascule; "
+      "--spawn-engines starts them, too.\n"
+      "SIGTERM, SIGINT or SIGHUP ends the run after the current step, with a checkpoint; a second one, a second later "
+      "or "
+      "more, ends it at once.");
+  return info;
+}
 
 // When the first of them came, in milliseconds of the monotonic clock; 0: none came.
 std::atomic<std::int64_t> stop_requested_at = 0;
@@ -94,11 +102,52 @@ absl::Status run_supervised(TrainOptions options) {
   return write_checkpoint(options.out, options.model, policy->weights(), bascule::DType::kBF16);
 }
 
+// The engines of --spawn-engines, which listen.
+absl::StatusOr<std::unique_ptr<SpawnedEngines>> start_engines(const TrainOptions& options) {
+  SpawnOptions spawn{
+      .max_restarts = options.spawn.max_restarts, .start_timeout = options.engine_timeout, .log = log_line};
+  const int threads = engine_threads(options.threads, kernels::usable_cores(), options.spawn.engines);
+  BASCULE_ASSIGN(spawn.engines, engines_to_spawn(options.spawn, {.model = options.model.string(),
+                                                                 .sync = options.sync,
+                                                                 .device = options.device.str(),
+                                                                 .threads = threads,
+                                                                 .config_files = options.config_files}));
+  return std::make_unique<SpawnedEngines>(std::move(spawn));
+}
+
 absl::Status run_grpo(TrainOptions options) {
   BASCULE_ASSIGN(const RunFolder folder, RunFolder::take(options.out, options.resume));
-  BASCULE_ASSIGN(const std::unique_ptr<Trainer> trainer, Trainer::create(std::move(options), stopped, log_line));
-  training = true;
-  return trainer->run();
+  std::unique_ptr<PrivateEndpoint> endpoint;
+  std::unique_ptr<SpawnedEngines> engines;  // longer than the trainer, which asks where they are
+  const bool spawns = options.spawn.engines > 0;
+  if (spawns && options.sync.empty()) {
+    BASCULE_ASSIGN(endpoint, PrivateEndpoint::make());
+    options.sync = endpoint_in(endpoint->folder().string(), options.spawn, options.device.str());
+  }
+  // An engine that is lost for good ends the run as a signal does: after the step, with a checkpoint.
+  const auto ends = [&engines] { return stopped() || (engines && !engines->failure().ok()); };
+  if (spawns) {
+    options.engine_url = [&engines](std::size_t engine) { return engines->url(engine); };
+    options.start_engines = [&engines, options]() -> absl::StatusOr<std::vector<std::string>> {
+      BASCULE_ASSIGN(engines, start_engines(options));
+      BASCULE_ASSIGN(std::vector<std::string> urls, engines->wait_until_listening(stopped));
+      training = true;
+      return urls;
+    };
+  }
+  std::atomic<bool> is_over = false;  // that the engines leave is no news then
+  const auto log = [&is_over](std::string_view line) {
+    if (!is_over) log_line(line);
+  };
+  BASCULE_ASSIGN(const std::unique_ptr<Trainer> trainer, Trainer::create(std::move(options), ends, log));
+  training = !spawns;  // engines may still refuse their flags
+  const absl::Status status = trainer->run();
+  if (!engines) return status;
+  const absl::Status lost = engines->failure();
+  is_over = true;
+  engines->end();
+  if (!lost.ok() && !status.ok() && status != lost) log_line(message_of(status));
+  return lost.ok() ? status : lost;
 }
 
 absl::Status run(TrainOptions options) {
@@ -114,18 +163,19 @@ absl::Status run(TrainOptions options) {
 int main(int argc, char** argv) {
   bascule::let_writes_fail();
   bascule::raise_descriptor_limit();
-  parse_flags_or_exit(kProgram, argc, argv);
-  absl::StatusOr<TrainOptions> options = options_from_flags();
-  if (!options.ok()) refuse(kProgram, options.status());
+  const ParsedFlags flags = parse_flags_or_exit(program(), argc, argv);
+  absl::StatusOr<TrainOptions> options = options_from_flags(log_line);
+  if (!options.ok()) refuse(program(), options.status());
+  options->config_files = flags.config_files;
   const absl::Status model = read_config(options->model).status();
-  if (!model.ok()) refuse(kProgram, of_flag(model, "model", options->model.string(), kModelAdvice));
+  if (!model.ok()) refuse(program(), of_flag(model, "model", options->model.string(), kModelAdvice));
   at::set_num_threads(options->threads);  // before the first operation: pools never shrink
   for (const int signal : bascule::stop_signals()) stop_on(signal);
   absl::Status status = run(*std::move(options));
   const std::lock_guard lock(log_mutex);
   status.Update(log_failure);
   if (status.ok()) return 0;
-  if (absl::IsInvalidArgument(status) && !training) refuse(kProgram, status);
+  if (absl::IsInvalidArgument(status) && !training) refuse(program(), status);
   std::cerr << "bascule-train: " << bascule::message_of(status) << std::endl;
   return 1;
 }

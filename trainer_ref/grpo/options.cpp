@@ -9,6 +9,7 @@
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_replace.h"
 #include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/grpo/engine_threads.h>
 #include <bascule/trainer_ref/http_client.h>
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/transport/program/checks.h>
@@ -52,8 +53,10 @@ ABSL_FLAG(std::string, sync, "",
           "Endpoint for the weights, the same as the engines' --sync: shm:///run/user/1000/grpo, or with --device=cuda "
           "cuda-ipc:///run/user/1000/grpo. With ?wire_dtype=bf16 the f32 weights are cast while they are packed, for "
           "engines with --dtype=bf16: --importance-cap corrects for what their rounding changes");
-ABSL_FLAG(std::string, device, "cpu",
-          "Where the policy, its reference and the optimizer lie and compute, in f32: cpu, cuda or cuda:N");
+ABSL_FLAG(
+    std::string, device, "cpu",
+    "Where the policy, its reference and the optimizer lie and compute, in f32: cpu, cuda, cuda:N, or auto (a GPU "
+    "where this build and this machine have one, else the CPU; the log says which)");
 ABSL_FLAG(bool, colocate, false,
           "The engines compute on the trainer's own device: they release their caches while it trains, and it releases "
           "the memory of training while they generate");
@@ -120,7 +123,8 @@ ABSL_FLAG(int, eval_samples, 1,
 ABSL_FLAG(int64_t, show, 4, "Problems whose completions are printed at each evaluation");
 ABSL_FLAG(int64_t, save_every, 0, "Steps between checkpoints; 0: only after the last step");
 ABSL_FLAG(int, threads, 0,
-          "Threads that compute; 0: the cores divided by the processes here (this one and the engines on this host)");
+          "Threads that compute; 0: the cores divided by the processes here (this one and the engines on this host). "
+          "Engines of --spawn-engines get as many, as far as the cores last");
 ABSL_FLAG(std::string, about, "", "A sentence or two about the run, for its report");
 
 namespace bascule::ref {
@@ -137,9 +141,9 @@ bool is_local(const std::string& url) {
   return url.starts_with("http://127.") || url.starts_with("http://localhost") || url.starts_with("http://[::1]");
 }
 
-int default_threads(const std::vector<std::string>& engines) {
-  const auto processes = 1 + std::count_if(engines.begin(), engines.end(), is_local);
-  return std::max(1, kernels::usable_cores() / static_cast<int>(processes));
+int threads_of(const TrainOptions& options) {
+  const auto local = options.spawn.engines + std::count_if(options.engines.begin(), options.engines.end(), is_local);
+  return trainer_threads(absl::GetFlag(FLAGS_threads), kernels::usable_cores(), static_cast<int>(local));
 }
 
 absl::Status check_algorithm() {
@@ -188,7 +192,7 @@ absl::Status check_algorithm() {
   return checks.status();
 }
 
-absl::Status check_run() {
+absl::Status check_run(int spawned) {
   const std::vector<std::string> engines = absl::GetFlag(FLAGS_engines);
   const bool supervised = absl::GetFlag(FLAGS_supervised);
   const std::string task = absl::GetFlag(FLAGS_task), data = absl::GetFlag(FLAGS_data);
@@ -205,9 +209,14 @@ absl::Status check_run() {
       .that(task == "data" || absl::GetFlag(FLAGS_eval_data).empty(), "eval-data", absl::GetFlag(FLAGS_eval_data),
             "add --task=data and --data: the arithmetic has held-out problems of its own")
       .not_empty("prompt-column", absl::GetFlag(FLAGS_prompt_column), "the name of a column", "prompt")
-      .that(supervised || !engines.empty(), "engines", "",
-            "give the URLs of the engines, as --engines=http://127.0.0.1:8001 (or --supervised, which needs none)")
-      .that(supervised || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
+      .that(supervised || spawned > 0 || !engines.empty(), "engines", "",
+            "give the URLs of the engines, as --engines=http://127.0.0.1:8001, or --spawn-engines=2, which starts some "
+            "(or "
+            "--supervised, which needs none)")
+      .that(spawned == 0 || engines.empty(), "engines", engines.empty() ? "" : engines.front(),
+            "--spawn-engines starts engines of this run's own; leave one of the two out")
+      .that(spawned == 0 || !supervised, "spawn-engines", spawned, "a supervised run has no engines; leave it out")
+      .that(supervised || spawned > 0 || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
             "give the endpoint that the engines were started with, as --sync=shm:///run/user/1000/grpo")
       .that(!supervised || absl::GetFlag(FLAGS_resume).empty(), "resume", absl::GetFlag(FLAGS_resume),
             "a supervised run cannot be resumed; leave it out")
@@ -290,14 +299,23 @@ absl::StatusOr<std::filesystem::path> model_of(const RunState& resumed) {
 
 }  // namespace
 
-absl::StatusOr<TrainOptions> options_from_flags() {
-  BASCULE_TRY(check_run());
-  BASCULE_TRY(check_algorithm());
-  if (!absl::GetFlag(FLAGS_supervised))
-    BASCULE_TRY(annotate(check_sync(absl::GetFlag(FLAGS_sync),
-                                    absl::GetFlag(FLAGS_device) == "cpu" ? ComputesOn::kHost : ComputesOn::kGpu),
-                         cat("--sync=", absl::GetFlag(FLAGS_sync))));
+absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::string_view)>& log) {
   TrainOptions options;
+  BASCULE_ASSIGN(options.spawn, spawn_flags());
+  BASCULE_TRY(check_run(options.spawn.engines));
+  BASCULE_TRY(check_algorithm());
+  options.sync = absl::GetFlag(FLAGS_sync);
+  // Before the device is opened, which takes seconds, unless only that tells.
+  const std::string device = absl::GetFlag(FLAGS_device);
+  const auto check = [&](bool on_host) {
+    const bool needless = absl::GetFlag(FLAGS_supervised) || options.sync.empty();
+    return needless ? absl::OkStatus()
+                    : annotate(check_sync(options.sync, on_host ? ComputesOn::kHost : ComputesOn::kGpu),
+                               cat("--sync=", options.sync));
+  };
+  if (device != "auto") BASCULE_TRY(check(device == "cpu"));
+  BASCULE_ASSIGN(options.device, open_torch_device(device, log));
+  if (device == "auto") BASCULE_TRY(check(options.device.is_cpu()));
   options.out = absl::GetFlag(FLAGS_out);
   options.resume = absl::GetFlag(FLAGS_resume);
   if (!options.resume.empty()) {
@@ -317,8 +335,6 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   options.engines = absl::GetFlag(FLAGS_engines);
   for (std::string& url : options.engines)
     while (url.ends_with('/')) url.pop_back();
-  options.sync = absl::GetFlag(FLAGS_sync);
-  BASCULE_ASSIGN(options.device, open_torch_device(absl::GetFlag(FLAGS_device)));
   options.colocate = absl::GetFlag(FLAGS_colocate);
   options.request_timeout = absl::GetFlag(FLAGS_request_timeout);
   options.engine_timeout = absl::GetFlag(FLAGS_engine_timeout);
@@ -362,8 +378,7 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   options.eval_problems = static_cast<std::size_t>(absl::GetFlag(FLAGS_eval_problems));
   options.eval_samples = absl::GetFlag(FLAGS_eval_samples);
   options.show = static_cast<std::size_t>(absl::GetFlag(FLAGS_show));
-  options.threads = absl::GetFlag(FLAGS_threads);
-  if (options.threads == 0) options.threads = default_threads(options.engines);
+  options.threads = threads_of(options);
   options.about = absl::GetFlag(FLAGS_about);
   return options;
 }

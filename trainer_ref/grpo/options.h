@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include <bascule/trainer_ref/grpo/reward_list.h>
 #include <bascule/trainer_ref/grpo/rollout_stream.h>
 #include <bascule/trainer_ref/grpo/run_state.h>
+#include <bascule/trainer_ref/grpo/spawn_options.h>
 #include <bascule/trainer_ref/grpo/task.h>
 #include <bascule/trainer_ref/grpo/update.h>
 
@@ -34,7 +36,12 @@ struct TrainOptions {
   std::int64_t max_bad_steps = 10;  // in a row, of which none changed the weights, before the run ends
 
   std::vector<std::string> engines;  // URLs
-  std::string sync;                  // the endpoint that weights are sent to
+  std::string sync;  // the endpoint that weights are sent to; empty: one is made with the spawned engines
+  SpawnFlags spawn;  // engines that the run starts, instead of `engines`
+  // Of spawned engines: starts them and blocks until they listen, at the URLs that it returns; and where each is now.
+  std::function<absl::StatusOr<std::vector<std::string>>()> start_engines = nullptr;
+  std::function<std::string(std::size_t engine)> engine_url = nullptr;
+  std::vector<std::string> config_files = {};  // that this program was given
   absl::Duration request_timeout = absl::Seconds(60);
   absl::Duration engine_timeout = absl::Minutes(2);  // for the engines to join and serve
   at::Device device = at::kCPU;                      // where the policy lies and is trained
@@ -63,8 +70,8 @@ struct TrainOptions {
   std::size_t eval_problems = 128;
   int eval_samples = 1;  // of each problem
   std::size_t show = 4;  // problems whose completions are printed at each evaluation
-  int threads = 0;       // 0: cores over local processes
-  std::string about;     // a paragraph for the report
+  int threads = 1;
+  std::string about;  // a paragraph for the report
 
   bool needs_reference() const { return update.loss.beta > 0 || measure_kl; }
 };
@@ -73,8 +80,10 @@ inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoin
 inline constexpr std::string_view kRewardAdvice = "give names with weights, as --reward=exact_match,finished=0.1";
 inline constexpr std::string_view kResumeAdvice = "give a folder step_N of an earlier run, as --resume=out/run/step_60";
 
-// From the flags of the command line. INVALID_ARGUMENT names the flag that makes no sense, and what would.
-absl::StatusOr<TrainOptions> options_from_flags();
+// From the flags. `log` is told which device --device=auto comes to. INVALID_ARGUMENT names the flag that makes no
+// sense, and what would.
+absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::string_view)>& log =
+                                                    [](std::string_view) {});
 
 // The problems of --task, --data and --eval-data. INVALID_ARGUMENT names the flag.
 absl::StatusOr<Task> read_task_of(const TrainOptions& options);

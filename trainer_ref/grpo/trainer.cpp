@@ -102,11 +102,17 @@ absl::StatusOr<SendReport> Trainer::send() {
 // Nothing is written before the first evaluation is done: a run that never got there leaves nothing, and a resumed one
 // what it found.
 absl::Status Trainer::begin() {
+  if (options_.start_engines) {
+    BASCULE_ASSIGN(options_.engines, options_.start_engines());
+  }
   log_(cat("waiting for ", options_.engines.size(), " engines at ", options_.sync));
   BASCULE_TRY(wait_for_engines(sender_, options_, stopped_));
   if (stopped_()) return absl::OkStatus();
-  pool_ = std::make_unique<EnginePool>(EnginePoolOptions{
-      .urls = options_.engines, .request_timeout = options_.request_timeout, .log = log_, .stopped = stopped_});
+  pool_ = std::make_unique<EnginePool>(EnginePoolOptions{.urls = options_.engines,
+                                                         .url_of = options_.engine_url,
+                                                         .request_timeout = options_.request_timeout,
+                                                         .log = log_,
+                                                         .stopped = stopped_});
   BASCULE_TRY(fit_engines(*pool_, options_, prompts_, task_, log_));
   BASCULE_TRY(settle_steps(options_, task_));  // of the problems that are left
   stream_ = std::make_unique<RolloutStream>(*pool_,

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include <bascule/transport/program/sync_flag.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -34,10 +35,9 @@ void* open_library(const char* name, std::string& why) {
 
 }  // namespace
 
-absl::StatusOr<c10::Device> open_torch_device(std::string_view flag) {
-  if (flag == "cpu") return c10::Device(c10::kCPU);
-  const std::optional<int> number = gpu_number(flag);
-  if (!number) return invalid_argument("--device=", flag, ": expected cpu, cuda or cuda:N, as --device=cuda:0");
+namespace {
+
+absl::StatusOr<c10::Device> open_gpu(std::string_view flag, int number) {
   std::string why;
   if (open_library("libcuda.so.1", why) == nullptr) {
     return unavailable("--device=", flag, ": expected an NVIDIA GPU, found none, as there is no driver for one (", why,
@@ -54,14 +54,31 @@ absl::StatusOr<c10::Device> open_torch_device(std::string_view flag) {
                        ": expected an NVIDIA GPU, found a driver, but no GPU that this process sees; look at "
                        "nvidia-smi and CUDA_VISIBLE_DEVICES, or give --device=cpu");
   }
-  if (*number >= gpus) {
+  if (number >= gpus) {
     return invalid_argument("--device=", flag, ": expected a GPU that this process sees, found ", gpus,
                             gpus == 1 ? ", cuda:0; give --device=cuda:0"
                                       : cat(", cuda:0 to cuda:", gpus - 1, "; give one of them, as --device=cuda:0"),
                             ", or --device=cpu");
   }
   at::globalContext().setAllowTF32CuBLAS(false);
-  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(*number));
+  return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(number));
+}
+
+}  // namespace
+
+absl::StatusOr<c10::Device> open_torch_device(std::string_view flag, const std::function<void(std::string_view)>& log) {
+  if (flag == "cpu") return c10::Device(c10::kCPU);
+  if (flag != "auto") {
+    if (const std::optional<int> number = gpu_number(flag)) return open_gpu(flag, *number);
+    return invalid_argument("--device=", flag, ": expected cpu, cuda, cuda:N or auto, as --device=cuda:0");
+  }
+  const absl::Status built = check_build_for_gpus();
+  const absl::StatusOr<c10::Device> gpu = built.ok() ? open_gpu("cuda", 0) : built;
+  if (gpu.ok())
+    log("--device=auto: computes on cuda:0");
+  else
+    log(cat("--device=auto: computes on the CPU: ", message_of(gpu.status())));
+  return gpu.ok() ? *gpu : c10::Device(c10::kCPU);
 }
 
 }  // namespace bascule::ref

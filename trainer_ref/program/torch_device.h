@@ -5,16 +5,19 @@
 
 #include <c10/core/Device.h>
 
+#include <functional>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 
 namespace bascule::ref {
 
-// `flag`: cpu, cuda (which is cuda:0) or cuda:N, by this process's numbers. Call it before any other use of LibTorch
-// (one that came first has found no GPU, for good) and from one thread. With a GPU it takes seconds; float32 is then
-// computed as such, by no TF32. INVALID_ARGUMENT: another word, or a number that no GPU here has. UNAVAILABLE: no
-// driver, no GPU, or LibTorch's libraries for GPUs cannot be opened; the text says which and what to do.
-absl::StatusOr<c10::Device> open_torch_device(std::string_view flag);
+// `flag`: cpu, cuda (which is cuda:0) or cuda:N, by this process's numbers; or auto: cuda:0 where this build and this
+// machine have a GPU, else cpu, and `log` is told which and why. Call it before any other use of LibTorch (one that
+// came first has found no GPU, for good) and from one thread. With a GPU it takes seconds; float32 is then computed as
+// such, by no TF32. INVALID_ARGUMENT: another word, or a number that no GPU here has. UNAVAILABLE: no driver, no GPU,
+// or LibTorch's libraries for GPUs cannot be opened; the text says which and what to do.
+absl::StatusOr<c10::Device> open_torch_device(
+    std::string_view flag, const std::function<void(std::string_view)>& log = [](std::string_view) {});
 
 }  // namespace bascule::ref

@@ -17,13 +17,13 @@ constexpr std::uint64_t kMaxFileBytes = 1 << 20;
 
 using List = std::vector<std::string>;
 
+// Of one of these types, or optional: a flag that may be left out.
 template <typename... T>
 bool is_any_of(const absl::CommandLineFlag& flag) {
-  return (flag.IsOfType<T>() || ...);
+  return ((flag.IsOfType<T>() || flag.IsOfType<std::optional<T>>()) || ...);
 }
 bool is_integer(const absl::CommandLineFlag& flag) {
-  return is_any_of<int, long, long long, unsigned, unsigned long, unsigned long long, std::optional<std::int64_t>>(
-      flag);
+  return is_any_of<int, long, long long, unsigned, unsigned long, unsigned long long>(flag);
 }
 
 std::string text_of(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
@@ -34,6 +34,12 @@ bool fits(const absl::CommandLineFlag& flag, const nlohmann::json& value) {
   if (is_any_of<float, double>(flag)) return value.is_number();
   if (flag.IsOfType<ByteSize>()) return value.is_number_unsigned() || value.is_string();
   return value.is_string();
+}
+
+std::vector<ConfigEntry> entries_in(const nlohmann::json& object) {
+  std::vector<ConfigEntry> entries;
+  for (const auto& [name, value] : object.items()) entries.push_back({name, value.dump()});
+  return entries;
 }
 
 }  // namespace
@@ -57,9 +63,14 @@ absl::StatusOr<std::vector<ConfigEntry>> read_config_file(const std::string& fil
   if (!object.ok()) return object.status();
   if (!object->is_object())
     return invalid_argument(file, ": expected one JSON object of flags, found ", object->type_name());
-  std::vector<ConfigEntry> entries;
-  for (const auto& [name, value] : object->items()) entries.push_back({name, value.dump()});
-  return entries;
+  return entries_in(*object);
+}
+
+absl::StatusOr<std::vector<ConfigEntry>> entries_of(const ConfigEntry& section) {
+  BASCULE_ASSIGN(const nlohmann::json object, parse_json(section.json, section.name));
+  if (!object.is_object())
+    return invalid_argument("\"", section.name, "\": expected an object of flags, found ", section.json);
+  return entries_in(object);
 }
 
 absl::StatusOr<std::string> flag_value(const absl::CommandLineFlag& flag, const ConfigEntry& entry) {

@@ -1,4 +1,4 @@
-// The file of --config: one JSON object from flag names to values.
+// The file of --config: one JSON object from flag names to values, or to objects of them.
 #pragma once
 
 #include <string>
@@ -17,6 +17,10 @@ struct ConfigEntry {
 // The entries of `file`. Errors name the file: missing, larger than 1 MiB, no JSON (with the place), no
 // object.
 absl::StatusOr<std::vector<ConfigEntry>> read_config_file(const std::string& file);
+
+// The entries of an entry that is an object of flags, as "engine" in {"model": "m", "engine": {"max-batch": 64}}.
+// INVALID_ARGUMENT: it is no object.
+absl::StatusOr<std::vector<ConfigEntry>> entries_of(const ConfigEntry& section);
 
 // The text that `flag` parses for this value. INVALID_ARGUMENT where the JSON type does not fit the flag's: a
 // string is no number here, nor 1 a bool.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <optional>
 #include <vector>
 
@@ -11,56 +10,15 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include <bascule/transport/program/config_file.h>
-#include <bascule/transport/program/nearest.h>
+#include <bascule/transport/program/flag_sources.h>
 #include <bascule/transport/program/output.h>
+#include <bascule/transport/program/own_flags.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::inline v0 {
 namespace {
 
-// worker_threads in the source, --worker-threads to people.
-std::string shown_name(absl::string_view flag) { return absl::StrReplaceAll(flag, {{"_", "-"}}); }
 std::string source_name(absl::string_view flag) { return absl::StrReplaceAll(flag, {{"-", "_"}}); }
-
-// "--threads=8": its default, or a word of its type.
-std::string example_of(const absl::CommandLineFlag& flag) {
-  static const std::map<std::string_view, std::string_view> words = {
-      {"BOOL", "true"}, {"INTEGER", "8"}, {"NUMBER", "0.5"}, {"SIZE", "256MiB"}, {"DURATION", "30s"}, {"LIST", "a,b"}};
-  const std::string value = flag.DefaultValue();
-  const auto word = words.find(type_name(flag));
-  return cat("--", shown_name(flag.Name()), "=",
-             !value.empty()        ? std::string_view(value)
-             : word == words.end() ? "TEXT"
-                                   : word->second);
-}
-
-// By shown name; without the flags that Abseil's own parts define.
-std::map<std::string, absl::CommandLineFlag*, std::less<>> own_flags() {
-  std::map<std::string, absl::CommandLineFlag*, std::less<>> flags;
-  for (const auto& [name, flag] : absl::GetAllFlags())
-    if (flag->Filename().find("absl/") == absl::string_view::npos) flags.emplace(shown_name(name), flag);
-  return flags;
-}
-
-absl::StatusOr<absl::CommandLineFlag*> find(std::string_view name) {
-  const auto flags = own_flags();
-  const auto found = flags.find(shown_name(std::string(name)));
-  if (found != flags.end()) return found->second;
-  std::vector<std::string> known{"config", "help"};
-  for (const auto& [shown, flag] : flags) known.push_back(shown);
-  return invalid_argument("unknown flag --", name, did_you_mean(name, known, "--"), " (--help lists them all)");
-}
-
-absl::Status set(absl::CommandLineFlag& flag, const std::string& value) {
-  std::string error;
-  if (flag.ParseFrom(value, &error)) return absl::OkStatus();
-  // Abseil writes "Illegal value 'v' specified for flag 'f'", and behind a semicolon what the type's own
-  // parser says.
-  const std::size_t own_words = error.rfind("'; ");
-  return invalid_argument(
-      "--", shown_name(flag.Name()), "=", value, ": expected ", type_name(flag),
-      own_words == std::string::npos ? cat(", as ", example_of(flag)) : cat(", ", error.substr(own_words + 3)));
-}
 
 struct Argument {
   std::string_view name;
@@ -93,10 +51,10 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> pairs(std::span
       continue;
     }
     if (name != "config") {
-      absl::StatusOr<absl::CommandLineFlag*> flag = find(name);
+      absl::StatusOr<absl::CommandLineFlag*> flag = find_flag(name);
       if (!flag.ok() && name.starts_with("no") && !value) {  // --no-name, --noname
         std::string_view positive = name.substr(name.starts_with("no-") ? 3 : 2);
-        if (absl::StatusOr<absl::CommandLineFlag*> negated = find(positive);
+        if (absl::StatusOr<absl::CommandLineFlag*> negated = find_flag(positive);
             negated.ok() && (*negated)->IsOfType<bool>()) {
           result.emplace_back(positive, "false");
           continue;
@@ -108,29 +66,12 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> pairs(std::span
     if (!value) {
       if (i + 1 == words.size() || std::string_view(words[i + 1]).starts_with("--"))
         return invalid_argument("--", name, " needs a value, as ",
-                                name == "config" ? "--config=flags.json" : example_of(**find(name)));
+                                name == "config" ? "--config=flags.json" : example_of(**find_flag(name)));
       value = words[++i];
     }
     result.emplace_back(name, *value);
   }
   return result;
-}
-
-absl::Status apply_config(const std::string& file) {
-  absl::StatusOr<std::vector<ConfigEntry>> entries = read_config_file(file);
-  if (!entries.ok()) return entries.status();
-  for (const ConfigEntry& entry : *entries) {
-    absl::Status status;
-    absl::StatusOr<absl::CommandLineFlag*> flag = find(entry.name);
-    if (!flag.ok()) {
-      status = flag.status();
-    } else {
-      absl::StatusOr<std::string> value = flag_value(**flag, entry);
-      status = value.ok() ? set(**flag, *value) : value.status();
-    }
-    if (!status.ok()) return invalid_argument(file, ": ", status.message());
-  }
-  return absl::OkStatus();
 }
 
 // `text` broken at spaces into lines of at most `width` columns, each behind `indent`.
@@ -152,20 +93,39 @@ std::string wrapped(absl::string_view text, absl::string_view indent, std::size_
   return result;
 }
 
+std::string shared_help(const ProgramInfo& program) {
+  std::string sections = cat("\"", program.section, "\": {…}");
+  for (const Companion& companion : program.companions) sections += cat(" and \"", companion.section, "\": {…}");
+  return cat(
+      "A file with a JSON object of flags, as {\"threads\": 2}. It may hold flags of the other program, too; those "
+      "in ",
+      sections, " are for one program alone. ", kConfigVariable,
+      " may name a file as well. Each flag may "
+      "also be a variable of the environment, as ",
+      variable_of("max-tokens"),
+      " for --max-tokens. The command line wins over the environment, and the environment over files.");
+}
+
 }  // namespace
 
-absl::StatusOr<ParsedFlags> parse_flags(std::span<const char* const> arguments) {
+absl::StatusOr<ParsedFlags> parse_flags(std::span<const char* const> arguments, const ProgramInfo& program) {
   const auto given = pairs(arguments);
   if (!given.ok()) return given.status();
   for (const auto& [name, value] : *given)
-    if (name == "help") return ParsedFlags::kHelp;
+    if (name == "help") return ParsedFlags{.help = true};
+  ParsedFlags parsed;
+  const bool shares = !program.companions.empty();
+  if (const char* const file = shares ? std::getenv(kConfigVariable) : nullptr; file != nullptr && *file != 0)
+    parsed.config_files.emplace_back(file);
   for (const auto& [name, value] : *given)
-    if (name == "config")
-      if (absl::Status status = apply_config(value); !status.ok()) return status;
+    if (name == "config") parsed.config_files.push_back(value);
+  for (const std::string& file : parsed.config_files) BASCULE_TRY(apply_config_file(file, program));
+  if (shares) {
+    BASCULE_ASSIGN(parsed.warnings, apply_environment(program));
+  }
   for (const auto& [name, value] : *given)
-    if (name != "config")
-      if (absl::Status status = set(*absl::FindCommandLineFlag(source_name(name)), value); !status.ok()) return status;
-  return ParsedFlags::kRun;
+    if (name != "config") BASCULE_TRY(set_flag(*absl::FindCommandLineFlag(source_name(name)), value));
+  return parsed;
 }
 
 std::string help_text(const ProgramInfo& program) {
@@ -173,9 +133,12 @@ std::string help_text(const ProgramInfo& program) {
   const auto entry = [&text](absl::string_view head, absl::string_view help) {
     text += cat("  ", head, "\n", wrapped(help, "      ", 100), "\n");
   };
-  entry("--config=FILE",
-        "A file with a JSON object of flags, as {\"threads\": 2}. A flag on the command line wins "
-        "over it.");
+  if (program.companions.empty()) {
+    entry("--config=FILE",
+          "A file with a JSON object of flags, as {\"threads\": 2}. A flag on the command line wins over it.");
+  } else {
+    entry("--config=FILE", shared_help(program));
+  }
   entry("--help, -h", "Print this text.");
   for (const auto& [name, flag] : own_flags()) {
     const std::string value = flag->DefaultValue();
@@ -184,12 +147,14 @@ std::string help_text(const ProgramInfo& program) {
   return text;
 }
 
-void parse_flags_or_exit(const ProgramInfo& program, int argc, const char* const* argv) {
+ParsedFlags parse_flags_or_exit(const ProgramInfo& program, int argc, const char* const* argv) {
   const std::span<const char* const> words(argv, static_cast<std::size_t>(argc));
-  const absl::StatusOr<ParsedFlags> parsed = parse_flags(words.subspan(words.empty() ? 0 : 1));
+  absl::StatusOr<ParsedFlags> parsed = parse_flags(words.subspan(words.empty() ? 0 : 1), program);
   if (!parsed.ok()) refuse(program, parsed.status());
-  if (*parsed == ParsedFlags::kRun) return;
-  std::exit(end_with(program.name, help_text(program), 0));
+  if (parsed->help) std::exit(end_with(program.name, help_text(program), 0));
+  for (const std::string& warning : parsed->warnings)
+    std::fputs(cat(program.name, ": ", warning, "\n").c_str(), stderr);
+  return *std::move(parsed);
 }
 
 void refuse(const ProgramInfo& program, const absl::Status& why) {

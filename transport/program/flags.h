@@ -4,36 +4,53 @@
 // returns values. On the command line a flag is --name=value or --name value, and --name or --no-name for a
 // bool; words are joined by dashes (the underscores of the C++ name are taken, too). The last one wins. No
 // thread may read flags meanwhile.
+//
+// Programs that are used together share one config file and one set of environment variables: each takes its own flags
+// from there and leaves the others'. The command line wins over the environment, and that over config files.
 #pragma once
 
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace bascule::inline v0 {
 
-struct ProgramInfo {
-  std::string name;     // "bascule-engine"
-  std::string summary;  // what it does, a few lines; printed above the flags by --help
+// Another program that shares config files and environment with this one.
+struct Companion {
+  std::string section;             // its object in a config file: "engine"
+  std::vector<std::string> flags;  // all of them: "max-batch"
 };
 
-enum class ParsedFlags { kRun, kHelp };
+struct ProgramInfo {
+  std::string name = {};                   // "bascule-engine"
+  std::string summary = {};                // what it does, a few lines; printed above the flags by --help
+  std::string section = {};                // its own object in a config file: "train"
+  std::vector<Companion> companions = {};  // none: it shares no config file, and reads no environment
+};
 
-// Sets the flags. `--config FILE` is read first: one JSON object from flag names to values, a list for a flag
-// that takes commas. What stands on the command line wins over it. INVALID_ARGUMENT says what is wrong with a
-// flag that is unknown (naming the nearest known one), ill-typed or without a value, and with words that are
-// no flag.
-absl::StatusOr<ParsedFlags> parse_flags(std::span<const char* const> arguments);
+struct ParsedFlags {
+  bool help = false;                           // only that was asked for; no flag was set
+  std::vector<std::string> config_files = {};  // that were read, in this order
+  std::vector<std::string> warnings = {};      // of environment variables that nothing reads
+};
+
+// Sets the flags. Files of BASCULE_CONFIG and `--config FILE` are read first: one JSON object from flag names to
+// values, a list for a flag that takes commas; flags in the object of a program's section are that program's alone and
+// win over those beside it. Variables come next, BASCULE_MAX_TOKENS for --max-tokens, and then the command line.
+// INVALID_ARGUMENT says what is wrong with a flag that is unknown (naming the nearest known one), ill-typed or without
+// a value, and with words that are no flag.
+absl::StatusOr<ParsedFlags> parse_flags(std::span<const char* const> arguments, const ProgramInfo& program = {});
 
 // Every flag with its help and default, one beneath the other in alphabetic order.
 std::string help_text(const ProgramInfo& program);
 
-// For main(): as parse_flags, but --help prints the text and exits with 0, and an error exits as refuse()
-// does.
-void parse_flags_or_exit(const ProgramInfo& program, int argc, const char* const* argv);
+// For main(): as parse_flags, but --help prints the text and exits with 0, an error exits as refuse() does, and
+// warnings are printed to stderr.
+ParsedFlags parse_flags_or_exit(const ProgramInfo& program, int argc, const char* const* argv);
 
 // Prints "NAME: MESSAGE" and where to find help to stderr, and exits with 2.
 [[noreturn]] void refuse(const ProgramInfo& program, const absl::Status& why);

@@ -23,4 +23,6 @@ absl::Status check_sync(std::string_view text, ComputesOn where) {
   return absl::OkStatus();
 }
 
+absl::Status check_build_for_gpus() { return find_scheme("cuda-ipc").status(); }
+
 }  // namespace bascule::inline v0

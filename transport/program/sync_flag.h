@@ -15,4 +15,7 @@ enum class ComputesOn { kHost, kGpu };
 // Another error: a scheme that this build lacks. Touches no file and no network.
 absl::Status check_sync(std::string_view endpoint, ComputesOn where);
 
+// Whether this build moves weights within GPUs. UNIMPLEMENTED says what a build needs for that.
+absl::Status check_build_for_gpus();
+
 }  // namespace bascule::inline v0

@@ -7,6 +7,8 @@
 
 #include "absl/flags/reflection.h"
 #include "support/temp_folder.h"
+#include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/grpo/engine_threads.h>
 #include <bascule/transport/program/flags.h>
 
 namespace bascule::ref {
@@ -84,7 +86,11 @@ TEST_F(Options, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--reward-timeout=-1s"}), HasSubstr("give a finite time above 0"));
   EXPECT_THAT(refusal({"--reward=exec:"}), HasSubstr("expected a program behind exec:"));
   EXPECT_THAT(refusal({"--supervised", "--resume=step_2"}), HasSubstr("a supervised run cannot be resumed"));
-  EXPECT_THAT(refusal({"--device=gpu"}), HasSubstr("--device=gpu: expected cpu, cuda or cuda:N"));
+  EXPECT_THAT(refusal({"--device=gpu"}), HasSubstr("--device=gpu: expected cpu, cuda, cuda:N or auto"));
+  EXPECT_THAT(refusal({"--spawn-engines=2"}), HasSubstr("--engines=http://a:1: --spawn-engines starts engines of this "
+                                                        "run's own; leave one of the two out"));
+  EXPECT_THAT(refusal({"--engines=", "--spawn-engines=2", "--supervised"}),
+              HasSubstr("a supervised run has no engines"));
   EXPECT_THAT(refusal({"--colocate", "--max-staleness=1"}), HasSubstr("engines sleep while the trainer trains"));
   EXPECT_THAT(refusal({"--colocate", "--sync-every=2"}), HasSubstr("engines wake up for each step's version"));
   EXPECT_THAT(refusal({"--supervised", "--colocate"}), HasSubstr("a supervised run has no engines"));
@@ -127,6 +133,23 @@ TEST_F(Options, AResumedRunIsLookedAtBeforeAnythingStarts) {
   const absl::StatusOr<TrainOptions> goes_on = options({resume.c_str(), "--seed=7", "--steps=61"});
   ASSERT_TRUE(goes_on.ok()) << goes_on.status();
   EXPECT_EQ(goes_on->resumed.step, 60);
+}
+
+TEST_F(Options, EnginesOfItsOwnNeedNeitherUrlsNorAnEndpoint) {
+  const auto result = options({"--engines=", "--sync=", "--spawn-engines=3"});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->spawn.engines, 3);
+  EXPECT_EQ(result->sync, "");
+  EXPECT_EQ(result->threads, trainer_threads(0, kernels::usable_cores(), 3));
+}
+
+TEST_F(Options, DeviceAutoIsToldToTheLog) {
+  ASSERT_TRUE(parse_flags(std::vector<const char*>{"--model=m", "--out=o", "--spawn-engines=1", "--device=auto"}).ok());
+  std::string log;
+  const auto result = options_from_flags([&](std::string_view line) { log += line; });
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(log, StartsWith(result->device.is_cpu() ? "--device=auto: computes on the CPU: "
+                                                      : "--device=auto: computes on cuda:0"));
 }
 
 TEST_F(Options, EpochsEndWithTheLastProblem) {

@@ -49,6 +49,38 @@ TEST(EnginePool, NamesTheEngineThatDoesNotGoToSleepOrWakeUp) {
   EXPECT_THAT(pool.wake_up().message(), HasSubstr(nobody.url + " did not wake up: "));
 }
 
+// The engine dies with a request under way, and comes back at another port.
+TEST(EnginePool, FollowsAnEngineThatIsStartedAgainElsewhere) {
+  const std::map<std::string, std::string> well{{"/health", R"({"attached": true, "epoch": 7, "worker": "a"})"}};
+  const AnsweringPort after([](const std::string&) { return AnsweringPort::Answer{.body = kOneToken}; }, well);
+  const ClosedPort before;
+  std::atomic<int> asked = 0;
+  std::atomic<bool> is_back = false;
+  EnginePool pool({.urls = {before.url},
+                   .url_of =
+                       [&](std::size_t) {
+                         ++asked;
+                         return is_back ? after.url : std::string();
+                       },
+                   .requests_per_engine = 1});
+  std::jthread starter([&] {
+    while (asked < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    is_back = true;
+  });
+  const auto answers = pool.generate({RolloutRequest{.prompt = {1}}});
+  ASSERT_TRUE(answers.ok()) << answers.status();
+  EXPECT_EQ(answers->front().rollouts.size(), 1);
+  EXPECT_EQ(pool.urls(), std::vector<std::string>{after.url});
+}
+
+TEST(EnginePool, AnEngineThatIsStartedAgainIsToldToSleepWhenItIsBack) {
+  const AnsweringPort after([](const std::string&) { return AnsweringPort::Answer{.body = "{}"}; });
+  const ClosedPort before;
+  std::atomic<int> asked = 0;
+  EnginePool pool({.urls = {before.url}, .url_of = [&](std::size_t) { return ++asked < 3 ? "" : after.url; }});
+  EXPECT_TRUE(pool.sleep().ok());
+}
+
 TEST(EnginePool, WaitsAsLongAsEnginesAnswerWhoeverAsked) {
   std::promise<void> asked;
   std::once_flag once;

@@ -20,7 +20,7 @@ std::string refusal(std::string_view flag) { return std::string(open_torch_devic
 TEST(TorchDevice, RefusesOtherWords) {
   for (const char* flag : {"", "gpu", "cuda0", "cuda:", "cuda:x", "cuda:-1", "cuda:1 ", "cuda:+1", "cpu:0"}) {
     EXPECT_EQ(open_torch_device(flag).status().code(), absl::StatusCode::kInvalidArgument) << flag;
-    EXPECT_THAT(refusal(flag), HasSubstr("expected cpu, cuda or cuda:N")) << flag;
+    EXPECT_THAT(refusal(flag), HasSubstr("expected cpu, cuda, cuda:N or auto")) << flag;
   }
 }
 
@@ -40,6 +40,24 @@ TEST(TorchDevice, SaysWhatIsMissingWhereThereIsNoGpu) {
                                      HasSubstr("found a driver, but no GPU that this process sees")));
     EXPECT_THAT(refusal(flag), HasSubstr("or give --device=cpu"));
   }
+}
+
+TEST(TorchDevice, AutoIsTheCpuWhereThereIsNoGpuAndSaysWhy) {
+  if (torch_gpu().ok()) GTEST_SKIP() << "needs no GPU, found one";
+  std::string log;
+  const auto device = open_torch_device("auto", [&](std::string_view line) { log += line; });
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_TRUE(device->is_cpu());
+  EXPECT_THAT(log, AllOf(HasSubstr("--device=auto: computes on the CPU: "),
+                         AnyOf(HasSubstr("this build has no CUDA"), HasSubstr("--device=cuda: "))));
+}
+
+TEST(TorchDeviceGpu, AutoIsTheFirstGpuWhereThisBuildHasCuda) {
+  BASCULE_NEEDS_TORCH_GPU();
+  std::string log;
+  const auto device = open_torch_device("auto", [&](std::string_view line) { log += line; });
+  ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ(*device, at::Device(at::kCUDA, 0)) << log;
 }
 
 TEST(TorchDeviceGpu, OpensTheFirstGpuAndComputesThere) {

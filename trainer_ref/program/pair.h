@@ -1,0 +1,17 @@
+// What bascule-train and bascule-engine know of each other: one config file and one environment serve both.
+#pragma once
+
+#include <string>
+
+#include <bascule/transport/program/flags.h>
+
+namespace bascule::ref {
+
+inline constexpr const char* kTrainSection = "train";
+inline constexpr const char* kEngineSection = "engine";
+
+// What each of them tells parse_flags().
+ProgramInfo train_program(std::string summary);
+ProgramInfo engine_program(std::string summary);
+
+}  // namespace bascule::ref

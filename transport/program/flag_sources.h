@@ -1,0 +1,29 @@
+// Where flags come from besides the command line: config files, and the environment of programs that share them.
+//
+// A flag of a companion (flags.h) is no error here: it is the other program's.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include <bascule/transport/program/flags.h>
+
+namespace bascule::inline v0 {
+
+// The variable that names a config file.
+inline constexpr const char* kConfigVariable = "BASCULE_CONFIG";
+
+// "BASCULE_MAX_TOKENS" of "max-tokens".
+std::string variable_of(std::string_view flag);
+
+// Sets the flags that `file` holds for `program`. INVALID_ARGUMENT names the file, and the flag: of no program (with
+// the nearest), ill-typed, or in an object of another program.
+absl::Status apply_config_file(const std::string& file, const ProgramInfo& program);
+
+// Sets the flags whose variables are set; an empty one counts as not set. Returns a warning for each BASCULE_… variable
+// that nothing reads. INVALID_ARGUMENT names a variable whose value is none of its flag's type.
+absl::StatusOr<std::vector<std::string>> apply_environment(const ProgramInfo& program);
+
+}  // namespace bascule::inline v0
