@@ -106,6 +106,7 @@ EnginePool::EnginePool(EnginePoolOptions options) : impl_(std::make_unique<Impl>
   for (std::size_t engine = 0; engine < engines; ++engine)
     for (int i = 0; i < impl_->options.requests_per_engine; ++i) {
       impl_->clients.push_back(std::make_unique<HttpClient>());
+      impl_->clients.back()->authorize(impl_->options.api_key);
       impl_->threads.emplace_back(
           [impl = impl_.get(), engine, client = impl_->clients.back().get()] { impl->serve(engine, *client); });
     }
@@ -159,6 +160,7 @@ absl::StatusOr<EngineLimits> EnginePool::limits() {
   EngineLimits limits{.max_model_len = std::numeric_limits<std::int64_t>::max(),
                       .max_completions = std::numeric_limits<std::int64_t>::max()};
   HttpClient client;
+  client.authorize(impl_->options.api_key);
   for (const std::string& url : impl_->options.urls) {
     const absl::StatusOr<HttpResponse> response = client.get(url + "/v1/models", kHealthTimeout);
     BASCULE_TRY(annotate(response.status(), cat("engine ", url)));
@@ -318,6 +320,7 @@ void EnginePool::Impl::wait_until_up(std::size_t engine, HttpClient& client) {
 
 absl::Status EnginePool::Impl::tell_all(std::string_view path, std::string_view what) {
   HttpClient client;
+  client.authorize(options.api_key);
   absl::Status first;
   for (const std::string& url : options.urls) {
     const absl::StatusOr<HttpResponse> response = client.post_json(cat(url, path), "{}", options.request_timeout);

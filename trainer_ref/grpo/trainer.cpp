@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include <bascule/trainer_ref/grpo/advantage.h>
 #include <bascule/trainer_ref/grpo/prompt.h>
@@ -244,8 +245,12 @@ absl::Status Trainer::begin() {
   log_(cat("waiting for ", options_.engines.size(), " engines at ", options_.sync));
   BASCULE_TRY(wait_for_engines());
   if (stopped_()) return absl::OkStatus();
-  pool_ = std::make_unique<EnginePool>(EnginePoolOptions{
-      .urls = options_.engines, .request_timeout = options_.request_timeout, .log = log_, .stopped = stopped_});
+  const char* key = std::getenv("BASCULE_API_KEY");
+  pool_ = std::make_unique<EnginePool>(EnginePoolOptions{.urls = options_.engines,
+                                                         .api_key = key == nullptr ? "" : key,
+                                                         .request_timeout = options_.request_timeout,
+                                                         .log = log_,
+                                                         .stopped = stopped_});
   BASCULE_TRY(fit_engines());
   stream_ = std::make_unique<RolloutStream>(*pool_,
                                             Schedule{.first_step = last_step_ + 1,
