@@ -122,6 +122,23 @@ TEST_F(Train, AResumedRunIsComparedWithTheRunThatItGoesOnWith) {
   EXPECT_EQ(moved.wait(90s), 0) << moved.output();
 }
 
+// The demo's likeliest answer is right; sampled from all tokens, one in five is.
+TEST_F(Train, TopPAndTopKCutRolloutsAndNotEvaluations) {
+  Program only = engine("engine-0");
+  const auto reward = [&](const std::string& out, const std::string& flag, const std::string& value) {
+    Program train =
+        trainer(url_of(only), out, {"--steps", "1", "--prompts-per-step", "16", "--group-size", "8", flag, value});
+    EXPECT_EQ(train.wait(90s), 0) << train.output();
+    const std::vector<nlohmann::json> lines = metrics(out);
+    EXPECT_EQ(lines.size(), 2);
+    EXPECT_LT(lines.at(0)["eval_reward"].get<double>(), 0.5);
+    return lines.at(1)["reward_mean"].get<double>();
+  };
+  EXPECT_LT(reward("all", "--top-p", "1"), 0.4);
+  EXPECT_GT(reward("top-p", "--top-p", "0.01"), 0.9) << "the likeliest token alone";
+  EXPECT_GT(reward("top-k", "--top-k", "2"), 0.6) << "its rival is eight times less likely";
+}
+
 // Problems of files, some of them token ids (1+1= is 0 1 10 0 1 11), and the example of a reward of one's own.
 TEST_F(Train, LearnsFromFilesByAProgramsReward) {
   std::ofstream data(folder_ / "data.jsonl"), eval(folder_ / "eval.jsonl");
@@ -419,7 +436,7 @@ TEST_F(Train, RefusesWhatMakesNoSense) {
       {{"--request-timeout", "inf"}, "give a finite time above 0, as --request-timeout=60s"},
       {{"--engine-timeout", "-1s"}, "give a finite time above 0, as --engine-timeout=2m"},
       {{"--threads", "100000"}, "give a value from 0 to 1024"},
-      {{"--steps", "abc"}, "expected INTEGER, as --steps=60"},
+      {{"--steps", "abc"}, "expected INTEGER, as --steps=8"},
   };
   for (const auto& [flags, why] : bad) {
     Program train = trainer(url, "out", flags);

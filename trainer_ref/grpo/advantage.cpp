@@ -19,4 +19,13 @@ std::vector<double> advantages(std::span<const double> rewards, bool scale) {
   return result;
 }
 
+void compute_advantages(std::span<Group> groups, bool scale) {
+  for (Group& group : groups) {
+    std::vector<double> rewards;
+    for (const Rollout& rollout : group.rollouts) rewards.push_back(rollout.reward);
+    const std::vector<double> values = advantages(rewards, scale);
+    for (std::size_t i = 0; i < values.size(); ++i) group.rollouts[i].advantage = values[i];
+  }
+}
+
 }  // namespace bascule::ref

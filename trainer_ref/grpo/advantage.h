@@ -4,11 +4,16 @@
 #include <span>
 #include <vector>
 
+#include <bascule/trainer_ref/grpo/rollout.h>
+
 namespace bascule::ref {
 
 // rewards r_1 … r_G of one group → A_i = (r_i − mean r) / (std r + 1e-4), or r_i − mean r without scaling
 // (Dr. GRPO). std is the sample standard deviation (over G − 1), 0 for a group of one. DeepSeekMath, arXiv
 // 2402.03300, 4.1.2.
 std::vector<double> advantages(std::span<const double> rewards, bool scale);
+
+// Gives each completion its advantage within its group.
+void compute_advantages(std::span<Group> groups, bool scale);
 
 }  // namespace bascule::ref

@@ -43,7 +43,9 @@ absl::Status read_token_ids(const nlohmann::json& value, std::string_view column
   return absl::OkStatus();
 }
 
-absl::Status read_messages(nlohmann::json value, std::string_view column, Problem& problem) {
+// `text`: the line, whose order of keys a chat template may show.
+absl::Status read_messages(const nlohmann::json& value, const std::string& column, const std::string& text,
+                           Problem& problem) {
   if (!value.is_array() || value.empty())
     return invalid_argument("expected a list of messages under \"", column, "\", found ", value.dump().substr(0, 80));
   for (const nlohmann::json& message : value)
@@ -51,14 +53,15 @@ absl::Status read_messages(nlohmann::json value, std::string_view column, Proble
       if (!message.is_object() || !message.contains(key) || !message[key].is_string())
         return invalid_argument("\"", column, "\" holds ", message.dump().substr(0, 80),
                                 "; expected messages {\"role\": \"user\", \"content\": \"…\"}");
-  problem.messages = std::move(value);
+  problem.messages = nlohmann::ordered_json::parse(text)[column];
   return absl::OkStatus();
 }
 
 // A text, or what else a column of prompts may hold.
-absl::Status read_prompt(nlohmann::json value, std::string_view column, Problem& problem) {
+absl::Status read_prompt(const nlohmann::json& value, const std::string& column, const std::string& text,
+                         Problem& problem) {
   if (value.is_array() && !value.empty() && value.front().is_object())
-    return read_messages(std::move(value), column, problem);
+    return read_messages(value, column, text, problem);
   if (value.is_array() && problem.prompt_token_ids.empty()) return read_token_ids(value, column, problem);
   if (!value.is_string())
     return invalid_argument("expected a string under \"", column, "\", found a ", value.type_name(),
@@ -100,14 +103,14 @@ absl::StatusOr<Problem> read_problem(const std::string& text, const DataColumns&
   bool is_gsm8k = false;
   if (line.contains(kTokenIds)) BASCULE_TRY(read_token_ids(take(line, kTokenIds), kTokenIds, problem));
   if (line.contains(columns.prompt)) {
-    BASCULE_TRY(read_prompt(take(line, columns.prompt), columns.prompt, problem));
+    BASCULE_TRY(read_prompt(take(line, columns.prompt), columns.prompt, text, problem));
     is_gsm8k = columns.prompt == kQuestion;
   } else if (columns.prompt == DataColumns().prompt && problem.prompt_token_ids.empty()) {
     is_gsm8k = !line.contains(kMessages) && line.contains(kQuestion);
     if (is_gsm8k)
-      BASCULE_TRY(read_prompt(take(line, kQuestion), kQuestion, problem));
+      BASCULE_TRY(read_prompt(take(line, kQuestion), kQuestion, text, problem));
     else if (line.contains(kMessages))
-      BASCULE_TRY(read_messages(take(line, kMessages), kMessages, problem));
+      BASCULE_TRY(read_messages(take(line, kMessages), kMessages, text, problem));
     else
       return missing(columns.prompt, "prompt-column");
   } else if (problem.prompt_token_ids.empty()) {

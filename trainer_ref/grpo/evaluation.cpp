@@ -1,6 +1,5 @@
 #include <bascule/trainer_ref/grpo/evaluation.h>
 
-#include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/grpo/random.h>
 #include <bascule/transport/text.h>
 
@@ -32,14 +31,14 @@ std::vector<Group> groups_of(std::span<const Problem* const> problems, std::vect
   return groups;
 }
 
-absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const Tokenizer& tokenizer, std::span<const Problem> problems,
+absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const PromptWriter& prompts, std::span<const Problem> problems,
                                     std::span<const WeightedReward> rewards, const EvaluationOptions& options) {
   // Sampled and greedy requests go out together: one wait.
   std::vector<RolloutRequest> requests;
   std::vector<const Problem*> asked;
   for (const bool greedy : {false, true})
     for (std::size_t i = 0; i < problems.size(); ++i) {
-      BASCULE_ASSIGN(std::vector<std::int64_t> prompt, prompt_tokens(problems[i], tokenizer));
+      BASCULE_ASSIGN(std::vector<std::int64_t> prompt, prompts.tokens_of(problems[i]));
       requests.push_back({.prompt = std::move(prompt),
                           .completions = greedy ? 1 : options.samples,
                           .max_tokens = options.max_tokens,
@@ -48,7 +47,7 @@ absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const Tokenizer& tokenizer
       asked.push_back(&problems[i]);
     }
   BASCULE_ASSIGN(std::vector<Generation> generations, pool.generate(requests));
-  std::vector<Group> groups = groups_of(asked, std::move(requests), std::move(generations), tokenizer);
+  std::vector<Group> groups = groups_of(asked, std::move(requests), std::move(generations), prompts.tokenizer());
 
   Evaluation evaluation;
   const auto middle = groups.begin() + static_cast<std::ptrdiff_t>(problems.size());

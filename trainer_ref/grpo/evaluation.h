@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include <bascule/trainer_ref/grpo/engine_pool.h>
+#include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/grpo/reward_list.h>
 #include <bascule/trainer_ref/grpo/rollout.h>
 #include <bascule/trainer_ref/text/tokenizer.h>
@@ -15,7 +16,7 @@
 namespace bascule::ref {
 
 struct EvaluationOptions {
-  int samples = 1;  // of each problem, at temperature 1
+  int samples = 1;  // of each problem, at temperature 1, from all tokens: what the model itself says
   std::int64_t max_tokens = 16;
   std::uint64_t seed = 0;
 };
@@ -29,7 +30,7 @@ struct Evaluation {
 };
 
 // Blocks until the engines and the rewards have answered. `problems` must outlive the result.
-absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const Tokenizer& tokenizer, std::span<const Problem> problems,
+absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const PromptWriter& prompts, std::span<const Problem> problems,
                                     std::span<const WeightedReward> rewards, const EvaluationOptions& options);
 
 // What the engines answered to `prompts`, with text; lost ones have no rollouts. Groups refer to `problems`.

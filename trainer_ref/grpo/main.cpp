@@ -67,13 +67,13 @@ bool training = false;  // flags that make no sense have been found by then
 
 bool stopped() { return stop_requested_at != 0; }
 
-absl::Status run_supervised(const TrainOptions& options) {
+absl::Status run_supervised(TrainOptions options) {
   BASCULE_ASSIGN(const RunFolder folder, RunFolder::take_new(options.out));
   BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
-  const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(options.model);
-  BASCULE_TRY(of_flag(tokenizer.status(), "model", options.model.string(), kModelAdvice));
   BASCULE_ASSIGN(const Task task, read_task_of(options));
-  BASCULE_TRY(check_task(options, task, *tokenizer));
+  BASCULE_TRY(settle_steps(options, task));
+  BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
+  BASCULE_TRY(check_task(options, task, prompts));
   absl::StatusOr<Policy> policy = Policy::read(options.model, Policy::Gradients::kTracked, options.device);
   if (absl::IsNotFound(policy.status())) {
     log_line("no weights in the folder of --model: starting from random ones");
@@ -81,7 +81,7 @@ absl::Status run_supervised(const TrainOptions& options) {
   }
   BASCULE_TRY(of_flag(policy.status(), "model", options.model.string(), kModelAdvice));
   training = true;
-  BASCULE_TRY(train_supervised(*policy, *tokenizer, task,
+  BASCULE_TRY(train_supervised(*policy, prompts, task,
                                {.steps = options.steps,
                                 .problems_per_step = options.prompts_per_step,
                                 .label_noise = options.label_noise,
@@ -89,7 +89,7 @@ absl::Status run_supervised(const TrainOptions& options) {
                                 .optimizer = options.optimizer,
                                 .log = log_line,
                                 .stopped = stopped}));
-  BASCULE_ASSIGN(const double accuracy, greedy_accuracy(*policy, *tokenizer, task.held_out));
+  BASCULE_ASSIGN(const double accuracy, greedy_accuracy(*policy, prompts, task.held_out));
   log_line(bascule::cat("held out: ", accuracy, " right with the likeliest token each time"));
   return write_checkpoint(options.out, options.model, policy->weights(), bascule::DType::kBF16);
 }
@@ -103,7 +103,7 @@ absl::Status run_grpo(TrainOptions options) {
 
 absl::Status run(TrainOptions options) {
   try {
-    return options.supervised ? run_supervised(options) : run_grpo(std::move(options));
+    return options.supervised ? run_supervised(std::move(options)) : run_grpo(std::move(options));
   } catch (const c10::Error& error) {  // no memory, a device that failed
     return absl::ResourceExhaustedError(error.what_without_backtrace());
   }

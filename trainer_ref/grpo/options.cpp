@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
 #include "absl/flags/flag.h"
@@ -28,7 +29,8 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, data, "",
           "With --task=data: a file of JSON lines {\"prompt\": …, \"answer\": …, …}. In place of the prompt's text a "
           "line may "
-          "have \"messages\" or \"prompt_token_ids\"; GSM8K's \"question\" and \"answer\" are read as they are "
+          "have \"messages\", which the model's chat template writes, or \"prompt_token_ids\"; GSM8K's \"question\" "
+          "and \"answer\" are read as they are "
           "(docs/data-and-rewards.md)");
 ABSL_FLAG(
     std::string, eval_data, "",
@@ -67,11 +69,20 @@ ABSL_FLAG(bool, drop_long, false,
           "Leave out prompts that do not fit the engines' --max-model-len, instead of refusing them");
 
 // The algorithm
-ABSL_FLAG(int64_t, steps, 60, "The last step, also of a resumed run");
+ABSL_FLAG(std::optional<int64_t>, steps, std::nullopt,
+          "The last step, also of a resumed run; 60 where neither this nor --epochs is given");
+ABSL_FLAG(double, epochs, 0,
+          "In place of --steps: passes over the problems of --data; the last step is this times the problems over "
+          "--prompts-per-step, rounded up");
 ABSL_FLAG(int64_t, prompts_per_step, 32, "Problems of a step");
 ABSL_FLAG(int, group_size, 16, "Completions of each problem");
 ABSL_FLAG(int64_t, max_tokens, 16, "Longest completion");
 ABSL_FLAG(double, temperature, 1, "Temperature at which completions are sampled");
+ABSL_FLAG(int64_t, top_k, 0,
+          "Completions are sampled from this many of the likeliest tokens; 0: from all. The loss goes on with "
+          "probabilities among all tokens (docs/data-and-rewards.md)");
+ABSL_FLAG(double, top_p, 1,
+          "Completions are sampled from the likeliest tokens that together have this probability, as --top-k");
 ABSL_FLAG(
     std::string, reward, "exact_match",
     "Reward functions with weights, as exact_match,finished=0.1: exact_match, number_match, math_match (the final "
@@ -104,7 +115,8 @@ ABSL_FLAG(uint64_t, seed, 0, "Seed of the order of problems and of sampling");
 // The run
 ABSL_FLAG(int64_t, eval_every, 10, "Steps between evaluations; 0: only before the first step and after the last");
 ABSL_FLAG(int64_t, eval_problems, 128, "Held-out problems of an evaluation");
-ABSL_FLAG(int, eval_samples, 1, "Completions of each held-out problem, at temperature 1");
+ABSL_FLAG(int, eval_samples, 1,
+          "Completions of each held-out problem, at temperature 1 and from all tokens, whatever the rollouts have");
 ABSL_FLAG(int64_t, show, 4, "Problems whose completions are printed at each evaluation");
 ABSL_FLAG(int64_t, save_every, 0, "Steps between checkpoints; 0: only after the last step");
 ABSL_FLAG(int, threads, 0,
@@ -119,6 +131,7 @@ constexpr double kLeastTemperature = 1e-6, kMostTemperature = 100;  // between t
 constexpr int kMostCompletions = 65'536;  // of a problem: an engine's --max-batch ends there
 constexpr std::int64_t kMostProblems = 1'000'000, kMostTokens = 1 << 20, kMostIterations = 1000;
 constexpr double kMostOfANumber = 1e6;
+constexpr std::int64_t kDefaultSteps = 60;
 
 bool is_local(const std::string& url) {
   return url.starts_with("http://127.") || url.starts_with("http://localhost") || url.starts_with("http://[::1]");
@@ -133,7 +146,14 @@ absl::Status check_algorithm() {
   FlagChecks checks;
   const int group = absl::GetFlag(FLAGS_group_size);
   const double temperature = absl::GetFlag(FLAGS_temperature);
-  checks.at_least<std::int64_t>("steps", absl::GetFlag(FLAGS_steps), 1)
+  const std::int64_t top_k = absl::GetFlag(FLAGS_top_k);
+  const double top_p = absl::GetFlag(FLAGS_top_p), epochs = absl::GetFlag(FLAGS_epochs);
+  const std::optional<std::int64_t> steps = absl::GetFlag(FLAGS_steps);
+  checks.at_least<std::int64_t>("steps", steps.value_or(kDefaultSteps), 1)
+      .between("epochs", epochs, 0.0, kMostOfANumber, 2.0)
+      .that(epochs == 0 || !steps, "epochs", epochs, "--steps=", steps.value_or(0), " is given, too; leave one out")
+      .that(epochs == 0 || absl::GetFlag(FLAGS_task) == "data", "epochs", epochs,
+            "it counts passes over a file; add --task=data and --data, or give --steps")
       .between<std::int64_t>("prompts-per-step", absl::GetFlag(FLAGS_prompts_per_step), 1, kMostProblems)
       .between("operands", absl::GetFlag(FLAGS_operands), 2, 50)
       .that(absl::GetFlag(FLAGS_supervised) || (group >= 2 && group <= kMostCompletions), "group-size", group,
@@ -143,6 +163,10 @@ absl::Status check_algorithm() {
       .that(temperature >= kLeastTemperature && temperature <= kMostTemperature, "temperature", temperature,
             "give a value from ", kLeastTemperature, " to ", kMostTemperature,
             ", as --temperature=1; completions of a group must differ")
+      .that(top_k == 0 || (top_k >= 2 && top_k <= kMostTokens), "top-k", top_k, "give 0, for all tokens, or a value ",
+            "from 2 to ", kMostTokens, ", as --top-k=50; completions of a group must differ")
+      .that(top_p > 0 && top_p <= 1, "top-p", top_p,
+            "give a value above 0, at most 1, as --top-p=0.95; completions of a group must differ")
       .one_of("task", absl::GetFlag(FLAGS_task), {"arithmetic", "data"})
       .one_of("loss", absl::GetFlag(FLAGS_loss), {"grpo", "bnpo", "dr_grpo", "dapo"})
       .between("epsilon-low", absl::GetFlag(FLAGS_epsilon_low), 0.0, 1.0)
@@ -241,12 +265,13 @@ absl::StatusOr<RunState> check_resume(const std::string& folder) {
   const absl::StatusOr<RunState> state = read_run_state(folder);
   BASCULE_TRY(of_flag(state.status(), "resume", folder, kResumeAdvice));
   const std::uint64_t seed = absl::GetFlag(FLAGS_seed);
-  const std::int64_t steps = absl::GetFlag(FLAGS_steps);
+  const std::int64_t steps = absl::GetFlag(FLAGS_steps).value_or(kDefaultSteps);
+  const bool by_epochs = absl::GetFlag(FLAGS_epochs) > 0;  // settle_steps() looks at them
   FlagChecks checks;
   checks
       .that(state->seed == seed || !state->origin.flags.empty(), "seed", seed, folder,
             " was trained with --seed=", state->seed, "; a resumed run keeps its seed")
-      .that(state->step < steps, "steps", steps, folder, " is at step ", state->step,
+      .that(by_epochs || state->step < steps, "steps", steps, folder, " is at step ", state->step,
             " already; give a larger one, as --steps=", state->step + 60);
   if (!checks.status().ok()) return checks.status();
   return state;
@@ -284,6 +309,7 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   options.data = absl::GetFlag(FLAGS_data);
   options.eval_data = absl::GetFlag(FLAGS_eval_data);
   options.columns = {.prompt = absl::GetFlag(FLAGS_prompt_column), .answer = absl::GetFlag(FLAGS_answer_column)};
+  BASCULE_ASSIGN(options.chat, chat_from_flags());
   options.operands = absl::GetFlag(FLAGS_operands);
   options.supervised = absl::GetFlag(FLAGS_supervised);
   if (!options.supervised) BASCULE_TRY(check_out(options.model, options.out));
@@ -296,10 +322,13 @@ absl::StatusOr<TrainOptions> options_from_flags() {
   options.colocate = absl::GetFlag(FLAGS_colocate);
   options.request_timeout = absl::GetFlag(FLAGS_request_timeout);
   options.engine_timeout = absl::GetFlag(FLAGS_engine_timeout);
-  options.steps = absl::GetFlag(FLAGS_steps);
+  options.steps = absl::GetFlag(FLAGS_steps).value_or(kDefaultSteps);
+  options.epochs = absl::GetFlag(FLAGS_epochs);
   options.prompts_per_step = static_cast<std::size_t>(absl::GetFlag(FLAGS_prompts_per_step));
   options.group_size = absl::GetFlag(FLAGS_group_size);
   options.max_tokens = absl::GetFlag(FLAGS_max_tokens);
+  options.top_k = absl::GetFlag(FLAGS_top_k);
+  options.top_p = absl::GetFlag(FLAGS_top_p);
   options.seed = absl::GetFlag(FLAGS_seed);
   options.sync_every = absl::GetFlag(FLAGS_sync_every);
   options.max_staleness = absl::GetFlag(FLAGS_max_staleness);

@@ -9,12 +9,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include <bascule/trainer_ref/grpo/data_file.h>
+#include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/grpo/reward_list.h>
 #include <bascule/trainer_ref/grpo/rollout_stream.h>
 #include <bascule/trainer_ref/grpo/run_state.h>
 #include <bascule/trainer_ref/grpo/task.h>
 #include <bascule/trainer_ref/grpo/update.h>
-#include <bascule/trainer_ref/text/tokenizer.h>
 
 namespace bascule::ref {
 
@@ -27,6 +27,7 @@ struct TrainOptions {
   std::string task = "arithmetic";           // or "data"
   std::filesystem::path data, eval_data;     // eval_data: empty, or a file of held-out problems
   DataColumns columns;
+  ChatOptions chat;
   int operands = 50;  // of the arithmetic
   bool supervised = false;
   double label_noise = 0;           // of supervised training
@@ -39,10 +40,13 @@ struct TrainOptions {
   at::Device device = at::kCPU;                      // where the policy lies and is trained
   bool colocate = false;                             // the engines sleep while the trainer trains
 
-  std::int64_t steps = 60;
+  std::int64_t steps = 60;  // by settle_steps(), where there are epochs
+  double epochs = 0;        // passes over the problems; 0: `steps` were told
   std::size_t prompts_per_step = 32;
   int group_size = 16;
   std::int64_t max_tokens = 16;
+  std::int64_t top_k = 0;  // of the rollouts; 0: all tokens
+  double top_p = 1;        // likewise; 1: all tokens
   std::uint64_t seed = 0;
   std::int64_t sync_every = 1, max_staleness = 0;
   double min_batch = 0.5;                             // the share of a step's completions that must be left
@@ -75,8 +79,18 @@ absl::StatusOr<TrainOptions> options_from_flags();
 // The problems of --task, --data and --eval-data. INVALID_ARGUMENT names the flag.
 absl::StatusOr<Task> read_task_of(const TrainOptions& options);
 
+// Of --chat and its kin.
+absl::StatusOr<ChatOptions> chat_from_flags();
+
+// Turns --epochs into steps, for the problems of `task`. INVALID_ARGUMENT: a resumed run is at the last one already.
+absl::Status settle_steps(TrainOptions& options, const Task& task);
+
+// Reads the model's tokenizer and, where `task` needs it, its chat template. INVALID_ARGUMENT names the flag: there is
+// no template, it comes to something that is not known here, or variables for a template that nothing needs.
+absl::StatusOr<PromptWriter> read_prompt_writer(const TrainOptions& options, const Task& task);
+
 // OK where the model of `options` can read every prompt of `task`. INVALID_ARGUMENT names the flag.
-absl::Status check_task(const TrainOptions& options, const Task& task, const Tokenizer& tokenizer);
+absl::Status check_task(const TrainOptions& options, const Task& task, const PromptWriter& prompts);
 
 // The flags that differ from their defaults, for the report.
 std::vector<std::pair<std::string, std::string>> flags_given();

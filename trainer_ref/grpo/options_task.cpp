@@ -1,6 +1,8 @@
 // The problems of a run, by its options.
+#include <chrono>
+#include <utility>
+
 #include <bascule/trainer_ref/grpo/options.h>
-#include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/model/config.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/text.h>
@@ -34,14 +36,41 @@ absl::StatusOr<Task> read_task_of(const TrainOptions& options) {
   return Task{.train = *std::move(problems), .held_out = *std::move(held_out)};
 }
 
-absl::Status check_task(const TrainOptions& options, const Task& task, const Tokenizer& tokenizer) {
+absl::Status settle_steps(TrainOptions& options, const Task& task) {
+  if (options.epochs == 0) return absl::OkStatus();
+  options.steps = steps_of_epochs(options.epochs, task.train.size(), options.prompts_per_step);
+  if (options.resume.empty() || options.resumed.step < options.steps) return absl::OkStatus();
+  return invalid_argument("--epochs=", options.epochs, ": ", options.resume.string(), " is at step ",
+                          options.resumed.step, " already, and that many epochs of ", task.train.size(),
+                          " problems end with step ", options.steps, "; give more");
+}
+
+absl::StatusOr<PromptWriter> read_prompt_writer(const TrainOptions& options, const Task& task) {
+  const std::string model = options.model.string();
+  absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(options.model);
+  BASCULE_TRY(of_flag(tokenizer.status(), "model", model, kModelAdvice));
+  if (!needs_template(options.chat, task)) {
+    if (options.chat.variables.empty()) return PromptWriter(*std::move(tokenizer));
+    return invalid_argument("--chat-template-kwargs=", options.chat.variables.dump(),
+                            ": no problem is written by a chat template; add --chat, or leave it out");
+  }
+  // One clock for the whole run: a template that writes the date writes the same prompts to its end.
+  const auto now = std::chrono::system_clock::now();
+  absl::StatusOr<ChatTemplate> chat = ChatTemplate::read(options.model, {.now = [now] { return now; }});
+  BASCULE_TRY(of_flag(chat.status(), "model", model,
+                      options.chat.texts ? "--chat needs one; give a model that brings it, or leave --chat out"
+                                         : "messages need one; give a model that brings it, or write them as text"));
+  return PromptWriter(*std::move(tokenizer), *std::move(chat), options.chat);
+}
+
+absl::Status check_task(const TrainOptions& options, const Task& task, const PromptWriter& prompts) {
   constexpr std::string_view kAdvice = "give problems that the model can read, as --data=problems.jsonl";
   BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
   const bool from_file = options.task == "data", two_files = !options.eval_data.empty();
   const std::string data = from_file ? options.data.string() : options.task;
   BASCULE_TRY(
-      of_flag(check_prompts(task.train, tokenizer, config.vocab_size), from_file ? "data" : "task", data, kAdvice));
-  return of_flag(check_prompts(task.held_out, tokenizer, config.vocab_size),
+      of_flag(check_prompts(task.train, prompts, config.vocab_size), from_file ? "data" : "task", data, kAdvice));
+  return of_flag(check_prompts(task.held_out, prompts, config.vocab_size),
                  two_files ? "eval-data" : (from_file ? "data" : "task"), two_files ? options.eval_data.string() : data,
                  kAdvice);
 }

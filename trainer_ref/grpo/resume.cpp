@@ -11,13 +11,37 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Not among them: where things lie and how long they may take, --steps, what is only measured, and --micro-batch, which
-// a run that found too little memory must be able to change.
-constexpr const char* kFlags[] = {
-    "task",          "operands",       "prompt_column", "answer_column", "sync_every",    "max_staleness",
-    "max_tokens",    "group_size",     "temperature",   "reward",        "scale_rewards", "prompts_per_step",
-    "loss",          "epsilon_low",    "epsilon_high",  "beta",          "seed",          "importance_cap",
-    "learning_rate", "num_iterations", "weight_decay",  "warmup_steps",  "decay_steps",   "max_grad_norm"};
+// Not among them: where things lie and how long they may take, --steps and --epochs, what is only measured, and
+// --micro-batch, which a run that found too little memory must be able to change.
+constexpr const char* kFlags[] = {"task",
+                                  "operands",
+                                  "prompt_column",
+                                  "answer_column",
+                                  "sync_every",
+                                  "max_staleness",
+                                  "max_tokens",
+                                  "group_size",
+                                  "temperature",
+                                  "reward",
+                                  "scale_rewards",
+                                  "prompts_per_step",
+                                  "loss",
+                                  "epsilon_low",
+                                  "epsilon_high",
+                                  "beta",
+                                  "seed",
+                                  "importance_cap",
+                                  "learning_rate",
+                                  "num_iterations",
+                                  "weight_decay",
+                                  "warmup_steps",
+                                  "decay_steps",
+                                  "max_grad_norm",
+                                  "top_k",
+                                  "top_p",
+                                  "chat",
+                                  "system_prompt",
+                                  "chat_template_kwargs"};
 
 absl::StatusOr<RunOrigin> origin_now(const TrainOptions& options, const Task& task) {
   std::error_code ignored;
@@ -28,6 +52,9 @@ absl::StatusOr<RunOrigin> origin_now(const TrainOptions& options, const Task& ta
   }
   if (!options.eval_data.empty()) {
     BASCULE_ASSIGN(origin.fingerprints["eval-data"], fingerprint_of_file(options.eval_data));
+  }
+  if (needs_template(options.chat, task)) {
+    BASCULE_ASSIGN(origin.fingerprints["chat-template"], fingerprint_of_chat_template(options.model));
   }
   origin.fingerprints["task"] = fingerprint_of(task);
   return origin;

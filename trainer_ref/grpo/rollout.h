@@ -12,7 +12,7 @@ struct Problem {
   std::string prompt = {};  // text; empty: one of the two below alone
   std::string answer = {};
   nlohmann::json columns = nlohmann::json::object();  // the other columns of its line, for reward functions
-  nlohmann::json messages = nullptr;  // [{"role": …, "content": …}, …] for a chat template; null: none
+  nlohmann::ordered_json messages = nullptr;  // [{"role": …, "content": …}, …] for a chat template; null: none
   std::vector<std::int64_t> prompt_token_ids = {};  // what engines are sent in place of the prompt's; empty: none
 };
 

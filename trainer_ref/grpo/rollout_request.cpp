@@ -40,16 +40,18 @@ absl::StatusOr<Rollout> read_rollout(const nlohmann::json& choice) {
 }  // namespace
 
 std::string to_json(const RolloutRequest& request) {
-  return nlohmann::json{{"prompt", request.prompt},
-                        {"n", request.completions},
-                        {"max_tokens", request.max_tokens},
-                        {"temperature", request.temperature},
-                        {"seed", request.seed},
-                        // Under the temperature, as the trainer computes them again; with the weights of each token.
-                        {"logprobs", 0},
-                        {"logprobs_mode", "processed"},
-                        {"return_token_ids", true}}
-      .dump();
+  nlohmann::json json{{"prompt", request.prompt},
+                      {"n", request.completions},
+                      {"max_tokens", request.max_tokens},
+                      {"temperature", request.temperature},
+                      {"seed", request.seed},
+                      // Under the temperature, as the trainer computes them again; with the weights of each token.
+                      {"logprobs", 0},
+                      {"logprobs_mode", "processed"},
+                      {"return_token_ids", true}};
+  if (request.top_k > 0) json["top_k"] = request.top_k;
+  if (request.top_p < 1) json["top_p"] = request.top_p;
+  return json.dump();
 }
 
 absl::StatusOr<std::vector<Rollout>> read_rollouts(std::string_view body) {

@@ -16,6 +16,8 @@ struct RolloutRequest {
   int completions = 1;                    // sampled independently
   std::int64_t max_tokens = 16;
   double temperature = 1;
+  std::int64_t top_k = 0;  // the likeliest tokens that may be sampled; 0: all
+  double top_p = 1;        // the likeliest tokens that together have this probability; 1: all
   std::uint64_t seed = 0;
 };
 

@@ -47,6 +47,8 @@ std::string what_differs(const std::string& name, const RunOrigin& run, const Ru
   if (name.starts_with(kModel))
     return cat("--model: the run began with ", run.model.string(), ", found another ", name.substr(kModel.size()),
                " in ", found.model.string());
+  if (name == "chat-template")
+    return cat("--model: the prompts were written by another chat template than that of ", found.model.string());
   if (name == "task") return "--task: the problems are no longer those that the run was trained on";
   return cat("--", name, ": the run was trained with another content of the file");
 }
@@ -90,11 +92,21 @@ absl::StatusOr<Fingerprints> fingerprints_of_model(const fs::path& folder) {
   return found;
 }
 
+absl::StatusOr<std::string> fingerprint_of_chat_template(const fs::path& folder) {
+  std::string found;
+  for (const char* name : {"chat_template.jinja", "tokenizer_config.json"}) {
+    const absl::StatusOr<std::string> file = fingerprint_of_file(folder / name);
+    if (!file.ok() && !absl::IsNotFound(file.status())) return file.status();
+    if (file.ok()) found += cat(found.empty() ? "" : " ", name, " ", *file);
+  }
+  return found;
+}
+
 std::string fingerprint_of(const Task& task) {
   Running running;
   for (const std::vector<Problem>* problems : {&task.train, &task.held_out}) {
     for (const Problem& problem : *problems) {
-      const nlohmann::json line{problem.prompt, problem.answer, problem.columns, problem.messages,
+      const nlohmann::json line{problem.prompt, problem.answer, problem.columns, nlohmann::json(problem.messages),
                                 problem.prompt_token_ids};
       running.add(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     }

@@ -15,7 +15,7 @@
 namespace bascule::ref {
 
 // What lies in files is known by its digest (docs/digest.md): "model/config.json", "model/model.safetensors", …,
-// "data", "eval-data", and "task" for the problems as they were read.
+// "data", "eval-data", "task" for the problems as they were read, and "chat-template" where it writes their prompts.
 using Fingerprints = std::map<std::string, std::string>;
 
 struct RunOrigin {
@@ -28,6 +28,8 @@ struct RunOrigin {
 absl::StatusOr<std::string> fingerprint_of_file(const std::filesystem::path& file);
 // Of config.json, tokenizer.json and every *.safetensors of `folder` but optimizer.safetensors. Reads them all.
 absl::StatusOr<Fingerprints> fingerprints_of_model(const std::filesystem::path& folder);
+// Of chat_template.jinja and tokenizer_config.json, whichever there are.
+absl::StatusOr<std::string> fingerprint_of_chat_template(const std::filesystem::path& folder);
 std::string fingerprint_of(const Task& task);  // of all problems, in their order
 
 // A sentence for each difference, with the flag's name; what only one of the two knows is no difference.

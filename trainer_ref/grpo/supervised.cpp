@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/text.h>
 
@@ -21,13 +20,13 @@ struct Lesson {
   Rollout answer;
 };
 
-absl::StatusOr<Lesson> make_lesson(const Tokenizer& tokenizer, const ModelConfig& config, const Problem& problem,
+absl::StatusOr<Lesson> make_lesson(const PromptWriter& prompts, const ModelConfig& config, const Problem& problem,
                                    const std::string& answer) {
   if (config.eos_token_ids.empty())
     return invalid_argument("config.json: expected an eos_token_id, found none; answers need an end token");
   Lesson lesson;
-  BASCULE_ASSIGN(lesson.prompt, prompt_tokens(problem, tokenizer));
-  BASCULE_ASSIGN(lesson.answer.token_ids, tokenizer.encode(answer));
+  BASCULE_ASSIGN(lesson.prompt, prompts.tokens_of(problem));
+  BASCULE_ASSIGN(lesson.answer.token_ids, prompts.tokenizer().encode(answer));
   lesson.answer.token_ids.push_back(config.eos_token_ids.front());
   return lesson;
 }
@@ -63,7 +62,7 @@ std::string with_noise(std::string_view answer, double noise, Random& random) {
   return result;
 }
 
-absl::Status train_supervised(Policy& policy, const Tokenizer& tokenizer, const Task& task,
+absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,
                               const SupervisedOptions& options) {
   Optimizer optimizer(policy.weights(), options.optimizer);
   for (std::int64_t step = 0; step < options.steps && !options.stopped(); ++step) {
@@ -71,7 +70,7 @@ absl::Status train_supervised(Policy& policy, const Tokenizer& tokenizer, const 
     std::vector<Lesson> lessons;
     for (const std::size_t i : prompts_of_step(task.train.size(), options.problems_per_step, options.seed, step)) {
       const Problem& problem = task.train[i];
-      BASCULE_ASSIGN(Lesson lesson, make_lesson(tokenizer, policy.config(), problem,
+      BASCULE_ASSIGN(Lesson lesson, make_lesson(prompts, policy.config(), problem,
                                                 with_noise(problem.answer, options.label_noise, random)));
       lessons.push_back(std::move(lesson));
     }
@@ -86,11 +85,11 @@ absl::Status train_supervised(Policy& policy, const Tokenizer& tokenizer, const 
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> greedy_accuracy(const Policy& policy, const Tokenizer& tokenizer,
+absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter& prompts,
                                        std::span<const Problem> problems) {
   std::vector<Lesson> lessons;
   for (const Problem& problem : problems) {
-    BASCULE_ASSIGN(Lesson lesson, make_lesson(tokenizer, policy.config(), problem, problem.answer));
+    BASCULE_ASSIGN(Lesson lesson, make_lesson(prompts, policy.config(), problem, problem.answer));
     lessons.push_back(std::move(lesson));
   }
   const Batch batch = batch_of(lessons, policy.device());

@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include <bascule/trainer_ref/grpo/optimizer.h>
 #include <bascule/trainer_ref/grpo/policy.h>
+#include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/grpo/random.h>
 #include <bascule/trainer_ref/grpo/task.h>
-#include <bascule/trainer_ref/text/tokenizer.h>
 
 namespace bascule::ref {
 
@@ -34,11 +34,11 @@ std::string with_noise(std::string_view answer, double noise, Random& random);
 
 // Minimises the cross-entropy of answers, with an end token behind each, given their prompts; problems in the order of
 // prompts_of_step. Errors: a prompt or answer that the tokenizer cannot write, a model without an end token.
-absl::Status train_supervised(Policy& policy, const Tokenizer& tokenizer, const Task& task,
+absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,
                               const SupervisedOptions& options);
 
 // Share of `problems` whose answer, and then the end, the model finds most likely at every token.
-absl::StatusOr<double> greedy_accuracy(const Policy& policy, const Tokenizer& tokenizer,
+absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter& prompts,
                                        std::span<const Problem> problems);
 
 }  // namespace bascule::ref

@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/grpo/task.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include <bascule/trainer_ref/grpo/random.h>
@@ -22,7 +23,7 @@ std::string two_digits(int number) {
 // What makes two problems the same one.
 std::string key_of(const Problem& problem) {
   std::string key = problem.prompt;
-  if (!problem.messages.is_null()) key += problem.messages.dump();
+  if (!problem.messages.is_null()) key += nlohmann::json(problem.messages).dump();  // keys in any order
   if (!problem.prompt_token_ids.empty()) key += nlohmann::json(problem.prompt_token_ids).dump();
   return key;
 }
@@ -74,6 +75,11 @@ std::vector<std::size_t> prompts_of_step(std::size_t problems, std::size_t count
     chosen.push_back(order[position % problems]);
   }
   return chosen;
+}
+
+std::int64_t steps_of_epochs(double epochs, std::size_t problems, std::size_t prompts_per_step) {
+  const double steps = std::ceil(epochs * static_cast<double>(problems) / static_cast<double>(prompts_per_step));
+  return std::max<std::int64_t>(1, std::llround(steps));
 }
 
 }  // namespace bascule::ref

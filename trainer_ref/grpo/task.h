@@ -29,4 +29,7 @@ absl::StatusOr<Task> split(std::vector<Problem> problems);
 std::vector<std::size_t> prompts_of_step(std::size_t problems, std::size_t count, std::uint64_t seed,
                                          std::int64_t step);
 
+// The step in which `epochs` passes over the problems end, counted from 1: rounded up.
+std::int64_t steps_of_epochs(double epochs, std::size_t problems, std::size_t prompts_per_step);
+
 }  // namespace bascule::ref

@@ -4,11 +4,9 @@
 // engine_timeout and request_timeout, for a send by the endpoint's timeout.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -17,11 +15,13 @@
 #include <bascule/sender/sender.h>
 #include <bascule/trainer_ref/grpo/engine_pool.h>
 #include <bascule/trainer_ref/grpo/evaluation.h>
+#include <bascule/trainer_ref/grpo/learner.h>
 #include <bascule/trainer_ref/grpo/metrics.h>
 #include <bascule/trainer_ref/grpo/options.h>
-#include <bascule/trainer_ref/grpo/run_state.h>
-#include <bascule/trainer_ref/grpo/sift.h>
+#include <bascule/trainer_ref/grpo/prompt.h>
+#include <bascule/trainer_ref/grpo/staleness_filter.h>
 #include <bascule/trainer_ref/grpo/task.h>
+#include <bascule/trainer_ref/grpo/telemetry.h>
 
 namespace bascule::ref {
 
@@ -38,15 +38,8 @@ class Trainer {
   absl::Status run();
 
  private:
-  // A step's completions, and what they cost.
-  struct Rollouts {
-    std::vector<Group> groups;  // without those that were lost or too stale
-    std::int64_t dropped = 0;
-    double staleness_mean = 0;
-    std::vector<EngineSpan> engines;
-  };
-
-  Trainer(TrainOptions options, Task task, Tokenizer tokenizer, Policy policy, Sender sender);
+  Trainer(TrainOptions options, std::function<bool()> stopped, std::function<void(std::string_view)> log, Task task,
+          PromptWriter prompts, Learner learner, Sender sender);
   absl::Status resume();
   absl::Status start_log();
 
@@ -55,43 +48,36 @@ class Trainer {
   absl::Status end();
 
   absl::StatusOr<StepMetrics> step(std::int64_t step);
-  absl::StatusOr<Rollouts> roll_out(std::int64_t step);
-  void compare(std::vector<Group>& groups) const;
-  absl::StatusOr<UpdateStatistics> improve(const std::vector<Group>& groups);
+  absl::StatusOr<std::vector<Group>> roll_out(std::int64_t step, StepTelemetry& telemetry);
   absl::StatusOr<SendReport> send();
-  absl::Status wait_for_engines();
-  absl::Status fit_engines();
-  absl::Status give_memory_back();
+  bool sends_after(std::int64_t step) const { return step == options_.steps || step % options_.sync_every == 0; }
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
   absl::Status count_bad_steps(const StepMetrics& metrics);
   absl::Status save(std::int64_t step);
 
   std::vector<const Problem*> problems_of(std::int64_t step) const;
   std::vector<RolloutRequest> requests_of(std::int64_t step) const;
-  double seconds_since_start(std::chrono::steady_clock::time_point time) const;
+  double seconds_since_start(Stopwatch::Time time) const;
 
   TrainOptions options_;
   std::function<bool()> stopped_;
   std::function<void(std::string_view)> log_;
   Task task_;
-  Tokenizer tokenizer_;
-  Policy policy_;
-  std::optional<Policy> reference_;
+  PromptWriter prompts_;
+  Learner learner_;
   std::vector<WeightedReward> rewards_;
-  Optimizer optimizer_;
   Sender sender_;
+  StalenessFilter filter_;
   std::unique_ptr<EnginePool> pool_;
   std::unique_ptr<RolloutStream> stream_;
 
-  std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  Stopwatch::Time began_ = std::chrono::steady_clock::now();
   double elapsed_before_ = 0;   // of the run that this one resumes
   std::int64_t last_step_ = 0;  // trained
   std::int64_t saved_step_ = 0;
   std::filesystem::path saved_;  // its folder, of this run or the one that it resumes; empty: none yet
   std::int64_t bad_steps_ = 0;   // the last ones, of which none changed the weights
   bool log_started_ = false;     // `out` has this run's files
-  bool policy_is_whole_ = true;  // false: a step failed that had changed its weights
-  PublishedVersions published_;
 };
 
 }  // namespace bascule::ref

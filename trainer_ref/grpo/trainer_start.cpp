@@ -28,10 +28,9 @@ std::unique_ptr<TensorSource> source_of(const Policy& policy) {
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, std::function<bool()> stopped,
                                                          std::function<void(std::string_view)> log) {
   BASCULE_ASSIGN(Task task, read_task_of(options));
-  const std::string model = options.model.string();
-  absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(options.model);
-  BASCULE_TRY(of_flag(tokenizer.status(), "model", model, kModelAdvice));
-  BASCULE_TRY(check_task(options, task, *tokenizer));
+  BASCULE_TRY(settle_steps(options, task));
+  BASCULE_ASSIGN(PromptWriter prompts, read_prompt_writer(options, task));
+  BASCULE_TRY(check_task(options, task, prompts));
   BASCULE_TRY(settle_origin(options, task, log));
   BASCULE_ASSIGN(Policy policy, options.resume.empty() ? read_policy("model", options.model, kModelAdvice,
                                                                      Policy::Gradients::kTracked, options.device)
@@ -40,38 +39,41 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
   absl::StatusOr<std::vector<WeightedReward>> rewards =
       make_rewards(options.rewards, {.timeout = options.reward_timeout, .log = log});
   BASCULE_TRY(of_flag(rewards.status(), "reward", options.reward, kRewardAdvice));
-  absl::StatusOr<Sender> sender = Sender::listen({.endpoint = options.sync,
-                                                  .threads = options.threads,
-                                                  .contract = contract_of(policy.config(), tokenizer->fingerprint()),
-                                                  .log = log});
+  absl::StatusOr<Sender> sender =
+      Sender::listen({.endpoint = options.sync,
+                      .threads = options.threads,
+                      .contract = contract_of(policy.config(), prompts.tokenizer().fingerprint()),
+                      .log = log});
   BASCULE_TRY(annotate(sender.status(), cat("--sync=", options.sync)));
   BASCULE_TRY(sender->register_model(source_of(policy)));
 
-  std::unique_ptr<Trainer> trainer(
-      new Trainer(std::move(options), std::move(task), *std::move(tokenizer), std::move(policy), *std::move(sender)));
-  trainer->stopped_ = std::move(stopped);
-  trainer->log_ = std::move(log);
-  trainer->rewards_ = *std::move(rewards);
-  if (trainer->options_.needs_reference()) {
-    BASCULE_ASSIGN(trainer->reference_, read_policy("model", trainer->options_.reference, kModelAdvice,
-                                                    Policy::Gradients::kNone, trainer->options_.device));
+  Learner learner(std::move(policy), options.optimizer, options.update);
+  if (options.needs_reference()) {
+    BASCULE_ASSIGN(Policy reference,
+                   read_policy("model", options.reference, kModelAdvice, Policy::Gradients::kNone, options.device));
+    learner.measure_from(std::move(reference));
   }
+  std::unique_ptr<Trainer> trainer(new Trainer(std::move(options), std::move(stopped), std::move(log), std::move(task),
+                                               std::move(prompts), std::move(learner), *std::move(sender)));
+  trainer->rewards_ = *std::move(rewards);
   if (!trainer->options_.resume.empty()) BASCULE_TRY(trainer->resume());
   return trainer;
 }
 
-Trainer::Trainer(TrainOptions options, Task task, Tokenizer tokenizer, Policy policy, Sender sender)
+Trainer::Trainer(TrainOptions options, std::function<bool()> stopped, std::function<void(std::string_view)> log,
+                 Task task, PromptWriter prompts, Learner learner, Sender sender)
     : options_(std::move(options)),
+      stopped_(std::move(stopped)),
+      log_(std::move(log)),
       task_(std::move(task)),
-      tokenizer_(std::move(tokenizer)),
-      policy_(std::move(policy)),
-      optimizer_(policy_.weights(), options_.optimizer),
-      sender_(std::move(sender)) {}
+      prompts_(std::move(prompts)),
+      learner_(std::move(learner)),
+      sender_(std::move(sender)),
+      filter_({.max_staleness = options_.max_staleness, .min_batch = options_.min_batch, .log = log_}) {}
 
 absl::Status Trainer::resume() {
   const RunState& state = options_.resumed;
-  BASCULE_TRY(of_flag(restore_optimizer(options_.resume, state, optimizer_), "resume", options_.resume.string(),
-                      kResumeAdvice));
+  BASCULE_TRY(of_flag(learner_.restore(options_.resume, state), "resume", options_.resume.string(), kResumeAdvice));
   last_step_ = saved_step_ = state.step;
   saved_ = options_.resume;
   return absl::OkStatus();
@@ -93,7 +95,7 @@ absl::Status Trainer::start_log() {
   nlohmann::json run{{"about", options_.about}, {"engines", options_.engines}, {"sync", options_.sync}};
   for (const auto& [name, value] : flags_given()) run["flags"][name] = value;
   std::int64_t parameters = 0;
-  for (const auto& [name, tensor] : policy_.weights()) parameters += tensor.numel();
+  for (const auto& [name, tensor] : learner_.policy().weights()) parameters += tensor.numel();
   run["parameters"] = parameters;
   BASCULE_TRY(write_file(options_.out / "run.json", run.dump(2) + "\n"));
   log_started_ = true;

@@ -1,6 +1,7 @@
 #include <bascule/transport/program/config_file.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -21,7 +22,8 @@ bool is_any_of(const absl::CommandLineFlag& flag) {
   return (flag.IsOfType<T>() || ...);
 }
 bool is_integer(const absl::CommandLineFlag& flag) {
-  return is_any_of<int, long, long long, unsigned, unsigned long, unsigned long long>(flag);
+  return is_any_of<int, long, long long, unsigned, unsigned long, unsigned long long, std::optional<std::int64_t>>(
+      flag);
 }
 
 std::string text_of(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }

@@ -29,5 +29,18 @@ TEST(Advantage, IsZeroWhereAllDidEquallyWell) {
   EXPECT_THAT(advantages(std::vector<double>{0.5}, true), ElementsAre(0));
 }
 
+TEST(Advantage, IsComputedWithinEachGroup) {
+  std::vector<Group> groups(2);
+  for (Group& group : groups) group.rollouts.resize(2);
+  groups[0].rollouts[0].reward = 1;
+  groups[1].rollouts[0].reward = 5;
+  groups[1].rollouts[1].reward = 3;
+  compute_advantages(groups, /*scale=*/false);
+  EXPECT_EQ(groups[0].rollouts[0].advantage, 0.5);
+  EXPECT_EQ(groups[0].rollouts[1].advantage, -0.5);
+  EXPECT_EQ(groups[1].rollouts[0].advantage, 1);
+  EXPECT_EQ(groups[1].rollouts[1].advantage, -1);
+}
+
 }  // namespace
 }  // namespace bascule::ref

@@ -75,7 +75,7 @@ TEST_F(DataFile, APromptMayBeMessages) {
   for (const char* column : {"messages", "prompt"}) {
     const Problem chat =
         problem("{\"" + std::string(column) + "\": " + messages + ", \"answer\": \"4\", \"level\": 3}");
-    EXPECT_EQ(chat.messages, nlohmann::json::parse(messages));
+    EXPECT_EQ(chat.messages.dump(), nlohmann::ordered_json::parse(messages).dump()) << "in the order of the file";
     EXPECT_EQ(chat.prompt, "");
     EXPECT_EQ(chat.columns, (nlohmann::json{{"level", 3}}));
   }

@@ -35,12 +35,12 @@ class EvaluationTest : public ::testing::Test {
  protected:
   absl::StatusOr<Evaluation> evaluated(const std::string& rewards) {
     const auto made = make_rewards(*parse_rewards(rewards), {});
-    return evaluate(pool_, tokenizer_, problems_, *made, {.samples = 2, .max_tokens = 3, .seed = 1});
+    return evaluate(pool_, prompts_, problems_, *made, {.samples = 2, .max_tokens = 3, .seed = 1});
   }
 
   const AnsweringPort engine_{answer};
   EnginePool pool_{{.urls = {engine_.url}, .requests_per_engine = 1}};
-  const Tokenizer tokenizer_ = *Tokenizer::read(BASCULE_DEMO_MODEL);
+  const PromptWriter prompts_{*Tokenizer::read(BASCULE_DEMO_MODEL)};
   const std::vector<Problem> problems_{{.prompt = "7+", .answer = "8"}, {.answer = "5", .prompt_token_ids = {7, 10}}};
 };
 

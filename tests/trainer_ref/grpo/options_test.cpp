@@ -64,6 +64,16 @@ TEST_F(Options, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--steps=0"}), HasSubstr("--steps=0: give 1 or more"));
   EXPECT_THAT(refusal({"--temperature=0"}), HasSubstr("completions of a group must differ"));
   EXPECT_THAT(refusal({"--temperature=1e-7"}), HasSubstr("give a value from 1e-06 to 100, as --temperature=1"));
+  EXPECT_THAT(refusal({"--top-k=1"}), HasSubstr("--top-k=1: give 0, for all tokens, or a value from 2 to"));
+  EXPECT_THAT(refusal({"--top-p=0"}), HasSubstr("--top-p=0: give a value above 0, at most 1, as --top-p=0.95"));
+  EXPECT_THAT(refusal({"--epochs=2"}), HasSubstr("--epochs=2: it counts passes over a file; add --task=data"));
+  EXPECT_THAT(refusal({"--task=data", "--data=f", "--epochs=2", "--steps=60"}),
+              HasSubstr("--epochs=2: --steps=60 is given, too; leave one out"));
+  EXPECT_THAT(refusal({"--task=data", "--data=f", "--epochs=-1"}), HasSubstr("--epochs=-1: give a value from 0"));
+  EXPECT_THAT(refusal({"--system-prompt=Add."}), HasSubstr("--system-prompt=Add.: add --chat"));
+  EXPECT_THAT(refusal({"--chat-template-kwargs=[1]"}), HasSubstr("expected a JSON object, found a JSON array"));
+  EXPECT_THAT(refusal({"--chat-template-kwargs={"}), HasSubstr("--chat-template-kwargs={: "));
+  EXPECT_THAT(refusal({"--chat-template-kwargs={\"tools\": []}"}), HasSubstr("\"tools\" is the trainer's own"));
   EXPECT_THAT(refusal({"--loss=ppo"}), HasSubstr("--loss=ppo: give one of grpo, bnpo, dr_grpo, dapo"));
   EXPECT_THAT(refusal({"--warmup-steps=5", "--decay-steps=3"}), HasSubstr("give 0, or more than --warmup-steps"));
   EXPECT_THAT(refusal({"--epsilon-low=1.5"}), HasSubstr("--epsilon-low=1.5: give a value from 0 to 1"));
@@ -119,6 +129,69 @@ TEST_F(Options, AResumedRunIsLookedAtBeforeAnythingStarts) {
   EXPECT_EQ(goes_on->resumed.step, 60);
 }
 
+TEST_F(Options, EpochsEndWithTheLastProblem) {
+  const auto told =
+      options({"--task=data", "--data=f", "--epochs=2.5", "--prompts-per-step=4", "--top-k=5", "--top-p=0.5"});
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_EQ(told->top_k, 5);
+  EXPECT_EQ(told->top_p, 0.5);
+  TrainOptions run = *told;
+  const Task task{.train = std::vector<Problem>(9), .held_out = {}};
+  ASSERT_TRUE(settle_steps(run, task).ok());
+  EXPECT_EQ(run.steps, 6) << "22.5 problems, 4 a step";
+  run.resume = "out/step_6";
+  run.resumed.step = 5;
+  EXPECT_TRUE(settle_steps(run, task).ok());
+  run.resumed.step = 6;
+  EXPECT_EQ(
+      settle_steps(run, task).message(),
+      "--epochs=2.5: out/step_6 is at step 6 already, and that many epochs of 9 problems end with step 6; give more");
+}
+
+TEST_F(Options, StepsAreSixtyUnlessTheyAreTold) {
+  TrainOptions run = *options({});
+  EXPECT_TRUE(settle_steps(run, {}).ok());
+  EXPECT_EQ(run.steps, 60);
+  EXPECT_EQ(options({"--steps=7"})->steps, 7);
+  const test::TempFolder folder;
+  const std::string file = (folder.path() / "flags.json").string(), config = "--config=" + file;
+  std::ofstream(file) << R"({"steps": 9})";
+  EXPECT_EQ(options({config.c_str()})->steps, 9);
+  std::ofstream(file) << R"({"steps": "many"})";
+  EXPECT_THAT(refusal({config.c_str()}), HasSubstr("expected INTEGER"));
+}
+
+TEST_F(Options, AModelWithoutAChatTemplateIsRefusedWhereOneIsNeeded) {
+  const test::TempFolder folder;
+  std::filesystem::copy(BASCULE_DEMO_MODEL, folder.path(), std::filesystem::copy_options::recursive);
+  const std::string model = "--model=" + folder.path().string();
+  const Task texts{.train = {{.prompt = "1+1="}}, .held_out = {}};
+  const Task chats{.train = {{.messages = {{{"role", "user"}, {"content", "1+1="}}}}}, .held_out = {}};
+  const auto alone = [](std::vector<const char*> flags) {
+    const absl::FlagSaver one_at_a_time;
+    return options(std::move(flags));
+  };
+  const auto told = alone({model.c_str()}), chat = alone({model.c_str(), "--chat", "--system-prompt=1"}),
+             variables = alone({model.c_str(), "--chat-template-kwargs={\"b\": 1, \"a\": 2}"});
+  for (const auto* each : {&told, &chat, &variables}) ASSERT_TRUE(each->ok()) << each->status();
+  const auto refused = [](const TrainOptions& options, const Task& task) {
+    return std::string(read_prompt_writer(options, task).status().message());
+  };
+  EXPECT_TRUE(read_prompt_writer(*told, texts).ok());
+  EXPECT_THAT(refused(*told, chats),
+              AllOf(StartsWith(model), HasSubstr("has no chat template"), HasSubstr("messages need one")));
+  EXPECT_THAT(refused(*chat, texts), AllOf(StartsWith(model), HasSubstr("--chat needs one")));
+  EXPECT_EQ(refused(*variables, texts),
+            "--chat-template-kwargs={\"b\":1,\"a\":2}: no problem is written by a chat "
+            "template; add --chat, or leave it out");
+  std::ofstream(folder.path() / "chat_template.jinja") << "{{ messages | sum }}";
+  EXPECT_THAT(refused(*told, chats), AllOf(StartsWith(model), HasSubstr("sum"), HasSubstr("line 1")));
+  std::ofstream(folder.path() / "chat_template.jinja") << "{% for m in messages %}{{ m.content }} {% endfor %}";
+  const auto prompts = read_prompt_writer(*chat, texts);
+  ASSERT_TRUE(prompts.ok()) << prompts.status();
+  EXPECT_THAT(*prompts->tokens_of(texts.train[0]), ElementsAre(1, 12, 1, 10, 1, 11, 12)) << "1, and 1+1=";
+}
+
 TEST_F(Options, ADataFileThatCannotBeReadIsNamedWithItsFlag) {
   const absl::StatusOr<TrainOptions> told = options({"--task=data", "--data=/nope.jsonl"});
   ASSERT_TRUE(told.ok()) << told.status();
@@ -161,12 +234,12 @@ TEST_F(Options, ProblemsThatTheModelCannotReadAreRefusedWithTheirFlag) {
   const std::string model = "--model=" BASCULE_DEMO_MODEL;
   const auto told = options({model.c_str(), "--task=data", "--data=a.jsonl", "--eval-data=b.jsonl"});
   ASSERT_TRUE(told.ok()) << told.status();
-  const Tokenizer tokenizer = *Tokenizer::read(BASCULE_DEMO_MODEL);
+  const PromptWriter prompts(*Tokenizer::read(BASCULE_DEMO_MODEL));
   const Problem good{.prompt = "1+1="}, bad{.prompt = "one"}, beyond{.prompt_token_ids = {14}};
-  EXPECT_TRUE(check_task(*told, {.train = {good}, .held_out = {good}}, tokenizer).ok());
-  EXPECT_THAT(std::string(check_task(*told, {.train = {bad}, .held_out = {good}}, tokenizer).message()),
+  EXPECT_TRUE(check_task(*told, {.train = {good}, .held_out = {good}}, prompts).ok());
+  EXPECT_THAT(std::string(check_task(*told, {.train = {bad}, .held_out = {good}}, prompts).message()),
               StartsWith("--data=a.jsonl: prompt \"one\""));
-  EXPECT_THAT(std::string(check_task(*told, {.train = {good}, .held_out = {beyond}}, tokenizer).message()),
+  EXPECT_THAT(std::string(check_task(*told, {.train = {good}, .held_out = {beyond}}, prompts).message()),
               AllOf(StartsWith("--eval-data=b.jsonl: "), HasSubstr("token ids below 14")));
 }
 

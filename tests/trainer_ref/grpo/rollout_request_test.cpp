@@ -21,6 +21,12 @@ TEST(RolloutRequest, IsAskedAsJson) {
                                                                      {"return_token_ids", true}}));
 }
 
+TEST(RolloutRequest, AsksForFewerTokensWhereItIsTold) {
+  const nlohmann::json asked = nlohmann::json::parse(to_json({.prompt = {0}, .top_k = 50, .top_p = 0.9}));
+  EXPECT_EQ(asked["top_k"], 50);
+  EXPECT_EQ(asked["top_p"], 0.9);
+}
+
 TEST(RolloutRequest, ReadsTokensWithProbabilityAndVersion) {
   const auto rollouts = read_rollouts(R"({"choices": [{"index": 0, "text": "7", "token_ids": [7, 13],
       "logprobs": {"token_logprobs": [-0.5, -0.25]}, "epochs": [8, 9], "versions": [4, 5], "finish_reason": "stop"}]})");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <set>
 
 #include "support/temp_folder.h"
 
@@ -54,6 +55,25 @@ TEST(RunOrigin, FingerprintsAreThoseOfTheBytes) {
     EXPECT_NE(*fingerprints_of_model(folder.path()), *before) << at;
   }
   EXPECT_THAT(fingerprints_of_model(folder.path() / "gone").status().message(), HasSubstr("gone"));
+}
+
+TEST(RunOrigin, AChatTemplateIsThatOfBothItsFiles) {
+  const test::TempFolder folder;
+  const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder.path() / name) << text; };
+  std::vector<std::string> found;
+  const auto look = [&] { found.push_back(*fingerprint_of_chat_template(folder.path())); };
+  look();
+  write("tokenizer_config.json", R"({"chat_template": "{{ messages }}"})");
+  look();
+  write("chat_template.jinja", "{{ messages }}");
+  look();
+  write("chat_template.jinja", "{{ messages[0] }}");
+  look();
+  EXPECT_EQ(std::set<std::string>(found.begin(), found.end()).size(), 4);
+  const RunOrigin run{.fingerprints = {{"chat-template", found[2]}}};
+  EXPECT_THAT(differences(run, {.model = "/m", .fingerprints = {{"chat-template", found[3]}}}),
+              ElementsAre("--model: the prompts were written by another chat template than that of /m"));
+  EXPECT_THAT(differences(run, {.model = "/m", .fingerprints = {{"chat-template", found[2]}}}), IsEmpty());
 }
 
 TEST(RunOrigin, TasksDifferByTheirProblemsTheirOrderAndTheirSplit) {

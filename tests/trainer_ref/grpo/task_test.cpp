@@ -76,5 +76,13 @@ TEST(PromptOrder, IsAFunctionOfSeedAndStep) {
   EXPECT_NE(prompts_of_step(1000, 32, 7, 12), prompts_of_step(1000, 32, 7, 13));
 }
 
+TEST(Epochs, EndWithTheStepThatAsksTheLastProblem) {
+  EXPECT_EQ(steps_of_epochs(1, 10, 5), 2);
+  EXPECT_EQ(steps_of_epochs(1, 11, 5), 3) << "rounded up";
+  EXPECT_EQ(steps_of_epochs(3, 11, 5), 7) << "33 problems";
+  EXPECT_EQ(steps_of_epochs(0.5, 10, 5), 1);
+  EXPECT_EQ(steps_of_epochs(0.01, 3, 32), 1);
+}
+
 }  // namespace
 }  // namespace bascule::ref

@@ -153,17 +153,18 @@ TEST_F(Saved, ACheckpointThatIsNoRunSaysHowToStartFromIt) {
 TEST(Supervised, LearnsWhatItIsTaught) {
   const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(BASCULE_DEMO_MODEL);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const PromptWriter prompts(*tokenizer);
   ModelConfig config = tiny();
   config.vocab_size = 14;
   config.eos_token_ids = {13};
   absl::StatusOr<Policy> model = random_policy(config, 0);
   const Task task = *arithmetic_task(3);
-  const double before = *greedy_accuracy(*model, *tokenizer, task.train);
+  const double before = *greedy_accuracy(*model, prompts, task.train);
   const absl::Status status = train_supervised(
-      *model, *tokenizer, task, {.steps = 120, .problems_per_step = 8, .optimizer = {.learning_rate = 1e-2}});
+      *model, prompts, task, {.steps = 120, .problems_per_step = 8, .optimizer = {.learning_rate = 1e-2}});
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_LT(before, 0.5);
-  EXPECT_EQ(*greedy_accuracy(*model, *tokenizer, task.train), 1);
+  EXPECT_EQ(*greedy_accuracy(*model, prompts, task.train), 1);
 }
 
 TEST(Supervised, NoiseReplacesAShareOfTheDigits) {

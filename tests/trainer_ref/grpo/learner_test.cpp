@@ -1,0 +1,72 @@
+#include <bascule/trainer_ref/grpo/learner.h>
+
+#include "support.h"
+#include "support/status.h"
+
+namespace bascule::ref {
+namespace {
+
+using bascule::test::IsOk;
+using bascule::test::StatusIs;
+using ::testing::HasSubstr;
+
+std::vector<Group> groups() {
+  const Sampled sampled;
+  std::vector<Group> made(2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    made[i].prompt = sampled.prompts[i];
+    made[i].rollouts = {sampled.rollouts[2 * i], sampled.rollouts[2 * i + 1]};
+  }
+  return made;
+}
+
+constexpr OptimizerOptions kOptimizer{.learning_rate = 0.01};
+
+TEST(LearnerTest, LearnsFromAllCompletionsOfAllGroups) {
+  const Policy alone = policy(), start = policy();
+  Optimizer optimizer(alone.weights(), kOptimizer);
+  const UpdateOptions options{.loss = {.beta = 0.1}, .num_iterations = 2};
+  const UpdateStatistics expected = update_policy(alone, &start, optimizer, Sampled().rows(), options);
+  Learner learner(policy(), kOptimizer, options);
+  learner.measure_from(policy());
+  const auto found = learner.update_policy(groups());
+  ASSERT_THAT(found, IsOk());
+  EXPECT_EQ(found->loss, expected.loss);
+  EXPECT_EQ(found->kl, expected.kl);
+  EXPECT_EQ(distance(learner.policy(), alone), 0);
+  EXPECT_GT(distance(learner.policy(), start), 0);
+  EXPECT_TRUE(learner.is_whole());
+  EXPECT_THAT(learner.release_memory(), IsOk());
+}
+
+TEST(LearnerTest, AFailedUpdateIsAStatusAndChangesNothing) {
+  Learner learner(policy(), kOptimizer, {});
+  std::vector<Group> bad = groups();
+  bad[1].prompt = {4000};  // no such token
+  EXPECT_THAT(learner.update_policy(bad), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("training on cpu")));
+  EXPECT_TRUE(learner.is_whole());
+  EXPECT_EQ(distance(learner.policy(), policy()), 0);
+}
+
+class LearnerSaved : public Saved {};
+
+TEST_F(LearnerSaved, GoesOnFromWhatItWrote) {
+  Learner straight(policy(), kOptimizer, {});
+  ASSERT_THAT(straight.update_policy(groups()), IsOk());
+  ASSERT_THAT(straight.save(folder_ / "step_1", folder_, {.step = 1, .seed = 3}), IsOk());
+  const auto state = read_run_state(folder_ / "step_1");
+  ASSERT_THAT(state, IsOk());
+  EXPECT_EQ(state->step, 1);
+  EXPECT_EQ(state->optimizer_steps, 1);
+
+  Policy copy = policy();
+  for (const auto& [name, weight] : straight.policy().weights()) copy.weights().at(name).data().copy_(weight.data());
+  Learner resumed(std::move(copy), kOptimizer, {});
+  ASSERT_THAT(resumed.restore(folder_ / "step_1", *state), IsOk());
+  ASSERT_THAT(straight.update_policy(groups()), IsOk());
+  ASSERT_THAT(resumed.update_policy(groups()), IsOk());
+  EXPECT_EQ(distance(straight.policy(), resumed.policy()), 0) << "with the moments of the first";
+}
+
+}  // namespace
+}  // namespace bascule::ref

@@ -1,0 +1,51 @@
+#include <bascule/trainer_ref/grpo/engine_start.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+
+absl::Status wait_for_engines(Sender& sender, const TrainOptions& options, const std::function<bool()>& stopped) {
+  constexpr absl::Duration kAtATime = absl::Milliseconds(200);  // so soon a signal is heard
+  const int count = static_cast<int>(options.engines.size());
+  const Deadline deadline(options.engine_timeout);
+  while (!stopped()) {
+    absl::Status joined = sender.wait_for_workers(count, std::min(deadline.left(), kAtATime)).status();
+    if (absl::IsDeadlineExceeded(joined) && deadline.passed())
+      return deadline_exceeded(message_of(joined), "; ", what_engines_say(options.engines));
+    if (!absl::IsDeadlineExceeded(joined)) return joined;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status fit_engines(EnginePool& pool, const TrainOptions& options, const PromptWriter& prompts, Task& task,
+                         const std::function<void(std::string_view)>& log) {
+  BASCULE_ASSIGN(const EngineLimits limits, pool.limits());
+  for (const auto& [flag, count] :
+       {std::pair("group-size", options.group_size), {"eval-samples", options.eval_samples}})
+    if (count > limits.max_completions)
+      return invalid_argument(
+          "--", flag, "=", count, ": the engines make at most ", limits.max_completions,
+          " completions of a prompt; give at most that, or start the engines with a larger --max-batch");
+  std::vector<std::string> dropped;
+  for (std::vector<Problem>* problems : {&task.train, &task.held_out})
+    for (std::string& prompt : drop_long(*problems, prompts, limits.max_model_len - options.max_tokens))
+      dropped.push_back(std::move(prompt));
+  if (dropped.empty()) return absl::OkStatus();
+  const std::string many =
+      cat(dropped.size(), " prompts and --max-tokens=", options.max_tokens, " are longer than the ",
+          limits.max_model_len, " tokens that the engines take, as ", dropped.front().substr(0, 200));
+  if (!options.drop_long)
+    return invalid_argument(many,
+                            "; start the engines with a larger --max-model-len, or leave these out by --drop-long");
+  log(cat("--drop-long: ", many));
+  if (task.train.empty()) return invalid_argument("--drop-long: no problem to train on is left");
+  return absl::OkStatus();
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,51 @@
+// What learns: the policy with its optimizer, and the reference that the divergence is measured from.
+//
+// Threads: one. What fails on a device comes back as a status.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/grpo/optimizer.h>
+#include <bascule/trainer_ref/grpo/policy.h>
+#include <bascule/trainer_ref/grpo/rollout.h>
+#include <bascule/trainer_ref/grpo/run_state.h>
+#include <bascule/trainer_ref/grpo/update.h>
+
+namespace bascule::ref {
+
+class Learner {
+ public:
+  Learner(Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update);
+
+  void measure_from(Policy reference) { reference_ = std::move(reference); }
+  // Goes on as the run did that wrote `folder`, whose weights the policy has.
+  absl::Status restore(const std::filesystem::path& folder, const RunState& state);
+
+  // One step's update by all completions of `groups`, which have advantages. RESOURCE_EXHAUSTED: the device failed.
+  absl::StatusOr<UpdateStatistics> update_policy(std::span<const Group> groups);
+  // False: an update failed that had changed some weights. They are those of no step.
+  bool is_whole() const { return is_whole_; }
+
+  // Gives back what training holds and nothing needs before the next update: gradients, and what LibTorch keeps to use
+  // again. UNAVAILABLE: the device failed.
+  absl::Status release_memory();
+
+  // Writes a checkpoint of the run (run_state.h), whose optimizer_steps are the optimizer's.
+  absl::Status save(const std::filesystem::path& folder, const std::filesystem::path& model, RunState state) const;
+
+  const Policy& policy() const { return policy_; }
+
+ private:
+  UpdateOptions options_;
+  Policy policy_;
+  std::optional<Policy> reference_;
+  Optimizer optimizer_;
+  bool is_whole_ = true;
+};
+
+}  // namespace bascule::ref

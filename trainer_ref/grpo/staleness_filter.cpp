@@ -1,0 +1,26 @@
+#include <bascule/trainer_ref/grpo/staleness_filter.h>
+
+#include <algorithm>
+
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+
+absl::StatusOr<Sifted> StalenessFilter::apply(std::int64_t step, std::size_t asked,
+                                              const std::vector<std::string>& urls,
+                                              std::vector<Generation>& generations) const {
+  Sifted sifted = sift(generations, versions_, options_.max_staleness);
+  for (const auto& [engine, version] : sifted.by)
+    options_.log(cat("engine ", urls[engine], " answers with ", version,
+                     ", which this run never published; its completions are dropped: start it with the --sync of this "
+                     "run"));
+  if (static_cast<double>(sifted.kept) >= std::max(1.0, options_.min_batch * static_cast<double>(asked))) return sifted;
+  return unavailable("step ", step, ": ", sifted.kept, " of ", asked,
+                     " completions are left, fewer than --min-batch=", options_.min_batch, " of them: ", sifted.stale,
+                     " are of versions more than --max-staleness=", options_.max_staleness, " behind, ", sifted.foreign,
+                     " of another trainer's, and ",
+                     asked - std::min(asked, sifted.kept + sifted.stale + sifted.foreign),
+                     " were lost; the log says how");
+}
+
+}  // namespace bascule::ref
