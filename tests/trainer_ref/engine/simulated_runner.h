@@ -103,6 +103,7 @@ class SimulatedRunner final : public Runner {
   void open(bool open) {
     const std::lock_guard lock(mutex_);
     open_ = open;
+    allowed_ = 0;
     gate_.notify_all();
   }
 
