@@ -80,6 +80,7 @@ struct HttpClient::Impl {
   std::optional<beast::tcp_stream> stream;  // open to `peer`
   beast::flat_buffer buffer;
   std::string peer;
+  std::string key;
   std::atomic<bool> cancelled{false};
 
   void close() {
@@ -145,6 +146,7 @@ struct HttpClient::Impl {
     http::request<http::string_body> request{verb, url.path, 11};
     request.set(http::field::host, to);
     request.set(http::field::user_agent, "bascule");
+    if (!key.empty()) request.set(http::field::authorization, cat("Bearer ", key));
     if (verb == http::verb::post) request.set(http::field::content_type, "application/json");
     request.body() = std::string(body);
     request.prepare_payload();
@@ -209,6 +211,8 @@ absl::StatusOr<HttpResponse> HttpClient::post_json(std::string_view url, std::st
                                                    absl::Duration timeout) {
   return impl_->call(url, http::verb::post, json, timeout);
 }
+
+void HttpClient::authorize(std::string key) { impl_->key = std::move(key); }
 
 void HttpClient::cancel() {
   impl_->cancelled = true;

@@ -36,6 +36,9 @@ class HttpClient {
   absl::StatusOr<HttpResponse> get(std::string_view url, absl::Duration timeout);
   absl::StatusOr<HttpResponse> post_json(std::string_view url, std::string_view json, absl::Duration timeout);
 
+  // Later requests give this key (Authorization: Bearer KEY), to whatever server they go. Empty: none.
+  void authorize(std::string key);
+
   // Ends the call in progress and refuses every later one: for a program that is shutting down. Any thread.
   void cancel();
 

@@ -65,8 +65,11 @@ class EngineProgramTest : public ::testing::Test {
     EXPECT_TRUE(response.ok()) << response.status();
     return response.value_or(ref::HttpResponse{});
   }
+  // With token ids, and the versions that made them.
   Json choices(std::string_view body) {
-    const ref::HttpResponse response = complete(body);
+    Json request = Json::parse(body);
+    request["return_token_ids"] = true;
+    const ref::HttpResponse response = complete(request.dump());
     EXPECT_EQ(response.status, 200) << response.body;
     return Json::parse(response.body)["choices"];
   }

@@ -1,5 +1,7 @@
 // bascule-engine over real sockets: good requests, bad ones, too many, hanging up, and the end.
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
 #include <utility>
 
 #include <boost/asio/buffer.hpp>
@@ -64,7 +66,8 @@ TEST_F(EngineHttp, ServesACheckpoint) {
   }
   EXPECT_EQ(Json::parse(get("/v1/models").body)["data"][0]["id"], "qwen3");
 
-  const Json both = choices(R"({"prompt": [[1, 2, 3], [4]], "n": 2, "max_tokens": 5, "ignore_eos": true})");
+  const Json both =
+      choices(R"({"prompt": [[1, 2, 3], [4]], "n": 2, "max_tokens": 5, "ignore_eos": true, "logprobs": 0})");
   ASSERT_EQ(both.size(), 4U);
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(both[i]["index"], i);
@@ -98,6 +101,60 @@ TEST_F(EngineHttp, StopsAtAStopToken) {
   EXPECT_EQ(stopped[0]["token_ids"], Json::array({ids[0]}));
 }
 
+// The probabilities that the engine tells of a prompt are those that it generates with.
+TEST_F(EngineHttp, EchoTellsOfAPromptWhatWasToldWhenItWasGenerated) {
+  const Program engine = serve({"--max-step-tokens", "16", "--max-batch", "4"});
+  const Json made = choices(
+      R"({"prompt": [1, 2, 3], "max_tokens": 60, "ignore_eos": true, "seed": 5, "logprobs": 2, "temperature": 0.7})")
+      [0];
+  Json prompt{1, 2, 3};
+  for (const Json& id : made["token_ids"]) prompt.push_back(id);
+  for (const int max_tokens : {0, 1}) {
+    const Json echoed =
+        choices(Json{{"prompt", prompt}, {"max_tokens", max_tokens}, {"echo", true}, {"logprobs", 2}}.dump())[0];
+    const Json& told = echoed["logprobs"]["token_logprobs"];
+    ASSERT_EQ(told.size(), 63U + static_cast<unsigned>(max_tokens));
+    EXPECT_EQ(told[0], nullptr);
+    for (std::size_t i = 0; i < 60; ++i) {
+      EXPECT_NEAR(told[3 + i].get<double>(), made["logprobs"]["token_logprobs"][i].get<double>(), 1e-4) << i;
+      EXPECT_EQ(echoed["logprobs"]["top_logprobs"][3 + i].size(), made["logprobs"]["top_logprobs"][i].size());
+    }
+    EXPECT_EQ(echoed["token_ids"].size(), static_cast<unsigned>(max_tokens));
+  }
+  // Processed ones are under the temperature: sharper.
+  const Json processed =
+      choices(R"({"prompt": [1, 2, 3], "max_tokens": 60, "ignore_eos": true, "seed": 5, "logprobs": 0,
+                                     "temperature": 0.7, "logprobs_mode": "processed"})")[0];
+  EXPECT_EQ(processed["token_ids"], made["token_ids"]);
+  EXPECT_NE(processed["logprobs"]["token_logprobs"], made["logprobs"]["token_logprobs"]);
+}
+
+TEST_F(EngineHttp, TheKeyComesFromAFileOrTheEnvironment) {
+  const std::filesystem::path file = folder_ / "key";
+  std::ofstream(file) << "sesame\n";
+  {
+    const Program engine = serve({"--api-key-file", file.string()});
+    EXPECT_EQ(get("/health").status, 200);
+    EXPECT_EQ(get("/v1/models").status, 401);
+    client_.authorize("sesame");
+    EXPECT_EQ(get("/v1/models").status, 200);
+  }
+  ::setenv("BASCULE_API_KEY", "open", 1);
+  const Program engine = serve();
+  ::unsetenv("BASCULE_API_KEY");
+  EXPECT_EQ(get("/v1/models").status, 401);
+  client_.authorize("open");
+  EXPECT_EQ(get("/v1/models").status, 200);
+}
+
+TEST_F(EngineHttp, AModelWithoutATemplateRefusesChatAndSaysWhy) {
+  const Program engine = serve();
+  const absl::StatusOr<ref::HttpResponse> refused = client_.post_json(
+      url_ + "/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hi"}]})", absl::Seconds(60));
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_THAT(refused->body, HasSubstr("this model has no chat template that can be used here ("));
+}
+
 TEST_F(EngineHttp, AnswersABadRequestWithWhatIsWrongAndGoesOn) {
   const Program engine = serve({"--max-body-bytes", "4KiB"});
   const std::vector<std::pair<std::string, std::string>> bad{
@@ -110,8 +167,8 @@ TEST_F(EngineHttp, AnswersABadRequestWithWhatIsWrongAndGoesOn) {
       {R"({"prompt": [64]})", "from 0 to 63"},
       {R"({"prompt": [1], "max_tokens": 300})", "max_tokens"},
       {R"({"prompt": [1], "max_tokens": 256})", "at most 256 together"},
-      {R"({"prompt": [1], "temprature": 1})", "did you mean temperature?"},
-      {R"({"prompt": [1], "stream": true})", "\"stream\" is not supported"},
+      {R"({"prompt": [1], "presence_penalty": 1})", "\"presence_penalty\" is not supported"},
+      {R"({"prompt": [1], "stop": "x"})", "this model's text cannot be read here"},
   };
   for (const auto& [body, why] : bad) {
     const ref::HttpResponse response = complete(body);
@@ -221,6 +278,10 @@ TEST_F(EngineHttp, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
       {{"--model", model, "--listen", "example.com:0"}, "is not an IP address"},
       {{"--model", model, "--cache-bytes", "1KiB"}, "--cache-bytes=1KiB: one sequence of"},
       {{"--model", model, "--max-model-len", "100000"}, "the model's positions end at 256"},
+      {{"--model", model, "--logprobs-mode", "cooked"}, "give one of raw, processed"},
+      {{"--model", model, "--api-key", "open sesame"}, "--api-key: expected a key of letters"},
+      {{"--model", model, "--api-key", "a", "--api-key-file", "/dev/null"}, "--api-key is given, too"},
+      {{"--model", model, "--api-key-file", "/dev/null"}, "--api-key-file=/dev/null: expected a file whose first line"},
       {{"--model", model, "--on-update", "wait"}, "give --on-update=keep or"},
       {{"--model", model, "--max-batc", "1"}, "did you mean --max-batch?"},
       {{"--model", model, "--listen", "127.0.0.1:0", "--sync", "smh:///tmp/x"}, "shm"},

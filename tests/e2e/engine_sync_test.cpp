@@ -87,7 +87,8 @@ TEST_F(EngineSync, FlipsBetweenTheTokensOfARunningRequest) {
   std::thread client([&] {
     ref::HttpClient own;
     const auto response =
-        own.post_json(url_ + "/v1/completions", R"({"prompt": [1, 2], "n": 64, "max_tokens": 250, "ignore_eos": true})",
+        own.post_json(url_ + "/v1/completions",
+                      R"({"prompt": [1, 2], "n": 64, "max_tokens": 250, "ignore_eos": true, "return_token_ids": true})",
                       absl::Seconds(60));
     if (response.ok()) answer = Json::parse(response->body);
   });

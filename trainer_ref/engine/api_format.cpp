@@ -1,9 +1,10 @@
 #include <algorithm>
-#include <array>
-#include <ctime>
+#include <optional>
 #include <string>
+#include <vector>
 
-#include "nlohmann/json.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_format.h"
 #include <bascule/trainer_ref/engine/api.h>
 #include <bascule/transport/text.h>
 
@@ -12,70 +13,84 @@ namespace {
 
 using nlohmann::json;
 
-// Tokens of a byte-level vocabulary may cut a character in two: what is no UTF-8 becomes U+FFFD.
-std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
-
-const char* finish_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kAbort:
-    case FinishReason::kNone: break;
-  }
-  return "abort";
-}
-
-// The completion's text: without the token that ended it.
-std::string text_of(const Sequence& sequence, const ModelCard& card) {
-  std::span<const std::int64_t> tokens = sequence.completion();
-  if (sequence.finish == FinishReason::kStop) tokens = tokens.first(tokens.size() - 1);
-  return card.decode ? card.decode(tokens) : "";
+json model_json(const ModelCard& card) {
+  return {{"id", card.id},
+          {"object", "model"},
+          {"created", card.created},
+          {"owned_by", "bascule"},
+          {"max_model_len", card.max_model_len},
+          {"max_completions", std::min(card.max_batch, card.max_choices)},
+          {"takes_text", card.tokenizer.has_value()},
+          {"takes_messages", card.chat.has_value()}};
 }
 
 }  // namespace
 
-std::string completion_json(RequestId id, const Completion& completion, std::int64_t n, const ModelCard& card) {
-  json choices = json::array();
-  std::size_t prompt_tokens = 0, completion_tokens = 0;
-  for (const auto& sequence : completion.choices) {
-    // A prompt counts once, whatever n is.
-    if (sequence->choice % static_cast<std::uint64_t>(n) == 0) prompt_tokens += sequence->prompt_tokens;
-    completion_tokens += sequence->generated();
-    choices.push_back({{"index", sequence->choice},
-                       {"text", text_of(*sequence, card)},
-                       {"token_ids", sequence->completion()},
-                       {"logprobs", {{"token_logprobs", sequence->logprobs}}},
-                       {"epochs", sequence->epochs},
-                       {"versions", sequence->versions},
-                       {"finish_reason", finish_name(sequence->finish)}});
-  }
-  return dumped({{"id", cat("cmpl-", id)},
-                 {"object", "text_completion"},
-                 {"created", std::time(nullptr)},
-                 {"model", card.id},
-                 {"choices", std::move(choices)},
-                 {"usage",
-                  {{"prompt_tokens", prompt_tokens},
-                   {"completion_tokens", completion_tokens},
-                   {"total_tokens", prompt_tokens + completion_tokens}}}});
-}
+// Tokens of a byte-level vocabulary may cut a character in two: what is no UTF-8 becomes U+FFFD.
+std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 std::string error_json(int http_status, std::string_view message) {
-  const char* type = http_status == 429  ? "overloaded_error"
-                     : http_status < 500 ? "invalid_request_error"
-                                         : "server_error";
-  return dumped({{"error", {{"message", message}, {"type", type}, {"code", http_status}}}});
+  const char* type = http_status == 429   ? "overloaded_error"
+                     : http_status == 401 ? "authentication_error"
+                     : http_status < 500  ? "invalid_request_error"
+                                          : "server_error";
+  return dumped({{"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", http_status}}}});
 }
 
 std::string models_json(const ModelCard& card) {
-  return dumped({{"object", "list"},
-                 {"data",
-                  {{{"id", card.id},
-                    {"object", "model"},
-                    {"owned_by", "bascule"},
-                    {"max_model_len", card.max_model_len},
-                    {"max_completions", std::min(card.max_batch, card.max_choices)},
-                    {"takes_text", static_cast<bool>(card.encode)}}}}});
+  return dumped({{"object", "list"}, {"data", json::array({model_json(card)})}});
+}
+
+std::string one_model_json(const ModelCard& card) { return dumped(model_json(card)); }
+
+std::string tokenize_json(const TokenizeRequest& request, const ModelCard& card) {
+  json texts;
+  if (request.with_texts) {
+    texts = json::array();
+    for (const std::int64_t id : request.tokens)
+      texts.push_back(std::string(card.tokenizer->token_of(id).value_or(std::string_view())));
+  }
+  return dumped({{"count", request.tokens.size()},
+                 {"max_model_len", card.max_model_len},
+                 {"tokens", request.tokens},
+                 {"token_strs", std::move(texts)}});
+}
+
+std::string detokenize_json(const DetokenizeRequest& request, const ModelCard& card) {
+  return dumped({{"prompt", card.tokenizer->decode(request.tokens, /*with_special_tokens=*/true)}});
+}
+
+std::string tokenizer_info_json(const ModelCard& card) {
+  const auto written = [&card](std::int64_t id) -> json {
+    const std::optional<std::string_view> token = card.tokenizer->token_of(id);
+    return token ? json(std::string(*token)) : json();
+  };
+  const std::vector<std::int64_t>& ends = card.eos_token_ids;
+  // What is put before every text; a tokenizer may put an end behind it, too.
+  const absl::StatusOr<std::vector<std::int64_t>> added = card.tokenizer->encode("", /*add_special_tokens=*/true);
+  const bool begins =
+      added.ok() && !added->empty() && std::find(ends.begin(), ends.end(), added->front()) == ends.end();
+  return dumped({{"bos_token", begins ? written(added->front()) : json()},
+                 {"eos_token", ends.empty() ? json() : written(ends.front())},
+                 {"pad_token", nullptr},
+                 {"model_max_length", card.max_model_len}});
+}
+
+std::string header_list(std::span<const std::string> names) {
+  constexpr std::size_t kMostNames = 16, kMostBytes = 40;
+  std::string list;
+  for (std::size_t i = 0; i < std::min(names.size(), kMostNames); ++i) {
+    if (i > 0) list += ", ";
+    const std::string& name = names[i];
+    for (const char byte : name.substr(0, kMostBytes)) {
+      const bool plain =
+          absl::ascii_isalnum(static_cast<unsigned char>(byte)) || byte == '_' || byte == '-' || byte == '.';
+      list += plain ? std::string(1, byte) : absl::StrFormat("%%%02X", static_cast<unsigned char>(byte));
+    }
+    if (name.size() > kMostBytes) list += "...";
+  }
+  if (names.size() > kMostNames) list += cat(", and ", names.size() - kMostNames, " more");
+  return list;
 }
 
 std::string health_json(const EngineStats& stats, std::string_view state, const ModelCard& card) {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +21,10 @@ struct CompletionRequest {
   std::int64_t max_tokens = 16;
   SamplingParams sampling;
   std::vector<std::int64_t> stop_token_ids;  // sorted
+  // Makes one for each completion of a prompt; null: no text ends them.
+  std::function<TextEnd(std::span<const std::int64_t> prompt)> text_end;
+  std::optional<std::int64_t> prompt_logprobs;  // how many of the likeliest tokens to tell of at each of the prompt's
+  std::shared_ptr<TokenSink> sink;              // where tokens go as they are generated; null: nowhere
 
   std::size_t choices() const { return prompts.size() * static_cast<std::size_t>(n); }
 };

@@ -34,7 +34,9 @@ void Engine::stop() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
-  pending_.clear();  // what was to be called may hold what the caller is about to end
+  // What was to be called, and where tokens were to go, may hold what the caller is about to end.
+  for (const auto& [id, pending] : pending_) scheduler_.remove(id);
+  pending_.clear();
   falling_asleep_.clear();
   const std::lock_guard lock(mutex_);
   inbox_.clear();
@@ -56,7 +58,7 @@ absl::StatusOr<RequestId> Engine::submit(CompletionRequest request, Done done) {
     }
     sequences_ += request.choices();
     id = ++last_request_;
-    inbox_.push_back(Submitted{id, std::move(request), std::move(done)});
+    inbox_.emplace_back(Submitted{id, std::make_unique<CompletionRequest>(std::move(request)), std::move(done)});
   }
   changed_.notify_all();
   return id;
@@ -70,7 +72,7 @@ void Engine::sleep(bool abort, Slept done) {
     const std::lock_guard lock(mutex_);
     closed_ = true;
     ++sleeps_;
-    inbox_.push_back(Sleep{abort, std::move(done)});
+    inbox_.emplace_back(Sleep{abort, std::move(done)});
   }
   changed_.notify_all();
 }
@@ -78,7 +80,7 @@ void Engine::sleep(bool abort, Slept done) {
 void Engine::wake_up(Slept done) {
   {
     const std::lock_guard lock(mutex_);
-    inbox_.push_back(WakeUp{sleeps_, std::move(done)});
+    inbox_.emplace_back(WakeUp{sleeps_, std::move(done)});
   }
   changed_.notify_all();
 }
@@ -154,12 +156,17 @@ void Engine::loop() {
 }
 
 void Engine::obey(Submitted command) {
-  CompletionRequest& request = command.request;
+  CompletionRequest& request = *command.request;
   ++counted_.requests;
   pending_[command.id] = {std::move(command.done), request.choices(), {}};
   std::uint64_t choice = 0;
   for (const std::vector<std::int64_t>& prompt : request.prompts) {
     counted_.prompt_tokens += prompt.size();
+    std::shared_ptr<PromptScores> scores;
+    if (request.prompt_logprobs) {
+      scores = std::make_shared<PromptScores>();
+      scores->count = *request.prompt_logprobs;
+    }
     std::unique_ptr<Sequence> lead;
     for (std::int64_t i = 0; i < request.n; ++i) {
       auto sequence = std::make_unique<Sequence>();
@@ -168,6 +175,9 @@ void Engine::obey(Submitted command) {
       sequence->sampling = request.sampling;
       sequence->max_tokens = request.max_tokens;
       sequence->stop_token_ids = request.stop_token_ids;
+      if (request.text_end) sequence->text_end = request.text_end(prompt);
+      sequence->prompt_scores = scores;
+      sequence->sink = request.sink;
       sequence->tokens = prompt;
       sequence->prompt_tokens = prompt.size();
       if (lead) {
@@ -270,11 +280,11 @@ void Engine::say_why() {
 void Engine::step() {
   const Step step = scheduler_.schedule();
   if (step.empty()) return;
-  const absl::StatusOr<std::vector<std::vector<Sample>>> samples = runner_->run(step);
+  absl::StatusOr<std::vector<RowOutput>> outputs = runner_->run(step);
   ++counted_.steps;
-  if (!samples.ok()) return step_failed(step, samples.status());
-  for (const auto& row : *samples) counted_.generated_tokens += row.size();
-  end(scheduler_.complete(step, *samples, {served_.epoch, served_.version}));
+  if (!outputs.ok()) return step_failed(step, outputs.status());
+  for (const RowOutput& row : *outputs) counted_.generated_tokens += row.samples.size();
+  end(scheduler_.complete(step, *outputs, {served_.epoch, served_.version}));
 }
 
 // The cache is lost. One that failed alone has its request end; of several, it must be found out which it was.

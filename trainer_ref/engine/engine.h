@@ -80,7 +80,7 @@ class Engine {
  private:
   struct Submitted {
     RequestId id;
-    CompletionRequest request;
+    std::unique_ptr<CompletionRequest> request;
     Done done;
   };
   struct Cancelled {

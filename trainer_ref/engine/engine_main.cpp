@@ -10,7 +10,10 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/engine/api_key.h>
 #include <bascule/trainer_ref/engine/http_server.h>
 #include <bascule/trainer_ref/engine/torch_runner.h>
 #include <bascule/trainer_ref/model/contract.h>
@@ -60,6 +63,12 @@ ABSL_FLAG(bascule::ByteSize, max_body_bytes, bascule::ByteSize{8 << 20}, "The la
 ABSL_FLAG(std::string, on_update, "keep",
           "What running requests do when the weights change: keep (go on with the new weights) or abort (end with the "
           "tokens they have).");
+ABSL_FLAG(std::string, logprobs_mode, "raw",
+          "Log-probabilities of requests that do not say: raw (of the logits) or processed (under the temperature).");
+ABSL_FLAG(std::string, api_key, "",
+          "The key that clients must send (Authorization: Bearer KEY), but to /health and /metrics. Every user of this "
+          "machine can read it here; better give --api-key-file, or the variable BASCULE_API_KEY.");
+ABSL_FLAG(std::string, api_key_file, "", "A file whose first line is the key.");
 ABSL_FLAG(double, drain_seconds, 30, "On SIGTERM, SIGINT or SIGHUP, how long running requests may take to finish.");
 ABSL_FLAG(
     bool, verbose, false,
@@ -71,13 +80,11 @@ namespace {
 const ProgramInfo& program() {
   static const ProgramInfo info = engine_program(
       "generates text with a decoder, over HTTP.\n\n"
-      "Serves OpenAI's /v1/completions, /v1/models, /health and /metrics, and /sleep, /wake_up and /is_sleeping,\n"
-      "with which it lends the memory of its cache to a trainer. With --sync it takes its weights "
-      "from a trainer\nand flips to each new version between two tokens. Prints its address to stdout once "
-      "it "
-      "listens; /health is 503\nuntil a version is served. SIGTERM, SIGINT or SIGHUP lets running requests finish; "
-      "a\n"
-      "second one ends it at once.");
+      "Serves OpenAI's /v1/completions, /v1/chat/completions and /v1/models, /tokenize, /detokenize, /health and\n"
+      "/metrics (docs/engine-api.md), and /sleep, /wake_up and /is_sleeping, with which it lends the memory of its\n"
+      "cache to a trainer. With --sync it takes its weights from a trainer and flips to each new version between two\n"
+      "tokens. Prints its address to stdout once it listens; /health is 503 until a version is served.\n"
+      "SIGTERM, SIGINT or SIGHUP lets running requests finish; a second one ends it at once.");
   return info;
 }
 
@@ -120,6 +127,7 @@ absl::Status check_flags() {
       .that(is_printable(worker), "worker", absl::CHexEscape(worker),
             "give a name in UTF-8 without control characters, as --worker=engine-0")
       .one_of("graphs", graphs, {"auto", "on", "off"})
+      .one_of("logprobs-mode", absl::GetFlag(FLAGS_logprobs_mode), {"raw", "processed"})
       .one_of("dtype", absl::GetFlag(FLAGS_dtype), {"f32", "bf16"})
       .that(on_update != "wait", "on-update", on_update,
             "this version does not wait; give --on-update=keep or --on-update=abort")
@@ -196,14 +204,21 @@ ModelCard describe(const std::filesystem::path& folder, const ModelConfig& confi
   card.max_choices = absl::GetFlag(FLAGS_max_choices);
   card.worker = absl::GetFlag(FLAGS_worker);
   card.device = device.str();
+  card.created = absl::ToUnixSeconds(absl::Now());
+  card.logprobs = absl::GetFlag(FLAGS_logprobs_mode) == "raw" ? LogprobsMode::kRaw : LogprobsMode::kProcessed;
   if (tokenizer.ok()) {
-    card.encode = [text = *tokenizer](std::string_view words) {
-      return text.encode(words, /*add_special_tokens=*/true);
-    };
-    card.decode = [text = *tokenizer](std::span<const std::int64_t> ids) { return text.decode(ids); };
+    card.tokenizer = *tokenizer;
   } else {
     card.no_text = tokenizer.status();
     std::fprintf(stderr, "bascule-engine: serves token ids only: %s\n", tokenizer.status().ToString().c_str());
+  }
+  absl::StatusOr<ChatTemplate> chat = ChatTemplate::read(folder);
+  if (chat.ok()) {
+    card.chat = *std::move(chat);
+  } else {
+    card.no_chat = chat.status();
+    if (!absl::IsNotFound(chat.status()))
+      std::fprintf(stderr, "bascule-engine: serves no chat: %s\n", chat.status().ToString().c_str());
   }
   return card;
 }
@@ -221,6 +236,7 @@ struct Settings {
   at::ScalarType type = at::kFloat;
   ModelConfig config;
   CacheSize cache;
+  std::string api_key;
 };
 
 // Errors are of flags that make no sense, or not here.
@@ -228,6 +244,7 @@ absl::StatusOr<Settings> settings_from_flags() {
   BASCULE_TRY(check_flags());
   Settings settings;
   BASCULE_ASSIGN(settings.address, parse_address(absl::GetFlag(FLAGS_listen)));
+  BASCULE_ASSIGN(settings.api_key, find_api_key(absl::GetFlag(FLAGS_api_key), absl::GetFlag(FLAGS_api_key_file)));
   // Before the device is opened, which takes seconds, unless only that tells.
   const std::string device = absl::GetFlag(FLAGS_device), sync = absl::GetFlag(FLAGS_sync);
   const auto check = [&](bool on_host) {
@@ -253,7 +270,7 @@ absl::StatusOr<Settings> settings_from_flags() {
 }
 
 absl::Status serve(const Settings& settings) {
-  const auto& [address, device, folder, dtype, type, config, cache] = settings;
+  const auto& [address, device, folder, dtype, type, config, cache, api_key] = settings;
   at::set_num_threads(threads());
 
   EngineOptions options;
@@ -273,6 +290,7 @@ absl::Status serve(const Settings& settings) {
   server_options.port = address.port;
   server_options.max_body_bytes = static_cast<std::uint64_t>(absl::GetFlag(FLAGS_max_body_bytes).bytes);
   server_options.stop_signals = stop_signals();
+  server_options.api_key = api_key;
   server_options.drain = absl::Seconds(absl::GetFlag(FLAGS_drain_seconds));
   const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(folder);
   const std::string contract = tokenizer.ok() ? contract_of(config, tokenizer->fingerprint()) : "";

@@ -93,6 +93,39 @@ asio::awaitable<bool> HttpConnection::write(HttpAnswer answer, bool keep_alive) 
   co_return !error && keep_alive;
 }
 
+asio::awaitable<bool> HttpConnection::begin_stream(HttpAnswer head, unsigned version, bool keep_alive) {
+  chunked_ = version >= 11;
+  kept_ = keep_alive && chunked_;
+  http::response<http::empty_body> answer(std::move(head.base()));
+  answer.version(11);
+  answer.keep_alive(kept_);
+  answer.set(http::field::server, "bascule-engine");
+  answer.chunked(chunked_);
+  http::response_serializer<http::empty_body> header(answer);
+  error_code error;
+  stream_.expires_after(kWriteTimeout);
+  co_await http::async_write_header(stream_, header, with_error(error));
+  co_return !error;
+}
+
+asio::awaitable<bool> HttpConnection::write_stream(std::string piece) {
+  error_code error;
+  stream_.expires_after(kWriteTimeout);
+  if (chunked_) {
+    co_await asio::async_write(stream_, http::make_chunk(asio::buffer(piece)), with_error(error));
+  } else {
+    co_await asio::async_write(stream_, asio::buffer(piece), with_error(error));
+  }
+  co_return !error;
+}
+
+asio::awaitable<bool> HttpConnection::end_stream() {
+  error_code error;
+  stream_.expires_after(kWriteTimeout);
+  if (chunked_) co_await asio::async_write(stream_, http::make_chunk_last(), with_error(error));
+  co_return !error && kept_;
+}
+
 asio::awaitable<void> HttpConnection::refuse(HttpAnswer answer) {
   co_await write(std::move(answer), false);
   co_await linger();

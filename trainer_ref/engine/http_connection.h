@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -31,6 +32,13 @@ class HttpConnection {
   // Whether the connection goes on: it was written, and with `keep_alive`.
   Awaitable<bool> write(HttpAnswer answer, bool keep_alive);
 
+  // An answer whose body is written piece by piece: `head` without its body, then pieces that are not empty. Each call
+  // says whether the client still reads: one that reads nothing for half a minute is given up. `version` is the
+  // request's: 10 knows no chunks, and reads until the end.
+  Awaitable<bool> begin_stream(HttpAnswer head, unsigned version, bool keep_alive);
+  Awaitable<bool> write_stream(std::string piece);
+  Awaitable<bool> end_stream();  // whether the connection goes on
+
   // Between a request that was read and the end of its answer. What is not busy may be closed at any time.
   bool busy() const { return busy_; }
   void set_busy(bool busy);
@@ -50,6 +58,7 @@ class HttpConnection {
 
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;
+  bool chunked_ = false, kept_ = false;  // of the stream
   bool busy_ = false;
   std::chrono::steady_clock::time_point idle_since_ = std::chrono::steady_clock::now();
 };

@@ -11,6 +11,8 @@ namespace {
 namespace beast = boost::beast;
 namespace http = beast::http;
 
+}  // namespace
+
 int http_status_of(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument: return 400;
@@ -21,8 +23,6 @@ int http_status_of(const absl::Status& status) {
     default: return 500;
   }
 }
-
-}  // namespace
 
 HttpAnswer answer(int status, std::string body, std::string_view type) {
   HttpAnswer answer;

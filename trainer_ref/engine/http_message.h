@@ -14,6 +14,10 @@ using HttpHeader = boost::beast::http::request_header<>;
 using HttpRequest = boost::beast::http::request<boost::beast::http::string_body>;
 using HttpAnswer = boost::beast::http::response<boost::beast::http::string_body>;
 
+// A header of answers to requests with fields that nothing here knows: their names.
+inline constexpr const char* kIgnoredFields = "X-Bascule-Ignored-Fields";
+
+int http_status_of(const absl::Status& status);  // of one that is not OK
 HttpAnswer answer(int status, std::string body, std::string_view type = "application/json");
 HttpAnswer refusal(int status, std::string_view why);
 HttpAnswer refusal(const absl::Status& status);  // not OK

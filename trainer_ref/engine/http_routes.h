@@ -3,9 +3,11 @@
 // Threads: that of the io_context.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <random>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include <boost/asio/awaitable.hpp>
@@ -18,20 +20,29 @@
 
 namespace bascule::ref {
 
+// What becomes of a request: an answer that is to be written; or none, since the route has written it itself, or the
+// client is gone.
+struct Routed {
+  std::optional<HttpAnswer> answer;
+  bool goes_on = true;  // the connection, after the answer
+};
+
 class HttpRoutes {
  public:
-  HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card);
+  // `api_key`: empty where anybody may ask.
+  HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key);
 
   void drain() { draining_ = true; }  // what makes work is refused from now on, and /health says so
   bool draining() const { return draining_; }
 
   // Whether this is asked by what watches over engines, and answered though the server is full.
   static bool for_watchers(const HttpHeader& header);
-  // The refusal that the header alone calls for: no such path, another method, shutting down.
+  // The refusal of a client that does not give the key.
+  std::optional<HttpAnswer> deny(const HttpHeader& header) const;
+  // The refusal that the header alone calls for: no such path, another method, no key, shutting down.
   std::optional<HttpAnswer> refuse(const HttpHeader& header) const;
 
-  using Reply = boost::asio::awaitable<std::optional<HttpAnswer>>;
-  // None: the client hung up, or the route has written its answer itself; the connection is over.
+  using Reply = boost::asio::awaitable<Routed>;
   Reply respond(const HttpRequest& request, HttpConnection& connection);
 
  private:
@@ -39,19 +50,27 @@ class HttpRoutes {
   static std::span<const Route> routes();
   static const Route* find(const HttpHeader& header);
 
+  using Parse = absl::StatusOr<ApiRequest>(std::string_view json, const ModelCard& card, std::uint64_t seed);
   Reply complete(const HttpRequest& request, HttpConnection& connection);
+  Reply chat(const HttpRequest& request, HttpConnection& connection);
+  Reply generate(Parse* parse, const HttpRequest& request, HttpConnection& connection);
+  Reply tokenize(const HttpRequest& request, HttpConnection& connection);
+  Reply detokenize(const HttpRequest& request, HttpConnection& connection);
+  Reply tokenizer_info(const HttpRequest& request, HttpConnection& connection);
   Reply models(const HttpRequest& request, HttpConnection& connection);
+  Reply one_model(const HttpRequest& request, HttpConnection& connection);
   Reply health(const HttpRequest& request, HttpConnection& connection);
   Reply metrics(const HttpRequest& request, HttpConnection& connection);
   Reply sleep(const HttpRequest& request, HttpConnection& connection);
   Reply wake_up(const HttpRequest& request, HttpConnection& connection);
   Reply is_sleeping(const HttpRequest& request, HttpConnection& connection);
-  boost::asio::awaitable<HttpAnswer> rest(bool sleep, std::string_view target);
+  Reply rest(bool sleep, std::string_view target);
   boost::asio::awaitable<void> settle();
 
   boost::asio::io_context& io_;
   Engine& engine_;
   const ModelCard card_;
+  const std::string api_key_;
   std::mt19937_64 seeds_{std::random_device{}()};
   bool draining_ = false;
 };

@@ -34,7 +34,7 @@ auto with_error(error_code& error) { return asio::redirect_error(asio::use_await
 
 struct HttpServer::Impl {
   Impl(HttpServerOptions given, Engine& engine, ModelCard card)
-      : options(std::move(given)), engine(engine), routes(io, engine, std::move(card)) {}
+      : options(std::move(given)), engine(engine), routes(io, engine, std::move(card), options.api_key) {}
 
   const HttpServerOptions options;
   Engine& engine;
@@ -84,6 +84,8 @@ struct HttpServer::Impl {
                                                        bool held) -> std::optional<HttpAnswer> {
       spare = spare && connections.size() > options.max_connections;
       if (spare && !routes.for_watchers(header)) return refusal(503, "too many connections");
+      std::optional<HttpAnswer> denied = routes.deny(header);
+      if (denied) return denied;
       return held ? routes.refuse(header) : std::nullopt;
     };
     bool kept = true;
@@ -91,9 +93,10 @@ struct HttpServer::Impl {
       const std::optional<HttpRequest> request = co_await connection->read(options, judge);
       if (!request) break;
       connection->set_busy(true);
-      std::optional<HttpAnswer> reply = co_await routes.respond(*request, *connection);
-      kept = reply.has_value();
-      if (reply) kept = co_await connection->write(*std::move(reply), request->keep_alive() && !routes.draining());
+      Routed routed = co_await routes.respond(*request, *connection);
+      kept = routed.goes_on;
+      if (routed.answer)
+        kept = co_await connection->write(*std::move(routed.answer), request->keep_alive() && !routes.draining());
       connection->set_busy(false);
       kept = kept && !routes.draining();
     }

@@ -1,4 +1,4 @@
-// The engine's HTTP interface: /v1/completions, /v1/models, /health, /metrics, /sleep, /wake_up, /is_sleeping.
+// The engine's HTTP interface: that of OpenAI, and of vLLM beside it (docs/engine-api.md).
 //
 // Threads: everything runs on the thread that calls run(), which waits for nothing but its sockets. Connections are
 // kept alive and bounded: in number, in the size of headers and bodies, and in how long they may idle. A client that
@@ -18,8 +18,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include <bascule/trainer_ref/engine/api.h>
 #include <bascule/trainer_ref/engine/engine.h>
+#include <bascule/trainer_ref/engine/model_card.h>
 
 namespace bascule::ref {
 
@@ -32,6 +32,7 @@ struct HttpServerOptions {
   std::uint32_t max_header_bytes = 16 << 10;
   absl::Duration idle_timeout = absl::Seconds(75);  // for a whole request to arrive, the pause before it included
   absl::Duration drain = absl::Seconds(30);
+  std::string api_key = {};  // that clients must send; empty: none
   std::vector<int> stop_signals{SIGTERM, SIGINT, SIGHUP};
 };
 

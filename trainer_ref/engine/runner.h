@@ -31,9 +31,8 @@ class Runner {
   virtual ~Runner() = default;
   // At a token boundary: flips to a version that is pending. Blocks only beside a single copy, while it is written.
   virtual Served commit() = 0;
-  // For each row 1 + siblings samples where it samples, none otherwise. An error means that none can be
-  // trusted.
-  virtual absl::StatusOr<std::vector<std::vector<Sample>>> run(const Step& step) = 0;
+  // An output for each row. An error means that none can be trusted.
+  virtual absl::StatusOr<std::vector<RowOutput>> run(const Step& step) = 0;
 
   // Nothing runs: gives back the memory that only steps need, the cache above all. Weights stay, and commit() goes on
   // flipping. No run() until wake_up() was OK; what the cache held is gone.

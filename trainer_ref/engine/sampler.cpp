@@ -16,10 +16,14 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Leaves in `ids` what top_k and top_p keep, in falling order of weight where they cut; returns the weight
-// that is kept.
+// Leaves in `ids` what min_p, top_k and top_p keep, in falling order of weight where the latter cut; returns the weight
+// that is kept. The largest weight is 1.
 double cut(const std::vector<double>& weights, const SamplingParams& params, std::vector<std::size_t>& ids,
            double total) {
+  if (params.min_p > 0) {
+    std::erase_if(ids, [&](std::size_t id) { return weights[id] < params.min_p; });
+    total = std::accumulate(ids.begin(), ids.end(), 0.0, [&](double sum, std::size_t id) { return sum + weights[id]; });
+  }
   const std::size_t most = params.top_k > 0 ? std::min(ids.size(), static_cast<std::size_t>(params.top_k)) : ids.size();
   if (most == ids.size() && params.top_p >= 1) return total;
   const auto falling = [&](std::size_t a, std::size_t b) {
@@ -37,6 +41,54 @@ double cut(const std::vector<double>& weights, const SamplingParams& params, std
   return sum;
 }
 
+double inverse_of(const SamplingParams& params) {
+  return params.temperature < kGreedyBelow ? 1 : 1 / params.temperature;
+}
+
+// log softmax(logits / temperature).
+struct LogSoftmax {
+  double highest, inverse_temperature, log_total;
+  double of(float logit) const { return (logit - highest) * inverse_temperature - log_total; }
+};
+
+double total_weight(std::span<const float> logits, double highest, double inverse_temperature) {
+  double total = 0;
+  for (const float logit : logits) total += std::exp((logit - highest) * inverse_temperature);
+  return total;
+}
+
+// What raw or processed log-probabilities of `params` come to, where the total weight of the processed ones is known.
+LogSoftmax log_softmax(std::span<const float> logits, const SamplingParams& params, double highest, double total) {
+  const double inverse = inverse_of(params);
+  if (params.logprobs == LogprobsMode::kProcessed || inverse == 1) return {highest, inverse, std::log(total)};
+  return {highest, 1, std::log(total_weight(logits, highest, 1))};
+}
+
+std::vector<TokenLogprob> likeliest(std::span<const float> logits, const LogSoftmax& log_softmax, std::int64_t count) {
+  std::vector<std::int64_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), std::int64_t{0});
+  const auto kept = std::min(static_cast<std::ptrdiff_t>(count), static_cast<std::ptrdiff_t>(ids.size()));
+  const auto logit = [&](std::int64_t id) { return logits[static_cast<std::size_t>(id)]; };
+  std::partial_sort(ids.begin(), ids.begin() + kept, ids.end(),
+                    [&](std::int64_t a, std::int64_t b) { return logit(a) != logit(b) ? logit(a) > logit(b) : a < b; });
+  std::vector<TokenLogprob> top;
+  top.reserve(static_cast<std::size_t>(kept));
+  for (std::ptrdiff_t i = 0; i < kept; ++i) {
+    const std::int64_t id = ids[static_cast<std::size_t>(i)];
+    top.push_back({id, log_softmax.of(logit(id)), i + 1});
+  }
+  return top;
+}
+
+Sample tell(std::span<const float> logits, std::size_t id, const LogSoftmax& log_softmax, std::int64_t count,
+            bool ranked) {
+  Sample sample{static_cast<std::int64_t>(id), log_softmax.of(logits[id])};
+  if (ranked)
+    sample.rank = 1 + std::count_if(logits.begin(), logits.end(), [&](float logit) { return logit > logits[id]; });
+  if (count > 0) sample.top = likeliest(logits, log_softmax, count);
+  return sample;
+}
+
 }  // namespace
 
 double uniform(std::uint64_t seed, std::uint64_t choice, std::uint64_t position) {
@@ -49,7 +101,7 @@ std::optional<Sample> sample(std::span<const float> logits, const SamplingParams
   const double highest = *top;
   if (!std::isfinite(highest)) return std::nullopt;
   const bool greedy = params.temperature < kGreedyBelow;
-  const double inverse_temperature = greedy ? 1 : 1 / params.temperature;
+  const double inverse_temperature = inverse_of(params);
   const auto weight = [&](std::size_t id) { return std::exp((logits[id] - highest) * inverse_temperature); };
 
   std::vector<double> weights(logits.size());  // unnormalised probabilities
@@ -57,8 +109,7 @@ std::optional<Sample> sample(std::span<const float> logits, const SamplingParams
   for (std::size_t id = 0; id < logits.size(); ++id) total += weights[id] = weight(id);
   if (!std::isfinite(total)) return std::nullopt;
   const auto chosen = [&](std::size_t id) {
-    const double logprob = (logits[id] - highest) * inverse_temperature - std::log(total);
-    return Sample{static_cast<std::int64_t>(id), logprob};
+    return tell(logits, id, log_softmax(logits, params, highest, total), params.top_logprobs, params.top_logprobs > 0);
   };
   if (greedy) return chosen(static_cast<std::size_t>(top - logits.begin()));
 
@@ -74,6 +125,15 @@ std::optional<Sample> sample(std::span<const float> logits, const SamplingParams
   for (std::size_t i = ids.size(); i-- > 0;)
     if (weights[ids[i]] > 0) return chosen(ids[i]);
   return std::nullopt;
+}
+
+std::optional<Sample> score(std::span<const float> logits, std::int64_t token, const SamplingParams& params,
+                            std::int64_t count) {
+  const double highest = *std::max_element(logits.begin(), logits.end());
+  if (!std::isfinite(highest)) return std::nullopt;
+  const double total = total_weight(logits, highest, inverse_of(params));
+  if (!std::isfinite(total)) return std::nullopt;
+  return tell(logits, static_cast<std::size_t>(token), log_softmax(logits, params, highest, total), count, true);
 }
 
 }  // namespace bascule::ref

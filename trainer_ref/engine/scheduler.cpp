@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/engine/scheduler.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace bascule::ref {
@@ -12,16 +13,23 @@ std::size_t left_to_compute(const Sequence& sequence) { return sequence.tokens.s
 
 }  // namespace
 
-void append(Sequence& sequence, const Sample& sample, MadeBy made_by) {
-  sequence.tokens.push_back(sample.token);
-  sequence.logprobs.push_back(sample.logprob);
+void append(Sequence& sequence, Sample sample, MadeBy made_by) {
+  if (sequence.max_tokens == 0) {
+    sequence.finish = FinishReason::kLength;
+    return;
+  }
+  const std::int64_t token = sample.token;
+  sequence.tokens.push_back(token);
   sequence.epochs.push_back(made_by.epoch);
   sequence.versions.push_back(made_by.version);
-  if (std::binary_search(sequence.stop_token_ids.begin(), sequence.stop_token_ids.end(), sample.token)) {
+  if (std::binary_search(sequence.stop_token_ids.begin(), sequence.stop_token_ids.end(), token) ||
+      (sequence.text_end && sequence.text_end(token))) {
     sequence.finish = FinishReason::kStop;
   } else if (static_cast<std::int64_t>(sequence.generated()) >= sequence.max_tokens) {
     sequence.finish = FinishReason::kLength;
   }
+  if (sequence.sink) sequence.sink->put({sequence.choice, sample, made_by, sequence.finish, sequence.prompt_scores});
+  sequence.samples.push_back(std::move(sample));
 }
 
 void Scheduler::add(std::unique_ptr<Sequence> sequence) { waiting_.push_back(std::move(sequence)); }
@@ -139,6 +147,7 @@ bool Scheduler::admit(std::size_t& budget, Step& step) {
 
 void Scheduler::reuse_prefix(Sequence& sequence) {
   sequence.generation = pool_.generation();
+  if (sequence.wants_scores()) return;  // they need every position's logits
   const std::span<const std::int64_t> tokens(sequence.tokens);
   // One token at least is computed: the step must make logits.
   while (sequence.computed + kBlockTokens < tokens.size()) {
@@ -163,19 +172,21 @@ void Scheduler::publish_blocks(Sequence& sequence) {
   }
 }
 
-Scheduler::Sequences Scheduler::complete(const Step& step, std::span<const std::vector<Sample>> samples,
-                                         MadeBy made_by) {
+Scheduler::Sequences Scheduler::complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by) {
   Sequences ended;
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
     Sequence& sequence = *step.rows[i].sequence;
     const bool sampled = step.rows[i].samples();
+    if (!outputs[i].prompt.empty())
+      std::move(outputs[i].prompt.begin(), outputs[i].prompt.end(), std::back_inserter(sequence.prompt_scores->of));
     sequence.computed += step.rows[i].count;
     publish_blocks(sequence);
     if (!sampled) continue;
     if (std::exchange(sequence.suspect, false)) --suspects_;
     Sequences siblings = std::exchange(sequence.siblings, {});
-    append(sequence, samples[i].front(), made_by);
-    fork(sequence, std::move(siblings), std::span(samples[i]).subspan(1), made_by, ended);
+    std::vector<Sample>& samples = outputs[i].samples;
+    append(sequence, std::move(samples.front()), made_by);
+    fork(sequence, std::move(siblings), std::span(samples).subspan(1), made_by, ended);
   }
   for (auto& sequence : running_) {
     if (sequence->finish == FinishReason::kNone) continue;
@@ -188,13 +199,12 @@ Scheduler::Sequences Scheduler::complete(const Step& step, std::span<const std::
 
 // The siblings of `lead`, whose prompt is computed, begin with a token each. They share its full blocks; the
 // last block, where it is part full, is copied, since each will write its own tokens behind the prompt.
-void Scheduler::fork(Sequence& lead, Sequences siblings, std::span<const Sample> samples, MadeBy made_by,
-                     Sequences& ended) {
+void Scheduler::fork(Sequence& lead, Sequences siblings, std::span<Sample> samples, MadeBy made_by, Sequences& ended) {
   const std::size_t full = lead.prompt_tokens / kBlockTokens;
   const bool part = lead.prompt_tokens % kBlockTokens != 0;
   for (std::size_t i = 0; i < siblings.size(); ++i) {
     std::unique_ptr<Sequence> sibling = std::move(siblings[i]);
-    append(*sibling, samples[i], made_by);
+    append(*sibling, std::move(samples[i]), made_by);
     if (sibling->finish != FinishReason::kNone) {
       ended.push_back(std::move(sibling));
       continue;

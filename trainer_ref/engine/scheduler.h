@@ -42,9 +42,8 @@ class Scheduler {
   // The next step; empty only where nothing runs or waits.
   Step schedule();
 
-  // After the runner computed `step`: samples[i] belongs to rows[i], one for the sequence and one for each
-  // sibling where the row samples, none otherwise. Returns those that ended.
-  Sequences complete(const Step& step, std::span<const std::vector<Sample>> samples, MadeBy made_by);
+  // After the runner computed `step`: outputs[i] belongs to rows[i], and is taken. Returns those that ended.
+  Sequences complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by);
 
   // Instead of complete(): `step` failed, and what the cache held is lost. All that run wait again, to be computed
   // anew; those of `step` are suspects.
@@ -65,7 +64,7 @@ class Scheduler {
   void reuse_prefix(Sequence& sequence);
   void publish_blocks(Sequence& sequence);
   void release(Sequence& sequence);
-  void fork(Sequence& lead, Sequences siblings, std::span<const Sample> samples, MadeBy made_by, Sequences& ended);
+  void fork(Sequence& lead, Sequences siblings, std::span<Sample> samples, MadeBy made_by, Sequences& ended);
   Step schedule_a_suspect();
   void preempt_all_but(const Sequence& sequence);
   std::size_t occupied() const;  // running sequences and the siblings that will join them

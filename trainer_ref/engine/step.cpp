@@ -12,6 +12,13 @@ constexpr std::int64_t kMostPadding = 4;   // times the rows' own blocks
 
 }  // namespace
 
+std::pair<std::size_t, std::size_t> Row::scored() const {
+  if (!sequence->wants_scores()) return {end(), end()};
+  const std::size_t last = std::min(end(), sequence->prompt_tokens - 1);
+  const std::size_t first = std::max(begin, sequence->prompt_scores->of.size());
+  return {std::min(first, last), last};
+}
+
 std::vector<std::vector<std::size_t>> padded_groups(std::span<const Row> rows) {
   std::vector<std::size_t> order(rows.size());
   std::iota(order.begin(), order.end(), std::size_t{0});

@@ -19,6 +19,15 @@ struct Row {
 
   std::size_t end() const { return begin + count; }  // tokens that the last of them attends to
   bool samples() const { return end() == sequence->tokens.size(); }
+  // Positions [first, second) whose logits say how likely the prompt's next token was, where that is wanted and not
+  // known yet.
+  std::pair<std::size_t, std::size_t> scored() const;
+};
+
+// What a row comes to.
+struct RowOutput {
+  std::vector<Sample> samples = {};  // where it samples, one for the sequence and one for each sibling
+  std::vector<Sample> prompt = {};   // one for each position that is scored
 };
 
 struct Step {

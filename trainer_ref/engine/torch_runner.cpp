@@ -20,9 +20,10 @@ std::vector<Sample> sample_row(const Sequence& lead, std::span<const float> logi
   std::vector<Sample> samples;
   const auto draw = [&](const Sequence& sequence) {
     const double number = uniform(sequence.sampling.seed, sequence.choice, sequence.generated());
-    const std::optional<Sample> drawn = sample(logits, sequence.sampling, number);
-    if (drawn) samples.push_back(*drawn);
-    return drawn.has_value();
+    std::optional<Sample> drawn = sample(logits, sequence.sampling, number);
+    if (!drawn) return false;
+    samples.push_back(*std::move(drawn));
+    return true;
   };
   bool sound = draw(lead);
   for (const auto& sibling : lead.siblings) sound = sound && draw(*sibling);
@@ -37,6 +38,7 @@ TorchRunner::TorchRunner(const ModelConfig& config, RunnerOptions options, std::
       blocks_(options.blocks),
       dtype_(options.dtype),
       place_(options.place),
+      scored_logits_(options.scored_logits),
       weights_(std::move(weights)),
       samplers_(at::get_num_threads()) {
   if (options.recorder) graphs_.emplace(std::move(options.recorder), config, options.decode, std::move(options.log));
@@ -59,16 +61,16 @@ Served TorchRunner::commit() {
   return served_;
 }
 
-absl::StatusOr<std::vector<std::vector<Sample>>> TorchRunner::run(const Step& step) {
-  absl::StatusOr<std::vector<std::vector<Sample>>> samples = absl::InternalError("");
+absl::StatusOr<std::vector<RowOutput>> TorchRunner::run(const Step& step) {
+  absl::StatusOr<std::vector<RowOutput>> outputs = absl::InternalError("");
   try {
     const AtPlace at_place(place_);
-    samples = forward(step);
+    outputs = forward(step);
   } catch (const std::exception& error) {
-    samples = absl::InternalError(cat("LibTorch: ", words_of(error)));
+    outputs = absl::InternalError(cat("LibTorch: ", words_of(error)));
   }
-  if (!samples.ok()) clear_cache();
-  return samples;
+  if (!outputs.ok()) clear_cache();
+  return outputs;
 }
 
 // What is no number must not linger where padding reads it.
@@ -80,39 +82,51 @@ void TorchRunner::clear_cache() {
   }
 }
 
-absl::StatusOr<std::vector<std::vector<Sample>>> TorchRunner::forward(const Step& step) {
+absl::StatusOr<std::vector<RowOutput>> TorchRunner::forward(const Step& step) {
   const c10::InferenceMode no_gradients;
   cache_->copy_blocks(step.copies);
   std::vector<std::size_t> sampled;  // rows of the step
-  const at::Tensor logits = logits_of(step, sampled);
-  std::vector<std::vector<Sample>> samples(step.rows.size());
-  if (sampled.empty()) return samples;
-  const at::Tensor readable = on_host(logits);
-  const auto vocabulary = static_cast<std::size_t>(readable.size(1));
-  const float* const row_logits = readable.const_data_ptr<float>();
-  // Rows are sampled side by side: each has its own numbers, whatever else runs.
-  const std::size_t rows_a_task = std::max<std::size_t>(1, kLogitsATask / vocabulary);
-  const auto sample_rows = [&](std::size_t task) {
-    const std::size_t end = std::min(sampled.size(), (task + 1) * rows_a_task);
-    for (std::size_t i = task * rows_a_task; i < end; ++i)
-      samples[sampled[i]] = sample_row(*step.rows[sampled[i]].sequence, {row_logits + i * vocabulary, vocabulary});
-  };
-  const std::size_t tasks = (sampled.size() + rows_a_task - 1) / rows_a_task;
-  if (tasks > 1) {
-    samplers_.run(tasks, sample_rows);
-  } else {
-    sample_rows(0);
-  }
-  if (std::any_of(sampled.begin(), sampled.end(), [&](std::size_t row) { return samples[row].empty(); }))
-    return absl::InternalError(
-        cat("version ", served_.version, " gives logits that are not numbers; send a version with finite weights"));
-  return samples;
-}
-
-// [sampled, V] on the device, for the rows that sample.
-at::Tensor TorchRunner::logits_of(const Step& step, std::vector<std::size_t>& sampled) {
   for (std::size_t i = 0; i < step.rows.size(); ++i)
     if (step.rows[i].samples()) sampled.push_back(i);
+  std::vector<RowOutput> outputs(step.rows.size());
+  const at::Tensor logits = logits_of(step, sampled, outputs);
+  bool sound = std::none_of(outputs.begin(), outputs.end(), [](const RowOutput& row) {
+    return std::any_of(row.prompt.begin(), row.prompt.end(), [](const Sample& score) { return score.rank == 0; });
+  });
+  if (!sampled.empty()) {
+    const at::Tensor readable = on_host(logits);
+    const auto vocabulary = static_cast<std::size_t>(readable.size(1));
+    const float* const row_logits = readable.const_data_ptr<float>();
+    for_each_row(sampled.size(), vocabulary, [&](std::size_t i) {
+      outputs[sampled[i]].samples =
+          sample_row(*step.rows[sampled[i]].sequence, {row_logits + i * vocabulary, vocabulary});
+    });
+    sound = sound &&
+            std::none_of(sampled.begin(), sampled.end(), [&](std::size_t row) { return outputs[row].samples.empty(); });
+  }
+  if (!sound)
+    return absl::InternalError(
+        cat("version ", served_.version, " gives logits that are not numbers; send a version with finite weights"));
+  return outputs;
+}
+
+// Side by side: each row of logits has its own numbers, whatever else runs.
+void TorchRunner::for_each_row(std::size_t rows, std::size_t vocabulary, const std::function<void(std::size_t)>& work) {
+  const std::size_t rows_a_task = std::max<std::size_t>(1, kLogitsATask / vocabulary);
+  const auto work_on = [&](std::size_t task) {
+    for (std::size_t i = task * rows_a_task; i < std::min(rows, (task + 1) * rows_a_task); ++i) work(i);
+  };
+  const std::size_t tasks = (rows + rows_a_task - 1) / rows_a_task;
+  if (tasks > 1) {
+    samplers_.run(tasks, work_on);
+  } else {
+    work_on(0);
+  }
+}
+
+// [sampled, V] on the device, for the rows that sample; and the scores of prompts.
+at::Tensor TorchRunner::logits_of(const Step& step, const std::vector<std::size_t>& sampled,
+                                  std::vector<RowOutput>& outputs) {
   const bool decodes = std::all_of(step.rows.begin(), step.rows.end(), [](const Row& row) { return row.count == 1; });
   // A row that computes one token and samples none is the end of a piece of a prompt: too rare for a graph.
   if (graphs_ && decodes && sampled.size() == step.rows.size() && graphs_->fits(step.rows))
@@ -121,11 +135,40 @@ at::Tensor TorchRunner::logits_of(const Step& step, std::vector<std::size_t>& sa
   const Decoder& decoder = *weights_->decoder();
   const FlatBatch batch = cache_->lay_out(step.rows);
   const at::Tensor hidden = decoder.forward(batch.token_ids, batch.positions, *cache_);  // [N, C]
+  score_prompts(step, batch, hidden, outputs);
   if (sampled.empty()) return {};
   std::vector<std::int64_t> last;
   for (const std::size_t i : sampled) last.push_back(batch.last[i]);
   const at::Tensor picked = at::tensor(at::IntArrayRef(last), at::kLong).to(place_.device);
   return decoder.logits(hidden.index_select(0, picked)).contiguous();
+}
+
+// Where a client asks for them. Logits are made of a few positions at a time: those of a long prompt would fill
+// gigabytes. A score without a rank is of logits that are no numbers.
+void TorchRunner::score_prompts(const Step& step, const FlatBatch& batch, const at::Tensor& hidden,
+                                std::vector<RowOutput>& outputs) {
+  const std::size_t most = std::max<std::size_t>(1, scored_logits_ / static_cast<std::size_t>(config_.vocab_size));
+  for (std::size_t i = 0; i < step.rows.size(); ++i) {
+    const Row& row = step.rows[i];
+    const Sequence& sequence = *row.sequence;
+    auto [first, last] = row.scored();
+    for (; first < last; first += std::min(most, last - first)) {
+      const std::size_t count = std::min(most, last - first);
+      const std::int64_t place = batch.last[i] - static_cast<std::int64_t>(row.end() - 1 - first);  // in the flat batch
+      const at::Tensor logits =
+          on_host(weights_->decoder()->logits(hidden.narrow(0, place, static_cast<std::int64_t>(count))).contiguous());
+      const auto vocabulary = static_cast<std::size_t>(logits.size(1));
+      const float* const numbers = logits.const_data_ptr<float>();
+      std::vector<Sample>& scores = outputs[i].prompt;
+      const std::size_t known = scores.size();
+      scores.resize(known + count);
+      for_each_row(count, vocabulary, [&, from = first](std::size_t p) {
+        scores[known + p] = score({numbers + p * vocabulary, vocabulary}, sequence.tokens[from + p + 1],
+                                  sequence.sampling, sequence.prompt_scores->count)
+                                .value_or(Sample{});
+      });
+    }
+  }
 }
 
 // Waits for the step. What came before lies in pinned memory, which a GPU reaches at full speed, and is overwritten.

@@ -3,8 +3,10 @@
 // On a GPU all of it goes to the place's stream, and each step's logits come to the host, where tokens are sampled.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/trainer_ref/engine/cache_attention.h>
@@ -20,7 +22,8 @@ struct RunnerOptions {
   Place place{};
   // Of a GPU: steps in which every row computes one token are replayed as graphs. None: they run as the others do.
   std::unique_ptr<GraphRecorder> recorder{};
-  DecodeLimits decode{};  // of those steps
+  DecodeLimits decode{};                             // of those steps
+  std::size_t scored_logits = std::size_t{1} << 23;  // of a prompt whose tokens are scored, at a time: 32 MiB
   std::function<void(std::string_view)> log = [](std::string_view) {};
 };
 
@@ -29,14 +32,17 @@ class TorchRunner final : public Runner {
   TorchRunner(const ModelConfig& config, RunnerOptions options, std::unique_ptr<ServedWeights> weights);
 
   Served commit() override;
-  absl::StatusOr<std::vector<std::vector<Sample>>> run(const Step& step) override;
+  absl::StatusOr<std::vector<RowOutput>> run(const Step& step) override;
   absl::Status sleep() override;
   absl::Status wake_up() override;
   GraphCounts graphs() const override { return graphs_ ? graphs_->counts() : GraphCounts{}; }
 
  private:
-  absl::StatusOr<std::vector<std::vector<Sample>>> forward(const Step& step);
-  at::Tensor logits_of(const Step& step, std::vector<std::size_t>& sampled);
+  absl::StatusOr<std::vector<RowOutput>> forward(const Step& step);
+  at::Tensor logits_of(const Step& step, const std::vector<std::size_t>& sampled, std::vector<RowOutput>& outputs);
+  void score_prompts(const Step& step, const FlatBatch& batch, const at::Tensor& hidden,
+                     std::vector<RowOutput>& outputs);
+  void for_each_row(std::size_t rows, std::size_t vocabulary, const std::function<void(std::size_t)>& work);
   at::Tensor on_host(const at::Tensor& logits);
   void make_cache();
   void empty_store();
@@ -46,6 +52,7 @@ class TorchRunner final : public Runner {
   const std::size_t blocks_;
   const at::ScalarType dtype_;
   const Place place_;
+  const std::size_t scored_logits_;
   std::unique_ptr<ServedWeights> weights_;
   std::optional<CacheAttention> cache_;  // none while asleep
   std::optional<DecodeGraphs> graphs_;

@@ -110,6 +110,7 @@ EnginePool::EnginePool(EnginePoolOptions options) : impl_(std::make_unique<Impl>
   for (std::size_t engine = 0; engine < engines; ++engine)
     for (int i = 0; i < impl_->options.requests_per_engine; ++i) {
       impl_->clients.push_back(std::make_unique<HttpClient>());
+      impl_->clients.back()->authorize(impl_->options.api_key);
       impl_->threads.emplace_back(
           [impl = impl_.get(), engine, client = impl_->clients.back().get()] { impl->serve(engine, *client); });
     }
@@ -167,6 +168,7 @@ absl::StatusOr<EngineLimits> EnginePool::limits() {
   EngineLimits limits{.max_model_len = std::numeric_limits<std::int64_t>::max(),
                       .max_completions = std::numeric_limits<std::int64_t>::max()};
   HttpClient client;
+  client.authorize(impl_->options.api_key);
   for (const std::string& url : urls()) {
     const absl::StatusOr<HttpResponse> response = client.get(url + "/v1/models", kHealthTimeout);
     BASCULE_TRY(annotate(response.status(), cat("engine ", url)));
@@ -340,6 +342,7 @@ absl::Status EnginePool::Impl::tell_all(std::string_view path, std::string_view 
 
 absl::Status EnginePool::Impl::tell(std::size_t engine, std::string_view path, std::string_view what) {
   HttpClient client;
+  client.authorize(options.api_key);
   const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(options.request_timeout);
   while (true) {
     const std::string url = find(engine);

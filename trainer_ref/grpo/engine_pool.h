@@ -26,6 +26,7 @@ struct EnginePoolOptions {
   std::vector<std::string> urls;  // "http://127.0.0.1:8001"
   // Where an engine is now, if engines move; empty: nowhere, it is being started again. Any thread.
   std::function<std::string(std::size_t engine)> url_of = nullptr;
+  std::string api_key = {};      // of the engines; empty: none
   int requests_per_engine = 16;  // under way at a time
   absl::Duration request_timeout = absl::Seconds(60);
   std::function<void(std::string_view)> log = [](std::string_view) {};  // lost requests, engines that came back

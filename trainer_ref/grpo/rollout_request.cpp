@@ -44,7 +44,11 @@ std::string to_json(const RolloutRequest& request) {
                       {"n", request.completions},
                       {"max_tokens", request.max_tokens},
                       {"temperature", request.temperature},
-                      {"seed", request.seed}};
+                      {"seed", request.seed},
+                      // Under the temperature, as the trainer computes them again; with the weights of each token.
+                      {"logprobs", 0},
+                      {"logprobs_mode", "processed"},
+                      {"return_token_ids", true}};
   if (request.top_k > 0) json["top_k"] = request.top_k;
   if (request.top_p < 1) json["top_p"] = request.top_p;
   return json.dump();

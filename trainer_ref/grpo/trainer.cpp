@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/grpo/trainer.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <bascule/trainer_ref/grpo/advantage.h>
 #include <bascule/trainer_ref/grpo/engine_start.h>
@@ -108,8 +109,10 @@ absl::Status Trainer::begin() {
   log_(cat("waiting for ", options_.engines.size(), " engines at ", options_.sync));
   BASCULE_TRY(wait_for_engines(sender_, options_, stopped_));
   if (stopped_()) return absl::OkStatus();
+  const char* key = std::getenv("BASCULE_API_KEY");
   pool_ = std::make_unique<EnginePool>(EnginePoolOptions{.urls = options_.engines,
                                                          .url_of = options_.engine_url,
+                                                         .api_key = key == nullptr ? "" : key,
                                                          .request_timeout = options_.request_timeout,
                                                          .log = log_,
                                                          .stopped = stopped_});

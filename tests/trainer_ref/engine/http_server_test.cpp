@@ -1,26 +1,7 @@
-// The server, the engine's thread and their clients in one process, so that the sanitizers see all of them; what HTTP
-// answers to what is tested on the program (tests/e2e/engine_http_test.cpp).
-#include <bascule/trainer_ref/engine/http_server.h>
-
-#include <gmock/gmock.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <csignal>
+// The server over real sockets; what HTTP answers to what is tested on the program (tests/e2e/engine_http_test.cpp).
 #include <future>
-#include <thread>
-#include <utility>
 
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/read.hpp>
-#include <boost/asio/read_until.hpp>
-#include <boost/asio/write.hpp>
-
-#include "simulated_runner.h"
-#include <bascule/trainer_ref/http_client.h>
-#include <bascule/transport/json.h>
+#include "http_fixture.h"
 
 namespace bascule::ref {
 namespace {
@@ -28,87 +9,6 @@ namespace {
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-// A connection whose every byte is the test's own.
-class RawConnection {
- public:
-  explicit RawConnection(const std::string& url) {
-    const int port = std::stoi(url.substr(url.rfind(':') + 1));
-    socket_.connect({boost::asio::ip::address_v4::loopback(), static_cast<std::uint16_t>(port)});
-  }
-  boost::system::error_code send(const std::string& text) {
-    boost::system::error_code error;
-    boost::asio::write(socket_, boost::asio::buffer(text), error);
-    return error;
-  }
-  // One header, and what came with it.
-  std::string read_header() {
-    std::string text;
-    boost::asio::read_until(socket_, boost::asio::dynamic_buffer(text), "\r\n\r\n");
-    return text;
-  }
-  // All that comes until the server ends the connection; why it ended, if `error` is given.
-  std::string read_to_end(boost::system::error_code* error = nullptr) {
-    std::string text;
-    boost::system::error_code end;
-    boost::asio::read(socket_, boost::asio::dynamic_buffer(text), end);
-    if (error != nullptr) *error = end;
-    return text;
-  }
-  void close() { socket_.close(); }
-
- private:
-  boost::asio::io_context io_;
-  boost::asio::ip::tcp::socket socket_{io_};
-};
-
-class HttpServerTest : public ::testing::Test {
- protected:
-  void start(HttpServerOptions options = {}) {
-    ModelCard card;
-    card.id = "simulated";
-    card.vocab_size = kSimulatedVocabulary;
-    card.max_model_len = 2000;
-    card.max_batch = 16;
-    server_ = *HttpServer::listen(std::move(options), engine_, card);
-    auto runner = std::make_unique<SimulatedRunner>(engine_.options().blocks);
-    runner_ = runner.get();
-    runner_->serve(1);
-    engine_.start(std::move(runner));
-    thread_ = std::thread([this] { server_->run(); });
-    HttpClient client;
-    while (client.get(server_->url() + "/health", absl::Seconds(60))->status != 200) {
-    }
-  }
-  void TearDown() override {
-    runner_->open(true);
-    if (thread_.joinable()) stop();
-  }
-  void stop() {
-    ::kill(::getpid(), SIGTERM);
-    thread_.join();
-  }
-  absl::StatusOr<HttpResponse> complete(HttpClient& client, std::int64_t first, std::int64_t max_tokens) {
-    const nlohmann::json body{{"prompt", {first, 2, 3}}, {"max_tokens", max_tokens}};
-    return client.post_json(server_->url() + "/v1/completions", body.dump(), absl::Seconds(60));
-  }
-  static std::string completion_of(const std::string& body) {
-    return "POST /v1/completions HTTP/1.1\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
-  }
-  template <typename Condition>
-  void wait_until(const Condition& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!condition(engine_.stats())) {
-      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-
-  Engine engine_{EngineOptions{}};
-  std::unique_ptr<HttpServer> server_;
-  SimulatedRunner* runner_ = nullptr;  // the engine's
-  std::thread thread_;
-};
 
 TEST_F(HttpServerTest, AnswersManyClientsAtOnce) {
   start();

@@ -97,5 +97,43 @@ TEST(Sampler, UniformDependsOnEveryArgumentAndOnNothingElse) {
   EXPECT_LT(*numbers.rbegin(), 1);
 }
 
+TEST(Sampler, MinPCutsBeforeTopKAndTopP) {
+  // 1/8, 2/8, 4/8, 1/8: of the likeliest, nearly a half and more are the tokens 1 and 2.
+  EXPECT_THAT(frequencies({.min_p = 0.49}, 40000), near({0, 1 / 3.0, 2 / 3.0, 0}));
+  EXPECT_THAT(frequencies({.min_p = 0.51}, 4000), near({0, 0, 1, 0}));
+  EXPECT_THAT(frequencies({.min_p = 0.24}, 40000), near({0.125, 0.25, 0.5, 0.125}));
+  // Two thirds of what is left are the token 2 alone; of all tokens they would be 1 and 2.
+  EXPECT_THAT(frequencies({.top_p = 0.66, .min_p = 0.49}, 4000), near({0, 0, 1, 0}));
+  EXPECT_THAT(frequencies({.top_k = 3, .min_p = 0.49}, 40000), near({0, 1 / 3.0, 2 / 3.0, 0}));
+  // It is of the probabilities under the temperature: 1/22, 4/22, 16/22, 1/22.
+  EXPECT_THAT(frequencies({.temperature = 0.5, .min_p = 0.26}, 4000), near({0, 0, 1, 0}));
+}
+
+TEST(Sampler, LogprobsAreRawOrUnderTheTemperatureWhateverIsCut) {
+  SamplingParams params{.temperature = 0.5, .top_k = 1, .min_p = 0.9, .top_logprobs = 3};
+  const Sample processed = *sample(kLogits, params, 0.5);
+  EXPECT_NEAR(processed.logprob, std::log(16 / 22.0), 1e-6);
+  params.logprobs = LogprobsMode::kRaw;
+  const Sample raw = *sample(kLogits, params, 0.5);
+  EXPECT_EQ(raw.token, 2);
+  EXPECT_NEAR(raw.logprob, std::log(0.5), 1e-6);
+  ASSERT_EQ(raw.top.size(), 3U);
+  EXPECT_EQ(raw.top[0].token, 2);
+  EXPECT_EQ(raw.top[0].logprob, raw.logprob);
+  EXPECT_EQ(raw.top[1].token, 1);
+  EXPECT_EQ(raw.top[2].token, 0) << "of equals the first";
+  EXPECT_NEAR(raw.top[2].logprob, std::log(0.125), 1e-6);
+}
+
+TEST(Sampler, ScoresATokenWithItsRank) {
+  const Sample score = *ref::score(kLogits, 3, {.temperature = 0.5, .logprobs = LogprobsMode::kRaw}, 1);
+  EXPECT_EQ(score.token, 3);
+  EXPECT_EQ(score.rank, 3) << "as the token 0, which is as likely";
+  EXPECT_NEAR(score.logprob, std::log(0.125), 1e-6);
+  ASSERT_EQ(score.top.size(), 1U);
+  EXPECT_EQ(score.top[0].token, 2);
+  EXPECT_FALSE(ref::score(std::vector<float>{NAN, NAN}, 0, {}, 0));
+}
+
 }  // namespace
 }  // namespace bascule::ref

@@ -28,7 +28,8 @@ struct Machine {
     for (const Row& row : step.rows) tokens += row.count;
     most_tokens = std::max(most_tokens, tokens);
     most_running = std::max(most_running, scheduler.running());
-    for (auto& sequence : scheduler.complete(step, cache.run(step), {7, version})) ended.push_back(std::move(sequence));
+    std::vector<RowOutput> outputs = cache.run(step);
+    for (auto& sequence : scheduler.complete(step, outputs, {7, version})) ended.push_back(std::move(sequence));
     return step;
   }
   void finish() {
@@ -255,6 +256,42 @@ TEST(Scheduler, SurvivesAnyMixture) {
     EXPECT_EQ(machine.pool.available(), machine.pool.size());
     if (HasFailure()) FAIL() << "in round " << round;
   }
+}
+
+TEST(Scheduler, APromptsScoresAreWholeWhateverTheCacheHeldAndHoweverOftenItWasPreempted) {
+  Machine machine(12, {.max_batch = 8, .max_step_tokens = 16});
+  machine.scheduler.add(make_sequence(0, prompt_of(60), 2));
+  machine.finish();  // the prefix can be found now
+  for (RequestId request = 1; request < 4; ++request) {
+    auto sequence = make_sequence(request, prompt_of(60), request == 3 ? 0 : 40, 2);
+    sequence->prompt_scores = std::make_shared<PromptScores>();
+    sequence->siblings.front()->prompt_scores = sequence->prompt_scores;
+    machine.scheduler.add(std::move(sequence));
+  }
+  machine.finish();
+  EXPECT_GT(machine.scheduler.preemptions(), 0U);
+  for (const auto& sequence : machine.ended) {
+    if (sequence->request == 0) continue;
+    const std::vector<Sample>& scores = sequence->prompt_scores->of;
+    ASSERT_EQ(scores.size(), 59U) << "request " << sequence->request;
+    for (std::size_t p = 0; p < scores.size(); ++p) {
+      EXPECT_EQ(scores[p].token, sequence->tokens[p + 1]);
+      EXPECT_EQ(scores[p].logprob, -1.0 - static_cast<double>(p));
+    }
+    EXPECT_EQ(sequence->generated(), sequence->request == 3 ? 0U : 40U);
+  }
+}
+
+TEST(Scheduler, ATextThatEndsEndsItsSequenceAlone) {
+  Machine machine(32, {.max_batch = 8, .max_step_tokens = 64});
+  auto sequence = make_sequence(0, prompt_of(10), 30, 2);
+  sequence->text_end = [seen = 0](std::int64_t) mutable { return ++seen == 7; };
+  machine.scheduler.add(std::move(sequence));
+  machine.finish();
+  ASSERT_EQ(machine.ended.size(), 2U);
+  EXPECT_EQ(machine.ended[0]->generated(), 7U);
+  EXPECT_EQ(machine.ended[0]->finish, FinishReason::kStop);
+  EXPECT_EQ(machine.ended[1]->generated(), 30U);
 }
 
 }  // namespace

@@ -31,9 +31,10 @@ class SimulatedRunner final : public Runner {
     if (acked) acked();
     return served;
   }
-  absl::StatusOr<std::vector<std::vector<Sample>>> run(const Step& step) override {
+  absl::StatusOr<std::vector<RowOutput>> run(const Step& step) override {
     std::unique_lock lock(mutex_);
     gate_.wait(lock, [this] { return open_; });
+    if (allowed_ > 0 && --allowed_ == 0) open_ = false;
     EXPECT_FALSE(asleep_) << "there is no cache";
     if (failing_ || std::any_of(step.rows.begin(), step.rows.end(), [this](const Row& row) { return breaks(row); })) {
       cache_.clear();
@@ -92,9 +93,17 @@ class SimulatedRunner final : public Runner {
     const std::lock_guard lock(mutex_);
     breaking_ = token;
   }
+  // Opens the gate for so many steps.
+  void allow(int steps) {
+    const std::lock_guard lock(mutex_);
+    allowed_ = steps;
+    open_ = true;
+    gate_.notify_all();
+  }
   void open(bool open) {
     const std::lock_guard lock(mutex_);
     open_ = open;
+    allowed_ = 0;
     gate_.notify_all();
   }
 
@@ -109,6 +118,7 @@ class SimulatedRunner final : public Runner {
   Served served_;
   std::function<void()> acked_;
   std::int64_t breaking_ = -1;
+  int allowed_ = 0;  // 0: as many as come
   bool changed_ = false, failing_ = false, open_ = true, asleep_ = false, memory_lent_ = false;
   SimulatedCache cache_;
 };

@@ -56,25 +56,29 @@ class SimulatedCache {
 
   void clear() { std::fill(places_.begin(), places_.end(), -1); }
 
-  std::vector<std::vector<Sample>> run(const Step& step) {
+  // A prompt's token at position p + 1 has the log-probability -p - 1.
+  std::vector<RowOutput> run(const Step& step) {
     const std::vector<std::int64_t> before = places_;  // all copies read before any writes
     for (const auto& [from, to] : step.copies)
       for (std::size_t i = 0; i < kBlockTokens; ++i) places_[place(to, i)] = before[place(from, i)];
     for (const Row& row : step.rows)
       for (std::size_t i = row.begin; i < row.end(); ++i) at(row, i) = row.sequence->tokens[i];
-    std::vector<std::vector<Sample>> samples;
+    std::vector<RowOutput> outputs;
     for (const Row& row : step.rows) {
       const std::span<const std::int64_t> tokens(row.sequence->tokens);
       EXPECT_GE(row.count, 1U);
       for (std::size_t i = 0; i < row.end(); ++i)
         EXPECT_EQ(at(row, i), tokens[i]) << "request " << row.sequence->request << ", position " << i;
-      samples.emplace_back();
+      RowOutput& output = outputs.emplace_back();
+      const auto [first, last] = row.scored();
+      for (std::size_t p = first; p < last; ++p)
+        output.prompt.push_back({tokens[p + 1], -1.0 - static_cast<double>(p)});
       if (!row.samples()) continue;
-      samples.back().push_back({next_token(tokens, row.sequence->choice), -1});
+      output.samples.push_back({next_token(tokens, row.sequence->choice), -1});
       for (const auto& sibling : row.sequence->siblings)
-        samples.back().push_back({next_token(tokens, sibling->choice), -1});
+        output.samples.push_back({next_token(tokens, sibling->choice), -1});
     }
-    return samples;
+    return outputs;
   }
 
  private:

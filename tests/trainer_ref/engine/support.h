@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ struct Asked {
   std::int64_t max_tokens = 8;
   SamplingParams sampling{.temperature = 0};
   int n = 1;
+  std::optional<std::int64_t> prompt_logprobs{};
 };
 
 inline std::vector<std::int64_t> random_prompt(std::mt19937& random, std::size_t length, std::int64_t vocabulary) {
@@ -68,7 +70,8 @@ class TestEngine {
                  .place = where.place,
                  .recorder = std::move(where.recorder),
                  .decode = {.rows = static_cast<std::int64_t>(limits.max_batch),
-                            .blocks = static_cast<std::int64_t>(blocks)}},
+                            .blocks = static_cast<std::int64_t>(blocks)},
+                 .scored_logits = 7 * static_cast<std::size_t>(config_.vocab_size)},
                 where.weights ? std::move(where.weights)
                               : *ServedWeights::from_checkpoint(folder_, config_, dtype, where.place)) {}
 
@@ -79,10 +82,10 @@ class TestEngine {
     runner_.commit();
     while (scheduler_.running() + scheduler_.waiting() > 0) {
       const Step step = scheduler_.schedule();
-      const auto samples = runner_.run(step);
-      EXPECT_TRUE(samples.ok()) << samples.status();
-      if (!samples.ok()) break;
-      for (auto& sequence : scheduler_.complete(step, *samples, {})) ended.push_back(std::move(sequence));
+      auto outputs = runner_.run(step);
+      EXPECT_TRUE(outputs.ok()) << outputs.status();
+      if (!outputs.ok()) break;
+      for (auto& sequence : scheduler_.complete(step, *outputs, {})) ended.push_back(std::move(sequence));
     }
     std::sort(ended.begin(), ended.end(), [](const auto& a, const auto& b) {
       return std::pair(a->request, a->choice) < std::pair(b->request, b->choice);
@@ -99,6 +102,8 @@ class TestEngine {
  private:
   void add(RequestId request, const Asked& asked) {
     std::unique_ptr<Sequence> lead;
+    std::shared_ptr<PromptScores> scores;
+    if (asked.prompt_logprobs) scores = std::make_shared<PromptScores>(PromptScores{*asked.prompt_logprobs, {}});
     for (int i = 0; i < asked.n; ++i) {
       auto sequence = std::make_unique<Sequence>();
       sequence->request = request;
@@ -107,6 +112,7 @@ class TestEngine {
       sequence->max_tokens = asked.max_tokens;
       sequence->tokens = asked.prompt;
       sequence->prompt_tokens = asked.prompt.size();
+      sequence->prompt_scores = scores;
       if (lead) {
         lead->siblings.push_back(std::move(sequence));
       } else {

@@ -56,8 +56,8 @@ TEST_P(TorchRunnerTest, PreemptionAndChunksChangeNothing) {
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t i = 0; i < found.size(); ++i) {
     EXPECT_THAT(found[i]->completion(), ElementsAreArray(expected[i]->completion())) << "request " << found[i]->request;
-    for (std::size_t t = 0; t < found[i]->logprobs.size(); ++t)
-      EXPECT_NEAR(found[i]->logprobs[t], expected[i]->logprobs[t], 1e-4);
+    for (std::size_t t = 0; t < found[i]->samples.size(); ++t)
+      EXPECT_NEAR(found[i]->samples[t].logprob, expected[i]->samples[t].logprob, 1e-4);
   }
 }
 
@@ -91,7 +91,45 @@ TEST(TorchRunner, LogprobsAreThoseOfALogSoftmax) {
   const at::Tensor logprobs = (decoder.logits(hidden) / 0.7).log_softmax(-1);
   for (std::size_t t = 0; t < sequence.generated(); ++t) {
     const auto row = static_cast<std::int64_t>(sequence.prompt_tokens + t) - 1;
-    EXPECT_NEAR(sequence.logprobs[t], logprobs[row][sequence.completion()[t]].item<double>(), 1e-4);
+    EXPECT_NEAR(sequence.samples[t].logprob, logprobs[row][sequence.completion()[t]].item<double>(), 1e-4);
+  }
+}
+
+// Whatever was computed before, in pieces or at once, beside others or not.
+TEST(TorchRunner, ScoresEveryTokenOfAPromptAsALogSoftmaxDoes) {
+  TestEngine engine("qwen2", 64, {.max_batch = 8, .max_step_tokens = 20});
+  std::mt19937 random(5);
+  const std::vector<std::int64_t> prompt = random_prompt(random, 50, engine.config().vocab_size);
+  engine.run({{prompt, 4}});  // its prefix is in the cache now
+  for (const LogprobsMode mode : {LogprobsMode::kRaw, LogprobsMode::kProcessed}) {
+    const SamplingParams sampling{.temperature = 0.7, .logprobs = mode};
+    const Scheduler::Sequences ended = engine.run({{prompt, 3, sampling, 2, 4}, {prompt, 0, sampling, 1, 0}});
+    ASSERT_EQ(ended.size(), 3U);
+    EXPECT_EQ(ended[2]->generated(), 0U) << "max_tokens is 0";
+    const Decoder decoder =
+        *Decoder::bind(engine.config(), *read_weights(engine.folder(), engine.config(), DType::kF32));
+    const auto length = static_cast<std::int64_t>(prompt.size());
+    CausalAttention attention(1, length);
+    const at::Tensor hidden =
+        decoder.forward(at::tensor(at::IntArrayRef(prompt), at::kLong), at::arange(length, at::kLong), attention);
+    const at::Tensor logprobs = (decoder.logits(hidden) / (mode == LogprobsMode::kRaw ? 1.0 : 0.7)).log_softmax(-1);
+    const auto [best, best_ids] = logprobs.topk(4, -1);
+    for (const auto& sequence : ended) {
+      ASSERT_EQ(sequence->prompt_scores->of.size(), prompt.size() - 1);
+      for (std::size_t p = 0; p + 1 < prompt.size(); ++p) {
+        const Sample& score = sequence->prompt_scores->of[p];
+        const auto row = static_cast<std::int64_t>(p);
+        EXPECT_EQ(score.token, prompt[p + 1]);
+        const at::Tensor own = logprobs[row][prompt[p + 1]];
+        EXPECT_NEAR(score.logprob, own.item<double>(), 1e-4);
+        EXPECT_EQ(score.rank, 1 + (logprobs[row] > own).sum().item<std::int64_t>());
+        ASSERT_EQ(score.top.size(), sequence->request == 0 ? 4U : 0U);
+        for (std::size_t k = 0; k < score.top.size(); ++k) {
+          EXPECT_EQ(score.top[k].token, best_ids[row][static_cast<std::int64_t>(k)].item<std::int64_t>());
+          EXPECT_NEAR(score.top[k].logprob, best[row][static_cast<std::int64_t>(k)].item<double>(), 1e-4);
+        }
+      }
+    }
   }
 }
 

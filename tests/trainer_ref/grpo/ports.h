@@ -46,9 +46,10 @@ class AnsweringPort : public SilentPort {
     int status = 200;
     std::string body;
   };
+  // `key`: that clients must give; empty: none.
   explicit AnsweringPort(std::function<Answer(const std::string& body)> complete,
-                         std::map<std::string, std::string> told = {})
-      : complete_(std::move(complete)), told_(std::move(told)), thread_([this] { serve(); }) {}
+                         std::map<std::string, std::string> told = {}, std::string key = "")
+      : complete_(std::move(complete)), told_(std::move(told)), key_(std::move(key)), thread_([this] { serve(); }) {}
   ~AnsweringPort() { ::shutdown(fd_.get(), SHUT_RDWR); }  // wakes accept(); clients are gone by then
 
  private:
@@ -69,8 +70,10 @@ class AnsweringPort : public SilentPort {
       if (header != std::string::npos) {
         const std::size_t body = field < header ? std::stoul(text.substr(field + length.size())) : 0;
         if (text.size() >= header + end.size() + body) {
-          const Answer answer =
-              text.starts_with("GET ") ? told(text) : complete_(text.substr(header + end.size(), body));
+          const bool denied = !key_.empty() && text.find("Authorization: Bearer " + key_ + "\r\n") > header;
+          const Answer answer = denied                     ? Answer{.status = 401, .body = "a key"}
+                                : text.starts_with("GET ") ? told(text)
+                                                           : complete_(text.substr(header + end.size(), body));
           const std::string reply =
               cat("HTTP/1.1 ", answer.status, " Said\r\n", length, answer.body.size(), end, answer.body);
           text.erase(0, header + end.size() + body);
@@ -92,6 +95,7 @@ class AnsweringPort : public SilentPort {
 
   const std::function<Answer(const std::string& body)> complete_;
   const std::map<std::string, std::string> told_;
+  const std::string key_;
   const std::jthread thread_;
 };
 

@@ -15,7 +15,10 @@ TEST(RolloutRequest, IsAskedAsJson) {
                                                                      {"n", 16},
                                                                      {"max_tokens", 3},
                                                                      {"temperature", 0.5},
-                                                                     {"seed", 18446744073709551615u}}));
+                                                                     {"seed", 18446744073709551615u},
+                                                                     {"logprobs", 0},
+                                                                     {"logprobs_mode", "processed"},
+                                                                     {"return_token_ids", true}}));
 }
 
 TEST(RolloutRequest, AsksForFewerTokensWhereItIsTold) {

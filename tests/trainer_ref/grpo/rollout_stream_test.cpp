@@ -99,6 +99,16 @@ TEST(EnginePool, WaitsAsLongAsEnginesAnswerWhoeverAsked) {
   EXPECT_TRUE(step.get().ok());
 }
 
+TEST(EnginePool, GivesItsEnginesTheirKey) {
+  const AnsweringPort engine([](const std::string&) { return AnsweringPort::Answer{.body = kOneToken}; },
+                             {{"/v1/models", R"({"data": [{"max_model_len": 64, "max_completions": 8}]})"}}, "sesame");
+  EnginePool stranger({.urls = {engine.url}}), pool({.urls = {engine.url}, .api_key = "sesame"});
+  EXPECT_TRUE(absl::IsUnavailable(stranger.limits().status()));
+  EXPECT_TRUE(pool.limits().ok()) << pool.limits().status();
+  EXPECT_TRUE(pool.generate({RolloutRequest{.prompt = {1}}}).ok());
+  EXPECT_TRUE(pool.sleep().ok());
+}
+
 TEST(EnginePool, PausesBeforeItAsksAnEngineThatIsFullAgain) {
   std::atomic<int> asked = 0;
   const auto full_until = std::chrono::steady_clock::now() + std::chrono::milliseconds(350);

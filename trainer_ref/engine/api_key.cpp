@@ -1,0 +1,55 @@
+#include <bascule/trainer_ref/engine/api_key.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+
+namespace {
+
+absl::StatusOr<std::string> checked(std::string key, std::string_view from) {
+  const bool fits = std::all_of(key.begin(), key.end(),
+                                [](char byte) { return absl::ascii_isgraph(static_cast<unsigned char>(byte)); });
+  if (!fits) return invalid_argument(from, ": expected a key of letters, digits and signs of ASCII, without spaces");
+  return key;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> find_api_key(const std::string& flag, const std::filesystem::path& file) {
+  if (!flag.empty() && !file.empty())
+    return invalid_argument("--api-key-file=", file.string(), ": --api-key is given, too; give one of them");
+  if (!flag.empty()) return checked(flag, "--api-key");
+  if (file.empty()) {
+    const char* variable = std::getenv("BASCULE_API_KEY");
+    return checked(variable == nullptr ? "" : variable, "BASCULE_API_KEY");
+  }
+  const std::string from = cat("--api-key-file=", file.string());
+  std::ifstream input(file);
+  std::string key;
+  if (!std::getline(input, key)) return invalid_argument(from, ": expected a file whose first line is the key");
+  absl::StripAsciiWhitespace(&key);
+  if (key.empty()) return invalid_argument(from, ": its first line is empty; write the key there");
+  return checked(std::move(key), from);
+}
+
+bool gives_key(std::string_view authorization, std::string_view key) {
+  constexpr std::string_view kScheme = "Bearer ";
+  if (!absl::StartsWithIgnoreCase(text_internal::piece(authorization), text_internal::piece(kScheme))) return false;
+  std::string_view given = authorization.substr(kScheme.size());
+  while (given.starts_with(' ')) given.remove_prefix(1);
+  while (given.ends_with(' ')) given.remove_suffix(1);
+  if (given.size() != key.size()) return false;
+  volatile unsigned char difference = 0;  // every byte is looked at, wherever the first other one is
+  for (std::size_t i = 0; i < key.size(); ++i)
+    difference = static_cast<unsigned char>(difference | static_cast<unsigned char>(given[i] ^ key[i]));
+  return difference == 0;
+}
+
+}  // namespace bascule::ref

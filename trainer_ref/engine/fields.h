@@ -1,0 +1,61 @@
+// The fields of a request's JSON object, each read once.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+
+std::string shown(const nlohmann::json& value);  // for an error's text, cut where it is long
+
+// A field that is null counts as missing. After the first refusal nothing is read any more.
+class Fields {
+ public:
+  using Json = nlohmann::json;
+
+  explicit Fields(const Json& object) : object_(object) {}  // which outlives this
+
+  absl::Status status;  // INVALID_ARGUMENT: "FIELD: expected ..., found ..."
+
+  const Json* find(const char* field);  // null where it is missing
+
+  template <std::integral T>
+  void integer(const char* field, T& value, T low, T high) {
+    const Json* given = find(field);
+    if (given == nullptr) return;
+    const bool fits = given->is_number_unsigned()
+                          ? given->get<std::uint64_t>() <= static_cast<std::uint64_t>(high) &&
+                                (low <= 0 || given->get<std::uint64_t>() >= static_cast<std::uint64_t>(low))
+                          : given->is_number_integer() && std::cmp_greater_equal(given->get<std::int64_t>(), low);
+    if (!fits) return refuse(field, *given, cat("an integer from ", low, " to ", high));
+    value = given->get<T>();
+  }
+  void number(const char* field, double& value, double low, double high);
+  void boolean(const char* field, bool& value);
+
+  // Fields of other servers that ask for nothing at one of these values, and are refused at any other.
+  void neutral(const char* field, const std::vector<Json>& values);
+  // Fields that change nothing here, whatever they say.
+  void accept(std::span<const char* const> fields);
+
+  void refuse(std::string_view field, const Json& found, std::string_view expected);
+  void refuse(absl::Status why);
+
+  // Fields that were not asked for: nothing here knows them.
+  std::vector<std::string> unread() const;
+
+ private:
+  const Json& object_;
+  std::set<std::string_view> read_;
+};
+
+}  // namespace bascule::ref

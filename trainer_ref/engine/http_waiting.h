@@ -1,0 +1,49 @@
+// Waiting on the server's thread for what the engine will say on its own.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+namespace bascule::ref {
+
+// Shared with the engine's callback and with the watch on the socket.
+template <typename Answer>
+struct WaitingFor {
+  explicit WaitingFor(boost::asio::io_context& io) : io(io), changed(io) {}
+  boost::asio::io_context& io;
+  boost::asio::steady_timer changed;
+  std::optional<Answer> answer;
+  bool hung_up = false;
+
+  // From the engine's thread.
+  static void tell(const std::shared_ptr<WaitingFor>& waiting, Answer answer) {
+    boost::asio::post(waiting->io, [waiting, answer = std::move(answer)]() mutable {
+      waiting->answer = std::move(answer);
+      waiting->changed.cancel();
+    });
+  }
+  static void wake(const std::shared_ptr<WaitingFor>& waiting) {
+    boost::asio::post(waiting->io, [waiting] { waiting->changed.cancel(); });
+  }
+};
+
+// Until there is an answer, the client has hung up, or `ready()`.
+template <typename Answer, typename Ready>
+boost::asio::awaitable<void> wait(WaitingFor<Answer>& waiting, Ready ready) {
+  while (!waiting.answer && !waiting.hung_up && !ready()) {
+    boost::system::error_code error;
+    waiting.changed.expires_after(std::chrono::minutes(1));
+    co_await waiting.changed.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, error));
+  }
+}
+
+}  // namespace bascule::ref
