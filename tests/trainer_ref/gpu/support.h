@@ -42,7 +42,7 @@ inline void expect_agreement(const Decoder& decoder, const Sequence& sequence, d
     const std::int64_t token = sequence.completion()[t];
     EXPECT_GE(logits[row][token].item<double>(), logits[row].max().item<double>() - margin)
         << "request " << sequence.request << ", token " << t;
-    EXPECT_NEAR(sequence.logprobs[t], logprobs[row][token].item<double>(), 2 * margin);
+    EXPECT_NEAR(sequence.samples[t].logprob, logprobs[row][token].item<double>(), 2 * margin);
   }
 }
 
