@@ -61,8 +61,6 @@ TEST_F(FlipTest, GeneratesThroughManyFlips) {
     const absl::StatusOr<SendReport> report = sender_->send();
     ASSERT_TRUE(report.ok()) << report.status();
     ASSERT_TRUE(report->complete());
-    if (i == 0)
-      for (std::int64_t token = 0; token < 6; ++token) keep_asking(token);
     double stall = before;
     for (std::uint64_t flips = 0; flips <= static_cast<std::uint64_t>(i);) {  // the ack comes from within the flip
       const EngineStats stats = engine_->stats();
@@ -71,6 +69,8 @@ TEST_F(FlipTest, GeneratesThroughManyFlips) {
     }
     stalls.push_back(stall - before);
     before = stall;
+    if (i == 0)
+      for (std::int64_t token = 0; token < 6; ++token) keep_asking(token);
   }
   enough_ = true;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
