@@ -39,7 +39,7 @@ struct HttpServerOptions {
 class HttpServer {
  public:
   // Binds and listens. INVALID_ARGUMENT: no such address; UNAVAILABLE: it cannot be bound. `engine` outlives
-  // the server.
+  // the server, and is stopped before the server goes: what it calls when a request ends lives there.
   static absl::StatusOr<std::unique_ptr<HttpServer>> listen(HttpServerOptions options, Engine& engine, ModelCard card);
   ~HttpServer();
 

@@ -92,6 +92,7 @@ class HttpServerTest : public ::testing::Test {
   void TearDown() override {
     runner_->open(true);
     if (thread_.joinable()) stop();
+    engine_.stop();  // what it would call lives in the server
   }
   void stop() {
     ::kill(::getpid(), SIGTERM);
