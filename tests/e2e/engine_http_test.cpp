@@ -271,7 +271,7 @@ TEST_F(EngineHttp, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
       {{"--model", model, "--worker", "two\nlines"}, "--worker=two\\nlines: give a name in UTF-8 without control"},
       {{"--model", model, "--worker", "\xff"}, "--worker=\\xff: give a name in UTF-8"},
       {{"--model", model, "--max-model-len", "1"}, "--max-model-len=1: a prompt and a completion are two"},
-      {{"--model", model, "--device", "gpu"}, "--device=gpu: expected cpu, cuda or cuda:N"},
+      {{"--model", model, "--device", "gpu"}, "--device=gpu: expected cpu, cuda, cuda:N or auto"},
       {{"--model", model, "--dtype", "fp8"}, "give one of f32, bf16"},
       {{"--model", model, "--listen", "8000"}, "expected HOST:PORT"},
       {{"--model", model, "--listen", "127.0.0.1:99999"}, "expected HOST:PORT"},
