@@ -4,7 +4,7 @@
 
 #include <future>
 
-#include "simulated_runner.h"
+#include "engine_fixture.h"
 
 namespace bascule::ref {
 namespace {
@@ -12,66 +12,6 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
-
-CompletionRequest request_of(std::vector<std::int64_t> prompt, std::int64_t max_tokens, std::int64_t n = 1) {
-  CompletionRequest request;
-  request.prompts = {std::move(prompt)};
-  request.max_tokens = max_tokens;
-  request.n = n;
-  return request;
-}
-
-class EngineTest : public ::testing::Test {
- protected:
-  void start(EngineOptions options = {}) {
-    engine_ = std::make_unique<Engine>(std::move(options));
-    auto runner = std::make_unique<SimulatedRunner>(engine_->options().blocks);
-    runner_ = runner.get();
-    engine_->start(std::move(runner));
-  }
-  void TearDown() override {
-    if (runner_ != nullptr) runner_->open(true);
-  }
-  void serve(Version version) {
-    const std::uint64_t flips = engine_->stats().flips;
-    runner_->serve(version);
-    engine_->wake();
-    wait_until([&] { return engine_->stats().flips > flips; });
-  }
-  std::future<Completion> ask(CompletionRequest request, absl::StatusOr<RequestId>* id = nullptr) {
-    const auto promise = std::make_shared<std::promise<Completion>>();
-    std::future<Completion> future = promise->get_future();
-    const absl::StatusOr<RequestId> submitted = engine_->submit(
-        std::move(request), [promise](Completion completion) { promise->set_value(std::move(completion)); });
-    EXPECT_TRUE(submitted.ok()) << submitted.status();
-    if (id != nullptr) *id = submitted;
-    return future;
-  }
-  std::future<absl::Status> sleep(bool abort = false) {
-    const auto promise = std::make_shared<std::promise<absl::Status>>();
-    engine_->sleep(abort, [promise](const absl::Status& status) { promise->set_value(status); });
-    return promise->get_future();
-  }
-  std::future<absl::Status> wake_up() {
-    const auto promise = std::make_shared<std::promise<absl::Status>>();
-    engine_->wake_up([promise](const absl::Status& status) { promise->set_value(status); });
-    return promise->get_future();
-  }
-  std::string refusal() {
-    return std::string(engine_->submit(request_of({1}, 1), [](Completion) {}).status().message());
-  }
-  template <typename Condition>
-  static void wait_until(const Condition& condition) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!condition()) {
-      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-  }
-
-  std::unique_ptr<Engine> engine_;
-  SimulatedRunner* runner_ = nullptr;  // the engine's
-};
 
 TEST_F(EngineTest, RefusesRequestsUntilAVersionIsServed) {
   start();
@@ -318,89 +258,6 @@ TEST_F(EngineTest, AbortAllEndsRequestsWithWhatTheyHave) {
   const Completion completion = answer.get();
   ASSERT_EQ(completion.choices.size(), 3U);
   for (const auto& choice : completion.choices) EXPECT_EQ(choice->finish, FinishReason::kAbort);
-}
-
-TEST_F(EngineTest, SleepsOnceWhatRunsHasEndedAndFlipsMeanwhile) {
-  start();
-  serve(1);
-  runner_->open(false);
-  std::future<Completion> answer = ask(request_of({1, 2, 3}, 50));
-  wait_until([&] { return engine_->stats().requests == 1; });
-  std::future<absl::Status> asleep = sleep();
-  EXPECT_THAT(refusal(), HasSubstr("POST /wake_up first"));
-  EXPECT_FALSE(runner_->asleep());
-  runner_->open(true);
-  EXPECT_EQ(answer.get().choices.at(0)->generated(), 50U);
-  EXPECT_TRUE(asleep.get().ok());
-  EXPECT_TRUE(runner_->asleep());
-  serve(2);
-  EXPECT_EQ(engine_->stats().served.version, 2U);
-  EXPECT_THAT(refusal(), HasSubstr("POST /wake_up first"));
-
-  EXPECT_TRUE(wake_up().get().ok());
-  EXPECT_FALSE(runner_->asleep());
-  EXPECT_THAT(ask(request_of({1, 2, 3}, 50)).get().choices.at(0)->versions, Each(2));
-}
-
-TEST_F(EngineTest, SleepsAtOnceWhereWhatRunsIsToBeEnded) {
-  start();
-  serve(1);
-  runner_->open(false);
-  std::future<Completion> answer = ask(request_of({1, 2, 3}, 900));
-  wait_until([&] { return engine_->stats().requests == 1; });
-  std::future<absl::Status> asleep = sleep(/*abort=*/true);
-  runner_->open(true);
-  EXPECT_TRUE(asleep.get().ok());
-  const Completion completion = answer.get();
-  EXPECT_EQ(completion.choices.at(0)->finish, FinishReason::kAbort);
-  EXPECT_EQ(engine_->stats().blocks_used, 0U);
-}
-
-TEST_F(EngineTest, StaysAsleepWhereThereIsNotTheMemory) {
-  start();
-  serve(1);
-  ASSERT_TRUE(sleep().get().ok());
-  runner_->lend_memory(true);
-  EXPECT_EQ(wake_up().get().code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(engine_->stats().asleep);
-  EXPECT_THAT(refusal(), HasSubstr("POST /wake_up first"));
-  runner_->lend_memory(false);
-  EXPECT_TRUE(wake_up().get().ok());
-  EXPECT_FALSE(engine_->stats().asleep);
-}
-
-TEST_F(EngineTest, WakesUpBeforeItSlept) {
-  start();
-  serve(1);
-  runner_->open(false);
-  std::future<Completion> answer = ask(request_of({1, 2, 3}, 50));
-  wait_until([&] { return engine_->stats().requests == 1; });
-  std::future<absl::Status> asleep = sleep(), awake = wake_up();
-  runner_->open(true);
-  EXPECT_EQ(asleep.get().code(), absl::StatusCode::kAborted);
-  EXPECT_TRUE(awake.get().ok());
-  EXPECT_EQ(answer.get().choices.at(0)->generated(), 50U);
-  EXPECT_FALSE(runner_->asleep());
-}
-
-// Who sleeps last wins, however the calls of several clients interleave with requests: no step without a cache.
-TEST_F(EngineTest, ManyMaySendItToSleepAndWakeItUp) {
-  start();
-  serve(1);
-  std::vector<std::thread> clients;
-  for (int i = 0; i < 3; ++i) {
-    clients.emplace_back([&] {
-      for (int round = 0; round < 50; ++round) {
-        sleep().wait();
-        (void)engine_->submit(request_of({1, 2, 3}, 3), [](Completion) {});
-        wake_up().wait();
-        (void)engine_->submit(request_of({1, 2, 3}, 3), [](Completion) {});
-      }
-    });
-  }
-  for (std::thread& client : clients) client.join();
-  EXPECT_TRUE(wake_up().get().ok());
-  EXPECT_EQ(ask(request_of({1}, 5)).get().choices.size(), 1U);
 }
 
 }  // namespace
