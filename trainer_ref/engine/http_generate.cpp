@@ -43,7 +43,10 @@ HttpRoutes::Reply HttpRoutes::generate(Parse* parse, const HttpRequest& request,
   const bool streams = wanted->answer.stream;
   const std::size_t choices = wanted->completion.choices();
   const auto waiting = std::make_shared<Waiting>(io_);
-  const auto feed = std::make_shared<TokenFeed>([waiting] { Waiting::wake(waiting); });
+  // Weak: the completion that is waited for holds the feed, and would hold itself.
+  const auto feed = std::make_shared<TokenFeed>([weak = std::weak_ptr(waiting)] {
+    if (const std::shared_ptr<Waiting> alive = weak.lock()) Waiting::wake(alive);
+  });
   if (streams) wanted->completion.sink = feed;
   const absl::StatusOr<RequestId> id = engine_.submit(std::move(wanted->completion), [waiting](Completion completion) {
     Waiting::tell(waiting, std::move(completion));
