@@ -301,8 +301,8 @@ absl::Status serve(const Settings& settings) {
   RunnerOptions runner_options{.blocks = options.blocks, .dtype = type, .place = Place::on(device)};
   BASCULE_ASSIGN(runner_options.recorder, recorder_for(device));
   constexpr auto kTokens = static_cast<std::int64_t>(kBlockTokens);
-  runner_options.decode = {.rows = static_cast<std::int64_t>(options.limits.max_batch),
-                           .blocks = (cache.max_model_len + kTokens - 1) / kTokens};
+  runner_options.most_rows = static_cast<std::int64_t>(options.limits.max_batch);
+  runner_options.most_blocks = (cache.max_model_len + kTokens - 1) / kTokens;
   runner_options.log = options.log;
   const std::string sync = absl::GetFlag(FLAGS_sync);
   absl::StatusOr<std::unique_ptr<ServedWeights>> weights =

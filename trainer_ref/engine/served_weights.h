@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include <bascule/receiver/receiver.h>
@@ -52,6 +53,7 @@ class ServedWeights {
   const ModelConfig config_;
   DType dtype_ = DType::kF32;
   c10::Device device_ = c10::kCPU;
+  std::vector<JoinedWeights> joined_;  // what is read as one, where the steps do so
   std::map<SlotId, std::shared_ptr<const Decoder>> decoders_;
   std::shared_ptr<const Decoder> current_;
   std::optional<Receiver> receiver_;

@@ -114,8 +114,10 @@ __device__ Crossing descend(const Weighed<T>& row, Mass target, Memory& memory) 
     __syncthreads();
     before = memory.before;
     const std::uint32_t found = memory.bin;
-    if (level == 0) bin = found;
-    else prefix = level == 1 ? found : level == 2 ? prefix << 11 | found : prefix << 10 | found;
+    if (level == 0)
+      bin = found;
+    else
+      prefix = level == 1 ? found : level == 2 ? prefix << 11 | found : prefix << 10 | found;
     __syncthreads();
   }
   const std::uint32_t key = sizeof(T) == 2 ? prefix << 10 | 1023U : prefix;
@@ -225,8 +227,8 @@ __device__ Mass cut(const Weighed<T>& row, const Draw& draw, bool& falls, Memory
     }
   }
   if (draw.top_p < 1) {
-    const Crossing last =
-        descend<false>(row, at_least_one(ceil(static_cast<double>(draw.top_p) * static_cast<double>(kept)), kept), memory);
+    const Crossing last = descend<false>(
+        row, at_least_one(ceil(static_cast<double>(draw.top_p) * static_cast<double>(kept)), kept), memory);
     const Mass wanted =
         at_least_one(ceil(static_cast<double>(draw.top_p) * static_cast<double>(kept)), kept) - last.mass_before;
     kept = last.mass_before + (wanted + last.weight - 1) / last.weight * last.weight;
@@ -240,18 +242,23 @@ __device__ int draw_token(const Weighed<T>& row, const Draw& draw, Memory& memor
   const Mass kept = cut(row, draw, falls, memory);
   const Mass target = at_least_one(draw.number * static_cast<double>(kept) + 1, kept);
   if (!falls)
-    return find_by_id(row, target, [&](float x) {
-      const Mass weight = row.weight(x);
-      return weight < row.least ? Mass{0} : weight;
-    }, memory);
+    return find_by_id(
+        row, target,
+        [&](float x) {
+          const Mass weight = row.weight(x);
+          return weight < row.least ? Mass{0} : weight;
+        },
+        memory);
   const Crossing at = descend<false>(row, target, memory);
   const Mass place = (target - at.mass_before + at.weight - 1) / at.weight;  // among tokens of that key, from 1
-  return find_by_id(row, place, [&](float x) { return key_of(x) == at.key ? Mass{1} : Mass{0}; }, memory);
+  return find_by_id(
+      row, place, [&](float x) { return key_of(x) == at.key ? Mass{1} : Mass{0}; }, memory);
 }
 
 // The `count` likeliest tokens, one after the other.
 template <typename T>
-__device__ void tell_top(const Weighed<T>& row, TopToken* top, int count, double log_total, float inverse, Memory& memory) {
+__device__ void tell_top(const Weighed<T>& row, TopToken* top, int count, double log_total, float inverse,
+                         Memory& memory) {
   std::uint64_t last = 0;  // key and id of the one before, plus one
   for (int i = 0; i < count; ++i) {
     std::uint64_t next = ~std::uint64_t{0};
@@ -264,7 +271,8 @@ __device__ void tell_top(const Weighed<T>& row, TopToken* top, int count, double
     last = next + 1;
     if (threadIdx.x == 0) {
       const int id = static_cast<int>(next & 0xffffffffU);
-      top[i] = {id, static_cast<float>((static_cast<double>(to_float(row.logits[id])) - row.highest) * inverse - log_total)};
+      top[i] = {
+          id, static_cast<float>((static_cast<double>(to_float(row.logits[id])) - row.highest) * inverse - log_total)};
     }
   }
 }
@@ -287,17 +295,19 @@ __global__ void __launch_bounds__(RowScan::kThreads)
     // Rounded as the host compares: a weight below min_p is not there.
     Weighed<T> kept = weighed;
     kept.least = static_cast<Mass>(ceil(static_cast<double>(draw.min_p) * static_cast<double>(kOne)));
-    result.token = greedy ? likeliest : draw_token(kept, draw, memory);
+    result.token = draw.token >= 0 ? draw.token : greedy ? likeliest : draw_token(kept, draw, memory);
     const float told = draw.raw ? 1 : inverse;  // of log-probabilities
     weighed.scale = told * kLog2E;
     const double log_total = log(static_cast<double>(total_of(weighed, memory)) / static_cast<double>(kOne));
     const float chosen = to_float(row[result.token]);
     result.logprob = (static_cast<double>(chosen) - weighed.highest) * told - log_total;
-    if (draw.top > 0) {
+    if (draw.top > 0 || draw.token >= 0) {
       Mass likelier = 0;
       scan.each(row, vocabulary, [&](int, float x) { likelier += x > chosen ? 1 : 0; });
       result.rank = 1 + static_cast<std::int32_t>(RowScan::total(likelier, memory.scan));
-      tell_top(weighed, tops + static_cast<std::size_t>(blockIdx.x) * kMostTop, min(draw.top, kMostTop), log_total, told, memory);
+      if (draw.top > 0)
+        tell_top(weighed, tops + static_cast<std::size_t>(blockIdx.x) * kMostTop, min(draw.top, kMostTop), log_total,
+                 told, memory);
     }
   }
   if (threadIdx.x == 0) drawn[blockIdx.x] = result;

@@ -1,9 +1,9 @@
 // Tokens drawn from logits on the device, as sample() of engine/sampler.h draws them on the host: by the inverse of the
 // cumulative distribution, with the same number, cuts and order. Logits never leave the device.
 //
-// Weights are integers, 2^40 for the likeliest token: their sums are the same in any order, so the same logits and number
-// give the same token each time, whatever the batch. Beside the host's, which are float64, a draw may differ where a
-// number falls within 2^-20 or so of a border between two tokens.
+// Weights are integers, 2^40 for the likeliest token: their sums are the same in any order, so the same logits and
+// number give the same token each time, whatever the batch. Beside the host's, which are float64, a draw may differ
+// where a number falls within 2^-20 or so of a border between two tokens.
 //
 // Shapes: V vocabulary, at most 2^20; B draws.
 #pragma once
@@ -22,10 +22,11 @@ struct Draw {
   float inverse_temperature = 1;  // 0: greedy
   float min_p = 0;                // the least weight of a token, as a part of the likeliest one's
   float top_p = 1;
-  std::int32_t top_k = 0;  // 0: all
-  std::int32_t row = 0;    // of the logits
-  std::int32_t top = 0;    // likeliest tokens to tell of; then also the drawn one's rank
-  bool raw = false;        // log-probabilities under softmax(logits), not softmax(logits / temperature)
+  std::int32_t top_k = 0;   // 0: all
+  std::int32_t row = 0;     // of the logits
+  std::int32_t top = 0;     // likeliest tokens to tell of; then also the drawn one's rank
+  std::int32_t token = -1;  // this one is told of, with its rank, and none is drawn: a prompt's
+  bool raw = false;         // log-probabilities under softmax(logits), not softmax(logits / temperature)
 };
 
 struct Drawn {

@@ -12,8 +12,7 @@ int splits_for(std::int64_t tokens, int key_heads, std::int64_t longest_context,
   constexpr std::int64_t kBlocksAProcessor = 4, kShortest = 64, kMost = 64;
   const std::int64_t whole = std::max<std::int64_t>(1, tokens * key_heads);
   const std::int64_t wanted = (kBlocksAProcessor * processors + whole - 1) / whole;
-  return static_cast<int>(
-      std::clamp<std::int64_t>(std::min(wanted, longest_context / kShortest), 1, kMost));
+  return static_cast<int>(std::clamp<std::int64_t>(std::min(wanted, longest_context / kShortest), 1, kMost));
 }
 
 std::int64_t partial_floats(std::int64_t tokens, int heads, int width, int splits) {

@@ -2,13 +2,13 @@
 //
 //   out[n, h] = Σ_t softmax_t(scale · query[n, h] · key[t, h / (H/G)]) · value[t, h / (H/G)],   t < context[n]
 //
-// A token's context are the keys and values of its sequence up to its own, which are in the cache already. The H/G query
-// heads that share a key head are computed together. Shapes: N tokens, H query heads, G key/value heads, D head width,
-// 64 or 128; H/G at most 8.
+// A token's context are the keys and values of its sequence up to its own, which are in the cache already. The H/G
+// query heads that share a key head are computed together. Shapes: N tokens, H query heads, G key/value heads, D head
+// width; H/G at most kMostShared.
 //
 // Two kernels: `token_attention` takes each token by itself, and splits a long context over several blocks of threads:
-// for sequences of which a step computes one token. `prompt_attention` (bfloat16) takes up to 64 tokens of a sequence at
-// once, on tensor cores: for pieces of prompts.
+// for sequences of which a step computes one token. `prompt_attention` takes up to 64 tokens of a sequence at once, on
+// tensor cores: for pieces of prompts, in bfloat16 with D of 64 or 128.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,10 @@ std::int64_t partial_floats(std::int64_t tokens, int heads, int width, int split
 kernels::cuda::CudaResult token_attention(void* out, const PagedCache& cache, const AttentionInput& input, int splits,
                                           float* partial, kernels::cuda::Stream stream);
 
+constexpr bool has_prompt_attention(const PagedCache& cache) {
+  return cache.dtype == DType::kBF16 && (cache.width == 64 || cache.width == 128);
+}
+
 inline constexpr int kTileTokens = 64;
 // Up to kTileTokens tokens of one sequence that stand side by side in the batch.
 struct PromptTile {
@@ -46,7 +50,7 @@ struct PromptTile {
   std::int32_t count = 0;     // 0: the tile only pads
   std::int32_t position = 0;  // of the first in its sequence: its context is position + 1
 };
-// As above for the tokens of `tiles` [count], on the device; row_of and context_of are not read. BF16 alone.
+// As above for the tokens of `tiles` [count], on the device; row_of and context_of are not read.
 kernels::cuda::CudaResult prompt_attention(void* out, const PagedCache& cache, const AttentionInput& input,
                                            const PromptTile* tiles, std::int64_t count, kernels::cuda::Stream stream);
 

@@ -1,7 +1,7 @@
 // Keys and values of one layer in a paged cache, as kernels read and write them.
 //
-// Shapes: G key/value heads, D head width, P tokens of a block (kPageTokens). keys and values [blocks, G, P, D]: what one
-// head keeps of one block is contiguous. A place is block · P + token of the block.
+// Shapes: G key/value heads, D head width, P tokens of a block (kPageTokens). keys and values [blocks, G, P, D]: what
+// one head keeps of one block is contiguous. A place is block · P + token of the block.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,15 @@
 namespace bascule::ref::ops {
 
 inline constexpr int kPageTokens = 16;  // the block pool's kBlockTokens
+inline constexpr int kMostWidth = 128;
+inline constexpr int kMostShared = 8;  // query heads of a key head
 
 struct PagedCache {
   void* keys = nullptr;
   void* values = nullptr;
   DType dtype = DType::kF32;  // or BF16
   int heads = 1;              // G
-  int width = 64;             // D: 64 or 128
+  int width = 64;             // D: a multiple of 8, at most kMostWidth
 };
 
 // Of element 0 of what head `head` keeps at `place`.

@@ -55,16 +55,18 @@ __global__ void __launch_bounds__(kThreads)
   const int turns = (context + kKeys - 1) / kKeys;
   const auto row_of = [&](int token) {  // of query and out
     return (static_cast<std::size_t>(tile.begin + token) * static_cast<std::size_t>(input.heads) +
-            static_cast<std::size_t>(head)) * D;
+            static_cast<std::size_t>(head)) *
+           D;
   };
 
   const SharedTile<D> queries{shared.query};
   for (int i = static_cast<int>(threadIdx.x); i < kTileTokens * SharedTile<D>::kChunks; i += kThreads) {
     const int token = i / SharedTile<D>::kChunks, chunk = i % SharedTile<D>::kChunks;
     const bool present = token < tile.count;
-    queries.copy(token, chunk,
-                 static_cast<const Real*>(input.query) + (present ? row_of(token) + static_cast<std::size_t>(chunk * 8) : 0),
-                 present);
+    queries.copy(
+        token, chunk,
+        static_cast<const Real*>(input.query) + (present ? row_of(token) + static_cast<std::size_t>(chunk * 8) : 0),
+        present);
   }
   copy_turn<D>({shared.key[0]}, {shared.value[0]}, cache, pages, key_head, 0, context);
   commit_copies();
@@ -86,7 +88,8 @@ __global__ void __launch_bounds__(kThreads)
     __syncthreads();
     if (turn == 0) {
 #pragma unroll
-      for (int k = 0; k < kDeep; ++k) load_matrices(query[k], queries.address(16 * warp + lane % 16, 2 * k + lane / 16));
+      for (int k = 0; k < kDeep; ++k)
+        load_matrices(query[k], queries.address(16 * warp + lane % 16, 2 * k + lane / 16));
     }
 
     float score[kKeyTiles][4] = {};
@@ -137,9 +140,9 @@ __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
-      const std::uint32_t weights[4] = {packed(score[2 * k][0], score[2 * k][1]), packed(score[2 * k][2], score[2 * k][3]),
-                                        packed(score[2 * k + 1][0], score[2 * k + 1][1]),
-                                        packed(score[2 * k + 1][2], score[2 * k + 1][3])};
+      const std::uint32_t weights[4] = {
+          packed(score[2 * k][0], score[2 * k][1]), packed(score[2 * k][2], score[2 * k][3]),
+          packed(score[2 * k + 1][0], score[2 * k + 1][1]), packed(score[2 * k + 1][2], score[2 * k + 1][3])};
 #pragma unroll
       for (int j = 0; j < kTiles; j += 2) {
         std::uint32_t b[4];
@@ -178,7 +181,7 @@ CudaResult attend(Real* out, const PagedCache& cache, const AttentionInput& inpu
 
 CudaResult prompt_attention(void* out, const PagedCache& cache, const AttentionInput& input, const PromptTile* tiles,
                             std::int64_t count, Stream stream) {
-  if (cache.dtype != DType::kBF16) return BASCULE_CUDA_CODE(cudaErrorInvalidValue);
+  if (!has_prompt_attention(cache)) return BASCULE_CUDA_CODE(cudaErrorInvalidValue);
   return cache.width == 64 ? attend<64>(static_cast<Real*>(out), cache, input, tiles, count, stream)
                            : attend<128>(static_cast<Real*>(out), cache, input, tiles, count, stream);
 }

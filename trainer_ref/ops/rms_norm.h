@@ -3,8 +3,8 @@
 //   residual[n] += added[n]                                       (where there is `added`)
 //   out[n]       = weight · residual[n] / sqrt(mean(residual[n]²) + epsilon)
 //
-// Zhang and Sennrich 2019. Statistics are in float32; the sum and the normalised value are rounded to the tensors' type,
-// as Hugging Face's models do. Shapes: N tokens, C channels; C a multiple of 8. `out` may be `added`.
+// Zhang and Sennrich 2019. Statistics are in float32; the sum and the normalised value are rounded to the tensors'
+// type, as Hugging Face's models do. Shapes: N tokens, C channels; C a multiple of 8. `out` may be `added`.
 #pragma once
 
 #include <cstdint>

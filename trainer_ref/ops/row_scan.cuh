@@ -21,7 +21,8 @@ struct RowScan {
   template <typename T>
   __device__ static RowScan over(const T* row, int size) {
     const int at_once = 32 * kWidth<T>;
-    return {reinterpret_cast<std::uintptr_t>(row) % 16 == 0, ((size + kWarps - 1) / kWarps + at_once - 1) / at_once * at_once};
+    return {reinterpret_cast<std::uintptr_t>(row) % 16 == 0,
+            ((size + kWarps - 1) / kWarps + at_once - 1) / at_once * at_once};
   }
 
   // visit(id, number) for what this lane reads, in order.

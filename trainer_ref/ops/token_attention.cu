@@ -6,8 +6,8 @@ namespace bascule::ref::ops {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kAtOnce = 4;           // keys that a stream has under way
-constexpr float kNothing = -1e30F;   // below every score: of no key
+constexpr int kAtOnce = 4;          // keys that a stream has under way
+constexpr float kNothing = -1e30F;  // below every score: of no key
 constexpr float kLog2E = 1.4426950408889634F;
 
 // Softmax as it goes (Milakov and Gimelshein 2018): the highest score, the sum of weights relative to it.
@@ -15,16 +15,18 @@ struct Softmax {
   float highest, total;
 };
 
-// A block of threads for one token, one key head with its query heads, and one split of the context. The block's threads
-// are streams of D / kWidth lanes; each stream takes every kStreams-th key, a lane 16 bytes of it.
-template <typename T, int D, int kShared>
+// A block of threads for one token, one key head with its query heads, and one split of the context. The block's
+// threads are streams of kMost / kWidth lanes; each stream takes every kStreams-th key, a lane 16 bytes of it. kMost is
+// D, or the next size that there is.
+template <typename T, int kMost, int kShared>
 __global__ void __launch_bounds__(kThreads)
     token_attention_kernel(T* out, PagedCache cache, AttentionInput input, float* partial, int splits) {
-  constexpr int W = kWidth<T>, kLanes = D / W, kStreams = kThreads / kLanes;
+  constexpr int W = kWidth<T>, kLanes = kMost / W, kStreams = kThreads / kLanes;
   const int n = static_cast<int>(blockIdx.x), key_head = static_cast<int>(blockIdx.y);
   const int split = static_cast<int>(blockIdx.z);
   const int lane = static_cast<int>(threadIdx.x) % kLanes, stream = static_cast<int>(threadIdx.x) / kLanes;
-  const int shared = input.heads / cache.heads, first_head = key_head * shared;
+  const int shared = input.heads / cache.heads, first_head = key_head * shared, width = cache.width;
+  const bool active = lane * W < width;
   const int context = input.context_of[n];
   const int step = kStreams * kAtOnce;
   const int chunk = ((context + splits - 1) / splits + step - 1) / step * step;
@@ -38,13 +40,13 @@ __global__ void __launch_bounds__(kThreads)
   for (int h = 0; h < kShared; ++h) softmax[h] = {kNothing, 0};
 #pragma unroll
   for (int h = 0; h < kShared; ++h) {
-    if (h < shared) {
-      load(static_cast<const T*>(input.query) + (static_cast<std::size_t>(n) * static_cast<std::size_t>(input.heads) +
-                                                 static_cast<std::size_t>(first_head + h)) * D + lane * W,
+    const bool present = active && h < shared;
+    if (present)
+      load(static_cast<const T*>(input.query) + (static_cast<std::int64_t>(n) * input.heads + first_head + h) * width +
+               lane * W,
            query[h]);
-    }
 #pragma unroll
-    for (int i = 0; i < W; ++i) query[h][i] = h < shared ? query[h][i] * input.scale * kLog2E : 0;
+    for (int i = 0; i < W; ++i) query[h][i] = present ? query[h][i] * input.scale * kLog2E : 0;
   }
 
   // All lanes of a warp go round equally often: they shuffle together.
@@ -55,7 +57,7 @@ __global__ void __launch_bounds__(kThreads)
       const int t = min(base + u * kStreams + stream, end - 1);
       const std::size_t at =
           offset_in(cache, std::int64_t{pages[t / kPageTokens]} * kPageTokens + t % kPageTokens, key_head) +
-          static_cast<std::size_t>(lane * W);
+          static_cast<std::size_t>(active ? lane * W : 0);
       key[u] = *reinterpret_cast<const uint4*>(static_cast<const T*>(cache.keys) + at);
       value[u] = *reinterpret_cast<const uint4*>(static_cast<const T*>(cache.values) + at);
     }
@@ -103,7 +105,7 @@ __global__ void __launch_bounds__(kThreads)
 
   // The streams' results become one.
   __shared__ Softmax of_stream[kShared][kStreams];
-  __shared__ float sums[kShared][kStreams][D];
+  __shared__ float sums[kShared][kStreams][kMost];
   if (lane == 0) {
 #pragma unroll
     for (int h = 0; h < kShared; ++h) of_stream[h][stream] = softmax[h];
@@ -124,55 +126,54 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int h = 0; h < kShared; ++h) {
     if (h >= shared) break;
-    const std::size_t head =
-        static_cast<std::size_t>(n) * static_cast<std::size_t>(input.heads) + static_cast<std::size_t>(first_head + h);
-    for (int i = static_cast<int>(threadIdx.x); i < D; i += kThreads) {
+    const std::int64_t head = static_cast<std::int64_t>(n) * input.heads + first_head + h;
+    for (int i = static_cast<int>(threadIdx.x); i < width; i += kThreads) {
       float all = 0;
       for (int s = 0; s < kStreams; ++s) all += sums[h][s][i];
       if (splits == 1) {
-        out[head * D + static_cast<std::size_t>(i)] = from_float<T>(all / whole[h].total);
+        out[head * width + i] = from_float<T>(all / whole[h].total);
       } else {
-        float* const to = partial + (head * static_cast<std::size_t>(splits) + static_cast<std::size_t>(split)) * (D + 2);
+        float* const to = partial + (head * splits + split) * (width + 2);
         to[i] = all;
         if (i == 0) {
-          to[D] = whole[h].highest;
-          to[D + 1] = whole[h].total;
+          to[width] = whole[h].highest;
+          to[width + 1] = whole[h].total;
         }
       }
     }
   }
 }
 
-// A block of D threads for one head of one token.
-template <typename T, int D>
-__global__ void __launch_bounds__(D) join_splits_kernel(T* out, const float* partial, int splits) {
-  const std::size_t head = blockIdx.x;
-  const float* const from = partial + head * static_cast<std::size_t>(splits) * (D + 2);
+// A block of threads for one head of one token, a thread an element.
+template <typename T>
+__global__ void __launch_bounds__(kMostWidth) join_splits_kernel(T* out, const float* partial, int width, int splits) {
+  const std::int64_t head = blockIdx.x;
+  const int i = static_cast<int>(threadIdx.x);
+  const float* const from = partial + head * splits * (width + 2);
   float highest = kNothing, total = 0, sum = 0;
-  for (int s = 0; s < splits; ++s) highest = fmaxf(highest, from[s * (D + 2) + D]);
+  for (int s = 0; s < splits; ++s) highest = fmaxf(highest, from[s * (width + 2) + width]);
   for (int s = 0; s < splits; ++s) {
-    const float weight = exp2f(from[s * (D + 2) + D] - highest);
-    total += weight * from[s * (D + 2) + D + 1];
-    sum += weight * from[s * (D + 2) + static_cast<int>(threadIdx.x)];
+    const float weight = exp2f(from[s * (width + 2) + width] - highest);
+    total += weight * from[s * (width + 2) + width + 1];
+    sum += weight * from[s * (width + 2) + i];
   }
-  out[head * D + threadIdx.x] = from_float<T>(sum / total);
+  out[head * width + i] = from_float<T>(sum / total);
 }
 
-template <typename T, int D>
+template <typename T, int kMost>
 CudaResult attend(T* out, const PagedCache& cache, const AttentionInput& input, int splits, float* partial,
                   Stream stream) {
   const int shared = input.heads / cache.heads;
-  const auto kernel = shared == 1   ? &token_attention_kernel<T, D, 1>
-                      : shared == 2 ? &token_attention_kernel<T, D, 2>
-                      : shared <= 4 ? &token_attention_kernel<T, D, 4>
-                                    : &token_attention_kernel<T, D, 8>;
+  const auto kernel = shared <= 2   ? &token_attention_kernel<T, kMost, 2>
+                      : shared <= 4 ? &token_attention_kernel<T, kMost, 4>
+                                    : &token_attention_kernel<T, kMost, kMostShared>;
   const dim3 blocks(static_cast<unsigned>(input.tokens), static_cast<unsigned>(cache.heads),
                     static_cast<unsigned>(splits));
   BASCULE_CUDA_CHECK(launch(kernel, blocks, kThreads, 0, stream, out, cache, input, partial, splits));
   if (splits == 1) return {};
   const auto heads = static_cast<unsigned>(input.tokens * input.heads);
-  return BASCULE_CUDA_RESULT(launch(&join_splits_kernel<T, D>, dim3(heads), D, 0, stream, out,
-                                    static_cast<const float*>(partial), splits));
+  return BASCULE_CUDA_RESULT(launch(&join_splits_kernel<T>, dim3(heads), static_cast<unsigned>(cache.width), 0, stream,
+                                    out, static_cast<const float*>(partial), cache.width, splits));
 }
 
 }  // namespace
@@ -180,8 +181,10 @@ CudaResult attend(T* out, const PagedCache& cache, const AttentionInput& input, 
 CudaResult token_attention(void* out, const PagedCache& cache, const AttentionInput& input, int splits, float* partial,
                            Stream stream) {
   return for_type(cache.dtype, [&]<typename T>(T) {
-    return cache.width == 64 ? attend<T, 64>(static_cast<T*>(out), cache, input, splits, partial, stream)
-                             : attend<T, 128>(static_cast<T*>(out), cache, input, splits, partial, stream);
+    const auto attend_in = cache.width <= 32   ? &attend<T, 32>
+                           : cache.width <= 64 ? &attend<T, 64>
+                                               : &attend<T, kMostWidth>;
+    return attend_in(static_cast<T*>(out), cache, input, splits, partial, stream);
   });
 }
 

@@ -36,9 +36,9 @@ class DrawTokens : public ::testing::TestWithParam<DType> {
     const Both<Draw> draws(wanted);
     const Both<Drawn> drawn(requests.size());
     const Both<TopToken> tops(requests.size() * kMostTop);
-    const auto result = draw_tokens(drawn.device(), tops.device(), logits.device(), GetParam(),
-                                    static_cast<std::int64_t>(vocabulary), draws.device(),
-                                    static_cast<std::int64_t>(requests.size()), nullptr);
+    const auto result =
+        draw_tokens(drawn.device(), tops.device(), logits.device(), GetParam(), static_cast<std::int64_t>(vocabulary),
+                    draws.device(), static_cast<std::int64_t>(requests.size()), nullptr);
     EXPECT_TRUE(result.ok());
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
     const std::vector<Drawn> found = drawn.fetched();
@@ -53,8 +53,7 @@ class DrawTokens : public ::testing::TestWithParam<DType> {
         equal += !host && found[i].token < 0 ? 1 : 0;
         continue;
       }
-      const std::optional<Sample> told =
-          score(row, found[i].token, request.params, request.params.top_logprobs);
+      const std::optional<Sample> told = score(row, found[i].token, request.params, request.params.top_logprobs);
       EXPECT_NEAR(found[i].logprob, told->logprob, 1e-4) << "draw " << i;
       if (request.params.top_logprobs > 0) {
         EXPECT_EQ(found[i].rank, told->rank);
@@ -116,7 +115,8 @@ TEST_P(DrawTokens, OfLogitsThatAreNoNumbersAreNone) {
     Both<std::byte> changed(std::vector<std::byte>(static_cast<std::byte*>(logits.host().data),
                                                    static_cast<std::byte*>(logits.host().data) + bytes.size()));
     ASSERT_EQ(cudaMemcpy(logits.device(), changed.device(), bytes.size(), cudaMemcpyDeviceToDevice), cudaSuccess);
-    EXPECT_EQ(same(logits, kVocabulary, {{{}, 0.3, 0}, {{.temperature = 0}, 0.3, 0}, {{.top_k = 5}, 0.3, 0}}), 3U) << odd;
+    EXPECT_EQ(same(logits, kVocabulary, {{{}, 0.3, 0}, {{.temperature = 0}, 0.3, 0}, {{.top_k = 5}, 0.3, 0}}), 3U)
+        << odd;
   }
 }
 
@@ -130,7 +130,8 @@ TEST_P(DrawTokens, ComeAsOftenAsTheyAreLikely) {
     wanted.push_back(draw_of({{.temperature = 0.8, .top_p = 0.9}, uniform(9, 0, i), 0}));
   const Both<Draw> draws(wanted);
   const Both<Drawn> drawn(kDraws);
-  ASSERT_CUDA(draw_tokens(drawn.device(), nullptr, logits.device(), GetParam(), kVocabulary, draws.device(), kDraws, nullptr));
+  ASSERT_CUDA(
+      draw_tokens(drawn.device(), nullptr, logits.device(), GetParam(), kVocabulary, draws.device(), kDraws, nullptr));
   std::vector<double> found(kVocabulary), expected(kVocabulary);
   for (const Drawn& each : drawn.fetched()) found[static_cast<std::size_t>(each.token)] += 1;
   std::vector<float> row;

@@ -17,12 +17,12 @@
 
 namespace bascule::ref::ops {
 
-#define ASSERT_CUDA(result)                                                                                   \
-  do {                                                                                                        \
-    const ::bascule::kernels::cuda::CudaResult bascule_result = (result);                                     \
-    ASSERT_TRUE(bascule_result.ok()) << bascule_result.call << ": "                                           \
-                                     << cudaGetErrorString(static_cast<cudaError_t>(bascule_result.code));    \
-    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);                                                          \
+#define ASSERT_CUDA(result)                                                                                \
+  do {                                                                                                     \
+    const ::bascule::kernels::cuda::CudaResult bascule_result = (result);                                  \
+    ASSERT_TRUE(bascule_result.ok()) << bascule_result.call << ": "                                        \
+                                     << cudaGetErrorString(static_cast<cudaError_t>(bascule_result.code)); \
+    ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);                                                       \
   } while (false)
 
 // The same values in both memories.

@@ -35,8 +35,8 @@ TEST_P(RmsNorm, MayWriteOverWhatIsAdded) {
   RealTensor residual = RealTensor::random(random, 3 * 256, GetParam());
   RealTensor added = RealTensor::random(random, 3 * 256, GetParam());
   RealTensor weight = RealTensor::random(random, 256, GetParam());
-  ASSERT_CUDA(rms_norm(added.device(), residual.device(), added.device(), weight.device(), GetParam(), 3, 256, 1e-5F,
-                       nullptr));
+  ASSERT_CUDA(
+      rms_norm(added.device(), residual.device(), added.device(), weight.device(), GetParam(), 3, 256, 1e-5F, nullptr));
   plain::rms_norm(added.host(), residual.host(), added.host(), weight.host(), 3, 256, 1e-5F);
   EXPECT_LE(added.difference(), tolerance(GetParam()));
 }

@@ -35,8 +35,10 @@ TEST_P(Rotate, TurnsNormalisesAndStoresAsItsTwinDoes) {
   const Both<float> omega(frequencies);
 
   RealTensor turns(kTokens * w, DType::kF32);
-  ASSERT_CUDA(make_turns(static_cast<float*>(turns.device()), at.device(), omega.device(), kTokens, width, dtype, nullptr));
-  plain::make_turns(static_cast<float*>(turns.host().data), positions.data(), frequencies.data(), kTokens, width, dtype);
+  ASSERT_CUDA(
+      make_turns(static_cast<float*>(turns.device()), at.device(), omega.device(), kTokens, width, dtype, nullptr));
+  plain::make_turns(static_cast<float*>(turns.host().data), positions.data(), frequencies.data(), kTokens, width,
+                    dtype);
   EXPECT_LE(turns.difference(), dtype == DType::kF32 ? 1e-6 : 0.008);
 
   RealTensor input = RealTensor::random(random, kTokens * kAll * w, dtype);
@@ -67,7 +69,7 @@ TEST_P(Rotate, TurnsNormalisesAndStoresAsItsTwinDoes) {
 INSTANTIATE_TEST_SUITE_P(Shapes, Rotate,
                          ::testing::Values(Case{DType::kF32, 64, false}, Case{DType::kF32, 128, true},
                                            Case{DType::kBF16, 64, true}, Case{DType::kBF16, 128, false},
-                                           Case{DType::kBF16, 128, true}),
+                                           Case{DType::kBF16, 128, true}, Case{DType::kF32, 24, true}),
                          [](const auto& info) {
                            return std::string(name_of(info.param.dtype)) + "of" + std::to_string(info.param.width) +
                                   (info.param.norms ? "normalised" : "");
