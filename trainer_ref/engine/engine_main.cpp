@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include <bascule/kernels/control_group.h>
 #include <bascule/trainer_ref/engine/api_key.h>
+#include <bascule/trainer_ref/engine/cache_attention.h>
 #include <bascule/trainer_ref/engine/http_server.h>
 #include <bascule/trainer_ref/engine/torch_runner.h>
 #include <bascule/trainer_ref/model/contract.h>

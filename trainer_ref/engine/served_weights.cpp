@@ -1,5 +1,8 @@
 #include <bascule/trainer_ref/engine/served_weights.h>
 
+#include <ATen/Context.h>
+
+#include <cmath>
 #include <utility>
 
 #include <bascule/trainer_ref/engine/make_steps.h>
@@ -40,10 +43,8 @@ WeightMap join(const std::vector<JoinedWeights>& joined, WeightMap& weights) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_checkpoint(const std::filesystem::path& folder,
-                                                                              const ModelConfig& config, DType dtype,
-                                                                              const Place& place) {
-  BASCULE_ASSIGN(WeightMap weights, read_weights(folder, config, dtype));
+absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::of(const ModelConfig& config, WeightMap weights,
+                                                                 const Place& place, std::string_view what) {
   const auto bind = [&]() -> absl::StatusOr<Decoder> {
     BASCULE_TRY(check_weights(config, weights));
     for (auto& [name, tensor] : weights) tensor = tensor.to(place.device);
@@ -52,10 +53,36 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_checkpoint(co
     BASCULE_ASSIGN(DecoderWeights bound, DecoderWeights::bind(config, weights, joined));
     return Decoder(std::move(bound));
   };
-  BASCULE_ASSIGN(Decoder decoder, without_exceptions(bind, cat("the weights of ", folder.string()), place.device));
+  BASCULE_ASSIGN(Decoder decoder, without_exceptions(bind, what, place.device));
   std::unique_ptr<ServedWeights> served(new ServedWeights(config));
   served->current_ = std::make_shared<const Decoder>(std::move(decoder));
   return served;
+}
+
+absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_checkpoint(const std::filesystem::path& folder,
+                                                                              const ModelConfig& config, DType dtype,
+                                                                              const Place& place) {
+  BASCULE_ASSIGN(WeightMap weights, read_weights(folder, config, dtype));
+  return of(config, std::move(weights), place, cat("the weights of ", folder.string()));
+}
+
+// Matrices keep the size of what passes through them, norms leave it.
+absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::random(const ModelConfig& config, DType dtype,
+                                                                     const Place& place, std::uint64_t seed) {
+  const AtPlace at_place(place);
+  WeightMap weights;
+  at::manual_seed(seed);
+  for (const TensorSpec& spec : weight_specs(config, dtype)) {
+    at::Tensor& tensor = weights[spec.name];
+    tensor =
+        at::empty(spec.shape, at::TensorOptions(place.device).dtype(dtype == DType::kF32 ? at::kFloat : at::kBFloat16));
+    if (spec.shape.size() == 2) {
+      tensor.normal_(0, 1 / std::sqrt(static_cast<double>(spec.shape[1])));
+    } else {
+      tensor.uniform_(0.5, 1.5);
+    }
+  }
+  return of(config, std::move(weights), place, "random weights");
 }
 
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_sender(const ModelConfig& config, DType dtype,

@@ -32,6 +32,10 @@ class ServedWeights {
                                                                         const ModelConfig& config, DType dtype,
                                                                         const Place& place = {});
 
+  // Of a seed, for measurements: version 0, for ever.
+  static absl::StatusOr<std::unique_ptr<ServedWeights>> random(const ModelConfig& config, DType dtype,
+                                                               const Place& place, std::uint64_t seed);
+
   struct SenderOptions {
     std::string endpoint{}, worker{}, contract{};
     std::function<void()> on_pending;  // from the receiver's thread
@@ -47,6 +51,8 @@ class ServedWeights {
 
  private:
   explicit ServedWeights(ModelConfig config) : config_(std::move(config)) {}
+  static absl::StatusOr<std::unique_ptr<ServedWeights>> of(const ModelConfig& config, WeightMap weights,
+                                                           const Place& place, std::string_view what);
   absl::Status use(SlotId slot);
   absl::StatusOr<Decoder> bind(SlotId slot) const;
 
