@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "absl/flags/flag.h"
@@ -28,7 +29,8 @@ ABSL_FLAG(std::string, device, "cpu", "cpu, cuda:N, or auto.");
 ABSL_FLAG(std::string, dtype, "bf16", "Type of weights and cache: f32 or bf16.");
 ABSL_FLAG(
     std::vector<std::string>, what, std::vector<std::string>({"decode", "prefill", "engine", "http", "pause"}),
-    "What is measured: decode (steps of one token a row), prefill (a prompt whole), engine (requests to the engine "
+    "What is measured: decode (steps of one token a row), prefill (prompts whole, one and 8,192 tokens of them), "
+    "engine (requests to the engine "
     "in this process), http (the same requests over HTTP), pause (the longest time between two tokens while a long "
     "prompt comes).");
 ABSL_FLAG(std::vector<std::string>, rows, std::vector<std::string>({"1", "16", "64", "256"}),
@@ -48,6 +50,8 @@ ABSL_FLAG(std::string, json, "", "A file for all figures, as JSON.");
 
 namespace bascule::bench {
 namespace {
+
+constexpr std::int64_t kManyTokens = 8192;  // of short prompts together
 
 const ProgramInfo& program() {
   static const ProgramInfo info{
@@ -137,12 +141,13 @@ absl::Status measure_steps(const Settings& settings, ref::Runner& runner, Report
                        .made = static_cast<double>(rows)},
                       time_decode(settings.shape, runner, rows, context, repeat)));
   for (const std::int64_t tokens : measures("prefill") ? settings.prompts : std::vector<std::int64_t>{})
-    BASCULE_TRY(add({.what = "prefill",
-                     .rows = 1,
-                     .tokens = tokens,
-                     .limit_seconds = report.limit(prefill_cost(settings.shape, tokens)),
-                     .made = static_cast<double>(tokens)},
-                    time_prefill(settings.shape, runner, tokens, repeat)));
+    for (const std::int64_t rows : std::set{std::int64_t{1}, std::max<std::int64_t>(1, kManyTokens / tokens)})
+      BASCULE_TRY(add({.what = "prefill",
+                       .rows = rows,
+                       .tokens = tokens,
+                       .limit_seconds = report.limit(prefill_cost(settings.shape, rows, tokens)),
+                       .made = static_cast<double>(rows * tokens)},
+                      time_prefill(settings.shape, runner, rows, tokens, repeat)));
   return absl::OkStatus();
 }
 
@@ -202,8 +207,7 @@ absl::Status measure_requests(const Settings& settings, std::int64_t rows, Servi
                 .seed = seed};
   };
   const double step_limit = report.limit(decode_cost(shape, rows, prompt + generated / 2));
-  const double prompts_limit =
-      report.limit({.operations = static_cast<double>(rows) * prefill_cost(shape, prompt).operations});
+  const double prompts_limit = report.limit({.operations = prefill_cost(shape, rows, prompt).operations});
   const Measured requests{.rows = rows,
                           .tokens = prompt + generated,
                           .limit_seconds = prompts_limit + static_cast<double>(generated) * step_limit,
@@ -248,7 +252,7 @@ absl::Status measure(const Settings& settings) {
   const int threads = absl::GetFlag(FLAGS_threads);
   if (threads > 0) at::set_num_threads(threads);
   const Rates rates = measure_rates(settings.shape.place, settings.shape.dtype);
-  std::printf("%s, %s: a copy moves %.0f GB/s, a matrix product computes %.1f Tflop/s\n\n",
+  std::printf("%s, %s: a copy moves %.0f GB/s, a matrix product computes %.3g Tflop/s\n\n",
               settings.shape.place.device.str().c_str(), absl::GetFlag(FLAGS_dtype).c_str(),
               rates.bytes_per_second / 1e9, rates.operations_per_second / 1e12);
   Report report(rates);

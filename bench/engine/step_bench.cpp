@@ -136,11 +136,12 @@ Cost decode_cost(const EngineShape& shape, std::int64_t rows, std::int64_t conte
           .operations = 2 * static_cast<double>(rows) * weights + attention_operations(config, pairs)};
 }
 
-Cost prefill_cost(const EngineShape& shape, std::int64_t tokens) {
-  const auto count = static_cast<double>(tokens);
+Cost prefill_cost(const EngineShape& shape, std::int64_t rows, std::int64_t tokens) {
+  const auto prompts = static_cast<double>(rows), count = static_cast<double>(tokens);
   const double weights = layer_weights(shape.config), head = head_weights(shape.config);
-  return {.bytes = bytes_of(shape.dtype) * (weights + head),
-          .operations = 2 * count * weights + 2 * head + attention_operations(shape.config, count * count / 2)};
+  return {
+      .bytes = bytes_of(shape.dtype) * (weights + head),
+      .operations = prompts * (2 * count * weights + 2 * head + attention_operations(shape.config, count * count / 2))};
 }
 
 absl::StatusOr<std::vector<double>> time_decode(const EngineShape& shape, ref::Runner& runner, std::int64_t rows,
@@ -159,11 +160,11 @@ absl::StatusOr<std::vector<double>> time_decode(const EngineShape& shape, ref::R
   return time_steps(runner, decode, repeat);
 }
 
-absl::StatusOr<std::vector<double>> time_prefill(const EngineShape& shape, ref::Runner& runner, std::int64_t tokens,
-                                                 int repeat) {
-  BASCULE_ASSIGN(const auto sequences, make_sequences(shape, 1, tokens));
+absl::StatusOr<std::vector<double>> time_prefill(const EngineShape& shape, ref::Runner& runner, std::int64_t rows,
+                                                 std::int64_t tokens, int repeat) {
+  BASCULE_ASSIGN(const auto sequences, make_sequences(shape, rows, tokens));
   Step step;
-  step.rows.push_back({sequences[0].get(), 0, static_cast<std::size_t>(tokens)});
+  for (const auto& sequence : sequences) step.rows.push_back({sequence.get(), 0, static_cast<std::size_t>(tokens)});
   return time_steps(runner, step, repeat);
 }
 

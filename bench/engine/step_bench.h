@@ -27,14 +27,14 @@ Rates measure_rates(const ref::Place& place, DType dtype);
 absl::StatusOr<std::unique_ptr<ref::TorchRunner>> make_runner(const EngineShape& shape);
 
 Cost decode_cost(const EngineShape& shape, std::int64_t rows, std::int64_t context);
-Cost prefill_cost(const EngineShape& shape, std::int64_t tokens);
+Cost prefill_cost(const EngineShape& shape, std::int64_t rows, std::int64_t tokens);
 
 // Seconds of each of `repeat` steps in which `rows` sequences of `context` tokens generate one more.
 // RESOURCE_EXHAUSTED: the cache has not the blocks.
 absl::StatusOr<std::vector<double>> time_decode(const EngineShape& shape, ref::Runner& runner, std::int64_t rows,
                                                 std::int64_t context, int repeat);
-// Likewise, of steps that compute a prompt of `tokens` whole.
-absl::StatusOr<std::vector<double>> time_prefill(const EngineShape& shape, ref::Runner& runner, std::int64_t tokens,
-                                                 int repeat);
+// Likewise, of steps that compute `rows` prompts of `tokens` whole.
+absl::StatusOr<std::vector<double>> time_prefill(const EngineShape& shape, ref::Runner& runner, std::int64_t rows,
+                                                 std::int64_t tokens, int repeat);
 
 }  // namespace bascule::bench

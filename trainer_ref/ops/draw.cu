@@ -12,9 +12,9 @@ constexpr float kLog2E = 1.4426950408889634F;
 constexpr float kOne = 1.099511627776e12F;  // 2^40
 constexpr int kBins = 2048;
 
-// Tokens in falling order have growing keys: the order of their bits, turned around.
+// Tokens in falling order have growing keys: the order of their bits, turned around. Both zeros have one key.
 __device__ std::uint32_t key_of(float x) {
-  const std::uint32_t bits = __float_as_uint(x);
+  const std::uint32_t bits = __float_as_uint(x + 0.0F);
   const std::uint32_t rising = bits & 0x80000000U ? ~bits : bits | 0x80000000U;
   return ~rising;
 }
@@ -68,7 +68,8 @@ struct Weighed {
 // many. Bins first; in the bin that is found, the key's bits, the upper ones first.
 template <bool kCounts, typename T>
 __device__ Crossing descend(const Weighed<T>& row, Mass target, Memory& memory) {
-  constexpr int kLevels = sizeof(T) == 2 ? 3 : 4;  // the lower half of a widened bfloat16's key is all ones
+  constexpr int kLevels =
+      sizeof(T) == 2 ? 3 : 4;  // all bits of the lower half of a widened bfloat16's key are its sign
   std::uint32_t bin = 0, prefix = 0;
   Sum before{};
   for (int level = 0; level < kLevels; ++level) {
@@ -120,7 +121,8 @@ __device__ Crossing descend(const Weighed<T>& row, Mass target, Memory& memory) 
       prefix = level == 1 ? found : level == 2 ? prefix << 11 | found : prefix << 10 | found;
     __syncthreads();
   }
-  const std::uint32_t key = sizeof(T) == 2 ? prefix << 10 | 1023U : prefix;
+  const bool negative = sizeof(T) == 2 && prefix >> 21 != 0;
+  const std::uint32_t key = sizeof(T) == 2 ? prefix << 10 | (negative ? 0U : 1023U) : prefix;
   row.scan.each(row.logits, row.size, [&](int, float x) {
     if (key_of(x) == key) memory.weight = row.weight(x);  // all that write write the same
   });
