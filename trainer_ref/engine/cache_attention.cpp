@@ -16,7 +16,7 @@ std::int64_t block_bytes(const ModelConfig& config, at::ScalarType dtype) {
 }
 
 CacheAttention::CacheAttention(const ModelConfig& config, std::size_t blocks, at::ScalarType dtype, at::Device device) {
-  const std::vector<std::int64_t> shape{config.num_hidden_layers, static_cast<std::int64_t>(blocks + 1) * kTokens,
+  const std::vector<std::int64_t> shape{config.num_hidden_layers, static_cast<std::int64_t>(blocks) * kTokens,
                                         config.num_key_value_heads, config.head_dim};
   keys_ = at::zeros(shape, at::TensorOptions(device).dtype(dtype));
   values_ = at::zeros_like(keys_);
@@ -113,19 +113,6 @@ FlatBatch CacheAttention::lay_out(std::span<const Row> rows) {
   batch.positions = on_device(positions);
   places_ = on_device(places);
   return batch;
-}
-
-void CacheAttention::lay_out(const DecodeBatch& batch) {
-  const std::int64_t rows = batch.positions.numel();
-  groups_.assign(1, {.rows = rows,
-                     .width = 1,
-                     .begin = 0,
-                     .tokens = rows,
-                     .spread = {},
-                     .gather = {},
-                     .block_table = batch.block_table,
-                     .mask = mask_of(batch.positions, rows, 1, batch.block_table.numel() / rows)});
-  places_ = batch.places;
 }
 
 at::Tensor CacheAttention::attend(std::int64_t layer, const at::Tensor& query, const at::Tensor& key,

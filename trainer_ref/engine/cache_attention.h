@@ -1,6 +1,6 @@
 // The paged cache's memory, and attention over it. One thread; on a GPU its current stream.
 //
-// Shapes: L layers, S = (blocks + 1) * kBlockTokens places, G key/value heads, D head width; n rows of a group, c
+// Shapes: L layers, S = blocks * kBlockTokens places, G key/value heads, D head width; n rows of a group, c
 // tokens a row, T places of the longest context, in whole blocks.
 #pragma once
 
@@ -22,12 +22,6 @@ struct FlatBatch {
   std::vector<std::int64_t> last;   // of each row, in the order of the step: its last token's place in the batch
 };
 
-// Rows of one token each, as numbers that are on the cache's device already. All int64.
-struct DecodeBatch {
-  at::Tensor token_ids, positions, places;  // [n]
-  at::Tensor block_table;                   // [n * T / kBlockTokens]
-};
-
 // Bytes of one block over all layers, keys and values.
 std::int64_t block_bytes(const ModelConfig& config, at::ScalarType dtype);
 
@@ -40,13 +34,9 @@ class CacheAttention final : public Attention {
 
   // What the next calls of attend() will see: keys and values of `rows` go to their sequences' blocks.
   FlatBatch lay_out(std::span<const Row> rows);
-  // The same of numbers that the device reads when it computes, not before: what is recorded stays right for others.
-  void lay_out(const DecodeBatch& batch);
   at::Tensor attend(std::int64_t layer, const at::Tensor& query, const at::Tensor& key,
                     const at::Tensor& value) override;
 
-  // Of the block behind the pool's: rows that only pad write there, and nothing reads it.
-  std::int64_t spare_place() const { return keys_.size(1) - 1; }
   at::Device device() const { return keys_.device(); }
 
  private:

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include <bascule/kernels/control_group.h>
 #include <bascule/trainer_ref/engine/api_key.h>
+#include <bascule/trainer_ref/engine/cache_attention.h>
 #include <bascule/trainer_ref/engine/http_server.h>
 #include <bascule/trainer_ref/engine/torch_runner.h>
 #include <bascule/trainer_ref/model/contract.h>
@@ -301,8 +302,8 @@ absl::Status serve(const Settings& settings) {
   RunnerOptions runner_options{.blocks = options.blocks, .dtype = type, .place = Place::on(device)};
   BASCULE_ASSIGN(runner_options.recorder, recorder_for(device));
   constexpr auto kTokens = static_cast<std::int64_t>(kBlockTokens);
-  runner_options.decode = {.rows = static_cast<std::int64_t>(options.limits.max_batch),
-                           .blocks = (cache.max_model_len + kTokens - 1) / kTokens};
+  runner_options.most_rows = static_cast<std::int64_t>(options.limits.max_batch);
+  runner_options.most_blocks = (cache.max_model_len + kTokens - 1) / kTokens;
   runner_options.log = options.log;
   const std::string sync = absl::GetFlag(FLAGS_sync);
   absl::StatusOr<std::unique_ptr<ServedWeights>> weights =

@@ -1,7 +1,11 @@
 #include <bascule/trainer_ref/engine/served_weights.h>
 
+#include <ATen/Context.h>
+
+#include <cmath>
 #include <utility>
 
+#include <bascule/trainer_ref/engine/make_steps.h>
 #include <bascule/trainer_ref/engine/torch_error.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/text.h>
@@ -20,20 +24,65 @@ absl::StatusOr<Decoder> without_exceptions(const Bind& bind, std::string_view wh
   }
 }
 
+// Makes each of `joined` of its parts in `weights`, which become views into it.
+WeightMap join(const std::vector<JoinedWeights>& joined, WeightMap& weights) {
+  WeightMap made;
+  for (const auto& [name, parts] : joined) {
+    std::vector<at::Tensor> tensors;
+    for (const std::string& part : parts) tensors.push_back(weights.at(part));
+    const at::Tensor whole = made[name] = at::cat(tensors);
+    std::int64_t begin = 0;
+    for (const std::string& part : parts) {
+      at::Tensor& tensor = weights.at(part);
+      tensor = whole.narrow(0, begin, tensor.size(0));
+      begin += tensor.size(0);
+    }
+  }
+  return made;
+}
+
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::of(const ModelConfig& config, WeightMap weights,
+                                                                 const Place& place, std::string_view what) {
+  const auto bind = [&]() -> absl::StatusOr<Decoder> {
+    BASCULE_TRY(check_weights(config, weights));
+    for (auto& [name, tensor] : weights) tensor = tensor.to(place.device);
+    WeightMap joined;
+    if (takes_kernels(config, place)) joined = join(joined_weights(config), weights);
+    BASCULE_ASSIGN(DecoderWeights bound, DecoderWeights::bind(config, weights, joined));
+    return Decoder(std::move(bound));
+  };
+  BASCULE_ASSIGN(Decoder decoder, without_exceptions(bind, what, place.device));
+  std::unique_ptr<ServedWeights> served(new ServedWeights(config));
+  served->current_ = std::make_shared<const Decoder>(std::move(decoder));
+  return served;
+}
 
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_checkpoint(const std::filesystem::path& folder,
                                                                               const ModelConfig& config, DType dtype,
                                                                               const Place& place) {
   BASCULE_ASSIGN(WeightMap weights, read_weights(folder, config, dtype));
-  const auto bind = [&] {
-    for (auto& [name, tensor] : weights) tensor = tensor.to(place.device);
-    return Decoder::bind(config, weights);
-  };
-  BASCULE_ASSIGN(Decoder decoder, without_exceptions(bind, cat("the weights of ", folder.string()), place.device));
-  std::unique_ptr<ServedWeights> served(new ServedWeights(config));
-  served->current_ = std::make_shared<const Decoder>(std::move(decoder));
-  return served;
+  return of(config, std::move(weights), place, cat("the weights of ", folder.string()));
+}
+
+// Matrices keep the size of what passes through them, norms leave it.
+absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::random(const ModelConfig& config, DType dtype,
+                                                                     const Place& place, std::uint64_t seed) {
+  const AtPlace at_place(place);
+  WeightMap weights;
+  at::manual_seed(seed);
+  for (const TensorSpec& spec : weight_specs(config, dtype)) {
+    at::Tensor& tensor = weights[spec.name];
+    tensor =
+        at::empty(spec.shape, at::TensorOptions(place.device).dtype(dtype == DType::kF32 ? at::kFloat : at::kBFloat16));
+    if (spec.shape.size() == 2) {
+      tensor.normal_(0, 1 / std::sqrt(static_cast<double>(spec.shape[1])));
+    } else {
+      tensor.uniform_(0.5, 1.5);
+    }
+  }
+  return of(config, std::move(weights), place, "random weights");
 }
 
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_sender(const ModelConfig& config, DType dtype,
@@ -41,10 +90,16 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_sender(const 
   std::unique_ptr<ServedWeights> served(new ServedWeights(config));
   served->dtype_ = dtype;
   served->device_ = options.place.device;
+  std::vector<FusedOrder> fused;
+  if (takes_kernels(config, options.place)) {
+    served->joined_ = joined_weights(config);
+    for (const auto& [name, parts] : served->joined_) fused.push_back({.name = name, .parts = parts});
+  }
   BASCULE_ASSIGN(served->receiver_, Receiver::connect({.endpoint = std::move(options.endpoint),
                                                        .worker = std::move(options.worker),
                                                        .expected = weight_specs(config, dtype),
                                                        .contract = std::move(options.contract),
+                                                       .fused = std::move(fused),
                                                        .device = options.place.number(),
                                                        .stream = options.place.handle(),
                                                        .on_pending = std::move(options.on_pending),
@@ -89,18 +144,25 @@ absl::Status ServedWeights::use(SlotId slot) {
 }
 
 absl::StatusOr<Decoder> ServedWeights::bind(SlotId slot) const {
-  ref::WeightMap weights;
-  for (const TensorSpec& spec : weight_specs(config_, dtype_)) {
-    const TensorView* view = receiver_->weights(slot).find(spec.name);
-    if (view == nullptr) return invalid_argument("the sender's weights have no tensor ", spec.name);
+  const auto find = [&](const std::string& name) -> absl::StatusOr<at::Tensor> {
+    const TensorView* view = receiver_->weights(slot).find(name);
+    if (view == nullptr) return invalid_argument("the sender's weights have no tensor ", name);
     if (view->device != kHost && device_.is_cpu()) {
       return invalid_argument(
           "the sender's weights lie on a GPU, where --device=cpu cannot read them; start the engine ",
           "with --device=cuda:", view->device, ", or both ends with --sync=shm:///dir");
     }
-    weights.emplace(spec.name, libtorch::tensor_over(*view));
+    return libtorch::tensor_over(*view);
+  };
+  WeightMap weights, joined;
+  for (const TensorSpec& spec : weight_specs(config_, dtype_)) {
+    BASCULE_ASSIGN(weights[spec.name], find(spec.name));
   }
-  return Decoder::bind(config_, weights);
+  for (const JoinedWeights& one : joined_) {
+    BASCULE_ASSIGN(joined[one.name], find(one.name));
+  }
+  BASCULE_ASSIGN(DecoderWeights bound, DecoderWeights::bind(config_, weights, joined));
+  return Decoder(std::move(bound));
 }
 
 }  // namespace bascule::ref

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include <bascule/receiver/receiver.h>
@@ -31,6 +32,10 @@ class ServedWeights {
                                                                         const ModelConfig& config, DType dtype,
                                                                         const Place& place = {});
 
+  // Of a seed, for measurements: version 0, for ever.
+  static absl::StatusOr<std::unique_ptr<ServedWeights>> random(const ModelConfig& config, DType dtype,
+                                                               const Place& place, std::uint64_t seed);
+
   struct SenderOptions {
     std::string endpoint{}, worker{}, contract{};
     std::function<void()> on_pending;  // from the receiver's thread
@@ -46,12 +51,15 @@ class ServedWeights {
 
  private:
   explicit ServedWeights(ModelConfig config) : config_(std::move(config)) {}
+  static absl::StatusOr<std::unique_ptr<ServedWeights>> of(const ModelConfig& config, WeightMap weights,
+                                                           const Place& place, std::string_view what);
   absl::Status use(SlotId slot);
   absl::StatusOr<Decoder> bind(SlotId slot) const;
 
   const ModelConfig config_;
   DType dtype_ = DType::kF32;
   c10::Device device_ = c10::kCPU;
+  std::vector<JoinedWeights> joined_;  // what is read as one, where the steps do so
   std::map<SlotId, std::shared_ptr<const Decoder>> decoders_;
   std::shared_ptr<const Decoder> current_;
   std::optional<Receiver> receiver_;

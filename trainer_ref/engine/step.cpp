@@ -7,8 +7,6 @@ namespace bascule::ref {
 namespace {
 
 constexpr std::size_t kShortContext = 64;  // below it, padding costs less than another group
-constexpr std::int64_t kFewBlocks = 4096;  // in all rows of a graph
-constexpr std::int64_t kMostPadding = 4;   // times the rows' own blocks
 
 }  // namespace
 
@@ -41,14 +39,6 @@ std::vector<std::vector<std::size_t>> padded_groups(std::span<const Row> rows) {
     longest = std::max(longest, context);
   }
   return groups;
-}
-
-bool pads_cheaply(std::span<const Row> rows, std::int64_t padded_rows, std::int64_t padded_blocks) {
-  const std::int64_t padded = padded_rows * padded_blocks;
-  if (padded <= kFewBlocks) return true;
-  std::size_t own = 0;
-  for (const Row& row : rows) own += (row.end() + kBlockTokens - 1) / kBlockTokens;
-  return padded <= kMostPadding * static_cast<std::int64_t>(own);
 }
 
 }  // namespace bascule::ref

@@ -42,9 +42,4 @@ struct Step {
 // tokens.
 std::vector<std::vector<std::size_t>> padded_groups(std::span<const Row> rows);
 
-// Whether `rows` may be padded to one rectangle of so many rows and blocks a row, as a graph needs them: a context that
-// is far longer than the others would cost all of them its memory and time. Rounding up to powers of two alone makes
-// less than four times as many blocks; few blocks cost nothing to speak of, however many times as many they are.
-bool pads_cheaply(std::span<const Row> rows, std::int64_t padded_rows, std::int64_t padded_blocks);
-
 }  // namespace bascule::ref

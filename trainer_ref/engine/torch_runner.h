@@ -1,16 +1,13 @@
-// The runner in LibTorch: one forward pass over the rows of a step, attention over the paged cache, samples.
-//
-// On a GPU all of it goes to the place's stream, and each step's logits come to the host, where tokens are sampled.
+// The runner in LibTorch: the weights that are served, and the steps that are computed with them. What LibTorch throws
+// becomes a status here. On a GPU all work goes to the place's stream.
 #pragma once
 
 #include <functional>
 #include <memory>
-#include <optional>
+#include <string_view>
 #include <vector>
 
-#include <bascule/kernels/thread_pool.h>
-#include <bascule/trainer_ref/engine/cache_attention.h>
-#include <bascule/trainer_ref/engine/decode_graphs.h>
+#include <bascule/trainer_ref/engine/make_steps.h>
 #include <bascule/trainer_ref/engine/runner.h>
 #include <bascule/trainer_ref/engine/served_weights.h>
 
@@ -22,7 +19,8 @@ struct RunnerOptions {
   Place place{};
   // Of a GPU: steps in which every row computes one token are replayed as graphs. None: they run as the others do.
   std::unique_ptr<GraphRecorder> recorder{};
-  DecodeLimits decode{};                             // of those steps
+  std::int64_t most_rows = 256;                      // of a step, siblings that draw with their lead included
+  std::int64_t most_blocks = 256;                    // of a row
   std::size_t scored_logits = std::size_t{1} << 23;  // of a prompt whose tokens are scored, at a time: 32 MiB
   std::function<void(std::string_view)> log = [](std::string_view) {};
 };
@@ -35,30 +33,18 @@ class TorchRunner final : public Runner {
   absl::StatusOr<std::vector<RowOutput>> run(const Step& step) override;
   absl::Status sleep() override;
   absl::Status wake_up() override;
-  GraphCounts graphs() const override { return graphs_ ? graphs_->counts() : GraphCounts{}; }
+  GraphCounts graphs() const override { return steps_ ? steps_->graphs() : GraphCounts{}; }
 
  private:
-  absl::StatusOr<std::vector<RowOutput>> forward(const Step& step);
-  at::Tensor logits_of(const Step& step, const std::vector<std::size_t>& sampled, std::vector<RowOutput>& outputs);
-  void score_prompts(const Step& step, const FlatBatch& batch, const at::Tensor& hidden,
-                     std::vector<RowOutput>& outputs);
-  void for_each_row(std::size_t rows, std::size_t vocabulary, const std::function<void(std::size_t)>& work);
-  at::Tensor on_host(const at::Tensor& logits);
-  void make_cache();
+  void make();
   void empty_store();
   void clear_cache();
 
   const ModelConfig config_;
-  const std::size_t blocks_;
-  const at::ScalarType dtype_;
-  const Place place_;
-  const std::size_t scored_logits_;
+  const RunnerOptions options_;
   std::unique_ptr<ServedWeights> weights_;
-  std::optional<CacheAttention> cache_;  // none while asleep
-  std::optional<DecodeGraphs> graphs_;
-  at::Tensor pinned_;  // float32, grown to the largest step's logits
+  std::unique_ptr<Steps> steps_;  // none while asleep
   Served served_;
-  kernels::ThreadPool samplers_;  // as many as LibTorch's
 };
 
 }  // namespace bascule::ref

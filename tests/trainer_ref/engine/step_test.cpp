@@ -39,24 +39,5 @@ TEST(PaddedGroups, EveryRowIsInOneGroup) {
   EXPECT_THAT(padded_groups({}), SizeIs(0));
 }
 
-TEST(PadsCheaply, WhereContextsAreAlike) {
-  EXPECT_TRUE(pads_cheaply(std::vector<Row>(129, row(16 * 16, 1)), 256, 32)) << "rounded up, both just behind a power";
-  EXPECT_TRUE(pads_cheaply(std::vector<Row>(256, row(32767, 1)), 256, 2048)) << "much, but nothing of it is padding";
-}
-
-TEST(PadsCheaply, NotWhereOneContextIsFarLongerThanMany) {
-  std::vector<Row> rows(200, row(99, 1));  // 7 blocks each
-  EXPECT_TRUE(pads_cheaply(rows, 256, 8));
-  rows.push_back(row(16383, 1));  // 1,024 blocks, and 2,424 in all
-  EXPECT_FALSE(pads_cheaply(rows, 256, 1024));
-}
-
-TEST(PadsCheaply, AnythingWhereBlocksAreFew) {
-  const std::vector<Row> rows{row(16383, 1), row(9, 1), row(9, 1), row(9, 1)};
-  EXPECT_TRUE(pads_cheaply(rows, 4, 1024));
-  EXPECT_TRUE(pads_cheaply(std::vector<Row>{row(0, 1)}, 1, 4096));
-  EXPECT_FALSE(pads_cheaply(std::vector<Row>{row(0, 1)}, 1, 4097));
-}
-
 }  // namespace
 }  // namespace bascule::ref

@@ -69,8 +69,8 @@ class TestEngine {
                  .dtype = dtype == DType::kF32 ? at::kFloat : at::kBFloat16,
                  .place = where.place,
                  .recorder = std::move(where.recorder),
-                 .decode = {.rows = static_cast<std::int64_t>(limits.max_batch),
-                            .blocks = static_cast<std::int64_t>(blocks)},
+                 .most_rows = static_cast<std::int64_t>(limits.max_batch),
+                 .most_blocks = static_cast<std::int64_t>(blocks),
                  .scored_logits = 7 * static_cast<std::size_t>(config_.vocab_size)},
                 where.weights ? std::move(where.weights)
                               : *ServedWeights::from_checkpoint(folder_, config_, dtype, where.place)) {}

@@ -23,7 +23,8 @@ class FlipTest : public SyncedTest {
                                                  RunnerOptions{.blocks = kBlocks,
                                                                .place = where.place,
                                                                .recorder = std::move(where.recorder),
-                                                               .decode = {.rows = 8, .blocks = 16}},
+                                                               .most_rows = 8,
+                                                               .most_blocks = 16},
                                                  std::move(where.weights)));
   }
   // Asks again whenever an answer came.

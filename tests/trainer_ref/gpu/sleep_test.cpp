@@ -1,6 +1,8 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <gmock/gmock.h>
 
+#include <bascule/trainer_ref/engine/cache_attention.h>
+
 #include "support.h"
 
 namespace bascule::ref {

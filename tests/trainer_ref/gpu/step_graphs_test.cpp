@@ -6,7 +6,7 @@
 namespace bascule::ref {
 namespace {
 
-class DecodeGraphsTest : public SyncedTest {
+class StepGraphsTest : public SyncedTest {
  protected:
   void start_engine() {
     engine_ = std::make_unique<TestEngine>("qwen3", 64, SchedulerLimits{.max_batch = 8}, DType::kF32, synced());
@@ -36,7 +36,7 @@ class DecodeGraphsTest : public SyncedTest {
   std::unique_ptr<TestEngine> engine_;
 };
 
-TEST_F(DecodeGraphsTest, FlipsRecordNothingAnew) {
+TEST_F(StepGraphsTest, FlipsRecordNothingAnew) {
   start_sender();
   start_engine();
   std::uint64_t recorded = 0, replayed = 0;
@@ -56,7 +56,7 @@ TEST_F(DecodeGraphsTest, FlipsRecordNothingAnew) {
   }
 }
 
-TEST_F(DecodeGraphsTest, ARecordingThatFailsLeavesItsStepWholeAndIsTheLast) {
+TEST_F(StepGraphsTest, ARecordingThatFailsLeavesItsStepWholeAndIsTheLast) {
   struct NoMemory final : GraphRecorder {
     explicit NoMemory(int& asked) : asked_(asked) {}
     std::unique_ptr<Graph> record(const std::function<void()>&) override {
@@ -78,7 +78,7 @@ TEST_F(DecodeGraphsTest, ARecordingThatFailsLeavesItsStepWholeAndIsTheLast) {
   EXPECT_EQ(engine_->runner().graphs().recorded, 0);
 }
 
-TEST_F(DecodeGraphsTest, SlotsOfAnotherEpochHaveGraphsOfTheirOwn) {
+TEST_F(StepGraphsTest, SlotsOfAnotherEpochHaveGraphsOfTheirOwn) {
   start_sender();
   start_engine();
   train(1);

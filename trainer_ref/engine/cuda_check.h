@@ -1,0 +1,17 @@
+// Errors of CUDA where LibTorch's are exceptions, too.
+#pragma once
+
+#include <stdexcept>
+
+#include <bascule/kernels/cuda_result.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+
+inline void check(const kernels::cuda::CudaResult& result) {
+  if (!result.ok())
+    throw std::runtime_error(
+        cat(result.call, " failed with error ", result.code, " of CUDA (", result.file, ":", result.line, ")"));
+}
+
+}  // namespace bascule::ref

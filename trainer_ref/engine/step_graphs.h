@@ -1,0 +1,51 @@
+// Steps of single tokens as CUDA graphs: one launch a step, whatever the model's depth.
+//
+// A graph is recorded for a shape when a step first has it. The weights' addresses are part of it, so that each slot
+// has graphs of its own; a flip between slots that live records nothing. One thread, the place's stream current.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <bascule/trainer_ref/engine/runner.h>
+#include <bascule/trainer_ref/engine/step_numbers.h>
+#include <bascule/trainer_ref/graphs/graphs.h>
+#include <bascule/trainer_ref/model/decoder.h>
+
+namespace bascule::ref {
+
+class StepGraphs {
+ public:
+  // Beyond so many, over all slots, steps of other shapes run without a graph: 9 row counts up to 256 times 12 contexts
+  // up to 32,768 tokens for each of two slots fit.
+  static constexpr std::size_t kMost = 256;
+
+  // `recorder` outlives the graphs. `log` gets the reason if a graph cannot be recorded; no more are recorded then.
+  StepGraphs(GraphRecorder& recorder, std::function<void(std::string_view)> log)
+      : recorder_(recorder), log_(std::move(log)) {}
+
+  // What `compute` would do: it reads and writes at the same places for the same shape and decoder.
+  void run(const std::shared_ptr<const Decoder>& decoder, const StepShape& shape, const std::function<void()>& compute);
+
+  GraphCounts counts() const { return counts_; }
+
+ private:
+  using Graphs = std::map<StepShape, std::unique_ptr<Graph>>;
+  struct SlotGraphs {
+    std::weak_ptr<const Decoder> decoder;
+    Graphs graphs;
+  };
+  Graphs& graphs_of(const std::shared_ptr<const Decoder>& decoder);
+  std::size_t kept() const;
+
+  GraphRecorder& recorder_;
+  const std::function<void(std::string_view)> log_;
+  std::vector<SlotGraphs> slots_;
+  GraphCounts counts_;
+  bool records_ = true;
+};
+
+}  // namespace bascule::ref

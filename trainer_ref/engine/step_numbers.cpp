@@ -1,0 +1,165 @@
+#include <bascule/trainer_ref/engine/step_numbers.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace bascule::ref {
+namespace {
+
+constexpr auto kTokens = static_cast<std::int64_t>(kBlockTokens);
+
+bool is_single(const Row& row) { return row.count == 1; }
+
+std::int64_t blocks_of(const Row& row) { return (static_cast<std::int64_t>(row.end()) + kTokens - 1) / kTokens; }
+
+std::array<std::int64_t, StepNumbers::kParts + 1> offsets_of(const StepShape& shape) {
+  const std::array<std::int64_t, StepNumbers::kParts> bytes{
+      8 * shape.tokens,
+      8 * shape.tokens,
+      8 * shape.tokens,
+      4 * shape.tokens,
+      4 * shape.tokens,
+      4 * shape.rows * shape.blocks,
+      static_cast<std::int64_t>(sizeof(ops::PromptTile)) * shape.tiles,
+      8 * shape.draws,
+      static_cast<std::int64_t>(sizeof(ops::Draw)) * shape.draws};
+  std::array<std::int64_t, StepNumbers::kParts + 1> offsets{};
+  for (std::size_t i = 0; i < bytes.size(); ++i) offsets[i + 1] = offsets[i] + (bytes[i] + 15) / 16 * 16;
+  return offsets;
+}
+
+}  // namespace
+
+ops::Draw draw_for(const Sequence& sequence, std::int64_t row) {
+  const SamplingParams& params = sequence.sampling;
+  const auto as_int = [](std::int64_t value) {
+    return static_cast<std::int32_t>(std::min<std::int64_t>(value, std::numeric_limits<std::int32_t>::max()));
+  };
+  return {.number = uniform(params.seed, sequence.choice, sequence.generated()),
+          .inverse_temperature = params.temperature < kGreedyBelow ? 0 : static_cast<float>(1 / params.temperature),
+          .min_p = static_cast<float>(params.min_p),
+          .top_p = static_cast<float>(params.top_p),
+          .top_k = as_int(params.top_k),
+          .row = static_cast<std::int32_t>(row),
+          .top = as_int(params.top_logprobs),
+          .raw = params.logprobs == LogprobsMode::kRaw};
+}
+
+StepShape StepNumbers::shape_of(std::span<const Row> rows) {
+  StepShape shape;
+  shape.rows = static_cast<std::int64_t>(rows.size());
+  for (const Row& row : rows) {
+    const auto count = static_cast<std::int64_t>(row.count);
+    shape.tokens += count;
+    shape.blocks = std::max(shape.blocks, blocks_of(row));
+    if (is_single(row))
+      ++shape.singles;
+    else
+      shape.tiles += (count + ops::kTileTokens - 1) / ops::kTileTokens;
+    if (row.samples()) shape.draws += 1 + static_cast<std::int64_t>(row.sequence->siblings.size());
+  }
+  return shape;
+}
+
+StepShape StepNumbers::rounded_up(const StepShape& shape, std::int64_t most_rows, std::int64_t most_blocks) {
+  const auto up = [](std::int64_t count, std::int64_t most) {
+    return std::min(static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count))), most);
+  };
+  const std::int64_t rows = up(shape.rows, most_rows);
+  return {.tokens = rows,
+          .singles = rows,
+          .rows = rows,
+          .blocks = up(shape.blocks, most_blocks),
+          .tiles = 0,
+          .draws = rows};
+}
+
+StepNumbers::StepNumbers(at::Device device, std::int64_t bytes) : device_of_(device) {
+  host_ = at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(true));
+  device_ = at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
+}
+
+std::int64_t StepNumbers::bytes_of(const StepShape& shape) { return offsets_of(shape).back(); }
+
+void StepNumbers::lay_out(const StepShape& shape) {
+  shape_ = shape;
+  offsets_ = offsets_of(shape);
+  if (offsets_.back() <= host_.numel()) return;
+  const std::int64_t bytes = 2 * offsets_.back();
+  host_ = at::empty({bytes}, host_.options().pinned_memory(true));
+  device_ = at::empty({bytes}, device_.options());
+}
+
+at::Tensor StepNumbers::tensor(Part part, std::int64_t count) const {
+  return device_.narrow(0, offsets_[part], 8 * count).view(at::kLong);
+}
+
+void StepNumbers::upload(std::span<const Row> rows, const StepShape& shape, std::int64_t spare_block) {
+  lay_out(shape);
+  begins_.assign(rows.size(), 0);
+  drawn_rows_.clear();
+  picked_ = tiles_ = 0;
+  std::int64_t begin = 0, number = 0;
+  for (const bool single : {true, false})
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const Row& row = rows[i];
+      if (is_single(row) != single) continue;
+      begins_[i] = begin;
+      put_row(row, number++, begin);
+      begin += static_cast<std::int64_t>(row.count);
+      if (row.samples()) put_draws(row, i, begin - 1);
+    }
+  pad(number, spare_block);
+  device_.narrow(0, 0, offsets_.back()).copy_(host_.narrow(0, 0, offsets_.back()), /*non_blocking=*/true);
+}
+
+void StepNumbers::put_row(const Row& row, std::int64_t number, std::int64_t begin) {
+  const Sequence& sequence = *row.sequence;
+  std::int32_t* const blocks = host<std::int32_t>(kBlocks) + number * shape_.blocks;
+  for (std::int64_t b = 0; b < shape_.blocks; ++b)
+    blocks[b] = static_cast<std::size_t>(b) < sequence.blocks.size() ? sequence.blocks[static_cast<std::size_t>(b)] : 0;
+  for (std::size_t i = 0; i < row.count; ++i) {
+    const auto position = static_cast<std::int64_t>(row.begin + i);
+    const std::int64_t at = begin + static_cast<std::int64_t>(i);
+    host<std::int64_t>(kTokenIds)[at] = sequence.tokens[row.begin + i];
+    host<std::int64_t>(kPositions)[at] = position;
+    host<std::int64_t>(kPlaces)[at] = std::int64_t{blocks[position / kTokens]} * kTokens + position % kTokens;
+    host<std::int32_t>(kContexts)[at] = static_cast<std::int32_t>(position + 1);
+    host<std::int32_t>(kRowOf)[at] = static_cast<std::int32_t>(number);
+  }
+  if (is_single(row)) return;
+  for (std::size_t i = 0; i < row.count; i += ops::kTileTokens)
+    host<ops::PromptTile>(kTiles)[tiles_++] = {
+        .row = static_cast<std::int32_t>(number),
+        .begin = static_cast<std::int32_t>(begin + static_cast<std::int64_t>(i)),
+        .count = static_cast<std::int32_t>(std::min<std::size_t>(ops::kTileTokens, row.count - i)),
+        .position = static_cast<std::int32_t>(row.begin + i)};
+}
+
+void StepNumbers::put_draws(const Row& row, std::size_t index, std::int64_t last) {
+  host<std::int64_t>(kPicked)[picked_] = last;
+  const auto put = [&](const Sequence& sequence) {
+    host<ops::Draw>(kDraws)[drawn_rows_.size()] = draw_for(sequence, picked_);
+    drawn_rows_.push_back(index);
+  };
+  put(*row.sequence);
+  for (const auto& sibling : row.sequence->siblings) put(*sibling);
+  ++picked_;
+}
+
+// Single tokens alone are padded: the others run once, and have a shape of their own.
+void StepNumbers::pad(std::int64_t used_rows, std::int64_t spare_block) {
+  for (std::int64_t i = used_rows; i < shape_.rows; ++i) {
+    for (const Part part : {kTokenIds, kPositions}) host<std::int64_t>(part)[i] = host<std::int64_t>(part)[0];
+    host<std::int64_t>(kPlaces)[i] = spare_block * kTokens;
+    host<std::int32_t>(kContexts)[i] = 1;
+    host<std::int32_t>(kRowOf)[i] = static_cast<std::int32_t>(i);
+    std::fill_n(host<std::int32_t>(kBlocks) + i * shape_.blocks, shape_.blocks, static_cast<std::int32_t>(spare_block));
+  }
+  for (auto i = static_cast<std::int64_t>(drawn_rows_.size()); i < shape_.draws; ++i) {
+    host<std::int64_t>(kPicked)[i] = 0;
+    host<ops::Draw>(kDraws)[i] = {.inverse_temperature = 0};
+  }
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,85 @@
+// What a GPU needs to know of a step beside weights and cache, in one copy from pinned memory: tokens, positions,
+// places in the cache, the sequences' blocks, pieces of prompts, and what is drawn from which logits.
+//
+// The batch is flat: first the rows that compute one token (`singles`), row by row, then pieces of prompts.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <bascule/trainer_ref/engine/step.h>
+#include <bascule/trainer_ref/ops/draw.h>
+#include <bascule/trainer_ref/ops/paged_attention.h>
+
+namespace bascule::ref {
+
+// How much of each there is. A graph is recorded for one shape.
+struct StepShape {
+  std::int64_t tokens = 0;   // N
+  std::int64_t singles = 0;  // of these, at their beginning
+  std::int64_t rows = 0;     // of the table of blocks
+  std::int64_t blocks = 0;   // of a row
+  std::int64_t tiles = 0;
+  std::int64_t draws = 0;
+  auto operator<=>(const StepShape&) const = default;
+};
+
+class StepNumbers {
+ public:
+  enum Part { kTokenIds, kPositions, kPlaces, kContexts, kRowOf, kBlocks, kTiles, kPicked, kDraws, kParts };
+
+  // What `rows` come to, in the order of the batch.
+  static StepShape shape_of(std::span<const Row> rows);
+  // A shape for graphs, which holds `shape` of single tokens alone: rounded up, to `most` at most.
+  static StepShape rounded_up(const StepShape& shape, std::int64_t most_rows, std::int64_t most_blocks);
+
+  // Room for steps of up to `bytes`; more is made where a step needs it, and addresses change then.
+  StepNumbers(at::Device device, std::int64_t bytes);
+  static std::int64_t bytes_of(const StepShape& shape);
+
+  // Lays `rows` out as `shape` says, which has room for them, and copies all to the device: behind what the current
+  // stream does, and the step before must be over. What pads repeats the first row, and writes to `spare_block`.
+  void upload(std::span<const Row> rows, const StepShape& shape, std::int64_t spare_block);
+
+  const StepShape& shape() const { return shape_; }
+  // On the device. `Element` as the part holds it: int64 for token ids, positions, places and picked (the token whose
+  // logits each draw's row are), int32 for contexts, row_of and blocks, PromptTile, Draw.
+  template <typename Element>
+  const Element* at(Part part) const {
+    return reinterpret_cast<const Element*>(device_.const_data_ptr<std::uint8_t>() + offsets_[part]);
+  }
+  at::Tensor tensor(Part part, std::int64_t count) const;  // int64 [count]
+
+  // The rows' places in the batch, in the step's order; and each draw's row, in the order of draws.
+  std::span<const std::int64_t> begins() const { return begins_; }
+  std::span<const std::size_t> drawn_rows() const { return drawn_rows_; }
+  std::int64_t picked() const { return picked_; }  // rows of logits
+
+ private:
+  template <typename Element>
+  Element* host(Part part) {
+    return reinterpret_cast<Element*>(host_.mutable_data_ptr<std::uint8_t>() + offsets_[part]);
+  }
+  void lay_out(const StepShape& shape);
+  void put_row(const Row& row, std::int64_t number, std::int64_t begin);
+  void put_draws(const Row& row, std::size_t index, std::int64_t last);
+  void pad(std::int64_t used_rows, std::int64_t spare_block);
+
+  const at::Device device_of_;
+  at::Tensor host_, device_;  // uint8
+  StepShape shape_;
+  std::array<std::int64_t, kParts + 1> offsets_{};
+  std::vector<std::int64_t> begins_;
+  std::vector<std::size_t> drawn_rows_;
+  std::int64_t picked_ = 0, tiles_ = 0;
+};
+
+// What is drawn for `sequence`, from row `row` of the logits.
+ops::Draw draw_for(const Sequence& sequence, std::int64_t row);
+
+}  // namespace bascule::ref

@@ -1,0 +1,63 @@
+// A decoder's tensors, by what they do rather than by their names in a checkpoint.
+//
+// Shapes: C channels, H heads, G key/value heads, D head width, I inner width of the MLP, V vocabulary.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/model/config.h>
+#include <bascule/transport/tensor.h>
+
+namespace bascule::ref {
+
+// By Hugging Face's names, all of one dtype; tied weights stand once, under the embedding's name.
+using WeightMap = std::map<std::string, at::Tensor, std::less<>>;
+
+// Name, dtype and shape of every tensor of a checkpoint of this configuration, in the order of the layers.
+std::vector<TensorSpec> weight_specs(const ModelConfig& config, DType dtype);
+
+// INVALID_ARGUMENT names the first tensor that is missing, surplus, or of another shape or dtype, and counts
+// the rest.
+absl::Status check_weights(const ModelConfig& config, const WeightMap& weights);
+
+// Tensors of a checkpoint that one matrix product takes together, joined along their first dimension: queries, keys and
+// values, gate and up. Names are vLLM's: "…self_attn.qkv_proj.weight", "…mlp.gate_up_proj.weight", and their biases.
+struct JoinedWeights {
+  std::string name;
+  std::vector<std::string> parts;
+};
+std::vector<JoinedWeights> joined_weights(const ModelConfig& config);
+
+struct Linear {
+  at::Tensor weight;  // [out, in]
+  at::Tensor bias;    // [out], or undefined
+  at::Tensor operator()(const at::Tensor& input) const { return at::linear(input, weight, bias); }
+};
+
+struct DecoderLayer {
+  at::Tensor input_norm, post_attention_norm;  // [C]
+  Linear query, key, value, output;            // C → H*D, G*D, G*D; H*D → C
+  at::Tensor query_norm, key_norm;             // [D], or undefined
+  Linear gate, up, down;                       // C → I, C → I, I → C
+  Linear query_key_value, gate_up;             // joined, or undefined
+};
+
+struct DecoderWeights {
+  ModelConfig config;
+  at::Tensor embedding;  // [V, C]
+  std::vector<DecoderLayer> layers;
+  at::Tensor norm;                 // [C]
+  at::Tensor head;                 // [V, C]; the embedding itself where they are tied
+  at::Tensor inverse_frequencies;  // [D / 2], float32: radians a position
+
+  // Errors as check_weights(). `joined`: joined tensors by their names; all of joined_weights(), or none.
+  static absl::StatusOr<DecoderWeights> bind(const ModelConfig& config, const WeightMap& weights,
+                                             const WeightMap& joined = {});
+};
+
+}  // namespace bascule::ref

@@ -1,0 +1,48 @@
+// Tokens drawn from logits on the device, as sample() of engine/sampler.h draws them on the host: by the inverse of the
+// cumulative distribution, with the same number, cuts and order. Logits never leave the device.
+//
+// Weights are integers, 2^40 for the likeliest token: their sums are the same in any order, so the same logits and
+// number give the same token each time, whatever the batch. Beside the host's, which are float64, a draw may differ
+// where a number falls within 2^-20 or so of a border between two tokens.
+//
+// Shapes: V vocabulary, at most 2^20; B draws.
+#pragma once
+
+#include <cstdint>
+
+#include <bascule/kernels/cuda_result.h>
+#include <bascule/kernels/dtype.h>
+
+namespace bascule::ref::ops {
+
+inline constexpr int kMostTop = 20;  // likeliest tokens that a draw may tell of
+
+struct Draw {
+  double number = 0;              // in [0, 1)
+  float inverse_temperature = 1;  // 0: greedy
+  float min_p = 0;                // the least weight of a token, as a part of the likeliest one's
+  float top_p = 1;
+  std::int32_t top_k = 0;   // 0: all
+  std::int32_t row = 0;     // of the logits
+  std::int32_t top = 0;     // likeliest tokens to tell of; then also the drawn one's rank
+  std::int32_t token = -1;  // this one is told of, with its rank, and none is drawn: a prompt's
+  bool raw = false;         // log-probabilities under softmax(logits), not softmax(logits / temperature)
+};
+
+struct Drawn {
+  std::int32_t token = -1;  // -1: a logit is no number, or all are infinite
+  std::int32_t rank = 0;    // 1: none is likelier; 0: not counted
+  double logprob = 0;
+};
+
+struct TopToken {
+  std::int32_t token = -1;
+  float logprob = 0;
+};
+
+// drawn [B], tops [B, kMostTop] (null where no draw asks for one) of logits [rows, V]. Device memory.
+kernels::cuda::CudaResult draw_tokens(Drawn* drawn, TopToken* tops, const void* logits, DType dtype,
+                                      std::int64_t vocabulary, const Draw* draws, std::int64_t count,
+                                      kernels::cuda::Stream stream);
+
+}  // namespace bascule::ref::ops

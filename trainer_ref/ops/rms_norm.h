@@ -1,0 +1,28 @@
+// RMSNorm, with the residual's sum before it.
+//
+//   residual[n] += added[n]                                       (where there is `added`)
+//   out[n]       = weight · residual[n] / sqrt(mean(residual[n]²) + epsilon)
+//
+// Zhang and Sennrich 2019. Statistics are in float32; the sum and the normalised value are rounded to the tensors'
+// type, as Hugging Face's models do. Shapes: N tokens, C channels; C a multiple of 8. `out` may be `added`.
+#pragma once
+
+#include <cstdint>
+
+#include <bascule/kernels/cuda_result.h>
+#include <bascule/kernels/dtype.h>
+#include <bascule/trainer_ref/ops/plain_real.h>
+
+namespace bascule::ref::ops {
+
+// Memory of the device, aligned to 16 bytes, of `dtype` F32 or BF16. Behind what `stream` does.
+kernels::cuda::CudaResult rms_norm(void* out, void* residual, const void* added, const void* weight, DType dtype,
+                                   std::int64_t tokens, std::int64_t channels, float epsilon,
+                                   kernels::cuda::Stream stream);
+
+namespace plain {
+void rms_norm(Reals out, Reals residual, Reals added, Reals weight, std::int64_t tokens, std::int64_t channels,
+              float epsilon);
+}  // namespace plain
+
+}  // namespace bascule::ref::ops
