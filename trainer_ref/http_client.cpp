@@ -81,6 +81,7 @@ struct HttpClient::Impl {
   beast::flat_buffer buffer;
   std::string peer;
   std::string key;
+  bool sent = false;  // some of the last request
   std::atomic<bool> cancelled{false};
 
   void close() {
@@ -150,10 +151,16 @@ struct HttpClient::Impl {
     if (verb == http::verb::post) request.set(http::field::content_type, "application/json");
     request.body() = std::string(body);
     request.prepare_payload();
+    sent = true;
     co_await http::async_write(*stream, request, use_awaitable);
 
+    // The header alone first: a body that comes with it would be given all the memory that the header claims, before
+    // the parser looks at its limit.
     http::response_parser<http::string_body> parser;
     parser.body_limit(kMaxAnswerBytes);
+    co_await http::async_read_header(*stream, buffer, parser, use_awaitable);
+    if (parser.content_length() && *parser.content_length() > kMaxAnswerBytes)
+      throw boost::system::system_error(make_error_code(http::error::body_limit));
     co_await http::async_read(*stream, buffer, parser, use_awaitable);
     HttpResponse answer{static_cast<int>(parser.get().result_int()), std::move(parser.get().body())};
     if (!parser.get().keep_alive()) close();
@@ -164,6 +171,7 @@ struct HttpClient::Impl {
                                     absl::Duration timeout) {
     const absl::StatusOr<Url> url = parse_url(url_text);
     if (!url.ok()) return url.status();
+    sent = false;
     if (cancelled) return absl::CancelledError("the client was cancelled");
     absl::StatusOr<HttpResponse> result = absl::UnknownError("");
     const auto settle = [&](std::exception_ptr failure, absl::StatusOr<HttpResponse> answer) {
@@ -183,8 +191,16 @@ struct HttpClient::Impl {
     io.restart();
     const absl::Duration bounded = std::min(timeout, absl::Hours(24));
     asio::co_spawn(io, exchange(*url, verb, body, absl::ToChronoNanoseconds(bounded)), settle);
-    io.run();
-    return result;
+    while (true) {
+      try {
+        io.run();
+        return result;
+      } catch (const std::exception& error) {  // thrown beneath the coroutine, which is gone: no memory, as a rule
+        result =
+            absl::ResourceExhaustedError(cat(url->host, ":", url->port, ": the answer was not read: ", error.what()));
+        close();  // and what still waited ends
+      }
+    }
   }
 
   absl::Status status_of(const boost::system::error_code& error, const Url& url, absl::Duration timeout) const {
@@ -211,6 +227,8 @@ absl::StatusOr<HttpResponse> HttpClient::post_json(std::string_view url, std::st
                                                    absl::Duration timeout) {
   return impl_->call(url, http::verb::post, json, timeout);
 }
+
+bool HttpClient::was_sent() const { return impl_->sent; }
 
 void HttpClient::authorize(std::string key) { impl_->key = std::move(key); }
 

@@ -32,9 +32,13 @@ class HttpClient {
   // `url` is http://HOST:PORT/PATH. Blocks until the whole answer is here, at most `timeout`, the lookup of HOST
   // included. A connection that the server closed meanwhile is opened anew; a request that was sent is never sent
   // twice. INVALID_ARGUMENT: not such a URL. UNAVAILABLE: no such host, no server answers, or the connection broke.
-  // DEADLINE_EXCEEDED. CANCELLED: cancel(). RESOURCE_EXHAUSTED: an answer beyond 256 MiB.
+  // DEADLINE_EXCEEDED. CANCELLED: cancel(). RESOURCE_EXHAUSTED: an answer that is, or says that it will be, beyond
+  // 256 MiB; or no memory is left for it.
   absl::StatusOr<HttpResponse> get(std::string_view url, absl::Duration timeout);
   absl::StatusOr<HttpResponse> post_json(std::string_view url, std::string_view json, absl::Duration timeout);
+
+  // Whether the server may have seen the last request, or some of it. Else nobody was there to take it.
+  bool was_sent() const;
 
   // Later requests give this key (Authorization: Bearer KEY), to whatever server they go. Empty: none.
   void authorize(std::string key);

@@ -110,6 +110,42 @@ TEST_F(HttpClientTest, SaysThatTheConnectionBrokeAndSendsNothingTwice) {
   EXPECT_EQ(error, asio::error::would_block);
 }
 
+// With the first bytes of the body in the packet of the header, which is when a parser makes room for all of it.
+TEST_F(HttpClientTest, RefusesAnAnswerThatClaimsMoreThanItsLimitAndStaysOfUse) {
+  std::thread server([this] {
+    for (const char* length : {"1000000000000", "9223372036854775807", "268435457"}) {
+      tcp::socket socket = accept();
+      read_request(socket);
+      asio::write(socket, asio::buffer("HTTP/1.1 200 OK\r\nContent-Length: " + std::string(length) + "\r\n\r\n" +
+                                       std::string(200, ' ')));
+    }
+    tcp::socket socket = accept();
+    read_request(socket);
+    answer(socket, "well");
+  });
+  for (int i = 0; i < 3; ++i) {
+    const absl::Status status = client_.get(url(), absl::Seconds(20)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(status.message(), HasSubstr("the answer is larger than 268435456 bytes"));
+  }
+  EXPECT_EQ(client_.get(url(), absl::Seconds(20))->body, "well");
+  server.join();
+}
+
+TEST_F(HttpClientTest, KnowsWhetherItsRequestWasSent) {
+  std::thread server([this] {
+    tcp::socket socket = accept();
+    read_request(socket);
+  });
+  EXPECT_EQ(client_.get(url(), absl::Seconds(20)).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(client_.was_sent());
+  server.join();
+  const std::string nobody = url();
+  acceptor_.close();
+  EXPECT_EQ(client_.get(nobody, absl::Seconds(20)).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(client_.was_sent());
+}
+
 TEST_F(HttpClientTest, SaysThatNobodyListens) {
   const std::string nobody = url();
   acceptor_.close();
