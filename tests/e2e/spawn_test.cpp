@@ -117,6 +117,32 @@ TEST_F(Spawn, AnEngineThatIsKilledIsStartedAgainAndServes) {
   expect_nothing_left(endpoint);
 }
 
+TEST_F(Spawn, EnginesThatAreAllKilledAtOnceAreWaitedForAndTheRunGoesOn) {
+  for (const int engines : {1, 2}) {
+    Program run = train({"--steps=100000"}, engines);
+    ASSERT_TRUE(trains(run)) << run.output();
+    const std::string endpoint = endpoint_of(run);
+    for (int i = 0; i < engines; ++i) ::kill(engine(endpoint, "engine-" + std::to_string(i)), SIGKILL);
+    const std::set<std::string> before = urls_of(metrics("out"));
+    const auto served_elsewhere = [&] {
+      for (const std::string& url : urls_of(metrics("out")))
+        if (!before.contains(url)) return true;
+      return !run.running();
+    };
+    ASSERT_TRUE(eventually(served_elsewhere, 120s)) << run.output();
+    ASSERT_TRUE(run.running()) << run.output();
+    run.signal(SIGTERM);
+    EXPECT_EQ(run.wait(120s), 0) << run.output();
+    const std::vector<nlohmann::json> lines = metrics("out");
+    for (std::size_t i = 0; i < lines.size(); ++i) {
+      EXPECT_EQ(lines[i]["step"], i) << "none was lost";
+      EXPECT_EQ(lines[i]["dropped"], 0) << "nor was any request";
+    }
+    expect_nothing_left(endpoint);
+    fs::remove_all(out());
+  }
+}
+
 TEST_F(Spawn, AnEngineThatDiesTooOftenEndsTheRunWithACheckpointAndTheReason) {
   Program run = train({"--steps=100000", "--max-engine-restarts=0"});
   ASSERT_TRUE(trains(run)) << run.output();

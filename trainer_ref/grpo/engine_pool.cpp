@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <bascule/trainer_ref/http_client.h>
 #include <bascule/transport/json.h>
@@ -34,11 +35,19 @@ struct Call {
 struct Job {
   std::shared_ptr<Call> call;
   std::size_t request = 0;
-  std::optional<std::size_t> lost_by;  // the engine that it must not go back to
+  std::optional<std::size_t> lost_by;  // the engine that it goes back to only where no other is up
+  bool was_lost = false;               // by an engine that may live: what it asks may be the reason
 };
 
 // What came of asking an engine.
-enum class Outcome { kAnswered, kLost, kBusy, kRefused };
+enum class Outcome {
+  kAnswered,
+  kUnreached,  // nobody took the request: it is as good as new
+  kDied,       // the connection to an engine broke that is started again if it died
+  kLost,
+  kBusy,
+  kRefused
+};
 
 // {"error": {"message": "…"}}, /health's {"state": "…", "error": "…"}, or the body as it is.
 std::string words_of(const HttpResponse& response) {
@@ -93,12 +102,15 @@ struct EnginePool::Impl {
 
   void serve(std::size_t engine, HttpClient& client);
   std::optional<Job> take(std::size_t engine);
+  bool another_is_up(std::size_t engine) const;
+  bool is_started_again() const;
   Outcome ask(std::size_t engine, HttpClient& client, const Job& job, std::string& why, Generation& answer);
   void settle(std::size_t engine, Job job, Outcome outcome, const std::string& why, Generation answer);
   void pause();
   void wait_until_up(std::size_t engine, HttpClient& client);
   absl::Status tell_all(std::string_view path, std::string_view what);
   absl::Status tell(std::size_t engine, std::string_view path, std::string_view what);
+  bool may_come_back(Clock::time_point deadline) const;
   std::string find(std::size_t engine);
 };
 
@@ -169,8 +181,15 @@ absl::StatusOr<EngineLimits> EnginePool::limits() {
                       .max_completions = std::numeric_limits<std::int64_t>::max()};
   HttpClient client;
   client.authorize(impl_->options.api_key);
-  for (const std::string& url : urls()) {
-    const absl::StatusOr<HttpResponse> response = client.get(url + "/v1/models", kHealthTimeout);
+  const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(impl_->options.request_timeout);
+  for (std::size_t engine = 0; engine < impl_->options.urls.size(); ++engine) {
+    std::string url = impl_->find(engine);
+    absl::StatusOr<HttpResponse> response = client.get(url + "/v1/models", kHealthTimeout);
+    while (!response.ok() && impl_->may_come_back(deadline)) {
+      impl_->pause();
+      url = impl_->find(engine);
+      response = client.get(url + "/v1/models", kHealthTimeout);
+    }
     BASCULE_TRY(annotate(response.status(), cat("engine ", url)));
     const absl::StatusOr<nlohmann::json> body = parse_json(response->body, "the answer");
     const auto limit = [&body](const char* key) -> std::int64_t {
@@ -206,9 +225,10 @@ absl::StatusOr<std::vector<Generation>> EnginePool::generate(std::vector<Rollout
     impl_->queue.push_back({.call = call, .request = i, .lost_by = std::nullopt});
   impl_->changed.notify_all();
   const auto settled = [&] { return call->open == 0 || impl_->cancelled; };
-  const auto deadline = [&] { return std::max(call->began, impl_->last_answer) + patience; };
+  Clock::time_point hope = call->began;  // when an engine was last known to be on its way back
+  const auto deadline = [&] { return std::max(hope, impl_->last_answer) + patience; };
   const std::function<bool()>& stopped = impl_->options.stopped;
-  while (!settled() && !stopped() && Clock::now() < deadline())
+  for (; !settled() && !stopped() && Clock::now() < deadline(); hope = impl_->is_started_again() ? Clock::now() : hope)
     impl_->changed.wait_until(lock, std::min<Clock::time_point>(deadline(), Clock::now() + kStoppedInterval), settled);
 
   impl_->queue.remove_if([&](const Job& job) { return job.call == call; });
@@ -228,7 +248,7 @@ std::optional<Job> EnginePool::Impl::take(std::size_t engine) {
   std::unique_lock lock(mutex);
   while (!cancelled) {
     for (auto job = queue.begin(); job != queue.end(); ++job) {
-      if (job->lost_by == engine && options.urls.size() > 1) continue;
+      if (job->lost_by == engine && another_is_up(engine)) continue;
       Job taken = std::move(*job);
       queue.erase(job);
       return taken;
@@ -236,6 +256,20 @@ std::optional<Job> EnginePool::Impl::take(std::size_t engine) {
     changed.wait(lock);
   }
   return std::nullopt;
+}
+
+// Under the mutex.
+bool EnginePool::Impl::another_is_up(std::size_t engine) const {
+  for (std::size_t other = 0; other < down.size(); ++other)
+    if (other != engine && !down[other]) return true;
+  return false;
+}
+
+bool EnginePool::Impl::is_started_again() const {
+  if (!options.url_of) return false;
+  for (std::size_t engine = 0; engine < options.urls.size(); ++engine)
+    if (options.url_of(engine).empty()) return true;
+  return false;
 }
 
 void EnginePool::Impl::serve(std::size_t engine, HttpClient& client) {
@@ -246,7 +280,7 @@ void EnginePool::Impl::serve(std::size_t engine, HttpClient& client) {
     answer.ended = Clock::now();
     settle(engine, *std::move(job), outcome, why, std::move(answer));
     if (outcome == Outcome::kBusy) pause();
-    if (outcome == Outcome::kLost || outcome == Outcome::kBusy) wait_until_up(engine, client);
+    if (outcome != Outcome::kAnswered && outcome != Outcome::kRefused) wait_until_up(engine, client);
   }
 }
 
@@ -256,7 +290,8 @@ Outcome EnginePool::Impl::ask(std::size_t engine, HttpClient& client, const Job&
       find(engine) + "/v1/completions", to_json(job.call->requests[job.request]), options.request_timeout);
   if (!response.ok()) {
     why = message_of(response.status());
-    return Outcome::kLost;
+    if (!client.was_sent()) return Outcome::kUnreached;
+    return options.url_of && absl::IsUnavailable(response.status()) ? Outcome::kDied : Outcome::kLost;
   }
   if (response->status == 200) {
     absl::StatusOr<std::vector<Rollout>> rollouts = read_rollouts(response->body);
@@ -289,9 +324,15 @@ void EnginePool::Impl::settle(std::size_t engine, Job job, Outcome outcome, cons
       options.log(cat("engine ", urls[engine], " refused a request, which is lost: ", why));
       --call.open;
       break;
+    case Outcome::kUnreached:
+    case Outcome::kDied:
+      call.last_loss = cat(urls[engine], ": ", why);
+      if (outcome == Outcome::kDied) job.lost_by = engine;
+      queue.push_front(std::move(job));
+      break;
     case Outcome::kLost:
       call.last_loss = cat(urls[engine], ": ", why);
-      if (job.lost_by) {
+      if (std::exchange(job.was_lost, true)) {
         options.log(cat("a request was lost twice, last with ", call.last_loss));
         --call.open;
         break;
@@ -318,9 +359,11 @@ void EnginePool::Impl::wait_until_up(std::size_t engine, HttpClient& client) {
     if (status.ok()) {
       if (down[engine]) options.log(cat("engine ", url, " is back"));
       down[engine] = false;
+      changed.notify_all();
       return;
     }
     if (!down[engine]) options.log(cat("engine ", url, " is down: ", message_of(status)));
+    if (!down[engine]) changed.notify_all();  // what it lost may have to go back to another
     down[engine] = true;
     changed.wait_for(lock, kHealthInterval, [&] { return cancelled; });
   }
@@ -332,6 +375,11 @@ std::string EnginePool::Impl::find(std::size_t engine) {
   const std::lock_guard lock(mutex);
   if (!now.empty()) urls[engine] = now;
   return urls[engine];
+}
+
+// An engine that does not answer.
+bool EnginePool::Impl::may_come_back(Clock::time_point deadline) const {
+  return options.url_of && !options.stopped() && Clock::now() < deadline;
 }
 
 absl::Status EnginePool::Impl::tell_all(std::string_view path, std::string_view what) {
@@ -348,8 +396,7 @@ absl::Status EnginePool::Impl::tell(std::size_t engine, std::string_view path, s
     const std::string url = find(engine);
     const absl::StatusOr<HttpResponse> response = client.post_json(cat(url, path), "{}", options.request_timeout);
     if (response.ok() && response->status == 200) return absl::OkStatus();
-    const bool may_come_back = !response.ok() && options.url_of && !options.stopped() && Clock::now() < deadline;
-    if (!may_come_back)
+    if (response.ok() || !may_come_back(deadline))
       return unavailable(
           "engine ", url, " did not ", what, ": ",
           response.ok() ? cat("HTTP ", response->status, ": ", words_of(*response)) : message_of(response.status()));

@@ -1,5 +1,5 @@
-// The engines that generate: requests are shared out among those that are up, and one that is lost with its engine is
-// asked of another, once.
+// The engines that generate: requests are shared out among those that are up, and one that an engine loses is asked of
+// another, once. One that no engine took, or that an engine lost that is started again, is asked until it is answered.
 //
 // Each engine has a few threads that take requests from one queue, each with a connection of its own, so a fast engine
 // takes more of them. A thread whose engine is full pauses, and one whose engine fails waits until /health says that it
@@ -72,8 +72,9 @@ class EnginePool {
   absl::Status wake_up();
 
   // Asks all `requests`; answers come back in their order. Blocks as long as answers arrive, to this call or to
-  // another, and twice the request timeout beyond the last. A request that an engine refuses is lost alone, and its
-  // words are logged. UNAVAILABLE: no request was answered at all. CANCELLED: cancel(), or stopped.
+  // another, or an engine is being started again, and twice the request timeout beyond the last of either. A request
+  // that an engine refuses is lost alone, and its words are logged. UNAVAILABLE: no request was answered at all.
+  // CANCELLED: cancel(), or stopped.
   absl::StatusOr<std::vector<Generation>> generate(std::vector<RolloutRequest> requests);
 
   // Ends every call, now and later: for a program that stops.

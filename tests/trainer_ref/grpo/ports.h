@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <string>
@@ -36,6 +37,25 @@ class ClosedPort {
 class SilentPort : public ClosedPort {
  public:
   SilentPort() { EXPECT_EQ(::listen(fd_.get(), SOMAXCONN), 0); }
+};
+
+// An engine that dies of its first request: it breaks that connection, and refuses all others.
+class BreakingPort : public SilentPort {
+ public:
+  BreakingPort() : thread_([this] { break_one(); }) {}
+  ~BreakingPort() { ::shutdown(fd_.get(), SHUT_RDWR); }
+  int broken() const { return broken_; }
+
+ private:
+  void break_one() {
+    const UniqueFd client(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    char piece[4096];
+    if (client.get() < 0 || ::recv(client.get(), piece, sizeof piece, 0) <= 0) return;
+    ::shutdown(fd_.get(), SHUT_RDWR);
+    ++broken_;
+  }
+  std::atomic<int> broken_ = 0;
+  const std::jthread thread_;
 };
 
 // A server: it answers requests one after the other, GETs with 200 and what `told` holds for their path, and the others

@@ -11,6 +11,7 @@ namespace bascule::ref {
 namespace {
 
 using test::AnsweringPort;
+using test::BreakingPort;
 using test::ClosedPort;
 using test::SilentPort;
 using ::testing::HasSubstr;
@@ -71,6 +72,60 @@ TEST(EnginePool, FollowsAnEngineThatIsStartedAgainElsewhere) {
   ASSERT_TRUE(answers.ok()) << answers.status();
   EXPECT_EQ(answers->front().rollouts.size(), 1);
   EXPECT_EQ(pool.urls(), std::vector<std::string>{after.url});
+}
+
+// Its engines die one after the other, each with the request under way: as when a machine kills them all.
+TEST(EnginePool, ARequestThatDiedWithItsEngineWaitsForOneThatIsStartedAgain) {
+  const std::map<std::string, std::string> well{{"/health", R"({"attached": true})"}};
+  const BreakingPort dying, dying_too;
+  const AnsweringPort after([](const std::string&) { return AnsweringPort::Answer{.body = kOneToken}; }, well);
+  std::atomic<bool> is_back = false;
+  EnginePool pool({.urls = {dying.url, dying_too.url},
+                   .url_of =
+                       [&](std::size_t engine) {
+                         if (engine == 0 && is_back) return after.url;
+                         return std::string();
+                       },
+                   .requests_per_engine = 1,
+                   .request_timeout = absl::Milliseconds(200)});
+  std::jthread starter([&] {  // later than a call would wait for engines that nobody starts again
+    while (dying.broken() + dying_too.broken() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    is_back = true;
+  });
+  const auto answers = pool.generate(std::vector<RolloutRequest>(2, RolloutRequest{.prompt = {1}}));
+  ASSERT_TRUE(answers.ok()) << answers.status();
+  for (const Generation& answer : *answers) EXPECT_EQ(answer.rollouts.size(), 1);
+}
+
+TEST(EnginePool, ARequestThatNobodyTookIsAskedOfTheEngineThatLives) {
+  const ClosedPort nobody, nobody_else;
+  const AnsweringPort engine(
+      [](const std::string&) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others are quicker to say no
+        return AnsweringPort::Answer{.body = kOneToken};
+      },
+      {{"/health", "{}"}});
+  EnginePool pool({.urls = {nobody.url, engine.url, nobody_else.url}, .requests_per_engine = 1});
+  const auto answers = pool.generate(std::vector<RolloutRequest>(8, RolloutRequest{.prompt = {1}}));
+  ASSERT_TRUE(answers.ok()) << answers.status();
+  for (const Generation& answer : *answers) EXPECT_EQ(answer.rollouts.size(), 1);
+}
+
+// The other one is dead for good: the engine that lost the request is the only one that may answer it.
+TEST(EnginePool, ALostRequestGoesBackToTheOnlyEngineThatIsUp) {
+  const ClosedPort nobody;
+  std::atomic<int> asked = 0;
+  const AnsweringPort engine(
+      [&](const std::string&) {
+        return ++asked == 1 ? AnsweringPort::Answer{.status = 500, .body = "ill"}
+                            : AnsweringPort::Answer{.body = kOneToken};
+      },
+      {{"/health", "{}"}});
+  EnginePool pool({.urls = {engine.url, nobody.url}, .requests_per_engine = 1});
+  const auto answers = pool.generate({RolloutRequest{.prompt = {1}}});
+  ASSERT_TRUE(answers.ok()) << answers.status();
+  EXPECT_EQ(answers->front().rollouts.size(), 1);
 }
 
 TEST(EnginePool, AnEngineThatIsStartedAgainIsToldToSleepWhenItIsBack) {
