@@ -72,15 +72,17 @@ absl::Status read_prompt(const nlohmann::json& value, const std::string& column,
 }
 
 // Of GSM8K's answer the number behind its rationale, which goes to the other columns.
-void part_rationale(Problem& problem) {
+absl::Status part_rationale(Problem& problem) {
   const std::size_t hashes = problem.answer.rfind(kHashes);
-  if (hashes == std::string::npos) return;
+  if (hashes == std::string::npos) return absl::OkStatus();
   const std::size_t begin =
       std::min(problem.answer.find_first_not_of(" \t\r\n", hashes + kHashes.size()), problem.answer.size());
   std::string number = problem.answer.substr(begin);
   number.erase(number.find_last_not_of(" \t\r\n") + 1);
   problem.columns["rationale"] = problem.answer.substr(0, hashes);
+  if (number.empty()) return invalid_argument("expected the answer behind the last ", kHashes, ", found nothing");
   problem.answer = std::move(number);
+  return absl::OkStatus();
 }
 
 absl::Status read_answer(const nlohmann::json& value, const std::string& column, Problem& problem) {
@@ -123,7 +125,7 @@ absl::StatusOr<Problem> read_problem(const std::string& text, const DataColumns&
     BASCULE_TRY(read_answer(take(line, columns.answer), columns.answer, problem));
   }
   problem.columns = std::move(line);
-  if (is_gsm8k) part_rationale(problem);
+  if (is_gsm8k) BASCULE_TRY(part_rationale(problem));
   return problem;
 }
 

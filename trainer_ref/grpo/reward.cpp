@@ -39,7 +39,9 @@ class FunctionReward final : public Reward {
 std::unique_ptr<Reward> reward_of(RewardFunction function) { return std::make_unique<FunctionReward>(function); }
 
 double exact_match(const Problem& problem, const Rollout& rollout) {
-  return strip(rollout.text) == strip(problem.answer) ? 1 : 0;
+  const std::string_view answer = strip(problem.answer);
+  if (answer.empty()) return kNaN;  // else a model that says nothing is right
+  return strip(rollout.text) == answer ? 1 : 0;
 }
 
 double number_match(const Problem& problem, const Rollout& rollout) {

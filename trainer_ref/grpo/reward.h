@@ -37,6 +37,7 @@ inline constexpr double kLargestReward = 1e6;
 struct RewardOptions {
   absl::Duration timeout = absl::Seconds(60);               // for one batch
   std::function<void(std::string_view)> log = [](auto) {};  // told of what had to be tried again
+  std::function<bool()> stopped = [] { return false; };     // true ends every wait within a second: CANCELLED
 };
 
 using RewardFunction = double (*)(const Problem&, const Rollout&);

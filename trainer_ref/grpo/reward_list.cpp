@@ -19,12 +19,13 @@ namespace {
 struct Named {
   std::string_view name;
   RewardFunction function;
+  bool needs_answer;
 };
-constexpr std::array<Named, 5> kRewards = {{{"exact_match", exact_match},
-                                            {"number_match", number_match},
-                                            {"math_match", math_match},
-                                            {"finished", finished},
-                                            {"within_length", within_length}}};
+constexpr std::array<Named, 5> kRewards = {{{"exact_match", exact_match, true},
+                                            {"number_match", number_match, true},
+                                            {"math_match", math_match, true},
+                                            {"finished", finished, false},
+                                            {"within_length", within_length, false}}};
 constexpr std::string_view kExec = "exec:", kHttp = "http://";
 constexpr std::size_t kWhole = std::string_view::npos;
 
@@ -84,7 +85,8 @@ std::string short_name(const std::vector<std::string>& command) {
 
 absl::StatusOr<RewardSpec> parse_function(std::string_view name) {
   const auto* found = std::find_if(kRewards.begin(), kRewards.end(), [&](const Named& r) { return r.name == name; });
-  if (found != kRewards.end()) return RewardSpec{.name = std::string(name), .function = found->function};
+  if (found != kRewards.end())
+    return RewardSpec{.name = std::string(name), .needs_answer = found->needs_answer, .function = found->function};
   std::vector<std::string> names;
   names.reserve(kRewards.size());
   for (const Named& reward : kRewards) names.emplace_back(reward.name);
@@ -136,6 +138,19 @@ absl::StatusOr<std::vector<RewardSpec>> parse_rewards(std::string_view text) {
     if (comma == kWhole) return specs;
     text.remove_prefix(comma + 1);
   }
+}
+
+absl::Status check_answers(std::span<const RewardSpec> specs, std::span<const Problem> problems) {
+  const auto has_answer = [](const Problem& problem) {
+    return problem.answer.find_first_not_of(" \t\r\n") != std::string::npos;
+  };
+  for (const RewardSpec& spec : specs)
+    if (spec.needs_answer && std::none_of(problems.begin(), problems.end(), has_answer))
+      return invalid_argument(
+          "reward ", spec.name, " compares with a problem's answer, and no problem has one; name ",
+          "their column by --answer-column, or give a reward that needs none, as --reward=finished ",
+          "or --reward=exec:./reward.py");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<WeightedReward>> make_rewards(std::span<const RewardSpec> specs,

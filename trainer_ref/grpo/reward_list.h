@@ -18,6 +18,7 @@ namespace bascule::ref {
 struct RewardSpec {
   std::string name = {};  // in metrics, each once: "exact_match", "exec:reward.py", "http://127.0.0.1:9000/score"
   double weight = 1;
+  bool needs_answer = false;              // has nothing to say of a problem without one
   RewardFunction function = nullptr;      // or
   std::vector<std::string> command = {};  // of exec:, the program and its arguments, or
   std::string url = {};                   // of http:
@@ -28,6 +29,10 @@ struct RewardSpec {
 // (exec:./a\,b.py, http://host/?kind\=1). INVALID_ARGUMENT: an unknown name (the nearest is named), an item that stands
 // twice, a weight that is no number or beyond a million, a URL that is none.
 absl::StatusOr<std::vector<RewardSpec>> parse_rewards(std::string_view text);
+
+// OK where each reward may have something to say of `problems`. INVALID_ARGUMENT names one that needs answers where no
+// problem has one.
+absl::Status check_answers(std::span<const RewardSpec> specs, std::span<const Problem> problems);
 
 struct WeightedReward {
   std::string name;

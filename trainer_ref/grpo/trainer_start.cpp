@@ -31,6 +31,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
   BASCULE_TRY(settle_steps(options, task));
   BASCULE_ASSIGN(PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
+  BASCULE_TRY(annotate(check_answers(options.rewards, task.train), cat("--reward=", options.reward)));
   BASCULE_TRY(settle_origin(options, task, log));
   BASCULE_ASSIGN(Policy policy, options.resume.empty() ? read_policy("model", options.model, kModelAdvice,
                                                                      Policy::Gradients::kTracked, options.device)

@@ -12,6 +12,7 @@ namespace {
 
 using bascule::test::IsOk;
 using bascule::test::StatusIs;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -116,6 +117,17 @@ TEST(RewardList, AProgramThatIsNotThereIsNamedBeforeAnythingIsScored) {
       make_rewards(*specs, {}),
       StatusIs(absl::StatusCode::kInvalidArgument,
                HasSubstr("exec:reward.py: start /nowhere/reward.py: No such file or directory; give a program")));
+}
+
+TEST(RewardList, RewardsThatNeedAnswersAreRefusedWhereNoProblemHasOne) {
+  const std::vector<Problem> without{{.prompt = "a"}, {.prompt = "b", .answer = " "}},
+      with{{.prompt = "a"}, {.prompt = "b", .answer = "4"}};
+  for (const std::string name : {"exact_match", "number_match", "math_match"}) {
+    EXPECT_TRUE(check_answers(*parse_rewards("finished," + name), with).ok());
+    EXPECT_THAT(std::string(check_answers(*parse_rewards("finished," + name), without).message()),
+                AllOf(HasSubstr("reward " + name + " compares"), HasSubstr("--answer-column")));
+  }
+  EXPECT_TRUE(check_answers(*parse_rewards("finished,within_length,exec:./reward.py"), without).ok());
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ TEST(Reward, ExactMatchIgnoresSurroundingBlanksOnly) {
   EXPECT_EQ(exact_match(problem("73"), rollout(" 73\n")), 1);
   EXPECT_EQ(exact_match(problem("73"), rollout("7 3")), 0);
   EXPECT_EQ(exact_match(problem("73"), rollout("")), 0);
+  EXPECT_TRUE(std::isnan(exact_match(problem(" "), rollout("")))) << "silence is no answer";
 }
 
 TEST(Reward, NumberMatchComparesTheLastNumberAsANumber) {
