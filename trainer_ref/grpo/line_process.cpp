@@ -18,6 +18,7 @@ namespace bascule::ref {
 namespace {
 
 constexpr std::size_t kLongestLine = std::size_t{256} << 20;
+constexpr absl::Duration kStoppedInterval = absl::Milliseconds(200);
 constexpr absl::Duration kToEnd = absl::Seconds(1);  // for a program whose stdin has ended
 
 // Blocks SIGPIPE on this thread, and takes back the one that a write raised: how the program's owner handles it is not
@@ -46,6 +47,19 @@ class NoSigpipe {
   bool was_pending_ = false;
 };
 
+// A process that kills the group `pid` when `alive` is closed before a line has been written to it: whatever ends us,
+// the kernel closes it.
+absl::StatusOr<ChildProcess> start_watcher(pid_t pid, const UniqueFd& alive) {
+  const UniqueFd nothing(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  if (!nothing) return errno_status(errno, "open /dev/null");
+  return ChildProcess::start(
+      {.command = {"/bin/sh", "-c", "trap '' INT TERM HUP; read -r none && exit; kill -s KILL -- \"-$0\"", cat(pid)},
+       .input = alive.get(),
+       .output = nothing.get(),
+       .errors = nothing.get(),
+       .own_session = true});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LineProcess>> LineProcess::start(std::vector<std::string> command) {
@@ -58,18 +72,26 @@ absl::StatusOr<std::unique_ptr<LineProcess>> LineProcess::start(std::vector<std:
     return invalid_argument(message_of(process.status()), "; give a program that may be run, as exec:./reward.py, or ",
                             "exec:python3 reward.py");
   for (const int fd : {input.write.get(), output.read.get()}) ::fcntl(fd, F_SETFL, O_NONBLOCK);
-  return std::unique_ptr<LineProcess>(
-      new LineProcess(*std::move(process), std::move(input.write), std::move(output.read)));
+  BASCULE_ASSIGN(Pipe alive, make_pipe());
+  BASCULE_ASSIGN(ChildProcess watcher, start_watcher(process->pid(), alive.read));
+  return std::unique_ptr<LineProcess>(new LineProcess(
+      *std::move(process), std::move(input.write), std::move(output.read), std::move(watcher), std::move(alive.write)));
 }
 
 LineProcess::~LineProcess() {
   to_.reset();
   from_.reset();
-  process_.ends_within(kToEnd);
+  if (!hangs_) process_.ends_within(kToEnd);
+  process_.signal(SIGKILL);
+  // The watcher goes before the process is reaped: as long as it may kill, the number is that of no other group.
+  const NoSigpipe no_sigpipe;
+  [[maybe_unused]] const ssize_t written = ::write(alive_.get(), "\n", 1);
+  watcher_.ends_within(kToEnd);
 }
 
-absl::StatusOr<std::string> LineProcess::exchange(std::string_view line, absl::Duration timeout) {
-  const Deadline deadline(timeout);
+absl::StatusOr<std::string> LineProcess::exchange(std::string_view line, absl::Duration timeout,
+                                                  const std::function<bool()>& stopped) {
+  const Deadline deadline(timeout), patience(kStoppedInterval);  // what answers soon is let answer
   const NoSigpipe no_sigpipe;
   const std::string request = cat(line, "\n");
   std::string_view rest = request;
@@ -87,8 +109,11 @@ absl::StatusOr<std::string> LineProcess::exchange(std::string_view line, absl::D
           cat("expected a line of at most ", kLongestLine, " bytes, found a longer one"));
     std::array<pollfd, 2> wanted = {{{.fd = from_.get(), .events = POLLIN, .revents = 0},
                                      {.fd = rest.empty() ? -1 : to_.get(), .events = POLLOUT, .revents = 0}}};
+    hangs_ = true;
     if (deadline.passed()) return deadline_exceeded("no answer within ", absl::FormatDuration(timeout));
-    const auto left = absl::ToInt64Milliseconds(std::min(deadline.left(), absl::Minutes(1))) + 1;
+    if (patience.passed() && stopped()) return absl::CancelledError("stopped while an answer was awaited");
+    hangs_ = false;
+    const auto left = absl::ToInt64Milliseconds(std::min(deadline.left(), kStoppedInterval)) + 1;
     if (::poll(wanted.data(), wanted.size(), static_cast<int>(left)) < 0 && errno != EINTR)
       return errno_status(errno, "wait for an answer");
     if (wanted[1].revents != 0) BASCULE_TRY(write_some(rest));

@@ -45,7 +45,7 @@ using RewardFunction = double (*)(const Problem&, const Rollout&);
 // A reward that asks `function` of each completion alone.
 std::unique_ptr<Reward> reward_of(RewardFunction function);
 
-// 1 where the text is the answer, surrounding blanks aside; else 0.
+// 1 where the text is the answer, surrounding blanks aside; else 0; NaN where the answer is empty.
 double exact_match(const Problem& problem, const Rollout& rollout);
 // 1 where the last decimal number in the text ("-3.5", "1,234") equals the answer, exactly; NaN where the answer is no
 // such number.

@@ -1,10 +1,14 @@
 #include <bascule/trainer_ref/grpo/reward_batch.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <limits>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -19,7 +23,8 @@ namespace {
 constexpr std::size_t kBatch = 1024;  // completions: a bound on what one request holds
 constexpr int kTries = 3;
 constexpr absl::Duration kFirstPause = absl::Milliseconds(100);  // four times as long before each further try
-constexpr std::size_t kShown = 300;                              // bytes of an answer in an error
+constexpr std::chrono::milliseconds kStoppedInterval{200};
+constexpr std::size_t kShown = 300;  // bytes of an answer in an error
 
 nlohmann::json json_of(const Scored& scored) {
   const Problem& problem = *scored.problem;
@@ -80,6 +85,7 @@ class BatchReward : public Reward {
       if (answer.ok()) return answer;
       const bool again = absl::IsUnavailable(answer.status()) || absl::IsDeadlineExceeded(answer.status());
       if (!again) return answer;
+      if (options_.stopped()) return absl::CancelledError("stopped while an answer was awaited");
       if (tried == kTries)
         return absl::Status(answer.status().code(), cat(message_of(answer.status()), " (tried ", tried, " times)"));
       options_.log(cat("reward ", name_, ": ", message_of(answer.status()), "; trying again"));
@@ -89,8 +95,10 @@ class BatchReward : public Reward {
   }
 
   const std::string name_;
-  const RewardOptions options_;
   std::uint64_t last_id_ = 0;
+
+ protected:
+  const RewardOptions options_;
 };
 
 class ExecReward final : public BatchReward {
@@ -104,7 +112,7 @@ class ExecReward final : public BatchReward {
     if (!process_) {
       BASCULE_ASSIGN(process_, LineProcess::start(command_));
     }
-    absl::StatusOr<std::string> answer = process_->exchange(request, timeout);
+    absl::StatusOr<std::string> answer = process_->exchange(request, timeout, options_.stopped);
     if (!answer.ok()) process_.reset();
     return answer;
   }
@@ -120,6 +128,13 @@ class HttpReward final : public BatchReward {
 
  private:
   absl::StatusOr<std::string> ask(std::string_view request, absl::Duration timeout) override {
+    std::mutex mutex;
+    std::condition_variable_any changed;
+    const std::jthread listener([&](const std::stop_token& answered) {  // the client waits in one piece
+      std::unique_lock lock(mutex);
+      while (!changed.wait_for(lock, answered, kStoppedInterval, [] { return false; }) && !answered.stop_requested())
+        if (options_.stopped()) return client_.cancel();
+    });
     BASCULE_ASSIGN(HttpResponse response, client_.post_json(url_, request, timeout));
     if (response.status == 200) return std::move(response.body);
     const std::string text = cat("expected status 200, found ", response.status, ": ", shown(response.body));

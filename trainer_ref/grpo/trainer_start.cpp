@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
                                                        : read_policy("resume", options.resume, kResumeAdvice,
                                                                      Policy::Gradients::kTracked, options.device));
   absl::StatusOr<std::vector<WeightedReward>> rewards =
-      make_rewards(options.rewards, {.timeout = options.reward_timeout, .log = log});
+      make_rewards(options.rewards, {.timeout = options.reward_timeout, .log = log, .stopped = stopped});
   BASCULE_TRY(of_flag(rewards.status(), "reward", options.reward, kRewardAdvice));
   absl::StatusOr<Sender> sender =
       Sender::listen({.endpoint = options.sync,

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -120,6 +123,34 @@ TEST(LineProcess, NamesAProgramThatCannotBeRun) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Permission denied; give a program")));
   EXPECT_THAT(LineProcess::start({"bascule-no-such-program"}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("start bascule-no-such-program: No such file")));
+}
+
+TEST(LineProcess, StopsWaitingWithinASecondOfBeingTold) {
+  const auto hangs = shell("while true; do sleep 1; done");
+  const auto told = std::chrono::steady_clock::now();
+  EXPECT_THAT(hangs->exchange("x", kLong, [] { return true; }),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("stopped")));
+  EXPECT_LT(std::chrono::steady_clock::now() - told, std::chrono::seconds(1));
+  const auto answers = shell("cat");
+  EXPECT_EQ(*answers->exchange("x", kLong, [] { return true; }), "x") << "what answers at once is heard";
+}
+
+// As a trainer that is killed: no destructor runs.
+TEST(LineProcess, ItsGroupEndsWithAProcessThatIsKilled) {
+  const bascule::test::TempFolder folder;
+  const std::string file = folder.path() / "pids";
+  const pid_t trainer = ::fork();
+  if (trainer == 0) {
+    const auto process = shell("sleep 1000 & echo $! $$; wait");
+    std::ofstream(file) << *process->exchange("x", kLong) << std::endl;
+    ::kill(::getpid(), SIGKILL);
+  }
+  ::waitpid(trainer, nullptr, 0);
+  pid_t child = 0, program = 0;
+  std::ifstream(file) >> child >> program;
+  ASSERT_GT(program, 0);
+  EXPECT_TRUE(ends(program));
+  EXPECT_TRUE(ends(child)) << "what it started, too";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -242,6 +243,19 @@ TEST(HttpReward, GivesUpAfterThreeTriesOrAtOnce) {
   EXPECT_THAT(http_reward("judge", refuses.url, {})->score(Completions({"4"})),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("found 404: no such path")));
   EXPECT_EQ(asked, 1);
+}
+
+TEST(RewardBatch, AProgramOrServerThatIsAwaitedIsLeftWithinASecondOfBeingTold) {
+  const test::SilentPort silent;
+  const RewardOptions options{.timeout = absl::Hours(1), .stopped = [] { return true; }};
+  auto program = exec_reward("p", {"sleep", "1000"}, options);
+  ASSERT_THAT(program, IsOk());
+  const auto server = http_reward("s", silent.url, options);
+  for (Reward* const reward : {program->get(), server.get()}) {
+    const auto told = std::chrono::steady_clock::now();
+    EXPECT_THAT(reward->score(Completions({"4"})), StatusIs(absl::StatusCode::kCancelled, HasSubstr("")));
+    EXPECT_LT(std::chrono::steady_clock::now() - told, std::chrono::seconds(1));
+  }
 }
 
 }  // namespace
