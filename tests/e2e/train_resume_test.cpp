@@ -112,5 +112,27 @@ TEST_F(Train, NamesNoCheckpointThatItHasNot) {
   EXPECT_FALSE(fs::exists(folder_ / "out"));
 }
 
+TEST_F(Train, ResumeSeesAnotherRewardProgramAndAnotherTypeOnTheWire) {
+  const fs::path program = folder_ / "score.py";
+  fs::copy(BASCULE_EXAMPLES "/rewards/digits.py", program);
+  const auto run = [&](const std::string& out, std::vector<std::string> more) {
+    more.insert(more.end(), {"--prompts-per-step", "4", "--group-size", "4", "--eval-every", "0", "--reward",
+                             "exec:python3 " + program.string()});
+    return trainer("http://127.0.0.1:1", out, std::move(more));
+  };
+  {
+    Program only = engine("engine-0");
+    Program start = run("out", {"--engines", url_of(only), "--steps", "1"});
+    ASSERT_EQ(start.wait(90s), 0) << start.output();
+  }
+  std::ofstream(program, std::ios::app) << "# other\n";
+  Program changed =
+      run("changed", {"--resume", folder_ / "out" / "step_1", "--steps", "2", "--sync", sync_ + "?wire_dtype=bf16"});
+  EXPECT_EQ(changed.wait(60s), 2) << changed.output();
+  EXPECT_THAT(changed.output(), HasSubstr("--engine-dtype: the run was trained with f32, found bf16; --reward: the run "
+                                          "was trained with another content of " +
+                                          program.string()));
+}
+
 }  // namespace
 }  // namespace bascule::test

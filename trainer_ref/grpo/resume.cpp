@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/grpo/resume.h>
 
 #include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include <bascule/transport/program/checks.h>
@@ -41,7 +42,8 @@ constexpr const char* kFlags[] = {"task",
                                   "top_p",
                                   "chat",
                                   "system_prompt",
-                                  "chat_template_kwargs"};
+                                  "chat_template_kwargs",
+                                  "engine_dtype"};
 
 absl::StatusOr<RunOrigin> origin_now(const TrainOptions& options, const Task& task) {
   std::error_code ignored;
@@ -56,6 +58,13 @@ absl::StatusOr<RunOrigin> origin_now(const TrainOptions& options, const Task& ta
   if (needs_template(options.chat, task)) {
     BASCULE_ASSIGN(origin.fingerprints["chat-template"], fingerprint_of_chat_template(options.model));
   }
+  for (const RewardSpec& reward : options.rewards)
+    for (const std::string& word : reward.command)  // a program that PATH finds is none of the run's own
+      if (fs::is_regular_file(word, ignored)) {
+        BASCULE_ASSIGN(origin.fingerprints[cat("reward/", word)], fingerprint_of_file(word));
+      }
+  // Engines that get bf16 sample other completions, whichever flag says so.
+  if (absl::StrContains(options.sync, "wire_dtype=bf16")) origin.flags["engine-dtype"] = "bf16";
   origin.fingerprints["task"] = fingerprint_of(task);
   return origin;
 }

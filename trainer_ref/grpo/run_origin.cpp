@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kPieceBytes = 64 * kernels::kTileBytes;
-constexpr std::string_view kModel = "model/";
+constexpr std::string_view kModel = "model/", kReward = "reward/";
 
 // The digest of bytes that come one after another. Its text begins with the number of the function.
 class Running {
@@ -47,6 +47,8 @@ std::string what_differs(const std::string& name, const RunOrigin& run, const Ru
   if (name.starts_with(kModel))
     return cat("--model: the run began with ", run.model.string(), ", found another ", name.substr(kModel.size()),
                " in ", found.model.string());
+  if (name.starts_with(kReward))
+    return cat("--reward: the run was trained with another content of ", name.substr(kReward.size()));
   if (name == "chat-template")
     return cat("--model: the prompts were written by another chat template than that of ", found.model.string());
   if (name == "task") return "--task: the problems are no longer those that the run was trained on";

@@ -96,5 +96,13 @@ TEST(RunOrigin, IsReadAsItWasWritten) {
   EXPECT_THAT(origin_of_json({{"flags", {{"beta", 0}}}}).status().message(), HasSubstr("\"flags\", \"beta\""));
 }
 
+TEST(RunOrigin, AChangedFileOfARewardIsNamed) {
+  const RunOrigin run{.fingerprints = {{"reward/./score.py", "1"}}},
+      found{.fingerprints = {{"reward/./score.py", "2"}}};
+  EXPECT_EQ(differences(run, found),
+            std::vector<std::string>{"--reward: the run was trained with another content of ./score.py"});
+  EXPECT_TRUE(differences(run, run).empty());
+}
+
 }  // namespace
 }  // namespace bascule::ref
