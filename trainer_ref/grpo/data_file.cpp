@@ -134,6 +134,9 @@ absl::StatusOr<Problem> read_problem(const std::string& text, const DataColumns&
 absl::StatusOr<std::vector<Problem>> read_problems(const std::filesystem::path& file, const DataColumns& columns) {
   if (std::error_code error; std::filesystem::is_directory(file, error))
     return invalid_argument(file.string(), ": expected a file of JSON lines, found a folder");
+  if (columns.prompt == columns.answer)
+    return invalid_argument("--prompt-column and --answer-column both name \"", columns.prompt,
+                            "\"; give each its own, or --answer-column= where there are no answers");
   std::ifstream stream(file);
   if (!stream) return errno_status(errno, file.string());
   std::vector<Problem> problems;

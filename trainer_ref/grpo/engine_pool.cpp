@@ -191,6 +191,9 @@ absl::StatusOr<EngineLimits> EnginePool::limits() {
       response = client.get(url + "/v1/models", kHealthTimeout);
     }
     BASCULE_TRY(annotate(response.status(), cat("engine ", url)));
+    if (response->status == 401)
+      return unavailable("engine ", url, " asks for a key: ", words_of(*response),
+                         "; give the engines' key to this program, too, as BASCULE_API_KEY");
     const absl::StatusOr<nlohmann::json> body = parse_json(response->body, "the answer");
     const auto limit = [&body](const char* key) -> std::int64_t {
       const nlohmann::json::json_pointer place(cat("/data/0/", key));

@@ -18,7 +18,8 @@ absl::StatusOr<SendReport> publish_weights(Sender& sender, const std::function<v
     if (!worker.error.ok())
       log(cat("version ", report->version, ": worker ", worker.worker, " ", to_string(worker.state), ": ",
               message_of(worker.error)));
-  for (const std::string& warning : report->warnings) log(cat("version ", report->version, ": ", warning));
+  for (const std::string& warning : report->warnings)
+    log(warning.starts_with("version ") ? warning : cat("version ", report->version, ": ", warning));
   return report;
 }
 

@@ -224,7 +224,8 @@ void SpawnedEngines::Impl::clear(Engine& engine) {
 
 void SpawnedEngines::Impl::ended(Engine& engine, const End& end) {
   const std::string what = cat(engine.what.name, ": ", end.how);
-  if (!engine.has_listened) return fail(engine, {end.code, cat(what, " before it listened")});
+  const bool late = end.code == absl::StatusCode::kDeadlineExceeded;  // which says already that it did not listen
+  if (!engine.has_listened) return fail(engine, {end.code, late ? what : cat(what, " before it listened")});
   engine.start_at = engine.budget.restart_after(Clock::now());
   if (!engine.start_at)
     return fail(engine, unavailable(what, ", and it was started again ", options.max_restarts,

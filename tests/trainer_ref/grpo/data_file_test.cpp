@@ -58,6 +58,10 @@ TEST_F(DataFile, ColumnsMayHaveOtherNames) {
   EXPECT_EQ(problem(R"({"prompt": "a"})", {.answer = ""}).answer, "") << "rewards may need none";
 }
 
+TEST_F(DataFile, OneColumnIsNotBothPromptAndAnswer) {
+  EXPECT_THAT(refusal("{\"answer\": \"4\"}\n", {.prompt = "answer"}), HasSubstr("both name \"answer\""));
+}
+
 TEST_F(DataFile, Gsm8kIsReadAsItIs) {
   const std::string line = R"({"question": "How many?", "answer": "1,000 + 234 = <<1000+234=1234>>1,234\n#### 1,234"})";
   for (const char* column : {"prompt", "question"}) {

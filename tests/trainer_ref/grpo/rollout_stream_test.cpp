@@ -159,6 +159,7 @@ TEST(EnginePool, GivesItsEnginesTheirKey) {
                              {{"/v1/models", R"({"data": [{"max_model_len": 64, "max_completions": 8}]})"}}, "sesame");
   EnginePool stranger({.urls = {engine.url}}), pool({.urls = {engine.url}, .api_key = "sesame"});
   EXPECT_TRUE(absl::IsUnavailable(stranger.limits().status()));
+  EXPECT_THAT(stranger.limits().status().message(), HasSubstr("BASCULE_API_KEY"));
   EXPECT_TRUE(pool.limits().ok());
   EXPECT_TRUE(pool.sleep().ok());
   EXPECT_TRUE(
