@@ -11,6 +11,16 @@ std::size_t blocks_for(std::size_t tokens) { return (tokens + kBlockTokens - 1) 
 
 std::size_t left_to_compute(const Sequence& sequence) { return sequence.tokens.size() - sequence.computed; }
 
+// Blocks beyond those that it holds, for what it has and its next kBlockTokens tokens; its siblings' own ones, too.
+std::size_t soon_needed(const Sequence& sequence) {
+  // The last token that it generates is not computed.
+  const auto longest =
+      sequence.prompt_tokens + static_cast<std::size_t>(std::max<std::int64_t>(sequence.max_tokens, 1)) - 1;
+  const std::size_t wanted =
+      blocks_for(std::min(sequence.tokens.size() + kBlockTokens, longest)) + sequence.siblings.size();
+  return wanted - std::min(wanted, sequence.blocks.size());
+}
+
 }  // namespace
 
 void append(Sequence& sequence, Sample sample, MadeBy made_by) {
@@ -133,7 +143,7 @@ bool Scheduler::admit(std::size_t& budget, Step& step) {
   if (occupied() + 1 + sequence.siblings.size() > limits_.max_batch) return false;
   reuse_prefix(sequence);
   const std::size_t count = std::min(left_to_compute(sequence), budget);
-  if (!reserve(sequence, sequence.computed + count)) {
+  if (!has_room_for(sequence) || !reserve(sequence, sequence.computed + count)) {
     release(sequence);
     return false;
   }
@@ -143,6 +153,14 @@ bool Scheduler::admit(std::size_t& budget, Step& step) {
   running_.push_back(std::move(waiting_.front()));
   waiting_.pop_front();
   return true;
+}
+
+// One that runs alone needs no room beside it.
+bool Scheduler::has_room_for(const Sequence& sequence) const {
+  if (running_.empty()) return true;
+  std::size_t needed = soon_needed(sequence);
+  for (const auto& other : running_) needed += soon_needed(*other);
+  return needed <= pool_.available();
 }
 
 void Scheduler::reuse_prefix(Sequence& sequence) {
