@@ -45,8 +45,11 @@ class Scheduler {
 
   void add(std::unique_ptr<Sequence> sequence);  // with its siblings
 
-  // The next step; empty only where nothing runs or waits.
-  Step schedule();
+  // The next step; empty only where nothing runs, and nothing waits that it admits.
+  enum class Admits { kAll, kBegun };
+  Step schedule(Admits admits = Admits::kAll);
+  // Something runs, or waits to go on: it has tokens already, which its client may know.
+  bool has_begun() const;
 
   // After the runner computed `step`: outputs[i] belongs to rows[i], and is taken. Returns those that ended.
   Sequences complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by);
@@ -66,7 +69,7 @@ class Scheduler {
  private:
   bool reserve(Sequence& sequence, std::size_t tokens);
   void preempt_youngest();
-  bool admit(std::size_t& budget, Step& step);
+  bool admit(Admits admits, std::size_t& budget, Step& step);
   bool has_room_for(const Sequence& sequence) const;
   void reuse_prefix(Sequence& sequence);
   void publish_blocks(Sequence& sequence);

@@ -22,8 +22,8 @@ std::vector<std::int64_t> prompt_of(std::size_t length, std::int64_t first = 0) 
 struct Machine {
   Machine(std::size_t blocks, SchedulerLimits limits) : pool(blocks), scheduler(limits, pool), cache(blocks) {}
 
-  Step step(Version version = 1) {
-    Step step = scheduler.schedule();
+  Step step(Version version = 1, Scheduler::Admits admits = Scheduler::Admits::kAll) {
+    Step step = scheduler.schedule(admits);
     std::size_t tokens = 0;
     for (const Row& row : step.rows) tokens += row.count;
     most_tokens = std::max(most_tokens, tokens);
@@ -244,6 +244,20 @@ TEST(Scheduler, ASequenceNeedsNoRoomBeyondItsLastToken) {
   for (RequestId request = 1; request <= 4; ++request)
     machine.scheduler.add(make_sequence(request, prompt_of(15, static_cast<std::int64_t>(20 * request)), 2));
   EXPECT_EQ(machine.step().rows.size(), 4U);
+}
+
+TEST(Scheduler, WhereOnlyTheBegunAreAdmittedThePreemptedAreAndTheNewOnesWait) {
+  Machine machine(6, {});
+  machine.scheduler.add(make_sequence(1, prompt_of(16), 60));
+  machine.scheduler.add(make_sequence(2, prompt_of(16, 50), 60));
+  while (machine.scheduler.preemptions() == 0) machine.step();
+  machine.scheduler.add(make_sequence(3, prompt_of(3), 5));
+  while (machine.scheduler.has_begun()) machine.step(1, Scheduler::Admits::kBegun);
+  EXPECT_EQ(machine.ended.size(), 2U);
+  EXPECT_EQ(machine.scheduler.waiting(), 1U);
+  EXPECT_TRUE(machine.scheduler.schedule(Scheduler::Admits::kBegun).empty());
+  machine.finish();
+  EXPECT_EQ(machine.ended.size(), 3U);
 }
 
 TEST(Scheduler, RemovesARequestWhereverItIs) {
