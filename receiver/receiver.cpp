@@ -259,6 +259,7 @@ absl::Status Receiver::wait_ready(Version least, absl::Duration timeout) {
 
 void Receiver::join() { impl_->start(); }
 
+bool Receiver::pending() const { return impl_->pending(); }
 absl::StatusOr<int> Receiver::pending_fd() { return impl_->bell.descriptor(); }
 
 Flip Receiver::commit() { return impl_->flip(AckWhen::kFlipped); }

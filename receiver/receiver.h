@@ -166,6 +166,11 @@ class Receiver {
   // with it its group, is poisoned. In any other worker: as commit().
   Flip commit(Version version);
 
+  // Whether commit() has work: a flip or, with slots=1, a wait for the trainer. One atomic load, which changes nothing.
+  // For an engine that lets its requests end before it commits; it must commit within flip_timeout, or the sender
+  // evicts it. True also while the worker is poisoned; in a follower, only then.
+  bool pending() const;
+
   // An eventfd that is readable when commit() may have work, for poll(), epoll or an event loop; each commit() or
   // take() reads it empty. Close-on-exec; it is the receiver's. An error: there are no descriptors left.
   absl::StatusOr<int> pending_fd();

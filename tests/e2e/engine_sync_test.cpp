@@ -104,6 +104,33 @@ TEST_F(EngineSync, FlipsBetweenTheTokensOfARunningRequest) {
   }
 }
 
+TEST_F(EngineSync, AFlipWaitsForWhatRunsWhereAsked) {
+  const std::string patient = endpoint() + "?flip_timeout=60s";
+  const Program engine =
+      serve({"--sync", patient, "--worker", "engine-0", "--on-update", "wait", "--wait-at-most", "50"});
+  absl::StatusOr<Sender> sender = Sender::listen({.endpoint = patient});
+  ASSERT_TRUE(sender.ok()) << sender.status();
+  ASSERT_TRUE(sender->register_model(libtorch::tensors(weights())).ok());
+  ASSERT_TRUE(sender->wait_for_workers(1, absl::Seconds(60)).ok());
+  send(*sender);
+  const Version first = sender->version();
+  Json answer;
+  std::thread client([&] {
+    ref::HttpClient own;
+    const auto response =
+        own.post_json(url_ + "/v1/completions",
+                      R"({"prompt": [1, 2], "n": 64, "max_tokens": 250, "ignore_eos": true, "return_token_ids": true})",
+                      absl::Seconds(60));
+    if (response.ok()) answer = Json::parse(response->body);
+  });
+  ASSERT_TRUE(eventually([&] { return metric("running") > 0; }, kPatience));
+  send(*sender);
+  client.join();
+  ASSERT_TRUE(answer.contains("choices")) << answer;
+  for (const Json& choice : answer["choices"]) EXPECT_THAT(choice["versions"], Each(first));
+  EXPECT_THAT(choices(kGreedy)[0]["versions"], Each(first + 1));
+}
+
 TEST_F(EngineSync, GoesOnWithoutItsSenderAndTakesUpTheNext) {
   const Program engine = serve_synced();
   Version last = 0;

@@ -1,6 +1,8 @@
-// The descriptor that an event loop waits for.
+// How an engine learns that commit() has work: by a descriptor that an event loop waits for, or by asking.
 #include <gmock/gmock.h>
 #include <poll.h>
+
+#include <thread>
 
 #include "support/status.h"
 #include "support/temp_folder.h"
@@ -8,6 +10,7 @@
 #include "support/timing.h"
 #include <bascule/receiver/receiver.h>
 #include <bascule/sender/sender.h>
+#include <bascule/transport/deadline.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::test {
@@ -67,6 +70,18 @@ TEST_F(PendingFd, IsReadableWhenAVersionWaits) {
     EXPECT_FALSE(receiver_->commit().changed);  // the bell may have rung behind the flip
     EXPECT_FALSE(rings(*descriptor, absl::Milliseconds(5))) << "each commit() reads it empty";
   }
+}
+
+TEST_F(PendingFd, AReceiverSaysWhetherAVersionWaitsAndFlipsToNone) {
+  EXPECT_FALSE(receiver_->pending());
+  begin();
+  for (const Deadline deadline(patience()); !receiver_->pending() && !deadline.passed();) std::this_thread::yield();
+  EXPECT_TRUE(receiver_->pending());
+  EXPECT_EQ(receiver_->status().version, 0U);
+  EXPECT_TRUE(receiver_->pending()) << "until commit()";
+  EXPECT_TRUE(receiver_->commit().changed);
+  EXPECT_FALSE(receiver_->pending());
+  finish();
 }
 
 TEST_F(PendingFd, AskedForLateItTellsOfWhatWaitsAlready) {

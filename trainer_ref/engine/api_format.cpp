@@ -113,7 +113,7 @@ std::string metrics_text(const EngineStats& stats, const ModelCard& card) {
   metric("requests_rejected_total", "counter", "Requests answered 429.", stats.rejected);
   metric("requests_cancelled_total", "counter", "Requests whose client hung up.", stats.cancelled);
   metric("prompt_tokens_total", "counter", "Prompt tokens of accepted requests.", stats.prompt_tokens);
-  metric("reused_tokens_total", "counter", "Prompt tokens found in the cache.", stats.reused_tokens);
+  metric("reused_tokens_total", "counter", "Tokens found in the cache, not computed.", stats.reused_tokens);
   metric("generated_tokens_total", "counter", "Tokens sampled.", stats.generated_tokens);
   metric("steps_total", "counter", "Steps run.", stats.steps);
   metric("preemptions_total", "counter", "Sequences put back because the cache was full.", stats.preemptions);

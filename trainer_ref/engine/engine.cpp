@@ -4,7 +4,6 @@
 #include <chrono>
 #include <utility>
 
-#include <bascule/transport/deadline.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -142,7 +141,7 @@ void Engine::loop() {
   while (!stopped()) {
     const bool busy = served_.ready && scheduler_.running() + scheduler_.waiting() > 0;
     for (Command& command : next_commands(busy)) std::visit([this](auto& given) { obey(std::move(given)); }, command);
-    flip();
+    if (!flip_waits()) flip();
     publish_stats();
     if (served_.ready) {
       step();
@@ -239,7 +238,19 @@ void Engine::obey(const WakeUp& command) {
   command.done(status);
 }
 
+// Under kWait nothing is committed while something runs, lest a version that comes at this moment be taken at once.
+bool Engine::flip_waits() {
+  if (options_.on_update != OnUpdate::kWait || !served_.ready || !scheduler_.has_begun()) return false;
+  served_ = runner_->look();
+  say_why();
+  if (!served_.ready) return false;  // what runs must not go on
+  if (!served_.pending) flip_by_.reset();
+  if (served_.pending && !flip_by_) flip_by_ = Deadline(options_.wait_at_most).at();
+  return !flip_by_ || Clock::now() < *flip_by_;
+}
+
 void Engine::flip() {
+  flip_by_.reset();
   const Clock::time_point begin = Clock::now();
   {
     const std::lock_guard lock(mutex_);
@@ -278,7 +289,7 @@ void Engine::say_why() {
 }
 
 void Engine::step() {
-  const Step step = scheduler_.schedule();
+  const Step step = scheduler_.schedule(flip_by_ ? Scheduler::Admits::kBegun : Scheduler::Admits::kAll);
   if (step.empty()) return;
   absl::StatusOr<std::vector<RowOutput>> outputs = runner_->run(step);
   ++counted_.steps;

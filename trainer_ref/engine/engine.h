@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -20,8 +21,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include <bascule/trainer_ref/engine/completion.h>
 #include <bascule/trainer_ref/engine/scheduler.h>
+#include <bascule/transport/deadline.h>
 
 namespace bascule::ref {
 
@@ -29,6 +32,7 @@ namespace bascule::ref {
 enum class OnUpdate {
   kKeep,   // they go on with the new weights; each token says which made it
   kAbort,  // they end with what they have and finish_reason "abort"
+  kWait,   // the flip waits for them, and what has not begun waits for the flip
 };
 
 struct EngineOptions {
@@ -36,6 +40,9 @@ struct EngineOptions {
   std::size_t blocks = 1024;       // of the cache
   std::size_t max_waiting = 4096;  // sequences that may wait beyond those that run
   OnUpdate on_update = OnUpdate::kKeep;
+  // Of kWait: from the token boundary at which a version is seen to be pending. What still runs then goes on as under
+  // kKeep. Shorter than the sender's flip_timeout by two steps, or the sender may evict the engine.
+  absl::Duration wait_at_most = absl::Seconds(3);
   std::function<void(std::string_view)> log = [](std::string_view) {};
   // Why no sender is joined, or a version cannot be served: each reason once until one is joined again. Engine's
   // thread.
@@ -110,6 +117,7 @@ class Engine {
   void obey(Sleep command);
   void obey(const WakeUp& command);
   void fall_asleep();
+  bool flip_waits();
   void flip();
   void say_why();
   void step();
@@ -129,9 +137,10 @@ class Engine {
   std::map<RequestId, Pending> pending_;
   Served served_;
   EngineStats counted_;
-  std::vector<std::string> said_;      // reasons that were given to warn
-  bool asleep_ = false;                // the cache is given back
-  std::vector<Slept> falling_asleep_;  // callers that wait for that
+  std::vector<std::string> said_;             // reasons that were given to warn
+  std::optional<Clock::time_point> flip_by_;  // while a version waits for what has begun
+  bool asleep_ = false;                       // the cache is given back
+  std::vector<Slept> falling_asleep_;         // callers that wait for that
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

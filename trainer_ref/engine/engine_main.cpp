@@ -21,6 +21,7 @@
 #include <bascule/trainer_ref/program/pair.h>
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/trainer_ref/text/tokenizer.h>
+#include <bascule/transport/endpoint.h>
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/descriptors.h>
@@ -61,9 +62,16 @@ ABSL_FLAG(int, max_choices, 1024, "The most completions in one request: prompts 
 ABSL_FLAG(bascule::ByteSize, cache_bytes, bascule::ByteSize{0},
           "Memory of the key/value cache; 0: 256MiB, or 4GiB on a GPU. POST /sleep releases it, until /wake_up.");
 ABSL_FLAG(bascule::ByteSize, max_body_bytes, bascule::ByteSize{8 << 20}, "The largest body of a request.");
-ABSL_FLAG(std::string, on_update, "keep",
-          "What running requests do when the weights change: keep (go on with the new weights) or abort (end with the "
-          "tokens they have).");
+ABSL_FLAG(
+    std::string, on_update, "keep",
+    "What running requests do when the weights change: keep (go on with the new weights), abort (end with the "
+    "tokens they have) or wait (end with the weights they began with; the change waits for them, and new requests "
+    "for the change: see --wait-at-most).");
+ABSL_FLAG(
+    double, wait_at_most, 3,
+    "Seconds that a change waits with --on-update=wait; what still runs then goes on with the new weights. The "
+    "trainer waits meanwhile, and gives up an engine that takes longer than the flip_timeout of --sync (5s unless "
+    "the trainer's and this engine's URL say more): leave it two steps' time.");
 ABSL_FLAG(std::string, logprobs_mode, "raw",
           "Log-probabilities of requests that do not say: raw (of the logits) or processed (under the temperature).");
 ABSL_FLAG(std::string, api_key, "",
@@ -130,9 +138,8 @@ absl::Status check_flags() {
       .one_of("graphs", graphs, {"auto", "on", "off"})
       .one_of("logprobs-mode", absl::GetFlag(FLAGS_logprobs_mode), {"raw", "processed"})
       .one_of("dtype", absl::GetFlag(FLAGS_dtype), {"f32", "bf16"})
-      .that(on_update != "wait", "on-update", on_update,
-            "this version does not wait; give --on-update=keep or --on-update=abort")
-      .one_of("on-update", on_update, {"keep", "abort"})
+      .one_of("on-update", on_update, {"keep", "abort", "wait"})
+      .between("wait-at-most", absl::GetFlag(FLAGS_wait_at_most), 0.0, 3600.0)
       .between("threads", absl::GetFlag(FLAGS_threads), 0, 1024)
       .between("max-batch", absl::GetFlag(FLAGS_max_batch), 1, 65536)
       .at_least("max-step-tokens", absl::GetFlag(FLAGS_max_step_tokens), absl::GetFlag(FLAGS_max_batch))
@@ -144,6 +151,24 @@ absl::Status check_flags() {
       .at_least("max-choices", absl::GetFlag(FLAGS_max_choices), 1)
       .at_least("max-body-bytes", absl::GetFlag(FLAGS_max_body_bytes).bytes, std::int64_t{1024})
       .between("drain-seconds", absl::GetFlag(FLAGS_drain_seconds), 0.0, 86400.0);
+  return checks.status();
+}
+
+OnUpdate on_update() {
+  const std::string given = absl::GetFlag(FLAGS_on_update);
+  return given == "abort" ? OnUpdate::kAbort : given == "wait" ? OnUpdate::kWait : OnUpdate::kKeep;
+}
+
+// The sender's flip_timeout counts; this engine knows what its own URL says.
+absl::Status check_wait(const std::string& sync) {
+  const absl::StatusOr<Endpoint> endpoint = Endpoint::parse(sync);
+  if (on_update() != OnUpdate::kWait || !endpoint.ok()) return absl::OkStatus();  // none, or check_sync() refuses it
+  const double seconds = absl::GetFlag(FLAGS_wait_at_most);
+  FlagChecks checks;
+  checks.that(absl::Seconds(seconds) < endpoint->flip_timeout, "wait-at-most", seconds,
+              "a trainer gives up an engine that does not flip within flip_timeout=",
+              absl::FormatDuration(endpoint->flip_timeout),
+              "; give less, or a longer flip_timeout in --sync of both, as --sync=shm:///dir?flip_timeout=60s");
   return checks.status();
 }
 
@@ -254,6 +279,7 @@ absl::StatusOr<Settings> settings_from_flags() {
                : annotate(check_sync(sync, on_host ? ComputesOn::kHost : ComputesOn::kGpu), cat("--sync=", sync));
   };
   if (device != "auto") BASCULE_TRY(check(device == "cpu"));
+  BASCULE_TRY(check_wait(sync));
   BASCULE_ASSIGN(settings.device, open_torch_device(device, say));
   if (device == "auto") BASCULE_TRY(check(settings.device.is_cpu()));
   if (settings.device.is_cpu() && absl::GetFlag(FLAGS_graphs) == "on")
@@ -279,7 +305,8 @@ absl::Status serve(const Settings& settings) {
                     .max_step_tokens = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_step_tokens))};
   options.blocks = static_cast<std::size_t>(cache.blocks);
   options.max_waiting = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_waiting));
-  options.on_update = absl::GetFlag(FLAGS_on_update) == "abort" ? OnUpdate::kAbort : OnUpdate::kKeep;
+  options.on_update = on_update();
+  options.wait_at_most = absl::Seconds(absl::GetFlag(FLAGS_wait_at_most));
   options.warn = [name = absl::GetFlag(FLAGS_worker)](std::string_view line) {
     std::fprintf(stderr, "%s: %.*s\n", name.c_str(), static_cast<int>(line.size()), line.data());
   };

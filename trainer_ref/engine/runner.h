@@ -15,10 +15,11 @@ namespace bascule::ref {
 struct Served {
   bool ready = false;    // there are weights, and they may be served
   bool changed = false;  // by this call
+  bool pending = false;  // commit() has work: a version, or a single copy that is to be written; look() alone says it
   Epoch epoch = 0;
-  Version version = 0;    // 0: a checkpoint's own
-  bool attached = false;  // a sender is connected
-  absl::Status error;     // why it is not ready, where that is known
+  Version version = 0;      // 0: a checkpoint's own
+  bool attached = false;    // a sender is connected
+  absl::Status error = {};  // why it is not ready, where that is known
 };
 
 // Of steps that were replayed as graphs of a GPU.
@@ -31,6 +32,8 @@ class Runner {
   virtual ~Runner() = default;
   // At a token boundary: flips to a version that is pending. Blocks only beside a single copy, while it is written.
   virtual Served commit() = 0;
+  // What is served, and whether it still may be, without a flip. Does not block.
+  virtual Served look() = 0;
   // An output for each row. An error means that none can be trusted.
   virtual absl::StatusOr<std::vector<RowOutput>> run(const Step& step) = 0;
 

@@ -11,6 +11,18 @@ std::size_t blocks_for(std::size_t tokens) { return (tokens + kBlockTokens - 1) 
 
 std::size_t left_to_compute(const Sequence& sequence) { return sequence.tokens.size() - sequence.computed; }
 
+// Blocks beyond those that it holds, for what it has and its next kBlockTokens tokens; its siblings' own ones, too.
+std::size_t soon_needed(const Sequence& sequence) {
+  // The last token that it generates is not computed.
+  const auto longest =
+      sequence.prompt_tokens + static_cast<std::size_t>(std::max<std::int64_t>(sequence.max_tokens, 1)) - 1;
+  const std::size_t wanted =
+      blocks_for(std::min(sequence.tokens.size() + kBlockTokens, longest)) + sequence.siblings.size();
+  return wanted - std::min(wanted, sequence.blocks.size());
+}
+
+bool begun(const Sequence& sequence) { return sequence.generated() > 0 || sequence.suspect; }
+
 }  // namespace
 
 void append(Sequence& sequence, Sample sample, MadeBy made_by) {
@@ -99,7 +111,12 @@ void Scheduler::preempt_all_but(const Sequence& sequence) {
   while (running_.size() > 1) preempt_youngest();
 }
 
-Step Scheduler::schedule() {
+bool Scheduler::has_begun() const {
+  return !running_.empty() ||
+         std::any_of(waiting_.begin(), waiting_.end(), [](const auto& sequence) { return begun(*sequence); });
+}
+
+Step Scheduler::schedule(Admits admits) {
   if (suspects_ > 0) return schedule_a_suspect();
   Step step;
   step.copies = std::exchange(copies_, {});
@@ -121,28 +138,39 @@ Step Scheduler::schedule() {
   // A pre-empted sequence may have been given a row before.
   std::erase_if(step.rows, [](const Row& row) { return row.sequence->blocks.empty(); });
   if (preemptions_ == preempted_before)
-    while (admit(budget, step)) {
+    while (admit(admits, budget, step)) {
     }
   return step;
 }
 
-// Lets the first that waits run, if there is room for it.
-bool Scheduler::admit(std::size_t& budget, Step& step) {
-  if (waiting_.empty() || budget == 0) return false;
-  Sequence& sequence = *waiting_.front();
+// Lets the first that waits, and may run, do so, if there is room for it.
+bool Scheduler::admit(Admits admits, std::size_t& budget, Step& step) {
+  const auto first = std::find_if(waiting_.begin(), waiting_.end(), [admits](const auto& sequence) {
+    return admits == Admits::kAll || begun(*sequence);
+  });
+  if (first == waiting_.end() || budget == 0) return false;
+  Sequence& sequence = **first;
   if (occupied() + 1 + sequence.siblings.size() > limits_.max_batch) return false;
   reuse_prefix(sequence);
   const std::size_t count = std::min(left_to_compute(sequence), budget);
-  if (!reserve(sequence, sequence.computed + count)) {
+  if (!has_room_for(sequence) || !reserve(sequence, sequence.computed + count)) {
     release(sequence);
     return false;
   }
   reused_tokens_ += sequence.computed;
   step.rows.push_back({&sequence, sequence.computed, count});
   budget -= count;
-  running_.push_back(std::move(waiting_.front()));
-  waiting_.pop_front();
+  running_.push_back(std::move(*first));
+  waiting_.erase(first);
   return true;
+}
+
+// One that runs alone needs no room beside it.
+bool Scheduler::has_room_for(const Sequence& sequence) const {
+  if (running_.empty()) return true;
+  std::size_t needed = soon_needed(sequence);
+  for (const auto& other : running_) needed += soon_needed(*other);
+  return needed <= pool_.available();
 }
 
 void Scheduler::reuse_prefix(Sequence& sequence) {

@@ -2,8 +2,14 @@
 // tensors.
 //
 // Sequences join and leave the running batch at every step. Prompts are computed in pieces of at most
-// `max_step_tokens` a step, beside the single tokens of those that generate. When the cache is full, the
-// youngest running sequence releases its blocks and waits to be computed again.
+// `max_step_tokens` a step, beside the single tokens of those that generate. One joins only where all that run find
+// the blocks of their next kBlockTokens tokens: else it would soon have to leave again.
+//
+// When the cache is full all the same, the youngest running sequence releases its blocks and waits. The full ones,
+// of its prompt and of what it generated, can be found under their prefix until their memory is needed, from the
+// sequence's end; so, admitted again, it computes only what others took meanwhile. Blocks of other weights cannot be
+// found. The youngest is the victim since the older ones are nearer to their end, and began with older weights, if any
+// did. Which one it is decides little of what is lost, which is the memory that the others need.
 //
 //   waiting ──admitted──▶ running ──last token──▶ finished (handed back by complete, cancel or abort_all)
 //      ▲                     │
@@ -39,8 +45,11 @@ class Scheduler {
 
   void add(std::unique_ptr<Sequence> sequence);  // with its siblings
 
-  // The next step; empty only where nothing runs or waits.
-  Step schedule();
+  // The next step; empty only where nothing runs, and nothing waits that it admits.
+  enum class Admits { kAll, kBegun };
+  Step schedule(Admits admits = Admits::kAll);
+  // Something runs, or waits to go on: it has tokens already, which its client may know.
+  bool has_begun() const;
 
   // After the runner computed `step`: outputs[i] belongs to rows[i], and is taken. Returns those that ended.
   Sequences complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by);
@@ -55,12 +64,13 @@ class Scheduler {
   std::size_t running() const { return running_.size(); }
   std::size_t waiting() const { return waiting_.size(); }
   std::uint64_t preemptions() const { return preemptions_; }
-  std::uint64_t reused_tokens() const { return reused_tokens_; }  // prompt tokens found in the cache
+  std::uint64_t reused_tokens() const { return reused_tokens_; }  // found in the cache, not computed
 
  private:
   bool reserve(Sequence& sequence, std::size_t tokens);
   void preempt_youngest();
-  bool admit(std::size_t& budget, Step& step);
+  bool admit(Admits admits, std::size_t& budget, Step& step);
+  bool has_room_for(const Sequence& sequence) const;
   void reuse_prefix(Sequence& sequence);
   void publish_blocks(Sequence& sequence);
   void release(Sequence& sequence);

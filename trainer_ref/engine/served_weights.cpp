@@ -108,12 +108,22 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_sender(const 
 }
 
 Served ServedWeights::commit() {
-  Served served;
-  served.ready = true;
-  if (!receiver_) return served;
-  const Flip flip = receiver_->commit();
-  if (flip.changed) failure_ = use(flip.slot);
-  served = served_by(flip, receiver_->status(), failure_);
+  if (!receiver_) return {.ready = true};
+  flip_ = receiver_->commit();
+  if (flip_.changed) failure_ = use(flip_.slot);
+  return judge(flip_);
+}
+
+Served ServedWeights::look() const {
+  if (!receiver_) return {.ready = true};
+  Served served = judge(flip_);
+  served.changed = false;
+  served.pending = receiver_->pending();
+  return served;
+}
+
+Served ServedWeights::judge(const Flip& flip) const {
+  Served served = served_by(flip, receiver_->status(), failure_);
   served.ready = served.ready && current_ != nullptr;
   return served;
 }

@@ -47,12 +47,14 @@ class ServedWeights {
                                                                     SenderOptions options);
 
   Served commit();
+  Served look() const;                                                        // as the runner's
   const std::shared_ptr<const Decoder>& decoder() const { return current_; }  // once commit() was ready
 
  private:
   explicit ServedWeights(ModelConfig config) : config_(std::move(config)) {}
   static absl::StatusOr<std::unique_ptr<ServedWeights>> of(const ModelConfig& config, WeightMap weights,
                                                            const Place& place, std::string_view what);
+  Served judge(const Flip& flip) const;
   absl::Status use(SlotId slot);
   absl::StatusOr<Decoder> bind(SlotId slot) const;
 
@@ -63,6 +65,7 @@ class ServedWeights {
   std::map<SlotId, std::shared_ptr<const Decoder>> decoders_;
   std::shared_ptr<const Decoder> current_;
   std::optional<Receiver> receiver_;
+  Flip flip_;  // the last commit's
   absl::Status failure_;
 };
 

@@ -30,6 +30,7 @@ class TorchRunner final : public Runner {
   TorchRunner(const ModelConfig& config, RunnerOptions options, std::unique_ptr<ServedWeights> weights);
 
   Served commit() override;
+  Served look() override { return weights_->look(); }
   absl::StatusOr<std::vector<RowOutput>> run(const Step& step) override;
   absl::Status sleep() override;
   absl::Status wake_up() override;

@@ -22,8 +22,8 @@ std::vector<std::int64_t> prompt_of(std::size_t length, std::int64_t first = 0) 
 struct Machine {
   Machine(std::size_t blocks, SchedulerLimits limits) : pool(blocks), scheduler(limits, pool), cache(blocks) {}
 
-  Step step(Version version = 1) {
-    Step step = scheduler.schedule();
+  Step step(Version version = 1, Scheduler::Admits admits = Scheduler::Admits::kAll) {
+    Step step = scheduler.schedule(admits);
     std::size_t tokens = 0;
     for (const Row& row : step.rows) tokens += row.count;
     most_tokens = std::max(most_tokens, tokens);
@@ -200,6 +200,64 @@ TEST(Scheduler, PreemptsTheYoungestWhenTheCacheIsFull) {
   EXPECT_EQ(machine.ended[0]->request, 1U) << "the older one was not put back";
   EXPECT_THAT(machine.ended[0]->completion(), ElementsAreArray(expected_completion(prompt_of(16), 0, 40)));
   EXPECT_THAT(machine.ended[1]->completion(), ElementsAreArray(expected_completion(prompt_of(16, 50), 0, 40)));
+}
+
+// Two of 16 + 60 tokens in six blocks, until the older one needs a fourth block.
+void preempt_one(Machine& machine) {
+  machine.scheduler.add(make_sequence(1, prompt_of(16), 60));
+  machine.scheduler.add(make_sequence(2, prompt_of(16, 50), 60));
+  while (machine.scheduler.preemptions() == 0) machine.step();
+  EXPECT_EQ(machine.scheduler.running(), 1U);
+  machine.scheduler.remove(1);
+}
+
+TEST(Scheduler, APreemptedSequenceFindsWhatItsPromptAndItsOwnTokensLeftInTheCache) {
+  Machine machine(6, {});
+  preempt_one(machine);
+  EXPECT_EQ(machine.step().rows.at(0).begin, 32U) << "of its three blocks the older sequence took the last one";
+  EXPECT_EQ(machine.scheduler.reused_tokens(), 32U);
+  machine.finish();
+  EXPECT_THAT(machine.ended.at(0)->completion(), ElementsAreArray(expected_completion(prompt_of(16, 50), 0, 60)));
+}
+
+TEST(Scheduler, APreemptedSequenceFindsNothingOfOtherWeights) {
+  Machine machine(6, {});
+  preempt_one(machine);
+  machine.pool.drop_prefixes();
+  EXPECT_EQ(machine.step().rows.at(0).begin, 0U);
+  machine.finish();
+  EXPECT_THAT(machine.ended.at(0)->completion(), ElementsAreArray(expected_completion(prompt_of(16, 50), 0, 60)));
+}
+
+TEST(Scheduler, AdmitsNoneThatWouldSoonHaveToLeave) {
+  Machine machine(5, {});
+  for (RequestId request = 1; request <= 4; ++request)  // prompts of one block, which take another in their first steps
+    machine.scheduler.add(make_sequence(request, prompt_of(15, static_cast<std::int64_t>(20 * request)), 16));
+  EXPECT_EQ(machine.step().rows.size(), 2U);
+  machine.finish();
+  EXPECT_EQ(machine.scheduler.preemptions(), 0U);
+  EXPECT_EQ(machine.ended.size(), 4U);
+}
+
+TEST(Scheduler, ASequenceNeedsNoRoomBeyondItsLastToken) {
+  Machine machine(4, {});
+  for (RequestId request = 1; request <= 4; ++request)
+    machine.scheduler.add(make_sequence(request, prompt_of(15, static_cast<std::int64_t>(20 * request)), 2));
+  EXPECT_EQ(machine.step().rows.size(), 4U);
+}
+
+TEST(Scheduler, WhereOnlyTheBegunAreAdmittedThePreemptedAreAndTheNewOnesWait) {
+  Machine machine(6, {});
+  machine.scheduler.add(make_sequence(1, prompt_of(16), 60));
+  machine.scheduler.add(make_sequence(2, prompt_of(16, 50), 60));
+  while (machine.scheduler.preemptions() == 0) machine.step();
+  machine.scheduler.add(make_sequence(3, prompt_of(3), 5));
+  while (machine.scheduler.has_begun()) machine.step(1, Scheduler::Admits::kBegun);
+  EXPECT_EQ(machine.ended.size(), 2U);
+  EXPECT_EQ(machine.scheduler.waiting(), 1U);
+  EXPECT_TRUE(machine.scheduler.schedule(Scheduler::Admits::kBegun).empty());
+  machine.finish();
+  EXPECT_EQ(machine.ended.size(), 3U);
 }
 
 TEST(Scheduler, RemovesARequestWhereverItIs) {

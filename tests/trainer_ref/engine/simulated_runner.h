@@ -26,9 +26,22 @@ class SimulatedRunner final : public Runner {
       const std::lock_guard lock(mutex_);
       served = served_;
       served.changed = std::exchange(changed_, false);
+      committed_ = served;
       if (served.changed) acked = std::exchange(acked_, nullptr);
     }
     if (acked) acked();
+    return served;
+  }
+  Served look() override {
+    const std::lock_guard lock(mutex_);
+    ++looks_;
+    Served served = committed_;
+    served.changed = false;
+    served.pending = changed_;
+    if (!served_.ready) {
+      served.ready = false;
+      served.error = served_.error;
+    }
     return served;
   }
   absl::StatusOr<std::vector<RowOutput>> run(const Step& step) override {
@@ -61,6 +74,16 @@ class SimulatedRunner final : public Runner {
     served_.error = absl::OkStatus();
     served_.version = version;
     changed_ = true;
+  }
+  // The version that is pending will not be served, as where a single copy was not written after all.
+  void withdraw() {
+    const std::lock_guard lock(mutex_);
+    served_ = committed_;
+    changed_ = false;
+  }
+  int looks() {
+    const std::lock_guard lock(mutex_);
+    return looks_;
   }
   // What is served must not be used any more.
   void poison(absl::Status why) {
@@ -115,10 +138,11 @@ class SimulatedRunner final : public Runner {
 
   std::mutex mutex_;
   std::condition_variable gate_;
-  Served served_;
+  Served served_, committed_;
   std::function<void()> acked_;
   std::int64_t breaking_ = -1;
   int allowed_ = 0;  // 0: as many as come
+  int looks_ = 0;
   bool changed_ = false, failing_ = false, open_ = true, asleep_ = false, memory_lent_ = false;
   SimulatedCache cache_;
 };

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <limits>
+#include <thread>
 
 #include "support.h"
 #include "support/temp_folder.h"
@@ -178,34 +179,60 @@ class NoMemory final : public c10::Allocator {
   c10::Allocator* const before_ = c10::GetCPUAllocator();
 };
 
-TEST(ServedWeights, AVersionThatThereIsNoMemoryForIsNotServedAndTheNextOneIs) {
-  const test::TempFolder folder;
-  const std::string endpoint = "shm://" + folder.path().string() + "/sync";
-  const std::filesystem::path checkpoint = std::filesystem::path(BASCULE_FIXTURES) / "qwen3";
-  const ModelConfig config = one_thread(*read_config(checkpoint));
-  const WeightMap trained = *read_weights(checkpoint, config, DType::kF32);
-  Sender sender = *Sender::listen({.endpoint = endpoint});
-  ASSERT_TRUE(sender.register_model(libtorch::tensors({trained.begin(), trained.end()})).ok());
-  const auto weights = *ServedWeights::from_sender(
-      config, DType::kF32, {.endpoint = endpoint, .worker = "engine", .on_pending = {}, .log = {}});
-  weights->commit();  // greets
-  ASSERT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
-  const auto flip = [&] {
+// Weights that have joined a sender.
+struct Joined {
+  Joined() {
+    EXPECT_TRUE(sender.register_model(libtorch::tensors({trained.begin(), trained.end()})).ok());
+    weights->commit();  // greets
+    EXPECT_TRUE(sender.wait_for_workers(1, absl::Seconds(60)).ok());
+  }
+  Served flip() {
     EXPECT_TRUE(sender.send_async().ok());
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     Served served;
     while (!served.changed && std::chrono::steady_clock::now() < deadline) served = weights->commit();
     EXPECT_TRUE(sender.wait_async(absl::Seconds(60)).ok());
     return served;
-  };
+  }
+
+  const test::TempFolder folder;
+  const std::string endpoint = "shm://" + folder.path().string() + "/sync";
+  const std::filesystem::path checkpoint = std::filesystem::path(BASCULE_FIXTURES) / "qwen3";
+  const ModelConfig config = one_thread(*read_config(checkpoint));
+  const WeightMap trained = *read_weights(checkpoint, config, DType::kF32);
+  Sender sender = *Sender::listen({.endpoint = endpoint});
+  const std::unique_ptr<ServedWeights> weights = *ServedWeights::from_sender(
+      config, DType::kF32, {.endpoint = endpoint, .worker = "engine", .on_pending = {}, .log = {}});
+};
+
+TEST(ServedWeights, AVersionThatThereIsNoMemoryForIsNotServedAndTheNextOneIs) {
+  Joined joined;
   {
     const NoMemory none;
-    const Served served = flip();
+    const Served served = joined.flip();
     EXPECT_FALSE(served.ready);
     EXPECT_EQ(served.error.code(), absl::StatusCode::kResourceExhausted) << served.error;
     EXPECT_THAT(std::string(served.error.message()), ::testing::HasSubstr("the sender's weights on cpu: not "));
   }
-  EXPECT_TRUE(flip().ready);
+  EXPECT_TRUE(joined.flip().ready);
+}
+
+TEST(ServedWeights, ALookSaysThatAVersionWaitsAndServesTheOneBefore) {
+  Joined joined;
+  EXPECT_TRUE(joined.flip().ready);
+  const Served before = joined.weights->look();
+  EXPECT_TRUE(before.ready);
+  EXPECT_FALSE(before.changed);
+  EXPECT_FALSE(before.pending);
+  EXPECT_EQ(before.version, 1U);
+  ASSERT_TRUE(joined.sender.send_async().ok());
+  for (const Deadline deadline(absl::Seconds(60)); !joined.weights->look().pending && !deadline.passed();)
+    std::this_thread::yield();
+  EXPECT_TRUE(joined.weights->look().pending);
+  EXPECT_EQ(joined.weights->look().version, 1U);
+  EXPECT_EQ(joined.weights->commit().version, 2U);
+  EXPECT_TRUE(joined.sender.wait_async(absl::Seconds(60)).ok());
+  EXPECT_FALSE(joined.weights->look().pending);
 }
 
 TEST(ServedWeights, APoisonedFlipIsNotServed) {
