@@ -25,6 +25,8 @@ constexpr std::chrono::seconds kWriteTimeout{30};
 // Of what a client still sends, once it was told that its request is not read.
 constexpr std::chrono::seconds kLingers{10};
 constexpr std::size_t kMostDiscardedBytes = std::size_t{128} << 20;
+// Of what came and is not a body yet: a header, a chunk's line with its extensions, or what follows the last chunk.
+constexpr std::size_t kMostBufferedBytes = std::size_t{64} << 10;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 auto with_error(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
@@ -42,13 +44,15 @@ std::optional<HttpAnswer> answer_to_unreadable(const error_code& error, const Ht
     return refusal(413, cat("the body is larger than ", options.max_body_bytes, " bytes; send fewer prompts"));
   if (error == http::error::header_limit)
     return refusal(431, cat("the header is larger than ", options.max_header_bytes, " bytes"));
+  if (error == http::error::buffer_overflow)
+    return refusal(431, cat("a chunk's line or the trailers are larger than ", kMostBufferedBytes, " bytes"));
   if (error == http::error::partial_message) return std::nullopt;
   return refusal(400, cat("not HTTP/1.1: ", error.message()));
 }
 
 }  // namespace
 
-HttpConnection::HttpConnection(tcp::socket socket) : stream_(std::move(socket)) {}
+HttpConnection::HttpConnection(tcp::socket socket) : stream_(std::move(socket)), buffer_(kMostBufferedBytes) {}
 
 void HttpConnection::set_busy(bool busy) {
   busy_ = busy;

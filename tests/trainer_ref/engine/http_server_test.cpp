@@ -202,6 +202,24 @@ TEST_F(HttpServerTest, AClientThatSendsItsWholeBodyFirstReadsWhyItWasRefused) {
   }
 }
 
+TEST_F(HttpServerTest, AChunksLineAndTheTrailersHaveABound) {
+  start();
+  const std::string header = "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string endless(std::size_t{8} << 20, 'a');
+  std::string fields;
+  for (int i = 0; i < 100000; ++i) fields += "X: abcdefgh\r\n";
+  for (const std::string& rest : {"1;" + endless, "1;a=\"" + endless, "0;" + endless, "0\r\nX: " + endless,
+                                  "0\r\n" + fields + "\r\n", "1\r\n{\r\n1;" + endless}) {
+    RawConnection client(server_->url());
+    EXPECT_EQ(client.send(header + rest), boost::system::error_code());
+    EXPECT_THAT(client.read_until("}"), StartsWith("HTTP/1.1 431")) << rest.substr(0, 20);
+  }
+  const std::string body = R"({"prompt": [1], "max_tokens": 3})";
+  RawConnection client(server_->url());
+  client.send(header + "20;name=value\r\n" + body + "\r\n0\r\nX: trailer\r\n\r\n");
+  EXPECT_THAT(client.read_header(), StartsWith("HTTP/1.1 200 OK"));
+}
+
 TEST_F(HttpServerTest, AsksForABodyThatIsHeldBack) {
   start();
   const std::string body = R"({"prompt": [1], "max_tokens": 3})";
