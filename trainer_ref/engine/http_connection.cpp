@@ -35,6 +35,12 @@ bool holds_its_body(const HttpHeader& header) {
   return header.version() == 11 && beast::iequals(header[http::field::expect], "100-continue");
 }
 
+// `unread`: of the header, where it is refused before it is read.
+bool is_head(const HttpHeader& header, asio::const_buffer unread) {
+  const std::string_view begin(static_cast<const char*>(unread.data()), unread.size());
+  return header.method() == http::verb::head || (header.method() == http::verb::unknown && begin.starts_with("HEAD "));
+}
+
 // The answer to a request that could not be read; none if the client is gone.
 std::optional<HttpAnswer> answer_to_unreadable(const error_code& error, const HttpServerOptions& options) {
   if (error == http::error::end_of_stream || error == beast::error::timeout ||
@@ -67,6 +73,7 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpServe
   stream_.expires_after(absl::ToChronoNanoseconds(options.idle_timeout));
   co_await http::async_read_header(stream_, buffer_, parser,
                                    with_error(error));  // fails if it tells of too long a body
+  head_ = is_head(parser.get(), buffer_.data());
   if (!error) {
     const bool held = holds_its_body(parser.get()) && !parser.is_done() && buffer_.size() == 0;
     std::optional<HttpAnswer> refused = judge(parser.get(), held);
@@ -93,7 +100,12 @@ asio::awaitable<bool> HttpConnection::write(HttpAnswer answer, bool keep_alive) 
   answer.prepare_payload();
   error_code error;
   stream_.expires_after(kWriteTimeout);
-  co_await http::async_write(stream_, answer, with_error(error));
+  http::response_serializer<http::string_body> serializer(answer);
+  if (head_) {
+    co_await http::async_write_header(stream_, serializer, with_error(error));
+  } else {
+    co_await http::async_write(stream_, serializer, with_error(error));
+  }
   co_return !error && keep_alive;
 }
 

@@ -29,7 +29,7 @@ class HttpConnection {
 
   // The next request, whole. None: the connection is over, and was told why where it could be.
   Awaitable<std::optional<HttpRequest>> read(const HttpServerOptions& options, const Judge& judge);
-  // Whether the connection goes on: it was written, and with `keep_alive`.
+  // Whether the connection goes on: it was written, and with `keep_alive`. An answer to HEAD goes without its body.
   Awaitable<bool> write(HttpAnswer answer, bool keep_alive);
 
   // An answer whose body is written piece by piece: `head` without its body, then pieces that are not empty. Each call
@@ -58,6 +58,7 @@ class HttpConnection {
 
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;
+  bool head_ = false;                    // what was read last is HEAD
   bool chunked_ = false, kept_ = false;  // of the stream
   bool busy_ = false;
   std::chrono::steady_clock::time_point idle_since_ = std::chrono::steady_clock::now();

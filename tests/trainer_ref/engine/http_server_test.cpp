@@ -7,7 +7,9 @@ namespace bascule::ref {
 namespace {
 
 using ::testing::ElementsAreArray;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST_F(HttpServerTest, AnswersManyClientsAtOnce) {
@@ -218,6 +220,40 @@ TEST_F(HttpServerTest, AChunksLineAndTheTrailersHaveABound) {
   RawConnection client(server_->url());
   client.send(header + "20;name=value\r\n" + body + "\r\n0\r\nX: trailer\r\n\r\n");
   EXPECT_THAT(client.read_header(), StartsWith("HTTP/1.1 200 OK"));
+}
+
+TEST_F(HttpServerTest, AnswersToHeadHaveNoBody) {
+  start({.api_key = "sesame"});
+  const auto ask = [](RawConnection& client, const std::string& what, const std::string& more = "") {
+    client.send(what + " HTTP/1.1\r\nAuthorization: Bearer sesame\r\n" + more + "\r\n");
+    return client.read_until("\r\n\r\n");
+  };
+  for (const char* path : {"/health", "/v1/models", "/v1/models/tiny", "/metrics", "/is_sleeping", "/tokenizer_info"}) {
+    RawConnection client(server_->url());
+    const std::string head = ask(client, std::string("HEAD ") + path);
+    EXPECT_THAT(head, StartsWith("HTTP/1.1 200 OK")) << path;
+    EXPECT_THAT(head, Not(HasSubstr("Content-Length: 0"))) << path;
+    const std::string next = ask(client, std::string("GET ") + path);  // a body would come before it
+    EXPECT_THAT(next, StartsWith("HTTP/1.1 200 OK")) << path;
+    const auto length_of = [](const std::string& header) { return header.substr(header.find("Content-Length")); };
+    EXPECT_TRUE(path == std::string("/metrics") || length_of(head) == length_of(next)) << head << next;
+  }
+  const std::vector<std::pair<std::string, std::string>> refused{
+      {"HEAD /v1/completions HTTP/1.1\r\nAuthorization: Bearer sesame\r\n", "405"},
+      {"HEAD /nowhere HTTP/1.1\r\nAuthorization: Bearer sesame\r\n", "404"},
+      {"HEAD /v1/models HTTP/1.1\r\n", "401"},
+      {"HEAD /health HTTP/1.1\r\nX: " + std::string(20000, 'a') + "\r\n", "431"},
+      {"HEAD /health HTTP/1.1\r\nno field\r\n", "400"},
+  };
+  for (const auto& [header, status] : refused) {
+    RawConnection client(server_->url());
+    client.send(header + "Connection: close\r\n\r\n");
+    const std::string all = client.read_to_end();
+    EXPECT_THAT(all, StartsWith("HTTP/1.1 " + status));
+    EXPECT_THAT(all, EndsWith("\r\n\r\n"));
+  }
+  RawConnection client(server_->url());
+  EXPECT_THAT(ask(client, "POST /health"), HasSubstr("Allow: GET, HEAD\r\n"));
 }
 
 TEST_F(HttpServerTest, AsksForABodyThatIsHeldBack) {
