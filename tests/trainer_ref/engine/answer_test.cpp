@@ -157,6 +157,24 @@ TEST(Answer, EndsBeforeAStopString) {
   EXPECT_EQ(by_token["stop_reason"], 68);
 }
 
+TEST(Answer, AStopStringThatOnlyTheRestOfTheTextCompletesEndsItAsWell) {
+  const Completion cut = completion_of({65, 66, 1}, FinishReason::kLength);  // the last is half a character
+  const json fields{{"stop", "B\uFFFD"}, {"logprobs", 0}};
+  const json choice = whole(fields, cut)["choices"][0];
+  EXPECT_EQ(choice["text"], "A");
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["stop_reason"], "B\uFFFD");
+  const json last = streamed(fields, cut).back()["choices"][0];
+  EXPECT_EQ(last["finish_reason"], "stop");
+  EXPECT_EQ(last["stop_reason"], "B\uFFFD");
+  EXPECT_EQ(whole({{"stop", "B\uFFFD"}}, cut, true)["choices"][0]["finish_reason"], "stop");
+
+  const json by_token = whole(fields, completion_of({65, 66, 1, kEnd}, FinishReason::kStop))["choices"][0];
+  EXPECT_EQ(by_token["text"], "A");
+  EXPECT_EQ(by_token["stop_reason"], "B\uFFFD") << "which cut the text before the end";
+  EXPECT_EQ(whole({{"stop", "BC"}}, cut)["choices"][0]["stop_reason"], nullptr);
+}
+
 TEST(Answer, OfAChatHasOpenAisShape) {
   const json answer =
       whole({{"logprobs", true}, {"top_logprobs", 1}}, completion_of({65, 1}, FinishReason::kLength), true);
