@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/engine/http_connection.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -41,6 +42,16 @@ bool is_head(const HttpHeader& header, asio::const_buffer unread) {
   return header.method() == http::verb::head || (header.method() == http::verb::unknown && begin.starts_with("HEAD "));
 }
 
+// The refusal of a body in a coding that is not undone here: Beast reads "gzip, chunked" as the chunks alone.
+std::optional<HttpAnswer> refuse_codings(const HttpHeader& header) {
+  const auto [begin, end] = header.equal_range(http::field::transfer_encoding);
+  for (auto field = begin; field != end; ++field)
+    if (std::next(begin) != end || !beast::iequals(field->value(), "chunked"))
+      return refusal(501, cat("Transfer-Encoding: expected chunked alone, found ",
+                              std::string_view(field->value().data(), field->value().size())));
+  return std::nullopt;
+}
+
 // The answer to a request that could not be read; none if the client is gone.
 std::optional<HttpAnswer> answer_to_unreadable(const error_code& error, const HttpServerOptions& options) {
   if (error == http::error::end_of_stream || error == beast::error::timeout ||
@@ -77,6 +88,7 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpServe
   if (!error) {
     const bool held = holds_its_body(parser.get()) && !parser.is_done() && buffer_.size() == 0;
     std::optional<HttpAnswer> refused = judge(parser.get(), held);
+    if (!refused) refused = refuse_codings(parser.get());
     if (refused) {
       co_await refuse(*std::move(refused));
       co_return std::nullopt;

@@ -222,6 +222,21 @@ TEST_F(HttpServerTest, AChunksLineAndTheTrailersHaveABound) {
   EXPECT_THAT(client.read_header(), StartsWith("HTTP/1.1 200 OK"));
 }
 
+TEST_F(HttpServerTest, ATransferCodingOtherThanChunkedIsRefused) {
+  start();
+  const std::string body = R"({"prompt": [1], "max_tokens": 3})";
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"chunked", "200"}, {"Chunked", "200"},  {"gzip, chunked", "501"},
+      {"gzip", "501"},    {"identity", "501"}, {"gzip\r\nTransfer-Encoding: chunked", "501"},
+  };
+  for (const auto& [coding, status] : cases) {
+    RawConnection client(server_->url());
+    client.send("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: " + coding + "\r\n\r\n20\r\n" + body +
+                "\r\n0\r\n\r\n");
+    EXPECT_THAT(client.read_header(), StartsWith("HTTP/1.1 " + status)) << coding;
+  }
+}
+
 TEST_F(HttpServerTest, AnswersToHeadHaveNoBody) {
   start({.api_key = "sesame"});
   const auto ask = [](RawConnection& client, const std::string& what, const std::string& more = "") {
