@@ -69,6 +69,13 @@ std::optional<HttpAnswer> answer_to_unreadable(const error_code& error, const Ht
 
 }  // namespace
 
+struct HttpConnection::Watch {
+  tcp::socket* socket;  // null: no longer watched
+  unsigned version;
+  std::function<void()> hung_up;
+  bool streams = false;  // what is written tells of a client that is gone
+};
+
 HttpConnection::HttpConnection(tcp::socket socket) : stream_(std::move(socket)), buffer_(kMostBufferedBytes) {}
 
 void HttpConnection::set_busy(bool busy) {
@@ -124,6 +131,7 @@ asio::awaitable<bool> HttpConnection::write(HttpAnswer answer, bool keep_alive) 
 asio::awaitable<bool> HttpConnection::begin_stream(HttpAnswer head, unsigned version, bool keep_alive) {
   chunked_ = version >= 11;
   kept_ = keep_alive && chunked_;
+  if (watch_ != nullptr) watch_->streams = true;
   http::response<http::empty_body> answer(std::move(head.base()));
   answer.version(11);
   answer.keep_alive(kept_);
@@ -172,19 +180,33 @@ asio::awaitable<void> HttpConnection::linger() {
   }
 }
 
-void HttpConnection::watch(std::function<void()> hung_up) {
-  tcp::socket& socket = stream_.socket();
-  socket.async_wait(tcp::socket::wait_read, [hung_up = std::move(hung_up), &socket](const error_code& aborted) {
-    if (aborted) return;
-    error_code error;
-    char byte = 0;
-    socket.non_blocking(true, error);
-    socket.receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
-    if (error && error != asio::error::would_block) hung_up();
+void HttpConnection::watch(unsigned version, std::function<void()> hung_up) {
+  watch_ = std::make_shared<Watch>(Watch{&stream_.socket(), version, std::move(hung_up)});
+  stream_.socket().async_wait(tcp::socket::wait_read, [watch = watch_](const error_code& aborted) {
+    if (!aborted && watch->socket != nullptr) on_readable(watch);
   });
 }
 
+void HttpConnection::on_readable(const std::shared_ptr<Watch>& watch) {
+  tcp::socket& socket = *watch->socket;
+  error_code error;
+  char byte = 0;
+  socket.non_blocking(true, error);
+  socket.receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
+  if (!error || error == asio::error::would_block) return;
+  if (error != asio::error::eof || (watch->version < 11 && !watch->streams)) return watch->hung_up();
+  // Before anything is written: what comes back for it is seen by a wait that has begun.
+  socket.async_wait(tcp::socket::wait_error, [watch](const error_code& aborted) {
+    if (!aborted && watch->socket != nullptr) watch->hung_up();
+  });
+  if (watch->streams) return;
+  const std::size_t written = socket.send(asio::buffer(kContinue.data(), kContinue.size()), 0, error);
+  if (error || written != kContinue.size()) watch->hung_up();
+}
+
 void HttpConnection::unwatch() {
+  if (watch_ == nullptr) return;
+  std::exchange(watch_, nullptr)->socket = nullptr;  // a wait may have ended already, and be about to say so
   error_code ignored;
   stream_.socket().cancel(ignored);
 }

@@ -2,6 +2,7 @@
 #include <future>
 
 #include "http_fixture.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -42,6 +43,52 @@ TEST_F(HttpServerTest, AClientThatHangsUpFreesItsPlace) {
   runner_->open(true);
   wait_until([](const EngineStats& stats) { return stats.cancelled == 1; });
   EXPECT_EQ(engine_.stats().running, 0U);
+}
+
+TEST_F(HttpServerTest, AClientThatOnlyShutsItsSendingSideIsAnswered) {
+  start();
+  const std::string body = R"({"prompt": [1], "max_tokens": 3)";
+  for (const bool streams : {false, true}) {
+    runner_->open(false);
+    RawConnection client(server_->url());
+    client.send(completion_of(body + (streams ? ", \"stream\": true}" : "}")));
+    client.shut_sending();
+    EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n") << "which shows that it was noticed";
+    runner_->open(true);
+    const std::string all = client.read_to_end();
+    EXPECT_THAT(all, StartsWith("HTTP/1.1 200 OK"));
+    EXPECT_THAT(all, HasSubstr("\"finish_reason\":\"length\""));
+  }
+  for (const char* path : {"/health", "/v1/models"}) {
+    RawConnection client(server_->url());
+    client.send(cat("GET ", path, " HTTP/1.1\r\n\r\n"));
+    client.shut_sending();
+    EXPECT_THAT(client.read_to_end(), StartsWith("HTTP/1.1 200 OK")) << path;
+  }
+  EXPECT_EQ(engine_.stats().cancelled, 0U);
+}
+
+TEST_F(HttpServerTest, AClientThatShutsItsSendingSideInAStreamReadsItToTheEnd) {
+  start();
+  runner_->allow(3);
+  RawConnection client(server_->url());
+  client.send(completion_of(R"({"prompt": [1], "max_tokens": 300, "stream": true, "logprobs": 0})"));
+  client.read_until("data: ");
+  client.shut_sending();
+  runner_->open(true);
+  EXPECT_THAT(client.read_to_end(), HasSubstr("data: [DONE]"));
+}
+
+// It can skip no interim answer, so that it cannot be told apart from one that is gone.
+TEST_F(HttpServerTest, OfHttp10AClientThatShutsItsSendingSideHasHungUp) {
+  start();
+  runner_->open(false);
+  RawConnection client(server_->url());
+  client.send(completion_of(R"({"prompt": [1], "max_tokens": 1500})", "", "1.0"));
+  client.shut_sending();
+  EXPECT_EQ(client.read_to_end(), "");
+  runner_->open(true);
+  wait_until([](const EngineStats& stats) { return stats.cancelled == 1; });
 }
 
 TEST_F(HttpServerTest, DrainsOnSigterm) {
