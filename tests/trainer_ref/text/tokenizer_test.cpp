@@ -107,6 +107,24 @@ TEST(AddedTokens, TakeSpaceAndAskForWholeWords) {
   EXPECT_THAT(with("single_word"), ElementsAre("a", " ", " ", "<t>", " ", "a", "a")) << "< is no token here";
 }
 
+// As tokenizers 0.23.3 does, which drops an empty match.
+TEST(AddedTokens, OnesThatAreSpaceAreNotFoundWhereTheLastOneTookThem) {
+  Json file = bpe({"a", "\n", "b"}, {});
+  Json before = added(3, "<t>"), space = added(1, "\n");
+  before["rstrip"] = true;
+  space["lstrip"] = true;
+  file["added_tokens"] = {before, space};
+  EXPECT_THAT(tokens_of(*read(file), "<t>\na"), ElementsAre("<t>", "a"));
+  EXPECT_THAT(tokens_of(*read(file), "<t>a\n"), ElementsAre("<t>", "a", "\n"));
+  EXPECT_THAT(tokens_of(*read(file), "<t>\n\n\na"), ElementsAre("<t>", "a")) << "where tokenizers panics";
+  space["rstrip"] = true;
+  file["added_tokens"] = {before, space};
+  EXPECT_THAT(tokens_of(*read(file), "<t>\n\na\n\nb"), ElementsAre("<t>", "a", "\n", "b"));
+  space["lstrip"] = space["rstrip"] = false;
+  file["added_tokens"] = {before, space};
+  EXPECT_THAT(tokens_of(*read(file), "<t>\na"), ElementsAre("<t>", "\n", "a")) << "it is found again";
+}
+
 TEST(AddedTokens, AreSoughtBeforeOrAfterNormalizing) {
   Json file = bpe({"a", "_", "<", "s", ">"}, {});
   file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "_"}};
@@ -130,6 +148,7 @@ TEST(Tokenizer, RefusesOtherPartsByName) {
   };
   refused("pre_tokenizer", {{"type", "BertPreTokenizer"}}, "pre_tokenizer BertPreTokenizer is not read here");
   refused("normalizer", {{"type", "BertNormalizer"}}, "normalizer BertNormalizer is not read here");
+  refused("normalizer", {{"type", "Prepend"}, {"prepend", ""}}, "normalizer Prepend of an empty text is not read here");
   refused("post_processor", {{"type", "RobertaProcessing"}}, "post_processor RobertaProcessing");
   refused("decoder", {{"type", "WordPiece"}}, "decoder WordPiece is not read here");
   refused("truncation", {{"max_length", 512}}, "truncation is not read here");
