@@ -232,6 +232,7 @@ TEST(TokenizerInfo, NamesTheTokensThatBeginAndEndATextWhereThereAreAny) {
 TEST(HeaderList, IsBoundedAndEscaped) {
   EXPECT_EQ(header_list(std::vector<std::string>{"a_b", "c d\r\n"}), "a_b, c%20d%0D%0A");
   EXPECT_EQ(header_list(std::vector<std::string>{std::string(50, 'x')}), std::string(40, 'x') + "...");
+  EXPECT_EQ(header_list(std::vector<std::string>{"", "a"}), "\"\", a");
   EXPECT_THAT(header_list(std::vector<std::string>(20, "f")), ::testing::EndsWith("f, and 4 more"));
 }
 
