@@ -187,7 +187,8 @@ TEST(Answer, OfAChatHasOpenAisShape) {
                               {"logprob", -0.5},
                               {"bytes", {65}},
                               {"top_logprobs", {{{"token", "F"}, {"logprob", -0.1}, {"bytes", {70}}}}}}));
-  EXPECT_EQ(content[1]["bytes"], nullptr) << "half a character";
+  EXPECT_EQ(content[1]["token"], "\uFFFD") << "half a character";
+  EXPECT_EQ(content[1]["bytes"], (json{0xC3}));
 }
 
 TEST(Answer, AStreamHasNoCutCharactersAndHoldsBackWhatMayBeAStopString) {

@@ -34,6 +34,21 @@ TEST(Tokenizer, LeavesOutIdsThatAreNoText) {
   EXPECT_EQ(tokenizer->decode(ids, /*with_special_tokens=*/true), "1<end>2");
 }
 
+TEST(Tokenizer, TellsTheBytesOfATokenThatCutsACharacter) {
+  const auto bytes = [](const char* family, std::string_view token) {
+    const auto tokenizer = Tokenizer::read(fixture(family));
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return tokenizer->bytes_of(tokenizer->id_of(token).value_or(-1));
+  };
+  EXPECT_EQ(bytes("qwen2", "\u00C3"), "\xC3");
+  EXPECT_EQ(bytes("qwen2", "\u0120"), " ");
+  EXPECT_EQ(bytes("qwen2", "<|im_end|>"), "<|im_end|>");
+  EXPECT_EQ(bytes("llama2", "<0xE4>"), "\xE4");
+  EXPECT_EQ(bytes("llama2", "<0x41>"), "A");
+  EXPECT_EQ(bytes("llama2", "\u8A9E"), "\u8A9E");
+  EXPECT_EQ(bytes("llama2", "no such token"), "");
+}
+
 TEST(Tokenizer, TellsIdsAndTokens) {
   const auto tokenizer = Tokenizer::read(fixture("qwen2"));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
