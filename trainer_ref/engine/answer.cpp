@@ -43,12 +43,10 @@ bool Answer::ends_by_token(const Piece& piece) const {
          std::binary_search(options_.stop_token_ids.begin(), options_.stop_token_ids.end(), piece.samples.back().token);
 }
 
-// As vLLM: the stop string or the id of stop_token_ids; null for the model's own end.
-json Answer::stop_reason(const Choice& choice, const Piece& piece) const {
-  if (piece.finish != FinishReason::kStop) return nullptr;
-  if (choice.text.stop_string() && !ends_by_token(piece)) return *choice.text.stop_string();
+// As vLLM: the id of stop_token_ids; null for the model's own end.
+json Answer::stop_token(const Piece& piece) const {
   const bool asked =
-      !piece.samples.empty() &&
+      piece.finish == FinishReason::kStop && !piece.samples.empty() &&
       std::binary_search(options_.asked_stop_ids.begin(), options_.asked_stop_ids.end(), piece.samples.back().token);
   return asked ? json(piece.samples.back().token) : json();
 }
@@ -86,14 +84,23 @@ json Answer::told(std::uint64_t index, const Piece& piece) {
       lists.add(sample, offset);
     }
   }
-  if (piece.finish != FinishReason::kNone) {
+  FinishReason finish = piece.finish;
+  json stop_reason;
+  if (finish != FinishReason::kNone) {
+    // What ended it first: a string that its text completes, a token, or a string that only the rest of its text
+    // completes, such as a character that stays cut. The last was no end to the engine.
+    const bool by_string = !by_token && choice.text.stop_string();
+    const bool had_string = choice.text.stop_string().has_value();
     text += choice.text.finish();
     choice.ended = true;
+    const bool by_rest = !had_string && choice.text.stop_string();
+    if (by_rest) finish = FinishReason::kStop;
+    stop_reason = by_string || by_rest ? json(*choice.text.stop_string()) : stop_token(piece);
   }
-  json told{{"index", index}, {"finish_reason", finish_name(piece.finish)}, {"logprobs", nullptr}};
+  json told{{"index", index}, {"finish_reason", finish_name(finish)}, {"logprobs", nullptr}};
   if (options_.logprobs && options_.chat) told["logprobs"] = {{"content", std::move(content)}, {"refusal", nullptr}};
   if (options_.logprobs && !options_.chat) told["logprobs"] = lists.take();
-  if (piece.finish != FinishReason::kNone) told["stop_reason"] = stop_reason(choice, piece);
+  if (piece.finish != FinishReason::kNone) told["stop_reason"] = std::move(stop_reason);
   told["text"] = std::move(text);
   if (options_.prompt_logprobs && !options_.chat)
     told["prompt_logprobs"] = prompt_logprobs(*prompt, *piece.scores, options_, card_);

@@ -45,7 +45,7 @@ class Answer {
   nlohmann::json told(std::uint64_t index, const Piece& piece);  // the choice's object
   std::string event_of(std::uint64_t index, const Piece& piece);
   nlohmann::json around(nlohmann::json choices, std::string_view object) const;
-  nlohmann::json stop_reason(const Choice& choice, const Piece& piece) const;
+  nlohmann::json stop_token(const Piece& piece) const;
   bool ends_by_token(const Piece& piece) const;
 
   const RequestId id_;

@@ -82,6 +82,7 @@ std::string header_list(std::span<const std::string> names) {
   for (std::size_t i = 0; i < std::min(names.size(), kMostNames); ++i) {
     if (i > 0) list += ", ";
     const std::string& name = names[i];
+    if (name.empty()) list += "\"\"";  // an empty header would name nothing
     for (const char byte : name.substr(0, kMostBytes)) {
       const bool plain =
           absl::ascii_isalnum(static_cast<unsigned char>(byte)) || byte == '_' || byte == '-' || byte == '.';

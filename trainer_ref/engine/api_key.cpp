@@ -22,16 +22,27 @@ absl::StatusOr<std::string> checked(std::string key, std::string_view from) {
 
 }  // namespace
 
-absl::StatusOr<std::string> find_api_key(const std::string& flag, const std::filesystem::path& file) {
-  if (!flag.empty() && !file.empty())
-    return invalid_argument("--api-key-file=", file.string(), ": --api-key is given, too; give one of them");
-  if (!flag.empty()) return checked(flag, "--api-key");
-  if (file.empty()) {
+bool AbslParseFlag(absl::string_view text, KeyFlag* flag, std::string* /*error*/) {
+  flag->text = std::string(text);
+  return true;
+}
+std::string AbslUnparseFlag(const KeyFlag& flag) { return flag.text.value_or(""); }
+
+absl::StatusOr<std::string> find_api_key(const KeyFlag& flag, const KeyFlag& file) {
+  if (flag.text && file.text)
+    return invalid_argument("--api-key-file=", *file.text, ": --api-key is given, too; give one of them");
+  // A variable of a script that is empty would open the engine to everybody.
+  if (flag.text == "") return invalid_argument("--api-key=: give a key, or leave --api-key out to serve anybody");
+  if (file.text == "")
+    return invalid_argument(
+        "--api-key-file=: give a file, as --api-key-file=/run/engine-key, or leave it out to serve ", "anybody");
+  if (flag.text) return checked(*flag.text, "--api-key");
+  if (!file.text) {
     const char* variable = std::getenv("BASCULE_API_KEY");
     return checked(variable == nullptr ? "" : variable, "BASCULE_API_KEY");
   }
-  const std::string from = cat("--api-key-file=", file.string());
-  std::ifstream input(file);
+  const std::string from = cat("--api-key-file=", *file.text);
+  std::ifstream input(*file.text);
   std::string key;
   if (!std::getline(input, key)) return invalid_argument(from, ": expected a file whose first line is the key");
   absl::StripAsciiWhitespace(&key);

@@ -74,10 +74,10 @@ ABSL_FLAG(
     "the trainer's and this engine's URL say more): leave it two steps' time.");
 ABSL_FLAG(std::string, logprobs_mode, "raw",
           "Log-probabilities of requests that do not say: raw (of the logits) or processed (under the temperature).");
-ABSL_FLAG(std::string, api_key, "",
+ABSL_FLAG(bascule::ref::KeyFlag, api_key, {},
           "The key that clients must send (Authorization: Bearer KEY), but to /health and /metrics. Every user of this "
           "machine can read it here; better give --api-key-file, or the variable BASCULE_API_KEY.");
-ABSL_FLAG(std::string, api_key_file, "", "A file whose first line is the key.");
+ABSL_FLAG(bascule::ref::KeyFlag, api_key_file, {}, "A file whose first line is the key.");
 ABSL_FLAG(double, drain_seconds, 30, "On SIGTERM, SIGINT or SIGHUP, how long running requests may take to finish.");
 ABSL_FLAG(
     bool, verbose, false,

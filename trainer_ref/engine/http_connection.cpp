@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/engine/http_connection.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -25,12 +26,30 @@ constexpr std::chrono::seconds kWriteTimeout{30};
 // Of what a client still sends, once it was told that its request is not read.
 constexpr std::chrono::seconds kLingers{10};
 constexpr std::size_t kMostDiscardedBytes = std::size_t{128} << 20;
+// Of what came and is not a body yet: a header, a chunk's line with its extensions, or what follows the last chunk.
+constexpr std::size_t kMostBufferedBytes = std::size_t{64} << 10;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
 auto with_error(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
 
 bool holds_its_body(const HttpHeader& header) {
   return header.version() == 11 && beast::iequals(header[http::field::expect], "100-continue");
+}
+
+// `unread`: of the header, where it is refused before it is read.
+bool is_head(const HttpHeader& header, asio::const_buffer unread) {
+  const std::string_view begin(static_cast<const char*>(unread.data()), unread.size());
+  return header.method() == http::verb::head || (header.method() == http::verb::unknown && begin.starts_with("HEAD "));
+}
+
+// The refusal of a body in a coding that is not undone here: Beast reads "gzip, chunked" as the chunks alone.
+std::optional<HttpAnswer> refuse_codings(const HttpHeader& header) {
+  const auto [begin, end] = header.equal_range(http::field::transfer_encoding);
+  for (auto field = begin; field != end; ++field)
+    if (std::next(begin) != end || !beast::iequals(field->value(), "chunked"))
+      return refusal(501, cat("Transfer-Encoding: expected chunked alone, found ",
+                              std::string_view(field->value().data(), field->value().size())));
+  return std::nullopt;
 }
 
 // The answer to a request that could not be read; none if the client is gone.
@@ -42,13 +61,22 @@ std::optional<HttpAnswer> answer_to_unreadable(const error_code& error, const Ht
     return refusal(413, cat("the body is larger than ", options.max_body_bytes, " bytes; send fewer prompts"));
   if (error == http::error::header_limit)
     return refusal(431, cat("the header is larger than ", options.max_header_bytes, " bytes"));
+  if (error == http::error::buffer_overflow)
+    return refusal(431, cat("a chunk's line or the trailers are larger than ", kMostBufferedBytes, " bytes"));
   if (error == http::error::partial_message) return std::nullopt;
   return refusal(400, cat("not HTTP/1.1: ", error.message()));
 }
 
 }  // namespace
 
-HttpConnection::HttpConnection(tcp::socket socket) : stream_(std::move(socket)) {}
+struct HttpConnection::Watch {
+  tcp::socket* socket;  // null: no longer watched
+  unsigned version;
+  std::function<void()> hung_up;
+  bool streams = false;  // what is written tells of a client that is gone
+};
+
+HttpConnection::HttpConnection(tcp::socket socket) : stream_(std::move(socket)), buffer_(kMostBufferedBytes) {}
 
 void HttpConnection::set_busy(bool busy) {
   busy_ = busy;
@@ -63,9 +91,11 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpServe
   stream_.expires_after(absl::ToChronoNanoseconds(options.idle_timeout));
   co_await http::async_read_header(stream_, buffer_, parser,
                                    with_error(error));  // fails if it tells of too long a body
+  head_ = is_head(parser.get(), buffer_.data());
   if (!error) {
     const bool held = holds_its_body(parser.get()) && !parser.is_done() && buffer_.size() == 0;
     std::optional<HttpAnswer> refused = judge(parser.get(), held);
+    if (!refused) refused = refuse_codings(parser.get());
     if (refused) {
       co_await refuse(*std::move(refused));
       co_return std::nullopt;
@@ -89,13 +119,19 @@ asio::awaitable<bool> HttpConnection::write(HttpAnswer answer, bool keep_alive) 
   answer.prepare_payload();
   error_code error;
   stream_.expires_after(kWriteTimeout);
-  co_await http::async_write(stream_, answer, with_error(error));
+  http::response_serializer<http::string_body> serializer(answer);
+  if (head_) {
+    co_await http::async_write_header(stream_, serializer, with_error(error));
+  } else {
+    co_await http::async_write(stream_, serializer, with_error(error));
+  }
   co_return !error && keep_alive;
 }
 
 asio::awaitable<bool> HttpConnection::begin_stream(HttpAnswer head, unsigned version, bool keep_alive) {
   chunked_ = version >= 11;
   kept_ = keep_alive && chunked_;
+  if (watch_ != nullptr) watch_->streams = true;
   http::response<http::empty_body> answer(std::move(head.base()));
   answer.version(11);
   answer.keep_alive(kept_);
@@ -144,19 +180,33 @@ asio::awaitable<void> HttpConnection::linger() {
   }
 }
 
-void HttpConnection::watch(std::function<void()> hung_up) {
-  tcp::socket& socket = stream_.socket();
-  socket.async_wait(tcp::socket::wait_read, [hung_up = std::move(hung_up), &socket](const error_code& aborted) {
-    if (aborted) return;
-    error_code error;
-    char byte = 0;
-    socket.non_blocking(true, error);
-    socket.receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
-    if (error && error != asio::error::would_block) hung_up();
+void HttpConnection::watch(unsigned version, std::function<void()> hung_up) {
+  watch_ = std::make_shared<Watch>(Watch{&stream_.socket(), version, std::move(hung_up)});
+  stream_.socket().async_wait(tcp::socket::wait_read, [watch = watch_](const error_code& aborted) {
+    if (!aborted && watch->socket != nullptr) on_readable(watch);
   });
 }
 
+void HttpConnection::on_readable(const std::shared_ptr<Watch>& watch) {
+  tcp::socket& socket = *watch->socket;
+  error_code error;
+  char byte = 0;
+  socket.non_blocking(true, error);
+  socket.receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
+  if (!error || error == asio::error::would_block) return;
+  if (error != asio::error::eof || (watch->version < 11 && !watch->streams)) return watch->hung_up();
+  // Before anything is written: what comes back for it is seen by a wait that has begun.
+  socket.async_wait(tcp::socket::wait_error, [watch](const error_code& aborted) {
+    if (!aborted && watch->socket != nullptr) watch->hung_up();
+  });
+  if (watch->streams) return;
+  const std::size_t written = socket.send(asio::buffer(kContinue.data(), kContinue.size()), 0, error);
+  if (error || written != kContinue.size()) watch->hung_up();
+}
+
 void HttpConnection::unwatch() {
+  if (watch_ == nullptr) return;
+  std::exchange(watch_, nullptr)->socket = nullptr;  // a wait may have ended already, and be about to say so
   error_code ignored;
   stream_.socket().cancel(ignored);
 }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -29,7 +30,7 @@ class HttpConnection {
 
   // The next request, whole. None: the connection is over, and was told why where it could be.
   Awaitable<std::optional<HttpRequest>> read(const HttpServerOptions& options, const Judge& judge);
-  // Whether the connection goes on: it was written, and with `keep_alive`.
+  // Whether the connection goes on: it was written, and with `keep_alive`. An answer to HEAD goes without its body.
   Awaitable<bool> write(HttpAnswer answer, bool keep_alive);
 
   // An answer whose body is written piece by piece: `head` without its body, then pieces that are not empty. Each call
@@ -45,19 +46,26 @@ class HttpConnection {
   std::chrono::steady_clock::time_point idle_since() const { return idle_since_; }
 
   // Calls `hung_up` when the client hangs up, until unwatch(). A client that sends its next request already is not
-  // watched any further.
-  void watch(std::function<void()> hung_up);
+  // watched any further. One that shuts its sending side down only, as `nc` does, still reads: TCP tells it apart from
+  // one that is gone by what comes back for bytes that are written. So an interim answer is written to it, which HTTP
+  // lets every client of version 11 skip; in a stream, its events do. To one of version 10 there is nothing to write:
+  // it has hung up, unless its stream has begun. `version` is the request's.
+  void watch(unsigned version, std::function<void()> hung_up);
   void unwatch();
 
   void finish();  // no more is read or written; what waits for the client sees its end
   void close();   // now, with what is under way
 
  private:
+  struct Watch;
+  static void on_readable(const std::shared_ptr<Watch>& watch);
   Awaitable<void> refuse(HttpAnswer answer);
   Awaitable<void> linger();
 
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;
+  std::shared_ptr<Watch> watch_;         // null: not watched
+  bool head_ = false;                    // what was read last is HEAD
   bool chunked_ = false, kept_ = false;  // of the stream
   bool busy_ = false;
   std::chrono::steady_clock::time_point idle_since_ = std::chrono::steady_clock::now();

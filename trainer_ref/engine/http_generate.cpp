@@ -59,7 +59,7 @@ HttpRoutes::Reply HttpRoutes::generate(Parse* parse, const HttpRequest& request,
   HttpAnswer head = answer(200, "");
   name_ignored(wanted->ignored, head);
 
-  connection.watch([waiting] {
+  connection.watch(request.version(), [waiting] {
     waiting->hung_up = true;
     waiting->changed.cancel();
   });

@@ -84,10 +84,11 @@ std::optional<HttpAnswer> HttpRoutes::refuse(const HttpHeader& header) const {
     const auto name = [](std::string* text, const Route& each) { text->append(each.path); };
     return refusal(404, cat("no ", path_of(header), " here; there are ", absl::StrJoin(routes(), ", ", name)));
   }
-  if (header.method() != route->verb) {
+  const bool is_get = route->verb == http::verb::get;
+  if (header.method() != route->verb && !(is_get && header.method() == http::verb::head)) {
     const std::string method(http::to_string(route->verb));
     HttpAnswer refused = refusal(405, cat(route->path, " takes ", method));
-    refused.set(http::field::allow, method);
+    refused.set(http::field::allow, is_get ? "GET, HEAD" : method);
     return refused;
   }
   if (draining_ && route->verb == http::verb::post) return refusal(503, "shutting down");

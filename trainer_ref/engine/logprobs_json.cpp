@@ -24,9 +24,7 @@ std::vector<TokenLogprob> with_itself(const Sample& sample, std::int64_t count) 
   return all;
 }
 
-// A token's own bytes, where its text is whole characters.
-json bytes_of(const std::string& text) {
-  if (text.find("\xEF\xBF\xBD") != std::string::npos) return nullptr;  // U+FFFD
+json bytes_of(std::string_view text) {
   json bytes = json::array();
   for (const char byte : text) bytes.push_back(static_cast<unsigned char>(byte));
   return bytes;
@@ -34,7 +32,9 @@ json bytes_of(const std::string& text) {
 
 json chat_token(std::int64_t token, double logprob, const AnswerOptions& options, const ModelCard& card) {
   std::string text = token_text(token, card, options.tokens_as_ids);
-  json bytes = bytes_of(text);
+  // Of a token that cuts a character, a client has the bytes only.
+  const bool is_cut = text.find("\xEF\xBF\xBD") != std::string::npos;  // U+FFFD
+  json bytes = bytes_of(is_cut ? card.tokenizer->bytes_of(token) : text);
   return {{"token", std::move(text)}, {"logprob", finite(logprob)}, {"bytes", std::move(bytes)}};
 }
 

@@ -13,18 +13,34 @@ namespace {
 using nlohmann::json;
 using Ordered = ChatTemplate::Json;  // the order of a tool's keys shows in the text
 
-// OpenAI's parts of a message, as templates of text models want them: one text, a line a part.
-absl::Status join_parts(Ordered& message, std::size_t index) {
+// Shown in an error's text.
+std::string shown(const Ordered& value) { return ref::shown(json::parse(value.dump())); }
+
+// An assistant's message that calls tools may say nothing besides.
+bool calls_tools(const Ordered& message) {
+  const auto calls = message.find("tool_calls");
+  return message["role"] == "assistant" && calls != message.end() && calls->is_array() && !calls->empty();
+}
+
+// OpenAI's parts of a message, as templates of text models want them: one text, a line a part. Templates write nothing
+// for what is neither a text nor parts, so that is refused here.
+absl::Status read_content(Ordered& message, std::size_t index) {
+  const auto refused = [index](const Ordered& found) {
+    return invalid_argument("messages[", index, "].content: expected a text, or parts as {\"type\": \"text\", ",
+                            "\"text\": \"…\"}, found ", shown(found));
+  };
   const auto content = message.find("content");
-  if (content == message.end() || !content->is_array()) return absl::OkStatus();
+  const bool is_missing = content == message.end() || content->is_null();
+  if (is_missing) return calls_tools(message) ? absl::OkStatus() : refused(nullptr);
+  if (content->is_string()) return absl::OkStatus();
+  if (!content->is_array() || content->empty()) return refused(*content);
   std::string joined;
   for (const Ordered& part : *content) {
+    const auto type = part.is_object() ? part.find("type") : part.end();
     const bool is_text =
-        part.is_object() && part.value("type", "") == "text" && part.contains("text") && part["text"].is_string();
-    if (!is_text)
-      return invalid_argument("messages[", index, "].content: expected a text, or parts as {\"type\": \"text\", ",
-                              "\"text\": \"…\"}, found ", shown(json::parse(part.dump())));
-    joined += cat(joined.empty() && &part == &content->front() ? "" : "\n", part["text"].get<std::string>());
+        part.is_object() && type != part.end() && *type == "text" && part.contains("text") && part["text"].is_string();
+    if (!is_text) return refused(part);
+    joined += cat(&part == &content->front() ? "" : "\n", part["text"].get_ref<const std::string&>());
   }
   *content = std::move(joined);
   return absl::OkStatus();
@@ -50,9 +66,8 @@ absl::Status prepare(Ordered& messages) {
   for (std::size_t i = 0; i < messages.size(); ++i) {
     Ordered& message = messages[i];
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
-      return invalid_argument("messages[", i, "]: expected an object with a role and content, found ",
-                              shown(json::parse(message.dump())));
-    BASCULE_TRY(join_parts(message, i));
+      return invalid_argument("messages[", i, "]: expected an object with a role and content, found ", shown(message));
+    BASCULE_TRY(read_content(message, i));
     BASCULE_TRY(open_arguments(message, i));
   }
   return absl::OkStatus();
@@ -120,8 +135,7 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
   Ordered request = Ordered::parse(text);  // it was parsed before: depth and keys are sound
   Ordered messages = request.value("messages", Ordered());
   if (!messages.is_array() || messages.empty())
-    return invalid_argument("messages: expected a list of one message or more, found ",
-                            shown(json::parse(messages.dump())));
+    return invalid_argument("messages: expected a list of one message or more, found ", shown(messages));
   BASCULE_TRY(prepare(messages));
   Ordered variables = request.value("chat_template_kwargs", Ordered());
   if (variables.is_null()) variables = Ordered::object();

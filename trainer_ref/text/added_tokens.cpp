@@ -114,6 +114,8 @@ absl::StatusOr<std::vector<AddedTokens::Part>> AddedTokens::split(std::string_vi
     // Space that the last token took is not taken again.
     if (token.strips_left) span.begin = std::max(space_before(text, span.begin), covered);
     if (token.strips_right) span.end = space_behind(text, span.end);
+    // The token itself is space, and the last one took it.
+    if (span.begin >= span.end) continue;
     if (covered < span.begin) parts.push_back({{covered, span.begin}, nullptr});
     parts.push_back({span, &token});
     covered = span.end;

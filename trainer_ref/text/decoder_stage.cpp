@@ -25,6 +25,8 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
   return out;
 }
 
+}  // namespace
+
 // "<0x41>", as Rust reads a hexadecimal number: a sign may stand before one digit.
 std::optional<char> byte_of_token(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
@@ -35,8 +37,6 @@ std::optional<char> byte_of_token(std::string_view token) {
   if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
   return static_cast<char>(static_cast<unsigned char>(value));
 }
-
-}  // namespace
 
 void WholeTokenStage::take(std::string_view fragment, bool ends_token) {
   if (!ends_token) {

@@ -6,12 +6,16 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include <bascule/trainer_ref/text/pattern.h>
 
 namespace bascule::ref {
+
+// The byte of "<0x41>" and its like.
+std::optional<char> byte_of_token(std::string_view token);
 
 class DecoderStage {
  public:

@@ -33,7 +33,9 @@ absl::Status Normalizer::add(const nlohmann::json& part) {
     BASCULE_ASSIGN(const nlohmann::json* list, list_of(part, "normalizers"));
     for (const nlohmann::json& each : *list) BASCULE_TRY(add(each));
   } else if (type == "Prepend") {
-    steps_.emplace_back(Prepend{keys.word("prepend", "")});
+    Prepend prepend{keys.word("prepend", "")};
+    if (prepend.text.empty() && status.ok()) return unread("normalizer Prepend of an empty text");
+    steps_.emplace_back(std::move(prepend));
   } else if (type == "Replace") {
     BASCULE_ASSIGN(Pattern pattern, Pattern::read(part.value("pattern", nlohmann::json()), "normalizer Replace"));
     steps_.emplace_back(Replace{std::move(pattern), keys.word("content", "")});

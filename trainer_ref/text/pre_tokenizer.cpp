@@ -13,7 +13,7 @@ namespace {
 
 // GPT-2's, which ByteLevel splits by.
 constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-// Whitespace's \w is narrower than that of other regular expressions: no numbers but digits.
+// Whitespace's \w is that of Rust's regular expressions, with the two joiners.
 constexpr std::string_view kWords = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+)";
 constexpr std::string_view kPunctuation = R"([!-/:-@\[-`{-~\p{P}])";
 

@@ -11,7 +11,9 @@ namespace {
 
 // For the inside of a class. PCRE2's own \s has U+180E as well, and its \w no marks.
 constexpr std::string_view kSpace = R"(\p{Z}\t-\r\x{85})";
-constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{N}\p{Pc})";
+constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+// Outside of classes, Oniguruma asks a table of Latin-1 for what is below U+0100: ² ³ ¹ ¼ ½ ¾ are in it.
+constexpr std::string_view kBareWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
 bool is_hex(char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; }
 
@@ -93,10 +95,10 @@ class Translation {
     };
     switch (kind) {
       case 's': return put(kSpace, false);
-      case 'w': return put(kWord, false);
+      case 'w': return put(in_class ? kWord : kBareWord, false);
       case 'd': return put(R"(\p{Nd})", false);
       case 'S': return in_class ? refuse("'\\S' in a class") : put(kSpace, true);
-      case 'W': return in_class ? refuse("'\\W' in a class") : put(kWord, true);
+      case 'W': return in_class ? refuse("'\\W' in a class") : put(kBareWord, true);
       case 'D': return in_class ? refuse("'\\D' in a class") : put(R"(\p{Nd})", true);
       case 'p':
       case 'P': return property();

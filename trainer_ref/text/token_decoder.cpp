@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/text/token_decoder.h>
 
 #include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/text/byte_level.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/trainer_ref/text/unicode.h>
 #include <bascule/transport/text.h>
@@ -95,6 +96,15 @@ std::vector<std::unique_ptr<DecoderStage>> TokenDecoder::stages() const {
   stages.push_back(std::make_unique<JoinStage>());
   for (std::size_t i = 0; i + 1 < stages.size(); ++i) stages[i]->set_next(stages[i + 1].get());
   return stages;
+}
+
+std::string TokenDecoder::bytes_of(std::string_view token) const {
+  for (const Step& step : steps_) {
+    if (std::holds_alternative<ByteLevel>(step)) return bytes_of_token(token);
+    if (!std::holds_alternative<ByteFallback>(step)) continue;
+    if (const std::optional<char> byte = byte_of_token(token)) return std::string(1, *byte);
+  }
+  return std::string(token);
 }
 
 void TokenDecoder::describe(std::string& out) const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -22,6 +23,9 @@ class TokenDecoder {
 
   // Stages for one text, linked in order, JoinStage the last. They refer to this decoder.
   std::vector<std::unique_ptr<DecoderStage>> stages() const;
+
+  // The bytes that `token` stands for, where it may cut a character. Steps that change characters are left out.
+  std::string bytes_of(std::string_view token) const;
 
   void describe(std::string& out) const;
 

@@ -79,6 +79,13 @@ std::optional<std::string_view> Tokenizer::token_of(std::int64_t id) const {
   return text == nullptr ? std::nullopt : std::optional<std::string_view>(*text);
 }
 
+std::string Tokenizer::bytes_of(std::int64_t id) const {
+  std::string text = decode(std::span(&id, 1), /*with_special_tokens=*/true);
+  if (text.find("\uFFFD") == std::string::npos) return text;
+  if (const AddedToken* added = parts_->added.find(id)) return added->content;
+  return parts_->decoder.bytes_of(*parts_->vocabulary.text_of(id));
+}
+
 bool Tokenizer::is_special(std::int64_t id) const {
   const AddedToken* added = parts_->added.find(id);
   return added != nullptr && added->is_special;

@@ -44,6 +44,8 @@ class Tokenizer {
   std::optional<std::int64_t> id_of(std::string_view token) const;
   // The token as the file writes it; none where no token has the id. It lives as long as this, or a copy.
   std::optional<std::string_view> token_of(std::int64_t id) const;
+  // The bytes of one token: where it cuts a character, decode() has U+FFFD for them. Empty where no token has the id.
+  std::string bytes_of(std::int64_t id) const;
   bool is_special(std::int64_t id) const;
 
   // One more than the largest id.

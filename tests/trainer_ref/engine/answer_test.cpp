@@ -157,6 +157,24 @@ TEST(Answer, EndsBeforeAStopString) {
   EXPECT_EQ(by_token["stop_reason"], 68);
 }
 
+TEST(Answer, AStopStringThatOnlyTheRestOfTheTextCompletesEndsItAsWell) {
+  const Completion cut = completion_of({65, 66, 1}, FinishReason::kLength);  // the last is half a character
+  const json fields{{"stop", "B\uFFFD"}, {"logprobs", 0}};
+  const json choice = whole(fields, cut)["choices"][0];
+  EXPECT_EQ(choice["text"], "A");
+  EXPECT_EQ(choice["finish_reason"], "stop");
+  EXPECT_EQ(choice["stop_reason"], "B\uFFFD");
+  const json last = streamed(fields, cut).back()["choices"][0];
+  EXPECT_EQ(last["finish_reason"], "stop");
+  EXPECT_EQ(last["stop_reason"], "B\uFFFD");
+  EXPECT_EQ(whole({{"stop", "B\uFFFD"}}, cut, true)["choices"][0]["finish_reason"], "stop");
+
+  const json by_token = whole(fields, completion_of({65, 66, 1, kEnd}, FinishReason::kStop))["choices"][0];
+  EXPECT_EQ(by_token["text"], "A");
+  EXPECT_EQ(by_token["stop_reason"], "B\uFFFD") << "which cut the text before the end";
+  EXPECT_EQ(whole({{"stop", "BC"}}, cut)["choices"][0]["stop_reason"], nullptr);
+}
+
 TEST(Answer, OfAChatHasOpenAisShape) {
   const json answer =
       whole({{"logprobs", true}, {"top_logprobs", 1}}, completion_of({65, 1}, FinishReason::kLength), true);
@@ -169,7 +187,8 @@ TEST(Answer, OfAChatHasOpenAisShape) {
                               {"logprob", -0.5},
                               {"bytes", {65}},
                               {"top_logprobs", {{{"token", "F"}, {"logprob", -0.1}, {"bytes", {70}}}}}}));
-  EXPECT_EQ(content[1]["bytes"], nullptr) << "half a character";
+  EXPECT_EQ(content[1]["token"], "\uFFFD") << "half a character";
+  EXPECT_EQ(content[1]["bytes"], (json{0xC3}));
 }
 
 TEST(Answer, AStreamHasNoCutCharactersAndHoldsBackWhatMayBeAStopString) {
@@ -214,6 +233,7 @@ TEST(TokenizerInfo, NamesTheTokensThatBeginAndEndATextWhereThereAreAny) {
 TEST(HeaderList, IsBoundedAndEscaped) {
   EXPECT_EQ(header_list(std::vector<std::string>{"a_b", "c d\r\n"}), "a_b, c%20d%0D%0A");
   EXPECT_EQ(header_list(std::vector<std::string>{std::string(50, 'x')}), std::string(40, 'x') + "...");
+  EXPECT_EQ(header_list(std::vector<std::string>{"", "a"}), "\"\", a");
   EXPECT_THAT(header_list(std::vector<std::string>(20, "f")), ::testing::EndsWith("f, and 4 more"));
 }
 

@@ -64,6 +64,7 @@ class RawConnection {
     return text;
   }
   void close() { socket_.close(); }
+  void shut_sending() { socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_send); }
 
  private:
   boost::asio::io_context io_;
@@ -102,9 +103,10 @@ class HttpServerTest : public ::testing::Test {
     const nlohmann::json body{{"prompt", {first, 2, 3}}, {"max_tokens", max_tokens}, {"return_token_ids", true}};
     return client.post_json(server_->url() + "/v1/completions", body.dump(), absl::Seconds(60));
   }
-  static std::string completion_of(const std::string& body, const std::string& more = "") {
-    return "POST /v1/completions HTTP/1.1\r\n" + more + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" +
-           body;
+  static std::string completion_of(const std::string& body, const std::string& more = "",
+                                   const std::string& version = "1.1") {
+    return "POST /v1/completions HTTP/" + version + "\r\n" + more + "Content-Length: " + std::to_string(body.size()) +
+           "\r\n\r\n" + body;
   }
   template <typename Condition>
   void wait_until(const Condition& condition) {

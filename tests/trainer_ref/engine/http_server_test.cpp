@@ -2,12 +2,15 @@
 #include <future>
 
 #include "http_fixture.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
 
 using ::testing::ElementsAreArray;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST_F(HttpServerTest, AnswersManyClientsAtOnce) {
@@ -40,6 +43,52 @@ TEST_F(HttpServerTest, AClientThatHangsUpFreesItsPlace) {
   runner_->open(true);
   wait_until([](const EngineStats& stats) { return stats.cancelled == 1; });
   EXPECT_EQ(engine_.stats().running, 0U);
+}
+
+TEST_F(HttpServerTest, AClientThatOnlyShutsItsSendingSideIsAnswered) {
+  start();
+  const std::string body = R"({"prompt": [1], "max_tokens": 3)";
+  for (const bool streams : {false, true}) {
+    runner_->open(false);
+    RawConnection client(server_->url());
+    client.send(completion_of(body + (streams ? ", \"stream\": true}" : "}")));
+    client.shut_sending();
+    EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n") << "which shows that it was noticed";
+    runner_->open(true);
+    const std::string all = client.read_to_end();
+    EXPECT_THAT(all, StartsWith("HTTP/1.1 200 OK"));
+    EXPECT_THAT(all, HasSubstr("\"finish_reason\":\"length\""));
+  }
+  for (const char* path : {"/health", "/v1/models"}) {
+    RawConnection client(server_->url());
+    client.send(cat("GET ", path, " HTTP/1.1\r\n\r\n"));
+    client.shut_sending();
+    EXPECT_THAT(client.read_to_end(), StartsWith("HTTP/1.1 200 OK")) << path;
+  }
+  EXPECT_EQ(engine_.stats().cancelled, 0U);
+}
+
+TEST_F(HttpServerTest, AClientThatShutsItsSendingSideInAStreamReadsItToTheEnd) {
+  start();
+  runner_->allow(3);
+  RawConnection client(server_->url());
+  client.send(completion_of(R"({"prompt": [1], "max_tokens": 300, "stream": true, "logprobs": 0})"));
+  client.read_until("data: ");
+  client.shut_sending();
+  runner_->open(true);
+  EXPECT_THAT(client.read_to_end(), HasSubstr("data: [DONE]"));
+}
+
+// It can skip no interim answer, so that it cannot be told apart from one that is gone.
+TEST_F(HttpServerTest, OfHttp10AClientThatShutsItsSendingSideHasHungUp) {
+  start();
+  runner_->open(false);
+  RawConnection client(server_->url());
+  client.send(completion_of(R"({"prompt": [1], "max_tokens": 1500})", "", "1.0"));
+  client.shut_sending();
+  EXPECT_EQ(client.read_to_end(), "");
+  runner_->open(true);
+  wait_until([](const EngineStats& stats) { return stats.cancelled == 1; });
 }
 
 TEST_F(HttpServerTest, DrainsOnSigterm) {
@@ -200,6 +249,73 @@ TEST_F(HttpServerTest, AClientThatSendsItsWholeBodyFirstReadsWhyItWasRefused) {
     EXPECT_THAT(client.read_to_end(&end), StartsWith("HTTP/1.1 " + status)) << request.substr(0, 60);
     EXPECT_EQ(end, boost::asio::error::eof);
   }
+}
+
+TEST_F(HttpServerTest, AChunksLineAndTheTrailersHaveABound) {
+  start();
+  const std::string header = "POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string endless(std::size_t{8} << 20, 'a');
+  std::string fields;
+  for (int i = 0; i < 100000; ++i) fields += "X: abcdefgh\r\n";
+  for (const std::string& rest : {"1;" + endless, "1;a=\"" + endless, "0;" + endless, "0\r\nX: " + endless,
+                                  "0\r\n" + fields + "\r\n", "1\r\n{\r\n1;" + endless}) {
+    RawConnection client(server_->url());
+    EXPECT_EQ(client.send(header + rest), boost::system::error_code());
+    EXPECT_THAT(client.read_until("}"), StartsWith("HTTP/1.1 431")) << rest.substr(0, 20);
+  }
+  const std::string body = R"({"prompt": [1], "max_tokens": 3})";
+  RawConnection client(server_->url());
+  client.send(header + "20;name=value\r\n" + body + "\r\n0\r\nX: trailer\r\n\r\n");
+  EXPECT_THAT(client.read_header(), StartsWith("HTTP/1.1 200 OK"));
+}
+
+TEST_F(HttpServerTest, ATransferCodingOtherThanChunkedIsRefused) {
+  start();
+  const std::string body = R"({"prompt": [1], "max_tokens": 3})";
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"chunked", "200"}, {"Chunked", "200"},  {"gzip, chunked", "501"},
+      {"gzip", "501"},    {"identity", "501"}, {"gzip\r\nTransfer-Encoding: chunked", "501"},
+  };
+  for (const auto& [coding, status] : cases) {
+    RawConnection client(server_->url());
+    client.send("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: " + coding + "\r\n\r\n20\r\n" + body +
+                "\r\n0\r\n\r\n");
+    EXPECT_THAT(client.read_header(), StartsWith("HTTP/1.1 " + status)) << coding;
+  }
+}
+
+TEST_F(HttpServerTest, AnswersToHeadHaveNoBody) {
+  start({.api_key = "sesame"});
+  const auto ask = [](RawConnection& client, const std::string& what, const std::string& more = "") {
+    client.send(what + " HTTP/1.1\r\nAuthorization: Bearer sesame\r\n" + more + "\r\n");
+    return client.read_until("\r\n\r\n");
+  };
+  for (const char* path : {"/health", "/v1/models", "/v1/models/tiny", "/metrics", "/is_sleeping", "/tokenizer_info"}) {
+    RawConnection client(server_->url());
+    const std::string head = ask(client, std::string("HEAD ") + path);
+    EXPECT_THAT(head, StartsWith("HTTP/1.1 200 OK")) << path;
+    EXPECT_THAT(head, Not(HasSubstr("Content-Length: 0"))) << path;
+    const std::string next = ask(client, std::string("GET ") + path);  // a body would come before it
+    EXPECT_THAT(next, StartsWith("HTTP/1.1 200 OK")) << path;
+    const auto length_of = [](const std::string& header) { return header.substr(header.find("Content-Length")); };
+    EXPECT_TRUE(path == std::string("/metrics") || length_of(head) == length_of(next)) << head << next;
+  }
+  const std::vector<std::pair<std::string, std::string>> refused{
+      {"HEAD /v1/completions HTTP/1.1\r\nAuthorization: Bearer sesame\r\n", "405"},
+      {"HEAD /nowhere HTTP/1.1\r\nAuthorization: Bearer sesame\r\n", "404"},
+      {"HEAD /v1/models HTTP/1.1\r\n", "401"},
+      {"HEAD /health HTTP/1.1\r\nX: " + std::string(20000, 'a') + "\r\n", "431"},
+      {"HEAD /health HTTP/1.1\r\nno field\r\n", "400"},
+  };
+  for (const auto& [header, status] : refused) {
+    RawConnection client(server_->url());
+    client.send(header + "Connection: close\r\n\r\n");
+    const std::string all = client.read_to_end();
+    EXPECT_THAT(all, StartsWith("HTTP/1.1 " + status));
+    EXPECT_THAT(all, EndsWith("\r\n\r\n"));
+  }
+  RawConnection client(server_->url());
+  EXPECT_THAT(ask(client, "POST /health"), HasSubstr("Allow: GET, HEAD\r\n"));
 }
 
 TEST_F(HttpServerTest, AsksForABodyThatIsHeldBack) {

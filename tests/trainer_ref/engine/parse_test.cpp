@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "cards.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -245,6 +246,24 @@ TEST(ParseChat, SaysWhatIsWrong) {
   model.chat = *ChatTemplate::parse("{{ raise_exception('roles must alternate') }}");
   EXPECT_THAT(chat_refusal(with(R"("n": 1)"), model),
               HasSubstr("messages: chat template: line 1: it refuses the conversation: roles must"));
+}
+
+TEST(ParseChat, AMessagesContentIsATextOrParts) {
+  for (const char* content : {"1", "true", R"({"a":1})", "null", "[]", R"(["A"])", R"([{"type":1,"text":"A"}])"}) {
+    const std::string messages = cat(R"({"messages": [{"role": "user", "content": )", content, "}]}");
+    EXPECT_THAT(chat_refusal(messages), HasSubstr("messages[0].content: expected a text, or parts")) << content;
+    EXPECT_FALSE(parse_tokenize(messages, card()).ok()) << content;
+  }
+  EXPECT_THAT(chat_refusal(R"({"messages": [{"role": "user", "content": 1}]})"), HasSubstr("found 1"));
+  EXPECT_THAT(chat_refusal(R"({"messages": [{"role": "user"}]})"), HasSubstr("messages[0].content: expected"));
+  EXPECT_THAT(chat_refusal(R"({"messages": [{"role": "assistant", "content": null}]})"), HasSubstr("found null"));
+  EXPECT_THAT(chat_refusal(R"({"messages": [{"role": "user", "content": null, "tool_calls": [{}]}]})"),
+              HasSubstr("found null"));
+  for (const char* content : {R"("content": null, )", ""}) {
+    const std::string call = R"("tool_calls": [{"function": {"name": "f", "arguments": "{}"}}])";
+    EXPECT_TRUE(parse_chat(cat(R"({"messages": [{"role": "assistant", )", content, call, "}]}"), card(), 0).ok())
+        << content;
+  }
 }
 
 TEST(ParseTokenize, TakesATextOrMessages) {

@@ -3,6 +3,7 @@
 #include "support.h"
 #include <bascule/trainer_ref/text/pattern.h>
 #include <bascule/trainer_ref/text/regex_syntax.h>
+#include <bascule/trainer_ref/text/unicode.h>
 
 namespace bascule::ref {
 namespace {
@@ -36,6 +37,22 @@ TEST(Regex, MeansByClassesWhatOnigurumaMeans) {
   EXPECT_THAT(matches(R"(\w+)", "a\u0301_b²-c"), ElementsAre("a\u0301_b²", "c"));
   EXPECT_THAT(matches(R"(\s+(?!\S)|\s+)", "a   b  "), ElementsAre("  ", " ", "  "));
   EXPECT_THAT(matches(R"(\u00e9|\x41)", "éA"), ElementsAre("é", "A"));
+}
+
+// Counted with tokenizers 0.23.3, whose Unicode is newer: without the characters that came behind Unicode 14.
+TEST(Regex, ClassesHaveOnigurumasMembers) {
+  std::string all;
+  for (std::uint32_t code = 1; code < 0x110000; ++code)
+    if (code < 0xD800 || code > 0xDFFF) append_character(all, code);
+  constexpr std::size_t kAll = 0x110000 - 1 - 2048;
+  EXPECT_EQ(matches(R"(\w)", all).size(), 135206U);
+  EXPECT_EQ(matches(R"(\W)", all).size(), kAll - 135206);
+  EXPECT_EQ(matches(R"([\w])", all).size(), 135200U);
+  EXPECT_EQ(matches(R"([^\w])", all).size(), kAll - 135200);
+  EXPECT_EQ(matches(R"(\d)", all).size(), 660U);
+  EXPECT_EQ(matches(R"(\s)", all).size(), 25U);
+  EXPECT_THAT(matches(R"(\w+)", "a\u00BD \u2155 \u09F4 \u2160 \u0664"), ElementsAre("a\u00BD", "\u2160", "\u0664"));
+  EXPECT_THAT(matches(R"([\w-]+)", "a\u00BD \u00B2 b-"), ElementsAre("a", "b-"));
 }
 
 TEST(Regex, FindsEmptyMatchesOnceAtEachPlace) {

@@ -34,6 +34,21 @@ TEST(Tokenizer, LeavesOutIdsThatAreNoText) {
   EXPECT_EQ(tokenizer->decode(ids, /*with_special_tokens=*/true), "1<end>2");
 }
 
+TEST(Tokenizer, TellsTheBytesOfATokenThatCutsACharacter) {
+  const auto bytes = [](const char* family, std::string_view token) {
+    const auto tokenizer = Tokenizer::read(fixture(family));
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+    return tokenizer->bytes_of(tokenizer->id_of(token).value_or(-1));
+  };
+  EXPECT_EQ(bytes("qwen2", "\u00C3"), "\xC3");
+  EXPECT_EQ(bytes("qwen2", "\u0120"), " ");
+  EXPECT_EQ(bytes("qwen2", "<|im_end|>"), "<|im_end|>");
+  EXPECT_EQ(bytes("llama2", "<0xE4>"), "\xE4");
+  EXPECT_EQ(bytes("llama2", "<0x41>"), "A");
+  EXPECT_EQ(bytes("llama2", "\u8A9E"), "\u8A9E");
+  EXPECT_EQ(bytes("llama2", "no such token"), "");
+}
+
 TEST(Tokenizer, TellsIdsAndTokens) {
   const auto tokenizer = Tokenizer::read(fixture("qwen2"));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -107,6 +122,24 @@ TEST(AddedTokens, TakeSpaceAndAskForWholeWords) {
   EXPECT_THAT(with("single_word"), ElementsAre("a", " ", " ", "<t>", " ", "a", "a")) << "< is no token here";
 }
 
+// As tokenizers 0.23.3 does, which drops an empty match.
+TEST(AddedTokens, OnesThatAreSpaceAreNotFoundWhereTheLastOneTookThem) {
+  Json file = bpe({"a", "\n", "b"}, {});
+  Json before = added(3, "<t>"), space = added(1, "\n");
+  before["rstrip"] = true;
+  space["lstrip"] = true;
+  file["added_tokens"] = {before, space};
+  EXPECT_THAT(tokens_of(*read(file), "<t>\na"), ElementsAre("<t>", "a"));
+  EXPECT_THAT(tokens_of(*read(file), "<t>a\n"), ElementsAre("<t>", "a", "\n"));
+  EXPECT_THAT(tokens_of(*read(file), "<t>\n\n\na"), ElementsAre("<t>", "a")) << "where tokenizers panics";
+  space["rstrip"] = true;
+  file["added_tokens"] = {before, space};
+  EXPECT_THAT(tokens_of(*read(file), "<t>\n\na\n\nb"), ElementsAre("<t>", "a", "\n", "b"));
+  space["lstrip"] = space["rstrip"] = false;
+  file["added_tokens"] = {before, space};
+  EXPECT_THAT(tokens_of(*read(file), "<t>\na"), ElementsAre("<t>", "\n", "a")) << "it is found again";
+}
+
 TEST(AddedTokens, AreSoughtBeforeOrAfterNormalizing) {
   Json file = bpe({"a", "_", "<", "s", ">"}, {});
   file["normalizer"] = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "_"}};
@@ -130,6 +163,7 @@ TEST(Tokenizer, RefusesOtherPartsByName) {
   };
   refused("pre_tokenizer", {{"type", "BertPreTokenizer"}}, "pre_tokenizer BertPreTokenizer is not read here");
   refused("normalizer", {{"type", "BertNormalizer"}}, "normalizer BertNormalizer is not read here");
+  refused("normalizer", {{"type", "Prepend"}, {"prepend", ""}}, "normalizer Prepend of an empty text is not read here");
   refused("post_processor", {{"type", "RobertaProcessing"}}, "post_processor RobertaProcessing");
   refused("decoder", {{"type", "WordPiece"}}, "decoder WordPiece is not read here");
   refused("truncation", {{"max_length", 512}}, "truncation is not read here");
