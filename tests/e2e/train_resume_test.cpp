@@ -37,6 +37,18 @@ TEST_F(Train, GoesOnExactlyFromACheckpoint) {
   EXPECT_GT(rest[0]["version"], all[4]["version"]) << "versions only grow, over restarts too";
   EXPECT_EQ(bytes("resumed/step_4/model.safetensors"), bytes("straight/step_4/model.safetensors"));
   EXPECT_EQ(bytes("resumed/step_4/optimizer.safetensors"), bytes("straight/step_4/optimizer.safetensors"));
+
+  for (const char* name : {"model.safetensors", "optimizer.safetensors"}) {  // a disk that lost a page
+    const fs::path file = folder_ / "straight" / "step_2" / name;
+    const std::string whole = bytes(fs::path("straight") / "step_2" / name);
+    std::string damaged = whole;
+    damaged.replace(damaged.size() / 2, 4096, std::string(4096, '\0'));
+    std::ofstream(file, std::ios::binary) << damaged;
+    Program refused = trainer(url, "damaged", more);
+    EXPECT_NE(refused.wait(90s), 0);
+    EXPECT_THAT(refused.output(), HasSubstr(file.string() + ": its bytes are not those that were saved"));
+    std::ofstream(file, std::ios::binary) << whole;
+  }
 }
 
 TEST_F(Train, AResumedRunIsComparedWithTheRunThatItGoesOnWith) {

@@ -68,6 +68,31 @@ absl::Status replace(const fs::path& fresh, const fs::path& folder) {
   return absl::OkStatus();
 }
 
+// Of each file of tensors in `folder`, by its name.
+absl::StatusOr<nlohmann::json> fingerprints_of_tensors(const fs::path& folder) {
+  nlohmann::json found = nlohmann::json::object();
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().extension() == ".safetensors") {
+      BASCULE_ASSIGN(found[entry->path().filename().string()], fingerprint_of_file(entry->path()));
+    }
+  if (error) return absl::NotFoundError(cat(folder.string(), ": ", error.message()));
+  return found;
+}
+
+// A disk that lost bytes must not go unnoticed: training would go on from what is left. Older checkpoints say nothing.
+absl::Status check_tensors(const fs::path& folder, const nlohmann::json& state) {
+  const auto written = state.find("files");
+  if (written == state.end()) return absl::OkStatus();
+  BASCULE_ASSIGN(const nlohmann::json found, fingerprints_of_tensors(folder));
+  for (const auto& [name, fingerprint] : written->items())
+    if (!found.contains(name) || found[name] != fingerprint)
+      return absl::DataLossError(cat((folder / name).string(), ": ",
+                                     found.contains(name) ? "its bytes are not those that were saved" : "it is gone",
+                                     "; continue from an earlier checkpoint of the run"));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status save_run(const fs::path& folder, const fs::path& model, const Policy& policy, const Optimizer& optimizer,
@@ -76,6 +101,7 @@ absl::Status save_run(const fs::path& folder, const fs::path& model, const Polic
     BASCULE_TRY(write_moments(temporary / kMoments, optimizer.moments()));
     nlohmann::json json{{"step", state.step}, {"seed", state.seed}, {"optimizer_steps", state.optimizer_steps}};
     json.update(to_json(state.origin));
+    BASCULE_ASSIGN(json["files"], fingerprints_of_tensors(temporary));
     return write_file(temporary / kState, json.dump(2) + "\n");
   };
   const fs::path target = fs::absolute(folder);
@@ -105,6 +131,7 @@ absl::StatusOr<RunState> read_run_state(const fs::path& folder) {
   state.optimizer_steps = json["optimizer_steps"].get<std::int64_t>();
   absl::StatusOr<RunOrigin> origin = origin_of_json(json);
   BASCULE_TRY(annotate(origin.status(), path.string()));
+  BASCULE_TRY(check_tensors(folder, json));
   state.origin = *std::move(origin);
   return state;
 }

@@ -30,7 +30,8 @@ struct RunState {
 absl::Status save_run(const std::filesystem::path& folder, const std::filesystem::path& model, const Policy& policy,
                       const Optimizer& optimizer, const RunState& state);
 
-// Reads trainer_state.json. A folder without one is a checkpoint, but no run: the error says how to start from it.
+// Reads trainer_state.json, and all files of tensors beside it, whose fingerprints are in it: DATA_LOSS names one that
+// has changed. A folder without a state is a checkpoint, but no run: the error says how to start from it.
 absl::StatusOr<RunState> read_run_state(const std::filesystem::path& folder);
 
 // Fills a fresh optimizer over the policy that was read from `folder`, on that policy's device.

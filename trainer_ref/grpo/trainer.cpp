@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/grpo/trainer.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include <bascule/trainer_ref/grpo/advantage.h>
@@ -59,6 +60,12 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   BASCULE_ASSIGN(std::vector<Group> groups, roll_out(step, telemetry));
 
   BASCULE_ASSIGN(RewardMeans rewards, score_groups(rewards_, groups));
+  if (!said_no_reward_ &&
+      std::all_of(rewards.begin(), rewards.end(), [](const auto& mean) { return std::isnan(mean.second); })) {
+    said_no_reward_ = true;
+    log_(cat("no reward has anything to say of step ", step,
+             "'s completions: all count 0, and nothing is learnt from them"));
+  }
   compute_advantages(groups, options_.scale_rewards);
   telemetry.scored(groups, std::move(rewards));
 

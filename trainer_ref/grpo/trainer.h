@@ -78,6 +78,7 @@ class Trainer {
   std::filesystem::path saved_;  // its folder, of this run or the one that it resumes; empty: none yet
   std::int64_t bad_steps_ = 0;   // the last ones, of which none changed the weights
   bool log_started_ = false;     // `out` has this run's files
+  bool said_no_reward_ = false;
 };
 
 }  // namespace bascule::ref

@@ -12,6 +12,7 @@
 #include "support.h"
 #include "support/temp_folder.h"
 #include <bascule/sender/sender.h>
+#include <bascule/transport/deadline.h>
 #include <bascule/transport/libtorch/tensors.h>
 
 namespace bascule::ref {
