@@ -107,6 +107,7 @@ absl::StatusOr<double> time_http_requests(const std::string& url, const Load& lo
   FirstError error;
   const auto prompts = random_prompts(load);
   std::vector<std::string> bodies;
+  bodies.reserve(prompts.size());
   for (std::size_t i = 0; i < prompts.size(); ++i)
     bodies.push_back(nlohmann::json{
         {"prompt", prompts[i]},
@@ -117,6 +118,7 @@ absl::StatusOr<double> time_http_requests(const std::string& url, const Load& lo
          load.seed + i}}.dump());
   std::latch ready(load.requests + 1);
   std::vector<std::jthread> clients;
+  clients.reserve(bodies.size());
   for (const std::string& body : bodies)
     clients.emplace_back([&] {
       ref::HttpClient client;
