@@ -10,14 +10,19 @@
 namespace bascule::ref {
 namespace {
 
-constexpr std::int64_t kFirstBytes = 1 << 20;  // of numbers of mixed steps
+constexpr std::int64_t kFirstBytes = 1 << 20;  // of numbers of steps that are launched
+constexpr std::int64_t kMostRecorded = 2048;   // tokens of a step: a longer one takes longer than its launches
 
-StepShape largest_singles(const StepsOptions& options) {
-  return {.tokens = options.most_rows,
+std::int64_t most_recorded(const StepsOptions& options) { return std::max(kMostRecorded, options.most_rows); }
+
+// The most of each that a step for a graph has, rounded up.
+StepShape largest_recorded(const StepsOptions& options) {
+  return {.tokens = most_recorded(options),
           .singles = options.most_rows,
-          .rows = options.most_rows,
+          .rows = 3 * options.most_rows,
           .blocks = options.most_blocks,
-          .tiles = 0,
+          .tiles = 2 * (options.most_rows + most_recorded(options) / ops::kTileTokens),
+          .picked = options.most_rows,
           .draws = options.most_rows};
 }
 
@@ -46,8 +51,8 @@ GpuSteps::GpuSteps(const ModelConfig& config, StepsOptions options)
       options_(std::move(options)),
       cache_(config_, options_.blocks, options_.dtype, options_.place.device),
       forward_(config_, options_.place),
-      singles_(options_.place.device, StepNumbers::bytes_of(largest_singles(options_))),
-      mixed_(options_.place.device, kFirstBytes),
+      recorded_(options_.place.device, StepNumbers::bytes_of(largest_recorded(options_))),
+      launched_(options_.place.device, kFirstBytes),
       results_(options_.most_rows, options_.place.device) {
   if (options_.recorder != nullptr) graphs_.emplace(*options_.recorder, options_.log);
 }
@@ -61,19 +66,22 @@ std::vector<RowOutput> GpuSteps::run(const Step& step, const std::shared_ptr<con
                                          [](const Row& row) { return row.sequence->sampling.top_logprobs > 0; });
   const bool scores = std::any_of(step.rows.begin(), step.rows.end(),
                                   [](const Row& row) { return row.scored().first < row.scored().second; });
-  const bool singles = shape.singles == shape.rows && shape.draws == shape.rows && !scores;
-  if (graphs_ && singles) {
-    replay(decoder, step.rows, shape);
+  const StepShape padded = StepNumbers::rounded_up(shape, options_.most_rows, options_.most_blocks);
+  const bool replays = graphs_ && !scores && padded.tokens <= most_recorded(options_);
+  StepNumbers& numbers = replays ? recorded_ : launched_;
+  numbers.upload(step.rows, replays ? padded : shape, cache_.spare_block());
+  if (replays) {
+    graphs_->run(decoder, padded,
+                 [&] { draw_picked(*decoder, numbers, forward_(decoder->weights(), numbers, cache_)); });
   } else {
-    const at::Tensor hidden = compute(*decoder, step.rows, shape);
+    const at::Tensor hidden = forward_(decoder->weights(), numbers, cache_);
     if (scores) score_prompts(step, *decoder, hidden, outputs);
-    const std::int64_t picked = mixed_.picked();
-    if (picked == 0) return outputs;
-    const at::Tensor logits =
-        at::linear(hidden.index_select(0, mixed_.tensor(StepNumbers::kPicked, picked)), decoder->weights().head);
-    draw(logits, mixed_.at<ops::Draw>(StepNumbers::kDraws), shape.draws);
+    draw_picked(*decoder, numbers, hidden);
   }
-  const StepNumbers& numbers = graphs_ && singles ? singles_ : mixed_;
+  if (shape.draws == 0) {
+    options_.place.stream->synchronize();  // the next step's numbers go where this one's lie
+    return outputs;
+  }
   fetch(shape.draws, asks_for_tops);
   for (std::int64_t i = 0; i < shape.draws; ++i) {
     const std::size_t row = numbers.drawn_rows()[static_cast<std::size_t>(i)];
@@ -86,19 +94,12 @@ std::vector<RowOutput> GpuSteps::run(const Step& step, const std::shared_ptr<con
   return outputs;
 }
 
-void GpuSteps::replay(const std::shared_ptr<const Decoder>& decoder, std::span<const Row> rows,
-                      const StepShape& shape) {
-  const StepShape padded = StepNumbers::rounded_up(shape, options_.most_rows, options_.most_blocks);
-  singles_.upload(rows, padded, cache_.spare_block());
-  graphs_->run(decoder, padded, [&] {
-    const at::Tensor hidden = forward_(decoder->weights(), singles_, cache_);
-    draw(at::linear(hidden, decoder->weights().head), singles_.at<ops::Draw>(StepNumbers::kDraws), padded.draws);
-  });
-}
-
-at::Tensor GpuSteps::compute(const Decoder& decoder, std::span<const Row> rows, const StepShape& shape) {
-  mixed_.upload(rows, shape, cache_.spare_block());
-  return forward_(decoder.weights(), mixed_, cache_);
+void GpuSteps::draw_picked(const Decoder& decoder, const StepNumbers& numbers, const at::Tensor& hidden) {
+  const StepShape& shape = numbers.shape();
+  if (shape.draws == 0) return;
+  const at::Tensor picked =
+      shape.picks_all ? hidden : hidden.index_select(0, numbers.tensor(StepNumbers::kPicked, shape.picked));
+  draw(at::linear(picked, decoder.weights().head), numbers.at<ops::Draw>(StepNumbers::kDraws), shape.draws);
 }
 
 void GpuSteps::draw(const at::Tensor& logits, const ops::Draw* draws, std::int64_t count) {
@@ -149,7 +150,7 @@ void GpuSteps::score_prompts(const Step& step, const Decoder& decoder, const at:
       const auto bytes = static_cast<std::int64_t>(told.size() * sizeof(ops::Draw));
       const at::Tensor draws =
           at::from_blob(told.data(), {bytes}, at::TensorOptions(at::kByte)).to(options_.place.device);
-      const std::int64_t place = mixed_.begins()[i] + static_cast<std::int64_t>(from - row.begin);
+      const std::int64_t place = launched_.begins()[i] + static_cast<std::int64_t>(from - row.begin);
       draw(at::linear(hidden.narrow(0, place, count), decoder.weights().head), data_of<const ops::Draw>(draws), count);
       fetch(count, sequence.prompt_scores->count > 0);
       for (std::int64_t p = 0; p < count; ++p) {

@@ -1,5 +1,6 @@
 // Steps on a GPU by few kernels: the paged forward pass, and tokens drawn where the logits lie. The host uploads a few
-// numbers a row and gets a few bytes back. Steps of single tokens are replayed as graphs.
+// numbers a row and gets a few bytes back. Steps are replayed as graphs, but for long ones, whose
+// launches hide behind their work, and those that score prompts.
 #pragma once
 
 #include <memory>
@@ -28,8 +29,7 @@ class GpuSteps final : public Steps {
     at::Tensor drawn, tops, drawn_on_host, tops_on_host;
     Results(std::int64_t most, at::Device device);
   };
-  void replay(const std::shared_ptr<const Decoder>& decoder, std::span<const Row> rows, const StepShape& shape);
-  at::Tensor compute(const Decoder& decoder, std::span<const Row> rows, const StepShape& shape);
+  void draw_picked(const Decoder& decoder, const StepNumbers& numbers, const at::Tensor& hidden);
   void draw(const at::Tensor& logits, const ops::Draw* draws, std::int64_t count);
   void fetch(std::int64_t count, bool with_tops);
   Sample result(std::int64_t draw, std::int64_t top) const;
@@ -40,7 +40,7 @@ class GpuSteps final : public Steps {
   const StepsOptions options_;
   GpuCache cache_;
   PagedForward forward_;
-  StepNumbers singles_, mixed_;  // of graphs, at fixed addresses, and of all other steps
+  StepNumbers recorded_, launched_;  // of graphs, at fixed addresses, and of all other steps
   Results results_;
   std::optional<StepGraphs> graphs_;
 };

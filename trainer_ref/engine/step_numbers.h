@@ -1,7 +1,8 @@
 // What a GPU needs to know of a step beside weights and cache, in one copy from pinned memory: tokens, positions,
 // places in the cache, the sequences' blocks, pieces of prompts, and what is drawn from which logits.
 //
-// The batch is flat: first the rows that compute one token (`singles`), row by row, then pieces of prompts.
+// The batch is flat: first the rows that compute one token (`singles`), row by row, then pieces of prompts; each of the
+// two is padded at its end where the shape has more room than the rows need.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -25,7 +26,9 @@ struct StepShape {
   std::int64_t rows = 0;     // of the table of blocks
   std::int64_t blocks = 0;   // of a row
   std::int64_t tiles = 0;
+  std::int64_t picked = 0;  // tokens whose logits are made
   std::int64_t draws = 0;
+  bool picks_all = false;  // of the tokens, in their order
   auto operator<=>(const StepShape&) const = default;
 };
 
@@ -35,7 +38,8 @@ class StepNumbers {
 
   // What `rows` come to, in the order of the batch.
   static StepShape shape_of(std::span<const Row> rows);
-  // A shape for graphs, which holds `shape` of single tokens alone: rounded up, to `most` at most.
+  // A shape for graphs, of which there must not be too many: one that has room for `shape`, with at most `most` of
+  // each. Prompts' tokens grow by a seventh at most, all else to the next power of two.
   static StepShape rounded_up(const StepShape& shape, std::int64_t most_rows, std::int64_t most_blocks);
 
   // Room for steps of up to `bytes`; more is made where a step needs it, and addresses change then.
@@ -43,7 +47,7 @@ class StepNumbers {
   static std::int64_t bytes_of(const StepShape& shape);
 
   // Lays `rows` out as `shape` says, which has room for them, and copies all to the device: behind what the current
-  // stream does, and the step before must be over. What pads repeats the first row, and writes to `spare_block`.
+  // stream does, and the step before must be over. What pads writes to `spare_block`.
   void upload(std::span<const Row> rows, const StepShape& shape, std::int64_t spare_block);
 
   const StepShape& shape() const { return shape_; }
@@ -58,7 +62,6 @@ class StepNumbers {
   // The rows' places in the batch, in the step's order; and each draw's row, in the order of draws.
   std::span<const std::int64_t> begins() const { return begins_; }
   std::span<const std::size_t> drawn_rows() const { return drawn_rows_; }
-  std::int64_t picked() const { return picked_; }  // rows of logits
 
  private:
   template <typename Element>
@@ -68,7 +71,9 @@ class StepNumbers {
   void lay_out(const StepShape& shape);
   void put_row(const Row& row, std::int64_t number, std::int64_t begin);
   void put_draws(const Row& row, std::size_t index, std::int64_t last);
-  void pad(std::int64_t used_rows, std::int64_t spare_block);
+  void pad_tokens(std::int64_t from, std::int64_t to, std::int64_t spare_block);
+  void pad_rows(std::int64_t from, std::int64_t to, std::int64_t spare_block);
+  void pad_draws();
 
   const at::Device device_of_;
   at::Tensor host_, device_;  // uint8

@@ -83,6 +83,7 @@ class TestEngine {
     while (scheduler_.running() + scheduler_.waiting() > 0) {
       const Step step = scheduler_.schedule();
       auto outputs = runner_.run(step);
+      ++steps_;
       EXPECT_TRUE(outputs.ok()) << outputs.status();
       if (!outputs.ok()) break;
       for (auto& sequence : scheduler_.complete(step, *outputs, {})) ended.push_back(std::move(sequence));
@@ -96,6 +97,7 @@ class TestEngine {
   const ModelConfig& config() const { return config_; }
   const std::filesystem::path& folder() const { return folder_; }
   const Scheduler& scheduler() const { return scheduler_; }
+  std::uint64_t steps() const { return steps_; }
   BlockPool& pool() { return pool_; }
   TorchRunner& runner() { return runner_; }
 
@@ -127,6 +129,7 @@ class TestEngine {
   BlockPool pool_;
   Scheduler scheduler_;
   TorchRunner runner_;
+  std::uint64_t steps_ = 0;
 };
 
 }  // namespace bascule::ref
