@@ -27,7 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     board.add_argument("--once", action="store_true", help="what is there, instead of following until Ctrl-C")
     chosen = parser.parse_args(arguments)
     try:
-        return _run(chosen)
+        code = _run(chosen)
+        sys.stdout.flush()  # where nobody reads it any more, that is heard here
+        return code
     except BasculeError as error:
         print(f"bascule: {error}", file=sys.stderr)
         return 1
