@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Sequence>>> make_sequences(const Engi
 absl::Status run(ref::Runner& runner, const Step& step) { return runner.run(step).status(); }
 
 absl::StatusOr<std::vector<double>> time_steps(ref::Runner& runner, const Step& step, int repeat) {
-  constexpr int kWarmUps = 3;  // of these, the first records a graph
+  constexpr int kWarmUps = 3;  // of these, the second records a graph
   std::vector<double> seconds;
   for (int i = 0; i < kWarmUps + repeat; ++i) {
     absl::Status status;

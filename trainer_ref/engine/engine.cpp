@@ -140,8 +140,14 @@ void Engine::loop() {
   };
   while (!stopped()) {
     const bool busy = served_.ready && scheduler_.running() + scheduler_.waiting() > 0;
-    for (Command& command : next_commands(busy)) std::visit([this](auto& given) { obey(std::move(given)); }, command);
-    if (!flip_waits()) flip();
+    std::vector<Command> commands = next_commands(busy || ahead_);
+    if (ahead_) {
+      served_ = runner_->look();
+      say_why();
+      if (!commands.empty() || served_.pending || !served_.ready) complete_ahead();
+    }
+    for (Command& command : commands) std::visit([this](auto& given) { obey(std::move(given)); }, command);
+    if (!ahead_ && !flip_waits()) flip();
     publish_stats();
     if (served_.ready) {
       step();
@@ -149,8 +155,9 @@ void Engine::loop() {
       fail_all(unavailable("the version that was served is no longer served",
                            served_.error.ok() ? "" : cat(": ", served_.error.message())));
     }
-    if (!falling_asleep_.empty() && scheduler_.running() + scheduler_.waiting() == 0) fall_asleep();
+    if (!falling_asleep_.empty() && !ahead_ && scheduler_.running() + scheduler_.waiting() == 0) fall_asleep();
   }
+  if (ahead_) static_cast<void>(runner_->finish());
   runner_.reset();
 }
 
@@ -289,23 +296,39 @@ void Engine::say_why() {
 }
 
 void Engine::step() {
-  const Step step = scheduler_.schedule(flip_by_ ? Scheduler::Admits::kBegun : Scheduler::Admits::kAll);
-  if (step.empty()) return;
-  absl::StatusOr<std::vector<RowOutput>> outputs = runner_->run(step);
+  Step step;
+  if (ahead_) {
+    step = *std::exchange(ahead_, std::nullopt);
+  } else {
+    step = scheduler_.schedule(flip_by_ ? Scheduler::Admits::kBegun : Scheduler::Admits::kAll);
+    if (step.empty()) return;
+    runner_->start(step);
+  }
+  if (runner_->runs_ahead()) ahead_ = scheduler_.plan_behind(step);
+  if (ahead_) runner_->start(*ahead_);
+  complete(std::move(step));
+}
+
+void Engine::complete_ahead() { complete(*std::exchange(ahead_, std::nullopt)); }
+
+void Engine::complete(Step step) {
+  absl::StatusOr<std::vector<RowOutput>> outputs = runner_->finish();
   ++counted_.steps;
-  if (!outputs.ok()) return step_failed(step, outputs.status());
-  for (const RowOutput& row : *outputs) counted_.generated_tokens += row.samples.size();
-  end(scheduler_.complete(step, *outputs, {served_.epoch, served_.version}));
+  if (!outputs.ok()) return step_failed(std::move(step), outputs.status());
+  for (std::size_t i = 0; i < step.rows.size(); ++i)
+    if (step.rows[i].sequence != nullptr) counted_.generated_tokens += (*outputs)[i].samples.size();
+  end(scheduler_.complete(step, *outputs, {served_.epoch, served_.version}, ahead_ ? &*ahead_ : nullptr));
 }
 
 // The cache is lost. One that failed alone has its request end; of several, it must be found out which it was.
-void Engine::step_failed(const Step& step, const absl::Status& why) {
+void Engine::step_failed(Step step, const absl::Status& why) {
+  if (std::exchange(ahead_, std::nullopt)) static_cast<void>(runner_->finish());  // of what the failed one drew
+  std::erase_if(step.rows, [](const Row& row) { return row.sequence == nullptr; });
   options_.log(cat("a step of ", step.rows.size(), " sequences failed: ", why.message()));
-  const RequestId request = step.rows.front().sequence->request;
-  const bool alone = step.rows.size() == 1;
   pool_.drop_prefixes();
+  const RequestId request = step.rows.empty() ? 0 : step.rows.front().sequence->request;
   scheduler_.put_back(step);
-  if (alone) fail(request, why);
+  if (step.rows.size() == 1) fail(request, why);
 }
 
 // Hands sequences to their requests, and whole requests to their callers.

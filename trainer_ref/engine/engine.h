@@ -1,6 +1,10 @@
 // The engine: a thread that steps as long as there is work, schedule, run, sample, and flips between two
 // steps.
 //
+// Where the runner runs ahead, the next step is planned and started while the last one runs, so that the device does
+// not wait for the host: its sequences go on with tokens that only the device knows yet. One that ends meanwhile has
+// been computed once too often. Before anything else happens, to requests or weights, both steps are completed.
+//
 // Asleep it takes no requests and holds no cache, for others to use the memory; it goes on flipping.
 //
 // Threads: all from any thread, but start and stop; they return at once. What they are to call when they are done is
@@ -121,7 +125,9 @@ class Engine {
   void flip();
   void say_why();
   void step();
-  void step_failed(const Step& step, const absl::Status& why);
+  void complete(Step step);
+  void complete_ahead();
+  void step_failed(Step step, const absl::Status& why);
   void end(Scheduler::Sequences sequences);
   void fail_all(const absl::Status& why);
   void fail(RequestId request, const absl::Status& why);
@@ -139,6 +145,7 @@ class Engine {
   EngineStats counted_;
   std::vector<std::string> said_;             // reasons that were given to warn
   std::optional<Clock::time_point> flip_by_;  // while a version waits for what has begun
+  std::optional<Step> ahead_;                 // was started, and is not completed
   bool asleep_ = false;                       // the cache is given back
   std::vector<Slept> falling_asleep_;         // callers that wait for that
 

@@ -11,20 +11,16 @@ namespace {
 
 constexpr std::size_t kLogitsATask = 1 << 14;  // with fewer, waking another thread costs more than it brings
 
-// One sample for the sequence and one for each sibling; none where the logits are no numbers.
-std::vector<Sample> sample_row(const Sequence& lead, std::span<const float> logits) {
-  std::vector<Sample> samples;
+// One sample for the sequence and one for each sibling.
+void sample_row(RowOutput& output, const Sequence& lead, std::span<const float> logits) {
   const auto draw = [&](const Sequence& sequence) {
     const double number = uniform(sequence.sampling.seed, sequence.choice, sequence.generated());
     std::optional<Sample> drawn = sample(logits, sequence.sampling, number);
-    if (!drawn) return false;
-    samples.push_back(*std::move(drawn));
-    return true;
+    if (drawn) output.samples.push_back(*std::move(drawn));
+    return drawn.has_value();
   };
-  bool sound = draw(lead);
-  for (const auto& sibling : lead.siblings) sound = sound && draw(*sibling);
-  if (!sound) samples.clear();
-  return samples;
+  output.sound = output.sound && draw(lead);
+  for (const auto& sibling : lead.siblings) output.sound = output.sound && draw(*sibling);
 }
 
 }  // namespace
@@ -35,13 +31,13 @@ PlainSteps::PlainSteps(const ModelConfig& config, const StepsOptions& options)
       cache_(config, options.blocks, options.dtype, options.place.device),
       samplers_(at::get_num_threads()) {}
 
-std::vector<RowOutput> PlainSteps::run(const Step& step, const std::shared_ptr<const Decoder>& decoder) {
+void PlainSteps::start(const Step& step, const std::shared_ptr<const Decoder>& decoder) {
   const c10::InferenceMode no_gradients;
   cache_.copy_blocks(step.copies);
   const FlatBatch batch = cache_.lay_out(step.rows);
   const at::Tensor hidden = decoder->forward(batch.token_ids, batch.positions, cache_);  // [N, C]
-  std::vector<RowOutput> outputs(step.rows.size());
-  score_prompts(step, *decoder, batch, hidden, outputs);
+  outputs_.assign(step.rows.size(), {});
+  score_prompts(step, *decoder, batch, hidden);
   std::vector<std::size_t> sampled;  // rows of the step
   std::vector<std::int64_t> last;
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
@@ -49,20 +45,19 @@ std::vector<RowOutput> PlainSteps::run(const Step& step, const std::shared_ptr<c
     sampled.push_back(i);
     last.push_back(batch.last[i]);
   }
-  if (sampled.empty()) return outputs;
+  if (sampled.empty()) return;
   const at::Tensor picked = at::tensor(at::IntArrayRef(last), at::kLong).to(cache_.device());
   const at::Tensor logits = on_host(decoder->logits(hidden.index_select(0, picked)).contiguous());  // [sampled, V]
   const float* const numbers = logits.const_data_ptr<float>();
   for_each_row(sampled.size(), [&](std::size_t i) {
-    outputs[sampled[i]].samples = sample_row(*step.rows[sampled[i]].sequence, {numbers + i * vocabulary_, vocabulary_});
+    sample_row(outputs_[sampled[i]], *step.rows[sampled[i]].sequence, {numbers + i * vocabulary_, vocabulary_});
   });
-  return outputs;
 }
 
 // Where a client asks for them. Logits are made of a few positions at a time: those of a long prompt would fill
 // gigabytes.
 void PlainSteps::score_prompts(const Step& step, const Decoder& decoder, const FlatBatch& batch,
-                               const at::Tensor& hidden, std::vector<RowOutput>& outputs) {
+                               const at::Tensor& hidden) {
   const std::size_t most = std::max<std::size_t>(1, scored_logits_ / vocabulary_);
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
     const Row& row = step.rows[i];
@@ -74,7 +69,7 @@ void PlainSteps::score_prompts(const Step& step, const Decoder& decoder, const F
       const at::Tensor logits =
           on_host(decoder.logits(hidden.narrow(0, place, static_cast<std::int64_t>(count))).contiguous());
       const float* const numbers = logits.const_data_ptr<float>();
-      std::vector<Sample>& scores = outputs[i].prompt;
+      std::vector<Sample>& scores = outputs_[i].prompt;
       const std::size_t known = scores.size();
       scores.resize(known + count);
       for_each_row(count, [&, from = first](std::size_t p) {
@@ -83,6 +78,8 @@ void PlainSteps::score_prompts(const Step& step, const Decoder& decoder, const F
                                 .value_or(Sample{});
       });
     }
+    outputs_[i].sound = std::none_of(outputs_[i].prompt.begin(), outputs_[i].prompt.end(),
+                                     [](const Sample& score) { return score.rank == 0; });
   }
 }
 

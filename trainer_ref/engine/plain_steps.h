@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/trainer_ref/engine/cache_attention.h>
@@ -16,20 +17,21 @@ namespace bascule::ref {
 class PlainSteps final : public Steps {
  public:
   PlainSteps(const ModelConfig& config, const StepsOptions& options);
-  std::vector<RowOutput> run(const Step& step, const std::shared_ptr<const Decoder>& decoder) override;
+  void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) override;  // computes it
+  std::vector<RowOutput> finish() override { return std::move(outputs_); }
   void clear() override { cache_.clear(); }
 
  private:
-  void score_prompts(const Step& step, const Decoder& decoder, const FlatBatch& batch, const at::Tensor& hidden,
-                     std::vector<RowOutput>& outputs);
+  void score_prompts(const Step& step, const Decoder& decoder, const FlatBatch& batch, const at::Tensor& hidden);
   void for_each_row(std::size_t rows, const std::function<void(std::size_t)>& work);
   at::Tensor on_host(const at::Tensor& logits);
 
   const std::size_t vocabulary_;  // V
   const std::size_t scored_logits_;
   CacheAttention cache_;
-  at::Tensor pinned_;             // float32, grown to the largest step's logits
-  kernels::ThreadPool samplers_;  // as many as LibTorch's
+  std::vector<RowOutput> outputs_;  // of the step that was started
+  at::Tensor pinned_;               // float32, grown to the largest step's logits
+  kernels::ThreadPool samplers_;    // as many as LibTorch's
 };
 
 }  // namespace bascule::ref

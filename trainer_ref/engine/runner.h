@@ -34,8 +34,18 @@ class Runner {
   virtual Served commit() = 0;
   // What is served, and whether it still may be, without a flip. Does not block.
   virtual Served look() = 0;
-  // An output for each row. An error means that none can be trusted.
-  virtual absl::StatusOr<std::vector<RowOutput>> run(const Step& step) = 0;
+  // Begins to compute `step`, whose sequences stay as they are until this returns.
+  virtual void start(const Step& step) = 0;
+  // Of the oldest step that was started: an output for each row. An error means that none can be trusted, nor those of
+  // a step behind it.
+  virtual absl::StatusOr<std::vector<RowOutput>> finish() = 0;
+  // Whether one more step, with tokens that the first draws, may be started before that one is finished. Else start()
+  // itself may compute.
+  virtual bool runs_ahead() const { return false; }
+  absl::StatusOr<std::vector<RowOutput>> run(const Step& step) {
+    start(step);
+    return finish();
+  }
 
   // Nothing runs: gives back the memory that only steps need, the cache above all. Weights stay, and commit() goes on
   // flipping. No run() until wake_up() was OK; what the cache held is gone.

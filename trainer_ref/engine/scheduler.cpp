@@ -143,6 +143,25 @@ Step Scheduler::schedule(Admits admits) {
   return step;
 }
 
+std::optional<Step> Scheduler::plan_behind(const Step& step) {
+  if (suspects_ > 0 || !copies_.empty()) return std::nullopt;
+  if (!waiting_.empty() && occupied() + 1 + waiting_.front()->siblings.size() <= limits_.max_batch) return std::nullopt;
+  Step behind;
+  std::size_t running = 0;  // of the step's sequences
+  for (std::size_t i = 0; i < step.rows.size(); ++i) {
+    const Row& row = step.rows[i];
+    if (row.sequence == nullptr) continue;
+    Sequence& sequence = *row.sequence;
+    if (!row.samples() || sequence.wants_scores() || !sequence.siblings.empty()) return std::nullopt;
+    ++running;
+    if (static_cast<std::int64_t>(row.draw()) + 1 >= sequence.max_tokens) continue;
+    if (!reserve(sequence, row.end() + 1)) return std::nullopt;
+    behind.rows.push_back({.sequence = &sequence, .begin = row.end(), .count = 1, .drawn_by = i});
+  }
+  if (running < running_.size() || behind.empty()) return std::nullopt;
+  return behind;
+}
+
 // Lets the first that waits, and may run, do so, if there is room for it.
 bool Scheduler::admit(Admits admits, std::size_t& budget, Step& step) {
   const auto first = std::find_if(waiting_.begin(), waiting_.end(), [admits](const auto& sequence) {
@@ -200,9 +219,10 @@ void Scheduler::publish_blocks(Sequence& sequence) {
   }
 }
 
-Scheduler::Sequences Scheduler::complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by) {
+Scheduler::Sequences Scheduler::complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by, Step* behind) {
   Sequences ended;
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
+    if (step.rows[i].sequence == nullptr) continue;
     Sequence& sequence = *step.rows[i].sequence;
     const bool sampled = step.rows[i].samples();
     if (!outputs[i].prompt.empty())
@@ -216,6 +236,9 @@ Scheduler::Sequences Scheduler::complete(const Step& step, std::span<RowOutput> 
     append(sequence, std::move(samples.front()), made_by);
     fork(sequence, std::move(siblings), std::span(samples).subspan(1), made_by, ended);
   }
+  if (behind != nullptr)
+    for (Row& row : behind->rows)
+      if (row.sequence->finish != FinishReason::kNone) row.sequence = nullptr;
   for (auto& sequence : running_) {
     if (sequence->finish == FinishReason::kNone) continue;
     release(*sequence);

@@ -48,17 +48,22 @@ class Scheduler {
   // The next step; empty only where nothing runs, and nothing waits that it admits.
   enum class Admits { kAll, kBegun };
   Step schedule(Admits admits = Admits::kAll);
+  // The step behind `step`, which runs and is not completed yet: the next token of all its sequences but those that end
+  // with this one's for their length. None where something else is to be done first: prompts, siblings, an admission,
+  // or to make room in the cache. Completed as any other, behind `step`.
+  std::optional<Step> plan_behind(const Step& step);
   // Something runs, or waits to go on: it has tokens already, which its client may know.
   bool has_begun() const;
 
-  // After the runner computed `step`: outputs[i] belongs to rows[i], and is taken. Returns those that ended.
-  Sequences complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by);
+  // After the runner computed `step`: outputs[i] belongs to rows[i], and is taken. Returns those that ended; where a
+  // step was planned behind, its rows lose them.
+  Sequences complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by, Step* behind = nullptr);
 
   // Instead of complete(): `step` failed, and what the cache held is lost. All that run wait again, to be computed
-  // anew; those of `step` are suspects.
+  // anew; those of `step` are suspects. Not while another step runs.
   void put_back(const Step& step);
 
-  // Takes a request's sequences out, wherever they are. Not between schedule() and complete().
+  // Takes a request's sequences out, wherever they are. Not while a step is neither completed nor put back.
   Sequences remove(RequestId request);
 
   std::size_t running() const { return running_.size(); }

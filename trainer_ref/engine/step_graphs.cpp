@@ -8,16 +8,24 @@ namespace bascule::ref {
 
 void StepGraphs::run(const std::shared_ptr<const Decoder>& decoder, const StepShape& shape,
                      const std::function<void()>& compute) {
-  Graphs& graphs = graphs_of(decoder);
-  if (const auto recorded = graphs.find(shape); recorded != graphs.end()) {
-    recorded->second->replay();
+  Slot& slot = slot_of(decoder);
+  auto known = slot.shapes.find(shape);
+  const bool first = known == slot.shapes.end();
+  if (first) {
+    make_room();
+    known = slot.shapes.try_emplace(shape).first;
+  }
+  Known& found = known->second;
+  found.last_run = ++runs_;
+  if (found.graph) {
+    found.graph->replay();
     ++counts_.replayed;
     return;
   }
   compute();  // this step's results; and what a recording must not do, such as making a handle of cuBLAS, is done
-  if (!records_ || kept() >= kMost) return;
+  if (first || !records_) return;
   try {
-    graphs.emplace(shape, recorder_.record(compute));
+    found.graph = recorder_.record(compute);
     ++counts_.recorded;
   } catch (const std::exception& error) {  // for want of memory, most likely; the step itself has its results
     records_ = false;
@@ -26,18 +34,27 @@ void StepGraphs::run(const std::shared_ptr<const Decoder>& decoder, const StepSh
 }
 
 // A slot that is gone takes its graphs along.
-StepGraphs::Graphs& StepGraphs::graphs_of(const std::shared_ptr<const Decoder>& decoder) {
-  std::erase_if(slots_, [](const SlotGraphs& slot) { return slot.decoder.expired(); });
-  const auto found = std::find_if(slots_.begin(), slots_.end(),
-                                  [&](const SlotGraphs& slot) { return slot.decoder.lock() == decoder; });
-  if (found != slots_.end()) return found->graphs;
-  return slots_.emplace_back(SlotGraphs{.decoder = decoder, .graphs = {}}).graphs;
+StepGraphs::Slot& StepGraphs::slot_of(const std::shared_ptr<const Decoder>& decoder) {
+  std::erase_if(slots_, [](const Slot& slot) { return slot.decoder.expired(); });
+  const auto found =
+      std::find_if(slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.decoder.lock() == decoder; });
+  if (found != slots_.end()) return *found;
+  return slots_.emplace_back(Slot{.decoder = decoder, .shapes = {}});
 }
 
-std::size_t StepGraphs::kept() const {
-  std::size_t graphs = 0;
-  for (const SlotGraphs& slot : slots_) graphs += slot.graphs.size();
-  return graphs;
+void StepGraphs::make_room() {
+  std::size_t count = 0;
+  std::map<StepShape, Known>* where = nullptr;
+  std::map<StepShape, Known>::iterator oldest;
+  for (Slot& slot : slots_) {
+    count += slot.shapes.size();
+    for (auto shape = slot.shapes.begin(); shape != slot.shapes.end(); ++shape) {
+      if (where != nullptr && shape->second.last_run > oldest->second.last_run) continue;
+      where = &slot.shapes;
+      oldest = shape;
+    }
+  }
+  if (count >= kMost) where->erase(oldest);
 }
 
 }  // namespace bascule::ref

@@ -1,7 +1,8 @@
-// Steps of single tokens as CUDA graphs: one launch a step, whatever the model's depth.
+// Steps as CUDA graphs: one launch a step, whatever the model's depth.
 //
-// A graph is recorded for a shape when a step first has it. The weights' addresses are part of it, so that each slot
-// has graphs of its own; a flip between slots that live records nothing. One thread, the place's stream current.
+// A graph is recorded for a shape when a step has it for the second time: recording costs as much as some steps, and
+// many a mixture of prompts comes but once. The weights' addresses are part of it, so that each slot has graphs of its
+// own; a flip between slots that live records nothing. One thread, the place's stream current.
 #pragma once
 
 #include <functional>
@@ -19,9 +20,9 @@ namespace bascule::ref {
 
 class StepGraphs {
  public:
-  // Beyond so many, over all slots, steps of other shapes run without a graph: 9 row counts up to 256 times 12 contexts
-  // up to 32,768 tokens for each of two slots fit.
-  static constexpr std::size_t kMost = 256;
+  // Shapes that are known, over all slots; another one takes the place of the one that was last run the longest ago.
+  // 9 row counts up to 256 times 12 contexts up to 32,768 tokens for each of two slots fit, and as many with prompts.
+  static constexpr std::size_t kMost = 512;
 
   // `recorder` outlives the graphs. `log` gets the reason if a graph cannot be recorded; no more are recorded then.
   StepGraphs(GraphRecorder& recorder, std::function<void(std::string_view)> log)
@@ -33,18 +34,22 @@ class StepGraphs {
   GraphCounts counts() const { return counts_; }
 
  private:
-  using Graphs = std::map<StepShape, std::unique_ptr<Graph>>;
-  struct SlotGraphs {
-    std::weak_ptr<const Decoder> decoder;
-    Graphs graphs;
+  struct Known {
+    std::unique_ptr<Graph> graph;  // none: it was run once
+    std::uint64_t last_run = 0;
   };
-  Graphs& graphs_of(const std::shared_ptr<const Decoder>& decoder);
-  std::size_t kept() const;
+  struct Slot {
+    std::weak_ptr<const Decoder> decoder;
+    std::map<StepShape, Known> shapes;
+  };
+  Slot& slot_of(const std::shared_ptr<const Decoder>& decoder);
+  void make_room();
 
   GraphRecorder& recorder_;
   const std::function<void(std::string_view)> log_;
-  std::vector<SlotGraphs> slots_;
+  std::vector<Slot> slots_;
   GraphCounts counts_;
+  std::uint64_t runs_ = 0;
   bool records_ = true;
 };
 

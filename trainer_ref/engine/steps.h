@@ -14,9 +14,11 @@ namespace bascule::ref {
 class Steps {
  public:
   virtual ~Steps() = default;
-  // An output for each row. Logits that are no numbers give no samples, and scores without a rank. What LibTorch throws
-  // passes through.
-  virtual std::vector<RowOutput> run(const Step& step, const std::shared_ptr<const Decoder>& decoder) = 0;
+  // As the runner's. What LibTorch throws passes through; a step that could not be started has no end.
+  virtual void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) = 0;
+  // Of the oldest step that was started: an output for each row.
+  virtual std::vector<RowOutput> finish() = 0;
+  virtual bool runs_ahead() const { return false; }
   // Zeros, behind a step that failed: what is no number must not linger in the cache.
   virtual void clear() = 0;
   virtual GraphCounts graphs() const { return {}; }

@@ -12,15 +12,8 @@
 namespace bascule::ref {
 namespace {
 
-// Steps give no samples, and scores without a rank, of logits that are no numbers.
-bool is_sound(const Step& step, const std::vector<RowOutput>& outputs) {
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    if (step.rows[i].samples() && outputs[i].samples.empty()) return false;
-    if (std::any_of(outputs[i].prompt.begin(), outputs[i].prompt.end(),
-                    [](const Sample& score) { return score.rank == 0; }))
-      return false;
-  }
-  return true;
+bool is_sound(const std::vector<RowOutput>& outputs) {
+  return std::all_of(outputs.begin(), outputs.end(), [](const RowOutput& output) { return output.sound; });
 }
 
 }  // namespace
@@ -53,16 +46,29 @@ Served TorchRunner::commit() {
   return served_;
 }
 
-absl::StatusOr<std::vector<RowOutput>> TorchRunner::run(const Step& step) {
-  absl::Status failed;
+void TorchRunner::start(const Step& step) {
+  absl::Status& started = started_.emplace_back();
   try {
     const AtPlace at_place(options_.place);
-    std::vector<RowOutput> outputs = steps_->run(step, weights_->decoder());
-    if (is_sound(step, outputs)) return outputs;
-    failed = absl::InternalError(
-        cat("version ", served_.version, " gives logits that are not numbers; send a version with finite weights"));
+    steps_->start(step, weights_->decoder());
   } catch (const std::exception& error) {
-    failed = absl::InternalError(cat("LibTorch: ", words_of(error)));
+    started = absl::InternalError(cat("LibTorch: ", words_of(error)));
+  }
+}
+
+absl::StatusOr<std::vector<RowOutput>> TorchRunner::finish() {
+  absl::Status failed = std::move(started_.front());
+  started_.pop_front();
+  if (failed.ok()) {
+    try {
+      const AtPlace at_place(options_.place);
+      std::vector<RowOutput> outputs = steps_->finish();
+      if (is_sound(outputs)) return outputs;
+      failed = absl::InternalError(
+          cat("version ", served_.version, " gives logits that are not numbers; send a version with finite weights"));
+    } catch (const std::exception& error) {
+      failed = absl::InternalError(cat("LibTorch: ", words_of(error)));
+    }
   }
   clear_cache();
   return failed;

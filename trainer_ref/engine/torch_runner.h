@@ -2,6 +2,7 @@
 // becomes a status here. On a GPU all work goes to the place's stream.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -31,7 +32,9 @@ class TorchRunner final : public Runner {
 
   Served commit() override;
   Served look() override { return weights_->look(); }
-  absl::StatusOr<std::vector<RowOutput>> run(const Step& step) override;
+  void start(const Step& step) override;
+  absl::StatusOr<std::vector<RowOutput>> finish() override;
+  bool runs_ahead() const override { return steps_ && steps_->runs_ahead(); }
   absl::Status sleep() override;
   absl::Status wake_up() override;
   GraphCounts graphs() const override { return steps_ ? steps_->graphs() : GraphCounts{}; }
@@ -44,7 +47,8 @@ class TorchRunner final : public Runner {
   const ModelConfig config_;
   const RunnerOptions options_;
   std::unique_ptr<ServedWeights> weights_;
-  std::unique_ptr<Steps> steps_;  // none while asleep
+  std::unique_ptr<Steps> steps_;      // none while asleep
+  std::deque<absl::Status> started_;  // how, of the steps that are not finished
   Served served_;
 };
 

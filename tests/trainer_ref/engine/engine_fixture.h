@@ -22,11 +22,16 @@ inline CompletionRequest request_of(std::vector<std::int64_t> prompt, std::int64
   return request;
 }
 
-class EngineTest : public ::testing::Test {
+// Whether the runner runs ahead changes nothing that a client sees.
+inline std::string name_of_ahead(const ::testing::TestParamInfo<SimulatedRunner::Ahead>& info) {
+  return info.param == SimulatedRunner::Ahead::kYes ? "Ahead" : "StepByStep";
+}
+
+class EngineTest : public ::testing::TestWithParam<SimulatedRunner::Ahead> {
  protected:
   void start(EngineOptions options = {}) {
     engine_ = std::make_unique<Engine>(std::move(options));
-    auto runner = std::make_unique<SimulatedRunner>(engine_->options().blocks);
+    auto runner = std::make_unique<SimulatedRunner>(engine_->options().blocks, GetParam());
     runner_ = runner.get();
     engine_->start(std::move(runner));
   }

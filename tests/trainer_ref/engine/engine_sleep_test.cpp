@@ -11,7 +11,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-TEST_F(EngineTest, SleepsOnceWhatRunsHasEndedAndFlipsMeanwhile) {
+TEST_P(EngineTest, SleepsOnceWhatRunsHasEndedAndFlipsMeanwhile) {
   start();
   serve(1);
   runner_->open(false);
@@ -33,7 +33,7 @@ TEST_F(EngineTest, SleepsOnceWhatRunsHasEndedAndFlipsMeanwhile) {
   EXPECT_THAT(ask(request_of({1, 2, 3}, 50)).get().choices.at(0)->versions, Each(2));
 }
 
-TEST_F(EngineTest, SleepsAtOnceWhereWhatRunsIsToBeEnded) {
+TEST_P(EngineTest, SleepsAtOnceWhereWhatRunsIsToBeEnded) {
   start();
   serve(1);
   runner_->open(false);
@@ -47,7 +47,7 @@ TEST_F(EngineTest, SleepsAtOnceWhereWhatRunsIsToBeEnded) {
   EXPECT_EQ(engine_->stats().blocks_used, 0U);
 }
 
-TEST_F(EngineTest, StaysAsleepWhereThereIsNotTheMemory) {
+TEST_P(EngineTest, StaysAsleepWhereThereIsNotTheMemory) {
   start();
   serve(1);
   ASSERT_TRUE(sleep().get().ok());
@@ -60,7 +60,7 @@ TEST_F(EngineTest, StaysAsleepWhereThereIsNotTheMemory) {
   EXPECT_FALSE(engine_->stats().asleep);
 }
 
-TEST_F(EngineTest, WakesUpBeforeItSlept) {
+TEST_P(EngineTest, WakesUpBeforeItSlept) {
   start();
   serve(1);
   runner_->open(false);
@@ -75,7 +75,7 @@ TEST_F(EngineTest, WakesUpBeforeItSlept) {
 }
 
 // Who sleeps last wins, however the calls of several clients interleave with requests: no step without a cache.
-TEST_F(EngineTest, ManyMaySendItToSleepAndWakeItUp) {
+TEST_P(EngineTest, ManyMaySendItToSleepAndWakeItUp) {
   start();
   serve(1);
   std::vector<std::thread> clients;

@@ -13,7 +13,7 @@ using ::testing::Each;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-TEST_F(EngineTest, RefusesRequestsUntilAVersionIsServed) {
+TEST_P(EngineTest, RefusesRequestsUntilAVersionIsServed) {
   start();
   const auto refused = engine_->submit(request_of({1}, 1), [](Completion) {});
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
@@ -22,7 +22,7 @@ TEST_F(EngineTest, RefusesRequestsUntilAVersionIsServed) {
   EXPECT_EQ(ask(request_of({1}, 1)).get().choices.size(), 1U);
 }
 
-TEST_F(EngineTest, AnswersManyRequestsEachAsIfAlone) {
+TEST_P(EngineTest, AnswersManyRequestsEachAsIfAlone) {
   start({.limits = {.max_batch = 8, .max_step_tokens = 16}, .blocks = 12});
   serve(1);
   std::vector<std::future<Completion>> answers;
@@ -39,7 +39,7 @@ TEST_F(EngineTest, AnswersManyRequestsEachAsIfAlone) {
   EXPECT_EQ(engine_->stats().requests, 50U);
 }
 
-TEST_F(EngineTest, AnIdleEngineCommitsAtOnce) {
+TEST_P(EngineTest, AnIdleEngineCommitsAtOnce) {
   start();
   serve(1);
   serve(2);  // waits for the flip, which only wake() can bring about so soon
@@ -47,7 +47,7 @@ TEST_F(EngineTest, AnIdleEngineCommitsAtOnce) {
 }
 
 // A commit beside a single copy waits for the receiver's I/O thread, which may be about to call wake().
-TEST_F(EngineTest, IsWokenWhileItCommits) {
+TEST_P(EngineTest, IsWokenWhileItCommits) {
   start();
   std::promise<void> woken;
   std::thread io;
@@ -65,7 +65,7 @@ TEST_F(EngineTest, IsWokenWhileItCommits) {
   EXPECT_TRUE(in_time);
 }
 
-TEST_F(EngineTest, ServesAnAckedVersionOnceItsCommitHasEnded) {
+TEST_P(EngineTest, ServesAnAckedVersionOnceItsCommitHasEnded) {
   start();
   std::future<absl::StatusOr<RequestId>> submitted;
   std::future<EngineStats> stats;
@@ -89,7 +89,7 @@ TEST_F(EngineTest, ServesAnAckedVersionOnceItsCommitHasEnded) {
   EXPECT_EQ(stats.get().served.version, 1U);
 }
 
-TEST_F(EngineTest, NeitherSubmitNorStatsWaitForACommit) {
+TEST_P(EngineTest, NeitherSubmitNorStatsWaitForACommit) {
   start();
   serve(1);
   std::promise<std::chrono::steady_clock::duration> took;
@@ -103,7 +103,7 @@ TEST_F(EngineTest, NeitherSubmitNorStatsWaitForACommit) {
   EXPECT_LT(took.get_future().get(), std::chrono::milliseconds(400));
 }
 
-TEST_F(EngineTest, SaysWhatItServedWhileACommitLasts) {
+TEST_P(EngineTest, SaysWhatItServedWhileACommitLasts) {
   start();
   serve(1);
   std::promise<void> begun, written;
@@ -119,7 +119,7 @@ TEST_F(EngineTest, SaysWhatItServedWhileACommitLasts) {
   EXPECT_THAT(answer.get().choices.at(0)->versions, Each(2));
 }
 
-TEST_F(EngineTest, KeepsRequestsThroughAFlipAndMarksTheirTokens) {
+TEST_P(EngineTest, KeepsRequestsThroughAFlipAndMarksTheirTokens) {
   start();
   serve(1);
   runner_->open(false);
@@ -134,7 +134,7 @@ TEST_F(EngineTest, KeepsRequestsThroughAFlipAndMarksTheirTokens) {
   EXPECT_EQ(completion.choices[0]->finish, FinishReason::kLength);
 }
 
-TEST_F(EngineTest, AbortsRequestsAtAFlipWhereAsked) {
+TEST_P(EngineTest, AbortsRequestsAtAFlipWhereAsked) {
   start({.on_update = OnUpdate::kAbort});
   serve(1);
   runner_->open(false);
@@ -148,7 +148,7 @@ TEST_F(EngineTest, AbortsRequestsAtAFlipWhereAsked) {
   EXPECT_THAT(completion.choices[0]->versions, Each(1));
 }
 
-TEST_F(EngineTest, ACancelledRequestFreesItsPlace) {
+TEST_P(EngineTest, ACancelledRequestFreesItsPlace) {
   start({.blocks = 64});
   serve(1);
   runner_->open(false);
@@ -164,7 +164,7 @@ TEST_F(EngineTest, ACancelledRequestFreesItsPlace) {
 }
 
 // What is to be called may hold a client's connection, whose server ends before the engine does.
-TEST_F(EngineTest, KeepsNothingToCallOnceItIsStopped) {
+TEST_P(EngineTest, KeepsNothingToCallOnceItIsStopped) {
   start();
   serve(1);
   std::future<Completion> answer = ask(request_of({1, 2, 3}, 16000));  // longer than this test
@@ -178,7 +178,7 @@ TEST_F(EngineTest, KeepsNothingToCallOnceItIsStopped) {
   EXPECT_THROW(asleep.get(), std::future_error);
 }
 
-TEST_F(EngineTest, RefusesMoreThanMayWait) {
+TEST_P(EngineTest, RefusesMoreThanMayWait) {
   start({.limits = {.max_batch = 2, .max_step_tokens = 16}, .max_waiting = 1});
   serve(1);
   runner_->open(false);
@@ -192,7 +192,7 @@ TEST_F(EngineTest, RefusesMoreThanMayWait) {
   EXPECT_EQ(engine_->stats().rejected, 1U);
 }
 
-TEST_F(EngineTest, AFailedStepFailsItsRequestsAndNoLaterOnes) {
+TEST_P(EngineTest, AFailedStepFailsItsRequestsAndNoLaterOnes) {
   start();
   serve(1);
   runner_->fail(true);
@@ -202,7 +202,7 @@ TEST_F(EngineTest, AFailedStepFailsItsRequestsAndNoLaterOnes) {
   EXPECT_EQ(engine_->stats().blocks_used, 0U);
 }
 
-TEST_F(EngineTest, ARequestThatCannotBeComputedEndsNoOther) {
+TEST_P(EngineTest, ARequestThatCannotBeComputedEndsNoOther) {
   start({.limits = {.max_batch = 8, .max_step_tokens = 8}, .blocks = 24});
   serve(1);
   runner_->fail_on(66);
@@ -225,7 +225,7 @@ TEST_F(EngineTest, ARequestThatCannotBeComputedEndsNoOther) {
   EXPECT_TRUE(ask(request_of({1}, 5)).get().status.ok());
 }
 
-TEST_F(EngineTest, AnswersWhatRunsAndWaitsWhenItsVersionIsServedNoMore) {
+TEST_P(EngineTest, AnswersWhatRunsAndWaitsWhenItsVersionIsServedNoMore) {
   start({.limits = {.max_batch = 1, .max_step_tokens = 16}});
   serve(1);
   runner_->open(false);
@@ -247,7 +247,7 @@ TEST_F(EngineTest, AnswersWhatRunsAndWaitsWhenItsVersionIsServedNoMore) {
   EXPECT_THAT(ask(request_of({1}, 5)).get().choices.at(0)->versions, Each(2));
 }
 
-TEST_F(EngineTest, AbortAllEndsRequestsWithWhatTheyHave) {
+TEST_P(EngineTest, AbortAllEndsRequestsWithWhatTheyHave) {
   start();
   serve(1);
   runner_->open(false);
@@ -259,6 +259,40 @@ TEST_F(EngineTest, AbortAllEndsRequestsWithWhatTheyHave) {
   ASSERT_EQ(completion.choices.size(), 3U);
   for (const auto& choice : completion.choices) EXPECT_EQ(choice->finish, FinishReason::kAbort);
 }
+
+TEST_P(EngineTest, StartsTheNextStepBeforeTheLastIsFinishedWhereTheRunnerCan) {
+  start();
+  serve(1);
+  ask(request_of({1, 2, 3}, 40)).get();
+  if (GetParam() == SimulatedRunner::Ahead::kYes)
+    EXPECT_EQ(runner_->ran_ahead(), 39);  // all but the first: how many tokens there will be is known
+  else
+    EXPECT_EQ(runner_->ran_ahead(), 0);
+}
+
+TEST_P(EngineTest, ASequenceEndsWithItsStopTokenWhateverHasBeenStartedBehindIt) {
+  start({.limits = {.max_batch = 4, .max_step_tokens = 16}, .blocks = 8});
+  serve(1);
+  std::vector<std::int64_t> expected = expected_completion({7, 8}, 0, 30);
+  const std::int64_t end = expected[5];
+  std::vector<std::future<Completion>> answers;
+  for (int i = 0; i < 20; ++i) {
+    CompletionRequest request = request_of({7, 8}, 30);
+    request.stop_token_ids = {end};
+    answers.push_back(ask(std::move(request)));
+    answers.push_back(ask(request_of({i, 9}, 20)));
+  }
+  expected.erase(std::find(expected.begin(), expected.end(), end) + 1, expected.end());
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_THAT(answers[static_cast<std::size_t>(2 * i)].get().choices.at(0)->completion(), ElementsAreArray(expected));
+    EXPECT_THAT(answers[static_cast<std::size_t>(2 * i + 1)].get().choices.at(0)->completion(),
+                ElementsAreArray(expected_completion({i, 9}, 0, 20)));
+  }
+  EXPECT_EQ(engine_->stats().generated_tokens, 20 * (expected.size() + 20));
+}
+
+INSTANTIATE_TEST_SUITE_P(Runner, EngineTest,
+                         ::testing::Values(SimulatedRunner::Ahead::kNo, SimulatedRunner::Ahead::kYes), name_of_ahead);
 
 }  // namespace
 }  // namespace bascule::ref

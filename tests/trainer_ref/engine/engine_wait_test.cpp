@@ -39,7 +39,7 @@ class EngineWait : public EngineTest {
   static EngineOptions patient() { return {.wait_at_most = absl::Hours(1)}; }
 };
 
-TEST_F(EngineWait, WhatRunsEndsWithItsWeightsAndWhatWaitsBeginsWithTheNewOnes) {
+TEST_P(EngineWait, WhatRunsEndsWithItsWeightsAndWhatWaitsBeginsWithTheNewOnes) {
   std::future<Completion> runs = begin(patient(), 50, 3);
   come(2);
   std::future<Completion> waits = ask(request_of({4, 5}, 5));
@@ -54,7 +54,7 @@ TEST_F(EngineWait, WhatRunsEndsWithItsWeightsAndWhatWaitsBeginsWithTheNewOnes) {
   EXPECT_EQ(engine_->stats().flips, 2U);
 }
 
-TEST_F(EngineWait, APreemptedRequestEndsWithItsWeightsToo) {
+TEST_P(EngineWait, APreemptedRequestEndsWithItsWeightsToo) {
   EngineOptions options = patient();
   options.blocks = 6;
   std::future<Completion> runs = begin(options, 60);
@@ -70,7 +70,7 @@ TEST_F(EngineWait, APreemptedRequestEndsWithItsWeightsToo) {
   EXPECT_THAT(waits.get().choices.at(0)->versions, Each(2));
 }
 
-TEST_F(EngineWait, FlipsWhenTheTimeIsUpAndWhatRunsGoesOn) {
+TEST_P(EngineWait, FlipsWhenTheTimeIsUpAndWhatRunsGoesOn) {
   std::future<Completion> runs = begin({.wait_at_most = absl::Milliseconds(20)}, 900);
   come(2);
   std::future<Completion> waits = ask(request_of({4, 5}, 5));
@@ -88,7 +88,7 @@ TEST_F(EngineWait, FlipsWhenTheTimeIsUpAndWhatRunsGoesOn) {
   EXPECT_EQ(ended.choices[0]->finish, FinishReason::kLength);
 }
 
-TEST_F(EngineWait, TakesRequestsAsEverWhileNoVersionIsPending) {
+TEST_P(EngineWait, TakesRequestsAsEverWhileNoVersionIsPending) {
   std::future<Completion> runs = begin(patient(), 900);
   let_it_look();
   std::future<Completion> joins = ask(request_of({4, 5}, 5));
@@ -101,7 +101,7 @@ TEST_F(EngineWait, TakesRequestsAsEverWhileNoVersionIsPending) {
   EXPECT_EQ(runs.get().choices.at(0)->generated(), 900U);
 }
 
-TEST_F(EngineWait, AnIdleEngineFlipsAtOnceAndSoDoesOneThatSleeps) {
+TEST_P(EngineWait, AnIdleEngineFlipsAtOnceAndSoDoesOneThatSleeps) {
   start({.on_update = OnUpdate::kWait, .wait_at_most = absl::Hours(1)});
   serve(1);
   serve(2);
@@ -110,7 +110,7 @@ TEST_F(EngineWait, AnIdleEngineFlipsAtOnceAndSoDoesOneThatSleeps) {
   EXPECT_EQ(engine_->stats().served.version, 3U);
 }
 
-TEST_F(EngineWait, AVersionThatDoesNotComeAfterAllHoldsNobodyUp) {
+TEST_P(EngineWait, AVersionThatDoesNotComeAfterAllHoldsNobodyUp) {
   std::future<Completion> runs = begin(patient(), 900);
   come(2);
   let_it_look();
@@ -128,7 +128,7 @@ TEST_F(EngineWait, AVersionThatDoesNotComeAfterAllHoldsNobodyUp) {
   EXPECT_THAT(runs.get().choices.at(0)->versions, Each(1));
 }
 
-TEST_F(EngineWait, WhatRunsWithWeightsThatMustNotBeUsedEndsAtOnce) {
+TEST_P(EngineWait, WhatRunsWithWeightsThatMustNotBeUsedEndsAtOnce) {
   std::future<Completion> runs = begin(patient(), 16000);
   runner_->poison(absl::FailedPreconditionError("the copy was torn"));
   runner_->open(true);
@@ -139,7 +139,7 @@ TEST_F(EngineWait, WhatRunsWithWeightsThatMustNotBeUsedEndsAtOnce) {
   EXPECT_THAT(ask(request_of({1}, 5)).get().choices.at(0)->versions, Each(2));
 }
 
-TEST_F(EngineWait, FlipsOnceWhatRunsIsAborted) {
+TEST_P(EngineWait, FlipsOnceWhatRunsIsAborted) {
   std::future<Completion> runs = begin(patient(), 16000);
   come(2);
   let_it_look();
@@ -149,7 +149,7 @@ TEST_F(EngineWait, FlipsOnceWhatRunsIsAborted) {
   wait_until([&] { return engine_->stats().served.version == 2; });
 }
 
-TEST_F(EngineWait, SleepsBehindTheFlipOnceWhatWaitedHasEnded) {
+TEST_P(EngineWait, SleepsBehindTheFlipOnceWhatWaitedHasEnded) {
   std::future<Completion> runs = begin(patient(), 50);
   come(2);
   std::future<Completion> waits = ask(request_of({4, 5}, 5));
@@ -161,6 +161,9 @@ TEST_F(EngineWait, SleepsBehindTheFlipOnceWhatWaitedHasEnded) {
   EXPECT_TRUE(wake_up().get().ok());
   EXPECT_THAT(ask(request_of({1}, 5)).get().choices.at(0)->versions, Each(2));
 }
+
+INSTANTIATE_TEST_SUITE_P(Runner, EngineWait,
+                         ::testing::Values(SimulatedRunner::Ahead::kNo, SimulatedRunner::Ahead::kYes), name_of_ahead);
 
 }  // namespace
 }  // namespace bascule::ref

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <utility>
@@ -17,9 +18,11 @@ namespace bascule::ref {
 // gate while it is closed.
 class SimulatedRunner final : public Runner {
  public:
-  explicit SimulatedRunner(std::size_t blocks) : cache_(blocks) {}
+  enum class Ahead { kNo, kYes };
+  explicit SimulatedRunner(std::size_t blocks, Ahead ahead = Ahead::kNo) : ahead_(ahead), cache_(blocks) {}
 
   Served commit() override {
+    EXPECT_TRUE(started_.empty()) << "a step still reads what was served";
     Served served;
     std::function<void()> acked;
     {
@@ -44,17 +47,21 @@ class SimulatedRunner final : public Runner {
     }
     return served;
   }
-  absl::StatusOr<std::vector<RowOutput>> run(const Step& step) override {
+  void start(const Step& step) override {
+    EXPECT_LT(started_.size(), ahead_ == Ahead::kYes ? 2U : 1U);
+    const std::lock_guard lock(mutex_);
+    ran_ahead_ += started_.empty() ? 0 : 1;
+    started_.push_back(compute(step));
+  }
+  absl::StatusOr<std::vector<RowOutput>> finish() override {
     std::unique_lock lock(mutex_);
     gate_.wait(lock, [this] { return open_; });
     if (allowed_ > 0 && --allowed_ == 0) open_ = false;
-    EXPECT_FALSE(asleep_) << "there is no cache";
-    if (failing_ || std::any_of(step.rows.begin(), step.rows.end(), [this](const Row& row) { return breaks(row); })) {
-      cache_.clear();
-      return absl::InternalError("the model broke");
-    }
-    return cache_.run(step);
+    absl::StatusOr<std::vector<RowOutput>> outputs = std::move(started_.front());
+    started_.pop_front();
+    return outputs;
   }
+  bool runs_ahead() const override { return ahead_ == Ahead::kYes; }
 
   absl::Status sleep() override {
     const std::lock_guard lock(mutex_);
@@ -80,6 +87,10 @@ class SimulatedRunner final : public Runner {
     const std::lock_guard lock(mutex_);
     served_ = committed_;
     changed_ = false;
+  }
+  int ran_ahead() {  // steps that were started before the one before them was finished
+    const std::lock_guard lock(mutex_);
+    return ran_ahead_;
   }
   int looks() {
     const std::lock_guard lock(mutex_);
@@ -131,18 +142,28 @@ class SimulatedRunner final : public Runner {
   }
 
  private:
+  absl::StatusOr<std::vector<RowOutput>> compute(const Step& step) {
+    EXPECT_FALSE(asleep_) << "there is no cache";
+    if (failing_ || std::any_of(step.rows.begin(), step.rows.end(), [this](const Row& row) { return breaks(row); })) {
+      cache_.clear();
+      return absl::InternalError("the model broke");
+    }
+    return cache_.run(step);
+  }
   bool breaks(const Row& row) const {
     const std::span<const std::int64_t> prompt = std::span(row.sequence->tokens).first(row.sequence->prompt_tokens);
     return std::find(prompt.begin(), prompt.end(), breaking_) != prompt.end();
   }
 
+  const Ahead ahead_;
+  std::deque<absl::StatusOr<std::vector<RowOutput>>> started_;  // the engine's thread alone
   std::mutex mutex_;
   std::condition_variable gate_;
   Served served_, committed_;
   std::function<void()> acked_;
   std::int64_t breaking_ = -1;
   int allowed_ = 0;  // 0: as many as come
-  int looks_ = 0;
+  int looks_ = 0, ran_ahead_ = 0;
   bool changed_ = false, failing_ = false, open_ = true, asleep_ = false, memory_lent_ = false;
   SimulatedCache cache_;
 };

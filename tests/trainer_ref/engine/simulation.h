@@ -61,11 +61,12 @@ class SimulatedCache {
     const std::vector<std::int64_t> before = places_;  // all copies read before any writes
     for (const auto& [from, to] : step.copies)
       for (std::size_t i = 0; i < kBlockTokens; ++i) places_[place(to, i)] = before[place(from, i)];
-    for (const Row& row : step.rows)
-      for (std::size_t i = row.begin; i < row.end(); ++i) at(row, i) = row.sequence->tokens[i];
     std::vector<RowOutput> outputs;
     for (const Row& row : step.rows) {
-      const std::span<const std::int64_t> tokens(row.sequence->tokens);
+      std::vector<std::int64_t> tokens = row.sequence->tokens;
+      if (row.drawn_by) tokens.push_back(drawn_.at(*row.drawn_by));
+      EXPECT_LE(row.end(), tokens.size());
+      for (std::size_t i = row.begin; i < row.end(); ++i) at(row, i) = tokens[i];
       EXPECT_GE(row.count, 1U);
       for (std::size_t i = 0; i < row.end(); ++i)
         EXPECT_EQ(at(row, i), tokens[i]) << "request " << row.sequence->request << ", position " << i;
@@ -78,6 +79,8 @@ class SimulatedCache {
       for (const auto& sibling : row.sequence->siblings)
         output.samples.push_back({next_token(tokens, sibling->choice), -1});
     }
+    drawn_.clear();
+    for (const RowOutput& output : outputs) drawn_.push_back(output.samples.empty() ? -1 : output.samples[0].token);
     return outputs;
   }
 
@@ -90,6 +93,7 @@ class SimulatedCache {
   }
 
   std::vector<std::int64_t> places_;
+  std::vector<std::int64_t> drawn_;  // by each row of the last step
 };
 
 }  // namespace bascule::ref

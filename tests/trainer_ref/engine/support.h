@@ -10,6 +10,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <bascule/trainer_ref/engine/scheduler.h>
@@ -80,12 +81,22 @@ class TestEngine {
     for (std::size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
     Scheduler::Sequences ended;
     runner_.commit();
-    while (scheduler_.running() + scheduler_.waiting() > 0) {
-      const Step step = scheduler_.schedule();
-      auto outputs = runner_.run(step);
+    std::optional<Step> ahead;
+    while (scheduler_.running() + scheduler_.waiting() > 0 || ahead) {
+      Step step;
+      if (ahead) {
+        step = *std::exchange(ahead, std::nullopt);
+      } else {
+        step = scheduler_.schedule();
+        start(step);
+      }
+      if (runner_.runs_ahead()) ahead = scheduler_.plan_behind(step);
+      if (ahead) start(*ahead);
+      auto outputs = runner_.finish();
       EXPECT_TRUE(outputs.ok()) << outputs.status();
       if (!outputs.ok()) break;
-      for (auto& sequence : scheduler_.complete(step, *outputs, {})) ended.push_back(std::move(sequence));
+      for (auto& sequence : scheduler_.complete(step, *outputs, {}, ahead ? &*ahead : nullptr))
+        ended.push_back(std::move(sequence));
     }
     std::sort(ended.begin(), ended.end(), [](const auto& a, const auto& b) {
       return std::pair(a->request, a->choice) < std::pair(b->request, b->choice);
@@ -96,10 +107,15 @@ class TestEngine {
   const ModelConfig& config() const { return config_; }
   const std::filesystem::path& folder() const { return folder_; }
   const Scheduler& scheduler() const { return scheduler_; }
+  std::uint64_t steps() const { return steps_; }
   BlockPool& pool() { return pool_; }
   TorchRunner& runner() { return runner_; }
 
  private:
+  void start(const Step& step) {
+    runner_.start(step);
+    ++steps_;
+  }
   void add(RequestId request, const Asked& asked) {
     std::unique_ptr<Sequence> lead;
     std::shared_ptr<PromptScores> scores;
@@ -127,6 +143,7 @@ class TestEngine {
   BlockPool pool_;
   Scheduler scheduler_;
   TorchRunner runner_;
+  std::uint64_t steps_ = 0;
 };
 
 }  // namespace bascule::ref

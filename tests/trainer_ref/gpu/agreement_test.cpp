@@ -52,6 +52,26 @@ class Agreement : public ::testing::TestWithParam<const char*> {
   }
 };
 
+// The first round meets each shape, the second records what it has not, the third replays all: prompts, pieces of them,
+// and single tokens beside them.
+TEST_P(Agreement, EveryStepIsReplayedOnceItIsKnown) {
+  TestEngine engine(fixture(), 256, {.max_batch = 16, .max_step_tokens = 40}, DType::kF32, on_gpu(Graphs::kOn));
+  const Decoder decoder = *Decoder::bind(engine.config(), *read_weights(engine.folder(), engine.config(), DType::kF32));
+  GraphCounts counts;
+  std::uint64_t steps = 0;
+  for (int round = 1; round <= 3; ++round) {
+    engine.pool().drop_prefixes();
+    const GraphCounts before = engine.runner().graphs();
+    const std::uint64_t steps_before = engine.steps();
+    for (const auto& sequence : engine.run(mixed_requests(engine.config().vocab_size)))
+      expect_agreement(decoder, *sequence, 1e-4);
+    counts = {engine.runner().graphs().recorded - before.recorded, engine.runner().graphs().replayed - before.replayed};
+    steps = engine.steps() - steps_before;
+  }
+  EXPECT_EQ(counts.recorded, 0);
+  EXPECT_EQ(counts.replayed, steps);
+}
+
 TEST_P(Agreement, LogitsInFloat32) { EXPECT_LE(difference(DType::kF32), 1e-4); }
 TEST_P(Agreement, LogitsInBFloat16) { EXPECT_LE(difference(DType::kBF16), 0.02); }
 TEST_P(Agreement, GreedyTokensInFloat32) { expect_engine_agrees(DType::kF32, 1e-4); }
