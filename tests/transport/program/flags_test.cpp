@@ -1,7 +1,6 @@
 #include <bascule/transport/program/flags.h>
 
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/time/time.h"
+#include "support/temp_folder.h"
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
 
@@ -36,13 +36,13 @@ class Flags : public ::testing::Test {
   std::string refusal(std::vector<const char*> words) { return std::string(parse(words).status().message()); }
 
   std::string config(const std::string& text) {
-    const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) /
-                                       ("flags_" + std::to_string(::getpid()) + "_" + std::to_string(files_++));
+    const std::filesystem::path file = folder_.path() / std::to_string(files_++);
     std::ofstream(file) << text;
     return "--config=" + file.string();
   }
 
  private:
+  const test::TempFolder folder_;
   absl::FlagSaver saver_;
   int files_ = 0;
 };
