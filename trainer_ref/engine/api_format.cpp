@@ -20,6 +20,7 @@ json model_json(const ModelCard& card) {
           {"owned_by", "bascule"},
           {"max_model_len", card.max_model_len},
           {"max_completions", std::min(card.max_batch, card.max_choices)},
+          {"max_batch", card.max_batch},
           {"takes_text", card.tokenizer.has_value()},
           {"takes_messages", card.chat.has_value()}};
 }
