@@ -76,7 +76,7 @@ absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const
     }
     const Batch batch = batch_of(lessons, policy.device());
     optimizer.zero_grad();
-    const at::Tensor loss = -policy.log_probs(batch, /*temperature=*/1).sum() / batch.mask.sum();
+    const at::Tensor loss = -policy.log_probs(batch, /*temperature=*/1).mean();
     loss.backward();
     optimizer.step();
     if ((step + 1) % kLogEvery == 0 || step + 1 == options.steps)
@@ -94,9 +94,9 @@ absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter&
   }
   const Batch batch = batch_of(lessons, policy.device());
   const at::NoGradGuard no_grad;
-  const at::Tensor likeliest = policy.logits(batch).argmax(2);  // [B, T]
-  const at::Tensor right = (likeliest == batch.targets).logical_or(batch.mask == 0).all(1);
-  return right.to(at::kDouble).mean().item<double>();
+  const at::Tensor wrong = policy.logits(batch).argmax(1) != batch.targets;  // [M]
+  const at::Tensor wrong_in_row = at::zeros_like(batch.advantages).index_add(0, batch.row_of, wrong.to(at::kFloat));
+  return (wrong_in_row == 0).to(at::kDouble).mean().item<double>();
 }
 
 }  // namespace bascule::ref
