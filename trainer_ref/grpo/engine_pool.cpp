@@ -71,6 +71,7 @@ std::vector<std::string> EnginePool::urls() const {
   return impl_->urls;
 }
 
+std::vector<EngineUse> EnginePool::use() { return impl_->queue.use(); }
 void EnginePool::wait_until_taken() { impl_->queue.wait_until_taken(); }
 
 absl::Status EnginePool::wait_until_serving(std::uint64_t epoch, absl::Duration timeout) {

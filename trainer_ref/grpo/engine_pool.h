@@ -75,6 +75,9 @@ class EnginePool {
   // Ends every call, now and later: for a program that stops.
   void cancel();
 
+  // How each engine was used so far.
+  std::vector<EngineUse> use();
+
   // Where each engine is, or was last.
   std::vector<std::string> urls() const;
 

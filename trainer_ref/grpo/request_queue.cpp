@@ -10,10 +10,16 @@ namespace {
 
 constexpr std::int64_t kBatchesUnderWay = 2;
 
+std::int64_t tokens_of(const Generation& answer) {
+  std::size_t tokens = 0;
+  for (const Rollout& rollout : answer.rollouts) tokens += rollout.token_ids.size();
+  return static_cast<std::int64_t>(tokens);
+}
+
 }  // namespace
 
 RequestQueue::RequestQueue(std::size_t engines, std::int64_t batch, std::function<void(const std::string&)> log)
-    : log_(std::move(log)), engines_(engines, Engine{.batch = batch}) {}
+    : log_(std::move(log)), engines_(engines, Engine{.batch = batch}), meter_(engines) {}
 
 void RequestQueue::set_batch(std::size_t engine, std::int64_t completions) {
   const std::lock_guard lock(mutex_);
@@ -76,6 +82,7 @@ std::optional<RequestQueue::Job> RequestQueue::take(std::size_t engine) {
       Job taken = std::move(*job);
       jobs_.erase(job);
       engines_[engine].under_way += taken.asks().completions;
+      meter_.begin(engine, std::chrono::steady_clock::now());
       changed_.notify_all();  // another engine may be the next now
       return taken;
     }
@@ -98,10 +105,12 @@ bool RequestQueue::settle(std::size_t number, Job job, Asked asked) {
   const Outcome outcome = asked.outcome;
   Engine& engine = engines_[number];
   engine.under_way -= job.asks().completions;
+  const Time now = std::chrono::steady_clock::now();
+  meter_.end(number, now, tokens_of(asked.answer));
   const bool is_well = outcome == Outcome::kAnswered || outcome == Outcome::kRefused;
   const bool in_doubt = !is_well && engine.state == State::kUp;
   if (in_doubt) engine.state = State::kInDoubt;
-  if (outcome == Outcome::kAnswered) last_answer_ = std::chrono::steady_clock::now();
+  if (outcome == Outcome::kAnswered) last_answer_ = now;
   changed_.notify_all();
   Call& call = *job.call;
   const std::string why = cat(asked.url, ": ", asked.why);
@@ -134,6 +143,7 @@ bool RequestQueue::settle(std::size_t number, Job job, Asked asked) {
 
 bool RequestQueue::set_up(std::size_t engine, bool up) {
   const std::lock_guard lock(mutex_);
+  meter_.set_up(engine, std::chrono::steady_clock::now(), up);
   const State before = std::exchange(engines_[engine].state, up ? State::kUp : State::kDown);
   changed_.notify_all();  // what it lost may have to go back to another
   return (before == State::kDown) == up;
@@ -152,6 +162,11 @@ bool RequestQueue::pause(std::chrono::nanoseconds time) {
 RequestQueue::Time RequestQueue::last_answer() const {
   const std::lock_guard lock(mutex_);
   return last_answer_;
+}
+
+std::vector<EngineUse> RequestQueue::use() {
+  const std::lock_guard lock(mutex_);
+  return meter_.use(std::chrono::steady_clock::now());
 }
 
 void RequestQueue::cancel() {

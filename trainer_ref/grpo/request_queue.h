@@ -24,6 +24,7 @@
 #include <vector>
 
 #include <bascule/trainer_ref/grpo/rollout_request.h>
+#include <bascule/trainer_ref/grpo/use_meter.h>
 
 namespace bascule::ref {
 
@@ -96,6 +97,7 @@ class RequestQueue {
   // Blocks for that long, or until cancelled; whether it was.
   bool pause(std::chrono::nanoseconds time);
   Time last_answer() const;  // to any call
+  std::vector<EngineUse> use();
 
   void cancel();  // ends every wait, now and later
   bool is_cancelled() const;
@@ -119,6 +121,7 @@ class RequestQueue {
   std::vector<Engine> engines_;
   std::list<Job> jobs_;  // in the order in which they were asked; what was lost comes first
   Time last_answer_ = {};
+  UseMeter meter_;
   bool cancelled_ = false;
 };
 
