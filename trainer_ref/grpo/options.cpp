@@ -43,8 +43,9 @@ ABSL_FLAG(std::string, answer_column, "answer",
           "The column of --data that holds the expected answer; empty: none does, for rewards that need none");
 ABSL_FLAG(int, operands, 50, "With --task=arithmetic: the numbers added are below this one, 2 to 50");
 ABSL_FLAG(bool, supervised, false,
-          "Train on the answers themselves, without engines, and write a bf16 checkpoint to --out. A --model folder "
-          "without weights starts from random ones");
+          "Train on the answers themselves, or on worked ones where the data has them (a column rationale; GSM8K), "
+          "without engines, and write a bf16 checkpoint to --out. A --model folder without weights starts from random "
+          "ones");
 ABSL_FLAG(double, label_noise, 0, "With --supervised: the share of the answers' digits to replace by random ones");
 
 // Engines

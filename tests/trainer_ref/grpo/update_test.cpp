@@ -167,6 +167,41 @@ TEST(Supervised, LearnsWhatItIsTaught) {
   EXPECT_EQ(*greedy_accuracy(*model, prompts, task.train), 1);
 }
 
+// Of a step's problems, as many at a time as fit: the same step, but for rounding.
+TEST(Supervised, MicroBatchesTakeTheSameStep) {
+  const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(BASCULE_DEMO_MODEL);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const PromptWriter prompts(*tokenizer);
+  ModelConfig config = tiny();
+  config.vocab_size = 14;
+  config.eos_token_ids = {13};
+  const Task task = *arithmetic_task(5);
+  const auto trained = [&](std::size_t micro_batch) {
+    Policy model = *random_policy(config, 0);
+    const absl::Status status = train_supervised(
+        model, prompts, task,
+        {.steps = 3, .problems_per_step = 8, .micro_batch = micro_batch, .optimizer = {.learning_rate = 1e-3}});
+    EXPECT_TRUE(status.ok()) << status;
+    return model;
+  };
+  const Policy whole = trained(8), parts = trained(3);
+  EXPECT_LT(distance(whole, parts), 1e-5);
+  EXPECT_GT(distance(whole, *random_policy(config, 0)), 1e-3);
+  EXPECT_EQ(*greedy_accuracy(whole, prompts, task.train, 5), *greedy_accuracy(whole, prompts, task.train, 64));
+}
+
+TEST(Supervised, TeachesTheWorkedAnswerWhereThereIsOne) {
+  Random random(0, 0);
+  const Problem plain{.prompt = "2+2=", .answer = "4"};
+  EXPECT_EQ(lesson_text(plain, 0, random), "4");
+  Problem worked{.prompt = "Two and two?", .answer = "4", .columns = {{"rationale", "2 + 2 = 4.\n"}}};
+  EXPECT_EQ(lesson_text(worked, 0, random), "2 + 2 = 4.\n#### 4") << "as GSM8K writes it";
+  worked.columns["rationale"] = "By heart.";
+  EXPECT_EQ(lesson_text(worked, 0, random), "By heart.\n#### 4");
+  worked.columns["rationale"] = "12345678901234567890";
+  EXPECT_EQ(lesson_text(worked, 1, random).substr(0, 25), "12345678901234567890\n####") << "noise is of the answer";
+}
+
 TEST(Supervised, NoiseReplacesAShareOfTheDigits) {
   Random random(1, 2);
   int kept = 0;
