@@ -13,7 +13,6 @@
 #include <bascule/trainer_ref/http_client.h>
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/transport/program/checks.h>
-#include <bascule/transport/program/sync_flag.h>
 #include <bascule/transport/text.h>
 
 // What is trained
@@ -53,7 +52,8 @@ ABSL_FLAG(std::vector<std::string>, engines, {}, "URLs of the engines, as http:/
 ABSL_FLAG(std::string, sync, "",
           "Endpoint for the weights, the same as the engines' --sync: shm:///run/user/1000/grpo, or with --device=cuda "
           "cuda-ipc:///run/user/1000/grpo. With ?wire_dtype=bf16 the f32 weights are cast while they are packed, for "
-          "engines with --dtype=bf16: --importance-cap corrects for what their rounding changes");
+          "engines with --dtype=bf16: --importance-cap corrects for what their rounding changes. With ?slots=1 the "
+          "engines read the trainer's own weights, and yield while the optimizer writes (docs/pair.md)");
 ABSL_FLAG(
     std::string, device, "cpu",
     "Where the policy, its reference and the optimizer lie and compute, in f32: cpu, cuda, cuda:N, or auto (a GPU "
@@ -311,8 +311,7 @@ absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::st
   const auto check = [&](bool on_host) {
     const bool needless = absl::GetFlag(FLAGS_supervised) || options.sync.empty();
     return needless ? absl::OkStatus()
-                    : annotate(check_sync(options.sync, on_host ? ComputesOn::kHost : ComputesOn::kGpu),
-                               cat("--sync=", options.sync));
+                    : check_sync_of(options.sync, on_host ? ComputesOn::kHost : ComputesOn::kGpu, options.spawn);
   };
   if (device != "auto") BASCULE_TRY(check(device == "cpu"));
   BASCULE_ASSIGN(options.device, open_torch_device(device, log));

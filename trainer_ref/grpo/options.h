@@ -17,6 +17,7 @@
 #include <bascule/trainer_ref/grpo/spawn_options.h>
 #include <bascule/trainer_ref/grpo/task.h>
 #include <bascule/trainer_ref/grpo/update.h>
+#include <bascule/transport/program/sync_flag.h>
 
 namespace bascule::ref {
 
@@ -84,6 +85,13 @@ inline constexpr std::string_view kResumeAdvice = "give a folder step_N of an ea
 // sense, and what would.
 absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::string_view)>& log =
                                                     [](std::string_view) {});
+
+// Whether the policy's tensors are the slot of `sync` (slots=1).
+bool is_single_copy(const std::string& sync);
+
+// Whether a trainer that computes there could send its f32 weights over `sync`, with the other flags as they are.
+// INVALID_ARGUMENT names the flag.
+absl::Status check_sync_of(const std::string& sync, ComputesOn where, const SpawnFlags& spawn);
 
 // The problems of --task, --data and --eval-data. INVALID_ARGUMENT names the flag.
 absl::StatusOr<Task> read_task_of(const TrainOptions& options);

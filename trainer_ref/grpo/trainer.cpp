@@ -6,7 +6,6 @@
 
 #include <bascule/trainer_ref/grpo/advantage.h>
 #include <bascule/trainer_ref/grpo/engine_start.h>
-#include <bascule/trainer_ref/grpo/publish.h>
 #include <bascule/trainer_ref/grpo/random.h>
 #include <bascule/trainer_ref/grpo/report.h>
 #include <bascule/transport/text.h>
@@ -69,9 +68,14 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   compute_advantages(groups, options_.scale_rewards);
   telemetry.scored(groups, std::move(rewards));
 
-  BASCULE_ASSIGN(const UpdateStatistics update, learner_.update_policy(groups));
+  const absl::StatusOr<UpdateStatistics> update =
+      learner_.update_policy(groups, [this] { return sender_.before_write(); });
+  if (!update.ok()) {
+    sender_.give_up();
+    return update.status();
+  }
   last_step_ = step;  // whatever fails from here on, the weights are this step's
-  telemetry.updated(update);
+  telemetry.updated(*update);
 
   if (sends_after(step)) {
     BASCULE_ASSIGN(SendReport report, send());
@@ -97,7 +101,7 @@ absl::StatusOr<std::vector<Group>> Trainer::roll_out(std::int64_t step, StepTele
 }
 
 absl::StatusOr<SendReport> Trainer::send() {
-  BASCULE_ASSIGN(SendReport report, publish_weights(sender_, log_));
+  BASCULE_ASSIGN(SendReport report, sender_.publish());
   filter_.published(report.epoch, report.version);
   if (options_.colocate) {
     BASCULE_TRY(learner_.release_memory());
@@ -114,7 +118,7 @@ absl::Status Trainer::begin() {
     BASCULE_ASSIGN(options_.engines, options_.start_engines());
   }
   log_(cat("waiting for ", options_.engines.size(), " engines at ", options_.sync));
-  BASCULE_TRY(wait_for_engines(sender_, options_, stopped_));
+  BASCULE_TRY(wait_for_engines(sender_.sender(), options_, stopped_));
   if (stopped_()) return absl::OkStatus();
   const char* key = std::getenv("BASCULE_API_KEY");
   pool_ = std::make_unique<EnginePool>(EnginePoolOptions{.urls = options_.engines,

@@ -12,13 +12,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include <bascule/sender/sender.h>
 #include <bascule/trainer_ref/grpo/engine_pool.h>
 #include <bascule/trainer_ref/grpo/evaluation.h>
 #include <bascule/trainer_ref/grpo/learner.h>
 #include <bascule/trainer_ref/grpo/metrics.h>
 #include <bascule/trainer_ref/grpo/options.h>
 #include <bascule/trainer_ref/grpo/prompt.h>
+#include <bascule/trainer_ref/grpo/publish.h>
 #include <bascule/trainer_ref/grpo/staleness_filter.h>
 #include <bascule/trainer_ref/grpo/task.h>
 #include <bascule/trainer_ref/grpo/telemetry.h>
@@ -39,7 +39,7 @@ class Trainer {
 
  private:
   Trainer(TrainOptions options, std::function<bool()> stopped, std::function<void(std::string_view)> log, Task task,
-          PromptWriter prompts, Learner learner, Sender sender);
+          PromptWriter prompts, Learner learner, PolicySender sender);
   absl::Status resume();
   absl::Status start_log();
 
@@ -66,7 +66,7 @@ class Trainer {
   PromptWriter prompts_;
   Learner learner_;
   std::vector<WeightedReward> rewards_;
-  Sender sender_;
+  PolicySender sender_;
   StalenessFilter filter_;
   std::unique_ptr<EnginePool> pool_;
   std::unique_ptr<RolloutStream> stream_;

@@ -18,9 +18,18 @@ absl::StatusOr<Policy> read_policy(std::string_view flag, const std::filesystem:
   return policy;
 }
 
-// The policy's tensors themselves: what the optimizer writes is what the next send reads.
+// The policy's tensors themselves: what the optimizer writes is what the next send reads. Those that engines on GPUs
+// read as one stand side by side: the layout of a single copy is final before any engine could say that it wishes so.
 std::unique_ptr<TensorSource> source_of(const Policy& policy) {
-  return libtorch::tensors({policy.weights().begin(), policy.weights().end()});
+  WeightMap left = policy.weights();
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const JoinedWeights& joined : joined_weights(policy.config()))
+    for (const std::string& part : joined.parts) {
+      tensors.emplace_back(part, left.at(part));
+      left.erase(part);
+    }
+  tensors.insert(tensors.end(), left.begin(), left.end());
+  return libtorch::tensors(std::move(tensors));
 }
 
 }  // namespace
@@ -48,21 +57,24 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
   BASCULE_TRY(annotate(sender.status(), cat("--sync=", options.sync)));
   BASCULE_TRY(sender->register_model(source_of(policy)));
 
+  const bool single_copy = is_single_copy(options.sync);
+  PolicySender policy_sender(*std::move(sender), single_copy, log);
   Learner learner(std::move(policy), options.optimizer, options.update);
+  if (single_copy) BASCULE_TRY(learner.release_memory());  // the weights have moved into the slot
   if (options.needs_reference()) {
     BASCULE_ASSIGN(Policy reference,
                    read_policy("model", options.reference, kModelAdvice, Policy::Gradients::kNone, options.device));
     learner.measure_from(std::move(reference));
   }
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(options), std::move(stopped), std::move(log), std::move(task),
-                                               std::move(prompts), std::move(learner), *std::move(sender)));
+                                               std::move(prompts), std::move(learner), std::move(policy_sender)));
   trainer->rewards_ = *std::move(rewards);
   if (!trainer->options_.resume.empty()) BASCULE_TRY(trainer->resume());
   return trainer;
 }
 
 Trainer::Trainer(TrainOptions options, std::function<bool()> stopped, std::function<void(std::string_view)> log,
-                 Task task, PromptWriter prompts, Learner learner, Sender sender)
+                 Task task, PromptWriter prompts, Learner learner, PolicySender sender)
     : options_(std::move(options)),
       stopped_(std::move(stopped)),
       log_(std::move(log)),

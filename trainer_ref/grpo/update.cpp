@@ -59,6 +59,7 @@ UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Op
       clips += loss.clipped;
       terms += loss.tokens;
     }
+    if (!options.may_write()) break;
     const std::int64_t before = optimizer.steps();
     const double grad_norm = optimizer.step(value);
     if (optimizer.steps() == before) {

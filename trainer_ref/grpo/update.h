@@ -1,6 +1,7 @@
 // One step's update of the policy: micro-batches, inner iterations, statistics.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include <bascule/trainer_ref/grpo/loss.h>
@@ -14,6 +15,8 @@ struct UpdateOptions {
   std::int64_t num_iterations = 1;  // optimizer steps over the same rollouts
   std::size_t micro_batch = 64;     // rows that go through the model at a time
   double temperature = 1;           // at which the rollouts were sampled
+  // Asked before each optimizer step, when its gradients are there; false: the update ends without it.
+  std::function<bool()> may_write = [] { return true; };
 };
 
 // Means over the inner iterations that changed the weights; NaN where none did.
