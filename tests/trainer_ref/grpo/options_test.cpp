@@ -102,6 +102,19 @@ TEST_F(Options, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--request-timeout=0s"}), HasSubstr("give a finite time above 0"));
 }
 
+TEST_F(Options, OfASingleCopyThatCannotBeAreRefusedByName) {
+  EXPECT_EQ(refusal({"--sync=shm:///s?slots=1", "--max-staleness=1", "--colocate=false"}), "");
+  EXPECT_THAT(
+      refusal({"--sync=shm:///s?slots=1&wire_dtype=bf16"}),
+      AllOf(StartsWith("--sync=shm:///s?slots=1&wire_dtype=bf16: slots=1: "), HasSubstr("leave wire_dtype out")));
+  EXPECT_THAT(refusal({"--sync=memmap:///s?slots=1"}), HasSubstr("or another scheme, as --sync=shm:///s?slots=1"));
+  EXPECT_THAT(refusal({"--sync=shm:///s?slots=1", "--device=cuda"}), HasSubstr("as --sync=cuda-ipc:///s?slots=1"));
+  EXPECT_THAT(refusal({"--sync=shm:///s?slots=1", "--sync-every=2"}),
+              AllOf(StartsWith("--sync-every=2: "), HasSubstr("give 1, or slots=2 in --sync")));
+  EXPECT_THAT(refusal({"--sync=shm:///s?slots=1", "--engines=", "--spawn-engines=1", "--engine-dtype=bf16"}),
+              AllOf(StartsWith("--engine-dtype=bf16: "), HasSubstr("give f32, or slots=2 in --sync")));
+}
+
 // As floats some of these are infinite, and products of the others do not fit into 64 bits.
 TEST_F(Options, BeyondAllSenseAreRefusedWithARangeAndAnExample) {
   for (const char* flag : {"temperature", "epsilon-low", "epsilon-high", "beta", "importance-cap", "learning-rate",
