@@ -26,13 +26,22 @@ absl::Status Learner::restore(const std::filesystem::path& folder, const RunStat
   return restore_optimizer(folder, state, optimizer_);
 }
 
-absl::StatusOr<UpdateStatistics> Learner::update_policy(std::span<const Group> groups) {
+absl::StatusOr<UpdateStatistics> Learner::update_policy(std::span<const Group> groups,
+                                                        const BeforeWrite& before_write) {
   const std::int64_t before = optimizer_.steps();
+  absl::Status granted;
+  UpdateOptions options = options_;
+  options.may_write = [&] {
+    granted = before_write();
+    return granted.ok();
+  };
   try {
     UpdateStatistics statistics =
-        ref::update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options_);
+        ref::update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options);
     if (statistics.updates > 0) statistics.learning_rate = learning_rate_at(rate_, optimizer_.steps() - 1);
-    return statistics;
+    if (granted.ok()) return statistics;
+    is_whole_ = optimizer_.steps() == before;
+    return granted;
   } catch (const c10::Error& error) {
     is_whole_ = optimizer_.steps() == before;
     return absl::ResourceExhaustedError(cat("training on ", policy_.device().str(), ": ",

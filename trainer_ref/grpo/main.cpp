@@ -80,6 +80,7 @@ absl::Status run_supervised(TrainOptions options) {
   BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
   BASCULE_ASSIGN(const Task task, read_task_of(options));
   BASCULE_TRY(settle_steps(options, task));
+  BASCULE_TRY(settle_schedule(options));
   BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
   absl::StatusOr<Policy> policy = Policy::read(options.model, Policy::Gradients::kTracked, options.device);
@@ -92,12 +93,13 @@ absl::Status run_supervised(TrainOptions options) {
   BASCULE_TRY(train_supervised(*policy, prompts, task,
                                {.steps = options.steps,
                                 .problems_per_step = options.prompts_per_step,
+                                .micro_batch = options.update.micro_batch,
                                 .label_noise = options.label_noise,
                                 .seed = options.seed,
                                 .optimizer = options.optimizer,
                                 .log = log_line,
                                 .stopped = stopped}));
-  BASCULE_ASSIGN(const double accuracy, greedy_accuracy(*policy, prompts, task.held_out));
+  BASCULE_ASSIGN(const double accuracy, greedy_accuracy(*policy, prompts, task.held_out, options.update.micro_batch));
   log_line(bascule::cat("held out: ", accuracy, " right with the likeliest token each time"));
   return write_checkpoint(options.out, options.model, policy->weights(), bascule::DType::kBF16);
 }

@@ -12,7 +12,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include <bascule/sender/sender.h>
 #include <bascule/trainer_ref/grpo/engine_pool.h>
 #include <bascule/trainer_ref/grpo/evaluation.h>
 #include <bascule/trainer_ref/grpo/learner.h>
@@ -21,6 +20,7 @@
 #include <bascule/trainer_ref/grpo/options.h>
 #include <bascule/trainer_ref/grpo/progress.h>
 #include <bascule/trainer_ref/grpo/prompt.h>
+#include <bascule/trainer_ref/grpo/publish.h>
 #include <bascule/trainer_ref/grpo/rollout_stream.h>
 #include <bascule/trainer_ref/grpo/staleness_filter.h>
 #include <bascule/trainer_ref/grpo/task.h>
@@ -42,7 +42,7 @@ class Trainer {
 
  private:
   Trainer(TrainOptions options, std::function<bool()> stopped, std::function<void(std::string_view)> log, Task task,
-          PromptWriter prompts, Learner learner, Sender sender);
+          PromptWriter prompts, Learner learner, PolicySender sender);
   absl::Status resume();
   absl::Status start_log();
 
@@ -52,6 +52,9 @@ class Trainer {
 
   absl::StatusOr<StepMetrics> step(std::int64_t step);
   absl::StatusOr<std::vector<Group>> roll_out(std::int64_t step, StepTelemetry& telemetry);
+  absl::StatusOr<RewardMeans> score(std::vector<Group>& groups);
+  absl::StatusOr<std::int64_t> replace_flat(std::int64_t step, std::vector<Group>& groups);
+  absl::StatusOr<UpdateStatistics> learn_from(const std::vector<Group>& groups);
   absl::StatusOr<SendReport> send();
   bool sends_after(std::int64_t step) const { return step == options_.steps || step % options_.sync_every == 0; }
   RolloutFigures figures_of(const std::vector<Generation>& generations);
@@ -60,8 +63,10 @@ class Trainer {
   absl::Status count_bad_steps(const StepMetrics& metrics);
   absl::Status save(std::int64_t step);
 
-  std::vector<const Problem*> problems_of(std::int64_t step) const;
-  std::vector<RolloutRequest> requests_of(std::int64_t step) const;
+  std::vector<std::size_t> prompts_of(std::int64_t step) const;
+  std::vector<const Problem*> problems_at(const std::vector<std::size_t>& prompts) const;
+  std::vector<RolloutRequest> requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
+                                           std::size_t first_place) const;
   double seconds_since_start(Stopwatch::Time time) const;
 
   TrainOptions options_;
@@ -71,7 +76,7 @@ class Trainer {
   PromptWriter prompts_;
   Learner learner_;
   std::vector<WeightedReward> rewards_;
-  Sender sender_;
+  PolicySender sender_;
   StalenessFilter filter_;
   std::unique_ptr<EnginePool> pool_;
   std::unique_ptr<RolloutStream> stream_;

@@ -4,6 +4,7 @@
 // them as there are iterations. A mini-batch goes through the model in micro-batches, whose gradients add up.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include <bascule/trainer_ref/grpo/loss.h>
@@ -19,6 +20,10 @@ struct UpdateOptions {
   std::int64_t mini_batches = 1;    // optimizer steps of a pass; no more than there are rows
   std::size_t micro_batch = 64;     // rows that go through the model at a time
   double temperature = 1;           // at which the rollouts were sampled
+  // Asked before each optimizer step, when its gradients are there; false: the update ends without it.
+  std::function<bool()> may_write = [] { return true; };
+  // Told after each micro-batch, of how many of the whole update.
+  std::function<void(std::size_t done, std::size_t of)> after_part = [](std::size_t, std::size_t) {};
 
   std::int64_t optimizer_steps() const { return num_iterations * mini_batches; }
 };
