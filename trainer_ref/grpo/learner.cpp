@@ -32,9 +32,10 @@ absl::StatusOr<UpdateStatistics> Learner::update_policy(std::span<const Group> g
     return ref::update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options_);
   } catch (const c10::Error& error) {
     is_whole_ = optimizer_.steps() == before;
-    return absl::ResourceExhaustedError(cat("training on ", policy_.device().str(), ": ",
-                                            error.what_without_backtrace(),
-                                            " (a smaller --micro-batch needs less memory)"));
+    return absl::ResourceExhaustedError(
+        cat("training on ", policy_.device().str(), ": ", error.what_without_backtrace(),
+            " (--gradient-checkpointing or a smaller --micro-batch-tokens needs less memory; --dry-run "
+            "says how much)"));
   }
 }
 

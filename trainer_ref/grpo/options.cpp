@@ -22,6 +22,9 @@ ABSL_FLAG(
     "Folder of the checkpoint to start from; also the reference of the divergence. With --resume it may be left out");
 ABSL_FLAG(std::string, out, "", "Folder for metrics.jsonl, report.html and the checkpoints step_N");
 ABSL_FLAG(std::string, resume, "", "A folder step_N of an earlier run, to continue after that step");
+ABSL_FLAG(bool, dry_run, false,
+          "Print the memory that the run would take on --device, by part, and what is free there, and end; fails where "
+          "it does not fit. Needs no engines");
 ABSL_FLAG(bool, allow_changes, false,
           "With --resume: go on although flags, model, data or problems are not those of the run; the log names each");
 ABSL_FLAG(
@@ -53,10 +56,10 @@ ABSL_FLAG(std::string, sync, "",
           "Endpoint for the weights, the same as the engines' --sync: shm:///run/user/1000/grpo, or with --device=cuda "
           "cuda-ipc:///run/user/1000/grpo. With ?wire_dtype=bf16 the f32 weights are cast while they are packed, for "
           "engines with --dtype=bf16: --importance-cap corrects for what their rounding changes");
-ABSL_FLAG(
-    std::string, device, "cpu",
-    "Where the policy, its reference and the optimizer lie and compute, in f32: cpu, cuda, cuda:N, or auto (a GPU "
-    "where this build and this machine have one, else the CPU; the log says which)");
+ABSL_FLAG(std::string, device, "cpu",
+          "Where the policy, its reference and the optimizer lie and compute (--train-dtype): cpu, cuda, cuda:N, or "
+          "auto (a GPU "
+          "where this build and this machine have one, else the CPU; the log says which)");
 ABSL_FLAG(bool, colocate, false,
           "The engines compute on the trainer's own device: they release their caches while it trains, and it releases "
           "the memory of training while they generate");
@@ -104,7 +107,9 @@ ABSL_FLAG(bool, measure_kl, false, "Measure the divergence also with --beta=0; c
 ABSL_FLAG(double, importance_cap, 2,
           "Weight each token by its probability before the step over the engine's, at most this much; 0: do not");
 ABSL_FLAG(int64_t, num_iterations, 1, "Optimizer steps over the same completions");
-ABSL_FLAG(int64_t, micro_batch, 64, "Completions that go through the model at a time");
+ABSL_FLAG(int64_t, micro_batch, 64, "Completions that go through the model at a time, at most");
+ABSL_FLAG(int64_t, micro_batch_tokens, 16384,
+          "And tokens of these, with their prompts; a completion that is longer goes alone. 0: any number");
 ABSL_FLAG(double, learning_rate, 1e-6, "Of AdamW");
 ABSL_FLAG(double, weight_decay, 0, "Weight decay of matrices");
 ABSL_FLAG(int64_t, warmup_steps, 0, "Optimizer steps over which the learning rate rises");
@@ -179,6 +184,7 @@ absl::Status check_algorithm() {
       .between("importance-cap", absl::GetFlag(FLAGS_importance_cap), 0.0, kMostOfANumber, 2.0)
       .between<std::int64_t>("num-iterations", absl::GetFlag(FLAGS_num_iterations), 1, kMostIterations)
       .at_least<std::int64_t>("micro-batch", absl::GetFlag(FLAGS_micro_batch), 1)
+      .at_least<std::int64_t>("micro-batch-tokens", absl::GetFlag(FLAGS_micro_batch_tokens), 0)
       .above_zero("learning-rate", absl::GetFlag(FLAGS_learning_rate), 1e-6, kMostOfANumber)
       .between("weight-decay", absl::GetFlag(FLAGS_weight_decay), 0.0, kMostOfANumber, 0.01)
       .at_least<std::int64_t>("warmup-steps", absl::GetFlag(FLAGS_warmup_steps), 0)
@@ -194,7 +200,7 @@ absl::Status check_algorithm() {
 
 absl::Status check_run(int spawned) {
   const std::vector<std::string> engines = absl::GetFlag(FLAGS_engines);
-  const bool supervised = absl::GetFlag(FLAGS_supervised);
+  const bool supervised = absl::GetFlag(FLAGS_supervised), dry = absl::GetFlag(FLAGS_dry_run);
   const std::string task = absl::GetFlag(FLAGS_task), data = absl::GetFlag(FLAGS_data);
   FlagChecks checks;
   checks
@@ -202,21 +208,21 @@ absl::Status check_run(int spawned) {
             "give the folder of a checkpoint, as --model=trainer_ref/demo")
       .that(!absl::GetFlag(FLAGS_allow_changes) || !absl::GetFlag(FLAGS_resume).empty(), "allow-changes", true,
             "it is for runs that go on; add --resume, or leave it out")
-      .not_empty("out", absl::GetFlag(FLAGS_out), "a folder for the results", "out/run")
+      .that(dry || !absl::GetFlag(FLAGS_out).empty(), "out", "", "give a folder for the results, as --out=out/run")
       .that(task != "data" || !data.empty(), "data", data,
             "--task=data needs a file of JSON lines, as --data=problems.jsonl")
       .that(task == "data" || data.empty(), "data", data, "add --task=data to train on this file")
       .that(task == "data" || absl::GetFlag(FLAGS_eval_data).empty(), "eval-data", absl::GetFlag(FLAGS_eval_data),
             "add --task=data and --data: the arithmetic has held-out problems of its own")
       .not_empty("prompt-column", absl::GetFlag(FLAGS_prompt_column), "the name of a column", "prompt")
-      .that(supervised || spawned > 0 || !engines.empty(), "engines", "",
+      .that(dry || supervised || spawned > 0 || !engines.empty(), "engines", "",
             "give the URLs of the engines, as --engines=http://127.0.0.1:8001, or --spawn-engines=2, which starts some "
             "(or "
             "--supervised, which needs none)")
       .that(spawned == 0 || engines.empty(), "engines", engines.empty() ? "" : engines.front(),
             "--spawn-engines starts engines of this run's own; leave one of the two out")
       .that(spawned == 0 || !supervised, "spawn-engines", spawned, "a supervised run has no engines; leave it out")
-      .that(supervised || spawned > 0 || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
+      .that(dry || supervised || spawned > 0 || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
             "give the endpoint that the engines were started with, as --sync=shm:///run/user/1000/grpo")
       .that(!supervised || absl::GetFlag(FLAGS_resume).empty(), "resume", absl::GetFlag(FLAGS_resume),
             "a supervised run cannot be resumed; leave it out")
@@ -297,6 +303,15 @@ absl::StatusOr<std::filesystem::path> model_of(const RunState& resumed) {
   return first;
 }
 
+// A dry run goes on without a GPU, which it then does not look at.
+absl::Status open_device(const std::string& flag, TrainOptions& options,
+                         const std::function<void(std::string_view)>& log) {
+  const absl::StatusOr<at::Device> device = open_torch_device(flag, log);
+  options.is_device_open = device.ok();
+  options.device = device.ok() ? *device : at::Device(at::kCUDA, 0);
+  return options.dry_run && absl::IsUnavailable(device.status()) ? absl::OkStatus() : device.status();
+}
+
 }  // namespace
 
 absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::string_view)>& log) {
@@ -314,7 +329,9 @@ absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::st
                                cat("--sync=", options.sync));
   };
   if (device != "auto") BASCULE_TRY(check(device == "cpu"));
-  BASCULE_ASSIGN(options.device, open_torch_device(device, log));
+  options.dry_run = absl::GetFlag(FLAGS_dry_run);
+  BASCULE_TRY(open_device(device, options, log));
+  BASCULE_ASSIGN(options.compute, compute_from_flags(options.device));
   if (device == "auto") BASCULE_TRY(check(options.device.is_cpu()));
   options.out = absl::GetFlag(FLAGS_out);
   options.resume = absl::GetFlag(FLAGS_resume);
@@ -330,7 +347,7 @@ absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::st
   BASCULE_ASSIGN(options.chat, chat_from_flags());
   options.operands = absl::GetFlag(FLAGS_operands);
   options.supervised = absl::GetFlag(FLAGS_supervised);
-  if (!options.supervised) BASCULE_TRY(check_out(options.model, options.out));
+  if (!options.supervised && !options.dry_run) BASCULE_TRY(check_out(options.model, options.out));
   options.label_noise = absl::GetFlag(FLAGS_label_noise);
   options.engines = absl::GetFlag(FLAGS_engines);
   for (std::string& url : options.engines)
@@ -366,6 +383,7 @@ absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::st
                              .max_tokens = options.max_tokens},
                     .num_iterations = absl::GetFlag(FLAGS_num_iterations),
                     .micro_batch = static_cast<std::size_t>(absl::GetFlag(FLAGS_micro_batch)),
+                    .micro_batch_tokens = absl::GetFlag(FLAGS_micro_batch_tokens),
                     .temperature = absl::GetFlag(FLAGS_temperature)};
   options.optimizer = {.learning_rate = absl::GetFlag(FLAGS_learning_rate),
                        .weight_decay = absl::GetFlag(FLAGS_weight_decay),

@@ -1,7 +1,5 @@
 #include <bascule/trainer_ref/grpo/supervised.h>
 
-#include <ATen/core/grad_mode.h>
-
 #include <cctype>
 #include <cmath>
 #include <cstdio>
@@ -39,7 +37,8 @@ Batch batch_of(const std::vector<Lesson>& lessons, at::Device device) {
 
 }  // namespace
 
-absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device) {
+absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device,
+                                     const ComputeOptions& compute) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
   WeightMap weights;
   for (const TensorSpec& spec : weight_specs(config, DType::kF32)) {
@@ -51,7 +50,7 @@ absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t se
       tensor.normal_(0, 0.02, generator);
     tensor = tensor.to(device);
   }
-  return Policy::over(config, std::move(weights), Policy::Gradients::kTracked);
+  return Policy::over(config, std::move(weights), Policy::Gradients::kTracked, compute);
 }
 
 std::string with_noise(std::string_view answer, double noise, Random& random) {
@@ -93,8 +92,7 @@ absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter&
     lessons.push_back(std::move(lesson));
   }
   const Batch batch = batch_of(lessons, policy.device());
-  const at::NoGradGuard no_grad;
-  const at::Tensor wrong = policy.logits(batch).argmax(1) != batch.targets;  // [M]
+  const at::Tensor wrong = policy.likeliest(batch) != batch.targets;  // [M]
   const at::Tensor wrong_in_row = at::zeros_like(batch.advantages).index_add(0, batch.row_of, wrong.to(at::kFloat));
   return (wrong_in_row == 0).to(at::kDouble).mean().item<double>();
 }

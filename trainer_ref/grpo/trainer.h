@@ -54,6 +54,7 @@ class Trainer {
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
   absl::Status count_bad_steps(const StepMetrics& metrics);
   absl::Status save(std::int64_t step);
+  absl::Status say_memory();
 
   std::vector<const Problem*> problems_of(std::int64_t step) const;
   std::vector<RolloutRequest> requests_of(std::int64_t step) const;
@@ -79,6 +80,7 @@ class Trainer {
   std::int64_t bad_steps_ = 0;   // the last ones, of which none changed the weights
   bool log_started_ = false;     // `out` has this run's files
   bool said_no_reward_ = false;
+  bool said_memory_ = false;
 };
 
 }  // namespace bascule::ref

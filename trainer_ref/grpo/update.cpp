@@ -19,9 +19,9 @@ std::vector<MicroBatch> make_micro_batches(const Policy& policy, const Policy* r
                                            std::span<const TrainingRow> rows, const UpdateOptions& options) {
   const at::NoGradGuard no_grad;
   std::vector<MicroBatch> micro_batches;
-  for (std::size_t begin = 0; begin < rows.size(); begin += options.micro_batch) {
+  for (const auto& part : micro_batches_of(rows, options.micro_batch, options.micro_batch_tokens)) {
     MicroBatch& micro = micro_batches.emplace_back();
-    micro.batch = make_batch(rows.subspan(begin, std::min(options.micro_batch, rows.size() - begin)), policy.device());
+    micro.batch = make_batch(part, policy.device());
     if (options.num_iterations > 1) micro.old_log_probs = policy.log_probs(micro.batch, options.temperature);
     if (reference != nullptr) micro.reference_log_probs = reference->log_probs(micro.batch, options.temperature);
   }

@@ -11,9 +11,10 @@ namespace bascule::ref {
 
 struct UpdateOptions {
   LossOptions loss = {};
-  std::int64_t num_iterations = 1;  // optimizer steps over the same rollouts
-  std::size_t micro_batch = 64;     // rows that go through the model at a time
-  double temperature = 1;           // at which the rollouts were sampled
+  std::int64_t num_iterations = 1;      // optimizer steps over the same rollouts
+  std::size_t micro_batch = 64;         // rows that go through the model at a time, at most
+  std::int64_t micro_batch_tokens = 0;  // and tokens of these, prompts and completions; 0: any number
+  double temperature = 1;               // at which the rollouts were sampled
 };
 
 // Means over the inner iterations that changed the weights; NaN where none did.
