@@ -54,7 +54,8 @@ absl::Status Trainer::tell(StepMetrics& metrics) {
   log_(first_step_line(metrics, options_.steps, seconds_left));
   if (constexpr double kLong = 600; options_.save_every == 0 && seconds_left > kLong)
     log_(
-        "there is no checkpoint before the end: give --save-every, so that a run that is killed can go on by --resume");
+        "there is no checkpoint before the end: give --save-every, so that another run can go on if this one does not "
+        "end");
   return absl::OkStatus();
 }
 
