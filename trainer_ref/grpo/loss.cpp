@@ -3,18 +3,18 @@
 namespace bascule::ref {
 namespace {
 
-// token_loss, mask [B, T] → scalar
-at::Tensor reduce(const at::Tensor& token_loss, const at::Tensor& mask, const StepShape& step,
+// token_loss [M] → scalar
+at::Tensor reduce(const at::Tensor& token_loss, const LossInput& input, const StepShape& step,
                   const LossOptions& options) {
-  const at::Tensor masked = token_loss * mask;
   const auto completions = static_cast<double>(step.completions);
   switch (options.kind) {
-    case LossKind::kGrpo: return (masked.sum(1) / mask.sum(1).clamp_min(1)).sum() / completions;
-    case LossKind::kBnpo: return masked.sum() / mask.sum().clamp_min(1) / static_cast<double>(step.micro_batches);
-    case LossKind::kDrGrpo: return masked.sum() / (completions * static_cast<double>(options.max_tokens));
+    case LossKind::kGrpo:
+      return (token_loss / input.completion_tokens.index_select(0, input.row_of)).sum() / completions;
+    case LossKind::kBnpo: return token_loss.mean() / static_cast<double>(step.micro_batches);
+    case LossKind::kDrGrpo: return token_loss.sum() / (completions * static_cast<double>(options.max_tokens));
     case LossKind::kDapo: break;
   }
-  return masked.sum() / static_cast<double>(step.tokens);
+  return token_loss.sum() / static_cast<double>(step.tokens);
 }
 
 }  // namespace
@@ -28,8 +28,8 @@ std::optional<LossKind> loss_kind_named(std::string_view name) {
 }
 
 Loss policy_loss(const LossInput& input, const StepShape& step, const LossOptions& options) {
-  const at::Tensor advantages = input.advantages.unsqueeze(1);             // [B, 1]
-  const at::Tensor ratio = (input.log_probs - input.old_log_probs).exp();  // [B, T]
+  const at::Tensor advantages = input.advantages.index_select(0, input.row_of);  // [M]
+  const at::Tensor ratio = (input.log_probs - input.old_log_probs).exp();        // [M]
   const at::Tensor clipped_ratio = ratio.clamp(1 - options.epsilon_low, 1 + options.epsilon_high);
   const at::Tensor objective = at::minimum(ratio * advantages, clipped_ratio * advantages);
 
@@ -42,12 +42,12 @@ Loss policy_loss(const LossInput& input, const StepShape& step, const LossOption
     const at::Tensor difference = input.reference_log_probs - input.log_probs;
     const at::Tensor divergence = difference.exp() - difference - 1;
     if (options.beta > 0) token_loss = token_loss + options.beta * divergence;
-    loss.kl_sum = (divergence * input.mask).sum().item<double>();
+    loss.kl_sum = divergence.sum().item<double>();
   }
   const at::Tensor held = (clipped_ratio * advantages) < (ratio * advantages);
-  loss.clipped = (held * input.mask).sum().item<double>();
-  loss.tokens = input.mask.sum().item<double>();
-  loss.value = reduce(token_loss, input.mask, step, options);
+  loss.clipped = held.sum().item<double>();
+  loss.tokens = static_cast<double>(input.log_probs.numel());
+  loss.value = reduce(token_loss, input, step, options);
   return loss;
 }
 

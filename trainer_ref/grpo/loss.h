@@ -1,6 +1,6 @@
 // The losses of GRPO and its kin over one micro-batch of a step.
 //
-// Shapes: B completions of a micro-batch, padded at the right to T tokens.
+// Shapes: R completions of a micro-batch, M tokens of all of them, completion after completion.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -30,12 +30,13 @@ struct LossOptions {
 };
 
 struct LossInput {
-  at::Tensor log_probs;            // [B, T] log π_θ, with its graph
-  at::Tensor old_log_probs;        // [B, T] log π_old: the policy before the step's first update
-  at::Tensor behaviour_log_probs;  // [B, T] log π_behaviour: as the engines sampled, with whichever version
-  at::Tensor reference_log_probs;  // [B, T] log π_ref; undefined: no divergence is measured (beta must be 0)
-  at::Tensor advantages;           // [B]
-  at::Tensor mask;                 // [B, T] float, 1 for the tokens of the completion, 0 for padding
+  at::Tensor log_probs;            // [M] log π_θ, with its graph
+  at::Tensor old_log_probs;        // [M] log π_old: the policy before the step's first update
+  at::Tensor behaviour_log_probs;  // [M] log π_behaviour: as the engines sampled, with whichever version
+  at::Tensor reference_log_probs;  // [M] log π_ref; undefined: no divergence is measured (beta must be 0)
+  at::Tensor advantages;           // [R]
+  at::Tensor completion_tokens;    // [R] of each completion, in the type of the log-probabilities
+  at::Tensor row_of;               // int64 [M]: the completion of each token
 };
 
 // What a micro-batch is a part of.

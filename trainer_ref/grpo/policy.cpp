@@ -1,5 +1,6 @@
 #include <bascule/trainer_ref/grpo/policy.h>
 
+#include <bascule/trainer_ref/model/causal_attention.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
 #include <bascule/transport/text.h>
 
@@ -25,16 +26,15 @@ absl::StatusOr<Policy> Policy::over(const ModelConfig& config, WeightMap weights
 }
 
 at::Tensor Policy::logits(const Batch& batch) const {
-  CausalAttention attention(batch.rows, batch.row_tokens);
-  const at::Tensor hidden = decoder_.forward(batch.token_ids, batch.positions, attention);  // [B·S, C]
-  // Only the rows that predict a completion's token go through the head.
-  const at::Tensor flat = decoder_.logits(hidden.index_select(0, batch.sources));  // [B·T, V]
-  return flat.reshape({batch.rows, -1, flat.size(1)});
+  CausalAttention attention(batch.rows);
+  const at::Tensor hidden = decoder_.forward(batch.token_ids, batch.positions, attention);  // [N, C]
+  // Only the places that predict a completion's token go through the head.
+  return decoder_.logits(hidden.index_select(0, batch.sources));
 }
 
 at::Tensor Policy::log_probs(const Batch& batch, double temperature) const {
-  const at::Tensor all = (logits(batch) / temperature).log_softmax(2);  // [B, T, V]
-  return all.gather(2, batch.targets.unsqueeze(2)).squeeze(2) * batch.mask;
+  const at::Tensor all = (logits(batch) / temperature).log_softmax(1);  // [M, V]
+  return all.gather(1, batch.targets.unsqueeze(1)).squeeze(1);
 }
 
 }  // namespace bascule::ref

@@ -19,11 +19,11 @@ class Policy {
   // Takes weights as they are, leaves without a history, and where they lie.
   static absl::StatusOr<Policy> over(const ModelConfig& config, WeightMap weights, Gradients gradients);
 
-  // Logits of the tokens that a completion could have had in place of each that it has → [B, T, V]. Runs the model
+  // Logits of the tokens that a completion could have had in place of each that it has → [M, V]. Runs the model
   // once.
   at::Tensor logits(const Batch& batch) const;
 
-  // log softmax(logits / temperature) of each completion token → [B, T], 0 where padded.
+  // log softmax(logits / temperature) of each completion token → [M].
   at::Tensor log_probs(const Batch& batch, double temperature) const;
 
   const WeightMap& weights() const { return weights_; }

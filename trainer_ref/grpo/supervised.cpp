@@ -136,8 +136,9 @@ absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter&
   const at::NoGradGuard no_grad;
   double right = 0;
   for (const Batch& batch : batches_of(lessons, micro_batch, policy.device())) {
-    const at::Tensor likeliest = policy.logits(batch).argmax(2);  // [B, T]
-    right += (likeliest == batch.targets).logical_or(batch.mask == 0).all(1).sum().item<double>();
+    const at::Tensor wrong = policy.logits(batch).argmax(1) != batch.targets;  // [M]
+    const at::Tensor wrong_in_row = at::zeros_like(batch.advantages).index_add(0, batch.row_of, wrong.to(at::kFloat));
+    right += (wrong_in_row == 0).sum().item<double>();
   }
   return right / static_cast<double>(problems.size());
 }

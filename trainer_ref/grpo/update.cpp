@@ -51,7 +51,8 @@ UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Op
                                      .behaviour_log_probs = micro.batch.behaviour_log_probs,
                                      .reference_log_probs = micro.reference_log_probs,
                                      .advantages = micro.batch.advantages,
-                                     .mask = micro.batch.mask},
+                                     .completion_tokens = micro.batch.completion_tokens,
+                                     .row_of = micro.batch.row_of},
                                     shape, options.loss);
       loss.value.backward();
       value += loss.value.item<double>();

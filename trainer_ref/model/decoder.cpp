@@ -23,17 +23,6 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 
 }  // namespace
 
-at::Tensor CausalAttention::attend(std::int64_t /*layer*/, const at::Tensor& query, const at::Tensor& key,
-                                   const at::Tensor& value) {
-  const auto by_row = [&](const at::Tensor& x) {  // [B*T, heads, D] → [B, heads, T, D]
-    return x.view({rows_, tokens_, x.size(1), x.size(2)}).transpose(1, 2);
-  };
-  const bool grouped = query.size(1) != key.size(1);
-  const at::Tensor mixed = at::scaled_dot_product_attention(by_row(query), by_row(key), by_row(value), {},
-                                                            /*dropout_p=*/0.0, /*is_causal=*/true, {}, grouped);
-  return mixed.transpose(1, 2).reshape(query.sizes());
-}
-
 absl::StatusOr<Decoder> Decoder::bind(const ModelConfig& config, const WeightMap& weights) {
   BASCULE_ASSIGN(DecoderWeights bound, DecoderWeights::bind(config, weights));
   return Decoder(std::move(bound));

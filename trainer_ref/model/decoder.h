@@ -20,26 +20,14 @@
 
 namespace bascule::ref {
 
-// Attention over one flat batch, as its caller lays out sequences: a padded batch in training, a cache in an
-// engine.
+// Attention over one flat batch, as its caller lays out sequences: packed rows in training (causal_attention.h), a
+// cache in an engine.
 class Attention {
  public:
   virtual ~Attention() = default;
   // query [N, H, D], key and value [N, G, D], rotated already → [N, H, D]. Called once a layer, in order.
   virtual at::Tensor attend(std::int64_t layer, const at::Tensor& query, const at::Tensor& key,
                             const at::Tensor& value) = 0;
-};
-
-// Causal attention within each row of a batch of B rows of T tokens, flattened to N = B * T. Rows are padded
-// at the right: nothing attends to what follows it.
-class CausalAttention final : public Attention {
- public:
-  CausalAttention(std::int64_t rows, std::int64_t tokens_per_row) : rows_(rows), tokens_(tokens_per_row) {}
-  at::Tensor attend(std::int64_t layer, const at::Tensor& query, const at::Tensor& key,
-                    const at::Tensor& value) override;
-
- private:
-  std::int64_t rows_, tokens_;
 };
 
 class Decoder {
