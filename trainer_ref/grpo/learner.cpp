@@ -20,7 +20,7 @@ std::vector<TrainingRow> rows_of(std::span<const Group> groups) {
 }  // namespace
 
 Learner::Learner(Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update)
-    : options_(update), policy_(std::move(policy)), optimizer_(policy_.weights(), optimizer) {}
+    : options_(update), rate_(optimizer), policy_(std::move(policy)), optimizer_(policy_.weights(), optimizer) {}
 
 absl::Status Learner::restore(const std::filesystem::path& folder, const RunState& state) {
   return restore_optimizer(folder, state, optimizer_);
@@ -36,11 +36,14 @@ absl::StatusOr<UpdateStatistics> Learner::update_policy(std::span<const Group> g
     return granted.ok();
   };
   try {
-    const UpdateStatistics statistics =
+    UpdateStatistics statistics =
         ref::update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options);
-    if (granted.ok()) return statistics;
-    is_whole_ = optimizer_.steps() == before;
-    return granted;
+    if (!granted.ok()) {
+      is_whole_ = optimizer_.steps() == before;
+      return granted;
+    }
+    if (statistics.updates > 0) statistics.learning_rate = learning_rate_at(rate_, optimizer_.steps() - 1);
+    return statistics;
   } catch (const c10::Error& error) {
     is_whole_ = optimizer_.steps() == before;
     return absl::ResourceExhaustedError(cat("training on ", policy_.device().str(), ": ",

@@ -47,6 +47,7 @@ class Learner {
 
  private:
   UpdateOptions options_;
+  OptimizerOptions rate_;
   Policy policy_;
   std::optional<Policy> reference_;
   Optimizer optimizer_;

@@ -126,6 +126,10 @@ ABSL_FLAG(int64_t, save_every, 0, "Steps between checkpoints; 0: only after the 
 ABSL_FLAG(int, threads, 0,
           "Threads that compute; 0: the cores divided by the processes here (this one and the engines on this host). "
           "Engines of --spawn-engines get as many, as far as the cores last");
+ABSL_FLAG(
+    std::string, metrics, "",
+    "HOST:PORT at which the run shows itself: /metrics for Prometheus, /health; port 0 lets the system choose, and "
+    "the log says which (docs/pair.md)");
 ABSL_FLAG(std::string, about, "", "A sentence or two about the run, for its report");
 
 namespace bascule::ref {
@@ -379,6 +383,7 @@ absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::st
   options.eval_samples = absl::GetFlag(FLAGS_eval_samples);
   options.show = static_cast<std::size_t>(absl::GetFlag(FLAGS_show));
   options.threads = threads_of(options);
+  options.metrics = absl::GetFlag(FLAGS_metrics);
   options.about = absl::GetFlag(FLAGS_about);
   return options;
 }

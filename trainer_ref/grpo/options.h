@@ -72,7 +72,8 @@ struct TrainOptions {
   int eval_samples = 1;  // of each problem
   std::size_t show = 4;  // problems whose completions are printed at each evaluation
   int threads = 1;
-  std::string about;  // a paragraph for the report
+  std::string metrics;  // HOST:PORT of a page for those that watch; empty: none
+  std::string about;    // a paragraph for the report
 
   bool needs_reference() const { return update.loss.beta > 0 || measure_kl; }
 };

@@ -12,7 +12,7 @@
 #include <bascule/trainer_ref/grpo/reward_list.h>
 #include <bascule/trainer_ref/grpo/rollout.h>
 #include <bascule/trainer_ref/grpo/stopwatch.h>
-#include <bascule/trainer_ref/grpo/update.h>
+#include <bascule/trainer_ref/grpo/update_statistics.h>
 
 namespace bascule::ref {
 
@@ -22,7 +22,7 @@ class StepTelemetry {
  public:
   explicit StepTelemetry(std::int64_t step, Stopwatch watch = Stopwatch());
 
-  void rolled_out(std::int64_t dropped, double staleness_mean, std::vector<EngineSpan> engines);
+  void rolled_out(RolloutFigures rollouts);
   void scored(std::span<const Group> groups, RewardMeans rewards);  // at least one completion
   void updated(const UpdateStatistics& update);
   void sent(SendReport report);

@@ -16,9 +16,12 @@
 #include <bascule/trainer_ref/grpo/evaluation.h>
 #include <bascule/trainer_ref/grpo/learner.h>
 #include <bascule/trainer_ref/grpo/metrics.h>
+#include <bascule/trainer_ref/grpo/metrics_page.h>
 #include <bascule/trainer_ref/grpo/options.h>
+#include <bascule/trainer_ref/grpo/progress.h>
 #include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/grpo/publish.h>
+#include <bascule/trainer_ref/grpo/rollout_stream.h>
 #include <bascule/trainer_ref/grpo/staleness_filter.h>
 #include <bascule/trainer_ref/grpo/task.h>
 #include <bascule/trainer_ref/grpo/telemetry.h>
@@ -51,6 +54,8 @@ class Trainer {
   absl::StatusOr<std::vector<Group>> roll_out(std::int64_t step, StepTelemetry& telemetry);
   absl::StatusOr<SendReport> send();
   bool sends_after(std::int64_t step) const { return step == options_.steps || step % options_.sync_every == 0; }
+  RolloutFigures figures_of(const std::vector<Generation>& generations);
+  absl::Status tell(StepMetrics& metrics);
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
   absl::Status count_bad_steps(const StepMetrics& metrics);
   absl::Status save(std::int64_t step);
@@ -71,6 +76,10 @@ class Trainer {
   std::unique_ptr<EnginePool> pool_;
   std::unique_ptr<RolloutStream> stream_;
 
+  std::vector<EngineUse> use_before_;  // as the last step saw it
+  Pace pace_;
+  std::unique_ptr<MetricsPage> page_;  // null: nobody watches
+
   Stopwatch::Time began_ = std::chrono::steady_clock::now();
   double elapsed_before_ = 0;   // of the run that this one resumes
   std::int64_t last_step_ = 0;  // trained
@@ -78,7 +87,7 @@ class Trainer {
   std::filesystem::path saved_;  // its folder, of this run or the one that it resumes; empty: none yet
   std::int64_t bad_steps_ = 0;   // the last ones, of which none changed the weights
   bool log_started_ = false;     // `out` has this run's files
-  bool said_no_reward_ = false;
+  bool said_no_reward_ = false, said_first_step_ = false;
 };
 
 }  // namespace bascule::ref

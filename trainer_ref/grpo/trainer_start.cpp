@@ -1,4 +1,5 @@
 // How a Trainer comes to be: reading what it needs, and what a resumed run left.
+#include <bascule/trainer_ref/grpo/json_lines.h>
 #include <bascule/trainer_ref/grpo/resume.h>
 #include <bascule/trainer_ref/grpo/trainer.h>
 #include <bascule/trainer_ref/model/contract.h>
@@ -66,8 +67,14 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
                    read_policy("model", options.reference, kModelAdvice, Policy::Gradients::kNone, options.device));
     learner.measure_from(std::move(reference));
   }
+  std::unique_ptr<MetricsPage> page;
+  if (!options.metrics.empty()) {
+    BASCULE_ASSIGN(page, MetricsPage::serve(options.metrics));
+    log(cat("metrics at ", page->url(), "/metrics"));
+  }
   std::unique_ptr<Trainer> trainer(new Trainer(std::move(options), std::move(stopped), std::move(log), std::move(task),
                                                std::move(prompts), std::move(learner), std::move(policy_sender)));
+  trainer->page_ = std::move(page);
   trainer->rewards_ = *std::move(rewards);
   if (!trainer->options_.resume.empty()) BASCULE_TRY(trainer->resume());
   return trainer;
