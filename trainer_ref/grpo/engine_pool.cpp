@@ -130,7 +130,11 @@ absl::Status EnginePool::sleep() { return impl_->tell_all("/sleep", "go to sleep
 absl::Status EnginePool::wake_up() { return impl_->tell_all("/wake_up", "wake up"); }
 
 std::shared_ptr<RequestQueue::Call> EnginePool::ask(std::vector<RolloutRequest> requests) {
-  return impl_->queue.add(std::move(requests));
+  return impl_->queue.add(std::move(requests), RequestQueue::Place::kLast);
+}
+
+std::shared_ptr<RequestQueue::Call> EnginePool::ask_first(std::vector<RolloutRequest> requests) {
+  return impl_->queue.add(std::move(requests), RequestQueue::Place::kFirst);
 }
 
 absl::StatusOr<std::vector<Generation>> EnginePool::answers_to(const std::shared_ptr<RequestQueue::Call>& call) {

@@ -67,6 +67,7 @@ class EnginePool {
   }
   // Its two halves: the requests wait for engines, and the call does not; the answers, once.
   std::shared_ptr<RequestQueue::Call> ask(std::vector<RolloutRequest> requests);
+  std::shared_ptr<RequestQueue::Call> ask_first(std::vector<RolloutRequest> requests);  // before what waits already
   absl::StatusOr<std::vector<Generation>> answers_to(const std::shared_ptr<RequestQueue::Call>& call);
 
   // Blocks until no request waits for a place in an engine, or cancel().

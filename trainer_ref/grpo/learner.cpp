@@ -38,12 +38,10 @@ absl::StatusOr<UpdateStatistics> Learner::update_policy(std::span<const Group> g
   try {
     UpdateStatistics statistics =
         ref::update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options);
-    if (!granted.ok()) {
-      is_whole_ = optimizer_.steps() == before;
-      return granted;
-    }
     if (statistics.updates > 0) statistics.learning_rate = learning_rate_at(rate_, optimizer_.steps() - 1);
-    return statistics;
+    if (granted.ok()) return statistics;
+    is_whole_ = optimizer_.steps() == before;
+    return granted;
   } catch (const c10::Error& error) {
     is_whole_ = optimizer_.steps() == before;
     return absl::ResourceExhaustedError(cat("training on ", policy_.device().str(), ": ",

@@ -80,6 +80,7 @@ absl::Status run_supervised(TrainOptions options) {
   BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
   BASCULE_ASSIGN(const Task task, read_task_of(options));
   BASCULE_TRY(settle_steps(options, task));
+  BASCULE_TRY(settle_schedule(options));
   BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
   absl::StatusOr<Policy> policy = Policy::read(options.model, Policy::Gradients::kTracked, options.device);

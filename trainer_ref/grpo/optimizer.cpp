@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,13 +26,16 @@ struct Optimizer::Impl {
 };
 
 double learning_rate_at(const OptimizerOptions& options, std::int64_t step) {
+  const double peak = options.learning_rate;
   const auto share = [](std::int64_t part, std::int64_t whole) {
     return static_cast<double>(part) / static_cast<double>(whole);
   };
-  if (step < options.warmup_steps) return options.learning_rate * share(step + 1, options.warmup_steps);
-  if (options.decay_steps <= options.warmup_steps) return options.learning_rate;
+  if (step < options.warmup_steps) return peak * share(step + 1, options.warmup_steps);
+  if (options.schedule == LearningRateSchedule::kConstant || options.decay_steps <= options.warmup_steps) return peak;
   const std::int64_t left = std::max<std::int64_t>(0, options.decay_steps - step);
-  return options.learning_rate * share(left, options.decay_steps - options.warmup_steps);
+  double height = share(left, options.decay_steps - options.warmup_steps);  // 1 at the top, 0 at the end
+  if (options.schedule == LearningRateSchedule::kCosine) height = (1 - std::cos(std::numbers::pi * height)) / 2;
+  return options.min_learning_rate + (peak - options.min_learning_rate) * height;
 }
 
 Optimizer::Optimizer(const WeightMap& parameters, const OptimizerOptions& options) : impl_(std::make_unique<Impl>()) {

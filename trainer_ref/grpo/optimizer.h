@@ -10,16 +10,21 @@
 
 namespace bascule::ref {
 
+// How the learning rate goes on behind the warm-up.
+enum class LearningRateSchedule { kConstant, kLinear, kCosine };
+
 struct OptimizerOptions {
   double learning_rate = 1e-6;
-  double weight_decay = 0;  // of matrices; norms and biases are not decayed
+  double min_learning_rate = 0;  // that it falls to
+  double weight_decay = 0;       // of matrices; norms and biases are not decayed
+  LearningRateSchedule schedule = LearningRateSchedule::kLinear;
   std::int64_t warmup_steps = 0;
-  std::int64_t decay_steps = 0;  // the step at which a linear fall of the rate would reach 0; 0: it stays
+  std::int64_t decay_steps = 0;  // the step at which the fall ends; 0: the rate stays
   double max_grad_norm = 1;      // 0: no clipping
 };
 
-// The rate of optimizer step `step`, counted from 0: it climbs linearly, is the full one after `warmup_steps`, and
-// falls linearly from there.
+// The rate of optimizer step `step`, counted from 0: it climbs linearly, is the full one after `warmup_steps`, and from
+// there stays, falls linearly, or as half a period of a cosine (arXiv 1608.03983, eq. 5, without restarts).
 double learning_rate_at(const OptimizerOptions& options, std::int64_t step);
 
 class Optimizer {

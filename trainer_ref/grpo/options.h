@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include <bascule/trainer_ref/grpo/data_file.h>
+#include <bascule/trainer_ref/grpo/overlong.h>
 #include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/grpo/reward_list.h>
 #include <bascule/trainer_ref/grpo/rollout_stream.h>
@@ -63,9 +64,12 @@ struct TrainOptions {
   std::vector<RewardSpec> rewards;                    // what that says
   absl::Duration reward_timeout = absl::Seconds(60);  // of a program or a server, for one batch
   bool scale_rewards = true;
-  bool measure_kl = false;  // keeps the reference although beta is 0
+  OverlongOptions overlong;
+  std::int64_t dynamic_sampling = 0;  // how often further problems may be asked in place of flat groups
+  bool measure_kl = false;            // keeps the reference although beta is 0
   UpdateOptions update;
   OptimizerOptions optimizer;
+  bool decays_to_the_end = false;  // the learning rate, until the run's last optimizer step; by settle_schedule()
 
   std::int64_t eval_every = 10, save_every = 0;  // 0: never, but for the last step
   std::size_t eval_problems = 128;
@@ -78,6 +82,7 @@ struct TrainOptions {
   bool needs_reference() const { return update.loss.beta > 0 || measure_kl; }
 };
 
+inline constexpr std::int64_t kDefaultSteps = 60;
 inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
 inline constexpr std::string_view kRewardAdvice = "give names with weights, as --reward=exact_match,finished=0.1";
 inline constexpr std::string_view kResumeAdvice = "give a folder step_N of an earlier run, as --resume=out/run/step_60";
@@ -102,6 +107,10 @@ absl::StatusOr<ChatOptions> chat_from_flags();
 
 // Turns --epochs into steps, for the problems of `task`. INVALID_ARGUMENT: a resumed run is at the last one already.
 absl::Status settle_steps(TrainOptions& options, const Task& task);
+
+// Lets the learning rate fall until the run's last optimizer step, where the schedule has no other end. Of a run whose
+// steps are settled. INVALID_ARGUMENT: it would have to end within the warm-up.
+absl::Status settle_schedule(TrainOptions& options);
 
 // Reads the model's tokenizer and, where `task` needs it, its chat template. INVALID_ARGUMENT names the flag: there is
 // no template, it comes to something that is not known here, or variables for a template that nothing needs.

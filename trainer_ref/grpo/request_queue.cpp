@@ -27,14 +27,16 @@ void RequestQueue::set_batch(std::size_t engine, std::int64_t completions) {
   changed_.notify_all();
 }
 
-std::shared_ptr<RequestQueue::Call> RequestQueue::add(std::vector<RolloutRequest> requests) {
+std::shared_ptr<RequestQueue::Call> RequestQueue::add(std::vector<RolloutRequest> requests, Place place) {
   auto call = std::make_shared<Call>();
   call->requests = std::move(requests);
   call->answers.resize(call->requests.size());
   call->open = call->requests.size();
   for (std::size_t i = 0; i < call->answers.size(); ++i) call->answers[i].request = i;
+  std::list<Job> jobs;
+  for (std::size_t i = 0; i < call->requests.size(); ++i) jobs.push_back({.call = call, .request = i});
   const std::lock_guard lock(mutex_);
-  for (std::size_t i = 0; i < call->requests.size(); ++i) jobs_.push_back({.call = call, .request = i});
+  jobs_.splice(place == Place::kFirst ? jobs_.begin() : jobs_.end(), jobs);
   changed_.notify_all();
   return call;
 }

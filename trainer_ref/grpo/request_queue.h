@@ -77,7 +77,8 @@ class RequestQueue {
 
   void set_batch(std::size_t engine, std::int64_t completions);
 
-  std::shared_ptr<Call> add(std::vector<RolloutRequest> requests);
+  enum class Place { kFirst, kLast };
+  std::shared_ptr<Call> add(std::vector<RolloutRequest> requests, Place place = Place::kLast);
   // Blocks until every request of `call` is settled, until `time`, or cancelled; whether it need not wait on.
   bool wait(const Call& call, Time time);
   std::size_t answered(const Call& call) const;

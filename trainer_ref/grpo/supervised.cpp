@@ -134,13 +134,13 @@ absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter&
     lessons.push_back(std::move(lesson));
   }
   const at::NoGradGuard no_grad;
-  double right = 0;
+  double wrong = 0;
   for (const Batch& batch : batches_of(lessons, micro_batch, policy.device())) {
-    const at::Tensor wrong = policy.logits(batch).argmax(1) != batch.targets;  // [M]
-    const at::Tensor wrong_in_row = at::zeros_like(batch.advantages).index_add(0, batch.row_of, wrong.to(at::kFloat));
-    right += (wrong_in_row == 0).sum().item<double>();
+    const at::Tensor misses = policy.logits(batch).argmax(1) != batch.targets;  // [M]
+    const at::Tensor of_rows = at::zeros_like(batch.advantages).index_add(0, batch.row_of, misses.to(at::kFloat));
+    wrong += (of_rows > 0).sum().item<double>();
   }
-  return right / static_cast<double>(problems.size());
+  return 1 - wrong / static_cast<double>(problems.size());
 }
 
 }  // namespace bascule::ref

@@ -33,6 +33,11 @@ void StepTelemetry::scored(std::span<const Group> groups, RewardMeans rewards) {
   metrics_.completion_tokens_mean = tokens / count;
 }
 
+void StepTelemetry::replaced(std::int64_t groups) {
+  watch_.end("rollout");
+  metrics_.replaced_groups = groups;
+}
+
 void StepTelemetry::updated(const UpdateStatistics& update) {
   watch_.end("train");
   metrics_.update = update;

@@ -16,14 +16,15 @@
 
 namespace bascule::ref {
 
-// Each call but the last ends a phase of the step: "rollout", "score", "train", "send". They come in this order; a step
-// that sends nothing leaves the last one out.
+// Each call but the last ends a phase of the step: "rollout", "score", "rollout" once more for groups that are
+// replaced, "train", "send". They come in this order; a step that sends nothing leaves the last one out.
 class StepTelemetry {
  public:
   explicit StepTelemetry(std::int64_t step, Stopwatch watch = Stopwatch());
 
   void rolled_out(RolloutFigures rollouts);
   void scored(std::span<const Group> groups, RewardMeans rewards);  // at least one completion
+  void replaced(std::int64_t groups);                               // flat ones, by those of other problems
   void updated(const UpdateStatistics& update);
   void sent(SendReport report);
 

@@ -8,6 +8,7 @@
 #include <bascule/trainer_ref/grpo/advantage.h>
 #include <bascule/trainer_ref/grpo/engine_start.h>
 #include <bascule/trainer_ref/grpo/json_lines.h>
+#include <bascule/trainer_ref/grpo/overlong.h>
 #include <bascule/trainer_ref/grpo/random.h>
 #include <bascule/trainer_ref/grpo/report.h>
 #include <bascule/transport/text.h>
@@ -73,31 +74,40 @@ absl::Status Trainer::count_bad_steps(const StepMetrics& metrics) {
 absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   StepTelemetry telemetry(step);
   BASCULE_ASSIGN(std::vector<Group> groups, roll_out(step, telemetry));
-
-  BASCULE_ASSIGN(RewardMeans rewards, score_groups(rewards_, groups));
-  if (!said_no_reward_ &&
-      std::all_of(rewards.begin(), rewards.end(), [](const auto& mean) { return std::isnan(mean.second); })) {
-    said_no_reward_ = true;
-    log_(cat("no reward has anything to say of step ", step,
-             "'s completions: all count 0, and nothing is learnt from them"));
-  }
-  compute_advantages(groups, options_.scale_rewards);
+  BASCULE_ASSIGN(RewardMeans rewards, score(groups));
   telemetry.scored(groups, std::move(rewards));
+  BASCULE_ASSIGN(const std::int64_t replaced, replace_flat(step, groups));
+  telemetry.replaced(replaced);
 
-  const absl::StatusOr<UpdateStatistics> update =
-      learner_.update_policy(groups, [this] { return sender_.before_write(); });
-  if (!update.ok()) {
-    sender_.give_up();
-    return update.status();
-  }
+  BASCULE_ASSIGN(const UpdateStatistics update, learn_from(groups));
   last_step_ = step;  // whatever fails from here on, the weights are this step's
-  telemetry.updated(*update);
+  telemetry.updated(update);
 
   if (sends_after(step)) {
     BASCULE_ASSIGN(SendReport report, send());
     telemetry.sent(std::move(report));
   }
   return telemetry.metrics(filter_.versions().newest());
+}
+
+// Rewards and advantages of completions that the engines have just made.
+absl::StatusOr<RewardMeans> Trainer::score(std::vector<Group>& groups) {
+  BASCULE_ASSIGN(RewardMeans rewards, score_groups(rewards_, groups));
+  const bool silent =
+      std::all_of(rewards.begin(), rewards.end(), [](const auto& mean) { return std::isnan(mean.second); });
+  if (silent && !std::exchange(said_no_reward_, true))
+    log_(cat("no reward has anything to say of step ", last_step_ + 1,
+             "'s completions: all count 0, and nothing is learnt from them"));
+  if (options_.overlong.buffer > 0) rewards.emplace_back("overlong", penalize_overlong(groups, options_.overlong));
+  compute_advantages(groups, options_.scale_rewards);
+  return rewards;
+}
+
+absl::StatusOr<UpdateStatistics> Trainer::learn_from(const std::vector<Group>& groups) {
+  if (options_.colocate) BASCULE_TRY(pool_->sleep());
+  absl::StatusOr<UpdateStatistics> update = learner_.update_policy(groups, [this] { return sender_.before_write(); });
+  if (!update.ok()) sender_.give_up();
+  return update;
 }
 
 absl::StatusOr<SendReport> Trainer::send() {
@@ -129,12 +139,13 @@ absl::Status Trainer::begin() {
                                                          .stopped = stopped_});
   BASCULE_TRY(fit_engines(*pool_, options_, prompts_, task_, log_));
   BASCULE_TRY(settle_steps(options_, task_));  // of the problems that are left
-  stream_ = std::make_unique<RolloutStream>(*pool_,
-                                            Schedule{.first_step = last_step_ + 1,
-                                                     .last_step = options_.steps,
-                                                     .sync_every = options_.sync_every,
-                                                     .max_staleness = options_.max_staleness},
-                                            [this](std::int64_t step) { return requests_of(step); });
+  stream_ =
+      std::make_unique<RolloutStream>(*pool_,
+                                      Schedule{.first_step = last_step_ + 1,
+                                               .last_step = options_.steps,
+                                               .sync_every = options_.sync_every,
+                                               .max_staleness = options_.max_staleness},
+                                      [this](std::int64_t step) { return requests_for(prompts_of(step), step, 0); });
   StepMetrics metrics{.step = last_step_};
   BASCULE_ASSIGN(metrics.send, send());
   BASCULE_TRY(pool_->wait_until_serving(filter_.versions().epoch(), options_.engine_timeout));

@@ -52,6 +52,9 @@ class Trainer {
 
   absl::StatusOr<StepMetrics> step(std::int64_t step);
   absl::StatusOr<std::vector<Group>> roll_out(std::int64_t step, StepTelemetry& telemetry);
+  absl::StatusOr<RewardMeans> score(std::vector<Group>& groups);
+  absl::StatusOr<std::int64_t> replace_flat(std::int64_t step, std::vector<Group>& groups);
+  absl::StatusOr<UpdateStatistics> learn_from(const std::vector<Group>& groups);
   absl::StatusOr<SendReport> send();
   bool sends_after(std::int64_t step) const { return step == options_.steps || step % options_.sync_every == 0; }
   RolloutFigures figures_of(const std::vector<Generation>& generations);
@@ -60,8 +63,10 @@ class Trainer {
   absl::Status count_bad_steps(const StepMetrics& metrics);
   absl::Status save(std::int64_t step);
 
-  std::vector<const Problem*> problems_of(std::int64_t step) const;
-  std::vector<RolloutRequest> requests_of(std::int64_t step) const;
+  std::vector<std::size_t> prompts_of(std::int64_t step) const;
+  std::vector<const Problem*> problems_at(const std::vector<std::size_t>& prompts) const;
+  std::vector<RolloutRequest> requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
+                                           std::size_t first_place) const;
   double seconds_since_start(Stopwatch::Time time) const;
 
   TrainOptions options_;

@@ -1,7 +1,10 @@
 // What the trainer asks of its engines, and what it takes of their answers.
 #include <algorithm>
+#include <iterator>
+#include <set>
 #include <utility>
 
+#include <bascule/trainer_ref/grpo/dynamic_sampling.h>
 #include <bascule/trainer_ref/grpo/random.h>
 #include <bascule/trainer_ref/grpo/rollout_figures.h>
 #include <bascule/trainer_ref/grpo/trainer.h>
@@ -15,10 +18,10 @@ absl::StatusOr<std::vector<Group>> Trainer::roll_out(std::int64_t step, StepTele
   RolloutFigures figures = figures_of(generations);
   const std::size_t asked = options_.prompts_per_step * static_cast<std::size_t>(options_.group_size);
   BASCULE_ASSIGN(const Sifted sifted, filter_.apply(step, asked, pool_->urls(), generations));
+  const std::vector<std::size_t> prompts = prompts_of(step);
   std::vector<Group> groups =
-      groups_of(problems_of(step), requests_of(step), std::move(generations), prompts_.tokenizer());
+      groups_of(problems_at(prompts), requests_for(prompts, step, 0), std::move(generations), prompts_.tokenizer());
   std::erase_if(groups, [](const Group& group) { return group.rollouts.empty(); });
-  if (options_.colocate) BASCULE_TRY(pool_->sleep());
   figures.dropped = static_cast<std::int64_t>(asked) - static_cast<std::int64_t>(sifted.kept);
   figures.staleness_mean = sifted.staleness_mean;
   figures.lags = sifted.lags;
@@ -39,19 +42,50 @@ RolloutFigures Trainer::figures_of(const std::vector<Generation>& generations) {
   return figures;
 }
 
-std::vector<const Problem*> Trainer::problems_of(std::int64_t step) const {
-  std::vector<const Problem*> problems;
+// Flat groups give way to those of further problems, with --dynamic-sampling; how many did. Where none varies, they all
+// stay.
+absl::StatusOr<std::int64_t> Trainer::replace_flat(std::int64_t step, std::vector<Group>& groups) {
+  const std::vector<std::size_t> first = prompts_of(step);
+  std::set<std::size_t> asked(first.begin(), first.end());
+  std::vector<Group> varied;
+  if (options_.dynamic_sampling > 0) varied = take_varied(groups);
+  const std::size_t varied_at_first = varied.size();
+  for (std::int64_t round = 0; round < options_.dynamic_sampling && varied.size() < first.size(); ++round) {
+    const std::vector<std::size_t> prompts =
+        further_prompts(task_.train.size(), first.size() - varied.size(), options_.seed, step, asked);
+    if (prompts.empty()) break;
+    std::vector<RolloutRequest> requests = requests_for(prompts, step, asked.size());
+    asked.insert(prompts.begin(), prompts.end());
+    BASCULE_ASSIGN(std::vector<Generation> generations, pool_->answers_to(pool_->ask_first(requests)));
+    sift(generations, filter_.versions(), options_.max_staleness);
+    std::vector<Group> more =
+        groups_of(problems_at(prompts), std::move(requests), std::move(generations), prompts_.tokenizer());
+    std::erase_if(more, [](const Group& group) { return group.rollouts.empty(); });
+    BASCULE_TRY(score(more).status());
+    std::ranges::move(take_varied(more), std::back_inserter(varied));
+  }
+  const auto replaced = static_cast<std::int64_t>(varied.size() - varied_at_first);
+  if (!varied.empty()) groups = std::move(varied);
+  return replaced;
+}
+
+std::vector<std::size_t> Trainer::prompts_of(std::int64_t step) const {
   // Steps count from 1, the order of problems from 0.
-  for (const std::size_t i : prompts_of_step(task_.train.size(), options_.prompts_per_step, options_.seed, step - 1))
-    problems.push_back(&task_.train[i]);
+  return prompts_of_step(task_.train.size(), options_.prompts_per_step, options_.seed, step - 1);
+}
+
+std::vector<const Problem*> Trainer::problems_at(const std::vector<std::size_t>& prompts) const {
+  std::vector<const Problem*> problems;
+  for (const std::size_t i : prompts) problems.push_back(&task_.train[i]);
   return problems;
 }
 
-// Called on the stream's thread as well: reads what never changes.
-std::vector<RolloutRequest> Trainer::requests_of(std::int64_t step) const {
+// Called on the stream's thread as well: reads what never changes. Each place of a step has a seed of its own.
+std::vector<RolloutRequest> Trainer::requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
+                                                  std::size_t first_place) const {
   std::vector<RolloutRequest> requests;
-  for (const Problem* problem : problems_of(step)) {
-    const std::uint64_t place = static_cast<std::uint64_t>(step) << 32 | requests.size();
+  for (const Problem* problem : problems_at(prompts)) {
+    const std::uint64_t place = static_cast<std::uint64_t>(step) << 32 | (first_place + requests.size());
     requests.push_back({.prompt = *prompts_.tokens_of(*problem),  // create() has looked at them all
                         .completions = options_.group_size,
                         .max_tokens = options_.max_tokens,

@@ -1,4 +1,7 @@
 // How a Trainer comes to be: reading what it needs, and what a resumed run left.
+#include <chrono>
+#include <utility>
+
 #include <bascule/trainer_ref/grpo/json_lines.h>
 #include <bascule/trainer_ref/grpo/resume.h>
 #include <bascule/trainer_ref/grpo/trainer.h>
@@ -33,12 +36,25 @@ std::unique_ptr<TensorSource> source_of(const Policy& policy) {
   return libtorch::tensors(std::move(tensors));
 }
 
+// Says every minute how far an update is.
+std::function<void(std::size_t, std::size_t)> news_of_update(std::function<void(std::string_view)> log) {
+  using Clock = std::chrono::steady_clock;
+  return [log = std::move(log), last = Clock::time_point()](std::size_t done, std::size_t of) mutable {
+    constexpr std::chrono::minutes kInterval{1};
+    if (done == 1) last = Clock::now();
+    if (done == of || Clock::now() - last < kInterval) return;
+    last = Clock::now();
+    log(cat("the update is through ", done, " of ", of, " micro-batches"));
+  };
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, std::function<bool()> stopped,
                                                          std::function<void(std::string_view)> log) {
   BASCULE_ASSIGN(Task task, read_task_of(options));
   BASCULE_TRY(settle_steps(options, task));
+  BASCULE_TRY(settle_schedule(options));
   BASCULE_ASSIGN(PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
   BASCULE_TRY(annotate(check_answers(options.rewards, task.train), cat("--reward=", options.reward)));
@@ -60,6 +76,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
 
   const bool single_copy = is_single_copy(options.sync);
   PolicySender policy_sender(*std::move(sender), single_copy, log);
+  options.update.after_part = news_of_update(log);
   Learner learner(std::move(policy), options.optimizer, options.update);
   if (single_copy) BASCULE_TRY(learner.release_memory());  // the weights have moved into the slot
   if (options.needs_reference()) {

@@ -79,7 +79,8 @@ std::vector<MiniBatch> make_mini_batches(const Policy& policy, const Policy* ref
 }
 
 // Leaves the mini-batch's gradients at the policy's weights.
-Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOptions& options) {
+Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOptions& options,
+                   const std::function<void()>& after_part) {
   Sums sums{.completions = static_cast<double>(mini.shape.completions)};
   for (const MicroBatch& micro : mini.parts) {
     const at::Tensor log_probs = policy.log_probs(micro.batch, options.temperature);
@@ -94,6 +95,7 @@ Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOpti
                     mini.shape, options.loss);
     loss.value.backward();
     sums.add(loss);
+    after_part();
   }
   return sums;
 }
@@ -106,20 +108,23 @@ UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Op
   UpdateStatistics statistics;
   for (const TrainingRow& row : rows) statistics.tokens += options.num_iterations * row.tokens();
   Sums sums;
-  for (std::int64_t iteration = 0; iteration < options.num_iterations; ++iteration)
-    for (const MiniBatch& mini : mini_batches) {
-      optimizer.zero_grad();
-      Sums step = differentiate(policy, mini, options);
-      if (!options.may_write()) return statistics;
-      const std::int64_t before = optimizer.steps();
-      step.grad_norm = optimizer.step(step.loss);
-      if (optimizer.steps() == before) {
-        ++statistics.skipped;
-        continue;
-      }
-      ++statistics.updates;
-      sums += step;
+  const auto passes = static_cast<std::size_t>(options.num_iterations);
+  std::size_t done = 0, parts = 0;  // micro-batches
+  for (const MiniBatch& mini : mini_batches) parts += passes * mini.parts.size();
+  for (std::size_t i = 0; i < passes * mini_batches.size(); ++i) {
+    optimizer.zero_grad();
+    Sums step = differentiate(policy, mini_batches[i % mini_batches.size()], options,
+                              [&] { options.after_part(++done, parts); });
+    if (!options.may_write()) break;
+    const std::int64_t before = optimizer.steps();
+    step.grad_norm = optimizer.step(step.loss);
+    if (optimizer.steps() == before) {
+      ++statistics.skipped;
+      continue;
     }
+    ++statistics.updates;
+    sums += step;
+  }
   const auto updates = static_cast<double>(statistics.updates);
   statistics.loss = sums.loss / updates;
   statistics.grad_norm = sums.grad_norm / updates;

@@ -22,6 +22,8 @@ struct UpdateOptions {
   double temperature = 1;           // at which the rollouts were sampled
   // Asked before each optimizer step, when its gradients are there; false: the update ends without it.
   std::function<bool()> may_write = [] { return true; };
+  // Told after each micro-batch, of how many of the whole update.
+  std::function<void(std::size_t done, std::size_t of)> after_part = [](std::size_t, std::size_t) {};
 
   std::int64_t optimizer_steps() const { return num_iterations * mini_batches; }
 };

@@ -108,6 +108,22 @@ TEST(LearningRate, ClimbsLinearlyAndStays) {
   EXPECT_DOUBLE_EQ(learning_rate_at({.learning_rate = 2.0}, 0), 2.0);
 }
 
+TEST(LearningRate, FallsAsItsScheduleSays) {
+  OptimizerOptions options{.learning_rate = 1.0, .min_learning_rate = 0.2, .warmup_steps = 2, .decay_steps = 10};
+  options.schedule = LearningRateSchedule::kCosine;
+  for (const std::int64_t step : {2, 3, 6, 9, 10, 50}) {
+    const double part = std::min(1.0, static_cast<double>(step - 2) / 8);
+    EXPECT_NEAR(learning_rate_at(options, step), 0.2 + 0.8 * 0.5 * (1 + std::cos(std::acos(-1.0) * part)), 1e-12)
+        << step;
+  }
+  EXPECT_DOUBLE_EQ(learning_rate_at(options, 0), 0.5);
+  options.schedule = LearningRateSchedule::kLinear;
+  EXPECT_DOUBLE_EQ(learning_rate_at(options, 6), 0.6);
+  EXPECT_DOUBLE_EQ(learning_rate_at(options, 50), 0.2);
+  options.schedule = LearningRateSchedule::kConstant;
+  EXPECT_DOUBLE_EQ(learning_rate_at(options, 50), 1.0);
+}
+
 TEST(LearningRate, FallsToZeroWhereToldTo) {
   const OptimizerOptions options{.learning_rate = 1.0, .warmup_steps = 2, .decay_steps = 6};
   EXPECT_DOUBLE_EQ(learning_rate_at(options, 1), 1.0);

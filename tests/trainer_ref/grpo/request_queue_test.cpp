@@ -87,6 +87,17 @@ TEST_F(Queue, OneThatIsLostGoesToAnotherEngineAndIsGivenUpTheSecondTime) {
   EXPECT_THAT(log_, HasSubstr("a request was lost twice"));
 }
 
+TEST_F(Queue, WhatIsAskedFirstGoesBeforeWhatWaits) {
+  const auto later = queue_.add(requests(1, 1));
+  const auto first = queue_.add(requests(2, 1), RequestQueue::Place::kFirst);
+  queue_.set_up(1, false);
+  for (const auto& call : {first, first, later}) {
+    ASSERT_TRUE(takes(0));
+    EXPECT_EQ(held_.back().call, call);
+  }
+  EXPECT_EQ(held_[0].request, 0) << "in their order";
+}
+
 TEST_F(Queue, AClosedCallLeavesNothingBehind) {
   const auto call = queue_.add(requests(2, 1));
   EXPECT_TRUE(takes(0));

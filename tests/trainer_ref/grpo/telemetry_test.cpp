@@ -53,6 +53,14 @@ TEST(StepTelemetry, IsTheStepsLine) {
     EXPECT_EQ(seconds, 1);
 }
 
+TEST(StepTelemetry, GroupsThatAreReplacedTakeTimeToRollOut) {
+  StepTelemetry telemetry(5, ticking());
+  telemetry.rolled_out({});
+  telemetry.replaced(3);
+  EXPECT_EQ(telemetry.metrics(8).replaced_groups, 3);
+  EXPECT_EQ(telemetry.metrics(8).seconds.rollout, 2);
+}
+
 TEST(StepTelemetry, AStepThatSendsNothingTakesNoTimeToSend) {
   StepTelemetry telemetry(5, ticking());
   telemetry.rolled_out({});

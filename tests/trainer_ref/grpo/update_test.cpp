@@ -1,5 +1,6 @@
 #include <bascule/trainer_ref/grpo/update.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -55,6 +56,59 @@ TEST(Update, IsTheSameInMicroBatchesOfAnySize) {
   EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-5);
   EXPECT_GT(a.kl, 0) << "the later iterations have moved away from the reference";
   EXPECT_GT(distance(start, whole), 1e-4);
+}
+
+// Two mini-batches are two updates, the second of which has its ratios to the policy before both.
+TEST(Update, AMiniBatchHasAnOptimizerStepOfItsOwn) {
+  const Sampled sampled;
+  const std::vector<TrainingRow> rows = sampled.rows();
+  const Policy start = policy(), parts = policy(), hand = policy();
+  const OptimizerOptions rate{.learning_rate = 1e-2};
+  Optimizer one(parts.weights(), rate), other(hand.weights(), rate);
+  const UpdateOptions options{.num_iterations = 2, .mini_batches = 2, .micro_batch = 4};
+  const UpdateStatistics update = update_policy(parts, nullptr, one, rows, options);
+  EXPECT_EQ(update.updates, 4);
+  EXPECT_EQ(one.steps(), 4);
+  EXPECT_EQ(update.tokens, 2 * (5 + 7 + 2 + 3));
+
+  for (int pass = 0; pass < 2; ++pass)
+    for (const std::size_t first : {0, 2}) {
+      const Batch batch = make_batch(std::span(rows).subspan(first, 2));
+      other.zero_grad();
+      const Loss loss = policy_loss({.log_probs = hand.log_probs(batch, 1),
+                                     .old_log_probs = start.log_probs(batch, 1).detach(),
+                                     .behaviour_log_probs = batch.behaviour_log_probs,
+                                     .reference_log_probs = {},
+                                     .advantages = batch.advantages,
+                                     .completion_tokens = batch.completion_tokens,
+                                     .row_of = batch.row_of},
+                                    {.completions = 2}, options.loss);
+      loss.value.backward();
+      other.step();
+    }
+  EXPECT_LT(distance(parts, hand), 1e-6);
+  EXPECT_GT(distance(start, hand), 1e-3);
+
+  const UpdateOptions many{.mini_batches = 9};
+  EXPECT_EQ(update_policy(parts, nullptr, one, rows, many).updates, 4) << "no more than there are completions";
+}
+
+TEST(Update, TellsHowItWeighedWhatEnginesSampled) {
+  Sampled sampled;
+  const Policy model = policy();
+  Optimizer optimizer(model.weights(), {});
+  for (Rollout& rollout : sampled.rollouts)
+    std::fill(rollout.log_probs.begin(), rollout.log_probs.end(),
+              -100.0f);  // far less likely than the policy finds them
+  UpdateStatistics update = update_policy(model, nullptr, optimizer, sampled.rows(), {.loss = {.importance_cap = 3}});
+  EXPECT_EQ(update.importance_mean, 3);
+  EXPECT_EQ(update.importance_capped, 1);
+  EXPECT_EQ(update.masked, 0);
+  for (Rollout& rollout : sampled.rollouts) std::fill(rollout.log_probs.begin(), rollout.log_probs.end(), 0.0f);
+  update = update_policy(model, nullptr, optimizer, sampled.rows(), {.loss = {.off_policy_mask = 0.5}});
+  EXPECT_EQ(update.importance_capped, 0);
+  EXPECT_LT(update.importance_mean, 1);
+  EXPECT_EQ(update.masked, 0.5) << "the two completions that did worse";
 }
 
 TEST(Update, MakesRewardedCompletionsLikelier) {
