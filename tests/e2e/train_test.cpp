@@ -206,12 +206,13 @@ TEST_F(Train, EnginesOfItsDeviceSleepWhileItTrains) {
   EXPECT_EQ(saved[0]["step"], saved[0]["optimizer_steps"]) << "the number of the weights that it holds";
 }
 
-// Two of six requests are under way at a time: those of the next steps follow while some of a step are left.
+// Two of six requests are under way at a time: those of the next step follow while one of a step is left. Between the
+// first steps' requests there are those of the evaluation.
 TEST_F(Train, StepsOverlapAsFarAsTheirStalenessAllows) {
   Program only = engine("engine-0", "0", {"--max-batch", "8"});
   Program train = trainer(
       url_of(only), "out",
-      {"--steps", "6", "--prompts-per-step", "6", "--group-size", "8", "--max-staleness", "2", "--eval-every", "0"});
+      {"--steps", "6", "--prompts-per-step", "6", "--group-size", "8", "--max-staleness", "3", "--eval-every", "0"});
   ASSERT_EQ(train.wait(90s), 0) << train.output();
   const std::vector<nlohmann::json> lines = metrics("out");
   ASSERT_EQ(lines.size(), 7);
@@ -221,9 +222,9 @@ TEST_F(Train, StepsOverlapAsFarAsTheirStalenessAllows) {
     return end == std::string("begin") ? *std::min_element(times.begin(), times.end())
                                        : *std::max_element(times.begin(), times.end());
   };
-  for (std::size_t i : {2, 3}) EXPECT_LT(time(lines[i], "begin"), time(lines[i - 1], "end")) << "step " << i;
+  for (std::size_t i : {3, 4}) EXPECT_LT(time(lines[i], "begin"), time(lines[i - 1], "end")) << "step " << i;
   for (std::size_t i = 1; i < lines.size(); ++i) {
-    EXPECT_LE(lines[i]["lag"]["max"], 2) << i;
+    EXPECT_LE(lines[i]["lag"]["max"], 3) << i;
     EXPECT_EQ(lines[i]["dropped"], 0) << i;
     std::size_t completions = 0;
     for (const nlohmann::json& count : lines[i]["lag"]["completions"]) completions += count.get<std::size_t>();

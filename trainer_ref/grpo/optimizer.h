@@ -1,9 +1,11 @@
-// AdamW with gradient clipping and linear warm-up. LibTorch's optimizers stay in the source: their header is
-// slow.
+// AdamW (arXiv 1711.05101) with gradient clipping and linear warm-up, as one kernel over many parameters.
+//
+// Threads: one. Lifetime: it holds the parameters, and copies nothing.
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include <bascule/trainer_ref/model/decoder.h>
@@ -29,28 +31,37 @@ double learning_rate_at(const OptimizerOptions& options, std::int64_t step);
 
 class Optimizer {
  public:
-  Optimizer(const WeightMap& parameters,
-            const OptimizerOptions& options);  // holds the parameters, copies nothing
-  Optimizer(Optimizer&&) noexcept;
-  ~Optimizer();
+  Optimizer(const WeightMap& parameters, const OptimizerOptions& options);
 
-  void zero_grad();
+  void zero_grad();  // frees the gradients
   // Clips the gradients to max_grad_norm, all tensors together, and changes the parameters. Returns the norm
-  // before clipping. Where that or `loss`, whose gradients they are, is not finite, nothing changes: parameters,
-  // moments and steps() stay as they are.
+  // before clipping; the gradients are undefined afterwards. Where that or `loss`, whose gradients they are, is not
+  // finite, nothing changes: parameters, moments and steps() stay as they are.
   double step(double loss = 0);
 
-  // The moments of every parameter, as "<name>.exp_avg" and "<name>.exp_avg_sq", and the number of steps
-  // taken: what another Optimizer needs to continue as this one would have.
+  // The moments of every parameter, as "<name>.exp_avg" and "<name>.exp_avg_sq" (none before the first step), and the
+  // number of steps taken: what another Optimizer needs to continue as this one would have.
   WeightMap moments() const;
-  std::int64_t steps() const;
+  std::int64_t steps() const { return steps_; }
   // Takes copies, on the parameters' device. INVALID_ARGUMENT names the first moment that is missing or of another
   // shape.
   absl::Status restore(const WeightMap& moments, std::int64_t steps);
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Learnt {
+    std::string name;
+    at::Tensor parameter;
+    at::Tensor average = {}, square = {};  // of gradients; from the start, so that no later step takes more memory
+  };
+  struct Move {
+    double rate, decay;
+    double divisor;  // of the gradients, before all else
+  };
+  void move(bool matrices, const Move& by);
+
+  OptimizerOptions options_;
+  std::vector<Learnt> learnt_;
+  std::int64_t steps_ = 0;
 };
 
 }  // namespace bascule::ref

@@ -20,6 +20,12 @@ std::string print(const char* format, Values... values) {
   return text;
 }
 
+// "12.3 s", "850 ms", "0.04 ms"
+std::string precise(double seconds) {
+  if (seconds >= 1) return print("%.1f s", seconds);
+  return print(seconds >= 1e-3 ? "%.0f ms" : "%.2f ms", seconds * 1e3);
+}
+
 // "1,234,567"
 std::string with_commas(double value) {
   std::string digits = print("%.0f", value);
@@ -80,10 +86,10 @@ std::string first_step_line(const StepMetrics& metrics, std::int64_t last_step, 
   for (const auto& [name, seconds] : parts) whole += seconds;
   const auto slowest =
       std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  std::string line = cat("step ", metrics.step, " took ", print("%.3g s", whole), ", most of it ", slowest->first,
+  std::string line = cat("step ", metrics.step, " took ", precise(whole), ", most of it ", slowest->first,
                          print(" (%.0f %%)", slowest->second / whole * 100), ": ");
   for (const auto& [name, seconds] : parts)
-    line += cat(name, " ", print("%.3g s", seconds), name == parts.back().first ? "" : ", ");
+    line += cat(name, " ", precise(seconds), name == parts.back().first ? "" : ", ");
   double generated = 0;  // by all engines together, while they had work
   for (const auto& [engine, use] : metrics.rollouts.use)
     if (use.busy_seconds > 0) generated += static_cast<double>(use.tokens) / use.busy_seconds;

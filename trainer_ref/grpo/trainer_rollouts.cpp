@@ -1,6 +1,5 @@
 // What the trainer asks of its engines, and what it takes of their answers.
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -62,7 +61,7 @@ absl::StatusOr<std::int64_t> Trainer::replace_flat(std::int64_t step, std::vecto
         groups_of(problems_at(prompts), std::move(requests), std::move(generations), prompts_.tokenizer());
     std::erase_if(more, [](const Group& group) { return group.rollouts.empty(); });
     BASCULE_TRY(score(more).status());
-    std::ranges::move(take_varied(more), std::back_inserter(varied));
+    for (Group& group : take_varied(more)) varied.push_back(std::move(group));
   }
   const auto replaced = static_cast<std::int64_t>(varied.size() - varied_at_first);
   if (!varied.empty()) groups = std::move(varied);

@@ -61,10 +61,11 @@ TEST(ProgressLine, SaysWhatThereIsToSay) {
 }
 
 TEST(FirstStepLine, SaysWhereTheTimeGoesAndWhenTheRunEnds) {
-  EXPECT_EQ(first_step_line(step(), 9, 60),
-            "step 3 took 10 s, most of it rollout (60 %): rollout 6 s, score 0.5 s, train 3 s, send 0.5 s; 1,000,200 "
-            "tokens a "
-            "second from the engines, 4,000 through the update; 6 steps more take about 60 s");
+  EXPECT_EQ(
+      first_step_line(step(), 9, 60),
+      "step 3 took 10.0 s, most of it rollout (60 %): rollout 6.0 s, score 500 ms, train 3.0 s, send 500 ms; 1,000,200 "
+      "tokens a "
+      "second from the engines, 4,000 through the update; 6 steps more take about 60 s");
 }
 
 }  // namespace
