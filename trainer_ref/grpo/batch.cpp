@@ -1,6 +1,24 @@
 #include <bascule/trainer_ref/grpo/batch.h>
 
+#include <algorithm>
+
 namespace bascule::ref {
+
+std::vector<std::span<const TrainingRow>> micro_batches_of(std::span<const TrainingRow> rows, std::size_t most_rows,
+                                                           std::int64_t most_tokens) {
+  std::vector<std::span<const TrainingRow>> micro_batches;
+  while (!rows.empty()) {
+    std::size_t count = 1;
+    std::int64_t tokens = rows[0].tokens();
+    for (; count < std::min(rows.size(), most_rows); ++count) {
+      tokens += rows[count].tokens();
+      if (most_tokens > 0 && tokens > most_tokens) break;
+    }
+    micro_batches.push_back(rows.first(count));
+    rows = rows.subspan(count);
+  }
+  return micro_batches;
+}
 
 Batch make_batch(std::span<const TrainingRow> rows, at::Device device) {
   std::vector<std::int64_t> lengths, token_ids, positions, sources, targets, row_of;

@@ -33,6 +33,11 @@ struct Batch {
   at::Tensor advantages;           // float [R]
 };
 
+// `rows` in order, cut into micro-batches of at most `most_rows` rows and `most_tokens` tokens of prompts and
+// completions (0: any number). A row that is longer than that is alone.
+std::vector<std::span<const TrainingRow>> micro_batches_of(std::span<const TrainingRow> rows, std::size_t most_rows,
+                                                           std::int64_t most_tokens);
+
 // Every row has a prompt and a completion of at least one token. The tensors lie on `device`.
 Batch make_batch(std::span<const TrainingRow> rows, at::Device device = at::kCPU);
 

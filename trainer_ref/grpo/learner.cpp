@@ -44,9 +44,10 @@ absl::StatusOr<UpdateStatistics> Learner::update_policy(std::span<const Group> g
     return granted;
   } catch (const c10::Error& error) {
     is_whole_ = optimizer_.steps() == before;
-    return absl::ResourceExhaustedError(cat("training on ", policy_.device().str(), ": ",
-                                            error.what_without_backtrace(),
-                                            " (a smaller --micro-batch needs less memory)"));
+    return absl::ResourceExhaustedError(
+        cat("training on ", policy_.device().str(), ": ", error.what_without_backtrace(),
+            " (--gradient-checkpointing or a smaller --micro-batch-tokens needs less memory; --dry-run "
+            "says how much)"));
   }
 }
 

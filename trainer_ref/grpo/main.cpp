@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/engine_threads.h>
 #include <bascule/trainer_ref/grpo/options.h>
 #include <bascule/trainer_ref/grpo/private_endpoint.h>
@@ -83,10 +84,11 @@ absl::Status run_supervised(TrainOptions options) {
   BASCULE_TRY(settle_schedule(options));
   BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
-  absl::StatusOr<Policy> policy = Policy::read(options.model, Policy::Gradients::kTracked, options.device);
+  absl::StatusOr<Policy> policy =
+      Policy::read(options.model, Policy::Gradients::kTracked, options.device, options.compute);
   if (absl::IsNotFound(policy.status())) {
     log_line("no weights in the folder of --model: starting from random ones");
-    policy = random_policy(config, options.seed, options.device);
+    policy = random_policy(config, options.seed, options.device, options.compute);
   }
   BASCULE_TRY(of_flag(policy.status(), "model", options.model.string(), kModelAdvice));
   training = true;
@@ -154,6 +156,7 @@ absl::Status run_grpo(TrainOptions options) {
 
 absl::Status run(TrainOptions options) {
   try {
+    if (options.dry_run) return dry_run(options, log_line);
     return options.supervised ? run_supervised(std::move(options)) : run_grpo(std::move(options));
   } catch (const c10::Error& error) {  // no memory, a device that failed
     return absl::ResourceExhaustedError(error.what_without_backtrace());

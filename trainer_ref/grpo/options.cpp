@@ -15,6 +15,9 @@ ABSL_FLAG(
     "Folder of the checkpoint to start from; also the reference of the divergence. With --resume it may be left out");
 ABSL_FLAG(std::string, out, "", "Folder for metrics.jsonl, report.html and the checkpoints step_N");
 ABSL_FLAG(std::string, resume, "", "A folder step_N of an earlier run, to continue after that step");
+ABSL_FLAG(bool, dry_run, false,
+          "Print the memory that the run would take on --device, by part, and what is free there, and end; fails where "
+          "it does not fit. Needs no engines");
 ABSL_FLAG(bool, allow_changes, false,
           "With --resume: go on although flags, model, data or problems are not those of the run; the log names each");
 ABSL_FLAG(
@@ -58,7 +61,7 @@ namespace bascule::ref {
 namespace {
 
 absl::Status check_run() {
-  const bool supervised = absl::GetFlag(FLAGS_supervised);
+  const bool supervised = absl::GetFlag(FLAGS_supervised), dry = absl::GetFlag(FLAGS_dry_run);
   const std::string task = absl::GetFlag(FLAGS_task), data = absl::GetFlag(FLAGS_data);
   FlagChecks checks;
   checks
@@ -66,7 +69,7 @@ absl::Status check_run() {
             "give the folder of a checkpoint, as --model=trainer_ref/demo")
       .that(!absl::GetFlag(FLAGS_allow_changes) || !absl::GetFlag(FLAGS_resume).empty(), "allow-changes", true,
             "it is for runs that go on; add --resume, or leave it out")
-      .not_empty("out", absl::GetFlag(FLAGS_out), "a folder for the results", "out/run")
+      .that(dry || !absl::GetFlag(FLAGS_out).empty(), "out", "", "give a folder for the results, as --out=out/run")
       .one_of("task", task, {"arithmetic", "data"})
       .between("operands", absl::GetFlag(FLAGS_operands), 2, 50)
       .that(task != "data" || !data.empty(), "data", data,
@@ -154,6 +157,7 @@ absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::st
   BASCULE_ASSIGN(options.chat, chat_from_flags());
   options.operands = absl::GetFlag(FLAGS_operands);
   options.supervised = absl::GetFlag(FLAGS_supervised);
+  options.dry_run = absl::GetFlag(FLAGS_dry_run);
   options.label_noise = absl::GetFlag(FLAGS_label_noise);
   options.eval_every = absl::GetFlag(FLAGS_eval_every);
   options.save_every = absl::GetFlag(FLAGS_save_every);
@@ -166,11 +170,12 @@ absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::st
   BASCULE_TRY(rollouts_from_flags(options));
   BASCULE_TRY(update_from_flags(options));
   BASCULE_TRY(device_from_flags(options, log));
+  BASCULE_ASSIGN(options.compute, compute_from_flags(options.device));
   if (!options.resume.empty()) {
     BASCULE_ASSIGN(options.resumed, check_resume(options));
   }
   BASCULE_ASSIGN(options.model, model_of(options.resumed));
-  if (!options.supervised) BASCULE_TRY(check_out(options.model, options.out));
+  if (!options.supervised && !options.dry_run) BASCULE_TRY(check_out(options.model, options.out));
   return options;
 }
 

@@ -47,6 +47,9 @@ struct TrainOptions {
   absl::Duration request_timeout = absl::Seconds(60);
   absl::Duration engine_timeout = absl::Minutes(2);  // for the engines to join and serve
   at::Device device = at::kCPU;                      // where the policy lies and is trained
+  bool is_device_open = true;                        // false: only for a dry run, which found no such device
+  ComputeOptions compute;                            // how the policy and its reference compute
+  bool dry_run = false;                              // say what the run would take, and end
   bool colocate = false;                             // the engines sleep while the trainer trains
 
   std::int64_t steps = 60;  // by settle_steps(), where there are epochs
@@ -101,6 +104,9 @@ absl::Status check_sync_of(const std::string& sync, ComputesOn where, const Spaw
 
 // The problems of --task, --data and --eval-data. INVALID_ARGUMENT names the flag.
 absl::StatusOr<Task> read_task_of(const TrainOptions& options);
+
+// Of --train-dtype and its kin.
+absl::StatusOr<ComputeOptions> compute_from_flags(at::Device device);
 
 // Of --chat and its kin.
 absl::StatusOr<ChatOptions> chat_from_flags();

@@ -18,8 +18,8 @@ ABSL_FLAG(std::string, sync, "",
           "engines read the trainer's own weights, and yield while the optimizer writes (docs/pair.md)");
 ABSL_FLAG(
     std::string, device, "cpu",
-    "Where the policy, its reference and the optimizer lie and compute, in f32: cpu, cuda, cuda:N, or auto (a GPU "
-    "where this build and this machine have one, else the CPU; the log says which)");
+    "Where the policy, its reference and the optimizer lie and compute (--train-dtype): cpu, cuda, cuda:N, or auto "
+    "(a GPU where this build and this machine have one, else the CPU; the log says which)");
 ABSL_FLAG(bool, colocate, false,
           "The engines compute on the trainer's own device: they release their caches while it trains, and it releases "
           "the memory of training while they generate");
@@ -51,17 +51,17 @@ int threads_of(const TrainOptions& options) {
 
 absl::Status check(const TrainOptions& options) {
   const std::vector<std::string> engines = absl::GetFlag(FLAGS_engines);
-  const bool supervised = options.supervised;
+  const bool supervised = options.supervised, dry = options.dry_run;
   const int spawned = options.spawn.engines;
   FlagChecks checks;
   checks
-      .that(supervised || spawned > 0 || !engines.empty(), "engines", "",
+      .that(dry || supervised || spawned > 0 || !engines.empty(), "engines", "",
             "give the URLs of the engines, as --engines=http://127.0.0.1:8001, or --spawn-engines=2, which starts some "
             "(or --supervised, which needs none)")
       .that(spawned == 0 || engines.empty(), "engines", engines.empty() ? "" : engines.front(),
             "--spawn-engines starts engines of this run's own; leave one of the two out")
       .that(spawned == 0 || !supervised, "spawn-engines", spawned, "a supervised run has no engines; leave it out")
-      .that(supervised || spawned > 0 || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
+      .that(dry || supervised || spawned > 0 || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
             "give the endpoint that the engines were started with, as --sync=shm:///run/user/1000/grpo")
       .that(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "engines", "…",
             "the same URL stands twice; give each engine once")
@@ -81,6 +81,15 @@ absl::Status check(const TrainOptions& options) {
     if (const absl::Status status = check_url(url); !status.ok())
       checks.that(false, "engines", url, status.message(), ", as --engines=http://127.0.0.1:8001");
   return checks.status();
+}
+
+// A dry run goes on without a GPU, which it then does not look at.
+absl::Status open_device(const std::string& flag, TrainOptions& options,
+                         const std::function<void(std::string_view)>& log) {
+  const absl::StatusOr<at::Device> device = open_torch_device(flag, log);
+  options.is_device_open = device.ok();
+  options.device = device.ok() ? *device : at::Device(at::kCUDA, 0);
+  return options.dry_run && absl::IsUnavailable(device.status()) ? absl::OkStatus() : device.status();
 }
 
 }  // namespace
@@ -110,7 +119,7 @@ absl::Status device_from_flags(TrainOptions& options, const std::function<void(s
                     : check_sync_of(options.sync, on_host ? ComputesOn::kHost : ComputesOn::kGpu, options.spawn);
   };
   if (device != "auto") BASCULE_TRY(check(device == "cpu"));
-  BASCULE_ASSIGN(options.device, open_torch_device(device, log));
+  BASCULE_TRY(open_device(device, options, log));
   return device == "auto" ? check(options.device.is_cpu()) : absl::OkStatus();
 }
 

@@ -16,7 +16,7 @@ inline constexpr int kMostCompletions = 65'536;  // of a problem: an engine's --
 inline constexpr std::int64_t kMostProblems = 1'000'000, kMostTokens = 1 << 20, kMostIterations = 1000;
 inline constexpr double kMostOfANumber = 1e6;
 
-absl::Status engines_from_flags(TrainOptions& options);   // of options.spawn and options.supervised
+absl::Status engines_from_flags(TrainOptions& options);   // of options.spawn, supervised and dry_run
 absl::Status rollouts_from_flags(TrainOptions& options);  // of options.task
 absl::Status update_from_flags(TrainOptions& options);    // of options.max_tokens
 

@@ -20,7 +20,9 @@ ABSL_FLAG(double, off_policy_mask, 0,
           "tokens is more than this, as 0.5 (OPSM); 0: none");
 ABSL_FLAG(int64_t, num_iterations, 1, "Passes over the same completions");
 ABSL_FLAG(int64_t, mini_batches, 1, "Parts of a step's completions that have an optimizer step each, in every pass");
-ABSL_FLAG(int64_t, micro_batch, 64, "Completions that go through the model at a time");
+ABSL_FLAG(int64_t, micro_batch, 64, "Completions that go through the model at a time, at most");
+ABSL_FLAG(int64_t, micro_batch_tokens, 16384,
+          "And tokens of these, with their prompts; a completion that is longer goes alone. 0: any number");
 ABSL_FLAG(double, learning_rate, 1e-6, "Of AdamW");
 ABSL_FLAG(double, weight_decay, 0, "Weight decay of matrices");
 ABSL_FLAG(int64_t, warmup_steps, 0, "Optimizer steps over which the learning rate rises");
@@ -51,6 +53,7 @@ absl::Status check() {
       .between<std::int64_t>("num-iterations", absl::GetFlag(FLAGS_num_iterations), 1, kMostIterations)
       .between<std::int64_t>("mini-batches", absl::GetFlag(FLAGS_mini_batches), 1, kMostIterations)
       .at_least<std::int64_t>("micro-batch", absl::GetFlag(FLAGS_micro_batch), 1)
+      .at_least<std::int64_t>("micro-batch-tokens", absl::GetFlag(FLAGS_micro_batch_tokens), 0)
       .above_zero("learning-rate", rate, 1e-6, kMostOfANumber)
       .between("weight-decay", absl::GetFlag(FLAGS_weight_decay), 0.0, kMostOfANumber, 0.01)
       .at_least<std::int64_t>("warmup-steps", warmup, 0)
@@ -89,6 +92,7 @@ absl::Status update_from_flags(TrainOptions& options) {
   update.num_iterations = absl::GetFlag(FLAGS_num_iterations);
   update.mini_batches = absl::GetFlag(FLAGS_mini_batches);
   update.micro_batch = static_cast<std::size_t>(absl::GetFlag(FLAGS_micro_batch));
+  update.micro_batch_tokens = absl::GetFlag(FLAGS_micro_batch_tokens);
   options.measure_kl = absl::GetFlag(FLAGS_measure_kl);
   options.optimizer = {.learning_rate = absl::GetFlag(FLAGS_learning_rate),
                        .min_learning_rate = absl::GetFlag(FLAGS_min_learning_rate),

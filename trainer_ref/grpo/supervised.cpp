@@ -1,7 +1,5 @@
 #include <bascule/trainer_ref/grpo/supervised.h>
 
-#include <ATen/core/grad_mode.h>
-
 #include <cctype>
 #include <chrono>
 #include <cmath>
@@ -65,7 +63,8 @@ class Progress {
 
 }  // namespace
 
-absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device) {
+absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device,
+                                     const ComputeOptions& compute) {
   at::Generator generator = at::detail::createCPUGenerator(seed);
   WeightMap weights;
   for (const TensorSpec& spec : weight_specs(config, DType::kF32)) {
@@ -77,7 +76,7 @@ absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t se
       tensor.normal_(0, 0.02, generator);
     tensor = tensor.to(device);
   }
-  return Policy::over(config, std::move(weights), Policy::Gradients::kTracked);
+  return Policy::over(config, std::move(weights), Policy::Gradients::kTracked, compute);
 }
 
 std::string with_noise(std::string_view answer, double noise, Random& random) {
@@ -133,10 +132,9 @@ absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter&
     BASCULE_ASSIGN(Lesson lesson, make_lesson(prompts, policy.config(), problem, lesson_text(problem, 0, no_noise)));
     lessons.push_back(std::move(lesson));
   }
-  const at::NoGradGuard no_grad;
   double wrong = 0;
   for (const Batch& batch : batches_of(lessons, micro_batch, policy.device())) {
-    const at::Tensor misses = policy.logits(batch).argmax(1) != batch.targets;  // [M]
+    const at::Tensor misses = policy.likeliest(batch) != batch.targets;  // [M]
     const at::Tensor of_rows = at::zeros_like(batch.advantages).index_add(0, batch.row_of, misses.to(at::kFloat));
     wrong += (of_rows > 0).sum().item<double>();
   }

@@ -27,7 +27,8 @@ struct SupervisedOptions {
 };
 
 // Weights drawn as transformers draws them: normal with deviation 0.02, norms 1, biases 0; the same on every device.
-absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device = at::kCPU);
+absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device = at::kCPU,
+                                     const ComputeOptions& compute = {});
 
 // `answer` with each digit replaced by a random one with probability `noise`, so that every digit stays right with
 // probability 1 − 0.9 · noise.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <bascule/trainer_ref/grpo/advantage.h>
+#include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/engine_start.h>
 #include <bascule/trainer_ref/grpo/json_lines.h>
 #include <bascule/trainer_ref/grpo/overlong.h>
@@ -82,12 +83,22 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   BASCULE_ASSIGN(const UpdateStatistics update, learn_from(groups));
   last_step_ = step;  // whatever fails from here on, the weights are this step's
   telemetry.updated(update);
+  BASCULE_TRY(say_memory());
 
   if (sends_after(step)) {
     BASCULE_ASSIGN(SendReport report, send());
     telemetry.sent(std::move(report));
   }
   return telemetry.metrics(filter_.versions().newest());
+}
+
+// Once, behind the first update, where it is known what was planned and what came of it.
+absl::Status Trainer::say_memory() {
+  if (said_memory_ || !options_.device.is_cuda()) return absl::OkStatus();
+  said_memory_ = true;
+  BASCULE_ASSIGN(const MemoryPlan plan, plan_of(options_, task_, prompts_));
+  log_(measured_beside(plan, options_.device));
+  return absl::OkStatus();
 }
 
 // Rewards and advantages of completions that the engines have just made.

@@ -62,6 +62,7 @@ class Trainer {
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
   absl::Status count_bad_steps(const StepMetrics& metrics);
   absl::Status save(std::int64_t step);
+  absl::Status say_memory();
 
   std::vector<std::size_t> prompts_of(std::int64_t step) const;
   std::vector<const Problem*> problems_at(const std::vector<std::size_t>& prompts) const;
@@ -92,7 +93,7 @@ class Trainer {
   std::filesystem::path saved_;  // its folder, of this run or the one that it resumes; empty: none yet
   std::int64_t bad_steps_ = 0;   // the last ones, of which none changed the weights
   bool log_started_ = false;     // `out` has this run's files
-  bool said_no_reward_ = false, said_first_step_ = false;
+  bool said_no_reward_ = false, said_first_step_ = false, said_memory_ = false;
 };
 
 }  // namespace bascule::ref

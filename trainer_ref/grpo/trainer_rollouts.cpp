@@ -42,10 +42,11 @@ RolloutFigures Trainer::figures_of(const std::vector<Generation>& generations) {
 }
 
 // Flat groups give way to those of further problems, with --dynamic-sampling; how many did. Where none varies, they all
-// stay.
+// stay. What the engines do not answer is done without: the step has completions already.
 absl::StatusOr<std::int64_t> Trainer::replace_flat(std::int64_t step, std::vector<Group>& groups) {
   const std::vector<std::size_t> first = prompts_of(step);
   std::set<std::size_t> asked(first.begin(), first.end());
+  std::size_t place = first.size();
   std::vector<Group> varied;
   if (options_.dynamic_sampling > 0) varied = take_varied(groups);
   const std::size_t varied_at_first = varied.size();
@@ -53,12 +54,14 @@ absl::StatusOr<std::int64_t> Trainer::replace_flat(std::int64_t step, std::vecto
     const std::vector<std::size_t> prompts =
         further_prompts(task_.train.size(), first.size() - varied.size(), options_.seed, step, asked);
     if (prompts.empty()) break;
-    std::vector<RolloutRequest> requests = requests_for(prompts, step, asked.size());
     asked.insert(prompts.begin(), prompts.end());
-    BASCULE_ASSIGN(std::vector<Generation> generations, pool_->answers_to(pool_->ask_first(requests)));
-    sift(generations, filter_.versions(), options_.max_staleness);
+    std::vector<RolloutRequest> requests = requests_for(prompts, step, std::exchange(place, place + prompts.size()));
+    absl::StatusOr<std::vector<Generation>> generations = pool_->answers_to(pool_->ask_first(requests));
+    if (absl::IsCancelled(generations.status())) return generations.status();
+    if (!generations.ok()) break;
+    sift(*generations, filter_.versions(), options_.max_staleness);
     std::vector<Group> more =
-        groups_of(problems_at(prompts), std::move(requests), std::move(generations), prompts_.tokenizer());
+        groups_of(problems_at(prompts), std::move(requests), *std::move(generations), prompts_.tokenizer());
     std::erase_if(more, [](const Group& group) { return group.rollouts.empty(); });
     BASCULE_TRY(score(more).status());
     for (Group& group : take_varied(more)) varied.push_back(std::move(group));

@@ -16,8 +16,8 @@ namespace {
 
 // What is wrong with it is wrong with the flag that names it.
 absl::StatusOr<Policy> read_policy(std::string_view flag, const std::filesystem::path& folder, std::string_view advice,
-                                   Policy::Gradients gradients, at::Device device) {
-  absl::StatusOr<Policy> policy = Policy::read(folder, gradients, device);
+                                   Policy::Gradients gradients, const TrainOptions& options) {
+  absl::StatusOr<Policy> policy = Policy::read(folder, gradients, options.device, options.compute);
   if (!policy.ok()) return of_flag(policy.status(), flag, folder.string(), advice);
   return policy;
 }
@@ -59,10 +59,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
   BASCULE_TRY(check_task(options, task, prompts));
   BASCULE_TRY(annotate(check_answers(options.rewards, task.train), cat("--reward=", options.reward)));
   BASCULE_TRY(settle_origin(options, task, log));
-  BASCULE_ASSIGN(Policy policy, options.resume.empty() ? read_policy("model", options.model, kModelAdvice,
-                                                                     Policy::Gradients::kTracked, options.device)
-                                                       : read_policy("resume", options.resume, kResumeAdvice,
-                                                                     Policy::Gradients::kTracked, options.device));
+  BASCULE_ASSIGN(Policy policy,
+                 options.resume.empty()
+                     ? read_policy("model", options.model, kModelAdvice, Policy::Gradients::kTracked, options)
+                     : read_policy("resume", options.resume, kResumeAdvice, Policy::Gradients::kTracked, options));
   absl::StatusOr<std::vector<WeightedReward>> rewards =
       make_rewards(options.rewards, {.timeout = options.reward_timeout, .log = log, .stopped = stopped});
   BASCULE_TRY(of_flag(rewards.status(), "reward", options.reward, kRewardAdvice));
@@ -81,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
   if (single_copy) BASCULE_TRY(learner.release_memory());  // the weights have moved into the slot
   if (options.needs_reference()) {
     BASCULE_ASSIGN(Policy reference,
-                   read_policy("model", options.reference, kModelAdvice, Policy::Gradients::kNone, options.device));
+                   read_policy("model", options.reference, kModelAdvice, Policy::Gradients::kNone, options));
     learner.measure_from(std::move(reference));
   }
   std::unique_ptr<MetricsPage> page;

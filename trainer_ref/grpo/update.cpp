@@ -22,12 +22,13 @@ struct MiniBatch {
 
 // Of the optimizer steps that changed the weights.
 struct Sums {
-  double loss = 0, grad_norm = 0;                                   // of steps
-  double kl = 0, clipped = 0, weights = 0, capped = 0, tokens = 0;  // of completions' tokens
+  double loss = 0, grad_norm = 0;                                                // of steps
+  double kl = 0, entropy = 0, clipped = 0, weights = 0, capped = 0, tokens = 0;  // of completions' tokens
   double masked = 0, completions = 0;
 
-  void add(const Loss& part) {
+  void add(const Loss& part, const at::Tensor& entropies) {
     loss += part.value.item<double>();
+    entropy += entropies.sum().item<double>();
     kl += part.kl_sum;
     clipped += part.clipped;
     weights += part.weights;
@@ -39,6 +40,7 @@ struct Sums {
     loss += more.loss;
     grad_norm += more.grad_norm;
     kl += more.kl;
+    entropy += more.entropy;
     clipped += more.clipped;
     weights += more.weights;
     capped += more.capped;
@@ -52,9 +54,9 @@ struct Sums {
 MiniBatch make_mini_batch(const Policy& policy, const Policy* reference, std::span<const TrainingRow> rows,
                           const UpdateOptions& options) {
   MiniBatch mini;
-  for (std::size_t begin = 0; begin < rows.size(); begin += options.micro_batch) {
+  for (const auto& part : micro_batches_of(rows, options.micro_batch, options.micro_batch_tokens)) {
     MicroBatch& micro = mini.parts.emplace_back();
-    micro.batch = make_batch(rows.subspan(begin, std::min(options.micro_batch, rows.size() - begin)), policy.device());
+    micro.batch = make_batch(part, policy.device());
     if (options.optimizer_steps() > 1) micro.old_log_probs = policy.log_probs(micro.batch, options.temperature);
     if (reference != nullptr) micro.reference_log_probs = reference->log_probs(micro.batch, options.temperature);
   }
@@ -83,7 +85,7 @@ Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOpti
                    const std::function<void()>& after_part) {
   Sums sums{.completions = static_cast<double>(mini.shape.completions)};
   for (const MicroBatch& micro : mini.parts) {
-    const at::Tensor log_probs = policy.log_probs(micro.batch, options.temperature);
+    const auto [log_probs, entropies] = policy.score(micro.batch, options.temperature);
     const Loss loss =
         policy_loss({.log_probs = log_probs,
                      .old_log_probs = micro.old_log_probs.defined() ? micro.old_log_probs : log_probs.detach(),
@@ -94,7 +96,7 @@ Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOpti
                      .row_of = micro.batch.row_of},
                     mini.shape, options.loss);
     loss.value.backward();
-    sums.add(loss);
+    sums.add(loss, entropies);
     after_part();
   }
   return sums;
@@ -128,6 +130,7 @@ UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Op
   const auto updates = static_cast<double>(statistics.updates);
   statistics.loss = sums.loss / updates;
   statistics.grad_norm = sums.grad_norm / updates;
+  statistics.entropy = sums.entropy / sums.tokens;
   statistics.clip_fraction = sums.clipped / sums.tokens;
   statistics.importance_mean = sums.weights / sums.tokens;
   statistics.importance_capped = sums.capped / sums.tokens;

@@ -16,10 +16,11 @@ namespace bascule::ref {
 
 struct UpdateOptions {
   LossOptions loss = {};
-  std::int64_t num_iterations = 1;  // passes over the same rollouts
-  std::int64_t mini_batches = 1;    // optimizer steps of a pass; no more than there are rows
-  std::size_t micro_batch = 64;     // rows that go through the model at a time
-  double temperature = 1;           // at which the rollouts were sampled
+  std::int64_t num_iterations = 1;      // passes over the same rollouts
+  std::int64_t mini_batches = 1;        // optimizer steps of a pass; no more than there are rows
+  std::size_t micro_batch = 64;         // rows that go through the model at a time, at most
+  std::int64_t micro_batch_tokens = 0;  // and tokens of these, prompts and completions; 0: any number
+  double temperature = 1;               // at which the rollouts were sampled
   // Asked before each optimizer step, when its gradients are there; false: the update ends without it.
   std::function<bool()> may_write = [] { return true; };
   // Told after each micro-batch, of how many of the whole update.

@@ -12,7 +12,7 @@ struct UpdateStatistics {
 
   double loss = kNone;
   double kl = kNone;                 // per token, from the reference
-  double entropy = kNone;            // per token, of the policy before the update, in nats
+  double entropy = kNone;            // per token, of the policy before each of them, in nats
   double clip_fraction = kNone;      // of tokens
   double importance_mean = kNone;    // π_old/π_behaviour of a token, capped
   double importance_capped = kNone;  // share of tokens whose weight was more than the cap

@@ -45,8 +45,12 @@ at::Tensor CausalAttention::attend_padded(const at::Tensor& query, const at::Ten
     return padded.view({rows_.rows(), rows_.longest, x.size(1), x.size(2)}).transpose(1, 2);
   };
   const bool grouped = query.size(1) != key.size(1);
-  const at::Tensor mixed = at::scaled_dot_product_attention(by_row(query), by_row(key), by_row(value), {},
-                                                            /*dropout_p=*/0.0, /*is_causal=*/true, {}, grouped);
+  const auto of_heads = [&](const at::Tensor& x) {  // a GPU's kernel for float knows no groups
+    return grouped && x.is_cuda() ? by_row(x.repeat_interleave(query.size(1) / x.size(1), 1)) : by_row(x);
+  };
+  const at::Tensor mixed =
+      at::scaled_dot_product_attention(by_row(query), of_heads(key), of_heads(value), {}, /*dropout_p=*/0.0,
+                                       /*is_causal=*/true, {}, /*enable_gqa=*/grouped && !query.is_cuda());
   const at::Tensor flat = mixed.transpose(1, 2).reshape({-1, query.size(1), query.size(2)});
   return gather_.defined() ? flat.index_select(0, gather_) : flat;
 }

@@ -31,6 +31,26 @@ TEST(Batch, PacksRowsWithoutPadding) {
   EXPECT_THAT(values<float>(batch.advantages), ElementsAre(1, -0.5, 0.25));
 }
 
+TEST(Batch, MicroBatchesEndByRowsOrByTokens) {
+  const Sampled sampled;  // rows of 5, 7, 2 and 3 tokens
+  const std::vector<TrainingRow> rows = sampled.rows();
+  const auto sizes = [&](std::size_t most_rows, std::int64_t most_tokens) {
+    std::vector<std::size_t> found;
+    const TrainingRow* next = rows.data();
+    for (const auto& part : micro_batches_of(rows, most_rows, most_tokens)) {
+      EXPECT_EQ(part.data(), next) << "in order, and none is left out";
+      next += part.size();
+      found.push_back(part.size());
+    }
+    return found;
+  };
+  EXPECT_THAT(sizes(3, 0), ElementsAre(3, 1));
+  EXPECT_THAT(sizes(64, 12), ElementsAre(2, 2));
+  EXPECT_THAT(sizes(64, 9), ElementsAre(1, 2, 1));
+  EXPECT_THAT(sizes(64, 4), ElementsAre(1, 1, 1, 1)) << "two are longer, and alone";
+  EXPECT_THAT(sizes(1, 12), ElementsAre(1, 1, 1, 1));
+}
+
 TEST(Batch, AnswersWithoutLogProbsCountAsCertain) {
   Sampled sampled;
   sampled.rollouts[0].log_probs.clear();

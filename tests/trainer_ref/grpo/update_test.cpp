@@ -104,6 +104,7 @@ TEST(Update, TellsHowItWeighedWhatEnginesSampled) {
   EXPECT_EQ(update.importance_mean, 3);
   EXPECT_EQ(update.importance_capped, 1);
   EXPECT_EQ(update.masked, 0);
+  EXPECT_NEAR(update.entropy, std::log(11), 0.2) << "weights that nobody trained choose among all eleven tokens";
   for (Rollout& rollout : sampled.rollouts) std::fill(rollout.log_probs.begin(), rollout.log_probs.end(), 0.0f);
   update = update_policy(model, nullptr, optimizer, sampled.rows(), {.loss = {.off_policy_mask = 0.5}});
   EXPECT_EQ(update.importance_capped, 0);
