@@ -97,7 +97,8 @@ TEST_F(TrainOnGpu, LetsTheEngineReadItsOwnWeightsAndNoCopy) {
     for (const nlohmann::json& choice : nlohmann::json::parse(answer->body)["choices"]) texts.push_back(choice["text"]);
     return texts;
   };
-  Program alone = engine_on("cuda", {"--sync=", "--model", (folder_ / "resumed" / "step_4").string()});
+  const Program alone =
+      engine("alone", "0", {"--device", "cuda", "--sync=", "--model", (folder_ / "resumed" / "step_4").string()});
   EXPECT_EQ(says(only), says(alone)) << "as the checkpoint";
 }
 

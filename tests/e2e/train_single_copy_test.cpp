@@ -101,6 +101,23 @@ TEST_F(SingleCopy, GoesOnWhenAnEngineIsKilledAndServesItWhenItIsBack) {
   for (const Program* engine : {&first, &second}) EXPECT_EQ(says(url_of(*engine)), expected);
 }
 
+// It may still read what the trainer would write.
+TEST_F(SingleCopy, ARunEndsWithACheckpointWhereAnEngineHangsAndNamesIt) {
+  sync_ += "&timeout=3s&flip_timeout=1s&suspect_after=2s&heartbeat=500ms";
+  Program first = engine("engine-0"), hangs = engine("engine-1");
+  const std::string url = url_of(first);
+  Program train = trainer(url + "," + url_of(hangs), "out",
+                          {"--steps", "100000", "--prompts-per-step", "8", "--group-size", "4", "--eval-every", "0",
+                           "--request-timeout", "2s"});
+  ASSERT_TRUE(eventually([&] { return metrics("out").size() > 2 || !train.running(); }, 90s)) << train.output();
+  hangs.signal(SIGSTOP);
+  EXPECT_EQ(train.wait(90s), 1) << train.output();
+  EXPECT_THAT(train.output(), HasSubstr("the weights cannot be written while engines read them: "));
+  EXPECT_THAT(train.output().substr(train.output().find("cannot be written")), HasSubstr("engine-1"));
+  const std::string step = "out/step_" + std::to_string(metrics("out").back()["step"].get<int>());
+  EXPECT_EQ(says(url), checkpoint_says(step)) << "nothing was written since";
+}
+
 // Between the first and the last of an update's optimizer steps the weights are those of no version.
 TEST_F(SingleCopy, EnginesOfATrainerThatIsKilledWhileItWritesServeNothingUntilTheNext) {
   Program only = engine("engine-0");
