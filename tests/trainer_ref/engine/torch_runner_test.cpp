@@ -165,6 +165,23 @@ TEST(TorchRunner, WeightsThatSayNoNumbersFailTheStep) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(TorchRunner, NothingIsStartedBehindAStepThatCouldNotBe) {
+  TestEngine engine("qwen3", 4, {});
+  engine.runner().commit();
+  Sequence unknown, sound;
+  unknown.tokens = {1, 2, engine.config().vocab_size};
+  sound.tokens = {1, 2, 3};
+  unknown.prompt_tokens = sound.prompt_tokens = 3;
+  unknown.blocks = {0};
+  sound.blocks = {1};
+  engine.runner().start({.copies = {}, .rows = {{&unknown, 0, 3}}});
+  engine.runner().start({.copies = {}, .rows = {{&sound, 0, 3}}});
+  const absl::Status why = engine.runner().finish().status();
+  EXPECT_EQ(why.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(engine.runner().finish().status(), why);
+  EXPECT_TRUE(engine.runner().run({.copies = {}, .rows = {{&sound, 0, 3}}}).ok());
+}
+
 // While it lives, LibTorch finds no memory.
 class NoMemory final : public c10::Allocator {
  public:
