@@ -316,7 +316,8 @@ void Engine::complete(Step step) {
   ++counted_.steps;
   if (!outputs.ok()) return step_failed(std::move(step), outputs.status());
   for (std::size_t i = 0; i < step.rows.size(); ++i)
-    if (step.rows[i].sequence != nullptr) counted_.generated_tokens += (*outputs)[i].samples.size();
+    if (step.rows[i].sequence != nullptr && step.rows[i].sequence->max_tokens > 0)
+      counted_.generated_tokens += (*outputs)[i].samples.size();
   end(scheduler_.complete(step, *outputs, {served_.epoch, served_.version}, ahead_ ? &*ahead_ : nullptr));
 }
 

@@ -71,7 +71,7 @@ ABSL_FLAG(
     double, wait_at_most, 3,
     "Seconds that a change waits with --on-update=wait; what still runs then goes on with the new weights. The "
     "trainer waits meanwhile, and gives up an engine that takes longer than the flip_timeout of --sync (5s unless "
-    "the trainer's and this engine's URL say more): leave it two steps' time.");
+    "the trainer's and this engine's URL say more): leave it four steps' time.");
 ABSL_FLAG(std::string, logprobs_mode, "raw",
           "Log-probabilities of requests that do not say: raw (of the logits) or processed (under the temperature).");
 ABSL_FLAG(bascule::ref::KeyFlag, api_key, {},
