@@ -123,7 +123,7 @@ absl::StatusOr<Coordinator::Grant> Coordinator::wait_granted(Deadline deadline) 
       const std::lock_guard lock(mutex_);
       if (shared_.granted) return granted();
     }
-    const std::string readers = fleet_.desk().readers();
+    const std::string readers = fleet_.readers();
     const std::optional<int> used = fleet_.desk().spares_used();
     handle(event::TakeGivenUp{});
     if (waited == Waited::kUntilInterrupted) return interrupted_while("a slot");

@@ -152,8 +152,11 @@ absl::StatusOr<double> worst_pause_beside_prompt(ref::Engine& engine, std::int64
     if (!taken.ok()) ended.count_down();
   };
   const auto request = [&](const Load& load) { return request_of(random_prompts(load), load); };
-  ref::CompletionRequest short_ones =
-      request({.requests = rows, .prompt_tokens = 64, .generated_tokens = 400, .vocabulary = vocabulary, .seed = 77});
+  ref::CompletionRequest short_ones = request({.requests = rows,
+                                               .prompt_tokens = kPausedPromptTokens,
+                                               .generated_tokens = kPausedTokens,
+                                               .vocabulary = vocabulary,
+                                               .seed = 77});
   short_ones.sink = pauses;
   submit(std::move(short_ones));
   const auto generated = [&] { return engine.stats().generated_tokens; };
@@ -161,8 +164,11 @@ absl::StatusOr<double> worst_pause_beside_prompt(ref::Engine& engine, std::int64
   while (generated() < before + static_cast<std::uint64_t>(64 * rows) && error.status().ok())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   pauses->watch();
-  submit(request(
-      {.requests = 1, .prompt_tokens = prompt_tokens, .generated_tokens = 8, .vocabulary = vocabulary, .seed = 78}));
+  submit(request({.requests = 1,
+                  .prompt_tokens = prompt_tokens,
+                  .generated_tokens = kBesideTokens,
+                  .vocabulary = vocabulary,
+                  .seed = 78}));
   ended.wait();
   BASCULE_TRY(error.status());
   return pauses->worst();

@@ -23,6 +23,9 @@ absl::StatusOr<double> time_requests(ref::Engine& engine, const Load& load);
 // Likewise over HTTP, each request on a connection of its own. `url` as "http://127.0.0.1:8000".
 absl::StatusOr<double> time_http_requests(const std::string& url, const Load& load);
 
+// Tokens of the sequences that are paused, and those that the long prompt's own one generates.
+inline constexpr std::int64_t kPausedPromptTokens = 64, kPausedTokens = 400, kBesideTokens = 8;
+
 // While `rows` sequences generate, a prompt of `prompt_tokens` comes: seconds between two tokens of those that
 // generate, the largest behind the prompt's arrival.
 absl::StatusOr<double> worst_pause_beside_prompt(ref::Engine& engine, std::int64_t rows, std::int64_t prompt_tokens,

@@ -53,6 +53,8 @@ namespace {
 
 constexpr std::int64_t kManyTokens = 8192;  // of short prompts together
 
+std::int64_t rows_of_many(std::int64_t tokens) { return std::max<std::int64_t>(1, kManyTokens / tokens); }
+
 const ProgramInfo& program() {
   static const ProgramInfo info{
       .name = "bascule-bench-engine",
@@ -107,8 +109,9 @@ absl::StatusOr<Settings> settings_from_flags() {
   const std::int64_t bytes = asked.bytes > 0 ? asked.bytes : std::int64_t{device.is_cpu() ? 1 : 32} << 30;
   const std::int64_t block = ref::block_bytes(shape.config, shape.dtype == DType::kF32 ? at::kFloat : at::kBFloat16);
   shape.blocks = static_cast<std::size_t>(bytes / block);
-  shape.most_rows = std::ranges::max(settings.rows);
-  shape.longest = std::max({std::ranges::max(settings.contexts), std::ranges::max(settings.prompts) + 64,
+  shape.most_rows = std::max(std::ranges::max(settings.rows), rows_of_many(std::ranges::min(settings.prompts)));
+  shape.longest = std::max({std::ranges::max(settings.contexts), std::ranges::max(settings.prompts) + kBesideTokens,
+                            kPausedPromptTokens + kPausedTokens,
                             std::int64_t{absl::GetFlag(FLAGS_prompt_tokens)} + absl::GetFlag(FLAGS_generated_tokens)});
   return settings;
 }
@@ -141,7 +144,7 @@ absl::Status measure_steps(const Settings& settings, ref::Runner& runner, Report
                        .made = static_cast<double>(rows)},
                       time_decode(settings.shape, runner, rows, context, repeat)));
   for (const std::int64_t tokens : measures("prefill") ? settings.prompts : std::vector<std::int64_t>{})
-    for (const std::int64_t rows : std::set{std::int64_t{1}, std::max<std::int64_t>(1, kManyTokens / tokens)})
+    for (const std::int64_t rows : std::set{std::int64_t{1}, rows_of_many(tokens)})
       BASCULE_TRY(add({.what = "prefill",
                        .rows = rows,
                        .tokens = tokens,
@@ -242,7 +245,8 @@ absl::Status measure_serving(const Settings& settings, std::unique_ptr<ref::Runn
   if (measures("engine") || measures("http"))
     for (const std::int64_t rows : settings.rows) BASCULE_TRY(measure_requests(settings, rows, *serving, report));
   if (!measures("pause")) return absl::OkStatus();
-  const std::int64_t rows = std::min<std::int64_t>(64, settings.shape.most_rows), prompt = settings.prompts.back();
+  const std::int64_t rows = std::min<std::int64_t>(64, std::ranges::max(settings.rows));
+  const std::int64_t prompt = settings.prompts.back();
   BASCULE_ASSIGN(const double worst,
                  worst_pause_beside_prompt(serving->engine(), rows, prompt, settings.shape.config.vocab_size));
   report.add({.what = "longest pause beside a prompt", .rows = rows, .tokens = prompt, .seconds = {worst}});

@@ -58,6 +58,8 @@ class Fleet {
   const SlotDesk& desk() const { return desk_; }
   const Versions& versions() const { return versions_; }
   Version published() const { return versions_.published(); }
+  // For error texts, whom a send waits for that gets no slot: "a (slot 0), b (slot 1)", or of a single copy "a".
+  std::string readers() const;
   const std::string& last_refusal() const { return last_refusal_; }  // for error texts; empty: none
   const std::string& missing() const { return missing_; }            // what of the endpoint was removed
   std::vector<std::vector<std::string>> fused_wishes() const;        // of the workers that are there, as they came

@@ -34,6 +34,21 @@ std::vector<Holder> Fleet::in_the_way(const OnItsWay& sent) {
   return holders;
 }
 
+// Of a single copy, those that would not yield: they left, or are about to read.
+std::string Fleet::readers() const {
+  if (!desk_.single_copy()) return desk_.readers();
+  std::string readers;
+  for (const SlotId slot : desk_.all())
+    for (const Holder holder : desk_.holders_of(slot)) {
+      const auto yields = [&](const auto& entry) {
+        return entry.second.holder() == holder && entry.second.welcomed() && !entry.second.catch_up();
+      };
+      if (std::ranges::any_of(roster_.members(), yields)) continue;
+      absl::StrAppend(&readers, readers.empty() ? "" : ", ", roster_.name_of(holder));
+    }
+  return readers;
+}
+
 // A worker may have been evicted since the slot was granted, and have come back. It still reads the slot, so it takes
 // part, with its group.
 void Fleet::ask_those_that_came_back(OnItsWay& sent) {

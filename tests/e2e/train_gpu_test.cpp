@@ -73,6 +73,35 @@ TEST_F(TrainOnGpu, CastsItsF32WeightsForAnEngineInBf16) {
   EXPECT_LT(lines.back()["send"]["bytes"], 3 * parameters) << "two bytes a weight";
 }
 
+// Engines on GPUs read some tensors as one: in place as well, or they would hold most of the weights again.
+TEST_F(TrainOnGpu, LetsTheEngineReadItsOwnWeightsAndNoCopy) {
+  sync_ += "?slots=1&digest=always";
+  Program only = engine_on("cuda", {"--verbose"});
+  const std::vector<nlohmann::json> first = train_on("cuda", only, "first", 3);
+  ASSERT_EQ(first.size(), 4);
+  EXPECT_EQ(served_by(only), first.back()["version"]);
+  const std::vector<nlohmann::json> resumed =
+      train_on("cuda", only, "resumed", 4, {"--resume", (folder_ / "first" / "step_2").string()});
+  ASSERT_EQ(resumed.size(), 2) << "steps 3 and 4";
+  EXPECT_EQ(served_by(only), resumed.back()["version"]);
+  for (const char* log : {"first.log", "resumed.log"})
+    EXPECT_EQ(bytes(log).find("it copies them"), std::string::npos) << bytes(log);
+
+  ref::HttpClient client;
+  const auto says = [&](const Program& engine) {
+    const auto answer =
+        client.post_json(url_of(engine) + "/v1/completions",
+                         R"({"prompt": ["45+33=", "07+30=", "12+29="], "temperature": 0})", absl::Seconds(60));
+    EXPECT_TRUE(answer.ok() && answer->status == 200);
+    std::vector<std::string> texts;
+    for (const nlohmann::json& choice : nlohmann::json::parse(answer->body)["choices"]) texts.push_back(choice["text"]);
+    return texts;
+  };
+  const Program alone =
+      engine("alone", "0", {"--device", "cuda", "--sync=", "--model", (folder_ / "resumed" / "step_4").string()});
+  EXPECT_EQ(says(only), says(alone)) << "as the checkpoint";
+}
+
 TEST_F(TrainOnGpu, HasTheMemoryOfAnEngineThatSleepsMeanwhile) {
   const auto free_bytes = [] {
     std::size_t free = 0, all = 0;

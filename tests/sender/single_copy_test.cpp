@@ -14,6 +14,9 @@ namespace {
 
 using test::IsOk;
 using test::WireWorker;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
 
 class WiredSingleCopy : public test::Wired {
  protected:
@@ -49,6 +52,22 @@ TEST_F(WiredSingleCopy, WaitsForAReaderThatLeftWithIt) {
   EXPECT_EQ(published.wait_for(std::chrono::milliseconds(200)), std::future_status::timeout) << published.get();
   worker.reset();  // and its lease pipe
   EXPECT_THAT(published.get(), IsOk());
+}
+
+TEST_F(WiredSingleCopy, NamesTheReadersThatLeftWithItAndNoOthers) {
+  listen("slots=1&timeout=300ms");
+  ASSERT_THAT(publish(), IsOk());
+  const auto worker = connect(), other = connect();
+  worker->serve("gone", 1);
+  other->serve("here", 2);
+  std::future<absl::Status> published = std::async(std::launch::async, [this] { return publish(); });
+  worker->expect<Prepare>();
+  other->say(Ready{.version = other->expect<Prepare>().version});
+  worker->say(Poisoned{.why = "its device is lost"});
+  const auto names_it = AllOf(HasSubstr("still read by gone"), Not(HasSubstr("here")));
+  EXPECT_THAT(published.get().message(), names_it) << "it was asked to yield, and left";
+  other->expect<Abort>();
+  EXPECT_THAT(publish().message(), names_it) << "it had left before";
 }
 
 TEST_F(WiredSingleCopy, IsAskedOfAReaderThatCameBackBeforeItIsWritten) {

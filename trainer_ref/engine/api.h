@@ -15,7 +15,6 @@ namespace bascule::ref {
 
 std::string dumped(const nlohmann::json& value);
 
-std::string error_json(int http_status, std::string_view message);
 std::string models_json(const ModelCard& card);
 std::string one_model_json(const ModelCard& card);
 

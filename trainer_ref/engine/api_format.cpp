@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include <bascule/trainer_ref/engine/api.h>
+#include <bascule/trainer_ref/http/exposition.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -20,6 +21,7 @@ json model_json(const ModelCard& card) {
           {"owned_by", "bascule"},
           {"max_model_len", card.max_model_len},
           {"max_completions", std::min(card.max_batch, card.max_choices)},
+          {"max_batch", card.max_batch},
           {"takes_text", card.tokenizer.has_value()},
           {"takes_messages", card.chat.has_value()}};
 }
@@ -28,14 +30,6 @@ json model_json(const ModelCard& card) {
 
 // Tokens of a byte-level vocabulary may cut a character in two: what is no UTF-8 becomes U+FFFD.
 std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
-
-std::string error_json(int http_status, std::string_view message) {
-  const char* type = http_status == 429   ? "overloaded_error"
-                     : http_status == 401 ? "authentication_error"
-                     : http_status < 500  ? "invalid_request_error"
-                                          : "server_error";
-  return dumped({{"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", http_status}}}});
-}
 
 std::string models_json(const ModelCard& card) {
   return dumped({{"object", "list"}, {"data", json::array({model_json(card)})}});
@@ -104,34 +98,30 @@ std::string health_json(const EngineStats& stats, std::string_view state, const 
 std::string sleeping_json(const EngineStats& stats) { return dumped({{"is_sleeping", stats.asleep}}); }
 
 std::string metrics_text(const EngineStats& stats, const ModelCard& card) {
-  std::string text = cat("# HELP bascule_engine_device Where it computes.\n# TYPE bascule_engine_device gauge\n",
-                         "bascule_engine_device{device=\"", card.device, "\"} 1\n");
-  const auto metric = [&text](std::string_view name, std::string_view type, std::string_view help, auto value) {
-    text += cat("# HELP bascule_engine_", name, " ", help, "\n# TYPE bascule_engine_", name, " ", type,
-                "\nbascule_engine_", name, " ", value, "\n");
-  };
-  metric("requests_total", "counter", "Requests accepted.", stats.requests);
-  metric("requests_rejected_total", "counter", "Requests answered 429.", stats.rejected);
-  metric("requests_cancelled_total", "counter", "Requests whose client hung up.", stats.cancelled);
-  metric("prompt_tokens_total", "counter", "Prompt tokens of accepted requests.", stats.prompt_tokens);
-  metric("reused_tokens_total", "counter", "Tokens found in the cache, not computed.", stats.reused_tokens);
-  metric("generated_tokens_total", "counter", "Tokens sampled.", stats.generated_tokens);
-  metric("steps_total", "counter", "Steps run.", stats.steps);
-  metric("preemptions_total", "counter", "Sequences put back because the cache was full.", stats.preemptions);
-  metric("running", "gauge", "Sequences that run.", stats.running);
-  metric("waiting", "gauge", "Sequences that wait.", stats.waiting);
-  metric("cache_blocks", "gauge", "Blocks of the cache.", stats.blocks);
-  metric("cache_blocks_used", "gauge", "Blocks held by sequences.", stats.blocks_used);
-  metric("version", "gauge", "Version of the weights served; 0: a checkpoint's own, or none yet.",
-         stats.served.version);
-  metric("epoch", "gauge", "Epoch of the sender of these weights.", stats.served.epoch);
-  metric("graphs_recorded_total", "counter", "Graphs recorded: shapes of steps, times slots.", stats.graphs.recorded);
-  metric("graph_replays_total", "counter", "Steps that were replayed as a graph.", stats.graphs.replayed);
-  metric("sleeping", "gauge", "1 while the cache is released, or about to be.", stats.asleep ? 1 : 0);
-  metric("serving", "gauge", "1 while a version is served.", stats.served.ready ? 1 : 0);
-  metric("flips_total", "counter", "Versions flipped to.", stats.flips);
-  metric("stall_seconds_total", "counter", "Seconds that flips kept the engine from stepping.", stats.stall_seconds);
-  return text;
+  Exposition page("bascule_engine_");
+  page.family("device", "gauge", "Where it computes.");
+  page.sample({{"device", card.device}}, 1);
+  page.counter("requests_total", "Requests accepted.", stats.requests);
+  page.counter("requests_rejected_total", "Requests answered 429.", stats.rejected);
+  page.counter("requests_cancelled_total", "Requests whose client hung up.", stats.cancelled);
+  page.counter("prompt_tokens_total", "Prompt tokens of accepted requests.", stats.prompt_tokens);
+  page.counter("reused_tokens_total", "Tokens found in the cache, not computed.", stats.reused_tokens);
+  page.counter("generated_tokens_total", "Tokens sampled.", stats.generated_tokens);
+  page.counter("steps_total", "Steps run.", stats.steps);
+  page.counter("preemptions_total", "Sequences put back because the cache was full.", stats.preemptions);
+  page.gauge("running", "Sequences that run.", stats.running);
+  page.gauge("waiting", "Sequences that wait.", stats.waiting);
+  page.gauge("cache_blocks", "Blocks of the cache.", stats.blocks);
+  page.gauge("cache_blocks_used", "Blocks held by sequences.", stats.blocks_used);
+  page.gauge("version", "Version of the weights served; 0: a checkpoint's own, or none yet.", stats.served.version);
+  page.gauge("epoch", "Epoch of the sender of these weights.", stats.served.epoch);
+  page.counter("graphs_recorded_total", "Graphs recorded: shapes of steps, times slots.", stats.graphs.recorded);
+  page.counter("graph_replays_total", "Steps that were replayed as a graph.", stats.graphs.replayed);
+  page.gauge("sleeping", "1 while the cache is released, or about to be.", stats.asleep ? 1 : 0);
+  page.gauge("serving", "1 while a version is served.", stats.served.ready ? 1 : 0);
+  page.counter("flips_total", "Versions flipped to.", stats.flips);
+  page.counter("stall_seconds_total", "Seconds that flips kept the engine from stepping.", stats.stall_seconds);
+  return page.text();
 }
 
 }  // namespace bascule::ref

@@ -316,19 +316,22 @@ void Engine::complete(Step step) {
   ++counted_.steps;
   if (!outputs.ok()) return step_failed(std::move(step), outputs.status());
   for (std::size_t i = 0; i < step.rows.size(); ++i)
-    if (step.rows[i].sequence != nullptr) counted_.generated_tokens += (*outputs)[i].samples.size();
+    if (step.rows[i].sequence != nullptr && step.rows[i].sequence->max_tokens > 0)
+      counted_.generated_tokens += (*outputs)[i].samples.size();
   end(scheduler_.complete(step, *outputs, {served_.epoch, served_.version}, ahead_ ? &*ahead_ : nullptr));
 }
 
-// The cache is lost. One that failed alone has its request end; of several, it must be found out which it was.
+// The cache is lost. One that failed alone has its request end; of several, it must be found out which it was. It may
+// have been one that has ended meanwhile.
 void Engine::step_failed(Step step, const absl::Status& why) {
+  const bool alone = step.rows.size() == 1;
   if (std::exchange(ahead_, std::nullopt)) static_cast<void>(runner_->finish());  // of what the failed one drew
   std::erase_if(step.rows, [](const Row& row) { return row.sequence == nullptr; });
   options_.log(cat("a step of ", step.rows.size(), " sequences failed: ", why.message()));
   pool_.drop_prefixes();
   const RequestId request = step.rows.empty() ? 0 : step.rows.front().sequence->request;
   scheduler_.put_back(step);
-  if (step.rows.size() == 1) fail(request, why);
+  if (alone && !step.rows.empty()) fail(request, why);
 }
 
 // Hands sequences to their requests, and whole requests to their callers.

@@ -45,7 +45,8 @@ struct EngineOptions {
   std::size_t max_waiting = 4096;  // sequences that may wait beyond those that run
   OnUpdate on_update = OnUpdate::kKeep;
   // Of kWait: from the token boundary at which a version is seen to be pending. What still runs then goes on as under
-  // kKeep. Shorter than the sender's flip_timeout by two steps, or the sender may evict the engine.
+  // kKeep. Shorter than the sender's flip_timeout by four steps, of which two may be under way when the version is
+  // seen and two when the time is up, or the sender may evict the engine.
   absl::Duration wait_at_most = absl::Seconds(3);
   std::function<void(std::string_view)> log = [](std::string_view) {};
   // Why no sender is joined, or a version cannot be served: each reason once until one is joined again. Engine's

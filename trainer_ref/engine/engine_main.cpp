@@ -2,7 +2,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
@@ -17,6 +16,7 @@
 #include <bascule/trainer_ref/engine/cache_attention.h>
 #include <bascule/trainer_ref/engine/http_server.h>
 #include <bascule/trainer_ref/engine/torch_runner.h>
+#include <bascule/trainer_ref/http/http_listener.h>
 #include <bascule/trainer_ref/model/contract.h>
 #include <bascule/trainer_ref/program/pair.h>
 #include <bascule/trainer_ref/program/torch_device.h>
@@ -71,7 +71,7 @@ ABSL_FLAG(
     double, wait_at_most, 3,
     "Seconds that a change waits with --on-update=wait; what still runs then goes on with the new weights. The "
     "trainer waits meanwhile, and gives up an engine that takes longer than the flip_timeout of --sync (5s unless "
-    "the trainer's and this engine's URL say more): leave it two steps' time.");
+    "the trainer's and this engine's URL say more): leave it four steps' time.");
 ABSL_FLAG(std::string, logprobs_mode, "raw",
           "Log-probabilities of requests that do not say: raw (of the logits) or processed (under the temperature).");
 ABSL_FLAG(bascule::ref::KeyFlag, api_key, {},
@@ -99,25 +99,6 @@ const ProgramInfo& program() {
 
 constexpr std::size_t kMostNameBytes = 255;  // it stands in every line of a log
 constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
-
-struct Address {
-  std::string host;
-  std::uint16_t port = 0;
-};
-
-absl::StatusOr<Address> parse_address(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  Address address;
-  if (colon != std::string::npos && colon > 0) {
-    const char* end = text.data() + text.size();
-    const auto [stop, failure] = std::from_chars(text.data() + colon + 1, end, address.port);
-    address.host = text.substr(0, colon);
-    if (address.host.starts_with('[') && address.host.ends_with(']'))
-      address.host = address.host.substr(1, address.host.size() - 2);
-    if (failure == std::errc{} && stop == end) return address;
-  }
-  return invalid_argument("--listen=", text, ": expected HOST:PORT, as in 127.0.0.1:8000");
-}
 
 // In UTF-8, and without what would break a line of a log or a table.
 bool is_printable(const std::string& name) {
@@ -255,7 +236,7 @@ void say(std::string_view line) {
 
 // What the flags come to.
 struct Settings {
-  Address address;
+  HttpAddress address;
   c10::Device device = c10::kCPU;
   std::filesystem::path folder;
   DType dtype = DType::kF32;
@@ -269,7 +250,7 @@ struct Settings {
 absl::StatusOr<Settings> settings_from_flags() {
   BASCULE_TRY(check_flags());
   Settings settings;
-  BASCULE_ASSIGN(settings.address, parse_address(absl::GetFlag(FLAGS_listen)));
+  BASCULE_ASSIGN(settings.address, parse_http_address("listen", absl::GetFlag(FLAGS_listen)));
   BASCULE_ASSIGN(settings.api_key, find_api_key(absl::GetFlag(FLAGS_api_key), absl::GetFlag(FLAGS_api_key_file)));
   // Before the device is opened, which takes seconds, unless only that tells.
   const std::string device = absl::GetFlag(FLAGS_device), sync = absl::GetFlag(FLAGS_sync);

@@ -3,10 +3,12 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 #include <bascule/trainer_ref/engine/cuda_check.h>
 #include <bascule/trainer_ref/ops/draw.h>
 #include <bascule/trainer_ref/ops/feed_tokens.h>
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -25,6 +27,14 @@ StepShape largest_recorded(const StepsOptions& options) {
           .tiles = 2 * (options.most_rows + most_recorded(options) / ops::kTileTokens),
           .picked = options.most_rows,
           .draws = options.most_rows};
+}
+
+// Beyond them, kernels would write behind the results, and the host behind the numbers.
+void check_fits(const StepShape& shape, const StepsOptions& options) {
+  if (shape.rows > options.most_rows || shape.draws > options.most_rows || shape.blocks > options.most_blocks)
+    throw std::invalid_argument(cat("a step of ", shape.rows, " rows of up to ", shape.blocks, " blocks with ",
+                                    shape.draws, " draws; these steps were made for ", options.most_rows, " rows of ",
+                                    options.most_blocks, " blocks, with as many draws as rows"));
 }
 
 template <typename Element>
@@ -55,10 +65,11 @@ GpuSteps::GpuSteps(const ModelConfig& config, StepsOptions options)
 
 void GpuSteps::start(const Step& step, const std::shared_ptr<const Decoder>& decoder) {
   const c10::InferenceMode no_gradients;
+  const StepShape shape = StepNumbers::shape_of(step.rows);
+  check_fits(shape, options_);
   cache_.copy_blocks(step.copies);
   turn_ = 1 - turn_;
   Started started{.results = &host_results_[turn_], .outputs = std::vector<RowOutput>(step.rows.size())};
-  const StepShape shape = StepNumbers::shape_of(step.rows);
   const bool asks_for_tops = std::any_of(step.rows.begin(), step.rows.end(),
                                          [](const Row& row) { return row.sequence->sampling.top_logprobs > 0; });
   const bool scores = std::any_of(step.rows.begin(), step.rows.end(),

@@ -15,8 +15,8 @@
 
 #include <bascule/trainer_ref/engine/api.h>
 #include <bascule/trainer_ref/engine/engine.h>
-#include <bascule/trainer_ref/engine/http_connection.h>
-#include <bascule/trainer_ref/engine/http_message.h>
+#include <bascule/trainer_ref/http/http_connection.h>
+#include <bascule/trainer_ref/http/http_message.h>
 
 namespace bascule::ref {
 

@@ -14,9 +14,10 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
-#include <bascule/trainer_ref/engine/http_connection.h>
-#include <bascule/trainer_ref/engine/http_message.h>
 #include <bascule/trainer_ref/engine/http_routes.h>
+#include <bascule/trainer_ref/http/http_connection.h>
+#include <bascule/trainer_ref/http/http_listener.h>
+#include <bascule/trainer_ref/http/http_message.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -37,6 +38,9 @@ struct HttpServer::Impl {
       : options(std::move(given)), engine(engine), routes(io, engine, std::move(card), options.api_key) {}
 
   const HttpServerOptions options;
+  const HttpLimits limits{.max_body_bytes = options.max_body_bytes,
+                          .max_header_bytes = options.max_header_bytes,
+                          .idle_timeout = options.idle_timeout};
   Engine& engine;
   std::string url;
   asio::io_context io{1};
@@ -62,7 +66,7 @@ struct HttpServer::Impl {
       const bool spare = connections.size() >= options.max_connections;
       if (connections.size() >= options.max_connections + options.spare_connections) continue;
       socket.set_option(tcp::no_delay(true), error);
-      auto connection = std::make_unique<HttpConnection>(std::move(socket));
+      auto connection = std::make_unique<HttpConnection>(std::move(socket), "bascule-engine");
       connections.insert(connection.get());
       asio::co_spawn(io, serve(std::move(connection), spare), asio::detached);
     }
@@ -90,7 +94,7 @@ struct HttpServer::Impl {
     };
     bool kept = true;
     while (kept) {
-      const std::optional<HttpRequest> request = co_await connection->read(options, judge);
+      const std::optional<HttpRequest> request = co_await connection->read(limits, judge);
       if (!request) break;
       connection->set_busy(true);
       Routed routed = co_await routes.respond(*request, *connection);
@@ -137,21 +141,11 @@ const std::string& HttpServer::url() const { return impl_->url; }
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::listen(HttpServerOptions options, Engine& engine,
                                                                ModelCard card) {
   auto impl = std::make_unique<Impl>(std::move(options), engine, std::move(card));
-  const HttpServerOptions& given = impl->options;
-  error_code error;
-  const std::string host = given.host == "localhost" ? "127.0.0.1" : given.host;
-  const asio::ip::address address = asio::ip::make_address(host, error);
-  if (error)
-    return invalid_argument("--listen: '", given.host, "' is not an IP address; give one, as in 127.0.0.1:8000");
-  const tcp::endpoint endpoint(address, given.port);
-  tcp::acceptor& acceptor = impl->acceptor;
-  acceptor.open(endpoint.protocol(), error);
-  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor.bind(endpoint, error);
-  if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
-  const tcp::endpoint bound = error ? tcp::endpoint() : acceptor.local_endpoint(error);
-  if (error) return unavailable("--listen=", given.host, ":", given.port, ": ", error.message());
-  impl->url = cat("http://", address.is_v6() ? cat("[", host, "]") : host, ":", bound.port());
+  absl::StatusOr<tcp::acceptor> acceptor =
+      listen_at(impl->io, "listen", {.host = impl->options.host, .port = impl->options.port});
+  if (!acceptor.ok()) return acceptor.status();
+  impl->acceptor = *std::move(acceptor);
+  impl->url = url_of(impl->acceptor);
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
 }
 

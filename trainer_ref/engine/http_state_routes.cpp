@@ -7,6 +7,7 @@
 
 #include <bascule/trainer_ref/engine/http_routes.h>
 #include <bascule/trainer_ref/engine/http_waiting.h>
+#include <bascule/trainer_ref/http/exposition.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -99,7 +100,7 @@ HttpRoutes::Reply HttpRoutes::health(const HttpRequest& /*request*/, HttpConnect
 
 HttpRoutes::Reply HttpRoutes::metrics(const HttpRequest& /*request*/, HttpConnection& /*connection*/) {
   co_await settle();
-  co_return routed(answer(200, metrics_text(engine_.stats(), card_), "text/plain; version=0.0.4"));
+  co_return routed(answer(200, metrics_text(engine_.stats(), card_), kExpositionType));
 }
 
 HttpRoutes::Reply HttpRoutes::sleep(const HttpRequest& request, HttpConnection& /*connection*/) {

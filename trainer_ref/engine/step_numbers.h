@@ -40,7 +40,7 @@ class StepNumbers {
   // What `rows` come to, in the order of the batch.
   static StepShape shape_of(std::span<const Row> rows);
   // A shape for graphs, of which there must not be too many: one that has room for `shape`, with at most `most` of
-  // each. Prompts' tokens grow by a seventh at most, all else to the next power of two.
+  // each. Prompts' tokens grow by a quarter at most from 128 on, all else to the next power of two.
   static StepShape rounded_up(const StepShape& shape, std::int64_t most_rows, std::int64_t most_blocks);
 
   // Room for steps of up to `bytes`; more is made where a step needs it, and addresses change then.

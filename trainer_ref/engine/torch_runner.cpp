@@ -47,7 +47,10 @@ Served TorchRunner::commit() {
 }
 
 void TorchRunner::start(const Step& step) {
-  absl::Status& started = started_.emplace_back();
+  // Behind one that could not be started there are no tokens to go on with, nor any word of where they would lie.
+  const absl::Status before = started_.empty() ? absl::OkStatus() : started_.back();
+  absl::Status& started = started_.emplace_back(before);
+  if (!before.ok()) return;
   try {
     const AtPlace at_place(options_.place);
     steps_->start(step, weights_->decoder());

@@ -18,7 +18,7 @@ struct RunnerOptions {
   std::size_t blocks = 1024;  // of the cache
   at::ScalarType dtype = at::kFloat;
   Place place{};
-  // Of a GPU: steps in which every row computes one token are replayed as graphs. None: they run as the others do.
+  // Of a GPU: steps are replayed as graphs. None: they run as the others do.
   std::unique_ptr<GraphRecorder> recorder{};
   std::int64_t most_rows = 256;                      // of a step, siblings that draw with their lead included
   std::int64_t most_blocks = 256;                    // of a row

@@ -1,5 +1,6 @@
 #include <bascule/trainer_ref/grpo/advantage.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <numeric>
@@ -17,6 +18,11 @@ std::vector<double> advantages(std::span<const double> rewards, bool scale) {
   std::vector<double> result;
   for (const double reward : rewards) result.push_back((reward - mean) / scaled_by);
   return result;
+}
+
+bool is_flat(const Group& group) {
+  return std::all_of(group.rollouts.begin(), group.rollouts.end(),
+                     [&](const Rollout& each) { return each.reward == group.rollouts.front().reward; });
 }
 
 void compute_advantages(std::span<Group> groups, bool scale) {

@@ -13,6 +13,9 @@ namespace bascule::ref {
 // 2402.03300, 4.1.2.
 std::vector<double> advantages(std::span<const double> rewards, bool scale);
 
+// Whether all completions of the group have one reward: none is better than another, and nothing is learnt from them.
+bool is_flat(const Group& group);
+
 // Gives each completion its advantage within its group.
 void compute_advantages(std::span<Group> groups, bool scale);
 

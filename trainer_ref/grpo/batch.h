@@ -1,6 +1,6 @@
-// A micro-batch as tensors: prompts and completions in rows, padded at the right.
+// A micro-batch as tensors: prompts with their completions, packed in rows one behind another.
 //
-// Shapes: B rows, S tokens a row (prompt and completion), T tokens of the longest completion.
+// Shapes: R rows, N tokens of all rows (prompts and completions), M tokens of all completions, row after row.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <bascule/trainer_ref/grpo/rollout.h>
+#include <bascule/trainer_ref/model/packed_rows.h>
 
 namespace bascule::ref {
 
@@ -16,18 +17,26 @@ namespace bascule::ref {
 struct TrainingRow {
   const std::vector<std::int64_t>* prompt = nullptr;
   const Rollout* rollout = nullptr;
+
+  std::int64_t tokens() const { return static_cast<std::int64_t>(prompt->size() + rollout->token_ids.size()); }
 };
 
 struct Batch {
-  std::int64_t rows = 0, row_tokens = 0;  // B, S
-  at::Tensor token_ids;                   // int64 [B·S]
-  at::Tensor positions;                   // int64 [B·S], from 0 in each row
-  at::Tensor sources;                     // int64 [B·T]: the place in [B·S] whose logits predict the target
-  at::Tensor targets;                     // int64 [B, T]: the completion's tokens
-  at::Tensor mask;                        // float [B, T]: 1 for tokens of the completion
-  at::Tensor behaviour_log_probs;         // float [B, T]: by the engines
-  at::Tensor advantages;                  // float [B]
+  PackedRows rows;
+  at::Tensor token_ids;            // int64 [N]
+  at::Tensor positions;            // int64 [N], from 0 in each row
+  at::Tensor sources;              // int64 [M]: the place in [N] whose hidden state predicts the target
+  at::Tensor targets;              // int64 [M]: the completions' tokens
+  at::Tensor row_of;               // int64 [M]: the row that each belongs to
+  at::Tensor completion_tokens;    // float [R]: targets of each row
+  at::Tensor behaviour_log_probs;  // float [M]: by the engines
+  at::Tensor advantages;           // float [R]
 };
+
+// `rows` in order, cut into micro-batches of at most `most_rows` rows and `most_tokens` tokens of prompts and
+// completions (0: any number). A row that is longer than that is alone.
+std::vector<std::span<const TrainingRow>> micro_batches_of(std::span<const TrainingRow> rows, std::size_t most_rows,
+                                                           std::int64_t most_tokens);
 
 // Every row has a prompt and a completion of at least one token. The tensors lie on `device`.
 Batch make_batch(std::span<const TrainingRow> rows, at::Device device = at::kCPU);

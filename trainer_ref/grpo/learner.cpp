@@ -20,21 +20,34 @@ std::vector<TrainingRow> rows_of(std::span<const Group> groups) {
 }  // namespace
 
 Learner::Learner(Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update)
-    : options_(update), policy_(std::move(policy)), optimizer_(policy_.weights(), optimizer) {}
+    : options_(update), rate_(optimizer), policy_(std::move(policy)), optimizer_(policy_.weights(), optimizer) {}
 
 absl::Status Learner::restore(const std::filesystem::path& folder, const RunState& state) {
   return restore_optimizer(folder, state, optimizer_);
 }
 
-absl::StatusOr<UpdateStatistics> Learner::update_policy(std::span<const Group> groups) {
+absl::StatusOr<UpdateStatistics> Learner::update_policy(std::span<const Group> groups,
+                                                        const BeforeWrite& before_write) {
   const std::int64_t before = optimizer_.steps();
+  absl::Status granted;
+  UpdateOptions options = options_;
+  options.may_write = [&] {
+    granted = before_write();
+    return granted.ok();
+  };
   try {
-    return ref::update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options_);
+    UpdateStatistics statistics =
+        ref::update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options);
+    if (statistics.updates > 0) statistics.learning_rate = learning_rate_at(rate_, optimizer_.steps() - 1);
+    if (granted.ok()) return statistics;
+    is_whole_ = optimizer_.steps() == before;
+    return granted;
   } catch (const c10::Error& error) {
     is_whole_ = optimizer_.steps() == before;
-    return absl::ResourceExhaustedError(cat("training on ", policy_.device().str(), ": ",
-                                            error.what_without_backtrace(),
-                                            " (a smaller --micro-batch needs less memory)"));
+    return absl::ResourceExhaustedError(
+        cat("training on ", policy_.device().str(), ": ", error.what_without_backtrace(),
+            " (--gradient-checkpointing or a smaller --micro-batch-tokens needs less memory; --dry-run "
+            "says how much)"));
   }
 }
 

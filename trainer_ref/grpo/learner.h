@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -26,8 +27,12 @@ class Learner {
   // Goes on as the run did that wrote `folder`, whose weights the policy has.
   absl::Status restore(const std::filesystem::path& folder, const RunState& state);
 
-  // One step's update by all completions of `groups`, which have advantages. RESOURCE_EXHAUSTED: the device failed.
-  absl::StatusOr<UpdateStatistics> update_policy(std::span<const Group> groups);
+  // One step's update by all completions of `groups`, which have advantages. `before_write` is called when the
+  // gradients are there, each time before the weights change; its error ends the update. RESOURCE_EXHAUSTED: the device
+  // failed.
+  using BeforeWrite = std::function<absl::Status()>;
+  absl::StatusOr<UpdateStatistics> update_policy(
+      std::span<const Group> groups, const BeforeWrite& before_write = [] { return absl::OkStatus(); });
   // False: an update failed that had changed some weights. They are those of no step.
   bool is_whole() const { return is_whole_; }
 
@@ -42,6 +47,7 @@ class Learner {
 
  private:
   UpdateOptions options_;
+  OptimizerOptions rate_;
   Policy policy_;
   std::optional<Policy> reference_;
   Optimizer optimizer_;

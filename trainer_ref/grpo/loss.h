@@ -1,6 +1,6 @@
 // The losses of GRPO and its kin over one micro-batch of a step.
 //
-// Shapes: B completions of a micro-batch, padded at the right to T tokens.
+// Shapes: R completions of a micro-batch, M tokens of all of them, completion after completion.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,22 +20,32 @@ enum class LossKind {
 };
 std::optional<LossKind> loss_kind_named(std::string_view name);  // "grpo", "bnpo", "dr_grpo", "dapo"
 
+// What has a probability ratio of its own:
+enum class ImportanceLevel {
+  kToken,     // each token
+  kSequence,  // each completion: the geometric mean of its tokens' (GSPO, 2507.18071, eq. 7)
+};
+std::optional<ImportanceLevel> importance_level_named(std::string_view name);  // "token", "sequence"
+
 struct LossOptions {
   LossKind kind = LossKind::kGrpo;
-  double epsilon_low = 0.2;   // the ratio is clipped below 1 − epsilon_low
-  double epsilon_high = 0.2;  // and above 1 + epsilon_high
-  double beta = 0;            // weight of the divergence from the reference
-  double importance_cap = 2;  // π_old/π_behaviour is truncated here; 0: no correction
+  ImportanceLevel importance_level = ImportanceLevel::kToken;
+  double epsilon_low = 0.2;    // the ratio is clipped below 1 − epsilon_low
+  double epsilon_high = 0.2;   // and above 1 + epsilon_high
+  double beta = 0;             // weight of the divergence from the reference
+  double importance_cap = 2;   // π_old/π_behaviour is truncated here; 0: no correction
+  double off_policy_mask = 0;  // the δ below; 0: no completion is masked
   std::int64_t max_tokens = 1;
 };
 
 struct LossInput {
-  at::Tensor log_probs;            // [B, T] log π_θ, with its graph
-  at::Tensor old_log_probs;        // [B, T] log π_old: the policy before the step's first update
-  at::Tensor behaviour_log_probs;  // [B, T] log π_behaviour: as the engines sampled, with whichever version
-  at::Tensor reference_log_probs;  // [B, T] log π_ref; undefined: no divergence is measured (beta must be 0)
-  at::Tensor advantages;           // [B]
-  at::Tensor mask;                 // [B, T] float, 1 for the tokens of the completion, 0 for padding
+  at::Tensor log_probs;            // [M] log π_θ, with its graph
+  at::Tensor old_log_probs;        // [M] log π_old: the policy before the step's first update
+  at::Tensor behaviour_log_probs;  // [M] log π_behaviour: as the engines sampled, with whichever version
+  at::Tensor reference_log_probs;  // [M] log π_ref; undefined: no divergence is measured (beta must be 0)
+  at::Tensor advantages;           // [R]
+  at::Tensor completion_tokens;    // [R] of each completion, in the type of the log-probabilities
+  at::Tensor row_of;               // int64 [M]: the completion of each token
 };
 
 // What a micro-batch is a part of.
@@ -47,12 +57,18 @@ struct Loss {
   at::Tensor value;    // scalar; its gradient, summed over the micro-batches, is the step's
   double kl_sum = 0;   // Σ over tokens of D_KL, below
   double clipped = 0;  // tokens whose objective the clipping holds constant
+  double weights = 0;  // Σ over tokens of w
+  double capped = 0;   // tokens whose weight is the cap
+  double masked = 0;   // completions
   double tokens = 0;
 };
 
-// Per token, ρ = π_θ/π_old, w = min(π_old/π_behaviour, importance_cap):
-//   −w · min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A) + β D_KL
+// Per token, ρ = π_θ/π_old (of the token or of its completion), w = min(π_old/π_behaviour, importance_cap):
+//   −m · w · min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A) + β D_KL
 // with D_KL = π_ref/π_θ − log(π_ref/π_θ) − 1, unbiased and never negative (Schulman's k3).
+//
+// m is 0 for a completion with A < 0 whose mean of log π_behaviour − log π_θ over its tokens exceeds δ, else 1: what
+// the policy would no longer say teaches it nothing by being wrong (DeepSeek-V3.2, 2512.02556, eq. 9).
 Loss policy_loss(const LossInput& input, const StepShape& step, const LossOptions& options);
 
 }  // namespace bascule::ref

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/engine_threads.h>
 #include <bascule/trainer_ref/grpo/options.h>
 #include <bascule/trainer_ref/grpo/private_endpoint.h>
@@ -80,24 +81,27 @@ absl::Status run_supervised(TrainOptions options) {
   BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
   BASCULE_ASSIGN(const Task task, read_task_of(options));
   BASCULE_TRY(settle_steps(options, task));
+  BASCULE_TRY(settle_schedule(options));
   BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
-  absl::StatusOr<Policy> policy = Policy::read(options.model, Policy::Gradients::kTracked, options.device);
+  absl::StatusOr<Policy> policy =
+      Policy::read(options.model, Policy::Gradients::kTracked, options.device, options.compute);
   if (absl::IsNotFound(policy.status())) {
     log_line("no weights in the folder of --model: starting from random ones");
-    policy = random_policy(config, options.seed, options.device);
+    policy = random_policy(config, options.seed, options.device, options.compute);
   }
   BASCULE_TRY(of_flag(policy.status(), "model", options.model.string(), kModelAdvice));
   training = true;
   BASCULE_TRY(train_supervised(*policy, prompts, task,
                                {.steps = options.steps,
                                 .problems_per_step = options.prompts_per_step,
+                                .micro_batch = options.update.micro_batch,
                                 .label_noise = options.label_noise,
                                 .seed = options.seed,
                                 .optimizer = options.optimizer,
                                 .log = log_line,
                                 .stopped = stopped}));
-  BASCULE_ASSIGN(const double accuracy, greedy_accuracy(*policy, prompts, task.held_out));
+  BASCULE_ASSIGN(const double accuracy, greedy_accuracy(*policy, prompts, task.held_out, options.update.micro_batch));
   log_line(bascule::cat("held out: ", accuracy, " right with the likeliest token each time"));
   return write_checkpoint(options.out, options.model, policy->weights(), bascule::DType::kBF16);
 }
@@ -152,6 +156,7 @@ absl::Status run_grpo(TrainOptions options) {
 
 absl::Status run(TrainOptions options) {
   try {
+    if (options.dry_run) return dry_run(options, log_line);
     return options.supervised ? run_supervised(std::move(options)) : run_grpo(std::move(options));
   } catch (const c10::Error& error) {  // no memory, a device that failed
     return absl::ResourceExhaustedError(error.what_without_backtrace());

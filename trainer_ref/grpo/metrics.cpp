@@ -1,15 +1,8 @@
 #include <bascule/trainer_ref/grpo/metrics.h>
 
-#include <fcntl.h>
-
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
+#include <cstddef>
 
-#include <bascule/transport/json.h>
-#include <bascule/transport/posix/atomic_file.h>
-#include <bascule/transport/posix/files.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -46,96 +39,87 @@ nlohmann::json send_json(const SendReport& report) {
           {"memory", report.memory}};
 }
 
-absl::Status write_lines(const std::filesystem::path& file, const std::vector<nlohmann::json>& lines) {
-  std::string text;
-  for (const nlohmann::json& line : lines) text += line.dump() + "\n";
-  return write_file(file, text);
+nlohmann::json use_json(const RolloutFigures& rollouts) {
+  nlohmann::json engines = nlohmann::json::array();
+  for (const auto& [engine, use] : rollouts.use)
+    engines.push_back({{"engine", engine},
+                       {"tokens_per_second", number(static_cast<double>(use.tokens) / use.busy_seconds)},
+                       {"busy_seconds", use.busy_seconds},
+                       {"idle_seconds", use.idle_seconds}});
+  return engines;
 }
 
-}  // namespace
-
-nlohmann::json to_json(const StepMetrics& metrics) {
-  nlohmann::json line{{"step", metrics.step},
-                      {"version", metrics.version},
-                      {"reward_mean", number(metrics.reward_mean)},
-                      {"reward_std", number(metrics.reward_std)},
-                      {"loss", number(metrics.loss)},
-                      {"kl", number(metrics.kl)},
-                      {"clip_fraction", number(metrics.clip_fraction)},
-                      {"grad_norm", number(metrics.grad_norm)},
-                      {"completion_tokens_mean", number(metrics.completion_tokens_mean)},
-                      {"staleness_mean", number(metrics.staleness_mean)},
-                      {"seconds",
-                       {{"rollout", number(metrics.seconds.rollout)},
-                        {"score", number(metrics.seconds.score)},
-                        {"train", number(metrics.seconds.train)},
-                        {"send", number(metrics.seconds.send)}}},
-                      {"elapsed_seconds", metrics.elapsed_seconds},
-                      {"dropped", metrics.dropped},
-                      {"skipped_updates", metrics.skipped_updates}};
-  if (metrics.send) line["send"] = send_json(*metrics.send);
-  nlohmann::json& engines = line["engines"] = nlohmann::json::array();
-  for (const EngineSpan& span : metrics.engines)
+nlohmann::json spans_json(const RolloutFigures& rollouts) {
+  nlohmann::json engines = nlohmann::json::array();
+  for (const EngineSpan& span : rollouts.spans)
     engines.push_back({{"engine", span.engine},
                        {"version", span.version},
                        {"begin", span.begin_seconds},
                        {"end", span.end_seconds},
                        {"tokens", span.tokens}});
+  return engines;
+}
+
+}  // namespace
+
+double StepMetrics::lag_mean() const {
+  double sum = 0, completions = 0;
+  for (std::size_t lag = 0; lag < rollouts.lags.size(); ++lag) {
+    sum += static_cast<double>(lag * rollouts.lags[lag]);
+    completions += static_cast<double>(rollouts.lags[lag]);
+  }
+  return sum / completions;
+}
+
+double StepMetrics::idle_seconds() const {
+  double seconds = 0;
+  for (const auto& [engine, use] : rollouts.use) seconds += use.idle_seconds;
+  return seconds;
+}
+
+nlohmann::json to_json(const StepMetrics& metrics) {
+  const RolloutFigures& rollouts = metrics.rollouts;
+  const UpdateStatistics& update = metrics.update;
+  nlohmann::json line{
+      {"step", metrics.step},
+      {"version", metrics.version},
+      {"reward_mean", number(metrics.reward_mean)},
+      {"reward_std", number(metrics.reward_std)},
+      {"groups", metrics.groups},
+      {"flat_groups", metrics.flat_groups},
+      {"replaced_groups", metrics.replaced_groups},
+      {"loss", number(update.loss)},
+      {"kl", number(update.kl)},
+      {"entropy", number(update.entropy)},
+      {"clip_fraction", number(update.clip_fraction)},
+      {"importance", {{"mean", number(update.importance_mean)}, {"capped", number(update.importance_capped)}}},
+      {"masked_fraction", number(update.masked)},
+      {"grad_norm", number(update.grad_norm)},
+      {"learning_rate", number(update.learning_rate)},
+      {"updates", update.updates},
+      {"skipped_updates", update.skipped},
+      {"trained_tokens", update.tokens},
+      {"completion_tokens_mean", number(metrics.completion_tokens_mean)},
+      {"staleness_mean", number(rollouts.staleness_mean)},
+      {"lag", {{"mean", number(metrics.lag_mean())}, {"completions", rollouts.lags}}},
+      {"dropped", rollouts.dropped},
+      {"tail_seconds", number(rollouts.tail_seconds)},
+      {"idle_engine_seconds", metrics.idle_seconds()},
+      {"engines", spans_json(rollouts)},
+      {"engine_use", use_json(rollouts)},
+      {"seconds",
+       {{"rollout", number(metrics.seconds.rollout)},
+        {"score", number(metrics.seconds.score)},
+        {"train", number(metrics.seconds.train)},
+        {"send", number(metrics.seconds.send)}}},
+      {"elapsed_seconds", metrics.elapsed_seconds}};
+  if (!rollouts.lags.empty()) line["lag"]["max"] = rollouts.lags.size() - 1;
+  if (metrics.send) line["send"] = send_json(*metrics.send);
   if (!metrics.rewards.empty()) line["rewards"] = by_name(metrics.rewards);
   if (!metrics.eval_rewards.empty()) line["eval_rewards"] = by_name(metrics.eval_rewards);
   if (metrics.eval_reward) line["eval_reward"] = *metrics.eval_reward;
   if (metrics.eval_greedy) line["eval_greedy"] = *metrics.eval_greedy;
   return line;
-}
-
-std::string progress_line(const StepMetrics& metrics, std::int64_t last_step) {
-  const auto print = [](const char* format, auto... values) {
-    char text[160];
-    std::snprintf(text, sizeof text, format, values...);
-    return std::string(text);
-  };
-  std::string line = print("step %lld/%lld  v%llu", static_cast<long long>(metrics.step),
-                           static_cast<long long>(last_step), static_cast<unsigned long long>(metrics.version));
-  if (std::isfinite(metrics.reward_mean))
-    line += print("  reward %.3f  loss %+.4f  grad %.3f  stale %.2f  roll %.2f s  train %.2f s  send %.1f ms",
-                  metrics.reward_mean, metrics.loss, metrics.grad_norm, metrics.staleness_mean, metrics.seconds.rollout,
-                  metrics.seconds.train, metrics.seconds.send * 1e3);
-  if (std::isfinite(metrics.kl)) line += print("  kl %.4f", metrics.kl);
-  if (metrics.dropped > 0) line += print("  dropped %lld", static_cast<long long>(metrics.dropped));
-  if (metrics.skipped_updates > 0)
-    line +=
-        print("  skipped %lld updates: loss or gradient not finite", static_cast<long long>(metrics.skipped_updates));
-  if (metrics.eval_reward && metrics.eval_greedy)
-    line += print("  |  held out: %.3f sampled, %.3f greedy", *metrics.eval_reward, *metrics.eval_greedy);
-  return line;
-}
-
-absl::StatusOr<std::vector<nlohmann::json>> read_json_lines(const std::filesystem::path& file) {
-  std::ifstream stream(file);
-  if (!stream) return absl::NotFoundError(cat("cannot read ", file.string()));
-  std::vector<nlohmann::json> lines;
-  std::string text;
-  for (int number = 1; std::getline(stream, text); ++number) {
-    if (stream.eof()) break;  // no newline behind it
-    BASCULE_ASSIGN(nlohmann::json line, parse_json(text, cat(file.string(), " line ", number)));
-    lines.push_back(std::move(line));
-  }
-  return lines;
-}
-
-absl::Status append_json_line(const std::filesystem::path& file, const nlohmann::json& line) {
-  const UniqueFd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (!fd) return errno_status(errno, cat("open ", file.string()));
-  return write_all(fd.get(), line.dump() + "\n", file.string());
-}
-
-absl::Status keep_steps(const std::filesystem::path& file, std::int64_t last_step) {
-  if (std::error_code error; !std::filesystem::exists(file, error)) return absl::OkStatus();
-  BASCULE_ASSIGN(std::vector<nlohmann::json> lines, read_json_lines(file));
-  std::erase_if(lines, [&](const nlohmann::json& line) {
-    return !line.is_object() || line.value("step", std::int64_t{0}) > last_step;
-  });
-  return write_lines(file, lines);
 }
 
 }  // namespace bascule::ref

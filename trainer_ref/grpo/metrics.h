@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include <bascule/sender/report.h>
+#include <bascule/trainer_ref/grpo/update_statistics.h>
+#include <bascule/trainer_ref/grpo/use_meter.h>
 
 namespace bascule::ref {
 
@@ -27,6 +26,16 @@ struct EngineSpan {
   std::int64_t tokens = 0;
 };
 
+// What a step's completions took.
+struct RolloutFigures {
+  std::int64_t dropped = 0;            // completions that were lost or too stale
+  double staleness_mean = kNoNumber;   // versions between a token and its use
+  std::vector<std::size_t> lags = {};  // how many completions have their oldest token 0, 1, 2, … versions behind
+  double tail_seconds = kNoNumber;     // from nine answers in ten to the last
+  std::vector<EngineSpan> spans = {};
+  std::vector<std::pair<std::string, EngineUse>> use = {};  // of each engine, since the step before
+};
+
 struct StepSeconds {
   double rollout = kNoNumber, score = kNoNumber, train = kNoNumber, send = kNoNumber;
 };
@@ -35,32 +44,23 @@ struct StepMetrics {
   std::int64_t step = 0;
   std::uint64_t version = 0;  // that the engines serve after this step
   double reward_mean = kNoNumber, reward_std = kNoNumber;
-  double loss = kNoNumber, kl = kNoNumber, clip_fraction = kNoNumber, grad_norm = kNoNumber;
+  std::vector<std::pair<std::string, double>> rewards = {};  // the mean of each, without its weight
+  std::int64_t groups = 0, flat_groups = 0;                  // flat: all rewards are equal, and nothing is learnt
+  std::int64_t replaced_groups = 0;                          // that were flat, and gave way to other problems
   double completion_tokens_mean = kNoNumber;
-  double staleness_mean = kNoNumber;  // versions between a token and its use
+  RolloutFigures rollouts = {};
+  UpdateStatistics update = {};
   StepSeconds seconds = {};
-  double elapsed_seconds = 0;           // since the run began, at the end of the step
-  std::int64_t dropped = 0;             // completions that were lost or too stale
-  std::int64_t skipped_updates = 0;     // inner iterations whose loss or gradient was not finite: they changed nothing
-  std::optional<SendReport> send = {};  // of the version that followed this step
-  std::vector<EngineSpan> engines = {};
-  std::vector<std::pair<std::string, double>> rewards = {};       // the mean of each, without its weight
+  double elapsed_seconds = 0;                                     // since the run began, at the end of the step
+  std::optional<SendReport> send = {};                            // of the version that followed this step
   std::optional<double> eval_reward = {};                         // mean on held-out problems, sampled at temperature 1
   std::optional<double> eval_greedy = {};                         // likewise at temperature 0
   std::vector<std::pair<std::string, double>> eval_rewards = {};  // as `rewards`, of the sampled ones
+
+  double lag_mean() const;      // versions; NaN without completions
+  double idle_seconds() const;  // engine-seconds lost to stragglers
 };
 
 nlohmann::json to_json(const StepMetrics& metrics);
-std::string progress_line(const StepMetrics& metrics, std::int64_t last_step);
-
-// The lines of a JSON-lines file. INVALID_ARGUMENT names a line that is none. A last line without a newline does not
-// count: a run was killed while it wrote it.
-absl::StatusOr<std::vector<nlohmann::json>> read_json_lines(const std::filesystem::path& file);
-
-// Adds a line and flushes it: a reader sees whole lines, a crash costs at most the last.
-absl::Status append_json_line(const std::filesystem::path& file, const nlohmann::json& line);
-
-// Leaves the lines whose "step" is at most `last_step`: what a run that resumes behind it will not write again.
-absl::Status keep_steps(const std::filesystem::path& file, std::int64_t last_step);
 
 }  // namespace bascule::ref

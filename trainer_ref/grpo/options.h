@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include <bascule/trainer_ref/grpo/data_file.h>
+#include <bascule/trainer_ref/grpo/overlong.h>
 #include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/grpo/reward_list.h>
 #include <bascule/trainer_ref/grpo/rollout_stream.h>
@@ -17,6 +18,7 @@
 #include <bascule/trainer_ref/grpo/spawn_options.h>
 #include <bascule/trainer_ref/grpo/task.h>
 #include <bascule/trainer_ref/grpo/update.h>
+#include <bascule/transport/program/sync_flag.h>
 
 namespace bascule::ref {
 
@@ -45,6 +47,9 @@ struct TrainOptions {
   absl::Duration request_timeout = absl::Seconds(60);
   absl::Duration engine_timeout = absl::Minutes(2);  // for the engines to join and serve
   at::Device device = at::kCPU;                      // where the policy lies and is trained
+  bool is_device_open = true;                        // false: only for a dry run, which found no such device
+  ComputeOptions compute;                            // how the policy and its reference compute
+  bool dry_run = false;                              // say what the run would take, and end
   bool colocate = false;                             // the engines sleep while the trainer trains
 
   std::int64_t steps = 60;  // by settle_steps(), where there are epochs
@@ -62,20 +67,25 @@ struct TrainOptions {
   std::vector<RewardSpec> rewards;                    // what that says
   absl::Duration reward_timeout = absl::Seconds(60);  // of a program or a server, for one batch
   bool scale_rewards = true;
-  bool measure_kl = false;  // keeps the reference although beta is 0
+  OverlongOptions overlong;
+  std::int64_t dynamic_sampling = 0;  // how often further problems may be asked in place of flat groups
+  bool measure_kl = false;            // keeps the reference although beta is 0
   UpdateOptions update;
   OptimizerOptions optimizer;
+  bool decays_to_the_end = false;  // the learning rate, until the run's last optimizer step; by settle_schedule()
 
   std::int64_t eval_every = 10, save_every = 0;  // 0: never, but for the last step
   std::size_t eval_problems = 128;
   int eval_samples = 1;  // of each problem
   std::size_t show = 4;  // problems whose completions are printed at each evaluation
   int threads = 1;
-  std::string about;  // a paragraph for the report
+  std::string metrics;  // HOST:PORT of a page for those that watch; empty: none
+  std::string about;    // a paragraph for the report
 
   bool needs_reference() const { return update.loss.beta > 0 || measure_kl; }
 };
 
+inline constexpr std::int64_t kDefaultSteps = 60;
 inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
 inline constexpr std::string_view kRewardAdvice = "give names with weights, as --reward=exact_match,finished=0.1";
 inline constexpr std::string_view kResumeAdvice = "give a folder step_N of an earlier run, as --resume=out/run/step_60";
@@ -85,14 +95,28 @@ inline constexpr std::string_view kResumeAdvice = "give a folder step_N of an ea
 absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::string_view)>& log =
                                                     [](std::string_view) {});
 
+// Whether the policy's tensors are the slot of `sync` (slots=1).
+bool is_single_copy(const std::string& sync);
+
+// Whether a trainer that computes there could send its f32 weights over `sync`, with the other flags as they are.
+// INVALID_ARGUMENT names the flag.
+absl::Status check_sync_of(const std::string& sync, ComputesOn where, const SpawnFlags& spawn);
+
 // The problems of --task, --data and --eval-data. INVALID_ARGUMENT names the flag.
 absl::StatusOr<Task> read_task_of(const TrainOptions& options);
+
+// Of --train-dtype and its kin.
+absl::StatusOr<ComputeOptions> compute_from_flags(at::Device device);
 
 // Of --chat and its kin.
 absl::StatusOr<ChatOptions> chat_from_flags();
 
 // Turns --epochs into steps, for the problems of `task`. INVALID_ARGUMENT: a resumed run is at the last one already.
 absl::Status settle_steps(TrainOptions& options, const Task& task);
+
+// Lets the learning rate fall until the run's last optimizer step, where the schedule has no other end. Of a run whose
+// steps are settled. INVALID_ARGUMENT: it would have to end within the warm-up.
+absl::Status settle_schedule(TrainOptions& options);
 
 // Reads the model's tokenizer and, where `task` needs it, its chat template. INVALID_ARGUMENT names the flag: there is
 // no template, it comes to something that is not known here, or variables for a template that nothing needs.

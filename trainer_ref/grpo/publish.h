@@ -1,16 +1,52 @@
-// Publishing a version: one send, and one more where that failed.
+// How the policy becomes versions that engines serve.
+//
+//   slots=2 or more    step ──▶ publish(): packs the weights into a slot; if that fails, once more
+//   slots=1            gradients ──▶ before_write(): engines yield ──▶ optimizer.step() ──▶ publish(): engines go on
+//
+// With slots=1 the policy's tensors are the slot (a single copy). A loan lets the optimizer write them: from the first
+// before_write() of an update to its publish(), loan_timeout at most. If the trainer dies in between, engines know that
+// what they read may be half written, and serve nothing until the next version.
+//
+// Threads: one.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/sender/sender.h>
 
 namespace bascule::ref {
 
-// Blocks for twice the endpoint's timeout at most. `log` is told of a send that failed, and of workers that did not
-// take the version.
-absl::StatusOr<SendReport> publish_weights(Sender& sender, const std::function<void(std::string_view)>& log);
+class PolicySender {
+ public:
+  // `sender` has the policy registered. `log` is told of what failed and is tried again, and of workers that did not
+  // take a version.
+  PolicySender(Sender sender, bool single_copy, std::function<void(std::string_view)> log)
+      : sender_(std::move(sender)), single_copy_(single_copy), log_(std::move(log)) {}
+
+  Sender& sender() { return sender_; }
+
+  // Before the weights change. Does nothing but with a single copy, whose loan is not out: then it blocks until all
+  // engines have yielded, for twice the endpoint's timeout at most. An error: some engine may still read; it is named.
+  absl::Status before_write();
+
+  // Makes a version of the weights as they are. Blocks for twice the endpoint's timeout at most.
+  absl::StatusOr<SendReport> publish();
+
+  // Gives up the loan of an update that failed, so that engines wait no longer. They serve the version before if
+  // nothing was written, else nothing until the next one.
+  void give_up() { loan_.reset(); }
+
+ private:
+  absl::StatusOr<SendReport> publish_once();
+
+  Sender sender_;
+  const bool single_copy_;
+  std::function<void(std::string_view)> log_;
+  std::optional<WritableSlot> loan_;  // before sender_ in destruction
+};
 
 }  // namespace bascule::ref

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "absl/strings/str_replace.h"
-#include <bascule/trainer_ref/grpo/metrics.h>
+#include <bascule/trainer_ref/grpo/json_lines.h>
 #include <bascule/trainer_ref/grpo/report_template.h>
 #include <bascule/transport/json.h>
 #include <bascule/transport/posix/atomic_file.h>

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Not among them: where things lie and how long they may take, --steps and --epochs, what is only measured, and
-// --micro-batch, which a run that found too little memory must be able to change.
+// --micro-batch and its kin, which a run that found too little memory must be able to change.
 constexpr const char* kFlags[] = {"task",
                                   "operands",
                                   "prompt_column",
@@ -37,6 +37,14 @@ constexpr const char* kFlags[] = {"task",
                                   "weight_decay",
                                   "warmup_steps",
                                   "decay_steps",
+                                  "lr_schedule",
+                                  "min_learning_rate",
+                                  "importance_level",
+                                  "off_policy_mask",
+                                  "mini_batches",
+                                  "overlong_buffer",
+                                  "overlong_penalty",
+                                  "dynamic_sampling",
                                   "max_grad_norm",
                                   "top_k",
                                   "top_p",
@@ -65,6 +73,7 @@ absl::StatusOr<RunOrigin> origin_now(const TrainOptions& options, const Task& ta
       }
   // Engines that get bf16 sample other completions, whichever flag says so.
   if (absl::StrContains(options.sync, "wire_dtype=bf16")) origin.flags["engine-dtype"] = "bf16";
+  origin.flags["train-dtype"] = options.compute.dtype == at::kFloat ? "f32" : "bf16";  // what auto came to
   origin.fingerprints["task"] = fingerprint_of(task);
   return origin;
 }

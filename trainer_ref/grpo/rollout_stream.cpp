@@ -27,12 +27,13 @@ void RolloutStream::published() {
   changed_.notify_all();
 }
 
-absl::StatusOr<std::vector<Generation>> RolloutStream::next() {
+RolloutStream::Answers RolloutStream::next() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !ready_.empty(); });  // generate() ends by its own deadlines
-  absl::StatusOr<std::vector<Generation>> generations = std::move(ready_.front());
-  ready_.pop_front();
-  return generations;
+  changed_.wait(lock, [this] { return !under_way_.empty(); });
+  std::future<Answers> step = std::move(under_way_.front());
+  under_way_.pop_front();
+  lock.unlock();
+  return step.get();  // generate() ends by its own deadlines
 }
 
 void RolloutStream::run(const Plan& plan) {
@@ -43,16 +44,22 @@ void RolloutStream::run(const Plan& plan) {
       changed_.wait(lock, [&] { return stopping_ || published_ >= enough; });
       if (stopping_) return;
     }
-    absl::StatusOr<std::vector<Generation>> generations = ask(plan(step));
+    pool_.wait_until_taken();
+    std::vector<RolloutRequest> requests = plan(step);
+    auto asked = pool_.ask(requests);
+    std::future<Answers> answers = std::async(
+        std::launch::async,
+        [this, requests = std::move(requests), asked = std::move(asked)] { return collect(requests, asked); });
     const std::lock_guard lock(mutex_);
-    ready_.push_back(std::move(generations));
+    under_way_.push_back(std::move(answers));
     changed_.notify_all();
   }
 }
 
 // Until each request has its completions, or asking again brings no more of them.
-absl::StatusOr<std::vector<Generation>> RolloutStream::ask(const std::vector<RolloutRequest>& requests) {
-  BASCULE_ASSIGN(std::vector<Generation> answers, pool_.generate(requests));
+RolloutStream::Answers RolloutStream::collect(const std::vector<RolloutRequest>& requests,
+                                              const std::shared_ptr<RequestQueue::Call>& asked) {
+  BASCULE_ASSIGN(std::vector<Generation> answers, pool_.answers_to(asked));
   std::vector<int> missing;
   missing.reserve(requests.size());
   for (const RolloutRequest& request : requests) missing.push_back(request.completions);

@@ -1,13 +1,20 @@
 // Rollouts generated while the trainer trains: the requests of the next steps are under way before they are needed, as
-// far ahead as the allowed staleness lets them.
+// far ahead as the allowed staleness lets them. No step waits for the slowest completion of the one before: its
+// requests start as engines have places for them.
 //
-// Threads: next() and published() from the trainer's thread; one thread of its own asks the engines.
+//   published()  ──▶ may step s be asked? ──▶ does no request wait for a place? ──▶ ask(s) ──▶ next()
+//                    max_staleness             the engines' batches
+//
+// Threads: next() and published() from the trainer's thread; one thread of its own begins steps, and each step that is
+// under way has one.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -31,6 +38,7 @@ struct Schedule {
 
 class RolloutStream {
  public:
+  using Answers = absl::StatusOr<std::vector<Generation>>;
   using Plan = std::function<std::vector<RolloutRequest>(std::int64_t step)>;  // called on the stream's thread
 
   // `pool` must outlive it. Nothing is asked before the first published().
@@ -43,11 +51,11 @@ class RolloutStream {
   // The rollouts of the next step, from first_step on; those of one request may be in several generations: what was
   // lost, or cut short by a new version, was asked again. Blocks until the engines have answered (see
   // EnginePool::generate, whose errors are passed on).
-  absl::StatusOr<std::vector<Generation>> next();
+  Answers next();
 
  private:
   void run(const Plan& plan);
-  absl::StatusOr<std::vector<Generation>> ask(const std::vector<RolloutRequest>& requests);
+  Answers collect(const std::vector<RolloutRequest>& requests, const std::shared_ptr<RequestQueue::Call>& asked);
 
   EnginePool& pool_;
   const Schedule schedule_;
@@ -55,7 +63,7 @@ class RolloutStream {
   std::condition_variable changed_;
   std::int64_t published_ = 0;
   bool stopping_ = false;
-  std::deque<absl::StatusOr<std::vector<Generation>>> ready_;
+  std::deque<std::future<Answers>> under_way_;  // in the order of steps
   std::jthread thread_;
 };
 

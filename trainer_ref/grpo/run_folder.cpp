@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -17,6 +19,27 @@ namespace bascule::ref {
 namespace {
 
 namespace fs = std::filesystem;
+
+// The checkpoint step_N of the largest N in `out`; empty: there is none.
+fs::path newest_checkpoint(const fs::path& out) {
+  constexpr std::string_view kPrefix = "step_";
+  std::pair<long long, fs::path> newest{-1, {}};
+  std::error_code error;
+  for (fs::directory_iterator entry(out, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    std::error_code ignored;
+    if (!name.starts_with(kPrefix) || !fs::exists(entry->path() / "trainer_state.json", ignored)) continue;
+    newest = std::max(newest, {std::atoll(name.c_str() + kPrefix.size()), entry->path()});
+  }
+  return newest.second;
+}
+
+// How a run that left something in `out` can go on.
+std::string how_to_go_on(const fs::path& out) {
+  const fs::path newest = newest_checkpoint(out);
+  return newest.empty() ? "; it has no checkpoint to go on from (--save-every makes some)"
+                        : cat(", or go on with its run by --resume=", newest.string());
+}
 
 // What a run has left in its folder; empty: none has.
 std::string trace_of_run(const fs::path& out) {
@@ -83,9 +106,8 @@ absl::StatusOr<RunFolder> RunFolder::take(const fs::path& out, const fs::path& r
   BASCULE_ASSIGN(Lock lock, Lock::take(out / "run.lock", out));
   const std::string trace = trace_of_run(out);
   if (!trace.empty() && !is_in(resume, out))
-    return invalid_argument(
-        "--out=", out.string(), ": expected no run in it, found ", trace,
-        "; give another folder, remove this one, or continue its run, as --resume=", (out / "step_N").string());
+    return invalid_argument("--out=", out.string(), ": expected no run in it, found ", trace,
+                            "; give another folder, remove this one", how_to_go_on(out));
   return RunFolder(std::move(made), std::move(lock));
 }
 

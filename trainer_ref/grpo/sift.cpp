@@ -1,7 +1,7 @@
 #include <bascule/trainer_ref/grpo/sift.h>
 
 #include <algorithm>
-#include <map>
+#include <optional>
 
 #include <bascule/transport/text.h>
 
@@ -49,33 +49,16 @@ Sifted sift(std::vector<Generation>& generations, const PublishedVersions& publi
       return cut || stale;
     });
     result.kept += generation.rollouts.size();
-    for (const Rollout& rollout : generation.rollouts)
-      for (const std::uint64_t version : rollout.versions) {
-        staleness += static_cast<double>(published.behind(version));
-        ++tokens;
-      }
+    for (const Rollout& rollout : generation.rollouts) {
+      for (const std::uint64_t version : rollout.versions) staleness += static_cast<double>(published.behind(version));
+      tokens += static_cast<double>(rollout.versions.size());
+      const std::uint64_t oldest = *std::min_element(rollout.versions.begin(), rollout.versions.end());
+      const std::size_t lag = published.behind(oldest);
+      result.lags.resize(std::max(result.lags.size(), lag + 1));
+      ++result.lags[lag];
+    }
   }
   if (tokens > 0) result.staleness_mean = staleness / tokens;
-  return result;
-}
-
-std::vector<EngineSpan> engine_spans(const std::vector<Generation>& generations, const std::vector<std::string>& urls,
-                                     const std::function<double(std::chrono::steady_clock::time_point)>& seconds) {
-  std::map<std::pair<std::size_t, std::uint64_t>, EngineSpan> spans;
-  for (const Generation& generation : generations)
-    for (const Rollout& rollout : generation.rollouts)
-      for (const std::uint64_t version : rollout.versions) {
-        const double begin = seconds(generation.began), end = seconds(generation.ended);
-        EngineSpan& span =
-            spans.try_emplace({generation.engine, version}, EngineSpan{urls[generation.engine], version, begin, end, 0})
-                .first->second;
-        span.begin_seconds = std::min(span.begin_seconds, begin);
-        span.end_seconds = std::max(span.end_seconds, end);
-        ++span.tokens;
-      }
-  std::vector<EngineSpan> result;
-  result.reserve(spans.size());
-  for (auto& [key, span] : spans) result.push_back(std::move(span));
   return result;
 }
 

@@ -4,12 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include <bascule/trainer_ref/grpo/engine_pool.h>
-#include <bascule/trainer_ref/grpo/metrics.h>
+#include <bascule/trainer_ref/grpo/request_queue.h>
 
 namespace bascule::ref {
 
@@ -31,6 +30,7 @@ class PublishedVersions {
 struct Sifted {
   std::size_t kept = 0;
   double staleness_mean = 0;                    // versions behind the newest, of a token that is kept
+  std::vector<std::size_t> lags = {};           // kept completions by how far behind their oldest token is
   std::size_t cut = 0, stale = 0, foreign = 0;  // completions that were taken out
   std::vector<std::pair<std::size_t, std::string>>
       by;  // foreign ones: which engine, and "version 3 of epoch 7"; each once
@@ -39,9 +39,5 @@ struct Sifted {
 // Takes out of `generations` what was cut short (finish_reason "abort"), what has a token more than `max_staleness`
 // versions behind, and what has a token of a version that is not in `published`: its engine is another trainer's.
 Sifted sift(std::vector<Generation>& generations, const PublishedVersions& published, std::int64_t max_staleness);
-
-// What each engine generated with each version, times as `seconds` counts them.
-std::vector<EngineSpan> engine_spans(const std::vector<Generation>& generations, const std::vector<std::string>& urls,
-                                     const std::function<double(std::chrono::steady_clock::time_point)>& seconds);
 
 }  // namespace bascule::ref

@@ -18,27 +18,35 @@ namespace bascule::ref {
 struct SupervisedOptions {
   std::int64_t steps = 1500;
   std::size_t problems_per_step = 256;
-  double label_noise = 0;  // share of an answer's digits that are replaced by random ones
+  std::size_t micro_batch = 64;  // answers that go through the model at a time
+  double label_noise = 0;        // share of an answer's digits that are replaced by random ones
   std::uint64_t seed = 0;
   OptimizerOptions optimizer = {};
-  std::function<void(std::string_view)> log = [](std::string_view) {};  // a line every hundred steps
+  std::function<void(std::string_view)> log = [](std::string_view) {};  // a line every ten seconds
   std::function<bool()> stopped = [] { return false; };                 // asked before every step
 };
 
 // Weights drawn as transformers draws them: normal with deviation 0.02, norms 1, biases 0; the same on every device.
-absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device = at::kCPU);
+absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t seed, at::Device device = at::kCPU,
+                                     const ComputeOptions& compute = {});
 
 // `answer` with each digit replaced by a random one with probability `noise`, so that every digit stays right with
 // probability 1 − 0.9 · noise.
 std::string with_noise(std::string_view answer, double noise, Random& random);
 
-// Minimises the cross-entropy of answers, with an end token behind each, given their prompts; problems in the order of
-// prompts_of_step. Errors: a prompt or answer that the tokenizer cannot write, a model without an end token.
+// What a model is taught to say of `problem`: the answer, or, where the data has its rationale, the rationale and then
+// "#### " with the answer, as GSM8K has them. `noise` is of the answer alone.
+std::string lesson_text(const Problem& problem, double noise, Random& random);
+
+// Minimises the cross-entropy of what lesson_text() says, with an end token behind each, given their prompts; problems
+// in the order of prompts_of_step. Errors: a prompt or answer that the tokenizer cannot write, a model without an end
+// token.
 absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,
                               const SupervisedOptions& options);
 
-// Share of `problems` whose answer, and then the end, the model finds most likely at every token.
+// Share of `problems` whose lesson_text() without noise, and then the end, the model finds most likely at every token;
+// `micro_batch` of them go through the model at a time.
 absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter& prompts,
-                                       std::span<const Problem> problems);
+                                       std::span<const Problem> problems, std::size_t micro_batch = 64);
 
 }  // namespace bascule::ref

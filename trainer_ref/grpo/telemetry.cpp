@@ -4,21 +4,23 @@
 #include <cmath>
 #include <utility>
 
+#include <bascule/trainer_ref/grpo/advantage.h>
+
 namespace bascule::ref {
 
 StepTelemetry::StepTelemetry(std::int64_t step, Stopwatch watch) : watch_(std::move(watch)), metrics_{.step = step} {}
 
-void StepTelemetry::rolled_out(std::int64_t dropped, double staleness_mean, std::vector<EngineSpan> engines) {
+void StepTelemetry::rolled_out(RolloutFigures rollouts) {
   watch_.end("rollout");
-  metrics_.dropped = dropped;
-  metrics_.staleness_mean = staleness_mean;
-  metrics_.engines = std::move(engines);
+  metrics_.rollouts = std::move(rollouts);
 }
 
 void StepTelemetry::scored(std::span<const Group> groups, RewardMeans rewards) {
   watch_.end("score");
   metrics_.rewards = std::move(rewards);
   double sum = 0, squares = 0, tokens = 0, count = 0;
+  metrics_.groups = static_cast<std::int64_t>(groups.size());
+  metrics_.flat_groups = std::count_if(groups.begin(), groups.end(), is_flat);
   for (const Group& group : groups)
     for (const Rollout& rollout : group.rollouts) {
       sum += rollout.reward;
@@ -31,13 +33,14 @@ void StepTelemetry::scored(std::span<const Group> groups, RewardMeans rewards) {
   metrics_.completion_tokens_mean = tokens / count;
 }
 
+void StepTelemetry::replaced(std::int64_t groups) {
+  watch_.end("rollout");
+  metrics_.replaced_groups = groups;
+}
+
 void StepTelemetry::updated(const UpdateStatistics& update) {
   watch_.end("train");
-  metrics_.loss = update.loss;
-  metrics_.kl = update.kl;
-  metrics_.clip_fraction = update.clip_fraction;
-  metrics_.grad_norm = update.grad_norm;
-  metrics_.skipped_updates = update.skipped;
+  metrics_.update = update;
 }
 
 void StepTelemetry::sent(SendReport report) {

@@ -12,18 +12,19 @@
 #include <bascule/trainer_ref/grpo/reward_list.h>
 #include <bascule/trainer_ref/grpo/rollout.h>
 #include <bascule/trainer_ref/grpo/stopwatch.h>
-#include <bascule/trainer_ref/grpo/update.h>
+#include <bascule/trainer_ref/grpo/update_statistics.h>
 
 namespace bascule::ref {
 
-// Each call but the last ends a phase of the step: "rollout", "score", "train", "send". They come in this order; a step
-// that sends nothing leaves the last one out.
+// Each call but the last ends a phase of the step: "rollout", "score", "rollout" once more for groups that are
+// replaced, "train", "send". They come in this order; a step that sends nothing leaves the last one out.
 class StepTelemetry {
  public:
   explicit StepTelemetry(std::int64_t step, Stopwatch watch = Stopwatch());
 
-  void rolled_out(std::int64_t dropped, double staleness_mean, std::vector<EngineSpan> engines);
+  void rolled_out(RolloutFigures rollouts);
   void scored(std::span<const Group> groups, RewardMeans rewards);  // at least one completion
+  void replaced(std::int64_t groups);                               // flat ones, by those of other problems
   void updated(const UpdateStatistics& update);
   void sent(SendReport report);
 

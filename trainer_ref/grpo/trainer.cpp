@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include <bascule/trainer_ref/grpo/advantage.h>
+#include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/engine_start.h>
-#include <bascule/trainer_ref/grpo/publish.h>
+#include <bascule/trainer_ref/grpo/json_lines.h>
+#include <bascule/trainer_ref/grpo/overlong.h>
 #include <bascule/trainer_ref/grpo/random.h>
 #include <bascule/trainer_ref/grpo/report.h>
 #include <bascule/transport/text.h>
@@ -32,18 +35,33 @@ absl::Status Trainer::train() {
       else
         log_(cat("step ", now, " was not evaluated: ", message_of(completions.status())));
     }
-    metrics.elapsed_seconds = seconds_since_start(std::chrono::steady_clock::now());
-    BASCULE_TRY(append_json_line(options_.out / "metrics.jsonl", to_json(metrics)));
-    log_(progress_line(metrics, options_.steps));
+    BASCULE_TRY(tell(metrics));
     BASCULE_TRY(count_bad_steps(metrics));
     if (options_.save_every > 0 && now % options_.save_every == 0) BASCULE_TRY(save(now));
   }
   return absl::OkStatus();
 }
 
+// A step's line: in the run's folder, in the log, and for those that watch.
+absl::Status Trainer::tell(StepMetrics& metrics) {
+  metrics.elapsed_seconds = seconds_since_start(std::chrono::steady_clock::now());
+  if (metrics.step > 0) pace_.step_ended(metrics.elapsed_seconds);
+  BASCULE_TRY(append_json_line(options_.out / "metrics.jsonl", to_json(metrics)));
+  const double seconds_left = pace_.seconds_left(options_.steps - metrics.step);
+  if (page_) page_->show(metrics, options_.steps, seconds_left);
+  log_(progress_line(metrics, options_.steps, seconds_left));
+  if (metrics.step == 0 || std::exchange(said_first_step_, true)) return absl::OkStatus();
+  log_(first_step_line(metrics, options_.steps, seconds_left));
+  if (constexpr double kLong = 600; options_.save_every == 0 && seconds_left > kLong)
+    log_(
+        "there is no checkpoint before the end: give --save-every, so that another run can go on if this one does not "
+        "end");
+  return absl::OkStatus();
+}
+
 // Weights that give no finite gradient rarely find back by themselves.
 absl::Status Trainer::count_bad_steps(const StepMetrics& metrics) {
-  bad_steps_ = metrics.skipped_updates == options_.update.num_iterations ? bad_steps_ + 1 : 0;
+  bad_steps_ = metrics.update.updates == 0 ? bad_steps_ + 1 : 0;
   if (bad_steps_ < options_.max_bad_steps) return absl::OkStatus();
   return failed_precondition(
       "steps ", metrics.step - bad_steps_ + 1, " to ", metrics.step,
@@ -58,20 +76,15 @@ absl::Status Trainer::count_bad_steps(const StepMetrics& metrics) {
 absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   StepTelemetry telemetry(step);
   BASCULE_ASSIGN(std::vector<Group> groups, roll_out(step, telemetry));
-
-  BASCULE_ASSIGN(RewardMeans rewards, score_groups(rewards_, groups));
-  if (!said_no_reward_ &&
-      std::all_of(rewards.begin(), rewards.end(), [](const auto& mean) { return std::isnan(mean.second); })) {
-    said_no_reward_ = true;
-    log_(cat("no reward has anything to say of step ", step,
-             "'s completions: all count 0, and nothing is learnt from them"));
-  }
-  compute_advantages(groups, options_.scale_rewards);
+  BASCULE_ASSIGN(RewardMeans rewards, score(groups));
   telemetry.scored(groups, std::move(rewards));
+  BASCULE_ASSIGN(const std::int64_t replaced, replace_flat(step, groups));
+  telemetry.replaced(replaced);
 
-  BASCULE_ASSIGN(const UpdateStatistics update, learner_.update_policy(groups));
+  BASCULE_ASSIGN(const UpdateStatistics update, learn_from(groups));
   last_step_ = step;  // whatever fails from here on, the weights are this step's
   telemetry.updated(update);
+  BASCULE_TRY(say_memory());
 
   if (sends_after(step)) {
     BASCULE_ASSIGN(SendReport report, send());
@@ -80,24 +93,37 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   return telemetry.metrics(filter_.versions().newest());
 }
 
-// The step's completions, a group a problem, without those that were lost or are too stale.
-absl::StatusOr<std::vector<Group>> Trainer::roll_out(std::int64_t step, StepTelemetry& telemetry) {
-  BASCULE_ASSIGN(std::vector<Generation> generations, stream_->next());
-  std::vector<EngineSpan> spans =
-      engine_spans(generations, pool_->urls(), [this](Stopwatch::Time time) { return seconds_since_start(time); });
-  const std::size_t asked = options_.prompts_per_step * static_cast<std::size_t>(options_.group_size);
-  BASCULE_ASSIGN(const Sifted sifted, filter_.apply(step, asked, pool_->urls(), generations));
-  std::vector<Group> groups =
-      groups_of(problems_of(step), requests_of(step), std::move(generations), prompts_.tokenizer());
-  std::erase_if(groups, [](const Group& group) { return group.rollouts.empty(); });
+// Once, behind the first update, where it is known what was planned and what came of it.
+absl::Status Trainer::say_memory() {
+  if (said_memory_ || !options_.device.is_cuda()) return absl::OkStatus();
+  said_memory_ = true;
+  BASCULE_ASSIGN(const MemoryPlan plan, plan_of(options_, task_, prompts_));
+  log_(measured_beside(plan, options_.device));
+  return absl::OkStatus();
+}
+
+// Rewards and advantages of completions that the engines have just made.
+absl::StatusOr<RewardMeans> Trainer::score(std::vector<Group>& groups) {
+  BASCULE_ASSIGN(RewardMeans rewards, score_groups(rewards_, groups));
+  const bool silent =
+      std::all_of(rewards.begin(), rewards.end(), [](const auto& mean) { return std::isnan(mean.second); });
+  if (silent && !std::exchange(said_no_reward_, true))
+    log_(cat("no reward has anything to say of step ", last_step_ + 1,
+             "'s completions: all count 0, and nothing is learnt from them"));
+  if (options_.overlong.buffer > 0) rewards.emplace_back("overlong", penalize_overlong(groups, options_.overlong));
+  compute_advantages(groups, options_.scale_rewards);
+  return rewards;
+}
+
+absl::StatusOr<UpdateStatistics> Trainer::learn_from(const std::vector<Group>& groups) {
   if (options_.colocate) BASCULE_TRY(pool_->sleep());
-  const std::int64_t dropped = static_cast<std::int64_t>(asked) - static_cast<std::int64_t>(sifted.kept);
-  telemetry.rolled_out(dropped, sifted.staleness_mean, std::move(spans));
-  return groups;
+  absl::StatusOr<UpdateStatistics> update = learner_.update_policy(groups, [this] { return sender_.before_write(); });
+  if (!update.ok()) sender_.give_up();
+  return update;
 }
 
 absl::StatusOr<SendReport> Trainer::send() {
-  BASCULE_ASSIGN(SendReport report, publish_weights(sender_, log_));
+  BASCULE_ASSIGN(SendReport report, sender_.publish());
   filter_.published(report.epoch, report.version);
   if (options_.colocate) {
     BASCULE_TRY(learner_.release_memory());
@@ -114,7 +140,7 @@ absl::Status Trainer::begin() {
     BASCULE_ASSIGN(options_.engines, options_.start_engines());
   }
   log_(cat("waiting for ", options_.engines.size(), " engines at ", options_.sync));
-  BASCULE_TRY(wait_for_engines(sender_, options_, stopped_));
+  BASCULE_TRY(wait_for_engines(sender_.sender(), options_, stopped_));
   if (stopped_()) return absl::OkStatus();
   const char* key = std::getenv("BASCULE_API_KEY");
   pool_ = std::make_unique<EnginePool>(EnginePoolOptions{.urls = options_.engines,
@@ -125,27 +151,30 @@ absl::Status Trainer::begin() {
                                                          .stopped = stopped_});
   BASCULE_TRY(fit_engines(*pool_, options_, prompts_, task_, log_));
   BASCULE_TRY(settle_steps(options_, task_));  // of the problems that are left
-  stream_ = std::make_unique<RolloutStream>(*pool_,
-                                            Schedule{.first_step = last_step_ + 1,
-                                                     .last_step = options_.steps,
-                                                     .sync_every = options_.sync_every,
-                                                     .max_staleness = options_.max_staleness},
-                                            [this](std::int64_t step) { return requests_of(step); });
+  stream_ =
+      std::make_unique<RolloutStream>(*pool_,
+                                      Schedule{.first_step = last_step_ + 1,
+                                               .last_step = options_.steps,
+                                               .sync_every = options_.sync_every,
+                                               .max_staleness = options_.max_staleness},
+                                      [this](std::int64_t step) { return requests_for(prompts_of(step), step, 0); });
   StepMetrics metrics{.step = last_step_};
   BASCULE_ASSIGN(metrics.send, send());
   BASCULE_TRY(pool_->wait_until_serving(filter_.versions().epoch(), options_.engine_timeout));
   if (stopped_()) return absl::OkStatus();
-  if (last_step_ > 0) return start_log();  // the first line was written by the run that is resumed
+  if (last_step_ > 0) {  // the first line was written by the run that is resumed
+    BASCULE_TRY(start_log());
+    pace_.begin(seconds_since_start(std::chrono::steady_clock::now()));
+    return absl::OkStatus();
+  }
 
   metrics.version = filter_.versions().newest();
   metrics.seconds.send = metrics.send->seconds.total();
   BASCULE_ASSIGN(const nlohmann::json completions, evaluate_into(metrics));
   BASCULE_TRY(start_log());
   BASCULE_TRY(append_json_line(options_.out / "completions.jsonl", completions));
-  metrics.elapsed_seconds = seconds_since_start(std::chrono::steady_clock::now());
-  BASCULE_TRY(append_json_line(options_.out / "metrics.jsonl", to_json(metrics)));
-  log_(progress_line(metrics, options_.steps));
-  return absl::OkStatus();
+  pace_.begin(seconds_since_start(std::chrono::steady_clock::now()));
+  return tell(metrics);
 }
 
 absl::Status Trainer::end() {
@@ -154,8 +183,8 @@ absl::Status Trainer::end() {
     for (const absl::Status& status : {learner_.release_memory(), pool_->wake_up()})
       if (!status.ok()) log_(message_of(status));
   if (last_step_ > saved_step_ && learner_.is_whole()) BASCULE_TRY(save(last_step_));
-  if (stopped_())
-    log_(cat("stopped after step ", last_step_,
+  if (last_step_ < options_.steps && (stopped_() || last_step_ > 0))
+    log_(cat(stopped_() ? "stopped" : "ended", " after step ", last_step_,
              saved_.empty() ? "; nothing was saved" : cat("; continue with --resume=", saved_.string())));
   return log_started_ ? write_report(options_.out) : absl::OkStatus();
 }
@@ -184,30 +213,6 @@ absl::Status Trainer::save(std::int64_t step) {
   saved_step_ = step;
   saved_ = folder;
   return absl::OkStatus();
-}
-
-std::vector<const Problem*> Trainer::problems_of(std::int64_t step) const {
-  std::vector<const Problem*> problems;
-  // Steps count from 1, the order of problems from 0.
-  for (const std::size_t i : prompts_of_step(task_.train.size(), options_.prompts_per_step, options_.seed, step - 1))
-    problems.push_back(&task_.train[i]);
-  return problems;
-}
-
-// Called on the stream's thread as well: reads what never changes.
-std::vector<RolloutRequest> Trainer::requests_of(std::int64_t step) const {
-  std::vector<RolloutRequest> requests;
-  for (const Problem* problem : problems_of(step)) {
-    const std::uint64_t place = static_cast<std::uint64_t>(step) << 32 | requests.size();
-    requests.push_back({.prompt = *prompts_.tokens_of(*problem),  // create() has looked at them all
-                        .completions = options_.group_size,
-                        .max_tokens = options_.max_tokens,
-                        .temperature = options_.update.temperature,
-                        .top_k = options_.top_k,
-                        .top_p = options_.top_p,
-                        .seed = mix(options_.seed ^ mix(place))});
-  }
-  return requests;
 }
 
 double Trainer::seconds_since_start(Stopwatch::Time time) const {

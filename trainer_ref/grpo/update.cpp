@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 namespace bascule::ref {
@@ -15,67 +14,128 @@ struct MicroBatch {
   at::Tensor reference_log_probs;  // undefined without a reference
 };
 
-std::vector<MicroBatch> make_micro_batches(const Policy& policy, const Policy* reference,
-                                           std::span<const TrainingRow> rows, const UpdateOptions& options) {
-  const at::NoGradGuard no_grad;
-  std::vector<MicroBatch> micro_batches;
-  for (std::size_t begin = 0; begin < rows.size(); begin += options.micro_batch) {
-    MicroBatch& micro = micro_batches.emplace_back();
-    micro.batch = make_batch(rows.subspan(begin, std::min(options.micro_batch, rows.size() - begin)), policy.device());
-    if (options.num_iterations > 1) micro.old_log_probs = policy.log_probs(micro.batch, options.temperature);
+// The rows of one optimizer step.
+struct MiniBatch {
+  StepShape shape;
+  std::vector<MicroBatch> parts;
+};
+
+// Of the optimizer steps that changed the weights.
+struct Sums {
+  double loss = 0, grad_norm = 0;                                                // of steps
+  double kl = 0, entropy = 0, clipped = 0, weights = 0, capped = 0, tokens = 0;  // of completions' tokens
+  double masked = 0, completions = 0;
+
+  void add(const Loss& part, const at::Tensor& entropies) {
+    loss += part.value.item<double>();
+    entropy += entropies.sum().item<double>();
+    kl += part.kl_sum;
+    clipped += part.clipped;
+    weights += part.weights;
+    capped += part.capped;
+    tokens += part.tokens;
+    masked += part.masked;
+  }
+  Sums& operator+=(const Sums& more) {
+    loss += more.loss;
+    grad_norm += more.grad_norm;
+    kl += more.kl;
+    entropy += more.entropy;
+    clipped += more.clipped;
+    weights += more.weights;
+    capped += more.capped;
+    tokens += more.tokens;
+    masked += more.masked;
+    completions += more.completions;
+    return *this;
+  }
+};
+
+MiniBatch make_mini_batch(const Policy& policy, const Policy* reference, std::span<const TrainingRow> rows,
+                          const UpdateOptions& options) {
+  MiniBatch mini;
+  for (const auto& part : micro_batches_of(rows, options.micro_batch, options.micro_batch_tokens)) {
+    MicroBatch& micro = mini.parts.emplace_back();
+    micro.batch = make_batch(part, policy.device());
+    if (options.optimizer_steps() > 1) micro.old_log_probs = policy.log_probs(micro.batch, options.temperature);
     if (reference != nullptr) micro.reference_log_probs = reference->log_probs(micro.batch, options.temperature);
   }
-  return micro_batches;
+  mini.shape = {.completions = static_cast<std::int64_t>(rows.size()),
+                .tokens = 0,
+                .micro_batches = static_cast<std::int64_t>(mini.parts.size())};
+  for (const TrainingRow& row : rows) mini.shape.tokens += static_cast<std::int64_t>(row.rollout->token_ids.size());
+  return mini;
+}
+
+// All of them before the first optimizer step: what they keep is of the policy as it is now.
+std::vector<MiniBatch> make_mini_batches(const Policy& policy, const Policy* reference,
+                                         std::span<const TrainingRow> rows, const UpdateOptions& options) {
+  const at::NoGradGuard no_grad;
+  std::vector<MiniBatch> mini_batches;
+  const std::size_t count = std::min(static_cast<std::size_t>(options.mini_batches), rows.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t begin = rows.size() * i / count, end = rows.size() * (i + 1) / count;
+    mini_batches.push_back(make_mini_batch(policy, reference, rows.subspan(begin, end - begin), options));
+  }
+  return mini_batches;
+}
+
+// Leaves the mini-batch's gradients at the policy's weights.
+Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOptions& options,
+                   const std::function<void()>& after_part) {
+  Sums sums{.completions = static_cast<double>(mini.shape.completions)};
+  for (const MicroBatch& micro : mini.parts) {
+    const auto [log_probs, entropies] = policy.score(micro.batch, options.temperature);
+    const Loss loss =
+        policy_loss({.log_probs = log_probs,
+                     .old_log_probs = micro.old_log_probs.defined() ? micro.old_log_probs : log_probs.detach(),
+                     .behaviour_log_probs = micro.batch.behaviour_log_probs,
+                     .reference_log_probs = micro.reference_log_probs,
+                     .advantages = micro.batch.advantages,
+                     .completion_tokens = micro.batch.completion_tokens,
+                     .row_of = micro.batch.row_of},
+                    mini.shape, options.loss);
+    loss.value.backward();
+    sums.add(loss, entropies);
+    after_part();
+  }
+  return sums;
 }
 
 }  // namespace
 
 UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Optimizer& optimizer,
                                std::span<const TrainingRow> rows, const UpdateOptions& options) {
-  const std::vector<MicroBatch> micro_batches = make_micro_batches(policy, reference, rows, options);
-  StepShape shape{.completions = static_cast<std::int64_t>(rows.size()),
-                  .tokens = 0,
-                  .micro_batches = static_cast<std::int64_t>(micro_batches.size())};
-  for (const TrainingRow& row : rows) shape.tokens += static_cast<std::int64_t>(row.rollout->token_ids.size());
-
+  const std::vector<MiniBatch> mini_batches = make_mini_batches(policy, reference, rows, options);
   UpdateStatistics statistics;
-  double kl_sum = 0, clipped = 0, tokens = 0;
-  for (std::int64_t iteration = 0; iteration < options.num_iterations; ++iteration) {
-    double value = 0, kl = 0, clips = 0, terms = 0;  // of this iteration
+  for (const TrainingRow& row : rows) statistics.tokens += options.num_iterations * row.tokens();
+  Sums sums;
+  const auto passes = static_cast<std::size_t>(options.num_iterations);
+  std::size_t done = 0, parts = 0;  // micro-batches
+  for (const MiniBatch& mini : mini_batches) parts += passes * mini.parts.size();
+  for (std::size_t i = 0; i < passes * mini_batches.size(); ++i) {
     optimizer.zero_grad();
-    for (const MicroBatch& micro : micro_batches) {
-      const at::Tensor log_probs = policy.log_probs(micro.batch, options.temperature);
-      const at::Tensor old = micro.old_log_probs.defined() ? micro.old_log_probs : log_probs.detach();
-      const Loss loss = policy_loss({.log_probs = log_probs,
-                                     .old_log_probs = old,
-                                     .behaviour_log_probs = micro.batch.behaviour_log_probs,
-                                     .reference_log_probs = micro.reference_log_probs,
-                                     .advantages = micro.batch.advantages,
-                                     .mask = micro.batch.mask},
-                                    shape, options.loss);
-      loss.value.backward();
-      value += loss.value.item<double>();
-      kl += loss.kl_sum;
-      clips += loss.clipped;
-      terms += loss.tokens;
-    }
+    Sums step = differentiate(policy, mini_batches[i % mini_batches.size()], options,
+                              [&] { options.after_part(++done, parts); });
+    if (!options.may_write()) break;
     const std::int64_t before = optimizer.steps();
-    const double grad_norm = optimizer.step(value);
+    step.grad_norm = optimizer.step(step.loss);
     if (optimizer.steps() == before) {
       ++statistics.skipped;
       continue;
     }
-    statistics.loss += value;
-    statistics.grad_norm += grad_norm;
-    kl_sum += kl;
-    clipped += clips;
-    tokens += terms;
+    ++statistics.updates;
+    sums += step;
   }
-  const auto taken = static_cast<double>(options.num_iterations - statistics.skipped);
-  statistics.loss /= taken;
-  statistics.grad_norm /= taken;
-  statistics.clip_fraction = clipped / tokens;
-  statistics.kl = reference != nullptr ? kl_sum / tokens : std::numeric_limits<double>::quiet_NaN();
+  const auto updates = static_cast<double>(statistics.updates);
+  statistics.loss = sums.loss / updates;
+  statistics.grad_norm = sums.grad_norm / updates;
+  statistics.entropy = sums.entropy / sums.tokens;
+  statistics.clip_fraction = sums.clipped / sums.tokens;
+  statistics.importance_mean = sums.weights / sums.tokens;
+  statistics.importance_capped = sums.capped / sums.tokens;
+  statistics.masked = sums.masked / sums.completions;
+  if (reference != nullptr) statistics.kl = sums.kl / sums.tokens;
   return statistics;
 }
 

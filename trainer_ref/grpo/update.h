@@ -1,28 +1,32 @@
-// One step's update of the policy: micro-batches, inner iterations, statistics.
+// One step's update of the policy: mini-batches, micro-batches, inner iterations, statistics.
+//
+// A step's completions are cut into mini-batches; an optimizer step is taken for each, in as many passes over all of
+// them as there are iterations. A mini-batch goes through the model in micro-batches, whose gradients add up.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include <bascule/trainer_ref/grpo/loss.h>
 #include <bascule/trainer_ref/grpo/optimizer.h>
 #include <bascule/trainer_ref/grpo/policy.h>
+#include <bascule/trainer_ref/grpo/update_statistics.h>
 
 namespace bascule::ref {
 
 struct UpdateOptions {
   LossOptions loss = {};
-  std::int64_t num_iterations = 1;  // optimizer steps over the same rollouts
-  std::size_t micro_batch = 64;     // rows that go through the model at a time
-  double temperature = 1;           // at which the rollouts were sampled
-};
+  std::int64_t num_iterations = 1;      // passes over the same rollouts
+  std::int64_t mini_batches = 1;        // optimizer steps of a pass; no more than there are rows
+  std::size_t micro_batch = 64;         // rows that go through the model at a time, at most
+  std::int64_t micro_batch_tokens = 0;  // and tokens of these, prompts and completions; 0: any number
+  double temperature = 1;               // at which the rollouts were sampled
+  // Asked before each optimizer step, when its gradients are there; false: the update ends without it.
+  std::function<bool()> may_write = [] { return true; };
+  // Told after each micro-batch, of how many of the whole update.
+  std::function<void(std::size_t done, std::size_t of)> after_part = [](std::size_t, std::size_t) {};
 
-// Means over the inner iterations that changed the weights; NaN where none did.
-struct UpdateStatistics {
-  double loss = 0;
-  double kl = 0;             // per token, from the reference; NaN without one
-  double clip_fraction = 0;  // of tokens
-  double grad_norm = 0;      // before clipping
-  std::int64_t skipped = 0;  // iterations whose loss or gradient was not finite: they changed nothing
+  std::int64_t optimizer_steps() const { return num_iterations * mini_batches; }
 };
 
 // Changes the policy's weights. `reference` may be null unless loss.beta > 0. `rows` must not be empty.

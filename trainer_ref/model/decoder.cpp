@@ -7,13 +7,6 @@
 namespace bascule::ref {
 namespace {
 
-// hidden [..., C] times rsqrt of its mean square, times weight [C]; the statistics in float32.
-at::Tensor rms_norm(const at::Tensor& hidden, const at::Tensor& weight, double epsilon) {
-  const at::Tensor wide = hidden.to(at::kFloat);
-  const at::Tensor scale = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true) + epsilon);
-  return weight * (wide * scale).to(hidden.scalar_type());
-}
-
 // x [N, heads, D] rotated in pairs (i, i + D/2), the order of Hugging Face's weights.
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
   const std::vector<at::Tensor> halves = x.chunk(2, -1);
@@ -23,28 +16,30 @@ at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 
 }  // namespace
 
-at::Tensor CausalAttention::attend(std::int64_t /*layer*/, const at::Tensor& query, const at::Tensor& key,
-                                   const at::Tensor& value) {
-  const auto by_row = [&](const at::Tensor& x) {  // [B*T, heads, D] → [B, heads, T, D]
-    return x.view({rows_, tokens_, x.size(1), x.size(2)}).transpose(1, 2);
-  };
-  const bool grouped = query.size(1) != key.size(1);
-  const at::Tensor mixed = at::scaled_dot_product_attention(by_row(query), by_row(key), by_row(value), {},
-                                                            /*dropout_p=*/0.0, /*is_causal=*/true, {}, grouped);
-  return mixed.transpose(1, 2).reshape(query.sizes());
+absl::StatusOr<Decoder> Decoder::bind(const ModelConfig& config, const WeightMap& weights, Norms norms) {
+  BASCULE_ASSIGN(DecoderWeights bound, DecoderWeights::bind(config, weights));
+  return Decoder(std::move(bound), norms);
 }
 
-absl::StatusOr<Decoder> Decoder::bind(const ModelConfig& config, const WeightMap& weights) {
-  BASCULE_ASSIGN(DecoderWeights bound, DecoderWeights::bind(config, weights));
-  return Decoder(std::move(bound));
+// hidden [..., C] times rsqrt of its mean square, times weight [C]; the statistics in float32.
+at::Tensor Decoder::rms_norm(const at::Tensor& hidden, const at::Tensor& weight) const {
+  const double epsilon = weights_.config.rms_norm_eps;
+  const at::Tensor factors = weight.to(hidden.scalar_type());
+  if (norms_ == Norms::kFused) return at::rms_norm(hidden, weight.sizes(), factors, epsilon);
+  const at::Tensor wide = hidden.to(at::kFloat);
+  const at::Tensor scale = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true) + epsilon);
+  return factors * (wide * scale).to(hidden.scalar_type());
 }
+
+at::Tensor Decoder::embed(const at::Tensor& token_ids) const { return at::embedding(weights_.embedding, token_ids); }
+
+at::Tensor Decoder::last_norm(const at::Tensor& hidden) const { return rms_norm(hidden, weights_.norm); }
 
 // Computed for the positions at hand, once for all layers: no table whose size would follow the longest
 // context.
-Decoder::Rotation Decoder::rotation_at(const at::Tensor& positions) const {
+Decoder::Rotation Decoder::rotation_at(const at::Tensor& positions, at::ScalarType type) const {
   const at::Tensor angles = positions.to(at::kFloat).unsqueeze(1) * weights_.inverse_frequencies;  // [N, D/2]
   const at::Tensor both = at::cat({angles, angles}, -1).unsqueeze(1);                              // [N, 1, D]
-  const at::ScalarType type = weights_.embedding.scalar_type();
   return {.cos = both.cos().to(type), .sin = both.sin().to(type)};
 }
 
@@ -57,8 +52,8 @@ at::Tensor Decoder::attention_block(std::int64_t index, const at::Tensor& hidden
   const at::Tensor value =
       layer.value(hidden).view({tokens, weights_.config.num_key_value_heads, weights_.config.head_dim});
   if (weights_.config.query_key_norm) {
-    query = rms_norm(query, layer.query_norm, weights_.config.rms_norm_eps);
-    key = rms_norm(key, layer.key_norm, weights_.config.rms_norm_eps);
+    query = rms_norm(query, layer.query_norm);
+    key = rms_norm(key, layer.key_norm);
   }
   query = rotate(query, rotation.cos, rotation.sin);
   key = rotate(key, rotation.cos, rotation.sin);
@@ -69,16 +64,18 @@ at::Tensor Decoder::mlp_block(const DecoderLayer& layer, const at::Tensor& hidde
   return layer.down(at::silu(layer.gate(hidden)) * layer.up(hidden));
 }
 
+at::Tensor Decoder::layer(std::int64_t index, const at::Tensor& hidden, const Rotation& rotation,
+                          Attention& attention) const {
+  const DecoderLayer& layer = weights_.layers[static_cast<std::size_t>(index)];
+  const at::Tensor attended = hidden + attention_block(index, rms_norm(hidden, layer.input_norm), rotation, attention);
+  return attended + mlp_block(layer, rms_norm(attended, layer.post_attention_norm));
+}
+
 at::Tensor Decoder::forward(const at::Tensor& token_ids, const at::Tensor& positions, Attention& attention) const {
-  const Rotation rotation = rotation_at(positions);
-  at::Tensor hidden = at::embedding(weights_.embedding, token_ids);
-  for (std::int64_t i = 0; i < weights_.config.num_hidden_layers; ++i) {
-    const DecoderLayer& layer = weights_.layers[static_cast<std::size_t>(i)];
-    hidden = hidden +
-             attention_block(i, rms_norm(hidden, layer.input_norm, weights_.config.rms_norm_eps), rotation, attention);
-    hidden = hidden + mlp_block(layer, rms_norm(hidden, layer.post_attention_norm, weights_.config.rms_norm_eps));
-  }
-  return rms_norm(hidden, weights_.norm, weights_.config.rms_norm_eps);
+  at::Tensor hidden = embed(token_ids);
+  const Rotation rotation = rotation_at(positions, hidden.scalar_type());
+  for (std::int64_t i = 0; i < weights_.config.num_hidden_layers; ++i) hidden = layer(i, hidden, rotation, attention);
+  return last_norm(hidden);
 }
 
 at::Tensor Decoder::logits(const at::Tensor& hidden) const { return at::linear(hidden, weights_.head).to(at::kFloat); }

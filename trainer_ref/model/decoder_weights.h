@@ -33,10 +33,15 @@ struct JoinedWeights {
 };
 std::vector<JoinedWeights> joined_weights(const ModelConfig& config);
 
+// Computes in the type of its input. Weights of another are cast for that, which gradients flow through: a trainer's
+// f32 weights multiply bfloat16 activations.
 struct Linear {
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out], or undefined
-  at::Tensor operator()(const at::Tensor& input) const { return at::linear(input, weight, bias); }
+  at::Tensor operator()(const at::Tensor& input) const {
+    const at::ScalarType type = input.scalar_type();
+    return at::linear(input, weight.to(type), bias.defined() ? bias.to(type) : bias);
+  }
 };
 
 struct DecoderLayer {

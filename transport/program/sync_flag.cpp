@@ -23,6 +23,26 @@ absl::Status check_sync(std::string_view text, ComputesOn where) {
   return absl::OkStatus();
 }
 
+absl::Status check_single_copy(std::string_view text, ComputesOn where, DType dtype) {
+  BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(text));
+  if (endpoint.slots != 1) return absl::OkStatus();
+  const std::string owns = cat("slots=1: this program's own ", name_of(dtype), " tensors are the slot");
+  if (endpoint.wire_dtype && *endpoint.wire_dtype != dtype)
+    return invalid_argument(owns, ", which are not cast to ", name_of(*endpoint.wire_dtype),
+                            "; leave wire_dtype out, or give slots=2");
+  BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, nullptr));
+  if (scheme->keeps_files)
+    return invalid_argument("slots=1: readers of ", scheme->name,
+                            "'s files would lose the version that is written over; give slots=2, or another scheme, as "
+                            "--sync=shm://",
+                            endpoint.place(), "?slots=1");
+  if (where == ComputesOn::kGpu && !scheme->on_device)
+    return invalid_argument(owns, " and lie on a GPU, and ", scheme->name,
+                            " keeps its slots in host memory; give slots=2, or a scheme of GPUs, as --sync=cuda-ipc://",
+                            endpoint.place(), "?slots=1");
+  return absl::OkStatus();
+}
+
 absl::Status check_build_for_gpus() { return find_scheme("cuda-ipc").status(); }
 
 }  // namespace bascule::inline v0

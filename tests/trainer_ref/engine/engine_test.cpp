@@ -225,6 +225,24 @@ TEST_P(EngineTest, ARequestThatCannotBeComputedEndsNoOther) {
   EXPECT_TRUE(ask(request_of({1}, 5)).get().status.ok());
 }
 
+// A row behind the end of its sequence may have been what failed.
+TEST_P(EngineTest, AStepThatFailsBesideASequenceThatHasEndedEndsNoOther) {
+  start();
+  serve(1);
+  const std::vector<std::int64_t> expected = expected_completion({7, 8}, 0, 30);
+  CompletionRequest ends = request_of({7, 8}, 30);
+  ends.stop_token_ids = {expected[5]};
+  ASSERT_EQ(std::find(expected.begin(), expected.end(), expected[5]) - expected.begin(), 5);
+  runner_->fail_behind(expected[5]);
+  runner_->open(false);
+  std::future<Completion> ended = ask(std::move(ends)), goes_on = ask(request_of({1, 2, 3}, 8));
+  runner_->open(true);
+  EXPECT_EQ(ended.get().choices.at(0)->finish, FinishReason::kStop);
+  const Completion completion = goes_on.get();
+  ASSERT_TRUE(completion.status.ok()) << completion.status;
+  EXPECT_THAT(completion.choices.at(0)->completion(), ElementsAreArray(expected_completion({1, 2, 3}, 0, 8)));
+}
+
 TEST_P(EngineTest, AnswersWhatRunsAndWaitsWhenItsVersionIsServedNoMore) {
   start({.limits = {.max_batch = 1, .max_step_tokens = 16}});
   serve(1);

@@ -127,6 +127,11 @@ class SimulatedRunner final : public Runner {
     const std::lock_guard lock(mutex_);
     breaking_ = token;
   }
+  // Steps that compute what comes behind this token, where a sequence has just generated it.
+  void fail_behind(std::int64_t token) {
+    const std::lock_guard lock(mutex_);
+    breaking_behind_ = token;
+  }
   // Opens the gate for so many steps.
   void allow(int steps) {
     const std::lock_guard lock(mutex_);
@@ -144,6 +149,7 @@ class SimulatedRunner final : public Runner {
  private:
   absl::StatusOr<std::vector<RowOutput>> compute(const Step& step) {
     EXPECT_FALSE(asleep_) << "there is no cache";
+    if (!started_.empty() && !started_.back().ok()) return started_.back().status();
     if (failing_ || std::any_of(step.rows.begin(), step.rows.end(), [this](const Row& row) { return breaks(row); })) {
       cache_.clear();
       return absl::InternalError("the model broke");
@@ -152,7 +158,8 @@ class SimulatedRunner final : public Runner {
   }
   bool breaks(const Row& row) const {
     const std::span<const std::int64_t> prompt = std::span(row.sequence->tokens).first(row.sequence->prompt_tokens);
-    return std::find(prompt.begin(), prompt.end(), breaking_) != prompt.end();
+    return std::find(prompt.begin(), prompt.end(), breaking_) != prompt.end() ||
+           (row.draw() > 0 && cache_.last_token(row) == breaking_behind_);
   }
 
   const Ahead ahead_;
@@ -161,7 +168,7 @@ class SimulatedRunner final : public Runner {
   std::condition_variable gate_;
   Served served_, committed_;
   std::function<void()> acked_;
-  std::int64_t breaking_ = -1;
+  std::int64_t breaking_ = -1, breaking_behind_ = -1;
   int allowed_ = 0;  // 0: as many as come
   int looks_ = 0, ran_ahead_ = 0;
   bool changed_ = false, failing_ = false, open_ = true, asleep_ = false, memory_lent_ = false;

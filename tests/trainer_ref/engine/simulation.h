@@ -56,6 +56,11 @@ class SimulatedCache {
 
   void clear() { std::fill(places_.begin(), places_.end(), -1); }
 
+  // The last token that `row` of the next step computes.
+  std::int64_t last_token(const Row& row) const {
+    return row.drawn_by ? drawn_.at(*row.drawn_by) : row.sequence->tokens[row.end() - 1];
+  }
+
   // A prompt's token at position p + 1 has the log-probability -p - 1.
   std::vector<RowOutput> run(const Step& step) {
     const std::vector<std::int64_t> before = places_;  // all copies read before any writes

@@ -12,6 +12,7 @@
 #include "support.h"
 #include "support/temp_folder.h"
 #include <bascule/sender/sender.h>
+#include <bascule/trainer_ref/model/causal_attention.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/libtorch/tensors.h>
 
@@ -27,7 +28,7 @@ std::vector<std::int64_t> generate_without_cache(const Decoder& decoder, std::ve
   const std::size_t prompt = tokens.size();
   for (std::int64_t i = 0; i < count; ++i) {
     const auto length = static_cast<std::int64_t>(tokens.size());
-    CausalAttention attention(1, length);
+    CausalAttention attention(pack_rows({length}));
     const at::Tensor hidden =
         decoder.forward(at::tensor(at::IntArrayRef(tokens), at::kLong), at::arange(length, at::kLong), attention);
     tokens.push_back(decoder.logits(hidden.narrow(0, length - 1, 1)).argmax(-1).item<std::int64_t>());
@@ -87,7 +88,7 @@ TEST(TorchRunner, LogprobsAreThoseOfALogSoftmax) {
   const Decoder decoder = *Decoder::bind(engine.config(), *read_weights(engine.folder(), engine.config(), DType::kF32));
   const Sequence& sequence = *ended[0];
   const auto length = static_cast<std::int64_t>(sequence.tokens.size());
-  CausalAttention attention(1, length);
+  CausalAttention attention(pack_rows({length}));
   const at::Tensor hidden = decoder.forward(at::tensor(at::IntArrayRef(sequence.tokens), at::kLong),
                                             at::arange(length, at::kLong), attention);
   const at::Tensor logprobs = (decoder.logits(hidden) / 0.7).log_softmax(-1);
@@ -111,7 +112,7 @@ TEST(TorchRunner, ScoresEveryTokenOfAPromptAsALogSoftmaxDoes) {
     const Decoder decoder =
         *Decoder::bind(engine.config(), *read_weights(engine.folder(), engine.config(), DType::kF32));
     const auto length = static_cast<std::int64_t>(prompt.size());
-    CausalAttention attention(1, length);
+    CausalAttention attention(pack_rows({length}));
     const at::Tensor hidden =
         decoder.forward(at::tensor(at::IntArrayRef(prompt), at::kLong), at::arange(length, at::kLong), attention);
     const at::Tensor logprobs = (decoder.logits(hidden) / (mode == LogprobsMode::kRaw ? 1.0 : 0.7)).log_softmax(-1);
@@ -162,6 +163,23 @@ TEST(TorchRunner, WeightsThatSayNoNumbersFailTheStep) {
   EXPECT_EQ(samples.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(std::string(samples.status().message()), ::testing::HasSubstr("logits that are not numbers"));
   std::filesystem::remove_all(folder);
+}
+
+TEST(TorchRunner, NothingIsStartedBehindAStepThatCouldNotBe) {
+  TestEngine engine("qwen3", 4, {});
+  engine.runner().commit();
+  Sequence unknown, sound;
+  unknown.tokens = {1, 2, engine.config().vocab_size};
+  sound.tokens = {1, 2, 3};
+  unknown.prompt_tokens = sound.prompt_tokens = 3;
+  unknown.blocks = {0};
+  sound.blocks = {1};
+  engine.runner().start({.copies = {}, .rows = {{&unknown, 0, 3}}});
+  engine.runner().start({.copies = {}, .rows = {{&sound, 0, 3}}});
+  const absl::Status why = engine.runner().finish().status();
+  EXPECT_EQ(why.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(engine.runner().finish().status(), why);
+  EXPECT_TRUE(engine.runner().run({.copies = {}, .rows = {{&sound, 0, 3}}}).ok());
 }
 
 // While it lives, LibTorch finds no memory.

@@ -22,7 +22,7 @@ class Agreement : public ::testing::TestWithParam<const char*> {
     const at::Tensor wanted = cpu_logits(*Decoder::bind(config, weights), tokens);
     const at::Device gpu = *test::torch_gpu();
     for (auto& [name, tensor] : weights) tensor = tensor.to(gpu);
-    CausalAttention attention(1, 60);
+    CausalAttention attention(pack_rows({60}, gpu));
     const Decoder decoder = *Decoder::bind(config, weights);
     const at::Tensor found =
         decoder

@@ -7,6 +7,7 @@
 
 #include "support/torch_gpu.h"
 #include "trainer_ref/engine/support.h"
+#include <bascule/trainer_ref/model/causal_attention.h>
 
 namespace bascule::ref {
 
@@ -26,7 +27,7 @@ inline TestPlace on_gpu(Graphs graphs) {
 inline at::Tensor cpu_logits(const Decoder& decoder, const std::vector<std::int64_t>& tokens) {
   const c10::InferenceMode no_gradients;
   const auto length = static_cast<std::int64_t>(tokens.size());
-  CausalAttention attention(1, length);
+  CausalAttention attention(pack_rows({length}));
   return decoder.logits(
       decoder.forward(at::tensor(at::IntArrayRef(tokens), at::kLong), at::arange(length, at::kLong), attention));
 }

@@ -39,7 +39,7 @@ class EvaluationTest : public ::testing::Test {
   }
 
   const AnsweringPort engine_{answer};
-  EnginePool pool_{{.urls = {engine_.url}, .requests_per_engine = 1}};
+  EnginePool pool_{{.urls = {engine_.url}, .batch = 1}};
   const PromptWriter prompts_{*Tokenizer::read(BASCULE_DEMO_MODEL)};
   const std::vector<Problem> problems_{{.prompt = "7+", .answer = "8"}, {.answer = "5", .prompt_token_ids = {7, 10}}};
 };

@@ -48,6 +48,22 @@ TEST(LearnerTest, AFailedUpdateIsAStatusAndChangesNothing) {
   EXPECT_EQ(distance(learner.policy(), policy()), 0);
 }
 
+TEST(LearnerTest, WritesOnlyWhereItMay) {
+  Learner learner(policy(), kOptimizer, {.num_iterations = 3});
+  const auto nobody_yields = [] { return absl::DeadlineExceededError("an engine reads"); };
+  EXPECT_THAT(learner.update_policy(groups(), nobody_yields),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("an engine reads")));
+  EXPECT_EQ(distance(learner.policy(), policy()), 0);
+  EXPECT_TRUE(learner.is_whole());
+
+  int asked = 0;
+  const auto twice = [&] { return ++asked > 2 ? absl::DeadlineExceededError("an engine reads") : absl::OkStatus(); };
+  EXPECT_THAT(learner.update_policy(groups(), twice),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("reads")));
+  EXPECT_EQ(asked, 3) << "before each write";
+  EXPECT_FALSE(learner.is_whole()) << "two of three iterations are no step";
+}
+
 class LearnerSaved : public Saved {};
 
 TEST_F(LearnerSaved, GoesOnFromWhatItWrote) {

@@ -12,13 +12,13 @@ constexpr StepShape kStep{.completions = 4, .tokens = 11, .micro_batches = 2};
 
 LossInput input() {
   const auto f64 = at::TensorOptions().dtype(at::kDouble);
-  const auto rows = [&](std::vector<double> values) { return at::tensor(values, f64).reshape({2, 3}); };
-  return {.log_probs = rows({-0.8, -2.0, -0.5, -0.7, -1.9, 0}).requires_grad_(),
-          .old_log_probs = rows({-1.2, -1.6, -0.5, -1.1, -1.4, 0}),
-          .behaviour_log_probs = rows({-1.2, -2.5, -0.7, -1.0, -1.4, 0}),
-          .reference_log_probs = rows({-1.1, -1.9, -0.9, -0.6, -1.5, 0}),
+  return {.log_probs = at::tensor({-0.8, -2.0, -0.5, -0.7, -1.9}, f64).requires_grad_(),
+          .old_log_probs = at::tensor({-1.2, -1.6, -0.5, -1.1, -1.4}, f64),
+          .behaviour_log_probs = at::tensor({-1.2, -2.5, -0.7, -1.0, -1.4}, f64),
+          .reference_log_probs = at::tensor({-1.1, -1.9, -0.9, -0.6, -1.5}, f64),
           .advantages = at::tensor({1.5, -0.5}, f64),
-          .mask = rows({1, 1, 1, 1, 1, 0})};
+          .completion_tokens = at::tensor({3.0, 2.0}, f64),
+          .row_of = at::tensor({0, 0, 0, 1, 1}, at::kLong)};
 }
 LossOptions options(LossKind kind) {
   return {.kind = kind, .epsilon_low = 0.2, .epsilon_high = 0.28, .beta = 0.04, .importance_cap = 2, .max_tokens = 3};
@@ -45,10 +45,10 @@ TEST(Loss, ReducesAsItsKindSays) {
 TEST(Loss, GradientsFlowThroughRatioAndDivergenceOnly) {
   EXPECT_THAT(gradient(LossKind::kDapo),
               Pointwise(DoubleNear(1e-12), {0.0009424791975210259, -0.18319699771181305, -0.16535608537106186,
-                                            0.0609747788240887, -0.001788453445968255, 0.0}));
+                                            0.0609747788240887, -0.001788453445968255}));
   EXPECT_THAT(gradient(LossKind::kGrpo),
               Pointwise(DoubleNear(1e-12), {0.0008639392643942737, -0.16793058123582863, -0.15157641159014004,
-                                            0.08384032088312196, -0.0024591234882063505, 0.0}));
+                                            0.08384032088312196, -0.0024591234882063505}));
 }
 
 TEST(Loss, CountsClippedTokensAndDivergence) {
@@ -65,9 +65,15 @@ TEST(Loss, MicroBatchesAddUpToTheStepButForBnpo) {
     const double whole = policy_loss(in, alone, options(kind)).value.item<double>();
     double parts = 0;
     for (int row = 0; row < 2; ++row) {
-      const auto cut = [row](const at::Tensor& tensor) { return tensor.slice(0, row, row + 1); };
-      const LossInput part{cut(in.log_probs),           cut(in.old_log_probs), cut(in.behaviour_log_probs),
-                           cut(in.reference_log_probs), cut(in.advantages),    cut(in.mask)};
+      const at::Tensor tokens = (in.row_of == row).nonzero().flatten();
+      const auto cut = [&](const at::Tensor& tensor) { return tensor.index_select(0, tokens); };
+      const LossInput part{.log_probs = cut(in.log_probs),
+                           .old_log_probs = cut(in.old_log_probs),
+                           .behaviour_log_probs = cut(in.behaviour_log_probs),
+                           .reference_log_probs = cut(in.reference_log_probs),
+                           .advantages = in.advantages.slice(0, row, row + 1),
+                           .completion_tokens = in.completion_tokens.slice(0, row, row + 1),
+                           .row_of = at::zeros_like(tokens)};
       parts += policy_loss(part, alone, options(kind)).value.item<double>();
     }
     EXPECT_NEAR(parts, whole, 1e-12);
@@ -88,12 +94,71 @@ TEST(Loss, WithoutReferenceAndCorrectionIsTheClippedObjective) {
   EXPECT_EQ(loss.kl_sum, 0);
 }
 
+// GSPO, token by token: s = exp(mean of log ρ over the completion) stands in place of each ρ.
+TEST(Loss, ASequenceHasTheGeometricMeanOfItsTokensRatios) {
+  LossInput in = input();
+  in.reference_log_probs = at::Tensor();
+  LossOptions sequence = options(LossKind::kGrpo);
+  sequence.importance_level = ImportanceLevel::kSequence;
+  sequence.importance_cap = 0;
+  sequence.epsilon_low = 0.05;
+  sequence.epsilon_high = 0.5;
+  const double first = std::exp((0.4 - 0.4 + 0) / 3), second = std::exp((0.4 - 0.5) / 2);  // 1, 0.951: within the clip
+  const Loss loss = policy_loss(in, kStep, sequence);
+  EXPECT_NEAR(loss.value.item<double>(), -(1.5 * first - 0.5 * second) / 4, 1e-12) << "of four completions";
+  EXPECT_EQ(loss.clipped, 0);
+  loss.value.backward();
+  // d/d log π_t of −A s / 4 is −A s / (4 |y|), the same for each token.
+  const at::Tensor gradient = in.log_probs.grad();
+  for (int i = 0; i < 3; ++i) EXPECT_NEAR(gradient[i].item<double>(), -1.5 * first / 12, 1e-12);
+  for (int i = 3; i < 5; ++i) EXPECT_NEAR(gradient[i].item<double>(), 0.5 * second / 8, 1e-12);
+
+  sequence.epsilon_low = 0.04;
+  EXPECT_EQ(policy_loss(in, kStep, sequence).clipped, 2) << "a completion is clipped whole";
+}
+
+// OPSM: of the second completion, whose advantage is negative, mean(log π_behaviour − log π_θ) is (−0.3 + 0.5) / 2.
+TEST(Loss, MasksWrongCompletionsThatThePolicyHasLeft) {
+  LossOptions masking = options(LossKind::kDapo);
+  const LossInput in = input();
+  const double both = policy_loss(in, kStep, masking).value.item<double>();
+  masking.off_policy_mask = 0.11;
+  EXPECT_EQ(policy_loss(in, kStep, masking).masked, 0) << "0.1 is not more";
+  EXPECT_EQ(policy_loss(in, kStep, masking).value.item<double>(), both);
+  masking.off_policy_mask = 0.09;
+  const Loss loss = policy_loss(in, kStep, masking);
+  EXPECT_EQ(loss.masked, 1);
+  // What is gone is −w min(ρ A, clip(ρ) A) / 11 of the two tokens: w = e^-0.1 and 1; the divergence stays.
+  const double gone = (std::exp(-0.1) * 0.5 * std::exp(0.4) + 0.5 * 0.8) / 11;
+  EXPECT_NEAR(loss.value.item<double>(), both - gone, 1e-12);
+  loss.value.backward();
+  EXPECT_NE(in.log_probs.grad()[3].item<double>(), 0) << "its divergence from the reference still pulls";
+
+  LossInput right = input();
+  right.advantages = -right.advantages;  // now the first is wrong, whose mean is (−0.4 − 0.5 − 0.2) / 3
+  EXPECT_EQ(policy_loss(right, kStep, masking).masked, 0) << "what is right is never masked";
+}
+
+TEST(Loss, TellsTheWeightsOfWhatEnginesSampled) {
+  const Loss loss = policy_loss(input(), kStep, options(LossKind::kDapo));
+  // π_old/π_behaviour is e^0, e^0.9, e^0.2 and e^-0.1, e^0.
+  EXPECT_NEAR(loss.weights, 1 + 2 + std::exp(0.2) + std::exp(-0.1) + 1, 1e-12);
+  EXPECT_EQ(loss.capped, 1) << "e^0.9 is more than 2";
+  LossOptions plain = options(LossKind::kDapo);
+  plain.importance_cap = 0;
+  EXPECT_EQ(policy_loss(input(), kStep, plain).weights, 5);
+  EXPECT_EQ(policy_loss(input(), kStep, plain).capped, 0);
+}
+
 TEST(Loss, KindsHaveNames) {
   EXPECT_EQ(loss_kind_named("grpo"), LossKind::kGrpo);
   EXPECT_EQ(loss_kind_named("bnpo"), LossKind::kBnpo);
   EXPECT_EQ(loss_kind_named("dr_grpo"), LossKind::kDrGrpo);
   EXPECT_EQ(loss_kind_named("dapo"), LossKind::kDapo);
   EXPECT_EQ(loss_kind_named("ppo"), std::nullopt);
+  EXPECT_EQ(importance_level_named("token"), ImportanceLevel::kToken);
+  EXPECT_EQ(importance_level_named("sequence"), ImportanceLevel::kSequence);
+  EXPECT_EQ(importance_level_named("word"), std::nullopt);
 }
 
 }  // namespace

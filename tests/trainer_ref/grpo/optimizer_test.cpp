@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/grpo/optimizer.h>
 
 #include <gmock/gmock.h>
+#include <torch/optim/adamw.h>
 
 #include <cmath>
 #include <limits>
@@ -59,6 +60,38 @@ TEST(Optimizer, ContinuesExactlyFromItsMoments) {
   EXPECT_EQ(copy.values(), straight.values());
 }
 
+// LibTorch's own optimizer wrote the moments of older checkpoints.
+TEST(Optimizer, GoesOnFromTheMomentsOfLibTorchsAdamWAsThatWould) {
+  Parameters theirs, ours;
+  torch::optim::AdamW adamw({theirs.weights.at("matrix"), theirs.weights.at("norm")},
+                            torch::optim::AdamWOptions(0.1).weight_decay(0));
+  const auto set_gradients = [](Parameters& parameters, int step) {
+    parameters.set_gradients(0.3 - 0.2 * step, 0.1 * step, 0.05 * step * step);
+  };
+  for (int step = 0; step < 3; ++step) {
+    set_gradients(theirs, step);
+    adamw.step();
+  }
+  WeightMap moments;
+  for (auto& [name, tensor] : theirs.weights) {
+    ours.weights.at(name).detach().copy_(tensor.detach());
+    const auto& state =
+        static_cast<const torch::optim::AdamWParamState&>(*adamw.state().at(tensor.unsafeGetTensorImpl()));
+    moments[name + ".exp_avg"] = state.exp_avg();
+    moments[name + ".exp_avg_sq"] = state.exp_avg_sq();
+  }
+  Optimizer optimizer(ours.weights, {.learning_rate = 0.1, .max_grad_norm = 0});
+  const absl::Status restored = optimizer.restore(moments, 3);
+  ASSERT_TRUE(restored.ok()) << restored;
+  for (int step = 3; step < 8; ++step) {
+    set_gradients(theirs, step);
+    set_gradients(ours, step);
+    adamw.step();
+    optimizer.step();
+  }
+  EXPECT_THAT(ours.values(), ::testing::Pointwise(::testing::DoubleNear(1e-9), theirs.values()));
+}
+
 TEST(Optimizer, ChangesNothingOnAGradientThatIsNotFinite) {
   Parameters parameters;
   const std::vector<double> before = parameters.values();
@@ -76,7 +109,7 @@ TEST(Optimizer, ChangesNothingOnALossThatIsNotFinite) {
   optimizer.step(0.5);
   const std::vector<double> before = parameters.values();
   const double moment = optimizer.moments().at("norm.exp_avg").item<double>();
-  EXPECT_EQ(optimizer.step(std::numeric_limits<double>::infinity()), 1)
+  EXPECT_NEAR(optimizer.step(std::numeric_limits<double>::infinity()), 1, 1e-12)
       << "the gradients, which were clipped, are finite";
   EXPECT_EQ(parameters.values(), before);
   EXPECT_EQ(optimizer.moments().at("norm.exp_avg").item<double>(), moment);
@@ -88,7 +121,7 @@ TEST(Optimizer, CountsAStepThatFailsHalfWay) {
   const std::vector<double> before = parameters.values();
   Optimizer optimizer(parameters.weights, {.learning_rate = 0.1});
   parameters.set_gradients(1, 1, 1);
-  parameters.weights.at("norm").mutable_grad() = at::ones({2}, at::kDouble);  // one too many
+  parameters.weights.at("norm").mutable_grad() = at::ones({1}, at::kFloat);  // the vectors come behind the matrices
   EXPECT_THROW(optimizer.step(), c10::Error);
   EXPECT_NE(parameters.values(), before);
   EXPECT_EQ(optimizer.steps(), 1) << "or the weights would pass for those of the step before";
@@ -106,6 +139,22 @@ TEST(LearningRate, ClimbsLinearlyAndStays) {
   EXPECT_DOUBLE_EQ(learning_rate_at(options, 3), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate_at(options, 100), 1.0);
   EXPECT_DOUBLE_EQ(learning_rate_at({.learning_rate = 2.0}, 0), 2.0);
+}
+
+TEST(LearningRate, FallsAsItsScheduleSays) {
+  OptimizerOptions options{.learning_rate = 1.0, .min_learning_rate = 0.2, .warmup_steps = 2, .decay_steps = 10};
+  options.schedule = LearningRateSchedule::kCosine;
+  for (const std::int64_t step : {2, 3, 6, 9, 10, 50}) {
+    const double part = std::min(1.0, static_cast<double>(step - 2) / 8);
+    EXPECT_NEAR(learning_rate_at(options, step), 0.2 + 0.8 * 0.5 * (1 + std::cos(std::acos(-1.0) * part)), 1e-12)
+        << step;
+  }
+  EXPECT_DOUBLE_EQ(learning_rate_at(options, 0), 0.5);
+  options.schedule = LearningRateSchedule::kLinear;
+  EXPECT_DOUBLE_EQ(learning_rate_at(options, 6), 0.6);
+  EXPECT_DOUBLE_EQ(learning_rate_at(options, 50), 0.2);
+  options.schedule = LearningRateSchedule::kConstant;
+  EXPECT_DOUBLE_EQ(learning_rate_at(options, 50), 1.0);
 }
 
 TEST(LearningRate, FallsToZeroWhereToldTo) {

@@ -57,6 +57,56 @@ TEST_F(Options, ReachTheirPlaces) {
   EXPECT_THAT(flags_given(), Contains(Pair("epsilon-high", "0.28")));
 }
 
+TEST_F(Options, OfTheAlgorithmsReachTheirPlaces) {
+  const auto result = options({"--importance-level=sequence", "--off-policy-mask=0.5", "--mini-batches=4",
+                               "--overlong-buffer=5", "--overlong-penalty=0.5", "--max-tokens=9",
+                               "--dynamic-sampling=3", "--num-iterations=2", "--metrics=127.0.0.1:0"});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->update.loss.importance_level, ImportanceLevel::kSequence);
+  EXPECT_EQ(result->update.loss.off_policy_mask, 0.5);
+  EXPECT_EQ(result->update.optimizer_steps(), 8);
+  EXPECT_EQ(result->overlong.max_tokens, 9);
+  EXPECT_EQ(result->overlong.buffer, 5);
+  EXPECT_EQ(result->overlong.penalty, 0.5);
+  EXPECT_EQ(result->dynamic_sampling, 3);
+  EXPECT_EQ(result->metrics, "127.0.0.1:0");
+  EXPECT_THAT(refusal({"--max-tokens=9", "--overlong-buffer=10"}),
+              HasSubstr("--overlong-buffer=10: give a value from 0 to 9"));
+  EXPECT_THAT(refusal({"--importance-level=word"}), HasSubstr("give one of token, sequence"));
+  EXPECT_THAT(refusal({"--dynamic-sampling=-1"}), HasSubstr("give a value from 0 to 100"));
+  EXPECT_THAT(refusal({"--mini-batches=0"}), HasSubstr("give a value from 1 to 1000"));
+  EXPECT_THAT(refusal({"--off-policy-mask=-1"}), HasSubstr("as --off-policy-mask=0.5"));
+}
+
+TEST_F(Options, TheLearningRateFallsToTheEndOfTheRunUnlessTold) {
+  const auto settled = [](std::vector<const char*> flags) {
+    const absl::FlagSaver one_at_a_time;
+    auto result = options(std::move(flags));
+    EXPECT_TRUE(result.ok()) << result.status();
+    const absl::Status status = settle_schedule(*result);
+    EXPECT_TRUE(status.ok()) << status;
+    return result->optimizer;
+  };
+  EXPECT_EQ(settled({}).schedule, LearningRateSchedule::kConstant);
+  EXPECT_EQ(settled({"--decay-steps=50"}).schedule, LearningRateSchedule::kLinear) << "as before there were schedules";
+  EXPECT_EQ(settled({"--decay-steps=50"}).decay_steps, 50);
+  const OptimizerOptions cosine = settled(
+      {"--lr-schedule=cosine", "--steps=30", "--num-iterations=2", "--mini-batches=4", "--min-learning-rate=1e-7"});
+  EXPECT_EQ(cosine.schedule, LearningRateSchedule::kCosine);
+  EXPECT_EQ(cosine.decay_steps, 240) << "optimizer steps";
+  EXPECT_EQ(cosine.min_learning_rate, 1e-7);
+  EXPECT_EQ(settled({"--lr-schedule=linear", "--steps=30", "--supervised"}).decay_steps, 30);
+
+  EXPECT_THAT(refusal({"--lr-schedule=constant", "--decay-steps=9"}),
+              HasSubstr("--decay-steps=9: --lr-schedule=constant"));
+  EXPECT_THAT(refusal({"--lr-schedule=step"}), HasSubstr("give one of auto, constant, linear, cosine"));
+  EXPECT_THAT(refusal({"--min-learning-rate=1"}), HasSubstr("--min-learning-rate=1: give a value from 0 to 1e-06"));
+
+  auto none_left = options({"--lr-schedule=linear", "--steps=30", "--warmup-steps=30"});
+  ASSERT_TRUE(none_left.ok()) << none_left.status();
+  EXPECT_THAT(settle_schedule(*none_left).message(), HasSubstr("--warmup-steps=30: the run has 30 optimizer steps"));
+}
+
 TEST_F(Options, ThatMakeNoSenseAreRefusedWithWhatWould) {
   EXPECT_THAT(refusal({"--model="}), HasSubstr("--model=: give the folder of a checkpoint"));
   EXPECT_THAT(refusal({"--engines="}), HasSubstr("give the URLs of the engines"));
@@ -100,6 +150,19 @@ TEST_F(Options, ThatMakeNoSenseAreRefusedWithWhatWould) {
               HasSubstr("--reward=finished,finished: reward \"finished\" stands"));
   EXPECT_THAT(refusal({"--operands=1"}), HasSubstr("--operands=1: give a value from 2 to 50, as --operands="));
   EXPECT_THAT(refusal({"--request-timeout=0s"}), HasSubstr("give a finite time above 0"));
+}
+
+TEST_F(Options, OfASingleCopyThatCannotBeAreRefusedByName) {
+  EXPECT_EQ(refusal({"--sync=shm:///s?slots=1", "--max-staleness=1", "--colocate=false"}), "");
+  EXPECT_THAT(
+      refusal({"--sync=shm:///s?slots=1&wire_dtype=bf16"}),
+      AllOf(StartsWith("--sync=shm:///s?slots=1&wire_dtype=bf16: slots=1: "), HasSubstr("leave wire_dtype out")));
+  EXPECT_THAT(refusal({"--sync=memmap:///s?slots=1"}), HasSubstr("or another scheme, as --sync=shm:///s?slots=1"));
+  EXPECT_THAT(refusal({"--sync=shm:///s?slots=1", "--device=cuda"}), HasSubstr("as --sync=cuda-ipc:///s?slots=1"));
+  EXPECT_THAT(refusal({"--sync=shm:///s?slots=1", "--sync-every=2"}),
+              AllOf(StartsWith("--sync-every=2: "), HasSubstr("give 1, or slots=2 in --sync")));
+  EXPECT_THAT(refusal({"--sync=shm:///s?slots=1", "--engines=", "--spawn-engines=1", "--engine-dtype=bf16"}),
+              AllOf(StartsWith("--engine-dtype=bf16: "), HasSubstr("give f32, or slots=2 in --sync")));
 }
 
 // As floats some of these are infinite, and products of the others do not fit into 64 bits.

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/text.h>
@@ -58,8 +59,8 @@ class BreakingPort : public SilentPort {
   const std::jthread thread_;
 };
 
-// A server: it answers requests one after the other, GETs with 200 and what `told` holds for their path, and the others
-// with what `complete` says to their bodies.
+// A server with a thread for each connection: it answers GETs with 200 and what `told` holds for their path, and the
+// others with what `complete` says to their bodies.
 class AnsweringPort : public SilentPort {
  public:
   struct Answer {
@@ -73,13 +74,16 @@ class AnsweringPort : public SilentPort {
   ~AnsweringPort() { ::shutdown(fd_.get(), SHUT_RDWR); }  // wakes accept(); clients are gone by then
 
  private:
-  void serve() {
+  void serve() const {
+    std::vector<std::jthread> connections;
     while (true) {
-      const UniqueFd client(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      UniqueFd client(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (client.get() < 0) return;
-      std::string text;
-      while (take_request(client.get(), text)) {
-      }
+      connections.emplace_back([this, client = std::move(client)] {
+        std::string text;
+        while (take_request(client.get(), text)) {
+        }
+      });
     }
   }
   // False: the client has gone.

@@ -32,227 +32,6 @@ TEST(Schedule, CountsTheVersionsBeforeAStep) {
   EXPECT_EQ(resumed.published_before(7), 2);
 }
 
-TEST(EnginePool, GivesUpOnEnginesThatAreNotThere) {
-  const ClosedPort nobody, nobody_else;
-  EnginePool pool(
-      {.urls = {nobody.url, nobody_else.url}, .requests_per_engine = 2, .request_timeout = absl::Milliseconds(100)});
-  const auto generations = pool.generate(std::vector<RolloutRequest>(3, RolloutRequest{.prompt = {1}}));
-  EXPECT_TRUE(absl::IsUnavailable(generations.status())) << generations.status();
-  EXPECT_THAT(generations.status().message(), HasSubstr("none of 3 requests was answered by 2 engines"));
-  EXPECT_THAT(pool.wait_until_serving(1, absl::Milliseconds(50)).message(), HasSubstr(nobody.url));
-}
-
-TEST(EnginePool, NamesTheEngineThatDoesNotGoToSleepOrWakeUp) {
-  const ClosedPort nobody;
-  EnginePool pool({.urls = {nobody.url}});
-  EXPECT_TRUE(absl::IsUnavailable(pool.sleep()));
-  EXPECT_THAT(pool.sleep().message(), HasSubstr(nobody.url + " did not go to sleep: "));
-  EXPECT_THAT(pool.wake_up().message(), HasSubstr(nobody.url + " did not wake up: "));
-}
-
-// The engine dies with a request under way, and comes back at another port.
-TEST(EnginePool, FollowsAnEngineThatIsStartedAgainElsewhere) {
-  const std::map<std::string, std::string> well{{"/health", R"({"attached": true, "epoch": 7, "worker": "a"})"}};
-  const AnsweringPort after([](const std::string&) { return AnsweringPort::Answer{.body = kOneToken}; }, well);
-  const ClosedPort before;
-  std::atomic<int> asked = 0;
-  std::atomic<bool> is_back = false;
-  EnginePool pool({.urls = {before.url},
-                   .url_of =
-                       [&](std::size_t) {
-                         ++asked;
-                         return is_back ? after.url : std::string();
-                       },
-                   .requests_per_engine = 1});
-  std::jthread starter([&] {
-    while (asked < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    is_back = true;
-  });
-  const auto answers = pool.generate({RolloutRequest{.prompt = {1}}});
-  ASSERT_TRUE(answers.ok()) << answers.status();
-  EXPECT_EQ(answers->front().rollouts.size(), 1);
-  EXPECT_EQ(pool.urls(), std::vector<std::string>{after.url});
-}
-
-// Its engines die one after the other, each with the request under way: as when a machine kills them all.
-TEST(EnginePool, ARequestThatDiedWithItsEngineWaitsForOneThatIsStartedAgain) {
-  const std::map<std::string, std::string> well{{"/health", R"({"attached": true})"}};
-  const BreakingPort dying, dying_too;
-  const AnsweringPort after([](const std::string&) { return AnsweringPort::Answer{.body = kOneToken}; }, well);
-  std::atomic<bool> is_back = false;
-  EnginePool pool({.urls = {dying.url, dying_too.url},
-                   .url_of =
-                       [&](std::size_t engine) {
-                         if (engine == 0 && is_back) return after.url;
-                         return std::string();
-                       },
-                   .requests_per_engine = 1,
-                   .request_timeout = absl::Milliseconds(200)});
-  std::jthread starter([&] {  // later than a call would wait for engines that nobody starts again
-    while (dying.broken() + dying_too.broken() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    std::this_thread::sleep_for(std::chrono::milliseconds(600));
-    is_back = true;
-  });
-  const auto answers = pool.generate(std::vector<RolloutRequest>(2, RolloutRequest{.prompt = {1}}));
-  ASSERT_TRUE(answers.ok()) << answers.status();
-  for (const Generation& answer : *answers) EXPECT_EQ(answer.rollouts.size(), 1);
-}
-
-TEST(EnginePool, ARequestThatNobodyTookIsAskedOfTheEngineThatLives) {
-  const ClosedPort nobody, nobody_else;
-  const AnsweringPort engine(
-      [](const std::string&) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the others are quicker to say no
-        return AnsweringPort::Answer{.body = kOneToken};
-      },
-      {{"/health", "{}"}});
-  EnginePool pool({.urls = {nobody.url, engine.url, nobody_else.url}, .requests_per_engine = 1});
-  const auto answers = pool.generate(std::vector<RolloutRequest>(8, RolloutRequest{.prompt = {1}}));
-  ASSERT_TRUE(answers.ok()) << answers.status();
-  for (const Generation& answer : *answers) EXPECT_EQ(answer.rollouts.size(), 1);
-}
-
-// The other one is dead for good: the engine that lost the request is the only one that may answer it.
-TEST(EnginePool, ALostRequestGoesBackToTheOnlyEngineThatIsUp) {
-  const ClosedPort nobody;
-  std::atomic<int> asked = 0;
-  const AnsweringPort engine(
-      [&](const std::string&) {
-        return ++asked == 1 ? AnsweringPort::Answer{.status = 500, .body = "ill"}
-                            : AnsweringPort::Answer{.body = kOneToken};
-      },
-      {{"/health", "{}"}});
-  EnginePool pool({.urls = {engine.url, nobody.url}, .requests_per_engine = 1});
-  const auto answers = pool.generate({RolloutRequest{.prompt = {1}}});
-  ASSERT_TRUE(answers.ok()) << answers.status();
-  EXPECT_EQ(answers->front().rollouts.size(), 1);
-}
-
-TEST(EnginePool, AnEngineThatIsStartedAgainIsToldToSleepWhenItIsBack) {
-  const AnsweringPort after([](const std::string&) { return AnsweringPort::Answer{.body = "{}"}; });
-  const ClosedPort before;
-  std::atomic<int> asked = 0;
-  EnginePool pool({.urls = {before.url}, .url_of = [&](std::size_t) { return ++asked < 3 ? "" : after.url; }});
-  EXPECT_TRUE(pool.sleep().ok());
-}
-
-TEST(EnginePool, WaitsAsLongAsEnginesAnswerWhoeverAsked) {
-  std::promise<void> asked;
-  std::once_flag once;
-  const AnsweringPort engine([&](const std::string&) {
-    std::call_once(once, [&] { asked.set_value(); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(400));
-    return AnsweringPort::Answer{.body = kOneToken};
-  });
-  // Six answers before its own take longer than the two seconds that a call waits for an answer.
-  EnginePool pool({.urls = {engine.url}, .requests_per_engine = 1, .request_timeout = absl::Seconds(1)});
-  auto step = std::async(std::launch::async,
-                         [&] { return pool.generate(std::vector<RolloutRequest>(6, RolloutRequest{.prompt = {1}})); });
-  asked.get_future().wait();
-  const auto evaluation = pool.generate({RolloutRequest{.prompt = {2}}});
-  EXPECT_TRUE(evaluation.ok()) << evaluation.status();
-  EXPECT_TRUE(step.get().ok());
-}
-
-TEST(EnginePool, GivesItsEnginesTheirKey) {
-  const AnsweringPort engine([](const std::string&) { return AnsweringPort::Answer{.body = kOneToken}; },
-                             {{"/v1/models", R"({"data": [{"max_model_len": 64, "max_completions": 8}]})"}}, "sesame");
-  EnginePool stranger({.urls = {engine.url}}), pool({.urls = {engine.url}, .api_key = "sesame"});
-  EXPECT_TRUE(absl::IsUnavailable(stranger.limits().status()));
-  EXPECT_THAT(stranger.limits().status().message(), HasSubstr("BASCULE_API_KEY"));
-  EXPECT_TRUE(pool.limits().ok());
-  EXPECT_TRUE(pool.sleep().ok());
-  EXPECT_TRUE(
-      pool.generate({RolloutRequest{.prompt = {1}}}).ok());  // the last: it keeps its connection, the port's one
-}
-
-TEST(EnginePool, PausesBeforeItAsksAnEngineThatIsFullAgain) {
-  std::atomic<int> asked = 0;
-  const auto full_until = std::chrono::steady_clock::now() + std::chrono::milliseconds(350);
-  const AnsweringPort engine([&](const std::string&) {
-    ++asked;
-    const bool full = std::chrono::steady_clock::now() < full_until;
-    return full ? AnsweringPort::Answer{.status = 429, .body = "full"} : AnsweringPort::Answer{.body = kOneToken};
-  });
-  EnginePool pool({.urls = {engine.url}, .requests_per_engine = 1});
-  EXPECT_TRUE(pool.generate({RolloutRequest{.prompt = {1}}}).ok());
-  EXPECT_LE(asked, 5) << "a tenth of a second between them";
-}
-
-TEST(EnginePool, AnEngineOfAnotherTrainerIsRefusedByName) {
-  const auto port = [](const std::string& health) {
-    return std::make_unique<AnsweringPort>([](const std::string&) { return AnsweringPort::Answer{}; },
-                                           std::map<std::string, std::string>{{"/health", health}});
-  };
-  const auto ours = port(R"({"attached": true, "epoch": 7, "worker": "a"})"),
-             same = port(R"({"attached": true, "epoch": 7, "worker": "a"})"),
-             other = port(R"({"attached": true, "epoch": 8, "worker": "b"})"),
-             alone = port(R"({"attached": false, "epoch": 0, "worker": "c"})");
-  const auto said = [&](const AnsweringPort& first, const AnsweringPort& second) {
-    EnginePool pool({.urls = {first.url, second.url}});
-    return std::string(pool.wait_until_serving(7, absl::Milliseconds(200)).message());
-  };
-  EXPECT_THAT(said(*ours, *other), HasSubstr(other->url + " is connected to another trainer: it serves epoch 8"));
-  EXPECT_THAT(said(*ours, *same), HasSubstr("are one, worker a"));
-  EXPECT_THAT(said(*ours, *alone), HasSubstr(alone->url + " has joined no sender"));
-}
-
-TEST(EnginePool, LimitsAreThoseOfTheSmallestEngine) {
-  const auto port = [](const std::string& models) {
-    return std::make_unique<AnsweringPort>([](const std::string&) { return AnsweringPort::Answer{}; },
-                                           std::map<std::string, std::string>{{"/v1/models", models}});
-  };
-  const auto one = port(R"({"data": [{"id": "m", "max_model_len": 128, "max_completions": 64}]})"),
-             other = port(R"({"data": [{"id": "m", "max_model_len": 256, "max_completions": 16}]})"),
-             strange = port(R"({"data": [{"id": "m"}]})");
-  const auto limits = EnginePool({.urls = {one->url, other->url}}).limits();
-  ASSERT_TRUE(limits.ok()) << limits.status();
-  EXPECT_EQ(limits->max_model_len, 128);
-  EXPECT_EQ(limits->max_completions, 16);
-  EXPECT_THAT(EnginePool({.urls = {one->url, strange->url}}).limits().status().message(), HasSubstr(strange->url));
-}
-
-TEST(EnginePool, ARequestThatIsRefusedIsLostAlone) {
-  const AnsweringPort engine([](const std::string& body) {
-    return body.find("[66]") != std::string::npos
-               ? AnsweringPort::Answer{.status = 400, .body = R"({"error": {"message": "too long"}})"}
-               : AnsweringPort::Answer{.body = kOneToken};
-  });
-  std::string log;
-  std::mutex mutex;
-  EnginePool pool({.urls = {engine.url}, .requests_per_engine = 1, .log = [&](std::string_view line) {
-                     const std::lock_guard lock(mutex);
-                     log += line;
-                   }});
-  const auto answers = pool.generate({{.prompt = {1}}, {.prompt = {66}}, {.prompt = {2}}});
-  ASSERT_TRUE(answers.ok()) << answers.status();
-  EXPECT_EQ((*answers)[0].rollouts.size(), 1);
-  EXPECT_TRUE((*answers)[1].rollouts.empty());
-  EXPECT_EQ((*answers)[2].request, 2);
-  EXPECT_THAT(log, HasSubstr("refused a request, which is lost: HTTP 400: too long"));
-}
-
-TEST(EnginePool, StopsWaitingWithinASecondOfBeingTold) {
-  const SilentPort silent;
-  std::atomic<bool> stopped = false;
-  EnginePool pool({.urls = {silent.url}, .request_timeout = absl::Hours(1), .stopped = [&] { return stopped.load(); }});
-  std::chrono::steady_clock::time_point told;
-  std::jthread teller([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    told = std::chrono::steady_clock::now();
-    stopped = true;
-  });
-  EXPECT_TRUE(absl::IsCancelled(pool.generate({RolloutRequest{.prompt = {1}}}).status()));
-  EXPECT_LT(std::chrono::steady_clock::now() - told, std::chrono::seconds(1));
-}
-
-TEST(EnginePool, CancelEndsWhatWaits) {
-  const SilentPort silent;
-  EnginePool pool({.urls = {silent.url}, .request_timeout = absl::Hours(1)});
-  std::jthread canceller([&] { pool.cancel(); });
-  EXPECT_TRUE(absl::IsCancelled(pool.generate({RolloutRequest{.prompt = {1}}}).status()));
-}
-
 TEST(RolloutStream, PassesOnWhatTheEnginesSaid) {
   const ClosedPort nobody;
   EnginePool pool({.urls = {nobody.url}, .request_timeout = absl::Milliseconds(50)});
@@ -279,7 +58,7 @@ TEST(RolloutStream, AsksAgainForWhatWasCutShort) {
                          {"finish_reason", i < cut ? "abort" : "stop"}});
     return AnsweringPort::Answer{.body = nlohmann::json{{"choices", choices}}.dump()};
   });
-  EnginePool pool({.urls = {engine.url}, .requests_per_engine = 1});
+  EnginePool pool({.urls = {engine.url}, .batch = 1});
   RolloutStream stream(pool, {.first_step = 1, .last_step = 1}, [](std::int64_t) {
     return std::vector<RolloutRequest>{{.prompt = {1}, .completions = 1, .seed = 3},
                                        {.prompt = {2}, .completions = 4, .seed = 5}};
@@ -320,6 +99,44 @@ TEST(RolloutStream, AsksAheadAsFarAsStalenessAllows) {
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(stream.next().ok());
   stream.published();
   EXPECT_EQ(wait_for(4).back(), 4);
+}
+
+// The engine does not answer step 1's last request before it was asked one of step 2.
+TEST(RolloutStream, AStepDoesNotWaitForTheLastCompletionOfTheOneBefore) {
+  std::promise<void> second_step;
+  std::atomic<bool> came = false, at_once = false;
+  const AnsweringPort engine([&](const std::string& body) {
+    const std::int64_t prompt = nlohmann::json::parse(body)["prompt"][0];
+    if (prompt == 20 && !came.exchange(true)) second_step.set_value();
+    if (prompt == 11)
+      at_once = second_step.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    return AnsweringPort::Answer{.body = kOneToken};
+  });
+  EnginePool pool({.urls = {engine.url}, .batch = 1});
+  RolloutStream stream(pool, {.first_step = 1, .last_step = 2, .max_staleness = 1}, [](std::int64_t step) {
+    return std::vector<RolloutRequest>{{.prompt = {10 * step}}, {.prompt = {10 * step + 1}}};
+  });
+  stream.published();
+  EXPECT_TRUE(stream.next().ok());
+  EXPECT_TRUE(at_once);
+  EXPECT_TRUE(stream.next().ok());
+}
+
+// Steps that may be asked wait until engines have places: not all of a run is asked at once.
+TEST(RolloutStream, AsksNoFurtherThanTheEnginesHavePlaces) {
+  std::atomic<std::int64_t> planned = 0;
+  const SilentPort silent;
+  EnginePool pool({.urls = {silent.url}, .batch = 2, .request_timeout = absl::Hours(1)});
+  RolloutStream stream(pool, {.first_step = 1, .last_step = 99, .max_staleness = 99}, [&](std::int64_t step) {
+    planned = step;
+    return std::vector<RolloutRequest>{{.prompt = {1}}, {.prompt = {2}}};
+  });
+  stream.published();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (planned < 3 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(planned, 3) << "two steps are under way, and the third waits";
 }
 
 }  // namespace

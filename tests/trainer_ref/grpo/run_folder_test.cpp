@@ -57,14 +57,22 @@ TEST(TakenFolder, RefusesTheFolderOfAnotherRunBeforeItIsTouched) {
   fs::create_directories(out / "step_4");
   ASSERT_THAT(write_file(out / "metrics.jsonl", "{\"step\": 0}\n"), IsOk());
   EXPECT_THAT(RunFolder::take(out, "").status(),
-              StatusIs(StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("expected no run in it, found metrics.jsonl"), HasSubstr("--resume="))));
+              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("expected no run in it, found metrics.jsonl"),
+                                                           HasSubstr("it has no checkpoint"))));
+  for (const char* step : {"step_4", "step_12"}) {
+    fs::create_directories(out / step);
+    ASSERT_THAT(write_file(out / step / "trainer_state.json", "{}"), IsOk());
+  }
+  fs::create_directories(out / "step_16");  // whose state is missing
+  EXPECT_THAT(RunFolder::take(out, "").status(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("by --resume=" + (out / "step_12").string())));
+  for (const char* step : {"step_12", "step_16"}) fs::remove_all(out / step);
   EXPECT_THAT(RunFolder::take(out, folder.path() / "other" / "step_4").status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("metrics.jsonl")));
   EXPECT_THAT(RunFolder::take(out, out / "step_4"), IsOk()) << "its own run may go on";
   fs::remove(out / "metrics.jsonl");
   EXPECT_THAT(RunFolder::take(out, "").status(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("step_4")));
-  fs::remove(out / "step_4");
+  fs::remove_all(out / "step_4");
   ASSERT_THAT(write_file(out / "metrics.jsonl", ""), IsOk());
   EXPECT_THAT(RunFolder::take(out, ""), IsOk()) << "a run that came to nothing left nothing";
 }

@@ -45,27 +45,9 @@ TEST(Sift, KeepsWholeFreshCompletionsOfThisRun) {
   EXPECT_EQ(sifted.foreign, 3);
   EXPECT_THAT(sifted.by, ElementsAre(Pair(4, "version 6 of epoch 8")));
   EXPECT_NEAR(sifted.staleness_mean, 1.0 / 3, 1e-12) << "0, 1, 0";
+  EXPECT_THAT(sifted.lags, ElementsAre(1, 1)) << "by the oldest token of each";
   EXPECT_EQ(generations[0].rollouts.size(), 1);
   EXPECT_EQ(generations[1].rollouts.size(), 1);
-}
-
-TEST(EngineSpans, AreOfEachEngineAndVersion) {
-  using Time = std::chrono::steady_clock::time_point;
-  const auto at = [](int seconds) { return Time(std::chrono::seconds(seconds)); };
-  std::vector<Generation> generations(3);
-  generations[0] = {.request = 0, .rollouts = {rollout({1, 1, 2})}, .engine = 0, .began = at(1), .ended = at(3)};
-  generations[1] = {.request = 1, .rollouts = {rollout({1})}, .engine = 0, .began = at(2), .ended = at(5)};
-  generations[2] = {.request = 1, .rollouts = {rollout({2})}, .engine = 1, .began = at(2), .ended = at(4)};
-  const std::vector<EngineSpan> spans = engine_spans(generations, {"a", "b"}, [](Time time) {
-    return std::chrono::duration<double>(time.time_since_epoch()).count();
-  });
-  ASSERT_EQ(spans.size(), 3);
-  EXPECT_EQ(spans[0].engine, "a");
-  EXPECT_EQ(spans[0].tokens, 3);
-  EXPECT_EQ(spans[0].begin_seconds, 1);
-  EXPECT_EQ(spans[0].end_seconds, 5);
-  EXPECT_EQ(spans[1].version, 2);
-  EXPECT_EQ(spans[2].engine, "b");
 }
 
 }  // namespace

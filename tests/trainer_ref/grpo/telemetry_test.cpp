@@ -27,35 +27,43 @@ TEST(StepTelemetry, IsTheStepsLine) {
   groups[0].rollouts = {worth(1, 2), worth(0, 4)};
   groups[1].rollouts = {worth(0.5, 3)};
   StepTelemetry telemetry(5, ticking());
-  telemetry.rolled_out(/*dropped=*/1, /*staleness_mean=*/0.25, {{.engine = "http://a", .version = 3, .tokens = 9}});
+  telemetry.rolled_out({.dropped = 1, .staleness_mean = 0.25, .lags = {2, 1}});
   telemetry.scored(groups, {{"exact_match", 0.5}});
-  telemetry.updated({.loss = -0.5, .kl = 0.1, .clip_fraction = 0.2, .grad_norm = 3, .skipped = 1});
+  telemetry.updated({.loss = -0.5, .grad_norm = 3, .skipped = 1});
   SendReport report;
   report.bytes = 12;
   telemetry.sent(std::move(report));
   const StepMetrics line = telemetry.metrics(/*version=*/8);
   EXPECT_EQ(line.step, 5);
   EXPECT_EQ(line.version, 8);
-  EXPECT_EQ(line.dropped, 1);
-  EXPECT_EQ(line.staleness_mean, 0.25);
-  EXPECT_EQ(line.engines.size(), 1);
+  EXPECT_EQ(line.rollouts.dropped, 1);
+  EXPECT_EQ(line.rollouts.staleness_mean, 0.25);
+  EXPECT_NEAR(line.lag_mean(), 1.0 / 3, 1e-12);
+  EXPECT_EQ(line.groups, 2);
+  EXPECT_EQ(line.flat_groups, 1) << "the one of a single completion";
   EXPECT_EQ(line.reward_mean, 0.5);
   EXPECT_NEAR(line.reward_std, std::sqrt(1.0 / 6), 1e-12) << "1, 0 and 0.5";
   EXPECT_EQ(line.completion_tokens_mean, 3);
   EXPECT_THAT(line.rewards, ElementsAre(Pair("exact_match", 0.5)));
-  EXPECT_EQ(line.loss, -0.5);
-  EXPECT_EQ(line.kl, 0.1);
-  EXPECT_EQ(line.clip_fraction, 0.2);
-  EXPECT_EQ(line.grad_norm, 3);
-  EXPECT_EQ(line.skipped_updates, 1);
+  EXPECT_EQ(line.update.loss, -0.5);
+  EXPECT_EQ(line.update.grad_norm, 3);
+  EXPECT_EQ(line.update.skipped, 1);
   EXPECT_EQ(line.send->bytes, 12);
   for (const double seconds : {line.seconds.rollout, line.seconds.score, line.seconds.train, line.seconds.send})
     EXPECT_EQ(seconds, 1);
 }
 
+TEST(StepTelemetry, GroupsThatAreReplacedTakeTimeToRollOut) {
+  StepTelemetry telemetry(5, ticking());
+  telemetry.rolled_out({});
+  telemetry.replaced(3);
+  EXPECT_EQ(telemetry.metrics(8).replaced_groups, 3);
+  EXPECT_EQ(telemetry.metrics(8).seconds.rollout, 2);
+}
+
 TEST(StepTelemetry, AStepThatSendsNothingTakesNoTimeToSend) {
   StepTelemetry telemetry(5, ticking());
-  telemetry.rolled_out(0, 0, {});
+  telemetry.rolled_out({});
   EXPECT_EQ(telemetry.metrics(8).seconds.send, 0);
   EXPECT_FALSE(telemetry.metrics(8).send.has_value());
 }

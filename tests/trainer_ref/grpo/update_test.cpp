@@ -1,9 +1,11 @@
 #include <bascule/trainer_ref/grpo/update.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "support.h"
+#include <bascule/trainer_ref/model/causal_attention.h>
 
 namespace bascule::ref {
 namespace {
@@ -16,13 +18,12 @@ TEST(Policy, GivesACompletionTheSameProbabilityAloneAndInABatch) {
   const std::vector<TrainingRow> rows = sampled.rows();
   const Batch batch = make_batch(rows);
   const at::Tensor together = model.log_probs(batch, 0.7);
-  ASSERT_EQ(together.sizes(), (at::IntArrayRef{4, 4}));
+  ASSERT_EQ(together.size(0), 9);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::size_t tokens = rows[i].rollout->token_ids.size();
     const at::Tensor alone = model.log_probs(make_batch(std::span(rows).subspan(i, 1)), 0.7);
-    const at::Tensor row = together[static_cast<std::int64_t>(i)];
-    EXPECT_LT((row.slice(0, 0, static_cast<std::int64_t>(tokens)) - alone[0]).abs().max().item<double>(), 1e-5);
-    EXPECT_EQ(row.slice(0, static_cast<std::int64_t>(tokens)).abs().sum().item<double>(), 0) << "padding is 0";
+    const at::Tensor row = together.index({batch.row_of == static_cast<std::int64_t>(i)});
+    ASSERT_EQ(row.sizes(), alone.sizes());
+    EXPECT_LT((row - alone).abs().max().item<double>(), 1e-5) << "row " << i;
   }
 }
 
@@ -32,13 +33,13 @@ TEST(Policy, LooksUpTheTokenAfterEachPlace) {
   const TrainingRow row = sampled.rows()[0];
   // The whole text through the decoder, by hand: the token at 2 predicts 5, the one at 3 predicts 6.
   const absl::StatusOr<Decoder> decoder = Decoder::bind(model.config(), model.weights());
-  CausalAttention attention(1, 5);
+  CausalAttention attention(pack_rows({5}));
   const at::Tensor logits =
       decoder->logits(decoder->forward(at::tensor({1, 2, 3, 5, 6}, at::kLong), at::arange(5), attention));
   const at::Tensor expected = (logits / 0.7).log_softmax(1);
   const at::Tensor found = model.log_probs(make_batch(std::span(&row, 1)), 0.7);
-  EXPECT_NEAR(found[0][0].item<double>(), expected[2][5].item<double>(), 1e-5);
-  EXPECT_NEAR(found[0][1].item<double>(), expected[3][6].item<double>(), 1e-5);
+  EXPECT_NEAR(found[0].item<double>(), expected[2][5].item<double>(), 1e-5);
+  EXPECT_NEAR(found[1].item<double>(), expected[3][6].item<double>(), 1e-5);
 }
 
 TEST(Update, IsTheSameInMicroBatchesOfAnySize) {
@@ -57,16 +58,72 @@ TEST(Update, IsTheSameInMicroBatchesOfAnySize) {
   EXPECT_GT(distance(start, whole), 1e-4);
 }
 
+// Two mini-batches are two updates, the second of which has its ratios to the policy before both.
+TEST(Update, AMiniBatchHasAnOptimizerStepOfItsOwn) {
+  const Sampled sampled;
+  const std::vector<TrainingRow> rows = sampled.rows();
+  const Policy start = policy(), parts = policy(), hand = policy();
+  const OptimizerOptions rate{.learning_rate = 1e-2};
+  Optimizer one(parts.weights(), rate), other(hand.weights(), rate);
+  const UpdateOptions options{.num_iterations = 2, .mini_batches = 2, .micro_batch = 4};
+  const UpdateStatistics update = update_policy(parts, nullptr, one, rows, options);
+  EXPECT_EQ(update.updates, 4);
+  EXPECT_EQ(one.steps(), 4);
+  EXPECT_EQ(update.tokens, 2 * (5 + 7 + 2 + 3));
+
+  for (int pass = 0; pass < 2; ++pass)
+    for (const std::size_t first : {0, 2}) {
+      const Batch batch = make_batch(std::span(rows).subspan(first, 2));
+      other.zero_grad();
+      const Loss loss = policy_loss({.log_probs = hand.log_probs(batch, 1),
+                                     .old_log_probs = start.log_probs(batch, 1).detach(),
+                                     .behaviour_log_probs = batch.behaviour_log_probs,
+                                     .reference_log_probs = {},
+                                     .advantages = batch.advantages,
+                                     .completion_tokens = batch.completion_tokens,
+                                     .row_of = batch.row_of},
+                                    {.completions = 2}, options.loss);
+      loss.value.backward();
+      other.step();
+    }
+  EXPECT_LT(distance(parts, hand), 1e-6);
+  EXPECT_GT(distance(start, hand), 1e-3);
+
+  const UpdateOptions many{.mini_batches = 9};
+  EXPECT_EQ(update_policy(parts, nullptr, one, rows, many).updates, 4) << "no more than there are completions";
+}
+
+TEST(Update, TellsHowItWeighedWhatEnginesSampled) {
+  Sampled sampled;
+  const Policy model = policy();
+  Optimizer optimizer(model.weights(), {});
+  for (Rollout& rollout : sampled.rollouts)
+    std::fill(rollout.log_probs.begin(), rollout.log_probs.end(),
+              -100.0f);  // far less likely than the policy finds them
+  UpdateStatistics update = update_policy(model, nullptr, optimizer, sampled.rows(), {.loss = {.importance_cap = 3}});
+  EXPECT_EQ(update.importance_mean, 3);
+  EXPECT_EQ(update.importance_capped, 1);
+  EXPECT_EQ(update.masked, 0);
+  EXPECT_NEAR(update.entropy, std::log(11), 0.2) << "weights that nobody trained choose among all eleven tokens";
+  for (Rollout& rollout : sampled.rollouts) std::fill(rollout.log_probs.begin(), rollout.log_probs.end(), 0.0f);
+  update = update_policy(model, nullptr, optimizer, sampled.rows(), {.loss = {.off_policy_mask = 0.5}});
+  EXPECT_EQ(update.importance_capped, 0);
+  EXPECT_LT(update.importance_mean, 1);
+  EXPECT_EQ(update.masked, 0.5) << "the two completions that did worse";
+}
+
 TEST(Update, MakesRewardedCompletionsLikelier) {
   const Sampled sampled;
   const Policy model = policy();
   const std::vector<TrainingRow> rows = sampled.rows();
-  const at::Tensor before = model.log_probs(make_batch(rows), 1).detach().sum(1);
+  const auto likeness = [&](std::size_t row) {
+    return model.log_probs(make_batch(std::span(rows).subspan(row, 1)), 1).sum().item<double>();
+  };
+  const double gainer = likeness(0), loser = likeness(3);
   Optimizer optimizer(model.weights(), {.learning_rate = 1e-3});
   const UpdateStatistics update = update_policy(model, nullptr, optimizer, rows, {.micro_batch = 4});
-  const at::Tensor after = model.log_probs(make_batch(rows), 1).detach().sum(1);
-  EXPECT_GT(after[0].item<double>(), before[0].item<double>());
-  EXPECT_LT(after[3].item<double>(), before[3].item<double>());
+  EXPECT_GT(likeness(0), gainer);
+  EXPECT_LT(likeness(3), loser);
   EXPECT_TRUE(std::isnan(update.kl));
 }
 
@@ -165,6 +222,41 @@ TEST(Supervised, LearnsWhatItIsTaught) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_LT(before, 0.5);
   EXPECT_EQ(*greedy_accuracy(*model, prompts, task.train), 1);
+}
+
+// Of a step's problems, as many at a time as fit: the same step, but for rounding.
+TEST(Supervised, MicroBatchesTakeTheSameStep) {
+  const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(BASCULE_DEMO_MODEL);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const PromptWriter prompts(*tokenizer);
+  ModelConfig config = tiny();
+  config.vocab_size = 14;
+  config.eos_token_ids = {13};
+  const Task task = *arithmetic_task(5);
+  const auto trained = [&](std::size_t micro_batch) {
+    Policy model = *random_policy(config, 0);
+    const absl::Status status = train_supervised(
+        model, prompts, task,
+        {.steps = 3, .problems_per_step = 8, .micro_batch = micro_batch, .optimizer = {.learning_rate = 1e-3}});
+    EXPECT_TRUE(status.ok()) << status;
+    return model;
+  };
+  const Policy whole = trained(8), parts = trained(3);
+  EXPECT_LT(distance(whole, parts), 1e-5);
+  EXPECT_GT(distance(whole, *random_policy(config, 0)), 1e-3);
+  EXPECT_EQ(*greedy_accuracy(whole, prompts, task.train, 5), *greedy_accuracy(whole, prompts, task.train, 64));
+}
+
+TEST(Supervised, TeachesTheWorkedAnswerWhereThereIsOne) {
+  Random random(0, 0);
+  const Problem plain{.prompt = "2+2=", .answer = "4"};
+  EXPECT_EQ(lesson_text(plain, 0, random), "4");
+  Problem worked{.prompt = "Two and two?", .answer = "4", .columns = {{"rationale", "2 + 2 = 4.\n"}}};
+  EXPECT_EQ(lesson_text(worked, 0, random), "2 + 2 = 4.\n#### 4") << "as GSM8K writes it";
+  worked.columns["rationale"] = "By heart.";
+  EXPECT_EQ(lesson_text(worked, 0, random), "By heart.\n#### 4");
+  worked.columns["rationale"] = "12345678901234567890";
+  EXPECT_EQ(lesson_text(worked, 1, random).substr(0, 25), "12345678901234567890\n####") << "noise is of the answer";
 }
 
 TEST(Supervised, NoiseReplacesAShareOfTheDigits) {

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "support.h"
+#include <bascule/trainer_ref/model/causal_attention.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
 #include <bascule/trainer_ref/model/safetensors.h>
 #include <bascule/transport/libtorch/tensors.h>
@@ -42,7 +43,7 @@ class DecoderTest : public testing::TestWithParam<const char*> {
   at::Tensor logits_of(const at::Tensor& token_ids) const {
     const auto decoder = Decoder::bind(config_, weights_);
     EXPECT_TRUE(decoder.ok()) << decoder.status();
-    CausalAttention attention(1, token_ids.size(0));
+    CausalAttention attention(pack_rows({token_ids.size(0)}));
     return decoder->logits(decoder->forward(token_ids, at::arange(token_ids.size(0)), attention));
   }
   // The largest difference, as a share of the largest logit.
@@ -96,16 +97,16 @@ TEST_P(DecoderTest, GradientsReachEveryWeight) {
   }
 }
 
-TEST_P(DecoderTest, RowsOfAPaddedBatchEqualEachAlone) {
+TEST_P(DecoderTest, PackedRowsEqualEachAlone) {
   load(DType::kF32);
   const at::NoGradGuard no_grad;
   const at::Tensor ids = expected(GetParam(), "input_ids");
   const at::Tensor first = ids.narrow(0, 0, 12), second = ids.narrow(0, 12, 7);
-  const at::Tensor batch = at::cat({first, second, at::zeros({5}, at::kLong)});
   const auto decoder = Decoder::bind(config_, weights_);
   ASSERT_TRUE(decoder.ok()) << decoder.status();
-  CausalAttention attention(2, 12);
-  const at::Tensor logits = decoder->logits(decoder->forward(batch, at::arange(12).repeat(2), attention));
+  CausalAttention attention(pack_rows({12, 7}));
+  const at::Tensor logits =
+      decoder->logits(decoder->forward(ids.narrow(0, 0, 19), at::cat({at::arange(12), at::arange(7)}), attention));
   EXPECT_LT(difference(logits.narrow(0, 0, 12), logits_of(first)), 1e-5);
   EXPECT_LT(difference(logits.narrow(0, 12, 7), logits_of(second)), 1e-5);
 }
@@ -122,7 +123,7 @@ TEST_P(BindTest, SharesTheWeightsItIsGiven) {
   const at::Tensor ids = expected(GetParam(), "input_ids");
   const auto decoder = Decoder::bind(config_, weights_);
   ASSERT_TRUE(decoder.ok());
-  CausalAttention attention(1, ids.size(0));
+  CausalAttention attention(pack_rows({ids.size(0)}));
   const at::Tensor before = decoder->forward(ids, at::arange(ids.size(0)), attention);
   weights_.at("model.norm.weight").mul_(2);
   EXPECT_TRUE(at::equal(decoder->forward(ids, at::arange(ids.size(0)), attention), before * 2));

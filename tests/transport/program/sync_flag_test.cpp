@@ -37,5 +37,23 @@ TEST(CheckSync, RefusesSlotsOnAGpuForAProgramOnTheCpu) {
   }
 }
 
+TEST(CheckSingleCopy, RefusesWhatCannotBeReadWhereItIsWritten) {
+  const auto on_host = [](std::string_view endpoint) {
+    return check_single_copy(endpoint, ComputesOn::kHost, DType::kF32);
+  };
+  for (const char* fine : {"shm:///a?slots=1", "shm:///a?slots=1&wire_dtype=f32", "memmap:///a?wire_dtype=bf16"})
+    EXPECT_THAT(on_host(fine), IsOk()) << fine;
+  EXPECT_THAT(on_host("shm:///a?slots=1&wire_dtype=bf16"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("F32 tensors are the slot, which are not cast to BF16; "
+                                                               "leave wire_dtype out, or give slots=2")));
+  EXPECT_THAT(on_host("memmap:///a?slots=1"),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("or another scheme, as --sync=shm:///a?slots=1")));
+  EXPECT_THAT(check_single_copy("shm:///a?slots=1", ComputesOn::kGpu, DType::kF32),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("lie on a GPU, and shm keeps its slots in host memory; give slots=2, or a scheme of "
+                                 "GPUs, as --sync=cuda-ipc:///a?slots=1")));
+  EXPECT_THAT(check_single_copy("shm:///a", ComputesOn::kGpu, DType::kF32), IsOk()) << "copies travel";
+}
+
 }  // namespace
 }  // namespace bascule

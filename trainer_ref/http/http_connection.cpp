@@ -1,4 +1,4 @@
-#include <bascule/trainer_ref/engine/http_connection.h>
+#include <bascule/trainer_ref/http/http_connection.h>
 
 #include <algorithm>
 #include <iterator>
@@ -10,7 +10,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
-#include "absl/time/time.h"
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -53,14 +52,14 @@ std::optional<HttpAnswer> refuse_codings(const HttpHeader& header) {
 }
 
 // The answer to a request that could not be read; none if the client is gone.
-std::optional<HttpAnswer> answer_to_unreadable(const error_code& error, const HttpServerOptions& options) {
+std::optional<HttpAnswer> answer_to_unreadable(const error_code& error, const HttpLimits& limits) {
   if (error == http::error::end_of_stream || error == beast::error::timeout ||
       error.category() != make_error_code(http::error::bad_method).category())
     return std::nullopt;
   if (error == http::error::body_limit)
-    return refusal(413, cat("the body is larger than ", options.max_body_bytes, " bytes; send fewer prompts"));
+    return refusal(413, cat("the body is larger than ", limits.max_body_bytes, " bytes; send fewer prompts"));
   if (error == http::error::header_limit)
-    return refusal(431, cat("the header is larger than ", options.max_header_bytes, " bytes"));
+    return refusal(431, cat("the header is larger than ", limits.max_header_bytes, " bytes"));
   if (error == http::error::buffer_overflow)
     return refusal(431, cat("a chunk's line or the trailers are larger than ", kMostBufferedBytes, " bytes"));
   if (error == http::error::partial_message) return std::nullopt;
@@ -76,19 +75,20 @@ struct HttpConnection::Watch {
   bool streams = false;  // what is written tells of a client that is gone
 };
 
-HttpConnection::HttpConnection(tcp::socket socket) : stream_(std::move(socket)), buffer_(kMostBufferedBytes) {}
+HttpConnection::HttpConnection(tcp::socket socket, std::string server)
+    : server_(std::move(server)), stream_(std::move(socket)), buffer_(kMostBufferedBytes) {}
 
 void HttpConnection::set_busy(bool busy) {
   busy_ = busy;
   idle_since_ = std::chrono::steady_clock::now();
 }
 
-asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpServerOptions& options, const Judge& judge) {
+asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimits& limits, const Judge& judge) {
   http::request_parser<http::string_body> parser;
-  parser.body_limit(options.max_body_bytes);
-  parser.header_limit(options.max_header_bytes);
+  parser.body_limit(limits.max_body_bytes);
+  parser.header_limit(limits.max_header_bytes);
   error_code error;
-  stream_.expires_after(absl::ToChronoNanoseconds(options.idle_timeout));
+  stream_.expires_after(absl::ToChronoNanoseconds(limits.idle_timeout));
   co_await http::async_read_header(stream_, buffer_, parser,
                                    with_error(error));  // fails if it tells of too long a body
   head_ = is_head(parser.get(), buffer_.data());
@@ -104,7 +104,7 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpServe
   }
   if (!error && !parser.is_done()) co_await http::async_read(stream_, buffer_, parser, with_error(error));
   if (error) {
-    std::optional<HttpAnswer> refused = answer_to_unreadable(error, options);
+    std::optional<HttpAnswer> refused = answer_to_unreadable(error, limits);
     if (refused) co_await refuse(*std::move(refused));
     co_return std::nullopt;
   }
@@ -115,7 +115,7 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpServe
 asio::awaitable<bool> HttpConnection::write(HttpAnswer answer, bool keep_alive) {
   answer.version(11);
   answer.keep_alive(keep_alive);
-  answer.set(http::field::server, "bascule-engine");
+  answer.set(http::field::server, server_);
   answer.prepare_payload();
   error_code error;
   stream_.expires_after(kWriteTimeout);
@@ -135,7 +135,7 @@ asio::awaitable<bool> HttpConnection::begin_stream(HttpAnswer head, unsigned ver
   http::response<http::empty_body> answer(std::move(head.base()));
   answer.version(11);
   answer.keep_alive(kept_);
-  answer.set(http::field::server, "bascule-engine");
+  answer.set(http::field::server, server_);
   answer.chunked(chunked_);
   http::response_serializer<http::empty_body> header(answer);
   error_code error;

@@ -1,4 +1,4 @@
-// HTTP messages as the engine's server makes them: Beast's, and the answers that every route may give.
+// HTTP messages as the pair's servers make them: Beast's, and the answers that every route may give.
 #pragma once
 
 #include <string>
@@ -19,6 +19,7 @@ inline constexpr const char* kIgnoredFields = "X-Bascule-Ignored-Fields";
 
 int http_status_of(const absl::Status& status);  // of one that is not OK
 HttpAnswer answer(int status, std::string body, std::string_view type = "application/json");
+std::string error_json(int http_status, std::string_view message);  // OpenAI's form
 HttpAnswer refusal(int status, std::string_view why);
 HttpAnswer refusal(const absl::Status& status);  // not OK
 

@@ -1,9 +1,10 @@
-// One connection of the engine's HTTP server: reads requests within bounds, and writes answers so that they arrive.
+// One connection of an HTTP server: reads requests within bounds, and writes answers so that they arrive.
 //
 // Threads: that of its io_context.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,10 +14,16 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
 
-#include <bascule/trainer_ref/engine/http_message.h>
-#include <bascule/trainer_ref/engine/http_server.h>
+#include "absl/time/time.h"
+#include <bascule/trainer_ref/http/http_message.h>
 
 namespace bascule::ref {
+
+struct HttpLimits {
+  std::uint64_t max_body_bytes = std::uint64_t{8} << 20;
+  std::uint32_t max_header_bytes = 16 << 10;
+  absl::Duration idle_timeout = absl::Seconds(75);  // for a whole request to arrive, the pause before it included
+};
 
 class HttpConnection {
  public:
@@ -26,10 +33,11 @@ class HttpConnection {
   // told to (Expect: 100-continue).
   using Judge = std::function<std::optional<HttpAnswer>(const HttpHeader& header, bool held)>;
 
-  explicit HttpConnection(boost::asio::ip::tcp::socket socket);
+  // `server`: the program's name, in its answers.
+  HttpConnection(boost::asio::ip::tcp::socket socket, std::string server);
 
   // The next request, whole. None: the connection is over, and was told why where it could be.
-  Awaitable<std::optional<HttpRequest>> read(const HttpServerOptions& options, const Judge& judge);
+  Awaitable<std::optional<HttpRequest>> read(const HttpLimits& limits, const Judge& judge);
   // Whether the connection goes on: it was written, and with `keep_alive`. An answer to HEAD goes without its body.
   Awaitable<bool> write(HttpAnswer answer, bool keep_alive);
 
@@ -62,6 +70,7 @@ class HttpConnection {
   Awaitable<void> refuse(HttpAnswer answer);
   Awaitable<void> linger();
 
+  const std::string server_;
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;
   std::shared_ptr<Watch> watch_;         // null: not watched

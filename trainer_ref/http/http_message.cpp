@@ -1,8 +1,8 @@
-#include <bascule/trainer_ref/engine/http_message.h>
+#include <bascule/trainer_ref/http/http_message.h>
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
-#include <bascule/trainer_ref/engine/api.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -31,6 +31,15 @@ HttpAnswer answer(int status, std::string body, std::string_view type) {
   if (status == 429 || status == 503) answer.set(http::field::retry_after, "1");
   answer.body() = std::move(body);
   return answer;
+}
+
+std::string error_json(int http_status, std::string_view message) {
+  const char* type = http_status == 429   ? "overloaded_error"
+                     : http_status == 401 ? "authentication_error"
+                     : http_status < 500  ? "invalid_request_error"
+                                          : "server_error";
+  return nlohmann::json{{"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", http_status}}}}
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 HttpAnswer refusal(int status, std::string_view why) { return answer(status, error_json(status, why)); }

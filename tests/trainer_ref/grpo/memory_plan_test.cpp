@@ -1,0 +1,134 @@
+#include <bascule/trainer_ref/grpo/memory_plan.h>
+
+#include <numeric>
+
+#include "counting_allocator.h"
+#include "support.h"
+
+namespace bascule::ref {
+namespace {
+
+std::int64_t bytes_of(const MemoryPlan& plan, std::string_view part) {
+  for (const MemoryPart& found : plan.parts)
+    if (found.name == part) return found.bytes;
+  return 0;
+}
+
+// The shape of Qwen3-0.6B.
+ModelConfig qwen3() {
+  ModelConfig config;
+  config.architecture = "Qwen3ForCausalLM";
+  config.vocab_size = 151'936;
+  config.hidden_size = 1024;
+  config.intermediate_size = 3072;
+  config.num_hidden_layers = 28;
+  config.num_attention_heads = 16;
+  config.num_key_value_heads = 8;
+  config.head_dim = 128;
+  config.query_key_norm = true;
+  config.tie_word_embeddings = true;
+  return config;
+}
+
+MemoryNeed qwen3_need() {
+  return {.config = qwen3(),
+          .compute = {.dtype = at::kBFloat16, .checkpoints_layers = true},
+          .batch = largest_batch(64, 256, 768, 64, 16'384)};
+}
+
+constexpr std::int64_t kQwen3Weights = 596'049'920;
+
+TEST(MemoryPlan, TheLargestBatchIsOfTheLongestRows) {
+  const LargestBatch all = largest_batch(64, 256, 768, 64, 0);
+  EXPECT_EQ(all.tokens, 65'536);
+  EXPECT_EQ(all.count, 1);
+  const LargestBatch by_tokens = largest_batch(64, 256, 768, 64, 16'500);
+  EXPECT_EQ(by_tokens.rows, 16);
+  EXPECT_EQ(by_tokens.tokens, 16'384);
+  EXPECT_EQ(by_tokens.completion_tokens, 12'288);
+  EXPECT_EQ(by_tokens.count, 4);
+  EXPECT_EQ(largest_batch(64, 256, 768, 64, 100).tokens, 1024) << "a longer row is alone";
+  EXPECT_EQ(largest_batch(10, 256, 768, 4, 0).count, 3);
+}
+
+TEST(MemoryPlan, WhatHoldsWeightsIsFourBytesEach) {
+  const MemoryPlan plan = plan_memory(qwen3_need());
+  EXPECT_EQ(bytes_of(plan, "f32 weights"), 4 * kQwen3Weights);
+  EXPECT_EQ(bytes_of(plan, "AdamW's moments"), 8 * kQwen3Weights);
+  EXPECT_EQ(bytes_of(plan, "gradients"), 4 * kQwen3Weights + 4 * 151'936 * 1024) << "and the head's, on its way";
+  EXPECT_EQ(bytes_of(plan, "reference"), 0);
+  EXPECT_EQ(bytes_of(plan, "slots"), 0);
+}
+
+TEST(MemoryPlan, AReferenceAndSlotsHaveTheirOwnTypes) {
+  MemoryNeed need = qwen3_need();
+  need.has_reference = true;
+  need.slots = 2;
+  need.slot_weight_bytes = 2;
+  const MemoryPlan plan = plan_memory(need);
+  EXPECT_EQ(bytes_of(plan, "reference"), 2 * kQwen3Weights);
+  EXPECT_EQ(bytes_of(plan, "slots"), 4 * kQwen3Weights);
+  EXPECT_EQ(plan.peak_bytes(), plan_memory(qwen3_need()).peak_bytes() + 6 * kQwen3Weights);
+}
+
+TEST(MemoryPlan, CheckpointedLayersKeepOneInputEach) {
+  const std::int64_t checkpointed = bytes_of(plan_memory(qwen3_need()), "activations (checkpointed)");
+  EXPECT_GT(checkpointed, 28LL * 16'384 * 1024 * 2);
+  EXPECT_LT(checkpointed, 28LL * 16'384 * 1024 * 2 + 16'384LL * 100'000);
+  MemoryNeed kept = qwen3_need();
+  kept.compute.checkpoints_layers = false;
+  EXPECT_GT(bytes_of(plan_memory(kept), "activations"), 10 * checkpointed);
+}
+
+TEST(MemoryPlan, LogProbabilitiesStayBelowAGigabyteWhateverTheTokens) {
+  for (const std::int64_t tokens : {1024, 16'384, 262'144}) {
+    MemoryNeed need = qwen3_need();
+    need.batch = {.rows = 1, .tokens = tokens, .completion_tokens = tokens};
+    EXPECT_LT(bytes_of(plan_memory(need), "log-probabilities"), 1'000'000'000);
+  }
+}
+
+TEST(MemoryPlan, SaysItsPartsInOneLine) {
+  const std::string text = to_string(plan_memory(qwen3_need()));
+  EXPECT_THAT(text, ::testing::HasSubstr("GiB: f32 weights 2.22, AdamW's moments 4.44, gradients 2.80, activations"));
+}
+
+// What an update allocates in host memory, in f32 with a head for each query: there attention keeps what the plan says.
+class MeasuredPlan : public ::testing::TestWithParam<bool> {};
+
+TEST_P(MeasuredPlan, IsRightToATenth) {
+  ModelConfig config = tiny();
+  config.vocab_size = 512;
+  config.hidden_size = 64;
+  config.intermediate_size = 160;
+  config.num_hidden_layers = 6;
+  config.num_attention_heads = config.num_key_value_heads = 4;
+  config.head_dim = 16;
+  config.max_position_embeddings = 256;
+  const std::vector<std::int64_t> prompt(100, 3);
+  Rollout rollout = Sampled::rollout(std::vector<std::int64_t>(60, 5), 1);
+  const std::vector<TrainingRow> rows(8, {&prompt, &rollout});
+  const UpdateOptions options{.micro_batch = 4};
+  const MemoryNeed need{.config = config,
+                        .compute = {.checkpoints_layers = GetParam(), .logit_chunk = 16},
+                        .batch = largest_batch(8, 100, 60, 4, 0)};
+
+  CountingAllocator counter;
+  std::int64_t measured = 0;
+  {
+    const Policy policy = *random_policy(config, 1, at::kCPU, need.compute);
+    Optimizer optimizer(policy.weights(), {});
+    counter.begin_anew();
+    update_policy(policy, nullptr, optimizer, rows, options);
+    measured = counter.peak();
+  }
+  const MemoryPlan plan = plan_memory(need);
+  EXPECT_NEAR(static_cast<double>(measured), static_cast<double>(plan.peak_bytes()),
+              0.1 * static_cast<double>(measured))
+      << to_string(plan);
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpointing, MeasuredPlan, ::testing::Bool());
+
+}  // namespace
+}  // namespace bascule::ref

@@ -1,0 +1,56 @@
+// How much memory a trainer takes where it computes, by part, before it has taken any of it.
+//
+// The peak of an update is in its largest micro-batch, at one of three moments: when the log-probabilities have gone
+// through the head and their gradients come back, when the gradients of the last layer are computed, or when those of
+// the embedding are. memory_plan.cpp says what lies in memory then. Not in it: the device's own context (about half a
+// GiB of a GPU), what LibTorch keeps between uses of different sizes, and engines on the same device.
+//
+// Threads: any. It looks at no device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <bascule/trainer_ref/grpo/policy.h>
+
+namespace bascule::ref {
+
+// The largest micro-batch, as Batch has it.
+struct LargestBatch {
+  std::int64_t rows = 0;
+  std::int64_t tokens = 0;             // N, of prompts and completions
+  std::int64_t completion_tokens = 0;  // M
+  std::int64_t count = 1;              // micro-batches of an update
+};
+
+// Rows of the largest micro-batch are all of the longest prompt and the longest completion. `rows`: of an update.
+// most_rows and most_tokens as UpdateOptions has them.
+LargestBatch largest_batch(std::int64_t rows, std::int64_t prompt_tokens, std::int64_t completion_tokens,
+                           std::int64_t most_rows, std::int64_t most_tokens);
+
+struct MemoryNeed {
+  ModelConfig config = {};
+  ComputeOptions compute = {};
+  LargestBatch batch = {};
+  bool has_reference = false;
+  std::int64_t slots = 0;              // where the trainer computes, beside its own weights
+  std::int64_t slot_weight_bytes = 4;  // of each weight in a slot
+};
+
+struct MemoryPart {
+  std::string name;
+  std::int64_t bytes = 0;
+};
+
+struct MemoryPlan {
+  std::vector<MemoryPart> parts;  // what lies in memory at the peak
+  std::int64_t peak_bytes() const;
+};
+
+MemoryPlan plan_memory(const MemoryNeed& need);
+
+// "23.4 GiB: f32 weights 2.2, moments 4.4, …"
+std::string to_string(const MemoryPlan& plan);
+
+}  // namespace bascule::ref

@@ -1,0 +1,53 @@
+// How well the engines are used: tokens, and the time in which each has work, or has none while another one still has.
+//
+// Threads: one. Times are arguments, and never go back.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+namespace bascule::ref {
+
+// Of one engine, since the meter began.
+struct EngineUse {
+  std::int64_t tokens = 0;  // of answered requests
+  double busy_seconds = 0;  // with a request under way
+  double idle_seconds = 0;  // up, and without one while another engine had some: lost to stragglers
+
+  EngineUse& operator+=(const EngineUse& more) {
+    tokens += more.tokens;
+    busy_seconds += more.busy_seconds;
+    idle_seconds += more.idle_seconds;
+    return *this;
+  }
+  EngineUse operator-(const EngineUse& before) const {
+    return {tokens - before.tokens, busy_seconds - before.busy_seconds, idle_seconds - before.idle_seconds};
+  }
+};
+
+class UseMeter {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  explicit UseMeter(std::size_t engines) : engines_(engines) {}
+
+  void begin(std::size_t engine, Time now);  // a request
+  void end(std::size_t engine, Time now, std::int64_t tokens);
+  void set_up(std::size_t engine, Time now, bool up);  // one that is not up is not idle
+
+  std::vector<EngineUse> use(Time now);  // by engine
+
+ private:
+  struct Engine {
+    EngineUse use = {};
+    int under_way = 0;
+    bool up = true;
+  };
+  void go_on(Time now);
+
+  std::vector<Engine> engines_;
+  Time last_ = {};
+};
+
+}  // namespace bascule::ref

@@ -1,0 +1,52 @@
+#include <bascule/trainer_ref/http/http_listener.h>
+
+#include <charconv>
+
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+}  // namespace
+
+absl::StatusOr<HttpAddress> parse_http_address(std::string_view flag, std::string_view text) {
+  const std::size_t colon = text.rfind(':');
+  HttpAddress address;
+  if (colon != text.npos && colon > 0) {
+    const char* end = text.data() + text.size();
+    const auto [stop, failure] = std::from_chars(text.data() + colon + 1, end, address.port);
+    address.host = text.substr(0, colon);
+    if (address.host.starts_with('[') && address.host.ends_with(']'))
+      address.host = address.host.substr(1, address.host.size() - 2);
+    if (failure == std::errc{} && stop == end) return address;
+  }
+  return invalid_argument("--", flag, "=", text, ": expected HOST:PORT, as in 127.0.0.1:8000");
+}
+
+absl::StatusOr<tcp::acceptor> listen_at(asio::io_context& io, std::string_view flag, const HttpAddress& address) {
+  error_code error;
+  const std::string host = address.host == "localhost" ? "127.0.0.1" : address.host;
+  const tcp::endpoint endpoint(asio::ip::make_address(host, error), address.port);
+  if (error)
+    return invalid_argument("--", flag, ": '", address.host, "' is not an IP address; give one, as in 127.0.0.1:8000");
+  tcp::acceptor acceptor(io);
+  acceptor.open(endpoint.protocol(), error);
+  if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor.bind(endpoint, error);
+  if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
+  if (error) return unavailable("--", flag, "=", address.host, ":", address.port, ": ", error.message());
+  return acceptor;
+}
+
+std::string url_of(const tcp::acceptor& acceptor) {
+  error_code error;
+  const tcp::endpoint bound = acceptor.local_endpoint(error);
+  const std::string host = bound.address().to_string();
+  return cat("http://", bound.address().is_v6() ? cat("[", host, "]") : host, ":", bound.port());
+}
+
+}  // namespace bascule::ref

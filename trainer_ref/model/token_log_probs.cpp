@@ -1,0 +1,83 @@
+#include <bascule/trainer_ref/model/token_log_probs.h>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+namespace bascule::ref {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::tensor_list;
+
+// Of one chunk, [c, V] in float and the caller's own.
+at::Tensor logits_of(const at::Tensor& hidden, const at::Tensor& head) {
+  return at::mm(hidden, head.t()).to(at::kFloat);
+}
+
+// visit(first place, places) for each chunk.
+template <typename Visit>
+void each_chunk(std::int64_t places, std::int64_t chunk, const Visit& visit) {
+  for (std::int64_t first = 0; first < places; first += chunk) visit(first, std::min(chunk, places - first));
+}
+
+struct ChunkedLogProbs : torch::autograd::Function<ChunkedLogProbs> {
+  static tensor_list forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& head,
+                             const at::Tensor& targets, std::int64_t chunk) {
+    const at::Tensor matrix = head.to(hidden.scalar_type());
+    const at::Tensor log_probs = at::empty({hidden.size(0)}, hidden.options().dtype(at::kFloat));
+    const at::Tensor entropy = at::empty_like(log_probs), log_sums = at::empty_like(log_probs);
+    each_chunk(hidden.size(0), chunk, [&](std::int64_t first, std::int64_t places) {
+      const at::Tensor logits = logits_of(hidden.narrow(0, first, places), matrix);
+      const at::Tensor largest = logits.amax(1, /*keepdim=*/true);  // [c, 1]
+      logits.sub_(largest);                                         // from here on: at most 0
+      const at::Tensor at_target = logits.gather(1, targets.narrow(0, first, places).unsqueeze(1)).squeeze(1);
+      const at::Tensor powers = logits.exp();
+      const at::Tensor sums = powers.sum(1), log_sum = sums.log();
+      log_probs.narrow(0, first, places).copy_(at_target - log_sum);
+      // Σ p log p = Σ p (logit − log Σ exp logit)
+      entropy.narrow(0, first, places).copy_(log_sum - powers.mul_(logits).sum(1) / sums);
+      log_sums.narrow(0, first, places).copy_(log_sum + largest.squeeze(1));
+    });
+    context->save_for_backward({hidden, head, targets, log_sums});
+    context->saved_data["chunk"] = chunk;
+    context->mark_non_differentiable({entropy});
+    return {log_probs, entropy};
+  }
+
+  // d log p(target) / d logits = (1 at the target) − softmax(logits)
+  static tensor_list backward(AutogradContext* context, const tensor_list& gradients) {
+    const tensor_list saved = context->get_saved_variables();
+    const at::Tensor &hidden = saved[0], &head = saved[1], &targets = saved[2], &log_sums = saved[3];
+    const at::Tensor matrix = head.to(hidden.scalar_type());
+    const at::Tensor hidden_gradient = at::empty_like(hidden);
+    const at::Tensor head_gradient = context->needs_input_grad(1) ? at::zeros_like(head) : at::Tensor();
+    const at::Tensor weights = gradients[0].unsqueeze(1);  // [M, 1]
+    each_chunk(hidden.size(0), context->saved_data["chunk"].toInt(), [&](std::int64_t first, std::int64_t places) {
+      const auto of_chunk = [&](const at::Tensor& tensor) { return tensor.narrow(0, first, places); };
+      const at::Tensor wide = logits_of(of_chunk(hidden), matrix);
+      wide.sub_(of_chunk(log_sums).unsqueeze(1)).exp_().mul_(-of_chunk(weights));
+      wide.scatter_add_(1, of_chunk(targets).unsqueeze(1), of_chunk(weights));
+      const at::Tensor logits_gradient = wide.to(hidden.scalar_type());
+      at::Tensor out = of_chunk(hidden_gradient);
+      at::mm_out(out, logits_gradient, matrix);
+      if (head_gradient.defined()) head_gradient.add_(at::mm(logits_gradient.t(), of_chunk(hidden)));
+    });
+    return {hidden_gradient, head_gradient, at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+TokenLogProbs token_log_probs(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets,
+                              std::int64_t chunk) {
+  const tensor_list found = ChunkedLogProbs::apply(hidden, head, targets, chunk);
+  return {.log_probs = found[0], .entropy = found[1]};
+}
+
+std::int64_t default_logit_chunk(std::int64_t vocabulary) {
+  return std::max<std::int64_t>(1, kLogitBytes / logit_bytes_a_place(vocabulary));
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,33 @@
+// Log-probabilities of chosen tokens, a chunk of places at a time: the logits of all places never lie in memory
+// together. The backward pass computes each chunk's logits once more.
+//
+// Threads: as LibTorch's operations. Lifetime: results hold what they need.
+//
+// Shapes: M places, C channels, V vocabulary, c places of a chunk.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace bascule::ref {
+
+struct TokenLogProbs {
+  at::Tensor log_probs;  // float [M]: log softmax(logits) at each target; gradients flow to hidden and head
+  at::Tensor entropy;    // float [M]: −Σ p log p over the vocabulary, in nats; without gradients
+};
+
+// logits = hidden · headᵀ, computed in hidden's type. hidden [M, C] in float or bfloat16; head [V, C] in that type or
+// in float, in which its gradient is summed over the chunks; targets int64 [M]. `chunk`: at least 1.
+TokenLogProbs token_log_probs(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets,
+                              std::int64_t chunk);
+
+// Bytes of one chunk's logits and of what is computed from them, for each place: two tensors of float.
+inline std::int64_t logit_bytes_a_place(std::int64_t vocabulary) { return 2 * 4 * vocabulary; }
+
+// The places whose chunk takes kLogitBytes at most; at least 1. With a head of 151,936 by 1,024, cast to bfloat16, and
+// its gradient of one chunk, this is less than 1 GB.
+inline constexpr std::int64_t kLogitBytes = std::int64_t{448} << 20;
+std::int64_t default_logit_chunk(std::int64_t vocabulary);
+
+}  // namespace bascule::ref
