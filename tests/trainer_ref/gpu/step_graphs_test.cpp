@@ -46,7 +46,8 @@ TEST_F(StepGraphsTest, FlipsRecordNothingAnew) {
     expect_the_trainers_words();
     const GraphCounts counts = engine_->runner().graphs();
     if (version <= 4) {
-      EXPECT_GT(counts.recorded, recorded) << "a slot that it meets for the first or second time: a graph is recorded when its shape comes again";
+      EXPECT_GT(counts.recorded, recorded)
+          << "a slot that it meets for the first or second time: a graph is recorded when its shape comes again";
     } else {
       EXPECT_EQ(counts.recorded, recorded) << "version " << version;
       EXPECT_GT(counts.replayed, replayed);
