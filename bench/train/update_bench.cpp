@@ -73,6 +73,7 @@ double operations_of(const UpdateShape& shape) {
 ref::MemoryPlan plan_of(const UpdateShape& shape) {
   return ref::plan_memory({.config = shape.config,
                            .compute = shape.compute,
+                           .device = shape.device.type(),
                            .batch = ref::largest_batch(
                                shape.rows, shape.prompt_tokens, shape.row_tokens - shape.prompt_tokens,
                                static_cast<std::int64_t>(shape.update.micro_batch), shape.update.micro_batch_tokens)});
@@ -116,7 +117,9 @@ std::optional<std::int64_t> log_probs_bytes(const UpdateShape& shape) {
       at::randn({shape.config.vocab_size, shape.config.hidden_size}, on_device.dtype(at::kFloat)).requires_grad_();
   const at::Tensor targets = at::randint(shape.config.vocab_size, {places}, on_device.dtype(at::kLong));
   const std::int64_t chunk =
-      shape.compute.logit_chunk > 0 ? shape.compute.logit_chunk : ref::default_logit_chunk(shape.config.vocab_size);
+      shape.compute.logit_chunk > 0
+          ? shape.compute.logit_chunk
+          : ref::default_logit_chunk(shape.config.vocab_size, shape.compute.dtype, shape.device.type());
   at::getDeviceAllocator(at::kCUDA)->resetPeakStats(shape.device.index());
   ref::token_log_probs(hidden, head, targets, chunk).log_probs.sum().backward();
   const auto bytes = [](const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); };

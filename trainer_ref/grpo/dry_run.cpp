@@ -57,7 +57,9 @@ std::string advice_for(const MemoryNeed& need) {
 }
 
 absl::StatusOr<MemoryNeed> need_of(const TrainOptions& options, const Task& task, const PromptWriter& prompts) {
-  MemoryNeed need{.compute = options.compute, .has_reference = !options.supervised && options.needs_reference()};
+  MemoryNeed need{.compute = options.compute,
+                  .device = options.device.type(),
+                  .has_reference = !options.supervised && options.needs_reference()};
   BASCULE_ASSIGN(need.config, read_config(options.model));
   std::size_t prompt = 0, answer = 0;
   for (const Problem& problem : task.train) {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_format.h"
+#include <bascule/trainer_ref/model/fused_scores.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -17,7 +18,10 @@ constexpr double kGiB = 1 << 30;
 class Sizes {
  public:
   explicit Sizes(const MemoryNeed& need)
-      : config_(need.config), compute_(need.compute), e_(static_cast<std::int64_t>(elementSize(need.compute.dtype))) {
+      : config_(need.config),
+        compute_(need.compute),
+        device_(need.device),
+        e_(static_cast<std::int64_t>(elementSize(need.compute.dtype))) {
     for (const TensorSpec& spec : weight_specs(config_, DType::kF32)) {
       const std::int64_t elements =
           std::accumulate(spec.shape.begin(), spec.shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -54,14 +58,16 @@ class Sizes {
   }
 
   std::int64_t head() const { return config_.vocab_size * config_.hidden_size; }  // elements
-  // While the gradients of a chunk's logits are multiplied: these in float and, of bfloat16, once more; the head cast,
-  // and its gradient of the chunk. Not less than in the forward pass, where they are twice in float.
+  // While the gradients of a chunk's logits are multiplied: these, in float and once more in bfloat16 where no kernel
+  // makes them in place; the head cast, and its gradient of the chunk. The forward pass may need more without the
+  // kernel.
   std::int64_t log_probs(std::int64_t places) const {
     const std::int64_t chunk =
-        compute_.logit_chunk > 0 ? compute_.logit_chunk : default_logit_chunk(config_.vocab_size);
-    const std::int64_t logits = std::min(chunk, places) * config_.vocab_size;
-    const std::int64_t cast = is_bf16() ? head() * e_ : 0;
-    return cast + std::max(2 * logits * kFloatBytes, logits * (kFloatBytes + (is_bf16() ? e_ : 0)) + head() * e_);
+        std::min(places, compute_.logit_chunk > 0 ? compute_.logit_chunk
+                                                  : default_logit_chunk(config_.vocab_size, compute_.dtype, device_));
+    const std::int64_t forward = chunk * logit_bytes_a_place(config_.vocab_size, compute_.dtype, device_);
+    const std::int64_t gradient = has_fused_scores(device_) ? e_ : kFloatBytes + (is_bf16() ? e_ : 0);
+    return (is_bf16() ? head() * e_ : 0) + std::max(forward, chunk * config_.vocab_size * gradient + head() * e_);
   }
   bool is_bf16() const { return compute_.dtype == at::kBFloat16; }
 
@@ -71,6 +77,7 @@ class Sizes {
 
   const ModelConfig& config_;
   const ComputeOptions& compute_;
+  at::DeviceType device_;
   std::int64_t e_;
   std::int64_t weights_ = 0, layer_weights_ = 0;
 };

@@ -32,6 +32,7 @@ LargestBatch largest_batch(std::int64_t rows, std::int64_t prompt_tokens, std::i
 struct MemoryNeed {
   ModelConfig config = {};
   ComputeOptions compute = {};
+  at::DeviceType device = at::kCPU;
   LargestBatch batch = {};
   bool has_reference = false;
   std::int64_t slots = 0;              // where the trainer computes, beside its own weights

@@ -13,7 +13,7 @@ ABSL_FLAG(bool, gradient_checkpointing, false,
           "Keep of each layer only its input, and compute the layer once more in the backward pass: a fraction of the "
           "memory for a third more time");
 ABSL_FLAG(int64_t, logit_chunk, 0,
-          "Completion tokens whose logits over the vocabulary lie in memory together; 0: as many as take 448 MiB");
+          "Completion tokens whose logits over the vocabulary lie in memory together; 0: as many as take 320 MiB");
 
 namespace bascule::ref {
 

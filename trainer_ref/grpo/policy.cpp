@@ -39,7 +39,8 @@ Policy::Policy(const ModelConfig& config, WeightMap weights, Decoder decoder, co
       weights_(std::move(weights)),
       decoder_(std::make_shared<const Decoder>(std::move(decoder))),
       compute_(compute) {
-  if (compute_.logit_chunk == 0) compute_.logit_chunk = default_logit_chunk(config_.vocab_size);
+  if (compute_.logit_chunk == 0)
+    compute_.logit_chunk = default_logit_chunk(config_.vocab_size, compute_.dtype, device().type());
 }
 
 at::Tensor Policy::hidden_at_sources(const Batch& batch) const {

@@ -22,12 +22,13 @@ struct TokenLogProbs {
 TokenLogProbs token_log_probs(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets,
                               std::int64_t chunk);
 
-// Bytes of one chunk's logits and of what is computed from them, for each place: two tensors of float.
-inline std::int64_t logit_bytes_a_place(std::int64_t vocabulary) { return 2 * 4 * vocabulary; }
+// Bytes of one chunk's logits and of what is computed from them, for each place: on a GPU the product, which its
+// gradient replaces; elsewhere two tensors of float.
+std::int64_t logit_bytes_a_place(std::int64_t vocabulary, at::ScalarType type, at::DeviceType device);
 
 // The places whose chunk takes kLogitBytes at most; at least 1. With a head of 151,936 by 1,024, cast to bfloat16, and
 // its gradient of one chunk, this is less than 1 GB.
-inline constexpr std::int64_t kLogitBytes = std::int64_t{448} << 20;
-std::int64_t default_logit_chunk(std::int64_t vocabulary);
+inline constexpr std::int64_t kLogitBytes = std::int64_t{320} << 20;
+std::int64_t default_logit_chunk(std::int64_t vocabulary, at::ScalarType type, at::DeviceType device);
 
 }  // namespace bascule::ref

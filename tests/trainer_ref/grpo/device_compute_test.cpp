@@ -84,6 +84,7 @@ TEST_P(PlanOnGpu, IsRightToATenth) {
   const std::vector<TrainingRow> rows(16, {&prompt, &rollout});
   const MemoryNeed need{.config = config,
                         .compute = {.dtype = at::kBFloat16, .checkpoints_layers = GetParam()},
+                        .device = at::kCUDA,
                         .batch = largest_batch(16, 256, 768, 64, 8192)};
   c10::CachingDeviceAllocator::DeviceStats statistics;
   {

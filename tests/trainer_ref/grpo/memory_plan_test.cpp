@@ -33,6 +33,7 @@ ModelConfig qwen3() {
 MemoryNeed qwen3_need() {
   return {.config = qwen3(),
           .compute = {.dtype = at::kBFloat16, .checkpoints_layers = true},
+          .device = at::kCUDA,
           .batch = largest_batch(64, 256, 768, 64, 16'384)};
 }
 

@@ -1,0 +1,22 @@
+// The trainer's kernels over logits (ops/token_scores.h), on tensors; in a build without CUDA there are none.
+//
+// Threads: any; on the current stream of the logits' device. Shapes: c rows, V vocabulary.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace bascule::ref {
+
+// Whether the two functions below take logits there: a GPU. They are contiguous, of float or bfloat16.
+bool has_fused_scores(at::DeviceType device);
+
+struct ChunkScores {
+  at::Tensor log_sums, log_probs, entropy;  // float [c], contiguous, written by score_chunk()
+};
+void score_chunk(const ChunkScores& out, const at::Tensor& logits, const at::Tensor& targets);
+
+// logits [c, V] become the gradients of Σ weights · log_probs by them. weights: float [c], contiguous.
+void differentiate_chunk(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& log_sums,
+                         const at::Tensor& weights);
+
+}  // namespace bascule::ref
