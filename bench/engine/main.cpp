@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
 #include <set>
 #include <thread>
 
@@ -21,6 +20,7 @@
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/descriptors.h>
 #include <bascule/transport/program/flags.h>
+#include <bascule/transport/program/output.h>
 #include <bascule/transport/program/signals.h>
 #include <bascule/transport/text.h>
 
@@ -254,6 +254,8 @@ absl::Status measure_serving(const Settings& settings, std::unique_ptr<ref::Runn
 }
 
 absl::Status measure(const Settings& settings) {
+  const std::string file = absl::GetFlag(FLAGS_json);
+  if (!file.empty()) BASCULE_TRY(check_output(file));  // before a minute of work
   const int threads = absl::GetFlag(FLAGS_threads);
   if (threads > 0) at::set_num_threads(threads);
   const Rates rates = measure_rates(settings.shape.place, settings.shape.dtype);
@@ -266,12 +268,7 @@ absl::Status measure(const Settings& settings) {
   if (measures("engine") || measures("http") || measures("pause"))
     BASCULE_TRY(measure_serving(settings, std::move(runner), report));
   std::printf("%s", report.table().c_str());
-  if (const std::string file = absl::GetFlag(FLAGS_json); !file.empty()) {
-    std::ofstream out(file);
-    out << report.json() << '\n';
-    if (!out.flush()) return unavailable("--json=", file, " cannot be written; give a file in a folder that exists");
-  }
-  return absl::OkStatus();
+  return file.empty() ? absl::OkStatus() : write_output(file, cat(report.json(), "\n"));
 }
 
 }  // namespace

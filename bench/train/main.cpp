@@ -2,7 +2,6 @@
 #include <ATen/Parallel.h>
 
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "absl/flags/flag.h"
@@ -13,6 +12,7 @@
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/flags.h>
+#include <bascule/transport/program/output.h>
 #include <bascule/transport/text.h>
 
 ABSL_FLAG(std::string, model, "bench/engine/qwen3-0.6b", "A folder with a config.json; its weights are not read.");
@@ -75,6 +75,8 @@ absl::StatusOr<UpdateShape> shape_from_flags() {
 }
 
 absl::Status measure(const UpdateShape& shape) {
+  const std::string file = absl::GetFlag(FLAGS_json);
+  if (!file.empty()) BASCULE_TRY(check_output(file));  // before a minute of work
   if (const int threads = absl::GetFlag(FLAGS_threads); threads > 0) at::set_num_threads(threads);
   const Rates rates =
       measure_rates(ref::Place::on(shape.device), shape.compute.dtype == at::kFloat ? DType::kF32 : DType::kBF16);
@@ -98,22 +100,17 @@ absl::Status measure(const UpdateShape& shape) {
                  gib(*times.kept_bytes));
   if (log_probs) absl::PrintF("log-probabilities of all rows: %.2f GiB\n", gib(*log_probs));
 
-  if (const std::string file = absl::GetFlag(FLAGS_json); !file.empty()) {
-    std::ofstream out(file);
-    out << nlohmann::json{{"device", shape.device.str()},
-                          {"seconds", times.seconds},
-                          {"tokens", tokens},
-                          {"operations", operations},
-                          {"operations_per_second", rates.operations_per_second},
-                          {"planned_bytes", plan.peak_bytes()},
-                          {"peak_bytes", times.peak_bytes.value_or(0)},
-                          {"kept_bytes", times.kept_bytes.value_or(0)},
-                          {"log_probs_bytes", log_probs.value_or(0)}}
-               .dump(1)
-        << '\n';
-    if (!out.flush()) return unavailable("--json=", file, " cannot be written; give a file in a folder that exists");
-  }
-  return absl::OkStatus();
+  if (file.empty()) return absl::OkStatus();
+  const nlohmann::json found{{"device", shape.device.str()},
+                             {"seconds", times.seconds},
+                             {"tokens", tokens},
+                             {"operations", operations},
+                             {"operations_per_second", rates.operations_per_second},
+                             {"planned_bytes", plan.peak_bytes()},
+                             {"peak_bytes", times.peak_bytes.value_or(0)},
+                             {"kept_bytes", times.kept_bytes.value_or(0)},
+                             {"log_probs_bytes", log_probs.value_or(0)}};
+  return write_output(file, cat(found.dump(1), "\n"));
 }
 
 }  // namespace

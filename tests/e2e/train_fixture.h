@@ -103,6 +103,16 @@ inline void scale_by_power_of_two(const std::filesystem::path& file, const std::
   stream.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(end - begin));
 }
 
+// The demo's model in `folder`: its forward pass is the demo's, bit by bit, for one matrix is larger by 2^90 and the
+// norm before it smaller. Gradients of the matrices behind that norm are larger by as much, and their squares no float.
+inline void make_model_without_finite_gradients(const std::filesystem::path& folder) {
+  std::filesystem::copy(BASCULE_DEMO_MODEL, folder);
+  const std::filesystem::path weights = folder / "model.safetensors";
+  scale_by_power_of_two(weights, "model.layers.0.input_layernorm.weight", 90);
+  for (const char* name : {"q_proj.weight", "k_proj.weight", "v_proj.weight"})
+    scale_by_power_of_two(weights, std::string("model.layers.0.self_attn.") + name, -90);
+}
+
 // The versions that the engine at `url` generated with, in all steps.
 inline std::vector<std::uint64_t> versions_of(const std::vector<nlohmann::json>& metrics, const std::string& url) {
   std::vector<std::uint64_t> versions;

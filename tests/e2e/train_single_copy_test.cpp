@@ -155,10 +155,7 @@ TEST_F(SingleCopy, ALoanThatTookTooLongIsMendedByTheNext) {
 // As in EndsAfterStepsWithoutFiniteGradientsWithACheckpointOfItsLastWeights.
 TEST_F(SingleCopy, StepsWithoutFiniteGradientsLeaveWhatIsServed) {
   const fs::path model = folder_ / "model";
-  fs::copy(BASCULE_DEMO_MODEL, model);
-  scale_by_power_of_two(model / "model.safetensors", "model.layers.0.input_layernorm.weight", 90);
-  for (const char* name : {"q_proj.weight", "k_proj.weight", "v_proj.weight"})
-    scale_by_power_of_two(model / "model.safetensors", std::string("model.layers.0.self_attn.") + name, -90);
+  make_model_without_finite_gradients(model);
   Program only = engine("engine-0", "0", {"--model", model});
   Program train = trainer(url_of(only), "out",
                           {"--model", model, "--steps", "100", "--prompts-per-step", "4", "--group-size", "8",

@@ -91,7 +91,7 @@ StepShape StepNumbers::rounded_up(const StepShape& shape, std::int64_t most_rows
           .picks_all = shape.picks_all};
 }
 
-StepNumbers::StepNumbers(at::Device device, std::int64_t bytes) : device_of_(device) {
+StepNumbers::StepNumbers(at::Device device, std::int64_t bytes) {
   for (at::Tensor& host : hosts_) host = at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(true));
   device_ = at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
 }

@@ -79,7 +79,6 @@ class StepNumbers {
   void pad_rows(std::int64_t from, std::int64_t to, std::int64_t spare_block);
   void pad_draws();
 
-  const at::Device device_of_;
   std::array<at::Tensor, 2> hosts_;  // uint8; the copy of one may be under way while the other is written
   std::size_t turn_ = 0;
   at::Tensor device_;  // likewise uint8

@@ -26,16 +26,6 @@ struct Sums {
   double kl = 0, entropy = 0, clipped = 0, weights = 0, capped = 0, tokens = 0;  // of completions' tokens
   double masked = 0, completions = 0;
 
-  void add(const Loss& part, const at::Tensor& entropies) {
-    loss += part.value.item<double>();
-    entropy += entropies.sum().item<double>();
-    kl += part.kl_sum;
-    clipped += part.clipped;
-    weights += part.weights;
-    capped += part.capped;
-    tokens += part.tokens;
-    masked += part.masked;
-  }
   Sums& operator+=(const Sums& more) {
     loss += more.loss;
     grad_norm += more.grad_norm;
@@ -50,6 +40,17 @@ struct Sums {
     return *this;
   }
 };
+
+Sums sums_of(const Loss& part, const at::Tensor& entropies) {
+  return {.loss = part.value.item<double>(),
+          .kl = part.kl_sum,
+          .entropy = entropies.sum().item<double>(),
+          .clipped = part.clipped,
+          .weights = part.weights,
+          .capped = part.capped,
+          .tokens = part.tokens,
+          .masked = part.masked};
+}
 
 MiniBatch make_mini_batch(const Policy& policy, const Policy* reference, std::span<const TrainingRow> rows,
                           const UpdateOptions& options) {
@@ -96,7 +97,7 @@ Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOpti
                      .row_of = micro.batch.row_of},
                     mini.shape, options.loss);
     loss.value.backward();
-    sums.add(loss, entropies);
+    sums += sums_of(loss, entropies);
     after_part();
   }
   return sums;

@@ -207,13 +207,20 @@ TEST_F(Saved, ACheckpointThatIsNoRunSaysHowToStartFromIt) {
   EXPECT_THAT(read_run_state(folder_).status().message(), HasSubstr("--model starts a new run"));
 }
 
-TEST(Supervised, LearnsWhatItIsTaught) {
-  const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(BASCULE_DEMO_MODEL);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  const PromptWriter prompts(*tokenizer);
-  ModelConfig config = tiny();
-  config.vocab_size = 14;
-  config.eos_token_ids = {13};
+class Supervised : public ::testing::Test {
+ protected:
+  static ModelConfig digits() {
+    ModelConfig config = tiny();
+    config.vocab_size = 14;
+    config.eos_token_ids = {13};
+    return config;
+  }
+  const ModelConfig config = digits();
+  const Tokenizer tokenizer = *Tokenizer::read(BASCULE_DEMO_MODEL);
+  const PromptWriter prompts{tokenizer};
+};
+
+TEST_F(Supervised, LearnsWhatItIsTaught) {
   absl::StatusOr<Policy> model = random_policy(config, 0);
   const Task task = *arithmetic_task(3);
   const double before = *greedy_accuracy(*model, prompts, task.train);
@@ -225,13 +232,7 @@ TEST(Supervised, LearnsWhatItIsTaught) {
 }
 
 // Of a step's problems, as many at a time as fit: the same step, but for rounding.
-TEST(Supervised, MicroBatchesTakeTheSameStep) {
-  const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(BASCULE_DEMO_MODEL);
-  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  const PromptWriter prompts(*tokenizer);
-  ModelConfig config = tiny();
-  config.vocab_size = 14;
-  config.eos_token_ids = {13};
+TEST_F(Supervised, MicroBatchesTakeTheSameStep) {
   const Task task = *arithmetic_task(5);
   const auto trained = [&](std::size_t micro_batch) {
     Policy model = *random_policy(config, 0);
@@ -247,7 +248,7 @@ TEST(Supervised, MicroBatchesTakeTheSameStep) {
   EXPECT_EQ(*greedy_accuracy(whole, prompts, task.train, 5), *greedy_accuracy(whole, prompts, task.train, 64));
 }
 
-TEST(Supervised, TeachesTheWorkedAnswerWhereThereIsOne) {
+TEST_F(Supervised, TeachesTheWorkedAnswerWhereThereIsOne) {
   Random random(0, 0);
   const Problem plain{.prompt = "2+2=", .answer = "4"};
   EXPECT_EQ(lesson_text(plain, 0, random), "4");
@@ -259,7 +260,7 @@ TEST(Supervised, TeachesTheWorkedAnswerWhereThereIsOne) {
   EXPECT_EQ(lesson_text(worked, 1, random).substr(0, 25), "12345678901234567890\n####") << "noise is of the answer";
 }
 
-TEST(Supervised, NoiseReplacesAShareOfTheDigits) {
+TEST_F(Supervised, NoiseReplacesAShareOfTheDigits) {
   Random random(1, 2);
   int kept = 0;
   for (int i = 0; i < 4000; ++i) kept += with_noise("7+", 0.6, random) == "7+" ? 1 : 0;

@@ -1,0 +1,116 @@
+// The steps of bascule-train, as its metrics and its page tell of them: which overlap, where their time goes, and what
+// they learn from.
+#include <algorithm>
+#include <csignal>
+
+#include "train_fixture.h"
+#include <bascule/trainer_ref/http_client.h>
+
+namespace bascule::test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+// Two of six requests are under way at a time: those of the next step follow while one of a step is left. An answer may
+// come before the stream has asked on, so not every step need overlap (rollout_stream_test.cpp waits for it).
+TEST_F(Train, StepsOverlapAsFarAsTheirStalenessAllows) {
+  Program only = engine("engine-0", "0", {"--max-batch", "8"});
+  Program train = trainer(
+      url_of(only), "out",
+      {"--steps", "9", "--prompts-per-step", "6", "--group-size", "8", "--max-staleness", "7", "--eval-every", "0"});
+  ASSERT_EQ(train.wait(90s), 0) << train.output();
+  const std::vector<nlohmann::json> lines = metrics("out");
+  ASSERT_EQ(lines.size(), 10);
+  const auto time = [](const nlohmann::json& line, const char* end) {
+    std::vector<double> times;
+    for (const nlohmann::json& span : line["engines"]) times.push_back(span[end]);
+    return end == std::string("begin") ? *std::min_element(times.begin(), times.end())
+                                       : *std::max_element(times.begin(), times.end());
+  };
+  int overlaps = 0;
+  for (std::size_t i = 3; i < 9; ++i) overlaps += time(lines[i], "begin") < time(lines[i - 1], "end") ? 1 : 0;
+  EXPECT_GT(overlaps, 0);
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_LE(lines[i]["lag"]["max"], 7) << i;
+    EXPECT_EQ(lines[i]["dropped"], 0) << i;
+    std::size_t completions = 0;
+    for (const nlohmann::json& count : lines[i]["lag"]["completions"]) completions += count.get<std::size_t>();
+    EXPECT_EQ(completions, 48) << i;
+  }
+}
+
+TEST_F(Train, ShowsItselfWhileItRunsAndSaysWhereItsTimeGoes) {
+  Program only = engine("engine-0");
+  Program train = trainer(url_of(only), "out",
+                          {"--steps", "1000", "--prompts-per-step", "4", "--group-size", "4", "--metrics",
+                           "127.0.0.1:0", "--lr-schedule", "cosine"});
+  const std::string words = "metrics at ";
+  ASSERT_TRUE(eventually([&] { return metrics("out").size() > 3 || !train.running(); }, 90s)) << train.output();
+  const std::string output = train.output();
+  const std::size_t begin = output.find(words) + words.size();
+  const std::string url = output.substr(begin, output.find('\n', begin) - begin);
+  ref::HttpClient client;
+  const absl::StatusOr<ref::HttpResponse> page = client.get(url, absl::Seconds(20));
+  ASSERT_TRUE(page.ok()) << page.status() << output;
+  for (const char* line : {"\nbascule_train_step ", "\nbascule_train_last_step 1000\n", "\nbascule_train_left_seconds ",
+                           "\nbascule_train_reward{name=\"exact_match\"} ", "\nbascule_train_learning_rate ",
+                           "\nbascule_train_engine_tokens_total{engine=\"http://"})
+    EXPECT_THAT(page->body, HasSubstr(line));
+  const std::string health = url.substr(0, url.rfind('/')) + "/health";
+  EXPECT_EQ(nlohmann::json::parse(client.get(health, absl::Seconds(20))->body)["state"], "training");
+
+  train.signal(SIGTERM);
+  EXPECT_EQ(train.wait(60s), 0) << train.output();
+  EXPECT_THAT(train.output(), HasSubstr("\nstep 1 took "));
+  EXPECT_THAT(train.output(), HasSubstr("999 steps more take about "));
+  EXPECT_THAT(train.output(), HasSubstr("  left "));
+  EXPECT_THAT(train.output(), HasSubstr("stopped after step "));
+  const std::vector<nlohmann::json> lines = metrics("out");
+  EXPECT_LT(lines.back()["learning_rate"], lines[1]["learning_rate"]) << "it falls";
+  for (const char* key : {"entropy", "groups", "flat_groups", "tail_seconds", "idle_engine_seconds", "trained_tokens"})
+    EXPECT_TRUE(lines[1][key].is_number()) << key;
+  EXPECT_GT(lines[1]["engine_use"][0]["tokens_per_second"], 0);
+  EXPECT_GT(lines[1]["importance"]["mean"], 0.5);
+}
+
+// The demo answers one problem in five: with four completions of each, a third of the groups or more are flat.
+TEST_F(Train, FlatGroupsGiveWayToThoseOfFurtherProblems) {
+  Program only = engine("engine-0");
+  Program train = trainer(url_of(only), "out",
+                          {"--steps",
+                           "3",
+                           "--prompts-per-step",
+                           "8",
+                           "--group-size",
+                           "4",
+                           "--eval-every",
+                           "0",
+                           "--dynamic-sampling",
+                           "8",
+                           "--mini-batches",
+                           "2",
+                           "--importance-level",
+                           "sequence",
+                           "--overlong-buffer",
+                           "1",
+                           "--overlong-penalty",
+                           "0.5",
+                           "--max-staleness",
+                           "1"});
+  ASSERT_EQ(train.wait(90s), 0) << train.output();
+  const std::vector<nlohmann::json> lines = metrics("out");
+  ASSERT_EQ(lines.size(), 4);
+  int flat = 0;
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["groups"], 8);
+    EXPECT_EQ(lines[i]["replaced_groups"], lines[i]["flat_groups"]) << "eight times suffice";
+    EXPECT_EQ(lines[i]["updates"], 2);
+    EXPECT_LE(lines[i]["rewards"]["overlong"], 0);
+    flat += lines[i]["flat_groups"].get<int>();
+  }
+  EXPECT_GT(flat, 0);
+}
+
+}  // namespace
+}  // namespace bascule::test
