@@ -1,4 +1,5 @@
 // scripts/gsm8k and the proof of it without real weights, as a user runs them, with the programs of this build.
+#include <csignal>
 #include <regex>
 #include <set>
 
@@ -9,6 +10,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 namespace fs = std::filesystem;
 
 class Gsm8k : public Train {
@@ -17,7 +19,62 @@ class Gsm8k : public Train {
     flags.insert(flags.begin(), std::string(BASCULE_SCRIPTS "/") + name);
     return Program(std::move(flags), folder_ / (name + ".log"));
   }
+  // In a process group of its own, which takes SIGINT, whatever the test has inherited.
+  Program in_a_group(const std::string& name, const std::vector<std::string>& flags) const {
+    return Program(with({"/usr/bin/env", "--default-signal=INT", "setsid", BASCULE_SCRIPTS "/" + name}, flags),
+                   folder_ / (name + ".log"));
+  }
+  static std::vector<std::string> with(std::vector<std::string> flags, const std::vector<std::string>& more) {
+    flags.insert(flags.end(), more.begin(), more.end());
+    return flags;
+  }
   static std::string programs() { return fs::path(BASCULE_TRAIN).parent_path().string(); }
+
+  // A model that is too small to learn anything.
+  void write_small_config() const {
+    nlohmann::json config = nlohmann::json::parse(std::ifstream(BASCULE_WORD_PROBLEMS "/config.json"));
+    config.update(
+        {{"hidden_size", 32}, {"intermediate_size", 32}, {"num_hidden_layers", 1}, {"num_attention_heads", 2}});
+    std::ofstream(folder_ / "config.json") << config;
+  }
+  std::vector<std::string> small_proof(const std::string& lesson_steps, const std::string& steps) const {
+    return {"--out",
+            folder_ / "out",
+            "--bin",
+            programs(),
+            "--device",
+            "cpu",
+            "--config",
+            folder_ / "config.json",
+            "--lessons",
+            "500",
+            "--lesson-steps",
+            lesson_steps,
+            "--steps",
+            steps,
+            "--",
+            "--prompts-per-step",
+            "4",
+            "--group-size",
+            "4",
+            "--eval-problems",
+            "8",
+            "--max-tokens",
+            "8",
+            "--threads",
+            "1"};
+  }
+
+  // Command lines of processes that name the folder.
+  static std::vector<std::string> processes_that_name(const fs::path& folder) {
+    std::vector<std::string> found;
+    for (const fs::directory_entry& process : fs::directory_iterator("/proc")) {
+      std::ifstream file(process.path() / "cmdline", std::ios::binary);
+      std::string line(std::istreambuf_iterator<char>(file), {});
+      if (line.find(folder.string()) != std::string::npos) found.push_back(std::move(line));
+    }
+    return found;
+  }
 
   struct WordProblem {
     std::string words;  // those that neither name somebody nor what is counted, and the numbers
@@ -70,36 +127,19 @@ TEST_F(Gsm8k, WordProblemsAreRightApartAndSlipAsAsked) {
   for (const std::string& words : held_out) EXPECT_FALSE(trained.contains(words)) << words;
 }
 
+TEST_F(Gsm8k, WordProblemsAreWholeOrNotThere) {
+  const fs::path data = folder_ / "data";
+  Program make = script("make-word-problems", {data, "--lessons", "10000000"});
+  ASSERT_TRUE(eventually([&] { return fs::exists(data / ".lessons.jsonl.new"); }, 60s)) << make.output();
+  make.signal(SIGTERM);
+  EXPECT_EQ(make.wait(60s), 143) << make.output();
+  EXPECT_TRUE(fs::is_empty(data));
+}
+
 // A model and a run that are too small to learn anything: every part of the proof runs, and it says that it failed.
 TEST_F(Gsm8k, TheProofRunsFromProblemsToThePageAndFailsWhereNothingWasLearnt) {
-  nlohmann::json config = nlohmann::json::parse(std::ifstream(BASCULE_WORD_PROBLEMS "/config.json"));
-  config.update({{"hidden_size", 32}, {"intermediate_size", 32}, {"num_hidden_layers", 1}, {"num_attention_heads", 2}});
-  std::ofstream(folder_ / "config.json") << config;
-  const std::vector<std::string> flags{"--out",
-                                       folder_ / "out",
-                                       "--bin",
-                                       programs(),
-                                       "--device",
-                                       "cpu",
-                                       "--config",
-                                       folder_ / "config.json",
-                                       "--lessons",
-                                       "500",
-                                       "--lesson-steps",
-                                       "2",
-                                       "--steps",
-                                       "2",
-                                       "--",
-                                       "--prompts-per-step",
-                                       "4",
-                                       "--group-size",
-                                       "4",
-                                       "--eval-problems",
-                                       "8",
-                                       "--max-tokens",
-                                       "8",
-                                       "--threads",
-                                       "1"};
+  write_small_config();
+  const auto flags = small_proof("2", "2");
   Program proof = script("prove-gsm8k", flags);
   EXPECT_EQ(proof.wait(120s), 1) << proof.output();
   EXPECT_THAT(proof.output(), HasSubstr("held-out reward rose by 0.000; expected 0.2 or more"));
@@ -107,23 +147,108 @@ TEST_F(Gsm8k, TheProofRunsFromProblemsToThePageAndFailsWhereNothingWasLearnt) {
   EXPECT_TRUE(fs::exists(folder_ / "out/start/model.safetensors"));
   EXPECT_TRUE(fs::exists(folder_ / "out/run/report.html"));
   EXPECT_EQ(metrics("out/run").size(), 3);
+  Program again = script("prove-gsm8k", flags);
+  EXPECT_EQ(again.wait(60s), 2);
+  EXPECT_THAT(again.output(), HasSubstr("found an earlier one; remove it (rm -r " + (folder_ / "out/run").string()));
+}
+
+// As a terminal does it: to each process of the group.
+TEST_F(Gsm8k, CtrlCEndsARunAfterItsStepWithACheckpoint) {
+  write_small_config();
+  Program start = script("prove-gsm8k", with({"--only-start"}, small_proof("2", "2")));
+  ASSERT_EQ(start.wait(120s), 0) << start.output();
+  Program run = in_a_group("gsm8k", {"--model",
+                                     folder_ / "out/start",
+                                     "--data",
+                                     folder_ / "out/data",
+                                     "--out",
+                                     folder_ / "run",
+                                     "--bin",
+                                     programs(),
+                                     "--device",
+                                     "cpu",
+                                     "--engine-dtype",
+                                     "f32",
+                                     "--steps",
+                                     "3000",
+                                     "--prompts",
+                                     "4",
+                                     "--group-size",
+                                     "4",
+                                     "--max-tokens",
+                                     "8",
+                                     "--eval-problems",
+                                     "8",
+                                     "--eval-every",
+                                     "0",
+                                     "--",
+                                     "--threads",
+                                     "1"});
+  ASSERT_TRUE(eventually([&] { return metrics("run").size() > 2; }, 120s)) << run.output();
+  EXPECT_EQ(::kill(-run.pid(), SIGINT), 0);
+  EXPECT_EQ(run.wait(120s), 1) << run.output();
+  EXPECT_THAT(run.output(), HasSubstr("; continue with --resume=" + (folder_ / "run/step_").string()));
+  EXPECT_THAT(run.output(), HasSubstr("ended before a second evaluation"));
+  EXPECT_THAT(processes_that_name(folder_), IsEmpty());
+}
+
+TEST_F(Gsm8k, ASignalToTheProofEndsWhatItRunsAndLeavesNothingHalfMade) {
+  write_small_config();
+  Program lessons = script("prove-gsm8k", small_proof("3000", "2"));
+  ASSERT_TRUE(eventually([&] { return lessons.output().find("  loss ") != std::string::npos; }, 120s))
+      << lessons.output();
+  lessons.signal(SIGTERM);
+  EXPECT_EQ(lessons.wait(120s), 143) << lessons.output();
+  EXPECT_FALSE(fs::exists(folder_ / "out/start"));
+  EXPECT_FALSE(fs::exists(folder_ / "out/start.new"));
+  EXPECT_THAT(processes_that_name(folder_), IsEmpty());
+
+  Program interrupted = in_a_group("prove-gsm8k", small_proof("2", "3000"));
+  ASSERT_TRUE(eventually([&] { return metrics("out/run").size() > 2; }, 120s)) << interrupted.output();
+  EXPECT_EQ(::kill(-interrupted.pid(), SIGINT), 0);
+  EXPECT_EQ(interrupted.wait(120s), 130) << interrupted.output();
+  EXPECT_THAT(interrupted.output(), HasSubstr("using " + (folder_ / "out/data").string() + ", made earlier"));
+  EXPECT_THAT(interrupted.output(), HasSubstr("; continue with --resume="));
+  EXPECT_THAT(processes_that_name(folder_), IsEmpty());
 }
 
 TEST_F(Gsm8k, RefusesWhatMakesNoSenseAndSaysWhatWould) {
-  fs::create_directory(folder_ / "empty");
-  const std::string model = BASCULE_DEMO_MODEL, empty = folder_ / "empty";
-  const std::vector<std::pair<std::vector<std::string>, std::string>> bad{
-      {{}, "as --model Qwen2.5-0.5B-Instruct"},
-      {{"--model", model}, "expected a folder with train.jsonl and test.jsonl"},
-      {{"--model", empty, "--data", empty}, "found no config.json in it"},
-      {{"--model", model, "--data", empty}, "expected train.jsonl in it; get both from"},
-      {{"--model"}, "--model needs a value"},
-      {{"--modle=x"}, "unknown argument --modle"},
+  fs::create_directories(folder_ / "empty");
+  std::ofstream(folder_ / "file") << "\n";
+  fs::create_directories(folder_ / "data");
+  for (const char* name : {"train.jsonl", "test.jsonl"}) std::ofstream(folder_ / "data" / name) << "\n";
+  const std::string model = BASCULE_DEMO_MODEL, empty = folder_ / "empty", file = folder_ / "file";
+  const std::vector<std::string> fit{"--model", model, "--data", folder_ / "data", "--bin", programs()};
+  const std::vector<std::string> proof{"--out", folder_ / "out", "--bin", programs()};
+  struct Bad {
+    std::string script;
+    std::vector<std::string> flags;
+    std::string why;
   };
-  for (const auto& [flags, why] : bad) {
-    Program run = script("gsm8k", flags);
+  const std::vector<Bad> bad{
+      {"gsm8k", {}, "as --model Qwen2.5-0.5B-Instruct"},
+      {"gsm8k", {"--model", model}, "expected a folder with train.jsonl and test.jsonl"},
+      {"gsm8k", {"--model", empty, "--data", empty}, "found no config.json in it"},
+      {"gsm8k", {"--model", model, "--data", empty}, "expected train.jsonl in it; get both from"},
+      {"gsm8k", {"--model"}, "--model needs a value"},
+      {"gsm8k", {"--modle=x"}, "unknown argument --modle"},
+      {"gsm8k", with(fit, {"--out="}), "--out=: expected a folder"},
+      {"gsm8k", with(fit, {"--out", file}), "expected a folder for the results, found a file"},
+      {"gsm8k", with(fit, {"--engines", "0"}), "--engines=0: expected a number from 1 on"},
+      {"gsm8k", with(fit, {"--", "--out", empty}), "expected --out before --"},
+      {"prove-gsm8k", with(proof, {"--lesson-steps", "abc"}), "--lesson-steps=abc: expected a number from 1 on"},
+      {"prove-gsm8k", with(proof, {"--lessons", "0"}), "--lessons=0: expected a number from 1 on"},
+      {"prove-gsm8k", with(proof, {"--bin", empty}), "expected a folder with bascule-train in it"},
+      {"prove-gsm8k", with(proof, {"--out="}), "--out=: expected a folder"},
+      {"prove-gsm8k", with(proof, {"--", "--out=x"}), "expected --out before --"},
+      {"make-word-problems", {file}, "expected a folder, found the file"},
+      {"make-word-problems", {"--lessons", "abc", empty}, "expected a number from 1 on, found abc"},
+  };
+  for (const auto& [name, flags, why] : bad) {
+    Program run = script(name, flags);
     EXPECT_EQ(run.wait(60s), 2) << why;
     EXPECT_THAT(run.output(), HasSubstr(why));
+    EXPECT_FALSE(fs::exists(folder_ / "out")) << why;
   }
 }
 
