@@ -67,12 +67,19 @@ nlohmann::json shown_completions(const Evaluation& evaluation, std::size_t count
     for (const Rollout& rollout : group.rollouts) list.push_back(rollout.text);
     return list;
   };
+  const auto rewards = [](const Group& group) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const Rollout& rollout : group.rollouts) list.push_back(rollout.reward);
+    return list;
+  };
   nlohmann::json shown = nlohmann::json::array();
   for (std::size_t i = 0; i < std::min(count, evaluation.sampled.size()); ++i)
     shown.push_back({{"prompt", shown_prompt(*evaluation.sampled[i].problem)},
                      {"answer", evaluation.sampled[i].problem->answer},
                      {"sampled", texts(evaluation.sampled[i])},
-                     {"greedy", texts(evaluation.likeliest[i])}});
+                     {"sampled_rewards", rewards(evaluation.sampled[i])},
+                     {"greedy", texts(evaluation.likeliest[i])},
+                     {"greedy_rewards", rewards(evaluation.likeliest[i])}});
   return shown;
 }
 

@@ -37,7 +37,9 @@ absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const PromptWriter& prompt
 std::vector<Group> groups_of(std::span<const Problem* const> problems, std::vector<RolloutRequest> requests,
                              std::vector<Generation> generations, const Tokenizer& tokenizer);
 
-// The first `count` problems with their completions, for people to read: {prompt, answer, sampled: […], greedy}.
+// The first `count` problems with their completions, for people to read: {prompt, answer, sampled: [text, …],
+// sampled_rewards: [number, …], greedy: [text], greedy_rewards: [number]}. Lists of a problem whose completions were
+// lost are shorter.
 nlohmann::json shown_completions(const Evaluation& evaluation, std::size_t count);
 
 }  // namespace bascule::ref

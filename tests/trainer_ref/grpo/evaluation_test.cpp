@@ -63,12 +63,21 @@ TEST_F(EvaluationTest, ARewardThatFailsIsNamed) {
       StatusIs(absl::StatusCode::kUnavailable, HasSubstr("reward exec:sh -c exit 4: it ended with exit status 4")));
 }
 
-TEST_F(EvaluationTest, ShowsPromptsAndAnswers) {
-  const auto evaluation = evaluated("exact_match");
+TEST_F(EvaluationTest, ShowsPromptsAnswersAndRewards) {
+  const auto evaluation = evaluated("exact_match=2,finished=0.5");
   ASSERT_THAT(evaluation, IsOk());
-  EXPECT_EQ(shown_completions(*evaluation, 2),
-            (nlohmann::json{{{"prompt", "7+"}, {"answer", "8"}, {"sampled", {"8", "9"}}, {"greedy", {"8"}}},
-                            {{"prompt", "[7,10]"}, {"answer", "5"}, {"sampled", {"8", "9"}}, {"greedy", {"8"}}}}));
+  EXPECT_EQ(shown_completions(*evaluation, 2), (nlohmann::json{{{"prompt", "7+"},
+                                                                {"answer", "8"},
+                                                                {"sampled", {"8", "9"}},
+                                                                {"sampled_rewards", {2.5, 0.0}},
+                                                                {"greedy", {"8"}},
+                                                                {"greedy_rewards", {2.5}}},
+                                                               {{"prompt", "[7,10]"},
+                                                                {"answer", "5"},
+                                                                {"sampled", {"8", "9"}},
+                                                                {"sampled_rewards", {0.5, 0.0}},
+                                                                {"greedy", {"8"}},
+                                                                {"greedy_rewards", {0.5}}}}));
 }
 
 }  // namespace

@@ -62,5 +62,23 @@ TEST_F(Report, SaysInWordsWhatItsPicturesShow) {
       << "a unit a pixel: text keeps its size on a phone";
 }
 
+TEST_F(Report, NamesTheLinesOfChartsThatHaveSeveral) {
+  for (const char* chart : {"held", "flat", "each", "speed", "lag", "stragglers"})
+    EXPECT_THAT(page(), HasSubstr(std::string("<div class=\"legend\" id=\"") + chart + "-legend\"></div>"));
+}
+
+// A list of 130,000 steps is more than a call may have arguments.
+TEST_F(Report, SpreadsNoListIntoACall) {
+  const std::string text = page();
+  for (const std::string call : {"Math.min(", "Math.max("})
+    for (std::size_t at = text.find(call); at != text.npos; at = text.find(call, at + 1))
+      EXPECT_THAT(text.substr(at, text.find('\n', at) - at), Not(HasSubstr("..."))) << "from " << call;
+}
+
+TEST_F(Report, ColoursCompletionsByTheirRewards) {
+  const std::string text = page();
+  for (const char* key : {"sampled_rewards", "greedy_rewards"}) EXPECT_THAT(text, HasSubstr(key));
+}
+
 }  // namespace
 }  // namespace bascule::ref
