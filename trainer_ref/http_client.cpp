@@ -1,5 +1,7 @@
 #include <bascule/trainer_ref/http_client.h>
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -140,6 +142,7 @@ struct HttpClient::Impl {
       stream->expires_at(deadline);
       refuse_if_cancelled();
       co_await stream->async_connect(*endpoints, use_awaitable);
+      ::fcntl(stream->socket().native_handle(), F_SETFD, FD_CLOEXEC);  // which Asio does not ask for
       stream->socket().set_option(tcp::no_delay(true));
       peer = to;
     }

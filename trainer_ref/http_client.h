@@ -1,4 +1,5 @@
-// A small HTTP/1.1 client: blocking calls with deadlines, one connection kept to one server at a time.
+// A small HTTP/1.1 client: blocking calls with deadlines, one connection kept to one server at a time, which no program
+// that this one starts inherits.
 //
 // Threads: one at a time; cancel() from any. Plain http only: nothing here encrypts.
 #pragma once

@@ -57,12 +57,12 @@ struct HttpServer::Impl {
       co_await acceptor.async_accept(socket, with_error(error));
       if (!acceptor.is_open()) co_return;
       if (error) {  // out of descriptors, most likely
-        make_room();
+        close_longest_idle(connections);
         asio::steady_timer pause(io, std::chrono::milliseconds(100));
         co_await pause.async_wait(with_error(error));
         continue;
       }
-      if (connections.size() >= options.max_connections) make_room();
+      if (connections.size() >= options.max_connections) close_longest_idle(connections);
       const bool spare = connections.size() >= options.max_connections;
       if (connections.size() >= options.max_connections + options.spare_connections) continue;
       socket.set_option(tcp::no_delay(true), error);
@@ -70,16 +70,6 @@ struct HttpServer::Impl {
       connections.insert(connection.get());
       asio::co_spawn(io, serve(std::move(connection), spare), asio::detached);
     }
-  }
-
-  // Closes the connection that has been idle longest, if any is.
-  void make_room() {
-    HttpConnection* longest = nullptr;
-    for (HttpConnection* each : connections)
-      if (!each->busy() && (longest == nullptr || each->idle_since() < longest->idle_since())) longest = each;
-    if (longest == nullptr) return;
-    connections.erase(longest);
-    longest->close();
   }
 
   // `spare`: beyond the limit, for watchers only until others have ended.

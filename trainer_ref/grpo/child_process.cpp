@@ -60,6 +60,8 @@ struct Start {
   for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &by_default, nullptr);  // refused for some
   for (int number = 0; fine && number < kFirstFree; ++number)
     if (const int fd = start.standard.at(static_cast<std::size_t>(number)); fd >= 0) fine = ::dup2(fd, number) >= 0;
+  // Whoever opened them, also between a socket's making and its FD_CLOEXEC. Before Linux 5.11 they stay.
+  ::close_range(kFirstFree, ~0U, CLOSE_RANGE_CLOEXEC);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

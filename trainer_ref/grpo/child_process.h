@@ -25,9 +25,9 @@ struct ChildOptions {
 
 class ChildProcess {
  public:
-  // Blocks until the program runs. The signals that we ignore or block are not ignored or blocked by it. Safe in a
-  // program with threads. NOT_FOUND or PERMISSION_DENIED: there is no such program, or it may not be run;
-  // RESOURCE_EXHAUSTED, UNAVAILABLE: no process, memory or descriptor is left.
+  // Blocks until the program runs. It inherits no descriptor of ours but the three. The signals that we ignore or block
+  // are not ignored or blocked by it. Safe in a program with threads. NOT_FOUND or PERMISSION_DENIED: there is no such
+  // program, or it may not be run; RESOURCE_EXHAUSTED, UNAVAILABLE: no process, memory or descriptor is left.
   static absl::StatusOr<ChildProcess> start(ChildOptions options);
 
   ChildProcess(ChildProcess&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}

@@ -14,9 +14,14 @@
 namespace bascule::ref {
 namespace {
 
+// A text that is not UTF-8, as a data file or an engine may give it, costs its odd bytes, not the run.
+std::string line_of(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
 absl::Status write_lines(const std::filesystem::path& file, const std::vector<nlohmann::json>& lines) {
   std::string text;
-  for (const nlohmann::json& line : lines) text += line.dump() + "\n";
+  for (const nlohmann::json& line : lines) text += line_of(line);
   return write_file(file, text);
 }
 
@@ -38,7 +43,7 @@ absl::StatusOr<std::vector<nlohmann::json>> read_json_lines(const std::filesyste
 absl::Status append_json_line(const std::filesystem::path& file, const nlohmann::json& line) {
   const UniqueFd fd(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (!fd) return errno_status(errno, cat("open ", file.string()));
-  return write_all(fd.get(), line.dump() + "\n", file.string());
+  return write_all(fd.get(), line_of(line), file.string());
 }
 
 absl::Status keep_steps(const std::filesystem::path& file, std::int64_t last_step) {

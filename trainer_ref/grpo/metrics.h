@@ -45,8 +45,8 @@ struct StepMetrics {
   std::uint64_t version = 0;  // that the engines serve after this step
   double reward_mean = kNoNumber, reward_std = kNoNumber;
   std::vector<std::pair<std::string, double>> rewards = {};  // the mean of each, without its weight
-  std::int64_t groups = 0, flat_groups = 0;                  // flat: all rewards are equal, and nothing is learnt
-  std::int64_t replaced_groups = 0;                          // that were flat, and gave way to other problems
+  std::int64_t groups = 0, flat_groups = 0;                  // flat: all rewards are equal before --overlong-penalty
+  std::int64_t replaced_groups = 0;                          // of further problems, in place of flat or lost ones
   double completion_tokens_mean = kNoNumber;
   RolloutFigures rollouts = {};
   UpdateStatistics update = {};

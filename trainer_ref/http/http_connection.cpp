@@ -1,5 +1,7 @@
 #include <bascule/trainer_ref/http/http_connection.h>
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <iterator>
 #include <string_view>
@@ -41,6 +43,16 @@ bool is_head(const HttpHeader& header, asio::const_buffer unread) {
   return header.method() == http::verb::head || (header.method() == http::verb::unknown && begin.starts_with("HEAD "));
 }
 
+// The path and the query of a target that may be a whole URL, as clients tell it to proxies: RFC 9112, 3.2.2, has
+// servers take that, too.
+std::string path_and_query(std::string_view target) {
+  constexpr std::string_view kScheme = "http://";
+  const std::string_view begin = target.substr(0, kScheme.size());
+  if (!beast::iequals({begin.data(), begin.size()}, {kScheme.data(), kScheme.size()})) return std::string(target);
+  target.remove_prefix(std::min(target.find_first_of("/?", kScheme.size()), target.size()));
+  return cat(target.starts_with('/') ? "" : "/", target);
+}
+
 // The refusal of a body in a coding that is not undone here: Beast reads "gzip, chunked" as the chunks alone.
 std::optional<HttpAnswer> refuse_codings(const HttpHeader& header) {
   const auto [begin, end] = header.equal_range(http::field::transfer_encoding);
@@ -57,7 +69,7 @@ std::optional<HttpAnswer> answer_to_unreadable(const error_code& error, const Ht
       error.category() != make_error_code(http::error::bad_method).category())
     return std::nullopt;
   if (error == http::error::body_limit)
-    return refusal(413, cat("the body is larger than ", limits.max_body_bytes, " bytes; send fewer prompts"));
+    return refusal(413, cat("the body is larger than ", limits.max_body_bytes, " bytes; ", limits.body_advice));
   if (error == http::error::header_limit)
     return refusal(431, cat("the header is larger than ", limits.max_header_bytes, " bytes"));
   if (error == http::error::buffer_overflow)
@@ -76,7 +88,9 @@ struct HttpConnection::Watch {
 };
 
 HttpConnection::HttpConnection(tcp::socket socket, std::string server)
-    : server_(std::move(server)), stream_(std::move(socket)), buffer_(kMostBufferedBytes) {}
+    : server_(std::move(server)), stream_(std::move(socket)), buffer_(kMostBufferedBytes) {
+  ::fcntl(stream_.socket().native_handle(), F_SETFD, FD_CLOEXEC);  // which Asio does not ask for
+}
 
 void HttpConnection::set_busy(bool busy) {
   busy_ = busy;
@@ -93,6 +107,8 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimit
                                    with_error(error));  // fails if it tells of too long a body
   head_ = is_head(parser.get(), buffer_.data());
   if (!error) {
+    const auto target = parser.get().target();
+    parser.get().target(path_and_query({target.data(), target.size()}));
     const bool held = holds_its_body(parser.get()) && !parser.is_done() && buffer_.size() == 0;
     std::optional<HttpAnswer> refused = judge(parser.get(), held);
     if (!refused) refused = refuse_codings(parser.get());
@@ -109,6 +125,7 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimit
     co_return std::nullopt;
   }
   if (!stream_.socket().is_open()) co_return std::nullopt;  // closed since its last byte came
+  idle_since_ = std::chrono::steady_clock::now();
   co_return parser.release();
 }
 
@@ -217,5 +234,14 @@ void HttpConnection::finish() {
 }
 
 void HttpConnection::close() { stream_.close(); }
+
+void close_longest_idle(std::set<HttpConnection*>& connections) {
+  HttpConnection* longest = nullptr;
+  for (HttpConnection* each : connections)
+    if (!each->busy() && (longest == nullptr || each->idle_since() < longest->idle_since())) longest = each;
+  if (longest == nullptr) return;
+  connections.erase(longest);
+  longest->close();
+}
 
 }  // namespace bascule::ref

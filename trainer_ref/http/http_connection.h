@@ -8,7 +8,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -22,7 +24,8 @@ namespace bascule::ref {
 struct HttpLimits {
   std::uint64_t max_body_bytes = std::uint64_t{8} << 20;
   std::uint32_t max_header_bytes = 16 << 10;
-  absl::Duration idle_timeout = absl::Seconds(75);  // for a whole request to arrive, the pause before it included
+  absl::Duration idle_timeout = absl::Seconds(75);      // for a whole request to arrive, the pause before it included
+  std::string_view body_advice = "send fewer prompts";  // to a client whose body is too large
 };
 
 class HttpConnection {
@@ -33,10 +36,11 @@ class HttpConnection {
   // told to (Expect: 100-continue).
   using Judge = std::function<std::optional<HttpAnswer>(const HttpHeader& header, bool held)>;
 
-  // `server`: the program's name, in its answers.
+  // `server`: the program's name, in its answers. No program that this one starts inherits the socket.
   HttpConnection(boost::asio::ip::tcp::socket socket, std::string server);
 
-  // The next request, whole. None: the connection is over, and was told why where it could be.
+  // The next request, whole; its target begins with the path, though the client wrote a whole URL. None: the connection
+  // is over, and was told why where it could be.
   Awaitable<std::optional<HttpRequest>> read(const HttpLimits& limits, const Judge& judge);
   // Whether the connection goes on: it was written, and with `keep_alive`. An answer to HEAD goes without its body.
   Awaitable<bool> write(HttpAnswer answer, bool keep_alive);
@@ -51,6 +55,7 @@ class HttpConnection {
   // Between a request that was read and the end of its answer. What is not busy may be closed at any time.
   bool busy() const { return busy_; }
   void set_busy(bool busy);
+  // Since it was made, since its last request had come, or since it was not busy any more.
   std::chrono::steady_clock::time_point idle_since() const { return idle_since_; }
 
   // Calls `hung_up` when the client hangs up, until unwatch(). A client that sends its next request already is not
@@ -79,5 +84,8 @@ class HttpConnection {
   bool busy_ = false;
   std::chrono::steady_clock::time_point idle_since_ = std::chrono::steady_clock::now();
 };
+
+// Makes room for a newcomer: closes that of `connections` which has been idle longest, if any is, and takes it out.
+void close_longest_idle(std::set<HttpConnection*>& connections);
 
 }  // namespace bascule::ref

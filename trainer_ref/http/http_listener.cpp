@@ -1,5 +1,7 @@
 #include <bascule/trainer_ref/http/http_listener.h>
 
+#include <fcntl.h>
+
 #include <charconv>
 
 #include <bascule/transport/text.h>
@@ -10,6 +12,10 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
+
+std::string_view remedy_of(const error_code& error) {
+  return error == asio::error::address_in_use ? "; give another port, or 0 to let the system choose one" : "";
+}
 
 }  // namespace
 
@@ -35,10 +41,12 @@ absl::StatusOr<tcp::acceptor> listen_at(asio::io_context& io, std::string_view f
     return invalid_argument("--", flag, ": '", address.host, "' is not an IP address; give one, as in 127.0.0.1:8000");
   tcp::acceptor acceptor(io);
   acceptor.open(endpoint.protocol(), error);
+  if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);  // which Asio does not ask for
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);
-  if (error) return unavailable("--", flag, "=", address.host, ":", address.port, ": ", error.message());
+  if (error)
+    return unavailable("--", flag, "=", address.host, ":", address.port, ": ", error.message(), remedy_of(error));
   return acceptor;
 }
 

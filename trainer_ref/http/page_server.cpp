@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/http/page_server.h>
 
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -24,7 +25,6 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr std::size_t kMostConnections = 64;
-constexpr HttpLimits kLimits{.max_body_bytes = 4096};
 
 std::string_view path_of(const HttpHeader& header) {
   const std::string_view target(header.target().data(), header.target().size());
@@ -36,42 +36,47 @@ auto with_error(error_code& error) { return asio::redirect_error(asio::use_await
 }  // namespace
 
 struct PageServer::Impl {
-  Impl(std::string program, Pages pages) : program(std::move(program)), pages(std::move(pages)) {}
+  Impl(std::string program, Pages pages, absl::Duration idle_timeout)
+      : program(std::move(program)),
+        pages(std::move(pages)),
+        limits{.max_body_bytes = 4096, .idle_timeout = idle_timeout, .body_advice = "GET and HEAD have none"} {}
   ~Impl() { io.stop(); }
 
   const std::string program;
   const Pages pages;
+  const HttpLimits limits;
   std::string url;
   asio::io_context io{1};
   std::optional<tcp::acceptor> acceptor;
-  std::size_t connections = 0;
-  std::jthread thread;  // ends, and is joined, before what it uses goes
+  std::set<HttpConnection*> connections;  // none is ever busy: one that reads no answer may have to give way, too
+  std::jthread thread;                    // ends, and is joined, before what it uses goes
 
   asio::awaitable<void> accept_loop() {
     while (true) {
       error_code error;
       tcp::socket socket = co_await acceptor->async_accept(with_error(error));
+      if (error || connections.size() >= kMostConnections) close_longest_idle(connections);
       if (error) {  // out of descriptors, most likely
         asio::steady_timer pause(io, std::chrono::milliseconds(100));
         co_await pause.async_wait(with_error(error));
-      } else if (connections < kMostConnections) {
-        ++connections;
-        asio::co_spawn(io, serve(std::move(socket)), asio::detached);
+      } else {
+        auto connection = std::make_unique<HttpConnection>(std::move(socket), program);
+        connections.insert(connection.get());
+        asio::co_spawn(io, serve(std::move(connection)), asio::detached);
       }
     }
   }
 
-  asio::awaitable<void> serve(tcp::socket socket) {
-    HttpConnection connection(std::move(socket), program);
+  asio::awaitable<void> serve(std::unique_ptr<HttpConnection> connection) {
     const HttpConnection::Judge judge = [this](const HttpHeader& header, bool /*held*/) { return refuse(header); };
     for (bool kept = true; kept;) {
-      const std::optional<HttpRequest> request = co_await connection.read(kLimits, judge);
+      const std::optional<HttpRequest> request = co_await connection->read(limits, judge);
       if (!request) break;
       const Page page = pages.find(path_of(*request))->second();
-      kept = co_await connection.write(answer(page.status, page.body, page.type), request->keep_alive());
+      kept = co_await connection->write(answer(page.status, page.body, page.type), request->keep_alive());
     }
-    connection.finish();
-    --connections;
+    connection->finish();
+    connections.erase(connection.get());
   }
 
   std::optional<HttpAnswer> refuse(const HttpHeader& header) const {
@@ -89,9 +94,10 @@ PageServer::~PageServer() = default;
 const std::string& PageServer::url() const { return impl_->url; }
 
 absl::StatusOr<std::unique_ptr<PageServer>> PageServer::listen(std::string_view flag, std::string_view address,
-                                                               std::string program, Pages pages) {
+                                                               std::string program, Pages pages,
+                                                               absl::Duration idle_timeout) {
   BASCULE_ASSIGN(const HttpAddress parsed, parse_http_address(flag, address));
-  auto impl = std::make_unique<Impl>(std::move(program), std::move(pages));
+  auto impl = std::make_unique<Impl>(std::move(program), std::move(pages), idle_timeout);
   absl::StatusOr<tcp::acceptor> acceptor = listen_at(impl->io, flag, parsed);
   if (!acceptor.ok()) return acceptor.status();
   impl->acceptor.emplace(*std::move(acceptor));

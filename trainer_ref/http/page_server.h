@@ -2,6 +2,9 @@
 // what a function says at that moment.
 //
 // Threads: made and destroyed on one; pages are called on the server's own. Destruction ends what is being answered.
+//
+// It has no more than 64 connections. A new one takes the place of that which has asked nothing for longest: clients
+// that connect and say nothing keep no other one out.
 #pragma once
 
 #include <functional>
@@ -11,6 +14,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace bascule::ref {
 
@@ -24,9 +28,11 @@ class PageServer {
   using Pages = std::map<std::string, std::function<Page()>, std::less<>>;  // by path, as "/metrics"
 
   // Binds `address`, HOST:PORT as `flag` was told, and serves. INVALID_ARGUMENT: there is no such address; UNAVAILABLE:
-  // it cannot be bound. `program`: its name, in answers.
+  // it cannot be bound. `program`: its name, in answers. `idle_timeout`: for a whole request to arrive, the pause
+  // before it included.
   static absl::StatusOr<std::unique_ptr<PageServer>> listen(std::string_view flag, std::string_view address,
-                                                            std::string program, Pages pages);
+                                                            std::string program, Pages pages,
+                                                            absl::Duration idle_timeout = absl::Seconds(10));
   ~PageServer();
 
   const std::string& url() const;  // "http://127.0.0.1:9400", with the port that was chosen; any thread

@@ -5,20 +5,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "support/status.h"
 #include "support/temp_folder.h"
+#include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule::ref {
 namespace {
 
 using bascule::test::IsOk;
 using bascule::test::StatusIs;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr absl::Duration kLong = absl::Seconds(60);
 
@@ -113,6 +118,15 @@ TEST(LineProcess, SignalsThatTheOwnerIgnoresAreNotIgnoredByIt) {
   const auto process = shell("kill -s PIPE $$; cat");
   ::sigaction(SIGPIPE, &before, nullptr);
   EXPECT_THAT(process->exchange("x", kLong), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("by signal 13")));
+}
+
+TEST(LineProcess, InheritsNoneOfTheOwnersDescriptors) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);  // as a library opens them: without O_CLOEXEC
+  const bascule::UniqueFd read(ends[0]), write(ends[1]);
+  const std::string pipe = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(ends[0]));
+  const auto process = shell("ls -l /proc/$$/fd | tr '\\n' ' '; echo; cat");
+  EXPECT_THAT(*process->exchange("x", kLong), AllOf(HasSubstr(" 0 -> "), Not(HasSubstr(pipe))));
 }
 
 TEST(LineProcess, NamesAProgramThatCannotBeRun) {

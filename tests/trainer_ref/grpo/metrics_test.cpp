@@ -98,6 +98,13 @@ TEST_F(RunFolder, AResumedRunKeepsTheLinesBeforeIt) {
   EXPECT_EQ(lines->back()["step"], 3);
 }
 
+TEST_F(RunFolder, ATextThatIsNotUtf8CostsItsOddBytesOnly) {
+  const std::filesystem::path file = out_ / "completions.jsonl";
+  ASSERT_TRUE(append_json_line(file, {{"step", 1}, {"prompt", "caf\xe9"}}).ok());
+  ASSERT_TRUE(keep_steps(file, 1).ok());
+  EXPECT_EQ(text("completions.jsonl"), "{\"prompt\":\"caf\xef\xbf\xbd\",\"step\":1}\n");
+}
+
 TEST_F(RunFolder, TheReportHoldsTheRunAndLoadsNothing) {
   ASSERT_TRUE(append_json_line(out_ / "metrics.jsonl", to_json(step(0))).ok());
   ASSERT_TRUE(

@@ -1,11 +1,13 @@
 // Engines that are shell scripts: what they print and how they end is a script's choice.
 #include <bascule/trainer_ref/grpo/spawned_engines.h>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <fstream>
 #include <mutex>
@@ -17,6 +19,7 @@
 #include <bascule/trainer_ref/grpo/line_splitter.h>
 #include <bascule/trainer_ref/grpo/private_endpoint.h>
 #include <bascule/trainer_ref/grpo/restart_budget.h>
+#include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -113,6 +116,19 @@ TEST_F(Spawned, HaveASessionOfTheirOwn) {
   const pid_t pid = std::stoi(engines->url(0).substr(engines->url(0).rfind(':') + 1));
   EXPECT_EQ(::getsid(pid), pid);
   EXPECT_EQ(::getpgid(pid), pid);
+}
+
+// What others at the owner's end of a connection see when it closes it: an end, though engines run on.
+TEST_F(Spawned, HoldNothingOpenThatTheirOwnerCloses) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_NONBLOCK), 0);  // as Asio opens sockets: without O_CLOEXEC
+  const UniqueFd read(ends[0]);
+  UniqueFd write(ends[1]);
+  auto engines = start({kListen + kSleep});
+  ASSERT_THAT(engines->wait_until_listening(kGoesOn), IsOk());
+  write.reset();
+  char byte = 0;
+  EXPECT_EQ(::read(read.get(), &byte, 1), 0);
 }
 
 // Both streams are passed on line by line, also what came without a newline, and what came with the end.
