@@ -1,10 +1,13 @@
 // Causal attention within each row of packed rows, as a trainer needs it: all tokens at once, differentiable.
 //
 // On a GPU in bfloat16 it is one kernel over rows of any length (FlashAttention-2, arXiv 2307.08691), which shares
-// keys and values among the heads of a group. Elsewhere rows are padded to the longest one, within attention alone.
+// keys and values among the heads of a group. Elsewhere rows are padded, within attention alone:
+// those of about one length go together, so that padding adds a quarter of their tokens at most.
 //
 // Threads: as Decoder. Lifetime: it holds what it needs of the rows.
 #pragma once
+
+#include <vector>
 
 #include <bascule/trainer_ref/model/decoder.h>
 #include <bascule/trainer_ref/model/packed_rows.h>
@@ -21,10 +24,16 @@ class CausalAttention final : public Attention {
   at::Tensor attend_fused(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) const;
   at::Tensor attend_padded(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) const;
 
+  // Rows that are padded to one length. Where all rows are of one length, they are a single group without tensors.
+  struct Alike {
+    std::int64_t rows = 0, longest = 0;
+    at::Tensor spread,
+        gather;  // int64 [rows * longest]: the token at each padded place; int64: the padded place of each
+  };
+
   PackedRows rows_;
-  // int64 [R * longest]: the token at each padded place; int64 [N]: each token's padded place. Undefined where all rows
-  // are of one length.
-  at::Tensor spread_, gather_;
+  std::vector<Alike> groups_;
+  at::Tensor order_;  // int64 [N]: where each token is among those of all groups; undefined: in its own place
 };
 
 }  // namespace bascule::ref
