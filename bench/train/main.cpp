@@ -42,7 +42,7 @@ const ProgramInfo& program() {
   return info;
 }
 
-absl::StatusOr<UpdateShape> shape_from_flags() {
+absl::StatusOr<ref::TrialShape> shape_from_flags() {
   const std::int64_t row = absl::GetFlag(FLAGS_row_tokens);
   FlagChecks checks;
   checks.one_of("train-dtype", absl::GetFlag(FLAGS_train_dtype), {"f32", "bf16"})
@@ -55,7 +55,7 @@ absl::StatusOr<UpdateShape> shape_from_flags() {
       .between("repeat", absl::GetFlag(FLAGS_repeat), 1, 1 << 20)
       .between("threads", absl::GetFlag(FLAGS_threads), 0, 1024);
   BASCULE_TRY(checks.status());
-  UpdateShape shape;
+  ref::TrialShape shape;
   BASCULE_ASSIGN(shape.device, ref::open_torch_device(absl::GetFlag(FLAGS_device)));
   const std::string folder = absl::GetFlag(FLAGS_model);
   absl::StatusOr<ref::ModelConfig> config = ref::read_config(folder);
@@ -74,15 +74,15 @@ absl::StatusOr<UpdateShape> shape_from_flags() {
   return shape;
 }
 
-absl::Status measure(const UpdateShape& shape) {
+absl::Status measure(const ref::TrialShape& shape) {
   const std::string file = absl::GetFlag(FLAGS_json);
   if (!file.empty()) BASCULE_TRY(check_output(file));  // before a minute of work
   if (const int threads = absl::GetFlag(FLAGS_threads); threads > 0) at::set_num_threads(threads);
   const Rates rates =
       measure_rates(ref::Place::on(shape.device), shape.compute.dtype == at::kFloat ? DType::kF32 : DType::kBF16);
   const ref::MemoryPlan plan = plan_of(shape);
-  BASCULE_ASSIGN(const UpdateTimes times,
-                 time_updates(shape, absl::GetFlag(FLAGS_warm_ups), absl::GetFlag(FLAGS_repeat)));
+  BASCULE_ASSIGN(const ref::TrialTimes times,
+                 ref::try_updates(shape, absl::GetFlag(FLAGS_warm_ups), absl::GetFlag(FLAGS_repeat)));
   const std::optional<std::int64_t> log_probs = log_probs_bytes(shape);
   const double median = quantile(times.seconds, 0.5);
   const double tokens = static_cast<double>(shape.rows * shape.row_tokens), operations = operations_of(shape);
@@ -95,21 +95,23 @@ absl::Status measure(const UpdateShape& shape) {
       shape.rows, shape.row_tokens, median, tokens / median, operations / median / 1e12,
       100 * operations / median / rates.operations_per_second);
   absl::PrintF("memory, planned: %s\n", ref::to_string(plan));
-  if (times.peak_bytes)
-    absl::PrintF("memory, measured: %.2f GiB at the peak, %.2f GiB with what LibTorch keeps\n", gib(*times.peak_bytes),
-                 gib(*times.kept_bytes));
+  if (times.peak)
+    absl::PrintF("memory, measured: %.2f GiB at the peak, %.2f GiB with what LibTorch keeps\n",
+                 gib(times.peak->allocated_bytes), gib(times.peak->kept_bytes));
   if (log_probs) absl::PrintF("log-probabilities of all rows: %.2f GiB\n", gib(*log_probs));
 
   if (file.empty()) return absl::OkStatus();
-  const nlohmann::json found{{"device", shape.device.str()},
-                             {"seconds", times.seconds},
-                             {"tokens", tokens},
-                             {"operations", operations},
-                             {"operations_per_second", rates.operations_per_second},
-                             {"planned_bytes", plan.peak_bytes()},
-                             {"peak_bytes", times.peak_bytes.value_or(0)},
-                             {"kept_bytes", times.kept_bytes.value_or(0)},
-                             {"log_probs_bytes", log_probs.value_or(0)}};
+  nlohmann::json found{{"device", shape.device.str()},
+                       {"seconds", times.seconds},
+                       {"tokens", tokens},
+                       {"operations", operations},
+                       {"operations_per_second", rates.operations_per_second},
+                       {"planned_bytes", plan.peak_bytes()}};
+  if (times.peak) {  // what nobody measured is not there
+    found["peak_bytes"] = times.peak->allocated_bytes;
+    found["kept_bytes"] = times.peak->kept_bytes;
+  }
+  if (log_probs) found["log_probs_bytes"] = *log_probs;
   return write_output(file, cat(found.dump(1), "\n"));
 }
 
@@ -119,7 +121,7 @@ absl::Status measure(const UpdateShape& shape) {
 int main(int argc, char** argv) {
   using namespace bascule;
   parse_flags_or_exit(bench::program(), argc, argv);
-  const absl::StatusOr<bench::UpdateShape> shape = bench::shape_from_flags();
+  const absl::StatusOr<ref::TrialShape> shape = bench::shape_from_flags();
   if (!shape.ok()) refuse(bench::program(), shape.status());
   const absl::Status status = bench::measure(*shape);
   if (status.ok()) return 0;

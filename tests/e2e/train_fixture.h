@@ -48,7 +48,11 @@ class Train : public ::testing::Test {
         << engine.output();
     return url;
   }
-  Program trainer(const std::string& engines, const std::string& out, std::vector<std::string> more) {
+  Program trainer(const std::string& engines, const std::string& out, const std::vector<std::string>& more) {
+    return Program(trainer_command(engines, out, more), folder_ / (out + ".log"));
+  }
+  std::vector<std::string> trainer_command(const std::string& engines, const std::string& out,
+                                           const std::vector<std::string>& more) const {
     std::vector<std::string> command{BASCULE_TRAIN,
                                      "--model",
                                      BASCULE_DEMO_MODEL,
@@ -69,7 +73,7 @@ class Train : public ::testing::Test {
                                      "--request-timeout",
                                      "20s"};
     command.insert(command.end(), more.begin(), more.end());
-    return Program(std::move(command), folder_ / (out + ".log"));
+    return command;
   }
   std::vector<nlohmann::json> metrics(const std::string& out) const {
     auto lines = ref::read_json_lines(folder_ / out / "metrics.jsonl");

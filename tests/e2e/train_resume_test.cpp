@@ -91,6 +91,25 @@ TEST_F(Train, AResumedRunIsComparedWithTheRunThatItGoesOnWith) {
 }
 
 // Here the engines of a run are gone, and it is to be continued in its own folder.
+// What its version did not know it had at the defaults.
+TEST_F(Train, ARunOfAnOlderVersionIsComparedByTheDefaults) {
+  Program only = engine("engine-0");
+  const auto run = [&](const std::string& out, std::vector<std::string> more) {
+    more.insert(more.end(), {"--prompts-per-step", "4", "--group-size", "4", "--eval-every", "0"});
+    return trainer(url_of(only), out, more);
+  };
+  Program start = run("out", {"--steps", "1"});
+  ASSERT_EQ(start.wait(90s), 0) << start.output();
+  const std::string step = folder_ / "out" / "step_1";
+  nlohmann::json state = nlohmann::json::parse(bytes("out/step_1/trainer_state.json"));
+  for (const char* name : {"importance-level", "mini-batches"}) ASSERT_EQ(state["flags"].erase(name), 1) << name;
+  std::ofstream(step + "/trainer_state.json") << state;
+  Program changed = run("changed", {"--resume", step, "--steps", "2", "--mini-batches", "8"});
+  EXPECT_EQ(changed.wait(60s), 2) << changed.output();
+  EXPECT_THAT(changed.output(),
+              HasSubstr("--mini-batches: the run was trained with 1, found 8; give what the run had"));
+}
+
 TEST_F(Train, AResumedRunWhoseEnginesDoNotComeLeavesWhatItFound) {
   Program only = engine("engine-0");
   const std::vector<std::string> small{"--prompts-per-step", "4", "--group-size", "4", "--save-every", "1"};
@@ -122,6 +141,18 @@ TEST_F(Train, NamesNoCheckpointThatItHasNot) {
   EXPECT_EQ(train.wait(60s), 0) << train.output();
   EXPECT_THAT(train.output(), HasSubstr("stopped after step 0; nothing was saved"));
   EXPECT_FALSE(fs::exists(folder_ / "out"));
+}
+
+// The limit lets the weights be written, and not the moments, which take twice as much: as on a disk that is full.
+TEST_F(Train, SaysHowToGoOnWhereItsLastCheckpointCannotBeWritten) {
+  Program only = engine("engine-0");
+  std::vector<std::string> command = trainer_command(url_of(only), "out", {"--steps", "2", "--eval-every", "0"});
+  command.insert(command.begin(), {"/bin/bash", "-c", "ulimit -f 2000; exec \"$@\"", "bash"});
+  Program train(std::move(command), folder_ / "out.log");
+  EXPECT_EQ(train.wait(90s), 1) << train.output();
+  EXPECT_THAT(train.output(), HasSubstr("ended after step 2; nothing was saved"));
+  EXPECT_THAT(train.output(), HasSubstr("File too large"));
+  EXPECT_TRUE(fs::exists(folder_ / "out" / "report.html"));
 }
 
 TEST_F(Train, ResumeSeesAnotherRewardProgramAndAnotherTypeOnTheWire) {

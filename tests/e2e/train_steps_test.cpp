@@ -2,6 +2,7 @@
 // they learn from.
 #include <algorithm>
 #include <csignal>
+#include <thread>
 
 #include "train_fixture.h"
 #include <bascule/trainer_ref/http_client.h>
@@ -110,6 +111,19 @@ TEST_F(Train, FlatGroupsGiveWayToThoseOfFurtherProblems) {
     flat += lines[i]["flat_groups"].get<int>();
   }
   EXPECT_GT(flat, 0);
+}
+
+// It is evicted meanwhile, and answers what waits there with the version that it had.
+TEST_F(Train, GoesOnWhenTheOnlyEngineStoodStill) {
+  Program only = engine("engine-0");
+  Program train = trainer(url_of(only), "out",
+                          {"--steps", "150", "--prompts-per-step", "8", "--group-size", "8", "--eval-every", "0"});
+  ASSERT_TRUE(eventually([&] { return metrics("out").size() > 5; }, 60s)) << train.output();
+  only.signal(SIGSTOP);
+  std::this_thread::sleep_for(7s);
+  only.signal(SIGCONT);
+  EXPECT_EQ(train.wait(120s), 0) << train.output();
+  EXPECT_EQ(metrics("out").size(), 151);
 }
 
 }  // namespace

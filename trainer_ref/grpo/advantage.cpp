@@ -28,7 +28,7 @@ bool is_flat(const Group& group) {
 void compute_advantages(std::span<Group> groups, bool scale) {
   for (Group& group : groups) {
     std::vector<double> rewards;
-    for (const Rollout& rollout : group.rollouts) rewards.push_back(rollout.reward);
+    for (const Rollout& rollout : group.rollouts) rewards.push_back(rollout.score());
     const std::vector<double> values = advantages(rewards, scale);
     for (std::size_t i = 0; i < values.size(); ++i) group.rollouts[i].advantage = values[i];
   }

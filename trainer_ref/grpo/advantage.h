@@ -13,10 +13,10 @@ namespace bascule::ref {
 // 2402.03300, 4.1.2.
 std::vector<double> advantages(std::span<const double> rewards, bool scale);
 
-// Whether all completions of the group have one reward: none is better than another, and nothing is learnt from them.
+// Whether all completions of the group have one reward, before what their length takes: none is better than another.
 bool is_flat(const Group& group);
 
-// Gives each completion its advantage within its group.
+// Gives each completion its advantage within its group, by reward − penalty.
 void compute_advantages(std::span<Group> groups, bool scale);
 
 }  // namespace bascule::ref

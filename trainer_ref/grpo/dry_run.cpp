@@ -1,21 +1,21 @@
 #include <bascule/trainer_ref/grpo/dry_run.h>
 
-#include <c10/core/CachingDeviceAllocator.h>
-
 #include <algorithm>
-#include <fstream>
 #include <limits>
-#include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
-#include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/grpo/device_memory.h>
+#include <bascule/trainer_ref/grpo/progress.h>
+#include <bascule/trainer_ref/grpo/random.h>
+#include <bascule/trainer_ref/grpo/supervised.h>
+#include <bascule/trainer_ref/grpo/trial_update.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
-
-std::string gib(std::int64_t bytes) { return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / (1 << 30)); }
 
 // The slots that lie where the trainer computes, beside its own weights.
 absl::Status add_slots(const TrainOptions& options, MemoryNeed& need) {
@@ -31,29 +31,44 @@ absl::Status add_slots(const TrainOptions& options, MemoryNeed& need) {
   return absl::OkStatus();
 }
 
-std::int64_t free_on_host() {
-  std::int64_t free = std::numeric_limits<std::int64_t>::max();
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string line; std::getline(meminfo, line);)
-    if (line.starts_with("MemAvailable:")) free = std::stoll(line.substr(13)) * 1024;
-  if (const auto group = kernels::control_group_limits().memory_left_bytes)
-    free = std::min(free, static_cast<std::int64_t>(*group));
-  return free;
+// The first change, the cheapest first, with which the run takes at most `most` bytes.
+std::string advice_for(const TrainOptions& options, MemoryNeed need, std::int64_t most) {
+  const auto fits = [&] { return plan_memory(need).peak_bytes() <= most; };
+  if (!need.compute.checkpoints_layers) {
+    need.compute.checkpoints_layers = true;
+    if (fits()) return "add --gradient-checkpointing";
+  }
+  const std::string checkpointed = options.compute.checkpoints_layers ? "" : "add --gradient-checkpointing and ";
+  const std::int64_t row = need.batch.tokens / need.batch.rows;
+  while (need.batch.tokens > row) {
+    const double share = static_cast<double>(need.batch.completion_tokens) / static_cast<double>(need.batch.tokens);
+    need.batch.tokens = std::max(row, need.batch.tokens / 2);
+    need.batch.completion_tokens = static_cast<std::int64_t>(share * static_cast<double>(need.batch.tokens));
+    need.batch.count *= 2;
+    if (fits()) return cat(checkpointed, "give --micro-batch-tokens=", need.batch.tokens);
+  }
+  if (need.compute.dtype == at::kFloat) {
+    need.compute.dtype = at::kBFloat16;
+    if (fits()) return cat(checkpointed, "give --train-dtype=bf16 and --micro-batch-tokens=", need.batch.tokens);
+  }
+  return "no flag helps: give a smaller model, a smaller --max-tokens, or a larger device";
 }
 
-// What this process could take; nullopt: the device was not looked at.
-std::optional<std::int64_t> free_bytes(const TrainOptions& options) {
-  if (options.device.is_cpu()) return free_on_host();
-  if (!options.is_device_open) return std::nullopt;
-  return static_cast<std::int64_t>(at::getDeviceAllocator(at::kCUDA)->getMemoryInfo(options.device.index()).first);
-}
-
-// What would make it smaller, the cheapest first.
-std::string advice_for(const MemoryNeed& need) {
-  if (!need.compute.checkpoints_layers) return "add --gradient-checkpointing";
-  if (need.batch.rows > 1) return cat("give a smaller --micro-batch-tokens, as ", need.batch.tokens / 2);
-  if (need.compute.dtype == at::kFloat) return "give --train-dtype=bf16";
-  return "give a smaller --max-tokens, or a smaller model";
+absl::StatusOr<RowTokens> tokens_of_rows(const TrainOptions& options, const Task& task, const PromptWriter& prompts) {
+  Random no_noise(0, 0);
+  RowTokens rows{.shortest_prompt = std::numeric_limits<std::int64_t>::max(),
+                 .completion = options.supervised ? 0 : options.max_tokens};
+  for (const Problem& problem : task.train) {
+    BASCULE_ASSIGN(const std::vector<std::int64_t> prompt, prompts.tokens_of(problem));
+    const auto tokens = static_cast<std::int64_t>(prompt.size());
+    rows.shortest_prompt = std::min(rows.shortest_prompt, tokens);
+    rows.longest_prompt = std::max(rows.longest_prompt, tokens);
+    if (!options.supervised) continue;
+    BASCULE_ASSIGN(const std::vector<std::int64_t> lesson,
+                   prompts.tokenizer().encode(lesson_text(problem, /*noise=*/0, no_noise)));
+    rows.completion = std::max(rows.completion, static_cast<std::int64_t>(lesson.size()) + 1);  // and an end token
+  }
+  return rows;
 }
 
 absl::StatusOr<MemoryNeed> need_of(const TrainOptions& options, const Task& task, const PromptWriter& prompts) {
@@ -61,21 +76,72 @@ absl::StatusOr<MemoryNeed> need_of(const TrainOptions& options, const Task& task
                   .device = options.device.type(),
                   .has_reference = !options.supervised && options.needs_reference()};
   BASCULE_ASSIGN(need.config, read_config(options.model));
-  std::size_t prompt = 0, answer = 0;
-  for (const Problem& problem : task.train) {
-    BASCULE_ASSIGN(const std::vector<std::int64_t> tokens, prompts.tokens_of(problem));
-    prompt = std::max(prompt, tokens.size());
-    if (!options.supervised) continue;
-    BASCULE_ASSIGN(const std::vector<std::int64_t> told, prompts.tokenizer().encode(problem.answer));
-    answer = std::max(answer, told.size() + 1);  // and an end token
-  }
+  BASCULE_ASSIGN(const RowTokens tokens, tokens_of_rows(options, task, prompts));
   const auto problems = static_cast<std::int64_t>(options.prompts_per_step);
-  need.batch =
-      largest_batch(options.supervised ? problems : problems * options.group_size, static_cast<std::int64_t>(prompt),
-                    options.supervised ? static_cast<std::int64_t>(answer) : options.max_tokens,
-                    static_cast<std::int64_t>(options.update.micro_batch), options.update.micro_batch_tokens);
+  const std::int64_t rows = options.supervised ? problems : problems * options.group_size;
+  const std::int64_t mini_batches = options.supervised ? 1 : std::min(options.update.mini_batches, rows);
+  const std::int64_t most_rows =
+      std::min(static_cast<std::int64_t>(options.update.micro_batch), (rows + mini_batches - 1) / mini_batches);
+  need.batch = largest_batch(rows, tokens, most_rows, options.update.micro_batch_tokens);
   BASCULE_TRY(add_slots(options, need));
   return need;
+}
+
+// Random weights and tokens, two of the largest micro-batches: the second finds gradients, as all but the first do.
+TrialShape trial_of(const TrainOptions& options, const MemoryNeed& need) {
+  const LargestBatch& batch = need.batch;
+  const std::int64_t row = batch.tokens / batch.rows;
+  TrialShape shape{.config = need.config,
+                   .compute = need.compute,
+                   .device = options.device,
+                   .rows = batch.rows * std::min<std::int64_t>(batch.count, 2),
+                   .row_tokens = row,
+                   .prompt_tokens = std::clamp<std::int64_t>(row - batch.completion_tokens / batch.rows, 1, row - 1),
+                   .has_reference = need.has_reference,
+                   .update = options.update};
+  shape.update.num_iterations = shape.update.mini_batches = 1;
+  return shape;
+}
+
+// On a CPU as many rows as take seconds; 0: not one does.
+std::int64_t rows_to_try(const TrialShape& shape) {
+  if (!shape.device.is_cpu()) return shape.rows;
+  constexpr double kMostOperations = 1e12;
+  double weights = 0;
+  for (const TensorSpec& spec : weight_specs(shape.config, DType::kF32))
+    weights += static_cast<double>(element_count(spec.shape));
+  const double operations_a_row = 6 * weights * static_cast<double>(shape.row_tokens);
+  return std::min(shape.rows, static_cast<std::int64_t>(kMostOperations / operations_a_row));
+}
+
+// How fast updates are, and how long all of them take, where each has the longest rows.
+absl::Status try_out(const TrainOptions& options, const MemoryNeed& need, const MemoryPlan& plan,
+                     const std::function<void(std::string_view)>& log) {
+  TrialShape shape = trial_of(options, need);
+  shape.rows = rows_to_try(shape);
+  if (shape.rows == 0) {
+    log(cat("no update was tried: on ", options.device.str(), " one row of this model takes more than seconds"));
+    return absl::OkStatus();
+  }
+  BASCULE_ASSIGN(const TrialTimes times, try_updates(shape, /*warm_ups=*/1, /*repeat=*/1));
+  const double tokens_a_second = static_cast<double>(shape.rows * shape.row_tokens) / times.seconds.front();
+  std::string line = cat("tried on ", options.device.str(), " with random weights: ", with_commas(tokens_a_second),
+                         " tokens a second through an update");
+  if (times.peak)
+    line += cat("; ", gib(times.peak->allocated_bytes), " at the peak, planned ", gib(plan.peak_bytes_but(kSlots)),
+                " without slots");
+  log(line);
+  const double tokens_a_step = static_cast<double>(need.batch.tokens_of_update);
+  // Behind the first optimizer step of an update the log-probabilities of before are needed: a third of a pass.
+  const double passes =
+      static_cast<double>(options.update.num_iterations) + (options.update.optimizer_steps() > 1 ? 1.0 / 3 : 0);
+  const double seconds_a_step = passes * tokens_a_step / tokens_a_second;
+  log(cat("so an update takes ", precise(seconds_a_step), " at most, and those of ", options.steps, " steps ",
+          for_people(seconds_a_step * static_cast<double>(options.steps)), " at most",
+          options.supervised ? ""
+                             : "; rollouts, rewards and evaluations come on top: a run says how long behind its first "
+                               "step"));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -85,37 +151,33 @@ absl::StatusOr<MemoryPlan> plan_of(const TrainOptions& options, const Task& task
   return plan_memory(need);
 }
 
-absl::Status dry_run(const TrainOptions& options, const std::function<void(std::string_view)>& log) {
+absl::Status dry_run(TrainOptions options, const std::function<void(std::string_view)>& log) {
   BASCULE_ASSIGN(const Task task, read_task_of(options));
+  BASCULE_TRY(settle_steps(options, task));
+  BASCULE_TRY(settle_schedule(options));
   BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
   BASCULE_ASSIGN(const MemoryNeed need, need_of(options, task, prompts));
   const MemoryPlan plan = plan_memory(need);
-  log(cat("micro-batches of at most ", need.batch.rows, " rows, ", need.batch.tokens, " tokens, ",
-          need.batch.completion_tokens, " of them of completions; ", need.batch.count, " an update"));
+  log(cat("micro-batches of at most ", need.batch.tokens, " tokens, ", need.batch.completion_tokens,
+          " of them of completions; ", need.batch.rows, " rows of the longest, ", need.batch.count,
+          " micro-batches an update then"));
   for (const MemoryPart& part : plan.parts) log(absl::StrFormat("%12s  %s", gib(part.bytes), part.name));
   log(absl::StrFormat("%12s  in all, at the peak of an update", gib(plan.peak_bytes())));
 
-  const std::optional<std::int64_t> free = free_bytes(options);
-  if (!free) {
+  if (!options.is_device_open) {
     log(cat(options.device.str(), " was not looked at"));
     return absl::OkStatus();
   }
-  log(absl::StrFormat("%12s  is free on %s", gib(*free), options.device.str()));
+  const std::int64_t free = free_bytes_on(options.device);
+  log(absl::StrFormat("%12s  is free on %s", gib(free), options.device.str()));
   // LibTorch keeps memory in blocks that do not fit the next use, and a GPU's context takes some.
-  if (plan.peak_bytes() <= *free - *free / 16) return absl::OkStatus();
-  return absl::ResourceExhaustedError(cat("this run takes ", gib(plan.peak_bytes()), " on ", options.device.str(),
-                                          ", which has ", gib(*free), " free, a sixteenth of which is left alone; ",
-                                          advice_for(need)));
-}
-
-std::string measured_beside(const MemoryPlan& plan, at::Device device) {
-  if (!device.is_cuda()) return "";
-  const auto statistics = at::getDeviceAllocator(at::kCUDA)->getDeviceStats(device.index());
-  const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return cat("memory: planned ", gib(plan.peak_bytes()), ", measured ", gib(statistics.allocated_bytes[all].peak),
-             " at the peak, ", gib(statistics.reserved_bytes[all].peak), " with what LibTorch keeps (", to_string(plan),
-             ")");
+  const std::int64_t most = free - free / 16;
+  if (plan.peak_bytes() > most)
+    return absl::ResourceExhaustedError(cat("this run takes ", gib(plan.peak_bytes()), " on ", options.device.str(),
+                                            ", which has ", gib(free), " free, a sixteenth of which is left alone; ",
+                                            advice_for(options, need, most)));
+  return try_out(options, need, plan, log);
 }
 
 }  // namespace bascule::ref

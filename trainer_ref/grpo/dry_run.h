@@ -1,4 +1,5 @@
-// --dry-run: what a run would take, said without engines, and where its device is missing without that.
+// --dry-run: what a run would take, in memory and time, said without engines, and where its device is missing without
+// that.
 #pragma once
 
 #include <functional>
@@ -13,11 +14,9 @@ namespace bascule::ref {
 // Of the run that `options` and `task` describe, for its longest prompt. Reads the model's configuration, no weights.
 absl::StatusOr<MemoryPlan> plan_of(const TrainOptions& options, const Task& task, const PromptWriter& prompts);
 
-// Tells `log` what the run takes, by part, and what its device has. RESOURCE_EXHAUSTED where that is too little: the
-// text says what to change. Other errors: of flags, as a run's.
-absl::Status dry_run(const TrainOptions& options, const std::function<void(std::string_view)>& log);
-
-// A line: what was planned, and the peak of what this process allocated on the device since it began. Empty on a CPU.
-std::string measured_beside(const MemoryPlan& plan, at::Device device);
+// Tells `log` what the run takes, by part, and what its device has; where that is enough, tries an update there with
+// random weights, and tells how fast it is. RESOURCE_EXHAUSTED where it is too little: the text says what to change.
+// Other errors: of flags, as a run's.
+absl::Status dry_run(TrainOptions options, const std::function<void(std::string_view)>& log);
 
 }  // namespace bascule::ref

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -164,13 +165,14 @@ absl::StatusOr<std::vector<Generation>> EnginePool::answers_to(const std::shared
                      call->last_loss.empty() ? "" : cat("; the last: ", call->last_loss));
 }
 
-// Under the mutex.
+// Under the mutex. std::system_error: no thread can be started, and nothing has changed.
 void EnginePool::Impl::add_thread(std::size_t engine) {
   if (queue.is_cancelled()) return;
+  auto client = std::make_unique<HttpClient>();
+  client->authorize(options.api_key);
+  threads.emplace_back([this, engine, client = client.get()] { serve(engine, *client); });
+  clients.push_back(std::move(client));
   ++idle[engine];
-  clients.push_back(std::make_unique<HttpClient>());
-  clients.back()->authorize(options.api_key);
-  threads.emplace_back([this, engine, client = clients.back().get()] { serve(engine, *client); });
 }
 
 void EnginePool::Impl::serve(std::size_t engine, HttpClient& client) {
@@ -192,7 +194,12 @@ std::optional<RequestQueue::Job> EnginePool::Impl::take(std::size_t engine) {
   std::optional<RequestQueue::Job> job = queue.take(engine);
   const std::lock_guard lock(mutex);
   --idle[engine];
-  if (job && idle[engine] == 0) add_thread(engine);
+  if (!job || idle[engine] > 0) return job;
+  try {
+    add_thread(engine);
+  } catch (const std::system_error& error) {  // then this engine is asked for less at a time
+    options.log(cat("no further thread could be started to ask engine ", urls[engine], ": ", error.what()));
+  }
   return job;
 }
 

@@ -45,6 +45,7 @@ absl::Status fit_engines(EnginePool& pool, const TrainOptions& options, const Pr
                             "; start the engines with a larger --max-model-len, or leave these out by --drop-long");
   log(cat("--drop-long: ", many));
   if (task.train.empty()) return invalid_argument("--drop-long: no problem to train on is left");
+  if (task.held_out.empty()) return invalid_argument("--drop-long: no held-out problem to evaluate on is left");
   return absl::OkStatus();
 }
 

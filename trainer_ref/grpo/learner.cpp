@@ -1,10 +1,13 @@
 #include <bascule/trainer_ref/grpo/learner.h>
 
+#include <ATen/core/grad_mode.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <limits>
 #include <utility>
 #include <vector>
 
+#include <bascule/trainer_ref/grpo/device_memory.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
@@ -17,37 +20,42 @@ std::vector<TrainingRow> rows_of(std::span<const Group> groups) {
   return rows;
 }
 
+bool is_finite(const WeightMap& weights) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : weights) tensors.push_back(tensor);
+  // The largest of each, so that no square overflows.
+  return at::stack(at::_foreach_norm(tensors, std::numeric_limits<double>::infinity())).isfinite().all().item<bool>();
+}
+
 }  // namespace
 
 Learner::Learner(Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update)
-    : options_(update), rate_(optimizer), policy_(std::move(policy)), optimizer_(policy_.weights(), optimizer) {}
+    : options_(update), policy_(std::move(policy)), optimizer_(policy_.weights(), optimizer) {}
 
 absl::Status Learner::restore(const std::filesystem::path& folder, const RunState& state) {
   return restore_optimizer(folder, state, optimizer_);
 }
 
-absl::StatusOr<UpdateStatistics> Learner::update_policy(std::span<const Group> groups,
+absl::StatusOr<UpdateStatistics> Learner::update_policy(std::int64_t step, std::span<const Group> groups,
                                                         const BeforeWrite& before_write) {
   const std::int64_t before = optimizer_.steps();
   absl::Status granted;
   UpdateOptions options = options_;
+  options.schedule_step = (step - 1) * options_.optimizer_steps();
   options.may_write = [&] {
     granted = before_write();
     return granted.ok();
   };
   try {
-    UpdateStatistics statistics =
+    const UpdateStatistics statistics =
         ref::update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options);
-    if (statistics.updates > 0) statistics.learning_rate = learning_rate_at(rate_, optimizer_.steps() - 1);
     if (granted.ok()) return statistics;
     is_whole_ = optimizer_.steps() == before;
     return granted;
   } catch (const c10::Error& error) {
     is_whole_ = optimizer_.steps() == before;
-    return absl::ResourceExhaustedError(
-        cat("training on ", policy_.device().str(), ": ", error.what_without_backtrace(),
-            " (--gradient-checkpointing or a smaller --micro-batch-tokens needs less memory; --dry-run "
-            "says how much)"));
+    return device_failed(policy_.device(), error);
   }
 }
 
@@ -66,6 +74,10 @@ absl::Status Learner::save(const std::filesystem::path& folder, const std::files
   state.optimizer_steps = optimizer_.steps();
   const std::int64_t step = state.step;
   try {
+    if (!is_finite(policy_.weights()))
+      return failed_precondition("the checkpoint of step ", step,
+                                 ": expected finite weights, found some that are not, and wrote nothing; continue "
+                                 "from an earlier checkpoint with a smaller --learning-rate");
     return save_run(folder, model, policy_, optimizer_, state);
   } catch (const c10::Error& error) {
     return unavailable("the checkpoint of step ", step, ": ", error.what_without_backtrace());

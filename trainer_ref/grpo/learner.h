@@ -27,12 +27,16 @@ class Learner {
   // Goes on as the run did that wrote `folder`, whose weights the policy has.
   absl::Status restore(const std::filesystem::path& folder, const RunState& state);
 
-  // One step's update by all completions of `groups`, which have advantages. `before_write` is called when the
-  // gradients are there, each time before the weights change; its error ends the update. RESOURCE_EXHAUSTED: the device
-  // failed.
+  // From the next update on: the run has another end than was known.
+  void follow(const OptimizerOptions& schedule) { optimizer_.follow(schedule); }
+
+  // The update of `step`, counted from 1, by all completions of `groups`, which have advantages. `before_write` is
+  // called when the gradients are there, each time before the weights change; its error ends the update.
+  // RESOURCE_EXHAUSTED: the device failed.
   using BeforeWrite = std::function<absl::Status()>;
   absl::StatusOr<UpdateStatistics> update_policy(
-      std::span<const Group> groups, const BeforeWrite& before_write = [] { return absl::OkStatus(); });
+      std::int64_t step, std::span<const Group> groups,
+      const BeforeWrite& before_write = [] { return absl::OkStatus(); });
   // False: an update failed that had changed some weights. They are those of no step.
   bool is_whole() const { return is_whole_; }
 
@@ -40,14 +44,14 @@ class Learner {
   // again. UNAVAILABLE: the device failed.
   absl::Status release_memory();
 
-  // Writes a checkpoint of the run (run_state.h), whose optimizer_steps are the optimizer's.
+  // Writes a checkpoint of the run (run_state.h), whose optimizer_steps are the optimizer's. FAILED_PRECONDITION:
+  // weights are not finite, and nothing is written.
   absl::Status save(const std::filesystem::path& folder, const std::filesystem::path& model, RunState state) const;
 
   const Policy& policy() const { return policy_; }
 
  private:
   UpdateOptions options_;
-  OptimizerOptions rate_;
   Policy policy_;
   std::optional<Policy> reference_;
   Optimizer optimizer_;

@@ -30,6 +30,9 @@ at::Tensor reduce(const at::Tensor& token_loss, const LossInput& input, const St
   return token_loss.sum() / static_cast<double>(step.tokens);
 }
 
+// exp(x), from exp(80) on constant: one token whose probability grew beyond that must not make a step's gradients NaN.
+at::Tensor bounded_exp(const at::Tensor& x) { return x.clamp_max(80).exp(); }
+
 }  // namespace
 
 std::optional<LossKind> loss_kind_named(std::string_view name) {
@@ -51,13 +54,12 @@ Loss policy_loss(const LossInput& input, const StepShape& step, const LossOption
   at::Tensor log_ratio = input.log_probs - input.old_log_probs;      // [M]
   if (options.importance_level == ImportanceLevel::kSequence)
     log_ratio = of_tokens(mean_of_each(log_ratio, input), input);
-  const at::Tensor ratio = log_ratio.exp();
+  const at::Tensor ratio = bounded_exp(log_ratio);
   const at::Tensor clipped_ratio = ratio.clamp(1 - options.epsilon_low, 1 + options.epsilon_high);
   at::Tensor token_loss = -at::minimum(ratio * advantages, clipped_ratio * advantages);
 
   Loss loss;
   loss.tokens = static_cast<double>(input.log_probs.numel());
-  loss.weights = loss.tokens;
   if (options.importance_cap > 0) {
     const at::Tensor weight = (input.old_log_probs - input.behaviour_log_probs).detach().exp();
     const at::Tensor capped = weight.clamp_max(options.importance_cap);
@@ -72,7 +74,7 @@ Loss policy_loss(const LossInput& input, const StepShape& step, const LossOption
   }
   if (input.reference_log_probs.defined()) {
     const at::Tensor difference = input.reference_log_probs - input.log_probs;
-    const at::Tensor divergence = difference.exp() - difference - 1;
+    const at::Tensor divergence = bounded_exp(difference) - difference - 1;
     if (options.beta > 0) token_loss = token_loss + options.beta * divergence;
     loss.kl_sum = divergence.sum().item<double>();
   }

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -57,9 +58,9 @@ struct Loss {
   at::Tensor value;    // scalar; its gradient, summed over the micro-batches, is the step's
   double kl_sum = 0;   // Σ over tokens of D_KL, below
   double clipped = 0;  // tokens whose objective the clipping holds constant
-  double weights = 0;  // Σ over tokens of w
-  double capped = 0;   // tokens whose weight is the cap
-  double masked = 0;   // completions
+  double weights = std::numeric_limits<double>::quiet_NaN();  // Σ over tokens of w; NaN without importance_cap
+  double capped = std::numeric_limits<double>::quiet_NaN();   // tokens whose weight is the cap; likewise
+  double masked = 0;                                          // completions
   double tokens = 0;
 };
 

@@ -8,8 +8,10 @@
 #include <ctime>
 #include <iostream>
 #include <mutex>
+#include <new>
 
 #include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/grpo/device_memory.h>
 #include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/engine_threads.h>
 #include <bascule/trainer_ref/grpo/options.h>
@@ -72,38 +74,61 @@ void log_line(std::string_view line) {  // from any thread
   log_failure.Update(bascule::print(bascule::cat(line, "\n")));
 }
 
+constexpr int kStoppedStatus = 130;  // of a supervised run that a signal ended, as shells have it
+
 bool training = false;  // flags that make no sense have been found by then
 
 bool stopped() { return stop_requested_at != 0; }
 
+void say_memory(const MemoryPlan& plan, at::Device device) {
+  if (const std::string line = measured_beside(plan, device); !line.empty()) log_line(line);
+}
+
+absl::StatusOr<Policy> policy_to_teach(const TrainOptions& options) {
+  absl::StatusOr<Policy> policy =
+      Policy::read(options.model, Policy::Gradients::kTracked, options.device, options.compute);
+  if (absl::IsNotFound(policy.status())) {
+    log_line("no weights in the folder of --model: starting from random ones");
+    BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
+    policy = random_policy(config, options.seed, options.device, options.compute);
+  }
+  BASCULE_TRY(of_flag(policy.status(), "model", options.model.string(), kModelAdvice));
+  return policy;
+}
+
 absl::Status run_supervised(TrainOptions options) {
   BASCULE_ASSIGN(const RunFolder folder, RunFolder::take_new(options.out));
-  BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
   BASCULE_ASSIGN(const Task task, read_task_of(options));
   BASCULE_TRY(settle_steps(options, task));
   BASCULE_TRY(settle_schedule(options));
   BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
-  absl::StatusOr<Policy> policy =
-      Policy::read(options.model, Policy::Gradients::kTracked, options.device, options.compute);
-  if (absl::IsNotFound(policy.status())) {
-    log_line("no weights in the folder of --model: starting from random ones");
-    policy = random_policy(config, options.seed, options.device, options.compute);
-  }
-  BASCULE_TRY(of_flag(policy.status(), "model", options.model.string(), kModelAdvice));
+  BASCULE_ASSIGN(Policy policy, policy_to_teach(options));
+  BASCULE_ASSIGN(const MemoryPlan plan, plan_of(options, task, prompts));
   training = true;
-  BASCULE_TRY(train_supervised(*policy, prompts, task,
-                               {.steps = options.steps,
-                                .problems_per_step = options.prompts_per_step,
-                                .micro_batch = options.update.micro_batch,
-                                .label_noise = options.label_noise,
-                                .seed = options.seed,
-                                .optimizer = options.optimizer,
-                                .log = log_line,
-                                .stopped = stopped}));
-  BASCULE_ASSIGN(const double accuracy, greedy_accuracy(*policy, prompts, task.held_out, options.update.micro_batch));
+  const absl::Status trained = train_supervised(policy, prompts, task,
+                                                {.steps = options.steps,
+                                                 .problems_per_step = options.prompts_per_step,
+                                                 .micro_batch = options.update.micro_batch,
+                                                 .micro_batch_tokens = options.update.micro_batch_tokens,
+                                                 .label_noise = options.label_noise,
+                                                 .seed = options.seed,
+                                                 .max_bad_steps = options.max_bad_steps,
+                                                 .optimizer = options.optimizer,
+                                                 .log = log_line,
+                                                 .stopped = stopped,
+                                                 .after_first_step = [&] { say_memory(plan, options.device); }});
+  if (absl::IsCancelled(trained)) {
+    BASCULE_TRY(write_checkpoint(options.out, options.model, policy.weights(), bascule::DType::kBF16));
+    return absl::CancelledError(
+        bascule::cat(bascule::message_of(trained), "; ", options.out.string(),
+                     " has the weights of that step; give it as --model to train on from there"));
+  }
+  BASCULE_TRY(trained);
+  BASCULE_ASSIGN(const double accuracy, greedy_accuracy(policy, prompts, task.held_out, options.update.micro_batch,
+                                                        options.update.micro_batch_tokens));
   log_line(bascule::cat("held out: ", accuracy, " right with the likeliest token each time"));
-  return write_checkpoint(options.out, options.model, policy->weights(), bascule::DType::kBF16);
+  return write_checkpoint(options.out, options.model, policy.weights(), bascule::DType::kBF16);
 }
 
 // The engines of --spawn-engines, which listen.
@@ -155,11 +180,17 @@ absl::Status run_grpo(TrainOptions options) {
 }
 
 absl::Status run(TrainOptions options) {
+  const at::Device device = options.device;
   try {
     if (options.dry_run) return dry_run(options, log_line);
     return options.supervised ? run_supervised(std::move(options)) : run_grpo(std::move(options));
-  } catch (const c10::Error& error) {  // no memory, a device that failed
-    return absl::ResourceExhaustedError(error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    return device_failed(device, error);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        "this machine has no memory left for the trainer; --dry-run says how much it takes");
+  } catch (const std::exception& error) {  // no thread could be started
+    return absl::InternalError(bascule::cat("the trainer failed: ", error.what()));
   }
 }
 
@@ -182,5 +213,5 @@ int main(int argc, char** argv) {
   if (status.ok()) return 0;
   if (absl::IsInvalidArgument(status) && !training) refuse(program(), status);
   std::cerr << "bascule-train: " << bascule::message_of(status) << std::endl;
-  return 1;
+  return absl::IsCancelled(status) ? kStoppedStatus : 1;
 }

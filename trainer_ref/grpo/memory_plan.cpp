@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int64_t kFloatBytes = 4;
 constexpr double kGiB = 1 << 30;
+constexpr std::int64_t kBatchBytes = 5 * 8 + 4;  // of a token in Batch: five int64, and a float
 
 // Bytes of tensors, by the shapes of the configuration: C channels, Q = H · D, K = G · D, I, V; e bytes an element of
 // an activation.
@@ -95,7 +96,9 @@ Moment peak_of(const MemoryNeed& need, const Sizes& sizes) {
   const bool checkpoints = need.compute.checkpoints_layers;
   const std::int64_t kept = layers * (checkpoints ? sizes.hidden() * n : layer);
   const std::int64_t again = checkpoints ? layer - sizes.hidden() * n : 0;  // computed once more, beside its input
-  const std::int64_t around = n * (2 * need.config.head_dim * sizes.element() + 3 * 8);  // rotations, ids, positions
+  // The rotations; and of all the update's tokens, which are made into tensors at first, ids and numbers.
+  const std::int64_t around =
+      n * 2 * need.config.head_dim * sizes.element() + need.batch.tokens_of_update * kBatchBytes;
   const std::int64_t places = 3 * m * sizes.hidden();  // before and behind the last norm, and a gradient
   // The first micro-batch finds no gradients.
   const std::int64_t before = need.batch.count > 1 ? all_gradients : 0;
@@ -114,20 +117,33 @@ Moment peak_of(const MemoryNeed& need, const Sizes& sizes) {
 
 }  // namespace
 
-LargestBatch largest_batch(std::int64_t rows, std::int64_t prompt_tokens, std::int64_t completion_tokens,
-                           std::int64_t most_rows, std::int64_t most_tokens) {
-  const std::int64_t row = prompt_tokens + completion_tokens;
-  std::int64_t together = std::min(rows, most_rows);
-  if (most_tokens > 0) together = std::min(together, std::max<std::int64_t>(1, most_tokens / row));
+LargestBatch largest_batch(std::int64_t rows, const RowTokens& tokens, std::int64_t most_rows,
+                           std::int64_t most_tokens) {
+  const std::int64_t row = tokens.longest_prompt + tokens.completion;
+  std::int64_t together = std::min(rows, most_rows), all = together * row;
+  if (most_tokens > 0) {
+    together = std::min(together, std::max<std::int64_t>(1, most_tokens / row));
+    all = std::min(all, std::max(row, most_tokens));
+  }
+  const double share =  // of completions, at most
+      static_cast<double>(tokens.completion) / static_cast<double>(tokens.shortest_prompt + tokens.completion);
   return {.rows = together,
-          .tokens = together * row,
-          .completion_tokens = together * completion_tokens,
-          .count = (rows + together - 1) / together};
+          .tokens = all,
+          .completion_tokens = static_cast<std::int64_t>(share * static_cast<double>(all)),
+          .count = (rows + together - 1) / together,
+          .tokens_of_update = rows * row};
 }
 
 std::int64_t MemoryPlan::peak_bytes() const {
   return std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
                          [](std::int64_t sum, const MemoryPart& part) { return sum + part.bytes; });
+}
+
+std::int64_t MemoryPlan::peak_bytes_but(std::string_view part) const {
+  std::int64_t sum = 0;
+  for (const MemoryPart& each : parts)
+    if (each.name != part) sum += each.bytes;
+  return sum;
 }
 
 MemoryPlan plan_memory(const MemoryNeed& need) {
@@ -139,13 +155,15 @@ MemoryPlan plan_memory(const MemoryNeed& need) {
                    {need.compute.checkpoints_layers ? "activations (checkpointed)" : "activations", peak.activations},
                    {"log-probabilities", peak.log_probs},
                    {"reference", need.has_reference ? sizes.weights() * sizes.element() : 0},
-                   {"slots", need.slots * sizes.weights() * need.slot_weight_bytes}}};
+                   {std::string(kSlots), need.slots * sizes.weights() * need.slot_weight_bytes}}};
   std::erase_if(plan.parts, [](const MemoryPart& part) { return part.bytes == 0; });
   return plan;
 }
 
+std::string gib(std::int64_t bytes) { return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / kGiB); }
+
 std::string to_string(const MemoryPlan& plan) {
-  std::string text = absl::StrFormat("%.2f GiB:", static_cast<double>(plan.peak_bytes()) / kGiB);
+  std::string text = cat(gib(plan.peak_bytes()), ":");
   for (const MemoryPart& part : plan.parts)
     absl::StrAppendFormat(&text, "%s %s %.2f", &part == &plan.parts.front() ? "" : ",", part.name,
                           static_cast<double>(part.bytes) / kGiB);

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <bascule/trainer_ref/grpo/policy.h>
@@ -18,16 +19,23 @@ namespace bascule::ref {
 
 // The largest micro-batch, as Batch has it.
 struct LargestBatch {
-  std::int64_t rows = 0;
+  std::int64_t rows = 0;               // of the longest; shorter ones fill it up
   std::int64_t tokens = 0;             // N, of prompts and completions
   std::int64_t completion_tokens = 0;  // M
   std::int64_t count = 1;              // micro-batches of an update
+  std::int64_t tokens_of_update = 0;   // N of all of them
 };
 
-// Rows of the largest micro-batch are all of the longest prompt and the longest completion. `rows`: of an update.
-// most_rows and most_tokens as UpdateOptions has them.
-LargestBatch largest_batch(std::int64_t rows, std::int64_t prompt_tokens, std::int64_t completion_tokens,
-                           std::int64_t most_rows, std::int64_t most_tokens);
+// Tokens of the rows that an update may have.
+struct RowTokens {
+  std::int64_t shortest_prompt = 0, longest_prompt = 0;
+  std::int64_t completion = 0;  // the longest
+};
+
+// Of an update of `rows`; most_rows and most_tokens as UpdateOptions has them. Shorter rows fill a micro-batch up to
+// most_tokens, so it may be larger than those of the longest rows.
+LargestBatch largest_batch(std::int64_t rows, const RowTokens& tokens, std::int64_t most_rows,
+                           std::int64_t most_tokens);
 
 struct MemoryNeed {
   ModelConfig config = {};
@@ -39,6 +47,8 @@ struct MemoryNeed {
   std::int64_t slot_weight_bytes = 4;  // of each weight in a slot
 };
 
+inline constexpr std::string_view kSlots = "slots";  // the part that LibTorch does not allocate
+
 struct MemoryPart {
   std::string name;
   std::int64_t bytes = 0;
@@ -47,11 +57,14 @@ struct MemoryPart {
 struct MemoryPlan {
   std::vector<MemoryPart> parts;  // what lies in memory at the peak
   std::int64_t peak_bytes() const;
+  std::int64_t peak_bytes_but(std::string_view part) const;
 };
 
 MemoryPlan plan_memory(const MemoryNeed& need);
 
-// "23.4 GiB: f32 weights 2.2, moments 4.4, …"
+// "23.40 GiB"
+std::string gib(std::int64_t bytes);
+// "23.40 GiB: f32 weights 2.20, AdamW's moments 4.40, …"
 std::string to_string(const MemoryPlan& plan);
 
 }  // namespace bascule::ref

@@ -43,7 +43,7 @@ void Optimizer::zero_grad() {
   for (const Learnt& learnt : learnt_) learnt.parameter.mutable_grad() = at::Tensor();
 }
 
-double Optimizer::step(double loss) {
+double Optimizer::step(double loss, std::optional<std::int64_t> schedule_step) {
   std::vector<at::Tensor> gradients;
   for (const Learnt& learnt : learnt_)
     if (learnt.parameter.grad().defined()) gradients.push_back(learnt.parameter.grad());
@@ -53,10 +53,10 @@ double Optimizer::step(double loss) {
   if (!std::isfinite(norm) || !std::isfinite(loss)) return norm;
   const bool clips = options_.max_grad_norm > 0 && norm > options_.max_grad_norm;
   const double divisor = clips ? norm / options_.max_grad_norm : 1;
-  const double rate = learning_rate_at(options_, steps_);
+  rate_ = learning_rate_at(options_, schedule_step.value_or(steps_));
   ++steps_;  // counted before: one that fails half-way has changed parameters
   for (const bool matrices : {true, false})
-    move(matrices, {.rate = rate, .decay = matrices ? options_.weight_decay : 0, .divisor = divisor});
+    move(matrices, {.rate = rate_, .decay = matrices ? options_.weight_decay : 0, .divisor = divisor});
   return norm;
 }
 

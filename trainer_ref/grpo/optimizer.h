@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,8 +37,13 @@ class Optimizer {
   void zero_grad();  // frees the gradients
   // Clips the gradients to max_grad_norm, all tensors together, and changes the parameters. Returns the norm
   // before clipping; the gradients are undefined afterwards. Where that or `loss`, whose gradients they are, is not
-  // finite, nothing changes: parameters, moments and steps() stay as they are.
-  double step(double loss = 0);
+  // finite, nothing changes: parameters, moments and steps() stay as they are. The learning rate is that of
+  // `schedule_step`; nullopt: of steps().
+  double step(double loss = 0, std::optional<std::int64_t> schedule_step = std::nullopt);
+
+  // From the next step on, another schedule.
+  void follow(const OptimizerOptions& schedule) { options_ = schedule; }
+  double learning_rate() const { return rate_; }  // of the last step
 
   // The moments of every parameter, as "<name>.exp_avg" and "<name>.exp_avg_sq" (none before the first step), and the
   // number of steps taken: what another Optimizer needs to continue as this one would have.
@@ -62,6 +68,7 @@ class Optimizer {
   OptimizerOptions options_;
   std::vector<Learnt> learnt_;
   std::int64_t steps_ = 0;
+  double rate_ = 0;
 };
 
 }  // namespace bascule::ref

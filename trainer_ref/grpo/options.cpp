@@ -86,6 +86,12 @@ absl::Status check_run() {
       .between("eval-samples", absl::GetFlag(FLAGS_eval_samples), 1, kMostCompletions)
       .at_least<std::int64_t>("show", absl::GetFlag(FLAGS_show), 0)
       .at_least<std::int64_t>("save-every", absl::GetFlag(FLAGS_save_every), 0);
+  // What only GRPO has.
+  for (const char* name : {"metrics", "save_every", "reward", "loss", "beta", "mini_batches", "num_iterations",
+                           "dynamic_sampling", "overlong_buffer", "off_policy_mask"})
+    if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); supervised && flag != nullptr)
+      checks.that(flag->CurrentValue() == flag->DefaultValue(), absl::StrReplaceAll(name, {{"_", "-"}}),
+                  flag->CurrentValue(), "it has no meaning with --supervised; leave it out");
   return checks.status();
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <bascule/trainer_ref/grpo/options.h>
+#include <bascule/trainer_ref/grpo/supervised.h>
 #include <bascule/trainer_ref/model/config.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/text.h>
@@ -67,12 +68,16 @@ absl::Status check_task(const TrainOptions& options, const Task& task, const Pro
   constexpr std::string_view kAdvice = "give problems that the model can read, as --data=problems.jsonl";
   BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
   const bool from_file = options.task == "data", two_files = !options.eval_data.empty();
-  const std::string data = from_file ? options.data.string() : options.task;
-  BASCULE_TRY(
-      of_flag(check_prompts(task.train, prompts, config.vocab_size), from_file ? "data" : "task", data, kAdvice));
-  return of_flag(check_prompts(task.held_out, prompts, config.vocab_size),
-                 two_files ? "eval-data" : (from_file ? "data" : "task"), two_files ? options.eval_data.string() : data,
-                 kAdvice);
+  const auto check = [&](std::string_view flag, const std::string& value, const std::vector<Problem>& problems) {
+    BASCULE_TRY(of_flag(check_prompts(problems, prompts, config.vocab_size), flag, value, kAdvice));
+    if (!options.supervised) return absl::OkStatus();
+    return of_flag(check_lessons(prompts, config, problems), flag, value,
+                   "give answers that the model can learn, as --data=problems.jsonl");
+  };
+  const std::string_view flag = from_file ? "data" : "task";
+  const std::string value = from_file ? options.data.string() : options.task;
+  BASCULE_TRY(check(flag, value, task.train));
+  return check(two_files ? "eval-data" : flag, two_files ? options.eval_data.string() : value, task.held_out);
 }
 
 }  // namespace bascule::ref

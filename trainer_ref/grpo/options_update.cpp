@@ -39,6 +39,14 @@ ABSL_FLAG(int64_t, max_bad_steps, 10,
 namespace bascule::ref {
 namespace {
 
+LearningRateSchedule schedule() {
+  const std::string name = absl::GetFlag(FLAGS_lr_schedule);
+  if (name == "cosine") return LearningRateSchedule::kCosine;
+  if (name == "linear" || (name == "auto" && absl::GetFlag(FLAGS_decay_steps) > 0))
+    return LearningRateSchedule::kLinear;
+  return LearningRateSchedule::kConstant;
+}
+
 absl::Status check() {
   const std::int64_t warmup = absl::GetFlag(FLAGS_warmup_steps), decay = absl::GetFlag(FLAGS_decay_steps);
   const double rate = absl::GetFlag(FLAGS_learning_rate);
@@ -63,17 +71,12 @@ absl::Status check() {
       .that(decay == 0 || absl::GetFlag(FLAGS_lr_schedule) != "constant", "decay-steps", decay,
             "--lr-schedule=constant has no decay; leave one out")
       .between("min-learning-rate", absl::GetFlag(FLAGS_min_learning_rate), 0.0, rate, 1e-7)
+      .that(absl::GetFlag(FLAGS_min_learning_rate) == 0 || schedule() != LearningRateSchedule::kConstant,
+            "min-learning-rate", absl::GetFlag(FLAGS_min_learning_rate),
+            "the learning rate stays as it is; add --lr-schedule=cosine, or leave it out")
       .between("max-grad-norm", absl::GetFlag(FLAGS_max_grad_norm), 0.0, kMostOfANumber, 1.0)
       .at_least<std::int64_t>("max-bad-steps", absl::GetFlag(FLAGS_max_bad_steps), 1);
   return checks.status();
-}
-
-LearningRateSchedule schedule() {
-  const std::string name = absl::GetFlag(FLAGS_lr_schedule);
-  if (name == "cosine") return LearningRateSchedule::kCosine;
-  if (name == "linear" || (name == "auto" && absl::GetFlag(FLAGS_decay_steps) > 0))
-    return LearningRateSchedule::kLinear;
-  return LearningRateSchedule::kConstant;
 }
 
 }  // namespace
@@ -108,13 +111,18 @@ absl::Status update_from_flags(TrainOptions& options) {
 }
 
 absl::Status settle_schedule(TrainOptions& options) {
-  if (!options.decays_to_the_end) return absl::OkStatus();
   OptimizerOptions& optimizer = options.optimizer;
   const std::int64_t last = options.steps * (options.supervised ? 1 : options.update.optimizer_steps());
-  if (last <= optimizer.warmup_steps)
-    return invalid_argument("--warmup-steps=", optimizer.warmup_steps, ": the run has ", last,
-                            " optimizer steps in all, and --lr-schedule has to come behind; give fewer");
-  optimizer.decay_steps = last;
+  if (options.decays_to_the_end) {
+    if (last <= optimizer.warmup_steps)
+      return invalid_argument("--warmup-steps=", optimizer.warmup_steps, ": the run has ", last,
+                              " optimizer steps in all, and --lr-schedule has to come behind; give fewer");
+    optimizer.decay_steps = last;
+  }
+  if (optimizer.decay_steps > 0 && optimizer.decay_steps < last && optimizer.min_learning_rate == 0)
+    return invalid_argument("--decay-steps=", optimizer.decay_steps, ": the run has ", last,
+                            " optimizer steps, and would go on with a learning rate of 0; give --decay-steps=", last,
+                            ", a --min-learning-rate, or fewer steps");
   return absl::OkStatus();
 }
 

@@ -15,7 +15,7 @@ double penalize_overlong(std::span<Group> groups, const OverlongOptions& options
   for (Group& group : groups)
     for (Rollout& rollout : group.rollouts) {
       const double lost = overlong_penalty(static_cast<std::int64_t>(rollout.token_ids.size()), options);
-      rollout.reward -= lost;
+      rollout.penalty = lost;
       sum -= lost;
       ++completions;
     }

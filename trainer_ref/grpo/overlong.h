@@ -19,7 +19,7 @@ struct OverlongOptions {
 //   0 up to L_max − L_cache, then penalty · (|y| − (L_max − L_cache)) / L_cache, and penalty from L_max on.
 double overlong_penalty(std::int64_t tokens, const OverlongOptions& options);
 
-// Takes it from each completion's reward. The mean of what they gained: 0 or less.
+// Sets the penalty of each completion. The mean of what they gained: 0 or less.
 double penalize_overlong(std::span<Group> groups, const OverlongOptions& options);
 
 }  // namespace bascule::ref

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <utility>
@@ -20,19 +21,6 @@ std::string print(const char* format, Values... values) {
   return text;
 }
 
-// "12.3 s", "850 ms", "0.04 ms"
-std::string precise(double seconds) {
-  if (seconds >= 1) return print("%.1f s", seconds);
-  return print(seconds >= 1e-3 ? "%.0f ms" : "%.2f ms", seconds * 1e3);
-}
-
-// "1,234,567"
-std::string with_commas(double value) {
-  std::string digits = print("%.0f", value);
-  for (std::size_t i = digits.size(); i > 3;) digits.insert(i -= 3, ",");
-  return digits;
-}
-
 }  // namespace
 
 void Pace::step_ended(double elapsed_seconds) {
@@ -45,6 +33,17 @@ double Pace::seconds_left(std::int64_t steps_left) const {
   return (ends_.back() - ends_.front()) / static_cast<double>(ends_.size() - 1) * static_cast<double>(steps_left);
 }
 
+std::string precise(double seconds) {
+  if (seconds >= 1) return print("%.1f s", seconds);
+  return print(seconds >= 1e-3 ? "%.0f ms" : "%.2f ms", seconds * 1e3);
+}
+
+std::string with_commas(double value) {
+  std::string digits = print("%.0f", value);
+  for (std::size_t i = digits.size(); i > 3;) digits.insert(i -= 3, ",");
+  return digits;
+}
+
 std::string for_people(double seconds) {
   if (seconds < 100) return print("%.0f s", seconds);
   const auto minutes = std::llround(seconds / 60);
@@ -55,11 +54,12 @@ std::string progress_line(const StepMetrics& metrics, std::int64_t last_step, do
   const UpdateStatistics& update = metrics.update;
   std::string line = print("step %lld/%lld  v%llu", static_cast<long long>(metrics.step),
                            static_cast<long long>(last_step), static_cast<unsigned long long>(metrics.version));
-  if (std::isfinite(metrics.reward_mean))
-    line +=
-        print("  reward %.3f  loss %+.4f  grad %.3f  lr %.2g  stale %.2f  roll %.2f s  train %.2f s  send %.1f ms",
-              metrics.reward_mean, update.loss, update.grad_norm, update.learning_rate, metrics.rollouts.staleness_mean,
-              metrics.seconds.rollout, metrics.seconds.train, metrics.seconds.send * 1e3);
+  if (std::isfinite(metrics.reward_mean)) {
+    line += print("  reward %.3f  loss %+.4f  grad %.3f", metrics.reward_mean, update.loss, update.grad_norm);
+    if (std::isfinite(update.learning_rate)) line += print("  lr %.2g", update.learning_rate);
+    line += print("  stale %.2f  roll %.2f s  train %.2f s  send %.1f ms", metrics.rollouts.staleness_mean,
+                  metrics.seconds.rollout, metrics.seconds.train, metrics.seconds.send * 1e3);
+  }
   if (std::isfinite(update.kl)) line += print("  kl %.4f", update.kl);
   if (std::isfinite(update.entropy)) line += print("  entropy %.3f", update.entropy);
   if (update.importance_capped > 0) line += print("  capped %.1f %%", update.importance_capped * 100);
@@ -97,8 +97,28 @@ std::string first_step_line(const StepMetrics& metrics, std::int64_t last_step, 
   line += cat("; ", with_commas(generated), " tokens a second from the engines, ", with_commas(trained),
               " through the update");
   const std::int64_t left = last_step - metrics.step;
-  if (left > 0) line += cat("; ", left, " steps more take about ", for_people(seconds_left));
+  if (left > 0)
+    line += cat("; ", left, left == 1 ? " step more takes" : " steps more take", " about ", for_people(seconds_left));
   return line;
+}
+
+std::string supervised_line(std::int64_t step, std::int64_t last_step, double loss, double tokens_a_second,
+                            double seconds_left) {
+  std::string line = cat("step ", step, "/", last_step, print("  loss %.4f  ", loss), with_commas(tokens_a_second),
+                         " tokens a second");
+  if (seconds_left > 0) line += cat("  left ", for_people(seconds_left));
+  return line;
+}
+
+std::function<void(std::size_t, std::size_t)> news_of_update(std::function<void(std::string_view)> log) {
+  using Clock = std::chrono::steady_clock;
+  return [log = std::move(log), last = Clock::time_point()](std::size_t done, std::size_t of) mutable {
+    constexpr std::chrono::minutes kInterval{1};
+    if (done == 1) last = Clock::now();
+    if (done == of || Clock::now() - last < kInterval) return;
+    last = Clock::now();
+    log(cat("the update is through ", done, " of ", of, " micro-batches"));
+  };
 }
 
 }  // namespace bascule::ref

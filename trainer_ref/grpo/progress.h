@@ -5,7 +5,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include <bascule/trainer_ref/grpo/metrics.h>
 
@@ -24,6 +26,12 @@ class Pace {
   std::deque<double> ends_;  // seconds since the run began
 };
 
+// "1,234,567"
+std::string with_commas(double value);
+
+// "12.3 s", "850 ms", "0.04 ms"
+std::string precise(double seconds);
+
 // "45 s", "12 min", "3 h 20 min".
 std::string for_people(double seconds);
 
@@ -32,5 +40,12 @@ std::string progress_line(const StepMetrics& metrics, std::int64_t last_step, do
 
 // Once, of the first step: where its time went, how fast tokens are made and trained, and when the run will end.
 std::string first_step_line(const StepMetrics& metrics, std::int64_t last_step, double seconds_left);
+
+// Of a step of supervised training, whose loss is the mean of its tokens.
+std::string supervised_line(std::int64_t step, std::int64_t last_step, double loss, double tokens_a_second,
+                            double seconds_left);
+
+// To be told of an update's micro-batches: says every minute how far it is.
+std::function<void(std::size_t done, std::size_t of)> news_of_update(std::function<void(std::string_view)> log);
 
 }  // namespace bascule::ref

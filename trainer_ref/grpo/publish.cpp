@@ -3,9 +3,35 @@
 #include <string>
 #include <utility>
 
+#include <bascule/trainer_ref/grpo/options.h>
+#include <bascule/trainer_ref/model/decoder_weights.h>
+#include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
+namespace {
+
+// Those that engines on GPUs read as one stand side by side: the layout of a single copy is final before any engine
+// could say that it wishes so.
+std::unique_ptr<TensorSource> source_of(const Policy& policy) {
+  WeightMap left = policy.weights();
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const JoinedWeights& joined : joined_weights(policy.config()))
+    for (const std::string& part : joined.parts) {
+      tensors.emplace_back(part, left.at(part));
+      left.erase(part);
+    }
+  tensors.insert(tensors.end(), left.begin(), left.end());
+  return libtorch::tensors(std::move(tensors));
+}
+
+}  // namespace
+
+absl::StatusOr<PolicySender> PolicySender::open(const SenderOptions& options, const Policy& policy) {
+  BASCULE_ASSIGN(Sender sender, Sender::listen(options));
+  BASCULE_TRY(sender.register_model(source_of(policy)));
+  return PolicySender(std::move(sender), is_single_copy(options.endpoint), options.log);
+}
 
 absl::Status PolicySender::before_write() {
   if (!single_copy_ || loan_) return absl::OkStatus();

@@ -17,15 +17,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/sender/sender.h>
+#include <bascule/trainer_ref/grpo/policy.h>
 
 namespace bascule::ref {
 
 class PolicySender {
  public:
-  // `sender` has the policy registered. `log` is told of what failed and is tried again, and of workers that did not
-  // take a version.
-  PolicySender(Sender sender, bool single_copy, std::function<void(std::string_view)> log)
-      : sender_(std::move(sender)), single_copy_(single_copy), log_(std::move(log)) {}
+  // Listens, and registers the policy's tensors themselves: what the optimizer writes is what the next version has.
+  // options.log is told of what failed and is tried again, too, and of workers that did not take a version. Errors: as
+  // Sender::listen() and register_model().
+  static absl::StatusOr<PolicySender> open(const SenderOptions& options, const Policy& policy);
 
   Sender& sender() { return sender_; }
 
@@ -41,6 +42,8 @@ class PolicySender {
   void give_up() { loan_.reset(); }
 
  private:
+  PolicySender(Sender sender, bool single_copy, std::function<void(std::string_view)> log)
+      : sender_(std::move(sender)), single_copy_(single_copy), log_(std::move(log)) {}
   absl::StatusOr<SendReport> publish_once();
 
   Sender sender_;

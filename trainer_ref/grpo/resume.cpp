@@ -53,6 +53,8 @@ constexpr const char* kFlags[] = {"task",
                                   "chat_template_kwargs",
                                   "engine_dtype"};
 
+constexpr std::string_view kKeptTask = "kept-task";  // the problems that --drop-long left
+
 absl::StatusOr<RunOrigin> origin_now(const TrainOptions& options, const Task& task) {
   std::error_code ignored;
   RunOrigin origin{.flags = flags_that_matter(), .model = fs::weakly_canonical(options.model, ignored)};
@@ -97,19 +99,51 @@ std::map<std::string, std::string> flags_that_matter() {
   return flags;
 }
 
-absl::Status settle_origin(TrainOptions& options, const Task& task, const std::function<void(std::string_view)>& log) {
-  BASCULE_ASSIGN(options.origin, origin_now(options, task));
-  options.reference = options.model;
-  if (options.resume.empty()) return absl::OkStatus();
-  const RunOrigin& run = options.resumed.origin;
+namespace {
+
+// A run of an older version had the defaults of what that version did not know.
+RunOrigin with_defaults(RunOrigin run) {
+  if (run.flags.empty()) return run;
+  for (const char* name : kFlags)
+    if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); flag != nullptr)
+      run.flags.try_emplace(absl::StrReplaceAll(name, {{"_", "-"}}), flag->DefaultValue());
+  return run;
+}
+
+absl::Status settle(const TrainOptions& options, const std::vector<std::string>& different,
+                    const std::function<void(std::string_view)>& log) {
   const std::string resume = cat("--resume=", options.resume.string(), ": ");
-  if (run.flags.empty() || run.fingerprints.empty())
-    log(cat(resume, "an older version wrote it; its flags, model, data and task cannot be compared with these"));
-  const std::vector<std::string> different = differences(run, options.origin);
   if (!different.empty() && !options.allow_changes)
     return invalid_argument(resume, absl::StrJoin(different, "; "),
                             "; give what the run had, or go on with these by --allow-changes");
   for (const std::string& each : different) log(cat(resume, each, "; going on, by --allow-changes"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status settle_kept(TrainOptions& options, const Task& task, const std::function<void(std::string_view)>& log) {
+  if (!options.drop_long) return absl::OkStatus();
+  const std::string key(kKeptTask), found = fingerprint_of(task);
+  options.origin.fingerprints[key] = found;
+  const Fingerprints& run = options.resumed.origin.fingerprints;
+  const auto before = run.find(key);
+  if (options.resume.empty() || before == run.end() || before->second == found) return absl::OkStatus();
+  return settle(options,
+                {"--drop-long: the run was trained on other problems; its engines took prompts of another length "
+                 "(--max-model-len)"},
+                log);
+}
+
+absl::Status settle_origin(TrainOptions& options, const Task& task, const std::function<void(std::string_view)>& log) {
+  BASCULE_ASSIGN(options.origin, origin_now(options, task));
+  options.reference = options.model;
+  if (options.resume.empty()) return absl::OkStatus();
+  const RunOrigin run = with_defaults(options.resumed.origin);
+  if (run.flags.empty() || run.fingerprints.empty())
+    log(cat("--resume=", options.resume.string(),
+            ": an older version wrote it; its flags, model, data and task cannot be compared with these"));
+  BASCULE_TRY(settle(options, differences(run, options.origin), log));
   if (same_model(run.fingerprints, options.origin.fingerprints)) return absl::OkStatus();
 
   if (options.needs_reference()) BASCULE_TRY(check_first_model(run));

@@ -19,4 +19,8 @@ std::map<std::string, std::string> flags_that_matter();
 // it. The reference stays the model that the run began with.
 absl::Status settle_origin(TrainOptions& options, const Task& task, const std::function<void(std::string_view)>& log);
 
+// The same for the problems that the engines' limits left of `task`, with --drop-long: fills their part of
+// options.origin.
+absl::Status settle_kept(TrainOptions& options, const Task& task, const std::function<void(std::string_view)>& log);
+
 }  // namespace bascule::ref

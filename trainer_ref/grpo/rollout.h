@@ -25,7 +25,10 @@ struct Rollout {
   std::string finish_reason;            // "stop", "length" or, of an engine that was told so, "abort"
   std::string text;
   double reward = 0;
+  double penalty = 0;  // that its length takes from the reward (overlong.h)
   double advantage = 0;
+
+  double score() const { return reward - penalty; }
 };
 
 // The completions of one prompt.

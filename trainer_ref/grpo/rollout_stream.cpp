@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include <bascule/trainer_ref/grpo/random.h>
@@ -47,12 +48,26 @@ void RolloutStream::run(const Plan& plan) {
     pool_.wait_until_taken();
     std::vector<RolloutRequest> requests = plan(step);
     auto asked = pool_.ask(requests);
-    std::future<Answers> answers = std::async(
-        std::launch::async,
-        [this, requests = std::move(requests), asked = std::move(asked)] { return collect(requests, asked); });
+    std::future<Answers> answers = begin(std::move(requests), std::move(asked));
     const std::lock_guard lock(mutex_);
     under_way_.push_back(std::move(answers));
     changed_.notify_all();
+  }
+}
+
+// On a thread of its own.
+std::future<RolloutStream::Answers> RolloutStream::begin(std::vector<RolloutRequest> requests,
+                                                         std::shared_ptr<RequestQueue::Call> asked) {
+  try {
+    return std::async(std::launch::async, [this, requests = std::move(requests), asked = std::move(asked)] {
+      return collect(requests, asked);
+    });
+  } catch (const std::system_error& error) {
+    std::promise<Answers> none;
+    none.set_value(absl::ResourceExhaustedError(
+        cat("no thread could be started to wait for a step's completions: ", error.what(),
+            "; see the limits of this process (ulimit -u, ulimit -v, the control group's pids.max)")));
+    return none.get_future();
   }
 }
 

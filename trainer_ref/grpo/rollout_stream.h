@@ -55,6 +55,7 @@ class RolloutStream {
 
  private:
   void run(const Plan& plan);
+  std::future<Answers> begin(std::vector<RolloutRequest> requests, std::shared_ptr<RequestQueue::Call> asked);
   Answers collect(const std::vector<RolloutRequest>& requests, const std::shared_ptr<RequestQueue::Call>& asked);
 
   EnginePool& pool_;

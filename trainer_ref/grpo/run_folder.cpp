@@ -10,6 +10,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <bascule/transport/posix/file_lock.h>
 #include <bascule/transport/posix/files.h>
@@ -49,6 +50,19 @@ std::string trace_of_run(const fs::path& out) {
   for (fs::directory_iterator entry(out, ignored), end; !ignored && entry != end; entry.increment(ignored))
     if (entry->path().filename().string().starts_with("step_")) return entry->path().filename().string();
   return "";
+}
+
+// A run that was killed while it wrote a checkpoint left parts of it, which no other looks at. One that lay
+// aside (.old-) stays: it may be the only one of its step.
+void remove_unfinished_checkpoints(const fs::path& out) {
+  std::vector<fs::path> unfinished;
+  std::error_code error;
+  for (fs::directory_iterator entry(out, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    const bool is_new = name.find(".new-") != std::string::npos || name.find(".tmp-") != std::string::npos;
+    if ((name.starts_with(".step_") || name.starts_with("..step_")) && is_new) unfinished.push_back(entry->path());
+  }
+  for (const fs::path& folder : unfinished) fs::remove_all(folder, error);
 }
 
 bool is_in(const fs::path& checkpoint, const fs::path& out) {
@@ -108,6 +122,7 @@ absl::StatusOr<RunFolder> RunFolder::take(const fs::path& out, const fs::path& r
   if (!trace.empty() && !is_in(resume, out))
     return invalid_argument("--out=", out.string(), ": expected no run in it, found ", trace,
                             "; give another folder, remove this one", how_to_go_on(out));
+  remove_unfinished_checkpoints(out);
   return RunFolder(std::move(made), std::move(lock));
 }
 

@@ -102,7 +102,7 @@ absl::Status save_run(const fs::path& folder, const fs::path& model, const Polic
     nlohmann::json json{{"step", state.step}, {"seed", state.seed}, {"optimizer_steps", state.optimizer_steps}};
     json.update(to_json(state.origin));
     BASCULE_ASSIGN(json["files"], fingerprints_of_tensors(temporary));
-    return write_file(temporary / kState, json.dump(2) + "\n");
+    return write_file(temporary / kState, json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   };
   const fs::path target = fs::absolute(folder);
   const fs::path fresh = target.parent_path() / cat(".", target.filename().string(), ".new-", ::getpid());

@@ -6,15 +6,18 @@
 
 namespace bascule::ref {
 
-absl::StatusOr<Sifted> StalenessFilter::apply(std::int64_t step, std::size_t asked,
-                                              const std::vector<std::string>& urls,
-                                              std::vector<Generation>& generations) const {
+Sifted StalenessFilter::apply(const std::vector<std::string>& urls, std::vector<Generation>& generations) const {
   Sifted sifted = sift(generations, versions_, options_.max_staleness);
   for (const auto& [engine, version] : sifted.by)
     options_.log(cat("engine ", urls[engine], " answers with ", version,
                      ", which this run never published; its completions are dropped: start it with the --sync of this "
                      "run"));
-  if (static_cast<double>(sifted.kept) >= std::max(1.0, options_.min_batch * static_cast<double>(asked))) return sifted;
+  return sifted;
+}
+
+absl::Status StalenessFilter::check(std::int64_t step, std::size_t asked, const Sifted& sifted) const {
+  if (static_cast<double>(sifted.kept) >= std::max(1.0, options_.min_batch * static_cast<double>(asked)))
+    return absl::OkStatus();
   return unavailable("step ", step, ": ", sifted.kept, " of ", asked,
                      " completions are left, fewer than --min-batch=", options_.min_batch, " of them: ", sifted.stale,
                      " are of versions more than --max-staleness=", options_.max_staleness, " behind, ", sifted.foreign,

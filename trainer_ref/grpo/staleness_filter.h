@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include <bascule/trainer_ref/grpo/engine_pool.h>
 #include <bascule/trainer_ref/grpo/sift.h>
 
@@ -29,10 +29,12 @@ class StalenessFilter {
   void published(std::uint64_t epoch, std::uint64_t version) { versions_.add(epoch, version); }
   const PublishedVersions& versions() const { return versions_; }
 
-  // Takes out of `generations`, the answers to `asked` completions of `step`, what sift() takes out. UNAVAILABLE: too
-  // few are left; the text counts what became of the others. `urls` are those of the engines.
-  absl::StatusOr<Sifted> apply(std::int64_t step, std::size_t asked, const std::vector<std::string>& urls,
-                               std::vector<Generation>& generations) const;
+  // Takes out of `generations` what sift() takes out. `urls` are those of the engines, for the log.
+  Sifted apply(const std::vector<std::string>& urls, std::vector<Generation>& generations) const;
+
+  // OK where enough of the `asked` completions of `step` are left. UNAVAILABLE: too few; the text counts what became of
+  // the others.
+  absl::Status check(std::int64_t step, std::size_t asked, const Sifted& sifted) const;
 
  private:
   StalenessOptions options_;

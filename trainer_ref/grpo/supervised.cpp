@@ -3,16 +3,15 @@
 #include <cctype>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 
-#include "absl/strings/str_format.h"
+#include <bascule/trainer_ref/grpo/progress.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
 
-constexpr std::chrono::seconds kLogEvery{10};
+constexpr double kLogEverySeconds = 10;
 
 // What make_batch() points into.
 struct Lesson {
@@ -22,8 +21,6 @@ struct Lesson {
 
 absl::StatusOr<Lesson> make_lesson(const PromptWriter& prompts, const ModelConfig& config, const Problem& problem,
                                    const std::string& answer) {
-  if (config.eos_token_ids.empty())
-    return invalid_argument("config.json: expected an eos_token_id, found none; answers need an end token");
   Lesson lesson;
   BASCULE_ASSIGN(lesson.prompt, prompts.tokens_of(problem));
   BASCULE_ASSIGN(lesson.answer.token_ids, prompts.tokenizer().encode(answer));
@@ -31,35 +28,39 @@ absl::StatusOr<Lesson> make_lesson(const PromptWriter& prompts, const ModelConfi
   return lesson;
 }
 
-// Batches of `micro_batch` lessons and a last one with the rest.
-std::vector<Batch> batches_of(std::span<const Lesson> lessons, std::size_t micro_batch, at::Device device) {
-  std::vector<Batch> batches;
+std::vector<TrainingRow> rows_of(std::span<const Lesson> lessons) {
   std::vector<TrainingRow> rows;
-  for (const Lesson& lesson : lessons) {
-    rows.push_back({&lesson.prompt, &lesson.answer});
-    if (rows.size() < micro_batch && &lesson != &lessons.back()) continue;
-    batches.push_back(make_batch(rows, device));
-    rows.clear();
-  }
-  return batches;
+  for (const Lesson& lesson : lessons) rows.push_back({&lesson.prompt, &lesson.answer});
+  return rows;
 }
 
-// When a line is due, and what it says.
-class Progress {
- public:
-  bool is_due() const { return Clock::now() - last_ >= kLogEvery; }
-  std::string line(std::int64_t step, std::int64_t steps, double loss) {
-    last_ = Clock::now();
-    const double seconds_a_step = std::chrono::duration<double>(last_ - begin_).count() / static_cast<double>(step);
-    return absl::StrFormat("step %d/%d  loss %.4f  %.3f s a step, %.0f s left", step, steps, loss, seconds_a_step,
-                           seconds_a_step * static_cast<double>(steps - step));
+absl::StatusOr<std::vector<Lesson>> lessons_of_step(const Policy& policy, const PromptWriter& prompts, const Task& task,
+                                                    const SupervisedOptions& options, std::int64_t step) {
+  Random random(options.seed, static_cast<std::uint64_t>(step));
+  std::vector<Lesson> lessons;
+  for (const std::size_t i : prompts_of_step(task.train.size(), options.problems_per_step, options.seed, step)) {
+    const Problem& problem = task.train[i];
+    BASCULE_ASSIGN(Lesson lesson,
+                   make_lesson(prompts, policy.config(), problem, lesson_text(problem, options.label_noise, random)));
+    lessons.push_back(std::move(lesson));
   }
+  return lessons;
+}
 
- private:
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin_ = Clock::now();
-  Clock::time_point last_ = begin_;
-};
+// One optimizer step, which changes nothing where its gradients are not finite; the mean loss of its tokens.
+double learn(const Policy& policy, Optimizer& optimizer, std::span<const TrainingRow> rows,
+             const SupervisedOptions& options) {
+  double tokens = 0, loss = 0;
+  for (const TrainingRow& row : rows) tokens += static_cast<double>(row.rollout->token_ids.size());
+  optimizer.zero_grad();
+  for (const auto& part : micro_batches_of(rows, options.micro_batch, options.micro_batch_tokens)) {
+    const at::Tensor sum = -policy.log_probs(make_batch(part, policy.device()), /*temperature=*/1).sum() / tokens;
+    sum.backward();
+    loss += sum.item<double>();
+  }
+  optimizer.step(loss);
+  return loss;
+}
 
 }  // namespace
 
@@ -96,36 +97,64 @@ std::string lesson_text(const Problem& problem, double noise, Random& random) {
   return cat(text, "#### ", answer);
 }
 
+absl::Status check_lessons(const PromptWriter& prompts, const ModelConfig& config, std::span<const Problem> problems) {
+  if (config.eos_token_ids.empty())
+    return invalid_argument("config.json: expected an eos_token_id, found none; answers need an end token");
+  Random no_noise(0, 0);
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    const std::string text = lesson_text(problems[i], 0, no_noise);
+    const std::string which = cat("problem ", i + 1, ", answer \"", text.substr(0, 100), "\"");
+    if (text.empty()) return invalid_argument(which, ": expected an answer to learn from, found none");
+    const absl::StatusOr<Lesson> lesson = make_lesson(prompts, config, problems[i], text);
+    if (!lesson.ok()) return annotate(lesson.status(), which);
+    const std::size_t tokens = lesson->prompt.size() + lesson->answer.token_ids.size();
+    if (tokens > static_cast<std::size_t>(config.max_position_embeddings))
+      return invalid_argument(which, ": expected at most ", config.max_position_embeddings,
+                              " tokens, as many as the model has positions for, found ", tokens,
+                              " with its prompt; leave it out");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,
                               const SupervisedOptions& options) {
+  using Clock = std::chrono::steady_clock;
   Optimizer optimizer(policy.weights(), options.optimizer);
-  Progress progress;
-  for (std::int64_t step = 0; step < options.steps && !options.stopped(); ++step) {
-    Random random(options.seed, static_cast<std::uint64_t>(step));
-    std::vector<Lesson> lessons;
-    double tokens = 0;
-    for (const std::size_t i : prompts_of_step(task.train.size(), options.problems_per_step, options.seed, step)) {
-      const Problem& problem = task.train[i];
-      BASCULE_ASSIGN(Lesson lesson,
-                     make_lesson(prompts, policy.config(), problem, lesson_text(problem, options.label_noise, random)));
-      tokens += static_cast<double>(lesson.answer.token_ids.size());
-      lessons.push_back(std::move(lesson));
-    }
-    optimizer.zero_grad();
-    double loss = 0;
-    for (const Batch& batch : batches_of(lessons, options.micro_batch, policy.device())) {
-      const at::Tensor part = -policy.log_probs(batch, /*temperature=*/1).sum() / tokens;
-      part.backward();
-      loss += part.item<double>();
-    }
-    optimizer.step(loss);
-    if (progress.is_due() || step + 1 == options.steps) options.log(progress.line(step + 1, options.steps, loss));
+  Pace pace;
+  const Clock::time_point begin = Clock::now();
+  const auto seconds = [begin] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  pace.begin(0);
+  double said_at = 0, tokens = 0;  // since a line was said
+  std::int64_t bad_steps = 0;      // the last ones
+  for (std::int64_t step = 1; step <= options.steps; ++step) {
+    if (options.stopped()) return absl::CancelledError(cat("stopped after step ", step - 1, " of ", options.steps));
+    BASCULE_ASSIGN(const std::vector<Lesson> lessons, lessons_of_step(policy, prompts, task, options, step - 1));
+    const std::vector<TrainingRow> rows = rows_of(lessons);
+    const std::int64_t steps_before = optimizer.steps();
+    const double loss = learn(policy, optimizer, rows, options);
+    bad_steps = optimizer.steps() == steps_before ? bad_steps + 1 : 0;
+    if (bad_steps >= options.max_bad_steps)
+      return failed_precondition("steps ", step - bad_steps + 1, " to ", step,
+                                 ": expected a finite loss and finite gradients, found none; look at the weights of "
+                                 "--model and the answers, give a smaller --learning-rate, or a larger "
+                                 "--max-bad-steps than ",
+                                 options.max_bad_steps);
+    for (const TrainingRow& row : rows) tokens += static_cast<double>(row.tokens());
+    const double now = seconds();
+    pace.step_ended(now);
+    if (step > 1 && step < options.steps && now - said_at < kLogEverySeconds) continue;
+    options.log(
+        supervised_line(step, options.steps, loss, tokens / (now - said_at), pace.seconds_left(options.steps - step)));
+    said_at = now;
+    tokens = 0;
+    if (step == 1) options.after_first_step();
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter& prompts,
-                                       std::span<const Problem> problems, std::size_t micro_batch) {
+                                       std::span<const Problem> problems, std::size_t micro_batch,
+                                       std::int64_t micro_batch_tokens) {
   std::vector<Lesson> lessons;
   Random no_noise(0, 0);
   for (const Problem& problem : problems) {
@@ -133,7 +162,9 @@ absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter&
     lessons.push_back(std::move(lesson));
   }
   double wrong = 0;
-  for (const Batch& batch : batches_of(lessons, micro_batch, policy.device())) {
+  const std::vector<TrainingRow> rows = rows_of(lessons);
+  for (const auto& part : micro_batches_of(rows, micro_batch, micro_batch_tokens)) {
+    const Batch batch = make_batch(part, policy.device());
     const at::Tensor misses = policy.likeliest(batch) != batch.targets;  // [M]
     const at::Tensor of_rows = at::zeros_like(batch.advantages).index_add(0, batch.row_of, misses.to(at::kFloat));
     wrong += (of_rows > 0).sum().item<double>();

@@ -18,12 +18,15 @@ namespace bascule::ref {
 struct SupervisedOptions {
   std::int64_t steps = 1500;
   std::size_t problems_per_step = 256;
-  std::size_t micro_batch = 64;  // answers that go through the model at a time
-  double label_noise = 0;        // share of an answer's digits that are replaced by random ones
+  std::size_t micro_batch = 64;         // answers that go through the model at a time, at most
+  std::int64_t micro_batch_tokens = 0;  // and tokens of these, prompts and answers; 0: any number
+  double label_noise = 0;               // share of an answer's digits that are replaced by random ones
   std::uint64_t seed = 0;
+  std::int64_t max_bad_steps = 10;  // in a row, of which none changed the weights, before the training ends
   OptimizerOptions optimizer = {};
-  std::function<void(std::string_view)> log = [](std::string_view) {};  // a line every ten seconds
+  std::function<void(std::string_view)> log = [](std::string_view) {};  // the first step, then a line every ten seconds
   std::function<bool()> stopped = [] { return false; };                 // asked before every step
+  std::function<void()> after_first_step = [] {};
 };
 
 // Weights drawn as transformers draws them: normal with deviation 0.02, norms 1, biases 0; the same on every device.
@@ -38,15 +41,20 @@ std::string with_noise(std::string_view answer, double noise, Random& random);
 // "#### " with the answer, as GSM8K has them. `noise` is of the answer alone.
 std::string lesson_text(const Problem& problem, double noise, Random& random);
 
+// OK where all of `problems` can be taught. INVALID_ARGUMENT names one that has no answer, one that the tokenizer
+// cannot write, or one that is too long.
+absl::Status check_lessons(const PromptWriter& prompts, const ModelConfig& config, std::span<const Problem> problems);
+
 // Minimises the cross-entropy of what lesson_text() says, with an end token behind each, given their prompts; problems
-// in the order of prompts_of_step. Errors: a prompt or answer that the tokenizer cannot write, a model without an end
-// token.
+// in the order of prompts_of_step. CANCELLED: it was stopped; the policy has the weights of the last step.
+// FAILED_PRECONDITION: max_bad_steps. Other errors: a problem that check_lessons() would have named.
 absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,
                               const SupervisedOptions& options);
 
-// Share of `problems` whose lesson_text() without noise, and then the end, the model finds most likely at every token;
-// `micro_batch` of them go through the model at a time.
+// Share of `problems` whose lesson_text() without noise, and then the end, the model finds most likely at every token.
+// They go through the model in micro-batches, as SupervisedOptions has them.
 absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter& prompts,
-                                       std::span<const Problem> problems, std::size_t micro_batch = 64);
+                                       std::span<const Problem> problems, std::size_t micro_batch = 64,
+                                       std::int64_t micro_batch_tokens = 0);
 
 }  // namespace bascule::ref

@@ -23,8 +23,8 @@ void StepTelemetry::scored(std::span<const Group> groups, RewardMeans rewards) {
   metrics_.flat_groups = std::count_if(groups.begin(), groups.end(), is_flat);
   for (const Group& group : groups)
     for (const Rollout& rollout : group.rollouts) {
-      sum += rollout.reward;
-      squares += rollout.reward * rollout.reward;
+      sum += rollout.score();
+      squares += rollout.score() * rollout.score();
       tokens += static_cast<double>(rollout.token_ids.size());
       ++count;
     }

@@ -6,21 +6,108 @@
 #include <utility>
 
 #include <bascule/trainer_ref/grpo/advantage.h>
+#include <bascule/trainer_ref/grpo/device_memory.h>
 #include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/engine_start.h>
-#include <bascule/trainer_ref/grpo/json_lines.h>
+#include <bascule/trainer_ref/grpo/evaluation.h>
 #include <bascule/trainer_ref/grpo/overlong.h>
 #include <bascule/trainer_ref/grpo/random.h>
-#include <bascule/trainer_ref/grpo/report.h>
+#include <bascule/trainer_ref/grpo/resume.h>
+#include <bascule/trainer_ref/grpo/telemetry.h>
+#include <bascule/trainer_ref/model/contract.h>
+#include <bascule/transport/program/checks.h>
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
+namespace {
+
+// What is wrong with it is wrong with the flag that names it.
+absl::StatusOr<Policy> read_policy(std::string_view flag, const std::filesystem::path& folder, std::string_view advice,
+                                   Policy::Gradients gradients, const TrainOptions& options) {
+  absl::StatusOr<Policy> policy = Policy::read(folder, gradients, options.device, options.compute);
+  if (!policy.ok()) return of_flag(policy.status(), flag, folder.string(), advice);
+  return policy;
+}
+
+std::string quoted(const nlohmann::json& text) {  // whatever bytes it has
+  return text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+absl::StatusOr<Learner> make_learner(const TrainOptions& options, Policy policy) {
+  Learner learner(std::move(policy), options.optimizer, options.update);
+  if (is_single_copy(options.sync)) BASCULE_TRY(learner.release_memory());  // the weights have moved into the slot
+  if (options.needs_reference()) {
+    BASCULE_ASSIGN(Policy reference,
+                   read_policy("model", options.reference, kModelAdvice, Policy::Gradients::kNone, options));
+    learner.measure_from(std::move(reference));
+  }
+  if (!options.resume.empty())
+    BASCULE_TRY(
+        of_flag(learner.restore(options.resume, options.resumed), "resume", options.resume.string(), kResumeAdvice));
+  return learner;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, std::function<bool()> stopped,
+                                                         std::function<void(std::string_view)> log) {
+  BASCULE_ASSIGN(Task task, read_task_of(options));
+  BASCULE_TRY(settle_steps(options, task));
+  BASCULE_TRY(settle_schedule(options));
+  BASCULE_ASSIGN(PromptWriter prompts, read_prompt_writer(options, task));
+  BASCULE_TRY(check_task(options, task, prompts));
+  BASCULE_TRY(annotate(check_answers(options.rewards, task.train), cat("--reward=", options.reward)));
+  BASCULE_TRY(settle_origin(options, task, log));
+  BASCULE_ASSIGN(Policy policy,
+                 options.resume.empty()
+                     ? read_policy("model", options.model, kModelAdvice, Policy::Gradients::kTracked, options)
+                     : read_policy("resume", options.resume, kResumeAdvice, Policy::Gradients::kTracked, options));
+  absl::StatusOr<std::vector<WeightedReward>> rewards =
+      make_rewards(options.rewards, {.timeout = options.reward_timeout, .log = log, .stopped = stopped});
+  BASCULE_TRY(of_flag(rewards.status(), "reward", options.reward, kRewardAdvice));
+  absl::StatusOr<PolicySender> sender =
+      PolicySender::open({.endpoint = options.sync,
+                          .threads = options.threads,
+                          .contract = contract_of(policy.config(), prompts.tokenizer().fingerprint()),
+                          .log = log},
+                         policy);
+  BASCULE_TRY(annotate(sender.status(), cat("--sync=", options.sync)));
+  options.update.after_part = news_of_update(log);
+  BASCULE_ASSIGN(Learner learner, make_learner(options, std::move(policy)));
+  std::unique_ptr<MetricsPage> page;
+  if (!options.metrics.empty()) {
+    BASCULE_ASSIGN(page, MetricsPage::serve(options.metrics));
+    log(cat("metrics at ", page->url(), "/metrics"));
+  }
+  RunLog run_log({.folder = options.out, .saves = options.save_every > 0, .line = log}, std::move(page));
+  return std::unique_ptr<Trainer>(new Trainer(std::move(options), std::move(stopped), std::move(log), std::move(task),
+                                              std::move(prompts), std::move(learner), *std::move(rewards),
+                                              *std::move(sender), std::move(run_log)));
+}
+
+Trainer::Trainer(TrainOptions options, std::function<bool()> stopped, Log log, Task task, PromptWriter prompts,
+                 Learner learner, std::vector<WeightedReward> rewards, PolicySender sender, RunLog run_log)
+    : options_(std::move(options)),
+      stopped_(std::move(stopped)),
+      log_(std::move(log)),
+      task_(std::move(task)),
+      prompts_(std::move(prompts)),
+      learner_(std::move(learner)),
+      rewards_(std::move(rewards)),
+      sender_(std::move(sender)),
+      run_log_(std::move(run_log)),
+      last_step_(options_.resumed.step),
+      saved_step_(options_.resumed.step),
+      saved_(options_.resume) {}
+
 absl::Status Trainer::run() {
   absl::Status status = begin();
   if (status.ok()) status = train();
   if (absl::IsCancelled(status) && stopped_()) status = absl::OkStatus();  // a wait ended as it was told to
   const absl::Status ended = end();
-  return status.ok() ? ended : status;
+  if (status.ok()) return ended;
+  if (!ended.ok() && ended != status) log_(message_of(ended));
+  return status;
 }
 
 absl::Status Trainer::train() {
@@ -31,37 +118,21 @@ absl::Status Trainer::train() {
     if (last || (options_.eval_every > 0 && now % options_.eval_every == 0)) {
       // The step was trained and counts, whatever becomes of its evaluation.
       if (const absl::StatusOr<nlohmann::json> completions = evaluate_into(metrics); completions.ok())
-        BASCULE_TRY(append_json_line(options_.out / "completions.jsonl", *completions));
+        BASCULE_TRY(run_log_.add_completions(now, *completions));
       else
         log_(cat("step ", now, " was not evaluated: ", message_of(completions.status())));
     }
-    BASCULE_TRY(tell(metrics));
+    BASCULE_TRY(run_log_.add(metrics));
     BASCULE_TRY(count_bad_steps(metrics));
     if (options_.save_every > 0 && now % options_.save_every == 0) BASCULE_TRY(save(now));
   }
   return absl::OkStatus();
 }
 
-// A step's line: in the run's folder, in the log, and for those that watch.
-absl::Status Trainer::tell(StepMetrics& metrics) {
-  metrics.elapsed_seconds = seconds_since_start(std::chrono::steady_clock::now());
-  if (metrics.step > 0) pace_.step_ended(metrics.elapsed_seconds);
-  BASCULE_TRY(append_json_line(options_.out / "metrics.jsonl", to_json(metrics)));
-  const double seconds_left = pace_.seconds_left(options_.steps - metrics.step);
-  if (page_) page_->show(metrics, options_.steps, seconds_left);
-  log_(progress_line(metrics, options_.steps, seconds_left));
-  if (metrics.step == 0 || std::exchange(said_first_step_, true)) return absl::OkStatus();
-  log_(first_step_line(metrics, options_.steps, seconds_left));
-  if (constexpr double kLong = 600; options_.save_every == 0 && seconds_left > kLong)
-    log_(
-        "there is no checkpoint before the end: give --save-every, so that another run can go on if this one does not "
-        "end");
-  return absl::OkStatus();
-}
-
 // Weights that give no finite gradient rarely find back by themselves.
 absl::Status Trainer::count_bad_steps(const StepMetrics& metrics) {
-  bad_steps_ = metrics.update.updates == 0 ? bad_steps_ + 1 : 0;
+  const bool is_bad = metrics.update.updates == 0 && metrics.update.skipped > 0;
+  bad_steps_ = is_bad ? bad_steps_ + 1 : 0;
   if (bad_steps_ < options_.max_bad_steps) return absl::OkStatus();
   return failed_precondition(
       "steps ", metrics.step - bad_steps_ + 1, " to ", metrics.step,
@@ -75,13 +146,16 @@ absl::Status Trainer::count_bad_steps(const StepMetrics& metrics) {
 // One step of GRPO.
 absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   StepTelemetry telemetry(step);
-  BASCULE_ASSIGN(std::vector<Group> groups, roll_out(step, telemetry));
+  BASCULE_ASSIGN(auto rollouts, groups_->next(step));
+  std::vector<Group>& groups = rollouts.groups;
+  telemetry.rolled_out(std::move(rollouts.figures));
   BASCULE_ASSIGN(RewardMeans rewards, score(groups));
   telemetry.scored(groups, std::move(rewards));
-  BASCULE_ASSIGN(const std::int64_t replaced, replace_flat(step, groups));
+  BASCULE_ASSIGN(const std::int64_t replaced,
+                 groups_->replace_flat(step, groups, [this](auto& more) { return score(more).status(); }));
   telemetry.replaced(replaced);
 
-  BASCULE_ASSIGN(const UpdateStatistics update, learn_from(groups));
+  BASCULE_ASSIGN(const UpdateStatistics update, learn_from(step, groups));
   last_step_ = step;  // whatever fails from here on, the weights are this step's
   telemetry.updated(update);
   BASCULE_TRY(say_memory());
@@ -90,7 +164,7 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
     BASCULE_ASSIGN(SendReport report, send());
     telemetry.sent(std::move(report));
   }
-  return telemetry.metrics(filter_.versions().newest());
+  return telemetry.metrics(groups_->versions().newest());
 }
 
 // Once, behind the first update, where it is known what was planned and what came of it.
@@ -115,27 +189,52 @@ absl::StatusOr<RewardMeans> Trainer::score(std::vector<Group>& groups) {
   return rewards;
 }
 
-absl::StatusOr<UpdateStatistics> Trainer::learn_from(const std::vector<Group>& groups) {
+absl::StatusOr<UpdateStatistics> Trainer::learn_from(std::int64_t step, const std::vector<Group>& groups) {
   if (options_.colocate) BASCULE_TRY(pool_->sleep());
-  absl::StatusOr<UpdateStatistics> update = learner_.update_policy(groups, [this] { return sender_.before_write(); });
+  absl::StatusOr<UpdateStatistics> update =
+      learner_.update_policy(step, groups, [this] { return sender_.before_write(); });
   if (!update.ok()) sender_.give_up();
   return update;
 }
 
 absl::StatusOr<SendReport> Trainer::send() {
   BASCULE_ASSIGN(SendReport report, sender_.publish());
-  filter_.published(report.epoch, report.version);
   if (options_.colocate) {
     BASCULE_TRY(learner_.release_memory());
     BASCULE_TRY(pool_->wake_up());
   }
-  stream_->published();
+  if (groups_) groups_->published(report);
   return report;
 }
 
 // Nothing is written before the first evaluation is done: a run that never got there leaves nothing, and a resumed one
 // what it found.
 absl::Status Trainer::begin() {
+  BASCULE_TRY(meet_engines());
+  if (stopped_()) return absl::OkStatus();
+  BASCULE_ASSIGN(SendReport first, send());
+  BASCULE_TRY(pool_->wait_until_serving(first.epoch, options_.engine_timeout));
+  if (stopped_()) return absl::OkStatus();
+  if (last_step_ > 0) {  // the first line was written by the run that is resumed
+    BASCULE_TRY(start_log(first));
+  } else {
+    StepMetrics metrics{.step = 0, .version = first.version, .send = first};
+    metrics.seconds.send = first.seconds.total();
+    BASCULE_ASSIGN(const nlohmann::json completions, evaluate_into(metrics));
+    BASCULE_TRY(start_log(first));
+    BASCULE_TRY(run_log_.add_completions(0, completions));
+    BASCULE_TRY(run_log_.add(metrics));
+  }
+  // Behind the evaluation: the first step's figures are its own.
+  groups_.emplace(
+      GroupSource::Parts{options_, task_, prompts_, *pool_}, last_step_ + 1,
+      [this](RunLog::Time time) { return run_log_.seconds(time); }, log_);
+  groups_->published(first);
+  return absl::OkStatus();
+}
+
+// Blocks until they have joined and the problems fit them, or until stopped.
+absl::Status Trainer::meet_engines() {
   if (options_.start_engines) {
     BASCULE_ASSIGN(options_.engines, options_.start_engines());
   }
@@ -150,46 +249,37 @@ absl::Status Trainer::begin() {
                                                          .log = log_,
                                                          .stopped = stopped_});
   BASCULE_TRY(fit_engines(*pool_, options_, prompts_, task_, log_));
-  BASCULE_TRY(settle_steps(options_, task_));  // of the problems that are left
-  stream_ =
-      std::make_unique<RolloutStream>(*pool_,
-                                      Schedule{.first_step = last_step_ + 1,
-                                               .last_step = options_.steps,
-                                               .sync_every = options_.sync_every,
-                                               .max_staleness = options_.max_staleness},
-                                      [this](std::int64_t step) { return requests_for(prompts_of(step), step, 0); });
-  StepMetrics metrics{.step = last_step_};
-  BASCULE_ASSIGN(metrics.send, send());
-  BASCULE_TRY(pool_->wait_until_serving(filter_.versions().epoch(), options_.engine_timeout));
-  if (stopped_()) return absl::OkStatus();
-  if (last_step_ > 0) {  // the first line was written by the run that is resumed
-    BASCULE_TRY(start_log());
-    pace_.begin(seconds_since_start(std::chrono::steady_clock::now()));
-    return absl::OkStatus();
-  }
+  // Of the problems that are left.
+  BASCULE_TRY(settle_steps(options_, task_));
+  BASCULE_TRY(settle_schedule(options_));
+  learner_.follow(options_.optimizer);
+  return settle_kept(options_, task_, log_);
+}
 
-  metrics.version = filter_.versions().newest();
-  metrics.seconds.send = metrics.send->seconds.total();
-  BASCULE_ASSIGN(const nlohmann::json completions, evaluate_into(metrics));
-  BASCULE_TRY(start_log());
-  BASCULE_TRY(append_json_line(options_.out / "completions.jsonl", completions));
-  pace_.begin(seconds_since_start(std::chrono::steady_clock::now()));
-  return tell(metrics);
+absl::Status Trainer::start_log(const SendReport& first) {
+  nlohmann::json run{{"about", options_.about}, {"engines", options_.engines}, {"sync", options_.sync}};
+  for (const auto& [name, value] : flags_given()) run["flags"][name] = value;
+  std::int64_t parameters = 0;
+  for (const auto& [name, tensor] : learner_.policy().weights()) parameters += tensor.numel();
+  run["parameters"] = parameters;
+  return run_log_.start(last_step_, options_.steps, run, first);
 }
 
 absl::Status Trainer::end() {
-  stream_.reset();
+  groups_.reset();
   if (options_.colocate && pool_)  // a step that failed left them asleep, and may hold the memory that they need
     for (const absl::Status& status : {learner_.release_memory(), pool_->wake_up()})
       if (!status.ok()) log_(message_of(status));
-  if (last_step_ > saved_step_ && learner_.is_whole()) BASCULE_TRY(save(last_step_));
-  if (last_step_ < options_.steps && (stopped_() || last_step_ > 0))
+  absl::Status saved;
+  if (last_step_ > saved_step_ && learner_.is_whole()) saved = save(last_step_);
+  if ((last_step_ < options_.steps || !saved.ok()) && (stopped_() || last_step_ > 0))
     log_(cat(stopped_() ? "stopped" : "ended", " after step ", last_step_,
              saved_.empty() ? "; nothing was saved" : cat("; continue with --resume=", saved_.string())));
-  return log_started_ ? write_report(options_.out) : absl::OkStatus();
+  saved.Update(run_log_.finish());
+  return saved;
 }
 
-// The line of completions.jsonl.
+// What was answered, for people to read.
 absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
   const std::size_t count = std::min(options_.eval_problems, task_.held_out.size());
   BASCULE_ASSIGN(const Evaluation evaluation,
@@ -202,9 +292,9 @@ absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
   metrics.eval_rewards = evaluation.rewards;
   const nlohmann::json shown = shown_completions(evaluation, options_.show);
   for (const nlohmann::json& problem : shown)
-    log_(cat("    ", problem["prompt"].dump(), " answer ", problem["answer"].dump(), "  sampled ",
-             problem["sampled"].dump(), "  greedy ", problem["greedy"].dump()));
-  return nlohmann::json{{"step", metrics.step}, {"problems", shown}};
+    log_(cat("    ", quoted(problem["prompt"]), " answer ", quoted(problem["answer"]), "  sampled ",
+             quoted(problem["sampled"]), "  greedy ", quoted(problem["greedy"])));
+  return shown;
 }
 
 absl::Status Trainer::save(std::int64_t step) {
@@ -213,10 +303,6 @@ absl::Status Trainer::save(std::int64_t step) {
   saved_step_ = step;
   saved_ = folder;
   return absl::OkStatus();
-}
-
-double Trainer::seconds_since_start(Stopwatch::Time time) const {
-  return elapsed_before_ + std::chrono::duration<double>(time - began_).count();
 }
 
 }  // namespace bascule::ref

@@ -17,16 +17,18 @@ struct MicroBatch {
 // The rows of one optimizer step.
 struct MiniBatch {
   StepShape shape;
+  bool teaches = true;  // false: no advantage and no divergence moves the weights
   std::vector<MicroBatch> parts;
 };
 
-// Of the optimizer steps that changed the weights.
+// Of the mini-batches that counted.
 struct Sums {
-  double loss = 0, grad_norm = 0;                                                // of steps
+  double loss = 0, grad_norm = 0, mini_batches = 0;
   double kl = 0, entropy = 0, clipped = 0, weights = 0, capped = 0, tokens = 0;  // of completions' tokens
   double masked = 0, completions = 0;
 
   Sums& operator+=(const Sums& more) {
+    mini_batches += more.mini_batches;
     loss += more.loss;
     grad_norm += more.grad_norm;
     kl += more.kl;
@@ -65,6 +67,9 @@ MiniBatch make_mini_batch(const Policy& policy, const Policy* reference, std::sp
                 .tokens = 0,
                 .micro_batches = static_cast<std::int64_t>(mini.parts.size())};
   for (const TrainingRow& row : rows) mini.shape.tokens += static_cast<std::int64_t>(row.rollout->token_ids.size());
+  mini.teaches = options.loss.beta > 0 || std::any_of(rows.begin(), rows.end(), [](const TrainingRow& row) {
+                   return row.rollout->advantage != 0;
+                 });
   return mini;
 }
 
@@ -81,10 +86,11 @@ std::vector<MiniBatch> make_mini_batches(const Policy& policy, const Policy* ref
   return mini_batches;
 }
 
-// Leaves the mini-batch's gradients at the policy's weights.
+// Leaves the mini-batch's gradients at the policy's weights, if it teaches anything.
 Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOptions& options,
                    const std::function<void()>& after_part) {
-  Sums sums{.completions = static_cast<double>(mini.shape.completions)};
+  Sums sums{.mini_batches = 1, .completions = static_cast<double>(mini.shape.completions)};
+  const at::AutoGradMode gradients(mini.teaches);
   for (const MicroBatch& micro : mini.parts) {
     const auto [log_probs, entropies] = policy.score(micro.batch, options.temperature);
     const Loss loss =
@@ -96,7 +102,7 @@ Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOpti
                      .completion_tokens = micro.batch.completion_tokens,
                      .row_of = micro.batch.row_of},
                     mini.shape, options.loss);
-    loss.value.backward();
+    if (mini.teaches) loss.value.backward();
     sums += sums_of(loss, entropies);
     after_part();
   }
@@ -115,22 +121,25 @@ UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Op
   std::size_t done = 0, parts = 0;  // micro-batches
   for (const MiniBatch& mini : mini_batches) parts += passes * mini.parts.size();
   for (std::size_t i = 0; i < passes * mini_batches.size(); ++i) {
+    const MiniBatch& mini = mini_batches[i % mini_batches.size()];
     optimizer.zero_grad();
-    Sums step = differentiate(policy, mini_batches[i % mini_batches.size()], options,
-                              [&] { options.after_part(++done, parts); });
-    if (!options.may_write()) break;
-    const std::int64_t before = optimizer.steps();
-    step.grad_norm = optimizer.step(step.loss);
-    if (optimizer.steps() == before) {
-      ++statistics.skipped;
-      continue;
+    Sums step = differentiate(policy, mini, options, [&] { options.after_part(++done, parts); });
+    if (mini.teaches) {
+      if (!options.may_write()) break;
+      const std::int64_t before = optimizer.steps();
+      const std::int64_t place = options.schedule_step.value_or(before - static_cast<std::int64_t>(i));
+      step.grad_norm = optimizer.step(step.loss, place + static_cast<std::int64_t>(i));
+      if (optimizer.steps() == before) {
+        ++statistics.skipped;
+        continue;
+      }
+      ++statistics.updates;
+      statistics.learning_rate = optimizer.learning_rate();
     }
-    ++statistics.updates;
     sums += step;
   }
-  const auto updates = static_cast<double>(statistics.updates);
-  statistics.loss = sums.loss / updates;
-  statistics.grad_norm = sums.grad_norm / updates;
+  statistics.loss = sums.loss / sums.mini_batches;
+  statistics.grad_norm = sums.grad_norm / sums.mini_batches;
   statistics.entropy = sums.entropy / sums.tokens;
   statistics.clip_fraction = sums.clipped / sums.tokens;
   statistics.importance_mean = sums.weights / sums.tokens;

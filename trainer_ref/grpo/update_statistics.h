@@ -6,7 +6,8 @@
 
 namespace bascule::ref {
 
-// Means over the optimizer steps that changed the weights; NaN where none did, or where it was not measured.
+// Means over the mini-batches, in all passes, but those that were skipped; NaN where there is none, or where it was not
+// measured.
 struct UpdateStatistics {
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
@@ -18,7 +19,7 @@ struct UpdateStatistics {
   double importance_capped = kNone;  // share of tokens whose weight was more than the cap
   double masked = kNone;             // share of completions that are masked for their divergence
   double grad_norm = kNone;          // before clipping
-  double learning_rate = kNone;      // of the last step
+  double learning_rate = kNone;      // of the last step that changed the weights
   std::int64_t updates = 0;          // optimizer steps that changed the weights
   std::int64_t skipped = 0;          // those whose loss or gradient was not finite: they changed nothing
   std::int64_t tokens = 0;           // of prompts and completions that went through the model

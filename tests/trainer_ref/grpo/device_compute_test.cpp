@@ -82,10 +82,11 @@ TEST_P(PlanOnGpu, IsRightToATenth) {
   const std::vector<std::int64_t> prompt(256, 3);
   const Rollout rollout = Sampled::rollout(std::vector<std::int64_t>(768, 5), 1);
   const std::vector<TrainingRow> rows(16, {&prompt, &rollout});
-  const MemoryNeed need{.config = config,
-                        .compute = {.dtype = at::kBFloat16, .checkpoints_layers = GetParam()},
-                        .device = at::kCUDA,
-                        .batch = largest_batch(16, 256, 768, 64, 8192)};
+  const MemoryNeed need{
+      .config = config,
+      .compute = {.dtype = at::kBFloat16, .checkpoints_layers = GetParam()},
+      .device = at::kCUDA,
+      .batch = largest_batch(16, {.shortest_prompt = 256, .longest_prompt = 256, .completion = 768}, 64, 8192)};
   c10::CachingDeviceAllocator::DeviceStats statistics;
   {
     const Policy policy = *random_policy(config, 1, gpu_, need.compute);

@@ -146,8 +146,25 @@ TEST(Loss, TellsTheWeightsOfWhatEnginesSampled) {
   EXPECT_EQ(loss.capped, 1) << "e^0.9 is more than 2";
   LossOptions plain = options(LossKind::kDapo);
   plain.importance_cap = 0;
-  EXPECT_EQ(policy_loss(input(), kStep, plain).weights, 5);
-  EXPECT_EQ(policy_loss(input(), kStep, plain).capped, 0);
+  EXPECT_TRUE(std::isnan(policy_loss(input(), kStep, plain).weights)) << "not looked at";
+  EXPECT_TRUE(std::isnan(policy_loss(input(), kStep, plain).capped));
+}
+
+// e^89 is no float: one token alone must not make a step's gradients NaN.
+TEST(Loss, AFarLikelierTokenLeavesGradientsFinite) {
+  for (const double advantage : {1.0, -1.0}) {
+    LossInput in = input();
+    in.log_probs = at::tensor({-0.1f, -2.0f, -0.5f, -0.7f, -1.9f}).requires_grad_();
+    in.old_log_probs = at::tensor({-120.0f, -1.6f, -0.5f, -1.1f, -1.4f});
+    in.behaviour_log_probs = in.old_log_probs;
+    in.reference_log_probs = at::Tensor();
+    in.advantages = at::tensor({advantage, advantage}, at::kFloat);
+    in.completion_tokens = at::tensor({3.0f, 2.0f});
+    const Loss loss = policy_loss(in, kStep, {.kind = LossKind::kDapo});
+    loss.value.backward();
+    EXPECT_TRUE(std::isfinite(loss.value.item<double>())) << advantage;
+    EXPECT_TRUE(in.log_probs.grad().isfinite().all().item<bool>()) << advantage;
+  }
 }
 
 TEST(Loss, KindsHaveNames) {

@@ -30,26 +30,43 @@ ModelConfig qwen3() {
   return config;
 }
 
+constexpr RowTokens kRow{.shortest_prompt = 256, .longest_prompt = 256, .completion = 768};
+
 MemoryNeed qwen3_need() {
   return {.config = qwen3(),
           .compute = {.dtype = at::kBFloat16, .checkpoints_layers = true},
           .device = at::kCUDA,
-          .batch = largest_batch(64, 256, 768, 64, 16'384)};
+          .batch = largest_batch(64, kRow, 64, 16'384)};
 }
 
 constexpr std::int64_t kQwen3Weights = 596'049'920;
 
 TEST(MemoryPlan, TheLargestBatchIsOfTheLongestRows) {
-  const LargestBatch all = largest_batch(64, 256, 768, 64, 0);
+  const LargestBatch all = largest_batch(64, kRow, 64, 0);
   EXPECT_EQ(all.tokens, 65'536);
   EXPECT_EQ(all.count, 1);
-  const LargestBatch by_tokens = largest_batch(64, 256, 768, 64, 16'500);
+  const LargestBatch by_tokens = largest_batch(64, kRow, 64, 16'500);
   EXPECT_EQ(by_tokens.rows, 16);
-  EXPECT_EQ(by_tokens.tokens, 16'384);
-  EXPECT_EQ(by_tokens.completion_tokens, 12'288);
+  EXPECT_EQ(by_tokens.tokens, 16'500) << "shorter rows fill it up";
+  EXPECT_EQ(by_tokens.completion_tokens, 12'375);
   EXPECT_EQ(by_tokens.count, 4);
-  EXPECT_EQ(largest_batch(64, 256, 768, 64, 100).tokens, 1024) << "a longer row is alone";
-  EXPECT_EQ(largest_batch(10, 256, 768, 4, 0).count, 3);
+  EXPECT_EQ(largest_batch(64, kRow, 64, 100).tokens, 1024) << "a longer row is alone";
+  EXPECT_EQ(largest_batch(10, kRow, 4, 0).count, 3);
+}
+
+TEST(MemoryPlan, LongerCompletionsNeverTakeLess) {
+  MemoryNeed need = qwen3_need();
+  std::int64_t before = 0;
+  for (const std::int64_t completion : {100, 1000, 7'900, 8'100, 16'000, 20'000}) {
+    need.batch =
+        largest_batch(64, {.shortest_prompt = 50, .longest_prompt = 256, .completion = completion}, 64, 16'384);
+    const std::int64_t peak = plan_memory(need).peak_bytes();
+    EXPECT_GE(peak, before) << completion;
+    before = peak;
+  }
+  EXPECT_EQ(
+      largest_batch(2, {.shortest_prompt = 100, .longest_prompt = 300, .completion = 100}, 2, 0).completion_tokens, 400)
+      << "as if all had the shortest prompt";
 }
 
 TEST(MemoryPlan, WhatHoldsWeightsIsFourBytesEach) {
@@ -95,38 +112,55 @@ TEST(MemoryPlan, SaysItsPartsInOneLine) {
 }
 
 // What an update allocates in host memory, in f32 with a head for each query: there attention keeps what the plan says.
-class MeasuredPlan : public ::testing::TestWithParam<bool> {};
-
-TEST_P(MeasuredPlan, IsRightToATenth) {
-  ModelConfig config = tiny();
-  config.vocab_size = 512;
-  config.hidden_size = 64;
-  config.intermediate_size = 160;
-  config.num_hidden_layers = 6;
-  config.num_attention_heads = config.num_key_value_heads = 4;
-  config.head_dim = 16;
-  config.max_position_embeddings = 256;
-  const std::vector<std::int64_t> prompt(100, 3);
-  Rollout rollout = Sampled::rollout(std::vector<std::int64_t>(60, 5), 1);
-  const std::vector<TrainingRow> rows(8, {&prompt, &rollout});
-  const UpdateOptions options{.micro_batch = 4};
-  const MemoryNeed need{.config = config,
-                        .compute = {.checkpoints_layers = GetParam(), .logit_chunk = 16},
-                        .batch = largest_batch(8, 100, 60, 4, 0)};
-
-  CountingAllocator counter;
-  std::int64_t measured = 0;
-  {
-    const Policy policy = *random_policy(config, 1, at::kCPU, need.compute);
+class MeasuredPlan : public ::testing::TestWithParam<bool> {
+ protected:
+  static ModelConfig config() {
+    ModelConfig config = tiny();
+    config.vocab_size = 512;
+    config.hidden_size = 64;
+    config.intermediate_size = 160;
+    config.num_hidden_layers = 6;
+    config.num_attention_heads = config.num_key_value_heads = 4;
+    config.head_dim = 16;
+    config.max_position_embeddings = 2048;
+    return config;
+  }
+  static MemoryNeed need_for(const LargestBatch& batch) {
+    return {.config = config(), .compute = {.checkpoints_layers = GetParam(), .logit_chunk = 16}, .batch = batch};
+  }
+  static double measured(const MemoryNeed& need, std::span<const TrainingRow> rows, const UpdateOptions& options) {
+    CountingAllocator counter;
+    const Policy policy = *random_policy(need.config, 1, at::kCPU, need.compute);
     Optimizer optimizer(policy.weights(), {});
     counter.begin_anew();
     update_policy(policy, nullptr, optimizer, rows, options);
-    measured = counter.peak();
+    return static_cast<double>(counter.peak());
   }
-  const MemoryPlan plan = plan_memory(need);
-  EXPECT_NEAR(static_cast<double>(measured), static_cast<double>(plan.peak_bytes()),
-              0.1 * static_cast<double>(measured))
-      << to_string(plan);
+};
+
+TEST_P(MeasuredPlan, IsRightToATenth) {
+  const std::vector<std::int64_t> prompt(100, 3);
+  const Rollout rollout = Sampled::rollout(std::vector<std::int64_t>(60, 5), 1);
+  const std::vector<TrainingRow> rows(8, {&prompt, &rollout});
+  const MemoryNeed need =
+      need_for(largest_batch(8, {.shortest_prompt = 100, .longest_prompt = 100, .completion = 60}, 4, 0));
+  const double found = measured(need, rows, {.micro_batch = 4});
+  EXPECT_NEAR(found, static_cast<double>(plan_memory(need).peak_bytes()), 0.1 * found) << to_string(plan_memory(need));
+}
+
+// One row that is far longer than the others of its micro-batch: attention must not pad them all to it.
+TEST_P(MeasuredPlan, HoldsWhateverTheLengthsOfRows) {
+  const std::vector<std::int64_t> prompt(4, 3);
+  const Rollout longest = Sampled::rollout(std::vector<std::int64_t>(1000, 5), 1);
+  std::vector<Rollout> shorter;
+  for (std::size_t tokens = 2; tokens < 34; ++tokens)
+    shorter.push_back(Sampled::rollout(std::vector<std::int64_t>(tokens, 6), -1));
+  std::vector<TrainingRow> rows{{&prompt, &longest}};
+  for (const Rollout& each : shorter) rows.push_back({&prompt, &each});
+  const MemoryNeed need =
+      need_for(largest_batch(33, {.shortest_prompt = 4, .longest_prompt = 4, .completion = 1000}, 64, 1800));
+  EXPECT_LT(measured(need, rows, {.micro_batch_tokens = 1800}),
+            1.1 * static_cast<double>(plan_memory(need).peak_bytes()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Checkpointing, MeasuredPlan, ::testing::Bool());

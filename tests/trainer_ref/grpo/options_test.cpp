@@ -88,8 +88,8 @@ TEST_F(Options, TheLearningRateFallsToTheEndOfTheRunUnlessTold) {
     return result->optimizer;
   };
   EXPECT_EQ(settled({}).schedule, LearningRateSchedule::kConstant);
-  EXPECT_EQ(settled({"--decay-steps=50"}).schedule, LearningRateSchedule::kLinear) << "as before there were schedules";
-  EXPECT_EQ(settled({"--decay-steps=50"}).decay_steps, 50);
+  EXPECT_EQ(settled({"--decay-steps=70"}).schedule, LearningRateSchedule::kLinear) << "as before there were schedules";
+  EXPECT_EQ(settled({"--decay-steps=70"}).decay_steps, 70);
   const OptimizerOptions cosine = settled(
       {"--lr-schedule=cosine", "--steps=30", "--num-iterations=2", "--mini-batches=4", "--min-learning-rate=1e-7"});
   EXPECT_EQ(cosine.schedule, LearningRateSchedule::kCosine);
@@ -101,10 +101,18 @@ TEST_F(Options, TheLearningRateFallsToTheEndOfTheRunUnlessTold) {
               HasSubstr("--decay-steps=9: --lr-schedule=constant"));
   EXPECT_THAT(refusal({"--lr-schedule=step"}), HasSubstr("give one of auto, constant, linear, cosine"));
   EXPECT_THAT(refusal({"--min-learning-rate=1"}), HasSubstr("--min-learning-rate=1: give a value from 0 to 1e-06"));
+  EXPECT_THAT(refusal({"--min-learning-rate=1e-7"}), HasSubstr("add --lr-schedule=cosine, or leave it out"));
 
   auto none_left = options({"--lr-schedule=linear", "--steps=30", "--warmup-steps=30"});
   ASSERT_TRUE(none_left.ok()) << none_left.status();
   EXPECT_THAT(settle_schedule(*none_left).message(), HasSubstr("--warmup-steps=30: the run has 30 optimizer steps"));
+  const absl::FlagSaver another_time;
+  auto too_early = options({"--decay-steps=20", "--warmup-steps=0", "--lr-schedule=linear", "--steps=30"});
+  ASSERT_TRUE(too_early.ok()) << too_early.status();
+  EXPECT_THAT(
+      settle_schedule(*too_early).message(),
+      HasSubstr("--decay-steps=20: the run has 30 optimizer steps, and would go on with a learning rate of 0; give "
+                "--decay-steps=30"));
 }
 
 TEST_F(Options, ThatMakeNoSenseAreRefusedWithWhatWould) {
@@ -349,6 +357,12 @@ TEST_F(Options, ARunDoesNotWriteOverItsOwnModel) {
 }
 
 TEST_F(Options, ASupervisedRunNeedsNoEngines) { EXPECT_TRUE(options({"--supervised", "--engines=", "--sync="}).ok()); }
+
+TEST_F(Options, ASupervisedRunIsToldNothingThatOnlyGrpoHas) {
+  EXPECT_THAT(refusal({"--supervised", "--metrics=127.0.0.1:9"}),
+              HasSubstr("--metrics=127.0.0.1:9: it has no meaning with --supervised; leave it out"));
+  EXPECT_THAT(refusal({"--supervised", "--mini-batches=2"}), HasSubstr("--mini-batches=2: it has no meaning"));
+}
 
 }  // namespace
 }  // namespace bascule::ref

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <bascule/trainer_ref/grpo/advantage.h>
+
 namespace bascule::ref {
 namespace {
 
@@ -16,7 +18,7 @@ TEST(Overlong, GrowsOverTheBufferAsInDapo) {
   EXPECT_EQ(overlong_penalty(20'480, {.max_tokens = 20'480}), 0) << "no buffer, no penalty";
 }
 
-TEST(Overlong, IsTakenFromEachReward) {
+TEST(Overlong, IsTakenFromEachScore) {
   std::vector<Group> groups(2);
   for (const auto& [group, tokens] : {std::pair<std::size_t, std::size_t>{0, 4}, {0, 8}, {1, 6}}) {
     Rollout rollout;
@@ -25,9 +27,12 @@ TEST(Overlong, IsTakenFromEachReward) {
     groups[group].rollouts.push_back(rollout);
   }
   EXPECT_EQ(penalize_overlong(groups, {.max_tokens = 8, .buffer = 4, .penalty = 2}), -1) << "0, 2 and 1 of three";
-  EXPECT_EQ(groups[0].rollouts[0].reward, 1);
-  EXPECT_EQ(groups[0].rollouts[1].reward, -1);
-  EXPECT_EQ(groups[1].rollouts[0].reward, 0);
+  EXPECT_EQ(groups[0].rollouts[0].score(), 1);
+  EXPECT_EQ(groups[0].rollouts[1].score(), -1);
+  EXPECT_EQ(groups[1].rollouts[0].score(), 0);
+  EXPECT_TRUE(is_flat(groups[0])) << "no completion is better than another but for its length";
+  compute_advantages(groups, /*scale=*/false);
+  EXPECT_EQ(groups[0].rollouts[0].advantage, 1) << "which is learnt all the same";
   EXPECT_EQ(penalize_overlong({}, {}), 0);
 }
 

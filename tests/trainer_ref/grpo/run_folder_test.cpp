@@ -51,6 +51,18 @@ TEST(TakenFolder, StaysWhereItWasThereBeforeOrHoldsSomething) {
   EXPECT_FALSE(fs::exists(folder.path() / "a")) << "what it made on its way there";
 }
 
+TEST(TakenFolder, LosesWhatAKilledRunLeftHalfWritten) {
+  const test::TempFolder folder;
+  const fs::path out = folder.path() / "out";
+  for (const char* name : {"step_1", "..step_2.new-7.tmp-7", ".step_3.new-7", ".step_4.old-7", ".other.tmp-7"})
+    fs::create_directories(out / name / "inside");
+  const absl::StatusOr<RunFolder> held = RunFolder::take(out, out / "step_1");
+  ASSERT_THAT(held, IsOk());
+  EXPECT_FALSE(fs::exists(out / "..step_2.new-7.tmp-7"));
+  EXPECT_FALSE(fs::exists(out / ".step_3.new-7"));
+  for (const char* name : {"step_1", ".step_4.old-7", ".other.tmp-7"}) EXPECT_TRUE(fs::exists(out / name)) << name;
+}
+
 TEST(TakenFolder, RefusesTheFolderOfAnotherRunBeforeItIsTouched) {
   const test::TempFolder folder;
   const fs::path out = folder.path() / "out";

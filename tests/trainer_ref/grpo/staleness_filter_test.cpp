@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "support/status.h"
+#include <bascule/transport/text.h>
 
 namespace bascule::ref {
 namespace {
@@ -34,7 +35,9 @@ class StalenessFilterTest : public ::testing::Test {
     EXPECT_EQ(filter.versions().newest(), 3);
     generations_ = std::vector<Generation>(1);
     generations_[0].rollouts = std::move(rollouts);
-    return filter.apply(/*step=*/9, /*asked=*/4, {"http://a"}, generations_);
+    const Sifted sifted = filter.apply({"http://a"}, generations_);
+    BASCULE_TRY(filter.check(/*step=*/9, /*asked=*/4, sifted));
+    return sifted;
   }
 
   std::vector<Generation> generations_;

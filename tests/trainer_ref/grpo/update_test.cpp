@@ -12,6 +12,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
+WeightMap copy_of(const WeightMap& weights) {
+  WeightMap copies;
+  for (const auto& [name, tensor] : weights) copies[name] = tensor.detach().clone();
+  return copies;
+}
+
 TEST(Policy, GivesACompletionTheSameProbabilityAloneAndInABatch) {
   const Sampled sampled;
   const Policy model = policy();
@@ -125,6 +131,31 @@ TEST(Update, MakesRewardedCompletionsLikelier) {
   EXPECT_GT(likeness(0), gainer);
   EXPECT_LT(likeness(3), loser);
   EXPECT_TRUE(std::isnan(update.kl));
+}
+
+// AdamW would go on by its momentum where the gradient is 0.
+TEST(Update, RowsWithoutAnyAdvantageChangeNothing) {
+  Sampled sampled;
+  const Policy model = policy();
+  Optimizer optimizer(model.weights(), {.learning_rate = 1e-2, .weight_decay = 0.1});
+  update_policy(model, nullptr, optimizer, sampled.rows(), {});
+  const Policy before = *Policy::over(model.config(), copy_of(model.weights()), Policy::Gradients::kNone);
+  for (Rollout& rollout : sampled.rollouts) rollout.advantage = 0;
+  const UpdateStatistics flat = update_policy(model, nullptr, optimizer, sampled.rows(), {.micro_batch = 2});
+  EXPECT_EQ(distance(model, before), 0);
+  EXPECT_EQ(flat.updates, 0);
+  EXPECT_EQ(flat.skipped, 0) << "nothing was wrong with it";
+  EXPECT_EQ(optimizer.steps(), 1);
+  EXPECT_EQ(flat.loss, 0);
+  EXPECT_GT(flat.entropy, 0) << "what can be seen is told";
+
+  sampled.rollouts[3].advantage = 1;  // of the second mini-batch
+  const UpdateStatistics half = update_policy(model, nullptr, optimizer, sampled.rows(), {.mini_batches = 2});
+  EXPECT_EQ(half.updates, 1);
+  EXPECT_GT(distance(model, before), 0);
+  const UpdateStatistics diverging =
+      update_policy(model, &before, optimizer, Sampled().rows(), {.loss = {.beta = 0.1}});
+  EXPECT_EQ(diverging.updates, 1) << "the divergence teaches";
 }
 
 TEST(Update, SkipsIterationsWhoseGradientsAreNotFiniteAndSaysHowMany) {
@@ -246,6 +277,27 @@ TEST_F(Supervised, MicroBatchesTakeTheSameStep) {
   EXPECT_LT(distance(whole, parts), 1e-5);
   EXPECT_GT(distance(whole, *random_policy(config, 0)), 1e-3);
   EXPECT_EQ(*greedy_accuracy(whole, prompts, task.train, 5), *greedy_accuracy(whole, prompts, task.train, 64));
+}
+
+TEST_F(Supervised, EndsWhereNoGradientIsFinite) {
+  Policy model = *random_policy(config, 0);
+  model.weights().begin()->second.data().fill_(std::numeric_limits<float>::quiet_NaN());
+  const Task task = *arithmetic_task(3);
+  EXPECT_THAT(
+      train_supervised(model, prompts, task, {.steps = 20, .problems_per_step = 8, .max_bad_steps = 2}).message(),
+      HasSubstr("steps 1 to 2: expected a finite loss and finite gradients, found none"));
+}
+
+TEST_F(Supervised, NamesWhatItCannotTeach) {
+  const auto found = [&](const Problem& problem) {
+    const std::vector<Problem> problems{{.prompt = "1+1=", .answer = "2"}, problem};
+    return std::string(check_lessons(prompts, config, problems).message());
+  };
+  EXPECT_EQ(found({.prompt = "2+2=", .answer = "4"}), "");
+  EXPECT_THAT(found({.prompt = "2+2=", .answer = "four"}), HasSubstr("problem 2, answer \"four\": "));
+  EXPECT_THAT(found({.prompt = "2+2=", .answer = ""}), HasSubstr("expected an answer to learn from, found none"));
+  EXPECT_THAT(found({.prompt = "2+2=", .answer = std::string(30, '4')}),
+              HasSubstr("expected at most 32 tokens, as many as the model has positions for, found 35"));
 }
 
 TEST_F(Supervised, TeachesTheWorkedAnswerWhereThereIsOne) {

@@ -1,0 +1,116 @@
+// What bascule-train does without engines: dry runs, and supervised training.
+#include <csignal>
+
+#include "train_fixture.h"
+
+namespace bascule::test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+namespace fs = std::filesystem;
+
+class TrainAlone : public Train {
+ protected:
+  Program alone(std::vector<std::string> flags, const fs::path& model = BASCULE_DEMO_MODEL) {
+    std::vector<std::string> command{BASCULE_TRAIN, "--model", model.string(), "--threads", "1"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    return Program(std::move(command), folder_ / "alone.log");
+  }
+  // Its output, of a run that ends with `status`.
+  std::string said(int status, std::vector<std::string> flags, const fs::path& model = BASCULE_DEMO_MODEL) {
+    Program run = alone(std::move(flags), model);
+    EXPECT_EQ(run.wait(90s), status) << run.output();
+    return run.output();
+  }
+  fs::path model_with(const std::function<void(nlohmann::json&)>& change) {
+    const fs::path model = folder_ / "model";
+    fs::copy(BASCULE_DEMO_MODEL, model);
+    nlohmann::json config = nlohmann::json::parse(bytes("model/config.json"));
+    change(config);
+    std::ofstream(model / "config.json") << config;
+    fs::remove(model / "model.safetensors");
+    return model;
+  }
+  fs::path lessons(const std::string& rationale, const std::string& answer = "4") {
+    const fs::path file = folder_ / "lessons.jsonl";
+    std::ofstream lines(file);
+    for (int i = 0; i < 40; ++i)
+      lines << nlohmann::json{{"prompt", std::string("2+") + std::to_string(i) + "="},
+                              {"answer", answer},
+                              {"rationale", rationale}}
+            << "\n";
+    return file;
+  }
+};
+
+class DryRun : public TrainAlone {};
+
+TEST_F(DryRun, SaysWhatTheRunTakesAndTriesAnUpdate) {
+  const std::string output = said(0, {"--dry-run", "--max-tokens", "3", "--steps", "40", "--device", "cpu"});
+  EXPECT_THAT(output, AllOf(HasSubstr("micro-batches of at most 576 tokens, 192 of them of completions"),
+                            HasSubstr("GiB  f32 weights"), HasSubstr("AdamW's moments"),
+                            HasSubstr("in all, at the peak of an update"), HasSubstr("is free on cpu"),
+                            HasSubstr("tried on cpu with random weights: "),
+                            HasSubstr(" tokens a second through an update"), HasSubstr("those of 40 steps ")));
+  EXPECT_EQ(fs::directory_iterator(folder_)->path().filename(), "alone.log") << "it leaves nothing";
+}
+
+TEST_F(DryRun, RefusesWhatNoFlagMakesFitAndSaysSo) {
+  const fs::path huge = model_with([](nlohmann::json& config) {
+    config["hidden_size"] = 96'000;
+    config["num_hidden_layers"] = 90;
+  });
+  EXPECT_THAT(said(1, {"--dry-run", "--device", "cpu"}, huge),
+              AllOf(HasSubstr("this run takes "), HasSubstr(" free, a sixteenth of which is left alone; no flag helps"),
+                    Not(HasSubstr("tried on"))));
+}
+
+TEST_F(DryRun, NamesTheFlagThatMakesItFit) {
+  const fs::path wide = model_with([](nlohmann::json& config) {  // activations of 12 MB a token
+    config["intermediate_size"] = 8'000;
+    config["num_hidden_layers"] = 100;
+    config["max_position_embeddings"] = 100'000;
+  });
+  EXPECT_THAT(said(1, {"--dry-run", "--device", "cpu", "--max-tokens", "90000", "--micro-batch-tokens", "0"}, wide),
+              AllOf(HasSubstr("--micro-batch-tokens="), Not(HasSubstr("no flag helps"))));
+}
+
+TEST_F(DryRun, CountsTheWorkedAnswersOfSupervisedTraining) {
+  const auto plan = [&](const std::string& rationale) {
+    const std::string output = said(0,
+                                    {"--dry-run", "--supervised", "--task", "data", "--data", lessons(rationale),
+                                     "--prompts-per-step", "4", "--device", "cpu"},
+                                    BASCULE_WORD_PROBLEMS);
+    return std::stoi(output.substr(output.find("at most ") + 8));  // tokens of a micro-batch
+  };
+  std::string worked;
+  for (int i = 0; i < 60; ++i) worked += "2 + 2 = 4. ";
+  EXPECT_GT(plan(worked), plan("2 + 2 = 4.") + 4 * 200);
+}
+
+class Supervised : public TrainAlone {};
+
+TEST_F(Supervised, ARunThatIsStoppedSavesItsStepAndSaysSoByItsStatus) {
+  const std::string out = folder_ / "taught";
+  Program train = alone({"--supervised", "--out", out, "--steps", "100000", "--prompts-per-step", "8"});
+  ASSERT_TRUE(eventually([&] { return train.output().find("step 1/100000") != std::string::npos; }, 60s))
+      << train.output();
+  train.signal(SIGTERM);
+  EXPECT_EQ(train.wait(60s), 130) << train.output();
+  EXPECT_THAT(train.output(), AllOf(HasSubstr("stopped after step "),
+                                    HasSubstr(" of 100000; " + out + " has the weights"), Not(HasSubstr("held out"))));
+  EXPECT_TRUE(fs::exists(fs::path(out) / "model.safetensors"));
+}
+
+TEST_F(Supervised, RefusesAnswersThatItCannotTeachBeforeItBegins) {
+  EXPECT_THAT(said(2, {"--supervised", "--out", folder_ / "taught", "--task", "data", "--data", lessons("", "four")}),
+              HasSubstr("lessons.jsonl: problem 1, answer"));
+  EXPECT_FALSE(fs::exists(folder_ / "taught"));
+}
+
+}  // namespace
+}  // namespace bascule::test

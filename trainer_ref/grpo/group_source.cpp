@@ -1,0 +1,158 @@
+#include <bascule/trainer_ref/grpo/group_source.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include <bascule/trainer_ref/grpo/dynamic_sampling.h>
+#include <bascule/trainer_ref/grpo/evaluation.h>
+#include <bascule/trainer_ref/grpo/random.h>
+#include <bascule/trainer_ref/grpo/rollout_figures.h>
+#include <bascule/transport/text.h>
+
+namespace bascule::ref {
+
+GroupSource::GroupSource(const Parts& parts, std::int64_t first_step, std::function<double(Stopwatch::Time)> seconds,
+                         std::function<void(std::string_view)> log)
+    : parts_(parts),
+      seconds_(std::move(seconds)),
+      log_(std::move(log)),
+      use_before_(parts.pool.use()),
+      filter_({.max_staleness = parts.options.max_staleness, .min_batch = parts.options.min_batch, .log = log_}),
+      stream_(parts.pool,
+              {.first_step = first_step,
+               .last_step = parts.options.steps,
+               .sync_every = parts.options.sync_every,
+               .max_staleness = parts.options.max_staleness},
+              [this](std::int64_t step) { return requests_for(prompts_of(step), step, 0); }) {}
+
+void GroupSource::published(const SendReport& report) {
+  filter_.published(report.epoch, report.version);
+  stream_.published();
+}
+
+absl::StatusOr<GroupSource::Rollouts> GroupSource::next(std::int64_t step) {
+  BASCULE_ASSIGN(std::vector<Generation> generations, stream_.next());
+  Rollouts rollouts;
+  rollouts.figures = figures_of(generations);
+  const std::size_t asked = options().prompts_per_step * static_cast<std::size_t>(options().group_size);
+  const std::vector<std::size_t> prompts = prompts_of(step);
+  BASCULE_ASSIGN(const Sifted sifted, sift_enough(step, requests_for(prompts, step, 0), generations));
+  rollouts.figures.dropped = static_cast<std::int64_t>(asked) - static_cast<std::int64_t>(sifted.kept);
+  rollouts.figures.staleness_mean = sifted.staleness_mean;
+  rollouts.figures.lags = sifted.lags;
+  rollouts.groups = answered(prompts, requests_for(prompts, step, 0), std::move(generations));
+  return rollouts;
+}
+
+// Takes out of `generations` what is too stale. Where too few are left for that, the others are asked again: an engine
+// that stood still, and came back, has answered with the version that it had before.
+absl::StatusOr<Sifted> GroupSource::sift_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
+                                                std::vector<Generation>& generations) {
+  constexpr int kRounds = 5;
+  std::size_t asked = 0;
+  for (const RolloutRequest& request : requests) asked += static_cast<std::size_t>(request.completions);
+  Sifted sifted = filter_.apply(parts_.pool.urls(), generations);
+  absl::Status enough = filter_.check(step, asked, sifted);
+  for (int round = 1; !enough.ok() && sifted.stale > 0 && round <= kRounds; ++round) {
+    log_(cat("step ", step, ": ", sifted.stale, " of ", asked, " completions are of versions too old; asking again"));
+    if (round > 1) absl::SleepFor(absl::Seconds(1));  // for its next version to come
+    std::vector<RolloutRequest> again = requests;
+    for (const Generation& generation : generations)
+      again[generation.request].completions -= static_cast<int>(generation.rollouts.size());
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < again.size(); ++i)
+      if (again[i].completions > 0) places.push_back(i);
+    std::erase_if(again, [](const RolloutRequest& request) { return request.completions <= 0; });
+    for (RolloutRequest& request : again) request.seed = mix(request.seed ^ static_cast<std::uint64_t>(round));
+    BASCULE_ASSIGN(std::vector<Generation> more, parts_.pool.answers_to(parts_.pool.ask_first(std::move(again))));
+    for (Generation& generation : more) generation.request = places[generation.request];
+    std::move(more.begin(), more.end(), std::back_inserter(generations));
+    sifted = filter_.apply(parts_.pool.urls(), generations);
+    enough = filter_.check(step, asked, sifted);
+  }
+  BASCULE_TRY(enough);
+  return sifted;
+}
+
+// What `generations` took, and how the engines were used since the last step.
+RolloutFigures GroupSource::figures_of(const std::vector<Generation>& generations) {
+  const std::vector<std::string> urls = parts_.pool.urls();
+  const std::vector<EngineUse> use = parts_.pool.use();
+  RolloutFigures figures{.tail_seconds = tail_seconds(generations), .spans = engine_spans(generations, urls, seconds_)};
+  use_before_.resize(use.size());
+  for (std::size_t engine = 0; engine < use.size(); ++engine)
+    figures.use.emplace_back(urls[engine], use[engine] - std::exchange(use_before_[engine], use[engine]));
+  return figures;
+}
+
+absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::vector<Group>& groups,
+                                                       const Score& score) {
+  const std::vector<std::size_t> first = prompts_of(step);
+  std::set<std::size_t> asked(first.begin(), first.end());
+  std::size_t place = first.size();
+  std::vector<Group> varied;
+  if (options().dynamic_sampling > 0) varied = take_varied(groups);
+  const std::size_t varied_at_first = varied.size();
+  for (std::int64_t round = 0; round < options().dynamic_sampling && varied.size() < first.size(); ++round) {
+    const std::vector<std::size_t> prompts =
+        further_prompts(parts_.task.train.size(), first.size() - varied.size(), options().seed, step, asked);
+    if (prompts.empty()) break;
+    asked.insert(prompts.begin(), prompts.end());
+    std::vector<RolloutRequest> requests = requests_for(prompts, step, std::exchange(place, place + prompts.size()));
+    absl::StatusOr<std::vector<Generation>> generations = parts_.pool.answers_to(parts_.pool.ask_first(requests));
+    if (absl::IsCancelled(generations.status())) return generations.status();
+    if (!generations.ok()) {
+      log_(cat("step ", step, ": no further groups in place of flat ones: ", message_of(generations.status())));
+      break;
+    }
+    sift(*generations, filter_.versions(), options().max_staleness);
+    std::vector<Group> more = answered(prompts, std::move(requests), *std::move(generations));
+    if (more.empty()) continue;  // all too stale
+    BASCULE_TRY(score(more));
+    for (Group& group : take_varied(more)) varied.push_back(std::move(group));
+  }
+  const auto replaced = static_cast<std::int64_t>(varied.size() - varied_at_first);
+  if (!varied.empty()) groups = std::move(varied);
+  return replaced;
+}
+
+std::vector<Group> GroupSource::answered(const std::vector<std::size_t>& prompts, std::vector<RolloutRequest> requests,
+                                         std::vector<Generation> generations) const {
+  std::vector<Group> groups =
+      groups_of(problems_at(prompts), std::move(requests), std::move(generations), parts_.prompts.tokenizer());
+  std::erase_if(groups, [](const Group& group) { return group.rollouts.empty(); });
+  return groups;
+}
+
+std::vector<std::size_t> GroupSource::prompts_of(std::int64_t step) const {
+  // Steps count from 1, the order of problems from 0.
+  return prompts_of_step(parts_.task.train.size(), options().prompts_per_step, options().seed, step - 1);
+}
+
+std::vector<const Problem*> GroupSource::problems_at(const std::vector<std::size_t>& prompts) const {
+  std::vector<const Problem*> problems;
+  for (const std::size_t i : prompts) problems.push_back(&parts_.task.train[i]);
+  return problems;
+}
+
+// Called on the stream's thread as well: reads what never changes. Each place of a step has a seed of its own.
+std::vector<RolloutRequest> GroupSource::requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
+                                                      std::size_t first_place) const {
+  std::vector<RolloutRequest> requests;
+  for (const Problem* problem : problems_at(prompts)) {
+    const std::uint64_t place = static_cast<std::uint64_t>(step) << 32 | (first_place + requests.size());
+    requests.push_back({.prompt = *parts_.prompts.tokens_of(*problem),  // create() has looked at them all
+                        .completions = options().group_size,
+                        .max_tokens = options().max_tokens,
+                        .temperature = options().update.temperature,
+                        .top_k = options().top_k,
+                        .top_p = options().top_p,
+                        .seed = mix(options().seed ^ mix(place))});
+  }
+  return requests;
+}
+
+}  // namespace bascule::ref

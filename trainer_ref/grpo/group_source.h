@@ -1,0 +1,77 @@
+// The groups of completions that steps learn from: asked of the engines ahead of time, sifted by their age, put
+// together with their problems. Groups that teach nothing give way to those of further problems.
+//
+// Threads: the trainer's; requests are planned on the stream's, too, from what never changes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include <bascule/sender/report.h>
+#include <bascule/trainer_ref/grpo/engine_pool.h>
+#include <bascule/trainer_ref/grpo/metrics.h>
+#include <bascule/trainer_ref/grpo/options.h>
+#include <bascule/trainer_ref/grpo/prompt.h>
+#include <bascule/trainer_ref/grpo/rollout_stream.h>
+#include <bascule/trainer_ref/grpo/staleness_filter.h>
+#include <bascule/trainer_ref/grpo/stopwatch.h>
+#include <bascule/trainer_ref/grpo/task.h>
+
+namespace bascule::ref {
+
+class GroupSource {
+ public:
+  struct Parts {  // all outlive it
+    const TrainOptions& options;
+    const Task& task;
+    const PromptWriter& prompts;
+    EnginePool& pool;
+  };
+  // Of the run's steps from `first_step` on. Asks nothing before the first published(). `seconds` is the run's clock;
+  // `log` is told of engines that answer with foreign versions, or not at all.
+  GroupSource(const Parts& parts, std::int64_t first_step, std::function<double(Stopwatch::Time)> seconds,
+              std::function<void(std::string_view)> log);
+
+  // One more version is served.
+  void published(const SendReport& report);
+  const PublishedVersions& versions() const { return filter_.versions(); }
+
+  struct Rollouts {
+    std::vector<Group> groups;  // one a problem that has completions, in their order
+    RolloutFigures figures;
+  };
+  // Of `step`, without what was lost or is too stale. Blocks as EnginePool::generate does. UNAVAILABLE: too few are
+  // left.
+  absl::StatusOr<Rollouts> next(std::int64_t step);
+
+  // With --dynamic-sampling, flat groups of `groups`, which have rewards, give way to those of further problems, which
+  // get theirs by `score`; how many did. Where none varies, they all stay. What the engines do not answer is done
+  // without: the step has completions already. CANCELLED, and what `score` says.
+  using Score = std::function<absl::Status(std::vector<Group>& groups)>;
+  absl::StatusOr<std::int64_t> replace_flat(std::int64_t step, std::vector<Group>& groups, const Score& score);
+
+ private:
+  const TrainOptions& options() const { return parts_.options; }
+  absl::StatusOr<Sifted> sift_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
+                                     std::vector<Generation>& generations);
+  RolloutFigures figures_of(const std::vector<Generation>& generations);
+  std::vector<std::size_t> prompts_of(std::int64_t step) const;
+  std::vector<const Problem*> problems_at(const std::vector<std::size_t>& prompts) const;
+  std::vector<RolloutRequest> requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
+                                           std::size_t first_place) const;
+  // The groups that have completions.
+  std::vector<Group> answered(const std::vector<std::size_t>& prompts, std::vector<RolloutRequest> requests,
+                              std::vector<Generation> generations) const;
+
+  const Parts parts_;
+  const std::function<double(Stopwatch::Time)> seconds_;
+  const std::function<void(std::string_view)> log_;
+  std::vector<EngineUse> use_before_;  // as the last step saw it
+  StalenessFilter filter_;
+  RolloutStream stream_;  // goes first: it asks for requests
+};
+
+}  // namespace bascule::ref
