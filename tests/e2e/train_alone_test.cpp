@@ -108,7 +108,7 @@ TEST_F(Supervised, ARunThatIsStoppedSavesItsStepAndSaysSoByItsStatus) {
 
 TEST_F(Supervised, RefusesAnswersThatItCannotTeachBeforeItBegins) {
   EXPECT_THAT(said(2, {"--supervised", "--out", folder_ / "taught", "--task", "data", "--data", lessons("", "four")}),
-              HasSubstr("lessons.jsonl: problem 1, answer"));
+              HasSubstr("lessons.jsonl: prompt 2+0=: answer four: "));
   EXPECT_FALSE(fs::exists(folder_ / "taught"));
 }
 

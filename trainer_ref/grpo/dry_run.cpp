@@ -1,15 +1,12 @@
 #include <bascule/trainer_ref/grpo/dry_run.h>
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include <bascule/trainer_ref/grpo/device_memory.h>
 #include <bascule/trainer_ref/grpo/progress.h>
-#include <bascule/trainer_ref/grpo/random.h>
-#include <bascule/trainer_ref/grpo/supervised.h>
 #include <bascule/trainer_ref/grpo/trial_update.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/text.h>
@@ -54,35 +51,17 @@ std::string advice_for(const TrainOptions& options, MemoryNeed need, std::int64_
   return "no flag helps: give a smaller model, a smaller --max-tokens, or a larger device";
 }
 
-absl::StatusOr<RowTokens> tokens_of_rows(const TrainOptions& options, const Task& task, const PromptWriter& prompts) {
-  Random no_noise(0, 0);
-  RowTokens rows{.shortest_prompt = std::numeric_limits<std::int64_t>::max(),
-                 .completion = options.supervised ? 0 : options.max_tokens};
-  for (const Problem& problem : task.train) {
-    BASCULE_ASSIGN(const std::vector<std::int64_t> prompt, prompts.tokens_of(problem));
-    const auto tokens = static_cast<std::int64_t>(prompt.size());
-    rows.shortest_prompt = std::min(rows.shortest_prompt, tokens);
-    rows.longest_prompt = std::max(rows.longest_prompt, tokens);
-    if (!options.supervised) continue;
-    BASCULE_ASSIGN(const std::vector<std::int64_t> lesson,
-                   prompts.tokenizer().encode(lesson_text(problem, /*noise=*/0, no_noise)));
-    rows.completion = std::max(rows.completion, static_cast<std::int64_t>(lesson.size()) + 1);  // and an end token
-  }
-  return rows;
-}
-
-absl::StatusOr<MemoryNeed> need_of(const TrainOptions& options, const Task& task, const PromptWriter& prompts) {
+absl::StatusOr<MemoryNeed> need_of(const TrainOptions& options) {
   MemoryNeed need{.compute = options.compute,
                   .device = options.device.type(),
                   .has_reference = !options.supervised && options.needs_reference()};
   BASCULE_ASSIGN(need.config, read_config(options.model));
-  BASCULE_ASSIGN(const RowTokens tokens, tokens_of_rows(options, task, prompts));
   const auto problems = static_cast<std::int64_t>(options.prompts_per_step);
   const std::int64_t rows = options.supervised ? problems : problems * options.group_size;
   const std::int64_t mini_batches = options.supervised ? 1 : std::min(options.update.mini_batches, rows);
   const std::int64_t most_rows =
       std::min(static_cast<std::int64_t>(options.update.micro_batch), (rows + mini_batches - 1) / mini_batches);
-  need.batch = largest_batch(rows, tokens, most_rows, options.update.micro_batch_tokens);
+  need.batch = largest_batch(rows, options.rows, most_rows, options.update.micro_batch_tokens);
   BASCULE_TRY(add_slots(options, need));
   return need;
 }
@@ -146,8 +125,8 @@ absl::Status try_out(const TrainOptions& options, const MemoryNeed& need, const 
 
 }  // namespace
 
-absl::StatusOr<MemoryPlan> plan_of(const TrainOptions& options, const Task& task, const PromptWriter& prompts) {
-  BASCULE_ASSIGN(const MemoryNeed need, need_of(options, task, prompts));
+absl::StatusOr<MemoryPlan> plan_of(const TrainOptions& options) {
+  BASCULE_ASSIGN(const MemoryNeed need, need_of(options));
   return plan_memory(need);
 }
 
@@ -157,7 +136,7 @@ absl::Status dry_run(TrainOptions options, const std::function<void(std::string_
   BASCULE_TRY(settle_schedule(options));
   BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
-  BASCULE_ASSIGN(const MemoryNeed need, need_of(options, task, prompts));
+  BASCULE_ASSIGN(const MemoryNeed need, need_of(options));
   const MemoryPlan plan = plan_memory(need);
   log(cat("micro-batches of at most ", need.batch.tokens, " tokens, ", need.batch.completion_tokens,
           " of them of completions; ", need.batch.rows, " rows of the longest, ", need.batch.count,

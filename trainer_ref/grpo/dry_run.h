@@ -11,8 +11,9 @@
 
 namespace bascule::ref {
 
-// Of the run that `options` and `task` describe, for its longest prompt. Reads the model's configuration, no weights.
-absl::StatusOr<MemoryPlan> plan_of(const TrainOptions& options, const Task& task, const PromptWriter& prompts);
+// Of the run that `options` describe, whose task check_task() has looked at. Reads the model's configuration, no
+// weights.
+absl::StatusOr<MemoryPlan> plan_of(const TrainOptions& options);
 
 // Tells `log` what the run takes, by part, and what its device has; where that is enough, tries an update there with
 // random weights, and tells how fast it is. RESOURCE_EXHAUSTED where it is too little: the text says what to change.

@@ -104,7 +104,7 @@ absl::Status run_supervised(TrainOptions options) {
   BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
   BASCULE_ASSIGN(Policy policy, policy_to_teach(options));
-  BASCULE_ASSIGN(const MemoryPlan plan, plan_of(options, task, prompts));
+  BASCULE_ASSIGN(const MemoryPlan plan, plan_of(options));
   training = true;
   const absl::Status trained = train_supervised(policy, prompts, task,
                                                 {.steps = options.steps,

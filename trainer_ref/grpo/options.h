@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include <bascule/trainer_ref/grpo/data_file.h>
+#include <bascule/trainer_ref/grpo/memory_plan.h>
 #include <bascule/trainer_ref/grpo/overlong.h>
 #include <bascule/trainer_ref/grpo/prompt.h>
 #include <bascule/trainer_ref/grpo/reward_list.h>
@@ -33,6 +34,7 @@ struct TrainOptions {
   DataColumns columns;
   ChatOptions chat;
   int operands = 50;  // of the arithmetic
+  RowTokens rows;     // of the problems that are trained on, before any is dropped; by check_task()
   bool supervised = false;
   double label_noise = 0;           // of supervised training
   std::int64_t max_bad_steps = 10;  // in a row, of which none changed the weights, before the run ends
@@ -122,8 +124,9 @@ absl::Status settle_schedule(TrainOptions& options);
 // no template, it comes to something that is not known here, or variables for a template that nothing needs.
 absl::StatusOr<PromptWriter> read_prompt_writer(const TrainOptions& options, const Task& task);
 
-// OK where the model of `options` can read every prompt of `task`. INVALID_ARGUMENT names the flag.
-absl::Status check_task(const TrainOptions& options, const Task& task, const PromptWriter& prompts);
+// OK where the model of `options` can read every prompt of `task`, and where it is supervised, learn every answer.
+// Fills options.rows. INVALID_ARGUMENT names the flag.
+absl::Status check_task(TrainOptions& options, const Task& task, const PromptWriter& prompts);
 
 // The flags that differ from their defaults, for the report.
 std::vector<std::pair<std::string, std::string>> flags_given();

@@ -1,5 +1,7 @@
 // The problems of a run, by its options.
+#include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include <bascule/trainer_ref/grpo/options.h>
@@ -64,19 +66,30 @@ absl::StatusOr<PromptWriter> read_prompt_writer(const TrainOptions& options, con
   return PromptWriter(*std::move(tokenizer), *std::move(chat), options.chat);
 }
 
-absl::Status check_task(const TrainOptions& options, const Task& task, const PromptWriter& prompts) {
-  constexpr std::string_view kAdvice = "give problems that the model can read, as --data=problems.jsonl";
+absl::Status check_task(TrainOptions& options, const Task& task, const PromptWriter& prompts) {
   BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
-  const bool from_file = options.task == "data", two_files = !options.eval_data.empty();
-  const auto check = [&](std::string_view flag, const std::string& value, const std::vector<Problem>& problems) {
-    BASCULE_TRY(of_flag(check_prompts(problems, prompts, config.vocab_size), flag, value, kAdvice));
+  if (options.supervised && config.eos_token_ids.empty())
+    return invalid_argument("--model=", options.model.string(),
+                            ": config.json: expected an eos_token_id, found none; answers need an end token");
+  RowTokens rows{.shortest_prompt = std::numeric_limits<std::int64_t>::max(),
+                 .completion = options.supervised ? 0 : options.max_tokens};
+  const auto look = [&](const Problem& problem, std::int64_t prompt_tokens) {
+    rows.shortest_prompt = std::min(rows.shortest_prompt, prompt_tokens);
+    rows.longest_prompt = std::max(rows.longest_prompt, prompt_tokens);
     if (!options.supervised) return absl::OkStatus();
-    return of_flag(check_lessons(prompts, config, problems), flag, value,
-                   "give answers that the model can learn, as --data=problems.jsonl");
+    BASCULE_ASSIGN(const std::int64_t answer, check_lesson(prompts, config, problem, prompt_tokens));
+    rows.completion = std::max(rows.completion, answer);
+    return absl::OkStatus();
   };
+  const auto check = [&](std::string_view flag, const std::string& value, const std::vector<Problem>& problems) {
+    return of_flag(check_prompts(problems, prompts, config.vocab_size, look), flag, value,
+                   "give problems that the model can read, as --data=problems.jsonl");
+  };
+  const bool from_file = options.task == "data", two_files = !options.eval_data.empty();
   const std::string_view flag = from_file ? "data" : "task";
   const std::string value = from_file ? options.data.string() : options.task;
   BASCULE_TRY(check(flag, value, task.train));
+  options.rows = rows;
   return check(two_files ? "eval-data" : flag, two_files ? options.eval_data.string() : value, task.held_out);
 }
 

@@ -45,7 +45,8 @@ bool needs_template(const ChatOptions& options, const Task& task) {
   return any(task.train) || any(task.held_out);
 }
 
-absl::Status check_prompts(std::span<const Problem> problems, const PromptWriter& prompts, std::int64_t vocab_size) {
+absl::Status check_prompts(std::span<const Problem> problems, const PromptWriter& prompts, std::int64_t vocab_size,
+                           const LookAtPrompt& look) {
   for (const Problem& problem : problems) {
     const absl::StatusOr<std::vector<std::int64_t>> tokens = prompts.tokens_of(problem);
     const std::string shown = shown_prompt(problem);
@@ -55,6 +56,8 @@ absl::Status check_prompts(std::span<const Problem> problems, const PromptWriter
     if (beyond != tokens->end())
       return invalid_argument("prompt ", shown.substr(0, 200), ": expected token ids below ", vocab_size,
                               ", the model's vocabulary, found ", *beyond);
+    BASCULE_TRY(
+        annotate(look(problem, static_cast<std::int64_t>(tokens->size())), cat("prompt ", shown.substr(0, 200))));
   }
   return absl::OkStatus();
 }

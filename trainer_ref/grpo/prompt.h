@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -52,7 +53,11 @@ bool needs_template(const ChatOptions& options, const Task& task);
 
 // OK where every problem has a prompt of token ids below `vocab_size`: what is wrong is found before a run, and not in
 // the middle of it. INVALID_ARGUMENT shows the prompt.
-absl::Status check_prompts(std::span<const Problem> problems, const PromptWriter& prompts, std::int64_t vocab_size);
+// Each is shown to `look`, with its number of tokens, whose error ends the search, too.
+using LookAtPrompt = std::function<absl::Status(const Problem& problem, std::int64_t tokens)>;
+absl::Status check_prompts(
+    std::span<const Problem> problems, const PromptWriter& prompts, std::int64_t vocab_size,
+    const LookAtPrompt& look = [](const Problem&, std::int64_t) { return absl::OkStatus(); });
 
 // Takes the problems with prompts of more than `longest` tokens out, and returns those prompts as shown_prompt() does.
 std::vector<std::string> drop_long(std::vector<Problem>& problems, const PromptWriter& prompts, std::int64_t longest);

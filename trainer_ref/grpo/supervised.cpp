@@ -97,23 +97,19 @@ std::string lesson_text(const Problem& problem, double noise, Random& random) {
   return cat(text, "#### ", answer);
 }
 
-absl::Status check_lessons(const PromptWriter& prompts, const ModelConfig& config, std::span<const Problem> problems) {
-  if (config.eos_token_ids.empty())
-    return invalid_argument("config.json: expected an eos_token_id, found none; answers need an end token");
+absl::StatusOr<std::int64_t> check_lesson(const PromptWriter& prompts, const ModelConfig& config,
+                                          const Problem& problem, std::int64_t prompt_tokens) {
   Random no_noise(0, 0);
-  for (std::size_t i = 0; i < problems.size(); ++i) {
-    const std::string text = lesson_text(problems[i], 0, no_noise);
-    const std::string which = cat("problem ", i + 1, ", answer \"", text.substr(0, 100), "\"");
-    if (text.empty()) return invalid_argument(which, ": expected an answer to learn from, found none");
-    const absl::StatusOr<Lesson> lesson = make_lesson(prompts, config, problems[i], text);
-    if (!lesson.ok()) return annotate(lesson.status(), which);
-    const std::size_t tokens = lesson->prompt.size() + lesson->answer.token_ids.size();
-    if (tokens > static_cast<std::size_t>(config.max_position_embeddings))
-      return invalid_argument(which, ": expected at most ", config.max_position_embeddings,
-                              " tokens, as many as the model has positions for, found ", tokens,
-                              " with its prompt; leave it out");
-  }
-  return absl::OkStatus();
+  const std::string text = lesson_text(problem, 0, no_noise);
+  if (text.empty()) return invalid_argument("expected an answer to learn from, found none");
+  const absl::StatusOr<std::vector<std::int64_t>> answer = prompts.tokenizer().encode(text);
+  if (!answer.ok()) return annotate(answer.status(), cat("answer ", text.substr(0, 100)));
+  const auto tokens = static_cast<std::int64_t>(answer->size()) + 1;  // and the end
+  if (prompt_tokens + tokens > config.max_position_embeddings)
+    return invalid_argument("answer ", text.substr(0, 100), ": expected at most ", config.max_position_embeddings,
+                            " tokens, as many as the model has positions for, found ", prompt_tokens + tokens,
+                            " with its prompt; leave it out");
+  return tokens;
 }
 
 absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,

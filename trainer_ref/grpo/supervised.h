@@ -41,13 +41,14 @@ std::string with_noise(std::string_view answer, double noise, Random& random);
 // "#### " with the answer, as GSM8K has them. `noise` is of the answer alone.
 std::string lesson_text(const Problem& problem, double noise, Random& random);
 
-// OK where all of `problems` can be taught. INVALID_ARGUMENT names one that has no answer, one that the tokenizer
-// cannot write, or one that is too long.
-absl::Status check_lessons(const PromptWriter& prompts, const ModelConfig& config, std::span<const Problem> problems);
+// How many tokens the answer to `problem` has, with its end. INVALID_ARGUMENT: it has none, the tokenizer cannot write
+// it, or the model has no positions for it behind a prompt of `prompt_tokens`.
+absl::StatusOr<std::int64_t> check_lesson(const PromptWriter& prompts, const ModelConfig& config,
+                                          const Problem& problem, std::int64_t prompt_tokens);
 
 // Minimises the cross-entropy of what lesson_text() says, with an end token behind each, given their prompts; problems
 // in the order of prompts_of_step. CANCELLED: it was stopped; the policy has the weights of the last step.
-// FAILED_PRECONDITION: max_bad_steps. Other errors: a problem that check_lessons() would have named.
+// FAILED_PRECONDITION: max_bad_steps. Other errors: a problem that check_lesson() would have named.
 absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,
                               const SupervisedOptions& options);
 

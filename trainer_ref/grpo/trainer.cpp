@@ -158,7 +158,7 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   BASCULE_ASSIGN(const UpdateStatistics update, learn_from(step, groups));
   last_step_ = step;  // whatever fails from here on, the weights are this step's
   telemetry.updated(update);
-  BASCULE_TRY(say_memory());
+  if (update.updates > 0) BASCULE_TRY(say_memory());
 
   if (sends_after(step)) {
     BASCULE_ASSIGN(SendReport report, send());
@@ -171,7 +171,7 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
 absl::Status Trainer::say_memory() {
   if (said_memory_ || !options_.device.is_cuda()) return absl::OkStatus();
   said_memory_ = true;
-  BASCULE_ASSIGN(const MemoryPlan plan, plan_of(options_, task_, prompts_));
+  BASCULE_ASSIGN(const MemoryPlan plan, plan_of(options_));
   log_(measured_beside(plan, options_.device));
   return absl::OkStatus();
 }

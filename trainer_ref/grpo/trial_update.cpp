@@ -61,13 +61,13 @@ absl::StatusOr<TrialTimes> try_updates(const TrialShape& shape, int warm_ups, in
   const std::vector<TrainingRow> rows = rollouts.rows();
   TrialTimes times;
   try {
-    forget_peak(shape.device);
     BASCULE_ASSIGN(const Policy policy, random_policy_on(shape, Policy::Gradients::kTracked, at::kFloat));
     std::optional<Policy> reference;
     if (shape.has_reference) {
       BASCULE_ASSIGN(reference, random_policy_on(shape, Policy::Gradients::kNone, shape.compute.dtype));
     }
     Optimizer optimizer(policy.weights(), {.learning_rate = 1e-6});
+    forget_peak(shape.device);  // which knows the device only now
     for (int i = 0; i < warm_ups + repeat; ++i) {
       const auto begin = std::chrono::steady_clock::now();
       const UpdateStatistics update =

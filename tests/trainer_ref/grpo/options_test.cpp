@@ -326,7 +326,7 @@ TEST_F(Options, AFileToEvaluateOnLeavesTheOtherWhole) {
 
 TEST_F(Options, ProblemsThatTheModelCannotReadAreRefusedWithTheirFlag) {
   const std::string model = "--model=" BASCULE_DEMO_MODEL;
-  const auto told = options({model.c_str(), "--task=data", "--data=a.jsonl", "--eval-data=b.jsonl"});
+  auto told = options({model.c_str(), "--task=data", "--data=a.jsonl", "--eval-data=b.jsonl"});
   ASSERT_TRUE(told.ok()) << told.status();
   const PromptWriter prompts(*Tokenizer::read(BASCULE_DEMO_MODEL));
   const Problem good{.prompt = "1+1="}, bad{.prompt = "one"}, beyond{.prompt_token_ids = {14}};

@@ -290,11 +290,11 @@ TEST_F(Supervised, EndsWhereNoGradientIsFinite) {
 
 TEST_F(Supervised, NamesWhatItCannotTeach) {
   const auto found = [&](const Problem& problem) {
-    const std::vector<Problem> problems{{.prompt = "1+1=", .answer = "2"}, problem};
-    return std::string(check_lessons(prompts, config, problems).message());
+    return std::string(check_lesson(prompts, config, problem, /*prompt_tokens=*/4).status().message());
   };
   EXPECT_EQ(found({.prompt = "2+2=", .answer = "4"}), "");
-  EXPECT_THAT(found({.prompt = "2+2=", .answer = "four"}), HasSubstr("problem 2, answer \"four\": "));
+  EXPECT_EQ(*check_lesson(prompts, config, {.prompt = "2+2=", .answer = "4"}, 4), 2) << "with its end";
+  EXPECT_THAT(found({.prompt = "2+2=", .answer = "four"}), HasSubstr("answer four: "));
   EXPECT_THAT(found({.prompt = "2+2=", .answer = ""}), HasSubstr("expected an answer to learn from, found none"));
   EXPECT_THAT(found({.prompt = "2+2=", .answer = std::string(30, '4')}),
               HasSubstr("expected at most 32 tokens, as many as the model has positions for, found 35"));
