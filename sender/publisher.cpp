@@ -220,7 +220,7 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
 void Publisher::seal(Publication publication, std::optional<Digest> digest, Deadline deadline) {
   warnings_.clear();
   if (digest && published_.digest == digest)
-    warnings_.push_back(cat("version ", publication.version, " has the same bytes as version ", published_.version,
+    warnings_.push_back(cat("version ", publication.version, kSameBytes, published_.version,
                             ": the weights did not change between the two sends"));
   sealed_version_ = publication.version;
   publication.digest = digest;

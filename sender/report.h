@@ -46,6 +46,9 @@ struct UpdateReport {
   std::vector<std::string> warnings;  // as in SendReport
 };
 
+// In the warning that a version is the one before: its sender has changed no weight in between.
+inline constexpr const char* kSameBytes = " has the same bytes as version ";
+
 struct SendReport {
   Epoch epoch = 0;
   Version version = 0;

@@ -29,15 +29,16 @@ double operations_of(const ref::TrialShape& shape) {
 }
 
 ref::MemoryPlan plan_of(const ref::TrialShape& shape) {
-  return ref::plan_memory({.config = shape.config,
-                           .compute = shape.compute,
-                           .device = shape.device.type(),
-                           .batch = ref::largest_batch(shape.rows,
-                                                       {.shortest_prompt = shape.prompt_tokens,
-                                                        .longest_prompt = shape.prompt_tokens,
-                                                        .completion = shape.row_tokens - shape.prompt_tokens},
-                                                       static_cast<std::int64_t>(shape.update.micro_batch),
-                                                       shape.update.micro_batch_tokens)});
+  return ref::plan_memory(
+      {.config = shape.config,
+       .compute = shape.compute,
+       .device = shape.device.type(),
+       .batch = ref::largest_batch({.rows = shape.rows,
+                                    .tokens = {.shortest_prompt = shape.prompt_tokens,
+                                               .longest_prompt = shape.prompt_tokens,
+                                               .completion = shape.row_tokens - shape.prompt_tokens},
+                                    .most_rows = static_cast<std::int64_t>(shape.update.micro_batch),
+                                    .most_tokens = shape.update.micro_batch_tokens})});
 }
 
 std::optional<std::int64_t> log_probs_bytes(const ref::TrialShape& shape) {

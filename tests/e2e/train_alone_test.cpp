@@ -1,5 +1,6 @@
 // What bascule-train does without engines: dry runs, and supervised training.
 #include <csignal>
+#include <sstream>
 
 #include "train_fixture.h"
 
@@ -38,11 +39,11 @@ class TrainAlone : public Train {
   fs::path lessons(const std::string& rationale, const std::string& answer = "4") {
     const fs::path file = folder_ / "lessons.jsonl";
     std::ofstream lines(file);
-    for (int i = 0; i < 40; ++i)
-      lines << nlohmann::json{{"prompt", std::string("2+") + std::to_string(i) + "="},
-                              {"answer", answer},
-                              {"rationale", rationale}}
-            << "\n";
+    for (int i = 0; i < 40; ++i) {
+      nlohmann::json line{{"prompt", "2+" + std::to_string(i) + "="}, {"answer", answer}};
+      if (!rationale.empty()) line["rationale"] = rationale;
+      lines << line << "\n";
+    }
     return file;
   }
 };
@@ -79,6 +80,28 @@ TEST_F(DryRun, NamesTheFlagThatMakesItFit) {
               AllOf(HasSubstr("--micro-batch-tokens="), Not(HasSubstr("no flag helps"))));
 }
 
+// One row of the longest and shorter ones that fill up its micro-batch: smaller micro-batches help.
+TEST_F(DryRun, ItsAdviceFitsWhereALongRowIsFilledUp) {
+  const fs::path wide = model_with([](nlohmann::json& config) {
+    config["intermediate_size"] = 8'000;
+    config["num_hidden_layers"] = 40;
+    config["max_position_embeddings"] = 100'000;
+  });
+  const std::vector<std::string> shape{"--dry-run", "--device", "cpu", "--max-tokens", "60000"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), shape.begin(), shape.end());
+    return more;
+  };
+  const std::string refused = said(1, with({"--micro-batch-tokens", "115000"}), wide);
+  EXPECT_THAT(refused, Not(HasSubstr("no flag helps")));
+  std::vector<std::string> advised;
+  std::stringstream words(refused.substr(refused.find("left alone; ")));
+  for (std::string word; words >> word;)
+    if (word.starts_with("--")) advised.push_back(word);
+  EXPECT_FALSE(advised.empty());
+  EXPECT_THAT(said(0, with(advised), wide), HasSubstr("in all, at the peak of an update"));
+}
+
 TEST_F(DryRun, CountsTheWorkedAnswersOfSupervisedTraining) {
   const auto plan = [&](const std::string& rationale) {
     const std::string output = said(0,
@@ -102,13 +125,31 @@ TEST_F(Supervised, ARunThatIsStoppedSavesItsStepAndSaysSoByItsStatus) {
   train.signal(SIGTERM);
   EXPECT_EQ(train.wait(60s), 130) << train.output();
   EXPECT_THAT(train.output(), AllOf(HasSubstr("stopped after step "),
-                                    HasSubstr(" of 100000; " + out + " has the weights"), Not(HasSubstr("held out"))));
+                                    HasSubstr(" of 100000; " + out + " has the weights; give it as --model"),
+                                    Not(HasSubstr("held out"))));
   EXPECT_TRUE(fs::exists(fs::path(out) / "model.safetensors"));
+}
+
+TEST_F(Supervised, SavesBeforeItEvaluatesAndHearsAStopThere) {
+  const fs::path held_out = folder_ / "held_out.jsonl";
+  {
+    std::ofstream lines(held_out);
+    for (int i = 0; i < 400'000; ++i)
+      lines << R"({"prompt": "1+1=", "answer": "2"})"
+            << "\n";
+  }
+  const std::string out = folder_ / "taught";
+  Program train = alone({"--supervised", "--out", out, "--steps", "1", "--prompts-per-step", "8", "--task", "data",
+                         "--data", lessons(""), "--eval-data", held_out});
+  ASSERT_TRUE(eventually([&] { return fs::exists(fs::path(out) / "model.safetensors"); }, 90s)) << train.output();
+  train.signal(SIGTERM);
+  EXPECT_EQ(train.wait(60s), 130) << train.output();
+  EXPECT_THAT(train.output(), HasSubstr("stopped in the evaluation; " + out + " has the weights"));
 }
 
 TEST_F(Supervised, RefusesAnswersThatItCannotTeachBeforeItBegins) {
   EXPECT_THAT(said(2, {"--supervised", "--out", folder_ / "taught", "--task", "data", "--data", lessons("", "four")}),
-              HasSubstr("lessons.jsonl: prompt 2+0=: answer four: "));
+              HasSubstr("answer \"four\": the vocabulary has no token"));
   EXPECT_FALSE(fs::exists(folder_ / "taught"));
 }
 

@@ -28,6 +28,17 @@ absl::Status add_slots(const TrainOptions& options, MemoryNeed& need) {
   return absl::OkStatus();
 }
 
+UpdateRows rows_of(const TrainOptions& options) {
+  const auto problems = static_cast<std::int64_t>(options.prompts_per_step);
+  const std::int64_t rows = options.supervised ? problems : problems * options.group_size;
+  const std::int64_t mini_batches = options.supervised ? 1 : std::min(options.update.mini_batches, rows);
+  return {.rows = rows,
+          .tokens = options.rows,
+          .most_rows =
+              std::min(static_cast<std::int64_t>(options.update.micro_batch), (rows + mini_batches - 1) / mini_batches),
+          .most_tokens = options.update.micro_batch_tokens};
+}
+
 // The first change, the cheapest first, with which the run takes at most `most` bytes.
 std::string advice_for(const TrainOptions& options, MemoryNeed need, std::int64_t most) {
   const auto fits = [&] { return plan_memory(need).peak_bytes() <= most; };
@@ -36,17 +47,16 @@ std::string advice_for(const TrainOptions& options, MemoryNeed need, std::int64_
     if (fits()) return "add --gradient-checkpointing";
   }
   const std::string checkpointed = options.compute.checkpoints_layers ? "" : "add --gradient-checkpointing and ";
-  const std::int64_t row = need.batch.tokens / need.batch.rows;
-  while (need.batch.tokens > row) {
-    const double share = static_cast<double>(need.batch.completion_tokens) / static_cast<double>(need.batch.tokens);
-    need.batch.tokens = std::max(row, need.batch.tokens / 2);
-    need.batch.completion_tokens = static_cast<std::int64_t>(share * static_cast<double>(need.batch.tokens));
-    need.batch.count *= 2;
-    if (fits()) return cat(checkpointed, "give --micro-batch-tokens=", need.batch.tokens);
+  UpdateRows rows = rows_of(options);
+  rows.most_tokens = need.batch.tokens;
+  while (rows.most_tokens > need.batch.row_tokens) {
+    rows.most_tokens = std::max(need.batch.row_tokens, rows.most_tokens / 2);
+    need.batch = largest_batch(rows);
+    if (fits()) return cat(checkpointed, "give --micro-batch-tokens=", rows.most_tokens);
   }
   if (need.compute.dtype == at::kFloat) {
     need.compute.dtype = at::kBFloat16;
-    if (fits()) return cat(checkpointed, "give --train-dtype=bf16 and --micro-batch-tokens=", need.batch.tokens);
+    if (fits()) return cat(checkpointed, "give --train-dtype=bf16 and --micro-batch-tokens=", rows.most_tokens);
   }
   return "no flag helps: give a smaller model, a smaller --max-tokens, or a larger device";
 }
@@ -56,12 +66,7 @@ absl::StatusOr<MemoryNeed> need_of(const TrainOptions& options) {
                   .device = options.device.type(),
                   .has_reference = !options.supervised && options.needs_reference()};
   BASCULE_ASSIGN(need.config, read_config(options.model));
-  const auto problems = static_cast<std::int64_t>(options.prompts_per_step);
-  const std::int64_t rows = options.supervised ? problems : problems * options.group_size;
-  const std::int64_t mini_batches = options.supervised ? 1 : std::min(options.update.mini_batches, rows);
-  const std::int64_t most_rows =
-      std::min(static_cast<std::int64_t>(options.update.micro_batch), (rows + mini_batches - 1) / mini_batches);
-  need.batch = largest_batch(rows, options.rows, most_rows, options.update.micro_batch_tokens);
+  need.batch = largest_batch(rows_of(options));
   BASCULE_TRY(add_slots(options, need));
   return need;
 }
@@ -69,13 +74,12 @@ absl::StatusOr<MemoryNeed> need_of(const TrainOptions& options) {
 // Random weights and tokens, two of the largest micro-batches: the second finds gradients, as all but the first do.
 TrialShape trial_of(const TrainOptions& options, const MemoryNeed& need) {
   const LargestBatch& batch = need.batch;
-  const std::int64_t row = batch.tokens / batch.rows;
   TrialShape shape{.config = need.config,
                    .compute = need.compute,
                    .device = options.device,
                    .rows = batch.rows * std::min<std::int64_t>(batch.count, 2),
-                   .row_tokens = row,
-                   .prompt_tokens = std::clamp<std::int64_t>(row - batch.completion_tokens / batch.rows, 1, row - 1),
+                   .row_tokens = batch.row_tokens,
+                   .prompt_tokens = options.rows.longest_prompt,
                    .has_reference = need.has_reference,
                    .update = options.update};
   shape.update.num_iterations = shape.update.mini_batches = 1;
@@ -85,7 +89,7 @@ TrialShape trial_of(const TrainOptions& options, const MemoryNeed& need) {
 // On a CPU as many rows as take seconds; 0: not one does.
 std::int64_t rows_to_try(const TrialShape& shape) {
   if (!shape.device.is_cpu()) return shape.rows;
-  constexpr double kMostOperations = 1e12;
+  constexpr double kMostOperations = 1e11;
   double weights = 0;
   for (const TensorSpec& spec : weight_specs(shape.config, DType::kF32))
     weights += static_cast<double>(element_count(spec.shape));

@@ -37,10 +37,8 @@ absl::StatusOr<GroupSource::Rollouts> GroupSource::next(std::int64_t step) {
   BASCULE_ASSIGN(std::vector<Generation> generations, stream_.next());
   Rollouts rollouts;
   rollouts.figures = figures_of(generations);
-  const std::size_t asked = options().prompts_per_step * static_cast<std::size_t>(options().group_size);
   const std::vector<std::size_t> prompts = prompts_of(step);
-  BASCULE_ASSIGN(const Sifted sifted, sift_enough(step, requests_for(prompts, step, 0), generations));
-  rollouts.figures.dropped = static_cast<std::int64_t>(asked) - static_cast<std::int64_t>(sifted.kept);
+  BASCULE_ASSIGN(const Sifted sifted, sift_enough(step, requests_for(prompts, step, 0), generations, rollouts.figures));
   rollouts.figures.staleness_mean = sifted.staleness_mean;
   rollouts.figures.lags = sifted.lags;
   rollouts.groups = answered(prompts, requests_for(prompts, step, 0), std::move(generations));
@@ -48,12 +46,13 @@ absl::StatusOr<GroupSource::Rollouts> GroupSource::next(std::int64_t step) {
 }
 
 // Takes out of `generations` what is too stale. Where too few are left for that, the others are asked again: an engine
-// that stood still, and came back, has answered with the version that it had before.
+// that stood still, and came back, has answered with the version that it had before. Adds to `figures` what that took.
 absl::StatusOr<Sifted> GroupSource::sift_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
-                                                std::vector<Generation>& generations) {
+                                                std::vector<Generation>& generations, RolloutFigures& figures) {
   constexpr int kRounds = 5;
   std::size_t asked = 0;
   for (const RolloutRequest& request : requests) asked += static_cast<std::size_t>(request.completions);
+  std::size_t asked_in_all = asked;
   Sifted sifted = filter_.apply(parts_.pool.urls(), generations);
   absl::Status enough = filter_.check(step, asked, sifted);
   for (int round = 1; !enough.ok() && sifted.stale > 0 && round <= kRounds; ++round) {
@@ -66,14 +65,18 @@ absl::StatusOr<Sifted> GroupSource::sift_enough(std::int64_t step, const std::ve
     for (std::size_t i = 0; i < again.size(); ++i)
       if (again[i].completions > 0) places.push_back(i);
     std::erase_if(again, [](const RolloutRequest& request) { return request.completions <= 0; });
+    asked_in_all += asked - sifted.kept;
     for (RolloutRequest& request : again) request.seed = mix(request.seed ^ static_cast<std::uint64_t>(round));
     BASCULE_ASSIGN(std::vector<Generation> more, parts_.pool.answers_to(parts_.pool.ask_first(std::move(again))));
     for (Generation& generation : more) generation.request = places[generation.request];
+    const std::vector<EngineSpan> spans = engine_spans(more, parts_.pool.urls(), seconds_);
+    figures.spans.insert(figures.spans.end(), spans.begin(), spans.end());
     std::move(more.begin(), more.end(), std::back_inserter(generations));
     sifted = filter_.apply(parts_.pool.urls(), generations);
     enough = filter_.check(step, asked, sifted);
   }
   BASCULE_TRY(enough);
+  figures.dropped = static_cast<std::int64_t>(asked_in_all) - static_cast<std::int64_t>(sifted.kept);
   return sifted;
 }
 

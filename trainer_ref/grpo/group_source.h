@@ -56,7 +56,7 @@ class GroupSource {
  private:
   const TrainOptions& options() const { return parts_.options; }
   absl::StatusOr<Sifted> sift_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
-                                     std::vector<Generation>& generations);
+                                     std::vector<Generation>& generations, RolloutFigures& figures);
   RolloutFigures figures_of(const std::vector<Generation>& generations);
   std::vector<std::size_t> prompts_of(std::int64_t step) const;
   std::vector<const Problem*> problems_at(const std::vector<std::size_t>& prompts) const;

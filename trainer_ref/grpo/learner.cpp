@@ -1,9 +1,7 @@
 #include <bascule/trainer_ref/grpo/learner.h>
 
-#include <ATen/core/grad_mode.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -18,14 +16,6 @@ std::vector<TrainingRow> rows_of(std::span<const Group> groups) {
   for (const Group& group : groups)
     for (const Rollout& rollout : group.rollouts) rows.push_back({&group.prompt, &rollout});
   return rows;
-}
-
-bool is_finite(const WeightMap& weights) {
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> tensors;
-  for (const auto& [name, tensor] : weights) tensors.push_back(tensor);
-  // The largest of each, so that no square overflows.
-  return at::stack(at::_foreach_norm(tensors, std::numeric_limits<double>::infinity())).isfinite().all().item<bool>();
 }
 
 }  // namespace

@@ -18,9 +18,8 @@
 #include <bascule/trainer_ref/grpo/private_endpoint.h>
 #include <bascule/trainer_ref/grpo/run_folder.h>
 #include <bascule/trainer_ref/grpo/spawned_engines.h>
-#include <bascule/trainer_ref/grpo/supervised.h>
+#include <bascule/trainer_ref/grpo/supervised_run.h>
 #include <bascule/trainer_ref/grpo/trainer.h>
-#include <bascule/trainer_ref/model/checkpoint.h>
 #include <bascule/trainer_ref/program/pair.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/descriptors.h>
@@ -80,57 +79,6 @@ bool training = false;  // flags that make no sense have been found by then
 
 bool stopped() { return stop_requested_at != 0; }
 
-void say_memory(const MemoryPlan& plan, at::Device device) {
-  if (const std::string line = measured_beside(plan, device); !line.empty()) log_line(line);
-}
-
-absl::StatusOr<Policy> policy_to_teach(const TrainOptions& options) {
-  absl::StatusOr<Policy> policy =
-      Policy::read(options.model, Policy::Gradients::kTracked, options.device, options.compute);
-  if (absl::IsNotFound(policy.status())) {
-    log_line("no weights in the folder of --model: starting from random ones");
-    BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
-    policy = random_policy(config, options.seed, options.device, options.compute);
-  }
-  BASCULE_TRY(of_flag(policy.status(), "model", options.model.string(), kModelAdvice));
-  return policy;
-}
-
-absl::Status run_supervised(TrainOptions options) {
-  BASCULE_ASSIGN(const RunFolder folder, RunFolder::take_new(options.out));
-  BASCULE_ASSIGN(const Task task, read_task_of(options));
-  BASCULE_TRY(settle_steps(options, task));
-  BASCULE_TRY(settle_schedule(options));
-  BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
-  BASCULE_TRY(check_task(options, task, prompts));
-  BASCULE_ASSIGN(Policy policy, policy_to_teach(options));
-  BASCULE_ASSIGN(const MemoryPlan plan, plan_of(options));
-  training = true;
-  const absl::Status trained = train_supervised(policy, prompts, task,
-                                                {.steps = options.steps,
-                                                 .problems_per_step = options.prompts_per_step,
-                                                 .micro_batch = options.update.micro_batch,
-                                                 .micro_batch_tokens = options.update.micro_batch_tokens,
-                                                 .label_noise = options.label_noise,
-                                                 .seed = options.seed,
-                                                 .max_bad_steps = options.max_bad_steps,
-                                                 .optimizer = options.optimizer,
-                                                 .log = log_line,
-                                                 .stopped = stopped,
-                                                 .after_first_step = [&] { say_memory(plan, options.device); }});
-  if (absl::IsCancelled(trained)) {
-    BASCULE_TRY(write_checkpoint(options.out, options.model, policy.weights(), bascule::DType::kBF16));
-    return absl::CancelledError(
-        bascule::cat(bascule::message_of(trained), "; ", options.out.string(),
-                     " has the weights of that step; give it as --model to train on from there"));
-  }
-  BASCULE_TRY(trained);
-  BASCULE_ASSIGN(const double accuracy, greedy_accuracy(policy, prompts, task.held_out, options.update.micro_batch,
-                                                        options.update.micro_batch_tokens));
-  log_line(bascule::cat("held out: ", accuracy, " right with the likeliest token each time"));
-  return write_checkpoint(options.out, options.model, policy.weights(), bascule::DType::kBF16);
-}
-
 // The engines of --spawn-engines, which listen.
 absl::StatusOr<std::unique_ptr<SpawnedEngines>> start_engines(const TrainOptions& options) {
   SpawnOptions spawn{
@@ -183,7 +131,10 @@ absl::Status run(TrainOptions options) {
   const at::Device device = options.device;
   try {
     if (options.dry_run) return dry_run(options, log_line);
-    return options.supervised ? run_supervised(std::move(options)) : run_grpo(std::move(options));
+    if (options.supervised)
+      return run_supervised(std::move(options),
+                            {.log = log_line, .stopped = stopped, .began = [] { training = true; }});
+    return run_grpo(std::move(options));
   } catch (const c10::Error& error) {
     return device_failed(device, error);
   } catch (const std::bad_alloc&) {
@@ -206,7 +157,8 @@ int main(int argc, char** argv) {
   const absl::Status model = read_config(options->model).status();
   if (!model.ok()) refuse(program(), of_flag(model, "model", options->model.string(), kModelAdvice));
   at::set_num_threads(options->threads);  // before the first operation: pools never shrink
-  for (const int signal : bascule::stop_signals()) stop_on(signal);
+  if (!options->dry_run)                  // which has nothing to lose
+    for (const int signal : bascule::stop_signals()) stop_on(signal);
   absl::Status status = run(*std::move(options));
   const std::lock_guard lock(log_mutex);
   status.Update(log_failure);

@@ -38,8 +38,8 @@ class Sizes {
   // What one layer keeps of a token for its backward pass.
   std::int64_t kept() const {
     const std::int64_t c = config_.hidden_size, q = query(), k = key(), i = config_.intermediate_size;
-    // Fused attention takes grouped keys and values as they are; the other gets one for each head.
-    const std::int64_t shared = is_bf16() ? k : q;
+    // Attention takes grouped keys and values as they are, but for a GPU's in float, which gets one for each head.
+    const std::int64_t shared = is_bf16() || device_ == at::kCPU ? k : q;
     std::int64_t elements = 4 * c                   // what both norms take, which is the residual stream, and give
                             + 2 * q + 2 * shared    // attention: query, key, value, result
                             + 4 * i;                // gate, silu(gate), up, their product
@@ -117,21 +117,22 @@ Moment peak_of(const MemoryNeed& need, const Sizes& sizes) {
 
 }  // namespace
 
-LargestBatch largest_batch(std::int64_t rows, const RowTokens& tokens, std::int64_t most_rows,
-                           std::int64_t most_tokens) {
+LargestBatch largest_batch(const UpdateRows& update) {
+  const RowTokens& tokens = update.tokens;
   const std::int64_t row = tokens.longest_prompt + tokens.completion;
-  std::int64_t together = std::min(rows, most_rows), all = together * row;
-  if (most_tokens > 0) {
-    together = std::min(together, std::max<std::int64_t>(1, most_tokens / row));
-    all = std::min(all, std::max(row, most_tokens));
+  std::int64_t together = std::min(update.rows, update.most_rows), all = together * row;
+  if (update.most_tokens > 0) {
+    together = std::min(together, std::max<std::int64_t>(1, update.most_tokens / row));
+    all = std::min(all, std::max(row, update.most_tokens));
   }
   const double share =  // of completions, at most
       static_cast<double>(tokens.completion) / static_cast<double>(tokens.shortest_prompt + tokens.completion);
   return {.rows = together,
           .tokens = all,
           .completion_tokens = static_cast<std::int64_t>(share * static_cast<double>(all)),
-          .count = (rows + together - 1) / together,
-          .tokens_of_update = rows * row};
+          .count = (update.rows + together - 1) / together,
+          .tokens_of_update = update.rows * row,
+          .row_tokens = row};
 }
 
 std::int64_t MemoryPlan::peak_bytes() const {

@@ -24,6 +24,7 @@ struct LargestBatch {
   std::int64_t completion_tokens = 0;  // M
   std::int64_t count = 1;              // micro-batches of an update
   std::int64_t tokens_of_update = 0;   // N of all of them
+  std::int64_t row_tokens = 0;         // of a row of the longest
 };
 
 // Tokens of the rows that an update may have.
@@ -32,10 +33,15 @@ struct RowTokens {
   std::int64_t completion = 0;  // the longest
 };
 
-// Of an update of `rows`; most_rows and most_tokens as UpdateOptions has them. Shorter rows fill a micro-batch up to
-// most_tokens, so it may be larger than those of the longest rows.
-LargestBatch largest_batch(std::int64_t rows, const RowTokens& tokens, std::int64_t most_rows,
-                           std::int64_t most_tokens);
+// An update's rows, and what UpdateOptions lets go together.
+struct UpdateRows {
+  std::int64_t rows = 0;
+  RowTokens tokens = {};
+  std::int64_t most_rows = 64, most_tokens = 0;
+};
+
+// Shorter rows fill a micro-batch up to most_tokens, so it may be larger than those of the longest rows.
+LargestBatch largest_batch(const UpdateRows& update);
 
 struct MemoryNeed {
   ModelConfig config = {};

@@ -119,7 +119,9 @@ absl::Status settle_schedule(TrainOptions& options) {
                               " optimizer steps in all, and --lr-schedule has to come behind; give fewer");
     optimizer.decay_steps = last;
   }
-  if (optimizer.decay_steps > 0 && optimizer.decay_steps < last && optimizer.min_learning_rate == 0)
+  // A run that goes on keeps the schedule that it had.
+  if (options.resume.empty() && optimizer.decay_steps > 0 && optimizer.decay_steps < last &&
+      optimizer.min_learning_rate == 0)
     return invalid_argument("--decay-steps=", optimizer.decay_steps, ": the run has ", last,
                             " optimizer steps, and would go on with a learning rate of 0; give --decay-steps=", last,
                             ", a --min-learning-rate, or fewer steps");

@@ -2,7 +2,9 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <limits>
 #include <utility>
+#include <vector>
 
 #include <bascule/trainer_ref/model/causal_attention.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
@@ -10,6 +12,14 @@
 #include <bascule/transport/text.h>
 
 namespace bascule::ref {
+
+bool is_finite(const WeightMap& weights) {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : weights) tensors.push_back(tensor);
+  // The largest of each, so that no square overflows.
+  return at::stack(at::_foreach_norm(tensors, std::numeric_limits<double>::infinity())).isfinite().all().item<bool>();
+}
 
 absl::StatusOr<Policy> Policy::read(const std::filesystem::path& folder, Gradients gradients, at::Device device,
                                     const ComputeOptions& compute) {

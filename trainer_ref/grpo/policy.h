@@ -20,6 +20,9 @@ struct ComputeOptions {
   std::int64_t logit_chunk = 0;     // places whose logits lie in memory together; 0: default_logit_chunk()
 };
 
+// Whether every weight is a finite number.
+bool is_finite(const WeightMap& weights);
+
 class Policy {
  public:
   enum class Gradients { kTracked, kNone };  // of a policy that learns; of a frozen reference

@@ -51,7 +51,7 @@ absl::StatusOr<SendReport> PolicySender::publish_once() {
   return sender_.publish(*std::exchange(loan_, std::nullopt));
 }
 
-absl::StatusOr<SendReport> PolicySender::publish() {
+absl::StatusOr<SendReport> PolicySender::publish(Weights weights) {
   absl::StatusOr<SendReport> report = publish_once();
   if (!report.ok()) {
     // Nobody flipped, and the next send is another version: trying again repeats nothing.
@@ -64,7 +64,8 @@ absl::StatusOr<SendReport> PolicySender::publish() {
       log_(cat("version ", report->version, ": worker ", worker.worker, " ", to_string(worker.state), ": ",
                message_of(worker.error)));
   for (const std::string& warning : report->warnings)
-    log_(warning.starts_with("version ") ? warning : cat("version ", report->version, ": ", warning));
+    if (weights == Weights::kChanged || warning.find(kSameBytes) == std::string::npos)
+      log_(warning.starts_with("version ") ? warning : cat("version ", report->version, ": ", warning));
   return report;
 }
 

@@ -34,8 +34,10 @@ class PolicySender {
   // engines have yielded, for twice the endpoint's timeout at most. An error: some engine may still read; it is named.
   absl::Status before_write();
 
-  // Makes a version of the weights as they are. Blocks for twice the endpoint's timeout at most.
-  absl::StatusOr<SendReport> publish();
+  // Makes a version of the weights as they are. Blocks for twice the endpoint's timeout at most. That they are those of
+  // the version before is worth a line of the log where they should have changed.
+  enum class Weights { kChanged, kMayBeTheSame };
+  absl::StatusOr<SendReport> publish(Weights weights = Weights::kChanged);
 
   // Gives up the loan of an update that failed, so that engines wait no longer. They serve the version before if
   // nothing was written, else nothing until the next one.

@@ -14,8 +14,7 @@ constexpr const char *kMetrics = "metrics.jsonl", *kCompletions = "completions.j
 
 }  // namespace
 
-absl::Status RunLog::start(std::int64_t step, std::int64_t last_step, const nlohmann::json& run,
-                           const SendReport& first) {
+absl::Status RunLog::start(std::int64_t step, std::int64_t last_step, const nlohmann::json& run) {
   last_step_ = last_step;
   for (const char* name : {kMetrics, kCompletions}) {
     std::error_code error;
@@ -30,7 +29,6 @@ absl::Status RunLog::start(std::int64_t step, std::int64_t last_step, const nloh
                          run.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
   started_ = true;
   pace_.begin(seconds(std::chrono::steady_clock::now()));
-  if (page_) page_->begin(step, last_step, elapsed_before_, first);
   return absl::OkStatus();
 }
 

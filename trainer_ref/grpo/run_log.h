@@ -37,8 +37,13 @@ class RunLog {
   RunLog(Options options, std::unique_ptr<MetricsPage> page) : options_(std::move(options)), page_(std::move(page)) {}
 
   // Of a run that will end with `last_step`. A new one (`step` is 0) starts its files afresh, a resumed one goes on
-  // behind its step. `run` is what run.json says, `first` the send that the run began with.
-  absl::Status start(std::int64_t step, std::int64_t last_step, const nlohmann::json& run, const SendReport& first);
+  // behind its step. `run` is what run.json says.
+  absl::Status start(std::int64_t step, std::int64_t last_step, const nlohmann::json& run);
+
+  // For those that watch: the engines serve the version of `first`. Of a resumed run, behind start().
+  void serving(std::int64_t step, std::int64_t last_step, const SendReport& first) {
+    if (page_) page_->begin(step, last_step, elapsed_before_, first);
+  }
 
   // One more step, or the evaluation before the first. Sets metrics.elapsed_seconds.
   absl::Status add(StepMetrics& metrics);

@@ -101,12 +101,14 @@ absl::StatusOr<std::int64_t> check_lesson(const PromptWriter& prompts, const Mod
                                           const Problem& problem, std::int64_t prompt_tokens) {
   Random no_noise(0, 0);
   const std::string text = lesson_text(problem, 0, no_noise);
+  const std::string shown =
+      nlohmann::json(text.substr(0, 100)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (text.empty()) return invalid_argument("expected an answer to learn from, found none");
   const absl::StatusOr<std::vector<std::int64_t>> answer = prompts.tokenizer().encode(text);
-  if (!answer.ok()) return annotate(answer.status(), cat("answer ", text.substr(0, 100)));
+  if (!answer.ok()) return annotate(answer.status(), cat("answer ", shown));
   const auto tokens = static_cast<std::int64_t>(answer->size()) + 1;  // and the end
   if (prompt_tokens + tokens > config.max_position_embeddings)
-    return invalid_argument("answer ", text.substr(0, 100), ": expected at most ", config.max_position_embeddings,
+    return invalid_argument("answer ", shown, ": expected at most ", config.max_position_embeddings,
                             " tokens, as many as the model has positions for, found ", prompt_tokens + tokens,
                             " with its prompt; leave it out");
   return tokens;
@@ -150,7 +152,7 @@ absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const
 
 absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter& prompts,
                                        std::span<const Problem> problems, std::size_t micro_batch,
-                                       std::int64_t micro_batch_tokens) {
+                                       std::int64_t micro_batch_tokens, const std::function<bool()>& stopped) {
   std::vector<Lesson> lessons;
   Random no_noise(0, 0);
   for (const Problem& problem : problems) {
@@ -160,6 +162,7 @@ absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter&
   double wrong = 0;
   const std::vector<TrainingRow> rows = rows_of(lessons);
   for (const auto& part : micro_batches_of(rows, micro_batch, micro_batch_tokens)) {
+    if (stopped()) return absl::CancelledError("stopped in the evaluation");
     const Batch batch = make_batch(part, policy.device());
     const at::Tensor misses = policy.likeliest(batch) != batch.targets;  // [M]
     const at::Tensor of_rows = at::zeros_like(batch.advantages).index_add(0, batch.row_of, misses.to(at::kFloat));

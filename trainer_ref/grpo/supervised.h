@@ -53,9 +53,9 @@ absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const
                               const SupervisedOptions& options);
 
 // Share of `problems` whose lesson_text() without noise, and then the end, the model finds most likely at every token.
-// They go through the model in micro-batches, as SupervisedOptions has them.
-absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter& prompts,
-                                       std::span<const Problem> problems, std::size_t micro_batch = 64,
-                                       std::int64_t micro_batch_tokens = 0);
+// They go through the model in micro-batches, as SupervisedOptions has them. CANCELLED: `stopped` said so.
+absl::StatusOr<double> greedy_accuracy(
+    const Policy& policy, const PromptWriter& prompts, std::span<const Problem> problems, std::size_t micro_batch = 64,
+    std::int64_t micro_batch_tokens = 0, const std::function<bool()>& stopped = [] { return false; });
 
 }  // namespace bascule::ref

@@ -53,7 +53,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
                                                          std::function<void(std::string_view)> log) {
   BASCULE_ASSIGN(Task task, read_task_of(options));
   BASCULE_TRY(settle_steps(options, task));
-  BASCULE_TRY(settle_schedule(options));
+  // Where problems may be dropped, the run's end is known only behind that.
+  if (!options.drop_long || options.epochs == 0) BASCULE_TRY(settle_schedule(options));
   BASCULE_ASSIGN(PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
   BASCULE_TRY(annotate(check_answers(options.rewards, task.train), cat("--reward=", options.reward)));
@@ -161,7 +162,8 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   if (update.updates > 0) BASCULE_TRY(say_memory());
 
   if (sends_after(step)) {
-    BASCULE_ASSIGN(SendReport report, send());
+    BASCULE_ASSIGN(SendReport report,
+                   send(update.updates > 0 ? PolicySender::Weights::kChanged : PolicySender::Weights::kMayBeTheSame));
     telemetry.sent(std::move(report));
   }
   return telemetry.metrics(groups_->versions().newest());
@@ -197,8 +199,8 @@ absl::StatusOr<UpdateStatistics> Trainer::learn_from(std::int64_t step, const st
   return update;
 }
 
-absl::StatusOr<SendReport> Trainer::send() {
-  BASCULE_ASSIGN(SendReport report, sender_.publish());
+absl::StatusOr<SendReport> Trainer::send(PolicySender::Weights weights) {
+  BASCULE_ASSIGN(SendReport report, sender_.publish(weights));
   if (options_.colocate) {
     BASCULE_TRY(learner_.release_memory());
     BASCULE_TRY(pool_->wake_up());
@@ -212,16 +214,18 @@ absl::StatusOr<SendReport> Trainer::send() {
 absl::Status Trainer::begin() {
   BASCULE_TRY(meet_engines());
   if (stopped_()) return absl::OkStatus();
-  BASCULE_ASSIGN(SendReport first, send());
+  BASCULE_ASSIGN(SendReport first, send(PolicySender::Weights::kChanged));
   BASCULE_TRY(pool_->wait_until_serving(first.epoch, options_.engine_timeout));
   if (stopped_()) return absl::OkStatus();
   if (last_step_ > 0) {  // the first line was written by the run that is resumed
-    BASCULE_TRY(start_log(first));
+    BASCULE_TRY(start_log());
+    run_log_.serving(last_step_, options_.steps, first);
   } else {
+    run_log_.serving(0, options_.steps, first);
     StepMetrics metrics{.step = 0, .version = first.version, .send = first};
     metrics.seconds.send = first.seconds.total();
     BASCULE_ASSIGN(const nlohmann::json completions, evaluate_into(metrics));
-    BASCULE_TRY(start_log(first));
+    BASCULE_TRY(start_log());
     BASCULE_TRY(run_log_.add_completions(0, completions));
     BASCULE_TRY(run_log_.add(metrics));
   }
@@ -256,13 +260,13 @@ absl::Status Trainer::meet_engines() {
   return settle_kept(options_, task_, log_);
 }
 
-absl::Status Trainer::start_log(const SendReport& first) {
+absl::Status Trainer::start_log() {
   nlohmann::json run{{"about", options_.about}, {"engines", options_.engines}, {"sync", options_.sync}};
   for (const auto& [name, value] : flags_given()) run["flags"][name] = value;
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : learner_.policy().weights()) parameters += tensor.numel();
   run["parameters"] = parameters;
-  return run_log_.start(last_step_, options_.steps, run, first);
+  return run_log_.start(last_step_, options_.steps, run);
 }
 
 absl::Status Trainer::end() {

@@ -47,14 +47,14 @@ class Trainer {
 
   absl::Status begin();
   absl::Status meet_engines();
-  absl::Status start_log(const SendReport& first);
+  absl::Status start_log();
   absl::Status train();
   absl::Status end();
 
   absl::StatusOr<StepMetrics> step(std::int64_t step);
   absl::StatusOr<RewardMeans> score(std::vector<Group>& groups);
   absl::StatusOr<UpdateStatistics> learn_from(std::int64_t step, const std::vector<Group>& groups);
-  absl::StatusOr<SendReport> send();
+  absl::StatusOr<SendReport> send(PolicySender::Weights weights);
   bool sends_after(std::int64_t step) const { return step == options_.steps || step % options_.sync_every == 0; }
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
   absl::Status count_bad_steps(const StepMetrics& metrics);

@@ -113,6 +113,7 @@ Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOpti
 
 UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Optimizer& optimizer,
                                std::span<const TrainingRow> rows, const UpdateOptions& options) {
+  optimizer.zero_grad();  // those of the last update are in the way of what follows
   const std::vector<MiniBatch> mini_batches = make_mini_batches(policy, reference, rows, options);
   UpdateStatistics statistics;
   for (const TrainingRow& row : rows) statistics.tokens += options.num_iterations * row.tokens();

@@ -86,7 +86,10 @@ TEST_P(PlanOnGpu, IsRightToATenth) {
       .config = config,
       .compute = {.dtype = at::kBFloat16, .checkpoints_layers = GetParam()},
       .device = at::kCUDA,
-      .batch = largest_batch(16, {.shortest_prompt = 256, .longest_prompt = 256, .completion = 768}, 64, 8192)};
+      .batch = largest_batch({.rows = 16,
+                              .tokens = {.shortest_prompt = 256, .longest_prompt = 256, .completion = 768},
+                              .most_rows = 64,
+                              .most_tokens = 8192})};
   c10::CachingDeviceAllocator::DeviceStats statistics;
   {
     const Policy policy = *random_policy(config, 1, gpu_, need.compute);

@@ -36,36 +36,43 @@ MemoryNeed qwen3_need() {
   return {.config = qwen3(),
           .compute = {.dtype = at::kBFloat16, .checkpoints_layers = true},
           .device = at::kCUDA,
-          .batch = largest_batch(64, kRow, 64, 16'384)};
+          .batch = largest_batch({.rows = 64, .tokens = kRow, .most_rows = 64, .most_tokens = 16'384})};
 }
 
 constexpr std::int64_t kQwen3Weights = 596'049'920;
 
 TEST(MemoryPlan, TheLargestBatchIsOfTheLongestRows) {
-  const LargestBatch all = largest_batch(64, kRow, 64, 0);
+  const LargestBatch all = largest_batch({.rows = 64, .tokens = kRow, .most_rows = 64, .most_tokens = 0});
   EXPECT_EQ(all.tokens, 65'536);
   EXPECT_EQ(all.count, 1);
-  const LargestBatch by_tokens = largest_batch(64, kRow, 64, 16'500);
+  const LargestBatch by_tokens = largest_batch({.rows = 64, .tokens = kRow, .most_rows = 64, .most_tokens = 16'500});
   EXPECT_EQ(by_tokens.rows, 16);
   EXPECT_EQ(by_tokens.tokens, 16'500) << "shorter rows fill it up";
   EXPECT_EQ(by_tokens.completion_tokens, 12'375);
   EXPECT_EQ(by_tokens.count, 4);
-  EXPECT_EQ(largest_batch(64, kRow, 64, 100).tokens, 1024) << "a longer row is alone";
-  EXPECT_EQ(largest_batch(10, kRow, 4, 0).count, 3);
+  EXPECT_EQ(largest_batch({.rows = 64, .tokens = kRow, .most_rows = 64, .most_tokens = 100}).tokens, 1024)
+      << "a longer row is alone";
+  EXPECT_EQ(largest_batch({.rows = 10, .tokens = kRow, .most_rows = 4, .most_tokens = 0}).count, 3);
 }
 
 TEST(MemoryPlan, LongerCompletionsNeverTakeLess) {
   MemoryNeed need = qwen3_need();
   std::int64_t before = 0;
   for (const std::int64_t completion : {100, 1000, 7'900, 8'100, 16'000, 20'000}) {
-    need.batch =
-        largest_batch(64, {.shortest_prompt = 50, .longest_prompt = 256, .completion = completion}, 64, 16'384);
+    need.batch = largest_batch({.rows = 64,
+                                .tokens = {.shortest_prompt = 50, .longest_prompt = 256, .completion = completion},
+                                .most_rows = 64,
+                                .most_tokens = 16'384});
     const std::int64_t peak = plan_memory(need).peak_bytes();
     EXPECT_GE(peak, before) << completion;
     before = peak;
   }
-  EXPECT_EQ(
-      largest_batch(2, {.shortest_prompt = 100, .longest_prompt = 300, .completion = 100}, 2, 0).completion_tokens, 400)
+  EXPECT_EQ(largest_batch({.rows = 2,
+                           .tokens = {.shortest_prompt = 100, .longest_prompt = 300, .completion = 100},
+                           .most_rows = 2,
+                           .most_tokens = 0})
+                .completion_tokens,
+            400)
       << "as if all had the shortest prompt";
 }
 
@@ -143,7 +150,10 @@ TEST_P(MeasuredPlan, IsRightToATenth) {
   const Rollout rollout = Sampled::rollout(std::vector<std::int64_t>(60, 5), 1);
   const std::vector<TrainingRow> rows(8, {&prompt, &rollout});
   const MemoryNeed need =
-      need_for(largest_batch(8, {.shortest_prompt = 100, .longest_prompt = 100, .completion = 60}, 4, 0));
+      need_for(largest_batch({.rows = 8,
+                              .tokens = {.shortest_prompt = 100, .longest_prompt = 100, .completion = 60},
+                              .most_rows = 4,
+                              .most_tokens = 0}));
   const double found = measured(need, rows, {.micro_batch = 4});
   EXPECT_NEAR(found, static_cast<double>(plan_memory(need).peak_bytes()), 0.1 * found) << to_string(plan_memory(need));
 }
@@ -158,7 +168,10 @@ TEST_P(MeasuredPlan, HoldsWhateverTheLengthsOfRows) {
   std::vector<TrainingRow> rows{{&prompt, &longest}};
   for (const Rollout& each : shorter) rows.push_back({&prompt, &each});
   const MemoryNeed need =
-      need_for(largest_batch(33, {.shortest_prompt = 4, .longest_prompt = 4, .completion = 1000}, 64, 1800));
+      need_for(largest_batch({.rows = 33,
+                              .tokens = {.shortest_prompt = 4, .longest_prompt = 4, .completion = 1000},
+                              .most_rows = 64,
+                              .most_tokens = 1800}));
   EXPECT_LT(measured(need, rows, {.micro_batch_tokens = 1800}),
             1.1 * static_cast<double>(plan_memory(need).peak_bytes()));
 }

@@ -294,7 +294,7 @@ TEST_F(Supervised, NamesWhatItCannotTeach) {
   };
   EXPECT_EQ(found({.prompt = "2+2=", .answer = "4"}), "");
   EXPECT_EQ(*check_lesson(prompts, config, {.prompt = "2+2=", .answer = "4"}, 4), 2) << "with its end";
-  EXPECT_THAT(found({.prompt = "2+2=", .answer = "four"}), HasSubstr("answer four: "));
+  EXPECT_THAT(found({.prompt = "2+2=", .answer = "four"}), HasSubstr("answer \"four\": "));
   EXPECT_THAT(found({.prompt = "2+2=", .answer = ""}), HasSubstr("expected an answer to learn from, found none"));
   EXPECT_THAT(found({.prompt = "2+2=", .answer = std::string(30, '4')}),
               HasSubstr("expected at most 32 tokens, as many as the model has positions for, found 35"));

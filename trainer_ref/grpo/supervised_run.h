@@ -1,0 +1,22 @@
+// A run of --supervised: from its options to its checkpoint.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include <bascule/trainer_ref/grpo/options.h>
+
+namespace bascule::ref {
+
+struct SupervisedHooks {
+  std::function<void(std::string_view)> log;
+  std::function<bool()> stopped;  // asked before every step, and between the micro-batches of the evaluation
+  std::function<void()> began;    // flags that make no sense have been found
+};
+
+// Trains, writes --out, and evaluates on the held-out problems. A run that is stopped, or that fails, writes the
+// weights of its last step if they are finite, and says so. CANCELLED: it was stopped. INVALID_ARGUMENT names a flag.
+absl::Status run_supervised(TrainOptions options, const SupervisedHooks& hooks);
+
+}  // namespace bascule::ref
