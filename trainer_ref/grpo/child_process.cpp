@@ -61,12 +61,13 @@ struct Start {
   for (int number = 0; fine && number < kFirstFree; ++number)
     if (const int fd = start.standard.at(static_cast<std::size_t>(number)); fd >= 0) fine = ::dup2(fd, number) >= 0;
   // Whoever opened them, also between a socket's making and its FD_CLOEXEC. Before Linux 5.11 they stay.
+  const int before = errno;
   ::close_range(kFirstFree, ~0U, CLOSE_RANGE_CLOEXEC);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   if (fine) ::execv(start.program, start.arguments);
-  const int error = errno;
+  const int error = fine ? errno : before;
   [[maybe_unused]] const ssize_t written = ::write(start.report, &error, sizeof error);
   ::_exit(127);
 }

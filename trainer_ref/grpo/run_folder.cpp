@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include <bascule/trainer_ref/grpo/json_lines.h>
 #include <bascule/transport/posix/file_lock.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/text.h>
@@ -21,16 +24,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The checkpoint step_N of the largest N in `out`; empty: there is none.
+// The last step of the run in `out`, by its metrics; the largest number where there are none.
+std::int64_t last_step_of(const fs::path& out) {
+  constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
+  const auto lines = read_json_lines(out / "metrics.jsonl");
+  return lines.ok() && !lines->empty() ? lines->back().value("step", kUnknown) : kUnknown;
+}
+
+// The checkpoint step_N of the largest N in `out` up to its run's last step: later ones are of a run that another has
+// left behind. Empty: there is none.
 fs::path newest_checkpoint(const fs::path& out) {
   constexpr std::string_view kPrefix = "step_";
+  const std::int64_t last = last_step_of(out);
   std::pair<long long, fs::path> newest{-1, {}};
   std::error_code error;
   for (fs::directory_iterator entry(out, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     std::error_code ignored;
     if (!name.starts_with(kPrefix) || !fs::exists(entry->path() / "trainer_state.json", ignored)) continue;
-    newest = std::max(newest, {std::atoll(name.c_str() + kPrefix.size()), entry->path()});
+    const long long step = std::atoll(name.c_str() + kPrefix.size());
+    if (step <= last) newest = std::max(newest, {step, entry->path()});
   }
   return newest.second;
 }

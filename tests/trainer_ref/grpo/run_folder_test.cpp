@@ -67,7 +67,7 @@ TEST(TakenFolder, RefusesTheFolderOfAnotherRunBeforeItIsTouched) {
   const test::TempFolder folder;
   const fs::path out = folder.path() / "out";
   fs::create_directories(out / "step_4");
-  ASSERT_THAT(write_file(out / "metrics.jsonl", "{\"step\": 0}\n"), IsOk());
+  ASSERT_THAT(write_file(out / "metrics.jsonl", "{\"step\": 14}\n"), IsOk());
   EXPECT_THAT(RunFolder::take(out, "").status(),
               StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("expected no run in it, found metrics.jsonl"),
                                                            HasSubstr("it has no checkpoint"))));
@@ -78,6 +78,10 @@ TEST(TakenFolder, RefusesTheFolderOfAnotherRunBeforeItIsTouched) {
   fs::create_directories(out / "step_16");  // whose state is missing
   EXPECT_THAT(RunFolder::take(out, "").status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("by --resume=" + (out / "step_12").string())));
+  ASSERT_THAT(write_file(out / "metrics.jsonl", "{\"step\": 6}\n"), IsOk());
+  EXPECT_THAT(RunFolder::take(out, "").status(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("by --resume=" + (out / "step_4").string())))
+      << "step 12 is of a run that another has left behind";
   for (const char* step : {"step_12", "step_16"}) fs::remove_all(out / step);
   EXPECT_THAT(RunFolder::take(out, folder.path() / "other" / "step_4").status(),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("metrics.jsonl")));
