@@ -100,6 +100,7 @@ nlohmann::json to_json(const StepMetrics& metrics) {
       {"skipped_updates", update.skipped},
       {"trained_tokens", update.tokens},
       {"completion_tokens_mean", number(metrics.completion_tokens_mean)},
+      {"cut_fraction", number(metrics.cut)},
       {"staleness_mean", number(rollouts.staleness_mean)},
       {"lag", {{"mean", number(metrics.lag_mean())}, {"completions", rollouts.lags}}},
       {"dropped", rollouts.dropped},

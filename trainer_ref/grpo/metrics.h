@@ -48,6 +48,7 @@ struct StepMetrics {
   std::int64_t groups = 0, flat_groups = 0;                  // flat: all rewards are equal before --overlong-penalty
   std::int64_t replaced_groups = 0;                          // of further problems, in place of flat or lost ones
   double completion_tokens_mean = kNoNumber;
+  double cut = kNoNumber;  // share of completions that max_tokens ended
   RolloutFigures rollouts = {};
   UpdateStatistics update = {};
   StepSeconds seconds = {};

@@ -93,6 +93,7 @@ std::string MetricsPage::metrics_text() const {
   page.gauge("replaced_groups", "Groups of further problems in place of flat or lost ones (--dynamic-sampling).",
              line.replaced_groups);
   page.gauge("completion_tokens_mean", "Mean length of a completion.", line.completion_tokens_mean);
+  page.gauge("cut_ratio", "Share of completions that --max-tokens ended.", line.cut);
   page.gauge("loss", "Loss of the step's update.", update.loss);
   page.gauge("kl_nats", "Divergence from the reference, per token.", update.kl);
   page.gauge("entropy_nats", "Entropy of the policy, per token.", update.entropy);

@@ -64,6 +64,7 @@ std::string progress_line(const StepMetrics& metrics, std::int64_t last_step, do
   if (std::isfinite(update.entropy)) line += print("  entropy %.3f", update.entropy);
   if (update.importance_capped > 0) line += print("  capped %.1f %%", update.importance_capped * 100);
   if (update.masked > 0) line += print("  masked %.1f %%", update.masked * 100);
+  if (metrics.cut > 0) line += print("  cut off %.1f %%", metrics.cut * 100);
   if (metrics.flat_groups > 0)
     line +=
         print("  flat %lld/%lld", static_cast<long long>(metrics.flat_groups), static_cast<long long>(metrics.groups));

@@ -18,7 +18,7 @@ void StepTelemetry::rolled_out(RolloutFigures rollouts) {
 void StepTelemetry::scored(std::span<const Group> groups, RewardMeans rewards) {
   watch_.end("score");
   metrics_.rewards = std::move(rewards);
-  double sum = 0, squares = 0, tokens = 0, count = 0;
+  double sum = 0, squares = 0, tokens = 0, cut = 0, count = 0;
   metrics_.groups = static_cast<std::int64_t>(groups.size());
   metrics_.flat_groups = std::count_if(groups.begin(), groups.end(), is_flat);
   for (const Group& group : groups)
@@ -26,11 +26,13 @@ void StepTelemetry::scored(std::span<const Group> groups, RewardMeans rewards) {
       sum += rollout.score();
       squares += rollout.score() * rollout.score();
       tokens += static_cast<double>(rollout.token_ids.size());
+      cut += rollout.finish_reason == "length" ? 1 : 0;
       ++count;
     }
   metrics_.reward_mean = sum / count;
   metrics_.reward_std = std::sqrt(std::max(0.0, squares / count - metrics_.reward_mean * metrics_.reward_mean));
   metrics_.completion_tokens_mean = tokens / count;
+  metrics_.cut = cut / count;
 }
 
 void StepTelemetry::replaced(std::int64_t groups) {

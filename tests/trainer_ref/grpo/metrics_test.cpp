@@ -46,8 +46,8 @@ TEST(Metrics, ALineHasTheKeysOfTheContract) {
   for (const auto& [key, value] : line.items()) keys.push_back(key);
   for (const auto& [key, value] : line["seconds"].items()) seconds.push_back(key);
   EXPECT_THAT(keys, IsSupersetOf({"step", "version", "reward_mean", "reward_std", "loss", "kl", "clip_fraction",
-                                  "grad_norm", "completion_tokens_mean", "staleness_mean", "seconds", "learning_rate",
-                                  "entropy", "flat_groups", "tail_seconds"}));
+                                  "grad_norm", "completion_tokens_mean", "cut_fraction", "staleness_mean", "seconds",
+                                  "learning_rate", "entropy", "flat_groups", "tail_seconds"}));
   EXPECT_THAT(seconds, ::testing::UnorderedElementsAre("rollout", "score", "train", "send"));
   EXPECT_EQ(line["reward_mean"], 0.5);
   EXPECT_TRUE(line["kl"].is_null()) << "not measured";

@@ -26,6 +26,7 @@ TEST(StepTelemetry, IsTheStepsLine) {
   std::vector<Group> groups(2);
   groups[0].rollouts = {worth(1, 2), worth(0, 4)};
   groups[1].rollouts = {worth(0.5, 3)};
+  groups[0].rollouts[1].finish_reason = "length";
   StepTelemetry telemetry(5, ticking());
   telemetry.rolled_out({.dropped = 1, .staleness_mean = 0.25, .lags = {2, 1}});
   telemetry.scored(groups, {{"exact_match", 0.5}});
@@ -44,6 +45,7 @@ TEST(StepTelemetry, IsTheStepsLine) {
   EXPECT_EQ(line.reward_mean, 0.5);
   EXPECT_NEAR(line.reward_std, std::sqrt(1.0 / 6), 1e-12) << "1, 0 and 0.5";
   EXPECT_EQ(line.completion_tokens_mean, 3);
+  EXPECT_NEAR(line.cut, 1.0 / 3, 1e-12);
   EXPECT_THAT(line.rewards, ElementsAre(Pair("exact_match", 0.5)));
   EXPECT_EQ(line.update.loss, -0.5);
   EXPECT_EQ(line.update.grad_norm, 3);
