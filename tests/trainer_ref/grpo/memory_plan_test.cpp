@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/grpo/memory_plan.h>
 
 #include <numeric>
+#include <optional>
 
 #include "counting_allocator.h"
 #include "support.h"
@@ -138,9 +139,12 @@ class MeasuredPlan : public ::testing::TestWithParam<bool> {
   static double measured(const MemoryNeed& need, std::span<const TrainingRow> rows, const UpdateOptions& options) {
     CountingAllocator counter;
     const Policy policy = *random_policy(need.config, 1, at::kCPU, need.compute);
+    std::optional<Policy> reference;
+    if (need.has_reference) reference = *random_policy(need.config, 2, at::kCPU, need.compute);
     Optimizer optimizer(policy.weights(), {});
     counter.begin_anew();
-    update_policy(policy, nullptr, optimizer, rows, options);
+    for (int updates = 0; updates < 2; ++updates)
+      update_policy(policy, reference ? &*reference : nullptr, optimizer, rows, options);
     return static_cast<double>(counter.peak());
   }
 };
@@ -156,6 +160,21 @@ TEST_P(MeasuredPlan, IsRightToATenth) {
                               .most_tokens = 0}));
   const double found = measured(need, rows, {.micro_batch = 4});
   EXPECT_NEAR(found, static_cast<double>(plan_memory(need).peak_bytes()), 0.1 * found) << to_string(plan_memory(need));
+}
+
+// The reference computes before anything of the update is there, but what the last one left.
+TEST_P(MeasuredPlan, HoldsWithAReference) {
+  const std::vector<std::int64_t> prompt(60, 3);
+  const Rollout rollout = Sampled::rollout(std::vector<std::int64_t>(200, 5), 1);
+  const std::vector<TrainingRow> rows(2, {&prompt, &rollout});
+  MemoryNeed need = need_for(largest_batch({.rows = 2,
+                                            .tokens = {.shortest_prompt = 60, .longest_prompt = 60, .completion = 200},
+                                            .most_rows = 64,
+                                            .most_tokens = 0}));
+  need.config.vocab_size = 8'000;  // so that gradients weigh more than activations
+  need.has_reference = true;
+  EXPECT_LT(measured(need, rows, {.loss = {.beta = 0.1}}), 1.02 * static_cast<double>(plan_memory(need).peak_bytes()))
+      << to_string(plan_memory(need));
 }
 
 // One row that is far longer than the others of its micro-batch: attention must not pad them all to it.
