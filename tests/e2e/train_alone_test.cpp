@@ -102,6 +102,17 @@ TEST_F(DryRun, ItsAdviceFitsWhereALongRowIsFilledUp) {
   EXPECT_THAT(said(0, with(advised), wide), HasSubstr("in all, at the peak of an update"));
 }
 
+// How many problems a run drops is known to its engines alone: a schedule may fit what is left.
+TEST_F(DryRun, TakesTheScheduleThatARunWouldTake) {
+  const std::vector<std::string> flags{
+      "--dry-run", "--device",           "cpu", "--task",       "data", "--data",        lessons(""), "--epochs",
+      "1",         "--prompts-per-step", "4",   "--max-tokens", "3",    "--decay-steps", "2"};
+  EXPECT_THAT(said(2, flags), HasSubstr("give --decay-steps="));
+  std::vector<std::string> dropping = flags;
+  dropping.push_back("--drop-long");
+  EXPECT_THAT(said(0, dropping), HasSubstr("tried on cpu"));
+}
+
 TEST_F(DryRun, CountsTheWorkedAnswersOfSupervisedTraining) {
   const auto plan = [&](const std::string& rationale) {
     const std::string output = said(0,

@@ -38,8 +38,7 @@ const ProgramInfo& program() {
       "trains a checkpoint by GRPO. It gets completions from engines over HTTP and sends weights to them by Bascule; "
       "--spawn-engines starts them, too.\n"
       "SIGTERM, SIGINT or SIGHUP ends the run after the current step, with a checkpoint; a second one, a second later "
-      "or "
-      "more, ends it at once.");
+      "or more, ends it at once.");
   return info;
 }
 
