@@ -7,7 +7,7 @@
 
 #include <bascule/bench/memory_need.h>
 #include <bascule/bench/table.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

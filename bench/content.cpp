@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include <bascule/bench/content_formula.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include <bascule/transport/layout.h>
 #include <bascule/transport/messages.h>
 #include <bascule/transport/plan.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace {
 

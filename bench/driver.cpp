@@ -9,7 +9,7 @@
 
 #include <bascule/bench/scenario.h>
 #include <bascule/bench/targets.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <map>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 

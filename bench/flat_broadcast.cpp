@@ -10,7 +10,7 @@
 #include <bascule/schemes/nccl/environment.h>
 #include <bascule/schemes/nccl/library.h>
 #include <bascule/transport/deadline.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/numbers.h"
 #include <bascule/bench/fake_fleet.h>
 #include <bascule/bench/model.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

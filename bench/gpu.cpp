@@ -9,7 +9,7 @@
 #include <bascule/bench/gpu_kernels.h>
 #include <bascule/transport/cuda/device_memory.h>
 #include <bascule/transport/cuda/device_tensors.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include <bascule/transport/deadline.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include <bascule/kernels/control_group.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {
@@ -28,7 +28,7 @@ std::string value_of(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(':');
-    if (colon == std::string::npos || absl::StripAsciiWhitespace(line.substr(0, colon)) != text_internal::piece(key))
+    if (colon == std::string::npos || absl::StripAsciiWhitespace(line.substr(0, colon)) != status_internal::piece(key))
       continue;
     return std::string(absl::StripAsciiWhitespace(line.substr(colon + 1)));
   }

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

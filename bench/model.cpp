@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

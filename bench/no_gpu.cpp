@@ -1,6 +1,6 @@
 // gpu.h in a build without CUDA.
 #include <bascule/bench/gpu.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

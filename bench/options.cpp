@@ -18,8 +18,8 @@
 #include <bascule/transport/program/nearest.h>
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/program/sync_flag.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/tensor.h>
-#include <bascule/transport/text.h>
 
 using bascule::ByteSize;
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <bascule/transport/json.h>
 #include <bascule/transport/posix/files.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

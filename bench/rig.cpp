@@ -7,7 +7,7 @@
 
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include <bascule/transport/posix/file_lock.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <bascule/bench/targets.h>
 #include <bascule/kernels/control_group.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include <bascule/bench/targets.h>
 #include <bascule/bench/turns.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 

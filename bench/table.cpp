@@ -6,7 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include <bascule/bench/memory_need.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

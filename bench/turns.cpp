@@ -1,6 +1,6 @@
 #include <bascule/bench/turns.h>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 

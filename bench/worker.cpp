@@ -25,7 +25,7 @@
 #include <bascule/bench/own_host.h>
 #include <bascule/bench/stall_log.h>
 #include <bascule/receiver/receiver.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

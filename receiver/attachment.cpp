@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <bascule/receiver/device_copies.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

@@ -9,7 +9,7 @@
 
 #include <bascule/transport/posix/peer.h>
 #include <bascule/transport/posix/private_folder.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
 
 namespace bascule::inline v0 {

@@ -6,7 +6,7 @@
 
 #include <bascule/kernels/unpack.h>
 #include <bascule/receiver/verifier.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include <bascule/transport/kept_slots.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

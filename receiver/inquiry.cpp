@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <bascule/receiver/connector.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

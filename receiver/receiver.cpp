@@ -15,7 +15,7 @@
 #include <bascule/transport/device.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/posix/unique_fd.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
 #include <bascule/transport/utf8.h>
 

@@ -4,7 +4,7 @@
 #include <boost/asio/post.hpp>
 
 #include <bascule/receiver/session.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

@@ -7,7 +7,7 @@
 
 #include <bascule/kernels/control_group.h>
 #include <bascule/receiver/slot_reader.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

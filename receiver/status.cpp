@@ -9,7 +9,7 @@
 #include <bascule/receiver/slot_looker.h>
 #include <bascule/schemes/registry.h>
 #include <bascule/transport/kept_slots.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
 
 namespace bascule::inline v0 {

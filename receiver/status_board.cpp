@@ -1,6 +1,6 @@
 #include <bascule/receiver/status_board.h>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

@@ -7,7 +7,7 @@
 #include <bascule/receiver/status_page.h>
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/program/signals.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace {
 

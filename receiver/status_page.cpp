@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

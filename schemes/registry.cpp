@@ -10,7 +10,7 @@
 #include <bascule/schemes/nccl/nccl.h>
 #include <bascule/schemes/shm/shm.h>
 #include <bascule/transport/device.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

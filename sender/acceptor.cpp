@@ -16,7 +16,7 @@
 #include <bascule/transport/posix/descriptor_limit.h>
 #include <bascule/transport/posix/fork_guard.h>
 #include <bascule/transport/posix/peer.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -9,7 +9,7 @@
 
 #include <bascule/transport/device.h>
 #include <bascule/transport/kept_slots.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

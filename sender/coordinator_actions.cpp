@@ -8,7 +8,7 @@
 
 #include <bascule/sender/coordinator.h>
 #include <bascule/transport/kept_slots.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_join.h"
 #include <bascule/sender/coordinator.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -17,7 +17,7 @@
 
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/posix/open_by.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

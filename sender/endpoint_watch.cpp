@@ -4,7 +4,7 @@
 
 #include <cerrno>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

@@ -1,6 +1,6 @@
 #include <bascule/sender/known_memory.h>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cerrno>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

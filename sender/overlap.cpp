@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

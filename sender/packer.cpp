@@ -8,7 +8,7 @@
 #include <bascule/schemes/registry.h>
 #include <bascule/sender/known_memory.h>
 #include <bascule/transport/device.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <bascule/sender/overlap.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

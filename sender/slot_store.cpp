@@ -1,6 +1,6 @@
 #include <bascule/sender/slot_store.h>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
 
 namespace bascule::inline v0 {

@@ -22,7 +22,7 @@
 #include <boost/beast/http.hpp>
 
 #include "absl/strings/numbers.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {
@@ -61,7 +61,7 @@ absl::StatusOr<Url> parse_url(std::string_view text) {
   if (host.empty()) return refused("has no host");
   int number = 0;
   if (port.size() > 5 || port.find_first_not_of("0123456789") != std::string_view::npos ||
-      !absl::SimpleAtoi(text_internal::piece(port), &number) || number < 1 || number > 65535)
+      !absl::SimpleAtoi(status_internal::piece(port), &number) || number < 1 || number > 65535)
     return refused("has no port from 1 to 65535 behind the colon");
   if (text.find_first_of(" \r\n\t") != std::string_view::npos) return refused("holds a space");
   return Url{std::string(host), static_cast<std::uint16_t>(number),

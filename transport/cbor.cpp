@@ -3,7 +3,7 @@
 #include <array>
 #include <limits>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

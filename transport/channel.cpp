@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include <bascule/transport/linger.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/tls_io.h>
 
 namespace bascule::inline v0 {

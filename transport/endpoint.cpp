@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include <bascule/transport/endpoint_options.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -8,14 +8,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {
 
 absl::StatusOr<absl::Duration> positive_duration(std::string_view value) {
   absl::Duration duration;
-  if (!absl::ParseDuration(text_internal::piece(value), &duration))
+  if (!absl::ParseDuration(status_internal::piece(value), &duration))
     return invalid_argument("expected a duration, as 30s, 500ms or 2m, found \"", value, "\"");
   if (duration <= absl::ZeroDuration() || duration == absl::InfiniteDuration())
     return invalid_argument("expected a finite duration above zero, found \"", value, "\"");
@@ -38,7 +38,7 @@ absl::Status set_duration(Endpoint& endpoint, std::string_view value) {
 }
 
 absl::Status set_slots(Endpoint& endpoint, std::string_view value) {
-  if (!absl::SimpleAtoi(text_internal::piece(value), &endpoint.slots) || endpoint.slots < 1)
+  if (!absl::SimpleAtoi(status_internal::piece(value), &endpoint.slots) || endpoint.slots < 1)
     return invalid_argument("expected a number of slots, 1 or more, found \"", value, "\"");
   if (endpoint.slots > kMaxOfferedSlots)
     return invalid_argument("expected ", kMaxOfferedSlots, " slots at most, found ", endpoint.slots,
@@ -50,7 +50,7 @@ absl::Status set_slots(Endpoint& endpoint, std::string_view value) {
 absl::Status set_spares(Endpoint& endpoint, std::string_view value) {
   constexpr int kMost = 48;
   int spares = 0;
-  if (!absl::SimpleAtoi(text_internal::piece(value), &spares) || spares < 0 || spares > kMost)
+  if (!absl::SimpleAtoi(status_internal::piece(value), &spares) || spares < 0 || spares > kMost)
     return invalid_argument("expected a number of spare slots, 0 to ", kMost, ", found \"", value, "\"");
   endpoint.spares = spares;
   return absl::OkStatus();
@@ -59,7 +59,7 @@ absl::Status set_spares(Endpoint& endpoint, std::string_view value) {
 absl::Status set_ctas(Endpoint& endpoint, std::string_view value) {
   constexpr int kMost = 64;  // of NCCL
   int ctas = 0;
-  if (!absl::SimpleAtoi(text_internal::piece(value), &ctas) || ctas < 1 || ctas > kMost)
+  if (!absl::SimpleAtoi(status_internal::piece(value), &ctas) || ctas < 1 || ctas > kMost)
     return invalid_argument("expected 1 to ", kMost, " blocks of the GPU, found \"", value, "\"");
   endpoint.ctas = ctas;
   return absl::OkStatus();
@@ -186,7 +186,7 @@ absl::StatusOr<std::string> percent_decoded(std::string_view text) {
     if (digits.size() < 2 || !std::all_of(digits.begin(), digits.end(), is_hex))
       return invalid_argument("\"%", digits,
                               "\" is not a percent sign and two hexadecimal digits; write a plain % as %25");
-    decoded += absl::HexStringToBytes(text_internal::piece(digits));
+    decoded += absl::HexStringToBytes(status_internal::piece(digits));
     i += 2;
   }
   if (decoded.find('\0') != std::string::npos) return invalid_argument("it holds a zero byte (%00)");

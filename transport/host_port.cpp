@@ -6,7 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -36,7 +36,7 @@ absl::StatusOr<HostPort> HostPort::parse(std::string_view text) {
   if (!bracketed && !is_host_name(parsed.host))
     return invalid_argument("\"", parsed.host, "\" is neither a host's name nor an IPv4 address");
   std::uint32_t number = 0;
-  if (!absl::SimpleAtoi(text_internal::piece(port), &number) || number < 1 || number > 65535)
+  if (!absl::SimpleAtoi(status_internal::piece(port), &number) || number < 1 || number > 65535)
     return invalid_argument("expected a port from 1 to 65535, found \"", port, "\"");
   parsed.port = static_cast<std::uint16_t>(number);
   return parsed;

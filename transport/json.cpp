@@ -5,7 +5,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -9,7 +9,7 @@
 #include <bascule/kernels/pack.h>
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/transport/placing_rank.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {

@@ -3,7 +3,7 @@
 
 #include <bascule/transport/layout.h>
 #include <bascule/transport/placing_rank.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "absl/strings/escaping.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {
@@ -14,7 +14,7 @@ using Kind = CborValue::Kind;
 
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t kShown = 64;
-  const std::string shown = absl::CHexEscape(text_internal::piece(text.substr(0, kShown)));
+  const std::string shown = absl::CHexEscape(status_internal::piece(text.substr(0, kShown)));
   return cat("\"", shown, text.size() > kShown ? "…\"" : "\"");
 }
 

@@ -9,7 +9,7 @@
 #include <bascule/transport/cbor.h>
 #include <bascule/transport/message_reader.h>
 #include <bascule/transport/message_writer.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {

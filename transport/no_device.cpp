@@ -1,6 +1,6 @@
 // In a build without CUDA.
 #include <bascule/transport/device.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

@@ -5,7 +5,7 @@
 
 #include <bascule/kernels/pack.h>
 #include <bascule/transport/merge_dimensions.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 absl::StatusOr<Plan> Plan::gather(const Layout& layout, std::span<const TensorView> tensors) {

@@ -6,7 +6,7 @@
 #include <bascule/kernels/pack.h>
 #include <bascule/transport/merge_dimensions.h>
 #include <bascule/transport/plan.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

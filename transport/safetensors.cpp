@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_join.h"
 #include <bascule/transport/json.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -179,7 +179,7 @@ absl::StatusOr<std::string> safetensors_prefix(std::span<const TensorSpec> specs
       }
       const std::uint64_t end = offset + byte_count(spec.dtype, spec.shape);
       absl::StrAppend(&text, text.size() > 1 ? "," : "", Json(spec.name).dump(), ":{\"dtype\":\"",
-                      text_internal::piece(name_of(spec.dtype)), "\",\"shape\":[", absl::StrJoin(spec.shape, ","),
+                      status_internal::piece(name_of(spec.dtype)), "\",\"shape\":[", absl::StrJoin(spec.shape, ","),
                       "],\"data_offsets\":[", offset, ",", end, "]}");
       offset = end;
     }

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <unordered_set>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
 
 namespace bascule::inline v0 {

@@ -13,7 +13,7 @@
 
 #include <bascule/transport/message_reader.h>
 #include <bascule/transport/messages.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

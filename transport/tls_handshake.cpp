@@ -4,7 +4,7 @@
 
 #include <boost/asio/post.hpp>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/tls_io.h>
 
 namespace bascule::inline v0 {

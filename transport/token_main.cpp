@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/token.h>
 
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include <bascule/trainer_ref/http_client.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <random>
 
 #include <bascule/trainer_ref/graphs/graphs.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <bascule/bench/turns.h>
 #include <bascule/schemes/nccl/nccl.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 

@@ -8,7 +8,7 @@
 #include <bascule/bench/turns.h>
 #include <bascule/kernels/digest.h>
 #include <bascule/transport/deadline.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -2,7 +2,7 @@
 #include <bascule/bench/limits.h>
 #include <bascule/bench/send_case.h>
 #include <bascule/bench/turns.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 

@@ -5,7 +5,7 @@
 #include <bascule/bench/statistics.h>
 #include <bascule/bench/turns.h>
 #include <bascule/transport/deadline.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

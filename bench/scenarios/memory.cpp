@@ -8,7 +8,7 @@
 #include <bascule/bench/memory_need.h>
 #include <bascule/bench/send_case.h>
 #include <bascule/bench/targets.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -1,7 +1,7 @@
 // send_small: a model of 1 MB to two workers, beside four turns of Unix sockets between as many processes.
 #include <bascule/bench/limits.h>
 #include <bascule/bench/turns.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 

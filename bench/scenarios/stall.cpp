@@ -7,7 +7,7 @@
 #include <bascule/bench/stall_log.h>
 #include <bascule/bench/turns.h>
 #include <bascule/kernels/control_group.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

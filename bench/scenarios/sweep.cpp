@@ -3,7 +3,7 @@
 #include <array>
 
 #include <bascule/bench/send_case.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <bascule/bench/rig.h>
 #include <bascule/bench/targets.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include <bascule/transport/program/flags.h>
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/program/signals.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/output.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 using bascule::ByteSize;
 

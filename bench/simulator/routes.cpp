@@ -4,7 +4,7 @@
 #include <map>
 
 #include "absl/strings/numbers.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench::simulator {
 namespace {

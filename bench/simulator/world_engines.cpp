@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <bascule/bench/simulator/world.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench::simulator {
 

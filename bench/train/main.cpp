@@ -13,7 +13,7 @@
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/flags.h>
 #include <bascule/transport/program/output.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 ABSL_FLAG(std::string, model, "bench/engine/qwen3-0.6b", "A folder with a config.json; its weights are not read.");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda:N, or auto.");

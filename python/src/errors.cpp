@@ -6,7 +6,7 @@
 
 #include <nanobind/stl/string.h>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::python {
 

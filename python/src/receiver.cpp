@@ -19,7 +19,7 @@
 #include "unlocked.h"
 #include <bascule/receiver/receiver.h>
 #include <bascule/transport/deadline.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::python {
 namespace {

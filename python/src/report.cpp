@@ -9,7 +9,7 @@
 
 #include "errors.h"
 #include <bascule/sender/report.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::python {
 

@@ -17,7 +17,7 @@
 #include "tensors.h"
 #include "unlocked.h"
 #include <bascule/sender/sender.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::python {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "errors.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::python {
 namespace {

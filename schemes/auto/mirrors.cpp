@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <bascule/transport/posix/memfd.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
 
 namespace bascule::inline v0 {

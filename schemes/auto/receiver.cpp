@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include <bascule/schemes/auto/sender.h>
 #include <bascule/transport/posix/memfd.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

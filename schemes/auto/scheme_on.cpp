@@ -5,7 +5,7 @@
 #include <bascule/schemes/auto/receiver.h>
 #include <bascule/schemes/auto/sender.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

@@ -15,7 +15,7 @@
 #include <bascule/transport/cuda/device_memory.h>
 #include <bascule/transport/cuda/device_slot.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

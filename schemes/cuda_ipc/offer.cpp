@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -8,7 +8,7 @@
 #include <bascule/transport/cuda/device.h>
 #include <bascule/transport/cuda/device_memory.h>
 #include <bascule/transport/cuda/device_slot.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -11,7 +11,7 @@
 #include <optional>
 
 #include <bascule/schemes/memmap/slot_file.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::memmap {
 

@@ -11,7 +11,7 @@
 #include <bascule/transport/json.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/posix/mapping.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::memmap {
 namespace {

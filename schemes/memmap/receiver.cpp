@@ -14,7 +14,7 @@
 #include <bascule/transport/json.h>
 #include <bascule/transport/posix/cold_read.h>
 #include <bascule/transport/posix/file_lock.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::memmap {
 namespace {

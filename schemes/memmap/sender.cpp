@@ -13,7 +13,7 @@
 
 #include <bascule/transport/posix/file_lock.h>
 #include <bascule/transport/posix/files.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::memmap {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "absl/strings/numbers.h"
 #include <bascule/transport/safetensors.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::memmap {
 namespace {
@@ -48,7 +48,7 @@ std::uint32_t digest_number_of(std::string_view stamp) {
   if (!stamp.starts_with(kNumberKey)) return 1;  // which had no name yet
   stamp.remove_prefix(kNumberKey.size());
   std::uint32_t number = 0;
-  return absl::SimpleAtoi(text_internal::piece(stamp.substr(0, stamp.find('"'))), &number) ? number : 0;
+  return absl::SimpleAtoi(status_internal::piece(stamp.substr(0, stamp.find('"'))), &number) ? number : 0;
 }
 
 absl::StatusOr<Stamp> stamp_from(std::string_view text) {
@@ -65,9 +65,9 @@ absl::StatusOr<Stamp> stamp_from(std::string_view text) {
   if (!stamp.digest && digest != kNoDigest) return wrong();
   if (take(kNumberKey.size()) != kNumberKey || take(1) != cat(kDigestNumber)) return wrong();
   if (take(kEpochKey.size()) != kEpochKey) return wrong();
-  if (!absl::SimpleAtoi(text_internal::piece(take(kNumberDigits)), &stamp.epoch)) return wrong();
+  if (!absl::SimpleAtoi(status_internal::piece(take(kNumberDigits)), &stamp.epoch)) return wrong();
   if (take(kVersionKey.size()) != kVersionKey) return wrong();
-  if (!absl::SimpleAtoi(text_internal::piece(take(kNumberDigits)), &stamp.version)) return wrong();
+  if (!absl::SimpleAtoi(status_internal::piece(take(kNumberDigits)), &stamp.version)) return wrong();
   return stamp;
 }
 
@@ -90,8 +90,8 @@ std::optional<SlotId> slot_of_file(std::string_view name) {
   const std::size_t first = name.find('-'), second = name.find('-', first + 1), end = name.find('.');
   if (second == std::string_view::npos || end == std::string_view::npos || second > end) return std::nullopt;
   SlotId slot;
-  if (!absl::SimpleAtoi(text_internal::piece(name.substr(first + 1, second - first - 1)), &slot.epoch) ||
-      !absl::SimpleAtoi(text_internal::piece(name.substr(second + 1, end - second - 1)), &slot.index) ||
+  if (!absl::SimpleAtoi(status_internal::piece(name.substr(first + 1, second - first - 1)), &slot.epoch) ||
+      !absl::SimpleAtoi(status_internal::piece(name.substr(second + 1, end - second - 1)), &slot.index) ||
       slot_file_name(slot) != name)
     return std::nullopt;
   return slot;
@@ -163,8 +163,9 @@ absl::Status write_stamp(int fd, const FileShape& shape, const Stamp& stamp) {
 
 std::optional<Digest> digest_from_hex(std::string_view text) {
   Digest digest;
-  if (text.size() != kNoDigest.size() || !absl::SimpleHexAtoi(text_internal::piece(text.substr(0, 16)), &digest.high) ||
-      !absl::SimpleHexAtoi(text_internal::piece(text.substr(16)), &digest.low) || to_hex(digest) != text)
+  if (text.size() != kNoDigest.size() ||
+      !absl::SimpleHexAtoi(status_internal::piece(text.substr(0, 16)), &digest.high) ||
+      !absl::SimpleHexAtoi(status_internal::piece(text.substr(16)), &digest.low) || to_hex(digest) != text)
     return std::nullopt;
   return digest;
 }

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <bascule/transport/device.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
 
 namespace bascule::inline v0::nccl {

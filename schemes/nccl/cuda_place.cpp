@@ -4,7 +4,7 @@
 
 #include <bascule/transport/cuda/device_slot.h>
 #include <bascule/transport/cuda/stream.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
 namespace {

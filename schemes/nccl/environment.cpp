@@ -17,7 +17,7 @@
 #include "absl/strings/escaping.h"
 #include <bascule/transport/cbor.h>
 #include <bascule/transport/posix/files.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
 namespace {

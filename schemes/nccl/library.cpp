@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
 namespace {

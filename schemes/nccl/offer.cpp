@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include <bascule/kernels/digest.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
 namespace {

@@ -11,7 +11,7 @@
 #include <bascule/schemes/nccl/offer.h>
 #include <bascule/schemes/nccl/ranks.h>
 #include <bascule/schemes/nccl/words.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
 

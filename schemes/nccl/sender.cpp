@@ -15,7 +15,7 @@
 
 #include <bascule/schemes/nccl/communicator.h>
 #include <bascule/schemes/nccl/offer.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
 namespace {

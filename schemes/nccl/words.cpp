@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <bascule/transport/cbor.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
 namespace {

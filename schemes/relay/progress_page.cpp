@@ -3,7 +3,7 @@
 #include <new>
 
 #include <bascule/transport/posix/memfd.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::relay {
 namespace {

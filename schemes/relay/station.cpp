@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::relay {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <bascule/transport/posix/mapping.h>
 #include <bascule/transport/posix/memfd.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include <bascule/sender/fleet/fleet.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

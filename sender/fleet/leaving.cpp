@@ -2,7 +2,7 @@
 #include <utility>
 
 #include <bascule/sender/fleet/fleet.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "support/status.h"
+#include <bascule/transport/status.h>
 #include <bascule/transport/tensor.h>
-#include <bascule/transport/text.h>
 
 namespace bascule::bench {
 namespace {

@@ -22,7 +22,7 @@
 #include <bascule/bench/record.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/posix/unique_fd.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench {
 namespace {

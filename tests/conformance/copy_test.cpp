@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "conformance/targets.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

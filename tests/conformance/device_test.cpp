@@ -10,7 +10,7 @@
 #include "support/trainer.h"
 #include <bascule/receiver/receiver.h>
 #include <bascule/schemes/registry.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

@@ -17,7 +17,7 @@
 #include <bascule/transport/kept_slots.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/posix/unique_fd.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

@@ -1,7 +1,7 @@
 // Groups: ranks that flip together. Rank 0 decides at its token boundary; the test carries its word to the others, as
 // an engine's step message does.
 #include "conformance/suite.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

@@ -1,7 +1,7 @@
 // Engines that make their own weights of a version: take(), then finish().
 #include "conformance/suite.h"
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

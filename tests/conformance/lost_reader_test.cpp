@@ -2,7 +2,7 @@
 #include <csignal>
 
 #include "conformance/suite.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

@@ -8,7 +8,7 @@
 #include "conformance/suite.h"
 #include "support/trainer.h"
 #include <bascule/schemes/registry.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

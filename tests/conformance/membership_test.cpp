@@ -1,7 +1,7 @@
 // Who is at an endpoint: readers that come early, late, again, twice under one name, or with another model.
 #include "conformance/suite.h"
 #include <bascule/receiver/receiver.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

@@ -1,6 +1,6 @@
 // Sends to some of the workers, and what becomes of the slots that the others go on reading.
 #include "conformance/suite.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

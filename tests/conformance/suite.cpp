@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "support/own_host.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 

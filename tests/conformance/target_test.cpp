@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "conformance/targets.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

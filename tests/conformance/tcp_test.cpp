@@ -4,7 +4,7 @@
 #include "conformance/suite.h"
 #include "support/environment.h"
 #include <bascule/receiver/receiver.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

@@ -23,7 +23,7 @@
 #include <bascule/schemes/registry.h>
 #include <bascule/sender/sender.h>
 #include <bascule/transport/kept_slots.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -11,7 +11,7 @@
 #include "support/temp_folder.h"
 #include "support/timing.h"
 #include "support/tls_peer.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -19,7 +19,7 @@
 #include "support/timing.h"
 #include <bascule/receiver/receiver.h>
 #include <bascule/schemes/registry.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 

@@ -11,7 +11,7 @@
 #include <bascule/receiver/receiver.h>
 #include <bascule/sender/sender.h>
 #include <bascule/transport/deadline.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

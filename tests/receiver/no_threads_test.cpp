@@ -16,7 +16,7 @@
 #include "support/test_model.h"
 #include <bascule/receiver/receiver.h>
 #include <bascule/sender/sender.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -13,7 +13,7 @@
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include <bascule/receiver/receiver.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -19,7 +19,7 @@
 #include <bascule/sender/acceptor.h>
 #include <bascule/sender/sender.h>
 #include <bascule/transport/program/descriptors.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

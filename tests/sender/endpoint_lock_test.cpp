@@ -12,7 +12,7 @@
 
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -20,7 +20,7 @@
 #include "support/temp_folder.h"
 #include "support/test_model.h"
 #include <bascule/sender/sender.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

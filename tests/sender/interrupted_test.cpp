@@ -11,7 +11,7 @@
 #include "support/timing.h"
 #include "support/worker.h"
 #include <bascule/sender/sender.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

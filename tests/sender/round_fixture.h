@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 

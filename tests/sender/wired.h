@@ -11,7 +11,7 @@
 #include "support/test_model.h"
 #include "support/timing.h"
 #include <bascule/sender/sender.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 

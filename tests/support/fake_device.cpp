@@ -13,7 +13,7 @@
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/unpack.h>
 #include <bascule/transport/device.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "support/fake_nccl.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace fake_nccl {

@@ -23,8 +23,8 @@
 #include <bascule/transport/kept_slots.h>
 #include <bascule/transport/posix/mapping.h>
 #include <bascule/transport/posix/memfd.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/task_thread.h>
-#include <bascule/transport/text.h>
 
 namespace bascule::test {
 

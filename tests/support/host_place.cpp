@@ -4,7 +4,7 @@
 
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/transport/posix/memfd.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

@@ -11,7 +11,7 @@
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/posix/mapping.h>
 #include <bascule/transport/posix/memfd.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <stdexcept>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "support/device_bytes.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

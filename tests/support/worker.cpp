@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

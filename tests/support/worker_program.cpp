@@ -16,7 +16,7 @@
 #include "support/host_schemes.h"
 #include "support/own_host.h"
 #include <bascule/receiver/receiver.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <bascule/transport/cbor_value.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

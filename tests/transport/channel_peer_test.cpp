@@ -9,7 +9,7 @@
 #include "channel_fixture.h"
 #include "sample_messages.h"
 #include <bascule/transport/channel.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "channel_fixture.h"
 #include "sample_messages.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

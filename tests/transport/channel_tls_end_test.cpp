@@ -2,7 +2,7 @@
 #include "channel_tls_fixture.h"  // first: see there
 
 #include "sample_messages.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "support/environment.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

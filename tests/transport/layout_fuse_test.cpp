@@ -6,7 +6,7 @@
 
 #include "support/status.h"
 #include <bascule/transport/layout.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "support/status.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <bascule/transport/linger.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sample_messages.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -8,7 +8,7 @@
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/unpack.h>
 #include <bascule/transport/plan.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -11,7 +11,7 @@
 #include "support/status.h"
 #include <bascule/kernels/pack.h>
 #include <bascule/kernels/thread_pool.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "support/status.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

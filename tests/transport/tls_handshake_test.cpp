@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 
 #include "sample_messages.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "support/status.h"
 #include <bascule/transport/messages.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/token.h>
 
 namespace bascule {

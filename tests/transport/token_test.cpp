@@ -8,7 +8,7 @@
 #include "support/environment.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

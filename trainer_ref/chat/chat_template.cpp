@@ -9,7 +9,7 @@
 #include <bascule/trainer_ref/chat/parser.h>
 #include <bascule/trainer_ref/model/json.h>
 #include <bascule/transport/posix/files.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <bascule/trainer_ref/chat/functions.h>
 #include <bascule/trainer_ref/chat/parser.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref::jinja {
 namespace {

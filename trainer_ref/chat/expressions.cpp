@@ -3,7 +3,7 @@
 #include <bascule/trainer_ref/chat/iterate.h>
 #include <bascule/trainer_ref/chat/operators.h>
 #include <bascule/trainer_ref/chat/print.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref::jinja {
 

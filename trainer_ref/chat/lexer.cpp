@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include <bascule/trainer_ref/chat/texts.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref::jinja {
 namespace {

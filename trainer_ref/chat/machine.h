@@ -16,7 +16,7 @@
 #include <bascule/trainer_ref/chat/loop.h>
 #include <bascule/trainer_ref/chat/scope.h>
 #include <bascule/trainer_ref/chat/value.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref::jinja {
 

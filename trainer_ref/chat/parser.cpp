@@ -3,7 +3,7 @@
 #include <initializer_list>
 
 #include <bascule/trainer_ref/chat/scopes.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref::jinja {
 namespace {

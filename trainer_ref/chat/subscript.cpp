@@ -8,7 +8,7 @@
 #include <bascule/trainer_ref/chat/methods.h>
 #include <bascule/trainer_ref/chat/operators.h>
 #include <bascule/trainer_ref/chat/texts.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref::jinja {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include <bascule/trainer_ref/chat/machine.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref::jinja {
 namespace {

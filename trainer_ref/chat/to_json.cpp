@@ -6,7 +6,7 @@
 #include <bascule/trainer_ref/chat/machine.h>
 #include <bascule/trainer_ref/chat/print.h>
 #include <bascule/trainer_ref/chat/texts.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref::jinja {
 namespace {

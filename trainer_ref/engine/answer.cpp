@@ -6,7 +6,7 @@
 
 #include <bascule/trainer_ref/engine/api.h>
 #include <bascule/trainer_ref/engine/logprobs_json.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include <bascule/trainer_ref/engine/api.h>
 #include <bascule/trainer_ref/http/exposition.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

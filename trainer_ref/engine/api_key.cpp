@@ -7,7 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 
@@ -52,7 +52,7 @@ absl::StatusOr<std::string> find_api_key(const KeyFlag& flag, const KeyFlag& fil
 
 bool gives_key(std::string_view authorization, std::string_view key) {
   constexpr std::string_view kScheme = "Bearer ";
-  if (!absl::StartsWithIgnoreCase(text_internal::piece(authorization), text_internal::piece(kScheme))) return false;
+  if (!absl::StartsWithIgnoreCase(status_internal::piece(authorization), status_internal::piece(kScheme))) return false;
   std::string_view given = authorization.substr(kScheme.size());
   while (given.starts_with(' ')) given.remove_prefix(1);
   while (given.ends_with(' ')) given.remove_suffix(1);

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include <bascule/kernels/cuda_result.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 

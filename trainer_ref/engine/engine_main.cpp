@@ -29,7 +29,7 @@
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/program/signals.h>
 #include <bascule/transport/program/sync_flag.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
 
 ABSL_FLAG(std::string, model, "", "Folder of a Hugging Face checkpoint: config.json, *.safetensors, tokenizer.json.");

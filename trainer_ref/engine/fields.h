@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 

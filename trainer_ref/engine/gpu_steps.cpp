@@ -8,7 +8,7 @@
 #include <bascule/trainer_ref/engine/cuda_check.h>
 #include <bascule/trainer_ref/ops/draw.h>
 #include <bascule/trainer_ref/ops/feed_tokens.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -8,7 +8,7 @@
 #include <bascule/trainer_ref/engine/http_routes.h>
 #include <bascule/trainer_ref/engine/http_waiting.h>
 #include <bascule/trainer_ref/engine/token_feed.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

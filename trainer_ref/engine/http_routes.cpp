@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_join.h"
 #include <bascule/trainer_ref/engine/api_key.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -9,7 +9,7 @@
 #include <bascule/trainer_ref/ops/rms_norm.h>
 #include <bascule/trainer_ref/ops/rotate.h>
 #include <bascule/trainer_ref/ops/silu_mul.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 

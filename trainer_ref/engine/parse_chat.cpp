@@ -5,7 +5,7 @@
 #include <bascule/trainer_ref/engine/api_request.h>
 #include <bascule/trainer_ref/engine/request_fields.h>
 #include <bascule/transport/json.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -9,7 +9,7 @@
 #include <bascule/trainer_ref/engine/stop_strings.h>
 #include <bascule/trainer_ref/text/text_stream.h>
 #include <bascule/transport/json.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -8,7 +8,7 @@
 #include <bascule/trainer_ref/engine/make_steps.h>
 #include <bascule/trainer_ref/engine/torch_error.h>
 #include <bascule/transport/libtorch/tensors.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

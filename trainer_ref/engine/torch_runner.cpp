@@ -7,7 +7,7 @@
 
 #include <bascule/trainer_ref/engine/cache_attention.h>
 #include <bascule/trainer_ref/engine/torch_error.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -1,7 +1,7 @@
 #include <dlfcn.h>
 
 #include <bascule/trainer_ref/graphs/graphs.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <bascule/transport/json.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

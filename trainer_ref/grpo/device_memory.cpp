@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include <bascule/kernels/control_group.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

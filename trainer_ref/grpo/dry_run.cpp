@@ -9,7 +9,7 @@
 #include <bascule/trainer_ref/grpo/progress.h>
 #include <bascule/trainer_ref/grpo/trial_update.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <bascule/trainer_ref/http_client.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

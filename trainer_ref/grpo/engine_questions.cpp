@@ -3,7 +3,7 @@
 #include <optional>
 
 #include <bascule/transport/json.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

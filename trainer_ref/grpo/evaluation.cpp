@@ -1,7 +1,7 @@
 #include <bascule/trainer_ref/grpo/evaluation.h>
 
 #include <bascule/trainer_ref/grpo/random.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -10,7 +10,7 @@
 #include <bascule/trainer_ref/grpo/evaluation.h>
 #include <bascule/trainer_ref/grpo/random.h>
 #include <bascule/trainer_ref/grpo/rollout_figures.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 

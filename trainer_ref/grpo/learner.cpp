@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <bascule/trainer_ref/grpo/device_memory.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

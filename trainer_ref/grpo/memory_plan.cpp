@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include <bascule/trainer_ref/model/fused_scores.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

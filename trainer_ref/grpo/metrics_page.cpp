@@ -5,7 +5,7 @@
 #include <utility>
 
 #include <bascule/trainer_ref/http/exposition.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 

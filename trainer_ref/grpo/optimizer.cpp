@@ -8,7 +8,7 @@
 #include <numbers>
 #include <utility>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

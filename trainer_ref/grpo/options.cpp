@@ -7,7 +7,7 @@
 #include "absl/strings/str_replace.h"
 #include <bascule/trainer_ref/grpo/options_parts.h>
 #include <bascule/transport/program/checks.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 // What is trained
 ABSL_FLAG(

@@ -5,7 +5,7 @@
 #include <bascule/trainer_ref/grpo/options.h>
 #include <bascule/transport/json.h>
 #include <bascule/transport/program/checks.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 ABSL_FLAG(bool, chat, false,
           "A problem's text is a message of the user's, which the model's chat template writes as a prompt; problems "

@@ -4,7 +4,7 @@
 #include <bascule/trainer_ref/grpo/options.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/program/checks.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 ABSL_DECLARE_FLAG(int64_t, sync_every);
 

@@ -8,7 +8,7 @@
 #include <bascule/trainer_ref/grpo/supervised.h>
 #include <bascule/trainer_ref/model/config.h>
 #include <bascule/transport/program/checks.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

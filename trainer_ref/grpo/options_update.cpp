@@ -2,7 +2,7 @@
 #include "absl/flags/flag.h"
 #include <bascule/trainer_ref/grpo/options_parts.h>
 #include <bascule/transport/program/checks.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 ABSL_FLAG(std::string, loss, "grpo", "grpo, bnpo, dr_grpo or dapo");
 ABSL_FLAG(

@@ -9,7 +9,7 @@
 #include <bascule/trainer_ref/model/causal_attention.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
 #include <bascule/trainer_ref/model/recompute.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 

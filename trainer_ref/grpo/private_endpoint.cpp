@@ -8,7 +8,7 @@
 #include <string>
 #include <system_error>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -6,7 +6,7 @@
 #include <bascule/trainer_ref/grpo/options.h>
 #include <bascule/trainer_ref/model/decoder_weights.h>
 #include <bascule/transport/libtorch/tensors.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

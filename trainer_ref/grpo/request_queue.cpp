@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -15,7 +15,7 @@
 #include <bascule/trainer_ref/grpo/line_process.h>
 #include <bascule/trainer_ref/http_client.h>
 #include <bascule/transport/json.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -11,7 +11,7 @@
 #include <bascule/trainer_ref/grpo/reward_batch.h>
 #include <bascule/trainer_ref/http_client.h>
 #include <bascule/transport/program/nearest.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -1,7 +1,7 @@
 #include <bascule/trainer_ref/grpo/rollout_request.h>
 
 #include <bascule/transport/json.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

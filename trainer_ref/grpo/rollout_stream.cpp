@@ -6,7 +6,7 @@
 #include <utility>
 
 #include <bascule/trainer_ref/grpo/random.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 

@@ -17,7 +17,7 @@
 #include <bascule/trainer_ref/grpo/json_lines.h>
 #include <bascule/transport/posix/file_lock.h>
 #include <bascule/transport/posix/files.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -5,7 +5,7 @@
 #include <bascule/trainer_ref/grpo/json_lines.h>
 #include <bascule/trainer_ref/grpo/report.h>
 #include <bascule/transport/posix/atomic_file.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include <bascule/kernels/digest.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

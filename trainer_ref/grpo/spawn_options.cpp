@@ -12,7 +12,7 @@
 #include <bascule/trainer_ref/program/pair.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/config_file.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 ABSL_FLAG(int, spawn_engines, 0,
           "Start so many engines, engine-0, engine-1, …, on ports that the system chooses; pass their lines on, start "

@@ -20,7 +20,7 @@
 #include <bascule/trainer_ref/grpo/line_splitter.h>
 #include <bascule/trainer_ref/grpo/restart_budget.h>
 #include <bascule/transport/deadline.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

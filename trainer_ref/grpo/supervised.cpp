@@ -6,7 +6,7 @@
 
 #include <bascule/trainer_ref/grpo/progress.h>
 #include <bascule/transport/libtorch/tensors.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include <bascule/trainer_ref/grpo/random.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -16,7 +16,7 @@
 #include <bascule/trainer_ref/grpo/telemetry.h>
 #include <bascule/trainer_ref/model/contract.h>
 #include <bascule/transport/program/checks.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <random>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

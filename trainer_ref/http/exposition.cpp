@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_replace.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 

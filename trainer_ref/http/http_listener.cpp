@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

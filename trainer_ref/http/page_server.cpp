@@ -14,7 +14,7 @@
 
 #include <bascule/trainer_ref/http/http_connection.h>
 #include <bascule/trainer_ref/http/http_listener.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

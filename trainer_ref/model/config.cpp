@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include <bascule/trainer_ref/model/json.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

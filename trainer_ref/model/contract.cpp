@@ -4,7 +4,7 @@
 #include <span>
 
 #include <bascule/kernels/digest.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -4,7 +4,7 @@
 #include <numbers>
 
 #include "absl/strings/str_join.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -10,7 +10,7 @@
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/file_lock.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 

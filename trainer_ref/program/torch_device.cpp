@@ -9,7 +9,7 @@
 #include <optional>
 
 #include <bascule/transport/program/sync_flag.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

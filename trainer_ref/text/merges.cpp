@@ -7,7 +7,7 @@
 
 #include <bascule/trainer_ref/text/bpe.h>
 #include <bascule/trainer_ref/text/part.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

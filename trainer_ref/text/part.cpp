@@ -1,6 +1,6 @@
 #include <bascule/trainer_ref/text/part.h>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 

@@ -4,7 +4,7 @@
 #include <cctype>
 
 #include <bascule/trainer_ref/text/part.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

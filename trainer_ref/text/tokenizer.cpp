@@ -5,7 +5,7 @@
 
 #include <bascule/trainer_ref/text/text_stream.h>
 #include <bascule/trainer_ref/text/tokenizer_file.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
 
 namespace bascule::ref {

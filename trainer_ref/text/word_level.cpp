@@ -3,7 +3,7 @@
 #include <bascule/trainer_ref/model/json.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/trainer_ref/text/token_model.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::cuda {
 namespace {

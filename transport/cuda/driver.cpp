@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <bascule/transport/cuda/status.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::cuda {
 namespace {

@@ -10,7 +10,7 @@
 
 #include <bascule/kernels/control_group.h>
 #include <bascule/transport/cuda/status.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::cuda {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <bascule/kernels/cuda_memory.h>
 #include <bascule/transport/device.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::cuda {
 namespace {

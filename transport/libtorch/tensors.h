@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include <bascule/transport/status.h>
 #include <bascule/transport/tensor.h>
-#include <bascule/transport/text.h>
 
 namespace bascule::inline v0::libtorch {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <bascule/transport/posix/files.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

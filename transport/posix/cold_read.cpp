@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <bascule/transport/posix/uring.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

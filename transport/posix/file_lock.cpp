@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -14,7 +14,7 @@
 
 #include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/unique_fd.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

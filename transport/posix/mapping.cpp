@@ -9,7 +9,7 @@
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 #ifndef MADV_POPULATE_READ  // Linux 5.14
 #define MADV_POPULATE_READ 22

@@ -11,7 +11,7 @@
 #include <string>
 
 #include <bascule/kernels/control_group.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

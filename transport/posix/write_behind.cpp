@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 WriteBehind::WriteBehind() {

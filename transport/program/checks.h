@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

@@ -8,7 +8,7 @@
 #include <bascule/transport/json.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/program/byte_size.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -11,7 +11,7 @@
 #include <bascule/transport/program/config_file.h>
 #include <bascule/transport/program/nearest.h>
 #include <bascule/transport/program/own_flags.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -13,7 +13,7 @@
 #include <bascule/transport/program/flag_sources.h>
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/program/own_flags.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

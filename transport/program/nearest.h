@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

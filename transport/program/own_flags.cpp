@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include <bascule/transport/program/config_file.h>
 #include <bascule/transport/program/nearest.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

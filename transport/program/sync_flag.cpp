@@ -2,7 +2,7 @@
 
 #include <bascule/schemes/registry.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

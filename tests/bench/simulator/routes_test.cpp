@@ -7,7 +7,7 @@
 
 #include "support/status.h"
 #include <bascule/bench/simulator/routes.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench::simulator {
 namespace {

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include <bascule/bench/simulator/transfer.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench::simulator {
 namespace {

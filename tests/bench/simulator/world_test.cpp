@@ -6,7 +6,7 @@
 #include "support/status.h"
 #include <bascule/bench/simulator/report.h>
 #include <bascule/bench/simulator/world.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::bench::simulator {
 namespace {

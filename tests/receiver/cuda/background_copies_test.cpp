@@ -14,7 +14,7 @@
 #include <bascule/receiver/copier.h>
 #include <bascule/receiver/receiver.h>
 #include <bascule/sender/sender.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "schemes/auto/auto_fixture.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 namespace {

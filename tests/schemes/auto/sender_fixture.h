@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_join.h"
 #include "schemes/auto/auto_fixture.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 

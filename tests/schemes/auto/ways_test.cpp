@@ -18,7 +18,7 @@
 #include <bascule/receiver/status.h>
 #include <bascule/receiver/status_page.h>
 #include <bascule/sender/sender.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

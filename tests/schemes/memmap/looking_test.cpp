@@ -13,7 +13,7 @@
 #include <bascule/sender/sender.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/kept_slots.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -15,7 +15,7 @@
 #include <bascule/schemes/memmap/slot_file.h>
 #include <bascule/sender/sender.h>
 #include <bascule/transport/safetensors.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -9,7 +9,7 @@
 #include "schemes/memmap/memmap_fixture.h"
 #include <bascule/schemes/memmap/manifest.h>
 #include <bascule/transport/posix/files.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -10,7 +10,7 @@
 #include "support/timing.h"
 #include <bascule/receiver/receiver.h>
 #include <bascule/schemes/memmap/memmap.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

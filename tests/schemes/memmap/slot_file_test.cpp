@@ -9,7 +9,7 @@
 #include "support/temp_folder.h"
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/safetensors.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::memmap {
 namespace {

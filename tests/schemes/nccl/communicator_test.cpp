@@ -15,7 +15,7 @@
 #include "support/host_place.h"
 #include "support/status.h"
 #include "support/timing.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
 namespace {

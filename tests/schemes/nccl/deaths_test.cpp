@@ -17,7 +17,7 @@
 #include "support/worker.h"
 #include <bascule/schemes/nccl/communicator.h>
 #include <bascule/sender/sender.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 namespace {

@@ -11,7 +11,7 @@
 #include "support/timing.h"
 #include <bascule/schemes/nccl/place.h>
 #include <bascule/transport/deadline.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
 

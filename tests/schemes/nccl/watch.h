@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include <bascule/schemes/nccl/words.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "schemes/relay/routes_world.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::relay {
 

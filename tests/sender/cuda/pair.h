@@ -17,7 +17,7 @@
 #include <bascule/sender/sender.h>
 #include <bascule/transport/cuda/device_tensors.h>
 #include <bascule/transport/deadline.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 

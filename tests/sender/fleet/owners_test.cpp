@@ -4,7 +4,7 @@
 #include <bascule/sender/fleet/roster.h>
 #include <bascule/sender/fleet/slot_desk.h>
 #include <bascule/sender/fleet/versions.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 #include "support/status.h"
 

@@ -10,7 +10,7 @@
 
 #include "absl/time/time.h"
 #include <bascule/sender/fleet/fleet.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::test {
 

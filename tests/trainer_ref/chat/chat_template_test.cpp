@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "support/temp_folder.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "cases.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "cases.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 int main() {
   using namespace bascule;

@@ -2,7 +2,7 @@
 #include <future>
 
 #include "http_fixture.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

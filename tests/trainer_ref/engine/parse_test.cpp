@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "cards.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <bascule/transport/posix/unique_fd.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref::test {
 

@@ -6,7 +6,7 @@
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include <bascule/transport/posix/atomic_file.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

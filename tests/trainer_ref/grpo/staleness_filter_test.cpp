@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "support/status.h"
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {

@@ -13,7 +13,7 @@
 #include <bascule/transport/cuda/device_memory.h>
 #include <bascule/transport/cuda/status.h>
 #include <bascule/transport/posix/socket_io.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule::inline v0::cuda {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "support/status.h"
 #include <bascule/transport/posix/unique_fd.h>
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 namespace bascule {
 namespace {

@@ -1,4 +1,4 @@
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include <bascule/transport/text.h>
+#include <bascule/transport/status.h>
 
 #include <algorithm>
 #include <array>
@@ -50,11 +50,11 @@ absl::Status errno_status(int error, std::string_view what) {
 std::string_view message_of(const absl::Status& status) { return {status.message().data(), status.message().size()}; }
 
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& known) {
-  const std::string lower = absl::AsciiStrToLower(text_internal::piece(word));
+  const std::string lower = absl::AsciiStrToLower(status_internal::piece(word));
   std::string_view best;
   std::size_t best_distance = 0;
   for (const std::string_view candidate : known) {
-    const std::size_t distance = edit_distance(lower, absl::AsciiStrToLower(text_internal::piece(candidate)));
+    const std::size_t distance = edit_distance(lower, absl::AsciiStrToLower(status_internal::piece(candidate)));
     const std::size_t near = (std::max(word.size(), candidate.size()) + 2) / 3;  // one letter in three
     if (distance <= near && (best.empty() || distance < best_distance)) {
       best = candidate;

@@ -1,4 +1,5 @@
-// Building error texts. Debian's Abseil has a string_view of its own, so std::string_view must be converted.
+// Errors: absl::Status with a text, and the macros that pass one on. Debian's Abseil has a string_view of its own, so
+// std::string_view must be converted.
 #pragma once
 
 #include <cerrno>
@@ -12,7 +13,7 @@
 #include "absl/strings/string_view.h"
 
 namespace bascule::inline v0 {
-namespace text_internal {
+namespace status_internal {
 inline absl::string_view piece(std::string_view text) { return {text.data(), text.size()}; }
 inline absl::string_view piece(const std::string& text) { return {text.data(), text.size()}; }
 inline absl::string_view piece(const char* text) { return text; }
@@ -20,14 +21,14 @@ template <typename T>
 const T& piece(const T& value) {
   return value;
 }
-}  // namespace text_internal
+}  // namespace status_internal
 
 // absl::StrCat that takes std::string_view as well. It leaves errno as it was (an allocation that had to ask the system
 // twice sets it), so that errno_status(errno, cat(...)) tells what failed.
 template <typename... Pieces>
 std::string cat(const Pieces&... pieces) {
   const int error = errno;
-  std::string text = absl::StrCat(text_internal::piece(pieces)...);
+  std::string text = absl::StrCat(status_internal::piece(pieces)...);
   errno = error;
   return text;
 }
