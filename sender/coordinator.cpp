@@ -39,11 +39,11 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
 }
 
 std::unique_ptr<Acceptor> Coordinator::acceptor(const Endpoint& endpoint, std::optional<Token> token) {
-  const Over over = endpoint.over_tcp() ? Over::kTcp : Over::kUnixSocket;
+  const ConnectionKind kind = endpoint.over_tcp() ? ConnectionKind::kTcp : ConnectionKind::kUnixSocket;
   return std::make_unique<Acceptor>(
       io_, endpoint, std::move(token),
-      [this, over](const std::shared_ptr<Channel>& channel, Hello hello) { arrive(channel, std::move(hello), over); },
-      [this, over](Channel& channel) { describe(channel, over); },
+      [this, kind](const std::shared_ptr<Channel>& channel, Hello hello) { arrive(channel, std::move(hello), kind); },
+      [this, kind](Channel& channel) { describe(channel, kind); },
       [this](const absl::Status& why) { handle(event::ConnectionRefused{std::string(message_of(why))}); });
 }
 
@@ -131,9 +131,9 @@ void Coordinator::show() {
   changed_.notify_all();
 }
 
-void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello, Over over) {
+void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello, ConnectionKind kind) {
   const WorkerId id = next_worker_++;
-  connections_[id] = {.channel = channel, .name = hello.worker, .over = over};
+  connections_[id] = {.channel = channel, .name = hello.worker, .kind = kind};
   channel->start(
       [this, id](Message message, std::vector<UniqueFd> descriptors) {
         hear(id, std::move(message), std::move(descriptors));
@@ -141,7 +141,7 @@ void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello, O
       [this, id](const absl::Status& why) {
         handle(event::HungUp{id, why});
       });
-  handle(event::Greeted{id, std::move(hello), over});
+  handle(event::Greeted{id, std::move(hello), kind});
 }
 
 // What the scheme's two ends say to each other is theirs alone.
@@ -203,7 +203,7 @@ void Coordinator::watch_endpoint() {
 }
 
 // Answers an inquiry. On a Unix socket the answer has what a worker would be offered; that offer ends once it is sent.
-void Coordinator::describe(Channel& channel, Over over) {
+void Coordinator::describe(Channel& channel, ConnectionKind kind) {
   std::optional<SlotId> untouched;
   {
     const std::lock_guard lock(mutex_);
@@ -218,10 +218,10 @@ void Coordinator::describe(Channel& channel, Over over) {
     if (const auto found = admitted.find(worker.worker); found != admitted.end())
       worker.way = transport_.way(found->second);
   std::vector<int> descriptors;
-  if (fleet_.desk().is_open() && over == Over::kUnixSocket) {
+  if (fleet_.desk().is_open() && kind == ConnectionKind::kUnixSocket) {
     const WorkerId id = next_worker_++;
     const std::vector<OfferedSlot> offered = fleet_.desk().offered();
-    if (absl::StatusOr<Offer> offer = offer_of(id, over, offered); offer.ok()) {
+    if (absl::StatusOr<Offer> offer = offer_of(id, kind, offered); offer.ok()) {
       status.offer = std::move(offer->bytes);
       for (const OfferedSlot& slot : offered) status.offered.push_back(slot.id.index);
       descriptors = std::move(offer->descriptors);

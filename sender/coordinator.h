@@ -91,7 +91,7 @@ class Coordinator : private WorkerLine {
   struct Connection {
     std::shared_ptr<Channel> channel;
     std::string name;  // of its worker
-    Over over = Over::kUnixSocket;
+    ConnectionKind kind = ConnectionKind::kUnixSocket;
     bool admitted = false;  // by the scheme
   };
 
@@ -120,9 +120,9 @@ class Coordinator : private WorkerLine {
 
   // I/O thread: events (coordinator.cpp)
   std::unique_ptr<Acceptor> acceptor(const Endpoint& endpoint, std::optional<Token> token);
-  void arrive(const std::shared_ptr<Channel>& channel, Hello hello, Over over);
+  void arrive(const std::shared_ptr<Channel>& channel, Hello hello, ConnectionKind kind);
   void hear(WorkerId id, Message message, std::vector<UniqueFd> descriptors);
-  void describe(Channel& channel, Over over);
+  void describe(Channel& channel, ConnectionKind kind);
   void beat();
   void watch_endpoint();
   void handle(Event event);
@@ -150,7 +150,7 @@ class Coordinator : private WorkerLine {
   void carry_out(action::KeepAwake& keep);
   void carry_out(action::Log& log);
   absl::Status admit(action::Admit& admit);
-  absl::StatusOr<Offer> offer_of(WorkerId worker, Over over, std::span<const OfferedSlot> slots);
+  absl::StatusOr<Offer> offer_of(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots);
   absl::Status offer(action::Offer& offer);
   void trace_to(const Connection& connection, const Message& message) const;
 

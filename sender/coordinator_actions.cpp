@@ -35,8 +35,8 @@ void Coordinator::carry_out(action::Admit& admit) {
 }
 
 // A scheme's offer, which a message can carry.
-absl::StatusOr<Offer> Coordinator::offer_of(WorkerId worker, Over over, std::span<const OfferedSlot> slots) {
-  BASCULE_ASSIGN(Offer offer, transport_.offer(worker, over, slots));
+absl::StatusOr<Offer> Coordinator::offer_of(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) {
+  BASCULE_ASSIGN(Offer offer, transport_.offer(worker, kind, slots));
   if (offer.descriptors.size() > kMostOffered)
     return absl::InternalError(cat("scheme ", endpoint_.scheme, " offers ", offer.descriptors.size(),
                                    " descriptors, expected ", kMostOffered, " at most"));
@@ -51,10 +51,10 @@ absl::Status Coordinator::admit(action::Admit& admit) {
   Connection* const connection = find(admit.id);
   const Member* const member = fleet_.roster().find(admit.id);
   if (connection == nullptr || member == nullptr) return unavailable("it left");
-  BASCULE_ASSIGN(Offer offer, offer_of(admit.id, connection->over, admit.slots));
+  BASCULE_ASSIGN(Offer offer, offer_of(admit.id, connection->kind, admit.slots));
   connection->admitted = true;
   ProcessFd lease;
-  if (connection->over == Over::kTcp) {
+  if (connection->kind == ConnectionKind::kTcp) {
     if (!offer.descriptors.empty())
       return absl::InternalError(cat("scheme ", endpoint_.scheme, " offers descriptors over TCP"));
   } else {
@@ -76,7 +76,7 @@ absl::Status Coordinator::offer(action::Offer& offered) {
   Connection* const connection = find(offered.id);
   const Member* const member = fleet_.roster().find(offered.id);
   if (connection == nullptr || member == nullptr) return unavailable("it left");
-  BASCULE_ASSIGN(Offer offer, offer_of(offered.id, connection->over, std::span(&offered.slot, 1)));
+  BASCULE_ASSIGN(Offer offer, offer_of(offered.id, connection->kind, std::span(&offered.slot, 1)));
   offered.prepare.offer = std::move(offer.bytes);
   trace_to(*connection, offered.prepare);
   connection->channel->send(offered.prepare, offer.descriptors);

@@ -45,7 +45,7 @@ class Reception;
 using WorkerId = std::uint64_t;  // one membership; a sender never reuses a number
 
 // What a worker's control connection is. Over TCP no descriptor reaches it.
-enum class Over { kUnixSocket, kTcp };
+enum class ConnectionKind { kUnixSocket, kTcp };
 
 struct Publication {
   Version version = 0;
@@ -103,7 +103,7 @@ class SenderTransport {  // one a sender
   virtual void unmake_slot(SlotId) {}
   // What `worker` needs to reach `slots`: all slots when it joins, later only the new ones. An error refuses the
   // worker. I/O thread.
-  virtual absl::StatusOr<Offer> offer(WorkerId worker, Over over, std::span<const OfferedSlot> slots) = 0;
+  virtual absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) = 0;
   // The worker is gone. I/O thread.
   virtual void remove(WorkerId) {}
 

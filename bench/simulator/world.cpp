@@ -39,7 +39,7 @@ World::World(const Settings& settings, const Endpoint& endpoint, Layout layout)
           [this](WorkerId id, const Message& message) { engine_hears(id, message); },
           [this](WorkerId id, const Message& message) {
             const auto* hello = std::get_if<Hello>(&message);
-            hello != nullptr ? tell(event::Greeted{id, *hello, Over::kTcp}) : tell(event::Heard{id, message});
+            hello != nullptr ? tell(event::Greeted{id, *hello, ConnectionKind::kTcp}) : tell(event::Heard{id, message});
           }),
       deaths_(settings.deaths, settings.seed) {}
 

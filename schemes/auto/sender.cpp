@@ -19,15 +19,15 @@ void AutoSender::unmake_slot(SlotId slot) {
   slots_->unmake_slot(slot);
 }
 
-absl::StatusOr<Offer> AutoSender::offer(WorkerId worker, Over over, std::span<const OfferedSlot> slots) {
-  if (over == Over::kTcp && others_ == nullptr)
+absl::StatusOr<Offer> AutoSender::offer(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) {
+  if (kind == ConnectionKind::kTcp && others_ == nullptr)
     return invalid_argument("auto: a worker of another host, and this sender has no listen=");
   const auto known = workers_.find(worker);
-  const Reads reads = known != workers_.end() ? known->second
-                      : over == Over::kTcp    ? Reads::kElsewhere
-                                              : Reads::kUnknown;
+  const Reads reads = known != workers_.end()        ? known->second
+                      : kind == ConnectionKind::kTcp ? Reads::kElsewhere
+                                                     : Reads::kUnknown;
   if (reads == Reads::kElsewhere) BASCULE_TRY(others_end_);
-  BASCULE_ASSIGN(Offer offer, transport_of(reads).offer(worker, over, slots));
+  BASCULE_ASSIGN(Offer offer, transport_of(reads).offer(worker, kind, slots));
   workers_.emplace(worker, reads);
   for (const OfferedSlot& slot : slots) {
     const Mirrored& what = offered_[slot.id] = {.device = slot.memory->device, .bytes = slot.memory->bytes};

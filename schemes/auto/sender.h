@@ -43,7 +43,7 @@ class AutoSender final : public SenderTransport, public Delivery {
     return slots_->make_slot(slot, layout, device);
   }
   void unmake_slot(SlotId slot) override;
-  absl::StatusOr<Offer> offer(WorkerId worker, Over over, std::span<const OfferedSlot> slots) override;
+  absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) override;
   void remove(WorkerId worker) override;
   Delivery* delivery() override { return this; }
   std::string way(WorkerId worker) const override;

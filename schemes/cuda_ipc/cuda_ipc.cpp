@@ -39,7 +39,7 @@ class CudaIpcSender final : public SenderTransport {
     return memory;
   }
 
-  absl::StatusOr<Offer> offer(WorkerId worker, Over, std::span<const OfferedSlot> slots) override {
+  absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind, std::span<const OfferedSlot> slots) override {
     if (dispatcher_) dispatcher_->joined(worker);
     Offer offer{.bytes = offer_, .descriptors = {}};
     for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());

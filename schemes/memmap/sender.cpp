@@ -187,7 +187,7 @@ void MemmapSender::unmake_slot(SlotId slot) {
   tidy_later();
 }
 
-absl::StatusOr<Offer> MemmapSender::offer(WorkerId, Over, std::span<const OfferedSlot> slots) {
+absl::StatusOr<Offer> MemmapSender::offer(WorkerId, ConnectionKind, std::span<const OfferedSlot> slots) {
   nlohmann::json offered = nlohmann::json::array();
   const std::lock_guard lock(mutex_);
   for (const OfferedSlot& slot : slots) {

@@ -31,7 +31,7 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
 
   absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) override;
   void unmake_slot(SlotId slot) override;
-  absl::StatusOr<Offer> offer(WorkerId worker, Over over, std::span<const OfferedSlot> slots) override;
+  absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) override;
   KeptSlots* kept_slots() override { return this; }
 
   Version last_version() const override { return last_version_; }

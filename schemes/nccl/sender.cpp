@@ -355,7 +355,7 @@ absl::StatusOr<SlotMemory> Sender::make_slot(SlotId, const Layout& layout, int d
 }
 
 // The slots may be those of another scheme (schemes/auto).
-absl::StatusOr<Offer> Sender::offer(WorkerId worker, Over, std::span<const OfferedSlot> slots) {
+absl::StatusOr<Offer> Sender::offer(WorkerId worker, ConnectionKind, std::span<const OfferedSlot> slots) {
   if (!slots.empty()) BASCULE_TRY(desk_->use(slots.front().memory->device));
   desk_->note(event::Joined{worker});
   return Offer{.bytes = desk_->offer(), .descriptors = {}};

@@ -16,7 +16,7 @@ class Sender final : public SenderTransport, public Delivery {
   ~Sender() override { close(); }
 
   absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) override;
-  absl::StatusOr<Offer> offer(WorkerId worker, Over over, std::span<const OfferedSlot> slots) override;
+  absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) override;
   void remove(WorkerId worker) override;
   Delivery* delivery() override { return this; }
 

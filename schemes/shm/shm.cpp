@@ -15,7 +15,7 @@ class ShmSender final : public SenderTransport {
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {
     return make_memfd("bascule-slot", layout.bytes());
   }
-  absl::StatusOr<Offer> offer(WorkerId, Over, std::span<const OfferedSlot> slots) override {
+  absl::StatusOr<Offer> offer(WorkerId, ConnectionKind, std::span<const OfferedSlot> slots) override {
     Offer offer;
     for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());
     return offer;

@@ -35,7 +35,7 @@ namespace event {
 struct Greeted {  // a connection said hello
   WorkerId id = 0;
   Hello hello;
-  Over over = Over::kUnixSocket;
+  ConnectionKind connection_kind = ConnectionKind::kUnixSocket;
 };
 struct Heard {  // a message behind the hello; heartbeats need not be told
   WorkerId id = 0;

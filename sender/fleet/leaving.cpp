@@ -28,7 +28,7 @@ void Fleet::leave(const Leaving& leaving) {
     if (version->leased.contains(member.id)) drop_lease(member, *version);
   if (sent != nullptr && !desk_.single_copy()) drop_lease(member, *sent);
   if (member.releasing) desk_.release(*member.releasing, member.holder());  // of one that was aborted
-  if (member.over == Over::kTcp && member.welcomed()) {
+  if (member.connection_kind == ConnectionKind::kTcp && member.welcomed()) {
     desk_.end_leases(member.holder());
     roster_.forget(member.holder());
   }

@@ -14,10 +14,12 @@ void Fleet::note(event::Greeted& greeted) {
     act(action::Close{.id = greeted.id, .why = std::move(pauses), .final = false});
     return;
   }
-  if (absl::Status sound = roster_.check(hello, greeted.over); !sound.ok()) return turn_away(greeted.id, sound);
+  if (absl::Status sound = roster_.check(hello, greeted.connection_kind); !sound.ok())
+    return turn_away(greeted.id, sound);
   if (absl::Status agreed = check_contract(hello); !agreed.ok()) return turn_away(greeted.id, agreed);
-  if (const Member* before = roster_.named(hello.worker);
-      before != nullptr && before->hello.instance == hello.instance && before->over == greeted.over) {
+  if (const Member* before = roster_.named(hello.worker); before != nullptr &&
+                                                          before->hello.instance == hello.instance &&
+                                                          before->connection_kind == greeted.connection_kind) {
     evict(before->id, unavailable("came back on a new connection"));
     let_leave();
   }
@@ -30,7 +32,7 @@ void Fleet::note(event::Greeted& greeted) {
   const Version may_claim = versions_.most_claimed();
   if (absl::Status possible = claim(claimed, may_claim); !possible.ok())
     return turn_away(greeted.id, annotate(possible, cat("worker ", hello.worker)));
-  Member& member = roster_.add(greeted.id, std::move(hello), greeted.over);
+  Member& member = roster_.add(greeted.id, std::move(hello), greeted.connection_kind);
   member.may_claim = may_claim;
   member.before = of_others;
   member.serving = member.hello.epoch == rules_.epoch ? member.hello.serving : 0;  // of an older sender: it is behind

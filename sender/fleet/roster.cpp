@@ -17,7 +17,7 @@ LeaseNumber Member::lease_on(SlotId slot) const {
 
 // ---- greetings ----
 
-absl::Status Roster::check(const Hello& hello, Over over) const {
+absl::Status Roster::check(const Hello& hello, ConnectionKind kind) const {
   if (hello.protocol != kProtocol)
     return invalid_argument("the worker speaks protocol ", hello.protocol, ", expected ", kProtocol,
                             "; run the same version of Bascule on both ends");
@@ -25,7 +25,7 @@ absl::Status Roster::check(const Hello& hello, Over over) const {
     return invalid_argument("the worker makes digests of function ", hello.digest_number, ", expected ", kDigestNumber,
                             "; run the same version of Bascule on both ends");
   if (const auto lost = lost_.find(hello.worker);
-      lost != lost_.end() && lost->second == std::pair(over, hello.instance))
+      lost != lost_.end() && lost->second == std::pair(kind, hello.instance))
     return failed_precondition("worker ", hello.worker,
                                " said that its device is lost, which no version mends; restart it");
   if (hello.epoch > epoch_)
@@ -68,10 +68,10 @@ absl::Status Roster::check_name(const Hello& hello) const {
 
 // ---- members ----
 
-Member& Roster::add(WorkerId id, Hello hello, Over over) {
+Member& Roster::add(WorkerId id, Hello hello, ConnectionKind kind) {
   Member& member = members_[id];
   member.id = id;
-  member.over = over;
+  member.connection_kind = kind;
   member.hello = std::move(hello);
   names_[member.name()] = id;
   if (!member.group().empty()) groups_[member.group()].insert(id);

@@ -25,7 +25,7 @@ struct Member {
 
   WorkerId id = 0;
   Hello hello;
-  Over over = Over::kUnixSocket;
+  ConnectionKind connection_kind = ConnectionKind::kUnixSocket;
   Version serving = 0;                          // of this epoch, by its own word: its hello, then its acks
   Version before = 0;                           // of another epoch, likewise: nothing that is not above it is for it
   Version may_claim = 0;                        // the highest version that it may say it has
@@ -40,7 +40,7 @@ struct Member {
   const std::string& group() const { return hello.group; }
   // Over TCP a worker reads no memory of ours, and its leases end with its membership. What it says that its instance
   // is is no other worker's either way: no peer of another host ends a lease of this host.
-  Holder holder() const { return over == Over::kTcp ? id : hello.instance; }
+  Holder holder() const { return connection_kind == ConnectionKind::kTcp ? id : hello.instance; }
   bool says_it_holds(SlotId slot) const;
   LeaseNumber lease_on(SlotId slot) const;  // 0: claimed in its greeting, or none
 
@@ -65,10 +65,10 @@ class Roster {
 
   // Whether a greeting can be taken at all: what it speaks, and that no later sender has been there, nor its device is
   // lost. Then whether its name, group and rank are free.
-  absl::Status check(const Hello& hello, Over over) const;
+  absl::Status check(const Hello& hello, ConnectionKind kind) const;
   absl::Status check_name(const Hello& hello) const;
 
-  Member& add(WorkerId id, Hello hello, Over over = Over::kUnixSocket);  // parked; ids grow
+  Member& add(WorkerId id, Hello hello, ConnectionKind kind = ConnectionKind::kUnixSocket);  // parked; ids grow
   Member remove(WorkerId id);
   void move(Member& member, Member::State state);
   void set_catch_up(Member& member, std::optional<Ticket> ticket);
@@ -110,7 +110,7 @@ class Roster {
   void pause(const std::string& name, Clock::time_point now);
   absl::Status check_pause(const std::string& name, Clock::time_point now) const;
   // Workers whose device is lost; until another instance of theirs is welcomed.
-  void lost(const Member& member) { lost_[member.name()] = {member.over, member.hello.instance}; }
+  void lost(const Member& member) { lost_[member.name()] = {member.connection_kind, member.hello.instance}; }
   void found(const std::string& name) { lost_.erase(name); }
 
  private:
@@ -125,7 +125,7 @@ class Roster {
   std::size_t addressable_ = 0, copying_ = 0;
   std::map<Holder, std::string> holder_names_;
   std::map<std::string, std::string> poisoned_;
-  std::map<std::string, std::pair<Over, std::uint64_t>> lost_;  // instances
+  std::map<std::string, std::pair<ConnectionKind, std::uint64_t>> lost_;  // instances
   struct Pause {
     Clock::duration length{};
     Clock::time_point until;

@@ -34,7 +34,7 @@ class ShmTest : public testing::Test {
   Offer offer() {
     const std::vector<OfferedSlot> slots = {{.id = {kEpoch, 0}, .memory = &memory_[0]},
                                             {.id = {kEpoch, 1}, .memory = &memory_[1]}};
-    auto offer = sender_->offer(1, Over::kUnixSocket, slots);
+    auto offer = sender_->offer(1, ConnectionKind::kUnixSocket, slots);
     EXPECT_THAT(offer, IsOk());
     return offer.ok() ? *std::move(offer) : Offer{};
   }

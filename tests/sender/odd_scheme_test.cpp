@@ -31,8 +31,8 @@ class Odd final : public SenderTransport {
     return memory;
   }
   void unmake_slot(SlotId slot) override { shm_->unmake_slot(slot); }
-  absl::StatusOr<Offer> offer(WorkerId worker, Over over, std::span<const OfferedSlot> slots) override {
-    BASCULE_ASSIGN(Offer offer, shm_->offer(worker, over, slots));
+  absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) override {
+    BASCULE_ASSIGN(Offer offer, shm_->offer(worker, kind, slots));
     changes_.offer(offer);
     return offer;
   }

@@ -350,7 +350,7 @@ class MappedOnce final : public SenderTransport {
     memory.descriptor.reset();
     return memory;
   }
-  absl::StatusOr<Offer> offer(WorkerId, Over, std::span<const OfferedSlot>) override {
+  absl::StatusOr<Offer> offer(WorkerId, ConnectionKind, std::span<const OfferedSlot>) override {
     return absl::UnimplementedError("no worker comes here");
   }
 };

@@ -93,7 +93,7 @@ class FakeSender final : public SenderTransport, public Delivery, public KeptSlo
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {
     return make_memfd("bascule-fake", layout.bytes());
   }
-  absl::StatusOr<Offer> offer(WorkerId, Over, std::span<const OfferedSlot> slots) override {
+  absl::StatusOr<Offer> offer(WorkerId, ConnectionKind, std::span<const OfferedSlot> slots) override {
     if (faults_.strikes("admit")) return unavailable("fake: admit was told to fail");
     Offer offer{.bytes = by_path_ ? "" : "fake", .descriptors = {}};
     for (const OfferedSlot& slot : slots) {

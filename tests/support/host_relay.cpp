@@ -116,7 +116,7 @@ class HostRelaySender final : public SenderTransport {
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {
     return make_memfd("bascule-slot", layout.bytes());
   }
-  absl::StatusOr<Offer> offer(WorkerId worker, Over, std::span<const OfferedSlot> slots) override {
+  absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind, std::span<const OfferedSlot> slots) override {
     dispatcher_.joined(worker);
     Offer offer;
     for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());

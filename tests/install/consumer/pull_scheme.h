@@ -34,7 +34,7 @@ class PullSender final : public bascule::SenderTransport {
     memory.mapping = *std::move(mapping);
     return memory;
   }
-  absl::StatusOr<bascule::Offer> offer(bascule::WorkerId, bascule::Over,
+  absl::StatusOr<bascule::Offer> offer(bascule::WorkerId, bascule::ConnectionKind,
                                        std::span<const bascule::OfferedSlot> slots) override {
     std::ostringstream paths;
     for (const bascule::OfferedSlot& slot : slots)

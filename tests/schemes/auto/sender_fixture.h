@@ -23,7 +23,7 @@ class Inner final : public SenderTransport, public Delivery {
 
   absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout&, int) override { return make_memfd("slot", kBytes); }
   void unmake_slot(SlotId slot) override { tell(cat("unmake ", slot.index)); }
-  absl::StatusOr<Offer> offer(WorkerId, Over, std::span<const OfferedSlot>) override {
+  absl::StatusOr<Offer> offer(WorkerId, ConnectionKind, std::span<const OfferedSlot>) override {
     BASCULE_TRY(offers);
     return Offer{.bytes = cat("of ", name_, "the inner scheme"), .descriptors = {}};
   }
@@ -139,7 +139,7 @@ class AutoSenderTest : public testing::Test {
 
   absl::Status join(WorkerId worker) {
     const OfferedSlot slots[] = {slot.offered(), other.offered()};
-    return sender.offer(worker, Over::kUnixSocket, slots).status();
+    return sender.offer(worker, ConnectionKind::kUnixSocket, slots).status();
   }
   void join_host(WorkerId worker) {
     ASSERT_THAT(join(worker), test::IsOk());
@@ -151,7 +151,7 @@ class AutoSenderTest : public testing::Test {
   }
   void join_over_tcp(WorkerId worker) {
     const OfferedSlot slots[] = {slot.offered(), other.offered()};
-    const absl::StatusOr<Offer> offer = sender.offer(worker, Over::kTcp, slots);
+    const absl::StatusOr<Offer> offer = sender.offer(worker, ConnectionKind::kTcp, slots);
     ASSERT_THAT(offer, test::IsOk());
     EXPECT_EQ(offer->bytes, "of others' the inner scheme");
   }

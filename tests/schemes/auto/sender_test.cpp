@@ -148,17 +148,18 @@ TEST_F(AutoSenderTest, WhereOtherHostsCannotBeServedAnyMoreTheyAloneAreGivenUp) 
   EXPECT_THAT(done[9], ElementsAre(IsOk()));
 
   const OfferedSlot slots[] = {slot.offered()};
-  EXPECT_THAT(sender.offer(3, Over::kTcp, slots).status(),
+  EXPECT_THAT(sender.offer(3, ConnectionKind::kTcp, slots).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("restart")));
-  EXPECT_THAT(sender.offer(4, Over::kTcp, slots).status(),
+  EXPECT_THAT(sender.offer(4, ConnectionKind::kTcp, slots).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("restart")));
-  EXPECT_THAT(sender.offer(5, Over::kUnixSocket, slots).status(), IsOk());
+  EXPECT_THAT(sender.offer(5, ConnectionKind::kUnixSocket, slots).status(), IsOk());
 }
 
 TEST_F(AutoSenderTest, WithoutAPlaceForThemAWorkerOfAnotherHostIsRefused) {
   AutoSender alone(std::make_unique<Inner>(told), nullptr, [](int) { return test::host_ground({}).open_queue(); });
   const OfferedSlot slots[] = {slot.offered()};
-  EXPECT_THAT(alone.offer(3, Over::kTcp, slots), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("listen=")));
+  EXPECT_THAT(alone.offer(3, ConnectionKind::kTcp, slots),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("listen=")));
 }
 
 TEST_F(AutoSenderTest, SaysTheWayOfEachWorker) {
@@ -226,7 +227,7 @@ TEST_F(AutoSenderTest, ALaterSlotIsShownToWorkersOnTheHostOnly) {
   ASSERT_TRUE(is_shown(1, 2));
   TrainersSlot spare(4);
   const OfferedSlot slots[] = {spare.offered()};
-  for (const WorkerId worker : {1, 2, 3}) ASSERT_THAT(sender.offer(worker, Over::kUnixSocket, slots), IsOk());
+  for (const WorkerId worker : {1, 2, 3}) ASSERT_THAT(sender.offer(worker, ConnectionKind::kUnixSocket, slots), IsOk());
   ASSERT_TRUE(is_shown(1, 3));
   EXPECT_EQ(line.words_to(1).back(), "mirror of 4");
   sender.heard(3, kWantsMirrors, {});
@@ -240,7 +241,7 @@ TEST_F(AutoSenderTest, ASlotThatIsGoneIsNotShown) {
   EXPECT_THAT(told, ElementsAre("unmake 1")) << "at once, on the caller's thread";
   line.run();
   const OfferedSlot slots[] = {slot.offered()};
-  ASSERT_THAT(sender.offer(1, Over::kUnixSocket, slots), IsOk());
+  ASSERT_THAT(sender.offer(1, ConnectionKind::kUnixSocket, slots), IsOk());
   sender.heard(1, kWantsMirrors, {});
   ASSERT_TRUE(is_shown(1, 1));
   EXPECT_THAT(line.words_to(1), ElementsAre("mirror of 0"));
@@ -253,7 +254,7 @@ TEST_F(AutoSenderTest, ASlotMayGoWhileItsMirrorIsStillToBeMade) {
   {
     TrainersSlot spare(4);
     const OfferedSlot slots[] = {slot.offered(), spare.offered()};
-    ASSERT_THAT(sender.offer(1, Over::kUnixSocket, slots), IsOk());
+    ASSERT_THAT(sender.offer(1, ConnectionKind::kUnixSocket, slots), IsOk());
     sender.heard(1, kWantsMirrors, {});
     ASSERT_TRUE(line.run_until([&] { return gate.reached(); }));
     sender.unmake_slot(spare.id);
@@ -262,7 +263,7 @@ TEST_F(AutoSenderTest, ASlotMayGoWhileItsMirrorIsStillToBeMade) {
   ASSERT_TRUE(is_shown(1, 2));
   TrainersSlot last(5);
   const OfferedSlot slots[] = {last.offered()};
-  ASSERT_THAT(sender.offer(1, Over::kUnixSocket, slots), IsOk());
+  ASSERT_THAT(sender.offer(1, ConnectionKind::kUnixSocket, slots), IsOk());
   ASSERT_TRUE(is_shown(1, 3));
   EXPECT_EQ(open_files(), before + 6) << "three were shown, two are left, and the last slot";
 }

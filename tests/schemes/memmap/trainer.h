@@ -101,7 +101,7 @@ class MemmapTrainer {
       offered.push_back({.id = {epoch_, index}, .memory = &slots_.at(index)});
       received.slots.push_back({epoch_, index});
     }
-    const auto offer = transport_->offer(1, Over::kUnixSocket, offered);
+    const auto offer = transport_->offer(1, ConnectionKind::kUnixSocket, offered);
     EXPECT_THAT(offer, IsOk());
     if (offer.ok()) received.bytes = offer->bytes;
     received.slot_bytes = layout_.bytes();

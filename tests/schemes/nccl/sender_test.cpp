@@ -112,7 +112,7 @@ class NcclSender : public testing::Test, public WorkerLine {
     worker.receiver.emplace(ground_of(std::make_shared<HostPlace>()), endpoint);
     std::promise<absl::Status> accepted;
     io.submit([&] {  // it hears nothing before its line is open
-      const Offer offer = transport->offer(id, Over::kTcp, {}).value();
+      const Offer offer = transport->offer(id, ConnectionKind::kTcp, {}).value();
       absl::Status status =
           worker.receiver->accept({.bytes = offer.bytes, .descriptors = {}, .slots = {}, .slot_bytes = kBytes});
       worker.receiver->open(std::make_shared<Back>(*this, id));

@@ -223,11 +223,11 @@ class LeasesOverTcp : public testing::Test {
   void tell(Event event) {
     fleet_.on(std::move(event), now_);
   }
-  void join(WorkerId id, std::string name, std::uint64_t instance, Over over) {
+  void join(WorkerId id, std::string name, std::uint64_t instance, ConnectionKind kind) {
     Hello hello;
     hello.worker = std::move(name);
     hello.instance = instance;
-    tell(event::Greeted{id, hello, over});
+    tell(event::Greeted{id, hello, kind});
     tell(event::Admitted{id, absl::OkStatus()});
   }
   bool is_read() const { return !fleet_.desk().holders_of({7, 0}).empty(); }
@@ -240,7 +240,7 @@ class LeasesOverTcp : public testing::Test {
 };
 
 TEST_F(LeasesOverTcp, EndWithTheConnection) {
-  join(1, "w", 3, Over::kTcp);
+  join(1, "w", 3, ConnectionKind::kTcp);
   EXPECT_TRUE(is_read()) << "it catches up";
   tell(event::HungUp{1, absl::UnavailableError("gone")});
   EXPECT_FALSE(is_read());
@@ -248,22 +248,22 @@ TEST_F(LeasesOverTcp, EndWithTheConnection) {
 
 TEST_F(LeasesOverTcp, APeerThatNamesTheInstanceOfAWorkerOfThisHostEndsNoLeaseOfIt) {
   constexpr std::uint64_t kInstance = 3'000'000;
-  join(1, "here", kInstance, Over::kUnixSocket);
+  join(1, "here", kInstance, ConnectionKind::kUnixSocket);
   ASSERT_TRUE(is_read_by(kInstance));
-  join(2, "elsewhere", kInstance, Over::kTcp);
+  join(2, "elsewhere", kInstance, ConnectionKind::kTcp);
   tell(event::HungUp{2, absl::UnavailableError("gone")});
-  join(3, "here", kInstance, Over::kTcp);  // its name is taken
+  join(3, "here", kInstance, ConnectionKind::kTcp);  // its name is taken
   tell(event::HungUp{3, absl::UnavailableError("gone")});
   EXPECT_TRUE(is_read_by(kInstance));
 }
 
 TEST_F(LeasesOverTcp, APeerThatNamesAWorkerOfThisHostDoesNotKeepItOut) {
   constexpr std::uint64_t kInstance = 3'000'000;
-  join(1, "here", kInstance, Over::kUnixSocket);
+  join(1, "here", kInstance, ConnectionKind::kUnixSocket);
   tell(event::HungUp{1, absl::UnavailableError("gone for a moment")});
-  join(2, "here", kInstance, Over::kTcp);
+  join(2, "here", kInstance, ConnectionKind::kTcp);
   tell(event::Heard{2, Message(Poisoned{.why = "lost", .final = true})});
-  join(3, "here", kInstance, Over::kUnixSocket);
+  join(3, "here", kInstance, ConnectionKind::kUnixSocket);
   EXPECT_TRUE(is_read_by(kInstance)) << "it is refused";
 }
 

@@ -47,19 +47,19 @@ class RosterTest : public testing::Test {
 TEST_F(RosterTest, RefusesGreetingsOfOthersByName) {
   Hello other = hello("w", 1);
   other.protocol = kProtocol + 1;
-  EXPECT_THAT(roster_.check(other, Over::kUnixSocket),
+  EXPECT_THAT(roster_.check(other, ConnectionKind::kUnixSocket),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("speaks protocol")));
   other = hello("w", 1);
   other.digest_number = kDigestNumber + 1;
-  EXPECT_THAT(roster_.check(other, Over::kUnixSocket),
+  EXPECT_THAT(roster_.check(other, ConnectionKind::kUnixSocket),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("digests of function")));
   other = hello("w", 1);
   other.epoch = kEpoch + 1;
-  EXPECT_THAT(roster_.check(other, Over::kUnixSocket),
+  EXPECT_THAT(roster_.check(other, ConnectionKind::kUnixSocket),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("sender.lock was lost")));
   roster_.lost(add(hello("w", 1)));
-  EXPECT_FALSE(roster_.check(hello("w", 1), Over::kUnixSocket).ok());
-  EXPECT_THAT(roster_.check(hello("w", 2), Over::kUnixSocket), IsOk());
+  EXPECT_FALSE(roster_.check(hello("w", 1), ConnectionKind::kUnixSocket).ok());
+  EXPECT_THAT(roster_.check(hello("w", 2), ConnectionKind::kUnixSocket), IsOk());
 }
 
 TEST_F(RosterTest, AWorkerThatTheSchemeGaveUpStaysAwayForLongerEachTime) {
