@@ -202,7 +202,7 @@ absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
     return invalid_argument("worker ", options.worker, " asks for rank ", options.rank, " of ", options.ranks,
                             " in group '", options.group,
                             "'; expected a rank below ranks, and a group's name, in UTF-8, where there are several");
-  BASCULE_TRY(annotate(check_contract(options.contract), cat("worker ", options.worker)));
+  BASCULE_TRY(annotate(check_compatibility_key(options.compatibility_key), cat("worker ", options.worker)));
   std::unordered_set<std::string_view> names;
   for (const FusedOrder& order : options.fused)
     if (order.name.empty() || !is_utf8(order.name) || order.parts.empty() || !names.insert(order.name).second)

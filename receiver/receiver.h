@@ -41,9 +41,9 @@ struct ReceiverOptions {
   std::string worker{};    // this worker's name, unique at the endpoint
   // The tensors that the engine expects, checked before any byte moves; empty: whatever the sender has.
   std::vector<TensorSpec> expected{};
-  // Compared with the sender's, where both gave one (SenderOptions::contract): if they differ, the sender refuses this
-  // worker, and says both. UTF-8, 1 KiB at most; empty: none.
-  std::string contract{};
+  // Compared with the sender's, where both gave one (SenderOptions::compatibility_key): if they differ, the sender
+  // refuses this worker, and says both. UTF-8, 1 KiB at most; empty: none.
+  std::string compatibility_key{};
   // weights(slot) has these, too: in place if this worker greeted before the first publication and no earlier worker
   // asked for another order; else as copies, made in the background into memory beside each slot. Not for a receiver
   // that registers a model.

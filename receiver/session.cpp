@@ -149,7 +149,7 @@ void Session::greet() {
     hello.casts = true;
   }
   for (const FusedOrder& order : options_.fused) hello.fused.push_back(order.parts);
-  if (!options_.contract.empty()) hello.contract = options_.contract;
+  if (!options_.compatibility_key.empty()) hello.compatibility_key = options_.compatibility_key;
   link_.send(hello);
   board_.update([](StatusBoard::Posted& posted) { posted.greeted = true; });
 }

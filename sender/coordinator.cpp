@@ -32,7 +32,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
       heartbeat_timer_(io_),
       deadline_timer_(io_),
       pipes_(io_, [this](Holder holder) { handle(event::HolderGone{holder}); }),
-      fleet_(rules(std::move(wishes.contract))) {
+      fleet_(rules(std::move(wishes.compatibility_key))) {
   shared_.last_version = fleet_.versions().used();
   if (beside_) acceptors_.push_back(acceptor(*beside_, token));
   acceptors_.push_back(acceptor(endpoint_, endpoint_.over_tcp() ? std::move(token) : std::nullopt));
@@ -47,10 +47,10 @@ std::unique_ptr<Acceptor> Coordinator::acceptor(const Endpoint& endpoint, std::o
       [this](const absl::Status& why) { handle(event::ConnectionRefused{std::string(message_of(why))}); });
 }
 
-FleetRules Coordinator::rules(std::string contract) const {
+FleetRules Coordinator::rules(std::string compatibility_key) const {
   KeptSlots* const kept = transport_.kept_slots();
   return {.endpoint = endpoint_,
-          .contract = std::move(contract),
+          .compatibility_key = std::move(compatibility_key),
           .epoch = epoch_,
           .published = lock_.last_version(),
           .used = std::max(lock_.last_version(), kept != nullptr ? kept->last_version() : 0),

@@ -43,7 +43,7 @@ class Coordinator : private WorkerLine {
 
   // What its user chose; see SenderOptions.
   struct Wishes {
-    std::string contract{};
+    std::string compatibility_key{};
     Sink log{}, trace{};
     Interrupted interrupted{};
   };
@@ -97,7 +97,7 @@ class Coordinator : private WorkerLine {
 
   Coordinator(const Endpoint& endpoint, SenderTransport& transport, EndpointLock lock, std::optional<Token> token,
               Wishes wishes);
-  FleetRules rules(std::string contract) const;
+  FleetRules rules(std::string compatibility_key) const;
 
   // Public thread
   absl::Status number(Grant& grant);

@@ -28,7 +28,7 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open(SenderOptions options
 absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOptions options) {
   BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(options.endpoint));
   BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
-  BASCULE_TRY(check_contract(options.contract));
+  BASCULE_TRY(check_compatibility_key(options.compatibility_key));
   if (!scheme->keeps_files && (endpoint.durable || endpoint.fresh))
     return invalid_argument("endpoint \"", options.endpoint, "\": ", endpoint.durable ? "durable" : "fresh",
                             "=on needs a scheme that keeps files, which ", scheme->name, " does not");
@@ -45,7 +45,7 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
   BASCULE_ASSIGN(made->slots_, SlotStore::make(*scheme, made->endpoint_, lock.epoch()));
   BASCULE_ASSIGN(made->coordinator_,
                  Coordinator::start(made->endpoint_, made->slots_->transport(), std::move(lock), std::move(token),
-                                    {.contract = std::move(options.contract),
+                                    {.compatibility_key = std::move(options.compatibility_key),
                                      .log = std::move(options.log),
                                      .trace = std::move(options.trace),
                                      .interrupted = std::move(options.interrupted)}));

@@ -36,7 +36,7 @@ struct SenderOptions {
   int threads = 0;       // threads that pack, the caller's included; 0: one per core
   // What the two ends must agree on beyond names, types and shapes, in words of the user's own: as a hash of the
   // model's configuration. A worker that gave another one is refused by name. UTF-8, 1 KiB at most; empty: none.
-  std::string contract{};
+  std::string compatibility_key{};
   std::function<void(std::string_view)> log{};  // called from any thread of the sender; default: silent
   // Each control message but heartbeats, as "to engine-0: prepare" before it goes out and "from engine-0: ready" as it
   // comes; called from the I/O thread. Default: silent.

@@ -93,8 +93,9 @@ void fields(auto& archive, Is<Hello> auto& hello) {
   archive("expected", hello.expected);
   archive("casts", hello.casts);
   archive("fused", hello.fused);
-  archive("contract", hello.contract);
-  archive.require("contract", !hello.contract || hello.contract->size() <= kMostContractBytes,
+  archive("compatibility_key", hello.compatibility_key);
+  archive.require("compatibility_key",
+                  !hello.compatibility_key || hello.compatibility_key->size() <= kMostCompatibilityKeyBytes,
                   "must have 1 KiB at most");
 }
 void fields(auto& archive, Is<Welcome> auto& welcome) {

@@ -51,10 +51,11 @@ void add_key(std::vector<std::uint8_t>& map, std::string_view key) {
 
 const char* name_of(const Message& message) { return kNames[message.index()]; }
 
-absl::Status check_contract(std::string_view contract) {
-  if (contract.size() <= kMostContractBytes && is_utf8(contract)) return absl::OkStatus();
-  return invalid_argument("contract: expected UTF-8 of ", kMostContractBytes, " bytes at most, found ", contract.size(),
-                          " bytes", is_utf8(contract) ? "; give a hash of it" : " that are not UTF-8");
+absl::Status check_compatibility_key(std::string_view compatibility_key) {
+  if (compatibility_key.size() <= kMostCompatibilityKeyBytes && is_utf8(compatibility_key)) return absl::OkStatus();
+  return invalid_argument("compatibility_key: expected UTF-8 of ", kMostCompatibilityKeyBytes, " bytes at most, found ",
+                          compatibility_key.size(), " bytes",
+                          is_utf8(compatibility_key) ? "; give a hash of it" : " that are not UTF-8");
 }
 
 EncodedLayout encode(const Layout& layout) {

@@ -23,7 +23,7 @@
 namespace bascule::inline v0 {
 
 inline constexpr std::uint32_t kProtocol = 2;
-inline constexpr std::size_t kMostContractBytes = 1024;
+inline constexpr std::size_t kMostCompatibilityKeyBytes = 1024;
 
 // Of a lease, so that a word of its end is not taken for that of the next one on the same slot. No two leases that
 // begin over one connection have the same; 0: the lease was claimed in the greeting.
@@ -44,14 +44,14 @@ struct Hello {
   std::uint32_t rank = 0, ranks = 1;
   std::int64_t pid = 0;
   std::string host;
-  std::string device;                           // UUID of the device that it reads on; empty: the host
-  Epoch epoch = 0;                              // of the sender whose version it serves or knows; 0: none
-  Version serving = 0;                          // 0: none
-  std::vector<HeldSlot> held;                   // leases that it still has
-  SharedSpecs expected;                         // null: it takes anything
-  bool casts = false;                           // of what it expects, the types may differ where it can cast
-  std::vector<std::vector<std::string>> fused;  // lists of tensors that it wants side by side
-  std::optional<std::string> contract{};        // ReceiverOptions::contract; none: it gave none
+  std::string device;                              // UUID of the device that it reads on; empty: the host
+  Epoch epoch = 0;                                 // of the sender whose version it serves or knows; 0: none
+  Version serving = 0;                             // 0: none
+  std::vector<HeldSlot> held;                      // leases that it still has
+  SharedSpecs expected;                            // null: it takes anything
+  bool casts = false;                              // of what it expects, the types may differ where it can cast
+  std::vector<std::vector<std::string>> fused;     // lists of tensors that it wants side by side
+  std::optional<std::string> compatibility_key{};  // ReceiverOptions::compatibility_key; none: it gave none
 };
 
 // A layout as it travels, written once and shared by every message that carries it.
@@ -145,7 +145,7 @@ using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Pr
 
 const char* name_of(const Message&);  // "hello"
 
-absl::Status check_contract(std::string_view contract);  // INVALID_ARGUMENT: too long, or not UTF-8
+absl::Status check_compatibility_key(std::string_view compatibility_key);  // INVALID_ARGUMENT: too long, or not UTF-8
 
 // A message as it travels. Made once, it can be sent to any number of peers, and all that wait for it share its bytes:
 //

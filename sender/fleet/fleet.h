@@ -32,8 +32,8 @@
 namespace bascule::inline v0 {
 
 struct FleetRules {
-  Endpoint endpoint;       // its options
-  std::string contract{};  // empty: none
+  Endpoint endpoint;                // its options
+  std::string compatibility_key{};  // empty: none
   Epoch epoch = 0;
   Version published = 0;                                       // the last version of the runs before
   Version used = 0;                                            // the highest number known to be used
@@ -82,7 +82,7 @@ class Fleet {
   void note(event::ConnectionRefused& refused);
   void note(event::EndpointMissing& missing);
   absl::Status claim(Version version, Version most);  // that a worker has
-  absl::Status check_contract(const Hello& hello) const;
+  absl::Status check_compatibility_key(const Hello& hello) const;
   void consider(Member& member);  // refuse it, welcome it, or leave it parked
   void welcome(Member& member);
   void turn_away(WorkerId id, const absl::Status& why);  // a connection that is no member

@@ -16,7 +16,7 @@ void Fleet::note(event::Greeted& greeted) {
   }
   if (absl::Status sound = roster_.check(hello, greeted.connection_kind); !sound.ok())
     return turn_away(greeted.id, sound);
-  if (absl::Status agreed = check_contract(hello); !agreed.ok()) return turn_away(greeted.id, agreed);
+  if (absl::Status agreed = check_compatibility_key(hello); !agreed.ok()) return turn_away(greeted.id, agreed);
   if (const Member* before = roster_.named(hello.worker); before != nullptr &&
                                                           before->hello.instance == hello.instance &&
                                                           before->connection_kind == greeted.connection_kind) {
@@ -40,10 +40,12 @@ void Fleet::note(event::Greeted& greeted) {
   writer_waits_ = true;  // leases that it no longer claims may have freed a slot
 }
 
-absl::Status Fleet::check_contract(const Hello& hello) const {
-  if (rules_.contract.empty() || !hello.contract || *hello.contract == rules_.contract) return absl::OkStatus();
-  return invalid_argument("worker ", hello.worker, " has the contract \"", *hello.contract, "\", and this sender \"",
-                          rules_.contract,
+absl::Status Fleet::check_compatibility_key(const Hello& hello) const {
+  if (rules_.compatibility_key.empty() || !hello.compatibility_key ||
+      *hello.compatibility_key == rules_.compatibility_key)
+    return absl::OkStatus();
+  return invalid_argument("worker ", hello.worker, " has the compatibility key \"", *hello.compatibility_key,
+                          "\", and this sender \"", rules_.compatibility_key,
                           "\": the same tensors mean different things to the two; give both ends the same model");
 }
 

@@ -57,17 +57,17 @@ TEST_P(Conformance, AnEngineMayStartBeforeItsTrainer) {
   expect_newest({early.get()});
 }
 
-TEST_P(Conformance, AContractIsComparedWhereBothEndsGaveOne) {
+TEST_P(Conformance, ACompatibilityKeyIsComparedWhereBothEndsGaveOne) {
   BASCULE_RECEIVES_HERE();
-  SenderOptions options{.endpoint = endpoint(), .contract = "model 1"};
+  SenderOptions options{.endpoint = endpoint(), .compatibility_key = "model 1"};
   options.scheme = given_scheme();
   absl::StatusOr<Sender> sender = Sender::listen(options);
   ASSERT_THAT(sender, IsOk());
   sender_.emplace(*std::move(sender));
   ASSERT_THAT(sender_->register_model(model_.source()), IsOk());
-  const auto receiver = [&](std::string worker, std::string contract) {
+  const auto receiver = [&](std::string worker, std::string compatibility_key) {
     ReceiverOptions options{
-        .endpoint = workers_endpoint(), .worker = std::move(worker), .contract = std::move(contract)};
+        .endpoint = workers_endpoint(), .worker = std::move(worker), .compatibility_key = std::move(compatibility_key)};
     options.device = engine_device();
     options.scheme = given_scheme();
     absl::StatusOr<Receiver> made = Receiver::connect(std::move(options));
@@ -80,20 +80,22 @@ TEST_P(Conformance, AContractIsComparedWhereBothEndsGaveOne) {
   auto other = receiver("other", "model 2");
   EXPECT_THAT(other->wait_ready(absl::Seconds(30)),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("worker other has the contract \"model 2\""), HasSubstr("sender \"model 1\""))));
+                       AllOf(HasSubstr("worker other has the compatibility key \"model 2\""),
+                             HasSubstr("sender \"model 1\""))));
   EXPECT_FALSE(other->status().attached);
 }
 
-TEST_P(Conformance, AContractThatIsTooLongOrNoTextIsRefused) {
+TEST_P(Conformance, ACompatibilityKeyThatIsTooLongOrNoTextIsRefused) {
   const std::string bad[] = {std::string(1025, 'a'), "\xff"};
-  for (const std::string& contract : bad) {
-    SenderOptions sender{.endpoint = endpoint(), .contract = contract};
+  for (const std::string& compatibility_key : bad) {
+    SenderOptions sender{.endpoint = endpoint(), .compatibility_key = compatibility_key};
     sender.scheme = given_scheme();
-    EXPECT_THAT(Sender::listen(sender), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("contract: expected")));
-    ReceiverOptions receiver{.endpoint = endpoint(), .worker = "a", .contract = contract};
+    EXPECT_THAT(Sender::listen(sender),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("compatibility_key: expected")));
+    ReceiverOptions receiver{.endpoint = endpoint(), .worker = "a", .compatibility_key = compatibility_key};
     receiver.scheme = given_scheme();
     EXPECT_THAT(Receiver::connect(receiver),
-                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("contract: expected")));
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("compatibility_key: expected")));
   }
 }
 

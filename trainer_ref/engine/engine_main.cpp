@@ -17,7 +17,7 @@
 #include <bascule/trainer_ref/engine/http_server.h>
 #include <bascule/trainer_ref/engine/torch_runner.h>
 #include <bascule/trainer_ref/http/http_listener.h>
-#include <bascule/trainer_ref/model/contract.h>
+#include <bascule/trainer_ref/model/compatibility_key.h>
 #include <bascule/trainer_ref/program/pair.h>
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/trainer_ref/text/tokenizer.h>
@@ -302,7 +302,7 @@ absl::Status serve(const Settings& settings) {
   server_options.api_key = api_key;
   server_options.drain = absl::Seconds(absl::GetFlag(FLAGS_drain_seconds));
   const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(folder);
-  const std::string contract = tokenizer.ok() ? contract_of(config, tokenizer->fingerprint()) : "";
+  const std::string compatibility_key = tokenizer.ok() ? compatibility_key_of(config, tokenizer->fingerprint()) : "";
   // Bound before the weights are read: an address that is taken should not cost that wait.
   BASCULE_ASSIGN(const std::unique_ptr<HttpServer> server,
                  HttpServer::listen(server_options, engine, describe(folder, config, tokenizer, cache, device)));
@@ -319,7 +319,7 @@ absl::Status serve(const Settings& settings) {
                    : ServedWeights::from_sender(config, dtype,
                                                 {.endpoint = sync,
                                                  .worker = absl::GetFlag(FLAGS_worker),
-                                                 .contract = contract,
+                                                 .compatibility_key = compatibility_key,
                                                  .on_pending = [&engine] { engine.wake(); },
                                                  .log = options.log,
                                                  .place = runner_options.place});

@@ -98,7 +98,7 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_sender(const 
   BASCULE_ASSIGN(served->receiver_, Receiver::connect({.endpoint = std::move(options.endpoint),
                                                        .worker = std::move(options.worker),
                                                        .expected = weight_specs(config, dtype),
-                                                       .contract = std::move(options.contract),
+                                                       .compatibility_key = std::move(options.compatibility_key),
                                                        .fused = std::move(fused),
                                                        .device = options.place.number(),
                                                        .stream = options.place.handle(),

@@ -37,7 +37,7 @@ class ServedWeights {
                                                                const Place& place, std::uint64_t seed);
 
   struct SenderOptions {
-    std::string endpoint{}, worker{}, contract{};
+    std::string endpoint{}, worker{}, compatibility_key{};
     std::function<void()> on_pending;  // from the receiver's thread
     std::function<void(std::string_view)> log;
     Place place{};

@@ -14,7 +14,7 @@
 #include <bascule/trainer_ref/grpo/random.h>
 #include <bascule/trainer_ref/grpo/resume.h>
 #include <bascule/trainer_ref/grpo/telemetry.h>
-#include <bascule/trainer_ref/model/contract.h>
+#include <bascule/trainer_ref/model/compatibility_key.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>
 
@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, s
   absl::StatusOr<PolicySender> sender =
       PolicySender::open({.endpoint = options.sync,
                           .threads = options.threads,
-                          .contract = contract_of(policy.config(), prompts.tokenizer().fingerprint()),
+                          .compatibility_key = compatibility_key_of(policy.config(), prompts.tokenizer().fingerprint()),
                           .log = log},
                          policy);
   BASCULE_TRY(annotate(sender.status(), cat("--sync=", options.sync)));

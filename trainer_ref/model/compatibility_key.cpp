@@ -1,4 +1,4 @@
-#include <bascule/trainer_ref/model/contract.h>
+#include <bascule/trainer_ref/model/compatibility_key.h>
 
 #include <nlohmann/json.hpp>
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace bascule::ref {
 
-std::string contract_of(const ModelConfig& config, std::string_view tokenizer) {
+std::string compatibility_key_of(const ModelConfig& config, std::string_view tokenizer) {
   nlohmann::json all{config.architecture,        config.vocab_size,        config.hidden_size,
                      config.intermediate_size,   config.num_hidden_layers, config.num_attention_heads,
                      config.num_key_value_heads, config.head_dim,          config.max_position_embeddings,
