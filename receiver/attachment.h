@@ -87,7 +87,7 @@ class Attachment {
 
   Epoch epoch() const { return epoch_; }
   bool copies() const { return transport_->copies_behind() != nullptr; }  // prepare thread
-  std::string way() const { return transport_->way(); }                   // likewise
+  std::string path() const { return transport_->path(); }                 // likewise
   Reception* reception() const { return transport_->reception(); }        // or null. Prepare thread
   std::optional<int> device_of(SlotId slot) const;  // whose memory it is; none: it is not reached. Prepare thread
   DigestMode digest() const { return digest_; }

@@ -39,7 +39,7 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
   CopiesBehind* copies_behind() override { return queue_ ? this : nullptr; }
   KeptVersions* kept_versions() override { return slots_->kept_versions(); }
   Reception* reception() override { return slots_->reception(); }
-  std::string way() const override { return slots_->way(); }
+  std::string path() const override { return slots_->path(); }
 
   void copy_behind(const Publication& publication, std::uint64_t bytes_done) override;
   absl::Status settle(Deadline deadline) override { return queue_ ? queue_->settle(deadline) : absl::OkStatus(); }

@@ -26,7 +26,7 @@ void Holdings::welcome(Epoch epoch, std::vector<std::uint32_t> slots) {
   slots_ = std::move(slots);
 }
 
-// ---- a version's way ----
+// ---- a version's path ----
 
 const LocalVersion* Holdings::against(Epoch epoch, std::optional<Version> version) const {
   for (const State state : {State::kServing, State::kTaken, State::kDecided})

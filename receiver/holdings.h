@@ -80,7 +80,7 @@ class Holdings {
   // The device is lost: what is held stays as it is, no lease counts any more, and nothing is released.
   void lose() { lost_ = true; }
 
-  // ---- a version's way ----
+  // ---- a version's path ----
 
   // What stands against an epoch, and a version of it: a newer one that is held. Null: nothing.
   const LocalVersion* against(Epoch epoch, std::optional<Version> version) const;

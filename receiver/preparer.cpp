@@ -56,7 +56,7 @@ void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking 
     const absl::Status reached = bench_.reach(std::move(received->welcome), std::move(received->descriptors),
                                               std::move(received->taking), std::move(known));
     if (!reached.ok()) return answer([done, reached] { done(reached); });
-    const Reached place{.reception = bench_.reception(), .way = bench_.way()};
+    const Reached place{.reception = bench_.reception(), .path = bench_.path()};
     reach_ = bench_.copies() ? Reach::kCopied : place.reception ? Reach::kReceived : Reach::kInPlace;
     answer([done, place] { done(place); });
   });

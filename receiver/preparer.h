@@ -50,7 +50,7 @@ class Preparer {
 
   struct Reached {
     std::shared_ptr<Reception> reception;  // null: the scheme's ends say nothing to each other
-    std::string way;                       // ReceiverTransport::way()
+    std::string path;                      // ReceiverTransport::path()
   };
   void reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking, std::shared_ptr<Attachment> known,
              std::function<void(absl::StatusOr<Reached>)> done);

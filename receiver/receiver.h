@@ -99,7 +99,7 @@ struct ReceiverStatus {
   bool attached = false;  // a sender has welcomed it: at its first publication, or later
   Epoch epoch = 0;
   Version version = 0;  // served, or loaded by the engine
-  std::string way{};    // how versions come to it: "relay", "mirror"; empty: as its scheme always does
+  std::string path{};   // how versions come to it: "relay", "mirror"; empty: as its scheme always does
   // Why the worker was refused, why the last version failed, or what poisoned it; else, while it is attached, that its
   // endpoint's folder or socket is gone.
   absl::Status error;

@@ -1,4 +1,4 @@
-// Threads, and the connection: session_versions.cpp has a version's way, session_engine.cpp what the engine calls.
+// Threads, and the connection: session_versions.cpp has a version's path, session_engine.cpp what the engine calls.
 #include <bascule/receiver/session.h>
 
 #include <sys/random.h>
@@ -284,7 +284,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
                      if (is_sticky(why)) return lose(why);
                      if (connection != holdings_.connection()) return;
                      if (reached.ok()) {
-                       board_.update([&](StatusBoard::Posted& posted) { posted.status.way = reached->way; });
+                       board_.update([&](StatusBoard::Posted& posted) { posted.status.path = reached->path; });
                        return listener_.attach(std::move(reached->reception));
                      }
                      link_.send(Bye{.why = std::string(message_of(why))});

@@ -81,15 +81,16 @@ std::string status_page(const Observation& seen) {
   if (seen.sender) facts.push_back({"digest", cat(kDigestModes[static_cast<std::size_t>(status.digest)])});
   page += table(facts);
 
-  const bool ways = std::ranges::any_of(status.workers, [](const WorkerStatus& worker) { return !worker.way.empty(); });
+  const bool paths =
+      std::ranges::any_of(status.workers, [](const WorkerStatus& worker) { return !worker.path.empty(); });
   std::vector<Row> workers = {{"worker", "pid", "state", "serves", "leases"}};
-  if (ways) workers.front().push_back("way");
+  if (paths) workers.front().push_back("path");
   for (const WorkerStatus& worker : status.workers) {
     workers.push_back(
         {worker.group.empty() ? worker.worker : cat(worker.worker, " (", worker.group, ", rank ", worker.rank, ")"),
          number_or_dash(static_cast<std::uint64_t>(worker.pid)), worker.state, number_or_dash(worker.serving),
          text_or_dash(join(worker.leases, ", "))});
-    if (ways) workers.back().push_back(text_or_dash(worker.way));
+    if (paths) workers.back().push_back(text_or_dash(worker.path));
   }
   if (seen.sender) page += workers.size() > 1 ? cat("\n", table(workers)) : "\n  no workers\n";
 
@@ -112,7 +113,7 @@ std::string status_json(const Observation& seen) {
                        {"group", worker.group},
                        {"rank", worker.rank},
                        {"state", worker.state},
-                       {"way", worker.way},
+                       {"path", worker.path},
                        {"version", worker.serving},
                        {"leases", worker.leases},
                        {"error", worker.why}});

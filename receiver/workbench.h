@@ -57,7 +57,7 @@ class Workbench {
   void accept(ReceivedOffer offer);  // of a slot that was made after the welcome
   void keep_only(const std::set<SlotId>& slots);
   bool copies() const { return attachment_ && attachment_->copies(); }
-  std::string way() const { return attachment_ ? attachment_->way() : std::string(); }
+  std::string path() const { return attachment_ ? attachment_->path() : std::string(); }
   std::shared_ptr<Reception> reception() const;  // of the sender that was reached; null: its scheme has none
 
   // ---- versions ----

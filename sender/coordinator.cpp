@@ -216,7 +216,7 @@ void Coordinator::describe(Channel& channel, ConnectionKind kind) {
     if (connection.admitted) admitted[connection.name] = id;
   for (WorkerStatus& worker : status.workers)
     if (const auto found = admitted.find(worker.worker); found != admitted.end())
-      worker.way = transport_.way(found->second);
+      worker.path = transport_.path(found->second);
   std::vector<int> descriptors;
   if (fleet_.desk().is_open() && kind == ConnectionKind::kUnixSocket) {
     const WorkerId id = next_worker_++;

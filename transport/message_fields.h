@@ -167,7 +167,7 @@ void fields(auto& archive, Is<WorkerStatus> auto& worker) {
   archive("group", worker.group);
   archive("rank", worker.rank);
   archive("state", worker.state);
-  archive("way", worker.way);
+  archive("path", worker.path);
   archive("serving", worker.serving);
   archive("leases", worker.leases);
   archive("why", worker.why);

@@ -22,7 +22,7 @@
 
 namespace bascule::inline v0 {
 
-inline constexpr std::uint32_t kProtocol = 2;
+inline constexpr std::uint32_t kProtocol = 3;
 inline constexpr std::size_t kMostCompatibilityKeyBytes = 1024;
 
 // Of a lease, so that a word of its end is not taken for that of the next one on the same slot. No two leases that

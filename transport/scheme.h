@@ -110,9 +110,9 @@ class SenderTransport {  // one a sender
   // What else the scheme does; null: nothing of the kind. The same at each call.
   virtual Delivery* delivery() { return nullptr; }
   virtual KeptSlots* kept_slots() { return nullptr; }
-  // How versions come to `worker`, in a word or two for people, where a scheme has several ways: "relay"; empty: it has
-  // one, or the worker has not said yet. I/O thread.
-  virtual std::string way(WorkerId) const { return {}; }
+  // How versions come to `worker`, in a word or two for people, where a scheme has several paths: "relay"; empty: it
+  // has one, or the worker has not said yet. I/O thread.
+  virtual std::string path(WorkerId) const { return {}; }
 };
 
 class ReceiverTransport {  // one for each attachment to a sender's epoch; prepare thread, one call at a time (see
@@ -135,8 +135,8 @@ class ReceiverTransport {  // one for each attachment to a sender's epoch; prepa
   virtual std::optional<SlotView> find(SlotId) const { return std::nullopt; }
   // The slot left the ring: unmap its memory.
   virtual void unmap(SlotId) {}
-  // As SenderTransport::way(), of this worker, once slots were accepted.
-  virtual std::string way() const { return {}; }
+  // As SenderTransport::path(), of this worker, once slots were accepted.
+  virtual std::string path() const { return {}; }
 
   // What else the scheme does; null: nothing of the kind. Asked anew once slots were accepted.
   virtual CopiesBehind* copies_behind() { return nullptr; }

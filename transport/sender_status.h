@@ -23,7 +23,7 @@ struct WorkerStatus {
   // "waiting" for the trainer's register_model, for its group, or for the first version; "catching up"; "serving";
   // "left out" of the last sends; "gone", while it may still be reading; "poisoned", evicted for failing versions.
   std::string state{};
-  std::string way{};                    // how versions come to it: "relay"; empty: as its scheme always does
+  std::string path{};                   // how versions come to it: "relay"; empty: as its scheme always does
   Version serving = 0;                  // by its own word; 0: none of this epoch
   std::vector<std::uint32_t> leases{};  // indices of slots that it holds
   std::string why{};                    // it is poisoned

@@ -22,8 +22,8 @@ def run(target: str, write: Callable[[str], None] = print) -> int:
     write(f"{seen.place}: {seen.scheme}, {'a sender' if seen.sender else 'no sender'}, epoch {seen.epoch}, "
           f"version {seen.version}")
     for worker in seen.workers:
-        way = f" by {worker.way}" if worker.way else ""
-        write(f"  worker {worker.worker} (pid {worker.pid}): {worker.state}, version {worker.serving}{way}")
+        path = f" by {worker.path}" if worker.path else ""
+        write(f"  worker {worker.worker} (pid {worker.pid}): {worker.state}, version {worker.serving}{path}")
     for slot in seen.slots:
         holders = f", read by {', '.join(slot.holders)}" if slot.holders else ""
         write(f"  slot {slot.index}: {slot.state}, version {slot.version}, {slot.check}{holders}")

@@ -218,7 +218,7 @@ void bind_receiver(nb::module_& module) {
       .def_ro("attached", &ReceiverStatus::attached, "Whether a sender has welcomed it: at its first send, or later.")
       .def_ro("epoch", &ReceiverStatus::epoch)
       .def_ro("version", &ReceiverStatus::version, "Served, or loaded by the engine.")
-      .def_ro("way", &ReceiverStatus::way, "How versions come to it; empty: as its scheme always does.")
+      .def_ro("path", &ReceiverStatus::path, "How versions come to it; empty: as its scheme always does.")
       .def_prop_ro(
           "error", [](const ReceiverStatus& status) { return error_of(status.error); },
           nb::sig("def error(self) -> bascule.errors.BasculeError | None"),

@@ -39,7 +39,7 @@ void bind_status(nb::module_& module) {
       .def_ro("rank", &WorkerStatus::rank)
       .def_ro("state", &WorkerStatus::state,
               "\"waiting\", \"catching up\", \"serving\", \"left out\", \"gone\" or \"poisoned\".")
-      .def_ro("way", &WorkerStatus::way, "How versions come to it; empty: as its scheme always does.")
+      .def_ro("path", &WorkerStatus::path, "How versions come to it; empty: as its scheme always does.")
       .def_ro("serving", &WorkerStatus::serving, "By its own word; 0: no version of this sender's.")
       .def_ro("why", &WorkerStatus::why, "It is poisoned.");
   nb::class_<ObservedSlot>(module, "ObservedSlot", "One slot, and whether it holds what the sender says.")

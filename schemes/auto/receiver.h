@@ -24,7 +24,7 @@ class MirrorReader final : public ReceiverTransport, public Reception {
   std::optional<SlotView> find(SlotId slot) const override;
   void unmap(SlotId slot) override;
   Reception* reception() override { return this; }
-  std::string way() const override { return "mirror"; }
+  std::string path() const override { return "mirror"; }
 
   void open(std::shared_ptr<SenderLine> line) override;
   void heard(std::string bytes, std::vector<UniqueFd> descriptors) override;

@@ -42,10 +42,10 @@ void AutoSender::remove(WorkerId worker) {
   transport_of(known ? known.mapped() : Reads::kUnknown).remove(worker);
 }
 
-std::string AutoSender::way(WorkerId worker) const {
+std::string AutoSender::path(WorkerId worker) const {
   const auto known = workers_.find(worker);
   if (known == workers_.end() || known->second == Reads::kUnknown) return {};
-  if (known->second == Reads::kOnDevice) return slots_->way(worker);
+  if (known->second == Reads::kOnDevice) return slots_->path(worker);
   return std::string(known->second == Reads::kOnHost ? kByMirror : kByNccl);
 }
 

@@ -25,7 +25,7 @@
 
 namespace bascule::inline v0 {
 
-// The ways of workers, for people, beside those of the slots' scheme.
+// The path of each worker, for people, beside those of the slots' scheme.
 inline constexpr std::string_view kByMirror = "mirror", kByNccl = "nccl";
 
 inline constexpr char kWantsMirrors[] = "mirror";     // a worker's first word, where it reads on the host
@@ -46,7 +46,7 @@ class AutoSender final : public SenderTransport, public Delivery {
   absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) override;
   void remove(WorkerId worker) override;
   Delivery* delivery() override { return this; }
-  std::string way(WorkerId worker) const override;
+  std::string path(WorkerId worker) const override;
 
   void open(WorkerLine& line) override;
   bool starts_while_written() const override { return true; }

@@ -49,7 +49,7 @@ class CudaIpcSender final : public SenderTransport {
     if (dispatcher_) dispatcher_->removed(worker);
   }
   Delivery* delivery() override { return dispatcher_ ? &*dispatcher_ : nullptr; }
-  std::string way(WorkerId worker) const override {
+  std::string path(WorkerId worker) const override {
     return std::string(dispatcher_ ? dispatcher_->way_of(worker) : std::string_view());
   }
 
@@ -124,7 +124,7 @@ class CudaIpcReceiver final : public ReceiverTransport {
     slots_.erase(slot);
   }
   Reception* reception() override { return end_; }
-  std::string way() const override { return std::string(station_ ? relay::kByRelay : end_ ? relay::kInPlace : ""); }
+  std::string path() const override { return std::string(station_ ? relay::kByRelay : end_ ? relay::kInPlace : ""); }
 
  private:
   struct Slot {

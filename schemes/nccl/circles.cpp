@@ -189,7 +189,7 @@ void Circles::needs_no_more(WorkerId worker, Delivery& delivery, bool failed) {
   for (Part& part : again) plan(delivery, std::move(part.awaited), part.from);
 }
 
-// ---- a delivery's way ----
+// ---- a delivery's path ----
 
 void Circles::start_parts() {
   if (circles_.any(State::kWarming)) return;  // a first launch needs an idle device

@@ -21,7 +21,7 @@ namespace bascule::inline v0::relay {
 using SourceId = WorkerId;
 inline constexpr SourceId kTrainer = 0;  // no membership has this number
 
-// The ways of a worker, for people.
+// The path of each worker, for people.
 inline constexpr std::string_view kInPlace = "in place", kByRelay = "relay";
 
 inline constexpr std::size_t kMostCopies = 8;  // that an engine shows others

@@ -74,12 +74,12 @@ auto not_authenticated(std::string_view detail) {
 
 // By another implementation (Python's hmac) of what docs/protocol.md says.
 TEST(Tls, TheKeyIsTheFunctionOfTheDocs) {
-  const std::string identity = "bascule tls psk v1 | worker to sender | scheme nccl | protocol 2";
+  const std::string identity = "bascule tls psk v1 | worker to sender | scheme nccl | protocol 3";
   EXPECT_EQ(tls_identity("nccl"), cat("bascule tls psk v1 | worker to sender | scheme nccl | protocol ", kProtocol));
   const absl::StatusOr<TlsKey> key = tls_key(kToken, identity);
   ASSERT_THAT(key, IsOk());
   EXPECT_EQ(absl::BytesToHexString({reinterpret_cast<const char*>(key->data()), key->size()}),
-            "c29c287dae709bee2251d19a18624d9b60be9336a459fbcfeaf0f02187c64e61");
+            "85991dc54aef62fce542dc4650887709c88ade11823158fef5f9b4bb8a9e5fe3");
   EXPECT_NE(*tls_key(kToken, tls_identity("tcp")), *key);
   EXPECT_NE(*tls_key(Token("correct horse battery stable"), identity), *key);
 }

@@ -58,7 +58,7 @@ class Engine:
     def serves(self):
         """All values of the weight, the device that it is on, and how it came."""
         weight = self.receiver.weights()["weight"]
-        return weight.unique().tolist(), weight.device.type, self.receiver.status().way
+        return weight.unique().tolist(), weight.device.type, self.receiver.status().path
 
     def sees(self):
         return os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()

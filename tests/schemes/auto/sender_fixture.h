@@ -29,7 +29,7 @@ class Inner final : public SenderTransport, public Delivery {
   }
   void remove(WorkerId worker) override { tell(cat("remove ", worker)); }
   Delivery* delivery() override { return this; }
-  std::string way(WorkerId) const override { return "its own"; }
+  std::string path(WorkerId) const override { return "its own"; }
 
   void open(WorkerLine&) override { tell("open"); }
   void deliver(DeliveryOrder order, Done done) override {

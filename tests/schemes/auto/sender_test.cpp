@@ -167,11 +167,11 @@ TEST_F(AutoSenderTest, SaysTheWayOfEachWorker) {
   join_host(1);
   join_device(2);
   join_over_tcp(3);
-  EXPECT_EQ(sender.way(1), "mirror");
-  EXPECT_EQ(sender.way(2), "its own");
-  EXPECT_EQ(sender.way(3), "nccl");
-  EXPECT_EQ(sender.way(4), "") << "it has not spoken";
-  EXPECT_EQ(sender.way(77), "");
+  EXPECT_EQ(sender.path(1), "mirror");
+  EXPECT_EQ(sender.path(2), "its own");
+  EXPECT_EQ(sender.path(3), "nccl");
+  EXPECT_EQ(sender.path(4), "") << "it has not spoken";
+  EXPECT_EQ(sender.path(77), "");
 }
 
 // ---- workers that speak late ----

@@ -73,10 +73,10 @@ TEST_F(AutoWays, AreShownOfEachWorkerFromEitherPlace) {
   for (const std::string& place : {folder(), host()}) {
     const absl::StatusOr<Observation> seen = look(place);
     ASSERT_THAT(seen, IsOk());
-    std::set<std::string> ways;
-    for (const WorkerStatus& worker : seen->status.workers) ways.insert(worker.way);
-    EXPECT_THAT(ways, UnorderedElementsAre("mirror", "relay", "nccl")) << place;
-    EXPECT_THAT(status_page(*seen), AllOf(HasSubstr("way"), HasSubstr("mirror"))) << place;
+    std::set<std::string> paths;
+    for (const WorkerStatus& worker : seen->status.workers) paths.insert(worker.path);
+    EXPECT_THAT(paths, UnorderedElementsAre("mirror", "relay", "nccl")) << place;
+    EXPECT_THAT(status_page(*seen), AllOf(HasSubstr("path"), HasSubstr("mirror"))) << place;
   }
 }
 
