@@ -10,9 +10,9 @@
 #include <vector>
 
 #include <bascule/transport/layout.h>
-#include <bascule/transport/messages.h>
 #include <bascule/transport/plan.h>
 #include <bascule/transport/status.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace {
 

@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include <bascule/transport/channel.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/wire/channel.h>
 
 namespace bascule::bench {
 

@@ -16,8 +16,8 @@
 #include <bascule/transport/device.h>
 #include <bascule/transport/kept_slots.h>
 #include <bascule/transport/layout.h>
-#include <bascule/transport/messages.h>
 #include <bascule/transport/plan.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule::inline v0 {
 

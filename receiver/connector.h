@@ -1,5 +1,5 @@
 // Connector: makes the connection to a sender, and hands it over once its peer may be spoken to: on a Unix socket it
-// runs as our user, over TCP both ends have proved that they know the token (transport/tls.h).
+// runs as our user, over TCP both ends have proved that they know the token (transport/wire/tls.h).
 //
 // Threads: the io_context's one thread. Only one connection is under way at a time.
 #pragma once
@@ -18,9 +18,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include <bascule/transport/channel.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/tls_handshake.h>
+#include <bascule/transport/wire/channel.h>
+#include <bascule/transport/wire/tls_handshake.h>
 
 namespace bascule::inline v0 {
 

@@ -31,9 +31,9 @@
 #include <vector>
 
 #include <bascule/receiver/local_version.h>
-#include <bascule/transport/messages.h>
 #include <bascule/transport/scheme.h>
 #include <bascule/transport/version.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule::inline v0 {
 

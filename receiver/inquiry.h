@@ -8,7 +8,7 @@
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/sender_status.h>
-#include <bascule/transport/token.h>
+#include <bascule/transport/wire/token.h>
 
 namespace bascule::inline v0 {
 

@@ -26,9 +26,9 @@
 #include "absl/status/status.h"
 #include <bascule/receiver/connector.h>
 #include <bascule/receiver/receiver.h>
-#include <bascule/transport/channel.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/messages.h>
+#include <bascule/transport/wire/channel.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule::inline v0 {
 

@@ -15,8 +15,8 @@
 
 #include "absl/status/status.h"
 #include <bascule/transport/delivery.h>
-#include <bascule/transport/messages.h>
 #include <bascule/transport/task_thread.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule::inline v0 {
 

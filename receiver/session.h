@@ -45,8 +45,8 @@
 #include <bascule/receiver/stream_marks.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/messages.h>
 #include <bascule/transport/stay_awake.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule::inline v0 {
 

@@ -18,7 +18,7 @@
 #include <bascule/receiver/version_finder.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/messages.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule::inline v0 {
 

@@ -13,7 +13,7 @@
 #include <cerrno>
 #include <chrono>
 
-#include <bascule/transport/posix/descriptor_limit.h>
+#include <bascule/transport/descriptor_limit.h>
 #include <bascule/transport/posix/fork_guard.h>
 #include <bascule/transport/posix/peer.h>
 #include <bascule/transport/status.h>

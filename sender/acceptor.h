@@ -1,5 +1,5 @@
 // Acceptor: listens at the endpoint, and hands over each connection with its first message, once its peer may speak: on
-// a Unix socket it runs as our user, over TCP it has proved that it knows the token (transport/tls.h).
+// a Unix socket it runs as our user, over TCP it has proved that it knows the token (transport/wire/tls.h).
 //
 //   accepted ──uid is ours / TLS──▶ trusted ──hello──▶ handed over
 //       │                              └──inquire──▶ answered, until it hangs up
@@ -27,9 +27,9 @@
 
 #include "absl/status/status.h"
 #include <bascule/sender/endpoint_watch.h>
-#include <bascule/transport/channel.h>
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/tls_handshake.h>
+#include <bascule/transport/wire/channel.h>
+#include <bascule/transport/wire/tls_handshake.h>
 
 namespace bascule::inline v0 {
 

@@ -27,11 +27,11 @@
 #include <bascule/sender/fleet/fleet.h>
 #include <bascule/sender/lease_pipes.h>
 #include <bascule/sender/report.h>
-#include <bascule/transport/channel.h>
 #include <bascule/transport/delivery.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/stay_awake.h>
 #include <bascule/transport/task_thread.h>
+#include <bascule/transport/wire/channel.h>
 
 namespace bascule::inline v0 {
 

@@ -6,11 +6,11 @@
 #include <bascule/kernels/digest.h>
 #include <bascule/schemes/registry.h>
 #include <bascule/sender/endpoint_lock.h>
-#include <bascule/transport/channel.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/posix/private_folder.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/threads.h>
+#include <bascule/transport/wire/channel.h>
 
 namespace bascule::inline v0 {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
-#include <bascule/transport/posix/descriptor_limit.h>
+#include <bascule/transport/descriptor_limit.h>
 
 namespace bascule::inline v0 {
 namespace {

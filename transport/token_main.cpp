@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <bascule/transport/status.h>
-#include <bascule/transport/token.h>
+#include <bascule/transport/wire/token.h>
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <bascule/bench/simulator/agenda.h>
-#include <bascule/transport/messages.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule::bench::simulator {
 

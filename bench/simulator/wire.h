@@ -12,8 +12,8 @@
 
 #include <bascule/bench/simulator/agenda.h>
 #include <bascule/bench/simulator/random.h>
-#include <bascule/transport/messages.h>
 #include <bascule/transport/scheme.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule::bench::simulator {
 

@@ -15,9 +15,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
-#include <bascule/transport/cbor.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
+#include <bascule/transport/wire/cbor.h>
 
 namespace bascule::inline v0::nccl {
 namespace {

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include <bascule/transport/cbor.h>
 #include <bascule/transport/status.h>
+#include <bascule/transport/wire/cbor.h>
 
 namespace bascule::inline v0::relay {
 namespace {

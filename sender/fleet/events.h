@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include <bascule/transport/deadline.h>
-#include <bascule/transport/messages.h>
 #include <bascule/transport/scheme.h>
 #include <bascule/transport/slot_ring.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule::inline v0 {
 

@@ -8,7 +8,7 @@
 
 #include "support/status.h"
 #include <bascule/transport/endpoint.h>
-#include <bascule/transport/messages.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule {
 namespace {

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <stdexcept>
 
-#include <bascule/transport/tls.h>
+#include <bascule/transport/wire/tls.h>
 
 namespace bascule::test {
 

@@ -1,5 +1,5 @@
-// The other end of a control connection over TCP, by OpenSSL's own API alone: nothing of transport/tls.h is in it but
-// the two functions that docs/protocol.md defines. Never blocks: pump() moves what can be moved now.
+// The other end of a control connection over TCP, by OpenSSL's own API alone: nothing of transport/wire/tls.h is in it
+// but the two functions that docs/protocol.md defines. Never blocks: pump() moves what can be moved now.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <bascule/transport/messages.h>
 #include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule::test {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "support/timing.h"
-#include <bascule/transport/channel.h>
+#include <bascule/transport/wire/channel.h>
 
 namespace bascule::test {
 

@@ -10,7 +10,7 @@
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include <bascule/transport/status.h>
-#include <bascule/transport/token.h>
+#include <bascule/transport/wire/token.h>
 
 namespace bascule {
 namespace {

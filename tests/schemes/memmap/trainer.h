@@ -18,7 +18,7 @@
 #include <bascule/schemes/memmap/memmap.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/kept_slots.h>
-#include <bascule/transport/messages.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule::test {
 

@@ -1,0 +1,209 @@
+#include <bascule/transport/wire/messages.h>
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "sample_messages.h"
+#include <bascule/transport/status.h>
+
+namespace bascule {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+json map_of(const Message& message) { return json::from_cbor(encode(message)); }
+
+absl::StatusOr<Message> decode_map(const json& map) { return decode(json::to_cbor(map)); }
+
+// The text with which `map` is refused; "" if it is taken.
+std::string refusal(const json& map) {
+  const absl::Status status = decode_map(map).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  return std::string(message_of(status));
+}
+
+// `message` with what lies at `place` replaced.
+std::string refusal(const Message& message, const char* place, const json& value) {
+  json map = map_of(message);
+  map[json::json_pointer(place)] = value;
+  return refusal(map);
+}
+
+TEST(Messages, EveryTypeComesBackAsItWas) {
+  std::vector<std::string> names;
+  for (const Message& message : sample_messages()) {
+    const std::vector<std::uint8_t> bytes = encode(message);
+    const absl::StatusOr<Message> again = decode(bytes);
+    ASSERT_TRUE(again.ok()) << name_of(message) << ": " << again.status();
+    EXPECT_EQ(again->index(), message.index());
+    EXPECT_EQ(encode(*again), bytes) << name_of(message);
+    EXPECT_EQ(map_of(message)["type"], name_of(message));
+    names.emplace_back(name_of(message));
+  }
+  EXPECT_THAT(names, testing::ElementsAre("hello", "welcome", "refused", "prepare", "ready", "sealed", "prepared",
+                                          "failed", "poisoned", "commit", "abort", "ack", "released", "heartbeat",
+                                          "bye", "inquire", "status", "deliver", "transport", "loading"));
+}
+
+// The layout of a welcome is written once, for all workers.
+TEST(Messages, AWelcomeWithALayoutThatIsWrittenAlreadySaysTheSame) {
+  for (const Message& message : sample_messages()) {
+    const auto* const welcome = std::get_if<Welcome>(&message);
+    if (welcome == nullptr) continue;
+    Welcome shared = *welcome;
+    shared.encoded_layout = encode(shared.layout);
+    shared.layout = Layout();
+    EXPECT_EQ(map_of(shared), map_of(*welcome));
+    EXPECT_TRUE(decode(encode(shared)).ok());
+  }
+}
+
+TEST(Messages, HelloKeepsEveryNumberAndName) {
+  const absl::StatusOr<Message> message = decode(encode(sample_hello()));
+  ASSERT_TRUE(message.ok()) << message.status();
+  const Hello& hello = std::get<Hello>(*message);
+  EXPECT_EQ(hello.instance, sample_hello().instance);
+  EXPECT_EQ(hello.serving, sample_hello().serving);
+  EXPECT_EQ(hello.pid, 4711);
+  ASSERT_EQ(hello.held.size(), 2U);
+  EXPECT_EQ(hello.held[1].slot, (SlotId{.epoch = 6, .index = 0}));
+  ASSERT_NE(hello.expected, nullptr);
+  EXPECT_EQ(*hello.expected, *sample_hello().expected);
+  EXPECT_EQ(hello.fused, sample_hello().fused);
+}
+
+TEST(Messages, ListsOfTensorsThatCameBeforeAreHeldOnce) {
+  KnownTensors known;
+  Hello hello = sample_hello();
+  const auto expected = [&] {
+    const absl::StatusOr<Message> message = decode(encode(hello), &known);
+    EXPECT_TRUE(message.ok()) << message.status();
+    return message.ok() ? std::get<Hello>(*message).expected : nullptr;
+  };
+  const SharedSpecs first = expected();
+  hello.worker = "another";
+  EXPECT_EQ(expected(), first);
+  std::vector<TensorSpec> other = *hello.expected;
+  other.front().shape = {8, 4};
+  hello.expected = std::make_shared<const std::vector<TensorSpec>>(other);
+  EXPECT_EQ(*expected(), other);
+  EXPECT_EQ(*first, *sample_hello().expected);
+}
+
+TEST(Messages, WelcomeKeepsLayoutAndOffer) {
+  const absl::StatusOr<Message> message = decode(encode(sample_welcome()));
+  ASSERT_TRUE(message.ok()) << message.status();
+  const Welcome& welcome = std::get<Welcome>(*message);
+  EXPECT_EQ(welcome.layout, sample_layout());
+  EXPECT_EQ(welcome.layout.fingerprint(), sample_layout().fingerprint());
+  EXPECT_EQ(welcome.offer, sample_welcome().offer);
+  EXPECT_EQ(welcome.slots, sample_welcome().slots);
+  EXPECT_EQ(welcome.digest, DigestMode::kAlways);
+}
+
+TEST(Messages, WhatIsOptionalMayBeMissing) {
+  const absl::StatusOr<Message> sealed = decode(encode(Sealed{.version = 1, .digest = {}}));
+  ASSERT_TRUE(sealed.ok()) << sealed.status();
+  EXPECT_EQ(std::get<Sealed>(*sealed).digest, std::nullopt);
+  json map = map_of(sample_hello());
+  map["expected"] = nullptr;
+  const absl::StatusOr<Message> hello = decode_map(map);
+  ASSERT_TRUE(hello.ok()) << hello.status();
+  EXPECT_EQ(std::get<Hello>(*hello).expected, nullptr);
+}
+
+TEST(Messages, DigestTravelsAsItIsPrinted) {
+  const json map = map_of(Sealed{.version = 1, .digest = Digest{.low = 2, .high = 0x0100000000000000}});
+  EXPECT_EQ(map["digest"], json::binary({1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2}));
+}
+
+TEST(Messages, UnknownKeysAreLeftToLaterVersions) {
+  json map = map_of(Commit{.version = 9});
+  map["group"] = {{"rank", {0, 1}}};
+  const absl::StatusOr<Message> commit = decode_map(map);
+  ASSERT_TRUE(commit.ok()) << commit.status();
+  EXPECT_EQ(std::get<Commit>(*commit).version, 9U);
+}
+
+TEST(Messages, HelloOfAnotherProtocolSaysOnlyWhich) {
+  const absl::StatusOr<Message> message = decode_map({{"type", "hello"}, {"protocol", kProtocol + 1}, {"worker", 5}});
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(std::get<Hello>(*message).protocol, kProtocol + 1);
+  EXPECT_EQ(std::get<Hello>(*message).worker, "");
+}
+
+TEST(Messages, HelloOfAnotherDigestSaysOnlyWhich) {
+  const absl::StatusOr<Message> message =
+      decode_map({{"type", "hello"}, {"protocol", kProtocol}, {"digest_number", 1}, {"worker", 5}});
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(std::get<Hello>(*message).digest_number, 1U);
+}
+
+TEST(Messages, NamesAnUnknownOrMissingType) {
+  EXPECT_THAT(refusal({{"type", "helo"}}), HasSubstr("unknown message type \"helo\""));
+  EXPECT_THAT(refusal({{"version", 1}}), HasSubstr("under the key \"type\""));
+  EXPECT_THAT(refusal({{"type", 1}}), HasSubstr("under the key \"type\""));
+  EXPECT_THAT(refusal(json::array({1})), HasSubstr("a message is a CBOR map, found array"));
+  EXPECT_THAT(refusal({{"type", std::string(1000, 'x')}}), testing::SizeIs(testing::Lt(200)));
+}
+
+TEST(Messages, NamesTheKeyThatIsMissing) {
+  for (const Message& message : sample_messages()) {
+    const json map = map_of(message);
+    for (const auto& [key, value] : map.items()) {
+      if (key == "type" || key == "expected" || key == "digest" || key == "offer") continue;
+      if (key == "layout" && std::holds_alternative<SenderStatus>(message)) continue;
+      json without = map;
+      without.erase(key);
+      EXPECT_EQ(refusal(without), cat(name_of(message), ", key \"", key, "\": is missing"));
+    }
+  }
+}
+
+TEST(Messages, NamesTheKeyOfAnotherType) {
+  EXPECT_EQ(refusal(Commit{}, "/version", "nine"),
+            "commit, key \"version\": expected an integer from 0 to 2^64 - 1, found text");
+  EXPECT_THAT(refusal(sample_hello(), "/rank", std::uint64_t{1} << 32), HasSubstr("key \"rank\": expected an integer"));
+  EXPECT_THAT(refusal(sample_hello(), "/held/1/slot/index", -1), HasSubstr("key \"held[1].slot.index\""));
+  EXPECT_THAT(refusal(sample_hello(), "/held", json::object()), HasSubstr("key \"held\": expected an array"));
+  EXPECT_THAT(refusal(sample_hello(), "/fused/0/2", 1.5), HasSubstr("key \"fused[0][2]\": expected text, found 1.5"));
+  EXPECT_THAT(refusal(sample_welcome(), "/layout/tensors/0", 3), HasSubstr("layout.tensors[0]\": expected a map"));
+  EXPECT_THAT(refusal(Refused{}, "/final", 1), HasSubstr("key \"final\": expected true or false, found 1"));
+  EXPECT_THAT(refusal(sample_welcome(), "/offer", "text"), HasSubstr("key \"offer\": expected a byte string"));
+}
+
+TEST(Messages, RefusesValuesOutOfRange) {
+  EXPECT_THAT(refusal(sample_hello(), "/byte_order", "big"), HasSubstr("must be \"little\", found \"big\""));
+  EXPECT_THAT(refusal(sample_hello(), "/worker", ""), HasSubstr("key \"worker\": must not be empty"));
+  EXPECT_THAT(refusal(sample_hello(), "/worker", "\xC0\xAF"), HasSubstr("expected UTF-8, found \"\\xc0\\xaf\""));
+  EXPECT_THAT(refusal(sample_hello(), "/rank", 2), HasSubstr("must be less than ranks"));
+  EXPECT_THAT(refusal(sample_hello(), "/pid", -1), HasSubstr("must not be negative"));
+  EXPECT_THAT(refusal(sample_hello(), "/pid", std::uint64_t{1} << 63), HasSubstr("key \"pid\": expected an integer"));
+  EXPECT_THAT(refusal(Ack{}, "/seconds", -1), HasSubstr("expected a finite number, not negative"));
+  EXPECT_THAT(refusal(Ack{}, "/stall_seconds", std::nan("")), HasSubstr("key \"stall_seconds\""));
+  EXPECT_THAT(refusal(sample_welcome(), "/digest", "perhaps"), HasSubstr("expected off, on or always"));
+  EXPECT_THAT(refusal(Sealed{}, "/digest", json::binary({1, 2})), HasSubstr("expected 16 bytes, found 2"));
+}
+
+TEST(Messages, RefusesTensorsThatCannotBe) {
+  EXPECT_THAT(refusal(sample_hello(), "/expected/1/dtype", "F12"),
+              HasSubstr("expected[1].dtype\": unknown dtype \"F12\""));
+  EXPECT_THAT(refusal(sample_hello(), "/expected/0/name", ""), HasSubstr("expected[0].name\": must not be empty"));
+  EXPECT_THAT(refusal(sample_hello(), "/expected/0/shape/1", -8), HasSubstr("no negative size"));
+  EXPECT_THAT(refusal(sample_hello(), "/expected/0/shape", {1LL << 40, 1LL << 40}), HasSubstr("fewer than 2^62 bytes"));
+  EXPECT_THAT(refusal(sample_welcome(), "/layout/bytes", 100), HasSubstr("welcome, key \"layout\": "));
+  EXPECT_THAT(refusal(sample_welcome(), "/layout/tensors/1/name", "embed"), HasSubstr("embed"));
+  EXPECT_THAT(refusal(sample_welcome(), "/layout/aliases/0/tensor", 4), HasSubstr("lm_head"));
+}
+
+TEST(Messages, TextThatIsNotUtf8StillArrives) {
+  const absl::StatusOr<Message> failed = decode(encode(Failed{.version = 1, .why = "open /x\xFF: denied"}));
+  ASSERT_TRUE(failed.ok()) << failed.status();
+  EXPECT_EQ(std::get<Failed>(*failed).why, "open /x?: denied");
+}
+
+}  // namespace
+}  // namespace bascule

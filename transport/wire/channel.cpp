@@ -1,0 +1,294 @@
+#include <bascule/transport/wire/channel.h>
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+
+#include <bascule/transport/status.h>
+#include <bascule/transport/wire/linger.h>
+#include <bascule/transport/wire/tls_io.h>
+
+namespace bascule::inline v0 {
+namespace {
+
+constexpr int kReadsPerWake = 256;             // then others on this io_context have a turn
+constexpr std::size_t kFirstRead = 64u << 10;  // of a long body; its buffer grows as bytes arrive
+constexpr std::size_t kKeptBuffer = 4u << 10;  // a longer one is given back after its frame
+
+using Bytes = std::span<const std::uint8_t>;
+
+Bytes layout_of(const EncodedMessage& message) { return message.layout ? Bytes(*message.layout) : Bytes(); }
+
+// What is left of some pieces that follow each other, behind the first `sent` bytes of all.
+std::array<iovec, 3> unsent_pieces(std::size_t sent, std::array<Bytes, 3> pieces) {
+  std::array<iovec, 3> left{};
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const std::size_t skipped = std::min(sent, pieces[i].size());
+    sent -= skipped;
+    const Bytes rest = pieces[i].subspan(skipped);
+    left[i] = {.iov_base = const_cast<std::uint8_t*>(rest.data()), .iov_len = rest.size()};  // sendmsg only reads it
+  }
+  return left;
+}
+
+constexpr bool is_hang_up(int error) { return error == EPIPE || error == ECONNRESET; }
+
+}  // namespace
+
+void keep_to_this_process(Channel::Socket& socket) {
+  if (!socket.is_open()) return;
+  ::fcntl(socket.native_handle(), F_SETFD, FD_CLOEXEC);  // which Asio does not ask for
+  ForkGuard().keep(socket.native_handle());
+}
+
+void close_kept(Channel::Socket& socket) {
+  if (!socket.is_open()) return;
+  boost::system::error_code ignored;
+  ForkGuard guard;
+  guard.give_up(socket.native_handle());
+  socket.close(ignored);
+}
+
+Channel::Channel(Socket socket, std::optional<TlsSession> tls) : socket_(std::move(socket)), tls_(std::move(tls)) {
+  keep_to_this_process(socket_);
+}
+
+void Channel::start(OnMessage on_message, OnClosed on_closed) {
+  const bool reading = handlers_ != nullptr;
+  handlers_ = std::make_shared<Handlers>(Handlers{std::move(on_message), std::move(on_closed)});
+  if (reading) return;  // and where it closed meanwhile, that is on its way to the new ones
+  if (!open()) return post_closed();
+  tls_ ? read_soon() : wait_readable();  // a session may hold what came behind its handshake
+  wait_writable();
+  if (peer_gone_) peer_gone(EPIPE);
+}
+
+void Channel::close() {
+  if (open()) write_queue();
+  if (tls_ && queue_.empty() && !peer_gone_) tls_->close();
+  handlers_.reset();
+  if (open() && !peer_gone_) {
+    if (tls_) flush(socket_.native_handle(), *tls_);
+    close_lingering(std::move(socket_));  // ours is no open one any more
+  }
+  shut();
+}
+
+void Channel::shut() {
+  if (tls_ && open()) flush(socket_.native_handle(), *tls_);  // its last word: a close_notify, or an alert
+  close_kept(socket_);
+  tls_.reset();
+  queue_.clear();
+  queued_bytes_ = 0;
+  descriptors_.clear();
+}
+
+void Channel::fail(absl::Status why) {
+  if (!open()) return;
+  shut();
+  why_ = std::move(why);
+  post_closed();
+}
+
+void Channel::post_closed() {
+  boost::asio::post(socket_.get_executor(), [weak = weak_from_this()] {
+    const std::shared_ptr<Channel> self = weak.lock();
+    if (!self || !self->handlers_) return;
+    const std::shared_ptr<Handlers> handlers = std::exchange(self->handlers_, nullptr);
+    handlers->on_closed(self->why_);
+  });
+}
+
+// ---- reading ----
+
+void Channel::wait_readable() {
+  socket_.async_wait(Socket::wait_read, [weak = weak_from_this()](const boost::system::error_code& error) {
+    const std::shared_ptr<Channel> self = weak.lock();
+    if (!self || !self->open() || error == boost::asio::error::operation_aborted) return;
+    if (error) return self->fail(unavailable("waiting for the peer: ", error.message()));
+    self->read_on();
+  });
+}
+
+void Channel::read_soon() {
+  boost::asio::post(socket_.get_executor(), [weak = weak_from_this()] {
+    if (const std::shared_ptr<Channel> self = weak.lock(); self && self->open()) self->read_on();
+  });
+}
+
+// The socket is waited for only once nothing more is there: it does not tell of what a TLS session holds.
+void Channel::read_on() {
+  const bool all = read_frames(kReadsPerWake);
+  if (open()) all ? wait_readable() : read_soon();
+}
+
+bool Channel::read_frames(int most_reads) {
+  while (most_reads-- > 0)
+    if (!open() || !read_some()) return true;
+  return false;
+}
+
+void Channel::read_queued() {
+  const std::shared_ptr<Channel> kept = shared_from_this();  // a handler may drop it
+  if (handlers_) read_frames(kReadsPerWake * 16);
+}
+
+bool Channel::read_some() {
+  std::vector<UniqueFd> descriptors;
+  const std::span<std::uint8_t> target = read_target();
+  const int socket = socket_.native_handle();
+  const Transferred read = tls_ ? receive_some(socket, *tls_, target) : receive_some(socket, target, descriptors);
+  if (read.error == EAGAIN) return false;
+  if (tls_ && read.error == kTlsFailed) {
+    fail(tls_->failure());
+  } else if (read.error != 0 && !is_hang_up(read.error)) {
+    fail(unavailable("reading from the peer: ", std::strerror(read.error)));
+  } else if (read.descriptors_lost) {
+    fail(invalid_argument("a message came with more than ", kMaxDescriptors,
+                          " descriptors, or with more than this process may still open (ulimit -n)"));
+  } else if (read.bytes == 0) {
+    fail(got_ == 0 ? unavailable("the peer hung up")
+                   : unavailable("the peer hung up in the middle of a message, after ", got_, " bytes of it"));
+  } else if (!descriptors.empty() && got_ > 0) {
+    fail(invalid_argument("descriptors came in the middle of a message; they ride on its first byte"));
+  } else {
+    last_heard_ = Clock::now();
+    if (!descriptors.empty()) descriptors_ = std::move(descriptors);
+    got_ += read.bytes;
+    if (got_ == header_.size()) finish_header();
+    if (got_ > header_.size() && got_ == header_.size() + length_) finish_frame();
+  }
+  return open();
+}
+
+// Where the next bytes of the frame go: never beyond its header, nor beyond its body, so that descriptors
+// that come along belong to this frame. A body's buffer doubles as bytes arrive: a header's word alone
+// allocates little.
+std::span<std::uint8_t> Channel::read_target() {
+  if (got_ < header_.size()) return std::span(header_).subspan(got_);
+  const std::size_t have = got_ - header_.size();
+  const std::size_t room = std::min(length_, std::max(kFirstRead, 2 * have));
+  if (body_.size() < room) body_.resize(room);
+  return std::span(body_).first(std::min(length_, body_.size())).subspan(have);
+}
+
+void Channel::finish_header() {
+  length_ = 0;
+  for (std::size_t i = header_.size(); i-- > 0;) length_ = length_ << 8 | header_[i];
+  if (length_ == 0 || length_ > kMaxFrameBytes)
+    fail(invalid_argument("the peer broke the protocol: expected a message of 1 to ", kMaxFrameBytes,
+                          " bytes, found one of ", length_));
+}
+
+void Channel::finish_frame() {
+  absl::StatusOr<Message> message = decode(std::span(body_).first(length_), known_.get());
+  std::vector<UniqueFd> descriptors = std::exchange(descriptors_, {});
+  got_ = 0;
+  if (body_.size() > kKeptBuffer) decltype(body_)().swap(body_);
+  if (!message.ok()) return fail(annotate(message.status(), "the peer broke the protocol"));
+  const std::shared_ptr<Handlers> handlers = handlers_;  // the call may close the channel
+  handlers->on_message(*std::move(message), std::move(descriptors));
+}
+
+// ---- writing ----
+
+void Channel::send(const Message& message, const std::vector<int>& descriptors) {
+  if (open() && !peer_gone_) send(std::make_shared<const EncodedMessage>(message), descriptors);
+}
+
+void Channel::send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors) {
+  if (!open() || peer_gone_) return;
+  const std::size_t size = message->size();
+  if (size > kMaxFrameBytes)
+    return fail(absl::ResourceExhaustedError(
+        cat("a ", message->name, " of ", size, " bytes is longer than a message may be, ", kMaxFrameBytes)));
+  Frame frame;
+  frame.body = std::move(message);
+  for (std::size_t i = 0; i < frame.header.size(); ++i) frame.header[i] = static_cast<std::uint8_t>(size >> (8 * i));
+
+  if (queue_.empty()) {
+    const int error = write_some(frame, descriptors);
+    if (error != 0 && error != EAGAIN) return peer_gone(error);
+    if (frame.left() == 0) return wait_writable();
+  }
+  enqueue(std::move(frame), descriptors);
+}
+
+void Channel::enqueue(Frame frame, std::span<const int> descriptors) {
+  if (queued_bytes_ + frame.left() > kMaxQueuedBytes)
+    return fail(absl::ResourceExhaustedError(cat("the peer does not read: ", queued_bytes_, " bytes wait for it")));
+  if (frame.sent == 0) {
+    for (const int fd : descriptors) {
+      frame.descriptors.push_back(ProcessFd::make([fd] { return ::fcntl(fd, F_DUPFD_CLOEXEC, 0); }));
+      if (!frame.descriptors.back()) return fail(errno_status(errno, "keeping a descriptor to send"));
+    }
+  }
+  queued_bytes_ += frame.left();
+  queue_.push_back(std::move(frame));
+  wait_writable();
+}
+
+int Channel::write_some(Frame& frame, std::span<const int> descriptors) {
+  while (frame.left() > 0) {
+    const std::array<iovec, 3> pieces =
+        unsent_pieces(frame.sent, {frame.header, frame.body->bytes, layout_of(*frame.body)});
+    if (frame.sent > 0) descriptors = {};
+    const int socket = socket_.native_handle();
+    const Transferred written = tls_ ? send_some(socket, *tls_, pieces) : send_some(socket, pieces, descriptors);
+    if (written.error != 0) return written.error;
+    frame.sent += written.bytes;
+  }
+  return 0;
+}
+
+// What the socket did not take: frames, or enciphered bytes of frames that are through.
+bool Channel::unsent() const { return !queue_.empty() || (tls_ && !tls_->output().empty()); }
+
+void Channel::wait_writable() {
+  if (waits_writable_ || !open() || peer_gone_ || !unsent()) return;
+  waits_writable_ = true;
+  socket_.async_wait(Socket::wait_write, [weak = weak_from_this()](const boost::system::error_code& error) {
+    const std::shared_ptr<Channel> self = weak.lock();
+    if (!self || !self->open() || error == boost::asio::error::operation_aborted) return;
+    self->waits_writable_ = false;
+    if (error) return self->fail(unavailable("waiting for the peer to read: ", error.message()));
+    self->write_queue();
+    self->wait_writable();
+  });
+}
+
+void Channel::write_queue() {
+  while (!queue_.empty()) {
+    Frame& frame = queue_.front();
+    std::vector<int> descriptors;
+    for (const ProcessFd& fd : frame.descriptors) descriptors.push_back(fd.get());
+    const std::size_t before = frame.left();
+    const int error = write_some(frame, descriptors);
+    queued_bytes_ -= before - frame.left();
+    if (error != 0 && error != EAGAIN) return peer_gone(error);
+    if (frame.sent > 0) frame.descriptors.clear();
+    if (frame.left() > 0) return;
+    queue_.pop_front();
+  }
+  if (!tls_) return;
+  if (const int error = flush(socket_.native_handle(), *tls_); error != 0 && error != EAGAIN) peer_gone(error);
+}
+
+// Nothing can be written any more. What the peer sent before (a refusal, say) is still read; then it is over.
+void Channel::peer_gone(int error) {
+  peer_gone_ = true;
+  queue_.clear();
+  queued_bytes_ = 0;
+  boost::asio::post(socket_.get_executor(), [weak = weak_from_this(), error] {
+    const std::shared_ptr<Channel> self = weak.lock();
+    if (!self || !self->open() || !self->handlers_) return;
+    self->read_frames(kReadsPerWake * 16);
+    self->fail(is_hang_up(error) ? unavailable("the peer hung up")
+                                 : unavailable("writing to the peer: ", std::strerror(error)));
+  });
+}
+
+}  // namespace bascule::inline v0

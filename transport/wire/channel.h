@@ -1,0 +1,139 @@
+// Channel: one framed control connection that carries messages and descriptors.
+//
+// A frame is a 4-byte little-endian length and a CBOR map. On Unix sockets descriptors ride on the first byte
+// of their frame; every read is a recvmsg with room for them, since any plain read would drop them silently.
+// Header and body are read by their exact lengths, so a descriptor always belongs to the frame whose header
+// it came with. Over TCP the same frames go through TLS, and no descriptors.
+//
+// Threads: everything on the io_context's one thread. Handlers are called from it, never from inside send()
+// or close().
+#pragma once
+
+#include <utility>  // Asio of Boost 1.74 forgets it in C++20
+
+#include <boost/asio/generic/stream_protocol.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/posix/fork_guard.h>
+#include <bascule/transport/posix/page_allocator.h>
+#include <bascule/transport/posix/socket_io.h>
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/wire/messages.h>
+#include <bascule/transport/wire/tls.h>
+
+namespace bascule::inline v0 {
+
+inline constexpr std::uint32_t kMaxFrameBytes = 64u << 20;
+inline constexpr std::size_t kMaxQueuedBytes = 128u << 20;  // unsent; a peer that reads nothing is given up
+
+class Channel : public std::enable_shared_from_this<Channel> {
+ public:
+  using Socket = boost::asio::generic::stream_protocol::socket;
+  using OnMessage = std::function<void(Message, std::vector<UniqueFd>)>;
+  using OnClosed = std::function<void(absl::Status)>;  // once; why, for a person
+
+  // Made by std::make_shared. Dropping the last reference closes it; pending operations keep none. `tls`: open already,
+  // as transport/wire/tls_handshake.h leaves it; none on a Unix socket. A child that is forked has neither the
+  // connection nor what waits to be sent.
+  explicit Channel(Socket socket, std::optional<TlsSession> tls = std::nullopt);
+  ~Channel() { shut(); }
+
+  // Begins to read. `on_closed` comes once: the peer hung up (UNAVAILABLE), broke the protocol
+  // (INVALID_ARGUMENT) or does not read (RESOURCE_EXHAUSTED); not after close(). What the peer sent before it
+  // hung up comes first, also where a send() finds the peer gone. Both handlers are dropped by then, or by
+  // close(). Called again, other handlers take over, from the next message on.
+  void start(OnMessage on_message, OnClosed on_closed);
+
+  // Lists of tensors in what comes are looked up there, by all channels that are given the same. Before start().
+  void recognise(std::shared_ptr<KnownTensors> known) { known_ = std::move(known); }
+
+  // Queues a message; tries to write at once. Descriptors (kMaxDescriptors at most) are duplicated by the
+  // kernel: the caller keeps its own; over TLS there must be none. Without effect once closed.
+  void send(const Message& message, const std::vector<int>& descriptors = {});
+  // The same of a message that is sent to many: it is encoded once, and what waits in their channels is one copy.
+  void send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors = {});
+
+  // Hears what has come already, at once: call it before you judge a peer by its silence. Not from inside a
+  // handler of this channel's; it may be closed behind it.
+  void read_queued();
+
+  // Writes out what the socket takes at once, closes, and calls no handler any more. Over TLS the peer is told that no
+  // more will come (close_notify), where all of it went out. The socket lingers behind it, so that the peer reads what
+  // went out (transport/wire/linger.h); dropping the last reference instead cuts the connection.
+  void close();
+
+  bool open() const { return socket_.is_open(); }
+  Clock::time_point last_heard() const {
+    return last_heard_;
+  }  // when the last byte came; over TLS, when one was read of a whole record
+
+ private:
+  struct Handlers {
+    OnMessage on_message;
+    OnClosed on_closed;
+  };
+  struct Frame {
+    std::array<std::uint8_t, 4> header{};
+    std::shared_ptr<const EncodedMessage> body;
+    std::size_t sent = 0;                // bytes of header and body
+    std::vector<ProcessFd> descriptors;  // until the first byte is sent
+    std::size_t left() const { return header.size() + body->size() - sent; }
+  };
+
+  void read_on();
+  void wait_readable();
+  void read_soon();
+  bool read_frames(int most_reads);  // false: there may be more
+  bool read_some();                  // false: nothing more for now, or closed
+  std::span<std::uint8_t> read_target();
+  void finish_header();
+  void finish_frame();
+
+  bool unsent() const;
+  void wait_writable();
+  void write_queue();
+  int write_some(Frame& frame, std::span<const int> descriptors);  // 0, or errno
+  void enqueue(Frame frame, std::span<const int> descriptors);
+  void peer_gone(int error);
+
+  void fail(absl::Status why);
+  void shut();
+  void post_closed();
+
+  Socket socket_;
+  std::optional<TlsSession> tls_;
+  std::shared_ptr<KnownTensors> known_;
+  std::shared_ptr<Handlers> handlers_;  // shared with a call that is under way
+  Clock::time_point last_heard_ = Clock::now();
+  absl::Status why_;  // it closed
+
+  // The frame that is being read: `got_` bytes of header and body so far.
+  std::array<std::uint8_t, 4> header_{};
+  std::vector<std::uint8_t, PageAllocator<std::uint8_t>> body_;  // reused; may be longer than the frame
+  std::size_t length_ = 0;                                       // of the body, once the header is there
+  std::size_t got_ = 0;
+  std::vector<UniqueFd> descriptors_;
+
+  std::deque<Frame> queue_;
+  std::size_t queued_bytes_ = 0;
+  bool waits_writable_ = false;
+  bool peer_gone_ = false;  // nothing can be written; what it sent is still read
+};
+
+// A socket that ends with this process: neither a program that it starts nor a child that is forked has it. The other
+// closes it, if it is open.
+void keep_to_this_process(Channel::Socket& socket);
+void close_kept(Channel::Socket& socket);
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,75 @@
+#include <bascule/transport/wire/linger.h>
+
+#include <sys/socket.h>
+
+#include <boost/asio/steady_timer.hpp>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <bascule/transport/descriptor_limit.h>
+#include <bascule/transport/wire/channel.h>
+
+namespace bascule::inline v0 {
+namespace {
+
+using Error = boost::system::error_code;
+constexpr std::size_t kReadBytes = 16u << 10;
+int most_lingering() { return static_cast<int>(share_of_descriptors(kMostLingering, 8)); }
+constexpr int kReadsPerWake = 16;  // then others on this io_context have a turn
+
+// Its pending operations keep it.
+class Lingering : public std::enable_shared_from_this<Lingering> {
+ public:
+  explicit Lingering(Channel::Socket socket) : socket_(std::move(socket)), end_(socket_.get_executor()) { ++count; }
+  Lingering(const Lingering&) = delete;
+  Lingering& operator=(const Lingering&) = delete;
+  ~Lingering() {
+    close_kept(socket_);
+    --count;
+  }
+
+  static inline std::atomic<int> count = 0;
+
+  void start() {
+    ::shutdown(socket_.native_handle(), SHUT_WR);
+    if (count > most_lingering()) return;
+    end_.expires_after(kLinger);
+    end_.async_wait([self = shared_from_this()](const Error&) { close_kept(self->socket_); });
+    wait();
+  }
+
+ private:
+  void wait() {
+    socket_.async_wait(Channel::Socket::wait_read, [self = shared_from_this()](const Error& error) {
+      if (!self->socket_.is_open()) return;
+      error || self->drain() ? void(self->end_.cancel()) : self->wait();
+    });
+  }
+  // True: nothing is left to wait for.
+  bool drain() {
+    std::array<std::uint8_t, kReadBytes> bytes;
+    std::vector<UniqueFd> descriptors;  // closed with it
+    for (int i = 0; i < kReadsPerWake; ++i) {
+      const Transferred read = receive_some(socket_.native_handle(), bytes, descriptors);
+      if (read.error == EAGAIN) return false;
+      drained_ += read.bytes;
+      if (read.error != 0 || read.bytes == 0 || drained_ > kMaxFrameBytes) return true;
+    }
+    return false;
+  }
+
+  Channel::Socket socket_;
+  boost::asio::steady_timer end_;
+  std::size_t drained_ = 0;
+};
+
+}  // namespace
+
+void close_lingering(Channel::Socket socket) { std::make_shared<Lingering>(std::move(socket))->start(); }
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,195 @@
+// What each message holds, said once for both directions: a writer and a reader are taken through the same
+// list.
+//
+//   archive("key", member)              the value of a key; a std::optional may be missing
+//   archive.bytes("key", member)        as a byte string rather than text
+//   archive.constant("key", "text")     written as it stands, refused if it reads otherwise
+//   archive.require("key", ok, "must")  a reader refuses the message unless `ok`
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include <bascule/transport/wire/messages.h>
+
+namespace bascule::inline v0 {
+
+template <typename T, typename U>
+concept Is = std::same_as<std::remove_const_t<T>, U>;
+
+// A Layout's parts, as they travel.
+struct LayoutParts {
+  std::vector<Placement> tensors;
+  std::vector<Alias> aliases;
+  std::uint64_t bytes = 0;
+};
+
+// No negative size, and fewer than 2^62 bytes in all.
+inline bool has_sane_shape(const TensorSpec& spec) {
+  constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
+  std::uint64_t bytes = size_of(spec.dtype);
+  bool empty = false, huge = false;
+  for (const std::int64_t size : spec.shape) {
+    if (size < 0) return false;
+    if (size == 0) empty = true;
+    if (size > 0 && bytes > kMaxBytes / static_cast<std::uint64_t>(size)) huge = true;
+    if (size > 0 && !huge) bytes *= static_cast<std::uint64_t>(size);
+  }
+  return empty || !huge;
+}
+
+void fields(auto& archive, Is<SlotId> auto& slot) {
+  archive("epoch", slot.epoch);
+  archive("index", slot.index);
+}
+void fields(auto& archive, Is<HeldSlot> auto& held) {
+  archive("slot", held.slot);
+  archive("version", held.version);
+}
+void fields(auto& archive, Is<TensorSpec> auto& spec) {
+  archive("name", spec.name);
+  archive.require("name", !spec.name.empty(), "must not be empty");
+  archive("dtype", spec.dtype);
+  archive("shape", spec.shape);
+  archive.require("shape", has_sane_shape(spec), "must have no negative size and fewer than 2^62 bytes in all");
+}
+void fields(auto& archive, Is<Placement> auto& tensor) {
+  fields(archive, tensor.spec);
+  archive("offset", tensor.offset);
+  archive("bytes", tensor.bytes);
+}
+void fields(auto& archive, Is<Alias> auto& alias) {
+  archive("name", alias.name);
+  archive("tensor", alias.tensor);
+}
+void fields(auto& archive, Is<LayoutParts> auto& layout) {
+  archive("tensors", layout.tensors);
+  archive("aliases", layout.aliases);
+  archive("bytes", layout.bytes);
+}
+
+void fields(auto& archive, Is<Hello> auto& hello) {
+  archive("protocol", hello.protocol);
+  if (hello.protocol != kProtocol) return;  // what else another protocol says, nobody here knows
+  archive("digest_number", hello.digest_number);
+  if (hello.digest_number != kDigestNumber) return;  // refused by that alone
+  archive.constant("byte_order", "little");
+  archive("worker", hello.worker);
+  archive.require("worker", !hello.worker.empty(), "must not be empty");
+  archive("instance", hello.instance);
+  archive("group", hello.group);
+  archive("rank", hello.rank);
+  archive("ranks", hello.ranks);
+  archive.require("rank", hello.rank < hello.ranks, "must be less than ranks");
+  archive("pid", hello.pid);
+  archive.require("pid", hello.pid >= 0, "must not be negative");
+  archive("host", hello.host);
+  archive("device", hello.device);
+  archive("epoch", hello.epoch);
+  archive("serving", hello.serving);
+  archive("held", hello.held);
+  archive("expected", hello.expected);
+  archive("casts", hello.casts);
+  archive("fused", hello.fused);
+  archive("compatibility_key", hello.compatibility_key);
+  archive.require("compatibility_key",
+                  !hello.compatibility_key || hello.compatibility_key->size() <= kMostCompatibilityKeyBytes,
+                  "must have 1 KiB at most");
+}
+void fields(auto& archive, Is<Welcome> auto& welcome) {
+  archive("digest_number", welcome.digest_number);
+  archive("id", welcome.id);
+  archive("epoch", welcome.epoch);
+  archive("layout", welcome.layout);
+  archive("digest", welcome.digest);
+  archive.bytes("offer", welcome.offer);
+  archive("slots", welcome.slots);
+}
+void fields(auto& archive, Is<Refused> auto& refused) {
+  archive("why", refused.why);
+  archive("final", refused.final);
+}
+void fields(auto& archive, Is<Prepare> auto& prepare) {
+  archive("version", prepare.version);
+  archive("slot", prepare.slot);
+  archive("lease", prepare.lease);
+  archive("bytes", prepare.bytes);
+  archive.bytes("offer", prepare.offer);
+  archive("slots", prepare.slots);
+}
+void fields(auto& archive, Is<Ready> auto& ready) {
+  archive("version", ready.version);
+  archive("copies_behind", ready.copies_behind);
+}
+void fields(auto& archive, Is<Deliver> auto& deliver) {
+  archive("version", deliver.version);
+  archive.bytes("bytes", deliver.bytes);
+}
+void fields(auto& archive, Is<Transport> auto& transport) { archive.bytes("bytes", transport.bytes); }
+void fields(auto& archive, Is<Sealed> auto& sealed) {
+  archive("version", sealed.version);
+  archive("digest", sealed.digest);
+}
+void fields(auto& archive, Is<Prepared> auto& prepared) { archive("version", prepared.version); }
+void fields(auto& archive, Is<Failed> auto& failed) {
+  archive("version", failed.version);
+  archive("why", failed.why);
+}
+void fields(auto& archive, Is<Poisoned> auto& poisoned) {
+  archive("why", poisoned.why);
+  archive("final", poisoned.final);
+}
+void fields(auto& archive, Is<Commit> auto& commit) { archive("version", commit.version); }
+void fields(auto& archive, Is<Abort> auto& abort) {
+  archive("version", abort.version);
+  archive("torn", abort.torn);
+}
+void fields(auto& archive, Is<Loading> auto& loading) { archive("version", loading.version); }
+void fields(auto& archive, Is<Ack> auto& ack) {
+  archive("version", ack.version);
+  archive("stall_seconds", ack.stall_seconds);
+  archive("seconds", ack.seconds);
+}
+void fields(auto& archive, Is<Released> auto& released) {
+  archive("slot", released.slot);
+  archive("lease", released.lease);
+}
+void fields(auto&, Is<Heartbeat> auto&) {}
+void fields(auto& archive, Is<Bye> auto& bye) { archive("why", bye.why); }
+
+void fields(auto& archive, Is<Inquire> auto& inquire) { archive("protocol", inquire.protocol); }
+void fields(auto& archive, Is<WorkerStatus> auto& worker) {
+  archive("worker", worker.worker);
+  archive("pid", worker.pid);
+  archive("host", worker.host);
+  archive("group", worker.group);
+  archive("rank", worker.rank);
+  archive("state", worker.state);
+  archive("path", worker.path);
+  archive("serving", worker.serving);
+  archive("leases", worker.leases);
+  archive("why", worker.why);
+}
+void fields(auto& archive, Is<SlotStatus> auto& slot) {
+  archive("index", slot.index);
+  archive("state", slot.state);
+  archive("version", slot.version);
+  archive("digest", slot.digest);
+  archive("holders", slot.holders);
+}
+void fields(auto& archive, Is<SenderStatus> auto& status) {
+  archive("scheme", status.scheme);
+  archive("pid", status.pid);
+  archive("epoch", status.epoch);
+  archive("version", status.version);
+  archive("digest", status.digest);
+  archive("layout", status.layout);
+  archive("workers", status.workers);
+  archive("slots", status.slots);
+  archive.bytes("offer", status.offer);
+  archive("offered", status.offered);
+}
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,93 @@
+#include <bascule/transport/wire/messages.h>
+
+#include <array>
+#include <bit>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include <bascule/transport/status.h>
+#include <bascule/transport/utf8.h>
+#include <bascule/transport/wire/cbor.h>
+#include <bascule/transport/wire/message_reader.h>
+#include <bascule/transport/wire/message_writer.h>
+
+namespace bascule::inline v0 {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "slots are little-endian, and every hello says so");
+
+using Json = nlohmann::json;
+
+// In the order of Message's alternatives.
+constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
+    "hello", "welcome", "refused",  "prepare",   "ready", "sealed",  "prepared", "failed",  "poisoned",  "commit",
+    "abort", "ack",     "released", "heartbeat", "bye",   "inquire", "status",   "deliver", "transport", "loading"};
+
+template <std::size_t Type>
+absl::StatusOr<Message> decode_as(MessageReader& reader) {
+  std::variant_alternative_t<Type, Message> message;
+  fields(reader, message);
+  if (!reader.status().ok()) return reader.status();
+  return Message(std::in_place_index<Type>, std::move(message));
+}
+
+template <std::size_t... Types>
+constexpr auto decoders(std::index_sequence<Types...>) {
+  return std::array{&decode_as<Types>...};
+}
+constexpr auto kDecoders = decoders(std::make_index_sequence<kNames.size()>());
+
+// Puts one more key, shorter than 24 bytes, into a map of fewer than 23 that is written; its value is to follow. The
+// map's first byte counts its keys, and that of a text its bytes (RFC 8949, 3.1).
+void add_key(std::vector<std::uint8_t>& map, std::string_view key) {
+  constexpr std::uint8_t kText = 0x60;
+  ++map.front();
+  map.push_back(static_cast<std::uint8_t>(kText + key.size()));
+  map.insert(map.end(), key.begin(), key.end());
+}
+
+}  // namespace
+
+const char* name_of(const Message& message) { return kNames[message.index()]; }
+
+absl::Status check_compatibility_key(std::string_view compatibility_key) {
+  if (compatibility_key.size() <= kMostCompatibilityKeyBytes && is_utf8(compatibility_key)) return absl::OkStatus();
+  return invalid_argument("compatibility_key: expected UTF-8 of ", kMostCompatibilityKeyBytes, " bytes at most, found ",
+                          compatibility_key.size(), " bytes",
+                          is_utf8(compatibility_key) ? "; give a hash of it" : " that are not UTF-8");
+}
+
+EncodedLayout encode(const Layout& layout) {
+  return std::make_shared<const std::vector<std::uint8_t>>(Json::to_cbor(MessageWriter::written(layout)));
+}
+
+EncodedMessage::EncodedMessage(const Message& message) : name(name_of(message)) {
+  if (const auto* const welcome = std::get_if<Welcome>(&message)) layout = welcome->encoded_layout;
+  MessageWriter writer(layout ? "layout" : "");
+  writer.constant("type", name);
+  std::visit([&writer](const auto& alternative) { fields(writer, alternative); }, message);
+  bytes = Json::to_cbor(writer.take());
+  if (layout) add_key(bytes, "layout");
+}
+
+std::vector<std::uint8_t> encode(const Message& message) {
+  EncodedMessage encoded(message);
+  if (encoded.layout) encoded.bytes.insert(encoded.bytes.end(), encoded.layout->begin(), encoded.layout->end());
+  return std::move(encoded.bytes);
+}
+
+absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes, KnownTensors* known) {
+  BASCULE_TRY(check_cbor(bytes));
+  const CborValue map(bytes.data());
+  if (map.kind() != CborValue::Kind::kMap) return invalid_argument("a message is a CBOR map, found ", map.shown());
+  MessageReader reader(map, known);
+  const std::optional<std::string_view> type = reader.type();
+  if (!type)
+    return invalid_argument("a message names its type as text under the key \"type\"; it is missing or no text");
+  for (std::size_t i = 0; i < kNames.size(); ++i)
+    if (*type == kNames[i]) return kDecoders[i](reader);
+  return invalid_argument("unknown message type ", in_quotes(*type), "; protocol ", kProtocol, " has none such");
+}
+
+}  // namespace bascule::inline v0
