@@ -1,0 +1,33 @@
+// Turn: the base of the pure state machines (Fleet, nccl's and relay's planners). An event goes in, and its turn collects
+// what is to be done about it, in that order. Time is an argument: a test replays events without a clock.
+//
+//   std::vector<Action> Machine::on(Event event, Clock::time_point now) {
+//     Turn<Action> turn{now};
+//     std::visit([&](auto& each) { note(each, turn); }, event);
+//     return std::move(turn).actions;
+//   }
+//
+// Threads: those of the machine that it belongs to.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include <bascule/transport/deadline.h>
+
+namespace bascule::inline v0 {
+
+template <typename Action>  // a std::variant
+struct Turn {
+  Clock::time_point now;  // when the event came
+  std::vector<Action> actions{};
+
+  template <typename Which>
+  void act(Which action) {
+    actions.emplace_back(std::in_place_type<Which>, std::move(action));
+  }
+  Clock::time_point in(absl::Duration time) const { return now + absl::ToChronoNanoseconds(time); }
+};
+
+}  // namespace bascule::inline v0
