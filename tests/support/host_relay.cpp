@@ -92,8 +92,8 @@ class HostQueue final : public DeviceQueue {
   kernels::ThreadPool pool_{1};
 };
 
-absl::StatusOr<relay::ShownMemory> make_copy(std::uint64_t bytes) {
-  BASCULE_ASSIGN(SlotMemory made, make_memfd("bascule-copy", bytes));
+absl::StatusOr<relay::ShownMemory> make_buffer(std::uint64_t bytes) {
+  BASCULE_ASSIGN(SlotMemory made, make_memfd("bascule-buffer", bytes));
   const auto memory = std::make_shared<SlotMemory>(std::move(made));
   relay::ShownMemory shown;
   shown.memory = {memory, memory->writable().data()};
@@ -165,7 +165,7 @@ relay::Ground host_ground(HostQueueHooks hooks) {
           .place = "host",
           .part_bytes = kHostPart,
           .open_queue = [hooks = std::move(hooks)] { return std::make_unique<HostQueue>(hooks); },
-          .make_copy = make_copy,
+          .make_buffer = make_buffer,
           .import = [](int descriptor, std::string_view, std::uint64_t bytes) { return reach(descriptor, bytes); }};
 }
 

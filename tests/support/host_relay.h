@@ -1,5 +1,5 @@
-// A relay on a CPU: slots and copies are memfds, and a thread copies where a GPU's copy engine would. With it all of a
-// relay but its copies runs without a GPU, over real processes too.
+// A relay on a CPU: slots and receive buffers are memfds, and a thread copies where a GPU's copy engine would. With it
+// all of a relay but its copies runs without a GPU, over real processes too.
 #pragma once
 
 #include <functional>
