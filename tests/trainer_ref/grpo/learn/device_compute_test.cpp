@@ -2,7 +2,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "support.h"
-#include "support/torch_gpu.h"
+#include "support/devices/torch_gpu.h"
 #include <bascule/trainer_ref/grpo/learn/memory_plan.h>
 #include <bascule/trainer_ref/model/causal_attention.h>
 

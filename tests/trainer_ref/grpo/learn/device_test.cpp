@@ -1,6 +1,6 @@
 // The policy, its optimizer and its checkpoints on a GPU, beside the same on the CPU.
 #include "support.h"
-#include "support/torch_gpu.h"
+#include "support/devices/torch_gpu.h"
 
 namespace bascule::ref {
 namespace {

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <utility>
 
-#include "support/fake_nccl.h"
+#include "support/nccl/fake_nccl.h"
 #include <bascule/transport/status.h>
 
 namespace bascule::test {

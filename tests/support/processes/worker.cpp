@@ -1,4 +1,4 @@
-#include "support/worker.h"
+#include "support/processes/worker.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "support/host_relay.h"
+#include "support/schemes/host_relay.h"
 
 #include <cstring>
 #include <map>

@@ -3,9 +3,9 @@
 
 #include <string_view>
 
-#include "support/host_auto.h"
-#include "support/host_place.h"
-#include "support/host_relay.h"
+#include "support/schemes/host_auto.h"
+#include "support/schemes/host_place.h"
+#include "support/schemes/host_relay.h"
 
 namespace bascule::test {
 

@@ -1,5 +1,5 @@
 // The communicators of the fake NCCL.
-#include "support/fake_nccl_state.h"
+#include "support/nccl/fake_nccl_state.h"
 
 #include <algorithm>
 #include <string_view>

@@ -1,5 +1,5 @@
 // The table of the fake NCCL, its faults, and what a test asks of it.
-#include "support/fake_nccl_state.h"
+#include "support/nccl/fake_nccl_state.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "support/child_process.h"
+#include "support/processes/child_process.h"
 
 #include <spawn.h>
 #include <sys/wait.h>

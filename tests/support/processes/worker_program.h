@@ -23,7 +23,7 @@
 #include <optional>
 #include <string>
 
-#include "support/line_end.h"
+#include "support/processes/line_end.h"
 #include "support/test_model.h"
 #include <bascule/transport/target.h>
 

@@ -1,5 +1,5 @@
 // The streams of the fake NCCL, and what moves on them.
-#include "support/fake_nccl_state.h"
+#include "support/nccl/fake_nccl_state.h"
 
 #include <cstring>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "support/host_place.h"
+#include "support/schemes/host_place.h"
 
 #include <utility>
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "support/line_end.h"
+#include "support/processes/line_end.h"
 
 namespace bascule::test {
 

@@ -1,4 +1,4 @@
-#include "support/trainer.h"
+#include "support/processes/trainer.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "support/device_bytes.h"
-#include "support/doom.h"
-#include "support/fake_scheme.h"
-#include "support/host_schemes.h"
+#include "support/devices/device_bytes.h"
+#include "support/processes/doom.h"
+#include "support/schemes/fake_scheme.h"
+#include "support/schemes/host_schemes.h"
 #include "support/test_model.h"
 #include "support/timing.h"
 #include <bascule/sender/sender.h>

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "support/fake_nccl.h"
+#include "support/nccl/fake_nccl.h"
 #include <bascule/schemes/nccl/nccl.h>
 
 namespace bascule::test {

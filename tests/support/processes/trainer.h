@@ -14,8 +14,8 @@
 #include <string>
 #include <string_view>
 
-#include "support/child_process.h"
-#include "support/line_end.h"
+#include "support/processes/child_process.h"
+#include "support/processes/line_end.h"
 #include <bascule/transport/tensor.h>
 #include <bascule/transport/version.h>
 

@@ -1,11 +1,11 @@
-#include "support/host_auto.h"
+#include "support/schemes/host_auto.h"
 
 #include <unistd.h>
 
 #include <atomic>
 
-#include "support/host_place.h"
-#include "support/host_relay.h"
+#include "support/schemes/host_place.h"
+#include "support/schemes/host_relay.h"
 #include <bascule/schemes/auto/auto.h>
 
 namespace bascule::test {

@@ -1,4 +1,4 @@
-#include "support/line_end.h"
+#include "support/processes/line_end.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-#include "support/device_bytes.h"
+#include "support/devices/device_bytes.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "support/worker_program.h"
+#include "support/processes/worker_program.h"
 
 #include <algorithm>
 #include <atomic>
@@ -10,11 +10,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "support/device_bytes.h"
-#include "support/doom.h"
-#include "support/fake_scheme.h"
-#include "support/host_schemes.h"
-#include "support/own_host.h"
+#include "support/devices/device_bytes.h"
+#include "support/nccl/own_host.h"
+#include "support/processes/doom.h"
+#include "support/schemes/fake_scheme.h"
+#include "support/schemes/host_schemes.h"
 #include <bascule/receiver/receiver.h>
 #include <bascule/transport/status.h>
 

@@ -1,5 +1,5 @@
 // Worker: a reader that a test commands, in a thread of the test or in a process of its own; and Trainer, a sender in
-// a process of its own. The same programs run in both (worker_program.h, trainer_program.h); every answer is awaited
+// a process of its own. The same programs run in both (worker_program.h, trainer.h); every answer is awaited
 // under patience().
 #pragma once
 
@@ -14,9 +14,9 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json_fwd.hpp>
 
-#include "support/child_process.h"
+#include "support/processes/child_process.h"
+#include "support/processes/worker_program.h"
 #include "support/timing.h"
-#include "support/worker_program.h"
 #include <bascule/transport/version.h>
 
 namespace bascule::test {

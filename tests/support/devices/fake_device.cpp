@@ -1,4 +1,4 @@
-#include "support/fake_device.h"
+#include "support/devices/fake_device.h"
 
 #include <atomic>
 #include <condition_variable>

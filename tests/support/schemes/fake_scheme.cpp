@@ -1,4 +1,4 @@
-#include "support/fake_scheme.h"
+#include "support/schemes/fake_scheme.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
