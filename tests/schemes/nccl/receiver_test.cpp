@@ -14,7 +14,7 @@
 #include <mutex>
 #include <thread>
 
-#include "support/host_place.h"
+#include "support/schemes/host_place.h"
 #include "support/status.h"
 #include "support/timing.h"
 #include <bascule/kernels/thread_pool.h>

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <thread>
 
-#include "support/host_relay.h"
+#include "support/schemes/host_relay.h"
 #include "support/status.h"
 #include "support/timing.h"
 #include <bascule/kernels/thread_pool.h>
