@@ -1,5 +1,5 @@
-// What a station needs of the place where it copies to: a GPU (schemes/cuda_ipc/relay_ground.h). In tests it is the
-// host.
+// What a relay receiver needs of the place where it copies to: a GPU (schemes/cuda_ipc/relay_ground.h). In tests it is
+// the host.
 #pragma once
 
 #include <cstddef>

@@ -21,7 +21,7 @@ struct HostQueueHooks {
   std::function<absl::Status()> before_window{};  // of the host's memory
   std::function<absl::Status()> before_copy_to_host{};
 };
-// Where a station copies to.
+// The memory that a relay receiver copies to.
 relay::Ground host_ground(HostQueueHooks hooks = {});
 
 // The scheme of a relay over memfds, for endpoints of this name. relay=off is not one of its shapes.
