@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <bascule/schemes/cuda_ipc/offer.h>
-#include <bascule/schemes/cuda_ipc/relay_ground.h>
+#include <bascule/schemes/cuda_ipc/relay_memory.h>
 #include <bascule/schemes/relay/bystander.h>
 #include <bascule/schemes/relay/dispatcher.h>
 #include <bascule/schemes/relay/relay_receiver.h>
@@ -140,8 +140,8 @@ class CudaIpcReceiver final : public ReceiverTransport {
       end_ = &bystander_;
       return absl::OkStatus();
     }
-    BASCULE_ASSIGN(relay::Ground ground, relay_ground(reads_on));
-    BASCULE_ASSIGN(relay_receiver_, relay::RelayReceiver::make(std::move(ground), slot_bytes, kept_, digests_));
+    BASCULE_ASSIGN(relay::RelayMemory memory, relay_memory(reads_on));
+    BASCULE_ASSIGN(relay_receiver_, relay::RelayReceiver::make(std::move(memory), slot_bytes, kept_, digests_));
     end_ = relay_receiver_.get();
     return absl::OkStatus();
   }

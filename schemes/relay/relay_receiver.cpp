@@ -30,21 +30,21 @@ absl::StatusOr<ProcessFd> duplicate(int descriptor) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RelayReceiver>> RelayReceiver::make(Ground ground, std::uint64_t bytes, std::size_t kept,
-                                                                   bool digests) {
-  std::unique_ptr<RelayReceiver> made(new RelayReceiver(std::move(ground), digests));
-  BASCULE_ASSIGN(made->queue_, made->ground_.open_queue());
+absl::StatusOr<std::unique_ptr<RelayReceiver>> RelayReceiver::make(RelayMemory memory, std::uint64_t bytes,
+                                                                   std::size_t kept, bool digests) {
+  std::unique_ptr<RelayReceiver> made(new RelayReceiver(std::move(memory), digests));
+  BASCULE_ASSIGN(made->queue_, made->memory_.open_queue());
   BASCULE_ASSIGN(made->progress_, ProgressPage::make());
   const std::size_t shown = std::min(kept, kMostBuffers);
   const auto allocate = [&receiver = *made, shown](
                             std::uint64_t wanted, std::string_view what) -> absl::StatusOr<std::shared_ptr<std::byte>> {
-    absl::StatusOr<ShownMemory> buffer = receiver.ground_.make_buffer(wanted);
+    absl::StatusOr<ShownMemory> buffer = receiver.memory_.make_buffer(wanted);
     if (!buffer.ok()) return annotate(buffer.status(), cat("memory for ", what));
     receiver.allocated_ = buffer->allocated;
     if (receiver.shown_.size() < shown) receiver.shown_.push_back(std::move(buffer->descriptor));
     return std::move(buffer->memory);
   };
-  BASCULE_TRY(made->buffers_.open(allocate, made->ground_.device, bytes, shown));
+  BASCULE_TRY(made->buffers_.open(allocate, made->memory_.device, bytes, shown));
   made->mapper_.emplace();
   made->mapper_->submit(own_thread_of_devices);
   return made;
@@ -84,7 +84,7 @@ void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
   add(progress_->descriptor());
   for (const ProcessFd& buffer : shown_) add(buffer.get());
   // Without them the sender gives it up and says why; it comes back and tries again.
-  line_->say(to_bytes({.kind = Word::Kind::kBuffers, .place = ground_.place, .allocated = allocated_}),
+  line_->say(to_bytes({.kind = Word::Kind::kBuffers, .place = memory_.place, .allocated = allocated_}),
              std::move(descriptors));
 }
 
@@ -111,7 +111,7 @@ void RelayReceiver::meet(Word word, std::vector<UniqueFd> descriptors) {
   engines_[word.source] = nullptr;
   auto shown = std::make_shared<Shown>(Shown{std::move(word), std::move(descriptors)});
   mapper_->submit([this, shown, connection = connections_] {
-    std::shared_ptr<EngineBuffers> made = EngineBuffers::make(ground_, shown->word, std::move(shown->descriptors));
+    std::shared_ptr<EngineBuffers> made = EngineBuffers::make(memory_, shown->word, std::move(shown->descriptors));
     const std::lock_guard lock(mutex_);
     const auto engine = engines_.find(shown->word.source);
     if (engine == engines_.end() || connection != connections_) return;  // gone meanwhile
@@ -237,7 +237,7 @@ absl::StatusOr<std::optional<Source::Found>> RelayReceiver::look(const Publicati
 
 absl::Status RelayReceiver::bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline) {
   const std::span<std::byte> to(buffer.memory.get(), publication.bytes);
-  const std::uint64_t part = ground_.part_bytes;
+  const std::uint64_t part = memory_.part_bytes;
   std::uint64_t asked = 0, arrived = 0;
   microseconds pause = kShortPause;
   while (true) {

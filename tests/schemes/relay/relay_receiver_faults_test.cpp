@@ -189,8 +189,8 @@ TEST_F(RelayReceiverFaults, DescriptorsOfEnginesThatGoAreClosed) {
 // Unmapping waits for a device, which the I/O thread must not.
 TEST_F(RelayReceiverFaults, MemoryOfEnginesIsLetGoOnAThreadOfDevices) {
   std::atomic<int> here{0}, elsewhere{0};
-  Ground ground = test::host_ground();
-  ground.import = [&, import = ground.import, home = std::this_thread::get_id()](
+  RelayMemory memory = test::host_relay_memory();
+  memory.import = [&, import = memory.import, home = std::this_thread::get_id()](
                       int descriptor, std::string_view place,
                       std::uint64_t allocated) -> absl::StatusOr<ReachedMemory> {
     BASCULE_ASSIGN(ReachedMemory memory, import(descriptor, place, allocated));
@@ -202,7 +202,7 @@ TEST_F(RelayReceiverFaults, MemoryOfEnginesIsLetGoOnAThreadOfDevices) {
   const Engine a = make(1);
   serve(a, 1);
   {
-    const Engine b = make(2, ground);
+    const Engine b = make(2, memory);
     for (const bool forgotten : {true, false}) {
       introduce(b, a);
       EXPECT_THAT(receive(b, 1, 1).get(), IsOk());
@@ -225,7 +225,7 @@ TEST_F(RelayReceiverFaults, MemoryOfEnginesIsLetGoOnAThreadOfDevices) {
 
 TEST_F(RelayReceiverFaults, ACopyThatFailsFailsTheVersion) {
   std::atomic<int> left{2};
-  const Engine engine = make(1, test::host_ground({.before_copy = [&] {
+  const Engine engine = make(1, test::host_relay_memory({.before_copy = [&] {
                                return --left < 0 ? absl::InternalError("the device is lost") : absl::OkStatus();
                              }}));
   EXPECT_THAT(receive(engine, 1).get(), StatusIs(StatusCode::kInternal, HasSubstr("the device is lost")));
@@ -237,7 +237,7 @@ TEST_F(RelayReceiverFaults, ACopyThatFailsFailsTheVersion) {
 
 TEST_F(RelayReceiverFaults, WithoutADigestAVersionThatWasGotIsLeft) {
   std::atomic<bool> fails{true};
-  const Engine engine = make(1, test::host_ground({.before_finish = [&] {
+  const Engine engine = make(1, test::host_relay_memory({.before_finish = [&] {
                                return fails ? absl::DeadlineExceededError("the device hangs") : absl::OkStatus();
                              }}));
   EXPECT_THAT(receive(engine, 1).get(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("hangs")));
@@ -251,10 +251,10 @@ TEST_F(RelayReceiverFaults, WithoutADigestAVersionThatWasGotIsLeft) {
 TEST_F(RelayReceiverFaults, MemoryThatADeviceMayStillWriteStaysAsLongAsTheDeviceIsUsed) {
   const auto buffers = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> fails{true};
-  Ground ground = test::host_ground(
+  RelayMemory memory = test::host_relay_memory(
       {.before_copy = [&] { return fails ? absl::InternalError("no more") : absl::OkStatus(); },
        .before_settle = [&] { return fails ? absl::DeadlineExceededError("it hangs") : absl::OkStatus(); }});
-  ground.make_buffer = [buffers, make_buffer = ground.make_buffer](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
+  memory.make_buffer = [buffers, make_buffer = memory.make_buffer](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
     BASCULE_ASSIGN(ShownMemory made, make_buffer(bytes));
     ++*buffers;
     made.memory =
@@ -262,7 +262,7 @@ TEST_F(RelayReceiverFaults, MemoryThatADeviceMayStillWriteStaysAsLongAsTheDevice
     return made;
   };
   {
-    const Engine engine = make(1, ground);
+    const Engine engine = make(1, memory);
     EXPECT_FALSE(receive(engine, 1).get().ok());
     engine.line->next(Kind::kLeft);
     EXPECT_EQ(*buffers, 2);

@@ -98,10 +98,10 @@ class RelayReceiverFixture : public testing::Test {
 
   // ---- workers ----
 
-  Engine make(SourceId id, Ground ground = test::host_ground(), std::size_t kept = 2) {
+  Engine make(SourceId id, RelayMemory memory = test::host_relay_memory(), std::size_t kept = 2) {
     Engine engine{.id = id};
-    absl::StatusOr<ReachedMemory> reached = ground.import(slot.descriptor.get(), "host", kBytes);
-    engine.receiver = *RelayReceiver::make(std::move(ground), kBytes, kept, /*digests=*/true);
+    absl::StatusOr<ReachedMemory> reached = memory.import(slot.descriptor.get(), "host", kBytes);
+    engine.receiver = *RelayReceiver::make(std::move(memory), kBytes, kept, /*digests=*/true);
     engine.receiver->add({1, 0}, *std::move(reached), [this](SlotId) { return written.load(); });
     engine.open();
     return engine;

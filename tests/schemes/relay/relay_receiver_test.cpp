@@ -16,7 +16,7 @@ TEST_F(RelayReceiverTest, ShowsItsPageAndItsBuffers) {
   EXPECT_THAT(engine.shown.descriptors, SizeIs(3));
   EXPECT_EQ(engine.shown.word.place, "host");
   EXPECT_EQ(engine.shown.word.allocated, kBytes);
-  const Engine with_many = make(2, test::host_ground(), 20);
+  const Engine with_many = make(2, test::host_relay_memory(), 20);
   EXPECT_THAT(with_many.shown.descriptors, SizeIs(1 + kMostBuffers));
 }
 
@@ -169,16 +169,16 @@ TEST_F(RelayReceiverTest, WhenAllBuffersAreTakenAVersionComesAlone) {
 }
 
 TEST_F(RelayReceiverTest, WithoutRoomItRefusesTheVersionAndLeaves) {
-  Ground ground = test::host_ground();
+  RelayMemory memory = test::host_relay_memory();
   const auto room = std::make_shared<std::atomic<int>>(2);
-  ground.make_buffer = [room, make_buffer = ground.make_buffer](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
+  memory.make_buffer = [room, make_buffer = memory.make_buffer](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
     if ((*room)-- <= 0) return absl::ResourceExhaustedError("no memory");
     return make_buffer(bytes);
   };
-  EXPECT_THAT(RelayReceiver::make(ground, kBytes, 3, true),
+  EXPECT_THAT(RelayReceiver::make(memory, kBytes, 3, true),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("weights")));
   *room = 2;
-  const Engine engine = make(1, ground);
+  const Engine engine = make(1, memory);
   const SlotView read = hold(engine, 1);
   serve(engine, 2);
   EXPECT_THAT(receive(engine, 3, kTrainer, false, {2}).get(),

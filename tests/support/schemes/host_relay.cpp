@@ -137,7 +137,8 @@ class HostRelayReceiver final : public ReceiverTransport {
 
   absl::Status accept(ReceivedOffer offer) override {
     if (!relay_receiver_) {
-      BASCULE_ASSIGN(relay_receiver_, relay::RelayReceiver::make(host_ground(), offer.slot_bytes, kept_, digests_));
+      BASCULE_ASSIGN(relay_receiver_,
+                     relay::RelayReceiver::make(host_relay_memory(), offer.slot_bytes, kept_, digests_));
     }
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
       BASCULE_ASSIGN(relay::ReachedMemory slot, reach(offer.descriptors[i].get(), offer.slot_bytes));
@@ -160,7 +161,7 @@ class HostRelayReceiver final : public ReceiverTransport {
 
 }  // namespace
 
-relay::Ground host_ground(HostQueueHooks hooks) {
+relay::RelayMemory host_relay_memory(HostQueueHooks hooks) {
   return {.device = kHost,
           .place = "host",
           .part_bytes = kHostPart,

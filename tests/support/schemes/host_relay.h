@@ -6,7 +6,7 @@
 #include <memory>
 #include <string_view>
 
-#include <bascule/schemes/relay/ground.h>
+#include <bascule/schemes/relay/relay_memory.h>
 #include <bascule/transport/scheme.h>
 
 namespace bascule::test {
@@ -22,7 +22,7 @@ struct HostQueueHooks {
   std::function<absl::Status()> before_copy_to_host{};
 };
 // The memory that a relay receiver copies to.
-relay::Ground host_ground(HostQueueHooks hooks = {});
+relay::RelayMemory host_relay_memory(HostQueueHooks hooks = {});
 
 // The scheme of a relay over memfds, for endpoints of this name. relay=off is not one of its shapes.
 const Scheme& host_relay_scheme();

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include <bascule/schemes/relay/ground.h>
+#include <bascule/schemes/relay/relay_memory.h>
 
 namespace bascule::inline v0 {
 
 // UNAVAILABLE: there is no such GPU. UNIMPLEMENTED: it exports no memory.
-absl::StatusOr<relay::Ground> relay_ground(int device);
+absl::StatusOr<relay::RelayMemory> relay_memory(int device);
 
 }  // namespace bascule::inline v0
