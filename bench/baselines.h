@@ -1,4 +1,5 @@
-// The limits: the plainest code that moves the same bytes, or asks the same processes, measured in turns with ours.
+// The baselines: the plainest code that moves the same bytes, or makes the same round trips, measured in turns with
+// ours.
 #pragma once
 
 #include <cstdint>

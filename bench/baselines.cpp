@@ -1,4 +1,4 @@
-#include <bascule/bench/limits.h>
+#include <bascule/bench/baselines.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -50,7 +50,7 @@ absl::StatusOr<FlatCopy> FlatCopy::make(Into into, const std::filesystem::path& 
   copy.into_ = into;
   if (into == Into::kMemfd) {
     copy.name_ = "threaded memcpy into a memfd";
-    copy.descriptor_.reset(::memfd_create("bascule-bench-limit", MFD_CLOEXEC));
+    copy.descriptor_.reset(::memfd_create("bascule-bench-baseline", MFD_CLOEXEC));
     if (!copy.descriptor_) return errno_status(errno, "create a memfd");
   } else {
     copy.name_ = "threaded memcpy into a mapped file";
@@ -80,10 +80,10 @@ void FlatCopy::settle() const {
 
 absl::StatusOr<WriteAndSync> WriteAndSync::make(const std::filesystem::path& folder,
                                                 std::span<const std::byte> source) {
-  WriteAndSync limit;
-  BASCULE_ASSIGN(limit.descriptor_, nameless_file(folder));
-  BASCULE_TRY(allocate(limit.descriptor_.get(), source.size()));
-  return limit;
+  WriteAndSync baseline;
+  BASCULE_ASSIGN(baseline.descriptor_, nameless_file(folder));
+  BASCULE_TRY(allocate(baseline.descriptor_.get(), source.size()));
+  return baseline;
 }
 
 absl::StatusOr<double> WriteAndSync::run(std::span<const std::byte> source) {
