@@ -7,14 +7,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include <bascule/bench/simulator/deaths.h>
-#include <bascule/bench/simulator/links.h>
-#include <bascule/bench/simulator/machine.h>
-#include <bascule/bench/simulator/routes.h>
-#include <bascule/bench/simulator/transfer.h>
-#include <bascule/bench/simulator/wire.h>
+#include "simulator/deaths.h"
+#include "simulator/links.h"
+#include "simulator/machine.h"
+#include "simulator/routes.h"
+#include "simulator/transfer.h"
+#include "simulator/wire.h"
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 struct Settings {
   Machine machine;
@@ -50,4 +50,4 @@ struct Outcome {
   double virtual_seconds = 0;           // that the run took in its own time
 };
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

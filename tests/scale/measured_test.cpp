@@ -1,10 +1,10 @@
 // The simulator against what was measured on H200s of one host: docs/cuda-measurements.md, and docs/scale.md for NCCL.
 #include <gmock/gmock.h>
 
+#include "simulator/world.h"
 #include "support/status.h"
-#include <bascule/bench/simulator/world.h>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 namespace {
 
 using test::IsOk;
@@ -61,4 +61,4 @@ TEST(Measured, AWholeSendToOnePeer) {
 }
 
 }  // namespace
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

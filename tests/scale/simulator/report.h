@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <bascule/bench/simulator/outcome.h>
+#include "simulator/outcome.h"
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 struct Row {
   Settings settings;
@@ -17,4 +17,4 @@ struct Row {
 std::string table_of(const std::vector<Row>& rows);
 std::string json_of(const std::vector<Row>& rows, const std::string& command);
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

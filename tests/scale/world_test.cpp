@@ -3,12 +3,12 @@
 
 #include <cstdio>
 
+#include "simulator/report.h"
+#include "simulator/world.h"
 #include "support/status.h"
-#include <bascule/bench/simulator/report.h>
-#include <bascule/bench/simulator/world.h>
 #include <bascule/transport/status.h>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 namespace {
 
 using test::IsOk;
@@ -230,4 +230,4 @@ TEST(Program, RefusesWhatMakesNoSense) {
 }
 
 }  // namespace
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

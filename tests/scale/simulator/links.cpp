@@ -1,9 +1,9 @@
-#include <bascule/bench/simulator/links.h>
+#include "simulator/links.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 Links::Links(Agenda& agenda, const Machine& machine) : agenda_(agenda), machine_(machine) {
   const int hosts = machine.hosts + (machine.trainer_apart ? 1 : 0);
@@ -100,4 +100,4 @@ void Links::finish(std::size_t number, std::uint64_t piece) {
   go_on(number);
 }
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

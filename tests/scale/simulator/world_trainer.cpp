@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <utility>
 
-#include <bascule/bench/simulator/world.h>
+#include "simulator/world.h"
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 void World::begin_send() {
   send_began_ = agenda_.now();
@@ -53,4 +53,4 @@ void World::record(Version version, const absl::StatusOr<SendReport>& report) {
   outcome_.sends.push_back(std::move(send));
 }
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

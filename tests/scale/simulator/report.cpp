@@ -1,4 +1,4 @@
-#include <bascule/bench/simulator/report.h>
+#include "simulator/report.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@
 #include <bascule/bench/table.h>
 #include <bascule/transport/status.h>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -32,7 +32,7 @@ Figures figures_of(const Row& row) {
     figures.deliver.push_back(send.deliver_seconds);
     figures.at_engines.insert(figures.at_engines.end(), send.at_engines.begin(), send.at_engines.end());
   }
-  figures.p50 = quantile(figures.seconds, 0.5);
+  figures.p50 = bench::quantile(figures.seconds, 0.5);
   figures.bound = row.settings.machine.bound_seconds(static_cast<double>(row.settings.pieces.bytes));
   return figures;
 }
@@ -55,28 +55,30 @@ std::vector<std::string> cells_of(const Row& row) {
   const auto& [settings, outcome] = row;
   const Figures figures = figures_of(row);
   const bool any = !figures.seconds.empty();
-  const auto shown = [any](double seconds) { return any ? shown_seconds(seconds) : std::string("–"); };
+  const auto shown = [any](double seconds) { return any ? bench::shown_seconds(seconds) : std::string("–"); };
   return {name_of(settings.route),
           cat(settings.machine.engines),
           cat(settings.machine.hosts),
           shown(figures.p50),
-          shown(quantile(figures.seconds, 0.99)),
-          shown_seconds(figures.bound),
+          shown(bench::quantile(figures.seconds, 0.99)),
+          bench::shown_seconds(figures.bound),
           any ? decimals(figures.p50 / figures.bound, 2) : "–",
-          shown(quantile(figures.deliver, 0.5)),
+          shown(bench::quantile(figures.deliver, 0.5)),
           copies(row, outcome.carried.of(LinkKind::kTrainer)),
           copies(row, outcome.carried.of(LinkKind::kNic)),
           copies(row, outcome.carried.of(LinkKind::kNvlink)),
           outcome.carried.cut_bytes == 0 ? "" : copies(row, outcome.carried.cut_bytes),
-          outcome.flip_seconds.empty() ? "–" : shown_seconds(quantile(outcome.flip_seconds, 0.5)),
-          outcome.flip_seconds.empty() ? "–" : shown_seconds(quantile(outcome.flip_seconds, 0.99)),
+          outcome.flip_seconds.empty() ? "–" : bench::shown_seconds(bench::quantile(outcome.flip_seconds, 0.5)),
+          outcome.flip_seconds.empty() ? "–" : bench::shown_seconds(bench::quantile(outcome.flip_seconds, 0.99)),
           count(static_cast<std::size_t>(outcome.deaths)),
           count(outcome.evicted.size()),
           count(static_cast<std::size_t>(figures.aborted))};
 }
 
 Json summary(std::span<const double> values) {
-  return {{"p50", quantile(values, 0.5)}, {"p99", quantile(values, 0.99)}, {"max", quantile(values, 1)}};
+  return {{"p50", bench::quantile(values, 0.5)},
+          {"p99", bench::quantile(values, 0.99)},
+          {"max", bench::quantile(values, 1)}};
 }
 
 Json json_of_row(const Row& row) {
@@ -127,7 +129,7 @@ std::string table_of(const std::vector<Row>& rows) {
                                                   "p50 / bound", "deliver p50", "trainer sends", "NICs", "NVLinks",
                                                   "cut", "commit to flip p50", "p99", "deaths", "evicted", "aborted"}};
   for (const Row& row : rows) cells.push_back(cells_of(row));
-  std::string text = markdown_table(std::move(cells));
+  std::string text = bench::markdown_table(std::move(cells));
   for (const Row& row : rows)
     for (const Send& send : row.outcome.sends)
       if (!send.status.ok())
@@ -142,4 +144,4 @@ std::string json_of(const std::vector<Row>& rows, const std::string& command) {
   return json.dump(2) + "\n";
 }
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

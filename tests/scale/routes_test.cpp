@@ -5,11 +5,11 @@
 #include <numeric>
 #include <set>
 
+#include "simulator/routes.h"
 #include "support/status.h"
-#include <bascule/bench/simulator/routes.h>
 #include <bascule/transport/status.h>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 namespace {
 
 using test::IsOk;
@@ -139,4 +139,4 @@ TEST(Routes, ARouteHasTheNameThatItWasGivenBy) {
 }
 
 }  // namespace
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

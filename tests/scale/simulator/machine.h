@@ -13,7 +13,7 @@
 
 #include <algorithm>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 using Node = int;  // kTrainer, or an engine, from 1 on
 inline constexpr Node kTrainer = 0;
@@ -49,4 +49,4 @@ struct Machine {
   }
 };
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

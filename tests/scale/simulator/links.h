@@ -17,10 +17,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include <bascule/bench/simulator/agenda.h>
-#include <bascule/bench/simulator/machine.h>
+#include "simulator/agenda.h"
+#include "simulator/machine.h"
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 // Each byte counts once, where it leaves.
 enum class LinkKind : std::size_t { kTrainer, kNic, kNvlink };  // the trainer's, over whatever; engines' NICs, NVLinks
@@ -82,4 +82,4 @@ class Links {
   Carried carried_;
 };
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include <bascule/bench/simulator/machine.h>
+#include "simulator/machine.h"
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 struct RouteRules {
   enum class Shape { kStar, kChain, kTree, kStriped };
@@ -44,4 +44,4 @@ struct Route {
 // To these engines. They are in rising order.
 Route make_route(const RouteRules& rules, const Machine& machine, std::span<const Node> to);
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

@@ -1,8 +1,8 @@
-#include <bascule/bench/simulator/wire.h>
+#include "simulator/wire.h"
 
 #include <algorithm>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 Wire::Wire(Agenda& agenda, const WireRules& rules, int workers, std::uint64_t seed, Hear worker_hears,
            Hear sender_hears)
@@ -50,4 +50,4 @@ void Wire::read_queued() {
   for (const auto& [id, message] : std::exchange(inbox_, {})) sender_hears_(id, message);
 }
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

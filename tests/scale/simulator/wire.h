@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include <bascule/bench/simulator/agenda.h>
-#include <bascule/bench/simulator/random.h>
+#include "simulator/agenda.h"
+#include "simulator/random.h"
 #include <bascule/transport/scheme.h>
 #include <bascule/transport/wire/messages.h>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 struct WireRules {
   double message_seconds = 2.2e-6;  // of the sender's I/O thread
@@ -50,4 +50,4 @@ class Wire {
   Time free_;  // when the I/O thread has done what it was given
 };
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include <bascule/bench/simulator/outcome.h>
+#include "simulator/outcome.h"
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 struct Options {
   std::vector<Settings> runs;
@@ -17,4 +17,4 @@ struct Options {
 // From the flags, checked. INVALID_ARGUMENT says which flag, what it was and what would do.
 absl::StatusOr<Options> options_from_flags();
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

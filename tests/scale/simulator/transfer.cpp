@@ -1,9 +1,9 @@
-#include <bascule/bench/simulator/transfer.h>
+#include "simulator/transfer.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 Transfer::Transfer(Agenda& agenda, Links& links, const Route& route, Pieces pieces, Successor successor,
                    std::function<void()> done)
@@ -128,4 +128,4 @@ void Transfer::stop() {
 
 std::uint64_t Transfer::received_bytes(Node node) const { return nodes_[index(node)].bytes; }
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

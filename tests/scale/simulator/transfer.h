@@ -19,11 +19,11 @@
 #include <optional>
 #include <vector>
 
-#include <bascule/bench/simulator/agenda.h>
-#include <bascule/bench/simulator/links.h>
-#include <bascule/bench/simulator/routes.h>
+#include "simulator/agenda.h"
+#include "simulator/links.h"
+#include "simulator/routes.h"
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 struct Pieces {
   std::uint64_t bytes = 0, piece_bytes = 0;  // of all; of each but the last
@@ -89,4 +89,4 @@ class Transfer {
   std::function<void()> done_;
 };
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

@@ -4,10 +4,10 @@
 #include <memory>
 #include <numeric>
 
-#include <bascule/bench/simulator/transfer.h>
+#include "simulator/transfer.h"
 #include <bascule/transport/status.h>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 namespace {
 
 constexpr double kNvlink = 400e9, kNic = 50e9;                // bytes a second
@@ -283,4 +283,4 @@ TEST_F(TransferTest, OneThatWasStoppedMovesNothingMore) {
 }
 
 }  // namespace
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

@@ -3,9 +3,9 @@
 
 #include <map>
 
-#include <bascule/bench/simulator/links.h>
+#include "simulator/links.h"
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 namespace {
 
 constexpr double kNic = 50e9, kNvlink = 400e9, kLatency = 10e-6;
@@ -97,4 +97,4 @@ TEST_F(LinksTest, AFlowThatIsClosedLeavesItsLinkToOthersAtOnce) {
 }
 
 }  // namespace
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

@@ -18,13 +18,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include <bascule/bench/simulator/engine.h>
-#include <bascule/bench/simulator/outcome.h>
+#include "simulator/engine.h"
+#include "simulator/outcome.h"
 #include <bascule/sender/fleet/fleet.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/layout.h>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 // Runs `settings.versions` sends. The same settings give the same outcome. INVALID_ARGUMENT: endpoint options that
 // Endpoint::parse() refuses. INTERNAL: the control plane came to a stop, with nothing left to happen.
@@ -114,4 +114,4 @@ class World {
   Outcome outcome_;
 };
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

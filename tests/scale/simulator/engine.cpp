@@ -1,8 +1,8 @@
-#include <bascule/bench/simulator/engine.h>
+#include "simulator/engine.h"
 
 #include <utility>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 Engine::Answer Engine::hear(const Message& message, Time now) {
   Answer answer;
@@ -40,4 +40,4 @@ Time Engine::next_boundary(Time now) const {
   return phase_ + steps * step_;
 }
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

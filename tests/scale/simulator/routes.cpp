@@ -1,4 +1,4 @@
-#include <bascule/bench/simulator/routes.h>
+#include "simulator/routes.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include <bascule/transport/status.h>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 namespace {
 
 using Shape = RouteRules::Shape;
@@ -108,4 +108,4 @@ Route make_route(const RouteRules& rules, const Machine& machine, std::span<cons
   return route;
 }
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

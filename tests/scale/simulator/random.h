@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <random>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 class Random {
  public:
@@ -22,4 +22,4 @@ class Random {
   std::mt19937_64 bits_;
 };
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

@@ -12,7 +12,7 @@
 
 #include <bascule/transport/deadline.h>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 using Time = Clock::time_point;
 using Duration = Clock::duration;
@@ -56,4 +56,4 @@ class Agenda {
   std::vector<Entry> entries_;  // a heap
 };
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <utility>
 
-#include <bascule/bench/simulator/world.h>
+#include "simulator/world.h"
 #include <bascule/transport/status.h>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 std::string World::name_of_engine(Node node) { return cat("engine-", node); }
 
@@ -78,4 +78,4 @@ void World::end_is_noticed(Node node) {
   });
 }
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

@@ -8,10 +8,10 @@
 #include <optional>
 #include <vector>
 
-#include <bascule/bench/simulator/agenda.h>
+#include "simulator/agenda.h"
 #include <bascule/transport/wire/messages.h>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 class Engine {
  public:
@@ -44,4 +44,4 @@ class Engine {
   Duration waited_{};
 };
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

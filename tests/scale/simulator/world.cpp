@@ -1,11 +1,11 @@
-#include <bascule/bench/simulator/world.h>
+#include "simulator/world.h"
 
 #include <algorithm>
 #include <utility>
 
 #include <bascule/transport/status.h>
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 namespace {
 
 constexpr Epoch kEpoch = 1;
@@ -138,4 +138,4 @@ void World::answer(std::size_t number, absl::Status status) {
   tell(event::Delivered{delivery.ticket, std::move(status)});
 }
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

@@ -1,4 +1,4 @@
-#include <bascule/bench/simulator/options.h>
+#include "simulator/options.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/time/time.h"
-#include <bascule/bench/simulator/world.h>
+#include "simulator/world.h"
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/output.h>
@@ -46,7 +46,7 @@ ABSL_FLAG(uint64_t, seed, 1, "The same seed gives the same output.");
 ABSL_FLAG(std::string, options, "", "Options of the sender's endpoint, as timeout=2m&suspect_after=2s.");
 ABSL_FLAG(std::string, json, "", "Write settings and every send to this file.");
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 namespace {
 
 constexpr int kMostEngines = 65'536;
@@ -136,4 +136,4 @@ absl::StatusOr<Options> options_from_flags() {
   return options;
 }
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator

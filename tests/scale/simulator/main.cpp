@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include <bascule/bench/simulator/options.h>
-#include <bascule/bench/simulator/report.h>
-#include <bascule/bench/simulator/world.h>
+#include "simulator/options.h"
+#include "simulator/report.h"
+#include "simulator/world.h"
 #include <bascule/transport/program/flags.h>
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/program/signals.h>
@@ -15,7 +15,7 @@
 
 namespace {
 
-using namespace bascule::bench::simulator;
+using namespace bascule::simulator;
 
 const bascule::ProgramInfo kProgram{
     .name = "bascule-simulate",

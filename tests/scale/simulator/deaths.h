@@ -8,11 +8,11 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include <bascule/bench/simulator/agenda.h>
-#include <bascule/bench/simulator/random.h>
-#include <bascule/bench/simulator/transfer.h>
+#include "simulator/agenda.h"
+#include "simulator/random.h"
+#include "simulator/transfer.h"
 
-namespace bascule::bench::simulator {
+namespace bascule::simulator {
 
 // A process that ends hangs up: its peers know at once. A host that loses its power, or its network, falls silent.
 enum class Notice { kHangUp, kSilence, kEither };
@@ -54,4 +54,4 @@ inline absl::StatusOr<Notice> parse_notice(std::string_view text) {
   return absl::InvalidArgumentError("give hang-up, silence or either");
 }
 
-}  // namespace bascule::bench::simulator
+}  // namespace bascule::simulator
