@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Loads two checkpoint folders with Hugging Face's transformers and compares what they compute.
 
-    V/bin/python scripts/verify-checkpoint.py WRITTEN ORIGINAL
+    V/bin/python tests/tools/verify-checkpoint.py WRITTEN ORIGINAL
 
 WRITTEN is a checkpoint that Bascule wrote: it must load without a missing or surplus tensor, in the dtype of its
-config.json. The same weights in the same dtype give a difference of 0. Needs the wheels that scripts/make-fixtures.py
+config.json. The same weights in the same dtype give a difference of 0. Needs the wheels that tests/tools/make-fixtures.py
 names.
 """
 
@@ -31,7 +31,7 @@ def logits_of(folder):
 
 if __name__ == "__main__":
     if len(sys.argv) != 3:
-        print("verify-checkpoint: expected two folders, as scripts/verify-checkpoint.py out/run/step_60 trainer_ref/demo",
+        print("verify-checkpoint: expected two folders, as tests/tools/verify-checkpoint.py out/run/step_60 trainer_ref/demo",
               file=sys.stderr)
         sys.exit(2)
     written, original = map(logits_of, sys.argv[1:])

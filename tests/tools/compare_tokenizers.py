@@ -1,4 +1,4 @@
-"""The tokenizers of the reference pair beside Hugging Face's: what scripts/compare-tokenizers runs in its venv.
+"""The tokenizers of the reference pair beside Hugging Face's: what tests/tools/compare-tokenizers runs in its venv.
 
 It trains a small tokenizer of each family, with the normalizers, pre_tokenizers, post_processors and decoders that the
 families' own files have, on words made up here; encodes made texts with both; and wants the same ids and texts. The seeds
@@ -16,7 +16,7 @@ import unicodedata
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests/trainer_ref/text/fixtures"
 
 # The regular expressions of the families' own files.

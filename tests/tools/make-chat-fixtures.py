@@ -2,7 +2,7 @@
 """Writes what transformers renders of the chat templates in tests/trainer_ref/chat/fixtures: expected.json and features.json.
 
     python3 -m venv V && V/bin/pip install transformers==5.23.0 jinja2==3.1.6
-    V/bin/python scripts/make-chat-fixtures.py
+    V/bin/python tests/tools/make-chat-fixtures.py
 
 conversations.json   the conversations: messages, tools, add_generation_prompt, variables
 expected.json        by template (templates/NAME.jinja), then by conversation: the text, or null where Jinja2 raises
@@ -20,7 +20,7 @@ if {"-h", "--help"} & set(sys.argv[1:]):  # before the wheels that may be missin
 import chat_features
 import chat_reference
 
-FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "tests/trainer_ref/chat/fixtures"
+FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "tests/trainer_ref/chat/fixtures"
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 
 WEATHER = {"type": "function", "function": {

@@ -3,7 +3,7 @@
 
 Needs the full Python wheels, which the build does not:
     python3 -m venv V && V/bin/pip install torch==2.11.0 transformers==5.23.0
-    V/bin/python scripts/make-fixtures.py
+    V/bin/python tests/tools/make-fixtures.py
 The seeds are fixed: the same versions write the same bytes.
 
 Each model's folder holds config.json, its weights, and expected.safetensors:
@@ -25,7 +25,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-FIXTURES = pathlib.Path(__file__).resolve().parent.parent / "tests/trainer_ref/model/fixtures"
+FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "tests/trainer_ref/model/fixtures"
 TOKENS = 40
 SIZES = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=256, bos_token_id=None, eos_token_id=63)

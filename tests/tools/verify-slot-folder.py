@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reads the newest version of a memmap folder with Hugging Face's own code, and checks that it is whole.
 
-    V/bin/python scripts/verify-slot-folder.py FOLDER [CHECKPOINT]
+    V/bin/python tests/tools/verify-slot-folder.py FOLDER [CHECKPOINT]
 
 Always (needs safetensors): the file that manifest.json names first opens, its stamp is the manifest's, every tensor is
 there; up to 16 MiB, the digest is computed anew (docs/digest.md, in Python's integers).
@@ -88,7 +88,7 @@ def logits_of(folder, config):
 
 def main():
     if len(sys.argv) not in (2, 3):
-        print("verify-slot-folder: expected a folder, as scripts/verify-slot-folder.py /data/slots", file=sys.stderr)
+        print("verify-slot-folder: expected a folder, as tests/tools/verify-slot-folder.py /data/slots", file=sys.stderr)
         sys.exit(2)
     folder, checkpoint = pathlib.Path(sys.argv[1]), (pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else None)
     check(folder)

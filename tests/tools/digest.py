@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The digest of docs/digest.md in Python's integers, independent of the tested code, and slow (some MB a second).
 
-    scripts/digest.py              prints the page's table of vectors
-    scripts/digest.py FILE         prints the digest of a file's bytes
+    tests/tools/digest.py              prints the page's table of vectors
+    tests/tools/digest.py FILE         prints the digest of a file's bytes
 """
 
 import struct

@@ -2,11 +2,11 @@
 """Compares the served families by text: what bascule-engine answers to a text, and what Hugging Face's transformers does.
 
     python3 -m venv V && V/bin/pip install torch==2.11.0 transformers==5.23.0 tokenizers==0.23.3
-    V/bin/python scripts/compare-families.py --fixtures           writes tests/trainer_ref/families/fixtures anew
-    V/bin/python scripts/compare-families.py --engine build/release/bin/bascule-engine --count 40
+    V/bin/python tests/tools/compare-families.py --fixtures           writes tests/trainer_ref/families/fixtures anew
+    V/bin/python tests/tools/compare-families.py --engine build/release/bin/bascule-engine --count 40
 
 For each family it makes a small random checkpoint with a tokenizer of the family's pipeline (as
-scripts/compare-tokenizers trains them) and a chat template. Each text is encoded, continued by greedy decoding in
+tests/tools/compare-tokenizers trains them) and a chat template. Each text is encoded, continued by greedy decoding in
 float32, and decoded; each conversation is written by apply_chat_template. --engine has an engine answer made texts, as
 many as --count of each family, live. Ids and texts must be the same. The seeds are fixed: the same versions write the same
 bytes.
@@ -35,7 +35,7 @@ import transformers
 
 import compare_tokenizers
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests/trainer_ref/families/fixtures"
 TEMPLATES = ROOT / "tests/trainer_ref/chat/fixtures/templates"
 MAX_TOKENS = 12
