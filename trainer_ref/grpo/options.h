@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include <bascule/schemes/program/sync_flag.h>
 #include <bascule/trainer_ref/grpo/data_file.h>
 #include <bascule/trainer_ref/grpo/memory_plan.h>
 #include <bascule/trainer_ref/grpo/overlong.h>
@@ -19,7 +20,6 @@
 #include <bascule/trainer_ref/grpo/spawn_options.h>
 #include <bascule/trainer_ref/grpo/task.h>
 #include <bascule/trainer_ref/grpo/update.h>
-#include <bascule/transport/program/sync_flag.h>
 
 namespace bascule::ref {
 
