@@ -2,7 +2,7 @@
 //
 //   the engine reads on                     its weights
 //   the trainer's GPU                       the slot, in place
-//   another GPU of the host                 a copy there, which engines hand on to each other (schemes/relay)
+//   another GPU of the host                 a receive buffer there, from the trainer or another engine (schemes/relay)
 //   the host                                a mirror of the slot in host memory, in place; made when a worker wants it
 //   a GPU of another host                   a broadcast (schemes/nccl), to workers that come over TCP
 //

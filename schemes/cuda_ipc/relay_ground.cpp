@@ -13,12 +13,12 @@
 namespace bascule::inline v0 {
 namespace {
 
-absl::StatusOr<relay::ShownMemory> make_copy(const cuda::Device& device, std::uint64_t bytes) {
-  relay::ShownMemory copy;
-  BASCULE_ASSIGN(SlotMemory made, cuda::make_device_slot(device, bytes, cuda::ForNetwork::kNo, &copy.allocated));
-  copy.memory = std::move(made.device_memory);
-  copy.descriptor = std::move(made.descriptor);
-  return copy;
+absl::StatusOr<relay::ShownMemory> make_buffer(const cuda::Device& device, std::uint64_t bytes) {
+  relay::ShownMemory buffer;
+  BASCULE_ASSIGN(SlotMemory made, cuda::make_device_slot(device, bytes, cuda::ForNetwork::kNo, &buffer.allocated));
+  buffer.memory = std::move(made.device_memory);
+  buffer.descriptor = std::move(made.descriptor);
+  return buffer;
 }
 
 absl::StatusOr<relay::ReachedMemory> import(int reader, int descriptor, std::string_view place,
@@ -42,7 +42,7 @@ absl::StatusOr<relay::Ground> relay_ground(int device) {
       .device = device,
       .place = std::string(found.uuid.begin(), found.uuid.end()),
       .open_queue = [device] { return open_device(device); },
-      .make_copy = [found](std::uint64_t bytes) { return make_copy(found, bytes); },
+      .make_buffer = [found](std::uint64_t bytes) { return make_buffer(found, bytes); },
       .import = [device](int descriptor, std::string_view place,
                          std::uint64_t allocated) { return import(device, descriptor, place, allocated); }};
 }

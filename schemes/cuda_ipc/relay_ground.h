@@ -1,4 +1,4 @@
-// A GPU as a station of a relay sees it: copies are memory that other processes map, as slots are.
+// A GPU as a station of a relay sees it: receive buffers are memory that other processes map, as slots are.
 #pragma once
 
 #include "absl/status/statusor.h"

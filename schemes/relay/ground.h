@@ -16,7 +16,7 @@
 
 namespace bascule::inline v0::relay {
 
-// Room for one version, that other processes can map.
+// A receive buffer that other processes can map.
 struct ShownMemory {
   std::shared_ptr<std::byte> memory;
   ProcessFd descriptor;
@@ -35,8 +35,8 @@ struct Ground {
   std::string place;                      // of its memory, for import() elsewhere
   std::uint64_t part_bytes = kPartBytes;  // what is copied and shown at a time; whole tiles of the digest
   std::function<absl::StatusOr<std::unique_ptr<DeviceQueue>>()> open_queue;
-  std::function<absl::StatusOr<ShownMemory>(std::uint64_t bytes)> make_copy;  // RESOURCE_EXHAUSTED: there is no room
-  // `descriptor`, `place`, `allocated`: of another's make_copy().
+  std::function<absl::StatusOr<ShownMemory>(std::uint64_t bytes)> make_buffer;  // RESOURCE_EXHAUSTED: there is no room
+  // `descriptor`, `place` and `allocated` come from another process's make_buffer().
   std::function<absl::StatusOr<ReachedMemory>(int descriptor, std::string_view place, std::uint64_t allocated)> import;
 };
 

@@ -35,16 +35,16 @@ absl::StatusOr<std::unique_ptr<Station>> Station::make(Ground ground, std::uint6
   std::unique_ptr<Station> made(new Station(std::move(ground), digests));
   BASCULE_ASSIGN(made->queue_, made->ground_.open_queue());
   BASCULE_ASSIGN(made->progress_, ProgressPage::make());
-  const std::size_t shown = std::min(kept, kMostCopies);
+  const std::size_t shown = std::min(kept, kMostBuffers);
   const auto allocate = [&station = *made, shown](std::uint64_t wanted,
                                                   std::string_view what) -> absl::StatusOr<std::shared_ptr<std::byte>> {
-    absl::StatusOr<ShownMemory> copy = station.ground_.make_copy(wanted);
-    if (!copy.ok()) return annotate(copy.status(), cat("memory for ", what));
-    station.allocated_ = copy->allocated;
-    if (station.shown_.size() < shown) station.shown_.push_back(std::move(copy->descriptor));
-    return std::move(copy->memory);
+    absl::StatusOr<ShownMemory> buffer = station.ground_.make_buffer(wanted);
+    if (!buffer.ok()) return annotate(buffer.status(), cat("memory for ", what));
+    station.allocated_ = buffer->allocated;
+    if (station.shown_.size() < shown) station.shown_.push_back(std::move(buffer->descriptor));
+    return std::move(buffer->memory);
   };
-  BASCULE_TRY(made->landing_.open(allocate, made->ground_.device, bytes, shown));
+  BASCULE_TRY(made->buffers_.open(allocate, made->ground_.device, bytes, shown));
   made->mapper_.emplace();
   made->mapper_->submit(own_thread_of_devices);
   return made;
@@ -54,16 +54,16 @@ absl::StatusOr<std::unique_ptr<Station>> Station::make(Ground ground, std::uint6
 
 absl::StatusOr<SlotView> Station::prepare(const Publication& publication, Deadline deadline) {
   std::unique_lock lock(mutex_);
-  Landing::Copy* copy = nullptr;
-  const auto came = [&] { return (copy = landing_.whole(publication.version)) != nullptr || !coming_; };
-  if (!changed_.wait_until(lock, deadline.at(), came) || copy == nullptr)
+  ReceiveBuffers::Buffer* buffer = nullptr;
+  const auto came = [&] { return (buffer = buffers_.whole(publication.version)) != nullptr || !coming_; };
+  if (!changed_.wait_until(lock, deadline.at(), came) || buffer == nullptr)
     return failed_precondition("version ", publication.version, " did not come");
-  return landing_.take(*copy, publication.slot.epoch);
+  return buffers_.take(*buffer, publication.slot.epoch);
 }
 
 void Station::release(SlotId slot) {
   const std::lock_guard lock(mutex_);
-  landing_.release(slot.index);
+  buffers_.release(slot.index);
 }
 
 // ---- words ----
@@ -82,9 +82,9 @@ void Station::open(std::shared_ptr<SenderLine> line) {
     if (copy.ok()) descriptors.push_back(*std::move(copy));
   };
   add(progress_->descriptor());
-  for (const ProcessFd& copy : shown_) add(copy.get());
+  for (const ProcessFd& buffer : shown_) add(buffer.get());
   // Without them the sender gives it up and says why; it comes back and tries again.
-  line_->say(to_bytes({.kind = Word::Kind::kCopies, .place = ground_.place, .allocated = allocated_}),
+  line_->say(to_bytes({.kind = Word::Kind::kBuffers, .place = ground_.place, .allocated = allocated_}),
              std::move(descriptors));
 }
 
@@ -111,7 +111,7 @@ void Station::meet(Word word, std::vector<UniqueFd> descriptors) {
   engines_[word.source] = nullptr;
   auto shown = std::make_shared<Shown>(Shown{std::move(word), std::move(descriptors)});
   mapper_->submit([this, shown, connection = connections_] {
-    std::shared_ptr<EngineCopies> made = EngineCopies::make(ground_, shown->word, std::move(shown->descriptors));
+    std::shared_ptr<EngineBuffers> made = EngineBuffers::make(ground_, shown->word, std::move(shown->descriptors));
     const std::lock_guard lock(mutex_);
     const auto engine = engines_.find(shown->word.source);
     if (engine == engines_.end() || connection != connections_) return;  // gone meanwhile
@@ -121,7 +121,7 @@ void Station::meet(Word word, std::vector<UniqueFd> descriptors) {
 }
 
 // On the mapper's thread: unmapping waits until the device has read what was asked for.
-void Station::let_go(std::shared_ptr<EngineCopies> engine) {
+void Station::let_go(std::shared_ptr<EngineBuffers> engine) {
   mapper_->submit([engine = std::move(engine)] {});
 }
 
@@ -156,27 +156,27 @@ void Station::close() {
 absl::Status Station::receive(const Publication& publication, std::string bytes, Deadline deadline) {
   BASCULE_ASSIGN(const Word take, parse_word(bytes));
   if (take.kind != Word::Kind::kTake) return invalid_argument("a relay's delivery begins with another word");
-  Landing::Copy* copy = nullptr;
+  ReceiveBuffers::Buffer* buffer = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    absl::StatusOr<Landing::Copy*> begun =
-        publication.bytes == landing_.bytes()
-            ? landing_.begin(publication.version, take.spared)
-            : invalid_argument("expected a version of ", landing_.bytes(), " bytes, found ", publication.bytes);
+    absl::StatusOr<ReceiveBuffers::Buffer*> begun =
+        publication.bytes == buffers_.bytes()
+            ? buffers_.begin(publication.version, take.spared)
+            : invalid_argument("expected a version of ", buffers_.bytes(), " bytes, found ", publication.bytes);
     if (!begun.ok()) {
       say({.kind = Word::Kind::kLeft, .number = take.number});
       return begun.status();
     }
-    copy = *begun;
+    buffer = *begun;
     begin(take);
-    coming_->place = landing_.place_of(*copy);
+    coming_->place = buffers_.place_of(*buffer);
     if (coming_->place) {
       progress_->begin(*coming_->place, publication.version);
     } else {
       say({.kind = Word::Kind::kAlone, .number = take.number});
     }
   }
-  absl::Status received = bring(publication, *copy, deadline);
+  absl::Status received = bring(publication, *buffer, deadline);
   // What was asked for is written, and its source read, until the device is done with it.
   const absl::Status settled = received.ok() ? received : queue_->settle(Deadline(kUnderWay));
   {
@@ -192,13 +192,13 @@ absl::Status Station::receive(const Publication& publication, std::string bytes,
   }
   const std::lock_guard lock(mutex_);
   if (received.ok()) {
-    landing_.came(*copy, digest);
+    buffers_.came(*buffer, digest);
   } else {
     if (coming_->place) progress_->clear(*coming_->place);
     // Others may copy it from here, and would wait for a version that is shown no more.
     if (got) say({.kind = Word::Kind::kLeft, .number = take.number});
-    if (!is_over(settled)) written_.push_back(copy->memory);
-    landing_.give_up(*copy, /*still_written=*/!is_over(settled));
+    if (!is_over(settled)) written_.push_back(buffer->memory);
+    buffers_.give_up(*buffer, /*still_written=*/!is_over(settled));
   }
   coming_.reset();
   early_.erase(early_.begin(), early_.upper_bound(take.number));
@@ -235,8 +235,8 @@ absl::StatusOr<std::optional<Source::Found>> Station::look(const Publication& pu
   return std::nullopt;
 }
 
-absl::Status Station::bring(const Publication& publication, Landing::Copy& copy, Deadline deadline) {
-  const std::span<std::byte> to(copy.memory.get(), publication.bytes);
+absl::Status Station::bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline) {
+  const std::span<std::byte> to(buffer.memory.get(), publication.bytes);
   const std::uint64_t part = ground_.part_bytes;
   std::uint64_t asked = 0, arrived = 0;
   microseconds pause = kShortPause;

@@ -1,8 +1,7 @@
-// Station: a worker's end of a relay. It has copies of the weights of its own. A version comes to one of them from the
-// trainer's slot or from another engine's copy, behind what is there already, and other engines may copy it from here
-// meanwhile.
+// Station: a worker's end of a relay. It copies versions into its own receive buffers, from the trainer's slot or from
+// another engine's buffer, as far as those have come. Other engines may copy them from here at the same time.
 //
-//   the source's memory ── parts, by copy engines ──▶ a copy here ── parts ──▶ the copies of other engines
+//   the source's memory ── parts, by copy engines ──▶ a buffer here ── parts ──▶ the buffers of other engines
 //   how far it has come ── control or progress page ─▶ this thread ──────────▶ our progress page
 //
 // Prepare thread: add() to release(). I/O thread: open(), heard(), close(). A thread of its own: receive().
@@ -17,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include <bascule/schemes/landing.h>
+#include <bascule/schemes/receive_buffers.h>
 #include <bascule/schemes/relay/source.h>
 #include <bascule/transport/delivery.h>
 #include <bascule/transport/task_thread.h>
@@ -26,7 +25,8 @@ namespace bascule::inline v0::relay {
 
 class Station final : public Reception {
  public:
-  // Makes `kept` copies of `bytes`. `digests`: of what comes, on its way. RESOURCE_EXHAUSTED: there is no room.
+  // Makes `kept` receive buffers of `bytes`. With `digests` it digests what comes, while it comes. RESOURCE_EXHAUSTED:
+  // there is no room.
   static absl::StatusOr<std::unique_ptr<Station>> make(Ground ground, std::uint64_t bytes, std::size_t kept,
                                                        bool digests);
 
@@ -36,7 +36,7 @@ class Station final : public Reception {
   }
   void remove(SlotId slot) { trainer_.remove(slot); }
 
-  // As of ReceiverTransport; the view is of a copy.
+  // As in ReceiverTransport; the view is of a receive buffer.
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline);
   void release(SlotId slot);
 
@@ -53,35 +53,35 @@ class Station final : public Reception {
     bool whole = false;                  // the source has all of it, or it is gone there
     bool stuck = false;                  // another source was asked for
     bool over = false;                   // given up by the sender
-    std::optional<std::size_t> place{};  // of its copy, where others see it
+    std::optional<std::size_t> place{};  // of its buffer, if others see it
   };
   explicit Station(Ground ground, bool digests) : ground_(std::move(ground)), digests_(digests) {}
 
   void say(const Word& word);  // under the mutex, as the next four
   void begin(const Word& take);
-  void let_go(std::shared_ptr<EngineCopies> engine);
+  void let_go(std::shared_ptr<EngineBuffers> engine);
   void hear_of(std::uint64_t number, const Word& word);
   absl::StatusOr<std::optional<Source::Found>> look(const Publication& publication);
   absl::Status may_go_on(Deadline deadline) const;
   void meet(Word word, std::vector<UniqueFd> descriptors);
-  absl::Status bring(const Publication& publication, Landing::Copy& copy, Deadline deadline);
+  absl::Status bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline);
 
   const Ground ground_;
   const bool digests_;
   std::vector<std::shared_ptr<std::byte>> written_;  // what a device that hangs may still write; goes after the queue
   std::unique_ptr<DeviceQueue> queue_;               // receive()
-  std::uint64_t allocated_ = 0;                      // bytes of a copy, as others map it
-  std::vector<ProcessFd> shown_;                     // the copies that others see
+  std::uint64_t allocated_ = 0;                      // bytes of a buffer, as others map it
+  std::vector<ProcessFd> shown_;                     // the buffers that others see
   std::optional<ProgressPage> progress_;
   TrainerSlots trainer_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<SenderLine> line_;  // null: no connection
-  Landing landing_;
+  ReceiveBuffers buffers_;
   std::optional<Coming> coming_;
-  std::map<std::uint64_t, Word> early_;                        // by delivery: of one whose receive() has not begun
-  std::map<SourceId, std::shared_ptr<EngineCopies>> engines_;  // null: being mapped
+  std::map<std::uint64_t, Word> early_;                         // by delivery: of one whose receive() has not begun
+  std::map<SourceId, std::shared_ptr<EngineBuffers>> engines_;  // null: being mapped
   std::uint64_t connections_ = 0;
   std::optional<TaskThread> mapper_;  // maps what engines show; ends first
 };

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_format.h"
 #include <bascule/schemes/program/sync_flag.h>
-#include <bascule/trainer_ref/grpo/device_memory.h>
-#include <bascule/trainer_ref/grpo/progress.h>
-#include <bascule/trainer_ref/grpo/trial_update.h>
+#include <bascule/trainer_ref/grpo/learn/device_memory.h>
+#include <bascule/trainer_ref/grpo/learn/trial_update.h>
+#include <bascule/trainer_ref/grpo/run/progress.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/status.h>
 

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <thread>
 
-#include "support/host_place.h"
+#include "support/schemes/host_place.h"
 #include "support/status.h"
 #include "support/timing.h"
 #include <bascule/schemes/nccl/communicator.h>

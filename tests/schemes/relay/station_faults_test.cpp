@@ -15,11 +15,11 @@ using testing::HasSubstr;
 
 class StationFaults : public StationFixture {
  protected:
-  // Copies from an engine that shows `page` and one copy of `allocated` bytes.
+  // Copies from an engine that shows `page` and one buffer of `allocated` bytes.
   static void introduce_liar(const Engine& reader, SourceId id, const ProgressPage& page, std::uint64_t allocated) {
     std::vector<ProcessFd> descriptors;
     descriptors.emplace_back(UniqueFd(::dup(page.descriptor())));
-    descriptors.push_back(std::move(make_memfd("copy", kBytes)->descriptor));
+    descriptors.push_back(std::move(make_memfd("buffer", kBytes)->descriptor));
     introduce(reader, id, {.place = "host", .allocated = allocated}, descriptors);
   }
   // From there on it comes from the trainer.
@@ -69,7 +69,7 @@ TEST_F(StationFaults, APageThatNamesACopyThatIsNotThereIsNotBelieved) {
   page.begin(5, 1);
   page.advance(5, kBytes);
   introduce_liar(engine, 9, page, kBytes);
-  expect_cannot(engine, 1, 9, "copy 5", receive(engine, 1, 9));
+  expect_cannot(engine, 1, 9, "buffer 5", receive(engine, 1, 9));
 }
 
 TEST_F(StationFaults, ACopyThatIsTooSmallIsNotRead) {
@@ -249,29 +249,29 @@ TEST_F(StationFaults, WithoutADigestAVersionThatWasGotIsLeft) {
 }
 
 TEST_F(StationFaults, MemoryThatADeviceMayStillWriteStaysAsLongAsTheDeviceIsUsed) {
-  const auto copies = std::make_shared<std::atomic<int>>(0);
+  const auto buffers = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> fails{true};
   Ground ground = test::host_ground(
       {.before_copy = [&] { return fails ? absl::InternalError("no more") : absl::OkStatus(); },
        .before_settle = [&] { return fails ? absl::DeadlineExceededError("it hangs") : absl::OkStatus(); }});
-  ground.make_copy = [copies, make_copy = ground.make_copy](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
-    BASCULE_ASSIGN(ShownMemory made, make_copy(bytes));
-    ++*copies;
+  ground.make_buffer = [buffers, make_buffer = ground.make_buffer](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
+    BASCULE_ASSIGN(ShownMemory made, make_buffer(bytes));
+    ++*buffers;
     made.memory =
-        std::shared_ptr<std::byte>(made.memory.get(), [copies, memory = made.memory](std::byte*) { --*copies; });
+        std::shared_ptr<std::byte>(made.memory.get(), [buffers, memory = made.memory](std::byte*) { --*buffers; });
     return made;
   };
   {
     const Engine engine = make(1, ground);
     EXPECT_FALSE(receive(engine, 1).get().ok());
     engine.line->next(Kind::kLeft);
-    EXPECT_EQ(*copies, 2);
+    EXPECT_EQ(*buffers, 2);
     fails = false;
     fill(2);
     serve(engine, 3);
-    EXPECT_EQ(*copies, 2) << "the other one is there still";
+    EXPECT_EQ(*buffers, 2) << "the other one is there still";
   }
-  EXPECT_EQ(*copies, 0);
+  EXPECT_EQ(*buffers, 0);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <thread>
 
-#include "support/host_relay.h"
+#include "support/schemes/host_relay.h"
 #include "support/status.h"
 #include "support/timing.h"
 #include <bascule/kernels/thread_pool.h>
@@ -68,7 +68,7 @@ struct Engine {
   void tell(const Word& word) const { station->heard(to_bytes(word), {}); }
   void open() {
     station->open(line);
-    shown = line->next(Word::Kind::kCopies);
+    shown = line->next(Word::Kind::kBuffers);
     ASSERT_FALSE(shown.descriptors.empty());
     progress.emplace(*ProgressView::map(shown.descriptors.front().get()));
   }

@@ -11,13 +11,13 @@ using testing::SizeIs;
 
 using RelayStation = StationFixture;
 
-TEST_F(RelayStation, ShowsItsPageAndItsCopies) {
+TEST_F(RelayStation, ShowsItsPageAndItsBuffers) {
   const Engine engine = make(1);
   EXPECT_THAT(engine.shown.descriptors, SizeIs(3));
   EXPECT_EQ(engine.shown.word.place, "host");
   EXPECT_EQ(engine.shown.word.allocated, kBytes);
   const Engine with_many = make(2, test::host_ground(), 20);
-  EXPECT_THAT(with_many.shown.descriptors, SizeIs(1 + kMostCopies));
+  EXPECT_THAT(with_many.shown.descriptors, SizeIs(1 + kMostBuffers));
 }
 
 TEST_F(RelayStation, CopiesBehindTheTrainer) {
@@ -138,7 +138,7 @@ TEST_F(RelayStation, AVersionThatComesTooLateIsRefused) {
   EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 1u);
 }
 
-// ---- which copies it may use ----
+// ---- which buffers it may use ----
 
 TEST_F(RelayStation, ACopyThatOthersReadIsNotWritten) {
   const Engine a = make(1), b = make(2);
@@ -154,7 +154,7 @@ TEST_F(RelayStation, ACopyThatOthersReadIsNotWritten) {
   expect_whole(b, 1);
 }
 
-TEST_F(RelayStation, WhereAllCopiesAreTakenAVersionComesAlone) {
+TEST_F(RelayStation, WhenAllBuffersAreTakenAVersionComesAlone) {
   const Engine engine = make(1);
   const SlotView read = hold(engine, 1);
   serve(engine, 2);
@@ -165,15 +165,15 @@ TEST_F(RelayStation, WhereAllCopiesAreTakenAVersionComesAlone) {
   expect_whole(engine, 3);
   engine.station->release(read.slot);
   serve(engine, 4);
-  EXPECT_EQ(engine.here(4), kBytes) << "to a copy that others see";
+  EXPECT_EQ(engine.here(4), kBytes) << "to a buffer that others see";
 }
 
 TEST_F(RelayStation, WithoutRoomItRefusesTheVersionAndLeaves) {
   Ground ground = test::host_ground();
   const auto room = std::make_shared<std::atomic<int>>(2);
-  ground.make_copy = [room, make_copy = ground.make_copy](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
+  ground.make_buffer = [room, make_buffer = ground.make_buffer](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
     if ((*room)-- <= 0) return absl::ResourceExhaustedError("no memory");
-    return make_copy(bytes);
+    return make_buffer(bytes);
   };
   EXPECT_THAT(Station::make(ground, kBytes, 3, true), StatusIs(StatusCode::kResourceExhausted, HasSubstr("weights")));
   *room = 2;
