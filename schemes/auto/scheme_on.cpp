@@ -23,8 +23,8 @@ absl::StatusOr<std::unique_ptr<SenderTransport>> of_other_hosts(const Scheme& sc
 
 }  // namespace
 
-Scheme auto_scheme_on(AutoGround ground) {
-  const auto shared = std::make_shared<const AutoGround>(std::move(ground));
+Scheme auto_scheme_on(AutoDependencies dependencies) {
+  const auto shared = std::make_shared<const AutoDependencies>(std::move(dependencies));
   Scheme made{.name = "auto",
               .needs_descriptors = true,
               .on_device = shared->slots.on_device,
