@@ -1,5 +1,5 @@
-// The place of nccl on a CPU: slots and copies in host memory, streams of the fake NCCL. With it the whole scheme runs
-// without a GPU, its ranks threads of one process.
+// The place of nccl on a CPU: slots and receive buffers in host memory, streams of the fake NCCL. With it the whole
+// scheme runs without a GPU, its ranks threads of one process.
 #pragma once
 
 #include <atomic>
