@@ -158,19 +158,13 @@ class CudaIpcReceiver final : public ReceiverTransport {
 }  // namespace
 
 Scheme cuda_ipc_scheme() {
-  return {.name = "cuda-ipc",
-          .needs_descriptors = true,
-          .maps_once = true,
-          .on_device = true,
-          .keeps_files = false,
-          .takes_relay = true,
-          .make_sender =
-              [](const Endpoint& endpoint, Epoch) {
-                return std::make_unique<CudaIpcSender>(
-                    endpoint.relay.value_or(RelayShape::kOff),
-                    endpoint.listen ? cuda::ForNetwork::kYes : cuda::ForNetwork::kNo);
-              },
-          .make_receiver = [](const Endpoint& endpoint) { return std::make_unique<CudaIpcReceiver>(endpoint); }};
+  Scheme scheme = cuda_ipc_facts();
+  scheme.make_sender = [](const Endpoint& endpoint, Epoch) {
+    return std::make_unique<CudaIpcSender>(endpoint.relay.value_or(RelayShape::kOff),
+                                           endpoint.listen ? cuda::ForNetwork::kYes : cuda::ForNetwork::kNo);
+  };
+  scheme.make_receiver = [](const Endpoint& endpoint) { return std::make_unique<CudaIpcReceiver>(endpoint); };
+  return scheme;
 }
 
 }  // namespace bascule::inline v0
