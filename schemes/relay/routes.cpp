@@ -232,7 +232,7 @@ Routes::Leg* Routes::find(Delivery& delivery, WorkerId worker) {
   return leg == delivery.legs.end() ? nullptr : &*leg;
 }
 
-std::string_view Routes::way_of(WorkerId worker) const {
+std::string_view Routes::path_of(WorkerId worker) const {
   const auto member = members_.find(worker);
   if (member == members_.end() || member->second.reads == Member::Reads::kUnknown) return {};
   return member->second.reads == Member::Reads::kInPlace ? kInPlace : kByRelay;

@@ -87,7 +87,7 @@ class Routes {
 
   // From whom a worker copies that version now; none: it does not.
   std::optional<SourceId> source_of(WorkerId worker, Version version) const;
-  std::string_view way_of(WorkerId worker) const;  // "in place" or "relay"; empty: it has not said yet
+  std::string_view path_of(WorkerId worker) const;  // "in place" or "relay"; empty: it has not said yet
   std::size_t deliveries() const { return deliveries_.size(); }
 
  private:

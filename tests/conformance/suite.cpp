@@ -57,7 +57,7 @@ std::string Stage::hasty() {
 }
 
 // NCCL keeps a thread and 21 descriptors of an init that was given up, of which a round makes one at most; and there
-// may be a circle more than before (docs/nccl.md). In a relay of three workers each may come to copy from each other
+// may be a communicator group more than before (docs/nccl.md). In a relay of three workers each may come to copy from each other
 // one, and then maps its page and its two copies. With auto a worker may be another kind than the one whose name it
 // has: one that shows a page and two copies, and maps what engines show by a thread; and the sender's mirrors stay once
 // they are made.
