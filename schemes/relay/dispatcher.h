@@ -29,7 +29,7 @@ class Dispatcher final : public Delivery {
 
  private:
   struct Shown {
-    Word word;
+    RelayMessage message;
     std::vector<ProcessFd> descriptors;  // its progress page, and its receive buffers
   };
   void carry_out(std::vector<Action> actions);
