@@ -17,7 +17,7 @@ absl::Status ReceiveBuffers::open(Allocate allocate, int device, std::uint64_t b
 }
 
 absl::StatusOr<ReceiveBuffers::Buffer*> ReceiveBuffers::add() {
-  BASCULE_ASSIGN(std::shared_ptr<std::byte> memory, allocate_(bytes_, "a receive buffer"));
+  BASCULE_ASSIGN(std::shared_ptr<std::byte> memory, allocate_(bytes_, "a receive buffer for the weights"));
   buffers_.push_back(std::make_unique<Buffer>(Buffer{.number = next_++,
                                                      .state = Buffer::State::kFree,
                                                      .memory = std::move(memory),

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include <bascule/schemes/relay/ground.h>
 #include <bascule/schemes/relay/progress_page.h>
+#include <bascule/schemes/relay/relay_memory.h>
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/scheme.h>
 
@@ -56,11 +56,12 @@ class TrainerSlots final : public Source {
 class EngineBuffers final : public Source {
  public:
   // Maps what the engine shows: its progress page, then its buffers. May take milliseconds.
-  static std::shared_ptr<EngineBuffers> make(const Ground& ground, const Word& word, std::vector<UniqueFd> descriptors);
+  static std::shared_ptr<EngineBuffers> make(const RelayMemory& here, const Word& word,
+                                             std::vector<UniqueFd> descriptors);
   absl::StatusOr<std::optional<Found>> find(const Publication& publication) override;
 
  private:
-  absl::Status import(const Ground& ground, const Word& word, std::vector<UniqueFd> descriptors);
+  absl::Status import(const RelayMemory& here, const Word& word, std::vector<UniqueFd> descriptors);
 
   absl::Status imported_;
   std::optional<ProgressView> progress_;

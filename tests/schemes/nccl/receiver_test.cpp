@@ -89,10 +89,10 @@ class NcclReceiver : public testing::Test {
 
   void attach(std::uint64_t bytes = kBytes) {
     slot.assign(bytes, std::byte{7});
-    const Ground ground{.library = [this] { return &fake.library(); },
-                        .place = [this](int) { return place; },
-                        .piece_bytes = kHostPiece};
-    receiver.emplace(ground, Endpoint{});
+    const Dependencies dependencies{.library = [this] { return &fake.library(); },
+                                    .place = [this](int) { return place; },
+                                    .piece_bytes = kHostPiece};
+    receiver.emplace(dependencies, Endpoint{});
     const NcclOffer offer{.environment = *read_environment(fake.library()), .piece_bytes = kHostPiece};
     ASSERT_THAT(receiver->accept({.bytes = to_bytes(offer), .descriptors = {}, .slots = {}, .slot_bytes = bytes}),
                 IsOk());

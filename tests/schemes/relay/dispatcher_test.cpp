@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "schemes/relay/station_fixture.h"
+#include "schemes/relay/relay_receiver_fixture.h"
 
 namespace bascule::inline v0::relay {
 namespace {

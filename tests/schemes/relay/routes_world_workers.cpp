@@ -95,7 +95,7 @@ bool RoutesWorld::go_on(WorkerId id, Process& process) {
   return !process.coming->part && ask(id, process);
 }
 
-// As Station does: from whichever source it was told last, behind what that shows.
+// As RelayReceiver does: from whichever source it was told last, behind what that shows.
 bool RoutesWorld::ask(WorkerId id, Process& process) {
   Coming& coming = *process.coming;
   const SourceId source = coming.take.source;

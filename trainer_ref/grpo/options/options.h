@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include <bascule/schemes/program/sync_flag.h>
 #include <bascule/trainer_ref/grpo/data/data_file.h>
 #include <bascule/trainer_ref/grpo/data/prompt.h>
 #include <bascule/trainer_ref/grpo/data/task.h>
@@ -19,7 +20,6 @@
 #include <bascule/trainer_ref/grpo/reward/overlong.h>
 #include <bascule/trainer_ref/grpo/reward/reward_list.h>
 #include <bascule/trainer_ref/grpo/rollout/rollout_stream.h>
-#include <bascule/transport/program/sync_flag.h>
 
 namespace bascule::ref {
 

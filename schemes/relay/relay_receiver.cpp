@@ -1,4 +1,4 @@
-#include <bascule/schemes/relay/station.h>
+#include <bascule/schemes/relay/relay_receiver.h>
 
 #include <fcntl.h>
 
@@ -30,21 +30,21 @@ absl::StatusOr<ProcessFd> duplicate(int descriptor) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Station>> Station::make(Ground ground, std::uint64_t bytes, std::size_t kept,
-                                                       bool digests) {
-  std::unique_ptr<Station> made(new Station(std::move(ground), digests));
-  BASCULE_ASSIGN(made->queue_, made->ground_.open_queue());
+absl::StatusOr<std::unique_ptr<RelayReceiver>> RelayReceiver::make(RelayMemory memory, std::uint64_t bytes,
+                                                                   std::size_t kept, bool digests) {
+  std::unique_ptr<RelayReceiver> made(new RelayReceiver(std::move(memory), digests));
+  BASCULE_ASSIGN(made->queue_, made->memory_.open_queue());
   BASCULE_ASSIGN(made->progress_, ProgressPage::make());
   const std::size_t shown = std::min(kept, kMostBuffers);
-  const auto allocate = [&station = *made, shown](std::uint64_t wanted,
-                                                  std::string_view what) -> absl::StatusOr<std::shared_ptr<std::byte>> {
-    absl::StatusOr<ShownMemory> buffer = station.ground_.make_buffer(wanted);
+  const auto allocate = [&receiver = *made, shown](
+                            std::uint64_t wanted, std::string_view what) -> absl::StatusOr<std::shared_ptr<std::byte>> {
+    absl::StatusOr<ShownMemory> buffer = receiver.memory_.make_buffer(wanted);
     if (!buffer.ok()) return annotate(buffer.status(), cat("memory for ", what));
-    station.allocated_ = buffer->allocated;
-    if (station.shown_.size() < shown) station.shown_.push_back(std::move(buffer->descriptor));
+    receiver.allocated_ = buffer->allocated;
+    if (receiver.shown_.size() < shown) receiver.shown_.push_back(std::move(buffer->descriptor));
     return std::move(buffer->memory);
   };
-  BASCULE_TRY(made->buffers_.open(allocate, made->ground_.device, bytes, shown));
+  BASCULE_TRY(made->buffers_.open(allocate, made->memory_.device, bytes, shown));
   made->mapper_.emplace();
   made->mapper_->submit(own_thread_of_devices);
   return made;
@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Station>> Station::make(Ground ground, std::uint6
 
 // ---- what the receiver asks ----
 
-absl::StatusOr<SlotView> Station::prepare(const Publication& publication, Deadline deadline) {
+absl::StatusOr<SlotView> RelayReceiver::prepare(const Publication& publication, Deadline deadline) {
   std::unique_lock lock(mutex_);
   ReceiveBuffers::Buffer* buffer = nullptr;
   const auto came = [&] { return (buffer = buffers_.whole(publication.version)) != nullptr || !coming_; };
@@ -61,18 +61,18 @@ absl::StatusOr<SlotView> Station::prepare(const Publication& publication, Deadli
   return buffers_.take(*buffer, publication.slot.epoch);
 }
 
-void Station::release(SlotId slot) {
+void RelayReceiver::release(SlotId slot) {
   const std::lock_guard lock(mutex_);
   buffers_.release(slot.index);
 }
 
 // ---- words ----
 
-void Station::say(const Word& word) {
+void RelayReceiver::say(const Word& word) {
   if (line_) line_->say(to_bytes(word));
 }
 
-void Station::open(std::shared_ptr<SenderLine> line) {
+void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
   const std::lock_guard lock(mutex_);
   line_ = std::move(line);
   ++connections_;
@@ -84,11 +84,11 @@ void Station::open(std::shared_ptr<SenderLine> line) {
   add(progress_->descriptor());
   for (const ProcessFd& buffer : shown_) add(buffer.get());
   // Without them the sender gives it up and says why; it comes back and tries again.
-  line_->say(to_bytes({.kind = Word::Kind::kBuffers, .place = ground_.place, .allocated = allocated_}),
+  line_->say(to_bytes({.kind = Word::Kind::kBuffers, .place = memory_.place, .allocated = allocated_}),
              std::move(descriptors));
 }
 
-void Station::heard(std::string bytes, std::vector<UniqueFd> descriptors) {
+void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) {
   absl::StatusOr<Word> word = parse_word(bytes);
   if (!word.ok()) return;  // a sender of our version says none such
   const std::lock_guard lock(mutex_);
@@ -103,7 +103,7 @@ void Station::heard(std::string bytes, std::vector<UniqueFd> descriptors) {
   }
 }
 
-void Station::meet(Word word, std::vector<UniqueFd> descriptors) {
+void RelayReceiver::meet(Word word, std::vector<UniqueFd> descriptors) {
   struct Shown {
     Word word;
     std::vector<UniqueFd> descriptors;
@@ -111,7 +111,7 @@ void Station::meet(Word word, std::vector<UniqueFd> descriptors) {
   engines_[word.source] = nullptr;
   auto shown = std::make_shared<Shown>(Shown{std::move(word), std::move(descriptors)});
   mapper_->submit([this, shown, connection = connections_] {
-    std::shared_ptr<EngineBuffers> made = EngineBuffers::make(ground_, shown->word, std::move(shown->descriptors));
+    std::shared_ptr<EngineBuffers> made = EngineBuffers::make(memory_, shown->word, std::move(shown->descriptors));
     const std::lock_guard lock(mutex_);
     const auto engine = engines_.find(shown->word.source);
     if (engine == engines_.end() || connection != connections_) return;  // gone meanwhile
@@ -121,11 +121,11 @@ void Station::meet(Word word, std::vector<UniqueFd> descriptors) {
 }
 
 // On the mapper's thread: unmapping waits until the device has read what was asked for.
-void Station::let_go(std::shared_ptr<EngineBuffers> engine) {
+void RelayReceiver::let_go(std::shared_ptr<EngineBuffers> engine) {
   mapper_->submit([engine = std::move(engine)] {});
 }
 
-void Station::hear_of(std::uint64_t number, const Word& word) {
+void RelayReceiver::hear_of(std::uint64_t number, const Word& word) {
   if (!coming_ || coming_->number != number) {
     if (word.kind == Word::Kind::kOver) say({.kind = Word::Kind::kLeft, .number = number});
     early_.insert_or_assign(number, word);
@@ -142,7 +142,7 @@ void Station::hear_of(std::uint64_t number, const Word& word) {
   changed_.notify_all();
 }
 
-void Station::close() {
+void RelayReceiver::close() {
   const std::lock_guard lock(mutex_);
   line_ = nullptr;
   ++connections_;
@@ -153,7 +153,7 @@ void Station::close() {
 
 // ---- a version ----
 
-absl::Status Station::receive(const Publication& publication, std::string bytes, Deadline deadline) {
+absl::Status RelayReceiver::receive(const Publication& publication, std::string bytes, Deadline deadline) {
   BASCULE_ASSIGN(const Word take, parse_word(bytes));
   if (take.kind != Word::Kind::kTake) return invalid_argument("a relay's delivery begins with another word");
   ReceiveBuffers::Buffer* buffer = nullptr;
@@ -206,12 +206,12 @@ absl::Status Station::receive(const Publication& publication, std::string bytes,
   return received;
 }
 
-void Station::begin(const Word& take) {
+void RelayReceiver::begin(const Word& take) {
   coming_ = Coming{.number = take.number, .connection = connections_, .source = take.source, .whole = take.whole};
   if (const auto early = early_.extract(take.number)) hear_of(take.number, early.mapped());
 }
 
-absl::Status Station::may_go_on(Deadline deadline) const {
+absl::Status RelayReceiver::may_go_on(Deadline deadline) const {
   if (!line_ || coming_->connection != connections_) return unavailable("the connection to the sender is lost");
   if (coming_->over) return absl::CancelledError("the sender gave the version up");
   if (deadline.passed()) return deadline_exceeded("the version did not come in time");
@@ -219,7 +219,7 @@ absl::Status Station::may_go_on(Deadline deadline) const {
 }
 
 // What there is of the version. Where an engine cannot give it, another source is asked for.
-absl::StatusOr<std::optional<Source::Found>> Station::look(const Publication& publication) {
+absl::StatusOr<std::optional<Source::Found>> RelayReceiver::look(const Publication& publication) {
   if (coming_->source == kTrainer) return trainer_.find(publication);
   if (coming_->stuck) return std::nullopt;
   const auto engine = engines_.find(coming_->source);
@@ -235,9 +235,9 @@ absl::StatusOr<std::optional<Source::Found>> Station::look(const Publication& pu
   return std::nullopt;
 }
 
-absl::Status Station::bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline) {
+absl::Status RelayReceiver::bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline) {
   const std::span<std::byte> to(buffer.memory.get(), publication.bytes);
-  const std::uint64_t part = ground_.part_bytes;
+  const std::uint64_t part = memory_.part_bytes;
   std::uint64_t asked = 0, arrived = 0;
   microseconds pause = kShortPause;
   while (true) {

@@ -1,5 +1,5 @@
-// Station: a worker's end of a relay. It copies versions into its own receive buffers, from the trainer's slot or from
-// another engine's buffer, as far as those have come. Other engines may copy them from here at the same time.
+// RelayReceiver: a worker's end of a relay. It copies versions into its own receive buffers, from the trainer's slot or
+// from another engine's buffer, as far as those have come. Other engines may copy them from here at the same time.
 //
 //   the source's memory ── parts, by copy engines ──▶ a buffer here ── parts ──▶ the buffers of other engines
 //   how far it has come ── control or progress page ─▶ this thread ──────────▶ our progress page
@@ -23,12 +23,12 @@
 
 namespace bascule::inline v0::relay {
 
-class Station final : public Reception {
+class RelayReceiver final : public Reception {
  public:
   // Makes `kept` receive buffers of `bytes`. With `digests` it digests what comes, while it comes. RESOURCE_EXHAUSTED:
   // there is no room.
-  static absl::StatusOr<std::unique_ptr<Station>> make(Ground ground, std::uint64_t bytes, std::size_t kept,
-                                                       bool digests);
+  static absl::StatusOr<std::unique_ptr<RelayReceiver>> make(RelayMemory memory, std::uint64_t bytes, std::size_t kept,
+                                                             bool digests);
 
   // A slot of the trainer's that this process has mapped, and no more.
   void add(SlotId slot, ReachedMemory memory, WrittenSoFar written) {
@@ -55,7 +55,7 @@ class Station final : public Reception {
     bool over = false;                   // given up by the sender
     std::optional<std::size_t> place{};  // of its buffer, if others see it
   };
-  explicit Station(Ground ground, bool digests) : ground_(std::move(ground)), digests_(digests) {}
+  explicit RelayReceiver(RelayMemory memory, bool digests) : memory_(std::move(memory)), digests_(digests) {}
 
   void say(const Word& word);  // under the mutex, as the next four
   void begin(const Word& take);
@@ -66,7 +66,7 @@ class Station final : public Reception {
   void meet(Word word, std::vector<UniqueFd> descriptors);
   absl::Status bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline);
 
-  const Ground ground_;
+  const RelayMemory memory_;
   const bool digests_;
   std::vector<std::shared_ptr<std::byte>> written_;  // what a device that hangs may still write; goes after the queue
   std::unique_ptr<DeviceQueue> queue_;               // receive()

@@ -1,7 +1,6 @@
-#include <bascule/transport/program/sync_flag.h>
+#include <bascule/schemes/program/sync_flag.h>
 
 #include <bascule/schemes/registry.h>
-#include <bascule/transport/endpoint.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -18,8 +17,8 @@ absl::Status check_sync(std::string_view text, ComputesOn where) {
   if (!fits)
     return invalid_argument((*scheme)->name,
                             " keeps its slots on a GPU, and --device=cpu computes in host memory; give --device=cuda, "
-                            "or to both ends another scheme, as --sync=shm://",
-                            endpoint.place());
+                            "or to both ends another scheme, as --sync=",
+                            plainest_endpoint(ComputesOn::kHost, endpoint.place()));
   return absl::OkStatus();
 }
 
@@ -34,15 +33,25 @@ absl::Status check_single_copy(std::string_view text, ComputesOn where, DType dt
   if (scheme->keeps_files)
     return invalid_argument("slots=1: readers of ", scheme->name,
                             "'s files would lose the version that is written over; give slots=2, or another scheme, as "
-                            "--sync=shm://",
-                            endpoint.place(), "?slots=1");
+                            "--sync=",
+                            plainest_endpoint(ComputesOn::kHost, endpoint.place()), "?slots=1");
   if (where == ComputesOn::kGpu && !scheme->on_device)
     return invalid_argument(owns, " and lie on a GPU, and ", scheme->name,
-                            " keeps its slots in host memory; give slots=2, or a scheme of GPUs, as --sync=cuda-ipc://",
-                            endpoint.place(), "?slots=1");
+                            " keeps its slots in host memory; give slots=2, or a scheme of GPUs, as --sync=",
+                            plainest_endpoint(ComputesOn::kGpu, endpoint.place()), "?slots=1");
   return absl::OkStatus();
 }
 
-absl::Status check_build_for_gpus() { return find_scheme("cuda-ipc").status(); }
+bool keeps_slots_on_gpu(const Endpoint& endpoint) {
+  const Scheme* scheme = known_scheme(endpoint.scheme);
+  if (scheme != nullptr && endpoint.over_tcp() && scheme->over_tcp) scheme = scheme->over_tcp.get();
+  return scheme != nullptr && scheme->on_device;
+}
+
+std::string plainest_endpoint(ComputesOn where, std::string_view folder) {
+  return cat(plainest_scheme(where == ComputesOn::kGpu).name, "://", folder);
+}
+
+absl::Status check_build_for_gpus() { return find_scheme(plainest_scheme(/*on_device=*/true).name).status(); }
 
 }  // namespace bascule::inline v0

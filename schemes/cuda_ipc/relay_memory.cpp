@@ -1,4 +1,4 @@
-#include <bascule/schemes/cuda_ipc/relay_ground.h>
+#include <bascule/schemes/cuda_ipc/relay_memory.h>
 
 #include <algorithm>
 #include <array>
@@ -36,9 +36,9 @@ absl::StatusOr<relay::ReachedMemory> import(int reader, int descriptor, std::str
 
 }  // namespace
 
-absl::StatusOr<relay::Ground> relay_ground(int device) {
+absl::StatusOr<relay::RelayMemory> relay_memory(int device) {
   BASCULE_ASSIGN(const cuda::Device found, cuda::find_device(device));
-  return relay::Ground{
+  return relay::RelayMemory{
       .device = device,
       .place = std::string(found.uuid.begin(), found.uuid.end()),
       .open_queue = [device] { return open_device(device); },

@@ -1,4 +1,4 @@
-#include <bascule/transport/program/sync_flag.h>
+#include <bascule/schemes/program/sync_flag.h>
 
 #include <gmock/gmock.h>
 
@@ -35,6 +35,15 @@ TEST(CheckSync, RefusesSlotsOnAGpuForAProgramOnTheCpu) {
   if (absl::IsInvalidArgument(status)) {
     EXPECT_THAT(status.message(), HasSubstr("--device=cuda"));
   }
+}
+
+TEST(SlotsOnGpu, AreThoseOfTheSchemeThatBothEndsAre) {
+  const auto on_gpu = [](std::string_view endpoint) { return keeps_slots_on_gpu(Endpoint::parse(endpoint).value()); };
+  EXPECT_TRUE(on_gpu("auto:///a"));
+  EXPECT_TRUE(on_gpu("auto://node1:29500"));
+  EXPECT_TRUE(on_gpu("nccl://node1:29500"));
+  EXPECT_FALSE(on_gpu("memmap:///a"));
+  EXPECT_FALSE(on_gpu("smh:///a"));
 }
 
 TEST(CheckSingleCopy, RefusesWhatCannotBeReadWhereItIsWritten) {

@@ -1,7 +1,8 @@
-// Stations in one process, told word by word. The test is the sender, and writes the trainer's slot.
+// Relay receivers in one process, which a test sends every message. The test is the sender, and writes the trainer's
+// slot.
 #pragma once
 
-#include <bascule/schemes/relay/station.h>
+#include <bascule/schemes/relay/relay_receiver.h>
 
 #include <gmock/gmock.h>
 
@@ -60,14 +61,14 @@ class Line final : public SenderLine {
 // A worker, and what the sender knows of it.
 struct Engine {
   SourceId id = kTrainer;
-  std::unique_ptr<Station> station{};
+  std::unique_ptr<RelayReceiver> receiver{};
   std::shared_ptr<Line> line = std::make_shared<Line>();
   Line::Said shown{};
   std::optional<ProgressView> progress{};
 
-  void tell(const Word& word) const { station->heard(to_bytes(word), {}); }
+  void tell(const Word& word) const { receiver->heard(to_bytes(word), {}); }
   void open() {
-    station->open(line);
+    receiver->open(line);
     shown = line->next(Word::Kind::kBuffers);
     ASSERT_FALSE(shown.descriptors.empty());
     progress.emplace(*ProgressView::map(shown.descriptors.front().get()));
@@ -78,12 +79,12 @@ struct Engine {
   }
 };
 
-class StationFixture : public testing::Test {
+class RelayReceiverFixture : public testing::Test {
  protected:
   using Kind = Word::Kind;
   using StatusCode = absl::StatusCode;
 
-  StationFixture() { fill(1); }
+  RelayReceiverFixture() { fill(1); }
 
   // ---- the trainer ----
 
@@ -97,11 +98,11 @@ class StationFixture : public testing::Test {
 
   // ---- workers ----
 
-  Engine make(SourceId id, Ground ground = test::host_ground(), std::size_t kept = 2) {
+  Engine make(SourceId id, RelayMemory memory = test::host_relay_memory(), std::size_t kept = 2) {
     Engine engine{.id = id};
-    absl::StatusOr<ReachedMemory> reached = ground.import(slot.descriptor.get(), "host", kBytes);
-    engine.station = *Station::make(std::move(ground), kBytes, kept, /*digests=*/true);
-    engine.station->add({1, 0}, *std::move(reached), [this](SlotId) { return written.load(); });
+    absl::StatusOr<ReachedMemory> reached = memory.import(slot.descriptor.get(), "host", kBytes);
+    engine.receiver = *RelayReceiver::make(std::move(memory), kBytes, kept, /*digests=*/true);
+    engine.receiver->add({1, 0}, *std::move(reached), [this](SlotId) { return written.load(); });
     engine.open();
     return engine;
   }
@@ -116,7 +117,7 @@ class StationFixture : public testing::Test {
   static void introduce(const Engine& reader, SourceId id, Word word, const std::vector<ProcessFd>& descriptors) {
     word.kind = Kind::kEngine;
     word.source = id;
-    reader.station->heard(to_bytes(word), copies_of(descriptors));
+    reader.receiver->heard(to_bytes(word), copies_of(descriptors));
   }
   static Publication publication(Version version) {
     return {.version = version, .slot = {1, 0}, .bytes = kBytes, .digest = {}};
@@ -127,8 +128,8 @@ class StationFixture : public testing::Test {
                                            absl::Duration timeout = test::patience()) {
     const Word take{
         .kind = Kind::kTake, .number = version, .source = source, .whole = whole, .spared = std::move(spared)};
-    return std::async(std::launch::async, [station = engine.station.get(), version, take, timeout] {
-      return station->receive(publication(version), to_bytes(take), Deadline(timeout));
+    return std::async(std::launch::async, [receiver = engine.receiver.get(), version, take, timeout] {
+      return receiver->receive(publication(version), to_bytes(take), Deadline(timeout));
     });
   }
   static void go_on(const Engine& engine, Version version, SourceId source, bool whole = false) {
@@ -142,7 +143,7 @@ class StationFixture : public testing::Test {
   static void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
   // What the engine reads; it is the slot.
   SlotView take(const Engine& engine, Version version) {
-    const absl::StatusOr<SlotView> view = engine.station->prepare(publication(version), Deadline(test::patience()));
+    const absl::StatusOr<SlotView> view = engine.receiver->prepare(publication(version), Deadline(test::patience()));
     EXPECT_THAT(view, test::IsOk());
     if (!view.ok()) return {};
     EXPECT_TRUE(std::ranges::equal(view->bytes, bytes()));
@@ -152,7 +153,7 @@ class StationFixture : public testing::Test {
   }
   void expect_whole(const Engine& engine, Version version) {
     EXPECT_EQ(engine.line->next(Kind::kGot).word.number, version);
-    engine.station->release(take(engine, version).slot);
+    engine.receiver->release(take(engine, version).slot);
   }
   // Comes whole from the trainer, and is read until it is released.
   SlotView hold(const Engine& engine, Version version) {
@@ -161,7 +162,7 @@ class StationFixture : public testing::Test {
     EXPECT_EQ(engine.line->next(Kind::kGot).word.number, version);
     return take(engine, version);
   }
-  void serve(const Engine& engine, Version version) { engine.station->release(hold(engine, version).slot); }
+  void serve(const Engine& engine, Version version) { engine.receiver->release(hold(engine, version).slot); }
 
   SlotMemory slot = *make_memfd("slot", kBytes);
   std::atomic<std::uint64_t> written{0};

@@ -1,5 +1,5 @@
-// What a station needs of the place where it copies to: a GPU (schemes/cuda_ipc/relay_ground.h). In tests it is the
-// host.
+// RelayMemory: the memory that a relay receiver copies to, and the queue that copies: of a GPU
+// (schemes/cuda_ipc/relay_memory.h), in tests of the host.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +30,9 @@ struct ReachedMemory {
   std::shared_ptr<void> owner;  // of the mapping
 };
 
-struct Ground {
-  int device = kHost;                     // that copies to it
-  std::string place;                      // of its memory, for import() elsewhere
+struct RelayMemory {
+  int device = kHost;                     // where the memory is, and which copies to it
+  std::string place;                      // of the memory, for import() in another process
   std::uint64_t part_bytes = kPartBytes;  // what is copied and shown at a time; whole tiles of the digest
   std::function<absl::StatusOr<std::unique_ptr<DeviceQueue>>()> open_queue;
   std::function<absl::StatusOr<ShownMemory>(std::uint64_t bytes)> make_buffer;  // RESOURCE_EXHAUSTED: there is no room

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "schemes/relay/station_fixture.h"
+#include "schemes/relay/relay_receiver_fixture.h"
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0::relay {
@@ -13,7 +13,7 @@ using test::IsOk;
 using test::StatusIs;
 using testing::HasSubstr;
 
-class StationFaults : public StationFixture {
+class RelayReceiverFaults : public RelayReceiverFixture {
  protected:
   // Copies from an engine that shows `page` and one buffer of `allocated` bytes.
   static void introduce_liar(const Engine& reader, SourceId id, const ProgressPage& page, std::uint64_t allocated) {
@@ -39,12 +39,12 @@ class StationFaults : public StationFixture {
 
 // ---- engines that cannot be read ----
 
-TEST_F(StationFaults, AnEngineThatWasNotIntroducedCannotBeRead) {
+TEST_F(RelayReceiverFaults, AnEngineThatWasNotIntroducedCannotBeRead) {
   const Engine engine = make(1);
   expect_cannot(engine, 1, 77, "not introduced", receive(engine, 1, 77));
 }
 
-TEST_F(StationFaults, AnEngineThatHasTheVersionNoMoreCannotBeRead) {
+TEST_F(RelayReceiverFaults, AnEngineThatHasTheVersionNoMoreCannotBeRead) {
   const Engine a = make(1), b = make(2);
   serve(a, 1);
   introduce(b, a);
@@ -52,7 +52,7 @@ TEST_F(StationFaults, AnEngineThatHasTheVersionNoMoreCannotBeRead) {
   expect_cannot(b, 2, 1, "no more", receive(b, 2, 1, /*whole=*/true));
 }
 
-TEST_F(StationFaults, MemoryThatCannotBeMappedCannotBeRead) {
+TEST_F(RelayReceiverFaults, MemoryThatCannotBeMappedCannotBeRead) {
   const Engine a = make(1), b = make(2);
   Word word = a.shown.word;
   word.allocated = 1ULL << 60;
@@ -63,7 +63,7 @@ TEST_F(StationFaults, MemoryThatCannotBeMappedCannotBeRead) {
   expect_cannot(b, 2, 3, "found 0", receive(b, 2, 3));
 }
 
-TEST_F(StationFaults, APageThatNamesACopyThatIsNotThereIsNotBelieved) {
+TEST_F(RelayReceiverFaults, APageThatNamesACopyThatIsNotThereIsNotBelieved) {
   const Engine engine = make(1);
   ProgressPage page = *ProgressPage::make();
   page.begin(5, 1);
@@ -72,7 +72,7 @@ TEST_F(StationFaults, APageThatNamesACopyThatIsNotThereIsNotBelieved) {
   expect_cannot(engine, 1, 9, "buffer 5", receive(engine, 1, 9));
 }
 
-TEST_F(StationFaults, ACopyThatIsTooSmallIsNotRead) {
+TEST_F(RelayReceiverFaults, ACopyThatIsTooSmallIsNotRead) {
   const Engine engine = make(1);
   ProgressPage page = *ProgressPage::make();
   page.begin(0, 1);
@@ -81,7 +81,7 @@ TEST_F(StationFaults, ACopyThatIsTooSmallIsNotRead) {
   expect_cannot(engine, 1, 9, "too small", receive(engine, 1, 9));
 }
 
-TEST_F(StationFaults, OfMoreBytesThanThereAreItTakesThoseThatThereAre) {
+TEST_F(RelayReceiverFaults, OfMoreBytesThanThereAreItTakesThoseThatThereAre) {
   const Engine engine = make(1);
   ProgressPage page = *ProgressPage::make();
   page.begin(0, 1);
@@ -89,13 +89,13 @@ TEST_F(StationFaults, OfMoreBytesThanThereAreItTakesThoseThatThereAre) {
   introduce_liar(engine, 9, page, kBytes);
   EXPECT_THAT(receive(engine, 1, 9).get(), IsOk());
   EXPECT_EQ(engine.line->next(Kind::kGot).word.number, 1u);
-  const auto view = engine.station->prepare(publication(1), Deadline(test::patience()));
+  const auto view = engine.receiver->prepare(publication(1), Deadline(test::patience()));
   ASSERT_THAT(view, IsOk());
   kernels::ThreadPool pool(1);
   EXPECT_NE(view->digest, kernels::digest(bytes(), pool)) << "other bytes than the trainer's have another digest";
 }
 
-TEST_F(StationFaults, APageThatGoesBackIsWaitedFor) {
+TEST_F(RelayReceiverFaults, APageThatGoesBackIsWaitedFor) {
   const Engine engine = make(1);
   ProgressPage page = *ProgressPage::make();
   page.begin(0, 1);
@@ -110,21 +110,21 @@ TEST_F(StationFaults, APageThatGoesBackIsWaitedFor) {
   EXPECT_THAT(received.get(), IsOk());
 }
 
-TEST_F(StationFaults, ASlotThatWasNotOfferedIsRefused) {
+TEST_F(RelayReceiverFaults, ASlotThatWasNotOfferedIsRefused) {
   const Engine engine = make(1);
-  engine.station->remove({1, 0});
+  engine.receiver->remove({1, 0});
   EXPECT_THAT(receive(engine, 1).get(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("not offered")));
   engine.line->next(Kind::kLeft);
 }
 
 // ---- connections ----
 
-TEST_F(StationFaults, ALostConnectionEndsWhatComesAndItComesBack) {
+TEST_F(RelayReceiverFaults, ALostConnectionEndsWhatComesAndItComesBack) {
   Engine engine = make(1);
   fill(1, 2);
   auto received = receive(engine, 1);
   wait_for(engine, 1, 2);
-  engine.station->close();
+  engine.receiver->close();
   EXPECT_THAT(received.get(), StatusIs(StatusCode::kUnavailable, HasSubstr("lost")));
   EXPECT_TRUE(engine.line->silent());
   engine.open();
@@ -133,44 +133,44 @@ TEST_F(StationFaults, ALostConnectionEndsWhatComesAndItComesBack) {
   serve(engine, 2);
 }
 
-TEST_F(StationFaults, WhatBelongedToALostConnectionEndsThoughTheNextIsThere) {
+TEST_F(RelayReceiverFaults, WhatBelongedToALostConnectionEndsThoughTheNextIsThere) {
   Engine engine = make(1);
   fill(1, 2);
   auto received = receive(engine, 1);
   wait_for(engine, 1, 2);
-  engine.station->close();
+  engine.receiver->close();
   engine.open();
   EXPECT_THAT(received.get(), StatusIs(StatusCode::kUnavailable, HasSubstr("lost")));
 }
 
-TEST_F(StationFaults, WordsOfALostConnectionAreForgotten) {
+TEST_F(RelayReceiverFaults, WordsOfALostConnectionAreForgotten) {
   Engine engine = make(1);
   const Engine other = make(2);
   introduce(engine, other);
   engine.tell({.kind = Kind::kOver, .number = 1});
   engine.line->next(Kind::kLeft);
-  engine.station->close();
+  engine.receiver->close();
   engine.open();
   expect_cannot(engine, 1, 2, "not introduced", receive(engine, 1, 2));
 }
 
-TEST_F(StationFaults, SurvivesWordsOfNobody) {
+TEST_F(RelayReceiverFaults, SurvivesWordsOfNobody) {
   const Engine engine = make(1);
-  engine.station->heard("no word", {});
+  engine.receiver->heard("no word", {});
   for (int kind = 0; kind <= static_cast<int>(Kind::kForget); ++kind)
     if (static_cast<Kind>(kind) != Kind::kOver) engine.tell({.kind = static_cast<Kind>(kind), .number = 9});
   for (std::uint64_t number = 100; number < 1000; ++number) {
     engine.tell({.kind = Kind::kOver, .number = number});
     engine.line->next(Kind::kLeft);
   }
-  EXPECT_THAT(engine.station->receive(publication(1), "no word", Deadline(test::patience())),
+  EXPECT_THAT(engine.receiver->receive(publication(1), "no word", Deadline(test::patience())),
               StatusIs(StatusCode::kInvalidArgument, testing::_));
-  EXPECT_THAT(engine.station->receive(publication(1), to_bytes({.kind = Kind::kFrom}), Deadline(test::patience())),
+  EXPECT_THAT(engine.receiver->receive(publication(1), to_bytes({.kind = Kind::kFrom}), Deadline(test::patience())),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("another word")));
   serve(engine, 1);
 }
 
-TEST_F(StationFaults, DescriptorsOfEnginesThatGoAreClosed) {
+TEST_F(RelayReceiverFaults, DescriptorsOfEnginesThatGoAreClosed) {
   const auto open_files = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
   };
@@ -187,10 +187,10 @@ TEST_F(StationFaults, DescriptorsOfEnginesThatGoAreClosed) {
 }
 
 // Unmapping waits for a device, which the I/O thread must not.
-TEST_F(StationFaults, MemoryOfEnginesIsLetGoOnAThreadOfDevices) {
+TEST_F(RelayReceiverFaults, MemoryOfEnginesIsLetGoOnAThreadOfDevices) {
   std::atomic<int> here{0}, elsewhere{0};
-  Ground ground = test::host_ground();
-  ground.import = [&, import = ground.import, home = std::this_thread::get_id()](
+  RelayMemory memory = test::host_relay_memory();
+  memory.import = [&, import = memory.import, home = std::this_thread::get_id()](
                       int descriptor, std::string_view place,
                       std::uint64_t allocated) -> absl::StatusOr<ReachedMemory> {
     BASCULE_ASSIGN(ReachedMemory memory, import(descriptor, place, allocated));
@@ -202,7 +202,7 @@ TEST_F(StationFaults, MemoryOfEnginesIsLetGoOnAThreadOfDevices) {
   const Engine a = make(1);
   serve(a, 1);
   {
-    const Engine b = make(2, ground);
+    const Engine b = make(2, memory);
     for (const bool forgotten : {true, false}) {
       introduce(b, a);
       EXPECT_THAT(receive(b, 1, 1).get(), IsOk());
@@ -211,7 +211,7 @@ TEST_F(StationFaults, MemoryOfEnginesIsLetGoOnAThreadOfDevices) {
       if (forgotten) {
         b.tell({.kind = Kind::kForget, .source = 1});
       } else {
-        b.station->close();
+        b.receiver->close();
       }
       const Deadline deadline(test::patience());
       while (elsewhere < 2 && !deadline.passed()) std::this_thread::yield();
@@ -223,9 +223,9 @@ TEST_F(StationFaults, MemoryOfEnginesIsLetGoOnAThreadOfDevices) {
 
 // ---- devices that fail ----
 
-TEST_F(StationFaults, ACopyThatFailsFailsTheVersion) {
+TEST_F(RelayReceiverFaults, ACopyThatFailsFailsTheVersion) {
   std::atomic<int> left{2};
-  const Engine engine = make(1, test::host_ground({.before_copy = [&] {
+  const Engine engine = make(1, test::host_relay_memory({.before_copy = [&] {
                                return --left < 0 ? absl::InternalError("the device is lost") : absl::OkStatus();
                              }}));
   EXPECT_THAT(receive(engine, 1).get(), StatusIs(StatusCode::kInternal, HasSubstr("the device is lost")));
@@ -235,9 +235,9 @@ TEST_F(StationFaults, ACopyThatFailsFailsTheVersion) {
   serve(engine, 2);
 }
 
-TEST_F(StationFaults, WithoutADigestAVersionThatWasGotIsLeft) {
+TEST_F(RelayReceiverFaults, WithoutADigestAVersionThatWasGotIsLeft) {
   std::atomic<bool> fails{true};
-  const Engine engine = make(1, test::host_ground({.before_finish = [&] {
+  const Engine engine = make(1, test::host_relay_memory({.before_finish = [&] {
                                return fails ? absl::DeadlineExceededError("the device hangs") : absl::OkStatus();
                              }}));
   EXPECT_THAT(receive(engine, 1).get(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("hangs")));
@@ -248,13 +248,13 @@ TEST_F(StationFaults, WithoutADigestAVersionThatWasGotIsLeft) {
   serve(engine, 2);
 }
 
-TEST_F(StationFaults, MemoryThatADeviceMayStillWriteStaysAsLongAsTheDeviceIsUsed) {
+TEST_F(RelayReceiverFaults, MemoryThatADeviceMayStillWriteStaysAsLongAsTheDeviceIsUsed) {
   const auto buffers = std::make_shared<std::atomic<int>>(0);
   std::atomic<bool> fails{true};
-  Ground ground = test::host_ground(
+  RelayMemory memory = test::host_relay_memory(
       {.before_copy = [&] { return fails ? absl::InternalError("no more") : absl::OkStatus(); },
        .before_settle = [&] { return fails ? absl::DeadlineExceededError("it hangs") : absl::OkStatus(); }});
-  ground.make_buffer = [buffers, make_buffer = ground.make_buffer](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
+  memory.make_buffer = [buffers, make_buffer = memory.make_buffer](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
     BASCULE_ASSIGN(ShownMemory made, make_buffer(bytes));
     ++*buffers;
     made.memory =
@@ -262,7 +262,7 @@ TEST_F(StationFaults, MemoryThatADeviceMayStillWriteStaysAsLongAsTheDeviceIsUsed
     return made;
   };
   {
-    const Engine engine = make(1, ground);
+    const Engine engine = make(1, memory);
     EXPECT_FALSE(receive(engine, 1).get().ok());
     engine.line->next(Kind::kLeft);
     EXPECT_EQ(*buffers, 2);

@@ -1,5 +1,5 @@
 // A worker's end: copies behind the trainer and behind other engines, and what others may read of it.
-#include "schemes/relay/station_fixture.h"
+#include "schemes/relay/relay_receiver_fixture.h"
 
 namespace bascule::inline v0::relay {
 namespace {
@@ -9,18 +9,18 @@ using test::StatusIs;
 using testing::HasSubstr;
 using testing::SizeIs;
 
-using RelayStation = StationFixture;
+using RelayReceiverTest = RelayReceiverFixture;
 
-TEST_F(RelayStation, ShowsItsPageAndItsBuffers) {
+TEST_F(RelayReceiverTest, ShowsItsPageAndItsBuffers) {
   const Engine engine = make(1);
   EXPECT_THAT(engine.shown.descriptors, SizeIs(3));
   EXPECT_EQ(engine.shown.word.place, "host");
   EXPECT_EQ(engine.shown.word.allocated, kBytes);
-  const Engine with_many = make(2, test::host_ground(), 20);
+  const Engine with_many = make(2, test::host_relay_memory(), 20);
   EXPECT_THAT(with_many.shown.descriptors, SizeIs(1 + kMostBuffers));
 }
 
-TEST_F(RelayStation, CopiesBehindTheTrainer) {
+TEST_F(RelayReceiverTest, CopiesBehindTheTrainer) {
   const Engine engine = make(1);
   fill(1, 0);
   auto received = receive(engine, 1);
@@ -36,13 +36,13 @@ TEST_F(RelayStation, CopiesBehindTheTrainer) {
   expect_whole(engine, 1);
 }
 
-TEST_F(RelayStation, VersionsComeOneAfterTheOther) {
+TEST_F(RelayReceiverTest, VersionsComeOneAfterTheOther) {
   const Engine engine = make(1);
   for (Version version = 1; version < 8; ++version) serve(engine, version);
   EXPECT_TRUE(engine.line->silent());
 }
 
-TEST_F(RelayStation, HandsOnWhatHasComeBeforeItIsWhole) {
+TEST_F(RelayReceiverTest, HandsOnWhatHasComeBeforeItIsWhole) {
   const Engine a = make(1), b = make(2), c = make(3);
   introduce(b, a);
   introduce(c, b);
@@ -56,7 +56,7 @@ TEST_F(RelayStation, HandsOnWhatHasComeBeforeItIsWhole) {
   for (const Engine* const each : {&a, &b, &c}) expect_whole(*each, 1);
 }
 
-TEST_F(RelayStation, AJoinerCopiesFromAnEngineThatHasAll) {
+TEST_F(RelayReceiverTest, AJoinerCopiesFromAnEngineThatHasAll) {
   const Engine a = make(1), b = make(2);
   serve(a, 1);
   introduce(b, a);
@@ -65,7 +65,7 @@ TEST_F(RelayStation, AJoinerCopiesFromAnEngineThatHasAll) {
   expect_whole(b, 1);
 }
 
-TEST_F(RelayStation, GoesOnFromAnotherSourceInTheMiddle) {
+TEST_F(RelayReceiverTest, GoesOnFromAnotherSourceInTheMiddle) {
   const Engine a = make(1), b = make(2), c = make(3);
   introduce(c, a);
   introduce(c, b);
@@ -82,16 +82,16 @@ TEST_F(RelayStation, GoesOnFromAnotherSourceInTheMiddle) {
 }
 
 // What its copy engines still read goes behind them.
-TEST_F(RelayStation, ASourceThatIsForgottenInTheMiddleIsReplaced) {
+TEST_F(RelayReceiverTest, ASourceThatIsForgottenInTheMiddleIsReplaced) {
   Engine a = make(1);
   const Engine b = make(2);
   introduce(b, a);
   fill(1, 2);
   auto first = receive(a, 1), second = receive(b, 1, 1);
   wait_for(b, 1, 2);
-  a.station->close();
+  a.receiver->close();
   EXPECT_THAT(first.get(), StatusIs(StatusCode::kUnavailable, HasSubstr("lost")));
-  a.station.reset();
+  a.receiver.reset();
   b.tell({.kind = Kind::kForget, .source = 1});
   const Word cannot = b.line->next(Kind::kCannot).word;
   EXPECT_EQ(cannot.source, 1u);
@@ -101,14 +101,14 @@ TEST_F(RelayStation, ASourceThatIsForgottenInTheMiddleIsReplaced) {
   expect_whole(b, 1);
 }
 
-TEST_F(RelayStation, WordsMayComeBeforeTheReceiveBegins) {
+TEST_F(RelayReceiverTest, WordsMayComeBeforeTheReceiveBegins) {
   const Engine engine = make(1);
   go_on(engine, 1, kTrainer);
   EXPECT_THAT(receive(engine, 1, /*source=*/77).get(), IsOk());
   expect_whole(engine, 1);
 }
 
-TEST_F(RelayStation, AVersionThatWasGivenUpBeforeItBeginsIsNotTaken) {
+TEST_F(RelayReceiverTest, AVersionThatWasGivenUpBeforeItBeginsIsNotTaken) {
   const Engine engine = make(1);
   engine.tell({.kind = Kind::kOver, .number = 1});
   EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 1u);
@@ -117,7 +117,7 @@ TEST_F(RelayStation, AVersionThatWasGivenUpBeforeItBeginsIsNotTaken) {
   serve(engine, 2);
 }
 
-TEST_F(RelayStation, AVersionThatIsGivenUpInTheMiddleEndsAndIsShownNoMore) {
+TEST_F(RelayReceiverTest, AVersionThatIsGivenUpInTheMiddleEndsAndIsShownNoMore) {
   const Engine engine = make(1);
   fill(1, 2);
   auto received = receive(engine, 1);
@@ -126,11 +126,11 @@ TEST_F(RelayStation, AVersionThatIsGivenUpInTheMiddleEndsAndIsShownNoMore) {
   EXPECT_THAT(received.get(), StatusIs(StatusCode::kCancelled, HasSubstr("gave the version up")));
   EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 1u);
   EXPECT_FALSE(engine.progress->find(1));
-  EXPECT_FALSE(engine.station->prepare(publication(1), Deadline(absl::ZeroDuration())).ok());
+  EXPECT_FALSE(engine.receiver->prepare(publication(1), Deadline(absl::ZeroDuration())).ok());
   serve(engine, 2);
 }
 
-TEST_F(RelayStation, AVersionThatComesTooLateIsRefused) {
+TEST_F(RelayReceiverTest, AVersionThatComesTooLateIsRefused) {
   const Engine engine = make(1);
   fill(1, 2);
   auto received = receive(engine, 1, kTrainer, false, {}, absl::Milliseconds(30));
@@ -140,7 +140,7 @@ TEST_F(RelayStation, AVersionThatComesTooLateIsRefused) {
 
 // ---- which buffers it may use ----
 
-TEST_F(RelayStation, ACopyThatOthersReadIsNotWritten) {
+TEST_F(RelayReceiverTest, ACopyThatOthersReadIsNotWritten) {
   const Engine a = make(1), b = make(2);
   serve(a, 1);
   introduce(b, a);
@@ -154,7 +154,7 @@ TEST_F(RelayStation, ACopyThatOthersReadIsNotWritten) {
   expect_whole(b, 1);
 }
 
-TEST_F(RelayStation, WhenAllBuffersAreTakenAVersionComesAlone) {
+TEST_F(RelayReceiverTest, WhenAllBuffersAreTakenAVersionComesAlone) {
   const Engine engine = make(1);
   const SlotView read = hold(engine, 1);
   serve(engine, 2);
@@ -163,35 +163,36 @@ TEST_F(RelayStation, WhenAllBuffersAreTakenAVersionComesAlone) {
   EXPECT_EQ(engine.line->next(Kind::kAlone).word.number, 3u);
   EXPECT_FALSE(engine.progress->find(3));
   expect_whole(engine, 3);
-  engine.station->release(read.slot);
+  engine.receiver->release(read.slot);
   serve(engine, 4);
   EXPECT_EQ(engine.here(4), kBytes) << "to a buffer that others see";
 }
 
-TEST_F(RelayStation, WithoutRoomItRefusesTheVersionAndLeaves) {
-  Ground ground = test::host_ground();
+TEST_F(RelayReceiverTest, WithoutRoomItRefusesTheVersionAndLeaves) {
+  RelayMemory memory = test::host_relay_memory();
   const auto room = std::make_shared<std::atomic<int>>(2);
-  ground.make_buffer = [room, make_buffer = ground.make_buffer](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
+  memory.make_buffer = [room, make_buffer = memory.make_buffer](std::uint64_t bytes) -> absl::StatusOr<ShownMemory> {
     if ((*room)-- <= 0) return absl::ResourceExhaustedError("no memory");
     return make_buffer(bytes);
   };
-  EXPECT_THAT(Station::make(ground, kBytes, 3, true), StatusIs(StatusCode::kResourceExhausted, HasSubstr("weights")));
+  EXPECT_THAT(RelayReceiver::make(memory, kBytes, 3, true),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("weights")));
   *room = 2;
-  const Engine engine = make(1, ground);
+  const Engine engine = make(1, memory);
   const SlotView read = hold(engine, 1);
   serve(engine, 2);
   EXPECT_THAT(receive(engine, 3, kTrainer, false, {2}).get(),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("no memory")));
   EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 3u);
-  engine.station->release(read.slot);
+  engine.receiver->release(read.slot);
   serve(engine, 4);
 }
 
-TEST_F(RelayStation, AVersionOfAnotherSizeIsRefused) {
+TEST_F(RelayReceiverTest, AVersionOfAnotherSizeIsRefused) {
   const Engine engine = make(1);
   Publication other = publication(1);
   other.bytes = kBytes - 1;
-  EXPECT_THAT(engine.station->receive(other, to_bytes({.kind = Kind::kTake, .number = 1}), Deadline(test::patience())),
+  EXPECT_THAT(engine.receiver->receive(other, to_bytes({.kind = Kind::kTake, .number = 1}), Deadline(test::patience())),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("bytes")));
   EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 1u);
 }
