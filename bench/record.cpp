@@ -142,9 +142,9 @@ absl::StatusOr<Results> results_from_json(std::string_view text) {
     for (const nlohmann::json& record : json.at("records")) {
       if (record.contains("limit"))
         return invalid_argument(
-            "expected the key \"baseline\" in each record, found \"limit\", as bascule-bench wrote before 0.1.0; "
-            "measure "
-            "again, or rename \"limit\" to \"baseline\" and \"limit_seconds\" to \"baseline_seconds\" in the file");
+            "expected the key \"baseline\" in each record, found \"limit\", as bascule-bench wrote before "
+            "0.1.0; measure again, or rename \"limit\" to \"baseline\" and \"limit_seconds\" to \"baseline_seconds\" "
+            "in the file");
       results.records.push_back(record_from(record));
     }
     if (json.contains("counts"))
