@@ -1,4 +1,4 @@
-// What must always hold of a sender's circles, whatever comes: looked at in the events that go in, and in the actions
+// What must always hold of a sender's groups, whatever comes: looked at in the events that go in, and in the actions
 // that come out.
 #pragma once
 
@@ -9,29 +9,29 @@
 #include <vector>
 
 #include "schemes/nccl/watch.h"
-#include <bascule/schemes/nccl/circles.h>
+#include <bascule/schemes/nccl/delivery_planner.h>
 
 namespace bascule::inline v0::nccl {
 
-class CirclesRules {
+class PlannerRules {
  public:
-  CirclesRules(const Circles& circles, std::uint64_t piece_bytes, Watch& watch)
-      : circles_(circles), piece_bytes_(piece_bytes), watch_(watch) {}
+  PlannerRules(const DeliveryPlanner& planner, std::uint64_t piece_bytes, Watch& watch)
+      : planner_(planner), piece_bytes_(piece_bytes), watch_(watch) {}
 
-  void note(const Event& event);  // before the circles hear it
+  void note(const Event& event);  // before the planner gets it
   void look(const Action& action, Clock::time_point now);
   void look_behind_event();  // all its actions were carried out
   void look_at_rest();       // every wait has ended, and nothing comes any more
 
  private:
-  struct Seen {  // a circle
+  struct Seen {  // a group
     std::vector<WorkerId> workers{};
     std::set<WorkerId> made{}, dropped{};  // who said so
     bool own_made = false, left = false;
   };
   struct Delivery {
     std::set<WorkerId> workers{}, got{}, refused{};
-    std::map<WorkerId, CircleId> told{};  // where it was told to take part last
+    std::map<WorkerId, CommGroupId> told{};  // where it was told to take part last
     bool done = false;
   };
 
@@ -50,13 +50,13 @@ class CirclesRules {
   void expect(bool holds, std::string_view what) { watch_.expect(holds, what); }
   void expect_there(WorkerId worker, std::string_view what);
 
-  const Circles& circles_;
+  const DeliveryPlanner& planner_;
   const std::uint64_t piece_bytes_;
   Watch& watch_;
   Clock::time_point now_{};
   bool ticks_ = false;  // the event is a tick
   std::set<WorkerId> workers_, given_up_;
-  std::map<CircleId, Seen> seen_;
+  std::map<CommGroupId, Seen> seen_;
   std::map<std::uint64_t, Delivery> deliveries_;
 };
 

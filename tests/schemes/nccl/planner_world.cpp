@@ -1,4 +1,4 @@
-#include "schemes/nccl/circles_world.h"
+#include "schemes/nccl/planner_world.h"
 
 #include <algorithm>
 #include <utility>
@@ -17,12 +17,12 @@ absl::Status broke() { return absl::UnavailableError("it broke"); }
 
 }  // namespace
 
-CirclesWorld::CirclesWorld(std::uint64_t seed)
+PlannerWorld::PlannerWorld(std::uint64_t seed)
     : faults_(seed % 4),
-      circles_(limits_, ModelCommunicator::kPiece),
-      rules_(circles_, ModelCommunicator::kPiece, watch_) {}
+      planner_(limits_, ModelCommunicator::kPiece),
+      rules_(planner_, ModelCommunicator::kPiece, watch_) {}
 
-std::string CirclesWorld::run(const std::vector<Step>& steps) {
+std::string PlannerWorld::run(const std::vector<Step>& steps) {
   for (const Step& each : steps) {
     if (!watch_.wrong.empty()) return watch_.wrong;
     step(each);
@@ -31,75 +31,75 @@ std::string CirclesWorld::run(const std::vector<Step>& steps) {
   return watch_.wrong;
 }
 
-// ---- around the circles ----
+// ---- around the planner ----
 
-void CirclesWorld::tell(Event event) {
+void PlannerWorld::tell(Event event) {
   ++events_;
   rules_.note(event);
-  for (Action& action : circles_.on(std::move(event), now_)) {
+  for (Action& action : planner_.on(std::move(event), now_)) {
     rules_.look(action, now_);
     std::visit([this](auto& each) { carry_out(each); }, action);
   }
   rules_.look_behind_event();
 }
 
-void CirclesWorld::tell_worker(WorkerId id, Word word) {
+void PlannerWorld::tell_worker(WorkerId id, Word word) {
   if (const auto worker = workers_.find(id); worker != workers_.end()) worker->second.tell(std::move(word));
 }
 
-void CirclesWorld::carry_out(action::Say& say) {
+void PlannerWorld::carry_out(action::Say& say) {
   watch_.say("  to ", say.worker, ": ", text_of(say.word));
   tell_worker(say.worker, std::move(say.word));
 }
 
-void CirclesWorld::carry_out(action::Deliver& deliver) {
+void PlannerWorld::carry_out(action::Deliver& deliver) {
   watch_.say("  to ", deliver.worker, ": ", text_of(deliver.word));
   tell_worker(deliver.worker, std::move(deliver.word));
 }
 
-void CirclesWorld::carry_out(action::GiveUp& gives_up) {
+void PlannerWorld::carry_out(action::GiveUp& gives_up) {
   watch_.say("  gives up ", gives_up.worker, ": ", message_of(gives_up.why));
   if (workers_.contains(gives_up.worker)) to_remove_.insert(gives_up.worker);
 }
 
-void CirclesWorld::carry_out(action::Make& make) {
-  watch_.say("  makes circle ", make.circle);
-  communicators_.emplace(make.circle, make.workers);
+void PlannerWorld::carry_out(action::Make& make) {
+  watch_.say("  makes group ", make.group);
+  communicators_.emplace(make.group, make.workers);
   const int ranks = static_cast<int>(make.workers.size()) + 1;
   int rank = 0;
   for (const WorkerId id : make.workers)
-    tell_worker(id, {.kind = Word::Kind::kMake, .circle = make.circle, .rank = ++rank, .ranks = ranks});
+    tell_worker(id, {.kind = Word::Kind::kMake, .group = make.group, .rank = ++rank, .ranks = ranks});
 }
 
-void CirclesWorld::carry_out(action::Warm& warm) {
-  watch_.say("  warms circle ", warm.circle);
-  post_own(warm.circle, {});
+void PlannerWorld::carry_out(action::Warm& warm) {
+  watch_.say("  warms group ", warm.group);
+  post_own(warm.group, {});
 }
 
-void CirclesWorld::carry_out(action::Broadcast& broadcast) {
-  watch_.say("  broadcasts delivery ", broadcast.number, " in circle ", broadcast.circle, " from ", broadcast.from);
-  post_own(broadcast.circle, {.number = broadcast.number, .from = broadcast.from});
+void PlannerWorld::carry_out(action::Broadcast& broadcast) {
+  watch_.say("  broadcasts delivery ", broadcast.number, " in group ", broadcast.group, " from ", broadcast.from);
+  post_own(broadcast.group, {.number = broadcast.number, .from = broadcast.from});
 }
 
-void CirclesWorld::carry_out(action::RunOut& runs_out) {
+void PlannerWorld::carry_out(action::RunOut& runs_out) {
   watch_.say("  delivery ", runs_out.number, " runs out");
   deliveries_.at(runs_out.number).ran_out = true;
 }
 
-void CirclesWorld::carry_out(action::Leave& leave) {
-  watch_.say("  leaves circle ", leave.circle);
-  communicators_.at(leave.circle).leave(0);
-  own_[leave.circle].push_back(event::Left{leave.circle});
+void PlannerWorld::carry_out(action::Leave& leave) {
+  watch_.say("  leaves group ", leave.group);
+  communicators_.at(leave.group).leave(0);
+  own_[leave.group].push_back(event::Left{leave.group});
 }
 
-void CirclesWorld::carry_out(action::Done& done) {
+void PlannerWorld::carry_out(action::Done& done) {
   watch_.say("  delivery ", done.number, " is done: ", done.status.ToString());
   deliveries_.at(done.number).done = true;
 }
 
 // ---- steps ----
 
-void CirclesWorld::step(Step step) {
+void PlannerWorld::step(Step step) {
   const std::uint32_t kind = step.what % 64, what = step.what / 64;
   const auto pick = [&](const auto& map) { return nth(map, step.which).first; };
   if (kind < 3) return join();
@@ -128,13 +128,13 @@ void CirclesWorld::step(Step step) {
     if (!own_.empty()) own_turn(pick(own_));
   } else if (!communicators_.empty()) {
     const std::size_t back = step.which % std::min<std::size_t>(communicators_.size(), 4);  // of the newest ones
-    const auto& [circle, communicator] = nth(communicators_, communicators_.size() - 1 - back);
+    const auto& [group, communicator] = nth(communicators_, communicators_.size() - 1 - back);
     const std::vector<WorkerId> ranks = communicator.ranks();
-    move(circle, ranks[what % ranks.size()]);
+    move(group, ranks[what % ranks.size()]);
   }
 }
 
-void CirclesWorld::join() {
+void PlannerWorld::join() {
   if (workers_.size() >= 5) return;
   const WorkerId id = next_worker_++;
   watch_.say("worker ", id, " joins");
@@ -142,23 +142,23 @@ void CirclesWorld::join() {
   tell(event::Joined{id});
 }
 
-void CirclesWorld::remove(WorkerId id) {
+void PlannerWorld::remove(WorkerId id) {
   watch_.say("worker ", id, " is removed");
   workers_.erase(id);
   to_remove_.erase(id);
-  for (auto& [circle, communicator] : communicators_)
+  for (auto& [group, communicator] : communicators_)
     if (communicator.has(id)) communicator.leave(id);
   tell(event::Removed{id});
 }
 
 // A worker is sent one version at a time; one that was given up may still be on its way to it.
-bool CirclesWorld::is_busy(WorkerId id) const {
+bool PlannerWorld::is_busy(WorkerId id) const {
   return std::ranges::any_of(deliveries_, [id](const auto& each) {
     return !each.second.done && !each.second.stopped && each.second.workers.contains(id);
   });
 }
 
-void CirclesWorld::want(std::uint32_t which) {
+void PlannerWorld::want(std::uint32_t which) {
   Delivery delivery;
   for (const auto& [id, worker] : workers_)
     if (!is_busy(id) && (which % 3 != 0 || which / 3 >> id % 8 & 1)) delivery.workers.insert(id);
@@ -173,7 +173,7 @@ void CirclesWorld::want(std::uint32_t which) {
       .number = number, .version = number, .workers = {delivery.workers.begin(), delivery.workers.end()}});
 }
 
-void CirclesWorld::stop(std::uint32_t which) {
+void PlannerWorld::stop(std::uint32_t which) {
   for (auto& [number, delivery] : deliveries_) {
     if (delivery.done || delivery.stopped || (which + number) % 3 != 0) continue;
     watch_.say("delivery ", number, " is stopped", delivery.written ? ", whole" : "");
@@ -182,7 +182,7 @@ void CirclesWorld::stop(std::uint32_t which) {
   }
 }
 
-void CirclesWorld::pass(Clock::duration time) {
+void PlannerWorld::pass(Clock::duration time) {
   now_ += time;
   if (!wakes_at_ || *wakes_at_ > now_) return;
   wakes_at_.reset();
@@ -192,7 +192,7 @@ void CirclesWorld::pass(Clock::duration time) {
 
 // ---- what the workers say, and this end ----
 
-bool CirclesWorld::hear_worker(WorkerId id) {
+bool PlannerWorld::hear_worker(WorkerId id) {
   const std::optional<Word> word = workers_.at(id).said();
   if (!word) return false;
   watch_.say("worker ", id, " said ", text_of(*word));
@@ -200,28 +200,28 @@ bool CirclesWorld::hear_worker(WorkerId id) {
   return true;
 }
 
-bool CirclesWorld::own_turn(CircleId circle) {
-  std::deque<Event>& events = own_.at(circle);
+bool PlannerWorld::own_turn(CommGroupId group) {
+  std::deque<Event>& events = own_.at(group);
   if (events.empty()) return false;
-  if (std::holds_alternative<event::Left>(events.front()) && hanging_.contains(circle)) return false;
+  if (std::holds_alternative<event::Left>(events.front()) && hanging_.contains(group)) return false;
   Event event = std::move(events.front());
   events.pop_front();
-  watch_.say("this end of circle ", circle, ": event ", event.index());
+  watch_.say("this end of group ", group, ": event ", event.index());
   tell(std::move(event));
   return true;
 }
 
 // One piece further.
-bool CirclesWorld::move(CircleId circle, WorkerId rank) {
-  ModelCommunicator& communicator = communicators_.at(circle);
+bool PlannerWorld::move(CommGroupId group, WorkerId rank) {
+  ModelCommunicator& communicator = communicators_.at(group);
   if (rank == 0 && communicator.end_init(0)) {
-    own_[circle].push_back(event::Made{.circle = circle, .status = absl::OkStatus()});
+    own_[group].push_back(event::Made{.group = group, .status = absl::OkStatus()});
     return true;
   }
   const std::optional<Posted> posted = communicator.next(rank);
   const auto worker = workers_.find(rank);
   if (!posted || (worker != workers_.end() && worker->second.is_silent())) return false;
-  watch_.expect(communicator.is_paired(rank), cat("circle ", circle, " pairs broadcasts of different deliveries"));
+  watch_.expect(communicator.is_paired(rank), cat("group ", group, " pairs broadcasts of different deliveries"));
   if (posted->number != 0) {
     const Delivery& delivery = deliveries_.at(posted->number);
     if (!delivery.written && !delivery.ran_out) return false;
@@ -229,27 +229,27 @@ bool CirclesWorld::move(CircleId circle, WorkerId rank) {
   const std::uint64_t there = communicator.move(rank);
   if (worker != workers_.end()) worker->second.moved(*posted, there);
   if (there < posted->bytes()) return true;
-  if (worker != workers_.end()) worker->second.came(circle, *posted);
-  if (rank == 0) sent(circle, *posted, absl::OkStatus());
+  if (worker != workers_.end()) worker->second.came(group, *posted);
+  if (rank == 0) sent(group, *posted, absl::OkStatus());
   return true;
 }
 
-void CirclesWorld::post_own(CircleId circle, const Posted& posted) {
-  ModelCommunicator& communicator = communicators_.at(circle);
+void PlannerWorld::post_own(CommGroupId group, const Posted& posted) {
+  ModelCommunicator& communicator = communicators_.at(group);
   communicator.post(0, posted);
-  if (communicator.is_broken(0)) fail_own(circle);
+  if (communicator.is_broken(0)) fail_own(group);
 }
 
-void CirclesWorld::fail_own(CircleId circle) {
-  for (const Posted& posted : communicators_.at(circle).fail(0)) sent(circle, posted, broke());
+void PlannerWorld::fail_own(CommGroupId group) {
+  for (const Posted& posted : communicators_.at(group).fail(0)) sent(group, posted, broke());
 }
 
-void CirclesWorld::sent(CircleId circle, const Posted& posted, const absl::Status& status) {
-  if (posted.number == 0) return own_[circle].push_back(event::Warmed{.circle = circle, .status = status});
-  own_[circle].push_back(event::Sent{.circle = circle, .number = posted.number, .status = status});
+void PlannerWorld::sent(CommGroupId group, const Posted& posted, const absl::Status& status) {
+  if (posted.number == 0) return own_[group].push_back(event::Warmed{.group = group, .status = status});
+  own_[group].push_back(event::Sent{.group = group, .number = posted.number, .status = status});
 }
 
-void CirclesWorld::fault(std::uint32_t what, std::uint32_t which) {
+void PlannerWorld::fault(std::uint32_t what, std::uint32_t which) {
   if (what % 4 < 2 && !workers_.empty()) {
     const WorkerId id = nth(workers_, which).first;
     ModelWorker& worker = workers_.at(id);
@@ -258,24 +258,23 @@ void CirclesWorld::fault(std::uint32_t what, std::uint32_t which) {
     return;
   }
   if (communicators_.empty()) return;
-  auto& [circle, communicator] = *std::prev(communicators_.end());
+  auto& [group, communicator] = *std::prev(communicators_.end());
   const bool left = communicator.is_gone(0);
   if (what % 4 == 2 && !left) {
-    watch_.say("this end's rank of circle ", circle, " breaks");
-    if (communicator.end_init(0, /*fails=*/true))
-      own_[circle].push_back(event::Made{.circle = circle, .status = broke()});
-    fail_own(circle);
+    watch_.say("this end's rank of group ", group, " breaks");
+    if (communicator.end_init(0, /*fails=*/true)) own_[group].push_back(event::Made{.group = group, .status = broke()});
+    fail_own(group);
   } else if (!workers_.empty() && which % 8 != 0) {
     workers_.at(nth(workers_, which / 8).first).break_ranks();
   } else if (which / 8 % 8 == 0 && !left) {
-    watch_.say("an abort of circle ", circle, " would hang");
-    hanging_.insert(circle);
+    watch_.say("an abort of group ", group, " would hang");
+    hanging_.insert(group);
   }
 }
 
 // ---- every wait ends ----
 
-bool CirclesWorld::turn_all(bool removes) {
+bool PlannerWorld::turn_all(bool removes) {
   bool moved = false;
   while (removes && !to_remove_.empty()) remove(*to_remove_.begin()), moved = true;
   std::vector<WorkerId> ids;
@@ -284,16 +283,16 @@ bool CirclesWorld::turn_all(bool removes) {
     if (workers_.contains(id)) moved |= workers_.at(id).turn(/*fails=*/false);
     if (workers_.contains(id)) moved |= hear_worker(id);
   }
-  std::vector<CircleId> circles;
-  for (const auto& [circle, communicator] : communicators_) circles.push_back(circle);
-  for (const CircleId circle : circles) {
-    for (const WorkerId rank : communicators_.at(circle).ranks()) moved |= move(circle, rank);
-    if (own_.contains(circle)) moved |= own_turn(circle);
+  std::vector<CommGroupId> groups;
+  for (const auto& [group, communicator] : communicators_) groups.push_back(group);
+  for (const CommGroupId group : groups) {
+    for (const WorkerId rank : communicators_.at(group).ranks()) moved |= move(group, rank);
+    if (own_.contains(group)) moved |= own_turn(group);
   }
   return moved;
 }
 
-void CirclesWorld::settle(std::string_view what) {
+void PlannerWorld::settle(std::string_view what) {
   for (int ticks = 0; ticks < 40 && watch_.wrong.empty(); ++ticks) {
     int turns = 0;
     while (turn_all(/*removes=*/true) && watch_.wrong.empty()) {
@@ -306,7 +305,7 @@ void CirclesWorld::settle(std::string_view what) {
   watch_.expect(false, cat(what, ": deadlines without end"));
 }
 
-void CirclesWorld::finish() {
+void PlannerWorld::finish() {
   watch_.say("no more faults");
   for (auto& [number, delivery] : deliveries_) delivery.written |= !delivery.stopped;
   std::set<WorkerId> silent;
@@ -319,7 +318,7 @@ void CirclesWorld::finish() {
   rules_.look_at_rest();
   while (!workers_.empty()) remove(workers_.begin()->first);
   settle("without workers");
-  watch_.expect(circles_.states().empty(), "a circle without workers stays");
+  watch_.expect(planner_.states().empty(), "a group without workers stays");
 }
 
 }  // namespace bascule::inline v0::nccl

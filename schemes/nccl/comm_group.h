@@ -1,11 +1,11 @@
-// Circle: one communicator as its sender sees it: its workers, its state, and whom that state waits for. The sender is
-// rank 0; the workers are the others.
+// CommGroup: one communicator as its sender sees it: its workers, its state, and which ranks that state waits for. The
+// sender is rank 0; the workers are the other ranks.
 //
 //   asking ──▶ making ──▶ made ──▶ warming ──▶ running
 //                         made ── a delivery waits ──▶ running
 //   any of these ──▶ leaving ──▶ (gone)
 //
-// docs/nccl.md says what happens in each state. A circle only notes; CircleSet decides. Pure bookkeeping.
+// docs/nccl.md says what happens in each state. A group only keeps records; CommGroups decides. Pure bookkeeping.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,20 @@
 
 namespace bascule::inline v0::nccl {
 
-class Circle {
+class CommGroup {
  public:
   enum class State { kAsking, kMaking, kMade, kWarming, kRunning, kLeaving };
 
-  // Asking. `until` is, here and below, the deadline of the state that begins.
-  Circle(CircleId id, std::vector<WorkerId> workers, Clock::time_point until);
+  // Begins in kAsking. Here and below, `until` is the deadline of the state that begins.
+  CommGroup(CommGroupId id, std::vector<WorkerId> workers, Clock::time_point until);
 
-  CircleId id() const { return id_; }
+  CommGroupId id() const { return id_; }
   State state() const { return state_; }
   std::optional<Clock::time_point> until() const;                    // none: this state may last
   const std::vector<WorkerId>& workers() const { return workers_; }  // ranks 1 and up; also those that are gone
   bool has(WorkerId worker) const;
-  bool is_within(const std::set<WorkerId>& workers) const;  // it has no others
-  bool is_of(const std::set<WorkerId>& workers) const;      // it has these and no others, and is not left
+  bool is_within(const std::set<WorkerId>& workers) const;  // all of its workers are in `workers`
+  bool is_of(const std::set<WorkerId>& workers) const;      // its workers are exactly these, and it is not left
 
   // ---- what its state waits for ----
 
@@ -65,12 +65,12 @@ class Circle {
   std::uint64_t there_of(std::uint64_t delivery, WorkerId worker, std::uint64_t from) const;
 
   void use(std::uint64_t count) { used_ = count; }
-  std::uint64_t used() const { return used_; }  // grows with each use of any circle
+  std::uint64_t used() const { return used_; }  // grows with each use of any group
 
  private:
   void await_all(State state, Clock::time_point until);
 
-  const CircleId id_;
+  const CommGroupId id_;
   const std::vector<WorkerId> workers_;
   State state_ = State::kAsking;
   std::set<WorkerId> awaited_;

@@ -1,7 +1,7 @@
-// A sender's circles in which a test says each event, and reads the actions.
+// A sender's groups in which a test says each event, and reads the actions.
 #pragma once
 
-#include <bascule/schemes/nccl/circles.h>
+#include <bascule/schemes/nccl/delivery_planner.h>
 
 #include <gmock/gmock.h>
 
@@ -14,10 +14,10 @@
 
 namespace bascule::inline v0::nccl {
 
-class CirclesReplay : public testing::Test {
+class PlannerReplay : public testing::Test {
  protected:
   void tell(Event event) {
-    for (Action& action : circles.on(std::move(event), now)) {
+    for (Action& action : planner.on(std::move(event), now)) {
       if (const auto* wake = std::get_if<action::WakeAt>(&action)) wakes_at = wake->at;
       actions.push_back(std::move(action));
     }
@@ -28,8 +28,8 @@ class CirclesReplay : public testing::Test {
     wakes_at.reset();
     tell(event::Tick{});
   }
-  void hear(WorkerId worker, Word::Kind kind, CircleId circle, std::uint64_t number = 0, std::uint64_t from = 0) {
-    tell(event::Heard{worker, {.kind = kind, .circle = circle, .number = number, .from = from, .why = "broken"}});
+  void hear(WorkerId worker, Word::Kind kind, CommGroupId group, std::uint64_t number = 0, std::uint64_t from = 0) {
+    tell(event::Heard{worker, {.kind = kind, .group = group, .number = number, .from = from, .why = "broken"}});
   }
   // All actions of one kind since forget().
   template <typename T>
@@ -48,8 +48,8 @@ class CirclesReplay : public testing::Test {
     return workers;
   }
   void forget() { actions.clear(); }  // what it did so far
-  int count(Circles::State state) {
-    const auto states = circles.states();
+  int count(DeliveryPlanner::State state) {
+    const auto states = planner.states();
     const auto found = states.find(state);
     return found == states.end() ? 0 : found->second;
   }
@@ -58,31 +58,31 @@ class CirclesReplay : public testing::Test {
     for (const WorkerId worker : workers) tell(event::Joined{worker});
   }
   // From ask to made.
-  void make(CircleId circle, std::initializer_list<WorkerId> workers) {
-    for (const WorkerId worker : workers) hear(worker, Word::Kind::kReady, circle);
-    for (const WorkerId worker : workers) hear(worker, Word::Kind::kMade, circle);
-    tell(event::Made{circle, absl::OkStatus()});
+  void make(CommGroupId group, std::initializer_list<WorkerId> workers) {
+    for (const WorkerId worker : workers) hear(worker, Word::Kind::kReady, group);
+    for (const WorkerId worker : workers) hear(worker, Word::Kind::kMade, group);
+    tell(event::Made{group, absl::OkStatus()});
   }
-  void warm(CircleId circle, std::initializer_list<WorkerId> workers) {
-    for (const WorkerId worker : workers) hear(worker, Word::Kind::kWarmed, circle);
-    tell(event::Warmed{circle, absl::OkStatus()});
+  void warm(CommGroupId group, std::initializer_list<WorkerId> workers) {
+    for (const WorkerId worker : workers) hear(worker, Word::Kind::kWarmed, group);
+    tell(event::Warmed{group, absl::OkStatus()});
   }
-  // A circle of all of them that runs.
-  CircleId run(std::initializer_list<WorkerId> workers) {
+  // A group of all of them that runs.
+  CommGroupId run(std::initializer_list<WorkerId> workers) {
     join(workers);
     pass(absl::Milliseconds(100));
     make(++last, workers);
     warm(last, workers);
-    EXPECT_EQ(count(Circles::State::kRunning), 1);
+    EXPECT_EQ(count(DeliveryPlanner::State::kRunning), 1);
     forget();
     return last;
   }
   void want(std::uint64_t number, std::vector<WorkerId> workers) {
     tell(event::Wanted{.number = number, .version = number + 100, .workers = std::move(workers)});
   }
-  void got(std::uint64_t number, CircleId circle, std::initializer_list<WorkerId> workers) {
-    for (const WorkerId worker : workers) hear(worker, Word::Kind::kGot, circle, number);
-    tell(event::Sent{circle, number, absl::OkStatus()});
+  void got(std::uint64_t number, CommGroupId group, std::initializer_list<WorkerId> workers) {
+    for (const WorkerId worker : workers) hear(worker, Word::Kind::kGot, group, number);
+    tell(event::Sent{group, number, absl::OkStatus()});
   }
   absl::Status done(std::uint64_t number) {
     for (const action::Done& each : all<action::Done>())
@@ -91,11 +91,11 @@ class CirclesReplay : public testing::Test {
   }
 
   static constexpr std::uint64_t kPiece = 10;
-  Circles circles{CircleLimits{}, kPiece};
+  DeliveryPlanner planner{CommGroupLimits{}, kPiece};
   Clock::time_point now{};
   std::optional<Clock::time_point> wakes_at;
   std::vector<Action> actions;
-  CircleId last = 0;
+  CommGroupId last = 0;
 };
 
 }  // namespace bascule::inline v0::nccl

@@ -1,5 +1,5 @@
-// Replays: what becomes of a circle that breaks, of its workers, and of what was under way in it. Each rule is a test.
-#include "schemes/nccl/circles_replay.h"
+// Replays: what becomes of a group that breaks, of its workers, and of what was under way in it. Each rule is a test.
+#include "schemes/nccl/planner_replay.h"
 
 namespace bascule::inline v0::nccl {
 namespace {
@@ -13,9 +13,9 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using Kind = Word::Kind;
 
-class NcclBrokenCircles : public CirclesReplay {};
+class NcclBrokenGroups : public PlannerReplay {};
 
-TEST_F(NcclBrokenCircles, AVersionGoesOnWhereAllThatAreLeftHaveIt) {
+TEST_F(NcclBrokenGroups, AVersionGoesOnWhereAllThatAreLeftHaveIt) {
   run({1, 2, 3});
   want(1, {1, 2, 3});
   tell(event::Removed{3});
@@ -33,7 +33,7 @@ TEST_F(NcclBrokenCircles, AVersionGoesOnWhereAllThatAreLeftHaveIt) {
   EXPECT_THAT(told(Kind::kDeliver), IsEmpty());
 }
 
-TEST_F(NcclBrokenCircles, OneThatHadNotBegunBeginsAtTheStart) {
+TEST_F(NcclBrokenGroups, OneThatHadNotBegunBeginsAtTheStart) {
   run({1, 2, 3});
   want(1, {1, 2, 3});
   tell(event::Removed{3});
@@ -44,7 +44,7 @@ TEST_F(NcclBrokenCircles, OneThatHadNotBegunBeginsAtTheStart) {
   EXPECT_EQ(all<action::Broadcast>().back().from, 0u);
 }
 
-TEST_F(NcclBrokenCircles, OneThatHasItAllIsNotSentToAgain) {
+TEST_F(NcclBrokenGroups, OneThatHasItAllIsNotSentToAgain) {
   run({1, 2, 3});
   want(1, {1, 2, 3});
   hear(1, Kind::kGot, 1, 1);
@@ -57,13 +57,13 @@ TEST_F(NcclBrokenCircles, OneThatHasItAllIsNotSentToAgain) {
 }
 
 // Else the next part would wait for it in vain.
-TEST_F(NcclBrokenCircles, GotBehindDroppedTakesAWorkerOutOfThePartThatWaits) {
+TEST_F(NcclBrokenGroups, GotBehindDroppedTakesAWorkerOutOfThePartThatWaits) {
   run({1, 2, 3});
   want(1, {1, 2, 3});
   tell(event::Removed{3});
   hear(1, Kind::kDropped, 1, 1, kPiece);
   hear(2, Kind::kDropped, 1, 1, kPiece);
-  tell(event::Left{1});  // circle 2 of both is asked
+  tell(event::Left{1});  // group 2 of both is asked
   forget();
   hear(1, Kind::kGot, 1, 1);
   EXPECT_THAT(told(Kind::kAsk), ElementsAre(2));
@@ -73,7 +73,7 @@ TEST_F(NcclBrokenCircles, GotBehindDroppedTakesAWorkerOutOfThePartThatWaits) {
   EXPECT_THAT(done(1), IsOk());
 }
 
-TEST_F(NcclBrokenCircles, AWorkerThatDoesNotTakeADeliveryHoldsNobody) {
+TEST_F(NcclBrokenGroups, AWorkerThatDoesNotTakeADeliveryHoldsNobody) {
   run({1, 2});
   want(1, {1, 2});
   hear(1, Kind::kFailed, 1, 1);
@@ -86,7 +86,7 @@ TEST_F(NcclBrokenCircles, AWorkerThatDoesNotTakeADeliveryHoldsNobody) {
   EXPECT_THAT(done(1), IsOk());
 }
 
-TEST_F(NcclBrokenCircles, ASilentWorkerIsGivenUpAndTheOthersGoOn) {
+TEST_F(NcclBrokenGroups, ASilentWorkerIsGivenUpAndTheOthersGoOn) {
   join({1, 2});
   want(1, {1, 2});
   hear(1, Kind::kReady, 1);
@@ -100,60 +100,60 @@ TEST_F(NcclBrokenCircles, ASilentWorkerIsGivenUpAndTheOthersGoOn) {
   EXPECT_THAT(done(1), IsOk());
 }
 
-TEST_F(NcclBrokenCircles, ThreeCommunicatorsThatBreakAreEnough) {
+TEST_F(NcclBrokenGroups, ThreeCommunicatorsThatBreakAreEnough) {
   run({1});
   want(1, {1});
-  for (CircleId circle = 1; circle <= 3; ++circle) {
-    if (circle > 1) make(circle, {1});
-    hear(1, Kind::kFailed, circle);
-    hear(1, Kind::kDropped, circle);
-    tell(event::Left{circle});
+  for (CommGroupId group = 1; group <= 3; ++group) {
+    if (group > 1) make(group, {1});
+    hear(1, Kind::kFailed, group);
+    hear(1, Kind::kDropped, group);
+    tell(event::Left{group});
   }
   EXPECT_THAT(done(1), StatusIs(StatusCode::kUnavailable,
                                 AllOf(HasSubstr("given up behind 3 communicators"), HasSubstr("broken"))));
   EXPECT_THAT(told(Kind::kOver), ElementsAre(1));
 }
 
-TEST_F(NcclBrokenCircles, AWorkerThatNeverJoinsAnyIsGivenUp) {
+TEST_F(NcclBrokenGroups, AWorkerThatNeverJoinsAnyIsGivenUp) {
   join({1});
   want(1, {1});
-  for (CircleId circle = 1; circle <= 3; ++circle) {
+  for (CommGroupId group = 1; group <= 3; ++group) {
     EXPECT_THAT(all<action::GiveUp>(), IsEmpty());
-    hear(1, Kind::kFailed, circle);
+    hear(1, Kind::kFailed, group);
   }
   EXPECT_EQ(all<action::GiveUp>().size(), 1u);
 }
 
-TEST_F(NcclBrokenCircles, ACircleThatRunsTakesBackStrikes) {
+TEST_F(NcclBrokenGroups, AGroupThatRunsTakesBackStrikes) {
   join({1});
-  CircleId circle = 0;
+  CommGroupId group = 0;
   for (int i = 0; i < 5; ++i) {
     want(static_cast<std::uint64_t>(i) + 1, {1});
-    hear(1, Kind::kFailed, ++circle);
-    make(++circle, {1});
-    hear(1, Kind::kFailed, circle);  // it may be another one's death
-    hear(1, Kind::kDropped, circle);
-    tell(event::Left{circle});
-    make(++circle, {1});
-    got(static_cast<std::uint64_t>(i) + 1, circle, {1});
-    tell(event::Sent{circle, 0, absl::UnavailableError("it broke")});
-    hear(1, Kind::kDropped, circle);
-    tell(event::Left{circle});
+    hear(1, Kind::kFailed, ++group);
+    make(++group, {1});
+    hear(1, Kind::kFailed, group);  // it may be another one's death
+    hear(1, Kind::kDropped, group);
+    tell(event::Left{group});
+    make(++group, {1});
+    got(static_cast<std::uint64_t>(i) + 1, group, {1});
+    tell(event::Sent{group, 0, absl::UnavailableError("it broke")});
+    hear(1, Kind::kDropped, group);
+    tell(event::Left{group});
   }
   EXPECT_THAT(all<action::GiveUp>(), IsEmpty());
 }
 
-TEST_F(NcclBrokenCircles, ACircleThatBrokeWithoutAWordWhyIsMadeAgainAllTheSame) {
+TEST_F(NcclBrokenGroups, AGroupThatBrokeWithoutAWordWhyIsMadeAgainAllTheSame) {
   run({1});
-  tell(event::Heard{1, {.kind = Kind::kFailed, .circle = 1}});
+  tell(event::Heard{1, {.kind = Kind::kFailed, .group = 1}});
   hear(1, Kind::kDropped, 1);
   tell(event::Left{1});
   pass(absl::Seconds(10));
   EXPECT_THAT(told(Kind::kAsk), ElementsAre(1));
 }
 
-// No rank of a circle is done before all have come: nobody knows which one did not.
-TEST_F(NcclBrokenCircles, ACircleThatIsNotCompletedIsTakenApartAndTheBadWorkerGivenUp) {
+// No rank of a group is done before all have come: nobody knows which one did not.
+TEST_F(NcclBrokenGroups, AGroupThatIsNotCompletedIsTakenApartAndTheBadWorkerGivenUp) {
   join({1, 2});
   pass(absl::Milliseconds(100));
   want(7, {1, 2});
@@ -165,7 +165,7 @@ TEST_F(NcclBrokenCircles, ACircleThatIsNotCompletedIsTakenApartAndTheBadWorkerGi
   forget();
   for (const WorkerId worker : {1, 2}) hear(worker, Kind::kDropped, 1);
   tell(event::Left{1});
-  EXPECT_THAT(told(Kind::kAsk), ElementsAre(1, 2)) << "each is asked into a circle of its own";
+  EXPECT_THAT(told(Kind::kAsk), ElementsAre(1, 2)) << "each is asked into a group that it is alone in";
   make(2, {1});
   EXPECT_THAT(told(Kind::kDeliver), ElementsAre(1)) << "the good one is served";
   hear(2, Kind::kReady, 3);
@@ -175,7 +175,7 @@ TEST_F(NcclBrokenCircles, ACircleThatIsNotCompletedIsTakenApartAndTheBadWorkerGi
   EXPECT_EQ(given_up[0].worker, 2u);
 }
 
-TEST_F(NcclBrokenCircles, AWorkerThatBreaksEvenACircleOfItsOwnIsGivenUpAndTheOthersHaveTheVersion) {
+TEST_F(NcclBrokenGroups, AWorkerThatBreaksEvenAGroupOfItsOwnIsGivenUpAndTheOthersHaveTheVersion) {
   run({1, 2});
   want(1, {1, 2});
   hear(2, Kind::kFailed, 1);
@@ -183,12 +183,12 @@ TEST_F(NcclBrokenCircles, AWorkerThatBreaksEvenACircleOfItsOwnIsGivenUpAndTheOth
   tell(event::Left{1});  // now each has one of its own: 2 and 3
   make(2, {1});
   got(1, 2, {1});
-  for (CircleId circle = 3; circle <= 4; ++circle) {
+  for (CommGroupId group = 3; group <= 4; ++group) {
     EXPECT_THAT(all<action::GiveUp>(), IsEmpty());
-    make(circle, {2});
-    tell(event::Sent{circle, 1, absl::UnavailableError("it broke")});
-    hear(2, Kind::kDropped, circle);
-    tell(event::Left{circle});
+    make(group, {2});
+    tell(event::Sent{group, 1, absl::UnavailableError("it broke")});
+    hear(2, Kind::kDropped, group);
+    tell(event::Left{group});
   }
   ASSERT_EQ(all<action::GiveUp>().size(), 1u);
   EXPECT_EQ(all<action::GiveUp>().front().worker, 2u);
@@ -197,29 +197,29 @@ TEST_F(NcclBrokenCircles, AWorkerThatBreaksEvenACircleOfItsOwnIsGivenUpAndTheOth
   EXPECT_THAT(done(1), IsOk());
 }
 
-TEST_F(NcclBrokenCircles, StrikesCountUntilAWorkerHasGotAVersion) {
+TEST_F(NcclBrokenGroups, StrikesCountUntilAWorkerHasGotAVersion) {
   join({1});
   pass(absl::Milliseconds(100));
-  for (CircleId circle = 1; circle <= 3; ++circle) {
+  for (CommGroupId group = 1; group <= 3; ++group) {
     EXPECT_THAT(all<action::GiveUp>(), IsEmpty());
-    make(circle, {1});
-    warm(circle, {1});
-    hear(1, Kind::kFailed, circle);  // it is alone in it
-    hear(1, Kind::kDropped, circle);
-    tell(event::Left{circle});
+    make(group, {1});
+    warm(group, {1});
+    hear(1, Kind::kFailed, group);  // it is alone in it
+    hear(1, Kind::kDropped, group);
+    tell(event::Left{group});
     pass(absl::Seconds(10));
   }
   EXPECT_EQ(all<action::GiveUp>().size(), 1u);
 }
 
-TEST_F(NcclBrokenCircles, WhereNoneCanBeMadeThoseThatRunGoOn) {
+TEST_F(NcclBrokenGroups, WhereNoneCanBeMadeThoseThatRunGoOn) {
   run({1});
   join({2});
   want(1, {1, 2});
   got(1, 1, {1});
   hear(2, Kind::kReady, 2);
-  tell(event::Made{.circle = 2, .status = absl::FailedPreconditionError("restart the trainer")});
-  EXPECT_FALSE(circles.poisoned());
+  tell(event::Made{.group = 2, .status = absl::FailedPreconditionError("restart the trainer")});
+  EXPECT_FALSE(planner.poisoned());
   hear(2, Kind::kDropped, 2);
   tell(event::Left{2});
   ASSERT_EQ(all<action::GiveUp>().size(), 1u);
@@ -237,7 +237,7 @@ TEST_F(NcclBrokenCircles, WhereNoneCanBeMadeThoseThatRunGoOn) {
 
 // ---- an abort that hangs ----
 
-class NcclPoisoned : public CirclesReplay {
+class NcclPoisoned : public PlannerReplay {
  protected:
   void poison() {
     run({1, 2});
@@ -246,7 +246,7 @@ class NcclPoisoned : public CirclesReplay {
     hear(1, Kind::kDropped, 1);
     forget();
     pass(absl::Seconds(10));
-    ASSERT_TRUE(circles.poisoned());
+    ASSERT_TRUE(planner.poisoned());
   }
 };
 
@@ -275,13 +275,13 @@ TEST_F(NcclPoisoned, NoCommunicatorIsMadeAnyMore) {
   hear(1, Kind::kDropped, 1);
   pass(absl::Seconds(9));
   join({3});
-  want(2, {3});  // circle 2 is asked
+  want(2, {3});  // group 2 is asked
   pass(absl::Seconds(1));
-  ASSERT_TRUE(circles.poisoned());
+  ASSERT_TRUE(planner.poisoned());
   forget();
   hear(3, Kind::kReady, 2);
   EXPECT_THAT(all<action::Make>(), IsEmpty());
-  EXPECT_EQ(circles.deliveries(), 0u);
+  EXPECT_EQ(planner.deliveries(), 0u);
 }
 
 }  // namespace

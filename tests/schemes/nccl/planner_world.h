@@ -1,5 +1,5 @@
-// The circles of a sender whose workers, and whose own end, do what a list of numbers says, and whether what must
-// always hold does (circles_rules.h). Workers and communicators are models (model_worker.h, model_communicator.h).
+// The groups of a sender whose workers, and whose own end, do what a list of numbers says, and whether what must
+// always hold does (planner_rules.h). Workers and communicators are models (model_worker.h, model_communicator.h).
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 #include <string_view>
 #include <vector>
 
-#include "schemes/nccl/circles_rules.h"
 #include "schemes/nccl/model_communicator.h"
 #include "schemes/nccl/model_worker.h"
+#include "schemes/nccl/planner_rules.h"
 #include "schemes/nccl/watch.h"
-#include <bascule/schemes/nccl/circles.h>
+#include <bascule/schemes/nccl/delivery_planner.h>
 
 namespace bascule::inline v0::nccl {
 
-class CirclesWorld {
+class PlannerWorld {
  public:
   struct Step {
     std::uint32_t what = 0, which = 0;
   };
-  explicit CirclesWorld(std::uint64_t seed);  // which chooses how many faults come
+  explicit PlannerWorld(std::uint64_t seed);  // which chooses how many faults come
 
   std::string run(const std::vector<Step>& steps);  // what is wrong; empty: nothing
   const std::string& trace() const { return watch_.trace; }
@@ -58,30 +58,30 @@ class CirclesWorld {
   void stop(std::uint32_t which);
   void pass(Clock::duration time);
   bool hear_worker(WorkerId id);
-  bool own_turn(CircleId circle);
-  bool move(CircleId circle, WorkerId rank);
-  void post_own(CircleId circle, const Posted& posted);
-  void fail_own(CircleId circle);
-  void sent(CircleId circle, const Posted& posted, const absl::Status& status);
+  bool own_turn(CommGroupId group);
+  bool move(CommGroupId group, WorkerId rank);
+  void post_own(CommGroupId group, const Posted& posted);
+  void fail_own(CommGroupId group);
+  void sent(CommGroupId group, const Posted& posted, const absl::Status& status);
   void fault(std::uint32_t what, std::uint32_t which);
   bool turn_all(bool removes);  // everybody takes a turn; false: nothing happened
   void settle(std::string_view what);
   void finish();
   bool is_busy(WorkerId id) const;
 
-  const CircleLimits limits_;
+  const CommGroupLimits limits_;
   const std::uint64_t faults_;  // in 64
-  Circles circles_;
+  DeliveryPlanner planner_;
   Watch watch_;
-  CirclesRules rules_;
+  PlannerRules rules_;
   Clock::time_point now_{};
   std::optional<Clock::time_point> wakes_at_;
   WorkerId next_worker_ = 1;
   std::uint64_t next_delivery_ = 1;
   std::map<WorkerId, ModelWorker> workers_;
-  std::map<CircleId, ModelCommunicator> communicators_;
-  std::set<CircleId> hanging_;                 // whose abort does not come back
-  std::map<CircleId, std::deque<Event>> own_;  // what the sender's end has to say
+  std::map<CommGroupId, ModelCommunicator> communicators_;
+  std::set<CommGroupId> hanging_;                 // whose abort does not come back
+  std::map<CommGroupId, std::deque<Event>> own_;  // what the sender's end has to say
   std::map<std::uint64_t, Delivery> deliveries_;
   std::set<WorkerId> to_remove_;
   std::uint64_t events_ = 0;

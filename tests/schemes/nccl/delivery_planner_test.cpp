@@ -1,5 +1,5 @@
-// Replays: which circle is made when, what goes through it, and how a delivery ends. Each rule is a test.
-#include "schemes/nccl/circles_replay.h"
+// Replays: which group is made when, what goes through it, and how a delivery ends. Each rule is a test.
+#include "schemes/nccl/planner_replay.h"
 
 namespace bascule::inline v0::nccl {
 namespace {
@@ -11,11 +11,11 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using Kind = Word::Kind;
-using State = Circles::State;
+using State = DeliveryPlanner::State;
 
-class NcclCircles : public CirclesReplay {};
+class NcclDeliveryPlanner : public PlannerReplay {};
 
-TEST_F(NcclCircles, WorkersThatJoinTogetherAreOneCircle) {
+TEST_F(NcclDeliveryPlanner, WorkersThatJoinTogetherAreOneGroup) {
   join({1, 2});
   pass(absl::Milliseconds(50));
   join({3});
@@ -25,7 +25,7 @@ TEST_F(NcclCircles, WorkersThatJoinTogetherAreOneCircle) {
   EXPECT_THAT(told(Kind::kAsk), ElementsAre(1, 2, 3));
 }
 
-TEST_F(NcclCircles, AnIdIsDrawnOnceAllHaveSaidReady) {
+TEST_F(NcclDeliveryPlanner, AnIdIsDrawnOnceAllHaveSaidReady) {
   join({1, 2});
   pass(absl::Milliseconds(100));
   hear(1, Kind::kReady, 1);
@@ -35,7 +35,7 @@ TEST_F(NcclCircles, AnIdIsDrawnOnceAllHaveSaidReady) {
   EXPECT_THAT(all<action::Make>().front().workers, ElementsAre(1, 2));
 }
 
-TEST_F(NcclCircles, ACircleWarmsBeforeItIsUsed) {
+TEST_F(NcclDeliveryPlanner, AGroupWarmsBeforeItIsUsed) {
   join({1});
   pass(absl::Milliseconds(100));
   make(1, {1});
@@ -46,7 +46,7 @@ TEST_F(NcclCircles, ACircleWarmsBeforeItIsUsed) {
   EXPECT_EQ(all<action::Broadcast>().size(), 1u);
 }
 
-TEST_F(NcclCircles, WhatWaitsForACircleIsItsFirstBroadcast) {
+TEST_F(NcclDeliveryPlanner, WhatWaitsForAGroupIsItsFirstBroadcast) {
   join({1});
   want(1, {1});
   make(1, {1});
@@ -56,7 +56,7 @@ TEST_F(NcclCircles, WhatWaitsForACircleIsItsFirstBroadcast) {
   EXPECT_THAT(done(1), IsOk());
 }
 
-TEST_F(NcclCircles, ADeliveryIsDoneOnceAllHaveItAndItsOwnPartIsSent) {
+TEST_F(NcclDeliveryPlanner, ADeliveryIsDoneOnceAllHaveItAndItsOwnPartIsSent) {
   run({1, 2});
   want(1, {1, 2});
   hear(1, Kind::kGot, 1, 1);
@@ -66,11 +66,11 @@ TEST_F(NcclCircles, ADeliveryIsDoneOnceAllHaveItAndItsOwnPartIsSent) {
   EXPECT_THAT(done(1), IsOk());
 }
 
-TEST_F(NcclCircles, AJoinerIsServedBesideTheOthersAndThenAmongThem) {
+TEST_F(NcclDeliveryPlanner, AJoinerIsServedBesideTheOthersAndThenAmongThem) {
   run({1, 2});
   join({3});
   want(1, {1, 2, 3});
-  EXPECT_THAT(told(Kind::kDeliver), ElementsAre(1, 2)) << "at once, by the circle that runs";
+  EXPECT_THAT(told(Kind::kDeliver), ElementsAre(1, 2)) << "at once, by the group that runs";
   make(2, {3});
   EXPECT_THAT(told(Kind::kDeliver), ElementsAre(1, 2, 3));
   got(1, 1, {1, 2});
@@ -84,10 +84,10 @@ TEST_F(NcclCircles, AJoinerIsServedBesideTheOthersAndThenAmongThem) {
   EXPECT_THAT(all<action::Leave>().size(), 1u) << "but the one that was used last";
   want(2, {1, 2, 3});
   ASSERT_EQ(all<action::Broadcast>().size(), 1u);
-  EXPECT_EQ(all<action::Broadcast>().front().circle, 3u);
+  EXPECT_EQ(all<action::Broadcast>().front().group, 3u);
 }
 
-TEST_F(NcclCircles, AStoppedOneRunsOutAndKeepsItsCircle) {
+TEST_F(NcclDeliveryPlanner, AStoppedOneRunsOutAndKeepsItsGroup) {
   run({1});
   want(1, {1});
   tell(event::Stopped{.number = 1, .whole = false});
@@ -97,7 +97,7 @@ TEST_F(NcclCircles, AStoppedOneRunsOutAndKeepsItsCircle) {
   EXPECT_THAT(all<action::Leave>(), IsEmpty());
 }
 
-TEST_F(NcclCircles, AStoppedOneWhosePiecesAreStuckIsLeftInTime) {
+TEST_F(NcclDeliveryPlanner, AStoppedOneWhosePiecesAreStuckIsLeftInTime) {
   run({1});
   want(1, {1});
   tell(event::Stopped{.number = 1, .whole = false});
@@ -110,7 +110,7 @@ TEST_F(NcclCircles, AStoppedOneWhosePiecesAreStuckIsLeftInTime) {
 }
 
 // The report of the version names what the sender said, not what workers made of it.
-TEST_F(NcclCircles, ADeliveryIsDoneBeforeItsWorkersHearThatItIsOver) {
+TEST_F(NcclDeliveryPlanner, ADeliveryIsDoneBeforeItsWorkersHearThatItIsOver) {
   run({1});
   want(1, {1});
   tell(event::Stopped{.number = 1, .whole = true});

@@ -1,4 +1,4 @@
-#include "schemes/nccl/circles_rules.h"
+#include "schemes/nccl/planner_rules.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,83 +7,83 @@
 
 namespace bascule::inline v0::nccl {
 
-using State = Circles::State;
+using State = DeliveryPlanner::State;
 
 // ---- events ----
 
-void CirclesRules::note(const Event& event) {
+void PlannerRules::note(const Event& event) {
   ticks_ = std::holds_alternative<event::Tick>(event);
   if (const auto* joined = std::get_if<event::Joined>(&event)) workers_.insert(joined->worker);
   if (const auto* removed = std::get_if<event::Removed>(&event)) workers_.erase(removed->worker);
   if (const auto* heard = std::get_if<event::Heard>(&event)) note_word(heard->worker, heard->word);
   if (const auto* wanted = std::get_if<event::Wanted>(&event))
     deliveries_[wanted->number].workers = {wanted->workers.begin(), wanted->workers.end()};
-  if (const auto* made = std::get_if<event::Made>(&event)) seen_.at(made->circle).own_made = made->status.ok();
+  if (const auto* made = std::get_if<event::Made>(&event)) seen_.at(made->group).own_made = made->status.ok();
 }
 
-void CirclesRules::note_word(WorkerId worker, const Word& word) {
-  if (word.kind == Word::Kind::kMade) seen_.at(word.circle).made.insert(worker);
-  if (word.kind == Word::Kind::kDropped && seen_.contains(word.circle)) seen_.at(word.circle).dropped.insert(worker);
+void PlannerRules::note_word(WorkerId worker, const Word& word) {
+  if (word.kind == Word::Kind::kMade) seen_.at(word.group).made.insert(worker);
+  if (word.kind == Word::Kind::kDropped && seen_.contains(word.group)) seen_.at(word.group).dropped.insert(worker);
   if (word.kind == Word::Kind::kGot) deliveries_.at(word.number).got.insert(worker);
   if (word.kind == Word::Kind::kFailed && word.number != 0) deliveries_.at(word.number).refused.insert(worker);
 }
 
 // ---- actions ----
 
-void CirclesRules::look(const Action& action, Clock::time_point now) {
+void PlannerRules::look(const Action& action, Clock::time_point now) {
   now_ = now;
   std::visit([this](const auto& each) { check(each); }, action);
 }
 
-void CirclesRules::expect_there(WorkerId worker, std::string_view what) {
+void PlannerRules::expect_there(WorkerId worker, std::string_view what) {
   expect(workers_.contains(worker), cat(what, " to worker ", worker, ", which is gone"));
 }
 
-void CirclesRules::check(const action::Say& say) {
+void PlannerRules::check(const action::Say& say) {
   const Word& word = say.word;
   expect_there(say.worker, text_of(word));
   if (word.kind != Word::Kind::kAgain) return;
   Delivery& delivery = deliveries_.at(word.number);
   expect(delivery.told.contains(say.worker), "again before deliver");
-  const CircleId before = std::exchange(delivery.told[say.worker], word.circle);
+  const CommGroupId before = std::exchange(delivery.told[say.worker], word.group);
   expect(given_up_.contains(say.worker) || seen_[before].dropped.contains(say.worker),
-         cat("again to worker ", say.worker, " before it said dropped of circle ", before));
+         cat("again to worker ", say.worker, " before it said dropped of group ", before));
   expect(!delivery.got.contains(say.worker), "again to a worker that has it all");
 }
 
-void CirclesRules::check(const action::Deliver& deliver) {
+void PlannerRules::check(const action::Deliver& deliver) {
   expect_there(deliver.worker, "deliver");
   Delivery& delivery = deliveries_.at(deliver.word.number);
   expect(delivery.workers.contains(deliver.worker), "a delivery to a worker that it is not for");
-  expect(delivery.told.emplace(deliver.worker, deliver.word.circle).second, "deliver twice");
+  expect(delivery.told.emplace(deliver.worker, deliver.word.group).second, "deliver twice");
 }
 
-void CirclesRules::check(const action::GiveUp& gives_up) {
+void PlannerRules::check(const action::GiveUp& gives_up) {
   expect_there(gives_up.worker, "a give-up");
   given_up_.insert(gives_up.worker);
 }
 
-void CirclesRules::check(const action::Make& make) {
+void PlannerRules::check(const action::Make& make) {
   for (const WorkerId worker : make.workers) expect_there(worker, "make");
-  expect(seen_.emplace(make.circle, Seen{.workers = make.workers}).second, "a circle's number is used again");
-  expect(!circles_.poisoned(), "a communicator is made in a process that is poisoned");
+  expect(seen_.emplace(make.group, Seen{.workers = make.workers}).second, "a group's number is used again");
+  expect(!planner_.poisoned(), "a communicator is made in a process that is poisoned");
 }
 
-void CirclesRules::check(const action::Broadcast& broadcast) {
-  const Seen& seen = seen_.at(broadcast.circle);
-  expect(seen.own_made, "a broadcast in a circle that this end has not made");
+void PlannerRules::check(const action::Broadcast& broadcast) {
+  const Seen& seen = seen_.at(broadcast.group);
+  expect(seen.own_made, "a broadcast in a group that this end has not made");
   for (const WorkerId worker : seen.workers)
-    expect(seen.made.contains(worker), cat("a broadcast in a circle that worker ", worker, " has not made"));
-  expect(!circles_.states().contains(State::kWarming), "a broadcast begins while a circle warms");
+    expect(seen.made.contains(worker), cat("a broadcast in a group that worker ", worker, " has not made"));
+  expect(!planner_.states().contains(State::kWarming), "a broadcast begins while a group warms");
   expect(broadcast.from % piece_bytes_ == 0, "a broadcast begins in the middle of a piece");
-  expect(!seen.left, "a broadcast in a circle that is left");
+  expect(!seen.left, "a broadcast in a group that is left");
 }
 
-void CirclesRules::check(const action::Leave& leave) {
-  expect(!std::exchange(seen_.at(leave.circle).left, true), "a circle is left twice");
+void PlannerRules::check(const action::Leave& leave) {
+  expect(!std::exchange(seen_.at(leave.group).left, true), "a group is left twice");
 }
 
-void CirclesRules::check(const action::Done& done) {
+void PlannerRules::check(const action::Done& done) {
   Delivery& delivery = deliveries_.at(done.number);
   expect(!std::exchange(delivery.done, true), "done twice");
   if (!done.status.ok()) return;
@@ -93,33 +93,33 @@ void CirclesRules::check(const action::Done& done) {
            cat("done, but worker ", worker, " has not got it"));
 }
 
-void CirclesRules::check(const action::WakeAt& wake) {
+void PlannerRules::check(const action::WakeAt& wake) {
   expect(!ticks_ || wake.at > now_, "a tick wants the next one at once");
 }
 
-void CirclesRules::look_behind_event() {
-  const std::map<State, int> states = circles_.states();
+void PlannerRules::look_behind_event() {
+  const std::map<State, int> states = planner_.states();
   const auto warming = states.find(State::kWarming);
-  expect(warming == states.end() || warming->second <= 1, "two circles warm at a time");
+  expect(warming == states.end() || warming->second <= 1, "two groups warm at a time");
 }
 
 // ---- every wait ends ----
 
-void CirclesRules::look_at_rest() {
+void PlannerRules::look_at_rest() {
   for (const auto& [number, delivery] : deliveries_) expect(delivery.done, cat("delivery ", number, " is never done"));
-  expect(circles_.deliveries() == 0, "a delivery is left");
+  expect(planner_.deliveries() == 0, "a delivery is left");
   int running = 0;
-  for (const auto& [state, count] : circles_.states()) {
-    expect(state == State::kRunning, "a circle comes nowhere");
+  for (const auto& [state, count] : planner_.states()) {
+    expect(state == State::kRunning, "a group comes nowhere");
     running += count;
   }
-  if (circles_.poisoned()) return;
-  expect(running <= 2, "circles that nobody needs stay");
+  if (planner_.poisoned()) return;
+  expect(running <= 2, "groups that nobody needs stay");
   const auto is_of_all = [this](const auto& each) {
     const Seen& seen = each.second;
     return !seen.left && std::set(seen.workers.begin(), seen.workers.end()) == workers_;
   };
-  expect(workers_.empty() || std::ranges::any_of(seen_, is_of_all), "there is no circle of all");
+  expect(workers_.empty() || std::ranges::any_of(seen_, is_of_all), "there is no group of all");
 }
 
 }  // namespace bascule::inline v0::nccl
