@@ -82,8 +82,8 @@ __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte
     if (begin >= piece.begin && begin + slot_bytes <= piece.end) {
       store_element(to + begin, value, slot_bytes);
     } else {
-      store_part(to + begin, value, static_cast<std::uint32_t>(begin < piece.begin ? piece.begin - begin : 0),
-                 static_cast<std::uint32_t>(begin + slot_bytes > piece.end ? piece.end - begin : slot_bytes));
+      store_bytes(to + begin, value, static_cast<std::uint32_t>(begin < piece.begin ? piece.begin - begin : 0),
+                  static_cast<std::uint32_t>(begin + slot_bytes > piece.end ? piece.end - begin : slot_bytes));
     }
   }
 }
