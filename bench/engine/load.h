@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include <bascule/trainer_ref/engine/engine.h>
+#include <bascule/trainer_ref/engine/schedule/engine.h>
 
 namespace bascule::bench {
 

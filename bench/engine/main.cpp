@@ -13,8 +13,8 @@
 #include <bascule/bench/engine/load.h>
 #include <bascule/bench/engine/report.h>
 #include <bascule/bench/engine/step_bench.h>
-#include <bascule/trainer_ref/engine/cache_attention.h>
-#include <bascule/trainer_ref/engine/http_server.h>
+#include <bascule/trainer_ref/engine/compute/cache_attention.h>
+#include <bascule/trainer_ref/engine/http/http_server.h>
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include <bascule/bench/engine/cost.h>
-#include <bascule/trainer_ref/engine/torch_runner.h>
+#include <bascule/trainer_ref/engine/compute/torch_runner.h>
 
 namespace bascule::bench {
 

@@ -12,10 +12,10 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include <bascule/kernels/control_group.h>
-#include <bascule/trainer_ref/engine/api_key.h>
-#include <bascule/trainer_ref/engine/cache_attention.h>
-#include <bascule/trainer_ref/engine/http_server.h>
-#include <bascule/trainer_ref/engine/torch_runner.h>
+#include <bascule/trainer_ref/engine/compute/cache_attention.h>
+#include <bascule/trainer_ref/engine/compute/torch_runner.h>
+#include <bascule/trainer_ref/engine/http/api_key.h>
+#include <bascule/trainer_ref/engine/http/http_server.h>
 #include <bascule/trainer_ref/http/http_listener.h>
 #include <bascule/trainer_ref/model/compatibility_key.h>
 #include <bascule/trainer_ref/program/pair.h>
