@@ -1,4 +1,4 @@
-#include <bascule/trainer_ref/text/words.h>
+#include <bascule/trainer_ref/text/pre_tokens.h>
 
 #include <algorithm>
 
@@ -45,25 +45,25 @@ void behave(Stretches& stretches, SplitBehavior behavior) {
 
 }  // namespace
 
-Words::Words(std::string whole, bool at_start) : text(std::move(whole)) {
+PreTokens::PreTokens(std::string whole, bool at_start) : text(std::move(whole)) {
   if (!text.empty()) list.push_back({{0, text.size()}, at_start});
 }
 
-absl::Status split(Words& words, const Pattern& pattern, SplitBehavior behavior, bool inverted) {
-  std::vector<Word> list;
+absl::Status split(PreTokens& pre_tokens, const Pattern& pattern, SplitBehavior behavior, bool inverted) {
+  std::vector<PreToken> list;
   Stretches stretches;
-  for (const Word& word : words.list) {
+  for (const PreToken& pre_token : pre_tokens.list) {
     stretches.clear();
-    BASCULE_TRY(pattern.find(words.text, word.span, stretches));
+    BASCULE_TRY(pattern.find(pre_tokens.text, pre_token.span, stretches));
     if (inverted) {
       for (Stretch& stretch : stretches) stretch.is_match = !stretch.is_match;
     }
     behave(stretches, behavior);
     for (const auto& [span, is_match] : stretches) {
-      if (span.begin < span.end) list.push_back({span, word.at_start && span.begin == word.span.begin});
+      if (span.begin < span.end) list.push_back({span, pre_token.at_start && span.begin == pre_token.span.begin});
     }
   }
-  words.list = std::move(list);
+  pre_tokens.list = std::move(list);
   return absl::OkStatus();
 }
 
