@@ -67,11 +67,11 @@ absl::Status Normalizer::apply(const Prepend& step, Section& section) {
 }
 
 absl::Status Normalizer::apply(const Replace& step, Section& section) {
-  std::vector<Stretch> stretches;
-  BASCULE_TRY(step.pattern.find(section.text, {0, section.text.size()}, stretches));
+  std::vector<Segment> segments;
+  BASCULE_TRY(step.pattern.find(section.text, {0, section.text.size()}, segments));
   std::string text;
   text.reserve(section.text.size());
-  for (const auto& [span, is_match] : stretches) {
+  for (const auto& [span, is_match] : segments) {
     if (is_match) {
       text += step.content;
     } else {

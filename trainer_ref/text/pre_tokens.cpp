@@ -7,39 +7,39 @@
 namespace bascule::ref {
 namespace {
 
-using Stretches = std::vector<Stretch>;
+using Segments = std::vector<Segment>;
 
-// Joins neighbours: `joins` is asked with what a stretch and the one before it are.
+// Joins neighbours: `joins` is asked with what a segment and the one before it are.
 template <typename Joins>
-void join(Stretches& stretches, Joins joins) {
+void join(Segments& segments, Joins joins) {
   std::size_t kept = 0;
   bool previous = false;
-  for (std::size_t i = 0; i < stretches.size(); ++i) {
-    const Stretch stretch = stretches[i];
-    if (kept > 0 && joins(stretch.is_match, previous)) {
-      Span& span = stretches[kept - 1].span;
-      span = {std::min(span.begin, stretch.span.begin), std::max(span.end, stretch.span.end)};
+  for (std::size_t i = 0; i < segments.size(); ++i) {
+    const Segment segment = segments[i];
+    if (kept > 0 && joins(segment.is_match, previous)) {
+      Span& span = segments[kept - 1].span;
+      span = {std::min(span.begin, segment.span.begin), std::max(span.end, segment.span.end)};
     } else {
-      stretches[kept++] = stretch;
+      segments[kept++] = segment;
     }
-    previous = stretch.is_match;
+    previous = segment.is_match;
   }
-  stretches.resize(kept);
+  segments.resize(kept);
 }
 
-void behave(Stretches& stretches, SplitBehavior behavior) {
+void behave(Segments& segments, SplitBehavior behavior) {
   const auto first_match = [](bool match, bool previous) { return match && !previous; };
   switch (behavior) {
     case SplitBehavior::kIsolated: return;
-    case SplitBehavior::kRemoved: std::erase_if(stretches, [](const Stretch& s) { return s.is_match; }); return;
+    case SplitBehavior::kRemoved: std::erase_if(segments, [](const Segment& s) { return s.is_match; }); return;
     case SplitBehavior::kContiguous:
-      join(stretches, [](bool match, bool previous) { return match == previous; });
+      join(segments, [](bool match, bool previous) { return match == previous; });
       return;
-    case SplitBehavior::kMergedWithPrevious: join(stretches, first_match); return;
+    case SplitBehavior::kMergedWithPrevious: join(segments, first_match); return;
     case SplitBehavior::kMergedWithNext:
-      std::reverse(stretches.begin(), stretches.end());
-      join(stretches, first_match);
-      std::reverse(stretches.begin(), stretches.end());
+      std::reverse(segments.begin(), segments.end());
+      join(segments, first_match);
+      std::reverse(segments.begin(), segments.end());
   }
 }
 
@@ -51,15 +51,15 @@ PreTokens::PreTokens(std::string whole, bool at_start) : text(std::move(whole)) 
 
 absl::Status split(PreTokens& pre_tokens, const Pattern& pattern, SplitBehavior behavior, bool inverted) {
   std::vector<PreToken> list;
-  Stretches stretches;
+  Segments segments;
   for (const PreToken& pre_token : pre_tokens.list) {
-    stretches.clear();
-    BASCULE_TRY(pattern.find(pre_tokens.text, pre_token.span, stretches));
+    segments.clear();
+    BASCULE_TRY(pattern.find(pre_tokens.text, pre_token.span, segments));
     if (inverted) {
-      for (Stretch& stretch : stretches) stretch.is_match = !stretch.is_match;
+      for (Segment& segment : segments) segment.is_match = !segment.is_match;
     }
-    behave(stretches, behavior);
-    for (const auto& [span, is_match] : stretches) {
+    behave(segments, behavior);
+    for (const auto& [span, is_match] : segments) {
       if (span.begin < span.end) list.push_back({span, pre_token.at_start && span.begin == pre_token.span.begin});
     }
   }

@@ -9,7 +9,7 @@
 
 namespace bascule::ref {
 
-// A stretch of the input between added tokens.
+// A segment of the input between added tokens.
 struct Section {
   std::string text;
   bool at_start = false;  // its first character was the input's first
