@@ -11,13 +11,13 @@
 
 namespace bascule::inline v0::kernels {
 
-// Hands out pieces of [0, bytes) in rising order to `hands` hands, one a thread and at most kMaxHands, and
-// stores into `bytes_done`, where that is given, how many bytes from the beginning are complete. Any thread.
-class Prefix {
+// Hands out pieces of [0, bytes) in rising order to `hands` threads, at most kMaxHands. If `bytes_done` is given,
+// stores into it how many bytes from the beginning are complete. Any thread.
+class OrderedWork {
  public:
   static constexpr std::size_t kMaxHands = 256;
 
-  Prefix(std::uint64_t bytes, std::uint64_t piece_bytes, std::size_t hands, std::atomic<std::uint64_t>* bytes_done)
+  OrderedWork(std::uint64_t bytes, std::uint64_t piece_bytes, std::size_t hands, std::atomic<std::uint64_t>* bytes_done)
       : bytes_(bytes), piece_bytes_(piece_bytes), hands_(hands), bytes_done_(bytes_done) {
     begun_.fill(bytes_);
   }
