@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/trainer_ref/text/unicode.h>
 #include <bascule/transport/status.h>

@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/text/byte_level.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/transport/status.h>
@@ -108,8 +108,8 @@ absl::Status PreTokenizer::add_byte_level(const nlohmann::json& part) {
 absl::Status PreTokenizer::add_metaspace(const nlohmann::json& part) {
   absl::Status status;
   JsonKeys keys(part, "pre_tokenizer Metaspace", status);
-  const std::string replacement = keys.word("replacement", "\u2581");
-  const std::string scheme = keys.word(
+  const std::string replacement = keys.text("replacement", "\u2581");
+  const std::string scheme = keys.text(
       "prepend_scheme", keys.find("add_prefix_space") == nullptr || keys.flag("add_prefix_space") ? "always" : "never");
   const bool splits = keys.find("split") == nullptr || keys.flag("split");
   BASCULE_TRY(status);

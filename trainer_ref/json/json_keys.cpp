@@ -1,4 +1,4 @@
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
@@ -49,7 +49,7 @@ bool JsonKeys::flag(const char* key) {
   return value->is_boolean() && value->get<bool>();
 }
 
-std::string JsonKeys::word(const char* key, std::string_view otherwise) {
+std::string JsonKeys::text(const char* key, std::string_view otherwise) {
   const nlohmann::json* value = find(key);
   if (value != nullptr && value->is_string()) return value->get<std::string>();
   if (value != nullptr) wrong(key, "a string");

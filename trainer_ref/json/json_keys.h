@@ -1,4 +1,4 @@
-// JSON files of a checkpoint, bounded in size, and their keys.
+// JSON files of a checkpoint, bounded in size, and their keys. Parsing itself is transport/json.h.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class JsonKeys {
   std::int64_t size(const char* key, std::optional<std::int64_t> otherwise = std::nullopt);  // 1 to 2^31
   double positive(const char* key, std::optional<double> otherwise = std::nullopt);
   bool flag(const char* key);  // false where it is missing
-  std::string word(const char* key, std::string_view otherwise);
+  std::string text(const char* key, std::string_view otherwise);
 
   void wrong(const char* key, std::string_view expected);  // "KEY: expected ..., found ..."
   void fail(std::string_view what);                        // INVALID_ARGUMENT
