@@ -1,4 +1,4 @@
-#include <bascule/bench/engine/report.h>
+#include <bascule/trainer_ref/bench/engine/report.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include <bascule/bench/train/update_bench.h>
+#include <bascule/trainer_ref/bench/train/update_bench.h>
 
 #include <ATen/ATen.h>
 #include <c10/core/CachingDeviceAllocator.h>

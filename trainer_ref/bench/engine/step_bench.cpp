@@ -1,4 +1,4 @@
-#include <bascule/bench/engine/step_bench.h>
+#include <bascule/trainer_ref/bench/engine/step_bench.h>
 
 #include <ATen/ATen.h>
 #include <c10/core/InferenceMode.h>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include <bascule/bench/engine/cost.h>
+#include <bascule/trainer_ref/bench/engine/cost.h>
 #include <bascule/trainer_ref/engine/compute/torch_runner.h>
 
 namespace bascule::bench {

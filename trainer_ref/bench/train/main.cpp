@@ -6,16 +6,17 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_format.h"
-#include <bascule/bench/engine/step_bench.h>
 #include <bascule/bench/statistics.h>
-#include <bascule/bench/train/update_bench.h>
+#include <bascule/trainer_ref/bench/engine/step_bench.h>
+#include <bascule/trainer_ref/bench/train/update_bench.h>
 #include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/flags.h>
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/status.h>
 
-ABSL_FLAG(std::string, model, "bench/engine/qwen3-0.6b", "A folder with a config.json; its weights are not read.");
+ABSL_FLAG(std::string, model, "trainer_ref/bench/engine/qwen3-0.6b",
+          "A folder with a config.json; its weights are not read.");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda:N, or auto.");
 ABSL_FLAG(std::string, train_dtype, "bf16", "As bascule-train's: f32 or bf16.");
 ABSL_FLAG(bool, checkpointing, true, "As bascule-train's --gradient-checkpointing.");
@@ -38,7 +39,7 @@ const ProgramInfo& program() {
       .summary =
           "measures updates of the reference trainer, with random weights of a model's shape and rows of random\n"
           "tokens. Its limit is a large matrix product's rate, measured first on the same device.\n"
-          "bench/train/update.py does the same in PyTorch."};
+          "trainer_ref/bench/train/update.py does the same in PyTorch."};
   return info;
 }
 

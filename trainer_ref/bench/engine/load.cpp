@@ -1,4 +1,4 @@
-#include <bascule/bench/engine/load.h>
+#include <bascule/trainer_ref/bench/engine/load.h>
 
 #include <atomic>
 #include <chrono>

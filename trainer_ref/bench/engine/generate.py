@@ -1,6 +1,6 @@
 """Hugging Face's generate() over the same shape and requests as bascule-bench-engine's http: tokens a second.
 
-    python3 bench/engine/generate.py --model bench/engine/qwen3-0.6b --rows 256 [--save DIR]
+    python3 trainer_ref/bench/engine/generate.py --model trainer_ref/bench/engine/qwen3-0.6b --rows 256 [--save DIR]
 
 --save writes the random weights as a checkpoint that bascule-engine serves.
 """
@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", default="bench/engine/qwen3-0.6b", help="a folder with a config.json")
+    parser.add_argument("--model", default="trainer_ref/bench/engine/qwen3-0.6b", help="a folder with a config.json")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--rows", type=int, default=256)
     parser.add_argument("--prompt-tokens", type=int, default=64)

@@ -10,9 +10,9 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
-#include <bascule/bench/engine/load.h>
-#include <bascule/bench/engine/report.h>
-#include <bascule/bench/engine/step_bench.h>
+#include <bascule/trainer_ref/bench/engine/load.h>
+#include <bascule/trainer_ref/bench/engine/report.h>
+#include <bascule/trainer_ref/bench/engine/step_bench.h>
 #include <bascule/trainer_ref/engine/compute/cache_attention.h>
 #include <bascule/trainer_ref/engine/http/http_server.h>
 #include <bascule/trainer_ref/program/torch_device.h>
@@ -24,7 +24,8 @@
 #include <bascule/transport/program/signals.h>
 #include <bascule/transport/status.h>
 
-ABSL_FLAG(std::string, model, "bench/engine/qwen3-0.6b", "A folder with a config.json; its weights are not read.");
+ABSL_FLAG(std::string, model, "trainer_ref/bench/engine/qwen3-0.6b",
+          "A folder with a config.json; its weights are not read.");
 ABSL_FLAG(std::string, device, "cpu", "cpu, cuda:N, or auto.");
 ABSL_FLAG(std::string, dtype, "bf16", "Type of weights and cache: f32 or bf16.");
 ABSL_FLAG(

@@ -1,6 +1,6 @@
 """The update of bascule-bench-train in PyTorch: Hugging Face's model with SDPA, gradient checkpointing, fused AdamW.
 
-    python3 bench/train/update.py --model bench/engine/qwen3-0.6b --device cuda
+    python3 trainer_ref/bench/train/update.py --model trainer_ref/bench/engine/qwen3-0.6b --device cuda
 
 Rows are of one length, so nothing is padded. Weights and moments are f32; the forward pass runs under autocast to bf16
 (--params bf16: weights, gradients and moments are bf16 instead). Logits are made for the completions' tokens alone, and
@@ -40,7 +40,7 @@ def update(model, optimizer, tokens, advantages, flags):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--model", default="bench/engine/qwen3-0.6b", help="a folder with a config.json")
+    parser.add_argument("--model", default="trainer_ref/bench/engine/qwen3-0.6b", help="a folder with a config.json")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--params", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--rows", type=int, default=64)
