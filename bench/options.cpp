@@ -12,18 +12,19 @@
 #include "absl/strings/str_join.h"
 #include <bascule/bench/scenario.h>
 #include <bascule/kernels/control_group.h>
+#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/schemes/registry.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/nearest.h>
 #include <bascule/transport/program/output.h>
-#include <bascule/transport/program/sync_flag.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/tensor.h>
 
 using bascule::ByteSize;
 
-ABSL_FLAG(std::vector<std::string>, sync, {"shm"},
+ABSL_FLAG(std::vector<std::string>, sync, {bascule::plainest_scheme(/*on_device=*/false).name},
           "What to measure: schemes, as shm,memmap, or endpoints with folder and options, as "
           "memmap:///data/slots?digest=off. A scheme that this build does not have gives a skipped row.");
 ABSL_FLAG(

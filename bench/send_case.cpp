@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<PlainCopy>> copy_of(Context& context, std::uint64
                    FlatCopy::make(slot_memory_of(context.sync.scheme), context.folder, bytes, context.pool));
     return std::make_unique<FlatCopy>(std::move(copy));
   }
-  if (context.sync.scheme == "nccl") {
+  if (broadcasts(context.sync.scheme)) {
     BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
     return make_flat_broadcast(from, to, {bytes}, endpoint.ctas.value_or(0));
   }

@@ -4,6 +4,7 @@
 #include <bascule/bench/flat_broadcast.h>
 #include <bascule/bench/model.h>
 #include <bascule/bench/send_case.h>
+#include <bascule/bench/targets.h>
 #include <bascule/bench/turns.h>
 #include <bascule/schemes/nccl/nccl.h>
 #include <bascule/transport/endpoint.h>
@@ -20,7 +21,7 @@ absl::Status take_turns_with(Context& context, std::string_view scenario, const 
   record.tensors = limit.size();
   record.workers = 1;
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
-    if (context.sync.scheme != "nccl" || !context.gpu) return unimplemented("only over nccl");
+    if (!broadcasts(context.sync.scheme) || !context.gpu) return unimplemented("only over a scheme that broadcasts");
     BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
     const int ctas = endpoint.ctas.value_or(0);
     BASCULE_ASSIGN(const auto pieces,

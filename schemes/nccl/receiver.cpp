@@ -18,8 +18,8 @@ namespace bascule::inline v0::nccl {
 // The line to the sender, and the mutex and the threads around the version that comes and the ranks in circles.
 class Receiver::Desk : public std::enable_shared_from_this<Desk> {
  public:
-  Desk(Ground ground, const Endpoint& endpoint)
-      : ground_(std::move(ground)),
+  Desk(Dependencies dependencies, const Endpoint& endpoint)
+      : dependencies_(std::move(dependencies)),
         device_(endpoint.device),
         kept_(endpoint.versions_kept),
         ctas_(endpoint.ctas.value_or(0)) {}
@@ -42,7 +42,7 @@ class Receiver::Desk : public std::enable_shared_from_this<Desk> {
   absl::Status go_on(Communicator& communicator, const Word& word);
   absl::Status wait_for(std::unique_lock<std::mutex>& lock, Deadline deadline);
 
-  const Ground ground_;
+  const Dependencies dependencies_;
   const int device_;
   const std::size_t kept_;
   const int ctas_;
@@ -65,10 +65,10 @@ absl::Status Receiver::Desk::accept(const ReceivedOffer& offer) {
     return absl::OkStatus();
   }
   BASCULE_ASSIGN(const NcclOffer theirs, parse_offer(offer.bytes));
-  BASCULE_ASSIGN(const Library* const library, ground_.library());
+  BASCULE_ASSIGN(const Library* const library, dependencies_.library());
   BASCULE_ASSIGN(const Environment ours, read_environment(*library));
   BASCULE_TRY(check_same(ours, theirs.environment, "this worker", "the sender"));
-  BASCULE_ASSIGN(const std::shared_ptr<Place> place, ground_.place(device_));
+  BASCULE_ASSIGN(const std::shared_ptr<Place> place, dependencies_.place(device_));
   const std::lock_guard lock(mutex_);
   BASCULE_TRY(ranks_.open(*library, place, ctas_));
   BASCULE_TRY(arrivals_.open(place, offer.slot_bytes, kept_, theirs.piece_bytes));
@@ -244,8 +244,8 @@ void Receiver::Desk::wait_left(Deadline deadline) {
 
 // ---- Receiver ----
 
-Receiver::Receiver(Ground ground, const Endpoint& endpoint)
-    : desk_(std::make_shared<Desk>(std::move(ground), endpoint)) {}
+Receiver::Receiver(Dependencies dependencies, const Endpoint& endpoint)
+    : desk_(std::make_shared<Desk>(std::move(dependencies), endpoint)) {}
 
 Receiver::~Receiver() {
   desk_->close();

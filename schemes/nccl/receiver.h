@@ -13,7 +13,7 @@ namespace bascule::inline v0::nccl {
 
 class Receiver final : public ReceiverTransport, public Reception {
  public:
-  Receiver(Ground ground, const Endpoint& endpoint);
+  Receiver(Dependencies dependencies, const Endpoint& endpoint);
   ~Receiver() override;  // leaves its circles; waits for that, 2 s at most
 
   absl::Status accept(ReceivedOffer offer) override;

@@ -343,11 +343,13 @@ void Sender::Desk::close() {
 
 // ---- Sender ----
 
-absl::StatusOr<std::unique_ptr<SenderTransport>> Sender::make(const Ground& ground, const Endpoint& endpoint) {
-  BASCULE_ASSIGN(const Library* const library, ground.library());
+absl::StatusOr<std::unique_ptr<SenderTransport>> Sender::make(const Dependencies& dependencies,
+                                                              const Endpoint& endpoint) {
+  BASCULE_ASSIGN(const Library* const library, dependencies.library());
   BASCULE_ASSIGN(Environment environment, read_environment(*library));
-  return std::unique_ptr<SenderTransport>(new Sender(std::make_shared<Desk>(
-      *library, ground.place, ground.piece_bytes, std::move(environment), endpoint.ctas.value_or(0), ground.limits)));
+  return std::unique_ptr<SenderTransport>(
+      new Sender(std::make_shared<Desk>(*library, dependencies.place, dependencies.piece_bytes, std::move(environment),
+                                        endpoint.ctas.value_or(0), dependencies.limits)));
 }
 
 absl::StatusOr<SlotMemory> Sender::make_slot(SlotId, const Layout& layout, int device) {

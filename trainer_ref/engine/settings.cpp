@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/time/time.h"
 #include <bascule/kernels/control_group.h>
+#include <bascule/schemes/program/sync_flag.h>
 #include <bascule/trainer_ref/engine/compute/cache_attention.h>
 #include <bascule/trainer_ref/engine/http/api_key.h>
 #include <bascule/trainer_ref/http/http_listener.h>
@@ -18,7 +19,6 @@
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/signals.h>
-#include <bascule/transport/program/sync_flag.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
 

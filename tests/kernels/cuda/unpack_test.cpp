@@ -3,7 +3,7 @@
 #include "kernels/boxes.h"
 #include "kernels/random_layouts.h"
 #include "on_device.h"
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include <bascule/kernels/cuda_pack.h>
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/tiles.h>

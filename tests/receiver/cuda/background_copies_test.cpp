@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/timing.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "schemes/nccl/stuck_place.h"
-#include "support/host_place.h"
+#include "support/schemes/host_place.h"
 #include "support/status.h"
 #include "support/timing.h"
 #include <bascule/transport/status.h>

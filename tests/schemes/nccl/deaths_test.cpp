@@ -8,13 +8,13 @@
 #include <string>
 #include <thread>
 
-#include "support/fake_nccl.h"
-#include "support/host_place.h"
+#include "support/nccl/fake_nccl.h"
+#include "support/processes/worker.h"
+#include "support/schemes/host_place.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/test_model.h"
 #include "support/timing.h"
-#include "support/worker.h"
 #include <bascule/schemes/nccl/communicator.h>
 #include <bascule/sender/sender.h>
 #include <bascule/transport/status.h>

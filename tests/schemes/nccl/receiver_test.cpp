@@ -14,7 +14,7 @@
 #include <mutex>
 #include <thread>
 
-#include "support/host_place.h"
+#include "support/schemes/host_place.h"
 #include "support/status.h"
 #include "support/timing.h"
 #include <bascule/kernels/thread_pool.h>
@@ -89,10 +89,10 @@ class NcclReceiver : public testing::Test {
 
   void attach(std::uint64_t bytes = kBytes) {
     slot.assign(bytes, std::byte{7});
-    const Ground ground{.library = [this] { return &fake.library(); },
-                        .place = [this](int) { return place; },
-                        .piece_bytes = kHostPiece};
-    receiver.emplace(ground, Endpoint{});
+    const Dependencies dependencies{.library = [this] { return &fake.library(); },
+                                    .place = [this](int) { return place; },
+                                    .piece_bytes = kHostPiece};
+    receiver.emplace(dependencies, Endpoint{});
     const NcclOffer offer{.environment = *read_environment(fake.library()), .piece_bytes = kHostPiece};
     ASSERT_THAT(receiver->accept({.bytes = to_bytes(offer), .descriptors = {}, .slots = {}, .slot_bytes = bytes}),
                 IsOk());
@@ -267,7 +267,7 @@ TEST_F(NcclReceiver, RefusesAVersionForWhichItHasNoRoomAndLeavesTheCircle) {
   join(1);
   std::vector<SlotView> read;
   std::uint64_t number = 0;
-  for (int i = 0; i < 2; ++i) {  // both copies are read
+  for (int i = 0; i < 2; ++i) {  // both buffers are read
     auto received = receive(++number, 1);
     EXPECT_THAT(broadcast(1).get(), IsOk());
     EXPECT_THAT(received.get(), IsOk());
