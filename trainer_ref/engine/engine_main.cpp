@@ -17,6 +17,7 @@
 #include <bascule/transport/program/descriptors.h>
 #include <bascule/transport/program/flags.h>
 #include <bascule/transport/program/output.h>
+#include <bascule/transport/program/signals.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -91,8 +92,9 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> open_weights(const EngineSettings
 absl::StatusOr<std::unique_ptr<TorchRunner>> make_runner(const EngineSettings& settings, std::string compatibility_key,
                                                          Engine& engine) {
   constexpr auto kTokens = static_cast<std::int64_t>(kBlockTokens);
-  RunnerOptions options{
-      .blocks = settings.engine.blocks, .dtype = scalar_type_of(settings.dtype), .place = Place::on(settings.device)};
+  RunnerOptions options{.blocks = settings.engine.blocks,
+                        .dtype = libtorch::scalar_type_of(settings.dtype),
+                        .place = Place::on(settings.device)};
   BASCULE_ASSIGN(options.recorder, recorder_for(settings.graphs, settings.device));
   options.most_rows = static_cast<std::int64_t>(settings.engine.limits.max_batch);
   options.most_blocks = (settings.max_model_len + kTokens - 1) / kTokens;

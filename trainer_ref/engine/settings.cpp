@@ -147,7 +147,7 @@ ByteSize cache_bytes(at::Device device) {
 }
 
 absl::StatusOr<CacheSize> size_cache(const ModelConfig& config, DType dtype, at::Device device) {
-  const std::int64_t bytes = block_bytes(config, scalar_type_of(dtype)), tokens = kBlockTokens;
+  const std::int64_t bytes = block_bytes(config, libtorch::scalar_type_of(dtype)), tokens = kBlockTokens;
   CacheSize size;
   size.blocks = std::min<std::int64_t>(cache_bytes(device).bytes / bytes, std::numeric_limits<BlockId>::max());
   const std::int64_t asked = absl::GetFlag(FLAGS_max_model_len);
