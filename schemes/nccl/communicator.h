@@ -21,13 +21,13 @@
 
 #include "absl/status/status.h"
 #include <bascule/schemes/nccl/library.h>
+#include <bascule/schemes/nccl/messages.h>
 #include <bascule/schemes/nccl/place.h>
-#include <bascule/schemes/nccl/words.h>
 
 namespace bascule::inline v0::nccl {
 
 struct Rank {
-  CircleId circle = 0;
+  CommGroupId group = 0;
   int rank = 0, ranks = 0;
   UniqueId id;
 };

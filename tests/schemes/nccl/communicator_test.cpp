@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -39,7 +40,7 @@ class End {
     memory = std::shared_ptr<std::byte>(new std::byte[kBytes](), std::default_delete<std::byte[]>());
     std::fill_n(memory.get(), kBytes, static_cast<std::byte>(rank == 0 ? 7 : 0));
     communicator.emplace(fake.library(), elsewhere ? std::move(elsewhere) : place,
-                         Rank{.circle = 1, .rank = rank, .ranks = ranks, .id = id}, Communicator::Options{},
+                         Rank{.group = 1, .rank = rank, .ranks = ranks, .id = id}, Communicator::Options{},
                          Communicator::Handlers{.made = [log = log_](absl::Status status) { log->add("made", status); },
                                                 .ended = [log = log_] { log->add("ended", absl::OkStatus()); }});
   }
@@ -57,7 +58,7 @@ class End {
                                log->add("done", status);
                              }});
   }
-  // The next word of its thread.
+  // The next message of its thread.
   absl::Status next(std::string_view what) const { return log_->next(what); }
   bool silent() const { return log_->silent(); }
   std::uint64_t there() const { return log_->there; }
@@ -84,9 +85,9 @@ class End {
       std::unique_lock lock(mutex);
       if (!changed.wait_until(lock, Deadline(patience()).at(), [this] { return !said.empty(); }))
         return absl::UnknownError("it says nothing");
-      auto [word, status] = std::move(said.front());
+      auto [message, status] = std::move(said.front());
       said.pop_front();
-      EXPECT_EQ(word, what) << status;
+      EXPECT_EQ(message, what) << status;
       return status;
     }
     bool silent() {
