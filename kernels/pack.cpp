@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include <bascule/kernels/gather.h>
-#include <bascule/kernels/prefix.h>
+#include <bascule/kernels/ordered_work.h>
 #include <bascule/kernels/processor.h>
 #include <bascule/kernels/tiles.h>
 
@@ -26,7 +26,7 @@ class TilePacker {
         stream_copy_(pays_to_stream(slot) ? processor.tile_writer(DType::kU8, DType::kU8) : nullptr) {}
 
   // `piece` begins on a tile and ends on one or at the slot's end.
-  void take(Prefix::Piece piece) {
+  void take(OrderedWork::Piece piece) {
     first_ = std::partition_point(segments_.begin(), segments_.end(),
                                   [&](const Segment& segment) { return slot_end_of(segment) <= piece.begin; });
     for (std::uint64_t begin = piece.begin; begin < piece.end; begin += kTileBytes) {

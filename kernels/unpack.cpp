@@ -5,8 +5,8 @@
 #include <cassert>
 #include <cstring>
 
+#include <bascule/kernels/ordered_work.h>
 #include <bascule/kernels/pack.h>
-#include <bascule/kernels/prefix.h>
 #include <bascule/kernels/processor.h>
 #include <bascule/kernels/scatter.h>
 #include <bascule/kernels/tiles.h>
@@ -28,7 +28,7 @@ class TileUnpacker {
         first_(segments_.begin()) {}
 
   // `piece` begins on a tile and ends on one or at the slot's end.
-  void take(Prefix::Piece piece) {
+  void take(OrderedWork::Piece piece) {
     for (std::uint64_t begin = piece.begin; begin < piece.end; begin += kTileBytes) {
       const std::uint64_t end = std::min(begin + kTileBytes, slot_.size());
       const TileSums sums = take_tile(begin, end);
