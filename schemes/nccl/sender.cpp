@@ -32,7 +32,7 @@ std::shared_ptr<std::byte> bytes_of(const SlotMemory& memory) {
 }  // namespace
 
 // Brings DeliveryPlanner its events, one at a time, from whichever thread they come, and carries out its actions.
-class Sender::Desk : public std::enable_shared_from_this<Desk> {
+class Sender::Desk final : public Delivery, public std::enable_shared_from_this<Desk> {
  public:
   Desk(const Library& library, FindPlace find, std::uint64_t piece_bytes, Environment environment, int ctas,
        const CommGroupLimits& limits)
@@ -47,14 +47,15 @@ class Sender::Desk : public std::enable_shared_from_this<Desk> {
   absl::Status use(int device);  // whose slots they are
   absl::StatusOr<SlotMemory> make_slot(std::uint64_t bytes, int device);
   const std::string& offer() const { return offer_; }
-  void open(WorkerLine& line);
-  void deliver(DeliveryOrder order, Done done);
-  void stop(std::uint64_t number);
-  void hear(WorkerId worker, std::string_view bytes);
+  void open(WorkerLine& line) override;
+  bool starts_while_written() const override { return true; }
+  void deliver(DeliveryOrder order, Done done) override;
+  void stop(std::uint64_t number) override;
+  void heard(WorkerId worker, std::string bytes, std::vector<UniqueFd> descriptors) override;
   void note(Event event) {
     run([this, event = std::move(event)]() mutable { handle(std::move(event)); });
   }
-  void close();
+  void close() override;
 
  private:
   struct Order {
@@ -187,7 +188,7 @@ void Sender::Desk::stop(std::uint64_t number) {
   });
 }
 
-void Sender::Desk::hear(WorkerId worker, std::string_view bytes) {
+void Sender::Desk::heard(WorkerId worker, std::string bytes, std::vector<UniqueFd>) {
   run([this, worker, message = parse_message(bytes)] {
     if (message.ok()) return handle(event::Heard{.worker = worker, .message = *message});
     if (line_ != nullptr) line_->give_up(worker, message.status());
@@ -356,10 +357,7 @@ absl::StatusOr<Offer> Sender::offer(WorkerId worker, ConnectionKind, std::span<c
 }
 
 void Sender::remove(WorkerId worker) { desk_->note(event::Removed{worker}); }
-void Sender::open(WorkerLine& line) { desk_->open(line); }
-void Sender::deliver(DeliveryOrder order, Done done) { desk_->deliver(std::move(order), std::move(done)); }
-void Sender::stop(std::uint64_t number) { desk_->stop(number); }
-void Sender::heard(WorkerId worker, std::string bytes, std::vector<UniqueFd>) { desk_->hear(worker, bytes); }
-void Sender::close() { desk_->close(); }
+Delivery* Sender::delivery() { return desk_.get(); }
+Sender::~Sender() { desk_->close(); }
 
 }  // namespace bascule::inline v0::nccl

@@ -10,23 +10,16 @@
 
 namespace bascule::inline v0::nccl {
 
-class Sender final : public SenderTransport, public Delivery {
+class Sender final : public SenderTransport {
  public:
   static absl::StatusOr<std::unique_ptr<SenderTransport>> make(const Dependencies& dependencies,
                                                                const Endpoint& endpoint);
-  ~Sender() override { close(); }
+  ~Sender() override;
 
   absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) override;
   absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) override;
   void remove(WorkerId worker) override;
-  Delivery* delivery() override { return this; }
-
-  void open(WorkerLine& line) override;
-  bool starts_while_written() const override { return true; }
-  void deliver(DeliveryOrder order, Done done) override;
-  void stop(std::uint64_t number) override;
-  void heard(WorkerId worker, std::string bytes, std::vector<UniqueFd> descriptors) override;
-  void close() override;
+  Delivery* delivery() override;
 
  private:
   class Desk;
