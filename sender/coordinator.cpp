@@ -57,7 +57,8 @@ FleetRules Coordinator::rules(std::string compatibility_key) const {
           .delivers = moves_ != nullptr,
           .publishes = kept != nullptr,
           .persists = kept != nullptr && kept->persists(),
-          .delivers_while_written = moves_ != nullptr && moves_->starts_while_written()};
+          .delivers_while_written = moves_ != nullptr && moves_->starts_while_written(),
+          .fresh_slots = kept != nullptr && kept->fresh_slots()};
 }
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& endpoint, SenderTransport& transport,

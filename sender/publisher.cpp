@@ -29,9 +29,6 @@ absl::StatusOr<std::shared_ptr<Publisher>> Publisher::open_with_threads(SenderOp
   BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(options.endpoint));
   BASCULE_ASSIGN(const Scheme* const scheme, scheme_for(endpoint, options.scheme));
   BASCULE_TRY(check_compatibility_key(options.compatibility_key));
-  if (!scheme->keeps_files && (endpoint.durable || endpoint.fresh))
-    return invalid_argument("endpoint \"", options.endpoint, "\": ", endpoint.durable ? "durable" : "fresh",
-                            "=on needs a scheme that keeps files, which ", scheme->name, " does not");
   BASCULE_ASSIGN(std::optional<Token> token, Token::find(endpoint.beside().value_or(endpoint)));
   if (endpoint.folder.empty())
     return failed_precondition("endpoint \"", options.endpoint,

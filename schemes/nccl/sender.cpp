@@ -15,6 +15,7 @@
 
 #include <bascule/schemes/nccl/communicator.h>
 #include <bascule/schemes/nccl/offer.h>
+#include <bascule/schemes/nccl/options.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
@@ -349,7 +350,7 @@ absl::StatusOr<std::unique_ptr<SenderTransport>> Sender::make(const Dependencies
   BASCULE_ASSIGN(Environment environment, read_environment(*library));
   return std::unique_ptr<SenderTransport>(
       new Sender(std::make_shared<Desk>(*library, dependencies.place, dependencies.piece_bytes, std::move(environment),
-                                        endpoint.ctas.value_or(0), dependencies.limits)));
+                                        kCtas.in(endpoint).value_or(0), dependencies.limits)));
 }
 
 absl::StatusOr<SlotMemory> Sender::make_slot(SlotId, const Layout& layout, int device) {

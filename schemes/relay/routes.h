@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include <bascule/schemes/relay/options.h>
 #include <bascule/schemes/relay/words.h>
 #include <bascule/transport/endpoint.h>
 

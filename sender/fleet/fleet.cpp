@@ -7,7 +7,7 @@ namespace bascule::inline v0 {
 Fleet::Fleet(FleetRules rules)
     : rules_(std::move(rules)),
       roster_(rules_.epoch),
-      desk_(endpoint_, rules_.epoch,
+      desk_(endpoint_, rules_.epoch, rules_.fresh_slots,
             [this](Holder holder) {
               return delivered_from_.contains(~holder) ? "a delivery that has not ended" : roster_.name_of(holder);
             }),

@@ -39,6 +39,7 @@ struct FleetRules {
   Version used = 0;                                            // the highest number known to be used
   bool delivers = false, publishes = false, persists = false;  // what the scheme has to do
   bool delivers_while_written = false;                         // its deliveries begin with the first bytes
+  bool fresh_slots = false;                                    // KeptSlots::fresh_slots()
 };
 
 // Of a single copy: its loan was out for too long.

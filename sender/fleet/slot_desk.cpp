@@ -16,7 +16,7 @@ void SlotDesk::open(const std::vector<OfferedSlot>& slots) {
 
 // Only a slot that is free now. Holders may have released the others by the time that the next send asks.
 std::optional<SlotId> SlotDesk::take_ahead() {
-  if (granted_ || single_copy() || endpoint_.fresh) return std::nullopt;
+  if (granted_ || single_copy() || fresh_slots_) return std::nullopt;
   ahead_ = ring_.begin();
   granted_ = ahead_.has_value();
   return ahead_;
@@ -24,7 +24,7 @@ std::optional<SlotId> SlotDesk::take_ahead() {
 
 std::optional<Grant> SlotDesk::take(std::span<const Holder> unwilling) {
   std::optional<SlotId> slot = ahead_ ? std::exchange(ahead_, std::nullopt) : ring_.begin();
-  const bool used_up = slot && endpoint_.fresh && digests_.contains(slot->index);
+  const bool used_up = slot && fresh_slots_ && digests_.contains(slot->index);
   if (used_up) ring_.abort(*slot);
   if (slot && !used_up) {
     granted_ = true;

@@ -26,8 +26,8 @@ class SlotDesk {
  public:
   using NameOf = std::function<std::string(Holder)>;  // for texts
 
-  SlotDesk(const Endpoint& endpoint, Epoch epoch, NameOf name_of)
-      : endpoint_(endpoint), ring_(epoch), name_of_(std::move(name_of)) {}
+  SlotDesk(const Endpoint& endpoint, Epoch epoch, bool fresh_slots, NameOf name_of)
+      : endpoint_(endpoint), fresh_slots_(fresh_slots), ring_(epoch), name_of_(std::move(name_of)) {}
 
   void open(const std::vector<OfferedSlot>& slots);
   bool is_open() const { return open_; }
@@ -90,6 +90,7 @@ class SlotDesk {
   int spares() const { return endpoint_.spares.value_or(on_device() ? 1 : 2); }
 
   const Endpoint& endpoint_;
+  const bool fresh_slots_;  // each version gets one
   SlotRing ring_;
   const NameOf name_of_;
   bool open_ = false;
