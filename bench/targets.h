@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include <bascule/bench/limits.h>
+#include <bascule/bench/baselines.h>
 #include <bascule/bench/record.h>
 
 namespace bascule::bench {
@@ -13,7 +13,7 @@ namespace bascule::bench {
 // The target of `record` by its scheme, scenario and sizes; none where none was set.
 std::optional<Goal> target_of(const Record& record);
 
-// What the flat copy of a scheme's limit writes into.
+// What the flat copy of a scheme's baseline writes into.
 FlatCopy::Into slot_memory_of(std::string_view scheme);
 
 // Whether it brings versions to memory of each worker's own, as one broadcast does.

@@ -15,11 +15,11 @@ namespace bascule::bench {
 
 namespace {
 
-// The pieces in turns with `limit`: one broadcast, or one for each tensor.
-absl::Status take_turns_with(Context& context, std::string_view scenario, const std::vector<std::uint64_t>& limit) {
+// The pieces in turns with `baseline`: one broadcast, or one for each tensor.
+absl::Status take_turns_with(Context& context, std::string_view scenario, const std::vector<std::uint64_t>& baseline) {
   Record record = record_of(context, scenario);
   record.bytes = context.options.bytes;
-  record.tensors = limit.size();
+  record.tensors = baseline.size();
   record.workers = 1;
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     if (!broadcasts(context.sync.scheme) || !context.gpu) return unimplemented("only over a scheme that broadcasts");
@@ -27,13 +27,13 @@ absl::Status take_turns_with(Context& context, std::string_view scenario, const 
     const int ctas = nccl::kCtas.in(endpoint).value_or(0);
     BASCULE_ASSIGN(const auto pieces,
                    make_flat_broadcast(context.device, context.worker_device, {to.bytes}, ctas, nccl::kPieceBytes));
-    BASCULE_ASSIGN(const auto flat, make_flat_broadcast(context.device, context.worker_device, limit, ctas));
+    BASCULE_ASSIGN(const auto flat, make_flat_broadcast(context.device, context.worker_device, baseline, ctas));
     BASCULE_ASSIGN(const std::shared_ptr<std::byte> source, context.gpu->allocate(to.bytes));
     const Content content(context.options.seed, 1);
     BASCULE_TRY(context.gpu->write(
         content.elements("source", to.bytes / size_of(DType::kBF16), DType::kBF16, DType::kBF16), source.get()));
     BASCULE_TRY(context.gpu->wait());
-    to.limit_name = flat->name();
+    to.baseline_name = flat->name();
     return take_turns(
         context, to, context.options.repeat,
         [&]() -> absl::StatusOr<Turn> {

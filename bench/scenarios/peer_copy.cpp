@@ -2,8 +2,8 @@
 // comes; beside one cudaMemcpyPeerAsync of the same bytes.
 #include <vector>
 
+#include <bascule/bench/baselines.h>
 #include <bascule/bench/content.h>
-#include <bascule/bench/limits.h>
 #include <bascule/bench/send_case.h>
 #include <bascule/bench/targets.h>
 #include <bascule/bench/turns.h>
@@ -91,7 +91,7 @@ absl::Status run_peer_copy(Context& context) {
     BASCULE_ASSIGN(const std::shared_ptr<std::byte> source, context.gpu->allocate(to.bytes));
     BASCULE_TRY(fill(context, "source", source.get(), to.bytes));
     BASCULE_ASSIGN(const std::unique_ptr<PlainCopy> copy, copy_of(context, to.bytes));
-    to.limit_name = copy->name();
+    to.baseline_name = copy->name();
     return take_turns(
         context, to, context.options.repeat, [&] { return ours.copy(); },
         [&] {

@@ -29,7 +29,7 @@ absl::Status Arrivals::begin(const Publication& publication, const Word& deliver
     return invalid_argument("nccl: expected a version of ", bytes(), " bytes, found ", publication.bytes,
                             "; start this worker again");
   BASCULE_ASSIGN(ReceiveBuffers::Buffer* const buffer, buffers_.begin(publication.version));
-  coming_ = Coming{.buffer = buffer, .number = deliver.number, .next = deliver, .circle = deliver.circle};
+  coming_ = Coming{.buffer = buffer, .number = deliver.number, .next = deliver, .group = deliver.group};
   const auto early = early_.find(deliver.number);
   if (early == early_.end()) return absl::OkStatus();
   coming_->over = early->second.kind == Word::Kind::kOver;
@@ -56,7 +56,7 @@ bool Arrivals::is_all_there() const {
 std::optional<Word> Arrivals::next() { return has_next() ? std::exchange(coming_->next, std::nullopt) : std::nullopt; }
 
 absl::StatusOr<Broadcast> Arrivals::go_on(const Word& word) {
-  coming_->circle = word.circle;
+  coming_->group = word.group;
   if (word.from % piece_bytes_ != 0 || word.from > coming_->there)
     return invalid_argument("nccl: expected delivery ", word.number, " to go on at a piece of ", piece_bytes_,
                             " bytes, at ", coming_->there, " or before, found ", word.from,

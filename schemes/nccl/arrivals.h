@@ -51,11 +51,11 @@ class Arrivals {
   std::uint64_t bytes() const { return buffers_.bytes(); }
 
   // The next six: one comes.
-  CircleId circle() const { return coming_->circle; }  // by which it came last
-  bool is_over() const { return coming_->over; }       // the sender gave it up
+  CommGroupId group() const { return coming_->group; }  // by which it came last
+  bool is_over() const { return coming_->over; }        // the sender gave it up
   bool is_all_there() const;
   bool has_next() const { return coming_->next && !coming_->under_way; }
-  std::optional<Word> next();  // says in which circle it goes on, and from which byte; none, while one is under way
+  std::optional<Word> next();  // says in which group it goes on, and from which byte; none, while one is under way
   // The broadcast of what is left, but for its handlers. INVALID_ARGUMENT: it cannot go on there.
   absl::StatusOr<Broadcast> go_on(const Word& word);
 
@@ -78,7 +78,7 @@ class Arrivals {
     bool over = false;           // given up by the sender
     bool begun = false;          // in some communicator
     bool unbroken = true;        // digested as it came
-    CircleId circle = 0;         // the last one
+    CommGroupId group = 0;       // the last one
     std::optional<Digest> digest{};
   };
 

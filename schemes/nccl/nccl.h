@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "absl/status/statusor.h"
-#include <bascule/schemes/nccl/circles.h>
+#include <bascule/schemes/nccl/delivery_planner.h>
 #include <bascule/schemes/nccl/library.h>
 #include <bascule/schemes/nccl/place.h>
 #include <bascule/transport/scheme.h>
@@ -30,7 +30,7 @@ struct Dependencies {
   std::function<absl::StatusOr<const Library*>()> library;
   FindPlace place;
   std::uint64_t piece_bytes = 0;  // whole tiles
-  CircleLimits limits{};          // of a sender
+  CommGroupLimits limits{};       // of a sender
 };
 
 Scheme scheme_on(const Dependencies& dependencies);

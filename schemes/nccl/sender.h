@@ -1,4 +1,4 @@
-// The sender's end of nccl: slots on the trainer's device, and deliveries through circles of workers.
+// The sender's end of nccl: slots on the trainer's device, and deliveries through communicator groups.
 #pragma once
 
 #include <memory>

@@ -197,7 +197,7 @@ TEST_F(NcclSender, WhatIsGivenUpWhileItIsWrittenRunsOutAndTheCommunicatorStays) 
     EXPECT_THAT(want(version).get(), IsOk());
     expect_received(version);
   }
-  EXPECT_LE(fake.ids(), ids + 1) << "but for the circle of all";
+  EXPECT_LE(fake.ids(), ids + 1) << "but for the group of all";
 }
 
 TEST_F(NcclSender, OneThatIsGivenUpAndWholeIsNotWaitedFor) {

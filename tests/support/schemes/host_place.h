@@ -34,7 +34,7 @@ class HostPlace final : public nccl::Place {
 };
 
 // The scheme nccl over the fake, of one sender or worker whose place a test knows.
-Scheme host_nccl_scheme(std::shared_ptr<nccl::Place> place, const nccl::CircleLimits& limits = {});
+Scheme host_nccl_scheme(std::shared_ptr<nccl::Place> place, const nccl::CommGroupLimits& limits = {});
 
 // The scheme nccl over the fake, for endpoints of this name.
 const Scheme& host_nccl_scheme();
