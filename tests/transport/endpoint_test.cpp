@@ -195,7 +195,7 @@ constexpr OptionOf<int> kSize = {.name = "size", .values = "N", .help = "", .nee
 
 TEST(SchemeOptions, AreCheckedByTheSchemesTable) {
   const std::vector<SchemeOption> table = {kSize};
-  const auto refused = [&](std::string_view url) {
+  const auto refused = [&](const std::string& url) {
     return std::string(check_scheme_options(parsed(url), table).message());
   };
   EXPECT_EQ(kSize.in(parsed("x:///x?size=2")), 2);
