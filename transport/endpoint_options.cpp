@@ -191,7 +191,7 @@ absl::Status set_options(Endpoint& endpoint, std::string_view query) {
 
 // ---- options of schemes ----
 
-const std::string* value_of(const Endpoint& endpoint, std::string_view name) {
+const std::string* option_value(const Endpoint& endpoint, std::string_view name) {
   const auto found = endpoint.scheme_options.find(name);
   return found == endpoint.scheme_options.end() ? nullptr : &found->second;
 }

@@ -31,7 +31,7 @@ struct SchemeOption {
 };
 
 // The value that `endpoint` gives to an option of its scheme; null if it gives none.
-const std::string* value_of(const Endpoint& endpoint, std::string_view name);
+const std::string* option_value(const Endpoint& endpoint, std::string_view name);
 
 // The same row for the scheme's own code, which knows the type of its values.
 template <typename T>
@@ -41,7 +41,7 @@ struct OptionOf {
 
   // Its value at an endpoint that scheme_for() has checked; nullopt if the endpoint does not give one.
   std::optional<T> in(const Endpoint& endpoint) const {
-    const std::string* const given = value_of(endpoint, name);
+    const std::string* const given = option_value(endpoint, name);
     if (given == nullptr) return std::nullopt;
     absl::StatusOr<T> value = parse(*given);
     return value.ok() ? std::optional<T>(*std::move(value)) : std::nullopt;

@@ -17,7 +17,7 @@ absl::StatusOr<std::unique_ptr<SenderTransport>> of_other_hosts(const Scheme& sc
                                                                 Epoch epoch) {
   if (!endpoint.listen) {
     for (const SchemeOption& option : scheme.options)
-      if (value_of(endpoint, option.name) != nullptr)
+      if (option_value(endpoint, option.name) != nullptr)
         return invalid_argument("auto: ", option.name,
                                 "= is of the broadcast to other hosts; leave it out, or write listen=host:port");
     return nullptr;

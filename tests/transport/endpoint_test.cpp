@@ -181,8 +181,8 @@ TEST(Endpoint, LeavesTheOptionsThatAreNotCommonToTheScheme) {
   const Endpoint endpoint = parsed("shm:///x?colour=dark%20red&slots=3&size=2");
   EXPECT_EQ(endpoint.slots, 3);
   EXPECT_THAT(endpoint.scheme_options, ElementsAre(Pair("colour", "dark red"), Pair("size", "2")));
-  EXPECT_EQ(*value_of(endpoint, "size"), "2");
-  EXPECT_EQ(value_of(endpoint, "slots"), nullptr) << "a common one";
+  EXPECT_EQ(*option_value(endpoint, "size"), "2");
+  EXPECT_EQ(option_value(endpoint, "slots"), nullptr) << "a common one";
   EXPECT_THAT(refusal("shm:///x?colour=red&colour=red"), HasSubstr("option colour is given twice"));
   EXPECT_THAT(refusal("shm:///x?colour"), HasSubstr("option colour has no value"));
 }
