@@ -9,8 +9,6 @@
 namespace bascule::inline v0::nccl {
 namespace {
 
-constexpr std::uint64_t kWarmBytes = 4u << 20;
-
 // An abort that has not come back by then will not: what it uses is lost to this process.
 constexpr absl::Duration kLeaves = absl::Seconds(10);
 

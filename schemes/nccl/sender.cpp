@@ -21,9 +21,6 @@
 namespace bascule::inline v0::nccl {
 namespace {
 
-// Of what a broadcast that carries nothing carries: enough that NCCL takes the way of large ones.
-constexpr std::uint64_t kWarmBytes = 4u << 20;
-
 // Inits that never ended, of which NCCL keeps a thread and 21 descriptors each: 32 are 672 descriptors.
 constexpr int kMostAbandoned = 32;
 
