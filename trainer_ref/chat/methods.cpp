@@ -108,7 +108,7 @@ absl::StatusOr<Value> replace(Machine& machine, const Value& self, const Bound& 
   return Value::of(std::move(text));
 }
 
-absl::StatusOr<Value> join(Machine& machine, const Value& self, const Bound& arguments) {
+absl::StatusOr<Value> join_texts(Machine& machine, const Value& self, const Bound& arguments) {
   BASCULE_ASSIGN(const std::vector<Value> items, to_items(machine, *arguments.find(0)));
   std::string text;
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -213,7 +213,7 @@ const std::vector<Method>& text_methods() {
       {"capitalize", "", to_case<Case::kCapitalized>},
       {"title", "", to_title},
       {"replace", "/ old new count?", replace},
-      {"join", "/ items", join},
+      {"join", "/ items", join_texts},
       {"startswith", "/ prefix start! stop!", has_affix<false>},
       {"endswith", "/ suffix start! stop!", has_affix<true>},
       {"find", "/ text start! stop!", find},

@@ -107,7 +107,7 @@ absl::Status read_max_tokens(Fields& fields, const ModelCard& card, CompletionRe
   return absl::OkStatus();
 }
 
-void read_logprobs(Fields& fields, AnswerOptions& answer) {
+void read_chat_logprobs(Fields& fields, AnswerOptions& answer) {
   fields.boolean("logprobs", answer.logprobs);
   std::int64_t top = 0;
   fields.integer("top_logprobs", top, std::int64_t{0}, kMostTopLogprobs);
@@ -162,7 +162,7 @@ absl::StatusOr<ApiRequest> parse_chat(std::string_view text, const ModelCard& ca
   request.completion.sampling.seed = seed;
   BASCULE_TRY(check_model(fields, card));
   read_shared_fields(fields, card, request);
-  read_logprobs(fields, request.answer);
+  read_chat_logprobs(fields, request.answer);
   fields.neutral("echo", {false});
   bool add_special_tokens = false;  // the template writes them itself
   fields.boolean("add_special_tokens", add_special_tokens);

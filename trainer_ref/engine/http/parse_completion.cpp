@@ -50,7 +50,7 @@ absl::Status read_prompts(Fields& fields, const ModelCard& card, CompletionReque
 }
 
 // A number of likeliest tokens; 0 tells of the sampled one alone. True is 0.
-void read_logprobs(Fields& fields, AnswerOptions& answer) {
+void read_completion_logprobs(Fields& fields, AnswerOptions& answer) {
   const json* given = fields.find("logprobs");
   if (given == nullptr) return;
   if (given->is_boolean()) {
@@ -71,7 +71,7 @@ absl::StatusOr<ApiRequest> parse_completion(std::string_view text, const ModelCa
   BASCULE_TRY(check_model(fields, card));
   read_shared_fields(fields, card, request);
   fields.boolean("echo", request.answer.echo);
-  read_logprobs(fields, request.answer);
+  read_completion_logprobs(fields, request.answer);
   fields.neutral("suffix", {""});
   // Without a token to generate, the answer is of the prompt.
   const std::int64_t least = request.answer.echo || request.answer.prompt_logprobs ? 0 : 1;
