@@ -9,6 +9,9 @@
 #include <mutex>
 #include <optional>
 
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/kernels/tiles.h>
+
 namespace bascule::inline v0::kernels {
 
 // Hands out pieces of [0, bytes) in rising order to `hands` threads, at most kMaxHands. If `bytes_done` is given,
@@ -55,5 +58,23 @@ class OrderedWork {
   std::uint64_t stored_ = 0;
   std::array<std::uint64_t, kMaxHands> begun_;  // where the piece in hand begins; bytes_: none
 };
+
+// Packs or unpacks a slot: each thread has a worker of make_worker(), which takes pieces. Returns the digest, if
+// wanted.
+template <typename MakeWorker>
+std::optional<Digest> in_pieces(std::uint64_t slot_bytes, bool want_digest, ThreadPool& pool,
+                                std::atomic<std::uint64_t>* bytes_done, MakeWorker make_worker) {
+  const std::size_t hands = std::min(static_cast<std::size_t>(pool.threads()), OrderedWork::kMaxHands);
+  OrderedWork work(slot_bytes, piece_bytes_of(slot_bytes, pool.threads()), hands, bytes_done);
+  SharedTotal shared;
+  // No more hands than pieces: waking a thread costs more than a small slot.
+  pool.run(std::min(hands, work.pieces()), [&](std::size_t hand) {
+    auto worker = make_worker();
+    while (const std::optional<OrderedWork::Piece> piece = work.next(hand)) worker.take(*piece);
+    shared.add(worker.total());
+  });
+  if (!want_digest) return std::nullopt;
+  return shared.total().finish(slot_bytes);
+}
 
 }  // namespace bascule::inline v0::kernels
