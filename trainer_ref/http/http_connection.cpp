@@ -143,7 +143,8 @@ asio::awaitable<bool> HttpConnection::write(HttpAnswer answer, bool keep_alive) 
   answer.prepare_payload();
   std::string text = head_of(answer);
   if (!head_) text += answer.body();
-  co_return co_await send(text) && keep_alive;
+  const bool sent = co_await send(text);
+  co_return (sent && keep_alive);
 }
 
 asio::awaitable<bool> HttpConnection::begin_stream(HttpAnswer answer, unsigned version, bool keep_alive) {
@@ -164,14 +165,16 @@ asio::awaitable<bool> HttpConnection::write_stream(std::string piece) {
 }
 
 asio::awaitable<bool> HttpConnection::end_stream() {
-  if (chunked_ && !co_await send("0\r\n\r\n")) co_return false;
-  co_return kept_;
+  bool sent = true;  // apart: GCC 12 miscompiles a co_await that && may skip
+  if (chunked_) sent = co_await send("0\r\n\r\n");
+  co_return (sent && kept_);
 }
 
 // Whether it was written in time.
 asio::awaitable<bool> HttpConnection::send(std::string_view bytes) {
   stream_.expires_after(kWriteTimeout);
-  co_return !co_await write_all(stream_, bytes);
+  const error_code error = co_await write_all(stream_, bytes);
+  co_return !error;
 }
 
 asio::awaitable<void> HttpConnection::refuse(HttpAnswer answer) {
