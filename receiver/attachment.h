@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include <bascule/receiver/fusion.h>
-#include <bascule/receiver/receiver.h>
+#include <bascule/receiver/weights.h>
 #include <bascule/transport/control_page.h>
 #include <bascule/transport/delivery.h>
 #include <bascule/transport/device.h>

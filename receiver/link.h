@@ -25,7 +25,7 @@
 
 #include "absl/status/status.h"
 #include <bascule/receiver/connector.h>
-#include <bascule/receiver/receiver.h>
+#include <bascule/receiver/options.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/wire/channel.h>
 #include <bascule/transport/wire/messages.h>

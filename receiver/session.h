@@ -39,8 +39,9 @@
 #include <bascule/receiver/holdings.h>
 #include <bascule/receiver/link.h>
 #include <bascule/receiver/listener.h>
+#include <bascule/receiver/options.h>
 #include <bascule/receiver/preparer.h>
-#include <bascule/receiver/receiver.h>
+#include <bascule/receiver/receiver_status.h>
 #include <bascule/receiver/status_board.h>
 #include <bascule/receiver/stream_marks.h>
 #include <bascule/transport/device.h>
