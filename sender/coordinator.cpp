@@ -218,9 +218,9 @@ void Coordinator::describe(Channel& channel, ConnectionKind kind) {
     if (const auto found = admitted.find(worker.worker); found != admitted.end())
       worker.path = transport_.path(found->second);
   std::vector<int> descriptors;
-  if (fleet_.desk().is_open() && kind == ConnectionKind::kUnixSocket) {
+  if (fleet_.slot_allocator().is_open() && kind == ConnectionKind::kUnixSocket) {
     const WorkerId id = next_worker_++;
-    const std::vector<OfferedSlot> offered = fleet_.desk().offered();
+    const std::vector<OfferedSlot> offered = fleet_.slot_allocator().offered();
     if (absl::StatusOr<Offer> offer = offer_of(id, kind, offered); offer.ok()) {
       status.offer = std::move(offer->bytes);
       for (const OfferedSlot& slot : offered) status.offered.push_back(slot.id.index);

@@ -6,8 +6,8 @@
 namespace bascule::inline v0 {
 
 void Fleet::catch_up(Member& member) {
-  if (!desk_.is_open() || !member.welcomed()) return;
-  std::optional<Publication> newest = desk_.newest();
+  if (!slots_.is_open() || !member.welcomed()) return;
+  std::optional<Publication> newest = slots_.newest();
   if (!newest) return;
   newest->bytes = layout_->bytes();
   const OnItsWay* const sent = versions_.sent();
@@ -31,7 +31,7 @@ void Fleet::catch_up(Member& member) {
   wait_until(version, now_ + absl::ToChronoNanoseconds(endpoint_.timeout));
   for (Member* rank : behind) {
     roster_.set_catch_up(*rank, version.ticket);
-    if (!desk_.holds(newest->slot, rank->holder())) version.leased.insert(rank->id);
+    if (!slots_.holds(newest->slot, rank->holder())) version.leased.insert(rank->id);
   }
   tell_prepare(behind, *newest);
   version.round.sealed(newest->digest);

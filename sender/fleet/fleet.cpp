@@ -7,10 +7,10 @@ namespace bascule::inline v0 {
 Fleet::Fleet(FleetRules rules)
     : rules_(std::move(rules)),
       roster_(rules_.epoch),
-      desk_(endpoint_, rules_.epoch,
-            [this](Holder holder) {
-              return delivered_from_.contains(~holder) ? "a delivery that has not ended" : roster_.name_of(holder);
-            }),
+      slots_(endpoint_, rules_.epoch,
+             [this](Holder holder) {
+               return delivered_from_.contains(~holder) ? "a delivery that has not ended" : roster_.name_of(holder);
+             }),
       versions_(rules_.published, rules_.used) {}
 
 std::vector<Action> Fleet::on(Event event, Clock::time_point now) {

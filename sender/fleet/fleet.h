@@ -5,7 +5,7 @@
 //   workers ───────────────────────▶ ┌──────────────────┐ ───────────────────────────────────────▶ workers,
 //   public thread: TakeWanted …      │ Fleet            │                                          public thread,
 //   deadlines: Tick                  │  Roster          │   Admitted, Delivered, LoanEnded …       scheme
-//                                    │  SlotDesk        │ ◀─── the answers to actions ─────────────
+//                                    │  SlotAllocator   │ ◀─── the answers to actions ─────────────
 //                                    │  Versions        │
 //                                    └──────────────────┘
 //
@@ -24,7 +24,7 @@
 #include <bascule/sender/fleet/actions.h>
 #include <bascule/sender/fleet/events.h>
 #include <bascule/sender/fleet/roster.h>
-#include <bascule/sender/fleet/slot_desk.h>
+#include <bascule/sender/fleet/slot_allocator.h>
 #include <bascule/sender/fleet/versions.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/sender_status.h>
@@ -55,7 +55,7 @@ class Fleet {
   // ---- what it knows ----
 
   const Roster& roster() const { return roster_; }
-  const SlotDesk& desk() const { return desk_; }
+  const SlotAllocator& slot_allocator() const { return slots_; }
   const Versions& versions() const { return versions_; }
   Version published() const { return versions_.published(); }
   // For error texts, whom a send waits for that gets no slot: "a (slot 0), b (slot 1)", or of a single copy "a".
@@ -172,7 +172,7 @@ class Fleet {
   const FleetRules rules_;
   const Endpoint& endpoint_ = rules_.endpoint;
   Roster roster_;
-  SlotDesk desk_;
+  SlotAllocator slots_;
   Versions versions_;
   std::optional<Layout> layout_;
   EncodedLayout encoded_layout_;                    // the final one's, for every welcome

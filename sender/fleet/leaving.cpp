@@ -26,13 +26,13 @@ void Fleet::leave(const Leaving& leaving) {
   OnItsWay* const sent = versions_.sent();
   if (const OnItsWay* version = member.catch_up() ? versions_.find(*member.catch_up()) : nullptr)
     if (version->leased.contains(member.id)) drop_lease(member, *version);
-  if (sent != nullptr && !desk_.single_copy()) drop_lease(member, *sent);
-  if (member.releasing) desk_.release(*member.releasing, member.holder());  // of one that was aborted
+  if (sent != nullptr && !slots_.single_copy()) drop_lease(member, *sent);
+  if (member.releasing) slots_.release(*member.releasing, member.holder());  // of one that was aborted
   if (member.connection_kind == ConnectionKind::kTcp && member.welcomed()) {
-    desk_.end_leases(member.holder());
+    slots_.end_leases(member.holder());
     roster_.forget(member.holder());
   }
-  desk_.left(member.holder());
+  slots_.left(member.holder());
 
   leave_group(member, leaving.why);
   leave_rounds(member, leaving.why);
@@ -46,7 +46,7 @@ void Fleet::drop_lease(const Member& member, const OnItsWay& version) {
   const bool told = member.group().empty() ? round.was_told(member.id) : round.phase() == Round::Phase::kCommitting;
   const SlotId slot = version.publication().slot;
   if (round.has(member.id) && !told && !member.says_it_holds(slot) && round.under_way())
-    desk_.release(slot, member.holder());
+    slots_.release(slot, member.holder());
 }
 
 void Fleet::leave_rounds(const Member& member, const absl::Status& why) {

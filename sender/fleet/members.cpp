@@ -68,7 +68,7 @@ void Fleet::note(event::LayoutRegistered& registered) {
 void Fleet::note(event::SlotsOpened& opened) {
   layout_ = std::move(opened.layout);
   encoded_layout_ = std::move(opened.encoded);
-  desk_.open(opened.slots);
+  slots_.open(opened.slots);
   for (auto& [id, member] : roster_.members())
     if (member.state() == Member::State::kAdmitted) welcome(member);
   writer_waits_ = true;  // only now, so that the first version is addressed to all of them
@@ -80,7 +80,7 @@ void Fleet::consider(Member& member) {
     if (absl::Status fits = layout_->check_expected(*member.hello.expected, member.hello.casts); !fits.ok())
       return refuse(member, annotate(fits, cat("worker ", member.name())));
   member.hello.expected.reset();  // as long as the layout, and of no further use
-  if (desk_.single_copy() && member.hello.ranks > 1 && !member.hello.casts)
+  if (slots_.single_copy() && member.hello.ranks > 1 && !member.hello.casts)
     return refuse(member, failed_precondition("worker ", member.name(), ": with slots=1 a worker that reads in place ",
                                               "yields at a token boundary of its own, and the ranks of a group have ",
                                               "one together; use slots=2, or copy (register_model of the receiver)"));
@@ -88,14 +88,14 @@ void Fleet::consider(Member& member) {
   if (ranks.size() < member.hello.ranks || std::ranges::any_of(ranks, &Member::leaving))
     return;  // parked until the whole group is there
   for (Member* rank : ranks) roster_.move(*rank, Member::State::kAdmitted);
-  if (!desk_.is_open()) return;
+  if (!slots_.is_open()) return;
   for (Member* rank : ranks) welcome(*rank);
 }
 
 void Fleet::welcome(Member& member) {
   roster_.move(member, Member::State::kWelcoming);
   action::Admit admit{.id = member.id,
-                      .slots = desk_.offered(),
+                      .slots = slots_.offered(),
                       .welcome = {.id = member.id,
                                   .epoch = rules_.epoch,
                                   .layout = {},
@@ -117,7 +117,7 @@ void Fleet::note(event::Admitted& admitted) {
   roster_.move(*member, Member::State::kWelcomed);
   roster_.know(*member);
   roster_.found(member->name());
-  desk_.keep_only(member->holder(), member->hello.held);  // of its leases, those that it still claims live on
+  slots_.keep_only(member->holder(), member->hello.held);  // of its leases, those that it still claims live on
   for (const std::vector<std::string>& wish : std::exchange(member->hello.fused, {}))
     if (layout_->join(wish).ok() && !layout_->joined_at(wish))
       warnings_.push_back(cat("worker ", member->name(), " wished for ", absl::StrJoin(wish, ", "),
@@ -149,7 +149,7 @@ void Fleet::note(event::GivenUp& given_up) {
 void Fleet::note(event::HolderGone& gone) {
   if (const Member* member = roster_.welcomed(gone.holder)) evict(member->id, unavailable("its process is gone"));
   let_leave();
-  desk_.end_leases(gone.holder);
+  slots_.end_leases(gone.holder);
   roster_.forget(gone.holder);
   writer_waits_ = true;
 }
@@ -205,7 +205,7 @@ void Fleet::poison(Member& member, std::string_view why, bool final) {
   evict(member.id, absl::AbortedError(cat("poisoned: ", why)));
   if (!final) return;
   roster_.lost(member);
-  desk_.end_leases(member.holder());
+  slots_.end_leases(member.holder());
   roster_.forget(member.holder());
 }
 

@@ -72,7 +72,7 @@ void Fleet::hear(Member& member, const Released& released) {
   std::erase_if(member.hello.held, [&](const HeldSlot& held) { return held.slot == released.slot; });
   if (released.slot.epoch != rules_.epoch) return;
   if (released.lease != member.lease_on(released.slot)) return crossed(member, released.slot);
-  desk_.release(released.slot, member.holder());
+  slots_.release(released.slot, member.holder());
   member.leases.erase(released.slot.index);
   if (member.releasing == released.slot) member.releasing.reset();
   behind_.insert(member.id);  // again, where the last catch-up failed

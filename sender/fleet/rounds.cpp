@@ -17,10 +17,10 @@ void Fleet::note(event::SlotSealed& sealed) {
   OnItsWay* const sent = versions_.sent();
   if (sent == nullptr || sent->version() != sealed.version) return;
   sent->written = false;
-  sent->torn = desk_.single_copy();  // what a single copy held before is gone
+  sent->torn = slots_.single_copy();  // what a single copy held before is gone
   going_on_.insert(sent->ticket);
   if (!sent->round.under_way()) return;
-  desk_.seal(sent->publication().slot, sealed.version);
+  slots_.seal(sent->publication().slot, sealed.version);
   sent->round.sealed(sealed.digest);
   wait_until(*sent, sealed.deadline);
 }
@@ -36,7 +36,7 @@ void Fleet::note(event::Abandoned& abandoned) {
 
 void Fleet::note(event::Delivered& delivered) {
   if (const auto from = delivered_from_.extract(delivered.ticket)) {
-    desk_.release(from.mapped(), deliverer(delivered.ticket));
+    slots_.release(from.mapped(), deliverer(delivered.ticket));
     writer_waits_ = true;
   }
   OnItsWay* const version = versions_.find(delivered.ticket);
@@ -98,11 +98,11 @@ void Fleet::deliver(OnItsWay& version) {
   if (version.round.phase() == Round::Phase::kDelivering) leave_time(version);  // else it has that of the writer
   version.moving = true;
   const SlotId slot = version.publication().slot;
-  desk_.lease(slot, deliverer(version.ticket));  // also if all its workers are lost
+  slots_.lease(slot, deliverer(version.ticket));  // also if all its workers are lost
   delivered_from_[version.ticket] = slot;
   act(action::Deliver{.ticket = version.ticket,
                       .publication = version.publication(),
-                      .slot = desk_.memory(slot),
+                      .slot = slots_.memory(slot),
                       .to = version.round.remaining()});
 }
 
@@ -126,7 +126,7 @@ void Fleet::decided(OnItsWay& version, const absl::Status& status) {
   const auto flip = absl::ToChronoNanoseconds(endpoint_.flip_timeout);
   // With commit=each, workers that are not prepared yet keep the time that they had.
   wait_until(version, endpoint_.commit_each ? std::max(now_, version.until) + flip : now_ + flip);
-  desk_.publish(version.publication());
+  slots_.publish(version.publication());
   versions_.publish(version.version());
   some_left_out_ = !version.names.empty();
   // A version to all is due also to workers that joined meanwhile and caught up with the version before.
@@ -141,7 +141,7 @@ void Fleet::settle(const OnItsWay& sent) {
   warnings_.clear();
   // With commit=each: workers that will not flip release it, and then catch up.
   expect_release(sent, sent.round.failed());
-  if (!desk_.single_copy()) say(sent.round.failed(), Abort{.version = sent.version(), .torn = false});
+  if (!slots_.single_copy()) say(sent.round.failed(), Abort{.version = sent.version(), .torn = false});
   act(action::KeepAwake{false});
   act(action::Settle{.version = sent.version(), .report = std::move(report)});
   versions_.end(sent.ticket);
@@ -175,7 +175,7 @@ SendReport Fleet::report_of(const OnItsWay& sent) const {
 // Their leases end with their `released`, or, if they leave without one, when they leave. On a single copy they had
 // their lease before, and keep it.
 void Fleet::expect_release(const OnItsWay& sent, const std::vector<WorkerId>& workers) {
-  if (desk_.single_copy()) return;
+  if (slots_.single_copy()) return;
   for (const WorkerId id : workers)
     if (Member* member = roster_.find(id); member != nullptr && !member->releasing)
       member->releasing = sent.publication().slot;
@@ -185,7 +185,7 @@ void Fleet::expect_release(const OnItsWay& sent, const std::vector<WorkerId>& wo
 void Fleet::finish_abort(const OnItsWay& sent) {
   if (sent.written || sent.moving) return;
   act(action::KeepAwake{false});
-  desk_.abort(sent.publication().slot, sent.torn);
+  slots_.abort(sent.publication().slot, sent.torn);
   log(cat("version ", sent.version(), " was aborted: ", message_of(sent.round.why_aborted())));
   act(action::Settle{.version = sent.version(), .report = sent.round.why_aborted()});
   versions_.end(sent.ticket);

@@ -29,17 +29,17 @@ std::vector<Holder> Fleet::in_the_way(const OnItsWay& sent) {
   std::set<Holder> aside;
   for (const WorkerId id : sent.round.remaining())
     if (const Member* member = roster_.find(id)) aside.insert(member->holder());
-  std::vector<Holder> holders = desk_.holders_of(sent.publication().slot);
+  std::vector<Holder> holders = slots_.holders_of(sent.publication().slot);
   std::erase_if(holders, [&](Holder holder) { return aside.contains(holder); });
   return holders;
 }
 
 // Of a single copy, those that would not yield: they left, or are about to read.
 std::string Fleet::readers() const {
-  if (!desk_.single_copy()) return desk_.readers();
+  if (!slots_.single_copy()) return slots_.readers();
   std::string readers;
-  for (const SlotId slot : desk_.all())
-    for (const Holder holder : desk_.holders_of(slot)) {
+  for (const SlotId slot : slots_.all())
+    for (const Holder holder : slots_.holders_of(slot)) {
       const auto yields = [&](const auto& entry) {
         return entry.second.holder() == holder && entry.second.welcomed() && !entry.second.catch_up();
       };

@@ -18,14 +18,14 @@ void Fleet::note(event::TakeGivenUp&) {
 }
 
 void Fleet::note(event::SlotReplaced& replaced) {
-  Grant grant = desk_.replace(std::move(replaced.grant));
+  Grant grant = slots_.replace(std::move(replaced.grant));
   drop_gone();  // the one that it replaces among them
   act(action::GrantSlot{std::move(grant)});
 }
 
 void Fleet::note(event::GivenBack& back) {
   versions_.use(back.grant.version);
-  desk_.give_back(back.grant);
+  slots_.give_back(back.grant);
   writer_waits_ = true;
 }
 
@@ -33,17 +33,17 @@ void Fleet::note(event::GivenBack& back) {
 // the next send to all is taken ahead.
 void Fleet::serve_writer() {
   if (OnItsWay* sent = versions_.sent()) return let_write(*sent);
-  if (!desk_.is_open() || (desk_.granted() && !desk_.ahead())) return;
+  if (!slots_.is_open() || (slots_.granted() && !slots_.ahead())) return;
   if (!wanted_) {
     drop_gone();
-    if (const std::optional<SlotId> ahead = desk_.take_ahead()) act(action::TakeAhead{*ahead});
+    if (const std::optional<SlotId> ahead = slots_.take_ahead()) act(action::TakeAhead{*ahead});
     return;
   }
   if (!wanted_->empty()) {
     if (const auto known = roster_.addressed(*wanted_); !known.ok()) {
       wanted_.reset();
       act(action::GrantSlot{known.status()});
-      if (desk_.ahead()) act(action::TakeAhead{*desk_.ahead()});
+      if (slots_.ahead()) act(action::TakeAhead{*slots_.ahead()});
       return;
     }
   }
@@ -56,19 +56,19 @@ void Fleet::serve_writer() {
 }
 
 std::optional<Grant> Fleet::take_slot() {
-  if (!desk_.single_copy()) return desk_.take(unwilling());
+  if (!slots_.single_copy()) return slots_.take(unwilling());
   std::vector<Holder> yielding;
   for (const auto& [id, member] : roster_.members()) {
     if (member.catch_up()) return std::nullopt;  // it is about to read
     if (member.welcomed()) yielding.push_back(member.holder());
   }
-  return desk_.take_single_copy(yielding);
+  return slots_.take_single_copy(yielding);
 }
 
 // Holders that may never release by themselves: evicted workers may have stopped for good, and workers that a send left
 // out read on as long as sends leave them out.
 std::vector<Holder> Fleet::unwilling() {
-  std::vector<Holder> unwilling(desk_.left_behind().begin(), desk_.left_behind().end());
+  std::vector<Holder> unwilling(slots_.left_behind().begin(), slots_.left_behind().end());
   if (!some_left_out_) return unwilling;
   for (const auto& [id, member] : roster_.members())
     if (member.welcomed() && !member.owed && !member.catch_up() && member.serving < versions_.published())
@@ -77,7 +77,7 @@ std::vector<Holder> Fleet::unwilling() {
 }
 
 void Fleet::drop_gone() {
-  for (const SlotId slot : desk_.drop_gone()) {
+  for (const SlotId slot : slots_.drop_gone()) {
     act(action::DropSlot{slot});
     for (auto& [id, member] : roster_.members()) {
       member.leases.erase(slot.index);
@@ -91,8 +91,8 @@ void Fleet::drop_gone() {
 void Fleet::note(event::Announced& announced) {
   const Grant& grant = announced.grant;
   versions_.use(grant.version);
-  desk_.announce(grant, announced.memory);
-  if (std::string warning = desk_.take_warning(); !warning.empty()) warnings_.push_back(std::move(warning));
+  slots_.announce(grant, announced.memory);
+  if (std::string warning = slots_.take_warning(); !warning.empty()) warnings_.push_back(std::move(warning));
   const Publication publication{
       .version = grant.version, .slot = grant.slot, .bytes = layout_->bytes(), .digest = std::nullopt};
   const std::vector<WorkerId> owed = roster_.still_addressed(grant.to);  // empty if all have left
@@ -105,9 +105,9 @@ void Fleet::note(event::Announced& announced) {
     workers.push_back({id, member.name(), member.group()});
   }
   tell_prepare(told, publication);
-  if (desk_.memory(grant.slot).memory->device != kHost) act(action::KeepAwake{true});
+  if (slots_.memory(grant.slot).memory->device != kHost) act(action::KeepAwake{true});
   OnItsWay& sent = versions_.begin(Round(publication, std::move(workers),
-                                         {.single_copy = desk_.single_copy(),
+                                         {.single_copy = slots_.single_copy(),
                                           .delivers = rules_.delivers,
                                           .behind = rules_.delivers_while_written && grant.in_parts,
                                           .each = endpoint_.commit_each,
@@ -115,8 +115,8 @@ void Fleet::note(event::Announced& announced) {
                                    Clock::time_point::max(), /*is_catch_up=*/false);
   sent.names = grant.to;
   sent.owed.insert(owed.begin(), owed.end());
-  sent.written = !desk_.single_copy();  // that is written once it may be
-  if (desk_.single_copy()) wait_until(sent, announced.deadline);
+  sent.written = !slots_.single_copy();  // that is written once it may be
+  if (slots_.single_copy()) wait_until(sent, announced.deadline);
   going_on_.insert(sent.ticket);
 }
 
@@ -141,16 +141,16 @@ void Fleet::tell_prepare(const std::vector<Member*>& members, const Publication&
                   .bytes = publication.bytes,
                   .offer = std::nullopt,
                   .slots = {}};
-  for (const SlotId slot : desk_.slots()) prepare.slots.push_back(slot.index);
+  for (const SlotId slot : slots_.slots()) prepare.slots.push_back(slot.index);
   std::vector<WorkerId> knowing;
   for (Member* member : members) {
-    desk_.lease(publication.slot, member->holder());
+    slots_.lease(publication.slot, member->holder());
     member->leases[publication.slot.index] = prepare.lease;
     if (member->releasing == publication.slot) member->releasing.reset();  // of a single copy: it holds that again
     if (!member->knows.insert(publication.slot.index).second) {
       knowing.push_back(member->id);
     } else {
-      act(action::Offer{.id = member->id, .slot = desk_.memory(publication.slot), .prepare = prepare});
+      act(action::Offer{.id = member->id, .slot = slots_.memory(publication.slot), .prepare = prepare});
     }
   }
   say(std::move(knowing), std::move(prepare));

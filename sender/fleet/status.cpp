@@ -21,7 +21,7 @@ std::string_view to_string(SlotRing::State state) {
 }  // namespace
 
 WorkerStatus Fleet::status_of(const Member& member) const {
-  const std::optional<Publication> newest = desk_.newest();
+  const std::optional<Publication> newest = slots_.newest();
   const bool waits = !member.welcomed() || !newest;
   const OnItsWay* const version = versions_.of(member.catch_up());
   const char* const behind = version != nullptr && version->round.is_loading(member.id) ? "loading"
@@ -36,7 +36,7 @@ WorkerStatus Fleet::status_of(const Member& member) const {
                                : member.serving == newest->version ? "serving"
                                                                    : behind,
                       .serving = member.serving,
-                      .leases = desk_.leases_of(member.holder())};
+                      .leases = slots_.leases_of(member.holder())};
   if (const auto known = roster_.poisoned().find(member.name()); known != roster_.poisoned().end()) {
     status.state = "poisoned";
     status.why = known->second;
@@ -45,10 +45,10 @@ WorkerStatus Fleet::status_of(const Member& member) const {
 }
 
 SlotStatus Fleet::status_of(SlotId slot, std::optional<SlotId> untouched) const {
-  const SlotRing::State state = slot == untouched ? SlotRing::State::kFree : desk_.state(slot);
-  SlotStatus status{.index = slot.index, .state = std::string(to_string(state)), .version = desk_.version(slot)};
-  if (state == SlotRing::State::kPublished) status.digest = desk_.digest(slot);
-  for (const Holder holder : desk_.holders_of(slot)) status.holders.push_back(roster_.name_of(holder));
+  const SlotRing::State state = slot == untouched ? SlotRing::State::kFree : slots_.state(slot);
+  SlotStatus status{.index = slot.index, .state = std::string(to_string(state)), .version = slots_.version(slot)};
+  if (state == SlotRing::State::kPublished) status.digest = slots_.digest(slot);
+  for (const Holder holder : slots_.holders_of(slot)) status.holders.push_back(roster_.name_of(holder));
   std::ranges::sort(status.holders);
   return status;
 }
@@ -69,9 +69,9 @@ SenderStatus Fleet::status(std::optional<SlotId> untouched) const {
   for (const auto& [name, why] : roster_.poisoned())
     if (named.insert(name).second) status.workers.push_back({.worker = name, .state = "poisoned", .why = why});
   for (const auto& [holder, name] : roster_.holder_names())
-    if (std::vector<std::uint32_t> leases = desk_.leases_of(holder); !leases.empty() && named.insert(name).second)
+    if (std::vector<std::uint32_t> leases = slots_.leases_of(holder); !leases.empty() && named.insert(name).second)
       status.workers.push_back({.worker = name, .state = "gone", .leases = std::move(leases)});
-  for (const SlotId slot : desk_.all()) status.slots.push_back(status_of(slot, untouched));
+  for (const SlotId slot : slots_.all()) status.slots.push_back(status_of(slot, untouched));
   return status;
 }
 

@@ -1,5 +1,5 @@
-// SlotDesk: the sender's slots: their memory, their digests, their holders, and which one the public thread may write.
-// Pure bookkeeping over a SlotRing.
+// SlotAllocator: the sender's slots: their memory, their digests, their holders, and which one the public thread may
+// write. Pure bookkeeping over a SlotRing.
 //
 //              take() / take_ahead()          announce()
 //   nothing ──────────────────────▶ granted ─────────────▶ written: a version's, until it is published or aborted
@@ -22,11 +22,11 @@
 
 namespace bascule::inline v0 {
 
-class SlotDesk {
+class SlotAllocator {
  public:
   using NameOf = std::function<std::string(Holder)>;  // for texts
 
-  SlotDesk(const Endpoint& endpoint, Epoch epoch, NameOf name_of)
+  SlotAllocator(const Endpoint& endpoint, Epoch epoch, NameOf name_of)
       : endpoint_(endpoint), ring_(epoch), name_of_(std::move(name_of)) {}
 
   void open(const std::vector<OfferedSlot>& slots);

@@ -1,4 +1,4 @@
-#include <bascule/sender/fleet/slot_desk.h>
+#include <bascule/sender/fleet/slot_allocator.h>
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace bascule::inline v0 {
 
-void SlotDesk::open(const std::vector<OfferedSlot>& slots) {
+void SlotAllocator::open(const std::vector<OfferedSlot>& slots) {
   for (const OfferedSlot& slot : slots) memory_[ring_.add().index] = slot;
   open_ = true;
 }
@@ -15,14 +15,14 @@ void SlotDesk::open(const std::vector<OfferedSlot>& slots) {
 // ---- which slot is written ----
 
 // Only a slot that is free now. Holders may have released the others by the time that the next send asks.
-std::optional<SlotId> SlotDesk::take_ahead() {
+std::optional<SlotId> SlotAllocator::take_ahead() {
   if (granted_ || single_copy() || endpoint_.fresh) return std::nullopt;
   ahead_ = ring_.begin();
   granted_ = ahead_.has_value();
   return ahead_;
 }
 
-std::optional<Grant> SlotDesk::take(std::span<const Holder> unwilling) {
+std::optional<Grant> SlotAllocator::take(std::span<const Holder> unwilling) {
   std::optional<SlotId> slot = ahead_ ? std::exchange(ahead_, std::nullopt) : ring_.begin();
   const bool used_up = slot && endpoint_.fresh && digests_.contains(slot->index);
   if (used_up) ring_.abort(*slot);
@@ -43,14 +43,14 @@ std::optional<Grant> SlotDesk::take(std::span<const Holder> unwilling) {
   return grant;
 }
 
-std::optional<Grant> SlotDesk::take_single_copy(std::span<const Holder> yielding) {
+std::optional<Grant> SlotAllocator::take_single_copy(std::span<const Holder> yielding) {
   const std::optional<SlotId> slot = ring_.begin_single_copy(yielding);
   if (!slot) return std::nullopt;
   granted_ = true;
   return Grant{.slot = *slot};
 }
 
-Grant SlotDesk::replace(Grant grant) {
+Grant SlotAllocator::replace(Grant grant) {
   ring_.abort(grant.slot);
   ring_.retire(grant.slot);
   ahead_.reset();
@@ -61,7 +61,7 @@ Grant SlotDesk::replace(Grant grant) {
   return grant;
 }
 
-void SlotDesk::give_back(const Grant& grant) {
+void SlotAllocator::give_back(const Grant& grant) {
   granted_ = false;
   ahead_.reset();
   spare_.clear();
@@ -69,14 +69,14 @@ void SlotDesk::give_back(const Grant& grant) {
   if (grant.is_new) ring_.retire(grant.slot);  // it never had memory
 }
 
-void SlotDesk::announce(const Grant& grant, const std::optional<OfferedSlot>& memory) {
+void SlotAllocator::announce(const Grant& grant, const std::optional<OfferedSlot>& memory) {
   if (memory) memory_[grant.slot.index] = *memory;
   granted_ = false;
   ahead_.reset();
   warning_ = std::exchange(spare_, {});
 }
 
-std::vector<SlotId> SlotDesk::drop_gone() {
+std::vector<SlotId> SlotAllocator::drop_gone() {
   std::vector<SlotId> gone = ring_.take_gone();
   for (const SlotId slot : gone) {
     memory_.erase(slot.index);
@@ -85,19 +85,19 @@ std::vector<SlotId> SlotDesk::drop_gone() {
   return gone;
 }
 
-void SlotDesk::publish(const Publication& publication) {
+void SlotAllocator::publish(const Publication& publication) {
   digests_[publication.slot.index] = publication.digest;
   ring_.publish(publication.slot);
 }
 
 // ---- who holds what ----
 
-void SlotDesk::end_leases(Holder holder) {
+void SlotAllocator::end_leases(Holder holder) {
   ring_.release_all(holder);
   left_.erase(holder);
 }
 
-void SlotDesk::keep_only(Holder holder, const std::vector<HeldSlot>& held) {
+void SlotAllocator::keep_only(Holder holder, const std::vector<HeldSlot>& held) {
   std::vector<SlotId> kept;
   kept.reserve(held.size());
   for (const HeldSlot& slot : held) kept.push_back(slot.slot);
@@ -105,11 +105,11 @@ void SlotDesk::keep_only(Holder holder, const std::vector<HeldSlot>& held) {
   left_.erase(holder);
 }
 
-void SlotDesk::left(Holder holder) {
+void SlotAllocator::left(Holder holder) {
   if (!leases_of(holder).empty()) left_.insert(holder);
 }
 
-std::vector<std::uint32_t> SlotDesk::leases_of(Holder holder) const {
+std::vector<std::uint32_t> SlotAllocator::leases_of(Holder holder) const {
   std::vector<std::uint32_t> held;
   for (const SlotId slot : all())
     if (ring_.holds(slot, holder)) held.push_back(slot.index);
@@ -118,27 +118,27 @@ std::vector<std::uint32_t> SlotDesk::leases_of(Holder holder) const {
 
 // ---- what there is ----
 
-std::optional<Publication> SlotDesk::newest() const {
+std::optional<Publication> SlotAllocator::newest() const {
   const std::optional<SlotId> slot = ring_.newest();
   if (!slot) return std::nullopt;
   return Publication{.version = ring_.version(*slot), .slot = *slot, .bytes = 0, .digest = digest(*slot)};
 }
 
-std::vector<OfferedSlot> SlotDesk::offered() const {
+std::vector<OfferedSlot> SlotAllocator::offered() const {
   std::vector<OfferedSlot> offered;
   for (const SlotId slot : ring_.slots())
     if (const auto known = memory_.find(slot.index); known != memory_.end()) offered.push_back(known->second);
   return offered;
 }
 
-bool SlotDesk::on_device() const { return !memory_.empty() && memory_.begin()->second.memory->device != kHost; }
+bool SlotAllocator::on_device() const { return !memory_.empty() && memory_.begin()->second.memory->device != kHost; }
 
-std::optional<Digest> SlotDesk::digest(SlotId slot) const {
+std::optional<Digest> SlotAllocator::digest(SlotId slot) const {
   const auto known = digests_.find(slot.index);
   return known == digests_.end() ? std::nullopt : known->second;
 }
 
-std::vector<SlotId> SlotDesk::all() const {
+std::vector<SlotId> SlotAllocator::all() const {
   std::vector<SlotId> all = ring_.slots();
   const std::vector<SlotId> retired = ring_.retired();
   all.insert(all.end(), retired.begin(), retired.end());
@@ -147,7 +147,7 @@ std::vector<SlotId> SlotDesk::all() const {
 
 // ---- texts ----
 
-std::string SlotDesk::readers_on(const std::vector<SlotId>& slots) const {
+std::string SlotAllocator::readers_on(const std::vector<SlotId>& slots) const {
   std::string text;
   for (const SlotId slot : slots) {
     if (ring_.state(slot) != SlotRing::State::kFree && ring_.state(slot) != SlotRing::State::kRetired) continue;
@@ -157,7 +157,7 @@ std::string SlotDesk::readers_on(const std::vector<SlotId>& slots) const {
   return text;
 }
 
-std::optional<int> SlotDesk::spares_used() const {
+std::optional<int> SlotAllocator::spares_used() const {
   const auto used = static_cast<int>(ring_.retired().size());
   return !single_copy() && used >= spares() ? std::optional(used) : std::nullopt;
 }
