@@ -10,7 +10,7 @@ void Fleet::catch_up(Member& member) {
   std::optional<Publication> newest = slots_.newest();
   if (!newest) return;
   newest->bytes = layout_->bytes();
-  const OnItsWay* const sent = versions_.sent();
+  const InFlightVersion* const sent = versions_.sent();
   std::vector<Member*> behind;
   bool owed = false;  // if it is due to one rank of a group, it is due to all: no rank flips alone
   for (Member* rank : roster_.ranks_of(member)) {
@@ -24,7 +24,7 @@ void Fleet::catch_up(Member& member) {
   std::vector<Round::WorkerIdentity> workers;
   workers.reserve(behind.size());
   for (const Member* rank : behind) workers.push_back({rank->id, rank->name(), rank->group()});
-  OnItsWay& version = versions_.begin(
+  InFlightVersion& version = versions_.begin(
       Round(*newest, std::move(workers),
             {.single_copy = false, .delivers = rules_.delivers, .behind = false, .each = false, .persists = false}),
       now_, /*is_catch_up=*/true);
@@ -40,7 +40,7 @@ void Fleet::catch_up(Member& member) {
 
 // Ends a catch-up that settled or was aborted. After one failure the worker is told again, but only once it has
 // released the slot. After a second failure in a row it is evicted already.
-void Fleet::end_catch_up(const OnItsWay& version) {
+void Fleet::end_catch_up(const InFlightVersion& version) {
   const bool aborted = version.round.phase() == Round::Phase::kAborted;
   for (const WorkerId id : version.round.remaining()) {
     Member* const member = roster_.find(id);
@@ -64,7 +64,7 @@ void Fleet::catch_up_all() {
 // the next write would wait for that slot. So its catch-up restarts at the newest version.
 void Fleet::give_up_idle_catch_ups() {
   for (const Ticket ticket : versions_.tickets()) {
-    OnItsWay& version = *versions_.find(ticket);
+    InFlightVersion& version = *versions_.find(ticket);
     if (!version.is_catch_up || version.round.phase() != Round::Phase::kSealed) continue;  // sealed: not ready for it
     if (version.version() >= versions_.published()) continue;
     version.round.abort(absl::AbortedError("a newer version came before there was room for it"));

@@ -24,7 +24,7 @@ void Fleet::note(event::AllRead&) { judge(); }
 void Fleet::judge() {
   std::map<WorkerId, absl::Status> late;
   for (const Ticket ticket : versions_.due(judged_at_)) {
-    OnItsWay& version = *versions_.find(ticket);
+    InFlightVersion& version = *versions_.find(ticket);
     Round& round = version.round;
     const bool flips = round.phase() == Round::Phase::kCommitting;
     const std::string limit = absl::FormatDuration(flips ? endpoint_.flip_timeout : endpoint_.timeout);
@@ -47,19 +47,19 @@ void Fleet::judge() {
   const std::vector<Ticket> due = versions_.due(judged_at_);
   work();                          // without them readers may all have yielded
   for (const Ticket ticket : due)  // of those that are left, the next whose time to load ends
-    if (OnItsWay* const version = versions_.find(ticket))
+    if (InFlightVersion* const version = versions_.find(ticket))
       if (const auto loads = version->round.next_load_deadline(); loads && *loads > judged_at_)
         wait_until(*version, *loads);
   judge_single_copy();
   if (const auto at = versions_.wake_behind(judged_at_)) act(action::WakeAt{*at});
 }
 
-void Fleet::wait_until(OnItsWay& version, Clock::time_point until) {
+void Fleet::wait_until(InFlightVersion& version, Clock::time_point until) {
   if (const auto at = versions_.wait_until(version, until)) act(action::WakeAt{*at});
 }
 
 // Gives time to a step that begins only now, after a wait for other workers.
-void Fleet::leave_time(OnItsWay& version) {
+void Fleet::leave_time(InFlightVersion& version) {
   const absl::Duration least = std::min(endpoint_.timeout, endpoint_.flip_timeout);
   wait_until(version, std::max(version.until, now_ + absl::ToChronoNanoseconds(least)));
 }

@@ -26,7 +26,7 @@ void Fleet::work() {
     let_leave();
     if (!going_on_.empty()) {
       const Ticket ticket = going_on_.extract(going_on_.begin()).value();
-      if (OnItsWay* version = versions_.find(ticket)) advance(*version);
+      if (InFlightVersion* version = versions_.find(ticket)) advance(*version);
     } else if (!behind_.empty()) {
       const WorkerId id = behind_.extract(behind_.begin()).value();
       if (Member* member = roster_.find(id)) catch_up(*member);

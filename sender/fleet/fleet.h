@@ -99,7 +99,7 @@ class Fleet {
   void leave(const Leaving& leaving);
   void leave_rounds(const Member& member, const absl::Status& why);
   void leave_group(const Member& member, const absl::Status& why);
-  void drop_lease(const Member& member, const OnItsWay& version);
+  void drop_lease(const Member& member, const InFlightVersion& version);
 
   // Messages (messages.cpp)
   void hear(Member& member, const Ready& ready);
@@ -110,8 +110,8 @@ class Fleet {
   void hear(Member& member, const Released& released);
   void crossed(const Member& member, SlotId slot);  // its word of release, and a prepare
   void hear_waiting(Member& member, const Message& message);
-  OnItsWay* version_of(const Member& member);  // the one that it is told of now, at most one
-  OnItsWay* version_of(const Member& member, Version version);
+  InFlightVersion* version_of(const Member& member);  // the one that it is told of now, at most one
+  InFlightVersion* version_of(const Member& member, Version version);
 
   // Slots for the public thread (slots.cpp)
   void note(event::TakeWanted& wanted);
@@ -130,9 +130,9 @@ class Fleet {
 
   // A single copy (single_copy.cpp)
   void note(event::LoanEnded& ended);
-  void let_write(OnItsWay& sent);
-  void ask_those_that_came_back(OnItsWay& sent);
-  std::vector<Holder> in_the_way(const OnItsWay& sent);
+  void let_write(InFlightVersion& sent);
+  void ask_those_that_came_back(InFlightVersion& sent);
+  std::vector<Holder> in_the_way(const InFlightVersion& sent);
   void judge_single_copy();
 
   // Versions (rounds.cpp, catch_up.cpp)
@@ -141,24 +141,24 @@ class Fleet {
   void note(event::Delivered& delivered);
   void note(event::Published& published);
   void note(event::Persisted& persisted);
-  void advance(OnItsWay& version);
-  void deliver(OnItsWay& version);
-  void decide(OnItsWay& version);
-  void decided(OnItsWay& version, const absl::Status& status);
-  void settle(const OnItsWay& sent);
-  SendReport report_of(const OnItsWay& sent) const;
-  void finish_abort(const OnItsWay& sent);
-  void expect_release(const OnItsWay& sent, const std::vector<WorkerId>& workers);
+  void advance(InFlightVersion& version);
+  void deliver(InFlightVersion& version);
+  void decide(InFlightVersion& version);
+  void decided(InFlightVersion& version, const absl::Status& status);
+  void settle(const InFlightVersion& sent);
+  SendReport report_of(const InFlightVersion& sent) const;
+  void finish_abort(const InFlightVersion& sent);
+  void expect_release(const InFlightVersion& sent, const std::vector<WorkerId>& workers);
   void catch_up(Member& member);
-  void end_catch_up(const OnItsWay& version);
+  void end_catch_up(const InFlightVersion& version);
   void catch_up_all();
 
   // Deadlines (deadlines.cpp)
   void note(event::Tick& tick);
   void note(event::AllRead& all_read);
   void judge();
-  void wait_until(OnItsWay& version, Clock::time_point until);
-  void leave_time(OnItsWay& version);
+  void wait_until(InFlightVersion& version, Clock::time_point until);
+  void leave_time(InFlightVersion& version);
 
   void work();  // until nothing follows any more
   void let_leave();

@@ -23,8 +23,8 @@ void Fleet::leave(const Leaving& leaving) {
 
   // Its leases stay until its pipe hangs up: it may still be reading. Over TCP there is no pipe: they end with its
   // connection.
-  OnItsWay* const sent = versions_.sent();
-  if (const OnItsWay* version = member.catch_up() ? versions_.find(*member.catch_up()) : nullptr)
+  InFlightVersion* const sent = versions_.sent();
+  if (const InFlightVersion* version = member.catch_up() ? versions_.find(*member.catch_up()) : nullptr)
     if (version->leased.contains(member.id)) drop_lease(member, *version);
   if (sent != nullptr && !slots_.single_copy()) drop_lease(member, *sent);
   if (member.releasing) slots_.release(*member.releasing, member.holder());  // of one that was aborted
@@ -41,7 +41,7 @@ void Fleet::leave(const Leaving& leaving) {
 
 // Ends its lease for a version, unless it was told to flip to that version, or any rank of its group was. Otherwise it
 // drops all that it has of the version.
-void Fleet::drop_lease(const Member& member, const OnItsWay& version) {
+void Fleet::drop_lease(const Member& member, const InFlightVersion& version) {
   const Round& round = version.round;
   const bool told = member.group().empty() ? round.was_told(member.id) : round.phase() == Round::Phase::kCommitting;
   const SlotId slot = version.publication().slot;
@@ -50,7 +50,7 @@ void Fleet::drop_lease(const Member& member, const OnItsWay& version) {
 }
 
 void Fleet::leave_rounds(const Member& member, const absl::Status& why) {
-  const auto lose = [&](OnItsWay* version) {
+  const auto lose = [&](InFlightVersion* version) {
     if (version == nullptr || !version->round.has(member.id)) return;
     if (version->round.under_way()) version->round.lost(member.id, why);
     going_on_.insert(version->ticket);

@@ -28,11 +28,11 @@ void Fleet::note(event::Heard& heard) {
 }
 
 // A worker is told of one version at a time: of its own catch-up, or of the one that the public thread sends.
-OnItsWay* Fleet::version_of(const Member& member) { return versions_.of(member.catch_up()); }
+InFlightVersion* Fleet::version_of(const Member& member) { return versions_.of(member.catch_up()); }
 
 // Null: its message is about another version.
-OnItsWay* Fleet::version_of(const Member& member, Version version) {
-  OnItsWay* const told = version_of(member);
+InFlightVersion* Fleet::version_of(const Member& member, Version version) {
+  InFlightVersion* const told = version_of(member);
   if (told == nullptr || told->version() != version) return nullptr;
   going_on_.insert(told->ticket);
   return told;
@@ -40,23 +40,23 @@ OnItsWay* Fleet::version_of(const Member& member, Version version) {
 
 void Fleet::hear(Member& member, const Ready& ready) {
   roster_.set_copies_behind(member, ready.copies_behind);
-  if (OnItsWay* version = version_of(member, ready.version)) version->round.ready(member.id);
+  if (InFlightVersion* version = version_of(member, ready.version)) version->round.ready(member.id);
 }
 
 void Fleet::hear(Member& member, const Prepared& prepared) {
   member.failures = 0;
-  if (OnItsWay* version = version_of(member, prepared.version)) version->round.prepared(member.id);
+  if (InFlightVersion* version = version_of(member, prepared.version)) version->round.prepared(member.id);
 }
 
 void Fleet::hear(Member& member, const Failed& failed) {
   if (++member.failures >= 2)
     return poison(member, cat("failed two versions running, the last because: ", failed.why), false);
-  if (OnItsWay* version = version_of(member, failed.version)) version->round.failed(member.id, failed.why);
+  if (InFlightVersion* version = version_of(member, failed.version)) version->round.failed(member.id, failed.why);
 }
 
 // From here on it has load_timeout, and no longer what is left of flip_timeout.
 void Fleet::hear(Member& member, const Loading& loading) {
-  if (OnItsWay* version = version_of(member, loading.version))
+  if (InFlightVersion* version = version_of(member, loading.version))
     version->round.loading(member.id, now_ + absl::ToChronoNanoseconds(endpoint_.load_timeout));
 }
 
@@ -64,7 +64,7 @@ void Fleet::hear(Member& member, const Ack& ack) {
   member.serving = std::max(member.serving, ack.version);
   if (member.serving >= versions_.published()) member.owed = false;
   roster_.mended(member.name());
-  if (OnItsWay* version = version_of(member, ack.version))
+  if (InFlightVersion* version = version_of(member, ack.version))
     version->round.acked(member.id, ack.seconds, ack.stall_seconds);
 }
 
@@ -82,7 +82,7 @@ void Fleet::hear(Member& member, const Released& released) {
 // An earlier lease on that slot ended; the worker was told of a later one meanwhile, and that one goes on. If a
 // catch-up began it, that catch-up is now all that the worker holds there.
 void Fleet::crossed(const Member& member, SlotId slot) {
-  OnItsWay* const version = version_of(member);
+  InFlightVersion* const version = version_of(member);
   if (version != nullptr && version->is_catch_up && version->publication().slot == slot)
     version->leased.insert(member.id);
 }

@@ -14,7 +14,7 @@ Holder deliverer(Ticket ticket) { return ~ticket; }
 }  // namespace
 
 void Fleet::note(event::SlotSealed& sealed) {
-  OnItsWay* const sent = versions_.sent();
+  InFlightVersion* const sent = versions_.sent();
   if (sent == nullptr || sent->version() != sealed.version) return;
   sent->written = false;
   sent->torn = slots_.single_copy();  // what a single copy held before is gone
@@ -26,7 +26,7 @@ void Fleet::note(event::SlotSealed& sealed) {
 }
 
 void Fleet::note(event::Abandoned& abandoned) {
-  OnItsWay* const sent = versions_.sent();
+  InFlightVersion* const sent = versions_.sent();
   if (sent == nullptr || sent->version() != abandoned.version) return;
   sent->written = false;
   sent->torn = abandoned.torn;
@@ -39,7 +39,7 @@ void Fleet::note(event::Delivered& delivered) {
     slots_.release(from.mapped(), deliverer(delivered.ticket));
     writer_waits_ = true;
   }
-  OnItsWay* const version = versions_.find(delivered.ticket);
+  InFlightVersion* const version = versions_.find(delivered.ticket);
   if (version == nullptr) return;
   version->moving = false;
   version->round.delivered(delivered.status);
@@ -47,7 +47,7 @@ void Fleet::note(event::Delivered& delivered) {
 }
 
 void Fleet::note(event::Published& published) {
-  OnItsWay* const version = versions_.find(published.ticket);
+  InFlightVersion* const version = versions_.find(published.ticket);
   if (version == nullptr) return;
   version->moving = false;
   warnings_.insert(warnings_.end(), published.warnings.begin(), published.warnings.end());
@@ -56,14 +56,14 @@ void Fleet::note(event::Published& published) {
 }
 
 void Fleet::note(event::Persisted& persisted) {
-  OnItsWay* const version = versions_.find(persisted.ticket);
+  InFlightVersion* const version = versions_.find(persisted.ticket);
   if (version == nullptr) return;
   version->round.persisted(persisted.status);
   going_on_.insert(version->ticket);
 }
 
 // Does whatever a version's round asks for, until it asks for nothing.
-void Fleet::advance(OnItsWay& version) {
+void Fleet::advance(InFlightVersion& version) {
   Round& round = version.round;
   if (version.is_catch_up && round.deserted()) return end_catch_up(version);
   const Version number = version.version();
@@ -94,7 +94,7 @@ void Fleet::advance(OnItsWay& version) {
   }
 }
 
-void Fleet::deliver(OnItsWay& version) {
+void Fleet::deliver(InFlightVersion& version) {
   if (version.round.phase() == Round::Phase::kDelivering) leave_time(version);  // else it has that of the writer
   version.moving = true;
   const SlotId slot = version.publication().slot;
@@ -108,7 +108,7 @@ void Fleet::deliver(OnItsWay& version) {
 
 // Enough workers are prepared. Once the scheme has published the version too, nothing aborts. That may take as long as
 // a disk takes; meanwhile the fleet goes on, and notices workers that die.
-void Fleet::decide(OnItsWay& version) {
+void Fleet::decide(InFlightVersion& version) {
   if (version.is_catch_up) {
     version.round.decided(absl::OkStatus());
     wait_until(version, now_ + absl::ToChronoNanoseconds(endpoint_.flip_timeout));
@@ -120,7 +120,7 @@ void Fleet::decide(OnItsWay& version) {
   }
 }
 
-void Fleet::decided(OnItsWay& version, const absl::Status& status) {
+void Fleet::decided(InFlightVersion& version, const absl::Status& status) {
   version.round.decided(status);
   if (!status.ok()) return;
   const auto flip = absl::ToChronoNanoseconds(endpoint_.flip_timeout);
@@ -136,7 +136,7 @@ void Fleet::decided(OnItsWay& version, const absl::Status& status) {
 
 // ---- its end ----
 
-void Fleet::settle(const OnItsWay& sent) {
+void Fleet::settle(const InFlightVersion& sent) {
   SendReport report = report_of(sent);
   warnings_.clear();
   // With commit=each: workers that will not flip release it, and then catch up.
@@ -149,7 +149,7 @@ void Fleet::settle(const OnItsWay& sent) {
   writer_waits_ = true;
 }
 
-SendReport Fleet::report_of(const OnItsWay& sent) const {
+SendReport Fleet::report_of(const InFlightVersion& sent) const {
   using Phase = Round::Phase;
   const Round& round = sent.round;
   SendReport report;
@@ -174,7 +174,7 @@ SendReport Fleet::report_of(const OnItsWay& sent) const {
 
 // Their leases end with their `released`, or, if they leave without one, when they leave. On a single copy they had
 // their lease before, and keep it.
-void Fleet::expect_release(const OnItsWay& sent, const std::vector<WorkerId>& workers) {
+void Fleet::expect_release(const InFlightVersion& sent, const std::vector<WorkerId>& workers) {
   if (slots_.single_copy()) return;
   for (const WorkerId id : workers)
     if (Member* member = roster_.find(id); member != nullptr && !member->releasing)
@@ -182,7 +182,7 @@ void Fleet::expect_release(const OnItsWay& sent, const std::vector<WorkerId>& wo
 }
 
 // The slot is free again once neither the public thread nor the scheme has it.
-void Fleet::finish_abort(const OnItsWay& sent) {
+void Fleet::finish_abort(const InFlightVersion& sent) {
   if (sent.written || sent.moving) return;
   act(action::KeepAwake{false});
   slots_.abort(sent.publication().slot, sent.torn);

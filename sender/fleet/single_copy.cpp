@@ -15,7 +15,7 @@ absl::Status loan_lapsed(const Endpoint& endpoint, Version version) {
 }
 
 // The slot may be written once every worker has yielded and no other holder is left.
-void Fleet::let_write(OnItsWay& sent) {
+void Fleet::let_write(InFlightVersion& sent) {
   if (!sent.round.yielded() || sent.written) return;
   ask_those_that_came_back(sent);
   if (!sent.round.yielded() || !in_the_way(sent).empty()) return;
@@ -25,7 +25,7 @@ void Fleet::let_write(OnItsWay& sent) {
 }
 
 // Holders whose workers do not take part: they left, and may be reading on.
-std::vector<Holder> Fleet::in_the_way(const OnItsWay& sent) {
+std::vector<Holder> Fleet::in_the_way(const InFlightVersion& sent) {
   std::set<Holder> aside;
   for (const WorkerId id : sent.round.remaining())
     if (const Member* member = roster_.find(id)) aside.insert(member->holder());
@@ -51,7 +51,7 @@ std::string Fleet::readers() const {
 
 // A worker may have been evicted since the slot was granted, and have come back. It still reads the slot, so it takes
 // part, with its group.
-void Fleet::ask_those_that_came_back(OnItsWay& sent) {
+void Fleet::ask_those_that_came_back(InFlightVersion& sent) {
   if (!sent.names.empty()) return;
   for (const Holder holder : in_the_way(sent)) {
     Member* const back = roster_.welcomed(holder);
@@ -67,7 +67,7 @@ void Fleet::ask_those_that_came_back(OnItsWay& sent) {
 
 // Its deadline has passed: the trainer kept its loan for too long, or a reader did not yield.
 void Fleet::judge_single_copy() {
-  OnItsWay* const sent = versions_.sent();
+  InFlightVersion* const sent = versions_.sent();
   if (sent == nullptr || sent->until > judged_at_ || !sent->round.yielded() || sent->loan_back) return;
   if (sent->written) return act(action::EndLoan{sent->version()});
   std::string readers;
@@ -81,7 +81,7 @@ void Fleet::judge_single_copy() {
 // The workers are let go, and know that they read what may change at any time. The slot stays the trainer's until the
 // loan comes back.
 void Fleet::note(event::LoanEnded& ended) {
-  OnItsWay* const sent = versions_.sent();
+  InFlightVersion* const sent = versions_.sent();
   if (sent == nullptr || sent->version() != ended.version) return;
   sent->loan_back = ended.in_time;
   if (ended.in_time) return;  // it is on its way to be sealed or abandoned

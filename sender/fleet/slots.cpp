@@ -32,7 +32,7 @@ void Fleet::note(event::GivenBack& back) {
 // Gives the public thread the slot that it waits for, as soon as there is one. If the thread does not wait, the slot of
 // the next send to all is taken ahead.
 void Fleet::serve_writer() {
-  if (OnItsWay* sent = versions_.sent()) return let_write(*sent);
+  if (InFlightVersion* sent = versions_.sent()) return let_write(*sent);
   if (!slots_.is_open() || (slots_.granted() && !slots_.ahead())) return;
   if (!wanted_) {
     drop_gone();
@@ -106,13 +106,13 @@ void Fleet::note(event::Announced& announced) {
   }
   tell_prepare(told, publication);
   if (slots_.memory(grant.slot).memory->device != kHost) act(action::KeepAwake{true});
-  OnItsWay& sent = versions_.begin(Round(publication, std::move(workers),
-                                         {.single_copy = slots_.single_copy(),
-                                          .delivers = rules_.delivers,
-                                          .behind = rules_.delivers_while_written && grant.in_parts,
-                                          .each = endpoint_.commit_each,
-                                          .persists = rules_.persists}),
-                                   Clock::time_point::max(), /*is_catch_up=*/false);
+  InFlightVersion& sent = versions_.begin(Round(publication, std::move(workers),
+                                                {.single_copy = slots_.single_copy(),
+                                                 .delivers = rules_.delivers,
+                                                 .behind = rules_.delivers_while_written && grant.in_parts,
+                                                 .each = endpoint_.commit_each,
+                                                 .persists = rules_.persists}),
+                                          Clock::time_point::max(), /*is_catch_up=*/false);
   sent.names = grant.to;
   sent.owed.insert(owed.begin(), owed.end());
   sent.written = !slots_.single_copy();  // that is written once it may be

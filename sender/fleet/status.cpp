@@ -23,7 +23,7 @@ std::string_view to_string(SlotRing::State state) {
 WorkerStatus Fleet::status_of(const Member& member) const {
   const std::optional<Publication> newest = slots_.newest();
   const bool waits = !member.welcomed() || !newest;
-  const OnItsWay* const version = versions_.of(member.catch_up());
+  const InFlightVersion* const version = versions_.of(member.catch_up());
   const char* const behind = version != nullptr && version->round.is_loading(member.id) ? "loading"
                              : member.owed                                              ? "catching up"
                                                                                         : "left out";

@@ -231,8 +231,8 @@ TEST(VersionsTest, AskToBeWokenForTheEarliestDeadlineOnly) {
   Versions versions(0, 0);
   const Clock::time_point start{};
   const auto at = [&](int seconds) { return start + std::chrono::seconds(seconds); };
-  OnItsWay& first = versions.begin(round_of(1), start, false);
-  OnItsWay& second = versions.begin(round_of(1), start, true);
+  InFlightVersion& first = versions.begin(round_of(1), start, false);
+  InFlightVersion& second = versions.begin(round_of(1), start, true);
   EXPECT_EQ(versions.wait_until(first, at(10)), at(10));
   EXPECT_EQ(versions.wait_until(second, at(20)), std::nullopt);
   EXPECT_EQ(versions.wait_until(second, at(5)), at(5));
