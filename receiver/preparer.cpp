@@ -91,29 +91,31 @@ void Preparer::prepare(Publication publication, BackSet set, std::shared_ptr<Pre
   submit(std::move(job), only_looks_up());
 }
 
-void Preparer::give_back(Holdings::Leaving leaving, std::shared_ptr<Preparation> preparation, Passed passed,
+void Preparer::give_back(LeaseTracker::Departing departing, std::shared_ptr<Preparation> preparation, Passed passed,
                          std::function<void(std::uint64_t)> done) {
-  if (passed) return give_back_behind(std::move(leaving), std::move(passed), std::move(done));
-  const bool at_once = only_looks_up() && !preparation && !leaving.last_of_attachment;
-  auto job = [this, leaving = std::move(leaving), preparation = std::move(preparation), done = std::move(done)] {
+  if (passed) return give_back_behind(std::move(departing), std::move(passed), std::move(done));
+  const bool at_once = only_looks_up() && !preparation && !departing.last_of_attachment;
+  auto job = [this, departing = std::move(departing), preparation = std::move(preparation), done = std::move(done)] {
     if (preparation && preparation->reached) preparation->local.attachment->release(preparation->reached->slot);
-    if (leaving.local.attachment) leaving.local.attachment->release(leaving.local.source());
-    answer([done, number = leaving.number] { done(number); });
+    if (departing.local.attachment) departing.local.attachment->release(departing.local.source());
+    answer([done, number = departing.number] { done(number); });
   };
   submit(std::move(job), at_once);
 }
 
 // Waits however long the engine's stream takes: the slot is leased until then. The prepare thread does its other tasks
 // in between. If the stream cannot be asked, the slot stays leased.
-void Preparer::give_back_behind(Holdings::Leaving leaving, Passed passed, std::function<void(std::uint64_t)> done) {
-  thread_.submit([this, leaving = std::move(leaving), passed = std::move(passed), done = std::move(done)]() mutable {
-    const absl::Status waited = passed(Deadline(absl::Milliseconds(20)));
-    if (absl::IsDeadlineExceeded(waited))
-      return give_back_behind(std::move(leaving), std::move(passed), std::move(done));
-    if (!waited.ok()) return poison_(annotate(waited, "the engine's stream"));
-    leaving.local.attachment->release(leaving.local.source());
-    answer([done, number = leaving.number] { done(number); });
-  });
+void Preparer::give_back_behind(LeaseTracker::Departing departing, Passed passed,
+                                std::function<void(std::uint64_t)> done) {
+  thread_.submit(
+      [this, departing = std::move(departing), passed = std::move(passed), done = std::move(done)]() mutable {
+        const absl::Status waited = passed(Deadline(absl::Milliseconds(20)));
+        if (absl::IsDeadlineExceeded(waited))
+          return give_back_behind(std::move(departing), std::move(passed), std::move(done));
+        if (!waited.ok()) return poison_(annotate(waited, "the engine's stream"));
+        departing.local.attachment->release(departing.local.source());
+        answer([done, number = departing.number] { done(number); });
+      });
 }
 
 void Preparer::let_go(std::shared_ptr<Attachment> attachment) {

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include <bascule/receiver/holdings.h>
+#include <bascule/receiver/lease_tracker.h>
 #include <bascule/receiver/workbench.h>
 #include <bascule/transport/task_thread.h>
 
@@ -66,8 +66,8 @@ class Preparer {
                std::function<void(const absl::Status&)> done);
   // Waits until the device has passed what may read memory, under a deadline; null: nothing does.
   using Passed = std::function<absl::Status(Deadline)>;
-  // `preparation`: of a version that was coming. Where the device cannot be asked any more, `done` is not called.
-  void give_back(Holdings::Leaving leaving, std::shared_ptr<Preparation> preparation, Passed passed,
+  // `preparation`: of an incoming version. Where the device cannot be asked any more, `done` is not called.
+  void give_back(LeaseTracker::Departing departing, std::shared_ptr<Preparation> preparation, Passed passed,
                  std::function<void(std::uint64_t number)> done);
   void let_go(std::shared_ptr<Attachment> attachment);
   void wait_for(std::shared_ptr<DeviceMark> mark, std::function<void()> done);  // any thread; done where it has passed
@@ -82,7 +82,7 @@ class Preparer {
 
  private:
   bool only_looks_up() const;
-  void give_back_behind(Holdings::Leaving leaving, Passed passed, std::function<void(std::uint64_t)> done);
+  void give_back_behind(LeaseTracker::Departing departing, Passed passed, std::function<void(std::uint64_t)> done);
   // Where nothing else is to be done and the job only looks something up: at once, on this thread.
   void submit(std::function<void()> job, bool only_looks_up);
   void answer(std::function<void()> done);

@@ -57,7 +57,7 @@ void Session::copy_by(std::unique_ptr<Copier> copier) {
   copier_ = std::move(copier);
   if (!scheme_.on_device || copier_->device() != kHost) endpoint_.device = copier_->device();
   preparer_->copy_by(copier_.get());
-  holdings_ = Holdings(copies_ahead() ? Holdings::Takes::kCopyAhead : Holdings::Takes::kCopyAtFlip);
+  leases_ = LeaseTracker(copies_ahead() ? LeaseTracker::Takes::kCopyAhead : LeaseTracker::Takes::kCopyAtFlip);
 }
 
 void Session::start() {
@@ -104,7 +104,7 @@ Link::Handlers Session::handlers() {
       .connected = [this] { greet(); },
       .unwelcomed =
           [this] {
-            if (holdings_.holds_nothing()) look_for_versions();
+            if (leases_.holds_nothing()) look_for_versions();
           },
       .heard = [this](Message message,
                       std::vector<UniqueFd> descriptors) { on_message(std::move(message), std::move(descriptors)); },
@@ -137,7 +137,7 @@ void Session::greet() {
   hello.group = options_.group;
   hello.rank = options_.rank;
   hello.ranks = options_.ranks;
-  Holdings::Claim claim = holdings_.greet();
+  LeaseTracker::Claim claim = leases_.greet();
   hello.epoch = claim.epoch;
   hello.serving = claim.serving;
   hello.held = std::move(claim.held);
@@ -157,18 +157,18 @@ void Session::greet() {
 void Session::detach() {
   link_.hang_up();
   listener_.detach();
-  if (holdings_.lost()) lease_ = UniqueFd();  // the sender has heard it, or never will
-  if (const Holdings::Coming* const coming = holdings_.coming(); coming != nullptr && coming->single_copy) {
-    if (coming->yielded) holdings_.doubt();
-    coming->yielded ? poison("the sender was lost while it wrote the single copy") : gate_.resume();
+  if (leases_.lost()) lease_ = UniqueFd();  // the sender has heard it, or never will
+  if (const LeaseTracker::Incoming* const incoming = leases_.incoming(); incoming != nullptr && incoming->single_copy) {
+    if (incoming->yielded) leases_.doubt();
+    incoming->yielded ? poison("the sender was lost while it wrote the single copy") : gate_.resume();
   }
   endpoint_gone_ = absl::OkStatus();
-  drop_coming();
-  holdings_.hang_up();
+  drop_incoming();
+  leases_.hang_up();
 }
 
 void Session::retry(const absl::Status& why, bool final_refusal) {
-  if (holdings_.lost()) return;
+  if (leases_.lost()) return;
   board_.update([&](StatusBoard::Posted& posted) {
     posted.status.attached = posted.greeted = false;
     // The reason why it is poisoned says more than that no sender is there to mend it.
@@ -188,7 +188,7 @@ void Session::refuse_sender(const absl::Status& why, bool final_refusal) {
 // A sender promises that neither epochs nor versions fall; this end holds it to that. An epoch that lost the numbers of
 // before (sender.lock was removed) could bring other weights under a number that was served already.
 absl::Status Session::check_newer(Epoch epoch, std::optional<Version> version) const {
-  const LocalVersion* const has = holdings_.against(epoch, version);
+  const LocalVersion* const has = leases_.against(epoch, version);
   if (has == nullptr) return absl::OkStatus();
   return failed_precondition("worker ", options_.worker, " has version ", has->version, " of epoch ", has->lease.epoch,
                              " and is offered ", version ? cat("version ", *version, " of ") : "", "epoch ", epoch,
@@ -213,7 +213,7 @@ void Session::on_endpoint_back() {
 // ---- greeting, attached ----
 
 void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
-  if (holdings_.lost()) {  // and said so: until the sender has heard it
+  if (leases_.lost()) {  // and said so: until the sender has heard it
     if (std::holds_alternative<Refused>(message) || std::holds_alternative<Bye>(message)) detach();
     return;
   }
@@ -273,16 +273,16 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
     posted.hopeless = false;
   });
   log(cat("joined epoch ", welcome.epoch));
-  holdings_.welcome(welcome.epoch, welcome.slots);
+  leases_.welcome(welcome.epoch, welcome.slots);
   // Memory that is held already stays as it is when its sender is still the same.
   std::shared_ptr<Attachment> known;
-  for (std::shared_ptr<Attachment>& attachment : holdings_.attachments())
+  for (std::shared_ptr<Attachment>& attachment : leases_.attachments())
     if (attachment->epoch() == welcome.epoch) known = std::move(attachment);
   preparer_->reach(std::move(welcome), std::move(descriptors), *std::move(taking), std::move(known),
-                   [this, connection = holdings_.connection()](absl::StatusOr<Preparer::Reached> reached) {
+                   [this, connection = leases_.connection()](absl::StatusOr<Preparer::Reached> reached) {
                      const absl::Status& why = reached.status();
                      if (is_sticky(why)) return lose(why);
-                     if (connection != holdings_.connection()) return;
+                     if (connection != leases_.connection()) return;
                      if (reached.ok()) {
                        board_.update([&](StatusBoard::Posted& posted) { posted.status.path = reached->path; });
                        return listener_.attach(std::move(reached->reception));
@@ -291,7 +291,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
                      detach();
                      retry(annotate(why, "reach the sender's memory"), absl::IsUnimplemented(why));
                    });
-  preparer_->keep_only(holdings_.wanted());
+  preparer_->keep_only(leases_.wanted());
 }
 
 // ---- without a sender ----
@@ -301,13 +301,13 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
 // bytes, whatever the sender knows of its slot.
 
 void Session::look_for_versions() {
-  if (!scheme_.keeps_files || (copies_ahead() && !holdings_.has_room())) return;
-  preparer_->look(holdings_.newest(), holdings_.attachments(), back_set(),
+  if (!scheme_.keeps_files || (copies_ahead() && !leases_.has_room())) return;
+  preparer_->look(leases_.newest(), leases_.attachments(), back_set(),
                   [this](Preparer::Found found, bool cut) { on_found(std::move(found), cut); });
 }
 
 void Session::on_found(Preparer::Found found, bool cut) {
-  if (holdings_.lost() || absl::IsCancelled(found.status())) return;
+  if (leases_.lost() || absl::IsCancelled(found.status())) return;
   if (!found.ok()) {
     if (is_sticky(found.status())) return lose(found.status());
     alone_ = found.status();
@@ -316,7 +316,7 @@ void Session::on_found(Preparer::Found found, bool cut) {
   if (!*found) return;
   alone_ = absl::OkStatus();
   LocalVersion local = **std::move(found);
-  if (cut) return give_back(Holdings::unwanted(std::move(local)));  // a sender came meanwhile, and brings its own
+  if (cut) return give_back(LeaseTracker::unwanted(std::move(local)));  // a sender came meanwhile, and brings its own
   update([](ReceiverStatus& status) {
     if (status.state == ReceiverState::kJoining) status.state = ReceiverState::kPending;
   });

@@ -1,7 +1,7 @@
 // Session: a receiver's protocol. Its I/O thread greets and answers, and never touches weights.
 //
 //   the connection     Link        searching, greeting, attached, ended
-//   what is held       Holdings    which leases end when
+//   what is held       LeaseTracker    which leases end when
 //   bytes              Preparer    the prepare thread
 //   the scheme's words Listener    hears the sender's end, and receives, on a thread of its own
 //   the engine         FlipGate    decided and offered versions wait there
@@ -12,7 +12,7 @@
 //   greeting     no welcome, and nothing is served: a version found
 //                                           leaves it at the gate                         greeting
 //                welcome                    has it mapped (prepare thread)                attached
-//   attached     prepare(v)                 ready(v), once its back set is free           attached, v coming
+//   attached     prepare(v)                 ready(v), once its back set is free           attached, v incoming
 //                deliver(v)                 has the scheme receive v
 //                sealed(v), verified and,   prepared(v) | failed(v)
 //                in the background, copied
@@ -36,7 +36,7 @@
 
 #include <bascule/receiver/copier.h>
 #include <bascule/receiver/flip_gate.h>
-#include <bascule/receiver/holdings.h>
+#include <bascule/receiver/lease_tracker.h>
 #include <bascule/receiver/link.h>
 #include <bascule/receiver/listener.h>
 #include <bascule/receiver/options.h>
@@ -124,9 +124,9 @@ class Session {
   BackSet back_set() const;
 
   // ---- leases: session_versions.cpp ----
-  void drop_coming();
+  void drop_incoming();
   void withdraw(Version version);
-  void give_back(std::optional<Holdings::Leaving> leaving, std::shared_ptr<Preparation> preparation = nullptr,
+  void give_back(std::optional<LeaseTracker::Departing> departing, std::shared_ptr<Preparation> preparation = nullptr,
                  Preparer::Passed passed = nullptr);
   void on_given_back(std::uint64_t number);
 
@@ -141,7 +141,7 @@ class Session {
   void acknowledge();
   // Engine's thread: nothing is served. What `drop` says is given back once `passed`.
   void unserve(Version version, const absl::Status& why, Preparer::Passed passed,
-               std::function<std::optional<Holdings::Leaving>(bool late)> drop);
+               std::function<std::optional<LeaseTracker::Departing>(bool late)> drop);
   void log(std::string_view line) const;
 
   const ReceiverOptions options_;
@@ -159,8 +159,8 @@ class Session {
   Link link_;
   Listener listener_;
   UniqueFd lease_;  // our end of the lease pipe; closing it ends our leases; none over TCP
-  Holdings holdings_;
-  std::shared_ptr<Preparation> preparation_;  // of what is coming
+  LeaseTracker leases_;
+  std::shared_ptr<Preparation> preparation_;  // of the incoming version
   std::shared_ptr<DeviceMark> left_;          // where the last flip left a set of the engine's own
   int failures_ = 0;                          // versions running that did not verify
   absl::Status alone_;                        // why a version that is there cannot be served

@@ -2,7 +2,7 @@
 // device and the prepare thread; each of them does what it may, in any order, and words cross on the wire.
 #pragma once
 
-#include <bascule/receiver/holdings.h>
+#include <bascule/receiver/lease_tracker.h>
 
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@
 
 namespace bascule::test {
 
-using Takes = Holdings::Takes;
+using Takes = LeaseTracker::Takes;
 
 struct Kind {
   std::string name;
@@ -41,7 +41,7 @@ struct Reader {
 class World {
  public:
   World(std::uint64_t seed, const Kind& kind)
-      : kind_(kind), random_(seed), holdings_(kind.takes), attachment_(std::make_shared<Attachment>()) {}
+      : kind_(kind), random_(seed), tracker_(kind.takes), attachment_(std::make_shared<Attachment>()) {}
 
   void step();
 
@@ -97,11 +97,11 @@ class World {
   void on_commit(Version version);
   void decide(const LocalVersion& local);
   void on_abort(Version version);
-  void drop_coming() { give_back(holdings_.drop(), std::exchange(prepared_, nullptr)); }
+  void drop_incoming() { give_back(tracker_.drop(), std::exchange(prepared_, nullptr)); }
   void withdraw(Version version);
-  void give_back(std::optional<Holdings::Leaving> leaving, std::shared_ptr<Prepared> prepared = nullptr,
+  void give_back(std::optional<LeaseTracker::Departing> departing, std::shared_ptr<Prepared> prepared = nullptr,
                  std::shared_ptr<Reader> late = nullptr);
-  void wait_for(Holdings::Leaving leaving, std::shared_ptr<Reader> late);
+  void wait_for(LeaseTracker::Departing departing, std::shared_ptr<Reader> late);
   void on_given_back(std::uint64_t number);
 
   // ---- the prepare thread ----
@@ -131,7 +131,7 @@ class World {
   const Kind kind_;
   std::mt19937_64 random_;
   const std::uint64_t calm_ = std::uint64_t{4} << below(5);  // how seldom a connection is lost
-  Holdings holdings_;
+  LeaseTracker tracker_;
   FlipGate gate_;
   std::shared_ptr<Prepared> prepared_;
   std::map<SlotId, LeaseNumber> meant_;  // the leases that the worker knows of

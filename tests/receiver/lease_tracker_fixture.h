@@ -1,7 +1,7 @@
-// Holdings, and words for what happens to them in tests.
+// LeaseTracker, and words for what happens to them in tests.
 #pragma once
 
-#include <bascule/receiver/holdings.h>
+#include <bascule/receiver/lease_tracker.h>
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@
 
 namespace bascule {
 
-using Takes = Holdings::Takes;
+using Takes = LeaseTracker::Takes;
 
 inline constexpr Epoch kEpoch = 7;
 inline constexpr LeaseNumber kClaimed = 0;  // in the greeting
@@ -22,12 +22,12 @@ MATCHER_P2(Says, slot, lease, "") {
 MATCHER(SaysNothing, "") { return !arg.released; }
 MATCHER_P2(Holds, slot, version, "") { return arg.slot == slot && arg.version == Version(version); }
 
-class HoldingsTest : public testing::Test {
+class LeaseTrackerTest : public testing::Test {
  protected:
   void join(Takes takes = Takes::kInPlace) {
-    holdings_ = Holdings(takes);
-    holdings_.greet();
-    holdings_.welcome(kEpoch, {0, 1, 2});
+    leases_ = LeaseTracker(takes);
+    leases_.greet();
+    leases_.welcome(kEpoch, {0, 1, 2});
   }
   LocalVersion local(Version version, SlotId slot) const {
     return {.attachment = attachment_, .version = version, .slot = slot, .lease = slot};
@@ -44,37 +44,37 @@ class HoldingsTest : public testing::Test {
     return {.version = version, .slot = slot, .bytes = 1, .digest = std::nullopt};
   }
   // The lease has the version's number.
-  void prepare(Version version, SlotId slot) { holdings_.prepare(publication(version, slot), version, {0, 1, 2}); }
+  void prepare(Version version, SlotId slot) { leases_.prepare(publication(version, slot), version, {0, 1, 2}); }
   // Up to a follower's gate.
   void offer(Version version, SlotId slot) {
     prepare(version, slot);
-    EXPECT_FALSE(holdings_.offer(local(version, slot), false));
+    EXPECT_FALSE(leases_.offer(local(version, slot), false));
   }
   // Up to the gate.
-  std::optional<Holdings::Leaving> decide(const LocalVersion& next) {
+  std::optional<LeaseTracker::Departing> decide(const LocalVersion& next) {
     prepare(next.version, next.lease);
-    holdings_.arrive();
-    return holdings_.decide(next, std::nullopt);
+    leases_.arrive();
+    return leases_.decide(next, std::nullopt);
   }
   // Up to the flip.
-  std::optional<Holdings::Leaving> flip_to(const LocalVersion& next, bool late = false) {
+  std::optional<LeaseTracker::Departing> flip_to(const LocalVersion& next, bool late = false) {
     EXPECT_FALSE(decide(next));
-    return holdings_.flipped(next, late);
+    return leases_.flipped(next, late);
   }
-  Holdings::Gone give_back(const std::optional<Holdings::Leaving>& leaving) {
-    EXPECT_TRUE(leaving);
-    return leaving ? holdings_.given_back(leaving->number) : Holdings::Gone{};
+  LeaseTracker::Freed give_back(const std::optional<LeaseTracker::Departing>& departing) {
+    EXPECT_TRUE(departing);
+    return departing ? leases_.given_back(departing->number) : LeaseTracker::Freed{};
   }
-  Holdings::Claim come_back() {
-    holdings_.drop();
-    holdings_.hang_up();
-    Holdings::Claim claim = holdings_.greet();
-    holdings_.welcome(kEpoch, {0, 1, 2});
+  LeaseTracker::Claim come_back() {
+    leases_.drop();
+    leases_.hang_up();
+    LeaseTracker::Claim claim = leases_.greet();
+    leases_.welcome(kEpoch, {0, 1, 2});
     return claim;
   }
 
   const std::shared_ptr<Attachment> attachment_ = std::make_shared<Attachment>();
-  Holdings holdings_;
+  LeaseTracker leases_;
 };
 
 }  // namespace bascule

@@ -1,4 +1,4 @@
-#include "receiver/holdings_world.h"
+#include "receiver/lease_tracker_world.h"
 
 #include <algorithm>
 
@@ -39,7 +39,7 @@ void World::check() {
   if (lost_) return;
   for (const LocalVersion& local : readers())
     EXPECT_TRUE(reached_.contains(local.source())) << "version " << local.version << " is read, and was given back";
-  const std::set<SlotId> held = this->held(), wanted = holdings_.wanted();
+  const std::set<SlotId> held = this->held(), wanted = tracker_.wanted();
   for (const SlotId slot : leases_of(readers())) {
     EXPECT_TRUE(held.contains(slot)) << "slot " << slot.index << " is read, and not held";
     EXPECT_TRUE(wanted.contains(slot)) << "slot " << slot.index << " is read, and may be unmapped";
@@ -68,7 +68,7 @@ std::set<SlotId> World::leases_of(const std::vector<LocalVersion>& all) {
 
 std::set<SlotId> World::held() const {
   std::set<SlotId> slots;
-  for (const HeldSlot& slot : holdings_.held()) EXPECT_TRUE(slots.insert(slot.slot).second) << "claimed twice";
+  for (const HeldSlot& slot : tracker_.held()) EXPECT_TRUE(slots.insert(slot.slot).second) << "claimed twice";
   return slots;
 }
 
@@ -146,7 +146,7 @@ void World::connect() {
     slots_ = {0, 1, 2};
     published_.reset();
   }
-  const Holdings::Claim claim = holdings_.greet();
+  const LeaseTracker::Claim claim = tracker_.greet();
   leases_.clear();
   meant_.clear();
   releasing_.clear();
@@ -155,9 +155,9 @@ void World::connect() {
     if (slot.slot.epoch == epoch_) leases_[slot.slot] = {.told = 0, .meant = meant_[slot.slot] = ++last_lease_};
   serving_ = claim.serving;
   cut_ = true;
-  holdings_.welcome(epoch_, slots_);
+  tracker_.welcome(epoch_, slots_);
   std::shared_ptr<Attachment> known;
-  for (const std::shared_ptr<Attachment>& attachment : holdings_.attachments())
+  for (const std::shared_ptr<Attachment>& attachment : tracker_.attachments())
     if (epoch_of_.at(attachment.get()) == epoch_) known = attachment;
   if (attached_epoch_ != epoch_) attachment_ = known ? known : std::make_shared<Attachment>();
   EXPECT_TRUE(!known || known == attachment_) << "one slot has one address";
@@ -170,8 +170,8 @@ void World::hang_up() {
   connected_ = false;
   round_.reset();
   to_worker_.clear(), to_sender_.clear();
-  drop_coming();
-  holdings_.hang_up();
+  drop_incoming();
+  tracker_.hang_up();
 }
 
 void World::say(std::function<void()> heard) {
@@ -192,7 +192,7 @@ void World::engine_acts() {
       return local.version < wanted || (taken_ && local.version == wanted);
     });
     for (const LocalVersion& local : passed)
-      posts_.push_back([this, local] { give_back(holdings_.passed_over(local)), say_ready(); });
+      posts_.push_back([this, local] { give_back(tracker_.passed_over(local)), say_ready(); });
   } else if (gate_.pending()) {
     taken_ = gate_.take();
     at_gate_.clear();
@@ -202,11 +202,11 @@ void World::engine_acts() {
 void World::finish_flip() {
   const LocalVersion next = *std::exchange(taken_, std::nullopt);
   const bool again = served_ && served_->version == next.version && served_->lease.epoch == next.lease.epoch;
-  if (one_in(10)) return posts_.push_back([this, next] { give_back(holdings_.not_flipped(next)), say_ready(); });
+  if (one_in(10)) return posts_.push_back([this, next] { give_back(tracker_.not_flipped(next)), say_ready(); });
   if (kind_.takes == Takes::kCopyAtFlip && !again && one_in(6)) {
     served_.reset();
     std::shared_ptr<Reader> late = kind_.device && one_in(2) ? later(next) : nullptr;
-    return posts_.push_back([this, next, late] { give_back(holdings_.torn(next, late != nullptr), nullptr, late); });
+    return posts_.push_back([this, next, late] { give_back(tracker_.torn(next, late != nullptr), nullptr, late); });
   }
   EXPECT_GE(next.version, engine_version_) << "the engine is taken back";
   engine_version_ = next.version;
@@ -216,11 +216,11 @@ void World::finish_flip() {
     late = later(*before);
   if (kind_.takes != Takes::kInPlace) served_->attachment = nullptr;
   posts_.push_back([this, next, late] {
-    give_back(holdings_.flipped(next, late != nullptr), nullptr, late);
+    give_back(tracker_.flipped(next, late != nullptr), nullptr, late);
     say_ack(next.version);
-    const Holdings::Coming* const coming = holdings_.coming();
-    if (kind_.follower && coming != nullptr && coming->prepared && coming->publication.version == next.version)
-      drop_coming();
+    const LeaseTracker::Incoming* const incoming = tracker_.incoming();
+    if (kind_.follower && incoming != nullptr && incoming->prepared && incoming->publication.version == next.version)
+      drop_incoming();
     say_ready();
   });
 }
@@ -253,11 +253,11 @@ void World::seldom() {
   if (connected_ && one_in(calm_)) return hang_up();
   if (!connected_ && one_in(2)) return look();
   if (kind_.device && one_in(150)) {
-    drop_coming();
-    holdings_.lose();
+    drop_incoming();
+    tracker_.lose();
     gate_.lose();
     lost_ = true;
-    EXPECT_TRUE(holdings_.greet().held.empty());
+    EXPECT_TRUE(tracker_.greet().held.empty());
   }
 }
 

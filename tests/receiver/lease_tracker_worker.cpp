@@ -1,5 +1,5 @@
-// World: the worker, whose threads do to its Holdings what those of a Session do.
-#include "receiver/holdings_world.h"
+// World: the worker, whose threads do to its LeaseTracker what those of a Session do.
+#include "receiver/lease_tracker_world.h"
 
 #include <algorithm>
 
@@ -16,30 +16,30 @@ void World::say_ack(Version version) {
 
 void World::on_prepare(Version version, std::uint32_t slot, LeaseNumber lease,
                        const std::vector<std::uint32_t>& slots) {
-  if (holdings_.against(epoch_, version) != nullptr) return hang_up();
-  drop_coming();
-  if (holdings_.prepare({.version = version, .slot = {epoch_, slot}, .bytes = 1, .digest = std::nullopt}, lease, slots))
+  if (tracker_.against(epoch_, version) != nullptr) return hang_up();
+  drop_incoming();
+  if (tracker_.prepare({.version = version, .slot = {epoch_, slot}, .bytes = 1, .digest = std::nullopt}, lease, slots))
     keep_only();
   prepared_ = std::make_shared<Prepared>();
   say_ready();
 }
 
 void World::say_ready() {
-  Holdings::Coming* const coming = holdings_.coming();
-  if (coming == nullptr || coming->ready) return;
+  LeaseTracker::Incoming* const incoming = tracker_.incoming();
+  if (incoming == nullptr || incoming->ready) return;
   if (kind_.takes == Takes::kCopyAhead)
-    for (const Version version : holdings_.offered()) withdraw(version);
-  if (!holdings_.has_room()) return;
-  coming->ready = true;
-  say([this, version = coming->publication.version] {
+    for (const Version version : tracker_.offered()) withdraw(version);
+  if (!tracker_.has_room()) return;
+  incoming->ready = true;
+  say([this, version = incoming->publication.version] {
     if (round_ && round_->version == version) round_->ready = true;
   });
 }
 
 void World::on_sealed(Version version) {
-  Holdings::Coming* const coming = holdings_.coming();
-  if (coming == nullptr || coming->publication.version != version || !coming->ready) return;
-  jobs_.push_back([this, publication = coming->publication, prepared = prepared_] {
+  LeaseTracker::Incoming* const incoming = tracker_.incoming();
+  if (incoming == nullptr || incoming->publication.version != version || !incoming->ready) return;
+  jobs_.push_back([this, publication = incoming->publication, prepared = prepared_] {
     const bool ok = prepare(publication, *prepared);
     posts_.push_back([this, prepared, ok, version = publication.version] {
       if (prepared_ == prepared) on_prepared(version, ok);
@@ -49,8 +49,8 @@ void World::on_sealed(Version version) {
 
 void World::on_prepared(Version version, bool ok) {
   if (ok) {
-    holdings_.coming()->prepared = true;
-    if (kind_.follower && holdings_.served() < version) {
+    tracker_.incoming()->prepared = true;
+    if (kind_.follower && tracker_.served() < version) {
       offer(prepared_->local);
       prepared_->reached.reset();
     }
@@ -64,80 +64,80 @@ void World::on_prepared(Version version, bool ok) {
 void World::offer(const LocalVersion& local) {
   const bool replaces = gate_.withdraw(local.version);
   if (replaces) std::erase_if(at_gate_, [&](const LocalVersion& each) { return each.version == local.version; });
-  give_back(holdings_.offer(local, replaces));
+  give_back(tracker_.offer(local, replaces));
   gate_.offer(local);
   at_gate_.push_back(local);
 }
 
 void World::on_commit(Version version) {
-  const Holdings::Coming* const coming = holdings_.coming();
-  const bool comes = coming != nullptr && coming->publication.version == version;
+  const LeaseTracker::Incoming* const incoming = tracker_.incoming();
+  const bool comes = incoming != nullptr && incoming->publication.version == version;
   chosen_ = std::max(chosen_, version);
-  if (kind_.follower && holdings_.served() >= version) {
-    if (comes) withdraw(version), drop_coming();
+  if (kind_.follower && tracker_.served() >= version) {
+    if (comes) withdraw(version), drop_incoming();
     return say_ack(version);
   }
-  ASSERT_TRUE(comes && coming->prepared);
+  ASSERT_TRUE(comes && incoming->prepared);
   const LocalVersion local = prepared_->local;
-  if (kind_.takes == Takes::kCopyAhead || (kind_.follower && !holdings_.offers(version))) {
-    drop_coming();
+  if (kind_.takes == Takes::kCopyAhead || (kind_.follower && !tracker_.offers(version))) {
+    drop_incoming();
   } else {
-    holdings_.arrive();
+    tracker_.arrive();
     prepared_ = nullptr;
   }
   if (kind_.follower) return;
-  if (kind_.takes == Takes::kCopyAhead && holdings_.serves(local)) return say_ack(version);
+  if (kind_.takes == Takes::kCopyAhead && tracker_.serves(local)) return say_ack(version);
   decide(local);
 }
 
 void World::decide(const LocalVersion& local) {
   std::optional<LocalVersion> skipped = gate_.decide(local);
   at_gate_ = {local};
-  give_back(holdings_.decide(local, std::move(skipped)));
+  give_back(tracker_.decide(local, std::move(skipped)));
 }
 
 void World::on_abort(Version version) {
-  if (holdings_.coming() == nullptr || holdings_.coming()->publication.version != version) return;
+  if (tracker_.incoming() == nullptr || tracker_.incoming()->publication.version != version) return;
   withdraw(version);
-  drop_coming();
+  drop_incoming();
 }
 
 void World::withdraw(Version version) {
   const bool was_there = gate_.withdraw(version);
   if (was_there) std::erase_if(at_gate_, [version](const LocalVersion& local) { return local.version == version; });
-  give_back(holdings_.withdrawn(version, !was_there));
+  give_back(tracker_.withdrawn(version, !was_there));
 }
 
-void World::give_back(std::optional<Holdings::Leaving> leaving, std::shared_ptr<Prepared> prepared,
+void World::give_back(std::optional<LeaseTracker::Departing> departing, std::shared_ptr<Prepared> prepared,
                       std::shared_ptr<Reader> late) {
-  if (!leaving) return;
-  const std::vector<std::shared_ptr<Attachment>> held = holdings_.attachments();
-  EXPECT_TRUE(leaving->last_of_attachment || std::ranges::find(held, leaving->local.attachment) != held.end())
+  if (!departing) return;
+  const std::vector<std::shared_ptr<Attachment>> held = tracker_.attachments();
+  EXPECT_TRUE(departing->last_of_attachment || std::ranges::find(held, departing->local.attachment) != held.end())
       << "it would be unmapped here";
-  if (late) return wait_for(*std::move(leaving), std::move(late));
-  jobs_.push_back([this, leaving = *std::move(leaving), prepared = std::move(prepared)] {
+  if (late) return wait_for(*std::move(departing), std::move(late));
+  jobs_.push_back([this, departing = *std::move(departing), prepared = std::move(prepared)] {
     if (prepared && prepared->reached) give_back(*prepared->reached);
-    if (leaving.local.attachment) give_back(leaving.local.source());
-    posts_.push_back([this, number = leaving.number] { on_given_back(number); });
+    if (departing.local.attachment) give_back(departing.local.source());
+    posts_.push_back([this, number = departing.number] { on_given_back(number); });
   });
 }
 
-void World::wait_for(Holdings::Leaving leaving, std::shared_ptr<Reader> late) {
-  jobs_.push_back([this, leaving = std::move(leaving), late = std::move(late)] {
-    if (!late->passed) return wait_for(leaving, late);
-    give_back(leaving.local.source());
-    posts_.push_back([this, number = leaving.number] { on_given_back(number); });
+void World::wait_for(LeaseTracker::Departing departing, std::shared_ptr<Reader> late) {
+  jobs_.push_back([this, departing = std::move(departing), late = std::move(late)] {
+    if (!late->passed) return wait_for(departing, late);
+    give_back(departing.local.source());
+    posts_.push_back([this, number = departing.number] { on_given_back(number); });
   });
 }
 
 void World::on_given_back(std::uint64_t number) {
-  const Holdings::Gone gone = holdings_.given_back(number);
-  if (gone.released) {
+  const LeaseTracker::Freed freed = tracker_.given_back(number);
+  if (freed.released) {
     EXPECT_FALSE(lost_) << "nothing is released behind a device that is lost";
-    for (const SlotId slot : leases_of(readers())) EXPECT_NE(slot, gone.released->slot) << "released while read";
-    say([this, released = *gone.released, meant = meant_[gone.released->slot]] { on_released(released, meant); });
+    for (const SlotId slot : leases_of(readers())) EXPECT_NE(slot, freed.released->slot) << "released while read";
+    say([this, released = *freed.released, meant = meant_[freed.released->slot]] { on_released(released, meant); });
   }
-  if (gone.unmap) keep_only();
+  if (freed.unmap) keep_only();
   say_ready();
 }
 
@@ -181,7 +181,7 @@ void World::give_back(SlotId memory) {
 }
 
 void World::keep_only() {
-  jobs_.push_back([this, wanted = holdings_.wanted(), attachment = attachment_] {
+  jobs_.push_back([this, wanted = tracker_.wanted(), attachment = attachment_] {
     for (const LocalVersion& local : readers())
       EXPECT_TRUE(local.attachment != attachment || wanted.contains(local.lease))
           << "slot " << local.lease.index << " was unmapped while it is read";
@@ -189,7 +189,7 @@ void World::keep_only() {
 }
 
 void World::look() {
-  if (connected_ || !published_ || published_->version <= holdings_.newest() || !holdings_.has_room()) return;
+  if (connected_ || !published_ || published_->version <= tracker_.newest() || !tracker_.has_room()) return;
   if (std::exchange(looking_, true)) return;
   cut_ = false;
   jobs_.push_back([this, round = *published_] {
@@ -201,7 +201,7 @@ void World::look() {
     posts_.push_back([this, found, ok] {
       looking_ = false;
       if (!ok) return;
-      if (cut_ || lost_) return give_back(Holdings::unwanted(found->local));
+      if (cut_ || lost_) return give_back(LeaseTracker::unwanted(found->local));
       kind_.follower ? offer(found->local) : decide(found->local);
     });
   });

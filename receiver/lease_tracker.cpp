@@ -1,4 +1,4 @@
-#include <bascule/receiver/holdings.h>
+#include <bascule/receiver/lease_tracker.h>
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@ namespace bascule::inline v0 {
 
 // ---- the connection ----
 
-Holdings::Claim Holdings::greet() {
+LeaseTracker::Claim LeaseTracker::greet() {
   ++connection_;
   begun_.clear();
   for (Entry& entry : entries_)
@@ -21,14 +21,14 @@ Holdings::Claim Holdings::greet() {
   return claim;
 }
 
-void Holdings::welcome(Epoch epoch, std::vector<std::uint32_t> slots) {
+void LeaseTracker::welcome(Epoch epoch, std::vector<std::uint32_t> slots) {
   epoch_ = epoch;
   slots_ = std::move(slots);
 }
 
 // ---- a version's path ----
 
-const LocalVersion* Holdings::against(Epoch epoch, std::optional<Version> version) const {
+const LocalVersion* LeaseTracker::against(Epoch epoch, std::optional<Version> version) const {
   for (const State state : {State::kServing, State::kTaken, State::kDecided})
     for (const Entry& entry : entries_) {
       if (entry.state != state) continue;
@@ -40,11 +40,11 @@ const LocalVersion* Holdings::against(Epoch epoch, std::optional<Version> versio
   return nullptr;
 }
 
-bool Holdings::prepare(const Publication& publication, LeaseNumber lease, std::vector<std::uint32_t> slots) {
+bool LeaseTracker::prepare(const Publication& publication, LeaseNumber lease, std::vector<std::uint32_t> slots) {
   const LocalVersion* const served = serving();
-  coming_ = Coming{.publication = publication,
-                   .single_copy = takes_ == Takes::kInPlace && served != nullptr && served->slot == publication.slot &&
-                                  served->version != publication.version};
+  incoming_ = Incoming{.publication = publication,
+                       .single_copy = takes_ == Takes::kInPlace && served != nullptr &&
+                                      served->slot == publication.slot && served->version != publication.version};
   const bool others = slots != slots_;
   slots_ = std::move(slots);
   begun_[publication.slot] = lease;
@@ -53,7 +53,7 @@ bool Holdings::prepare(const Publication& publication, LeaseNumber lease, std::v
 
 // A set of tensors is free once the engine has flipped to what was copied to it before. A copy at a flip that is late
 // holds a slot already; one more would hold one more.
-bool Holdings::has_room() const {
+bool LeaseTracker::has_room() const {
   const auto is = [this](std::initializer_list<State> states) {
     return std::ranges::any_of(
         entries_, [&](const Entry& entry) { return std::ranges::find(states, entry.state) != states.end(); });
@@ -66,27 +66,27 @@ bool Holdings::has_room() const {
   return true;
 }
 
-std::vector<Version> Holdings::offered() const {
+std::vector<Version> LeaseTracker::offered() const {
   std::vector<Version> versions;
   for (const Entry& entry : entries_)
     if (entry.state == State::kOffered) versions.push_back(entry.local.version);
   return versions;
 }
 
-bool Holdings::offers(Version version) const {
+bool LeaseTracker::offers(Version version) const {
   return std::ranges::any_of(entries_, [version](const Entry& entry) {
     return entry.local.version == version && (entry.state == State::kOffered || entry.state == State::kTaken);
   });
 }
 
-std::optional<Holdings::Leaving> Holdings::offer(LocalVersion local, bool replaces) {
+std::optional<LeaseTracker::Departing> LeaseTracker::offer(LocalVersion local, bool replaces) {
   if (lost_) return std::nullopt;
-  std::optional<Leaving> before = withdrawn(local.version, !replaces);
+  std::optional<Departing> before = withdrawn(local.version, !replaces);
   entries_.push_back({.state = State::kOffered, .local = std::move(local)});
   return before;
 }
 
-std::optional<Holdings::Leaving> Holdings::withdrawn(Version version, bool taken) {
+std::optional<LeaseTracker::Departing> LeaseTracker::withdrawn(Version version, bool taken) {
   const auto entry = std::ranges::find_if(entries_, [version](const Entry& each) {
     return each.state == State::kOffered && each.local.version == version;
   });
@@ -100,7 +100,7 @@ std::optional<Holdings::Leaving> Holdings::withdrawn(Version version, bool taken
   return leave(std::move(local));
 }
 
-std::optional<Holdings::Leaving> Holdings::decide(LocalVersion local, std::optional<LocalVersion> skipped) {
+std::optional<LeaseTracker::Departing> LeaseTracker::decide(LocalVersion local, std::optional<LocalVersion> skipped) {
   if (lost_) return std::nullopt;
   const auto before = std::ranges::find_if(entries_, [](const Entry& entry) { return entry.state == State::kDecided; });
   if (before != entries_.end() && skipped) {
@@ -112,15 +112,15 @@ std::optional<Holdings::Leaving> Holdings::decide(LocalVersion local, std::optio
   return skipped ? leave(*std::move(skipped)) : std::nullopt;
 }
 
-std::optional<Holdings::Leaving> Holdings::drop() {
-  if (!coming_) return std::nullopt;
-  const Publication publication = std::exchange(coming_, std::nullopt)->publication;
-  return begin_leaving({.attachment = nullptr, .version = publication.version, .lease = publication.slot}, false);
+std::optional<LeaseTracker::Departing> LeaseTracker::drop() {
+  if (!incoming_) return std::nullopt;
+  const Publication publication = std::exchange(incoming_, std::nullopt)->publication;
+  return begin_departing({.attachment = nullptr, .version = publication.version, .lease = publication.slot}, false);
 }
 
 // ---- what the engine did ----
 
-std::optional<Holdings::Leaving> Holdings::flipped(const LocalVersion& now, bool late) {
+std::optional<LeaseTracker::Departing> LeaseTracker::flipped(const LocalVersion& now, bool late) {
   if (lost_) return std::nullopt;
   remove_taken(now.version);
   std::optional<LocalVersion> before = remove_serving();
@@ -132,27 +132,27 @@ std::optional<Holdings::Leaving> Holdings::flipped(const LocalVersion& now, bool
   return leave(now);
 }
 
-std::optional<Holdings::Leaving> Holdings::not_flipped(LocalVersion next) {
+std::optional<LeaseTracker::Departing> LeaseTracker::not_flipped(LocalVersion next) {
   if (lost_) return std::nullopt;
   remove_taken(next.version);
   return leave(std::move(next));
 }
 
-std::optional<Holdings::Leaving> Holdings::torn(LocalVersion next, bool late) {
+std::optional<LeaseTracker::Departing> LeaseTracker::torn(LocalVersion next, bool late) {
   if (lost_) return std::nullopt;
   remove_taken(next.version);
   remove_serving();
   return leave(std::move(next), late);
 }
 
-std::optional<Holdings::Leaving> Holdings::not_loaded(bool late) {
+std::optional<LeaseTracker::Departing> LeaseTracker::not_loaded(bool late) {
   if (lost_) return std::nullopt;
   in_doubt_ = false;
   std::optional<LocalVersion> served = remove_serving();
   return served ? leave(*std::move(served), late) : std::nullopt;
 }
 
-std::optional<Holdings::Leaving> Holdings::passed_over(LocalVersion offered) {
+std::optional<LeaseTracker::Departing> LeaseTracker::passed_over(LocalVersion offered) {
   if (lost_) return std::nullopt;
   remove_taken(offered.version);
   return leave(std::move(offered));
@@ -160,7 +160,7 @@ std::optional<Holdings::Leaving> Holdings::passed_over(LocalVersion offered) {
 
 // The engine speaks of versions in the order in which it took them from the gate. So of two with one number it means
 // the one that it took first.
-void Holdings::remove_taken(Version version) {
+void LeaseTracker::remove_taken(Version version) {
   for (const State state : {State::kTaken, State::kDecided, State::kOffered}) {
     const auto entry = std::ranges::find_if(
         entries_, [&](const Entry& each) { return each.state == state && each.local.version == version; });
@@ -170,7 +170,7 @@ void Holdings::remove_taken(Version version) {
   }
 }
 
-std::optional<LocalVersion> Holdings::remove_serving() {
+std::optional<LocalVersion> LeaseTracker::remove_serving() {
   const auto entry = std::ranges::find_if(entries_, [](const Entry& each) { return each.state == State::kServing; });
   if (entry == entries_.end()) return std::nullopt;
   LocalVersion served = std::move(entry->local);
@@ -178,75 +178,75 @@ std::optional<LocalVersion> Holdings::remove_serving() {
   return served;
 }
 
-// ---- leaving ----
+// ---- departing ----
 
 // What was copied ahead has been left already.
-std::optional<Holdings::Leaving> Holdings::leave(LocalVersion local, bool late) {
+std::optional<LeaseTracker::Departing> LeaseTracker::leave(LocalVersion local, bool late) {
   if (!local.attachment) return std::nullopt;
-  return begin_leaving(std::move(local), late);
+  return begin_departing(std::move(local), late);
 }
 
-Holdings::Leaving Holdings::begin_leaving(LocalVersion local, bool late) {
-  Leaving leaving{.number = ++last_number_, .local = std::move(local)};
-  leaving.last_of_attachment = std::ranges::none_of(entries_, [&](const Entry& entry) {
-    return entry.local.attachment && entry.local.attachment == leaving.local.attachment;
+LeaseTracker::Departing LeaseTracker::begin_departing(LocalVersion local, bool late) {
+  Departing departing{.number = ++last_number_, .local = std::move(local)};
+  departing.last_of_attachment = std::ranges::none_of(entries_, [&](const Entry& entry) {
+    return entry.local.attachment && entry.local.attachment == departing.local.attachment;
   });
-  entries_.push_back(
-      {.state = late ? State::kDraining : State::kLeaving,
-       .local =
-           late ? leaving.local
-                : LocalVersion{.attachment = nullptr, .version = leaving.local.version, .lease = leaving.local.lease},
-       .number = leaving.number,
-       .connection = connection_});
-  return leaving;
+  entries_.push_back({.state = late ? State::kDraining : State::kDeparting,
+                      .local = late ? departing.local
+                                    : LocalVersion{.attachment = nullptr,
+                                                   .version = departing.local.version,
+                                                   .lease = departing.local.lease},
+                      .number = departing.number,
+                      .connection = connection_});
+  return departing;
 }
 
-Holdings::Gone Holdings::given_back(std::uint64_t number) {
+LeaseTracker::Freed LeaseTracker::given_back(std::uint64_t number) {
   const auto entry =
       std::ranges::find_if(entries_, [number](const Entry& each) { return number != 0 && each.number == number; });
   if (lost_ || entry == entries_.end()) return {};
-  const Entry gone = std::move(*entry);
+  const Entry freed = std::move(*entry);
   entries_.erase(entry);
-  const SlotId slot = gone.local.lease;
-  if (gone.connection != connection_ || is_leased(slot)) return {.attachment = gone.local.attachment};
+  const SlotId slot = freed.local.lease;
+  if (freed.connection != connection_ || is_leased(slot)) return {.attachment = freed.local.attachment};
   const auto begun = begun_.extract(slot);  // none: the greeting claimed it
   return {.released = Released{.slot = slot, .lease = begun ? begun.mapped() : 0},
           .unmap = std::ranges::find(slots_, slot.index) == slots_.end(),
-          .attachment = gone.local.attachment};
+          .attachment = freed.local.attachment};
 }
 
 // ---- questions ----
 
-const LocalVersion* Holdings::find(State state) const {
+const LocalVersion* LeaseTracker::find(State state) const {
   const auto entry = std::ranges::find(entries_, state, &Entry::state);
   return entry == entries_.end() ? nullptr : &entry->local;
 }
 
-bool Holdings::serves(const LocalVersion& local) const {
+bool LeaseTracker::serves(const LocalVersion& local) const {
   const LocalVersion* const served = serving();
   return served != nullptr && served->version == local.version && served->lease.epoch == local.lease.epoch;
 }
 
-bool Holdings::holds_nothing() const {
+bool LeaseTracker::holds_nothing() const {
   return std::ranges::none_of(entries_, [](const Entry& entry) { return entry.state <= State::kOffered; });
 }
 
-Version Holdings::newest() const {
+Version LeaseTracker::newest() const {
   Version newest = 0;
   for (const Entry& entry : entries_)
     if (entry.state <= State::kOffered) newest = std::max(newest, entry.local.version);
   return newest;
 }
 
-bool Holdings::is_leased(SlotId slot) const {
-  if (coming_ && coming_->publication.slot == slot) return true;
+bool LeaseTracker::is_leased(SlotId slot) const {
+  if (incoming_ && incoming_->publication.slot == slot) return true;
   return std::ranges::any_of(entries_, [&](const Entry& entry) {
-    const bool leaving = entry.state == State::kLeaving && entry.connection == connection_;
-    return entry.local.lease == slot && (entry.local.attachment || leaving);
+    const bool departing = entry.state == State::kDeparting && entry.connection == connection_;
+    return entry.local.lease == slot && (entry.local.attachment || departing);
   });
 }
 
-std::vector<HeldSlot> Holdings::held() const {
+std::vector<HeldSlot> LeaseTracker::held() const {
   std::vector<HeldSlot> slots;
   if (lost_) return slots;
   for (const Entry& entry : entries_) {
@@ -261,16 +261,16 @@ std::vector<HeldSlot> Holdings::held() const {
   return slots;
 }
 
-std::set<SlotId> Holdings::wanted() const {
+std::set<SlotId> LeaseTracker::wanted() const {
   std::set<SlotId> wanted;
   for (const Entry& entry : entries_)
     if (entry.local.attachment) wanted.insert(entry.local.lease);
-  if (coming_) wanted.insert(coming_->publication.slot);
+  if (incoming_) wanted.insert(incoming_->publication.slot);
   for (const std::uint32_t slot : slots_) wanted.insert({epoch_, slot});
   return wanted;
 }
 
-std::vector<std::shared_ptr<Attachment>> Holdings::attachments() const {
+std::vector<std::shared_ptr<Attachment>> LeaseTracker::attachments() const {
   std::vector<std::shared_ptr<Attachment>> attachments;
   for (const Entry& entry : entries_)
     if (entry.local.attachment) attachments.push_back(entry.local.attachment);
@@ -278,7 +278,7 @@ std::vector<std::shared_ptr<Attachment>> Holdings::attachments() const {
 }
 
 // A copy at a flip is read by the copier alone.
-std::set<int> Holdings::devices() const {
+std::set<int> LeaseTracker::devices() const {
   std::set<int> devices;
   if (takes_ == Takes::kCopyAtFlip) return devices;
   for (const Entry& entry : entries_)

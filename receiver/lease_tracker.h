@@ -1,22 +1,23 @@
-// Holdings: what a worker holds of its sender's slots, and when each lease ends. Pure bookkeeping: no sockets, no
+// LeaseTracker: what a worker holds of its sender's slots, and when each lease ends. Pure bookkeeping: no sockets, no
 // threads, no clocks. The session's I/O thread tells it what happened; it answers what may be said and done now.
 //
 //   a version is   from                                    until                                         then
-//   coming         prepare                                 commit                                        decided
-//                                                          abort, another prepare, a lost connection     leaving
+//   incoming       prepare                                 commit                                        decided
+//                                                          abort, another prepare, a lost connection     departing
 //   offered        prepared, or found (followers)          rank 0's word: the engine flips to it         serving
-//                                                          rank 0 passed it over, or it was withdrawn    leaving
+//                                                          rank 0 passed it over, or it was withdrawn    departing
 //                                                          withdrawn, and the engine has it              taken
 //   decided        commit, or found                        the engine flips to it                        serving
-//                                                          another is decided before the engine has it   leaving
+//                                                          another is decided before the engine has it   departing
 //                                                          another is decided, and the engine has it     taken
 //   taken          the engine has it, as above             the engine flips to it                        serving
-//                                                          the flip fails                                leaving
-//   serving        the engine has flipped to it            the engine flips to another                   leaving
-//   draining       left, and a device may still read it    the device has passed it                      gone
-//   leaving        left                                    the prepare thread has given its memory back  gone
+//                                                          the flip fails                                departing
+//   serving        the engine has flipped to it            the engine flips to another                   departing
+//   draining       left, and a device may still read it    the device has passed it                      freed
+//   departing      left                                    the prepare thread has given its memory back  freed
 //
-// Followers hold a version as coming and as offered, until the commit. Where flips copy, a version leaves as it flips.
+// Followers hold a version as incoming and as offered, until the commit. Where flips copy, a version leaves as it
+// flips.
 //
 // A lease is on a slot. It begins with prepare, and `released` ends it, once, when the last version under it is gone.
 // On a new connection the greeting says which leases go on: a word about the others would end a lease that began since.
@@ -37,15 +38,15 @@
 
 namespace bascule::inline v0 {
 
-class Holdings {
+class LeaseTracker {
  public:
   // How the engine takes a version.
   enum class Takes { kInPlace, kCopyAtFlip, kCopyAhead };
 
-  explicit Holdings(Takes takes = Takes::kInPlace) : takes_(takes) {}
+  explicit LeaseTracker(Takes takes = Takes::kInPlace) : takes_(takes) {}
 
   // A version on its way here.
-  struct Coming {
+  struct Incoming {
     Publication publication;
     bool single_copy = false;  // the engine reads its slot, and yields
     bool ready = false;        // room was made, or the engine was asked to yield
@@ -54,12 +55,12 @@ class Holdings {
   };
   // A version that the worker leaves. The prepare thread gives its memory back and unmaps what nothing else holds; then
   // given_back(number).
-  struct Leaving {
+  struct Departing {
     std::uint64_t number = 0;
-    LocalVersion local{};            // of one that was coming: no attachment, the prepare thread knows what it reached
+    LocalVersion local{};            // of an incoming one: no attachment, the prepare thread knows what it reached
     bool last_of_attachment = true;  // what it is mapped by may go with it
   };
-  struct Gone {
+  struct Freed {
     std::optional<Released> released{};      // to be said
     bool unmap = false;                      // the sender uses that slot no more: all but wanted() may be unmapped
     std::shared_ptr<Attachment> attachment;  // for the prepare thread to let go
@@ -87,22 +88,22 @@ class Holdings {
   // Begins a lease. drop() comes first. True: the sender has other `slots` than before; all but wanted() may be
   // unmapped.
   bool prepare(const Publication& publication, LeaseNumber lease, std::vector<std::uint32_t> slots);
-  Coming* coming() { return coming_ ? &*coming_ : nullptr; }
-  const Coming* coming() const { return coming_ ? &*coming_ : nullptr; }
-  bool has_room() const;                 // for what is coming: a set of tensors to copy to
+  Incoming* incoming() { return incoming_ ? &*incoming_ : nullptr; }
+  const Incoming* incoming() const { return incoming_ ? &*incoming_ : nullptr; }
+  bool has_room() const;                 // for the incoming version: a set of tensors to copy to
   std::vector<Version> offered() const;  // those at the gate
   // To be left at the gate. Where one of its number was offered before, `replaces` says whether that was still there;
   // else the engine has it.
-  std::optional<Leaving> offer(LocalVersion local, bool replaces);
-  std::optional<Leaving> withdrawn(Version version, bool taken);  // from the gate; `taken`: the engine has it
-  // The version that was coming is held now as offered or decided. Where it is neither (passed over, or copied ahead)
+  std::optional<Departing> offer(LocalVersion local, bool replaces);
+  std::optional<Departing> withdrawn(Version version, bool taken);  // from the gate; `taken`: the engine has it
+  // The incoming version is held now as offered or decided. Where it is neither (passed over, or copied ahead)
   // drop() ends it.
-  void arrive() { coming_.reset(); }
+  void arrive() { incoming_.reset(); }
   bool offers(Version version) const;
   // Decided; the gate had `skipped`, which the engine did not take.
-  std::optional<Leaving> decide(LocalVersion local, std::optional<LocalVersion> skipped);
-  // What is coming will not be served. None: nothing is.
-  std::optional<Leaving> drop();
+  std::optional<Departing> decide(LocalVersion local, std::optional<LocalVersion> skipped);
+  // The incoming version will not be served. Returns nullopt if there is none.
+  std::optional<Departing> drop();
   // What is served is in doubt: a single copy that the sender may have written, or a version that the engine still
   // loads. A greeting claims nothing, until it is settled or another version is served.
   void doubt() { in_doubt_ = true; }
@@ -111,17 +112,17 @@ class Holdings {
   // ---- what the engine did ----
 
   // `late`: its device may still read what it served before.
-  std::optional<Leaving> flipped(const LocalVersion& now, bool late);
-  std::optional<Leaving> not_flipped(LocalVersion next);      // serves on
-  std::optional<Leaving> torn(LocalVersion next, bool late);  // serves nothing
-  std::optional<Leaving> not_loaded(bool late);               // what it serves; likewise
-  std::optional<Leaving> passed_over(LocalVersion offered);
+  std::optional<Departing> flipped(const LocalVersion& now, bool late);
+  std::optional<Departing> not_flipped(LocalVersion next);      // serves on
+  std::optional<Departing> torn(LocalVersion next, bool late);  // serves nothing
+  std::optional<Departing> not_loaded(bool late);               // what it serves; likewise
+  std::optional<Departing> passed_over(LocalVersion offered);
 
   // ---- what the prepare thread did ----
 
-  Gone given_back(std::uint64_t number);
+  Freed given_back(std::uint64_t number);
   // A version that was found, and is not wanted.
-  static Leaving unwanted(LocalVersion found) { return {.number = 0, .local = std::move(found)}; }
+  static Departing unwanted(LocalVersion found) { return {.number = 0, .local = std::move(found)}; }
 
   // ---- questions ----
 
@@ -138,7 +139,7 @@ class Holdings {
   bool lost() const { return lost_; }
 
  private:
-  enum class State { kServing, kTaken, kDecided, kOffered, kDraining, kLeaving };
+  enum class State { kServing, kTaken, kDecided, kOffered, kDraining, kDeparting };
   struct Entry {
     State state;
     LocalVersion local;  // of one that leaves: version and lease
@@ -148,13 +149,13 @@ class Holdings {
   const LocalVersion* find(State state) const;
   void remove_taken(Version version);
   std::optional<LocalVersion> remove_serving();
-  std::optional<Leaving> leave(LocalVersion local, bool late = false);  // none: all of it was copied
-  Leaving begin_leaving(LocalVersion local, bool late);
+  std::optional<Departing> leave(LocalVersion local, bool late = false);  // none: all of it was copied
+  Departing begin_departing(LocalVersion local, bool late);
   bool is_leased(SlotId slot) const;
 
   Takes takes_;
   std::vector<Entry> entries_;
-  std::optional<Coming> coming_;
+  std::optional<Incoming> incoming_;
   std::map<SlotId, LeaseNumber> begun_;  // over this connection, and not released
   Epoch epoch_ = 0;                      // of the sender that welcomed this worker last
   std::vector<std::uint32_t> slots_;     // that it has

@@ -1,5 +1,5 @@
 // Random events by seed against what must always hold.
-#include "receiver/holdings_world.h"
+#include "receiver/lease_tracker_world.h"
 
 #include <cstddef>
 #include <iterator>
@@ -24,9 +24,9 @@ const Kind kKinds[] = {{.name = "InPlace"},
                        {.name = "CopyAhead", .takes = Takes::kCopyAhead},
                        {.name = "CopyAheadFollower", .takes = Takes::kCopyAhead, .follower = true}};
 
-class RandomHoldings : public testing::TestWithParam<Kind> {};
+class RandomLeaseTracker : public testing::TestWithParam<Kind> {};
 
-TEST_P(RandomHoldings, ReleaseWhatNothingReadsOnce) {
+TEST_P(RandomLeaseTracker, ReleaseWhatNothingReadsOnce) {
   for (std::size_t world = 0; world < kEvents / kEventsAWorld / std::size(kKinds); ++world) {
     const std::uint64_t seed = 1000 + world;
     World tried(seed, GetParam());
@@ -40,7 +40,8 @@ TEST_P(RandomHoldings, ReleaseWhatNothingReadsOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, RandomHoldings, testing::ValuesIn(kKinds), [](const auto& kind) { return kind.param.name; });
+INSTANTIATE_TEST_SUITE_P(, RandomLeaseTracker, testing::ValuesIn(kKinds),
+                         [](const auto& kind) { return kind.param.name; });
 
 }  // namespace
 }  // namespace bascule::test
