@@ -28,14 +28,14 @@
 
 #include "absl/status/statusor.h"
 #include <bascule/receiver/lease_tracker.h>
-#include <bascule/receiver/workbench.h>
+#include <bascule/receiver/prepare_context.h>
 #include <bascule/transport/task_thread.h>
 
 namespace bascule::inline v0 {
 
 class Preparer {
  public:
-  // As Workbench. `poison` is called from the prepare thread.
+  // As PrepareContext. `poison` is called from the prepare thread.
   Preparer(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
            std::function<void(const absl::Status&)> poison);
 
@@ -43,8 +43,8 @@ class Preparer {
   void start();
   void stop();  // any thread: ends the job under way, or waits for it, and drops the rest
   // After stop(): blocks until no device works for it any more. DEADLINE_EXCEEDED: one does.
-  absl::Status settle(Deadline deadline) { return bench_.settle(deadline); }
-  absl::StatusOr<Taking> take(const Layout& layout) const { return bench_.take(layout); }
+  absl::Status settle(Deadline deadline) { return context_.settle(deadline); }
+  absl::StatusOr<Taking> take(const Layout& layout) const { return context_.take(layout); }
 
   // ---- a sender's memory ----
 
@@ -97,7 +97,7 @@ class Preparer {
   std::atomic<Reach> reach_{Reach::kUnknown};  // by the prepare thread, once it knows
   bool looking_ = false;
   std::stop_source look_;
-  Workbench bench_;
+  PrepareContext context_;
   TaskThread thread_;  // last: what it runs uses the rest
 };
 

@@ -1,4 +1,4 @@
-#include <bascule/receiver/workbench.h>
+#include <bascule/receiver/prepare_context.h>
 
 #include <algorithm>
 #include <utility>
@@ -13,8 +13,8 @@ constexpr absl::Duration kPiece = absl::Milliseconds(20);
 
 }  // namespace
 
-Workbench::Workbench(const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
-                     std::function<void(const absl::Status&)> poison)
+PrepareContext::PrepareContext(const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
+                               std::function<void(const absl::Status&)> poison)
     : options_(options),
       endpoint_(endpoint),
       scheme_(scheme),
@@ -22,7 +22,7 @@ Workbench::Workbench(const ReceiverOptions& options, const Endpoint& endpoint, c
       finder_(
           scheme, endpoint, options.expected, [this](const Layout& layout) { return take(layout); }, options.log) {}
 
-absl::StatusOr<Taking> Workbench::take(const Layout& layout) const {
+absl::StatusOr<Taking> PrepareContext::take(const Layout& layout) const {
   Taking taking;
   if (copier_ != nullptr) {
     BASCULE_ASSIGN(taking.copy_plan, copier_->plan(layout));
@@ -34,8 +34,8 @@ absl::StatusOr<Taking> Workbench::take(const Layout& layout) const {
 
 // ---- a sender's memory ----
 
-absl::Status Workbench::reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking,
-                              std::shared_ptr<Attachment> known) {
+absl::Status PrepareContext::reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking,
+                                   std::shared_ptr<Attachment> known) {
   const std::vector<std::uint32_t> slots = welcome.slots;
   // Kept even if nothing of it is held. Mapping and registering may take longer than a sender waits, and would then be
   // done in vain at each try.
@@ -51,13 +51,13 @@ absl::Status Workbench::reach(Welcome welcome, std::vector<UniqueFd> descriptors
   return checked;
 }
 
-std::shared_ptr<Reception> Workbench::reception() const {
+std::shared_ptr<Reception> PrepareContext::reception() const {
   Reception* const reception = attachment_ ? attachment_->reception() : nullptr;
   return reception != nullptr ? std::shared_ptr<Reception>(attachment_, reception) : nullptr;
 }
 
 // Of slots whose device is known only now: the engine's stream must be one of it.
-absl::Status Workbench::check_stream_of(const std::vector<std::uint32_t>& slots) const {
+absl::Status PrepareContext::check_stream_of(const std::vector<std::uint32_t>& slots) const {
   if (options_.stream == nullptr || endpoint_.device != kHost || !scheme_.on_device) return absl::OkStatus();
   for (const std::uint32_t slot : slots)
     if (const std::optional<int> device = attachment_->device_of({attachment_->epoch(), slot}))
@@ -66,22 +66,22 @@ absl::Status Workbench::check_stream_of(const std::vector<std::uint32_t>& slots)
   return absl::OkStatus();
 }
 
-void Workbench::accept(ReceivedOffer offer) {
+void PrepareContext::accept(ReceivedOffer offer) {
   if (attachment_) attachment_->accept(std::move(offer)).IgnoreError();  // it keeps an error for prepare()
 }
 
-void Workbench::keep_only(const std::set<SlotId>& slots) {
+void PrepareContext::keep_only(const std::set<SlotId>& slots) {
   if (attachment_) attachment_->keep_only(slots);
 }
 
 // ---- versions ----
 
-bool Workbench::copy_behind(const Publication& publication, const Preparation& preparation) {
+bool PrepareContext::copy_behind(const Publication& publication, const Preparation& preparation) {
   if (!copies() || preparation.over) return false;
   return attachment_->copy_behind(publication, Deadline(absl::Milliseconds(5)));
 }
 
-absl::Status Workbench::prepare(const Publication& publication, const BackSet& set, Preparation& preparation) {
+absl::Status PrepareContext::prepare(const Publication& publication, const BackSet& set, Preparation& preparation) {
   const auto work = [&]() -> absl::Status {
     if (!attachment_) return failed_precondition("the sender's memory could not be reached");
     preparation.local.attachment = attachment_;
@@ -96,9 +96,9 @@ absl::Status Workbench::prepare(const Publication& publication, const BackSet& s
   return prepared;
 }
 
-absl::StatusOr<std::optional<LocalVersion>> Workbench::find(Version newer_than,
-                                                            std::span<const std::shared_ptr<Attachment>> known,
-                                                            const BackSet& set, const std::stop_token& stop) {
+absl::StatusOr<std::optional<LocalVersion>> PrepareContext::find(Version newer_than,
+                                                                 std::span<const std::shared_ptr<Attachment>> known,
+                                                                 const BackSet& set, const std::stop_token& stop) {
   if (stop.stop_requested()) return absl::CancelledError("a sender came first");
   BASCULE_ASSIGN(std::optional<VersionFinder::Found> found, finder_.find(newer_than, known, verifier_.pool(), stop));
   if (!found) return std::nullopt;
@@ -115,7 +115,7 @@ absl::StatusOr<std::optional<LocalVersion>> Workbench::find(Version newer_than,
 }
 
 // All but reaching the bytes; `verified`: they are known to be right.
-absl::Status Workbench::take_in(const Publication& publication, int set, Preparation& preparation, bool verified) {
+absl::Status PrepareContext::take_in(const Publication& publication, int set, Preparation& preparation, bool verified) {
   LocalVersion& local = preparation.local;
   Attachment& attachment = *local.attachment;
   const SlotView& view = *preparation.reached;
@@ -162,7 +162,7 @@ absl::Status Workbench::take_in(const Publication& publication, int set, Prepara
 
 // ---- waiting for a device ----
 
-absl::Status Workbench::wait_for(const DeviceMark& mark) {
+absl::Status PrepareContext::wait_for(const DeviceMark& mark) {
   const Deadline deadline(endpoint_.timeout);
   while (true) {
     absl::Status passed = mark.wait(Deadline(std::min(deadline.at(), Deadline(kPiece).at())));
@@ -174,17 +174,17 @@ absl::Status Workbench::wait_for(const DeviceMark& mark) {
   }
 }
 
-absl::Status Workbench::wait_for_set(const BackSet& set) {
+absl::Status PrepareContext::wait_for_set(const BackSet& set) {
   if (!set.left || wait_for(*set.left).ok()) return absl::OkStatus();
   return unavailable("the engine's stream has not left the set to copy to");
 }
 
-absl::Status Workbench::settle(Deadline deadline) {
+absl::Status PrepareContext::settle(Deadline deadline) {
   if (copier_ != nullptr) BASCULE_TRY(copier_->settle(deadline));
   return settle_slots(deadline);
 }
 
-absl::Status Workbench::settle_slots(Deadline deadline) {
+absl::Status PrepareContext::settle_slots(Deadline deadline) {
   BASCULE_TRY(verifier_.settle(deadline));
   for (const std::weak_ptr<Attachment>& each : attachments_)
     if (const std::shared_ptr<Attachment> attachment = each.lock()) BASCULE_TRY(attachment->settle(deadline));
@@ -192,7 +192,7 @@ absl::Status Workbench::settle_slots(Deadline deadline) {
 }
 
 // Without the copies at flips: those are the engine's, and the session waits for one that fails.
-void Workbench::settle_for_good() {
+void PrepareContext::settle_for_good() {
   const bool ahead = copier_ != nullptr && copier_->apply() == Apply::kBackground;
   const auto settled = [&] { return ahead ? settle(Deadline(kPiece)) : settle_slots(Deadline(kPiece)); };
   while (!stop_.stop_requested() && absl::IsDeadlineExceeded(settled())) {

@@ -1,5 +1,5 @@
-// Workbench: what the prepare thread works on: the present sender's memory, and what it looks for where there is no
-// sender. Prepare thread, but where said.
+// PrepareContext: what the prepare thread works on: the present sender's memory, and what it looks for where there is
+// no sender. Prepare thread, but where said.
 #pragma once
 
 #include <atomic>
@@ -36,12 +36,12 @@ struct BackSet {
   std::shared_ptr<DeviceMark> left{};  // where the engine's stream leaves them; none: it has
 };
 
-class Workbench {
+class PrepareContext {
  public:
   // All must outlive it. `endpoint` may change until the first call. `poison`: what went wrong with the engine's
   // stream.
-  Workbench(const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
-            std::function<void(const absl::Status&)> poison);
+  PrepareContext(const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
+                 std::function<void(const absl::Status&)> poison);
 
   void copy_by(Copier* copier) { copier_ = copier; }  // before the first call
   void stop() { stop_.request_stop(); }               // any thread: waits for devices end soon
