@@ -40,10 +40,10 @@ Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token
       io_(1),
       awake_(io_),
       link_(io_, options_, endpoint_, std::move(token), handlers()),
-      listener_(io_,
-                {.say = [this](const Transport& words,
-                               const std::vector<int>& descriptors) { link_.send(words, descriptors); },
-                 .received = [this](Version version, const absl::Status& status) { on_received(version, status); }}),
+      scheme_channel_(
+          io_, {.say = [this](const Transport& words,
+                              const std::vector<int>& descriptors) { link_.send(words, descriptors); },
+                .received = [this](Version version, const absl::Status& status) { on_received(version, status); }}),
       preparer_(std::make_unique<Preparer>(io_, options_, endpoint_, scheme_,
                                            [this](const absl::Status& why) { poison(why); })) {
   thread_ = std::thread([this] {  // last: where it throws, nothing has begun
@@ -75,12 +75,12 @@ bool Session::stop() {
     asio::post(io_, [this] {
       link_.send(Bye{});
       link_.hang_up();
-      listener_.detach();
+      scheme_channel_.detach();
       io_.stop();
     });
     thread_.join();
   }
-  listener_.stop();
+  scheme_channel_.stop();
   preparer_->stop();  // before what its jobs touch goes
   const absl::Status left = wait_until_left(Deadline(endpoint_.flip_timeout));
   if (!is_over(left))
@@ -156,7 +156,7 @@ void Session::greet() {
 
 void Session::detach() {
   link_.hang_up();
-  listener_.detach();
+  scheme_channel_.detach();
   if (leases_.lost()) lease_ = UniqueFd();  // the sender has heard it, or never will
   if (const LeaseTracker::Incoming* const incoming = leases_.incoming(); incoming != nullptr && incoming->single_copy) {
     if (incoming->yielded) leases_.doubt();
@@ -224,7 +224,7 @@ void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
   };
   if (auto* prepare = std::get_if<Prepare>(&message)) return on_prepare(std::move(*prepare), std::move(descriptors));
   if (auto* words = std::get_if<Transport>(&message))
-    return listener_.hear(std::move(words->bytes), std::move(descriptors));
+    return scheme_channel_.hear(std::move(words->bytes), std::move(descriptors));
   if (!descriptors.empty()) return broken("came with descriptors");
   if (auto* deliver = std::get_if<Deliver>(&message)) return on_deliver(std::move(*deliver));
   if (const auto* sealed = std::get_if<Sealed>(&message)) return on_sealed(*sealed);
@@ -285,7 +285,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
                      if (connection != leases_.connection()) return;
                      if (reached.ok()) {
                        board_.update([&](StatusBoard::Posted& posted) { posted.status.path = reached->path; });
-                       return listener_.attach(std::move(reached->reception));
+                       return scheme_channel_.attach(std::move(reached->reception));
                      }
                      link_.send(Bye{.why = std::string(message_of(why))});
                      detach();

@@ -3,7 +3,7 @@
 //   the connection     Link        searching, greeting, attached, ended
 //   what is held       LeaseTracker    which leases end when
 //   bytes              Preparer    the prepare thread
-//   the scheme's words Listener    hears the sender's end, and receives, on a thread of its own
+//   the scheme's words SchemeChannel hears the sender's end, and receives, on a separate thread
 //   the engine         FlipGate    decided and offered versions wait there
 //
 //   state        on                         does                                          to
@@ -38,10 +38,10 @@
 #include <bascule/receiver/flip_gate.h>
 #include <bascule/receiver/lease_tracker.h>
 #include <bascule/receiver/link.h>
-#include <bascule/receiver/listener.h>
 #include <bascule/receiver/options.h>
 #include <bascule/receiver/preparer.h>
 #include <bascule/receiver/receiver_status.h>
+#include <bascule/receiver/scheme_channel.h>
 #include <bascule/receiver/status_board.h>
 #include <bascule/receiver/stream_marks.h>
 #include <bascule/transport/device.h>
@@ -157,7 +157,7 @@ class Session {
   boost::asio::io_context io_;
   StayAwake awake_;
   Link link_;
-  Listener listener_;
+  SchemeChannel scheme_channel_;
   UniqueFd lease_;  // our end of the lease pipe; closing it ends our leases; none over TCP
   LeaseTracker leases_;
   std::shared_ptr<Preparation> preparation_;  // of the incoming version

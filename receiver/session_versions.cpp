@@ -14,13 +14,13 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
   if (const absl::Status newer = check_newer(prepare.slot.epoch, prepare.version); !newer.ok())
     return refuse_sender(newer);
   if (prepare.offer) {  // a slot that was made after the welcome
-    listener_.pause();
+    scheme_channel_.pause();
     preparer_->accept({.bytes = *std::move(prepare.offer),
                        .descriptors = std::move(descriptors),
                        .slots = {prepare.slot},
                        .slot_bytes = prepare.bytes},
                       [this, connection = leases_.connection()] {
-                        if (connection == leases_.connection()) listener_.resume();
+                        if (connection == leases_.connection()) scheme_channel_.resume();
                       });
   }
   drop_incoming();
@@ -68,8 +68,8 @@ void Session::on_deliver(Deliver deliver) {
   const LeaseTracker::Incoming* const incoming = leases_.incoming();
   if (incoming == nullptr || incoming->publication.version != deliver.version || !incoming->ready) return;
   // Longer than the sender waits: it says when a version is given up.
-  listener_.receive(incoming->publication, std::move(deliver.bytes),
-                    Deadline(endpoint_.timeout + endpoint_.flip_timeout));
+  scheme_channel_.receive(incoming->publication, std::move(deliver.bytes),
+                          Deadline(endpoint_.timeout + endpoint_.flip_timeout));
 }
 
 void Session::on_received(Version version, const absl::Status& status) {

@@ -1,5 +1,5 @@
-// Listener: where the ends of a scheme say words to each other (transport/delivery.h), this end's ear and voice. Words
-// that come before the sender's memory is reached wait for that. Versions are received on a thread of its own, so that
+// SchemeChannel: the receiver's end of the messages that the two ends of a scheme exchange (transport/delivery.h).
+// Messages that come before the sender's memory is reached wait for it. A separate thread receives versions, so that
 // neither the I/O thread nor the prepare thread waits for bytes that others send.
 #pragma once
 
@@ -20,14 +20,14 @@
 
 namespace bascule::inline v0 {
 
-class Listener {
+class SchemeChannel {
  public:
   struct Handlers {  // I/O thread
     std::function<void(const Transport&, const std::vector<int>& descriptors)> say;
     std::function<void(Version, const absl::Status&)> received;
   };
-  Listener(boost::asio::io_context& io, Handlers handlers);
-  ~Listener();
+  SchemeChannel(boost::asio::io_context& io, Handlers handlers);
+  ~SchemeChannel();
 
   // ---- I/O thread ----
 

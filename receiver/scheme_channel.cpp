@@ -1,4 +1,4 @@
-#include <bascule/receiver/listener.h>
+#include <bascule/receiver/scheme_channel.h>
 
 #include <boost/asio/post.hpp>
 
@@ -10,37 +10,38 @@
 namespace bascule::inline v0 {
 
 // The scheme may still have it when the connection is lost, and when the receiver is gone.
-class Listener::Line final : public SenderLine, public std::enable_shared_from_this<Line> {
+class SchemeChannel::Line final : public SenderLine, public std::enable_shared_from_this<Line> {
  public:
-  explicit Line(Listener& listener) : listener_(&listener) {}
+  explicit Line(SchemeChannel& channel) : scheme_channel_(&channel) {}
 
   void say(std::string bytes, std::vector<ProcessFd> descriptors) override {
     const std::lock_guard lock(mutex_);
-    if (listener_ == nullptr) return;
-    boost::asio::post(listener_->io_, [self = shared_from_this(), words = Transport{std::move(bytes)},
-                                       descriptors = std::move(descriptors)] {
-      if (self->listener_ != nullptr) self->listener_->handlers_.say(words, numbers_of(descriptors));
+    if (scheme_channel_ == nullptr) return;
+    boost::asio::post(scheme_channel_->io_, [self = shared_from_this(), words = Transport{std::move(bytes)},
+                                             descriptors = std::move(descriptors)] {
+      if (self->scheme_channel_ != nullptr) self->scheme_channel_->handlers_.say(words, numbers_of(descriptors));
     });
   }
   void cut() {
     const std::lock_guard lock(mutex_);
-    listener_ = nullptr;
+    scheme_channel_ = nullptr;
   }
   bool is_cut() const {
     const std::lock_guard lock(mutex_);
-    return listener_ == nullptr;
+    return scheme_channel_ == nullptr;
   }
 
  private:
   mutable std::mutex mutex_;
-  Listener* listener_;  // changed by the I/O thread alone; null once it is cut
+  SchemeChannel* scheme_channel_;  // changed by the I/O thread alone; null once it is cut
 };
 
-Listener::Listener(boost::asio::io_context& io, Handlers handlers) : io_(io), handlers_(std::move(handlers)) {}
+SchemeChannel::SchemeChannel(boost::asio::io_context& io, Handlers handlers)
+    : io_(io), handlers_(std::move(handlers)) {}
 
-Listener::~Listener() { stop(); }
+SchemeChannel::~SchemeChannel() { stop(); }
 
-void Listener::attach(std::shared_ptr<Reception> reception) {
+void SchemeChannel::attach(std::shared_ptr<Reception> reception) {
   attached_ = true;
   reception_ = std::move(reception);
   if (reception_) {
@@ -50,24 +51,24 @@ void Listener::attach(std::shared_ptr<Reception> reception) {
   speak();
 }
 
-void Listener::resume() {
+void SchemeChannel::resume() {
   --pauses_;
   speak();
 }
 
-void Listener::speak() {
+void SchemeChannel::speak() {
   if (!attached_ || pauses_ > 0) return;
   const auto waiting = std::exchange(waiting_, {});
   if (!reception_) return;
   for (const auto& word : waiting) word(reception_);
 }
 
-void Listener::when_attached(std::function<void(const std::shared_ptr<Reception>&)> word) {
+void SchemeChannel::when_attached(std::function<void(const std::shared_ptr<Reception>&)> word) {
   waiting_.push_back(std::move(word));
   speak();
 }
 
-void Listener::hear(std::string bytes, std::vector<UniqueFd> descriptors) {
+void SchemeChannel::hear(std::string bytes, std::vector<UniqueFd> descriptors) {
   auto words =
       std::make_shared<std::pair<std::string, std::vector<UniqueFd>>>(std::move(bytes), std::move(descriptors));
   when_attached([words](const std::shared_ptr<Reception>& reception) {
@@ -75,7 +76,7 @@ void Listener::hear(std::string bytes, std::vector<UniqueFd> descriptors) {
   });
 }
 
-void Listener::receive(const Publication& publication, std::string bytes, Deadline deadline) {
+void SchemeChannel::receive(const Publication& publication, std::string bytes, Deadline deadline) {
   when_attached([this, publication, bytes = std::move(bytes), deadline](const std::shared_ptr<Reception>& reception) {
     const absl::Status started = starting_threads("a version's reception", [this] {
       if (!thread_) thread_.emplace();
@@ -93,7 +94,7 @@ void Listener::receive(const Publication& publication, std::string bytes, Deadli
   });
 }
 
-void Listener::detach() {
+void SchemeChannel::detach() {
   waiting_.clear();
   attached_ = false;
   pauses_ = 0;
@@ -102,7 +103,7 @@ void Listener::detach() {
   if (const auto reception = std::exchange(reception_, nullptr)) reception->close();
 }
 
-void Listener::stop() {
+void SchemeChannel::stop() {
   detach();
   thread_.reset();
 }
