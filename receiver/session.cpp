@@ -39,10 +39,10 @@ Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token
       marks_(options_.stream),
       io_(1),
       awake_(io_),
-      link_(io_, options_, endpoint_, std::move(token), handlers()),
+      connection_(io_, options_, endpoint_, std::move(token), handlers()),
       scheme_channel_(
           io_, {.say = [this](const Transport& words,
-                              const std::vector<int>& descriptors) { link_.send(words, descriptors); },
+                              const std::vector<int>& descriptors) { connection_.send(words, descriptors); },
                 .received = [this](Version version, const absl::Status& status) { on_received(version, status); }}),
       preparer_(std::make_unique<Preparer>(io_, options_, endpoint_, scheme_,
                                            [this](const absl::Status& why) { poison(why); })) {
@@ -61,7 +61,7 @@ void Session::copy_by(std::unique_ptr<Copier> copier) {
 }
 
 void Session::start() {
-  asio::post(io_, [this] { link_.start(); });
+  asio::post(io_, [this] { connection_.start(); });
   preparer_->start();
 }
 
@@ -73,8 +73,8 @@ bool Session::stop() {
   stopped_ = true;
   if (thread_.joinable()) {
     asio::post(io_, [this] {
-      link_.send(Bye{});
-      link_.hang_up();
+      connection_.send(Bye{});
+      connection_.hang_up();
       scheme_channel_.detach();
       io_.stop();
     });
@@ -99,7 +99,7 @@ void Session::update(const std::function<void(ReceiverStatus&)>& change) {
 
 // ---- searching, greeting ----
 
-Link::Handlers Session::handlers() {
+SenderConnection::Handlers Session::handlers() {
   return {
       .connected = [this] { greet(); },
       .unwelcomed =
@@ -150,12 +150,12 @@ void Session::greet() {
   }
   for (const FusedOrder& order : options_.fused) hello.fused.push_back(order.parts);
   if (!options_.compatibility_key.empty()) hello.compatibility_key = options_.compatibility_key;
-  link_.send(hello);
+  connection_.send(hello);
   board_.update([](StatusBoard::Posted& posted) { posted.greeted = true; });
 }
 
 void Session::detach() {
-  link_.hang_up();
+  connection_.hang_up();
   scheme_channel_.detach();
   if (leases_.lost()) lease_ = UniqueFd();  // the sender has heard it, or never will
   if (const LeaseTracker::Incoming* const incoming = leases_.incoming(); incoming != nullptr && incoming->single_copy) {
@@ -175,12 +175,12 @@ void Session::retry(const absl::Status& why, bool final_refusal) {
     if (posted.status.state != ReceiverState::kPoisoned || final_refusal) posted.status.error = why;
     posted.hopeless = final_refusal;
   });
-  link_.retry();
+  connection_.retry();
 }
 
 void Session::refuse_sender(const absl::Status& why, bool final_refusal) {
   log(message_of(why));
-  link_.send(Bye{.why = std::string(message_of(why))});
+  connection_.send(Bye{.why = std::string(message_of(why))});
   detach();
   retry(why, final_refusal);
 }
@@ -197,7 +197,7 @@ absl::Status Session::check_newer(Epoch epoch, std::optional<Version> version) c
 
 void Session::on_endpoint_gone(const absl::Status& why) {
   log(message_of(why));
-  if (!link_.connected()) return;  // then each search says it
+  if (!connection_.connected()) return;  // then each search says it
   endpoint_gone_ = why;
   update([&](ReceiverStatus& status) {
     if (status.state != ReceiverState::kPoisoned) status.error = why;
@@ -249,7 +249,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
     return refuse_sender(invalid_argument("the sender makes digests of function ", welcome.digest_number, ", expected ",
                                           kDigestNumber, "; run the same version of Bascule on both ends"),
                          true);
-  link_.welcomed();
+  connection_.welcomed();
   preparer_->cut_look();  // what the sender has goes first
   if (!endpoint_.over_tcp() && descriptors.size() < 2) {
     detach();
@@ -287,7 +287,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
                        board_.update([&](StatusBoard::Posted& posted) { posted.status.path = reached->path; });
                        return scheme_channel_.attach(std::move(reached->reception));
                      }
-                     link_.send(Bye{.why = std::string(message_of(why))});
+                     connection_.send(Bye{.why = std::string(message_of(why))});
                      detach();
                      retry(annotate(why, "reach the sender's memory"), absl::IsUnimplemented(why));
                    });

@@ -1,6 +1,6 @@
 // Session: a receiver's protocol. Its I/O thread greets and answers, and never touches weights.
 //
-//   the connection     Link        searching, greeting, attached, ended
+//   the connection     SenderConnection        searching, greeting, attached, ended
 //   what is held       LeaseTracker    which leases end when
 //   bytes              Preparer    the prepare thread
 //   the scheme's words SchemeChannel hears the sender's end, and receives, on a separate thread
@@ -37,11 +37,11 @@
 #include <bascule/receiver/copier.h>
 #include <bascule/receiver/flip_gate.h>
 #include <bascule/receiver/lease_tracker.h>
-#include <bascule/receiver/link.h>
 #include <bascule/receiver/options.h>
 #include <bascule/receiver/preparer.h>
 #include <bascule/receiver/receiver_status.h>
 #include <bascule/receiver/scheme_channel.h>
+#include <bascule/receiver/sender_connection.h>
 #include <bascule/receiver/status_board.h>
 #include <bascule/receiver/stream_marks.h>
 #include <bascule/transport/device.h>
@@ -96,7 +96,7 @@ class Session {
 
  private:
   // ---- the connection: session.cpp ----
-  Link::Handlers handlers();
+  SenderConnection::Handlers handlers();
   void greet();
   void on_message(Message message, std::vector<UniqueFd> descriptors);
   void on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors);
@@ -156,7 +156,7 @@ class Session {
   // I/O thread.
   boost::asio::io_context io_;
   StayAwake awake_;
-  Link link_;
+  SenderConnection connection_;
   SchemeChannel scheme_channel_;
   UniqueFd lease_;  // our end of the lease pipe; closing it ends our leases; none over TCP
   LeaseTracker leases_;

@@ -26,7 +26,7 @@ void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> befor
                    at = Clock::now()]() mutable {
     if (leases_.lost()) return;
     before.reset();  // not the last of it: it is held until it is given back
-    link_.flipped();
+    connection_.flipped();
     board_.update([&](StatusBoard::Posted& posted) {
       posted.status.state = ack == AckWhen::kLoaded ? ReceiverState::kLoading : ReceiverState::kServing;
       posted.status.epoch = now.lease.epoch;
@@ -38,7 +38,7 @@ void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> befor
         Ack{.version = now.version, .stall_seconds = stall_seconds, .seconds = seconds_between(now.decided_at, at)};
     decided_at_ = now.decided_at;
     if (ack == AckWhen::kLoaded) {
-      link_.send(Loading{.version = now.version});
+      connection_.send(Loading{.version = now.version});
     } else {
       acknowledge();
     }
@@ -58,7 +58,7 @@ void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> befor
 }
 
 void Session::acknowledge() {
-  link_.send(*std::exchange(due_ack_, std::nullopt));
+  connection_.send(*std::exchange(due_ack_, std::nullopt));
   awake_.end();
 }
 
@@ -140,7 +140,7 @@ void Session::poison(std::string why) {
       status.error = failed_precondition(why);
     });
     log(cat("poisoned: ", why));
-    link_.send(Poisoned{.why = why});
+    connection_.send(Poisoned{.why = why});
   });
 }
 
@@ -152,7 +152,7 @@ void Session::lose(const absl::Status& why) {
   gate_.lose();
   asio::post(io_, [this, why = cat("its device is lost; restart the engine: ", message_of(why))] {
     if (leases_.lost()) return;
-    link_.end();
+    connection_.end();
     board_.update([&](StatusBoard::Posted& posted) {
       posted.status.state = ReceiverState::kPoisoned;
       posted.status.attached = false;
@@ -164,8 +164,8 @@ void Session::lose(const absl::Status& why) {
     drop_incoming();
     leases_.lose();
     awake_.end();
-    link_.send(Poisoned{.why = why, .final = true});
-    if (!link_.connected()) lease_ = UniqueFd();
+    connection_.send(Poisoned{.why = why, .final = true});
+    if (!connection_.connected()) lease_ = UniqueFd();
   });
 }
 

@@ -41,7 +41,7 @@ void Session::ask_to_yield(Version version) {
       LeaseTracker::Incoming* const incoming = leases_.incoming();
       if (incoming == nullptr || incoming->publication.version != version) return;
       incoming->yielded = true;
-      link_.send(Ready{.version = version});
+      connection_.send(Ready{.version = version});
     };
     if (device == kHost) return asio::post(io_, yielded);
     // An engine on a device has yielded once its stream has passed what it was given to read.
@@ -61,7 +61,7 @@ void Session::say_ready() {
     for (const Version version : leases_.offered()) withdraw(version);
   if (!leases_.has_room()) return;
   incoming->ready = true;
-  link_.send(Ready{.version = incoming->publication.version, .copies_behind = preparer_->copies_behind()});
+  connection_.send(Ready{.version = incoming->publication.version, .copies_behind = preparer_->copies_behind()});
 }
 
 void Session::on_deliver(Deliver deliver) {
@@ -114,7 +114,7 @@ void Session::on_prepared(const absl::Status& status) {
       if (failures_ >= 2) to.state = ReceiverState::kPoisoned;
     });
     log(cat("version ", version, " failed: ", message_of(status)));
-    return link_.send(Failed{.version = version, .why = std::string(message_of(status))});
+    return connection_.send(Failed{.version = version, .why = std::string(message_of(status))});
   }
   failures_ = 0;
   incoming.prepared = true;
@@ -122,7 +122,7 @@ void Session::on_prepared(const absl::Status& status) {
     offer(preparation_->local);
     preparation_->reached.reset();  // what is offered gives it back
   }
-  link_.send(Prepared{.version = version});
+  connection_.send(Prepared{.version = version});
 }
 
 void Session::offer(LocalVersion local) {
@@ -139,7 +139,7 @@ void Session::on_commit(Version version) {
       withdraw(version);
       drop_incoming();
     }
-    return link_.send(Ack{.version = version});
+    return connection_.send(Ack{.version = version});
   }
   if (!comes || !incoming->prepared) {
     detach();
@@ -147,7 +147,8 @@ void Session::on_commit(Version version) {
         invalid_argument("the sender broke the protocol: commit of version ", version, ", which is not prepared"));
   }
   LocalVersion local = preparation_->local;
-  if (due_ack_) link_.send(Loading{.version = version});  // its turn comes when the engine has loaded what it took
+  if (due_ack_)
+    connection_.send(Loading{.version = version});  // its turn comes when the engine has loaded what it took
   if (due_ack_ && leases_.serves(local)) return drop_incoming();  // told again of just that: its ack follows
   // What was copied ahead is the engine's own by now; and a follower may have been told to pass it over.
   if (copies_ahead() || (is_follower() && !leases_.offers(version))) {
@@ -158,8 +159,8 @@ void Session::on_commit(Version version) {
   }
   if (is_follower()) return can_serve(version);  // it flips when rank 0 says so
   if (copies_ahead() && leases_.serves(local)) {
-    link_.flipped();
-    return link_.send(Ack{.version = version});  // told again of what it serves: the set that it reads stays
+    connection_.flipped();
+    return connection_.send(Ack{.version = version});  // told again of what it serves: the set that it reads stays
   }
   decide(std::move(local));
 }
@@ -215,7 +216,7 @@ void Session::give_back(std::optional<LeaseTracker::Departing> departing, std::s
 
 void Session::on_given_back(std::uint64_t number) {
   LeaseTracker::Freed freed = leases_.given_back(number);
-  if (freed.released) link_.send(*freed.released);
+  if (freed.released) connection_.send(*freed.released);
   if (freed.unmap) preparer_->keep_only(leases_.wanted());
   if (freed.attachment) preparer_->let_go(std::move(freed.attachment));
   say_ready();

@@ -1,4 +1,5 @@
-// Link: the connection to a sender. It searches, hands over what is heard, and gives up a sender that falls silent.
+// SenderConnection: the connection to a sender. It searches, hands over what is heard, and gives up a sender that falls
+// silent.
 //
 //   state       on                                     does                         to
 //   searching   connected                              calls `connected`            greeting
@@ -32,7 +33,7 @@
 
 namespace bascule::inline v0 {
 
-class Link {
+class SenderConnection {
  public:
   struct Handlers {
     std::function<void()> connected;  // to greet
@@ -46,8 +47,8 @@ class Link {
   };
 
   // `options` and `endpoint` must outlive it; `endpoint` may change until start().
-  Link(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint,
-       std::optional<Token> token, Handlers handlers);
+  SenderConnection(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint,
+                   std::optional<Token> token, Handlers handlers);
 
   void start();
   void send(const Message& message, const std::vector<int>& descriptors = {});  // does nothing without a connection

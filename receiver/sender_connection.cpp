@@ -1,4 +1,4 @@
-#include <bascule/receiver/link.h>
+#include <bascule/receiver/sender_connection.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -9,8 +9,8 @@ namespace bascule::inline v0 {
 
 using std::chrono::milliseconds;
 
-Link::Link(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint,
-           std::optional<Token> token, Handlers handlers)
+SenderConnection::SenderConnection(boost::asio::io_context& io, const ReceiverOptions& options,
+                                   const Endpoint& endpoint, std::optional<Token> token, Handlers handlers)
     : options_(options),
       endpoint_(endpoint),
       handlers_(std::move(handlers)),
@@ -18,26 +18,26 @@ Link::Link(boost::asio::io_context& io, const ReceiverOptions& options, const En
       retry_timer_(io),
       heartbeat_timer_(io) {}
 
-void Link::start() {
+void SenderConnection::start() {
   search();
   on_heartbeat();
 }
 
-void Link::send(const Message& message, const std::vector<int>& descriptors) {
+void SenderConnection::send(const Message& message, const std::vector<int>& descriptors) {
   if (!channel_) return;
   if (options_.trace && !std::holds_alternative<Heartbeat>(message))
     options_.trace(cat("to sender: ", name_of(message)));
   channel_->send(message, descriptors);
 }
 
-void Link::search() {
+void SenderConnection::search() {
   connector_.connect([this](absl::StatusOr<std::shared_ptr<Channel>> connected) {
     if (state_ == State::kEnded) return;
     connected.ok() ? greet(*std::move(connected)) : handlers_.alone(connected.status());
   });
 }
 
-void Link::retry() {
+void SenderConnection::retry() {
   if (state_ == State::kEnded) return;
   retry_timer_.expires_after(std::min(milliseconds(500), milliseconds(10) * (1 << std::min(tries_++, 10))));
   retry_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -45,7 +45,7 @@ void Link::retry() {
   });
 }
 
-void Link::greet(std::shared_ptr<Channel> channel) {
+void SenderConnection::greet(std::shared_ptr<Channel> channel) {
   channel_ = std::move(channel);
   state_ = State::kGreeting;
   was_connected_ = true;
@@ -63,7 +63,7 @@ void Link::greet(std::shared_ptr<Channel> channel) {
   wait_for_welcome(milliseconds(250));
 }
 
-void Link::wait_for_welcome(milliseconds pause) {
+void SenderConnection::wait_for_welcome(milliseconds pause) {
   retry_timer_.expires_after(pause);
   retry_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error || state_ != State::kGreeting) return;
@@ -72,23 +72,23 @@ void Link::wait_for_welcome(milliseconds pause) {
   });
 }
 
-void Link::welcomed() {
+void SenderConnection::welcomed() {
   state_ = State::kAttached;
   retry_timer_.cancel();
 }
 
-void Link::hang_up() {
+void SenderConnection::hang_up() {
   if (channel_) channel_->close();
   channel_.reset();
   if (state_ != State::kEnded) state_ = State::kSearching;
 }
 
-void Link::end() {
+void SenderConnection::end() {
   state_ = State::kEnded;
   retry_timer_.cancel();
 }
 
-void Link::on_heartbeat() {
+void SenderConnection::on_heartbeat() {
   handlers_.beat();
   if (channel_) {
     const auto is_silent = [this] {
@@ -110,7 +110,7 @@ void Link::on_heartbeat() {
 }
 
 // If the folder is tidied away, this worker stays with a sender that it would not find again.
-void Link::watch_endpoint() {
+void SenderConnection::watch_endpoint() {
   if (endpoint_.over_tcp() || !was_connected_) return;
   std::error_code error;
   const std::filesystem::path needed = channel_ ? endpoint_.control_socket() : endpoint_.folder;
