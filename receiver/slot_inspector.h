@@ -17,10 +17,10 @@ namespace bascule::inline v0 {
 // Compares a slot's bytes with the digest in slot.says, with all cores.
 void check_bytes(ObservedSlot& slot, const SlotView& view, std::uint64_t bytes, absl::Duration timeout);
 
-class SlotLooker {
+class SlotInspector {
  public:
   // `endpoint` outlives it.
-  SlotLooker(const Scheme& scheme, const Endpoint& endpoint) : scheme_(scheme), endpoint_(endpoint) {}
+  SlotInspector(const Scheme& scheme, const Endpoint& endpoint) : scheme_(scheme), endpoint_(endpoint) {}
 
   // Takes an answer in place of the one before, and reads the slots that do not hold what was read under that. True:
   // all do, and no other answer is needed. An error: the sender's memory cannot be reached.

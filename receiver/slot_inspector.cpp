@@ -1,4 +1,4 @@
-#include <bascule/receiver/slot_looker.h>
+#include <bascule/receiver/slot_inspector.h>
 
 #include <algorithm>
 #include <memory>
@@ -75,11 +75,11 @@ void check_bytes(ObservedSlot& slot, const SlotView& view, std::uint64_t bytes, 
   if (slot.check == SlotCheck::kDiffers) slot.found = *found;
 }
 
-absl::StatusOr<bool> SlotLooker::look(Answer answer) { return look(std::move(answer), /*reads=*/true); }
+absl::StatusOr<bool> SlotInspector::look(Answer answer) { return look(std::move(answer), /*reads=*/true); }
 
-absl::Status SlotLooker::conclude(Answer answer) { return look(std::move(answer), /*reads=*/false).status(); }
+absl::Status SlotInspector::conclude(Answer answer) { return look(std::move(answer), /*reads=*/false).status(); }
 
-absl::StatusOr<bool> SlotLooker::look(Answer answer, bool reads) {
+absl::StatusOr<bool> SlotInspector::look(Answer answer, bool reads) {
   const Epoch before = std::exchange(seen_.status, std::move(answer.status)).epoch;
   const SenderStatus& status = seen_.status;
   std::vector<ObservedSlot> known = std::exchange(seen_.slots, {});
@@ -116,6 +116,6 @@ absl::StatusOr<bool> SlotLooker::look(Answer answer, bool reads) {
   return false;
 }
 
-Observation SlotLooker::seen() && { return std::move(seen_); }
+Observation SlotInspector::seen() && { return std::move(seen_); }
 
 }  // namespace bascule::inline v0
