@@ -7,8 +7,8 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include <bascule/receiver/inquiry.h>
 #include <bascule/receiver/status.h>
+#include <bascule/receiver/status_query.h>
 #include <bascule/transport/control_page.h>
 #include <bascule/transport/endpoint.h>
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include <bascule/receiver/inquiry.h>
 #include <bascule/receiver/slot_inspector.h>
+#include <bascule/receiver/status_query.h>
 #include <bascule/schemes/registry.h>
 #include <bascule/transport/kept_slots.h>
 #include <bascule/transport/status.h>
@@ -91,7 +91,7 @@ absl::StatusOr<Observation> look_at_sender(const Endpoint& endpoint, const Schem
                                            const std::optional<Token>& token) {
   std::optional<SlotInspector> inspector;
   for (int tries = 0;; ++tries) {
-    BASCULE_ASSIGN(Answer answer, inquire(endpoint, token));
+    BASCULE_ASSIGN(Answer answer, query_status(endpoint, token));
     if (scheme == nullptr) {
       BASCULE_ASSIGN(scheme, find_scheme(answer.status.scheme));
     }

@@ -1,4 +1,4 @@
-// Inquiry: one question to a sender, and its answer.
+// StatusQuery: asks a sender for its status, and waits for the answer.
 #pragma once
 
 #include <optional>
@@ -19,6 +19,6 @@ struct Answer {
 
 // Connects, asks, and blocks for the answer, each at most the endpoint's suspect_after. `token`: for TCP. UNAVAILABLE:
 // no sender is there, or it did not answer.
-absl::StatusOr<Answer> inquire(const Endpoint& endpoint, std::optional<Token> token);
+absl::StatusOr<Answer> query_status(const Endpoint& endpoint, std::optional<Token> token);
 
 }  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-#include <bascule/receiver/inquiry.h>
+#include <bascule/receiver/status_query.h>
 
 #include <utility>
 
@@ -19,7 +19,7 @@ absl::StatusOr<Answer> answer_of(Message message, std::vector<UniqueFd> descript
 
 }  // namespace
 
-absl::StatusOr<Answer> inquire(const Endpoint& endpoint, std::optional<Token> token) {
+absl::StatusOr<Answer> query_status(const Endpoint& endpoint, std::optional<Token> token) {
   boost::asio::io_context io(1);
   std::optional<absl::StatusOr<Answer>> answer;
   std::shared_ptr<Channel> asking;
