@@ -12,28 +12,28 @@ namespace bascule::inline v0 {
 // The scheme may still have it when the connection is lost, and when the receiver is gone.
 class SchemeChannel::Line final : public SenderLine, public std::enable_shared_from_this<Line> {
  public:
-  explicit Line(SchemeChannel& channel) : scheme_channel_(&channel) {}
+  explicit Line(SchemeChannel& channel) : channel_(&channel) {}
 
   void say(std::string bytes, std::vector<ProcessFd> descriptors) override {
     const std::lock_guard lock(mutex_);
-    if (scheme_channel_ == nullptr) return;
-    boost::asio::post(scheme_channel_->io_, [self = shared_from_this(), words = Transport{std::move(bytes)},
-                                             descriptors = std::move(descriptors)] {
-      if (self->scheme_channel_ != nullptr) self->scheme_channel_->handlers_.say(words, numbers_of(descriptors));
+    if (channel_ == nullptr) return;
+    boost::asio::post(channel_->io_, [self = shared_from_this(), words = Transport{std::move(bytes)},
+                                      descriptors = std::move(descriptors)] {
+      if (self->channel_ != nullptr) self->channel_->handlers_.say(words, numbers_of(descriptors));
     });
   }
   void cut() {
     const std::lock_guard lock(mutex_);
-    scheme_channel_ = nullptr;
+    channel_ = nullptr;
   }
   bool is_cut() const {
     const std::lock_guard lock(mutex_);
-    return scheme_channel_ == nullptr;
+    return channel_ == nullptr;
   }
 
  private:
   mutable std::mutex mutex_;
-  SchemeChannel* scheme_channel_;  // changed by the I/O thread alone; null once it is cut
+  SchemeChannel* channel_;  // changed by the I/O thread alone; null once it is cut
 };
 
 SchemeChannel::SchemeChannel(boost::asio::io_context& io, Handlers handlers)

@@ -1,10 +1,10 @@
 // Session: a receiver's protocol. Its I/O thread greets and answers, and never touches weights.
 //
-//   the connection     SenderConnection        searching, greeting, attached, ended
-//   what is held       LeaseTracker    which leases end when
-//   bytes              Preparer    the prepare thread
-//   the scheme's words SchemeChannel hears the sender's end, and receives, on a separate thread
-//   the engine         FlipGate    decided and offered versions wait there
+//   the connection         SenderConnection  searching, greeting, attached, ended
+//   what is held           LeaseTracker      which leases end when
+//   bytes                  Preparer          the prepare thread
+//   the scheme's messages  SchemeChannel     hears the sender's end, and receives, on a separate thread
+//   the engine             FlipGate          decided and offered versions wait there
 //
 //   state        on                         does                                          to
 //   searching    connected                  hello                                         greeting
