@@ -22,19 +22,19 @@ PrepareContext::PrepareContext(const ReceiverOptions& options, const Endpoint& e
       finder_(
           scheme, endpoint, options.expected, [this](const Layout& layout) { return take(layout); }, options.log) {}
 
-absl::StatusOr<Taking> PrepareContext::take(const Layout& layout) const {
-  Taking taking;
+absl::StatusOr<ReadPlan> PrepareContext::take(const Layout& layout) const {
+  ReadPlan read_plan;
   if (copier_ != nullptr) {
-    BASCULE_ASSIGN(taking.copy_plan, copier_->plan(layout));
+    BASCULE_ASSIGN(read_plan.copy_plan, copier_->plan(layout));
   } else {
-    BASCULE_ASSIGN(taking.fusion, Fusion::make(options_.fused, layout));
+    BASCULE_ASSIGN(read_plan.fusion, Fusion::make(options_.fused, layout));
   }
-  return taking;
+  return read_plan;
 }
 
 // ---- a sender's memory ----
 
-absl::Status PrepareContext::reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking,
+absl::Status PrepareContext::reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan,
                                    std::shared_ptr<Attachment> known) {
   const std::vector<std::uint32_t> slots = welcome.slots;
   // Kept even if nothing of it is held. Mapping and registering may take longer than a sender waits, and would then be
@@ -43,7 +43,7 @@ absl::Status PrepareContext::reach(Welcome welcome, std::vector<UniqueFd> descri
     known = last;
   BASCULE_ASSIGN(attachment_, known ? Attachment::again(known, std::move(welcome), std::move(descriptors))
                                     : Attachment::make(scheme_, endpoint_, std::move(welcome), std::move(descriptors),
-                                                       std::move(taking)));
+                                                       std::move(read_plan)));
   std::erase_if(attachments_, [](const auto& attachment) { return attachment.expired(); });
   attachments_.push_back(attachment_);
   absl::Status checked = check_stream_of(slots);

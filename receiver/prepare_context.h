@@ -47,12 +47,12 @@ class PrepareContext {
   void stop() { stop_.request_stop(); }               // any thread: waits for devices end soon
 
   // How the engine takes a layout, or why it cannot. Any thread.
-  absl::StatusOr<Taking> take(const Layout& layout) const;
+  absl::StatusOr<ReadPlan> take(const Layout& layout) const;
 
   // ---- a sender's memory ----
 
   // `known`: of the same epoch, where some of it is held.
-  absl::Status reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking,
+  absl::Status reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan,
                      std::shared_ptr<Attachment> known);
   void accept(ReceivedOffer offer);  // of a slot that was made after the welcome
   void keep_only(const std::set<SlotId>& slots);

@@ -41,20 +41,20 @@ void Preparer::answer(std::function<void()> done) { boost::asio::post(io_, std::
 
 // ---- a sender's memory ----
 
-void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking,
+void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan,
                      std::shared_ptr<Attachment> known, std::function<void(absl::StatusOr<Reached>)> done) {
   sender_digest_ = welcome.digest;
   reach_ = Reach::kUnknown;
   struct Received {
     Welcome welcome;
     std::vector<UniqueFd> descriptors;
-    Taking taking;
+    ReadPlan read_plan;
   };
-  const auto received = std::make_shared<Received>(
-      Received{.welcome = std::move(welcome), .descriptors = std::move(descriptors), .taking = std::move(taking)});
+  const auto received = std::make_shared<Received>(Received{
+      .welcome = std::move(welcome), .descriptors = std::move(descriptors), .read_plan = std::move(read_plan)});
   thread_.submit([this, received, known = std::move(known), done = std::move(done)]() mutable {
     const absl::Status reached = context_.reach(std::move(received->welcome), std::move(received->descriptors),
-                                                std::move(received->taking), std::move(known));
+                                                std::move(received->read_plan), std::move(known));
     if (!reached.ok()) return answer([done, reached] { done(reached); });
     const Reached place{.reception = context_.reception(), .path = context_.path()};
     reach_ = context_.copies() ? Reach::kCopied : place.reception ? Reach::kReceived : Reach::kInPlace;

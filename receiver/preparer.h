@@ -44,7 +44,7 @@ class Preparer {
   void stop();  // any thread: ends the job under way, or waits for it, and drops the rest
   // After stop(): blocks until no device works for it any more. DEADLINE_EXCEEDED: one does.
   absl::Status settle(Deadline deadline) { return context_.settle(deadline); }
-  absl::StatusOr<Taking> take(const Layout& layout) const { return context_.take(layout); }
+  absl::StatusOr<ReadPlan> take(const Layout& layout) const { return context_.take(layout); }
 
   // ---- a sender's memory ----
 
@@ -52,7 +52,7 @@ class Preparer {
     std::shared_ptr<Reception> reception;  // null: the scheme's ends say nothing to each other
     std::string path;                      // ReceiverTransport::path()
   };
-  void reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking, std::shared_ptr<Attachment> known,
+  void reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan, std::shared_ptr<Attachment> known,
              std::function<void(absl::StatusOr<Reached>)> done);
   void accept(ReceivedOffer offer, std::function<void()> done);
   void keep_only(std::set<SlotId> slots);

@@ -256,10 +256,11 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
     return retry(invalid_argument("the welcome came with ", descriptors.size(), " descriptors, expected 2 or more"));
   }
   if (const absl::Status newer = check_newer(welcome.epoch, std::nullopt); !newer.ok()) return refuse_sender(newer);
-  absl::StatusOr<Taking> taking = preparer_->take(welcome.layout);
-  if (!taking.ok())
+  absl::StatusOr<ReadPlan> read_plan = preparer_->take(welcome.layout);
+  if (!read_plan.ok())
     return refuse_sender(
-        failed_precondition("its tensors cannot be made of those that are sent: ", message_of(taking.status())), true);
+        failed_precondition("its tensors cannot be made of those that are sent: ", message_of(read_plan.status())),
+        true);
   if (!endpoint_.over_tcp()) {
     // The new pipe stands in for the old one: our leases of before are claimed in the hello.
     lease_ = std::move(descriptors.back());
@@ -278,7 +279,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
   std::shared_ptr<Attachment> known;
   for (std::shared_ptr<Attachment>& attachment : leases_.attachments())
     if (attachment->epoch() == welcome.epoch) known = std::move(attachment);
-  preparer_->reach(std::move(welcome), std::move(descriptors), *std::move(taking), std::move(known),
+  preparer_->reach(std::move(welcome), std::move(descriptors), *std::move(read_plan), std::move(known),
                    [this, connection = leases_.connection()](absl::StatusOr<Preparer::Reached> reached) {
                      const absl::Status& why = reached.status();
                      if (is_sticky(why)) return lose(why);
