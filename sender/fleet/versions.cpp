@@ -58,6 +58,11 @@ std::optional<Clock::time_point> Versions::wake_behind(Clock::time_point now) {
   return std::nullopt;
 }
 
+std::optional<SlotId> Versions::end_delivery(Ticket ticket) {
+  const auto ended = delivered_from_.extract(ticket);
+  return ended ? std::optional(ended.mapped()) : std::nullopt;
+}
+
 // ---- numbers ----
 
 namespace {

@@ -26,7 +26,6 @@ struct InFlightVersion {
   bool written = false;              // the public thread has the slot
   bool moving = false;               // the scheme has it
   bool torn = false;                 // an abort leaves a single copy half written
-  bool loan_back = false;            // single copy: its loan came back, and it will be sealed or abandoned
 
   const Publication& publication() const { return round.publication(); }
   Version version() const { return publication().version; }
@@ -55,6 +54,15 @@ class Versions {
   std::vector<Ticket> due(Clock::time_point now) const;
   std::optional<Clock::time_point> wake_behind(Clock::time_point now);  // for the next deadline, once those are judged
 
+  // ---- deliveries under way, also of versions that were given up ----
+
+  // Holds the slot of a delivery. Receivers' numbers are random: they do not lie at the end of all numbers.
+  static Holder deliverer(Ticket ticket) { return ~ticket; }
+  bool is_delivery(Holder holder) const { return delivers(~holder); }
+  bool delivers(Ticket ticket) const { return delivered_from_.contains(ticket); }
+  void begin_delivery(Ticket ticket, SlotId slot) { delivered_from_[ticket] = slot; }
+  std::optional<SlotId> end_delivery(Ticket ticket);  // none: no delivery of it was under way
+
   // ---- numbers ----
 
   Version published() const { return published_; }
@@ -70,6 +78,7 @@ class Versions {
  private:
   Ticket next_ = 1;
   std::map<Ticket, InFlightVersion> under_way_;
+  std::map<Ticket, SlotId> delivered_from_;
   std::optional<Ticket> sent_;
   std::optional<Clock::time_point> wakes_at_;
   Version published_, used_;
