@@ -7,10 +7,11 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include <bascule/receiver/status.h>
+#include <bascule/receiver/observation.h>
 #include <bascule/receiver/status_query.h>
 #include <bascule/transport/control_page.h>
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/scheme.h>
 
 namespace bascule::inline v0 {
 
