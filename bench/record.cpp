@@ -12,39 +12,39 @@
 namespace bascule::bench {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::array<const char*, 3> kTargetKeys = {"ratio", "p50_seconds", "p99_seconds"};  // by Goal::Of
 
-Json summary_json(std::span<const double> values) {
+OrderedJson summary_json(std::span<const double> values) {
   const Summary summary = summarise(values);
   return {{"p50", summary.p50}, {"p90", summary.p90}, {"p99", summary.p99}, {"min", summary.min}};
 }
 
 template <typename T>
-void put(Json& json, const char* key, const std::optional<T>& value) {
+void put(OrderedJson& json, const char* key, const std::optional<T>& value) {
   if (value) json[key] = *value;
 }
-void put(Json& json, const char* key, const std::string& value) {
+void put(OrderedJson& json, const char* key, const std::string& value) {
   if (!value.empty()) json[key] = value;
 }
 
-Json record_json(const Record& record) {
-  Json json = {{"scheme", record.scheme},   {"scenario", record.scenario}, {"bytes", record.bytes},
-               {"tensors", record.tensors}, {"workers", record.workers},   {"device", record.device}};
+OrderedJson record_json(const Record& record) {
+  OrderedJson json = {{"scheme", record.scheme},   {"scenario", record.scenario}, {"bytes", record.bytes},
+                      {"tensors", record.tensors}, {"workers", record.workers},   {"device", record.device}};
   put(json, "note", record.note);
   put(json, "skipped", record.skipped);
   if (!record.skipped.empty()) return json;
   json["ours_seconds"] = summary_json(record.ours_seconds);
-  json["limit"] = {{"name", record.limit_name}, {"seconds", quantile(record.limit_seconds, 0.5)}};
-  json["limit"].update(summary_json(record.limit_seconds));
+  json["baseline"] = {{"name", record.baseline_name}, {"seconds", quantile(record.baseline_seconds, 0.5)}};
+  json["baseline"].update(summary_json(record.baseline_seconds));
   put(json, "ratio", record.ratio());
   if (record.target)
     json["target"] = {{kTargetKeys[static_cast<std::size_t>(record.target->of)], record.target->at_most}};
   put(json, "met", record.met());
-  Json samples = {{"ours_seconds", record.ours_seconds}, {"limit_seconds", record.limit_seconds}};
-  json["stages"] = Json::object();
-  samples["stages"] = Json::object();
+  OrderedJson samples = {{"ours_seconds", record.ours_seconds}, {"baseline_seconds", record.baseline_seconds}};
+  json["stages"] = OrderedJson::object();
+  samples["stages"] = OrderedJson::object();
   for (const auto& [stage, seconds] : record.stages) {
     json["stages"][stage] = summary_json(seconds);
     samples["stages"][stage] = seconds;
@@ -53,8 +53,8 @@ Json record_json(const Record& record) {
   return json;
 }
 
-Json count_json(const Count& count) {
-  Json json = {{"scheme", count.scheme}, {"what", count.what}, {"unit", count.unit}};
+OrderedJson count_json(const Count& count) {
+  OrderedJson json = {{"scheme", count.scheme}, {"what", count.what}, {"unit", count.unit}};
   put(json, "note", count.note);
   put(json, "skipped", count.skipped);
   if (!count.skipped.empty()) return json;
@@ -77,9 +77,9 @@ Record record_from(const nlohmann::json& json) {
   if (!record.skipped.empty()) return record;
   const nlohmann::json& samples = json.at("samples");
   samples.at("ours_seconds").get_to(record.ours_seconds);
-  samples.at("limit_seconds").get_to(record.limit_seconds);
+  samples.at("baseline_seconds").get_to(record.baseline_seconds);
   if (samples.contains("stages")) samples.at("stages").get_to(record.stages);
-  json.at("limit").at("name").get_to(record.limit_name);
+  json.at("baseline").at("name").get_to(record.baseline_name);
   if (json.contains("target")) {
     const nlohmann::json& target = json.at("target");
     for (std::size_t of = 0; of < kTargetKeys.size(); ++of)
@@ -104,9 +104,9 @@ Count count_from(const nlohmann::json& json) {
 }  // namespace
 
 std::optional<double> Record::ratio() const {
-  const double limit = quantile(limit_seconds, 0.5);
-  if (ours_seconds.empty() || limit <= 0) return std::nullopt;
-  return quantile(ours_seconds, 0.5) / limit;
+  const double baseline = quantile(baseline_seconds, 0.5);
+  if (ours_seconds.empty() || baseline <= 0) return std::nullopt;
+  return quantile(ours_seconds, 0.5) / baseline;
 }
 
 std::optional<bool> Record::met() const {
@@ -124,10 +124,10 @@ std::optional<bool> Count::met() const {
 }
 
 std::string to_json(const Results& results) {
-  Json json = {{"machine", results.machine.facts}, {"seed", results.seed}, {"command", results.command}};
-  json["records"] = Json::array();
+  OrderedJson json = {{"machine", results.machine.facts}, {"seed", results.seed}, {"command", results.command}};
+  json["records"] = OrderedJson::array();
   for (const Record& record : results.records) json["records"].push_back(record_json(record));
-  json["counts"] = Json::array();
+  json["counts"] = OrderedJson::array();
   for (const Count& count : results.counts) json["counts"].push_back(count_json(count));
   return json.dump(1) + "\n";
 }
@@ -139,7 +139,14 @@ absl::StatusOr<Results> results_from_json(std::string_view text) {
     json.at("machine").get_to(results.machine.facts);
     results.seed = json.value("seed", std::uint64_t{0});
     results.command = json.value("command", "");
-    for (const nlohmann::json& record : json.at("records")) results.records.push_back(record_from(record));
+    for (const nlohmann::json& record : json.at("records")) {
+      if (record.contains("limit"))
+        return invalid_argument(
+            "expected the key \"baseline\" in each record, found \"limit\", as bascule-bench wrote before "
+            "0.1.0; measure again, or rename \"limit\" to \"baseline\" and \"limit_seconds\" to \"baseline_seconds\" "
+            "in the file");
+      results.records.push_back(record_from(record));
+    }
     if (json.contains("counts"))
       for (const nlohmann::json& count : json.at("counts")) results.counts.push_back(count_from(count));
     return results;

@@ -1,5 +1,5 @@
 // throughput: how long a step of engines takes that read all their weights in every step, while a version comes each
-// second; the limit is a step of the same engines while none comes. A step is a token of each row of a batch.
+// second; the baseline is a step of the same engines while none comes. A step is a token of each row of a batch.
 #include <algorithm>
 #include <thread>
 
@@ -12,7 +12,7 @@ namespace bascule::bench {
 namespace {
 
 constexpr auto kTurn = std::chrono::seconds(5);
-constexpr int kTurns = 3;  // of each: half a minute in all
+constexpr int kThroughputTurns = 3;  // of each: half a minute in all
 
 // Seconds a step, of each engine, over one turn.
 absl::StatusOr<std::vector<double>> run_turn(Rig& rig, bool sends) {
@@ -40,7 +40,7 @@ absl::Status run_throughput(Context& context) {
   record.bytes = asked.bytes;
   record.tensors = asked.tensors;
   record.workers = static_cast<std::uint64_t>(asked.workers);
-  record.limit_name = "a step while no version comes";
+  record.baseline_name = "a step while no version comes";
   note_busy_threads(record, asked.workers + (context.gpu ? 1 : asked.threads));
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const RigOptions options{
@@ -48,11 +48,11 @@ absl::Status run_throughput(Context& context) {
     BASCULE_TRY(check_rig_fits(context, options.model, asked.bytes, 0, asked.workers));
     BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, options));
     BASCULE_TRY(run_turn(*rig, /*sends=*/true).status());  // warms up
-    for (int i = 0; i < std::min(asked.repeat, kTurns); ++i) {
+    for (int i = 0; i < std::min(asked.repeat, kThroughputTurns); ++i) {
       BASCULE_ASSIGN(const std::vector<double> ours, run_turn(*rig, /*sends=*/true));
-      BASCULE_ASSIGN(const std::vector<double> limit, run_turn(*rig, /*sends=*/false));
+      BASCULE_ASSIGN(const std::vector<double> baseline, run_turn(*rig, /*sends=*/false));
       to.ours_seconds.insert(to.ours_seconds.end(), ours.begin(), ours.end());
-      to.limit_seconds.insert(to.limit_seconds.end(), limit.begin(), limit.end());
+      to.baseline_seconds.insert(to.baseline_seconds.end(), baseline.begin(), baseline.end());
     }
     return rig->check();
   });

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <optional>
 
-#include <bascule/trainer_ref/grpo/memory_plan.h>
-#include <bascule/trainer_ref/grpo/trial_update.h>
+#include <bascule/trainer_ref/grpo/learn/memory_plan.h>
+#include <bascule/trainer_ref/grpo/learn/trial_update.h>
 
 namespace bascule::bench {
 

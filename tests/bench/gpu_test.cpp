@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include "support/status.h"
 #include <bascule/bench/content.h>
 #include <bascule/bench/model.h>

@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "conformance/suite.h"
-#include "support/footprint.h"
-#include "support/trainer.h"
+#include "support/processes/footprint.h"
+#include "support/processes/trainer.h"
 #include <bascule/transport/status.h>
 
 namespace bascule::test {

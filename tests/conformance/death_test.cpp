@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "conformance/suite.h"
-#include "support/trainer.h"
+#include "support/processes/trainer.h"
 #include <bascule/transport/status.h>
 
 namespace bascule::test {

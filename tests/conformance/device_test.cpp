@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "conformance/suite.h"
-#include "support/trainer.h"
+#include "support/processes/trainer.h"
 #include <bascule/receiver/receiver.h>
 #include <bascule/schemes/registry.h>
 #include <bascule/transport/status.h>

@@ -3,7 +3,7 @@
 #include <csignal>
 
 #include "conformance/suite.h"
-#include "support/trainer.h"
+#include "support/processes/trainer.h"
 #include <bascule/transport/status.h>
 
 namespace bascule::test {

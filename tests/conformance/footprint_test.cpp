@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "conformance/suite.h"
-#include "support/footprint.h"
+#include "support/processes/footprint.h"
 
 namespace bascule::test {
 namespace {

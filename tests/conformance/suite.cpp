@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "absl/strings/str_format.h"
-#include "support/own_host.h"
+#include "support/nccl/own_host.h"
 #include <bascule/transport/status.h>
 
 namespace bascule::test {

@@ -18,16 +18,16 @@
 #include <string_view>
 #include <vector>
 
-#include "support/device_bytes.h"
-#include "support/fake_scheme.h"
-#include "support/footprint.h"
-#include "support/host_schemes.h"
+#include "support/devices/device_bytes.h"
 #include "support/port.h"
+#include "support/processes/footprint.h"
+#include "support/processes/worker.h"
+#include "support/schemes/fake_scheme.h"
+#include "support/schemes/host_schemes.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/test_model.h"
 #include "support/timing.h"
-#include "support/worker.h"
 #include <bascule/sender/sender.h>
 
 namespace bascule::test {

@@ -1,6 +1,6 @@
 // conformance-trainer ENDPOINT GENERATION DEVICE: a sender that obeys the commands of support/trainer.h.
-#include "support/trainer.h"
-#include "support/own_host.h"
+#include "support/processes/trainer.h"
+#include "support/nccl/own_host.h"
 
 #include <unistd.h>
 

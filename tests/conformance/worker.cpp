@@ -1,12 +1,12 @@
 // conformance-worker ENDPOINT NAME MODEL GROUP RANK RANKS DEVICE [APPLY]: a worker that obeys the commands of
-// support/worker_program.h, and copies where APPLY (a number) is given.
+// support/processes/worker_program.h, and copies where APPLY (a number) is given.
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 
-#include "support/own_host.h"
-#include "support/worker_program.h"
+#include "support/nccl/own_host.h"
+#include "support/processes/worker_program.h"
 
 int main(int argc, char** argv) {
   using namespace bascule;

@@ -1,7 +1,7 @@
 // bascule-engine as a process that computes on the GPU, with what a trainer in this one sends: in place where it lies
 // there, else through copies on the device.
 #include "engine_fixture.h"
-#include "support/torch_gpu.h"
+#include "support/devices/torch_gpu.h"
 #include <bascule/sender/sender.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
 #include <bascule/transport/libtorch/tensors.h>

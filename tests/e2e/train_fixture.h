@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "program.h"
-#include <bascule/trainer_ref/grpo/json_lines.h>
+#include <bascule/trainer_ref/grpo/run/json_lines.h>
 
 namespace bascule::test {
 

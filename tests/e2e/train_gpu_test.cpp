@@ -2,7 +2,7 @@
 // host.
 #include <csignal>
 
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include "train_fixture.h"
 #include <bascule/trainer_ref/http_client.h>
 

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "receiver/attached.h"
-#include "support/fake_device.h"
+#include "support/devices/fake_device.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/timing.h"

@@ -15,12 +15,12 @@
 #include <string>
 #include <string_view>
 
-#include "support/fake_scheme.h"
+#include "support/processes/worker.h"
+#include "support/schemes/fake_scheme.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/test_model.h"
 #include "support/timing.h"
-#include "support/worker.h"
 #include <bascule/sender/sender.h>
 #include <bascule/transport/status.h>
 

@@ -6,7 +6,7 @@
 
 #include "support/environment.h"
 #include "support/port.h"
-#include "support/trainer.h"
+#include "support/processes/trainer.h"
 #include <bascule/schemes/registry.h>
 
 namespace bascule::test {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "receiver/attached.h"
-#include "support/fake_scheme.h"
+#include "support/schemes/fake_scheme.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include <bascule/receiver/receiver.h>

@@ -14,8 +14,8 @@
 #include <string>
 
 #include "support/environment.h"
-#include "support/fake_scheme.h"
 #include "support/port.h"
+#include "support/schemes/fake_scheme.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/test_model.h"

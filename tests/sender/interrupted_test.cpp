@@ -5,11 +5,11 @@
 #include <optional>
 #include <string>
 
+#include "support/processes/worker.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/test_model.h"
 #include "support/timing.h"
-#include "support/worker.h"
 #include <bascule/sender/sender.h>
 #include <bascule/transport/status.h>
 

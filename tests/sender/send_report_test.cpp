@@ -1,7 +1,7 @@
 // What a send's report says, and that it says no more and no less.
 #include "sender/wired.h"  // first: see there
 
-#include "support/fake_scheme.h"
+#include "support/schemes/fake_scheme.h"
 
 namespace bascule {
 namespace {

@@ -2,7 +2,7 @@
 // version meanwhile.
 #include "sender/wired.h"  // first: see there
 
-#include "support/fake_scheme.h"
+#include "support/schemes/fake_scheme.h"
 
 namespace bascule {
 namespace {

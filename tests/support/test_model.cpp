@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "support/device_bytes.h"
+#include "support/devices/device_bytes.h"
 #include <bascule/transport/status.h>
 
 namespace bascule::test {

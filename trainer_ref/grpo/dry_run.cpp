@@ -5,9 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include <bascule/trainer_ref/grpo/device_memory.h>
-#include <bascule/trainer_ref/grpo/progress.h>
-#include <bascule/trainer_ref/grpo/trial_update.h>
+#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/trainer_ref/grpo/learn/device_memory.h>
+#include <bascule/trainer_ref/grpo/learn/trial_update.h>
+#include <bascule/trainer_ref/grpo/run/progress.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/status.h>
 
@@ -21,8 +22,7 @@ absl::Status add_slots(const TrainOptions& options, MemoryNeed& need) {
   if (url.empty() && options.spawn.engines > 0) url = endpoint_in("/private", options.spawn, options.device.str());
   if (url.empty()) return absl::OkStatus();
   BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(url));
-  const bool on_device = endpoint.scheme == "cuda-ipc";
-  if (on_device != options.device.is_cuda() || endpoint.slots == 1) return absl::OkStatus();
+  if (keeps_slots_on_gpu(endpoint) != options.device.is_cuda() || endpoint.slots == 1) return absl::OkStatus();
   need.slots = endpoint.slots;
   need.slot_weight_bytes = endpoint.wire_dtype.value_or(DType::kF32) == DType::kF32 ? 4 : 2;
   return absl::OkStatus();

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include <bascule/trainer_ref/grpo/memory_plan.h>
-#include <bascule/trainer_ref/grpo/options.h>
+#include <bascule/trainer_ref/grpo/learn/memory_plan.h>
+#include <bascule/trainer_ref/grpo/options/options.h>
 
 namespace bascule::ref {
 

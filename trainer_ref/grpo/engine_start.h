@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 #include <bascule/sender/sender.h>
-#include <bascule/trainer_ref/grpo/engine_pool.h>
-#include <bascule/trainer_ref/grpo/options.h>
-#include <bascule/trainer_ref/grpo/prompt.h>
-#include <bascule/trainer_ref/grpo/task.h>
+#include <bascule/trainer_ref/grpo/data/prompt.h>
+#include <bascule/trainer_ref/grpo/data/task.h>
+#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/rollout/engine_pool.h>
 
 namespace bascule::ref {
 

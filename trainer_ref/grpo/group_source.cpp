@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include <bascule/trainer_ref/grpo/dynamic_sampling.h>
-#include <bascule/trainer_ref/grpo/evaluation.h>
-#include <bascule/trainer_ref/grpo/random.h>
-#include <bascule/trainer_ref/grpo/rollout_figures.h>
+#include <bascule/trainer_ref/grpo/data/random.h>
+#include <bascule/trainer_ref/grpo/rollout/dynamic_sampling.h>
+#include <bascule/trainer_ref/grpo/rollout/evaluation.h>
+#include <bascule/trainer_ref/grpo/run/rollout_figures.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {

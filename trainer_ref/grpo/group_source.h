@@ -11,14 +11,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/sender/report.h>
-#include <bascule/trainer_ref/grpo/engine_pool.h>
-#include <bascule/trainer_ref/grpo/metrics.h>
-#include <bascule/trainer_ref/grpo/options.h>
-#include <bascule/trainer_ref/grpo/prompt.h>
-#include <bascule/trainer_ref/grpo/rollout_stream.h>
-#include <bascule/trainer_ref/grpo/staleness_filter.h>
-#include <bascule/trainer_ref/grpo/stopwatch.h>
-#include <bascule/trainer_ref/grpo/task.h>
+#include <bascule/trainer_ref/grpo/data/prompt.h>
+#include <bascule/trainer_ref/grpo/data/task.h>
+#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/rollout/engine_pool.h>
+#include <bascule/trainer_ref/grpo/rollout/rollout_stream.h>
+#include <bascule/trainer_ref/grpo/rollout/staleness_filter.h>
+#include <bascule/trainer_ref/grpo/rollout/stopwatch.h>
+#include <bascule/trainer_ref/grpo/run/metrics.h>
 
 namespace bascule::ref {
 

@@ -11,13 +11,13 @@
 #include <new>
 
 #include <bascule/kernels/control_group.h>
-#include <bascule/trainer_ref/grpo/device_memory.h>
 #include <bascule/trainer_ref/grpo/dry_run.h>
-#include <bascule/trainer_ref/grpo/engine_threads.h>
-#include <bascule/trainer_ref/grpo/options.h>
-#include <bascule/trainer_ref/grpo/private_endpoint.h>
-#include <bascule/trainer_ref/grpo/run_folder.h>
-#include <bascule/trainer_ref/grpo/spawned_engines.h>
+#include <bascule/trainer_ref/grpo/learn/device_memory.h>
+#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/process/engine_threads.h>
+#include <bascule/trainer_ref/grpo/process/private_endpoint.h>
+#include <bascule/trainer_ref/grpo/process/spawned_engines.h>
+#include <bascule/trainer_ref/grpo/run/run_folder.h>
 #include <bascule/trainer_ref/grpo/supervised_run.h>
 #include <bascule/trainer_ref/grpo/trainer.h>
 #include <bascule/trainer_ref/program/pair.h>

@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/sender/sender.h>
-#include <bascule/trainer_ref/grpo/policy.h>
+#include <bascule/trainer_ref/grpo/learn/policy.h>
 
 namespace bascule::ref {
 

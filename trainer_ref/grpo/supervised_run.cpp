@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include <bascule/trainer_ref/grpo/device_memory.h>
 #include <bascule/trainer_ref/grpo/dry_run.h>
-#include <bascule/trainer_ref/grpo/run_folder.h>
-#include <bascule/trainer_ref/grpo/supervised.h>
+#include <bascule/trainer_ref/grpo/learn/device_memory.h>
+#include <bascule/trainer_ref/grpo/learn/supervised.h>
+#include <bascule/trainer_ref/grpo/run/run_folder.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include <bascule/trainer_ref/grpo/options.h>
+#include <bascule/trainer_ref/grpo/options/options.h>
 
 namespace bascule::ref {
 

@@ -5,15 +5,15 @@
 #include <cstdlib>
 #include <utility>
 
-#include <bascule/trainer_ref/grpo/advantage.h>
-#include <bascule/trainer_ref/grpo/device_memory.h>
+#include <bascule/trainer_ref/grpo/data/random.h>
 #include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/engine_start.h>
-#include <bascule/trainer_ref/grpo/evaluation.h>
-#include <bascule/trainer_ref/grpo/overlong.h>
-#include <bascule/trainer_ref/grpo/random.h>
-#include <bascule/trainer_ref/grpo/resume.h>
-#include <bascule/trainer_ref/grpo/telemetry.h>
+#include <bascule/trainer_ref/grpo/learn/device_memory.h>
+#include <bascule/trainer_ref/grpo/options/resume.h>
+#include <bascule/trainer_ref/grpo/reward/advantage.h>
+#include <bascule/trainer_ref/grpo/reward/overlong.h>
+#include <bascule/trainer_ref/grpo/rollout/evaluation.h>
+#include <bascule/trainer_ref/grpo/run/telemetry.h>
 #include <bascule/trainer_ref/model/compatibility_key.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>

@@ -16,15 +16,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include <bascule/trainer_ref/grpo/engine_pool.h>
+#include <bascule/trainer_ref/grpo/data/prompt.h>
+#include <bascule/trainer_ref/grpo/data/task.h>
 #include <bascule/trainer_ref/grpo/group_source.h>
-#include <bascule/trainer_ref/grpo/learner.h>
-#include <bascule/trainer_ref/grpo/metrics.h>
-#include <bascule/trainer_ref/grpo/options.h>
-#include <bascule/trainer_ref/grpo/prompt.h>
+#include <bascule/trainer_ref/grpo/learn/learner.h>
+#include <bascule/trainer_ref/grpo/options/options.h>
 #include <bascule/trainer_ref/grpo/publish.h>
-#include <bascule/trainer_ref/grpo/run_log.h>
-#include <bascule/trainer_ref/grpo/task.h>
+#include <bascule/trainer_ref/grpo/rollout/engine_pool.h>
+#include <bascule/trainer_ref/grpo/run/metrics.h>
+#include <bascule/trainer_ref/grpo/run/run_log.h>
 
 namespace bascule::ref {
 

@@ -3,7 +3,7 @@
 #include <random>
 
 #include "on_device.h"
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include <bascule/kernels/cuda_digest.h>
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/tiles.h>

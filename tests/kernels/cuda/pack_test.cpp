@@ -3,7 +3,7 @@
 #include "kernels/layouts.h"
 #include "kernels/random_layouts.h"
 #include "on_device.h"
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/tiles.h>
 
@@ -22,11 +22,6 @@ struct TensorsOnDevice {
     }
   }
 };
-
-Digest digest_of(const std::vector<std::byte>& bytes) {
-  ThreadPool pool(2);
-  return kernels::digest(bytes, pool, plain_processor());
-}
 
 void expect_packed(const Tensors& tensors, std::size_t shift = 0) {
   SCOPED_TRACE(testing::Message() << "slot of " << tensors.slot_bytes << " bytes, sources " << shift << " bytes off");

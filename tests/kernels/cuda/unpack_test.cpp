@@ -3,18 +3,13 @@
 #include "kernels/boxes.h"
 #include "kernels/random_layouts.h"
 #include "on_device.h"
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include <bascule/kernels/cuda_pack.h>
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/tiles.h>
 
 namespace bascule::inline v0::kernels::cuda {
 namespace {
-
-Digest digest_of(const std::vector<std::byte>& bytes) {
-  ThreadPool pool(2);
-  return kernels::digest(bytes, pool, plain_processor());
-}
 
 void expect_unpacked(Boxes& boxes, std::size_t shift = 0) {
   SCOPED_TRACE(testing::Message() << "slot of " << boxes.slot.size() << " bytes, targets " << shift << " bytes off");

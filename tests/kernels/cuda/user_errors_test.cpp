@@ -6,7 +6,7 @@
 
 #include "kernels/layouts.h"
 #include "on_device.h"
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/tiles.h>
 

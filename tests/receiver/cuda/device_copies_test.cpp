@@ -7,7 +7,7 @@
 #include <cstring>
 #include <random>
 
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include "support/status.h"
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/schemes/registry.h>

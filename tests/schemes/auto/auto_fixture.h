@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "support/host_relay.h"
+#include "support/schemes/host_relay.h"
 #include "support/status.h"
 #include "support/timing.h"
 #include <bascule/schemes/auto/mirrors.h>

@@ -8,13 +8,13 @@
 #include <string>
 
 #include "support/environment.h"
-#include "support/host_auto.h"
 #include "support/port.h"
+#include "support/processes/worker.h"
+#include "support/schemes/host_auto.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/test_model.h"
 #include "support/timing.h"
-#include "support/worker.h"
 #include <bascule/receiver/status.h>
 #include <bascule/receiver/status_page.h>
 #include <bascule/sender/sender.h>

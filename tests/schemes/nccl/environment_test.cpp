@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/environment.h"
-#include "support/fake_nccl.h"
+#include "support/nccl/fake_nccl.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 

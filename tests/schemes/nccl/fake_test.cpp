@@ -1,5 +1,5 @@
 // That the fake keeps the rules of the real library which its header names.
-#include "support/fake_nccl.h"
+#include "support/nccl/fake_nccl.h"
 
 #include <gmock/gmock.h>
 

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "support/fake_nccl.h"
+#include "support/nccl/fake_nccl.h"
 #include "support/status.h"
 
 namespace bascule::inline v0::nccl {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "support/host_place.h"
+#include "support/schemes/host_place.h"
 #include "support/timing.h"
 #include <bascule/schemes/nccl/place.h>
 #include <bascule/transport/deadline.h>

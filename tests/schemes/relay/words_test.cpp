@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "support/any_words.h"
+#include "support/schemes/any_words.h"
 
 namespace bascule::inline v0::relay {
 namespace {

@@ -2,7 +2,7 @@
 #include <cuda_runtime_api.h>
 
 #include "pair.h"
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include <bascule/transport/device.h>
 
 namespace bascule {

@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "pair.h"
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include <bascule/transport/device.h>
 
 namespace bascule {

@@ -2,8 +2,8 @@
 #include <cuda_runtime_api.h>
 
 #include "pair.h"
-#include "support/captures.h"
-#include "support/gpu.h"
+#include "support/devices/captures.h"
+#include "support/devices/gpu.h"
 
 namespace bascule {
 namespace {

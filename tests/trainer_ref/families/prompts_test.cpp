@@ -1,7 +1,7 @@
 // Prompts as the trainer writes them, beside those of transformers.
 #include "families.h"
 #include "support/status.h"
-#include <bascule/trainer_ref/grpo/prompt.h>
+#include <bascule/trainer_ref/grpo/data/prompt.h>
 
 namespace bascule::ref::test {
 namespace {

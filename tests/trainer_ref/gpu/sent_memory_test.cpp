@@ -3,9 +3,9 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 
+#include "support/devices/torch_gpu.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include "support/torch_gpu.h"
 #include <bascule/sender/sender.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/libtorch/tensors.h>

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "support/torch_gpu.h"
+#include "support/devices/torch_gpu.h"
 #include "trainer_ref/engine/support.h"
 #include <bascule/trainer_ref/model/causal_attention.h>
 

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include <bascule/kernels/cuda_result.h>
 #include <bascule/trainer_ref/ops/plain_real.h>
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
-#include "support/torch_gpu.h"
+#include "support/devices/torch_gpu.h"
 
 namespace bascule::ref {
 namespace {

@@ -4,8 +4,8 @@
 #include <array>
 #include <vector>
 
-#include "support/captures.h"
-#include "support/gpu.h"
+#include "support/devices/captures.h"
+#include "support/devices/gpu.h"
 #include "support/status.h"
 #include <bascule/kernels/cuda_memory.h>
 #include <bascule/transport/cuda/status.h>

@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "reader_process.h"
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include "support/status.h"
 #include <bascule/transport/cuda/device.h>
 #include <bascule/transport/cuda/status.h>

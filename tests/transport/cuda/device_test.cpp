@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include "support/status.h"
 #include <bascule/transport/cuda/status.h>
 

@@ -12,7 +12,7 @@
 
 #include "kernels/cuda/on_device.h"
 #include "kernels/random_layouts.h"
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include <bascule/kernels/pack.h>

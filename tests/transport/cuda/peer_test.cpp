@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "reader_process.h"
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include "support/status.h"
 #include <bascule/transport/cuda/status.h>
 #include <bascule/transport/cuda/stream.h>

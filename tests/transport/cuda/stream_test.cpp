@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "support/gpu.h"
+#include "support/devices/gpu.h"
 #include "support/status.h"
 #include <bascule/transport/cuda/host_registration.h>
 #include <bascule/transport/cuda/status.h>

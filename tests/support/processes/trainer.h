@@ -1,0 +1,50 @@
+// Trainer: a sender in a process of its own, for tests that kill it. It listens, registers a TestModel, and obeys
+//
+//   send   a step and a send                       run    sends without a pause, until the next command
+//   begin  a step and send_async                   loan   takes a slot and keeps it
+//   step   with slots=1: loan, step, publish       fault HOOK N (fake_scheme.h)
+//   die N  by SIGKILL, at the N-th control message from now
+//   quit
+//
+// each answered by one line of JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "support/processes/child_process.h"
+#include "support/processes/line_end.h"
+#include <bascule/transport/tensor.h>
+#include <bascule/transport/version.h>
+
+namespace bascule::test {
+
+// What the process does: until `quit`, or until the other end is gone. Its first generation is `generation`, its
+// tensors lie on `device`, or in host memory.
+int run_trainer(const std::string& endpoint, std::uint64_t generation, int device, LineEnd commands);
+
+// What a trainer answers.
+struct Sent {
+  std::string error;  // empty: OK
+  Epoch epoch = 0;
+  Version version = 0;
+  std::uint64_t generation = 0;
+  int serving = 0;  // workers that serve it
+};
+
+// The test's side.
+class Trainer {
+ public:
+  // The test fails where it cannot listen.
+  Trainer(const std::string& endpoint, std::uint64_t generation, int device);
+  Sent tell(std::string_view command);                     // under patience()
+  std::optional<Sent> try_tell(std::string_view command);  // none where it died
+  ChildProcess& process() { return process_; }
+
+ private:
+  ChildProcess process_;
+};
+
+}  // namespace bascule::test

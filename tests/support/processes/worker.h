@@ -1,0 +1,92 @@
+// Worker: a reader that a test commands, in a thread of the test or in a process of its own; and Trainer, a sender in
+// a process of its own. The same programs run in both (worker_program.h, trainer.h); every answer is awaited
+// under patience().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <nlohmann/json_fwd.hpp>
+
+#include "support/processes/child_process.h"
+#include "support/processes/worker_program.h"
+#include "support/timing.h"
+#include <bascule/transport/version.h>
+
+namespace bascule::test {
+
+// What a worker says of itself.
+struct Observed {
+  Epoch epoch = 0;
+  Version version = 0;           // served, as commit() said
+  std::uint64_t generation = 0;  // of the weights that it checked last
+  std::uint64_t flips = 0, checks = 0;
+  int pendings = 0;   // calls of on_pending
+  std::string state;  // ReceiverStatus, as the next two
+  bool attached = false;
+  bool poisoned = false;  // Flip::poisoned, as the last commit said
+  std::string error;
+  std::vector<int> devices;  // on which its process has a context
+  std::string wrong;         // the first promise that was broken; empty: none
+};
+
+class Worker {
+ public:
+  virtual ~Worker() = default;
+
+  // Sends a command; the test fails where it is not answered with "ok".
+  void tell(std::string_view command);
+  Observed step();                        // one commit, one check
+  Observed copy_behind(Version version);  // one commit(version), one check
+  Observed report();                      // of what it did so far
+  Observed take();                        // one take, one check
+  // wait_ready(): empty, or the error's text.
+  std::string wait_ready(absl::Duration timeout = patience(), Version least = 0);
+
+  // Asks for reports until `done`; the test fails, and the last report comes back, after patience().
+  Observed wait_until(const std::function<bool(const Observed&)>& done, std::string_view what);
+  Observed wait_for_version(Version version);
+  void wait_until_error(const testing::Matcher<const std::string&>& error);  // of ReceiverStatus
+
+  const std::string& name() const { return name_; }
+
+ protected:
+  explicit Worker(std::string name) : name_(std::move(name)) {}
+  virtual LineEnd& lines() = 0;
+  void started();  // awaits the first line
+  void ask(std::string_view command, nlohmann::json& answer);
+
+ private:
+  const std::string name_;
+  bool gone_ = false;  // it answers no more
+};
+
+class WorkerThread final : public Worker {
+ public:
+  explicit WorkerThread(WorkerArguments arguments);
+  ~WorkerThread() override;  // ends the receiver, too
+
+ private:
+  LineEnd& lines() override { return lines_; }
+  LineEnd lines_;
+  std::thread thread_;
+};
+
+class WorkerProcess final : public Worker {
+ public:
+  explicit WorkerProcess(const WorkerArguments& arguments);
+
+  ChildProcess& process() { return process_; }
+
+ private:
+  LineEnd& lines() override { return process_.lines(); }
+  ChildProcess process_;
+};
+
+}  // namespace bascule::test

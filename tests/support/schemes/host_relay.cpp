@@ -1,0 +1,187 @@
+#include "support/schemes/host_relay.h"
+
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include <bascule/kernels/digest.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/schemes/relay/dispatcher.h>
+#include <bascule/schemes/relay/relay_receiver.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/posix/mapping.h>
+#include <bascule/transport/posix/memfd.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::test {
+namespace {
+
+class HostMemory final : public HostWindow {
+ public:
+  explicit HostMemory(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  const std::string& how() const override { return how_; }
+  std::uint64_t part_bytes() const override { return kHostPart; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  const std::span<const std::byte> bytes_;
+  const std::string how_ = "copied by a thread";
+};
+
+// What a relay receiver asks of a queue, done at once.
+class HostQueue final : public DeviceQueue {
+ public:
+  explicit HostQueue(HostQueueHooks hooks) : hooks_(std::move(hooks)) {}
+
+  int device() const override { return kHost; }
+  absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, int, Access) override {
+    if (hooks_.before_window) BASCULE_TRY(hooks_.before_window());
+    return std::make_shared<HostMemory>(bytes);
+  }
+  absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
+                       bool want_digest) override {
+    if (hooks_.before_copy) BASCULE_TRY(hooks_.before_copy());
+    const std::span<const std::byte> bytes = static_cast<HostMemory&>(from).bytes();
+    std::memcpy(slot.data() + begin, bytes.data() + begin, end - begin);
+    arrived_ = end;
+    digest_.reset();
+    if (want_digest && end == slot.size()) digest_ = kernels::digest(slot, pool_);
+    return absl::OkStatus();
+  }
+  absl::Status copy_to_host(const std::byte* slot, HostWindow& to, Deadline) override {
+    if (hooks_.before_copy_to_host) BASCULE_TRY(hooks_.before_copy_to_host());
+    const std::span<const std::byte> bytes = static_cast<HostMemory&>(to).bytes();
+    std::memcpy(const_cast<std::byte*>(bytes.data()), slot, bytes.size());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::uint64_t> arrived() override { return arrived_; }
+  absl::StatusOr<std::optional<Digest>> finish(Deadline) override {
+    if (hooks_.before_finish) BASCULE_TRY(hooks_.before_finish());
+    return digest_;
+  }
+  absl::Status settle(Deadline) override { return hooks_.before_settle ? hooks_.before_settle() : absl::OkStatus(); }
+
+  absl::Status check(Stream) override { return not_asked(); }
+  absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into, std::span<const kernels::Segment>, std::size_t,
+                                                   std::uint64_t) override {
+    return not_asked();
+  }
+  absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t, std::string_view) override { return not_asked(); }
+  absl::Status run(DevicePlan&, std::span<const std::byte* const>, const std::byte*, bool, Caller) override {
+    return not_asked();
+  }
+  absl::Status digest(std::span<const std::byte>, Caller) override { return not_asked(); }
+  absl::Status digest_behind(Stream, std::span<const std::byte>, std::uint64_t, std::uint64_t) override {
+    return not_asked();
+  }
+  absl::Status run_behind(Stream) override { return not_asked(); }
+  absl::Status run_in_parts(DevicePlan&, std::span<const std::byte* const>, const std::byte*, bool, Caller) override {
+    return not_asked();
+  }
+  absl::Status watch_parts(std::atomic<std::uint64_t>&, Deadline) override { return not_asked(); }
+  absl::Status copy_out(const std::byte*, HostWindow&, std::atomic<std::uint64_t>&, Deadline) override {
+    return not_asked();
+  }
+
+ private:
+  static absl::Status not_asked() { return absl::UnimplementedError("a relay does not ask for that"); }
+
+  const HostQueueHooks hooks_;
+  std::uint64_t arrived_ = 0;
+  std::optional<Digest> digest_;
+  kernels::ThreadPool pool_{1};
+};
+
+absl::StatusOr<relay::ShownMemory> make_buffer(std::uint64_t bytes) {
+  BASCULE_ASSIGN(SlotMemory made, make_memfd("bascule-buffer", bytes));
+  const auto memory = std::make_shared<SlotMemory>(std::move(made));
+  relay::ShownMemory shown;
+  shown.memory = {memory, memory->writable().data()};
+  shown.descriptor = std::move(memory->descriptor);
+  shown.allocated = bytes;
+  return shown;
+}
+
+absl::StatusOr<relay::ReachedMemory> reach(int descriptor, std::uint64_t bytes) {
+  BASCULE_TRY(check_sealed(descriptor, bytes));
+  BASCULE_ASSIGN(Mapping mapping, Mapping::map(descriptor, bytes, Access::kReadOnly));
+  const auto owner = std::make_shared<Mapping>(std::move(mapping));
+  return relay::ReachedMemory{.bytes = owner->bytes(), .device = kHost, .owner = owner};
+}
+
+class HostRelaySender final : public SenderTransport {
+ public:
+  explicit HostRelaySender(RelayShape shape) : dispatcher_(shape) {}
+
+  absl::StatusOr<SlotMemory> make_slot(SlotId, const Layout& layout, int) override {
+    return make_memfd("bascule-slot", layout.bytes());
+  }
+  absl::StatusOr<Offer> offer(WorkerId worker, ConnectionKind, std::span<const OfferedSlot> slots) override {
+    dispatcher_.joined(worker);
+    Offer offer;
+    for (const OfferedSlot& slot : slots) offer.descriptors.push_back(slot.memory->descriptor.get());
+    return offer;
+  }
+  void remove(WorkerId worker) override { dispatcher_.removed(worker); }
+  std::string path(WorkerId worker) const override { return std::string(dispatcher_.way_of(worker)); }
+  Delivery* delivery() override { return &dispatcher_; }
+
+ private:
+  relay::Dispatcher dispatcher_;
+};
+
+class HostRelayReceiver final : public ReceiverTransport {
+ public:
+  explicit HostRelayReceiver(const Endpoint& endpoint)
+      : kept_(endpoint.versions_kept), digests_(endpoint.digest != DigestMode::kOff) {}
+
+  absl::Status accept(ReceivedOffer offer) override {
+    if (!relay_receiver_) {
+      BASCULE_ASSIGN(relay_receiver_,
+                     relay::RelayReceiver::make(host_relay_memory(), offer.slot_bytes, kept_, digests_));
+    }
+    for (std::size_t i = 0; i < offer.slots.size(); ++i) {
+      BASCULE_ASSIGN(relay::ReachedMemory slot, reach(offer.descriptors[i].get(), offer.slot_bytes));
+      relay_receiver_->add(offer.slots[i], std::move(slot), offer.written);
+    }
+    return absl::OkStatus();
+  }
+  absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
+    return relay_receiver_->prepare(publication, deadline);
+  }
+  void release(SlotId slot) override { relay_receiver_->release(slot); }
+  void unmap(SlotId slot) override { relay_receiver_->remove(slot); }
+  Reception* reception() override { return relay_receiver_.get(); }
+
+ private:
+  const std::size_t kept_;
+  const bool digests_;
+  std::unique_ptr<relay::RelayReceiver> relay_receiver_;
+};
+
+}  // namespace
+
+relay::RelayMemory host_relay_memory(HostQueueHooks hooks) {
+  return {.device = kHost,
+          .place = "host",
+          .part_bytes = kHostPart,
+          .open_queue = [hooks = std::move(hooks)] { return std::make_unique<HostQueue>(hooks); },
+          .make_buffer = make_buffer,
+          .import = [](int descriptor, std::string_view, std::uint64_t bytes) { return reach(descriptor, bytes); }};
+}
+
+const Scheme& host_relay_scheme() {
+  static const Scheme made = {
+      .name = "host-relay",
+      .needs_descriptors = true,
+      .to_own_memory = true,
+      .takes_relay = true,
+      .make_sender =
+          [](const Endpoint& endpoint, Epoch) {
+            return std::make_unique<HostRelaySender>(endpoint.relay.value_or(RelayShape::kChain));
+          },
+      .make_receiver = [](const Endpoint& endpoint) { return std::make_unique<HostRelayReceiver>(endpoint); }};
+  return made;
+}
+
+}  // namespace bascule::test

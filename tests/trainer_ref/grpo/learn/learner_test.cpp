@@ -1,0 +1,115 @@
+#include <bascule/trainer_ref/grpo/learn/learner.h>
+
+#include "support.h"
+#include "support/status.h"
+
+namespace bascule::ref {
+namespace {
+
+using bascule::test::IsOk;
+using bascule::test::StatusIs;
+using ::testing::HasSubstr;
+
+std::vector<Group> groups() {
+  const Sampled sampled;
+  std::vector<Group> made(2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    made[i].prompt = sampled.prompts[i];
+    made[i].rollouts = {sampled.rollouts[2 * i], sampled.rollouts[2 * i + 1]};
+  }
+  return made;
+}
+
+constexpr OptimizerOptions kOptimizer{.learning_rate = 0.01};
+
+TEST(LearnerTest, LearnsFromAllCompletionsOfAllGroups) {
+  const Policy alone = policy(), start = policy();
+  Optimizer optimizer(alone.weights(), kOptimizer);
+  const UpdateOptions options{.loss = {.beta = 0.1}, .num_iterations = 2};
+  const UpdateStatistics expected = update_policy(alone, &start, optimizer, Sampled().rows(), options);
+  Learner learner(policy(), kOptimizer, options);
+  learner.measure_from(policy());
+  const auto found = learner.update_policy(1, groups());
+  ASSERT_THAT(found, IsOk());
+  EXPECT_EQ(found->loss, expected.loss);
+  EXPECT_EQ(found->kl, expected.kl);
+  EXPECT_EQ(distance(learner.policy(), alone), 0);
+  EXPECT_GT(distance(learner.policy(), start), 0);
+  EXPECT_TRUE(learner.is_whole());
+  EXPECT_THAT(learner.release_memory(), IsOk());
+}
+
+TEST(LearnerTest, AFailedUpdateIsAStatusAndChangesNothing) {
+  Learner learner(policy(), kOptimizer, {});
+  std::vector<Group> bad = groups();
+  bad[1].prompt = {4000};  // no such token
+  EXPECT_THAT(learner.update_policy(1, bad),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("training on cpu")));
+  EXPECT_TRUE(learner.is_whole());
+  EXPECT_EQ(distance(learner.policy(), policy()), 0);
+}
+
+TEST(LearnerTest, WritesOnlyWhereItMay) {
+  Learner learner(policy(), kOptimizer, {.num_iterations = 3});
+  const auto nobody_yields = [] { return absl::DeadlineExceededError("an engine reads"); };
+  EXPECT_THAT(learner.update_policy(1, groups(), nobody_yields),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("an engine reads")));
+  EXPECT_EQ(distance(learner.policy(), policy()), 0);
+  EXPECT_TRUE(learner.is_whole());
+
+  int asked = 0;
+  const auto twice = [&] { return ++asked > 2 ? absl::DeadlineExceededError("an engine reads") : absl::OkStatus(); };
+  EXPECT_THAT(learner.update_policy(1, groups(), twice),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("reads")));
+  EXPECT_EQ(asked, 3) << "before each write";
+  EXPECT_FALSE(learner.is_whole()) << "two of three iterations are no step";
+}
+
+// A run whose last step is step 4: the rate of step 3 is a quarter of the way from the end, whatever came before.
+TEST(LearnerTest, TheRateFollowsTheRunsStepAndNotTheStepsThatCounted) {
+  OptimizerOptions falls{.learning_rate = 0.01, .schedule = LearningRateSchedule::kLinear, .decay_steps = 8};
+  Learner learner(policy(), falls, {.mini_batches = 2});
+  std::vector<Group> flat = groups();
+  for (Group& group : flat)
+    for (Rollout& rollout : group.rollouts) rollout.advantage = 0;
+  ASSERT_THAT(learner.update_policy(1, flat), IsOk());
+  ASSERT_THAT(learner.update_policy(2, flat), IsOk());
+  const auto third = learner.update_policy(3, groups());
+  ASSERT_THAT(third, IsOk());
+  EXPECT_NEAR(third->learning_rate, 0.01 * 3 / 8, 1e-12) << "of optimizer step 5, counted from 0";
+  falls.decay_steps = 16;  // the run has become longer
+  learner.follow(falls);
+  EXPECT_NEAR(learner.update_policy(3, groups())->learning_rate, 0.01 * 11 / 16, 1e-12);
+}
+
+class LearnerSaved : public Saved {};
+
+TEST_F(LearnerSaved, WritesNoWeightsThatAreNotFinite) {
+  Learner learner(policy(), {.learning_rate = 1e30, .weight_decay = 1e30}, {});
+  ASSERT_THAT(learner.update_policy(1, groups()), IsOk());
+  EXPECT_THAT(
+      learner.save(folder_ / "step_1", folder_, {.step = 1}),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("checkpoint of step 1: expected finite weights")));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "step_1"));
+}
+
+TEST_F(LearnerSaved, GoesOnFromWhatItWrote) {
+  Learner straight(policy(), kOptimizer, {});
+  ASSERT_THAT(straight.update_policy(1, groups()), IsOk());
+  ASSERT_THAT(straight.save(folder_ / "step_1", folder_, {.step = 1, .seed = 3}), IsOk());
+  const auto state = read_run_state(folder_ / "step_1");
+  ASSERT_THAT(state, IsOk());
+  EXPECT_EQ(state->step, 1);
+  EXPECT_EQ(state->optimizer_steps, 1);
+
+  Policy copy = policy();
+  for (const auto& [name, weight] : straight.policy().weights()) copy.weights().at(name).data().copy_(weight.data());
+  Learner resumed(std::move(copy), kOptimizer, {});
+  ASSERT_THAT(resumed.restore(folder_ / "step_1", *state), IsOk());
+  ASSERT_THAT(straight.update_policy(2, groups()), IsOk());
+  ASSERT_THAT(resumed.update_policy(2, groups()), IsOk());
+  EXPECT_EQ(distance(straight.policy(), resumed.policy()), 0) << "with the moments of the first";
+}
+
+}  // namespace
+}  // namespace bascule::ref

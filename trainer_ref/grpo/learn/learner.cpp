@@ -1,0 +1,77 @@
+#include <bascule/trainer_ref/grpo/learn/learner.h>
+
+#include <c10/core/CachingDeviceAllocator.h>
+
+#include <utility>
+#include <vector>
+
+#include <bascule/trainer_ref/grpo/learn/device_memory.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+std::vector<TrainingRow> rows_of(std::span<const Group> groups) {
+  std::vector<TrainingRow> rows;
+  for (const Group& group : groups)
+    for (const Rollout& rollout : group.rollouts) rows.push_back({&group.prompt, &rollout});
+  return rows;
+}
+
+}  // namespace
+
+Learner::Learner(Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update)
+    : options_(update), policy_(std::move(policy)), optimizer_(policy_.weights(), optimizer) {}
+
+absl::Status Learner::restore(const std::filesystem::path& folder, const RunState& state) {
+  return restore_optimizer(folder, state, optimizer_);
+}
+
+absl::StatusOr<UpdateStatistics> Learner::update_policy(std::int64_t step, std::span<const Group> groups,
+                                                        const BeforeWrite& before_write) {
+  const std::int64_t before = optimizer_.steps();
+  absl::Status granted;
+  UpdateOptions options = options_;
+  options.schedule_step = (step - 1) * options_.optimizer_steps();
+  options.may_write = [&] {
+    granted = before_write();
+    return granted.ok();
+  };
+  try {
+    const UpdateStatistics statistics =
+        ref::update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options);
+    if (granted.ok()) return statistics;
+    is_whole_ = optimizer_.steps() == before;
+    return granted;
+  } catch (const c10::Error& error) {
+    is_whole_ = optimizer_.steps() == before;
+    return device_failed(policy_.device(), error);
+  }
+}
+
+absl::Status Learner::release_memory() {
+  try {
+    optimizer_.zero_grad();
+    if (policy_.device().is_cuda()) at::getDeviceAllocator(at::kCUDA)->emptyCache();
+  } catch (const c10::Error& error) {
+    return unavailable("releasing memory on ", policy_.device().str(), ": ", error.what_without_backtrace());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Learner::save(const std::filesystem::path& folder, const std::filesystem::path& model,
+                           RunState state) const {
+  state.optimizer_steps = optimizer_.steps();
+  const std::int64_t step = state.step;
+  try {
+    if (!is_finite(policy_.weights()))
+      return failed_precondition("the checkpoint of step ", step,
+                                 ": expected finite weights, found some that are not, and wrote nothing; continue "
+                                 "from an earlier checkpoint with a smaller --learning-rate");
+    return save_run(folder, model, policy_, optimizer_, state);
+  } catch (const c10::Error& error) {
+    return unavailable("the checkpoint of step ", step, ": ", error.what_without_backtrace());
+  }
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,174 @@
+#include <bascule/trainer_ref/grpo/learn/memory_plan.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_format.h"
+#include <bascule/trainer_ref/model/fused_scores.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+constexpr std::int64_t kFloatBytes = 4;
+constexpr double kGiB = 1 << 30;
+constexpr std::int64_t kBatchBytes = 5 * 8 + 4;  // of a token in Batch: five int64, and a float
+
+// Bytes of tensors, by the shapes of the configuration: C channels, Q = H · D, K = G · D, I, V; e bytes an element of
+// an activation.
+class Sizes {
+ public:
+  explicit Sizes(const MemoryNeed& need)
+      : config_(need.config),
+        compute_(need.compute),
+        device_(need.device),
+        e_(static_cast<std::int64_t>(elementSize(need.compute.dtype))) {
+    for (const TensorSpec& spec : weight_specs(config_, DType::kF32)) {
+      const std::int64_t elements =
+          std::accumulate(spec.shape.begin(), spec.shape.end(), std::int64_t{1}, std::multiplies<>());
+      weights_ += elements;
+      if (spec.name.starts_with("model.layers.0.")) layer_weights_ += elements;
+    }
+  }
+
+  std::int64_t weights() const { return weights_; }
+  std::int64_t element() const { return e_; }
+  std::int64_t hidden() const { return config_.hidden_size * e_; }  // of a token
+
+  // What one layer keeps of a token for its backward pass.
+  std::int64_t kept() const {
+    const std::int64_t c = config_.hidden_size, q = query(), k = key(), i = config_.intermediate_size;
+    // Attention takes grouped keys and values as they are, but for a GPU's in float, which gets one for each head.
+    const std::int64_t shared = is_bf16() || device_ == at::kCPU ? k : q;
+    std::int64_t elements = 4 * c                   // what both norms take, which is the residual stream, and give
+                            + 2 * q + 2 * shared    // attention: query, key, value, result
+                            + 4 * i;                // gate, silu(gate), up, their product
+    if (config_.query_key_norm) elements += q + k;  // what those norms take
+    if (!is_bf16()) elements += 2 * c + (config_.query_key_norm ? q + k : 0);  // norms in steps: scaled, unweighted
+    const std::int64_t head_sums = config_.num_attention_heads * kFloatBytes;  // log-sum-exp of attention
+    return elements * e_ + head_sums;
+  }
+  // Weights of a layer that were cast for it, which its backward pass reads.
+  std::int64_t cast() const { return is_bf16() ? layer_weights_ * e_ : 0; }
+  // Of a token, beside what its layer keeps: gradients between the operations of the layer's backward pass. The MLP
+  // comes first; attention finds what the MLP kept free again, and needs float sums.
+  std::int64_t between() const {
+    const std::int64_t mlp = 2 * config_.intermediate_size * e_;
+    const std::int64_t attention = query() * kFloatBytes + (4 * query() + 2 * key()) * e_;
+    return 2 * hidden() + std::max(mlp, attention - 4 * config_.intermediate_size * e_);
+  }
+
+  std::int64_t head() const { return config_.vocab_size * config_.hidden_size; }  // elements
+  // While the gradients of a chunk's logits are multiplied: these, in float and once more in bfloat16 where no kernel
+  // makes them in place; the head cast, and its gradient of the chunk. The forward pass may need more without the
+  // kernel.
+  std::int64_t log_probs(std::int64_t places) const {
+    const std::int64_t chunk =
+        std::min(places, compute_.logit_chunk > 0 ? compute_.logit_chunk
+                                                  : default_logit_chunk(config_.vocab_size, compute_.dtype, device_));
+    const std::int64_t forward = chunk * logit_bytes_a_place(config_.vocab_size, compute_.dtype, device_);
+    const std::int64_t gradient = has_fused_scores(device_) ? e_ : kFloatBytes + (is_bf16() ? e_ : 0);
+    return (is_bf16() ? head() * e_ : 0) + std::max(forward, chunk * config_.vocab_size * gradient + head() * e_);
+  }
+  bool is_bf16() const { return compute_.dtype == at::kBFloat16; }
+
+ private:
+  std::int64_t query() const { return config_.num_attention_heads * config_.head_dim; }
+  std::int64_t key() const { return config_.num_key_value_heads * config_.head_dim; }
+
+  const ModelConfig& config_;
+  const ComputeOptions& compute_;
+  at::DeviceType device_;
+  std::int64_t e_;
+  std::int64_t weights_ = 0, layer_weights_ = 0;
+};
+
+// What lies in memory at one moment, beside what always does.
+struct Moment {
+  std::int64_t gradients = 0, activations = 0, log_probs = 0;
+  std::int64_t sum() const { return gradients + activations + log_probs; }
+};
+
+Moment peak_of(const MemoryNeed& need, const Sizes& sizes) {
+  const std::int64_t n = need.batch.tokens, m = need.batch.completion_tokens, layers = need.config.num_hidden_layers;
+  const std::int64_t head_gradient = sizes.head() * kFloatBytes, all_gradients = sizes.weights() * kFloatBytes;
+  const std::int64_t layer = sizes.kept() * n + sizes.cast();
+  const bool checkpoints = need.compute.checkpoints_layers;
+  const std::int64_t kept = layers * (checkpoints ? sizes.hidden() * n : layer);
+  const std::int64_t again = checkpoints ? layer - sizes.hidden() * n : 0;  // computed once more, beside its input
+  // The rotations; and of all the update's tokens, which are made into tensors at first, ids and numbers.
+  const std::int64_t around =
+      n * 2 * need.config.head_dim * sizes.element() + need.batch.tokens_of_update * kBatchBytes;
+  const std::int64_t places = 3 * m * sizes.hidden();  // before and behind the last norm, and a gradient
+  // The first micro-batch finds no gradients.
+  const std::int64_t before = need.batch.count > 1 ? all_gradients : 0;
+
+  const Moment at_head{
+      .gradients = before + head_gradient, .activations = kept + around + places, .log_probs = sizes.log_probs(m)};
+  const Moment at_last_layer{.gradients = before + head_gradient,
+                             .activations = kept + again + sizes.between() * n + around};
+  // The embedding's gradient comes in float; one that is tied to the head meets the head's.
+  const std::int64_t last_gradients = head_gradient * (need.config.tie_word_embeddings ? 2 : 1);
+  const Moment at_embedding{.gradients = all_gradients + last_gradients,
+                            .activations = around + n * need.config.hidden_size * kFloatBytes};
+  return std::max({at_head, at_last_layer, at_embedding},
+                  [](const Moment& a, const Moment& b) { return a.sum() < b.sum(); });
+}
+
+}  // namespace
+
+LargestBatch largest_batch(const UpdateRows& update) {
+  const RowTokens& tokens = update.tokens;
+  const std::int64_t row = tokens.longest_prompt + tokens.completion;
+  std::int64_t together = std::min(update.rows, update.most_rows), all = together * row;
+  if (update.most_tokens > 0) {
+    together = std::min(together, std::max<std::int64_t>(1, update.most_tokens / row));
+    all = std::min(all, std::max(row, update.most_tokens));
+  }
+  const double share =  // of completions, at most
+      static_cast<double>(tokens.completion) / static_cast<double>(tokens.shortest_prompt + tokens.completion);
+  return {.rows = together,
+          .tokens = all,
+          .completion_tokens = static_cast<std::int64_t>(share * static_cast<double>(all)),
+          .count = (update.rows + together - 1) / together,
+          .tokens_of_update = update.rows * row,
+          .row_tokens = row};
+}
+
+std::int64_t MemoryPlan::peak_bytes() const {
+  return std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
+                         [](std::int64_t sum, const MemoryPart& part) { return sum + part.bytes; });
+}
+
+std::int64_t MemoryPlan::peak_bytes_but(std::string_view part) const {
+  std::int64_t sum = 0;
+  for (const MemoryPart& each : parts)
+    if (each.name != part) sum += each.bytes;
+  return sum;
+}
+
+MemoryPlan plan_memory(const MemoryNeed& need) {
+  const Sizes sizes(need);
+  const Moment peak = peak_of(need, sizes);
+  MemoryPlan plan{{{"f32 weights", sizes.weights() * kFloatBytes},
+                   {"AdamW's moments", 2 * sizes.weights() * kFloatBytes},
+                   {"gradients", peak.gradients},
+                   {need.compute.checkpoints_layers ? "activations (checkpointed)" : "activations", peak.activations},
+                   {"log-probabilities", peak.log_probs},
+                   {"reference", need.has_reference ? sizes.weights() * sizes.element() : 0},
+                   {std::string(kSlots), need.slots * sizes.weights() * need.slot_weight_bytes}}};
+  std::erase_if(plan.parts, [](const MemoryPart& part) { return part.bytes == 0; });
+  return plan;
+}
+
+std::string gib(std::int64_t bytes) { return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / kGiB); }
+
+std::string to_string(const MemoryPlan& plan) {
+  std::string text = cat(gib(plan.peak_bytes()), ":");
+  for (const MemoryPart& part : plan.parts)
+    absl::StrAppendFormat(&text, "%s %s %.2f", &part == &plan.parts.front() ? "" : ",", part.name,
+                          static_cast<double>(part.bytes) / kGiB);
+  return text;
+}
+
+}  // namespace bascule::ref

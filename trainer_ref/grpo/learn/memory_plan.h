@@ -1,0 +1,76 @@
+// How much memory a trainer takes where it computes, by part, before it has taken any of it.
+//
+// The peak of an update is in its largest micro-batch, at one of three moments: when the log-probabilities have gone
+// through the head and their gradients come back, when the gradients of the last layer are computed, or when those of
+// the embedding are. memory_plan.cpp says what lies in memory then. Not in it: the device's own context (about half a
+// GiB of a GPU), what LibTorch keeps between uses of different sizes, and engines on the same device.
+//
+// Threads: any. It looks at no device.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <bascule/trainer_ref/grpo/learn/policy.h>
+
+namespace bascule::ref {
+
+// The largest micro-batch, as Batch has it.
+struct LargestBatch {
+  std::int64_t rows = 0;               // of the longest; shorter ones fill it up
+  std::int64_t tokens = 0;             // N, of prompts and completions
+  std::int64_t completion_tokens = 0;  // M
+  std::int64_t count = 1;              // micro-batches of an update
+  std::int64_t tokens_of_update = 0;   // N of all of them
+  std::int64_t row_tokens = 0;         // of a row of the longest
+};
+
+// Tokens of the rows that an update may have.
+struct RowTokens {
+  std::int64_t shortest_prompt = 0, longest_prompt = 0;
+  std::int64_t completion = 0;  // the longest
+};
+
+// An update's rows, and what UpdateOptions lets go together.
+struct UpdateRows {
+  std::int64_t rows = 0;
+  RowTokens tokens = {};
+  std::int64_t most_rows = 64, most_tokens = 0;
+};
+
+// Shorter rows fill a micro-batch up to most_tokens, so it may be larger than those of the longest rows.
+LargestBatch largest_batch(const UpdateRows& update);
+
+struct MemoryNeed {
+  ModelConfig config = {};
+  ComputeOptions compute = {};
+  at::DeviceType device = at::kCPU;
+  LargestBatch batch = {};
+  bool has_reference = false;
+  std::int64_t slots = 0;              // where the trainer computes, beside its own weights
+  std::int64_t slot_weight_bytes = 4;  // of each weight in a slot
+};
+
+inline constexpr std::string_view kSlots = "slots";  // the part that LibTorch does not allocate
+
+struct MemoryPart {
+  std::string name;
+  std::int64_t bytes = 0;
+};
+
+struct MemoryPlan {
+  std::vector<MemoryPart> parts;  // what lies in memory at the peak
+  std::int64_t peak_bytes() const;
+  std::int64_t peak_bytes_but(std::string_view part) const;
+};
+
+MemoryPlan plan_memory(const MemoryNeed& need);
+
+// "23.40 GiB"
+std::string gib(std::int64_t bytes);
+// "23.40 GiB: f32 weights 2.20, AdamW's moments 4.40, …"
+std::string to_string(const MemoryPlan& plan);
+
+}  // namespace bascule::ref

@@ -1,0 +1,40 @@
+// Checkpoints of a run: a folder step_N in Hugging Face's layout that also holds what it takes to go on exactly.
+//
+//   step_40/  config.json  model.safetensors (F32)  tokenizer.json  …   a checkpoint as any other
+//             optimizer.safetensors                                     moments of AdamW
+//             trainer_state.json                                        {"step": 40, "seed": 7, "optimizer_steps": 40,
+//             …}
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/grpo/learn/optimizer.h>
+#include <bascule/trainer_ref/grpo/learn/policy.h>
+#include <bascule/trainer_ref/grpo/run/run_origin.h>
+
+namespace bascule::ref {
+
+struct RunState {
+  std::int64_t step = 0;  // the last one that was trained
+  std::uint64_t seed = 0;
+  std::int64_t optimizer_steps = 0;
+  RunOrigin origin = {};
+};
+
+// Writes `folder` whole or not at all, in place of an older one (of a run that was resumed before this step), which
+// stays until the new one is on the disk: a process that dies between the two renames leaves it beside, under
+// .step_N.old-PID. `model` gives config and tokenizer, and may be the older one.
+absl::Status save_run(const std::filesystem::path& folder, const std::filesystem::path& model, const Policy& policy,
+                      const Optimizer& optimizer, const RunState& state);
+
+// Reads trainer_state.json, and all files of tensors beside it, whose fingerprints are in it: DATA_LOSS names one that
+// has changed. A folder without a state is a checkpoint, but no run: the error says how to start from it.
+absl::StatusOr<RunState> read_run_state(const std::filesystem::path& folder);
+
+// Fills a fresh optimizer over the policy that was read from `folder`, on that policy's device.
+absl::Status restore_optimizer(const std::filesystem::path& folder, const RunState& state, Optimizer& optimizer);
+
+}  // namespace bascule::ref

@@ -1,0 +1,35 @@
+// Updates of a policy with random weights, by rows of random tokens: how long they take, and what memory.
+//
+// It is what --dry-run tries, and what bascule-bench-train measures.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/grpo/learn/device_memory.h>
+#include <bascule/trainer_ref/grpo/learn/update.h>
+
+namespace bascule::ref {
+
+struct TrialShape {
+  ModelConfig config = {};
+  ComputeOptions compute = {};
+  at::Device device = at::kCPU;
+  std::int64_t rows = 64, row_tokens = 1024;
+  std::int64_t prompt_tokens = 256;  // of each row; the rest is a completion
+  bool has_reference = false;
+  UpdateOptions update = {};
+};
+
+struct TrialTimes {
+  std::vector<double> seconds;  // of each update, the device's work included
+  std::optional<DevicePeak> peak;
+};
+
+// Updates with all rows, `repeat` of them behind `warm_ups` that do not count. RESOURCE_EXHAUSTED: the device has no
+// memory for them, or failed. INTERNAL: gradients were not finite.
+absl::StatusOr<TrialTimes> try_updates(const TrialShape& shape, int warm_ups, int repeat);
+
+}  // namespace bascule::ref

@@ -1,0 +1,63 @@
+// A program that is spoken to in lines: it reads them from its stdin and answers on its stdout; its stderr is ours.
+//
+// Threads: one. No call raises SIGPIPE.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include <bascule/trainer_ref/grpo/process/child_process.h>
+#include <bascule/transport/posix/unique_fd.h>
+
+namespace bascule::ref {
+
+class LineProcess {
+ public:
+  // Starts `command`: a program, looked for in PATH where its name has no slash, and its arguments. INVALID_ARGUMENT:
+  // there is no such program, or it may not be run; RESOURCE_EXHAUSTED: no process or descriptor is left.
+  static absl::StatusOr<std::unique_ptr<LineProcess>> start(std::vector<std::string> command);
+
+  // Closes its stdin; gives it a second to end, unless it left exchange() waiting; then kills its whole group. A small
+  // process, the watcher, kills that group where this one ends without a destructor.
+  ~LineProcess();
+  LineProcess(const LineProcess&) = delete;
+  LineProcess& operator=(const LineProcess&) = delete;
+
+  // Writes `line` with a newline, and returns the next line that the program writes, without its own. Blocks for
+  // `timeout` at most. Both directions move at once: a program may answer before it has read all. UNAVAILABLE: it ended
+  // (the text says how), or closed a pipe. DEADLINE_EXCEEDED. CANCELLED: `stopped`, which is asked a few times a
+  // second. RESOURCE_EXHAUSTED: a line beyond 256 MiB. After an error the process is of no use any more.
+  absl::StatusOr<std::string> exchange(
+      std::string_view line, absl::Duration timeout, const std::function<bool()>& stopped = [] { return false; });
+
+  pid_t pid() const { return process_.pid(); }
+
+ private:
+  LineProcess(ChildProcess process, UniqueFd to, UniqueFd from, ChildProcess watcher, UniqueFd alive)
+      : process_(std::move(process)),
+        to_(std::move(to)),
+        from_(std::move(from)),
+        watcher_(std::move(watcher)),
+        alive_(std::move(alive)) {}
+  absl::Status write_some(std::string_view& rest);
+  absl::Status read_some();
+  absl::Status gone(std::string_view how) const;
+
+  ChildProcess process_;
+  UniqueFd to_, from_;  // its stdin and stdout, which never block
+  ChildProcess watcher_;
+  UniqueFd alive_;      // the watcher reads its end: a line lets it go, an end of file makes it kill
+  std::string read_;    // and not yet returned
+  bool hangs_ = false;  // exchange() gave up waiting
+};
+
+}  // namespace bascule::ref

@@ -1,0 +1,271 @@
+#include <bascule/trainer_ref/grpo/process/spawned_engines.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <bascule/trainer_ref/grpo/process/child_process.h>
+#include <bascule/trainer_ref/grpo/process/line_splitter.h>
+#include <bascule/trainer_ref/grpo/process/restart_budget.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+constexpr std::string_view kListens = "listening on ";
+constexpr std::size_t kLastLines = 10;  // that a failure quotes
+constexpr int kTickMs = 200;            // ends that no pipe tells, and deadlines, are noticed so late
+constexpr int kReadsAtATime = 64;       // one that prints without end does not keep the others waiting
+constexpr int kRefusedItsFlags = 2;     // the exit status of our programs
+constexpr std::chrono::milliseconds kStoppedInterval{200};
+
+// One stream of an engine.
+struct Output {
+  UniqueFd fd;
+  LineSplitter lines;
+};
+
+// Of the keeper's thread alone, but for `url`.
+struct Engine {
+  SpawnedEngine what;
+  RestartBudget budget;
+  std::optional<ChildProcess> process = std::nullopt;
+  std::array<Output, 2> outputs = {};                                    // stdout, stderr
+  std::deque<std::string> last_lines = {};                               // of this process
+  bool has_listened = false;                                             // ever
+  std::optional<Clock::time_point> start_at = Clock::time_point::min();  // none: it runs, or never will again
+  Clock::time_point listens_by = {};
+  std::string url = {};  // under the mutex
+};
+
+// How a process ended, or did not start.
+struct End {
+  std::string how;
+  absl::StatusCode code;
+};
+
+}  // namespace
+
+struct SpawnedEngines::Impl {
+  explicit Impl(SpawnOptions given) : options(std::move(given)), wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    for (SpawnedEngine& engine : options.engines)
+      engines.push_back({.what = std::move(engine), .budget = RestartBudget(options.max_restarts)});
+  }
+
+  SpawnOptions options;
+  UniqueFd wake;  // end() writes it
+  std::deque<Engine> engines;
+  mutable std::mutex mutex;
+  mutable std::condition_variable changed;
+  absl::Status failed;     // under the mutex
+  bool ending = false;     // under the mutex
+  bool is_ending = false;  // of the keeper's thread
+  std::jthread keeper;
+
+  void keep();
+  void start(Engine& engine);
+  void wait_for_news() const;
+  bool read(Engine& engine, Output& output);
+  void take(Engine& engine, std::string line);
+  void look_after(Engine& engine);
+  void clear(Engine& engine);
+  void ended(Engine& engine, const End& end);
+  void fail(const Engine& engine, const absl::Status& why);
+  void end_all();
+  void set_url(Engine& engine, std::string url);
+};
+
+SpawnedEngines::SpawnedEngines(SpawnOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {
+  impl_->keeper = std::jthread([impl = impl_.get()] { impl->keep(); });
+}
+
+SpawnedEngines::~SpawnedEngines() { end(); }
+
+void SpawnedEngines::end() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->ending = true;
+  }
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(impl_->wake.get(), &one, sizeof one);
+  if (impl_->keeper.joinable()) impl_->keeper.join();
+}
+
+std::string SpawnedEngines::url(std::size_t engine) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->engines.at(engine).url;
+}
+
+absl::Status SpawnedEngines::failure() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->failed;
+}
+
+absl::StatusOr<std::vector<std::string>> SpawnedEngines::wait_until_listening(
+    const std::function<bool()>& stopped) const {
+  std::unique_lock lock(impl_->mutex);
+  while (true) {
+    if (!impl_->failed.ok()) return impl_->failed;
+    std::vector<std::string> urls;
+    for (const Engine& engine : impl_->engines)
+      if (!engine.url.empty()) urls.push_back(engine.url);
+    if (urls.size() == impl_->engines.size()) return urls;
+    if (stopped()) return absl::CancelledError("stopped while engines were started");
+    impl_->changed.wait_for(lock, kStoppedInterval);
+  }
+}
+
+void SpawnedEngines::Impl::keep() {
+  while (true) {
+    {
+      const std::lock_guard lock(mutex);
+      if (ending) break;
+    }
+    for (Engine& engine : engines)
+      if (engine.start_at && Clock::now() >= *engine.start_at) start(engine);
+    wait_for_news();
+    for (Engine& engine : engines) look_after(engine);
+  }
+  end_all();
+}
+
+void SpawnedEngines::Impl::start(Engine& engine) {
+  engine.start_at.reset();
+  engine.last_lines.clear();
+  absl::StatusOr<Pipe> out = make_pipe(), err = make_pipe();
+  const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  absl::StatusOr<ChildProcess> process = !out.ok()   ? out.status()
+                                         : !err.ok() ? err.status()
+                                                     : ChildProcess::start({.command = engine.what.command,
+                                                                            .input = nothing.get(),
+                                                                            .output = out->write.get(),
+                                                                            .errors = err->write.get(),
+                                                                            .own_session = true,
+                                                                            .ends_with_thread = true});
+  if (!process.ok()) return ended(engine, {.how = cat(message_of(process.status())), .code = process.status().code()});
+  engine.process.emplace(*std::move(process));
+  engine.outputs = {{{.fd = std::move(out->read), .lines = {}}, {.fd = std::move(err->read), .lines = {}}}};
+  for (const Output& output : engine.outputs) ::fcntl(output.fd.get(), F_SETFL, O_NONBLOCK);
+  engine.listens_by = Deadline(options.start_timeout).at();
+}
+
+void SpawnedEngines::Impl::wait_for_news() const {
+  std::vector<pollfd> wanted{{.fd = wake.get(), .events = POLLIN, .revents = 0}};
+  for (const Engine& engine : engines)
+    for (const Output& output : engine.outputs)
+      if (output.fd) wanted.push_back({.fd = output.fd.get(), .events = POLLIN, .revents = 0});
+  (void)::poll(wanted.data(), wanted.size(), kTickMs);
+}
+
+// False: there is nothing more, now or ever.
+bool SpawnedEngines::Impl::read(Engine& engine, Output& output) {
+  if (!output.fd) return false;
+  std::array<char, 65536> piece;
+  const ssize_t count = ::read(output.fd.get(), piece.data(), piece.size());
+  if (count < 0 && errno == EINTR) return true;
+  if (count > 0)
+    for (std::string& line : output.lines.add({piece.data(), static_cast<std::size_t>(count)}))
+      take(engine, std::move(line));
+  if (count == 0 || (count < 0 && errno != EAGAIN)) output.fd.reset();
+  return count > 0;
+}
+
+void SpawnedEngines::Impl::take(Engine& engine, std::string line) {
+  options.log(cat("[", engine.what.name, "] ", line));
+  if (line.starts_with(kListens)) {
+    engine.has_listened = true;
+    set_url(engine, line.substr(kListens.size()));
+  }
+  engine.last_lines.push_back(std::move(line));
+  if (engine.last_lines.size() > kLastLines) engine.last_lines.pop_front();
+}
+
+void SpawnedEngines::Impl::look_after(Engine& engine) {
+  if (!engine.process) return;
+  const bool has_ended = engine.process->ends_within(absl::ZeroDuration());  // what it printed is in the pipes by then
+  for (Output& output : engine.outputs)
+    for (int i = 0; i < kReadsAtATime && read(engine, output); ++i) {
+    }
+  const bool late = !has_ended && !is_ending && engine.url.empty() && Clock::now() >= engine.listens_by;
+  if (!has_ended && !late) return;
+  const End end{.how = late ? cat("it did not listen within ", absl::FormatDuration(options.start_timeout))
+                            : engine.process->how_it_ended(),
+                .code = late                                                ? absl::StatusCode::kDeadlineExceeded
+                        : engine.process->exit_status() == kRefusedItsFlags ? absl::StatusCode::kInvalidArgument
+                                                                            : absl::StatusCode::kUnavailable};
+  clear(engine);
+  if (!is_ending) ended(engine, end);
+}
+
+// Nothing is left of it but its last lines.
+void SpawnedEngines::Impl::clear(Engine& engine) {
+  engine.process.reset();
+  for (Output& output : engine.outputs) {
+    for (int i = 0; i < kReadsAtATime && read(engine, output); ++i) {  // a pipe holds less
+    }
+    if (std::string rest = output.lines.finish(); !rest.empty()) take(engine, std::move(rest));
+    output.fd.reset();
+  }
+  set_url(engine, "");
+}
+
+void SpawnedEngines::Impl::ended(Engine& engine, const End& end) {
+  const std::string what = cat(engine.what.name, ": ", end.how);
+  const bool late = end.code == absl::StatusCode::kDeadlineExceeded;  // which says already that it did not listen
+  if (!engine.has_listened) return fail(engine, {end.code, late ? what : cat(what, " before it listened")});
+  engine.start_at = engine.budget.restart_after(Clock::now());
+  if (!engine.start_at)
+    return fail(engine, unavailable(what, ", and it was started again ", options.max_restarts,
+                                    " times within an hour already (--max-engine-restarts)"));
+  options.log(cat(what, "; it is started again, restart ", engine.budget.used(), " of ", options.max_restarts,
+                  " within an hour"));
+}
+
+void SpawnedEngines::Impl::fail(const Engine& engine, const absl::Status& why) {
+  std::string text = cat(message_of(why), engine.last_lines.empty() ? "" : "; its last lines:");
+  for (const std::string& line : engine.last_lines) text += cat("\n    ", line);
+  const std::lock_guard lock(mutex);
+  failed.Update(absl::Status(why.code(), text));
+  changed.notify_all();
+}
+
+void SpawnedEngines::Impl::end_all() {
+  is_ending = true;
+  std::uint64_t told = 0;
+  [[maybe_unused]] const ssize_t count = ::read(wake.get(), &told, sizeof told);
+  const auto runs = [](const Engine& engine) { return engine.process.has_value(); };
+  for (Engine& engine : engines)
+    if (runs(engine)) engine.process->signal(SIGTERM);
+  for (const Deadline deadline(options.end_timeout);
+       std::any_of(engines.begin(), engines.end(), runs) && !deadline.passed();) {
+    wait_for_news();
+    for (Engine& engine : engines) look_after(engine);
+  }
+  for (Engine& engine : engines) {
+    if (!runs(engine)) continue;
+    options.log(cat(engine.what.name, ": it did not end within ", absl::FormatDuration(options.end_timeout),
+                    " of SIGTERM, and is killed"));
+    clear(engine);
+  }
+}
+
+void SpawnedEngines::Impl::set_url(Engine& engine, std::string url) {
+  const std::lock_guard lock(mutex);
+  engine.url = std::move(url);
+  changed.notify_all();
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,22 @@
+// Advantages of GRPO: how much better a completion did than the others of its group.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include <bascule/trainer_ref/grpo/data/rollout.h>
+
+namespace bascule::ref {
+
+// rewards r_1 … r_G of one group → A_i = (r_i − mean r) / (std r + 1e-4), or r_i − mean r without scaling
+// (Dr. GRPO). std is the sample standard deviation (over G − 1), 0 for a group of one. DeepSeekMath, arXiv
+// 2402.03300, 4.1.2.
+std::vector<double> advantages(std::span<const double> rewards, bool scale);
+
+// Whether all completions of the group have one reward, before what their length takes: none is better than another.
+bool is_flat(const Group& group);
+
+// Gives each completion its advantage within its group, by reward − penalty.
+void compute_advantages(std::span<Group> groups, bool scale);
+
+}  // namespace bascule::ref

@@ -1,0 +1,288 @@
+#include <bascule/trainer_ref/grpo/rollout/engine_pool.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <bascule/trainer_ref/http_client.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Outcome = RequestQueue::Outcome;
+
+constexpr std::chrono::milliseconds kHealthInterval{100};
+constexpr std::chrono::milliseconds kStoppedInterval{200};
+constexpr std::chrono::seconds kNewsInterval{60};
+
+}  // namespace
+
+struct EnginePool::Impl {
+  explicit Impl(EnginePoolOptions given)
+      : options(std::move(given)),
+        urls(options.urls),
+        queue(urls.size(), options.batch, options.log),
+        idle(urls.size()) {}
+
+  const EnginePoolOptions options;
+  std::mutex mutex;               // of what follows, but the queue
+  std::vector<std::string> urls;  // by engine, the last that was known
+  RequestQueue queue;
+  std::vector<int> idle;                             // threads of each engine that ask nothing
+  std::vector<std::unique_ptr<HttpClient>> clients;  // one a thread
+  std::vector<std::jthread> threads;
+
+  void add_thread(std::size_t engine);
+  void serve(std::size_t engine, HttpClient& client);
+  std::optional<RequestQueue::Job> take(std::size_t engine);
+  RequestQueue::Asked ask(std::size_t engine, HttpClient& client, const RolloutRequest& request);
+  void look_after(std::size_t engine, HttpClient& client);
+  bool is_started_again() const;
+  absl::Status tell_all(std::string_view path, std::string_view what);
+  absl::Status tell(std::size_t engine, std::string_view path, std::string_view what);
+  bool may_come_back(Clock::time_point deadline) const;
+  std::string find(std::size_t engine);
+};
+
+EnginePool::EnginePool(EnginePoolOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {
+  const std::lock_guard lock(impl_->mutex);
+  for (std::size_t engine = 0; engine < impl_->urls.size(); ++engine) impl_->add_thread(engine);
+}
+
+EnginePool::~EnginePool() {
+  cancel();
+  for (std::jthread& thread : impl_->threads) thread.join();  // none is added any more
+}
+
+void EnginePool::cancel() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->queue.cancel();
+  for (const std::unique_ptr<HttpClient>& client : impl_->clients) client->cancel();
+}
+
+std::vector<std::string> EnginePool::urls() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->urls;
+}
+
+std::vector<EngineUse> EnginePool::use() { return impl_->queue.use(); }
+void EnginePool::wait_until_taken() { impl_->queue.wait_until_taken(); }
+
+absl::Status EnginePool::wait_until_serving(std::uint64_t epoch, absl::Duration timeout) {
+  const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(timeout);
+  HttpClient client;
+  std::map<std::string, std::string> urls;  // by worker
+  for (std::size_t engine = 0; engine < impl_->options.urls.size(); ++engine)
+    while (true) {
+      const std::string url = impl_->find(engine);
+      const absl::StatusOr<EngineHealth> health = ask_health(url, client);
+      if (health.ok() && health->attached && health->epoch != epoch)
+        return failed_precondition("engine ", url, " is connected to another trainer: it serves epoch ", health->epoch,
+                                   ", and this run's is ", epoch, "; start it with the --sync of this run");
+      if (health.ok() && health->attached) {
+        const auto [other, is_new] = urls.try_emplace(health->worker, url);
+        if (is_new) break;
+        return failed_precondition("engines ", other->second, " and ", url, " are one, worker ", health->worker,
+                                   "; give each once in --engines");
+      }
+      if (impl_->options.stopped()) return absl::OkStatus();
+      if (impl_->queue.pause(kHealthInterval)) return absl::CancelledError("cancelled");
+      if (Clock::now() < deadline) continue;
+      if (!health.ok())
+        return deadline_exceeded("engine ", url, " serves no version after ", absl::FormatDuration(timeout), ": ",
+                                 message_of(health.status()));
+      return deadline_exceeded("engine ", url, " has joined no sender after ", absl::FormatDuration(timeout),
+                               "; start it with the --sync of this run");
+    }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<EngineLimits> EnginePool::limits() {
+  constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
+  EngineLimits smallest{.max_model_len = kNone, .max_completions = kNone, .max_batch = kNone};
+  HttpClient client;
+  client.authorize(impl_->options.api_key);
+  const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(impl_->options.request_timeout);
+  for (std::size_t engine = 0; engine < impl_->options.urls.size(); ++engine) {
+    std::string url = impl_->find(engine);
+    absl::StatusOr<EngineLimits> limits = ask_limits(url, client);
+    while (!limits.ok() && !absl::IsFailedPrecondition(limits.status()) && impl_->may_come_back(deadline)) {
+      impl_->queue.pause(kHealthInterval);
+      url = impl_->find(engine);
+      limits = ask_limits(url, client);
+    }
+    if (!limits.ok()) return unavailable("engine ", url, ": ", message_of(limits.status()));
+    impl_->queue.set_batch(engine, limits->max_batch);
+    smallest.max_model_len = std::min(smallest.max_model_len, limits->max_model_len);
+    smallest.max_completions = std::min(smallest.max_completions, limits->max_completions);
+    smallest.max_batch = std::min(smallest.max_batch, limits->max_batch);
+  }
+  return smallest;
+}
+
+absl::Status EnginePool::sleep() { return impl_->tell_all("/sleep", "go to sleep"); }
+absl::Status EnginePool::wake_up() { return impl_->tell_all("/wake_up", "wake up"); }
+
+std::shared_ptr<RequestQueue::Call> EnginePool::ask(std::vector<RolloutRequest> requests) {
+  return impl_->queue.add(std::move(requests), RequestQueue::Place::kLast);
+}
+
+std::shared_ptr<RequestQueue::Call> EnginePool::ask_first(std::vector<RolloutRequest> requests) {
+  return impl_->queue.add(std::move(requests), RequestQueue::Place::kFirst);
+}
+
+absl::StatusOr<std::vector<Generation>> EnginePool::answers_to(const std::shared_ptr<RequestQueue::Call>& call) {
+  const Clock::time_point began = Clock::now();
+  const auto patience = absl::ToChronoNanoseconds(2 * impl_->options.request_timeout);
+  RequestQueue& queue = impl_->queue;
+  // What is queued before these requests must not cost them their patience.
+  Clock::time_point hope = began, news = began + kNewsInterval;  // when an engine was last known to be on its way back
+  const auto deadline = [&] { return std::max(hope, queue.last_answer()) + patience; };
+  const std::function<bool()>& stopped = impl_->options.stopped;
+  while (!queue.wait(*call, std::min<Clock::time_point>(deadline(), Clock::now() + kStoppedInterval))) {
+    const Clock::time_point now = Clock::now();
+    if (impl_->is_started_again()) hope = now;
+    if (stopped() || now >= deadline()) break;
+    if (now < news) continue;
+    news += kNewsInterval;
+    impl_->options.log(cat(queue.answered(*call), " of ", call->requests.size(), " requests are answered after ",
+                           std::chrono::duration_cast<std::chrono::seconds>(now - began).count(), " s"));
+  }
+  const std::size_t unanswered = queue.close(call);
+  if (queue.is_cancelled() || (unanswered > 0 && stopped())) return absl::CancelledError("cancelled");
+  if (unanswered > 0) impl_->options.log(cat(unanswered, " requests were given up: no engine answered in time"));
+  std::vector<Generation> answers = std::move(call->answers);
+  const bool any = std::any_of(answers.begin(), answers.end(), [](const auto& each) { return !each.rollouts.empty(); });
+  if (any || answers.empty()) return answers;
+  return unavailable("none of ", answers.size(), " requests was answered by ", impl_->options.urls.size(), " engines",
+                     call->last_loss.empty() ? "" : cat("; the last: ", call->last_loss));
+}
+
+// Under the mutex. std::system_error: no thread can be started, and nothing has changed.
+void EnginePool::Impl::add_thread(std::size_t engine) {
+  if (queue.is_cancelled()) return;
+  auto client = std::make_unique<HttpClient>();
+  client->authorize(options.api_key);
+  threads.emplace_back([this, engine, client = client.get()] { serve(engine, *client); });
+  clients.push_back(std::move(client));
+  ++idle[engine];
+}
+
+void EnginePool::Impl::serve(std::size_t engine, HttpClient& client) {
+  while (std::optional<RequestQueue::Job> job = take(engine)) {
+    RequestQueue::Asked asked = ask(engine, client, job->asks());
+    const bool is_full = asked.outcome == Outcome::kBusy;
+    if (queue.settle(engine, *std::move(job), std::move(asked))) {
+      // An engine that is full says so at once, and that it is well: to ask on and on would only keep it from its work.
+      if (is_full) queue.pause(kHealthInterval);
+      look_after(engine, client);
+    }
+    const std::lock_guard lock(mutex);
+    ++idle[engine];
+  }
+}
+
+// One thread of each engine stays idle, so that no engine keeps others from a request which it does not take.
+std::optional<RequestQueue::Job> EnginePool::Impl::take(std::size_t engine) {
+  std::optional<RequestQueue::Job> job = queue.take(engine);
+  const std::lock_guard lock(mutex);
+  --idle[engine];
+  if (!job || idle[engine] > 0) return job;
+  try {
+    add_thread(engine);
+  } catch (const std::system_error& error) {  // then this engine is asked for less at a time
+    options.log(cat("no further thread could be started to ask engine ", urls[engine], ": ", error.what()));
+  }
+  return job;
+}
+
+RequestQueue::Asked EnginePool::Impl::ask(std::size_t engine, HttpClient& client, const RolloutRequest& request) {
+  RequestQueue::Asked asked{.url = find(engine), .answer = {.engine = engine, .began = Clock::now()}};
+  const absl::StatusOr<HttpResponse> response =
+      client.post_json(asked.url + "/v1/completions", to_json(request), options.request_timeout);
+  asked.answer.ended = Clock::now();
+  if (!response.ok()) {
+    const bool may_be_back = options.url_of && absl::IsUnavailable(response.status());
+    asked.why = message_of(response.status());
+    asked.outcome = !client.was_sent() ? Outcome::kUnreached : may_be_back ? Outcome::kDied : Outcome::kLost;
+    return asked;
+  }
+  if (response->status == 200) {
+    absl::StatusOr<std::vector<Rollout>> rollouts = read_rollouts(response->body);
+    asked.outcome = rollouts.ok() ? Outcome::kAnswered : Outcome::kRefused;
+    if (rollouts.ok())
+      asked.answer.rollouts = *std::move(rollouts);
+    else
+      asked.why = message_of(rollouts.status());
+    return asked;
+  }
+  const bool is_busy = response->status == 429 || response->status == 503;  // full, or no version yet
+  asked.why = cat("HTTP ", response->status, ": ", words_of(*response));
+  asked.outcome = is_busy ? Outcome::kBusy : response->status >= 500 ? Outcome::kLost : Outcome::kRefused;
+  return asked;
+}
+
+// Until /health says that it serves.
+void EnginePool::Impl::look_after(std::size_t engine, HttpClient& client) {
+  while (!queue.is_cancelled()) {
+    const std::string url = find(engine);
+    const absl::Status health = ask_health(url, client).status();
+    const bool is_news = queue.set_up(engine, health.ok());
+    if (is_news && !queue.is_cancelled())
+      options.log(health.ok() ? cat("engine ", url, " is back")
+                              : cat("engine ", url, " is down: ", message_of(health)));
+    if (health.ok()) return;
+    queue.pause(kHealthInterval);
+  }
+}
+
+bool EnginePool::Impl::is_started_again() const {
+  if (!options.url_of) return false;
+  for (std::size_t engine = 0; engine < options.urls.size(); ++engine)
+    if (options.url_of(engine).empty()) return true;
+  return false;
+}
+
+// Where it is now; where it was, as long as it is nowhere.
+std::string EnginePool::Impl::find(std::size_t engine) {
+  const std::string now = options.url_of ? options.url_of(engine) : "";
+  const std::lock_guard lock(mutex);
+  if (!now.empty()) urls[engine] = now;
+  return urls[engine];
+}
+
+// An engine that does not answer.
+bool EnginePool::Impl::may_come_back(Clock::time_point deadline) const {
+  return options.url_of && !options.stopped() && Clock::now() < deadline;
+}
+
+absl::Status EnginePool::Impl::tell_all(std::string_view path, std::string_view what) {
+  absl::Status first;
+  for (std::size_t engine = 0; engine < options.urls.size(); ++engine) first.Update(tell(engine, path, what));
+  return first;
+}
+
+absl::Status EnginePool::Impl::tell(std::size_t engine, std::string_view path, std::string_view what) {
+  HttpClient client;
+  client.authorize(options.api_key);
+  const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(options.request_timeout);
+  while (true) {
+    const std::string url = find(engine);
+    const absl::StatusOr<HttpResponse> response = client.post_json(cat(url, path), "{}", options.request_timeout);
+    if (response.ok() && response->status == 200) return absl::OkStatus();
+    if (response.ok() || !may_come_back(deadline))
+      return unavailable(
+          "engine ", url, " did not ", what, ": ",
+          response.ok() ? cat("HTTP ", response->status, ": ", words_of(*response)) : message_of(response.status()));
+    queue.pause(kHealthInterval);
+  }
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,45 @@
+// Evaluation: the run's rewards on held-out problems, by the engines, with the weights that they serve.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/grpo/data/prompt.h>
+#include <bascule/trainer_ref/grpo/data/rollout.h>
+#include <bascule/trainer_ref/grpo/reward/reward_list.h>
+#include <bascule/trainer_ref/grpo/rollout/engine_pool.h>
+#include <bascule/trainer_ref/text/tokenizer.h>
+
+namespace bascule::ref {
+
+struct EvaluationOptions {
+  int samples = 1;  // of each problem, at temperature 1, from all tokens: what the model itself says
+  std::int64_t max_tokens = 16;
+  std::uint64_t seed = 0;
+};
+
+struct Evaluation {
+  double reward = 0;             // mean of the sampled completions, all rewards together
+  double greedy = 0;             // mean of the greedy ones
+  RewardMeans rewards;           // each of its own, of the sampled ones
+  std::vector<Group> sampled;    // a group a problem
+  std::vector<Group> likeliest;  // one completion each
+};
+
+// Blocks until the engines and the rewards have answered. `problems` must outlive the result.
+absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const PromptWriter& prompts, std::span<const Problem> problems,
+                                    std::span<const WeightedReward> rewards, const EvaluationOptions& options);
+
+// What the engines answered to `prompts`, with text; lost ones have no rollouts. Groups refer to `problems`.
+std::vector<Group> groups_of(std::span<const Problem* const> problems, std::vector<RolloutRequest> requests,
+                             std::vector<Generation> generations, const Tokenizer& tokenizer);
+
+// The first `count` problems with their completions, for people to read: {prompt, answer, sampled: [text, …],
+// sampled_rewards: [number, …], greedy: [text], greedy_rewards: [number]}. Lists of a problem whose completions were
+// lost are shorter.
+nlohmann::json shown_completions(const Evaluation& evaluation, std::size_t count);
+
+}  // namespace bascule::ref

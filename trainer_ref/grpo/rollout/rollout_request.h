@@ -1,0 +1,31 @@
+// What an engine is asked, and its answer, as the JSON of /v1/completions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/grpo/data/rollout.h>
+
+namespace bascule::ref {
+
+struct RolloutRequest {
+  std::vector<std::int64_t> prompt = {};  // token ids
+  int completions = 1;                    // sampled independently
+  std::int64_t max_tokens = 16;
+  double temperature = 1;
+  std::int64_t top_k = 0;  // the likeliest tokens that may be sampled; 0: all
+  double top_p = 1;        // the likeliest tokens that together have this probability; 1: all
+  std::uint64_t seed = 0;
+};
+
+std::string to_json(const RolloutRequest& request);
+
+// The completions of an answer with status 200: token ids, log-probabilities, versions and finish reason; their text
+// is the tokenizer's business. An answer that lacks one of them, or has another number of them than tokens, is an error
+// that names it: such a server is no Bascule engine.
+absl::StatusOr<std::vector<Rollout>> read_rollouts(std::string_view body);
+
+}  // namespace bascule::ref

@@ -1,0 +1,71 @@
+// Rollouts generated while the trainer trains: the requests of the next steps are under way before they are needed, as
+// far ahead as the allowed staleness lets them. No step waits for the slowest completion of the one before: its
+// requests start as engines have places for them.
+//
+//   published()  ──▶ may step s be asked? ──▶ does no request wait for a place? ──▶ ask(s) ──▶ next()
+//                    max_staleness             the engines' batches
+//
+// Threads: next() and published() from the trainer's thread; one thread of its own begins steps, and each step that is
+// under way has one.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/grpo/rollout/engine_pool.h>
+
+namespace bascule::ref {
+
+// When versions are published, and how old rollouts may be.
+struct Schedule {
+  std::int64_t first_step = 1, last_step = 0;  // of this run, both included
+  std::int64_t sync_every = 1;                 // a version follows each step that is a multiple of it
+  std::int64_t max_staleness = 0;              // versions that may be published between a rollout and its use
+
+  // How many versions this run has published when it trains `step`: one before its first step, then by sync_every.
+  std::int64_t published_before(std::int64_t step) const {
+    return 1 + (step - 1) / sync_every - (first_step - 1) / sync_every;
+  }
+};
+
+class RolloutStream {
+ public:
+  using Answers = absl::StatusOr<std::vector<Generation>>;
+  using Plan = std::function<std::vector<RolloutRequest>(std::int64_t step)>;  // called on the stream's thread
+
+  // `pool` must outlive it. Nothing is asked before the first published().
+  RolloutStream(EnginePool& pool, const Schedule& schedule, Plan plan);
+  ~RolloutStream();  // cancels the pool: what is under way is of no use any more
+
+  // One more version is served.
+  void published();
+
+  // The rollouts of the next step, from first_step on; those of one request may be in several generations: what was
+  // lost, or cut short by a new version, was asked again. Blocks until the engines have answered (see
+  // EnginePool::generate, whose errors are passed on).
+  Answers next();
+
+ private:
+  void run(const Plan& plan);
+  std::future<Answers> begin(std::vector<RolloutRequest> requests, std::shared_ptr<RequestQueue::Call> asked);
+  Answers collect(const std::vector<RolloutRequest>& requests, const std::shared_ptr<RequestQueue::Call>& asked);
+
+  EnginePool& pool_;
+  const Schedule schedule_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t published_ = 0;
+  bool stopping_ = false;
+  std::deque<std::future<Answers>> under_way_;  // in the order of steps
+  std::jthread thread_;
+};
+
+}  // namespace bascule::ref

@@ -1,0 +1,39 @@
+// What a step of the trainer tells about itself: its line of metrics.jsonl, filled as the step goes on.
+//
+// Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <bascule/sender/report.h>
+#include <bascule/trainer_ref/grpo/data/rollout.h>
+#include <bascule/trainer_ref/grpo/reward/reward_list.h>
+#include <bascule/trainer_ref/grpo/rollout/stopwatch.h>
+#include <bascule/trainer_ref/grpo/run/metrics.h>
+#include <bascule/trainer_ref/grpo/run/update_statistics.h>
+
+namespace bascule::ref {
+
+// Each call but the last ends a phase of the step: "rollout", "score", "rollout" once more for groups that are
+// replaced, "train", "send". They come in this order; a step that sends nothing leaves the last one out.
+class StepTelemetry {
+ public:
+  explicit StepTelemetry(std::int64_t step, Stopwatch watch = Stopwatch());
+
+  void rolled_out(RolloutFigures rollouts);
+  void scored(std::span<const Group> groups, RewardMeans rewards);  // at least one completion
+  void replaced(std::int64_t groups);                               // flat ones, by those of other problems
+  void updated(const UpdateStatistics& update);
+  void sent(SendReport report);
+
+  // The line, of a step after which engines serve `version`.
+  StepMetrics metrics(std::uint64_t version) const;
+
+ private:
+  Stopwatch watch_;
+  StepMetrics metrics_;
+};
+
+}  // namespace bascule::ref
