@@ -1,0 +1,48 @@
+// GroupMessage: what the two ends of nccl send each other. docs/nccl.md says which message comes when.
+//
+//   sender → worker   ask, make, warm, deliver (in the bytes of a deliver message), again, over, drop
+//   worker → sender   ready, made, warmed, got, dropped, failed
+//
+// On the wire a message is a CBOR map.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include <bascule/schemes/nccl/library.h>
+
+namespace bascule::inline v0::nccl {
+
+using CommGroupId = std::uint64_t;  // of one communicator; a sender never reuses a number
+
+struct GroupMessage {
+  enum class Kind {
+    kAsk,      // can you join this group?
+    kReady,    // yes
+    kMake,     // join it: `rank` of `ranks`, by `id`
+    kMade,     // joined
+    kWarm,     // take part in a broadcast that carries nothing
+    kWarmed,   // done
+    kDeliver,  // delivery `number` begins at byte `from`, in this group
+    kAgain,    // delivery `number` goes on at byte `from`, in this group
+    kGot,      // all bytes of delivery `number` are here
+    kOver,     // delivery `number` was given up
+    kDrop,     // leave this group, at once
+    kDropped,  // left; of delivery `number`, under way there, the first `from` bytes are here
+    kFailed    // this group is broken here, and why; it is to be dropped. `number`: that delivery is not taken here
+  };
+  Kind kind = Kind::kAsk;
+  CommGroupId group = 0;
+  int rank = 0, ranks = 0;
+  UniqueId id{};
+  std::uint64_t number = 0;  // of a delivery; 0: none
+  std::uint64_t from = 0;    // bytes
+  std::string why{};
+};
+
+std::string to_bytes(const GroupMessage& message);
+absl::StatusOr<GroupMessage> parse_message(std::string_view bytes);  // takes any bytes. INVALID_ARGUMENT: no message
+
+}  // namespace bascule::inline v0::nccl

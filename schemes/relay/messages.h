@@ -1,0 +1,57 @@
+// RelayMessage: what the two ends of a relay send each other. docs/relay.md says which message comes when.
+//
+//   worker → sender   in place, buffers (with descriptors), alone, got, left, cannot
+//   sender → worker   take (in the bytes of a deliver message), from, over, engine (with descriptors), forget
+//
+// On the wire a message is a CBOR map.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/transport/scheme.h>
+#include <bascule/transport/version.h>
+
+namespace bascule::inline v0::relay {
+
+// Where a worker copies a version from: an engine, by its membership, or the trainer.
+using SourceId = WorkerId;
+inline constexpr SourceId kTrainer = 0;  // no membership has this number
+
+// The path of each worker, for people.
+inline constexpr std::string_view kInPlace = "in place", kByRelay = "relay";
+
+inline constexpr std::size_t kMostBuffers = 8;  // that an engine shows others
+
+struct RelayMessage {
+  enum class Kind {
+    kInPlace,  // this worker reads the slots where they lie: nothing is delivered to it
+    kBuffers,  // it copies. Descriptors: its progress page, then its receive buffers of `allocated` bytes each, at
+               // `place`
+    kAlone,    // delivery `number` comes to memory that it shows nobody
+    kGot,      // all bytes of delivery `number` are here, and no source of it is read any more
+    kLeft,     // delivery `number` is not taken, was given up, or went wrong behind `got`; likewise
+    kCannot,   // `source` cannot be read for delivery `number`, and why: another one, please
+    kTake,     // delivery `number` comes from `source`. Others read the buffers of the versions `spared`
+    kFrom,     // delivery `number` goes on from `source`
+    kOver,     // delivery `number` was given up
+    kEngine,   // the `buffers` message of the engine `source`, with the same descriptors
+    kForget    // the engine `source` is gone
+  };
+  Kind kind = Kind::kInPlace;
+  std::uint64_t number = 0;  // of a delivery
+  SourceId source = kTrainer;
+  bool whole = false;  // the source has all of it, or has it no more
+  std::vector<Version> spared{};
+  std::string place{};          // of the buffers: the GPU's UUID
+  std::uint64_t allocated = 0;  // bytes of one buffer, in whole granules
+  std::string why{};
+};
+
+std::string to_bytes(const RelayMessage& message);
+absl::StatusOr<RelayMessage> parse_message(std::string_view bytes);  // takes any bytes. INVALID_ARGUMENT: no message
+
+}  // namespace bascule::inline v0::relay
