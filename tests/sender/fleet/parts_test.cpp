@@ -12,11 +12,10 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr Epoch kEpoch = 7;
-constexpr SlotId kSlot{kEpoch, 0};
-
 class FleetParts : public testing::Test {
  protected:
+  static constexpr Epoch kEpoch = 7;
+  static constexpr SlotId kSlot{kEpoch, 0};
   explicit FleetParts(std::string_view options = "slots=2")
       : books_(FleetRules{.endpoint = *Endpoint::parse(cat("shm:///run/x?", options)), .epoch = kEpoch}) {
     books_.layout = *Layout::arrange({TensorSpec{"w", DType::kF32, {4}}}, {});
