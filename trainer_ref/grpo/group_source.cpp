@@ -38,25 +38,26 @@ absl::StatusOr<GroupSource::Rollouts> GroupSource::next(std::int64_t step) {
   Rollouts rollouts;
   rollouts.figures = figures_of(generations);
   const std::vector<std::size_t> prompts = prompts_of(step);
-  BASCULE_ASSIGN(const Sifted sifted, sift_enough(step, requests_for(prompts, step, 0), generations, rollouts.figures));
-  rollouts.figures.staleness_mean = sifted.staleness_mean;
-  rollouts.figures.lags = sifted.lags;
+  BASCULE_ASSIGN(const FilterResult result,
+                 filter_enough(step, requests_for(prompts, step, 0), generations, rollouts.figures));
+  rollouts.figures.staleness_mean = result.staleness_mean;
+  rollouts.figures.lags = result.lags;
   rollouts.groups = answered(prompts, requests_for(prompts, step, 0), std::move(generations));
   return rollouts;
 }
 
-// Takes out of `generations` what is too stale. Where too few are left for that, the others are asked again: an engine
-// that stood still, and came back, has answered with the version that it had before. Adds to `figures` what that took.
-absl::StatusOr<Sifted> GroupSource::sift_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
-                                                std::vector<Generation>& generations, RolloutFigures& figures) {
+// Applies the rollout filter to `generations`. If too few are left because others are too stale, asks for those again:
+// an engine that had stopped answers with its old version when it comes back. Adds to `figures` what that took.
+absl::StatusOr<FilterResult> GroupSource::filter_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
+                                                        std::vector<Generation>& generations, RolloutFigures& figures) {
   constexpr int kRounds = 5;
   std::size_t asked = 0;
   for (const RolloutRequest& request : requests) asked += static_cast<std::size_t>(request.completions);
   std::size_t asked_in_all = asked;
-  Sifted sifted = filter_.apply(parts_.pool.urls(), generations);
-  absl::Status enough = filter_.check(step, asked, sifted);
-  for (int round = 1; !enough.ok() && sifted.stale > 0 && round <= kRounds; ++round) {
-    log_(cat("step ", step, ": ", sifted.stale, " of ", asked, " completions are of versions too old; asking again"));
+  FilterResult result = filter_.apply(parts_.pool.urls(), generations);
+  absl::Status enough = filter_.check(step, asked, result);
+  for (int round = 1; !enough.ok() && result.stale > 0 && round <= kRounds; ++round) {
+    log_(cat("step ", step, ": ", result.stale, " of ", asked, " completions are of versions too old; asking again"));
     if (round > 1) absl::SleepFor(absl::Seconds(1));  // for its next version to come
     std::vector<RolloutRequest> again = requests;
     for (const Generation& generation : generations)
@@ -65,19 +66,19 @@ absl::StatusOr<Sifted> GroupSource::sift_enough(std::int64_t step, const std::ve
     for (std::size_t i = 0; i < again.size(); ++i)
       if (again[i].completions > 0) places.push_back(i);
     std::erase_if(again, [](const RolloutRequest& request) { return request.completions <= 0; });
-    asked_in_all += asked - sifted.kept;
+    asked_in_all += asked - result.kept;
     for (RolloutRequest& request : again) request.seed = mix(request.seed ^ static_cast<std::uint64_t>(round));
     BASCULE_ASSIGN(std::vector<Generation> more, parts_.pool.answers_to(parts_.pool.ask_first(std::move(again))));
     for (Generation& generation : more) generation.request = places[generation.request];
     const std::vector<EngineSpan> spans = engine_spans(more, parts_.pool.urls(), seconds_);
     figures.spans.insert(figures.spans.end(), spans.begin(), spans.end());
     std::move(more.begin(), more.end(), std::back_inserter(generations));
-    sifted = filter_.apply(parts_.pool.urls(), generations);
-    enough = filter_.check(step, asked, sifted);
+    result = filter_.apply(parts_.pool.urls(), generations);
+    enough = filter_.check(step, asked, result);
   }
   BASCULE_TRY(enough);
-  figures.dropped = static_cast<std::int64_t>(asked_in_all) - static_cast<std::int64_t>(sifted.kept);
-  return sifted;
+  figures.dropped = static_cast<std::int64_t>(asked_in_all) - static_cast<std::int64_t>(result.kept);
+  return result;
 }
 
 // What `generations` took, and how the engines were used since the last step.
@@ -111,7 +112,7 @@ absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::v
       log_(cat("step ", step, ": no further groups in place of flat ones: ", message_of(generations.status())));
       break;
     }
-    sift(*generations, filter_.versions(), options().max_staleness);
+    filter_rollouts(*generations, filter_.versions(), options().max_staleness);
     std::vector<Group> more = answered(prompts, std::move(requests), *std::move(generations));
     if (more.empty()) continue;  // all too stale
     BASCULE_TRY(score(more));

@@ -1,7 +1,7 @@
-// The groups of completions that steps learn from: asked of the engines ahead of time, sifted by their age, put
-// together with their problems. Groups that teach nothing give way to those of further problems.
+// The completion groups that steps learn from: requested from the engines ahead of time, filtered by their age, and put
+// together with their problems. Groups that teach nothing are replaced by those of further problems.
 //
-// Threads: the trainer's; requests are planned on the stream's, too, from what never changes.
+// Threads: the trainer's. The stream's thread also plans requests, and reads only immutable state.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 #include <bascule/trainer_ref/grpo/data/task.h>
 #include <bascule/trainer_ref/grpo/options/options.h>
 #include <bascule/trainer_ref/grpo/rollout/engine_pool.h>
+#include <bascule/trainer_ref/grpo/rollout/rollout_filter.h>
 #include <bascule/trainer_ref/grpo/rollout/rollout_stream.h>
-#include <bascule/trainer_ref/grpo/rollout/staleness_filter.h>
 #include <bascule/trainer_ref/grpo/rollout/stopwatch.h>
 #include <bascule/trainer_ref/grpo/run/metrics.h>
 
@@ -55,8 +55,8 @@ class GroupSource {
 
  private:
   const TrainOptions& options() const { return parts_.options; }
-  absl::StatusOr<Sifted> sift_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
-                                     std::vector<Generation>& generations, RolloutFigures& figures);
+  absl::StatusOr<FilterResult> filter_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
+                                             std::vector<Generation>& generations, RolloutFigures& figures);
   RolloutFigures figures_of(const std::vector<Generation>& generations);
   std::vector<std::size_t> prompts_of(std::int64_t step) const;
   std::vector<const Problem*> problems_at(const std::vector<std::size_t>& prompts) const;
@@ -70,7 +70,7 @@ class GroupSource {
   const std::function<double(Stopwatch::Time)> seconds_;
   const std::function<void(std::string_view)> log_;
   std::vector<EngineUse> use_before_;  // as the last step saw it
-  StalenessFilter filter_;
+  RolloutFilter filter_;
   RolloutStream stream_;  // goes first: it asks for requests
 };
 
