@@ -26,7 +26,7 @@ GroupSource::GroupSource(const Parts& parts, std::int64_t first_step, std::funct
                .last_step = parts.options.steps,
                .sync_every = parts.options.sync_every,
                .max_staleness = parts.options.max_staleness},
-              [this](std::int64_t step) { return requests_for(prompts_of(step), step, 0); }) {}
+              [this](std::int64_t step) { return requests_of(step); }) {}
 
 void GroupSource::published(const SendReport& report) {
   filter_.published(report.epoch, report.version);
@@ -37,12 +37,11 @@ absl::StatusOr<GroupSource::Rollouts> GroupSource::next(std::int64_t step) {
   BASCULE_ASSIGN(std::vector<Generation> generations, stream_.next());
   Rollouts rollouts;
   rollouts.figures = figures_of(generations);
-  const std::vector<std::size_t> prompts = prompts_of(step);
-  BASCULE_ASSIGN(const FilterResult result,
-                 filter_enough(step, requests_for(prompts, step, 0), generations, rollouts.figures));
+  std::vector<RolloutRequest> requests = requests_of(step);
+  BASCULE_ASSIGN(const FilterResult result, filter_enough(step, requests, generations, rollouts.figures));
   rollouts.figures.staleness_mean = result.staleness_mean;
   rollouts.figures.lags = result.lags;
-  rollouts.groups = answered(prompts, requests_for(prompts, step, 0), std::move(generations));
+  rollouts.groups = answered(prompts_of(step), std::move(requests), std::move(generations));
   return rollouts;
 }
 
