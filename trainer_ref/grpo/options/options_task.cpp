@@ -77,7 +77,7 @@ absl::Status check_task(TrainOptions& options, const Task& task, const PromptWri
     rows.shortest_prompt = std::min(rows.shortest_prompt, prompt_tokens);
     rows.longest_prompt = std::max(rows.longest_prompt, prompt_tokens);
     if (!options.supervised) return absl::OkStatus();
-    BASCULE_ASSIGN(const std::int64_t answer, check_lesson(prompts, config, problem, prompt_tokens));
+    BASCULE_ASSIGN(const std::int64_t answer, check_sft_target(prompts, config, problem, prompt_tokens));
     rows.completion = std::max(rows.completion, answer);
     return absl::OkStatus();
   };
