@@ -136,9 +136,9 @@ absl::StatusOr<MemoryPlan> plan_of(const TrainOptions& options) {
 
 absl::Status dry_run(TrainOptions options, const std::function<void(std::string_view)>& log) {
   BASCULE_ASSIGN(const Task task, read_task_of(options));
-  BASCULE_TRY(settle_steps(options, task));
+  BASCULE_TRY(resolve_steps(options, task));
   // As of a run, whose end is not known before it has dropped problems.
-  if (!options.drop_long || options.epochs == 0) BASCULE_TRY(settle_schedule(options));
+  if (!options.drop_long || options.epochs == 0) BASCULE_TRY(resolve_schedule(options));
   BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
   BASCULE_ASSIGN(const MemoryNeed need, need_of(options));

@@ -62,8 +62,8 @@ absl::Status save(const Policy& policy, const TrainOptions& options) {
 absl::Status run_supervised(TrainOptions options, const SupervisedHooks& hooks) {
   BASCULE_ASSIGN(const RunFolder folder, RunFolder::take_new(options.out));
   BASCULE_ASSIGN(const Task task, read_task_of(options));
-  BASCULE_TRY(settle_steps(options, task));
-  BASCULE_TRY(settle_schedule(options));
+  BASCULE_TRY(resolve_steps(options, task));
+  BASCULE_TRY(resolve_schedule(options));
   BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
   BASCULE_ASSIGN(Policy policy, policy_to_teach(options, hooks));

@@ -52,13 +52,13 @@ absl::StatusOr<Learner> make_learner(const TrainOptions& options, Policy policy)
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, std::function<bool()> stopped,
                                                          std::function<void(std::string_view)> log) {
   BASCULE_ASSIGN(Task task, read_task_of(options));
-  BASCULE_TRY(settle_steps(options, task));
+  BASCULE_TRY(resolve_steps(options, task));
   // Where problems may be dropped, the run's end is known only behind that.
-  if (!options.drop_long || options.epochs == 0) BASCULE_TRY(settle_schedule(options));
+  if (!options.drop_long || options.epochs == 0) BASCULE_TRY(resolve_schedule(options));
   BASCULE_ASSIGN(PromptWriter prompts, read_prompt_writer(options, task));
   BASCULE_TRY(check_task(options, task, prompts));
   BASCULE_TRY(annotate(check_answers(options.rewards, task.train), cat("--reward=", options.reward)));
-  BASCULE_TRY(settle_origin(options, task, log));
+  BASCULE_TRY(resolve_run_config(options, task, log));
   BASCULE_ASSIGN(Policy policy,
                  options.resume.empty()
                      ? read_policy("model", options.model, kModelAdvice, Policy::Gradients::kTracked, options)
@@ -254,10 +254,10 @@ absl::Status Trainer::meet_engines() {
                                                          .stopped = stopped_});
   BASCULE_TRY(fit_engines(*pool_, options_, prompts_, task_, log_));
   // Of the problems that are left.
-  BASCULE_TRY(settle_steps(options_, task_));
-  BASCULE_TRY(settle_schedule(options_));
+  BASCULE_TRY(resolve_steps(options_, task_));
+  BASCULE_TRY(resolve_schedule(options_));
   learner_.follow(options_.optimizer);
-  return settle_kept(options_, task_, log_);
+  return resolve_kept_task(options_, task_, log_);
 }
 
 absl::Status Trainer::start_log() {
@@ -303,7 +303,8 @@ absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
 
 absl::Status Trainer::save(std::int64_t step) {
   const std::filesystem::path folder = options_.out / cat("step_", step);
-  BASCULE_TRY(learner_.save(folder, options_.model, {.step = step, .seed = options_.seed, .origin = options_.origin}));
+  BASCULE_TRY(
+      learner_.save(folder, options_.model, {.step = step, .seed = options_.seed, .run_config = options_.run_config}));
   saved_step_ = step;
   saved_ = folder;
   return absl::OkStatus();

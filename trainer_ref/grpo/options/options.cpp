@@ -125,10 +125,10 @@ absl::StatusOr<RunState> check_resume(const TrainOptions& options) {
   BASCULE_TRY(of_flag(state.status(), "resume", folder, kResumeAdvice));
   const std::uint64_t seed = options.seed;
   const std::int64_t steps = options.steps;
-  const bool by_epochs = options.epochs > 0;  // settle_steps() looks at them
+  const bool by_epochs = options.epochs > 0;  // resolve_steps() looks at them
   FlagChecks checks;
   checks
-      .that(state->seed == seed || !state->origin.flags.empty(), "seed", seed, folder,
+      .that(state->seed == seed || !state->run_config.flags.empty(), "seed", seed, folder,
             " was trained with --seed=", state->seed, "; a resumed run keeps its seed")
       .that(by_epochs || state->step < steps, "steps", steps, folder, " is at step ", state->step,
             " already; give a larger one, as --steps=", state->step + 60);
@@ -139,7 +139,7 @@ absl::StatusOr<RunState> check_resume(const TrainOptions& options) {
 // --model, or what a run that is resumed began with.
 absl::StatusOr<std::filesystem::path> model_of(const RunState& resumed) {
   if (const std::string model = absl::GetFlag(FLAGS_model); !model.empty()) return model;
-  const std::filesystem::path& first = resumed.origin.model;
+  const std::filesystem::path& first = resumed.run_config.model;
   if (std::error_code error; !std::filesystem::is_directory(first, error))
     return invalid_argument("--model=: the model that the run began with",
                             first.empty() ? " is not known" : cat(", ", first.string(), ", is gone"),

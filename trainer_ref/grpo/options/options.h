@@ -27,7 +27,7 @@ struct TrainOptions {
   std::filesystem::path model, out, resume;  // resume: a folder step_N, or empty
   RunState resumed;                          // what `resume` says of itself
   bool allow_changes = false;                // of what a resumed run is made of
-  RunOrigin origin;                          // what this run is made of; by settle_origin()
+  RunConfig run_config;                      // what this run is made of; by resolve_run_config()
   std::filesystem::path reference;           // of the divergence: the run's first model; likewise
   std::string task = "arithmetic";           // or "data"
   std::filesystem::path data, eval_data;     // eval_data: empty, or a file of held-out problems
@@ -54,7 +54,7 @@ struct TrainOptions {
   bool dry_run = false;                              // say what the run would take, and end
   bool colocate = false;                             // the engines sleep while the trainer trains
 
-  std::int64_t steps = 60;  // by settle_steps(), where there are epochs
+  std::int64_t steps = 60;  // by resolve_steps(), where there are epochs
   double epochs = 0;        // passes over the problems; 0: `steps` were told
   std::size_t prompts_per_step = 32;
   int group_size = 16;
@@ -74,7 +74,7 @@ struct TrainOptions {
   bool measure_kl = false;            // keeps the reference although beta is 0
   UpdateOptions update;
   OptimizerOptions optimizer;
-  bool decays_to_the_end = false;  // the learning rate, until the run's last optimizer step; by settle_schedule()
+  bool decays_to_the_end = false;  // the learning rate, until the run's last optimizer step; by resolve_schedule()
 
   std::int64_t eval_every = 10, save_every = 0;  // 0: never, but for the last step
   std::size_t eval_problems = 128;
@@ -114,11 +114,11 @@ absl::StatusOr<ComputeOptions> compute_from_flags(at::Device device);
 absl::StatusOr<ChatOptions> chat_from_flags();
 
 // Turns --epochs into steps, for the problems of `task`. INVALID_ARGUMENT: a resumed run is at the last one already.
-absl::Status settle_steps(TrainOptions& options, const Task& task);
+absl::Status resolve_steps(TrainOptions& options, const Task& task);
 
 // Lets the learning rate fall until the run's last optimizer step, where the schedule has no other end. Of a run whose
 // steps are settled. INVALID_ARGUMENT: it would have to end within the warm-up.
-absl::Status settle_schedule(TrainOptions& options);
+absl::Status resolve_schedule(TrainOptions& options);
 
 // Reads the model's tokenizer and, where `task` needs it, its chat template. INVALID_ARGUMENT names the flag: there is
 // no template, it comes to something that is not known here, or variables for a template that nothing needs.

@@ -39,7 +39,7 @@ absl::StatusOr<Task> read_task_of(const TrainOptions& options) {
   return Task{.train = *std::move(problems), .held_out = *std::move(held_out)};
 }
 
-absl::Status settle_steps(TrainOptions& options, const Task& task) {
+absl::Status resolve_steps(TrainOptions& options, const Task& task) {
   if (options.epochs == 0) return absl::OkStatus();
   options.steps = steps_of_epochs(options.epochs, task.train.size(), options.prompts_per_step);
   if (options.resume.empty() || options.resumed.step < options.steps) return absl::OkStatus();

@@ -110,7 +110,7 @@ absl::Status update_from_flags(TrainOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status settle_schedule(TrainOptions& options) {
+absl::Status resolve_schedule(TrainOptions& options) {
   OptimizerOptions& optimizer = options.optimizer;
   const std::int64_t last = options.steps * (options.supervised ? 1 : options.update.optimizer_steps());
   if (options.decays_to_the_end) {

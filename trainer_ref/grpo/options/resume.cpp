@@ -55,33 +55,33 @@ constexpr const char* kFlags[] = {"task",
 
 constexpr std::string_view kKeptTask = "kept-task";  // the problems that --drop-long left
 
-absl::StatusOr<RunOrigin> origin_now(const TrainOptions& options, const Task& task) {
+absl::StatusOr<RunConfig> run_config_now(const TrainOptions& options, const Task& task) {
   std::error_code ignored;
-  RunOrigin origin{.flags = flags_that_matter(), .model = fs::weakly_canonical(options.model, ignored)};
-  BASCULE_ASSIGN(origin.fingerprints, fingerprints_of_model(options.model));
+  RunConfig run_config{.flags = flags_that_matter(), .model = fs::weakly_canonical(options.model, ignored)};
+  BASCULE_ASSIGN(run_config.fingerprints, fingerprints_of_model(options.model));
   if (!options.data.empty()) {
-    BASCULE_ASSIGN(origin.fingerprints["data"], fingerprint_of_file(options.data));
+    BASCULE_ASSIGN(run_config.fingerprints["data"], fingerprint_of_file(options.data));
   }
   if (!options.eval_data.empty()) {
-    BASCULE_ASSIGN(origin.fingerprints["eval-data"], fingerprint_of_file(options.eval_data));
+    BASCULE_ASSIGN(run_config.fingerprints["eval-data"], fingerprint_of_file(options.eval_data));
   }
   if (needs_template(options.chat, task)) {
-    BASCULE_ASSIGN(origin.fingerprints["chat-template"], fingerprint_of_chat_template(options.model));
+    BASCULE_ASSIGN(run_config.fingerprints["chat-template"], fingerprint_of_chat_template(options.model));
   }
   for (const RewardSpec& reward : options.rewards)
     for (const std::string& word : reward.command)  // a program that PATH finds is none of the run's own
       if (fs::is_regular_file(word, ignored)) {
-        BASCULE_ASSIGN(origin.fingerprints[cat("reward/", word)], fingerprint_of_file(word));
+        BASCULE_ASSIGN(run_config.fingerprints[cat("reward/", word)], fingerprint_of_file(word));
       }
   // Engines that get bf16 sample other completions, whichever flag says so.
-  if (absl::StrContains(options.sync, "wire_dtype=bf16")) origin.flags["engine-dtype"] = "bf16";
-  origin.flags["train-dtype"] = options.compute.dtype == at::kFloat ? "f32" : "bf16";  // what auto came to
-  origin.fingerprints["task"] = fingerprint_of(task);
-  return origin;
+  if (absl::StrContains(options.sync, "wire_dtype=bf16")) run_config.flags["engine-dtype"] = "bf16";
+  run_config.flags["train-dtype"] = options.compute.dtype == at::kFloat ? "f32" : "bf16";  // what auto came to
+  run_config.fingerprints["task"] = fingerprint_of(task);
+  return run_config;
 }
 
 // The run's first model, where --model names another one.
-absl::Status check_first_model(const RunOrigin& run) {
+absl::Status check_first_model(const RunConfig& run) {
   const absl::StatusOr<Fingerprints> there = fingerprints_of_model(run.model);
   if (there.ok() && same_model(run.fingerprints, *there)) return absl::OkStatus();
   return invalid_argument("--model: the divergence is measured from the model that the run began with, ",
@@ -102,7 +102,7 @@ std::map<std::string, std::string> flags_that_matter() {
 namespace {
 
 // A run of an older version had the defaults of what that version did not know.
-RunOrigin with_defaults(RunOrigin run) {
+RunConfig with_defaults(RunConfig run) {
   if (run.flags.empty()) return run;
   for (const char* name : kFlags)
     if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); flag != nullptr)
@@ -122,11 +122,12 @@ absl::Status settle(const TrainOptions& options, const std::vector<std::string>&
 
 }  // namespace
 
-absl::Status settle_kept(TrainOptions& options, const Task& task, const std::function<void(std::string_view)>& log) {
+absl::Status resolve_kept_task(TrainOptions& options, const Task& task,
+                               const std::function<void(std::string_view)>& log) {
   if (!options.drop_long) return absl::OkStatus();
   const std::string key(kKeptTask), found = fingerprint_of(task);
-  options.origin.fingerprints[key] = found;
-  const Fingerprints& run = options.resumed.origin.fingerprints;
+  options.run_config.fingerprints[key] = found;
+  const Fingerprints& run = options.resumed.run_config.fingerprints;
   const auto before = run.find(key);
   if (options.resume.empty() || before == run.end() || before->second == found) return absl::OkStatus();
   return settle(options,
@@ -135,22 +136,23 @@ absl::Status settle_kept(TrainOptions& options, const Task& task, const std::fun
                 log);
 }
 
-absl::Status settle_origin(TrainOptions& options, const Task& task, const std::function<void(std::string_view)>& log) {
-  BASCULE_ASSIGN(options.origin, origin_now(options, task));
+absl::Status resolve_run_config(TrainOptions& options, const Task& task,
+                                const std::function<void(std::string_view)>& log) {
+  BASCULE_ASSIGN(options.run_config, run_config_now(options, task));
   options.reference = options.model;
   if (options.resume.empty()) return absl::OkStatus();
-  const RunOrigin run = with_defaults(options.resumed.origin);
+  const RunConfig run = with_defaults(options.resumed.run_config);
   if (run.flags.empty() || run.fingerprints.empty())
     log(cat("--resume=", options.resume.string(),
             ": an older version wrote it; its flags, model, data and task cannot be compared with these"));
-  BASCULE_TRY(settle(options, differences(run, options.origin), log));
-  if (same_model(run.fingerprints, options.origin.fingerprints)) return absl::OkStatus();
+  BASCULE_TRY(settle(options, differences(run, options.run_config), log));
+  if (same_model(run.fingerprints, options.run_config.fingerprints)) return absl::OkStatus();
 
   if (options.needs_reference()) BASCULE_TRY(check_first_model(run));
-  options.reference = options.origin.model = run.model;
-  std::erase_if(options.origin.fingerprints, [](const auto& entry) { return entry.first.starts_with("model/"); });
+  options.reference = options.run_config.model = run.model;
+  std::erase_if(options.run_config.fingerprints, [](const auto& entry) { return entry.first.starts_with("model/"); });
   for (const auto& [name, value] : run.fingerprints)
-    if (name.starts_with("model/")) options.origin.fingerprints[name] = value;
+    if (name.starts_with("model/")) options.run_config.fingerprints[name] = value;
   return absl::OkStatus();
 }
 

@@ -79,23 +79,23 @@ TEST_F(Options, OfTheAlgorithmsReachTheirPlaces) {
 }
 
 TEST_F(Options, TheLearningRateFallsToTheEndOfTheRunUnlessTold) {
-  const auto settled = [](std::vector<const char*> flags) {
+  const auto resolved = [](std::vector<const char*> flags) {
     const absl::FlagSaver one_at_a_time;
     auto result = options(std::move(flags));
     EXPECT_TRUE(result.ok()) << result.status();
-    const absl::Status status = settle_schedule(*result);
+    const absl::Status status = resolve_schedule(*result);
     EXPECT_TRUE(status.ok()) << status;
     return result->optimizer;
   };
-  EXPECT_EQ(settled({}).schedule, LearningRateSchedule::kConstant);
-  EXPECT_EQ(settled({"--decay-steps=70"}).schedule, LearningRateSchedule::kLinear) << "as before there were schedules";
-  EXPECT_EQ(settled({"--decay-steps=70"}).decay_steps, 70);
-  const OptimizerOptions cosine = settled(
+  EXPECT_EQ(resolved({}).schedule, LearningRateSchedule::kConstant);
+  EXPECT_EQ(resolved({"--decay-steps=70"}).schedule, LearningRateSchedule::kLinear) << "as before there were schedules";
+  EXPECT_EQ(resolved({"--decay-steps=70"}).decay_steps, 70);
+  const OptimizerOptions cosine = resolved(
       {"--lr-schedule=cosine", "--steps=30", "--num-iterations=2", "--mini-batches=4", "--min-learning-rate=1e-7"});
   EXPECT_EQ(cosine.schedule, LearningRateSchedule::kCosine);
   EXPECT_EQ(cosine.decay_steps, 240) << "optimizer steps";
   EXPECT_EQ(cosine.min_learning_rate, 1e-7);
-  EXPECT_EQ(settled({"--lr-schedule=linear", "--steps=30", "--supervised"}).decay_steps, 30);
+  EXPECT_EQ(resolved({"--lr-schedule=linear", "--steps=30", "--supervised"}).decay_steps, 30);
 
   EXPECT_THAT(refusal({"--lr-schedule=constant", "--decay-steps=9"}),
               HasSubstr("--decay-steps=9: --lr-schedule=constant"));
@@ -105,12 +105,12 @@ TEST_F(Options, TheLearningRateFallsToTheEndOfTheRunUnlessTold) {
 
   auto none_left = options({"--lr-schedule=linear", "--steps=30", "--warmup-steps=30"});
   ASSERT_TRUE(none_left.ok()) << none_left.status();
-  EXPECT_THAT(settle_schedule(*none_left).message(), HasSubstr("--warmup-steps=30: the run has 30 optimizer steps"));
+  EXPECT_THAT(resolve_schedule(*none_left).message(), HasSubstr("--warmup-steps=30: the run has 30 optimizer steps"));
   const absl::FlagSaver another_time;
   auto too_early = options({"--decay-steps=20", "--warmup-steps=0", "--lr-schedule=linear", "--steps=30"});
   ASSERT_TRUE(too_early.ok()) << too_early.status();
   EXPECT_THAT(
-      settle_schedule(*too_early).message(),
+      resolve_schedule(*too_early).message(),
       HasSubstr("--decay-steps=20: the run has 30 optimizer steps, and would go on with a learning rate of 0; give "
                 "--decay-steps=30"));
 }
@@ -231,20 +231,20 @@ TEST_F(Options, EpochsEndWithTheLastProblem) {
   EXPECT_EQ(told->top_p, 0.5);
   TrainOptions run = *told;
   const Task task{.train = std::vector<Problem>(9), .held_out = {}};
-  ASSERT_TRUE(settle_steps(run, task).ok());
+  ASSERT_TRUE(resolve_steps(run, task).ok());
   EXPECT_EQ(run.steps, 6) << "22.5 problems, 4 a step";
   run.resume = "out/step_6";
   run.resumed.step = 5;
-  EXPECT_TRUE(settle_steps(run, task).ok());
+  EXPECT_TRUE(resolve_steps(run, task).ok());
   run.resumed.step = 6;
   EXPECT_EQ(
-      settle_steps(run, task).message(),
+      resolve_steps(run, task).message(),
       "--epochs=2.5: out/step_6 is at step 6 already, and that many epochs of 9 problems end with step 6; give more");
 }
 
 TEST_F(Options, StepsAreSixtyUnlessTheyAreTold) {
   TrainOptions run = *options({});
-  EXPECT_TRUE(settle_steps(run, {}).ok());
+  EXPECT_TRUE(resolve_steps(run, {}).ok());
   EXPECT_EQ(run.steps, 60);
   EXPECT_EQ(options({"--steps=7"})->steps, 7);
   const test::TempFolder folder;
