@@ -14,18 +14,20 @@
 
 namespace bascule::ref {
 
-GroupSource::GroupSource(const Parts& parts, std::int64_t first_step, std::function<double(Stopwatch::Time)> seconds,
-                         std::function<void(std::string_view)> log)
+GroupSource::GroupSource(const Parts& parts, std::int64_t first_step, std::int64_t last_step,
+                         std::function<double(Stopwatch::Time)> seconds, std::function<void(std::string_view)> log)
     : parts_(parts),
       seconds_(std::move(seconds)),
       log_(std::move(log)),
       use_before_(parts.pool.use()),
-      filter_({.max_staleness = parts.options.max_staleness, .min_batch = parts.options.min_batch, .log = log_}),
+      filter_({.max_staleness = parts.flags.engines.max_staleness,
+               .min_batch = parts.flags.engines.min_batch,
+               .log = log_}),
       stream_(parts.pool,
               {.first_step = first_step,
-               .last_step = parts.options.steps,
-               .sync_every = parts.options.sync_every,
-               .max_staleness = parts.options.max_staleness},
+               .last_step = last_step,
+               .sync_every = parts.flags.engines.sync_every,
+               .max_staleness = parts.flags.engines.max_staleness},
               [this](std::int64_t step) { return requests_of(step); }) {}
 
 void GroupSource::published(const SendReport& report) {
@@ -93,15 +95,16 @@ RolloutFigures GroupSource::figures_of(const std::vector<Generation>& generation
 
 absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::vector<Group>& groups,
                                                        const Score& score) {
+  const RolloutFlags& rollout_flags = parts_.flags.rollouts;
   const std::vector<std::size_t> first = prompts_of(step);
   std::set<std::size_t> asked(first.begin(), first.end());
   std::size_t place = first.size();
   std::vector<Group> varied;
-  if (options().dynamic_sampling > 0) varied = take_varied(groups);
+  if (rollout_flags.dynamic_sampling > 0) varied = take_varied(groups);
   const std::size_t varied_at_first = varied.size();
-  for (std::int64_t round = 0; round < options().dynamic_sampling && varied.size() < first.size(); ++round) {
+  for (std::int64_t round = 0; round < rollout_flags.dynamic_sampling && varied.size() < first.size(); ++round) {
     const std::vector<std::size_t> prompts =
-        further_prompts(parts_.task.train.size(), first.size() - varied.size(), options().seed, step, asked);
+        further_prompts(parts_.task.train.size(), first.size() - varied.size(), rollout_flags.seed, step, asked);
     if (prompts.empty()) break;
     asked.insert(prompts.begin(), prompts.end());
     std::vector<RolloutRequest> requests = requests_for(prompts, step, std::exchange(place, place + prompts.size()));
@@ -111,7 +114,7 @@ absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::v
       log_(cat("step ", step, ": no further groups in place of flat ones: ", message_of(generations.status())));
       break;
     }
-    filter_rollouts(*generations, filter_.versions(), options().max_staleness);
+    filter_rollouts(*generations, filter_.versions(), parts_.flags.engines.max_staleness);
     std::vector<Group> more = answered(prompts, std::move(requests), *std::move(generations));
     if (more.empty()) continue;  // all too stale
     BASCULE_TRY(score(more));
@@ -132,7 +135,8 @@ std::vector<Group> GroupSource::answered(const std::vector<std::size_t>& prompts
 
 std::vector<std::size_t> GroupSource::prompts_of(std::int64_t step) const {
   // Steps count from 1, the order of problems from 0.
-  return prompts_of_step(parts_.task.train.size(), options().prompts_per_step, options().seed, step - 1);
+  return prompts_of_step(parts_.task.train.size(), parts_.flags.rollouts.prompts_per_step, parts_.flags.rollouts.seed,
+                         step - 1);
 }
 
 std::vector<const Problem*> GroupSource::problems_at(const std::vector<std::size_t>& prompts) const {
@@ -144,16 +148,17 @@ std::vector<const Problem*> GroupSource::problems_at(const std::vector<std::size
 // Called on the stream's thread as well: reads what never changes. Each place of a step has a seed of its own.
 std::vector<RolloutRequest> GroupSource::requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
                                                       std::size_t first_place) const {
+  const RolloutFlags& flags = parts_.flags.rollouts;
   std::vector<RolloutRequest> requests;
   for (const Problem* problem : problems_at(prompts)) {
     const std::uint64_t place = static_cast<std::uint64_t>(step) << 32 | (first_place + requests.size());
     requests.push_back({.prompt = *parts_.prompts.tokens_of(*problem),  // create() has looked at them all
-                        .completions = options().group_size,
-                        .max_tokens = options().max_tokens,
-                        .temperature = options().update.temperature,
-                        .top_k = options().top_k,
-                        .top_p = options().top_p,
-                        .seed = mix(options().seed ^ mix(place))});
+                        .completions = flags.group_size,
+                        .max_tokens = flags.max_tokens,
+                        .temperature = flags.temperature,
+                        .top_k = flags.top_k,
+                        .top_p = flags.top_p,
+                        .seed = mix(flags.seed ^ mix(place))});
   }
   return requests;
 }

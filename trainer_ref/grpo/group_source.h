@@ -13,7 +13,7 @@
 #include <bascule/sender/report.h>
 #include <bascule/trainer_ref/grpo/data/prompt.h>
 #include <bascule/trainer_ref/grpo/data/task.h>
-#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/options/train_flags.h>
 #include <bascule/trainer_ref/grpo/rollout/engine_pool.h>
 #include <bascule/trainer_ref/grpo/rollout/rollout_filter.h>
 #include <bascule/trainer_ref/grpo/rollout/rollout_stream.h>
@@ -25,15 +25,15 @@ namespace bascule::ref {
 class GroupSource {
  public:
   struct Parts {  // all outlive it
-    const TrainOptions& options;
+    const TrainFlags& flags;
     const Task& task;
     const PromptWriter& prompts;
     EnginePool& pool;
   };
-  // Of the run's steps from `first_step` on. Asks nothing before the first published(). `seconds` is the run's clock;
-  // `log` is told of engines that answer with foreign versions, or not at all.
-  GroupSource(const Parts& parts, std::int64_t first_step, std::function<double(Stopwatch::Time)> seconds,
-              std::function<void(std::string_view)> log);
+  // For the steps from `first_step` to `last_step`. Requests nothing before the first published(). `seconds` is the
+  // run's clock; `log` gets a line for engines that answer with foreign versions, or not at all.
+  GroupSource(const Parts& parts, std::int64_t first_step, std::int64_t last_step,
+              std::function<double(Stopwatch::Time)> seconds, std::function<void(std::string_view)> log);
 
   // One more version is served.
   void published(const SendReport& report);
@@ -54,7 +54,6 @@ class GroupSource {
   absl::StatusOr<std::int64_t> replace_flat(std::int64_t step, std::vector<Group>& groups, const Score& score);
 
  private:
-  const TrainOptions& options() const { return parts_.options; }
   absl::StatusOr<FilterResult> filter_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
                                              std::vector<Generation>& generations, RolloutFigures& figures);
   RolloutFigures figures_of(const std::vector<Generation>& generations);
