@@ -38,7 +38,7 @@ std::string verdict(const Interval& interval) {
 std::vector<std::string> row_of(const Record& before, const Record& after, std::uint64_t seed) {
   const double from = quantile(before.ours_seconds, 0.5), to = quantile(after.ours_seconds, 0.5);
   const Interval spread = ratio_of_medians(after.ours_seconds, before.ours_seconds, seed);
-  const auto over_limit = [](const Record& record) { return record.ratio() ? two_decimals(*record.ratio()) : "–"; };
+  const auto over_baseline = [](const Record& record) { return record.ratio() ? two_decimals(*record.ratio()) : "–"; };
   return {before.scheme == after.scheme ? after.scheme : cat(before.scheme, " → ", after.scheme),
           after.scenario,
           cat(shown_bytes(static_cast<double>(after.bytes)), " in ", after.tensors, ", to ", after.workers),
@@ -46,7 +46,7 @@ std::vector<std::string> row_of(const Record& before, const Record& after, std::
           shown_seconds(to),
           from > 0 ? two_decimals(to / from) : "–",
           cat(two_decimals(spread.low), "–", two_decimals(spread.high)),
-          cat(over_limit(before), " → ", over_limit(after)),
+          cat(over_baseline(before), " → ", over_baseline(after)),
           verdict(spread)};
 }
 
@@ -56,7 +56,7 @@ absl::StatusOr<std::string> compare(const Results& before, const Results& after,
   if (const std::string why = before.machine.difference(after.machine); !why.empty())
     return failed_precondition("figures of two machines cannot be compared: ", why);
   std::vector<std::vector<std::string>> rows = {
-      {"scheme", "scenario", "size", "p50 before", "after", "ratio", "95 %", "over the limit", ""}};
+      {"scheme", "scenario", "size", "p50 before", "after", "ratio", "95 %", "over the baseline", ""}};
   std::string alone;
   std::vector<const Record*> met;
   for (const Record& record : after.records) {

@@ -2,10 +2,11 @@
 //
 //   bascule-bench-cuda [--repeat 30] [--json FILE]
 //
-// The limit is cudaMemcpyAsync from device to device of half of the bytes that the row reads and writes, so that both
-// move the same through the memory. Times are device events around one call of ours, and around one copy: medians of
-// turns (ours, limit, ours, limit ...). Tensors lie in the source in a shuffled order and hold random bytes. Each row's
-// digest is compared with that of the slot as it then lies there; that bytes are right is what the tests compare.
+// The baseline is cudaMemcpyAsync from device to device of half of the bytes that the row reads and writes, so that
+// both move the same through the memory. Times are device events around one call of ours, and around one copy: medians
+// of turns (ours, baseline, ours, baseline ...). Tensors lie in the source in a shuffled order and hold random bytes.
+// Each row's digest is compared with that of the slot as it then lies there; that bytes are right is what the tests
+// compare.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -153,7 +154,7 @@ class Bench {
     }
   }
   void run(const Row& row) {
-    std::vector<float> ours, limit;
+    std::vector<float> ours, baseline;
     bool right = true;
     for (int i = -3; i < repeat; ++i) {
       MUST(cudaEventRecord(events_[0], stream_));
@@ -175,18 +176,18 @@ class Bench {
       MUST(cudaEventElapsedTime(&b, events_[2], events_[3]));
       if (i >= 0) {
         ours.push_back(a);
-        limit.push_back(b);
+        baseline.push_back(b);
       }
     }
-    const Seconds mine = of(ours), theirs = of(limit);
-    std::printf("%-42s %8.3f GB  ours %9.4f ms  limit %9.4f ms  ratio %.3f  %7.1f GB/s  %s\n", row.name.c_str(),
+    const Seconds mine = of(ours), theirs = of(baseline);
+    std::printf("%-42s %8.3f GB  ours %9.4f ms  baseline %9.4f ms  ratio %.3f  %7.1f GB/s  %s\n", row.name.c_str(),
                 static_cast<double>(row.bytes) / 1e9, mine.median * 1e3, theirs.median * 1e3,
                 mine.median / theirs.median, static_cast<double>(row.bytes) / 1e9 / mine.median,
                 right ? "right" : "WRONG");
     char text[512];
     std::snprintf(
         text, sizeof(text),
-        "%s{\"scenario\":\"%s\",\"bytes\":%llu,\"ours_seconds\":{\"p50\":%.9f,\"min\":%.9f},\"limit\":{\"name\":"
+        "%s{\"scenario\":\"%s\",\"bytes\":%llu,\"ours_seconds\":{\"p50\":%.9f,\"min\":%.9f},\"baseline\":{\"name\":"
         "\"cudaMemcpyAsync\",\"seconds\":%.9f},\"ratio\":%.4f,\"right\":%s}",
         json.empty() ? "" : ",\n", row.name.c_str(), static_cast<unsigned long long>(row.bytes), mine.median,
         mine.least, theirs.median, mine.median / theirs.median, right ? "true" : "false");

@@ -38,9 +38,9 @@ class FlatBroadcast final : public PlainCopy {
     for (int rank = 0; rank < 2; ++rank) {
       End& end = made->ends_[static_cast<std::size_t>(rank)];
       BASCULE_ASSIGN(std::shared_ptr<nccl::Place> place, nccl::cuda_place(devices[static_cast<std::size_t>(rank)]));
-      BASCULE_ASSIGN(end.memory, place->allocate(bytes, "the limit"));
+      BASCULE_ASSIGN(end.memory, place->allocate(bytes, "the baseline"));
       end.communicator = std::make_unique<nccl::Communicator>(
-          *library, std::move(place), nccl::Rank{.circle = 1, .rank = rank, .ranks = 2, .id = id},
+          *library, std::move(place), nccl::Rank{.group = 1, .rank = rank, .ranks = 2, .id = id},
           nccl::Communicator::Options{.max_ctas = ctas},
           nccl::Communicator::Handlers{.made = [promise = joined[static_cast<std::size_t>(rank)]](
                                                    absl::Status status) { promise->set_value(std::move(status)); },

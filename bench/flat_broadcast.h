@@ -1,4 +1,4 @@
-// One ncclBroadcast from a GPU to its peer, its two ranks threads of this process: the limit of sends over nccl.
+// One ncclBroadcast from a GPU to its peer, its two ranks threads of this process: the baseline of sends over nccl.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include <bascule/bench/limits.h>
+#include <bascule/bench/baselines.h>
 
 namespace bascule::bench {
 

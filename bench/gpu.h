@@ -1,5 +1,5 @@
 // What the measurements do on a GPU beside the transport: memory for models, their content (content.h) made, read and
-// checked there, and the plain copies that are limits. The same in a build without CUDA, where open() refuses.
+// checked there, and the plain copies that serve as baselines. The same in a build without CUDA, where open() refuses.
 //
 // One thread at a time. What writes, reads or checks goes to the device's default stream, as a trainer's or an engine's
 // work would, and is waited for unless it says otherwise.
@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include <bascule/bench/limits.h>
+#include <bascule/bench/baselines.h>
 #include <bascule/transport/tensor.h>
 
 namespace bascule::bench {

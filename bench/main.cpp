@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include <bascule/bench/baselines.h>
 #include <bascule/bench/compare.h>
 #include <bascule/bench/driver.h>
 #include <bascule/bench/fleet_process.h>
-#include <bascule/bench/limits.h>
 #include <bascule/bench/options.h>
 #include <bascule/bench/own_host.h>
 #include <bascule/bench/page.h>
@@ -34,7 +34,7 @@ const bascule::ProgramInfo kProgram{
     .name = "bascule-bench",
     .summary =
         "measures sends from this process to worker processes, in turns with the plainest code that moves the\n"
-        "same bytes (the limit), and prints our time over the limit's. Workers check every byte that they serve.\n"
+        "same bytes (the baseline), and prints the ratio of the two times. Workers check every byte that they serve.\n"
         "docs/benchmarking.md says what each scenario measures and how to read the tables."};
 
 absl::StatusOr<Results> read_named(std::string_view flag, const std::string& file, std::string_view advice) {

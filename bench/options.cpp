@@ -12,18 +12,19 @@
 #include "absl/strings/str_join.h"
 #include <bascule/bench/scenario.h>
 #include <bascule/kernels/control_group.h>
+#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/schemes/registry.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/program/byte_size.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/nearest.h>
 #include <bascule/transport/program/output.h>
-#include <bascule/transport/program/sync_flag.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/tensor.h>
 
 using bascule::ByteSize;
 
-ABSL_FLAG(std::vector<std::string>, sync, {"shm"},
+ABSL_FLAG(std::vector<std::string>, sync, {bascule::plainest_scheme(/*on_device=*/false).name},
           "What to measure: schemes, as shm,memmap, or endpoints with folder and options, as "
           "memmap:///data/slots?digest=off. A scheme that this build does not have gives a skipped row.");
 ABSL_FLAG(
@@ -43,7 +44,7 @@ ABSL_FLAG(
     "or 8..1024, each twice the one before.");
 ABSL_FLAG(int, repeat, 50, "Counted turns of each row; rows that take milliseconds or less get ten times as many.");
 ABSL_FLAG(uint64_t, seed, 1, "Seed of the weights, and of the resampling of --compare.");
-ABSL_FLAG(int, threads, 0, "Threads that pack, and that copy in the limits; 0: one per core.");
+ABSL_FLAG(int, threads, 0, "Threads that pack, and that copy in the baselines; 0: one per core.");
 ABSL_FLAG(std::string, device, "",
           "Where models lie: cpu or cuda:N. Default: cuda:0 if the scheme keeps its slots on a GPU, else cpu.");
 ABSL_FLAG(std::vector<std::string>, worker_device, {},
@@ -58,7 +59,7 @@ ABSL_FLAG(bool, own_hosts, false,
           "Each process is a host of its own to NCCL: the way between hosts, over the loopback, and any number of "
           "workers on one GPU.");
 ABSL_FLAG(std::string, folder, "",
-          "Folder for endpoints and for the files of the limits, during the run; for memmap and durable on a disk. "
+          "Folder for endpoints and for the files of the baselines, during the run; for memmap and durable on a disk. "
           "Default: the system's folder for temporary files.");
 ABSL_FLAG(std::string, json, "", "Write machine, records and raw samples to this file.");
 ABSL_FLAG(std::string, html, "", "Write the results as one page that needs no network to this file.");

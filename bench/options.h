@@ -37,7 +37,7 @@ struct Options {
   std::vector<int> fleets;  // sizes of fake fleets, rising
   int repeat = 50;
   std::uint64_t seed = 1;
-  int threads = 0;                  // of the sender and of the limits; never 0 once checked
+  int threads = 0;                  // of the sender and of the baselines; never 0 once checked
   std::optional<int> device;        // of models; kHost or a GPU; none: what suits the scheme
   std::vector<int> worker_devices;  // of workers, in turn; empty: as models
   bool spin = false;

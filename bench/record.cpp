@@ -36,13 +36,13 @@ Json record_json(const Record& record) {
   put(json, "skipped", record.skipped);
   if (!record.skipped.empty()) return json;
   json["ours_seconds"] = summary_json(record.ours_seconds);
-  json["limit"] = {{"name", record.limit_name}, {"seconds", quantile(record.limit_seconds, 0.5)}};
-  json["limit"].update(summary_json(record.limit_seconds));
+  json["baseline"] = {{"name", record.baseline_name}, {"seconds", quantile(record.baseline_seconds, 0.5)}};
+  json["baseline"].update(summary_json(record.baseline_seconds));
   put(json, "ratio", record.ratio());
   if (record.target)
     json["target"] = {{kTargetKeys[static_cast<std::size_t>(record.target->of)], record.target->at_most}};
   put(json, "met", record.met());
-  Json samples = {{"ours_seconds", record.ours_seconds}, {"limit_seconds", record.limit_seconds}};
+  Json samples = {{"ours_seconds", record.ours_seconds}, {"baseline_seconds", record.baseline_seconds}};
   json["stages"] = Json::object();
   samples["stages"] = Json::object();
   for (const auto& [stage, seconds] : record.stages) {
@@ -77,9 +77,9 @@ Record record_from(const nlohmann::json& json) {
   if (!record.skipped.empty()) return record;
   const nlohmann::json& samples = json.at("samples");
   samples.at("ours_seconds").get_to(record.ours_seconds);
-  samples.at("limit_seconds").get_to(record.limit_seconds);
+  samples.at("baseline_seconds").get_to(record.baseline_seconds);
   if (samples.contains("stages")) samples.at("stages").get_to(record.stages);
-  json.at("limit").at("name").get_to(record.limit_name);
+  json.at("baseline").at("name").get_to(record.baseline_name);
   if (json.contains("target")) {
     const nlohmann::json& target = json.at("target");
     for (std::size_t of = 0; of < kTargetKeys.size(); ++of)
@@ -104,9 +104,9 @@ Count count_from(const nlohmann::json& json) {
 }  // namespace
 
 std::optional<double> Record::ratio() const {
-  const double limit = quantile(limit_seconds, 0.5);
-  if (ours_seconds.empty() || limit <= 0) return std::nullopt;
-  return quantile(ours_seconds, 0.5) / limit;
+  const double baseline = quantile(baseline_seconds, 0.5);
+  if (ours_seconds.empty() || baseline <= 0) return std::nullopt;
+  return quantile(ours_seconds, 0.5) / baseline;
 }
 
 std::optional<bool> Record::met() const {
@@ -139,7 +139,14 @@ absl::StatusOr<Results> results_from_json(std::string_view text) {
     json.at("machine").get_to(results.machine.facts);
     results.seed = json.value("seed", std::uint64_t{0});
     results.command = json.value("command", "");
-    for (const nlohmann::json& record : json.at("records")) results.records.push_back(record_from(record));
+    for (const nlohmann::json& record : json.at("records")) {
+      if (record.contains("limit"))
+        return invalid_argument(
+            "expected the key \"baseline\" in each record, found \"limit\", as bascule-bench wrote before 0.1.0; "
+            "measure "
+            "again, or rename \"limit\" to \"baseline\" and \"limit_seconds\" to \"baseline_seconds\" in the file");
+      results.records.push_back(record_from(record));
+    }
     if (json.contains("counts"))
       for (const nlohmann::json& count : json.at("counts")) results.counts.push_back(count_from(count));
     return results;

@@ -1,4 +1,4 @@
-// What a run of bascule-bench leaves: records (times beside their limit), counts (memory, descriptors, allocations),
+// What a run of bascule-bench leaves: records (times beside their baseline), counts (memory, descriptors, allocations),
 // and the machine that they were measured on. docs/benchmarking.md states the JSON.
 #pragma once
 
@@ -30,14 +30,14 @@ struct Record {
   std::uint64_t tensors = 0, workers = 0;
   std::string device = "cpu";
   std::vector<double> ours_seconds;  // as they came
-  std::string limit_name;
-  std::vector<double> limit_seconds;
+  std::string baseline_name;
+  std::vector<double> baseline_seconds;
   std::map<std::string, std::vector<double>> stages;  // of ours, in seconds
   std::optional<Goal> target;
   std::string note;     // what a reader must know of the row
   std::string skipped;  // why nothing was measured; empty: it was
 
-  std::optional<double> ratio() const;  // ours p50 over the limit's
+  std::optional<double> ratio() const;  // ours p50 over the baseline's
   std::optional<bool> met() const;      // none without a target
 };
 

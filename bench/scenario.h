@@ -19,11 +19,11 @@ namespace bascule::bench {
 struct Context {
   const Options& options;
   const Sync& sync;
-  kernels::ThreadPool& pool;     // fills models, runs the limits
+  kernels::ThreadPool& pool;     // fills models, runs the baselines
   int device = kHost;            // where models lie
   int worker_device = kHost;     // where workers read, or the first of them
   std::shared_ptr<Gpu> gpu;      // of `device`; null: host memory
-  std::filesystem::path folder;  // for endpoints and the limits' files; removed at the end
+  std::filesystem::path folder;  // for endpoints and the baselines' files; removed at the end
   std::function<void(std::string_view)> progress;
   Results& results;
 

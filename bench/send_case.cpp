@@ -4,8 +4,8 @@
 #include <iterator>
 #include <vector>
 
+#include <bascule/bench/baselines.h>
 #include <bascule/bench/flat_broadcast.h>
-#include <bascule/bench/limits.h>
 #include <bascule/bench/machine.h>
 #include <bascule/bench/memory_need.h>
 #include <bascule/bench/targets.h>
@@ -16,9 +16,9 @@
 namespace bascule::bench {
 
 absl::Status check_rig_fits(Context& context, const ModelShape& model, std::uint64_t slot_bytes,
-                            std::uint64_t limit_bytes, int workers) {
+                            std::uint64_t baseline_bytes, int workers) {
   const Need one_model{.what = "model", .bytes = model.bytes}, slots{.what = "slots", .count = 2, .bytes = slot_bytes},
-      target{.what = "target of the limit", .bytes = limit_bytes};
+      target{.what = "target of the baseline", .bytes = baseline_bytes};
   const std::string where = record_of(context, "").device;
   if (context.gpu && keeps_slots_on_gpu(context.sync.scheme)) {
     BASCULE_ASSIGN(const std::uint64_t free, context.gpu->free_bytes());
@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<PlainCopy>> copy_of(Context& context, std::uint64
                    FlatCopy::make(slot_memory_of(context.sync.scheme), context.folder, bytes, context.pool));
     return std::make_unique<FlatCopy>(std::move(copy));
   }
-  if (context.sync.scheme == "nccl") {
+  if (broadcasts(context.sync.scheme)) {
     BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
     return make_flat_broadcast(from, to, {bytes}, endpoint.ctas.value_or(0));
   }
@@ -70,14 +70,14 @@ absl::Status measure_sends(Context& context, std::string_view scenario, const Se
   note_busy_threads(record, packing + engines + send_case.busy_threads);
   Record after = record;
   after.scenario += "_after_pack";
-  after.limit_name = "two Unix-socket turns";
+  after.baseline_name = "two Unix-socket turns";
   BASCULE_TRY(measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const auto copied = static_cast<std::uint64_t>(send_case.copied_share * static_cast<double>(to.bytes));
     BASCULE_TRY(check_rig_fits(context, shape, to.bytes, copied, send_case.rig.workers));
     BASCULE_ASSIGN(const std::unique_ptr<PlainCopy> copy, copy_of(context, copied));
     BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, send_case.rig));
     BASCULE_ASSIGN(SocketTurns sockets, SocketTurns::make(send_case.rig.workers));
-    to.limit_name = copy->name();
+    to.baseline_name = copy->name();
     return take_turns(
         context, to, send_case.repeat,
         [&]() -> absl::StatusOr<Turn> {
@@ -102,7 +102,7 @@ absl::Status measure_sends(Context& context, std::string_view scenario, const Se
     samples.erase(samples.begin(), samples.begin() + std::min<std::ptrdiff_t>(kWarmUps, std::ssize(samples)));
   };
   cut_warm_ups(after.ours_seconds);
-  cut_warm_ups(after.limit_seconds);
+  cut_warm_ups(after.baseline_seconds);
   for (auto& [stage, seconds] : after.stages) cut_warm_ups(seconds);
   return measure(context, std::move(after), [](Record& of) -> absl::Status {
     if (of.ours_seconds.empty()) return unimplemented("the sends themselves could not be measured");

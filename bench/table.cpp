@@ -45,7 +45,7 @@ std::vector<std::string> row_of(const Record& record) {
   if (!record.skipped.empty())
     return {record.scheme, record.scenario, shown_device(record), record.bytes > 0 ? size_of_record(record) : "",
             record.skipped.starts_with("failed: ") ? "failed" : "skipped"};
-  const Summary ours = summarise(record.ours_seconds), limit = summarise(record.limit_seconds);
+  const Summary ours = summarise(record.ours_seconds), baseline = summarise(record.baseline_seconds);
   return {record.scheme,
           record.scenario,
           shown_device(record),
@@ -53,8 +53,8 @@ std::vector<std::string> row_of(const Record& record) {
           shown_seconds(ours.p50),
           shown_seconds(ours.p90),
           shown_seconds(ours.p99),
-          record.limit_name,
-          shown_seconds(limit.p50),
+          record.baseline_name,
+          shown_seconds(baseline.p50),
           record.ratio() ? two_decimals(*record.ratio()) : "",
           record.target ? shown_target(*record.target) : "",
           verdict(record.met())};
@@ -108,7 +108,7 @@ std::string shown(const Results& results) {
   };
   if (!results.records.empty()) {
     std::vector<std::vector<std::string>> rows = {
-        {"scheme", "scenario", "on", "size", "p50", "p90", "p99", "limit", "its p50", "ratio", "target", ""}};
+        {"scheme", "scenario", "on", "size", "p50", "p90", "p99", "baseline", "its p50", "ratio", "target", ""}};
     for (const Record& record : results.records) {
       rows.push_back(row_of(record));
       note(record.scheme, record.scenario, record.skipped.empty() ? "" : shown_reason(record.skipped));

@@ -1,11 +1,11 @@
-// What we want of each measurement, on two cores or more; docs/benchmarking.md says why. With the kind of memory that a
-// scheme's slots are made of, this is all that the bench knows of schemes.
+// What we want of each measurement, on two cores or more; docs/benchmarking.md says why. It depends on what the
+// registry knows of a record's scheme, never on its name, and holds also for schemes that this build lacks.
 #pragma once
 
 #include <optional>
 #include <string_view>
 
-#include <bascule/bench/limits.h>
+#include <bascule/bench/baselines.h>
 #include <bascule/bench/record.h>
 
 namespace bascule::bench {
@@ -13,8 +13,11 @@ namespace bascule::bench {
 // The target of `record` by its scheme, scenario and sizes; none where none was set.
 std::optional<Goal> target_of(const Record& record);
 
-// What the flat copy of a scheme's limit writes into.
+// What the flat copy of a scheme's baseline writes into.
 FlatCopy::Into slot_memory_of(std::string_view scheme);
+
+// Whether it brings versions to memory of each worker's own, as one broadcast does.
+bool broadcasts(std::string_view scheme);
 
 // Whether its slots are memory of the GPU that the trainer's tensors lie on.
 bool keeps_slots_on_gpu(std::string_view scheme);

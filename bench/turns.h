@@ -1,4 +1,4 @@
-// Ours and its limit in turns: ours, limit, ours, limit …, so that whatever else the machine does falls on both.
+// Ours and its baseline in turns (ours, baseline, ours …), so that whatever else the machine does slows both.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@ namespace bascule::bench {
 
 inline constexpr int kWarmUps = 2;  // turns that are not counted: slots, caches and connections are new
 
-// Adds `repeat` samples of both to `record`. The limit is called right after ours, and returns seconds.
+// Adds `repeat` samples of both to `record`. The baseline is called right after ours, and returns seconds.
 absl::Status take_turns(Context& context, Record& record, int repeat, const std::function<absl::StatusOr<Turn>()>& ours,
-                        const std::function<absl::StatusOr<double>()>& limit);
+                        const std::function<absl::StatusOr<double>()>& baseline);
 
-void add_sample(Record& record, const Turn& ours, double limit_seconds);
+void add_sample(Record& record, const Turn& ours, double baseline_seconds);
 
 }  // namespace bascule::bench

@@ -3,9 +3,9 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-set(parts kernels transport registry auto landing memmap nccl relay shm sender receiver)
+set(parts kernels transport registry auto auto_on_gpus cuda_ipc receive_buffers memmap nccl relay shm sender receiver)
 if(BASCULE_HAVE_CUDA)
-  list(APPEND parts kernels_cuda transport_cuda cuda_ipc auto_on_gpus)
+  list(APPEND parts kernels_cuda transport_cuda)
 endif()
 add_library(bascule STATIC)
 add_library(bascule::bascule ALIAS bascule)

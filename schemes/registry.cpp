@@ -1,30 +1,54 @@
 #include <bascule/schemes/registry.h>
 
+#include <algorithm>
 #include <vector>
 
-#if BASCULE_HAVE_CUDA
 #include <bascule/schemes/auto/auto.h>
 #include <bascule/schemes/cuda_ipc/cuda_ipc.h>
-#endif
 #include <bascule/schemes/memmap/memmap.h>
 #include <bascule/schemes/nccl/nccl.h>
 #include <bascule/schemes/shm/shm.h>
-#include <bascule/transport/device.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
 
+namespace {
+
+bool is_built(const Scheme& scheme) { return static_cast<bool>(scheme.make_sender); }
+
+// "auto or nccl": those that fit, also of other builds.
+template <typename Fits>
+std::string names_of(const Fits& fits) {
+  std::string names;
+  for (const Scheme& scheme : known_schemes())
+    if (fits(scheme)) absl::StrAppend(&names, names.empty() ? "" : " or ", scheme.name);
+  return names;
+}
+
+}  // namespace
+
+std::span<const Scheme> known_schemes() {
+  static const std::vector<Scheme> known = [] {
+    std::vector<Scheme> all = {auto_scheme(), cuda_ipc_scheme(), memmap_scheme(), nccl_scheme(), shm_scheme()};
+    std::stable_partition(all.begin(), all.end(), is_built);
+    return all;
+  }();
+  return known;
+}
+
 std::span<const Scheme> all_schemes() {
-  static const std::vector<Scheme> all = {
-#if BASCULE_HAVE_CUDA
-    auto_scheme(),
-    cuda_ipc_scheme(),
-#endif
-    memmap_scheme(),
-    nccl_scheme(),
-    shm_scheme()
-  };
-  return all;
+  const std::span<const Scheme> known = known_schemes();
+  return known.first(static_cast<std::size_t>(std::ranges::count_if(known, is_built)));
+}
+
+const Scheme* known_scheme(std::string_view name) {
+  const auto found = std::ranges::find(known_schemes(), name, &Scheme::name);
+  return found == known_schemes().end() ? nullptr : &*found;
+}
+
+const Scheme& plainest_scheme(bool on_device) {
+  return *std::ranges::find_if(
+      known_schemes(), [on_device](const Scheme& scheme) { return scheme.maps_once && scheme.on_device == on_device; });
 }
 
 std::string names_of_schemes(bool on_device) {
@@ -35,12 +59,12 @@ std::string names_of_schemes(bool on_device) {
 }
 
 absl::StatusOr<const Scheme*> find_scheme(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const Scheme& scheme : all_schemes()) {
-    if (scheme.name == name) return &scheme;
-    names.push_back(scheme.name);
+  if (const Scheme* const scheme = known_scheme(name)) {
+    if (!is_built(*scheme)) return annotate(scheme->usable(), cat("the scheme ", name));
+    return scheme;
   }
-  if (name == "cuda-ipc" || name == "auto") return annotate(why_no_cuda(), cat("the scheme ", name));
+  std::vector<std::string_view> names;
+  for (const Scheme& scheme : all_schemes()) names.push_back(scheme.name);
   std::string known;
   for (const std::string_view each : names) absl::StrAppend(&known, known.empty() ? "" : ", ", cat(each));
   const std::string_view near = nearest(name, names);
@@ -56,7 +80,8 @@ absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme*
   if (endpoint.listen && !scheme->over_tcp)
     return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
                             "\": listen= needs a scheme that takes workers of other hosts beside those of this one, ",
-                            "which ", scheme->name, " is not; leave it out, or use auto");
+                            "which ", scheme->name, " is not; leave it out, or use ",
+                            names_of([](const Scheme& other) { return other.over_tcp != nullptr; }));
   const bool given_takes_relay = scheme->takes_relay;  // on one host
   if (endpoint.over_tcp() && scheme->over_tcp) scheme = scheme->over_tcp.get();
   if (endpoint.ctas && !scheme->takes_ctas)

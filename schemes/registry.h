@@ -11,10 +11,20 @@
 
 namespace bascule::inline v0 {
 
-// NOT_FOUND lists the schemes that there are and names the nearest.
+// NOT_FOUND lists the schemes that there are and names the nearest. UNIMPLEMENTED says why this build lacks it.
 absl::StatusOr<const Scheme*> find_scheme(std::string_view name);
 
+// The schemes of this build, and all schemes: those that this build lacks come last. They have no ends, but what is
+// known of them is true of every build.
 std::span<const Scheme> all_schemes();
+std::span<const Scheme> known_schemes();
+
+// The same by name; null if there is no such scheme.
+const Scheme* known_scheme(std::string_view name);
+
+// The scheme to advise, or to choose, if all processes are on one host: workers map the slots, which lie on the device
+// of the trainer's tensors or in host memory, and read them in place. This build may lack it.
+const Scheme& plainest_scheme(bool on_device);
 
 // "memmap or shm": those that keep their slots on a device, or in host memory, for texts that say what to use instead.
 std::string names_of_schemes(bool on_device);

@@ -182,14 +182,14 @@ def summary(values):
             "min": min(values)}
 
 
-def record(name, arguments, ours, limit, stages):
+def record(name, arguments, ours, baseline, stages):
     return {
         "scheme": name, "scenario": "send", "bytes": arguments.bytes, "tensors": arguments.tensors,
         "workers": arguments.workers, "device": "cpu", "ours_seconds": summary(ours),
-        "limit": {"name": "flat copy by torch", "seconds": statistics.median(limit), **summary(limit)},
-        "ratio": statistics.median(ours) / statistics.median(limit),
+        "baseline": {"name": "flat copy by torch", "seconds": statistics.median(baseline), **summary(baseline)},
+        "ratio": statistics.median(ours) / statistics.median(baseline),
         "stages": {stage: summary(values) for stage, values in stages.items()},
-        "samples": {"ours_seconds": ours, "limit_seconds": limit, "stages": stages},
+        "samples": {"ours_seconds": ours, "baseline_seconds": baseline, "stages": stages},
     }
 
 
@@ -236,7 +236,7 @@ def main():
         flat = torch.ones(arguments.bytes // 2, dtype=torch.bfloat16)
         flat_copy = torch.empty_like(flat).share_memory_().zero_()
         samples = {peer.name: {"total": [], "write": [], "load": []} for peer in peers}
-        limit = []
+        baseline = []
         generation = 0
         for turn in range(-1, arguments.repeat):
             for peer in peers:
@@ -257,11 +257,11 @@ def main():
             start = time.perf_counter()
             flat_copy.copy_(flat)
             if turn >= 0:
-                limit.append(time.perf_counter() - start)
+                baseline.append(time.perf_counter() - start)
             print(f"\rturn {turn + 1}/{arguments.repeat}", end="", file=sys.stderr, flush=True)
         print(file=sys.stderr)
 
-        records = [record(name, arguments, taken["total"], limit, {"write": taken["write"], "load": taken["load"]})
+        records = [record(name, arguments, taken["total"], baseline, {"write": taken["write"], "load": taken["load"]})
                    for name, taken in samples.items()]
         for row in records:
             print(f"{row['scheme']:12} p50 {row['ours_seconds']['p50']:.3f} s (write {row['stages']['write']['p50']:.3f}, "

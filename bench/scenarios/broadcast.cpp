@@ -4,6 +4,7 @@
 #include <bascule/bench/flat_broadcast.h>
 #include <bascule/bench/model.h>
 #include <bascule/bench/send_case.h>
+#include <bascule/bench/targets.h>
 #include <bascule/bench/turns.h>
 #include <bascule/schemes/nccl/nccl.h>
 #include <bascule/transport/endpoint.h>
@@ -13,25 +14,25 @@ namespace bascule::bench {
 
 namespace {
 
-// The pieces in turns with `limit`: one broadcast, or one for each tensor.
-absl::Status take_turns_with(Context& context, std::string_view scenario, const std::vector<std::uint64_t>& limit) {
+// The pieces in turns with `baseline`: one broadcast, or one for each tensor.
+absl::Status take_turns_with(Context& context, std::string_view scenario, const std::vector<std::uint64_t>& baseline) {
   Record record = record_of(context, scenario);
   record.bytes = context.options.bytes;
-  record.tensors = limit.size();
+  record.tensors = baseline.size();
   record.workers = 1;
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
-    if (context.sync.scheme != "nccl" || !context.gpu) return unimplemented("only over nccl");
+    if (!broadcasts(context.sync.scheme) || !context.gpu) return unimplemented("only over a scheme that broadcasts");
     BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
     const int ctas = endpoint.ctas.value_or(0);
     BASCULE_ASSIGN(const auto pieces,
                    make_flat_broadcast(context.device, context.worker_device, {to.bytes}, ctas, nccl::kPieceBytes));
-    BASCULE_ASSIGN(const auto flat, make_flat_broadcast(context.device, context.worker_device, limit, ctas));
+    BASCULE_ASSIGN(const auto flat, make_flat_broadcast(context.device, context.worker_device, baseline, ctas));
     BASCULE_ASSIGN(const std::shared_ptr<std::byte> source, context.gpu->allocate(to.bytes));
     const Content content(context.options.seed, 1);
     BASCULE_TRY(context.gpu->write(
         content.elements("source", to.bytes / size_of(DType::kBF16), DType::kBF16, DType::kBF16), source.get()));
     BASCULE_TRY(context.gpu->wait());
-    to.limit_name = flat->name();
+    to.baseline_name = flat->name();
     return take_turns(
         context, to, context.options.repeat,
         [&]() -> absl::StatusOr<Turn> {

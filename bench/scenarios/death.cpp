@@ -1,5 +1,5 @@
 // death and death_stopped: a worker is killed, or stopped, while a version is on its way to all; from that moment to
-// the return of the send, which is the last ack of the others. The limit is the send before it.
+// the return of the send, which is the last ack of the others. The baseline is the send before it.
 #include <csignal>
 #include <thread>
 
@@ -38,7 +38,7 @@ absl::Status measure_deaths(Context& context, std::string_view scenario, std::st
   record.bytes = asked.bytes;
   record.tensors = asked.tensors;
   record.workers = static_cast<std::uint64_t>(asked.workers);
-  record.limit_name = "the send before it";
+  record.baseline_name = "the send before it";
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     if (asked.workers < 2) return invalid_argument("somebody must be left; give --workers=2 or more");
     const RigOptions options{.model = {.bytes = asked.bytes, .tensors = asked.tensors},

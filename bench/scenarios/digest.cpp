@@ -35,7 +35,7 @@ absl::Status measure_rate(Context& context) {
   Record record = record_of(context, "digest_rate");
   record.bytes = options.bytes;
   record.tensors = 1;
-  record.limit_name = "memcpy's reading";
+  record.baseline_name = "memcpy's reading";
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     BASCULE_TRY(check_on_host(context, "bascule-bench-cuda measures the digest of a GPU"));
     BASCULE_TRY(check_rig_fits(context, {.bytes = options.bytes, .tensors = 1}, 0, 0));

@@ -1,6 +1,6 @@
 // join: a worker's way from connect() to serving the newest version, beside mapping the same bytes; and the first send
 // after it, beside the send before it.
-#include <bascule/bench/limits.h>
+#include <bascule/bench/baselines.h>
 #include <bascule/bench/machine.h>
 #include <bascule/bench/memory_need.h>
 #include <bascule/bench/send_case.h>
@@ -34,13 +34,13 @@ absl::Status run_join(Context& context) {
   join.tensors = options.tensors;
   join.workers = static_cast<std::uint64_t>(options.workers);
   Record first = join;
-  join.limit_name = "mapping two slots, every page present";
+  join.baseline_name = "mapping two slots, every page present";
   first.scenario = "join_first_send";
-  first.limit_name = "the send before the join";
+  first.baseline_name = "the send before the join";
   absl::Status measured;
   BASCULE_TRY(measure(context, std::move(join), [&](Record& to) -> absl::Status {
     measured = [&]() -> absl::Status {
-      BASCULE_TRY(check_on_host(context, "its limit maps host memory"));
+      BASCULE_TRY(check_on_host(context, "its baseline maps host memory"));
       const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
       BASCULE_TRY(check_rig_fits(context, shape, options.bytes, options.bytes));
       BASCULE_ASSIGN(const FlatCopy memory,

@@ -1,4 +1,4 @@
-// joiner: sends while a worker joins, until it serves; the limit is the sends before it came.
+// joiner: sends while a worker joins, until it serves; the baseline is the sends before it came.
 #include <utility>
 
 #include <bascule/bench/send_case.h>
@@ -21,7 +21,7 @@ absl::Status run_joiner(Context& context) {
   record.bytes = asked.bytes;
   record.tensors = asked.tensors;
   record.workers = static_cast<std::uint64_t>(asked.workers);
-  record.limit_name = "the sends before";
+  record.baseline_name = "the sends before";
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const RigOptions options{.model = {.bytes = asked.bytes, .tensors = asked.tensors}, .workers = asked.workers};
     BASCULE_TRY(check_rig_fits(context, options.model, asked.bytes, 0, asked.workers + 1));
@@ -37,7 +37,7 @@ absl::Status run_joiner(Context& context) {
       context.progress(cat(i + 1, "/", joins));
       for (int n = -kWarmUps; n < kBefore; ++n) {
         BASCULE_ASSIGN(const double seconds, timed());
-        if (n >= 0) to.limit_seconds.push_back(seconds);
+        if (n >= 0) to.baseline_seconds.push_back(seconds);
       }
       BASCULE_TRY(rig->begin_to_add_worker(context, options));
       int behind = 0;

@@ -2,11 +2,12 @@
 // comes; beside one cudaMemcpyPeerAsync of the same bytes.
 #include <vector>
 
+#include <bascule/bench/baselines.h>
 #include <bascule/bench/content.h>
-#include <bascule/bench/limits.h>
 #include <bascule/bench/send_case.h>
 #include <bascule/bench/targets.h>
 #include <bascule/bench/turns.h>
+#include <bascule/schemes/registry.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/status.h>
@@ -83,14 +84,14 @@ absl::Status run_peer_copy(Context& context) {
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const bool on_a_peer = context.gpu && context.worker_device != kHost && context.worker_device != context.device;
     if (!on_a_peer || !keeps_slots_on_gpu(context.sync.scheme))
-      return unimplemented("only from slots on a GPU to a reader on its peer: --sync cuda-ipc --device cuda:0 ",
-                           "--worker-device cuda:1");
+      return unimplemented("only from slots on a GPU to a reader on its peer: --sync ",
+                           plainest_scheme(/*on_device=*/true).name, " --device cuda:0 --worker-device cuda:1");
     BASCULE_TRY(check_rig_fits(context, {.bytes = to.bytes, .tensors = 1}, to.bytes, to.bytes));
     BASCULE_ASSIGN(SlotsAndReader ours, SlotsAndReader::make(context, to.bytes));
     BASCULE_ASSIGN(const std::shared_ptr<std::byte> source, context.gpu->allocate(to.bytes));
     BASCULE_TRY(fill(context, "source", source.get(), to.bytes));
     BASCULE_ASSIGN(const std::unique_ptr<PlainCopy> copy, copy_of(context, to.bytes));
-    to.limit_name = copy->name();
+    to.baseline_name = copy->name();
     return take_turns(
         context, to, context.options.repeat, [&] { return ours.copy(); },
         [&] {

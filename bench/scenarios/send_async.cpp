@@ -12,7 +12,7 @@ absl::Status run_send_async(Context& context) {
   record.bytes = options.bytes;
   record.tensors = options.tensors;
   record.workers = static_cast<std::uint64_t>(options.workers);
-  record.limit_name = "the pack";
+  record.baseline_name = "the pack";
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
     BASCULE_TRY(check_rig_fits(context, shape, options.bytes, 0));

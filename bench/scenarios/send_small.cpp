@@ -1,5 +1,5 @@
 // send_small: a model of 1 MB to two workers, beside four turns of Unix sockets between as many processes.
-#include <bascule/bench/limits.h>
+#include <bascule/bench/baselines.h>
 #include <bascule/bench/turns.h>
 #include <bascule/transport/status.h>
 
@@ -12,7 +12,7 @@ absl::Status run_send_small(Context& context) {
   record.bytes = kBytes;
   record.tensors = kTensors;
   record.workers = kWorkers;
-  record.limit_name = "four Unix-socket turns";
+  record.baseline_name = "four Unix-socket turns";
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     BASCULE_ASSIGN(SocketTurns turns, SocketTurns::make(kWorkers));
     BASCULE_ASSIGN(const std::unique_ptr<Rig> rig,

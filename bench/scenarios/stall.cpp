@@ -1,5 +1,5 @@
 // stall: what an engine that reads all its weights in every step loses at a flip, on the wall's clock and on its
-// thread's own; the limit is what the same engine loses at a boundary without a flip.
+// thread's own; the baseline is what the same engine loses at a boundary without a flip.
 #include <algorithm>
 #include <utility>
 
@@ -41,8 +41,8 @@ absl::Status collect(Context& context, const RigOptions& options, int flips, Rec
         add_flip(cpu, stall.at(2), stall.at(3));
       }
       for (const nlohmann::json& stall : answer.value("ordinary", nlohmann::json::array())) {
-        wall.limit_seconds.push_back(stall.at(0).get<double>() + stall.at(1).get<double>());
-        cpu.limit_seconds.push_back(stall.at(2).get<double>() + stall.at(3).get<double>());
+        wall.baseline_seconds.push_back(stall.at(0).get<double>() + stall.at(1).get<double>());
+        cpu.baseline_seconds.push_back(stall.at(2).get<double>() + stall.at(3).get<double>());
       }
     }
   }
@@ -64,7 +64,7 @@ absl::Status run_stall(Context& context) {
   wall.bytes = kBytes;
   wall.tensors = context.options.tensors;
   wall.workers = kEngines;
-  wall.limit_name = "a boundary without a flip";
+  wall.baseline_name = "a boundary without a flip";
   note_busy_threads(wall, options.sender_threads + kEngines);
   Record cpu = wall;
   cpu.scenario = "stall_cpu";

@@ -1,5 +1,5 @@
 // throughput: how long a step of engines takes that read all their weights in every step, while a version comes each
-// second; the limit is a step of the same engines while none comes. A step is a token of each row of a batch.
+// second; the baseline is a step of the same engines while none comes. A step is a token of each row of a batch.
 #include <algorithm>
 #include <thread>
 
@@ -40,7 +40,7 @@ absl::Status run_throughput(Context& context) {
   record.bytes = asked.bytes;
   record.tensors = asked.tensors;
   record.workers = static_cast<std::uint64_t>(asked.workers);
-  record.limit_name = "a step while no version comes";
+  record.baseline_name = "a step while no version comes";
   note_busy_threads(record, asked.workers + (context.gpu ? 1 : asked.threads));
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const RigOptions options{
@@ -50,9 +50,9 @@ absl::Status run_throughput(Context& context) {
     BASCULE_TRY(run_turn(*rig, /*sends=*/true).status());  // warms up
     for (int i = 0; i < std::min(asked.repeat, kTurns); ++i) {
       BASCULE_ASSIGN(const std::vector<double> ours, run_turn(*rig, /*sends=*/true));
-      BASCULE_ASSIGN(const std::vector<double> limit, run_turn(*rig, /*sends=*/false));
+      BASCULE_ASSIGN(const std::vector<double> baseline, run_turn(*rig, /*sends=*/false));
       to.ours_seconds.insert(to.ours_seconds.end(), ours.begin(), ours.end());
-      to.limit_seconds.insert(to.limit_seconds.end(), limit.begin(), limit.end());
+      to.baseline_seconds.insert(to.baseline_seconds.end(), baseline.begin(), baseline.end());
     }
     return rig->check();
   });

@@ -2,7 +2,7 @@
 //
 //   the engine reads on                     its weights
 //   the trainer's GPU                       the slot, in place
-//   another GPU of the host                 a copy there, which engines hand on to each other (schemes/relay)
+//   another GPU of the host                 a receive buffer there, from the trainer or another engine (schemes/relay)
 //   the host                                a mirror of the slot in host memory, in place; made when a worker wants it
 //   a GPU of another host                   a broadcast (schemes/nccl), to workers that come over TCP
 //
@@ -21,13 +21,13 @@ namespace bascule::inline v0 {
 
 Scheme auto_scheme();
 
-// What it stands on; tests have others.
-struct AutoGround {
-  Scheme slots;   // the scheme whose slots they are
-  Scheme others;  // of workers on other hosts; it takes slots of `slots`
+// The schemes and devices that it uses; tests pass others.
+struct AutoDependencies {
+  Scheme slots;   // the scheme that makes the slots
+  Scheme others;  // for workers on other hosts; it sends the slots of `slots`
   std::function<absl::StatusOr<std::unique_ptr<DeviceQueue>>(int device)> open_queue;  // copies slots to mirrors
   std::function<bool(const Endpoint&)> reads_on_host;                                  // of a worker
 };
-Scheme auto_scheme_on(AutoGround ground);
+Scheme auto_scheme_on(AutoDependencies dependencies);
 
 }  // namespace bascule::inline v0

@@ -23,30 +23,35 @@ absl::StatusOr<std::unique_ptr<SenderTransport>> of_other_hosts(const Scheme& sc
 
 }  // namespace
 
-Scheme auto_scheme_on(AutoGround ground) {
-  const auto shared = std::make_shared<const AutoGround>(std::move(ground));
-  return {.name = "auto",
-          .needs_descriptors = true,
-          .on_device = shared->slots.on_device,
-          .serves_hosts = true,
-          .takes_relay = true,
-          .takes_ctas = shared->others.takes_ctas,
-          .over_tcp = std::shared_ptr<const Scheme>(shared, &shared->others),
-          .make_sender = [shared](const Endpoint& endpoint,
-                                  Epoch epoch) -> absl::StatusOr<std::unique_ptr<SenderTransport>> {
-            Endpoint relayed = endpoint;
-            if (relayed.relay.value_or(RelayShape::kChain) == RelayShape::kOff)
-              return invalid_argument("auto: engines on other GPUs hand versions on; expected relay=chain or ",
-                                      "relay=tree, found relay=off; leave it out, or use cuda-ipc");
-            relayed.relay = endpoint.relay.value_or(RelayShape::kChain);
-            BASCULE_ASSIGN(std::unique_ptr<SenderTransport> slots, shared->slots.make_sender(relayed, epoch));
-            BASCULE_ASSIGN(std::unique_ptr<SenderTransport> others, of_other_hosts(shared->others, endpoint, epoch));
-            return std::make_unique<AutoSender>(std::move(slots), std::move(others), shared->open_queue);
-          },
-          .make_receiver = [shared](const Endpoint& endpoint) -> std::unique_ptr<ReceiverTransport> {
-            if (!endpoint.looks_only && shared->reads_on_host(endpoint)) return std::make_unique<MirrorReader>();
-            return shared->slots.make_receiver(endpoint);
-          }};
+Scheme auto_scheme_on(AutoDependencies dependencies) {
+  const auto shared = std::make_shared<const AutoDependencies>(std::move(dependencies));
+  Scheme made{.name = "auto",
+              .needs_descriptors = true,
+              .on_device = shared->slots.on_device,
+              .serves_hosts = true,
+              .takes_relay = true,
+              .takes_ctas = shared->others.takes_ctas,
+              .over_tcp = std::shared_ptr<const Scheme>(shared, &shared->others),
+              .usable = shared->slots.usable,
+              .make_sender = {},
+              .make_receiver = {}};
+  if (!shared->slots.make_sender) return made;  // this build lacks it
+  made.make_sender = [shared](const Endpoint& endpoint,
+                              Epoch epoch) -> absl::StatusOr<std::unique_ptr<SenderTransport>> {
+    Endpoint relayed = endpoint;
+    if (relayed.relay.value_or(RelayShape::kChain) == RelayShape::kOff)
+      return invalid_argument("auto: engines on other GPUs hand versions on; expected relay=chain or ",
+                              "relay=tree, found relay=off; leave it out, or use cuda-ipc");
+    relayed.relay = endpoint.relay.value_or(RelayShape::kChain);
+    BASCULE_ASSIGN(std::unique_ptr<SenderTransport> slots, shared->slots.make_sender(relayed, epoch));
+    BASCULE_ASSIGN(std::unique_ptr<SenderTransport> others, of_other_hosts(shared->others, endpoint, epoch));
+    return std::make_unique<AutoSender>(std::move(slots), std::move(others), shared->open_queue);
+  };
+  made.make_receiver = [shared](const Endpoint& endpoint) -> std::unique_ptr<ReceiverTransport> {
+    if (!endpoint.looks_only && shared->reads_on_host(endpoint)) return std::make_unique<MirrorReader>();
+    return shared->slots.make_receiver(endpoint);
+  };
+  return made;
 }
 
 }  // namespace bascule::inline v0

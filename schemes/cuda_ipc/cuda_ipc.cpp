@@ -7,10 +7,10 @@
 #include <vector>
 
 #include <bascule/schemes/cuda_ipc/offer.h>
-#include <bascule/schemes/cuda_ipc/relay_ground.h>
+#include <bascule/schemes/cuda_ipc/relay_memory.h>
 #include <bascule/schemes/relay/bystander.h>
 #include <bascule/schemes/relay/dispatcher.h>
-#include <bascule/schemes/relay/station.h>
+#include <bascule/schemes/relay/relay_receiver.h>
 #include <bascule/transport/cuda/device.h>
 #include <bascule/transport/cuda/device_memory.h>
 #include <bascule/transport/cuda/device_slot.h>
@@ -90,23 +90,23 @@ class CudaIpcReceiver final : public ReceiverTransport {
         return annotate(mapping.status(), "cuda-ipc: the slots cannot be read where they lie (use shm)");
       const auto made = std::make_shared<cuda::DeviceMapping>(*std::move(mapping));
       slots_.insert_or_assign(offer.slots[i], Slot{.mapping = made, .home = home->ordinal});
-      if (station_)
-        station_->add(offer.slots[i],
-                      {.bytes = {made->data(), offer.slot_bytes}, .device = home->ordinal, .owner = made},
-                      offer.written);
+      if (relay_receiver_)
+        relay_receiver_->add(offer.slots[i],
+                             {.bytes = {made->data(), offer.slot_bytes}, .device = home->ordinal, .owner = made},
+                             offer.written);
     }
     return absl::OkStatus();
   }
 
   std::optional<SlotView> find(SlotId slot) const override {
     const auto found = slots_.find(slot);
-    if (found == slots_.end() || station_) return std::nullopt;
+    if (found == slots_.end() || relay_receiver_) return std::nullopt;
     const auto& [mapping, home] = found->second;
     return SlotView{.slot = slot, .bytes = {mapping->data(), mapping->bytes()}, .device = home, .memory = mapping};
   }
 
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
-    if (station_) return station_->prepare(publication, deadline);
+    if (relay_receiver_) return relay_receiver_->prepare(publication, deadline);
     const auto slot = slots_.find(publication.slot);
     if (slot == slots_.end()) return invalid_argument("cuda-ipc: slot ", publication.slot.index, " was not offered");
     const auto& [mapping, home] = slot->second;
@@ -117,14 +117,16 @@ class CudaIpcReceiver final : public ReceiverTransport {
   }
 
   void release(SlotId slot) override {  // slots are mapped once, for every version to come
-    if (station_) station_->release(slot);
+    if (relay_receiver_) relay_receiver_->release(slot);
   }
   void unmap(SlotId slot) override {
-    if (station_) station_->remove(slot);
+    if (relay_receiver_) relay_receiver_->remove(slot);
     slots_.erase(slot);
   }
   Reception* reception() override { return end_; }
-  std::string path() const override { return std::string(station_ ? relay::kByRelay : end_ ? relay::kInPlace : ""); }
+  std::string path() const override {
+    return std::string(relay_receiver_ ? relay::kByRelay : end_ ? relay::kInPlace : "");
+  }
 
  private:
   struct Slot {
@@ -138,9 +140,9 @@ class CudaIpcReceiver final : public ReceiverTransport {
       end_ = &bystander_;
       return absl::OkStatus();
     }
-    BASCULE_ASSIGN(relay::Ground ground, relay_ground(reads_on));
-    BASCULE_ASSIGN(station_, relay::Station::make(std::move(ground), slot_bytes, kept_, digests_));
-    end_ = station_.get();
+    BASCULE_ASSIGN(relay::RelayMemory memory, relay_memory(reads_on));
+    BASCULE_ASSIGN(relay_receiver_, relay::RelayReceiver::make(std::move(memory), slot_bytes, kept_, digests_));
+    end_ = relay_receiver_.get();
     return absl::OkStatus();
   }
 
@@ -149,26 +151,20 @@ class CudaIpcReceiver final : public ReceiverTransport {
   const bool digests_;
   std::map<SlotId, Slot> slots_;
   relay::Bystander bystander_;
-  std::unique_ptr<relay::Station> station_;  // where versions are handed on, to one that copies them
-  Reception* end_ = nullptr;                 // of a relay, if it is one
+  std::unique_ptr<relay::RelayReceiver> relay_receiver_;  // where versions are handed on, to one that copies them
+  Reception* end_ = nullptr;                              // of a relay, if it is one
 };
 
 }  // namespace
 
 Scheme cuda_ipc_scheme() {
-  return {.name = "cuda-ipc",
-          .needs_descriptors = true,
-          .maps_once = true,
-          .on_device = true,
-          .keeps_files = false,
-          .takes_relay = true,
-          .make_sender =
-              [](const Endpoint& endpoint, Epoch) {
-                return std::make_unique<CudaIpcSender>(
-                    endpoint.relay.value_or(RelayShape::kOff),
-                    endpoint.listen ? cuda::ForNetwork::kYes : cuda::ForNetwork::kNo);
-              },
-          .make_receiver = [](const Endpoint& endpoint) { return std::make_unique<CudaIpcReceiver>(endpoint); }};
+  Scheme scheme = cuda_ipc_facts();
+  scheme.make_sender = [](const Endpoint& endpoint, Epoch) {
+    return std::make_unique<CudaIpcSender>(endpoint.relay.value_or(RelayShape::kOff),
+                                           endpoint.listen ? cuda::ForNetwork::kYes : cuda::ForNetwork::kNo);
+  };
+  scheme.make_receiver = [](const Endpoint& endpoint) { return std::make_unique<CudaIpcReceiver>(endpoint); };
+  return scheme;
 }
 
 }  // namespace bascule::inline v0

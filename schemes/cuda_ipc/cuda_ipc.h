@@ -12,4 +12,7 @@ namespace bascule::inline v0 {
 
 Scheme cuda_ipc_scheme();
 
+// The same without its two ends: what every build knows of it.
+Scheme cuda_ipc_facts();
+
 }  // namespace bascule::inline v0

@@ -19,7 +19,7 @@ absl::Status Arrivals::open(const std::shared_ptr<Place>& place, std::uint64_t b
   BASCULE_ASSIGN(digester_, place->open_digester());
   piece_bytes_ = piece_bytes;
   const auto allocate = [place](std::uint64_t size, std::string_view what) { return place->allocate(size, what); };
-  return landing_.open(allocate, place->device(), bytes, kept);
+  return buffers_.open(allocate, place->device(), bytes, kept);
 }
 
 // ---- what the sender says ----
@@ -28,8 +28,8 @@ absl::Status Arrivals::begin(const Publication& publication, const Word& deliver
   if (publication.bytes != bytes())
     return invalid_argument("nccl: expected a version of ", bytes(), " bytes, found ", publication.bytes,
                             "; start this worker again");
-  BASCULE_ASSIGN(Landing::Copy* const copy, landing_.begin(publication.version));
-  coming_ = Coming{.copy = copy, .number = deliver.number, .next = deliver, .circle = deliver.circle};
+  BASCULE_ASSIGN(ReceiveBuffers::Buffer* const buffer, buffers_.begin(publication.version));
+  coming_ = Coming{.buffer = buffer, .number = deliver.number, .next = deliver, .group = deliver.group};
   const auto early = early_.find(deliver.number);
   if (early == early_.end()) return absl::OkStatus();
   coming_->over = early->second.kind == Word::Kind::kOver;
@@ -56,7 +56,7 @@ bool Arrivals::is_all_there() const {
 std::optional<Word> Arrivals::next() { return has_next() ? std::exchange(coming_->next, std::nullopt) : std::nullopt; }
 
 absl::StatusOr<Broadcast> Arrivals::go_on(const Word& word) {
-  coming_->circle = word.circle;
+  coming_->group = word.group;
   if (word.from % piece_bytes_ != 0 || word.from > coming_->there)
     return invalid_argument("nccl: expected delivery ", word.number, " to go on at a piece of ", piece_bytes_,
                             " bytes, at ", coming_->there, " or before, found ", word.from,
@@ -67,7 +67,7 @@ absl::StatusOr<Broadcast> Arrivals::go_on(const Word& word) {
   coming_->begun = true;
   coming_->there = word.from;  // what lies behind is written again
   return Broadcast{.number = word.number,
-                   .memory = coming_->copy->memory,
+                   .memory = coming_->buffer->memory,
                    .bytes = bytes(),
                    .from = word.from,
                    .piece_bytes = piece_bytes_,
@@ -78,7 +78,7 @@ absl::StatusOr<Broadcast> Arrivals::go_on(const Word& word) {
 
 absl::Status Arrivals::piece(std::uint64_t number, Stream stream, std::uint64_t begin, std::uint64_t end) {
   if (!is_coming(number) || !coming_->unbroken) return absl::OkStatus();  // nobody waits for its digest
-  return digester_->digest(stream, {coming_->copy->memory.get(), bytes()}, begin, end);
+  return digester_->digest(stream, {coming_->buffer->memory.get(), bytes()}, begin, end);
 }
 
 void Arrivals::went(absl::Status status, std::uint64_t there) {
@@ -89,7 +89,7 @@ void Arrivals::went(absl::Status status, std::uint64_t there) {
 
 absl::Status Arrivals::digest(Deadline deadline) {
   // What came in several goes is digested as it lies.
-  const std::span<const std::byte> slot(coming_->copy->memory.get(), bytes());
+  const std::span<const std::byte> slot(coming_->buffer->memory.get(), bytes());
   if (!coming_->unbroken) BASCULE_TRY(digester_->digest(nullptr, slot, 0, slot.size()));
   BASCULE_ASSIGN(coming_->digest, digester_->finish(deadline));
   return absl::OkStatus();
@@ -97,9 +97,9 @@ absl::Status Arrivals::digest(Deadline deadline) {
 
 void Arrivals::end(bool came, bool still_written) {
   if (came) {
-    landing_.came(*coming_->copy, coming_->digest);
+    buffers_.came(*coming_->buffer, coming_->digest);
   } else {
-    landing_.give_up(*coming_->copy, still_written);
+    buffers_.give_up(*coming_->buffer, still_written);
   }
   early_.erase(early_.begin(), early_.upper_bound(coming_->number));
   coming_.reset();

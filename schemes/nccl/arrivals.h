@@ -1,5 +1,6 @@
-// Arrivals: a worker's copies, and the version that comes into one of them: what the sender said of its delivery, how
-// much of it is there, its digest. One version comes at a time, in one broadcast or in several, one behind the other.
+// Arrivals: a worker's receive buffers, and the version that comes into one of them: what the sender said of its
+// delivery, how much of it is there, its digest. One version comes at a time,
+// in one broadcast or in several, one after the other.
 //
 //   begin() ──▶ ( next() ──▶ go_on() ──▶ a broadcast ──▶ went() )… ──▶ digest() ──▶ end() ──▶ take() ──▶ release()
 //
@@ -13,10 +14,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include <bascule/schemes/landing.h>
 #include <bascule/schemes/nccl/communicator.h>
 #include <bascule/schemes/nccl/place.h>
 #include <bascule/schemes/nccl/words.h>
+#include <bascule/schemes/receive_buffers.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/scheme.h>
 
@@ -24,15 +25,15 @@ namespace bascule::inline v0::nccl {
 
 class Arrivals {
  public:
-  // Before any other call: copies of `bytes`, `kept` of them at once, in `place`.
+  // Before any other call: receive buffers of `bytes`, `kept` of them, in `place`.
   absl::Status open(const std::shared_ptr<Place>& place, std::uint64_t bytes, std::size_t kept,
                     std::uint64_t piece_bytes);
 
   // ---- what came ----
 
-  bool has(Version version) { return landing_.whole(version) != nullptr; }
-  SlotView take(Version version, Epoch epoch) { return landing_.take(*landing_.whole(version), epoch); }  // has() it
-  void release(std::uint32_t number) { landing_.release(number); }
+  bool has(Version version) { return buffers_.whole(version) != nullptr; }
+  SlotView take(Version version, Epoch epoch) { return buffers_.take(*buffers_.whole(version), epoch); }  // has() it
+  void release(std::uint32_t number) { buffers_.release(number); }
 
   // ---- what the sender says ----
 
@@ -47,14 +48,14 @@ class Arrivals {
   bool is_coming(std::uint64_t number) const { return coming_ && coming_->number == number; }
   std::uint64_t number() const { return coming_ ? coming_->number : 0; }  // of its delivery; 0: none comes
   std::uint64_t there() const { return coming_ ? coming_->there : 0; }    // its first bytes
-  std::uint64_t bytes() const { return landing_.bytes(); }
+  std::uint64_t bytes() const { return buffers_.bytes(); }
 
   // The next six: one comes.
-  CircleId circle() const { return coming_->circle; }  // by which it came last
-  bool is_over() const { return coming_->over; }       // the sender gave it up
+  CommGroupId group() const { return coming_->group; }  // by which it came last
+  bool is_over() const { return coming_->over; }        // the sender gave it up
   bool is_all_there() const;
   bool has_next() const { return coming_->next && !coming_->under_way; }
-  std::optional<Word> next();  // says in which circle it goes on, and from which byte; none, while one is under way
+  std::optional<Word> next();  // says in which group it goes on, and from which byte; none, while one is under way
   // The broadcast of what is left, but for its handlers. INVALID_ARGUMENT: it cannot go on there.
   absl::StatusOr<Broadcast> go_on(const Word& word);
 
@@ -68,7 +69,7 @@ class Arrivals {
 
  private:
   struct Coming {
-    Landing::Copy* copy = nullptr;
+    ReceiveBuffers::Buffer* buffer = nullptr;
     std::uint64_t number = 0;
     std::optional<Word> next{};  // said, and not begun
     bool under_way = false;      // in a communicator
@@ -77,13 +78,13 @@ class Arrivals {
     bool over = false;           // given up by the sender
     bool begun = false;          // in some communicator
     bool unbroken = true;        // digested as it came
-    CircleId circle = 0;         // the last one
+    CommGroupId group = 0;       // the last one
     std::optional<Digest> digest{};
   };
 
   std::uint64_t piece_bytes_ = 0;
   std::unique_ptr<Digester> digester_;  // digest() and a communicator's thread, in turns
-  Landing landing_;
+  ReceiveBuffers buffers_;
   std::optional<Coming> coming_;
   std::map<std::uint64_t, Word> early_;  // by delivery: `again` or `over` of one that has not begun
 };

@@ -27,7 +27,7 @@
 namespace bascule::inline v0::nccl {
 
 struct Rank {
-  CircleId circle = 0;
+  CommGroupId group = 0;
   int rank = 0, ranks = 0;
   UniqueId id;
 };

@@ -1,5 +1,4 @@
-// What goes into the circles, and what comes out: events and actions. The sender's end makes the events, and carries
-// out the actions in their order.
+// The events and actions of DeliveryPlanner. The sender's end makes the events, and carries out the actions in order.
 #pragma once
 
 #include <cstdint>
@@ -39,21 +38,21 @@ struct Stopped {  // it is wanted no more. `whole`: nothing more is to be writte
 
 // ---- of the sender's own end ----
 
-struct Made {  // its rank of a circle, or why not; FAILED_PRECONDITION: this process cannot make one any more
-  CircleId circle = 0;
+struct Made {  // its rank of a group, or why not; FAILED_PRECONDITION: this process cannot make one any more
+  CommGroupId group = 0;
   absl::Status status;
 };
 struct Warmed {
-  CircleId circle = 0;
+  CommGroupId group = 0;
   absl::Status status;
 };
 struct Sent {  // its part of a broadcast
-  CircleId circle = 0;
+  CommGroupId group = 0;
   std::uint64_t number = 0;
   absl::Status status;
 };
-struct Left {  // its rank of a circle is no more
-  CircleId circle = 0;
+struct Left {  // its rank of a group is no more
+  CommGroupId group = 0;
 };
 struct Tick {};
 
@@ -78,21 +77,21 @@ struct GiveUp {
   absl::Status why;
 };
 struct Make {  // draws an id, joins as rank 0, and says `make` to these, as ranks 1 and up; answered by Made
-  CircleId circle = 0;
+  CommGroupId group = 0;
   std::vector<WorkerId> workers;
 };
 struct Warm {  // answered by Warmed
-  CircleId circle = 0;
+  CommGroupId group = 0;
 };
 struct Broadcast {  // answered by Sent
-  CircleId circle = 0;
+  CommGroupId group = 0;
   std::uint64_t number = 0, from = 0;
 };
 struct RunOut {  // what of this delivery is not written goes out as it lies
   std::uint64_t number = 0;
 };
 struct Leave {  // answered by Left
-  CircleId circle = 0;
+  CommGroupId group = 0;
 };
 struct Done {
   std::uint64_t number = 0;

@@ -21,14 +21,16 @@ absl::Status usable() {
 
 }  // namespace
 
-Scheme scheme_on(const Ground& ground) {
-  return {.name = "nccl",
-          .needs_descriptors = false,
-          .on_device = true,
-          .to_own_memory = true,
-          .takes_ctas = true,
-          .make_sender = [ground](const Endpoint& endpoint, Epoch) { return Sender::make(ground, endpoint); },
-          .make_receiver = [ground](const Endpoint& endpoint) { return std::make_unique<Receiver>(ground, endpoint); }};
+Scheme scheme_on(const Dependencies& dependencies) {
+  return {
+      .name = "nccl",
+      .needs_descriptors = false,
+      .on_device = true,
+      .to_own_memory = true,
+      .takes_ctas = true,
+      .make_sender = [dependencies](const Endpoint& endpoint, Epoch) { return Sender::make(dependencies, endpoint); },
+      .make_receiver =
+          [dependencies](const Endpoint& endpoint) { return std::make_unique<Receiver>(dependencies, endpoint); }};
 }
 
 }  // namespace nccl

@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "absl/status/statusor.h"
-#include <bascule/schemes/nccl/circles.h>
+#include <bascule/schemes/nccl/delivery_planner.h>
 #include <bascule/schemes/nccl/library.h>
 #include <bascule/schemes/nccl/place.h>
 #include <bascule/transport/scheme.h>
@@ -25,15 +25,15 @@ namespace nccl {
 // takes 750 us over NVLink.
 inline constexpr std::uint64_t kPieceBytes = std::uint64_t{256} << 20;
 
-// What both ends stand on; tests have others.
-struct Ground {
+// The library and the devices that both ends use; tests pass others.
+struct Dependencies {
   std::function<absl::StatusOr<const Library*>()> library;
   FindPlace place;
   std::uint64_t piece_bytes = 0;  // whole tiles
-  CircleLimits limits{};          // of a sender
+  CommGroupLimits limits{};       // of a sender
 };
 
-Scheme scheme_on(const Ground& ground);
+Scheme scheme_on(const Dependencies& dependencies);
 
 }  // namespace nccl
 }  // namespace bascule::inline v0

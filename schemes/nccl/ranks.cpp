@@ -24,26 +24,26 @@ absl::Status Ranks::open(const Library& library, std::shared_ptr<Place> place, i
   return absl::OkStatus();
 }
 
-void Ranks::expect(CircleId circle) { joined_[circle]; }
+void Ranks::expect(CommGroupId group) { joined_[group]; }
 
 std::unique_ptr<Communicator> Ranks::make(const Word& word, Communicator::Handlers handlers) const {
   return std::make_unique<Communicator>(
-      *library_, place_, Rank{.circle = word.circle, .rank = word.rank, .ranks = word.ranks, .id = word.id},
+      *library_, place_, Rank{.group = word.group, .rank = word.rank, .ranks = word.ranks, .id = word.id},
       Communicator::Options{.max_ctas = max_ctas_}, std::move(handlers));
 }
 
-void Ranks::put(CircleId circle, std::unique_ptr<Communicator> communicator) {
-  if (const auto joined = joined_.find(circle); joined != joined_.end())
+void Ranks::put(CommGroupId group, std::unique_ptr<Communicator> communicator) {
+  if (const auto joined = joined_.find(group); joined != joined_.end())
     joined->second.communicator = std::move(communicator);
 }
 
-Communicator* Ranks::find(CircleId circle) const {
-  const auto joined = joined_.find(circle);
+Communicator* Ranks::find(CommGroupId group) const {
+  const auto joined = joined_.find(group);
   return joined == joined_.end() || joined->second.leaves ? nullptr : joined->second.communicator.get();
 }
 
-void Ranks::warm(CircleId circle, std::function<void(const absl::Status&)> done) {
-  Communicator* const communicator = find(circle);
+void Ranks::warm(CommGroupId group, std::function<void(const absl::Status&)> done) {
+  Communicator* const communicator = find(group);
   if (communicator == nullptr) return;
   communicator->broadcast(
       {.number = 0,
@@ -61,19 +61,19 @@ void Ranks::leave(Joined& joined) {
   if (joined.communicator) joined.communicator->abort();
 }
 
-bool Ranks::leave(CircleId circle) {
-  const auto joined = joined_.find(circle);
+bool Ranks::leave(CommGroupId group) {
+  const auto joined = joined_.find(group);
   if (joined == joined_.end()) return false;
   leave(joined->second);
   return true;
 }
 
 void Ranks::leave_all() {
-  for (auto& [circle, joined] : joined_) leave(joined);
+  for (auto& [group, joined] : joined_) leave(joined);
 }
 
-std::unique_ptr<Communicator> Ranks::end(CircleId circle) {
-  const auto joined = joined_.extract(circle);
+std::unique_ptr<Communicator> Ranks::end(CommGroupId group) {
+  const auto joined = joined_.extract(group);
   return joined ? std::move(joined.mapped().communicator) : nullptr;
 }
 

@@ -1,5 +1,5 @@
-// Ranks: a worker's ranks in circles: a communicator each, from `make` until NCCL has let go of the memory that it
-// uses.
+// Ranks: a worker's ranks in communicator groups: one communicator each, from `make` until NCCL has let go of the
+// memory that it uses.
 //
 //   (none) ── expect(), make(), put() ──▶ here ── leave() ──▶ leaving ── end() ──▶ (none)
 //
@@ -25,16 +25,16 @@ class Ranks {
   // Before any other call. `library` outlives the process's last communicator. `max_ctas`: as of a communicator.
   absl::Status open(const Library& library, std::shared_ptr<Place> place, int max_ctas);
 
-  void expect(CircleId circle);  // it is made now
+  void expect(CommGroupId group);  // it is made now
   // Joins, by a `make`. Not under the mutex: where no thread can be started, it is made and ended within the call.
   std::unique_ptr<Communicator> make(const Word& word, Communicator::Handlers handlers) const;
-  void put(CircleId circle, std::unique_ptr<Communicator> communicator);  // goes at once, if it has ended by now
+  void put(CommGroupId group, std::unique_ptr<Communicator> communicator);  // goes at once, if it has ended by now
 
-  Communicator* find(CircleId circle) const;                                  // null: it has no rank there, or leaves
-  void warm(CircleId circle, std::function<void(const absl::Status&)> done);  // nothing, where find() finds none
-  bool leave(CircleId circle);                                                // false: it has no rank there
+  Communicator* find(CommGroupId group) const;                                  // null: it has no rank there, or leaves
+  void warm(CommGroupId group, std::function<void(const absl::Status&)> done);  // nothing, where find() finds none
+  bool leave(CommGroupId group);                                                // false: it has no rank there
   void leave_all();
-  std::unique_ptr<Communicator> end(CircleId circle);  // it has ended
+  std::unique_ptr<Communicator> end(CommGroupId group);  // it has ended
 
   bool empty() const { return joined_.empty(); }
   bool hangs() const;  // an abort of one has not come back, and will not
@@ -50,7 +50,7 @@ class Ranks {
   std::shared_ptr<Place> place_;
   int max_ctas_ = 0;
   std::shared_ptr<std::byte> scratch_;  // for what carries nothing
-  std::map<CircleId, Joined> joined_;
+  std::map<CommGroupId, Joined> joined_;
 };
 
 }  // namespace bascule::inline v0::nccl

@@ -15,11 +15,11 @@
 
 namespace bascule::inline v0::nccl {
 
-// The line to the sender, and the mutex and the threads around the version that comes and the ranks in circles.
+// The line to the sender, and the mutex and the threads around the version that comes and the ranks in groups.
 class Receiver::Desk : public std::enable_shared_from_this<Desk> {
  public:
-  Desk(Ground ground, const Endpoint& endpoint)
-      : ground_(std::move(ground)),
+  Desk(Dependencies dependencies, const Endpoint& endpoint)
+      : dependencies_(std::move(dependencies)),
         device_(endpoint.device),
         kept_(endpoint.versions_kept),
         ctas_(endpoint.ctas.value_or(0)) {}
@@ -34,15 +34,15 @@ class Receiver::Desk : public std::enable_shared_from_this<Desk> {
   void wait_left(Deadline deadline);
 
  private:
-  void say(const Word& word);                                                 // under the mutex, as the next two
-  void answer(Word::Kind kind, CircleId circle, const absl::Status& status);  // that, or why not
-  void refuse(CircleId circle, std::uint64_t number, const absl::Status& why);
+  void say(const Word& word);                                                   // under the mutex, as the next two
+  void answer(Word::Kind kind, CommGroupId group, const absl::Status& status);  // that, or why not
+  void refuse(CommGroupId group, std::uint64_t number, const absl::Status& why);
   void join(const Word& word);
-  void ended(CircleId circle);
+  void ended(CommGroupId group);
   absl::Status go_on(Communicator& communicator, const Word& word);
   absl::Status wait_for(std::unique_lock<std::mutex>& lock, Deadline deadline);
 
-  const Ground ground_;
+  const Dependencies dependencies_;
   const int device_;
   const std::size_t kept_;
   const int ctas_;
@@ -65,10 +65,10 @@ absl::Status Receiver::Desk::accept(const ReceivedOffer& offer) {
     return absl::OkStatus();
   }
   BASCULE_ASSIGN(const NcclOffer theirs, parse_offer(offer.bytes));
-  BASCULE_ASSIGN(const Library* const library, ground_.library());
+  BASCULE_ASSIGN(const Library* const library, dependencies_.library());
   BASCULE_ASSIGN(const Environment ours, read_environment(*library));
   BASCULE_TRY(check_same(ours, theirs.environment, "this worker", "the sender"));
-  BASCULE_ASSIGN(const std::shared_ptr<Place> place, ground_.place(device_));
+  BASCULE_ASSIGN(const std::shared_ptr<Place> place, dependencies_.place(device_));
   const std::lock_guard lock(mutex_);
   BASCULE_TRY(ranks_.open(*library, place, ctas_));
   BASCULE_TRY(arrivals_.open(place, offer.slot_bytes, kept_, theirs.piece_bytes));
@@ -101,9 +101,9 @@ void Receiver::Desk::say(const Word& word) {
   if (line_) line_->say(to_bytes(word));
 }
 
-void Receiver::Desk::answer(Word::Kind kind, CircleId circle, const absl::Status& status) {
-  if (status.ok()) return say({.kind = kind, .circle = circle});
-  say({.kind = Word::Kind::kFailed, .circle = circle, .why = std::string(message_of(status))});
+void Receiver::Desk::answer(Word::Kind kind, CommGroupId group, const absl::Status& status) {
+  if (status.ok()) return say({.kind = kind, .group = group});
+  say({.kind = Word::Kind::kFailed, .group = group, .why = std::string(message_of(status))});
 }
 
 void Receiver::Desk::hear(std::string_view bytes) {
@@ -114,15 +114,15 @@ void Receiver::Desk::hear(std::string_view bytes) {
   const std::lock_guard lock(mutex_);
   switch (word.kind) {
     case Word::Kind::kAsk:
-      return answer(Word::Kind::kReady, word.circle,
+      return answer(Word::Kind::kReady, word.group,
                     ranks_.hangs() ? absl::UnavailableError("an abort hangs") : absl::OkStatus());
     case Word::Kind::kWarm:
-      return ranks_.warm(word.circle, [self = shared_from_this(), circle = word.circle](const absl::Status& status) {
+      return ranks_.warm(word.group, [self = shared_from_this(), group = word.group](const absl::Status& status) {
         const std::lock_guard guard(self->mutex_);
-        self->answer(Word::Kind::kWarmed, circle, status);
+        self->answer(Word::Kind::kWarmed, group, status);
       });
     case Word::Kind::kDrop:
-      if (!ranks_.leave(word.circle)) say({.kind = Word::Kind::kDropped, .circle = word.circle});
+      if (!ranks_.leave(word.group)) say({.kind = Word::Kind::kDropped, .group = word.group});
       return;
     case Word::Kind::kAgain:
     case Word::Kind::kOver: arrivals_.hear(word); return changed_.notify_all();
@@ -132,27 +132,27 @@ void Receiver::Desk::hear(std::string_view bytes) {
 
 // Not under the mutex, since communicators may call back from within make().
 void Receiver::Desk::join(const Word& word) {
-  const CircleId circle = word.circle;
+  const CommGroupId group = word.group;
   const auto self = shared_from_this();
   {
     const std::lock_guard lock(mutex_);
-    ranks_.expect(circle);
+    ranks_.expect(group);
   }
-  const auto made = [self, circle](const absl::Status& status) {
+  const auto made = [self, group](const absl::Status& status) {
     const std::lock_guard lock(self->mutex_);
-    self->answer(Word::Kind::kMade, circle, status);
+    self->answer(Word::Kind::kMade, group, status);
   };
-  auto communicator = ranks_.make(word, {.made = made, .ended = [self, circle] { self->ended(circle); }});
+  auto communicator = ranks_.make(word, {.made = made, .ended = [self, group] { self->ended(group); }});
   const std::lock_guard lock(mutex_);
-  ranks_.put(circle, std::move(communicator));
+  ranks_.put(group, std::move(communicator));
 }
 
 // Its memory is not written any more.
-void Receiver::Desk::ended(CircleId circle) {
+void Receiver::Desk::ended(CommGroupId group) {
   std::unique_ptr<Communicator> gone;  // goes behind the lock
   const std::lock_guard lock(mutex_);
-  gone = ranks_.end(circle);
-  say({.kind = Word::Kind::kDropped, .circle = circle, .number = arrivals_.number(), .from = arrivals_.there()});
+  gone = ranks_.end(group);
+  say({.kind = Word::Kind::kDropped, .group = group, .number = arrivals_.number(), .from = arrivals_.there()});
   changed_.notify_all();
 }
 
@@ -163,7 +163,7 @@ absl::Status Receiver::Desk::receive(const Publication& publication, std::string
   if (first.kind != Word::Kind::kDeliver) return invalid_argument("nccl: a strange delivery");
   std::unique_lock lock(mutex_);
   if (absl::Status begun = arrivals_.begin(publication, first); !begun.ok()) {
-    refuse(first.circle, first.number, begun);
+    refuse(first.group, first.number, begun);
     return begun;
   }
   absl::Status received = wait_for(lock, deadline);
@@ -172,7 +172,7 @@ absl::Status Receiver::Desk::receive(const Publication& publication, std::string
     received = arrivals_.digest(deadline);
     lock.lock();
   } else if (!arrivals_.is_over()) {
-    refuse(arrivals_.circle(), first.number, received);
+    refuse(arrivals_.group(), first.number, received);
   }
   // A communicator that is left may write on until it has ended; it has the memory, too.
   arrivals_.end(received.ok(), /*still_written=*/!ranks_.empty());
@@ -180,11 +180,11 @@ absl::Status Receiver::Desk::receive(const Publication& publication, std::string
   return received;
 }
 
-// The delivery is not taken here. Its circle is left, since broadcasts are paired by their order: the next one would be
+// The delivery is not taken here. Its group is left, since broadcasts are paired by their order: the next one would be
 // taken for this one.
-void Receiver::Desk::refuse(CircleId circle, std::uint64_t number, const absl::Status& why) {
-  say({.kind = Word::Kind::kFailed, .circle = circle, .number = number, .why = std::string(message_of(why))});
-  ranks_.leave(circle);
+void Receiver::Desk::refuse(CommGroupId group, std::uint64_t number, const absl::Status& why) {
+  say({.kind = Word::Kind::kFailed, .group = group, .number = number, .why = std::string(message_of(why))});
+  ranks_.leave(group);
 }
 
 absl::Status Receiver::Desk::wait_for(std::unique_lock<std::mutex>& lock, Deadline deadline) {
@@ -192,7 +192,7 @@ absl::Status Receiver::Desk::wait_for(std::unique_lock<std::mutex>& lock, Deadli
     if (!line_) return unavailable("nccl: the connection to the sender is lost");
     if (arrivals_.is_over()) return absl::CancelledError("nccl: the sender gave the version up");
     if (const std::optional<Word> word = arrivals_.next()) {
-      if (Communicator* const communicator = ranks_.find(word->circle)) BASCULE_TRY(go_on(*communicator, *word));
+      if (Communicator* const communicator = ranks_.find(word->group)) BASCULE_TRY(go_on(*communicator, *word));
       continue;
     }
     if (arrivals_.is_all_there()) return absl::OkStatus();
@@ -204,7 +204,7 @@ absl::Status Receiver::Desk::wait_for(std::unique_lock<std::mutex>& lock, Deadli
   }
 }
 
-// The rest of the version, in this circle.
+// The rest of the version, in this group.
 absl::Status Receiver::Desk::go_on(Communicator& communicator, const Word& word) {
   BASCULE_ASSIGN(Broadcast rest, arrivals_.go_on(word));
   rest.enqueued = [self = shared_from_this(), number = word.number](Stream stream, std::uint64_t begin,
@@ -212,14 +212,14 @@ absl::Status Receiver::Desk::go_on(Communicator& communicator, const Word& word)
     const std::lock_guard guard(self->mutex_);
     return self->arrivals_.piece(number, stream, begin, end);
   };
-  rest.done = [self = shared_from_this(), circle = word.circle, number = word.number](absl::Status status,
-                                                                                      std::uint64_t there) {
+  rest.done = [self = shared_from_this(), group = word.group, number = word.number](absl::Status status,
+                                                                                    std::uint64_t there) {
     const std::lock_guard guard(self->mutex_);
     if (!self->arrivals_.is_coming(number)) return;
-    // Before this circle's `dropped`: then the sender goes on without this worker.
+    // Before this group's `dropped`: then the sender goes on without this worker.
     if (status.ok()) self->say({.kind = Word::Kind::kGot, .number = number});
     if (!status.ok() && !absl::IsCancelled(status))
-      self->say({.kind = Word::Kind::kFailed, .circle = circle, .why = std::string(message_of(status))});
+      self->say({.kind = Word::Kind::kFailed, .group = group, .why = std::string(message_of(status))});
     self->arrivals_.went(std::move(status), there);
     self->changed_.notify_all();
   };
@@ -244,8 +244,8 @@ void Receiver::Desk::wait_left(Deadline deadline) {
 
 // ---- Receiver ----
 
-Receiver::Receiver(Ground ground, const Endpoint& endpoint)
-    : desk_(std::make_shared<Desk>(std::move(ground), endpoint)) {}
+Receiver::Receiver(Dependencies dependencies, const Endpoint& endpoint)
+    : desk_(std::make_shared<Desk>(std::move(dependencies), endpoint)) {}
 
 Receiver::~Receiver() {
   desk_->close();

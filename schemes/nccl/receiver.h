@@ -1,6 +1,6 @@
-// The receiver's end of nccl: memory of the worker's own on its device, and its rank in each circle that it is asked
-// into. What a worker does there is all said by the sender; docs/nccl.md has the words. The memory and what comes into
-// it is in arrivals.h, the ranks are in ranks.h.
+// The receiver's end of nccl: the worker's own memory on its device, and its rank in each communicator group
+// that it is asked into. What a worker does there is all said by the sender; docs/nccl.md has the words. The memory and
+// what comes into it is in arrivals.h, the ranks are in ranks.h.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace bascule::inline v0::nccl {
 
 class Receiver final : public ReceiverTransport, public Reception {
  public:
-  Receiver(Ground ground, const Endpoint& endpoint);
-  ~Receiver() override;  // leaves its circles; waits for that, 2 s at most
+  Receiver(Dependencies dependencies, const Endpoint& endpoint);
+  ~Receiver() override;  // leaves its groups; waits for that, 2 s at most
 
   absl::Status accept(ReceivedOffer offer) override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;

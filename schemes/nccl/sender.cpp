@@ -33,18 +33,18 @@ std::shared_ptr<std::byte> bytes_of(const SlotMemory& memory) {
 
 }  // namespace
 
-// Around the circles: their events, one at a time, whichever thread brings them, and their actions.
+// Brings DeliveryPlanner its events, one at a time, from whichever thread they come, and carries out its actions.
 class Sender::Desk : public std::enable_shared_from_this<Desk> {
  public:
   Desk(const Library& library, FindPlace find, std::uint64_t piece_bytes, Environment environment, int ctas,
-       const CircleLimits& limits)
+       const CommGroupLimits& limits)
       : library_(library),
         find_place_(std::move(find)),
         ctas_(ctas),
         limits_(limits),
         piece_bytes_(piece_bytes),
         offer_(to_bytes(NcclOffer{.environment = std::move(environment), .piece_bytes = piece_bytes})),
-        circles_(limits, piece_bytes) {}
+        planner_(limits, piece_bytes) {}
 
   absl::Status use(int device);  // whose slots they are
   absl::StatusOr<SlotMemory> make_slot(std::uint64_t bytes, int device);
@@ -84,7 +84,7 @@ class Sender::Desk : public std::enable_shared_from_this<Desk> {
   const Library& library_;
   const FindPlace find_place_;
   const int ctas_;
-  const CircleLimits limits_;
+  const CommGroupLimits limits_;
   const std::uint64_t piece_bytes_;
   const std::string offer_;
 
@@ -103,9 +103,9 @@ class Sender::Desk : public std::enable_shared_from_this<Desk> {
 
   // In run() alone.
   WorkerLine* line_ = nullptr;
-  Circles circles_;
+  DeliveryPlanner planner_;
   std::map<std::uint64_t, Order> orders_;
-  std::map<CircleId, std::unique_ptr<Communicator>> joined_;
+  std::map<CommGroupId, std::unique_ptr<Communicator>> joined_;
 };
 
 // ---- slots ----
@@ -147,7 +147,7 @@ void Sender::Desk::run(std::function<void()> work) {
 }
 
 void Sender::Desk::handle(Event event) {
-  for (Action& action : circles_.on(std::move(event), Clock::now()))
+  for (Action& action : planner_.on(std::move(event), Clock::now()))
     std::visit([this](auto& each) { carry_out(each); }, action);
 }
 
@@ -216,8 +216,8 @@ void Sender::Desk::carry_out(action::Log& log) {
 
 void Sender::Desk::carry_out(action::Make& make) {
   if (absl::Status joined = join(make); !joined.ok()) {
-    note(event::Made{.circle = make.circle, .status = std::move(joined)});
-    note(event::Left{make.circle});
+    note(event::Made{.group = make.group, .status = std::move(joined)});
+    note(event::Left{make.group});
   }
 }
 
@@ -232,7 +232,7 @@ absl::Status Sender::Desk::join(const action::Make& make) {
     const std::lock_guard lock(place_mutex_);
     place = place_;
   }
-  Rank rank{.circle = make.circle, .rank = 0, .ranks = static_cast<int>(make.workers.size()) + 1, .id = {}};
+  Rank rank{.group = make.group, .rank = 0, .ranks = static_cast<int>(make.workers.size()) + 1, .id = {}};
   if (const Code drawn = library_.get_unique_id(&rank.id); drawn != Code::kSuccess)
     return unavailable("nccl: draw an id: ", library_.error_string(drawn));
   {
@@ -240,33 +240,33 @@ absl::Status Sender::Desk::join(const action::Make& make) {
     ++communicators_;
   }
   const auto self = shared_from_this();
-  joined_[make.circle] = std::make_unique<Communicator>(
+  joined_[make.group] = std::make_unique<Communicator>(
       library_, std::move(place), rank, Communicator::Options{.max_ctas = ctas_},
       Communicator::Handlers{
-          .made = [self, circle = make.circle](
-                      absl::Status status) { self->note(event::Made{.circle = circle, .status = std::move(status)}); },
+          .made = [self, group = make.group](
+                      absl::Status status) { self->note(event::Made{.group = group, .status = std::move(status)}); },
           .ended =
-              [self, circle = make.circle] {
-                self->run([self, circle] {
-                  self->joined_.erase(circle);
+              [self, group = make.group] {
+                self->run([self, group] {
+                  self->joined_.erase(group);
                   {
                     const std::lock_guard lock(self->mutex_);
                     --self->communicators_;
                   }
                   self->changed_.notify_all();
-                  self->handle(event::Left{circle});
+                  self->handle(event::Left{group});
                 });
               }});
   for (int i = 1; i < rank.ranks; ++i)
     if (line_ != nullptr)
       line_->say(make.workers[static_cast<std::size_t>(i) - 1],
                  to_bytes(Word{
-                     .kind = Word::Kind::kMake, .circle = make.circle, .rank = i, .ranks = rank.ranks, .id = rank.id}));
+                     .kind = Word::Kind::kMake, .group = make.group, .rank = i, .ranks = rank.ranks, .id = rank.id}));
   return absl::OkStatus();
 }
 
 void Sender::Desk::carry_out(action::Warm& warm) {
-  const auto joined = joined_.find(warm.circle);
+  const auto joined = joined_.find(warm.group);
   if (joined == joined_.end()) return;
   joined->second->broadcast(
       {.number = 0,
@@ -276,13 +276,13 @@ void Sender::Desk::carry_out(action::Warm& warm) {
        .piece_bytes = kWarmBytes,
        .written = {},
        .enqueued = {},
-       .done = [self = shared_from_this(), circle = warm.circle](absl::Status status, std::uint64_t) {
-         self->note(event::Warmed{.circle = circle, .status = std::move(status)});
+       .done = [self = shared_from_this(), group = warm.group](absl::Status status, std::uint64_t) {
+         self->note(event::Warmed{.group = group, .status = std::move(status)});
        }});
 }
 
 void Sender::Desk::carry_out(action::Broadcast& broadcast) {
-  const auto joined = joined_.find(broadcast.circle);
+  const auto joined = joined_.find(broadcast.group);
   const auto found = orders_.find(broadcast.number);
   if (joined == joined_.end() || found == orders_.end()) return;
   const Order& order = found->second;
@@ -297,9 +297,9 @@ void Sender::Desk::carry_out(action::Broadcast& broadcast) {
                    runs_out = order.runs_out] { return *runs_out ? bytes : written->load(std::memory_order_acquire); },
        .enqueued = {},
        .done =
-           [self = shared_from_this(), circle = broadcast.circle, number = broadcast.number](absl::Status status,
-                                                                                             std::uint64_t) {
-             self->note(event::Sent{.circle = circle, .number = number, .status = std::move(status)});
+           [self = shared_from_this(), group = broadcast.group, number = broadcast.number](absl::Status status,
+                                                                                           std::uint64_t) {
+             self->note(event::Sent{.group = group, .number = number, .status = std::move(status)});
            }});
 }
 
@@ -308,7 +308,7 @@ void Sender::Desk::carry_out(action::RunOut& runs_out) {
 }
 
 void Sender::Desk::carry_out(action::Leave& leave) {
-  if (const auto joined = joined_.find(leave.circle); joined != joined_.end()) joined->second->abort();
+  if (const auto joined = joined_.find(leave.group); joined != joined_.end()) joined->second->abort();
 }
 
 void Sender::Desk::carry_out(action::Done& done) {
@@ -328,7 +328,7 @@ void Sender::Desk::close() {
   run([this] {
     line_ = nullptr;
     orders_.clear();
-    for (const auto& [circle, communicator] : joined_) communicator->abort();
+    for (const auto& [group, communicator] : joined_) communicator->abort();
   });
   {
     std::unique_lock lock(mutex_);
@@ -343,11 +343,13 @@ void Sender::Desk::close() {
 
 // ---- Sender ----
 
-absl::StatusOr<std::unique_ptr<SenderTransport>> Sender::make(const Ground& ground, const Endpoint& endpoint) {
-  BASCULE_ASSIGN(const Library* const library, ground.library());
+absl::StatusOr<std::unique_ptr<SenderTransport>> Sender::make(const Dependencies& dependencies,
+                                                              const Endpoint& endpoint) {
+  BASCULE_ASSIGN(const Library* const library, dependencies.library());
   BASCULE_ASSIGN(Environment environment, read_environment(*library));
-  return std::unique_ptr<SenderTransport>(new Sender(std::make_shared<Desk>(
-      *library, ground.place, ground.piece_bytes, std::move(environment), endpoint.ctas.value_or(0), ground.limits)));
+  return std::unique_ptr<SenderTransport>(
+      new Sender(std::make_shared<Desk>(*library, dependencies.place, dependencies.piece_bytes, std::move(environment),
+                                        endpoint.ctas.value_or(0), dependencies.limits)));
 }
 
 absl::StatusOr<SlotMemory> Sender::make_slot(SlotId, const Layout& layout, int device) {

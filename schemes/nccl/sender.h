@@ -1,4 +1,4 @@
-// The sender's end of nccl: slots on the trainer's device, and deliveries through circles of workers.
+// The sender's end of nccl: slots on the trainer's device, and deliveries through communicator groups.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,8 @@ namespace bascule::inline v0::nccl {
 
 class Sender final : public SenderTransport, public Delivery {
  public:
-  static absl::StatusOr<std::unique_ptr<SenderTransport>> make(const Ground& ground, const Endpoint& endpoint);
+  static absl::StatusOr<std::unique_ptr<SenderTransport>> make(const Dependencies& dependencies,
+                                                               const Endpoint& endpoint);
   ~Sender() override { close(); }
 
   absl::StatusOr<SlotMemory> make_slot(SlotId slot, const Layout& layout, int device) override;

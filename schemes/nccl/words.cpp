@@ -26,7 +26,7 @@ absl::Status no_word() { return invalid_argument("nccl: this is no word of a sch
 std::string to_bytes(const Word& word) {
   const auto* const id = reinterpret_cast<const std::uint8_t*>(word.id.bytes.data());
   const Json map = {{"word", kNames[static_cast<std::size_t>(word.kind)]},
-                    {"circle", word.circle},
+                    {"group", word.group},
                     {"rank", word.rank},
                     {"ranks", word.ranks},
                     {"id", Json::binary(std::vector<std::uint8_t>(id, id + word.id.bytes.size()))},
@@ -51,17 +51,17 @@ absl::StatusOr<Word> parse_word(std::string_view bytes) {
     return value <= most ? std::optional(value) : std::nullopt;
   };
   const auto name = map.find("word"), id = map.find("id"), why = map.find("why");
-  const auto circle = number("circle", ~0ULL), delivery = number("number", ~0ULL), from = number("from", ~0ULL);
+  const auto group = number("group", ~0ULL), delivery = number("number", ~0ULL), from = number("from", ~0ULL);
   const auto rank = number("rank", 1u << 20), ranks = number("ranks", 1u << 20);
   Word word;
   if (name == map.end() || !name->is_string() || id == map.end() || !id->is_binary() ||
-      id->get_binary().size() != word.id.bytes.size() || why == map.end() || !why->is_string() || !circle ||
-      !delivery || !from || !rank || !ranks)
+      id->get_binary().size() != word.id.bytes.size() || why == map.end() || !why->is_string() || !group || !delivery ||
+      !from || !rank || !ranks)
     return no_word();
   const auto known = std::ranges::find(kNames, std::string_view(name->get_ref<const std::string&>()));
   if (known == kNames.end()) return no_word();
   word.kind = static_cast<Word::Kind>(known - kNames.begin());
-  word.circle = *circle;
+  word.group = *group;
   word.rank = static_cast<int>(*rank);
   word.ranks = static_cast<int>(*ranks);
   std::ranges::transform(id->get_binary(), word.id.bytes.begin(),

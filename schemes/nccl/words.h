@@ -15,26 +15,26 @@
 
 namespace bascule::inline v0::nccl {
 
-using CircleId = std::uint64_t;  // of one communicator; a sender never uses a number again
+using CommGroupId = std::uint64_t;  // of one communicator; a sender never reuses a number
 
 struct Word {
   enum class Kind {
-    kAsk,      // can you join this circle?
+    kAsk,      // can you join this group?
     kReady,    // yes
     kMake,     // join it: `rank` of `ranks`, by `id`
     kMade,     // joined
     kWarm,     // take part in a broadcast that carries nothing
     kWarmed,   // done
-    kDeliver,  // delivery `number` begins at byte `from`, in this circle
-    kAgain,    // delivery `number` goes on at byte `from`, in this circle
+    kDeliver,  // delivery `number` begins at byte `from`, in this group
+    kAgain,    // delivery `number` goes on at byte `from`, in this group
     kGot,      // all bytes of delivery `number` are here
     kOver,     // delivery `number` was given up
-    kDrop,     // leave this circle, at once
+    kDrop,     // leave this group, at once
     kDropped,  // left; of delivery `number`, under way there, the first `from` bytes are here
-    kFailed    // this circle is broken here, and why; it is to be dropped. `number`: that delivery is not taken here
+    kFailed    // this group is broken here, and why; it is to be dropped. `number`: that delivery is not taken here
   };
   Kind kind = Kind::kAsk;
-  CircleId circle = 0;
+  CommGroupId group = 0;
   int rank = 0, ranks = 0;
   UniqueId id{};
   std::uint64_t number = 0;  // of a delivery; 0: none

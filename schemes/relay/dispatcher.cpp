@@ -9,20 +9,20 @@
 namespace bascule::inline v0::relay {
 namespace {
 
-absl::StatusOr<std::vector<ProcessFd>> copies_of(const std::vector<ProcessFd>& descriptors) {
-  std::vector<ProcessFd> copies;
+absl::StatusOr<std::vector<ProcessFd>> duplicates_of(const std::vector<ProcessFd>& descriptors) {
+  std::vector<ProcessFd> duplicates;
   for (const ProcessFd& descriptor : descriptors) {
-    copies.push_back(ProcessFd::make([&] { return ::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0); }));
-    if (!copies.back()) return errno_status(errno, "copy the descriptor of an engine's memory");
+    duplicates.push_back(ProcessFd::make([&] { return ::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, 0); }));
+    if (!duplicates.back()) return errno_status(errno, "copy the descriptor of an engine's memory");
   }
-  return copies;
+  return duplicates;
 }
 
 absl::Status check_shown(const Word& word, std::size_t descriptors) {
-  if (descriptors < 2 || descriptors > kMostCopies + 1)
-    return invalid_argument("it broke the relay's protocol: expected a progress page and 1 to ", kMostCopies,
-                            " copies, found ", descriptors, " descriptors");
-  if (word.allocated == 0) return invalid_argument("it broke the relay's protocol: it shows copies of no bytes");
+  if (descriptors < 2 || descriptors > kMostBuffers + 1)
+    return invalid_argument("it broke the relay's protocol: expected a progress page and 1 to ", kMostBuffers,
+                            " receive buffers, found ", descriptors, " descriptors");
+  if (word.allocated == 0) return invalid_argument("it broke the relay's protocol: its receive buffers have no bytes");
   return absl::OkStatus();
 }
 
@@ -39,7 +39,7 @@ void Dispatcher::heard(WorkerId worker, std::string bytes, std::vector<UniqueFd>
   if (line_ == nullptr || shown == shown_.end()) return;
   const absl::StatusOr<Word> word = parse_word(bytes);
   if (!word.ok()) return line_->give_up(worker, word.status());
-  if (word->kind == Word::Kind::kCopies) {
+  if (word->kind == Word::Kind::kBuffers) {
     if (const absl::Status right = check_shown(*word, descriptors.size()); !right.ok())
       return line_->give_up(worker, right);
     shown->second = {.word = *word, .descriptors = {}};
@@ -80,7 +80,7 @@ void Dispatcher::carry_out(std::vector<Action> actions) {
 void Dispatcher::carry_out(const action::Introduce& introduced) {
   const auto shown = shown_.find(introduced.engine);
   if (shown == shown_.end() || shown->second.descriptors.empty()) return;
-  absl::StatusOr<std::vector<ProcessFd>> descriptors = copies_of(shown->second.descriptors);
+  absl::StatusOr<std::vector<ProcessFd>> descriptors = duplicates_of(shown->second.descriptors);
   if (!descriptors.ok()) {
     line_->log(cat("worker ", introduced.worker, " is not told of engine ", introduced.engine, ": ",
                    message_of(descriptors.status())));

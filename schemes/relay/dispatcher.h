@@ -30,7 +30,7 @@ class Dispatcher final : public Delivery {
  private:
   struct Shown {
     Word word;
-    std::vector<ProcessFd> descriptors;  // its progress page, and its copies
+    std::vector<ProcessFd> descriptors;  // its progress page, and its receive buffers
   };
   void carry_out(std::vector<Action> actions);
   void carry_out(const action::Introduce& introduced);

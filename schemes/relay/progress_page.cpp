@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x79616c6572736142;  // "Basrelay", little-endian
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::size_t kLineBytes = 64;
-static_assert((kMostCopies + 1) * sizeof(ProgressLine) <= kPageBytes);
+static_assert((kMostBuffers + 1) * sizeof(ProgressLine) <= kPageBytes);
 
 }  // namespace
 
@@ -19,29 +19,29 @@ absl::StatusOr<ProgressPage> ProgressPage::make() {
   ProgressPage page;
   BASCULE_ASSIGN(page.memory_, make_memfd("bascule-progress", kPageBytes));
   new (page.memory_.writable().data()) std::uint64_t(kMagic);
-  for (std::size_t copy = 0; copy < kMostCopies; ++copy) new (&page.line(copy)) ProgressLine{};
+  for (std::size_t buffer = 0; buffer < kMostBuffers; ++buffer) new (&page.line(buffer)) ProgressLine{};
   return page;
 }
 
-ProgressLine& ProgressPage::line(std::size_t copy) {
-  return *reinterpret_cast<ProgressLine*>(memory_.writable().data() + kLineBytes * (copy + 1));
+ProgressLine& ProgressPage::line(std::size_t buffer) {
+  return *reinterpret_cast<ProgressLine*>(memory_.writable().data() + kLineBytes * (buffer + 1));
 }
 
 // A reader that finds the version finds no more bytes than there are of it: the store of 0 comes first.
-void ProgressPage::begin(std::size_t copy, Version version) {
-  for (std::size_t other = 0; other < kMostCopies; ++other)
-    if (other != copy && line(other).version.load(std::memory_order_relaxed) == version) clear(other);
-  ProgressLine& to = line(copy);
+void ProgressPage::begin(std::size_t buffer, Version version) {
+  for (std::size_t other = 0; other < kMostBuffers; ++other)
+    if (other != buffer && line(other).version.load(std::memory_order_relaxed) == version) clear(other);
+  ProgressLine& to = line(buffer);
   to.version.store(0, std::memory_order_release);
   to.bytes_done.store(0, std::memory_order_release);
   to.version.store(version, std::memory_order_release);
 }
 
-void ProgressPage::advance(std::size_t copy, std::uint64_t bytes_done) {
-  line(copy).bytes_done.store(bytes_done, std::memory_order_release);
+void ProgressPage::advance(std::size_t buffer, std::uint64_t bytes_done) {
+  line(buffer).bytes_done.store(bytes_done, std::memory_order_release);
 }
 
-void ProgressPage::clear(std::size_t copy) { line(copy).version.store(0, std::memory_order_release); }
+void ProgressPage::clear(std::size_t buffer) { line(buffer).version.store(0, std::memory_order_release); }
 
 absl::StatusOr<ProgressView> ProgressView::map(int fd) {
   BASCULE_TRY(check_sealed(fd, kPageBytes));
@@ -53,13 +53,13 @@ absl::StatusOr<ProgressView> ProgressView::map(int fd) {
 }
 
 std::optional<ProgressView::Progress> ProgressView::find(Version version) const {
-  for (std::size_t copy = 0; copy < kMostCopies; ++copy) {
-    const auto& line = *reinterpret_cast<const ProgressLine*>(mapping_.bytes().data() + kLineBytes * (copy + 1));
+  for (std::size_t buffer = 0; buffer < kMostBuffers; ++buffer) {
+    const auto& line = *reinterpret_cast<const ProgressLine*>(mapping_.bytes().data() + kLineBytes * (buffer + 1));
     if (line.version.load(std::memory_order_acquire) != version) continue;
     const std::uint64_t bytes_done = line.bytes_done.load(std::memory_order_acquire);
     // Where those are of a later version, the acquire before shows its number here.
     if (line.version.load(std::memory_order_relaxed) == version)
-      return Progress{.copy = copy, .bytes_done = bytes_done};
+      return Progress{.buffer = buffer, .bytes_done = bytes_done};
   }
   return std::nullopt;
 }

@@ -1,11 +1,11 @@
-// The progress page: one page of sealed shared memory in which an engine says how much of which version each of its
-// copies holds. Other engines copy behind it.
+// The progress page: one page of sealed shared memory in which an engine shows how much of which version each of its
+// receive buffers holds. Other engines copy from them as far as it says.
 //
 //   line 0   | magic 8 |
-//   line 1…  | version 8 | bytes done 8 |      one for each copy that it shows
+//   line 1…  | version 8 | bytes done 8 |      one for each buffer that it shows
 //
-// A line has 64 bytes. The engine stores, others load. A copy that others read is
-// spared (words.h): its line keeps its version for as long as they read.
+// A line has 64 bytes. The engine stores, others load. A buffer that others read is spared (words.h): its line keeps
+// its version for as long as they read.
 #pragma once
 
 #include <atomic>
@@ -33,13 +33,14 @@ class ProgressPage {
   static absl::StatusOr<ProgressPage> make();
 
   int descriptor() const { return memory_.descriptor.get(); }
-  // Nothing of it is there. Another copy that holds that version, of an earlier connection, is shown no more.
-  void begin(std::size_t copy, Version version);
-  void advance(std::size_t copy, std::uint64_t bytes_done);
-  void clear(std::size_t copy);
+  // Nothing of it has come yet. If another buffer holds that version, from an earlier connection, it is no longer
+  // shown.
+  void begin(std::size_t buffer, Version version);
+  void advance(std::size_t buffer, std::uint64_t bytes_done);
+  void clear(std::size_t buffer);
 
  private:
-  ProgressLine& line(std::size_t copy);
+  ProgressLine& line(std::size_t buffer);
   SlotMemory memory_;
 };
 
@@ -50,10 +51,10 @@ class ProgressView {
   static absl::StatusOr<ProgressView> map(int fd);
 
   struct Progress {
-    std::size_t copy = 0;
+    std::size_t buffer = 0;
     std::uint64_t bytes_done = 0;
   };
-  // None: no copy holds that version, or begins to. Never waits.
+  // None: no buffer holds that version, or begins to. Never waits.
   std::optional<Progress> find(Version version) const;
 
  private:

@@ -38,7 +38,7 @@ void Routes::handle(const event::Heard& heard) {
   if (member == members_.end()) return;
   switch (word.kind) {
     case Word::Kind::kInPlace: return show(worker, Member::Reads::kInPlace);
-    case Word::Kind::kCopies: return show(worker, Member::Reads::kCopies);
+    case Word::Kind::kBuffers: return show(worker, Member::Reads::kCopies);
     case Word::Kind::kAlone:
     case Word::Kind::kGot:
     case Word::Kind::kLeft:
@@ -218,7 +218,7 @@ std::size_t Routes::readers(SourceId source) const {
   return count;
 }
 
-// Versions that others still read, or may read, from its copies: each once, however many they are.
+// The versions that others read, or may still read, from its buffers: each once, however many read it.
 std::vector<Version> Routes::spared(WorkerId worker) const {
   std::set<Version> versions;
   for (const auto& [number, delivery] : deliveries_)

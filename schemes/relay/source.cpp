@@ -35,33 +35,33 @@ absl::StatusOr<std::optional<Source::Found>> TrainerSlots::find(const Publicatio
 
 // ---- an engine ----
 
-std::shared_ptr<EngineCopies> EngineCopies::make(const Ground& ground, const Word& word,
-                                                 std::vector<UniqueFd> descriptors) {
-  auto made = std::make_shared<EngineCopies>();
+std::shared_ptr<EngineBuffers> EngineBuffers::make(const RelayMemory& here, const Word& word,
+                                                   std::vector<UniqueFd> descriptors) {
+  auto made = std::make_shared<EngineBuffers>();
   made->imported_ =
-      annotate(made->import(ground, word, std::move(descriptors)), cat("the copies of engine ", word.source));
+      annotate(made->import(here, word, std::move(descriptors)), cat("the receive buffers of engine ", word.source));
   return made;
 }
 
-absl::Status EngineCopies::import(const Ground& ground, const Word& word, std::vector<UniqueFd> descriptors) {
-  if (descriptors.size() < 2 || descriptors.size() > kMostCopies + 1)
-    return invalid_argument("expected a progress page and 1 to ", kMostCopies, " copies, found ", descriptors.size(),
-                            " descriptors");
+absl::Status EngineBuffers::import(const RelayMemory& here, const Word& word, std::vector<UniqueFd> descriptors) {
+  if (descriptors.size() < 2 || descriptors.size() > kMostBuffers + 1)
+    return invalid_argument("expected a progress page and 1 to ", kMostBuffers, " receive buffers, found ",
+                            descriptors.size(), " descriptors");
   BASCULE_ASSIGN(progress_, ProgressView::map(descriptors.front().get()));
   for (std::size_t i = 1; i < descriptors.size(); ++i) {
-    BASCULE_ASSIGN(ReachedMemory memory, ground.import(descriptors[i].get(), word.place, word.allocated));
-    copies_.push_back(std::make_shared<SourceMemory>(std::move(memory)));
+    BASCULE_ASSIGN(ReachedMemory memory, here.import(descriptors[i].get(), word.place, word.allocated));
+    buffers_.push_back(std::make_shared<SourceMemory>(std::move(memory)));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<Source::Found>> EngineCopies::find(const Publication& publication) {
+absl::StatusOr<std::optional<Source::Found>> EngineBuffers::find(const Publication& publication) {
   BASCULE_TRY(imported_);
   const std::optional<ProgressView::Progress> progress = progress_->find(publication.version);
   if (!progress) return std::nullopt;
-  if (progress->copy >= copies_.size() || copies_[progress->copy]->bytes() < publication.bytes)
-    return invalid_argument("its progress page names copy ", progress->copy, ", which is not there, or too small");
-  return Found{.memory = copies_[progress->copy], .bytes_done = std::min(progress->bytes_done, publication.bytes)};
+  if (progress->buffer >= buffers_.size() || buffers_[progress->buffer]->bytes() < publication.bytes)
+    return invalid_argument("its progress page names buffer ", progress->buffer, ", which is not there, or too small");
+  return Found{.memory = buffers_[progress->buffer], .bytes_done = std::min(progress->bytes_done, publication.bytes)};
 }
 
 }  // namespace bascule::inline v0::relay

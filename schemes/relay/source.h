@@ -1,4 +1,4 @@
-// Source: what a worker copies versions from: the trainer's slots, or the copies of another engine.
+// Source: what a worker copies versions from: the trainer's slots, or the receive buffers of another engine.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include <bascule/schemes/relay/ground.h>
 #include <bascule/schemes/relay/progress_page.h>
+#include <bascule/schemes/relay/relay_memory.h>
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/scheme.h>
 
 namespace bascule::inline v0::relay {
 
-// A slot or a copy of another process, as a queue copies from it.
+// A slot or a receive buffer of another process, as a queue copies from it.
 class SourceMemory {
  public:
   explicit SourceMemory(ReachedMemory memory) : memory_(std::move(memory)) {}
   std::uint64_t bytes() const { return memory_.bytes.size(); }
-  absl::StatusOr<HostWindow*> window(DeviceQueue& queue);  // opened once. The one thread that copies
+  absl::StatusOr<HostWindow*> window(DeviceQueue& queue);  // opened once; only on the thread that copies
 
  private:
   const ReachedMemory memory_;
@@ -53,18 +53,19 @@ class TrainerSlots final : public Source {
   WrittenSoFar written_;
 };
 
-class EngineCopies final : public Source {
+class EngineBuffers final : public Source {
  public:
-  // Maps what the engine shows: its progress page, then its copies. May take milliseconds.
-  static std::shared_ptr<EngineCopies> make(const Ground& ground, const Word& word, std::vector<UniqueFd> descriptors);
+  // Maps what the engine shows: its progress page, then its buffers. May take milliseconds.
+  static std::shared_ptr<EngineBuffers> make(const RelayMemory& here, const Word& word,
+                                             std::vector<UniqueFd> descriptors);
   absl::StatusOr<std::optional<Found>> find(const Publication& publication) override;
 
  private:
-  absl::Status import(const Ground& ground, const Word& word, std::vector<UniqueFd> descriptors);
+  absl::Status import(const RelayMemory& here, const Word& word, std::vector<UniqueFd> descriptors);
 
   absl::Status imported_;
   std::optional<ProgressView> progress_;
-  std::vector<std::shared_ptr<SourceMemory>> copies_;
+  std::vector<std::shared_ptr<SourceMemory>> buffers_;
 };
 
 }  // namespace bascule::inline v0::relay

@@ -14,8 +14,8 @@ namespace {
 using Json = nlohmann::json;
 
 // In the order of Word::Kind.
-constexpr std::array<std::string_view, 11> kNames = {"in place", "copies", "alone", "got",    "left",  "cannot",
-                                                     "take",     "from",   "over",  "engine", "forget"};
+constexpr std::array<std::string_view, 11> kNames = {"in place", "buffers", "alone", "got",    "left",  "cannot",
+                                                     "take",     "from",    "over",  "engine", "forget"};
 
 constexpr std::size_t kMostBytes = 16u << 10;  // of one word
 constexpr std::size_t kMostSpared = 64;

@@ -1,6 +1,6 @@
 // What the two ends of a relay say to each other. docs/relay.md says which word comes when.
 //
-//   worker → sender   in place, copies (with descriptors), alone, got, left, cannot
+//   worker → sender   in place, buffers (with descriptors), alone, got, left, cannot
 //   sender → worker   take (in the bytes of a deliver message), from, over, engine (with descriptors), forget
 //
 // On the wire a word is a CBOR map.
@@ -24,20 +24,21 @@ inline constexpr SourceId kTrainer = 0;  // no membership has this number
 // The path of each worker, for people.
 inline constexpr std::string_view kInPlace = "in place", kByRelay = "relay";
 
-inline constexpr std::size_t kMostCopies = 8;  // that an engine shows others
+inline constexpr std::size_t kMostBuffers = 8;  // that an engine shows others
 
 struct Word {
   enum class Kind {
     kInPlace,  // this worker reads the slots where they lie: nothing is delivered to it
-    kCopies,   // it copies. Descriptors: its progress page, then its copies of `allocated` bytes each, at `place`
+    kBuffers,  // it copies. Descriptors: its progress page, then its receive buffers of `allocated` bytes each, at
+               // `place`
     kAlone,    // delivery `number` comes to memory that it shows nobody
     kGot,      // all bytes of delivery `number` are here, and no source of it is read any more
     kLeft,     // delivery `number` is not taken, was given up, or went wrong behind `got`; likewise
     kCannot,   // `source` cannot be read for delivery `number`, and why: another one, please
-    kTake,     // delivery `number` comes from `source`. Copies of the versions `spared` are read by others
+    kTake,     // delivery `number` comes from `source`. Others read the buffers of the versions `spared`
     kFrom,     // delivery `number` goes on from `source`
     kOver,     // delivery `number` was given up
-    kEngine,   // what the engine `source` said of its copies, with the same descriptors
+    kEngine,   // the `buffers` message of the engine `source`, with the same descriptors
     kForget    // the engine `source` is gone
   };
   Kind kind = Kind::kInPlace;
@@ -45,8 +46,8 @@ struct Word {
   SourceId source = kTrainer;
   bool whole = false;  // the source has all of it, or has it no more
   std::vector<Version> spared{};
-  std::string place{};          // of copies: the GPU's UUID
-  std::uint64_t allocated = 0;  // bytes of one copy, in whole granules
+  std::string place{};          // of the buffers: the GPU's UUID
+  std::uint64_t allocated = 0;  // bytes of one buffer, in whole granules
   std::string why{};
 };
 

@@ -124,7 +124,7 @@ TEST_F(Program, EveryScenarioLeavesItsRecords) {
     EXPECT_EQ(record.skipped, "") << record.scenario;
     EXPECT_EQ(record.scheme, "shm");
     ASSERT_FALSE(record.ours_seconds.empty()) << record.scenario;
-    EXPECT_EQ(record.ours_seconds.size(), record.limit_seconds.size()) << record.scenario;
+    EXPECT_EQ(record.ours_seconds.size(), record.baseline_seconds.size()) << record.scenario;
     for (const double seconds : record.ours_seconds) EXPECT_GE(seconds, 0) << record.scenario;
     if (record.scenario == "send") {
       EXPECT_GT(record.stages.at("pack").at(0), 0);
@@ -140,7 +140,7 @@ TEST_F(Program, EveryScenarioLeavesItsRecords) {
   EXPECT_EQ(counts.at("500 versions, sender: descriptors gained"), 0);
   EXPECT_EQ(counts.at("500 versions, receivers: descriptors gained"), 0);
   EXPECT_TRUE(std::filesystem::exists(file("page.html")));
-  // Endpoints and files of limits are gone.
+  // Endpoints and files of baselines are gone.
   std::size_t left = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_.path())) ++left;
   EXPECT_EQ(left, 3u) << "expected the output, the JSON and the page alone";

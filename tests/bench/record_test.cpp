@@ -32,7 +32,7 @@ TEST(Record, TargetIsMetOrMissed) {
   EXPECT_EQ(record.met(), true);
 }
 
-TEST(Record, WithoutALimitThereIsNoRatio) {
+TEST(Record, WithoutABaselineThereIsNoRatio) {
   EXPECT_EQ(measured_record("send", {1}, {}).ratio(), std::nullopt);
   EXPECT_EQ(measured_record("send", {}, {1}).ratio(), std::nullopt);
 }
@@ -51,8 +51,8 @@ TEST(Record, JsonIsWhatTheDesignSays) {
   EXPECT_EQ(found.at("workers"), 2);
   EXPECT_EQ(found.at("device"), "cpu");
   for (const char* key : {"p50", "p90", "p99", "min"}) EXPECT_EQ(found.at("ours_seconds").at(key), 0.2) << key;
-  EXPECT_EQ(found.at("limit").at("name"), "threaded memcpy");
-  EXPECT_EQ(found.at("limit").at("seconds"), 0.1);
+  EXPECT_EQ(found.at("baseline").at("name"), "threaded memcpy");
+  EXPECT_EQ(found.at("baseline").at("seconds"), 0.1);
   EXPECT_EQ(found.at("ratio"), 2);
   EXPECT_EQ(found.at("stages").at("pack").at("p50"), 0.15);
   EXPECT_EQ(found.at("samples").at("ours_seconds").at(0), 0.2);
@@ -90,6 +90,8 @@ TEST(Record, RefusesWhatItDidNotWrite) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("records")));
   EXPECT_THAT(results_from_json(R"({"machine": {}, "records": [{"scheme": 5}]})"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("string")));
+  EXPECT_THAT(results_from_json(R"({"machine": {}, "records": [{"scheme": "shm", "limit": {"name": "memcpy"}}]})"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("rename \"limit\" to \"baseline\"")));
   EXPECT_THAT(read_results("/nowhere/at-all.json"),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("/nowhere/at-all.json")));
 }

@@ -9,7 +9,7 @@
 
 namespace bascule::bench {
 
-inline Record measured_record(std::string scenario, std::vector<double> ours, std::vector<double> limit) {
+inline Record measured_record(std::string scenario, std::vector<double> ours, std::vector<double> baseline) {
   Record record;
   record.scheme = "shm";
   record.scenario = std::move(scenario);
@@ -17,8 +17,8 @@ inline Record measured_record(std::string scenario, std::vector<double> ours, st
   record.tensors = 338;
   record.workers = 2;
   record.ours_seconds = std::move(ours);
-  record.limit_name = "threaded memcpy";
-  record.limit_seconds = std::move(limit);
+  record.baseline_name = "threaded memcpy";
+  record.baseline_seconds = std::move(baseline);
   return record;
 }
 

@@ -1,5 +1,5 @@
 // The served families by text: what bascule-engine answers to a text, beside what transformers answered to the same one
-// with the same checkpoint (scripts/compare-families.py).
+// with the same checkpoint (tests/tools/compare-families.py).
 #include "engine_fixture.h"
 #include "trainer_ref/families/families.h"
 

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 class Gsm8k : public Train {
  protected:
   Program script(const std::string& name, std::vector<std::string> flags) const {
-    flags.insert(flags.begin(), std::string(BASCULE_SCRIPTS "/") + name);
+    flags.insert(flags.begin(), (name == "make-word-problems" ? BASCULE_TOOLS "/" : BASCULE_SCRIPTS "/") + name);
     return Program(std::move(flags), folder_ / (name + ".log"));
   }
   // In a process group of its own, which takes SIGINT, whatever the test has inherited.

@@ -39,6 +39,28 @@ TEST(Registry, KnowsCudaIpcOrSaysThatTheBuildHasNoCuda) {
   }
 }
 
+TEST(Registry, KnowsASchemeAlsoIfTheBuildLacksIt) {
+  for (const char* name : {"auto", "cuda-ipc", "memmap", "nccl", "shm"}) {
+    const Scheme* const known = known_scheme(name);
+    ASSERT_NE(known, nullptr) << name;
+    EXPECT_EQ(known->name, name);
+    const absl::StatusOr<const Scheme*> found = find_scheme(name);
+    EXPECT_EQ(found.ok(), known->make_sender && known->make_receiver) << name;
+    if (!found.ok()) {
+      EXPECT_EQ(found.status().code(), known->usable().code()) << name;
+    }
+  }
+  EXPECT_TRUE(known_scheme("auto")->on_device && known_scheme("auto")->over_tcp);
+  EXPECT_EQ(known_scheme("smh"), nullptr);
+  for (const Scheme& built : all_schemes()) EXPECT_TRUE(built.make_sender) << built.name;
+  EXPECT_LE(all_schemes().size(), known_schemes().size());
+}
+
+TEST(Registry, NamesThePlainestScheme) {
+  EXPECT_EQ(plainest_scheme(/*on_device=*/false).name, "shm");
+  EXPECT_EQ(plainest_scheme(/*on_device=*/true).name, "cuda-ipc");
+}
+
 TEST(Registry, SaysWhichSchemesKeepFiles) {
   EXPECT_FALSE(find_scheme("shm").value()->keeps_files);
   EXPECT_TRUE(find_scheme("memmap").value()->keeps_files);

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include <bascule/kernels/control_group.h>
+#include <bascule/schemes/program/sync_flag.h>
 #include <bascule/trainer_ref/engine/api_key.h>
 #include <bascule/trainer_ref/engine/cache_attention.h>
 #include <bascule/trainer_ref/engine/http_server.h>
@@ -28,7 +29,6 @@
 #include <bascule/transport/program/flags.h>
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/program/signals.h>
-#include <bascule/transport/program/sync_flag.h>
 #include <bascule/transport/status.h>
 #include <bascule/transport/utf8.h>
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include <bascule/schemes/program/sync_flag.h>
 #include <bascule/trainer_ref/engine/make_steps.h>
 #include <bascule/trainer_ref/engine/torch_error.h>
 #include <bascule/transport/libtorch/tensors.h>
@@ -160,7 +161,8 @@ absl::StatusOr<Decoder> ServedWeights::bind(SlotId slot) const {
     if (view->device != kHost && device_.is_cpu()) {
       return invalid_argument(
           "the sender's weights lie on a GPU, where --device=cpu cannot read them; start the engine ",
-          "with --device=cuda:", view->device, ", or both ends with --sync=shm:///dir");
+          "with --device=cuda:", view->device,
+          ", or both ends with --sync=", plainest_endpoint(ComputesOn::kHost, "/dir"));
     }
     return libtorch::tensor_over(*view);
   };

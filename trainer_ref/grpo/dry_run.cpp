@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include <bascule/schemes/program/sync_flag.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
 #include <bascule/trainer_ref/grpo/learn/trial_update.h>
 #include <bascule/trainer_ref/grpo/run/progress.h>
@@ -22,8 +23,7 @@ absl::Status add_slots(const TrainFlags& flags, const std::string& sync, MemoryN
     url = endpoint_in("/private", flags.engines.spawn, flags.compute.device.str());
   if (url.empty()) return absl::OkStatus();
   BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(url));
-  const bool on_device = endpoint.scheme == "cuda-ipc";
-  if (on_device != flags.compute.device.is_cuda() || endpoint.slots == 1) return absl::OkStatus();
+  if (keeps_slots_on_gpu(endpoint) != flags.compute.device.is_cuda() || endpoint.slots == 1) return absl::OkStatus();
   need.slots = endpoint.slots;
   need.slot_weight_bytes = endpoint.wire_dtype.value_or(DType::kF32) == DType::kF32 ? 4 : 2;
   return absl::OkStatus();

@@ -55,7 +55,7 @@ class AutoMirrors : public testing::Test {
   absl::Status opening;
   Mirrors mirrors{[this](int) -> absl::StatusOr<std::unique_ptr<DeviceQueue>> {
     BASCULE_TRY(opening);
-    return test::host_ground(
+    return test::host_relay_memory(
                {.before_settle = [this] { return hooks.before_settle ? hooks.before_settle() : absl::OkStatus(); },
                 .before_window =
                     [this] {

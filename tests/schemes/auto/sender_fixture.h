@@ -183,7 +183,7 @@ class AutoSenderTest : public testing::Test {
   std::unique_ptr<Inner> made_others = std::make_unique<Inner>(told, "others' ");
   Inner& others = *made_others;
   AutoSender sender{std::move(made), std::move(made_others),
-                    [this](int) { return test::host_ground(hooks).open_queue(); }};
+                    [this](int) { return test::host_relay_memory(hooks).open_queue(); }};
 };
 
 }  // namespace bascule::inline v0

@@ -156,7 +156,8 @@ TEST_F(AutoSenderTest, WhereOtherHostsCannotBeServedAnyMoreTheyAloneAreGivenUp) 
 }
 
 TEST_F(AutoSenderTest, WithoutAPlaceForThemAWorkerOfAnotherHostIsRefused) {
-  AutoSender alone(std::make_unique<Inner>(told), nullptr, [](int) { return test::host_ground({}).open_queue(); });
+  AutoSender alone(std::make_unique<Inner>(told), nullptr,
+                   [](int) { return test::host_relay_memory({}).open_queue(); });
   const OfferedSlot slots[] = {slot.offered()};
   EXPECT_THAT(alone.offer(3, ConnectionKind::kTcp, slots),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("listen=")));

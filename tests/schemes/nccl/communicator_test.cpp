@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -39,7 +40,7 @@ class End {
     memory = std::shared_ptr<std::byte>(new std::byte[kBytes](), std::default_delete<std::byte[]>());
     std::fill_n(memory.get(), kBytes, static_cast<std::byte>(rank == 0 ? 7 : 0));
     communicator.emplace(fake.library(), elsewhere ? std::move(elsewhere) : place,
-                         Rank{.circle = 1, .rank = rank, .ranks = ranks, .id = id}, Communicator::Options{},
+                         Rank{.group = 1, .rank = rank, .ranks = ranks, .id = id}, Communicator::Options{},
                          Communicator::Handlers{.made = [log = log_](absl::Status status) { log->add("made", status); },
                                                 .ended = [log = log_] { log->add("ended", absl::OkStatus()); }});
   }

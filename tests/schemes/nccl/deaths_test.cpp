@@ -23,7 +23,7 @@ namespace bascule::test {
 namespace {
 
 using absl::StatusCode;
-using nccl::CircleLimits;
+using nccl::CommGroupLimits;
 using nccl::Communicator;
 using testing::_;
 using testing::AllOf;
@@ -89,7 +89,7 @@ class NcclDeaths : public testing::Test {
     return cat("host-nccl://", (folder_.path() / "endpoint").string(), "?heartbeat=50ms&suspect_after=", limit,
                "ms&flip_timeout=", limit, "ms&timeout=", limit, "ms");
   }
-  void listen(const CircleLimits& limits = {}) {
+  void listen(const CommGroupLimits& limits = {}) {
     scheme_ = host_nccl_scheme(place, limits);
     SenderOptions options{.endpoint = endpoint(), .threads = 2};
     options.scheme = &scheme_;
@@ -135,7 +135,7 @@ class NcclDeaths : public testing::Test {
     }
   }
   void finish(std::size_t count) { expect_served(sender->wait_async(patience()), count); }
-  // Until the circle of all runs, and others are gone.
+  // Until the group of all runs, and others are gone.
   void wait_for_comms(int count) {
     const Deadline deadline(patience());
     while (fake.live_comms() != count && !deadline.passed()) rest(1);
@@ -154,7 +154,7 @@ class NcclDeaths : public testing::Test {
   FakeNccl& fake = FakeNccl::instance();
   TestModel model;
   std::uint64_t generation = 0;
-  int unfinished_inits = 1;  // at most, of the circle that is made at the end: NCCL keeps a thread of each
+  int unfinished_inits = 1;  // at most, of the group that is made at the end: NCCL keeps a thread of each
   const std::shared_ptr<HostPlace> place = std::make_shared<HostPlace>();
   std::list<Engine> engines;
   std::optional<Sender> sender;
@@ -217,7 +217,7 @@ TEST_F(NcclDeaths, OneThatDiesWhileACommunicatorIsMade) {
   EXPECT_EQ(a.worker->report().wrong, "");
 }
 
-TEST_F(NcclDeaths, AJoinerIsServedAtOnceAndThenByOneCircleOfAll) {
+TEST_F(NcclDeaths, AJoinerIsServedAtOnceAndThenByOneGroupOfAll) {
   listen({.gather = absl::Milliseconds(300)});
   join("a"), join("b");
   wait_for_workers(2);
@@ -227,7 +227,7 @@ TEST_F(NcclDeaths, AJoinerIsServedAtOnceAndThenByOneCircleOfAll) {
   wait_for_workers(3);
   send(3);
   wait_for([&] { return fake.ids() >= 2; });
-  // The circle of all, and the one that was used last.
+  // The group of all, and the one that was used last.
   wait_for([&] { return fake.live_comms() == 4 + 3 || fake.live_comms() == 4 + 2; });
   const int ids = fake.ids();
   for (int i = 0; i < 3; ++i) send(3);
@@ -251,7 +251,7 @@ TEST_F(NcclDeaths, AJoinerWhileOthersAreSentToIsServedBesideThem) {
   EXPECT_EQ(b.worker->report().wrong, "");
 }
 
-TEST_F(NcclDeaths, ABroadcastThatFailsNowOrLaterIsMadeGoodInAnotherCircle) {
+TEST_F(NcclDeaths, ABroadcastThatFailsNowOrLaterIsMadeGoodInAnotherGroup) {
   listen();
   join("a"), join("b");
   wait_for_workers(2);
@@ -326,7 +326,7 @@ TEST_F(NcclDeaths, AnAbortThatHangsAtAWorkerEvictsThatWorker) {
   EXPECT_EQ(evicted, 1);
 }
 
-TEST_F(NcclDeaths, OneThatBreaksEvenACircleOfItsOwnIsEvictedAndTheOthersAreServed) {
+TEST_F(NcclDeaths, OneThatBreaksEvenAGroupOfItsOwnIsEvictedAndTheOthersAreServed) {
   listen();
   Engine& a = join("a");
   join("b", std::make_shared<BadPlace>(/*opens=*/true));
@@ -343,7 +343,7 @@ TEST_F(NcclDeaths, OneThatBreaksEvenACircleOfItsOwnIsEvictedAndTheOthersAreServe
 }
 
 TEST_F(NcclDeaths, OneThatCannotJoinEndsNothingForTheOthers) {
-  unfinished_inits = 100;  // the sender's, of circles that it never came to
+  unfinished_inits = 100;  // the sender's, of groups that it never came to
   listen();
   Engine& a = join("a");
   wait_for_workers(1);

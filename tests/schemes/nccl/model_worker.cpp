@@ -15,9 +15,9 @@ std::optional<Word> ModelWorker::said() {
 
 bool ModelWorker::turn(bool fails) {
   if (silent_) return false;
-  for (auto& [circle, communicator] : communicators_) {
+  for (auto& [group, communicator] : communicators_) {
     if (!communicator.has(id_) || !communicator.end_init(id_, fails)) continue;
-    say({.kind = fails ? Word::Kind::kFailed : Word::Kind::kMade, .circle = circle});
+    say({.kind = fails ? Word::Kind::kFailed : Word::Kind::kMade, .group = group});
     return true;
   }
   if (inbox_.empty()) return false;
@@ -29,16 +29,15 @@ bool ModelWorker::turn(bool fails) {
 }
 
 void ModelWorker::hear(const Word& word, bool fails) {
-  const auto found = communicators_.find(word.circle);
+  const auto found = communicators_.find(word.group);
   switch (word.kind) {
-    case Word::Kind::kAsk:
-      return say({.kind = fails ? Word::Kind::kFailed : Word::Kind::kReady, .circle = word.circle});
+    case Word::Kind::kAsk: return say({.kind = fails ? Word::Kind::kFailed : Word::Kind::kReady, .group = word.group});
     case Word::Kind::kMake: return found->second.call(id_);
     case Word::Kind::kWarm: return found->second.post(id_, {});
     case Word::Kind::kDrop:
       if (found != communicators_.end()) found->second.leave(id_);
       return say({.kind = Word::Kind::kDropped,
-                  .circle = word.circle,
+                  .group = word.group,
                   .number = coming_ ? coming_->number : 0,
                   .from = coming_ ? there_ : 0});
     case Word::Kind::kDeliver:
@@ -62,11 +61,11 @@ void ModelWorker::hear(const Word& word, bool fails) {
 
 // It has no room for it.
 void ModelWorker::refuse(const Word& word) {
-  say({.kind = Word::Kind::kFailed, .circle = word.circle, .number = word.number});
-  ModelCommunicator& communicator = communicators_.at(word.circle);
+  say({.kind = Word::Kind::kFailed, .group = word.group, .number = word.number});
+  ModelCommunicator& communicator = communicators_.at(word.group);
   if (communicator.is_gone(id_)) return;
   communicator.leave(id_);
-  say({.kind = Word::Kind::kDropped, .circle = word.circle});
+  say({.kind = Word::Kind::kDropped, .group = word.group});
 }
 
 void ModelWorker::begin_receives() {
@@ -87,16 +86,16 @@ void ModelWorker::begin_receives() {
 void ModelWorker::take_part(const Word& word) {
   watch_.expect(word.from <= there_, cat("delivery ", word.number, " goes on behind what worker ", id_, " has"));
   there_ = word.from;
-  ModelCommunicator& communicator = communicators_.at(word.circle);
+  ModelCommunicator& communicator = communicators_.at(word.group);
   if (!communicator.is_gone(id_)) communicator.post(id_, {.number = word.number, .from = word.from});
 }
 
 void ModelWorker::break_ranks() {
-  for (auto& [circle, communicator] : communicators_) {
+  for (auto& [group, communicator] : communicators_) {
     if (!communicator.has(id_) || !communicator.is_busy(id_)) continue;
-    watch_.say("worker ", id_, "'s rank of circle ", circle, " breaks");
+    watch_.say("worker ", id_, "'s rank of group ", group, " breaks");
     communicator.break_rank(id_);
-    say({.kind = Word::Kind::kFailed, .circle = circle, .why = "it broke"});
+    say({.kind = Word::Kind::kFailed, .group = group, .why = "it broke"});
   }
 }
 
@@ -104,8 +103,8 @@ void ModelWorker::moved(const Posted& posted, std::uint64_t there) {
   if (is_coming(posted.number)) there_ = there;
 }
 
-void ModelWorker::came(CircleId circle, const Posted& posted) {
-  if (posted.number == 0) return say({.kind = Word::Kind::kWarmed, .circle = circle});
+void ModelWorker::came(CommGroupId group, const Posted& posted) {
+  if (posted.number == 0) return say({.kind = Word::Kind::kWarmed, .group = group});
   if (!is_coming(posted.number)) return;
   coming_.reset();
   say({.kind = Word::Kind::kGot, .number = posted.number});

@@ -17,7 +17,7 @@ namespace bascule::inline v0::nccl {
 class ModelWorker {
  public:
   using Posted = ModelCommunicator::Posted;
-  using Communicators = std::map<CircleId, ModelCommunicator>;
+  using Communicators = std::map<CommGroupId, ModelCommunicator>;
 
   ModelWorker(WorkerId id, Communicators& communicators, Watch& watch)
       : id_(id), communicators_(communicators), watch_(watch) {}
@@ -35,7 +35,7 @@ class ModelWorker {
   bool turn(bool fails);  // an init comes to its end, or it hears a word. False: neither
   void break_ranks();     // where it takes part in a broadcast
   void moved(const Posted& posted, std::uint64_t there);
-  void came(CircleId circle, const Posted& posted);
+  void came(CommGroupId group, const Posted& posted);
 
  private:
   void hear(const Word& word, bool fails);

@@ -77,7 +77,7 @@ class NcclReceiver : public testing::Test {
   NcclReceiver() { fake.renew(); }
   ~NcclReceiver() override {
     receiver.reset();
-    circles_.clear();
+    planner_.clear();
     const Deadline deadline(patience());
     while (Communicator::alive() > 0 && !deadline.passed()) std::this_thread::yield();
     EXPECT_EQ(Communicator::alive(), 0);
@@ -89,30 +89,30 @@ class NcclReceiver : public testing::Test {
 
   void attach(std::uint64_t bytes = kBytes) {
     slot.assign(bytes, std::byte{7});
-    const Ground ground{.library = [this] { return &fake.library(); },
-                        .place = [this](int) { return place; },
-                        .piece_bytes = kHostPiece};
-    receiver.emplace(ground, Endpoint{});
+    const Dependencies dependencies{.library = [this] { return &fake.library(); },
+                                    .place = [this](int) { return place; },
+                                    .piece_bytes = kHostPiece};
+    receiver.emplace(dependencies, Endpoint{});
     const NcclOffer offer{.environment = *read_environment(fake.library()), .piece_bytes = kHostPiece};
     ASSERT_THAT(receiver->accept({.bytes = to_bytes(offer), .descriptors = {}, .slots = {}, .slot_bytes = bytes}),
                 IsOk());
     receiver->open(line);
   }
   void tell(Word word) { receiver->heard(to_bytes(word), {}); }
-  void join(CircleId circle) {
+  void join(CommGroupId group) {
     UniqueId id;
     ASSERT_EQ(fake.library().get_unique_id(&id), Code::kSuccess);
-    circles_[circle] = std::make_unique<Communicator>(
-        fake.library(), std::make_shared<HostPlace>(), Rank{.circle = circle, .rank = 0, .ranks = 2, .id = id},
+    planner_[group] = std::make_unique<Communicator>(
+        fake.library(), std::make_shared<HostPlace>(), Rank{.group = group, .rank = 0, .ranks = 2, .id = id},
         Communicator::Options{}, Communicator::Handlers{.made = [](const absl::Status&) {}, .ended = [] {}});
-    tell({.kind = Kind::kMake, .circle = circle, .rank = 1, .ranks = 2, .id = id});
-    EXPECT_EQ(line->next(Kind::kMade).circle, circle);
+    tell({.kind = Kind::kMake, .group = group, .rank = 1, .ranks = 2, .id = id});
+    EXPECT_EQ(line->next(Kind::kMade).group, group);
   }
-  void leave(CircleId circle) { circles_.erase(circle); }
+  void leave(CommGroupId group) { planner_.erase(group); }
   // This end's part.
-  std::future<absl::Status> broadcast(CircleId circle, std::uint64_t from = 0, std::uint64_t written = ~0ULL) {
+  std::future<absl::Status> broadcast(CommGroupId group, std::uint64_t from = 0, std::uint64_t written = ~0ULL) {
     auto done = std::make_shared<std::promise<absl::Status>>();
-    circles_.at(circle)->broadcast(
+    planner_.at(group)->broadcast(
         {.number = 0,
          .memory = std::shared_ptr<std::byte>(std::shared_ptr<void>(), slot.data()),
          .bytes = slot.size(),
@@ -126,9 +126,9 @@ class NcclReceiver : public testing::Test {
   Publication publication(Version version) const {
     return {.version = version, .slot = {1, 0}, .bytes = slot.size(), .digest = {}};
   }
-  std::future<absl::Status> receive(std::uint64_t number, CircleId circle, absl::Duration timeout = patience()) {
-    return std::async(std::launch::async, [this, number, circle, timeout] {
-      const Word word{.kind = Kind::kDeliver, .circle = circle, .number = number, .from = 0};
+  std::future<absl::Status> receive(std::uint64_t number, CommGroupId group, absl::Duration timeout = patience()) {
+    return std::async(std::launch::async, [this, number, group, timeout] {
+      const Word word{.kind = Kind::kDeliver, .group = group, .number = number, .from = 0};
       return receiver->receive(publication(number), to_bytes(word), Deadline(timeout));
     });
   }
@@ -153,10 +153,10 @@ class NcclReceiver : public testing::Test {
   const std::shared_ptr<Line> line = std::make_shared<Line>();
   std::vector<std::byte> slot;
   std::optional<Receiver> receiver;
-  std::map<CircleId, std::unique_ptr<Communicator>> circles_;
+  std::map<CommGroupId, std::unique_ptr<Communicator>> planner_;
 };
 
-TEST_F(NcclReceiver, ReceivesVersionsInOneCircle) {
+TEST_F(NcclReceiver, ReceivesVersionsInOneGroup) {
   attach();
   join(1);
   for (Version version : {1, 2, 3}) {
@@ -178,7 +178,7 @@ TEST_F(NcclReceiver, AModelWithoutBytesComes) {
   expect_whole(1);
 }
 
-TEST_F(NcclReceiver, AVersionGoesOnInAnotherCircle) {
+TEST_F(NcclReceiver, AVersionGoesOnInAnotherGroup) {
   attach();
   join(1);
   join(2);
@@ -186,13 +186,13 @@ TEST_F(NcclReceiver, AVersionGoesOnInAnotherCircle) {
   auto sent = broadcast(1, 0, 2 * kHostPiece);
   wait_for_broadcasts(2);
   rest();
-  tell({.kind = Kind::kDrop, .circle = 1});
+  tell({.kind = Kind::kDrop, .group = 1});
   const Word dropped = line->next(Kind::kDropped);
   EXPECT_EQ(dropped.number, 1u);
   EXPECT_LE(dropped.from, 2 * kHostPiece);
   leave(1);
   const std::uint64_t from = std::min(dropped.from, kHostPiece);
-  tell({.kind = Kind::kAgain, .circle = 2, .number = 1, .from = from});
+  tell({.kind = Kind::kAgain, .group = 2, .number = 1, .from = from});
   EXPECT_THAT(broadcast(2, from).get(), IsOk());
   EXPECT_THAT(received.get(), IsOk());
   expect_whole(1);
@@ -207,14 +207,14 @@ TEST_F(NcclReceiver, WhatIsWrittenAgainDoesNotCountAsThere) {
   auto sent = broadcast(1, 0, 3 * kHostPiece);
   wait_for_broadcasts(3);
   rest();
-  tell({.kind = Kind::kDrop, .circle = 1});
+  tell({.kind = Kind::kDrop, .group = 1});
   EXPECT_LE(line->next(Kind::kDropped).from, 3 * kHostPiece);
   leave(1);
-  tell({.kind = Kind::kAgain, .circle = 2, .number = 1, .from = 0});
+  tell({.kind = Kind::kAgain, .group = 2, .number = 1, .from = 0});
   auto again = broadcast(2, 0, kHostPiece);
   wait_for_broadcasts(4);
   rest();
-  tell({.kind = Kind::kDrop, .circle = 2});
+  tell({.kind = Kind::kDrop, .group = 2});
   EXPECT_LE(line->next(Kind::kDropped).from, kHostPiece);
   leave(2);
   tell({.kind = Kind::kOver, .number = 1});
@@ -227,11 +227,11 @@ TEST_F(NcclReceiver, WordsOfADeliveryMayComeBeforeItsReceiveBegins) {
   attach();
   join(1);
   join(2);
-  tell({.kind = Kind::kDrop, .circle = 1});
+  tell({.kind = Kind::kDrop, .group = 1});
   EXPECT_EQ(line->next(Kind::kDropped).number, 0u);
   leave(1);
   tell({.kind = Kind::kOver, .number = 1});
-  tell({.kind = Kind::kAgain, .circle = 2, .number = 2, .from = 0});
+  tell({.kind = Kind::kAgain, .group = 2, .number = 2, .from = 0});
   EXPECT_THAT(receive(1, 1).get(), StatusIs(StatusCode::kCancelled, HasSubstr("gave the version up")));
   auto received = receive(2, 1);
   EXPECT_THAT(broadcast(2).get(), IsOk());
@@ -240,34 +240,34 @@ TEST_F(NcclReceiver, WordsOfADeliveryMayComeBeforeItsReceiveBegins) {
   expect_whole(2);
 }
 
-// Else the sender would wait for a worker that has it all, in the next circle.
+// Else the sender would wait for a worker that has it all, in the next group.
 TEST_F(NcclReceiver, SaysGotBeforeDropped) {
   attach();
-  CircleId circle = 0;
+  CommGroupId group = 0;
   for (int i = 0; i < 60; ++i) {
-    const std::uint64_t number = ++circle;
-    join(circle);
-    auto received = receive(number, circle);
-    const auto sent = broadcast(circle);
+    const std::uint64_t number = ++group;
+    join(group);
+    auto received = receive(number, group);
+    const auto sent = broadcast(group);
     while (fake.broadcasts() < 5 * (i + 1)) std::this_thread::yield();
-    tell({.kind = Kind::kDrop, .circle = circle});
+    tell({.kind = Kind::kDrop, .group = group});
     bool got = false;
     Word word = line->next();
     for (; word.kind != Kind::kDropped; word = line->next()) got |= word.kind == Kind::kGot;
     EXPECT_TRUE(got || word.from < kBytes) << "in round " << i;
-    leave(circle);
+    leave(group);
     if (!got) tell({.kind = Kind::kOver, .number = number});
     EXPECT_EQ(received.get().ok(), got);
     EXPECT_TRUE(got || line->silent());
   }
 }
 
-TEST_F(NcclReceiver, RefusesAVersionForWhichItHasNoRoomAndLeavesTheCircle) {
+TEST_F(NcclReceiver, RefusesAVersionForWhichItHasNoRoomAndLeavesTheGroup) {
   attach();
   join(1);
   std::vector<SlotView> read;
   std::uint64_t number = 0;
-  for (int i = 0; i < 2; ++i) {  // both copies are read
+  for (int i = 0; i < 2; ++i) {  // both buffers are read
     auto received = receive(++number, 1);
     EXPECT_THAT(broadcast(1).get(), IsOk());
     EXPECT_THAT(received.get(), IsOk());
@@ -278,9 +278,9 @@ TEST_F(NcclReceiver, RefusesAVersionForWhichItHasNoRoomAndLeavesTheCircle) {
   EXPECT_THAT(receive(++number, 1).get(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("no memory")));
   const Word failed = line->next(Kind::kFailed);
   EXPECT_EQ(failed.number, number);
-  EXPECT_EQ(failed.circle, 1u);
+  EXPECT_EQ(failed.group, 1u);
   EXPECT_THAT(failed.why, HasSubstr("no memory"));
-  EXPECT_EQ(line->next(Kind::kDropped).circle, 1u) << "the next broadcast of it would be taken for this one";
+  EXPECT_EQ(line->next(Kind::kDropped).group, 1u) << "the next broadcast of it would be taken for this one";
   receiver->release(read.front().slot);
   auto next = receive(++number, 1);
   rest();
@@ -294,14 +294,14 @@ TEST_F(NcclReceiver, RefusesAVersionThatComesTooLate) {
   auto received = receive(1, 1, absl::Milliseconds(30));
   EXPECT_THAT(received.get(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("only 0 of")));
   EXPECT_EQ(line->next(Kind::kFailed).number, 1u);
-  EXPECT_EQ(line->next(Kind::kDropped).circle, 1u);
+  EXPECT_EQ(line->next(Kind::kDropped).group, 1u);
 }
 
 TEST_F(NcclReceiver, RefusesAVersionThatGoesOnWhereItHasNotCome) {
   attach();
   join(1);
-  auto received = receive(1, 2);  // a circle that it was never in
-  tell({.kind = Kind::kAgain, .circle = 1, .number = 1, .from = kHostPiece});
+  auto received = receive(1, 2);  // a group that it was never in
+  tell({.kind = Kind::kAgain, .group = 1, .number = 1, .from = kHostPiece});
   EXPECT_THAT(received.get(), StatusIs(StatusCode::kInvalidArgument, HasSubstr("found 131072")));
   EXPECT_EQ(line->next(Kind::kFailed).number, 1u);
 }
@@ -330,11 +330,11 @@ TEST_F(NcclReceiver, SurvivesWordsOfNobody) {
   receiver->heard("no word", {});
   for (int kind = 0; kind <= static_cast<int>(Kind::kFailed); ++kind) {
     if (static_cast<Kind>(kind) == Kind::kMake) continue;
-    tell({.kind = static_cast<Kind>(kind), .circle = 77, .number = 9, .from = ~0ULL});
+    tell({.kind = static_cast<Kind>(kind), .group = 77, .number = 9, .from = ~0ULL});
   }
   for (std::uint64_t number = 100; number < 1000; ++number) tell({.kind = Kind::kOver, .number = number});
-  EXPECT_EQ(line->next(Kind::kReady).circle, 77u);
-  EXPECT_EQ(line->next(Kind::kDropped).circle, 77u);
+  EXPECT_EQ(line->next(Kind::kReady).group, 77u);
+  EXPECT_EQ(line->next(Kind::kDropped).group, 77u);
   EXPECT_TRUE(line->silent());
   join(1);
 }
@@ -349,7 +349,7 @@ TEST_F(NcclReceiver, SaysSoWhereNoThreadCanBeStarted) {
     const rlim_t limit = pages * 4096 + (2u << 20);
     const rlimit limits{.rlim_cur = limit, .rlim_max = limit};
     if (::setrlimit(RLIMIT_AS, &limits) != 0) std::_Exit(5);
-    tell({.kind = Kind::kMake, .circle = 1, .rank = 1, .ranks = 2, .id = {}});
+    tell({.kind = Kind::kMake, .group = 1, .rank = 1, .ranks = 2, .id = {}});
     const bool failed = line->next().kind == Kind::kFailed, dropped = line->next().kind == Kind::kDropped;
     std::_Exit(failed && dropped ? 3 : 4);
   };

@@ -46,8 +46,8 @@ class NcclSender : public testing::Test, public WorkerLine {
  protected:
   NcclSender() {
     fake.renew();
-    const Ground ground = ground_of(std::make_shared<HostPlace>());
-    transport = *nccl::Sender::make(ground, endpoint);
+    const Dependencies dependencies = dependencies_of(std::make_shared<HostPlace>());
+    transport = *nccl::Sender::make(dependencies, endpoint);
     memory = *make_memfd("slot", kBytes);
     // The place is found with the first slot.
     slot_ = transport->make_slot({1, 0}, Layout(), kHost).value();
@@ -71,7 +71,7 @@ class NcclSender : public testing::Test, public WorkerLine {
     EXPECT_THAT(fake.misuse_texts(), IsEmpty());
     fake.renew();
   }
-  Ground ground_of(std::shared_ptr<HostPlace> place) {
+  Dependencies dependencies_of(std::shared_ptr<HostPlace> place) {
     return {.library = [this] { return &fake.library(); },
             .place = [place = std::move(place)](int) { return place; },
             .piece_bytes = kHostPiece};
@@ -109,7 +109,7 @@ class NcclSender : public testing::Test, public WorkerLine {
   void join() {
     const WorkerId id = workers.size() + 1;
     Worker& worker = workers.emplace_back();
-    worker.receiver.emplace(ground_of(std::make_shared<HostPlace>()), endpoint);
+    worker.receiver.emplace(dependencies_of(std::make_shared<HostPlace>()), endpoint);
     std::promise<absl::Status> accepted;
     io.submit([&] {  // it hears nothing before its line is open
       const Offer offer = transport->offer(id, ConnectionKind::kTcp, {}).value();
@@ -197,7 +197,7 @@ TEST_F(NcclSender, WhatIsGivenUpWhileItIsWrittenRunsOutAndTheCommunicatorStays) 
     EXPECT_THAT(want(version).get(), IsOk());
     expect_received(version);
   }
-  EXPECT_LE(fake.ids(), ids + 1) << "but for the circle of all";
+  EXPECT_LE(fake.ids(), ids + 1) << "but for the group of all";
 }
 
 TEST_F(NcclSender, OneThatIsGivenUpAndWholeIsNotWaitedFor) {

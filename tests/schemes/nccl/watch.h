@@ -25,8 +25,8 @@ struct Watch {
 inline std::string text_of(const Word& word) {
   constexpr std::array<const char*, 13> kNames = {"ask",   "ready", "make", "made", "warm",    "warmed", "deliver",
                                                   "again", "got",   "over", "drop", "dropped", "failed"};
-  return cat(kNames[static_cast<std::size_t>(word.kind)], " (circle ", word.circle, ", delivery ", word.number,
-             ", from ", word.from, ")");
+  return cat(kNames[static_cast<std::size_t>(word.kind)], " (group ", word.group, ", delivery ", word.number, ", from ",
+             word.from, ")");
 }
 
 }  // namespace bascule::inline v0::nccl

@@ -10,7 +10,7 @@ namespace {
 
 Word a_word(Word::Kind kind) {
   Word word{
-      .kind = kind, .circle = ~0ULL, .rank = 3, .ranks = 1024, .number = 1ULL << 63, .from = 1ULL << 40, .why = "é"};
+      .kind = kind, .group = ~0ULL, .rank = 3, .ranks = 1024, .number = 1ULL << 63, .from = 1ULL << 40, .why = "é"};
   for (std::size_t i = 0; i < word.id.bytes.size(); ++i) word.id.bytes[i] = static_cast<char>(i * 37);
   return word;
 }
@@ -21,7 +21,7 @@ TEST(NcclWords, ComeBackAsTheyWereSaid) {
     const absl::StatusOr<Word> back = parse_word(to_bytes(word));
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_EQ(back->kind, word.kind);
-    EXPECT_EQ(back->circle, word.circle);
+    EXPECT_EQ(back->group, word.group);
     EXPECT_EQ(back->rank, word.rank);
     EXPECT_EQ(back->ranks, word.ranks);
     EXPECT_EQ(back->id.bytes, word.id.bytes);

@@ -6,7 +6,7 @@
 
 #include <filesystem>
 
-#include "schemes/relay/station_fixture.h"
+#include "schemes/relay/relay_receiver_fixture.h"
 
 namespace bascule::inline v0::relay {
 namespace {
@@ -57,7 +57,7 @@ class RelayDispatcher : public testing::Test {
   }
   void join(WorkerId worker, std::vector<UniqueFd> descriptors) {
     dispatcher.joined(worker);
-    dispatcher.heard(worker, to_bytes({.kind = Kind::kCopies, .place = "a GPU", .allocated = 1 << 20}),
+    dispatcher.heard(worker, to_bytes({.kind = Kind::kBuffers, .place = "a GPU", .allocated = 1 << 20}),
                      std::move(descriptors));
   }
   void join(std::initializer_list<WorkerId> workers) {
@@ -100,7 +100,7 @@ TEST_F(RelayDispatcher, AWorkerIsToldWhatItsSourceShows) {
   EXPECT_EQ(engine.allocated, 1u << 20);
   std::vector<ino_t> told;
   for (const ProcessFd& each : line.said[1].descriptors) told.push_back(file_of(each.get()));
-  EXPECT_EQ(told, files) << "its page, then its copies";
+  EXPECT_EQ(told, files) << "its page, then its buffers";
   EXPECT_EQ(line.said[2].word.kind, Kind::kTake);
   EXPECT_EQ(line.said[2].word.source, 1u);
 }
@@ -128,17 +128,17 @@ TEST_F(RelayDispatcher, AStoppedDeliveryIsDoneOnceAllHaveLeft) {
 
 TEST_F(RelayDispatcher, AWorkerThatShowsNoCopyOrTooManyIsGivenUp) {
   WorkerId worker = 0;
-  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, kMostCopies + 2}) {
+  for (const std::size_t count : {std::size_t{0}, std::size_t{1}, kMostBuffers + 2}) {
     join(++worker, some(count));
     EXPECT_THAT(line.given_up[worker], StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("descriptors")));
   }
-  join(++worker, some(kMostCopies + 1));
+  join(++worker, some(kMostBuffers + 1));
   EXPECT_FALSE(line.given_up.contains(worker));
 }
 
-TEST_F(RelayDispatcher, AWorkerWhoseCopiesHaveNoBytesIsGivenUp) {
+TEST_F(RelayDispatcher, AWorkerWhoseBuffersHaveNoBytesIsGivenUp) {
   dispatcher.joined(1);
-  dispatcher.heard(1, to_bytes({.kind = Kind::kCopies, .place = "a GPU", .allocated = 0}), some(2));
+  dispatcher.heard(1, to_bytes({.kind = Kind::kBuffers, .place = "a GPU", .allocated = 0}), some(2));
   EXPECT_THAT(line.given_up[1], StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no bytes")));
 }
 
@@ -171,7 +171,7 @@ TEST_F(RelayDispatcher, WhatAStrangerShowsIsNotKept) {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
   };
   const auto before = open_files();
-  dispatcher.heard(99, to_bytes({.kind = Kind::kCopies, .place = "a GPU", .allocated = 1 << 20}), some(3));
+  dispatcher.heard(99, to_bytes({.kind = Kind::kBuffers, .place = "a GPU", .allocated = 1 << 20}), some(3));
   EXPECT_EQ(open_files(), before);
 }
 

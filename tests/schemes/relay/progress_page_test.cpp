@@ -1,4 +1,4 @@
-// What an engine says of its copies, as another engine sees it.
+// What an engine says of its buffers, as another engine sees it.
 #include <bascule/schemes/relay/progress_page.h>
 
 #include <gmock/gmock.h>
@@ -32,15 +32,15 @@ TEST_F(ProgressPageTest, ANewPageHasNoVersion) {
 }
 
 TEST_F(ProgressPageTest, AViewSeesHowMuchOfEachVersionIsThere) {
-  for (std::size_t copy = 0; copy < kMostCopies; ++copy) {
-    page.begin(copy, 100 + copy);
-    page.advance(copy, 1000 * copy);
+  for (std::size_t buffer = 0; buffer < kMostBuffers; ++buffer) {
+    page.begin(buffer, 100 + buffer);
+    page.advance(buffer, 1000 * buffer);
   }
-  for (std::size_t copy = 0; copy < kMostCopies; ++copy) {
-    const auto progress = view.find(100 + copy);
+  for (std::size_t buffer = 0; buffer < kMostBuffers; ++buffer) {
+    const auto progress = view.find(100 + buffer);
     ASSERT_TRUE(progress);
-    EXPECT_EQ(progress->copy, copy);
-    EXPECT_EQ(progress->bytes_done, 1000 * copy);
+    EXPECT_EQ(progress->buffer, buffer);
+    EXPECT_EQ(progress->bytes_done, 1000 * buffer);
   }
   EXPECT_FALSE(view.find(99));
 }
@@ -97,13 +97,13 @@ TEST_F(ProgressPageTest, OtherMemoryIsRefused) {
   EXPECT_FALSE(ProgressView::map(-1).ok());
 }
 
-// A worker that comes back is given again what it has; others must not take the copy of before for it.
+// A worker that comes back is given again what it has; others must not take the buffer of before for it.
 TEST_F(ProgressPageTest, AVersionThatBeginsAgainIsShownInOneCopy) {
   page.begin(0, 9);
   page.advance(0, 10);
   page.begin(1, 9);
   ASSERT_TRUE(view.find(9));
-  EXPECT_EQ(view.find(9)->copy, 1u);
+  EXPECT_EQ(view.find(9)->buffer, 1u);
   EXPECT_EQ(view.find(9)->bytes_done, 0u);
 }
 

@@ -1,4 +1,4 @@
-// Engines that die amid a version, deliveries that are stopped, and copies that others still read.
+// Engines that die amid a version, deliveries that are stopped, and buffers that others still read.
 #include "schemes/relay/routes_fixture.h"
 
 namespace bascule::inline v0::relay {
@@ -147,7 +147,7 @@ TEST_F(RelayEnds, AStopBeforeAnyWordEndsItAtOnce) {
   want(1, {1});
   stop(1);
   EXPECT_EQ(ended[1], 1);
-  tell(event::Heard{1, {.kind = Kind::kCopies}});
+  tell(event::Heard{1, {.kind = Kind::kBuffers}});
   EXPECT_THAT(actions, IsEmpty());
 }
 
@@ -199,7 +199,7 @@ TEST_F(RelayEnds, WordsTwiceEndItOnce) {
   EXPECT_EQ(routes.deliveries(), 0u);
 }
 
-// ---- copies that others read ----
+// ---- buffers that others read ----
 
 TEST_F(RelayEnds, AVersionThatIsReadIsSparedByTheNext) {
   join({1, 2, 3});

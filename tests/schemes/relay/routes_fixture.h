@@ -22,7 +22,7 @@ class RoutesFixture : public testing::Test {
     for (const Action& action : actions)
       if (const auto* done = std::get_if<action::Done>(&action)) ++ended[done->number];
   }
-  void join(std::initializer_list<WorkerId> workers, Kind how = Kind::kCopies) {
+  void join(std::initializer_list<WorkerId> workers, Kind how = Kind::kBuffers) {
     for (const WorkerId worker : workers) {
       tell(event::Joined{worker});
       tell(event::Heard{worker, {.kind = how}});

@@ -1,5 +1,5 @@
 // Routes amid workers that do truthfully what they are told, in an order that a random number chooses, and that looks
-// whether what must always hold does. Bytes move from a source's copy to a reader's; a copy that is rewritten while
+// whether what must always hold does. Bytes move from a source's buffer to a reader's; a buffer that is rewritten while
 // somebody reads it is found out.
 #pragma once
 
@@ -25,19 +25,19 @@ class RoutesWorld {
  private:
   static constexpr std::uint64_t kBytes = 5;
 
-  struct Copy {
+  struct Buffer {
     Version version = 0;
     std::uint64_t bytes = 0;
     bool shown = false, read = false;  // on the page; by the engine
   };
   struct UnderWay {  // a part that a copy engine moves
     SourceId source = kTrainer;
-    std::size_t copy = 0;
+    std::size_t buffer = 0;
   };
   struct Coming {
     Word take;
     Version version = 0;
-    std::optional<std::size_t> copy{};  // none: alone
+    std::optional<std::size_t> buffer{};  // none: alone
     std::uint64_t arrived = 0;
     std::optional<UnderWay> part{};
     bool stuck = false, over = false;
@@ -53,7 +53,7 @@ class RoutesWorld {
     std::deque<Word> outbox{};
     std::map<std::uint64_t, Word> early{};
     std::optional<Coming> coming{};
-    std::array<Copy, 2> copies{};
+    std::array<Buffer, 2> buffers{};
     std::set<SourceId> knows{};
     std::set<std::uint64_t> got{}, failed{};  // deliveries
   };

@@ -13,7 +13,7 @@ void RoutesWorld::turn(WorkerId id) {
   Process& process = processes_.at(id);
   if (!process.said_how) {
     process.said_how = true;
-    return tell(event::Heard{id, {.kind = process.in_place ? Kind::kInPlace : Kind::kCopies}});
+    return tell(event::Heard{id, {.kind = process.in_place ? Kind::kInPlace : Kind::kBuffers}});
   }
   switch (pick(4)) {
     case 0:
@@ -64,10 +64,10 @@ bool RoutesWorld::begin(Process& process) {
     return std::ranges::find(said.word.spared, version) != said.word.spared.end();
   };
   const bool full = pick(10) == 0;
-  for (std::size_t i = 0; i < process.copies.size() && !coming.copy && !full; ++i)
-    if (!process.copies[i].read && !spared(process.copies[i].version)) coming.copy = i;
-  if (coming.copy) {
-    process.copies[*coming.copy] = {.version = said.version, .bytes = 0, .shown = true};
+  for (std::size_t i = 0; i < process.buffers.size() && !coming.buffer && !full; ++i)
+    if (!process.buffers[i].read && !spared(process.buffers[i].version)) coming.buffer = i;
+  if (coming.buffer) {
+    process.buffers[*coming.buffer] = {.version = said.version, .bytes = 0, .shown = true};
   } else {
     process.outbox.push_back({.kind = Kind::kAlone, .number = said.word.number});
   }
@@ -95,7 +95,7 @@ bool RoutesWorld::go_on(WorkerId id, Process& process) {
   return !process.coming->part && ask(id, process);
 }
 
-// As Station does: from whichever source it was told last, behind what that shows.
+// As RelayReceiver does: from whichever source it was told last, behind what that shows.
 bool RoutesWorld::ask(WorkerId id, Process& process) {
   Coming& coming = *process.coming;
   const SourceId source = coming.take.source;
@@ -104,29 +104,29 @@ bool RoutesWorld::ask(WorkerId id, Process& process) {
     return true;
   }
   if (coming.stuck) return false;
-  const std::array<Copy, 2>& copies = processes_.at(source).copies;
-  const auto copy =
-      std::ranges::find_if(copies, [&](const Copy& each) { return each.shown && each.version == coming.version; });
+  const std::array<Buffer, 2>& buffers = processes_.at(source).buffers;
+  const auto buffer =
+      std::ranges::find_if(buffers, [&](const Buffer& each) { return each.shown && each.version == coming.version; });
   if (!process.knows.contains(source) || unreachable_.contains({id, source}) ||
-      (copy == copies.end() && coming.take.whole)) {
+      (buffer == buffers.end() && coming.take.whole)) {
     coming.stuck = true;
     process.outbox.push_back({.kind = Kind::kCannot, .number = coming.take.number, .source = source});
-  } else if (copy != copies.end() && copy->bytes > coming.arrived) {
-    coming.part = UnderWay{.source = source, .copy = static_cast<std::size_t>(copy - copies.begin())};
+  } else if (buffer != buffers.end() && buffer->bytes > coming.arrived) {
+    coming.part = UnderWay{.source = source, .buffer = static_cast<std::size_t>(buffer - buffers.begin())};
   }
   return true;
 }
 
-// Where the copy holds another version by now, other bytes came than those that were asked for.
+// Where the buffer holds another version by now, other bytes came than those that were asked for.
 void RoutesWorld::arrive(Process& process) {
   Coming& coming = *process.coming;
   const UnderWay part = *std::exchange(coming.part, std::nullopt);
   const bool wanted = !orders_.at(coming.take.number).stopped;
   if (part.source != kTrainer && wanted)
-    expect(processes_.at(part.source).copies[part.copy].version == coming.version,
-           cat("a copy of worker ", part.source, " was rewritten while it was read"));
+    expect(processes_.at(part.source).buffers[part.buffer].version == coming.version,
+           cat("a buffer of worker ", part.source, " was rewritten while it was read"));
   ++coming.arrived;
-  if (coming.copy) process.copies[*coming.copy].bytes = coming.arrived;
+  if (coming.buffer) process.buffers[*coming.buffer].bytes = coming.arrived;
 }
 
 void RoutesWorld::end(Process& process, bool got) {
@@ -135,10 +135,10 @@ void RoutesWorld::end(Process& process, bool got) {
   process.outbox.push_back({.kind = got ? Kind::kGot : Kind::kLeft, .number = number});
   process.early.erase(number);
   if (got) process.got.insert(number);
-  if (coming.copy && !got) process.copies[*coming.copy].shown = false;
+  if (coming.buffer && !got) process.buffers[*coming.buffer].shown = false;
   if (!got || pick(4) == 0) return;  // it was aborted later
-  for (Copy& copy : process.copies) copy.read = false;
-  if (coming.copy) process.copies[*coming.copy].read = true;
+  for (Buffer& buffer : process.buffers) buffer.read = false;
+  if (coming.buffer) process.buffers[*coming.buffer].read = true;
 }
 
 }  // namespace bascule::inline v0::relay

@@ -14,7 +14,7 @@ const Scheme& host_auto_scheme() {
   static const Scheme made = [] {
     Scheme scheme = auto_scheme_on({.slots = host_relay_scheme(),
                                     .others = host_nccl_scheme(),
-                                    .open_queue = [](int) { return host_ground().open_queue(); },
+                                    .open_queue = [](int) { return host_relay_memory().open_queue(); },
                                     .reads_on_host =
                                         [](const Endpoint&) {
                                           static std::atomic<int> next{static_cast<int>(::getpid())};

@@ -68,7 +68,7 @@ std::vector<Stream> HostPlace::streams() const {
 
 absl::StatusOr<std::unique_ptr<nccl::Digester>> HostPlace::open_digester() { return std::make_unique<HostDigester>(); }
 
-Scheme host_nccl_scheme(std::shared_ptr<nccl::Place> place, const nccl::CircleLimits& limits) {
+Scheme host_nccl_scheme(std::shared_ptr<nccl::Place> place, const nccl::CommGroupLimits& limits) {
   Scheme scheme = nccl::scheme_on({.library = [] { return &FakeNccl::instance().library(); },
                                    .place = [place = std::move(place)](int) { return place; },
                                    .piece_bytes = kHostPiece,

@@ -1,5 +1,5 @@
-// The place of nccl on a CPU: slots and copies in host memory, streams of the fake NCCL. With it the whole scheme runs
-// without a GPU, its ranks threads of one process.
+// The place of nccl on a CPU: slots and receive buffers in host memory, streams of the fake NCCL. With it the whole
+// scheme runs without a GPU, its ranks threads of one process.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ class HostPlace final : public nccl::Place {
 };
 
 // The scheme nccl over the fake, of one sender or worker whose place a test knows.
-Scheme host_nccl_scheme(std::shared_ptr<nccl::Place> place, const nccl::CircleLimits& limits = {});
+Scheme host_nccl_scheme(std::shared_ptr<nccl::Place> place, const nccl::CommGroupLimits& limits = {});
 
 // The scheme nccl over the fake, for endpoints of this name.
 const Scheme& host_nccl_scheme();

@@ -7,7 +7,7 @@
 #include <bascule/kernels/digest.h>
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/schemes/relay/dispatcher.h>
-#include <bascule/schemes/relay/station.h>
+#include <bascule/schemes/relay/relay_receiver.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/posix/mapping.h>
 #include <bascule/transport/posix/memfd.h>
@@ -28,7 +28,7 @@ class HostMemory final : public HostWindow {
   const std::string how_ = "copied by a thread";
 };
 
-// What a station asks of a queue, done at once.
+// What a relay receiver asks of a queue, done at once.
 class HostQueue final : public DeviceQueue {
  public:
   explicit HostQueue(HostQueueHooks hooks) : hooks_(std::move(hooks)) {}
@@ -92,8 +92,8 @@ class HostQueue final : public DeviceQueue {
   kernels::ThreadPool pool_{1};
 };
 
-absl::StatusOr<relay::ShownMemory> make_copy(std::uint64_t bytes) {
-  BASCULE_ASSIGN(SlotMemory made, make_memfd("bascule-copy", bytes));
+absl::StatusOr<relay::ShownMemory> make_buffer(std::uint64_t bytes) {
+  BASCULE_ASSIGN(SlotMemory made, make_memfd("bascule-buffer", bytes));
   const auto memory = std::make_shared<SlotMemory>(std::move(made));
   relay::ShownMemory shown;
   shown.memory = {memory, memory->writable().data()};
@@ -136,36 +136,37 @@ class HostRelayReceiver final : public ReceiverTransport {
       : kept_(endpoint.versions_kept), digests_(endpoint.digest != DigestMode::kOff) {}
 
   absl::Status accept(ReceivedOffer offer) override {
-    if (!station_) {
-      BASCULE_ASSIGN(station_, relay::Station::make(host_ground(), offer.slot_bytes, kept_, digests_));
+    if (!relay_receiver_) {
+      BASCULE_ASSIGN(relay_receiver_,
+                     relay::RelayReceiver::make(host_relay_memory(), offer.slot_bytes, kept_, digests_));
     }
     for (std::size_t i = 0; i < offer.slots.size(); ++i) {
       BASCULE_ASSIGN(relay::ReachedMemory slot, reach(offer.descriptors[i].get(), offer.slot_bytes));
-      station_->add(offer.slots[i], std::move(slot), offer.written);
+      relay_receiver_->add(offer.slots[i], std::move(slot), offer.written);
     }
     return absl::OkStatus();
   }
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
-    return station_->prepare(publication, deadline);
+    return relay_receiver_->prepare(publication, deadline);
   }
-  void release(SlotId slot) override { station_->release(slot); }
-  void unmap(SlotId slot) override { station_->remove(slot); }
-  Reception* reception() override { return station_.get(); }
+  void release(SlotId slot) override { relay_receiver_->release(slot); }
+  void unmap(SlotId slot) override { relay_receiver_->remove(slot); }
+  Reception* reception() override { return relay_receiver_.get(); }
 
  private:
   const std::size_t kept_;
   const bool digests_;
-  std::unique_ptr<relay::Station> station_;
+  std::unique_ptr<relay::RelayReceiver> relay_receiver_;
 };
 
 }  // namespace
 
-relay::Ground host_ground(HostQueueHooks hooks) {
+relay::RelayMemory host_relay_memory(HostQueueHooks hooks) {
   return {.device = kHost,
           .place = "host",
           .part_bytes = kHostPart,
           .open_queue = [hooks = std::move(hooks)] { return std::make_unique<HostQueue>(hooks); },
-          .make_copy = make_copy,
+          .make_buffer = make_buffer,
           .import = [](int descriptor, std::string_view, std::uint64_t bytes) { return reach(descriptor, bytes); }};
 }
 

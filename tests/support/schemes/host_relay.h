@@ -1,12 +1,12 @@
-// A relay on a CPU: slots and copies are memfds, and a thread copies where a GPU's copy engine would. With it all of a
-// relay but its copies runs without a GPU, over real processes too.
+// A relay on a CPU: slots and receive buffers are memfds, and a thread copies where a GPU's copy engine would. With it
+// all of a relay but its copies runs without a GPU, over real processes too.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string_view>
 
-#include <bascule/schemes/relay/ground.h>
+#include <bascule/schemes/relay/relay_memory.h>
 #include <bascule/transport/scheme.h>
 
 namespace bascule::test {
@@ -21,8 +21,8 @@ struct HostQueueHooks {
   std::function<absl::Status()> before_window{};  // of the host's memory
   std::function<absl::Status()> before_copy_to_host{};
 };
-// Where a station copies to.
-relay::Ground host_ground(HostQueueHooks hooks = {});
+// The memory that a relay receiver copies to.
+relay::RelayMemory host_relay_memory(HostQueueHooks hooks = {});
 
 // The scheme of a relay over memfds, for endpoints of this name. relay=off is not one of its shapes.
 const Scheme& host_relay_scheme();

@@ -1,4 +1,4 @@
-// Cases of the fixtures and of scripts/compare-templates: {"template", "messages", "tools", "add_generation_prompt",
+// Cases of the fixtures and of tests/tools/compare-templates: {"template", "messages", "tools", "add_generation_prompt",
 // "variables"}, of which all but the first may be missing.
 #pragma once
 

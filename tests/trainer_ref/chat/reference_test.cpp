@@ -1,4 +1,4 @@
-// What Jinja2 and transformers make of the same templates and conversations (scripts/make-chat-fixtures).
+// What Jinja2 and transformers make of the same templates and conversations (tests/tools/make-chat-fixtures).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Renders the case on each line of stdin, as JSON, and writes {"text"} or {"error", "code"} to stdout, for
-// scripts/compare-templates.
+// tests/tools/compare-templates.
 #include <iostream>
 
 #include "cases.h"

@@ -1,4 +1,4 @@
-// The decoder against what Hugging Face's transformers computed (scripts/make-fixtures.py).
+// The decoder against what Hugging Face's transformers computed (tests/tools/make-fixtures.py).
 #include <bascule/trainer_ref/model/decoder.h>
 
 #include <ATen/Parallel.h>

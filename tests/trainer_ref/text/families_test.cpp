@@ -1,4 +1,4 @@
-// Every family's fixtures: what Hugging Face's `tokenizers` makes of the same file (scripts/compare-tokenizers).
+// Every family's fixtures: what Hugging Face's `tokenizers` makes of the same file (tests/tools/compare-tokenizers).
 #include <thread>
 
 #include "support.h"

@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include <bascule/schemes/program/sync_flag.h>
 #include <bascule/trainer_ref/grpo/options/train_flags.h>
-#include <bascule/transport/program/sync_flag.h>
 
 namespace bascule::ref {
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <system_error>
 
+#include <bascule/schemes/program/sync_flag.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -27,7 +28,9 @@ absl::StatusOr<fs::path> new_folder() {
     std::string name = (base / "bascule-run-XXXXXX").string();
     if (base.is_absolute() && base.string().size() <= kLongestBase && ::mkdtemp(name.data()) != nullptr) return name;
   }
-  return errno_status(errno, "make a folder for the weights in /tmp (--sync=shm:///FOLDER names another place)");
+  const int error_number = errno;
+  return errno_status(error_number, cat("make a folder for the weights in /tmp (--sync=",
+                                        plainest_endpoint(ComputesOn::kHost, "/FOLDER"), " names another place)"));
 }
 
 }  // namespace

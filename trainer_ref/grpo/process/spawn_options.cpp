@@ -9,6 +9,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_split.h"
+#include <bascule/schemes/program/sync_flag.h>
 #include <bascule/trainer_ref/program/pair.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/config_file.h>
@@ -88,7 +89,8 @@ absl::StatusOr<SpawnFlags> spawn_flags() {
 std::string endpoint_in(const std::string& folder, const SpawnFlags& flags, const std::string& trainer_device) {
   const auto on_host = [](const std::string& device) { return device == "cpu"; };
   const bool gpus = !on_host(trainer_device) && std::none_of(flags.devices.begin(), flags.devices.end(), on_host);
-  return cat(gpus ? "cuda-ipc" : "shm", "://", folder, flags.dtype == "f32" ? "" : cat("?wire_dtype=", flags.dtype));
+  return cat(plainest_endpoint(gpus ? ComputesOn::kGpu : ComputesOn::kHost, folder),
+             flags.dtype == "f32" ? "" : cat("?wire_dtype=", flags.dtype));
 }
 
 absl::StatusOr<std::vector<SpawnedEngine>> engines_to_spawn(const SpawnFlags& flags, const SpawnPlace& place) {

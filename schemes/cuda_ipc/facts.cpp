@@ -1,0 +1,15 @@
+#include <bascule/schemes/cuda_ipc/cuda_ipc.h>
+
+namespace bascule::inline v0 {
+
+Scheme cuda_ipc_facts() {
+  return {.name = "cuda-ipc",
+          .needs_descriptors = true,
+          .maps_once = true,
+          .on_device = true,
+          .takes_relay = true,
+          .make_sender = {},
+          .make_receiver = {}};
+}
+
+}  // namespace bascule::inline v0

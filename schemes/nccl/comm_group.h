@@ -1,0 +1,84 @@
+// CommGroup: one communicator as its sender sees it: its workers, its state, and which ranks that state waits for. The
+// sender is rank 0; the workers are the other ranks.
+//
+//   asking ──▶ making ──▶ made ──▶ warming ──▶ running
+//                         made ── a delivery waits ──▶ running
+//   any of these ──▶ leaving ──▶ (gone)
+//
+// docs/nccl.md says what happens in each state. A group only keeps records; CommGroups decides. Pure bookkeeping.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <bascule/schemes/nccl/words.h>
+#include <bascule/transport/deadline.h>
+#include <bascule/transport/scheme.h>
+
+namespace bascule::inline v0::nccl {
+
+class CommGroup {
+ public:
+  enum class State { kAsking, kMaking, kMade, kWarming, kRunning, kLeaving };
+
+  // Begins in kAsking. Here and below, `until` is the deadline of the state that begins.
+  CommGroup(CommGroupId id, std::vector<WorkerId> workers, Clock::time_point until);
+
+  CommGroupId id() const { return id_; }
+  State state() const { return state_; }
+  std::optional<Clock::time_point> until() const;                    // none: this state may last
+  const std::vector<WorkerId>& workers() const { return workers_; }  // ranks 1 and up; also those that are gone
+  bool has(WorkerId worker) const;
+  bool is_within(const std::set<WorkerId>& workers) const;  // all of its workers are in `workers`
+  bool is_of(const std::set<WorkerId>& workers) const;      // its workers are exactly these, and it is not left
+
+  // ---- what its state waits for ----
+
+  void answered(WorkerId worker, State state);  // it said what that state waits for
+  void own_answered() { own_awaited_ = false; }
+  bool is_complete() const { return awaited_.empty() && !own_awaited_; }
+  std::set<WorkerId> late();  // it waits for these no more
+  bool own_late();            // likewise, for this end
+
+  // ---- the next state ----
+
+  void make(Clock::time_point until);  // from here on this end has a rank of it
+  void made() { state_ = State::kMade; }
+  void warm(Clock::time_point until);
+  void run() { state_ = State::kRunning; }
+  void leave(std::string why, const std::set<WorkerId>& there, Clock::time_point until);  // `there`: that can answer
+  bool is_begun() const { return begun_; }
+  const std::string& why() const { return why_; }  // it is left
+
+  // A worker is gone. False: it was none of these.
+  bool lose(WorkerId worker);
+  bool is_bereft() const { return bereft_; }  // it lost a worker
+
+  // ---- what went through it ----
+
+  void dropped(WorkerId worker, Word word);  // it has left, and said what of a delivery it has
+  // Of a delivery that was under way there from byte `from` on: the first bytes that the worker has.
+  std::uint64_t there_of(std::uint64_t delivery, WorkerId worker, std::uint64_t from) const;
+
+  void use(std::uint64_t count) { used_ = count; }
+  std::uint64_t used() const { return used_; }  // grows with each use of any group
+
+ private:
+  void await_all(State state, Clock::time_point until);
+
+  const CommGroupId id_;
+  const std::vector<WorkerId> workers_;
+  State state_ = State::kAsking;
+  std::set<WorkerId> awaited_;
+  bool own_awaited_ = false, begun_ = false, bereft_ = false;
+  Clock::time_point until_;
+  std::map<WorkerId, Word> dropped_;
+  std::uint64_t used_ = 0;
+  std::string why_;
+};
+
+}  // namespace bascule::inline v0::nccl

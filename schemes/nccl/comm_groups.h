@@ -1,0 +1,95 @@
+// CommGroups: the communicator groups of one sender, from `ask` until they are gone, and the connected workers. It
+// knows no deliveries: DeliveryPlanner decides what goes through a group, and what happens to that when the group is
+// left.
+//
+// A group of all workers is made a while after each change of them; the other groups are made when the planner asks. At
+// most one group warms at a time.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include <bascule/schemes/nccl/comm_group.h>
+#include <bascule/schemes/nccl/events.h>
+
+namespace bascule::inline v0::nccl {
+
+// How long each state may last.
+struct CommGroupLimits {
+  absl::Duration ask = absl::Seconds(5);            // for every worker's `ready`
+  absl::Duration make = absl::Seconds(10);          // for every rank of a new communicator
+  absl::Duration leave = absl::Seconds(10);         // for an abort; beyond it the process is poisoned
+  absl::Duration run_out = absl::Seconds(5);        // for the pieces of a version that was given up
+  absl::Duration gather = absl::Milliseconds(100);  // workers that join within it share one group
+  int tries = 3;  // of one delivery, each in a new group; and of one worker, to join one
+};
+
+class CommGroups {
+ public:
+  using State = CommGroup::State;
+  struct Load {
+    bool waits = false;  // a delivery, for this group
+    bool going = false;  // a broadcast of a delivery, in any group
+  };
+
+  CommGroups(const CommGroupLimits& limits, Turn& turn) : limits_(limits), turn_(turn) {}  // both outlive it
+
+  // ---- events ----
+
+  void join(WorkerId worker);
+  void remove(WorkerId worker);
+  void heard(WorkerId worker, Word word);                                    // about a group
+  void own_end(CommGroupId group, State state, const absl::Status& status);  // what that state waits for
+  void own_left(CommGroupId group);
+  void end_waits();  // of states that lasted too long
+
+  // ---- what follows ----
+
+  CommGroup& ask(std::vector<WorkerId> workers);  // into a new one
+  bool move_on(CommGroup& group, Load load);      // true: it is in another state
+  void leave(CommGroup& group, std::string why);
+  CommGroup take_out(CommGroupId group);         // that is left and complete
+  void want_one_of_all_in(absl::Duration time);  // at the latest
+  void make_one_of_all();                        // once it is time
+  void drop_spares();                            // no delivery is under way
+  void use(CommGroup& group) { group.use(++uses_); }
+
+  // ---- what it knows ----
+
+  CommGroup* find(CommGroupId group);
+  CommGroup* cover(const std::set<WorkerId>& workers, bool runs);  // the largest of some of these; `runs`: already
+  bool has(WorkerId worker) const { return workers_.contains(worker); }
+  bool any(State state) const;
+  std::vector<CommGroupId> ids() const;
+  std::size_t size() const { return groups_.size(); }
+  std::map<State, int> states() const;
+  const absl::Status& usable() const { return usable_; }  // FAILED_PRECONDITION: this process is poisoned
+  // Whether a group can be made. If not, those that run go on.
+  const absl::Status& can_make() const { return usable_.ok() ? makes_ : usable_; }
+  void served(WorkerId worker) { strikes_.erase(worker); }  // it has got a version
+  std::optional<Clock::time_point> next_deadline() const;
+
+ private:
+  void broken(WorkerId worker, CommGroup& group, const std::string& why);
+  void give_up_late(CommGroup& group, std::string_view what, absl::Duration limit);
+  void end(absl::Status& what, absl::Status why);
+
+  const CommGroupLimits& limits_;
+  Turn& turn_;
+  CommGroupId next_ = 1;
+  std::uint64_t uses_ = 0;
+  std::map<CommGroupId, CommGroup> groups_;
+  std::set<WorkerId> workers_;  // that are there
+  // How often in a row a worker broke a group, before the group ran or alone in it; cleared when it gets a version.
+  std::map<WorkerId, int> strikes_;
+  std::optional<Clock::time_point> gathers_until_;
+  absl::Status usable_, makes_;
+};
+
+}  // namespace bascule::inline v0::nccl

@@ -1,0 +1,71 @@
+// ReceiveBuffers: a worker's own memory for versions. Each buffer holds one version; this decides which one is written.
+//
+//   free ──begin()──▶ coming ──came()──▶ whole ──take()──▶ read ──release()──▶ free
+//                       │                  │
+//                       │                  └── begin() of another version ──▶ free
+//                       └── give_up() ──▶ free, or freed if a device may still write it
+//
+// A buffer's number is never reused for other memory. Not thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include <bascule/kernels/digest.h>
+#include <bascule/transport/scheme.h>
+
+namespace bascule::inline v0 {
+
+class ReceiveBuffers {
+ public:
+  // Makes memory for one version, freed with the last copy of the pointer. RESOURCE_EXHAUSTED says what is missing.
+  using Allocate =
+      std::function<absl::StatusOr<std::shared_ptr<std::byte>>(std::uint64_t bytes, std::string_view what)>;
+
+  struct Buffer {
+    enum class State { kFree, kComing, kWhole, kRead };
+    std::uint32_t number = 0;
+    State state = State::kFree;
+    std::shared_ptr<std::byte> memory;
+    Version version = 0;  // the one it holds, or held last
+    std::optional<Digest> digest;
+  };
+
+  // On `device`, or kHost. Makes `kept` buffers of `bytes`, with the lowest numbers, and keeps them; begin() makes more
+  // while more are read.
+  absl::Status open(Allocate allocate, int device, std::uint64_t bytes, std::size_t kept);
+
+  // A free buffer for a version that comes. Frees the buffers of versions that came and were not taken. It picks no
+  // buffer whose version is in `spared`, since other processes read those.
+  absl::StatusOr<Buffer*> begin(Version version, std::span<const Version> spared = {});
+  void came(Buffer& buffer, std::optional<Digest> digest);
+  void give_up(Buffer& buffer, bool still_written);
+  Buffer* whole(Version version);  // null: it did not come
+  SlotView take(Buffer& buffer, Epoch epoch);
+  void release(std::uint32_t number);
+
+  std::uint64_t bytes() const { return bytes_; }
+  // The buffer's index among those that open() made; nullopt if it was made later.
+  std::optional<std::size_t> place_of(const Buffer& buffer) const;
+
+ private:
+  absl::StatusOr<Buffer*> add();
+  void drop(Buffer& buffer);
+
+  Allocate allocate_;
+  int device_ = kHost;
+  std::uint64_t bytes_ = 0;
+  std::size_t kept_ = 0;
+  std::uint32_t next_ = kOwnMemory;
+  std::deque<std::unique_ptr<Buffer>> buffers_;
+};
+
+}  // namespace bascule::inline v0

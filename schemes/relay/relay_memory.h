@@ -1,0 +1,43 @@
+// RelayMemory: the memory that a relay receiver copies to, and the queue that copies: of a GPU
+// (schemes/cuda_ipc/relay_memory.h), in tests of the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include <bascule/transport/device.h>
+#include <bascule/transport/posix/fork_guard.h>
+
+namespace bascule::inline v0::relay {
+
+// A receive buffer that other processes can map.
+struct ShownMemory {
+  std::shared_ptr<std::byte> memory;
+  ProcessFd descriptor;
+  std::uint64_t allocated = 0;  // bytes, in whole granules
+};
+
+// Memory of another process, where this one copies from it.
+struct ReachedMemory {
+  std::span<const std::byte> bytes;
+  int device = kHost;           // whose memory it is
+  std::shared_ptr<void> owner;  // of the mapping
+};
+
+struct RelayMemory {
+  int device = kHost;                     // where the memory is, and which copies to it
+  std::string place;                      // of the memory, for import() in another process
+  std::uint64_t part_bytes = kPartBytes;  // what is copied and shown at a time; whole tiles of the digest
+  std::function<absl::StatusOr<std::unique_ptr<DeviceQueue>>()> open_queue;
+  std::function<absl::StatusOr<ShownMemory>(std::uint64_t bytes)> make_buffer;  // RESOURCE_EXHAUSTED: there is no room
+  // `descriptor`, `place` and `allocated` come from another process's make_buffer().
+  std::function<absl::StatusOr<ReachedMemory>(int descriptor, std::string_view place, std::uint64_t allocated)> import;
+};
+
+}  // namespace bascule::inline v0::relay

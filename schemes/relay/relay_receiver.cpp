@@ -1,0 +1,272 @@
+#include <bascule/schemes/relay/relay_receiver.h>
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <bascule/transport/status.h>
+
+namespace bascule::inline v0::relay {
+namespace {
+
+using std::chrono::microseconds;
+
+// Copies under way: enough to keep a copy engine busy, and soon over where a source goes.
+constexpr std::uint64_t kPartsAhead = 4;
+// Between two looks at a source, while bytes come and while none do.
+constexpr microseconds kShortPause{20}, kLongPause{200};
+// A delivery whose words come before its receive() begins is rare, and receive() follows: these are never so many.
+constexpr std::size_t kMostEarly = 64;
+// A copy that has begun is done by then, unless the device hangs.
+constexpr absl::Duration kUnderWay = absl::Seconds(10);
+
+absl::StatusOr<ProcessFd> duplicate(int descriptor) {
+  ProcessFd made = ProcessFd::make([&] { return ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0); });
+  if (!made) return errno_status(errno, "copy a descriptor of this worker's memory");
+  return made;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RelayReceiver>> RelayReceiver::make(RelayMemory memory, std::uint64_t bytes,
+                                                                   std::size_t kept, bool digests) {
+  std::unique_ptr<RelayReceiver> made(new RelayReceiver(std::move(memory), digests));
+  BASCULE_ASSIGN(made->queue_, made->memory_.open_queue());
+  BASCULE_ASSIGN(made->progress_, ProgressPage::make());
+  const std::size_t shown = std::min(kept, kMostBuffers);
+  const auto allocate = [&receiver = *made, shown](
+                            std::uint64_t wanted, std::string_view what) -> absl::StatusOr<std::shared_ptr<std::byte>> {
+    absl::StatusOr<ShownMemory> buffer = receiver.memory_.make_buffer(wanted);
+    if (!buffer.ok()) return annotate(buffer.status(), cat("memory for ", what));
+    receiver.allocated_ = buffer->allocated;
+    if (receiver.shown_.size() < shown) receiver.shown_.push_back(std::move(buffer->descriptor));
+    return std::move(buffer->memory);
+  };
+  BASCULE_TRY(made->buffers_.open(allocate, made->memory_.device, bytes, shown));
+  made->mapper_.emplace();
+  made->mapper_->submit(own_thread_of_devices);
+  return made;
+}
+
+// ---- what the receiver asks ----
+
+absl::StatusOr<SlotView> RelayReceiver::prepare(const Publication& publication, Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  ReceiveBuffers::Buffer* buffer = nullptr;
+  const auto came = [&] { return (buffer = buffers_.whole(publication.version)) != nullptr || !coming_; };
+  if (!changed_.wait_until(lock, deadline.at(), came) || buffer == nullptr)
+    return failed_precondition("version ", publication.version, " did not come");
+  return buffers_.take(*buffer, publication.slot.epoch);
+}
+
+void RelayReceiver::release(SlotId slot) {
+  const std::lock_guard lock(mutex_);
+  buffers_.release(slot.index);
+}
+
+// ---- words ----
+
+void RelayReceiver::say(const Word& word) {
+  if (line_) line_->say(to_bytes(word));
+}
+
+void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
+  const std::lock_guard lock(mutex_);
+  line_ = std::move(line);
+  ++connections_;
+  std::vector<ProcessFd> descriptors;
+  const auto add = [&](int descriptor) {
+    absl::StatusOr<ProcessFd> copy = duplicate(descriptor);
+    if (copy.ok()) descriptors.push_back(*std::move(copy));
+  };
+  add(progress_->descriptor());
+  for (const ProcessFd& buffer : shown_) add(buffer.get());
+  // Without them the sender gives it up and says why; it comes back and tries again.
+  line_->say(to_bytes({.kind = Word::Kind::kBuffers, .place = memory_.place, .allocated = allocated_}),
+             std::move(descriptors));
+}
+
+void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) {
+  absl::StatusOr<Word> word = parse_word(bytes);
+  if (!word.ok()) return;  // a sender of our version says none such
+  const std::lock_guard lock(mutex_);
+  switch (word->kind) {
+    case Word::Kind::kEngine: return meet(*std::move(word), std::move(descriptors));
+    case Word::Kind::kForget:
+      if (auto gone = engines_.extract(word->source)) let_go(std::move(gone.mapped()));
+      return;
+    case Word::Kind::kFrom:
+    case Word::Kind::kOver: return hear_of(word->number, *word);
+    default: return;  // a worker's
+  }
+}
+
+void RelayReceiver::meet(Word word, std::vector<UniqueFd> descriptors) {
+  struct Shown {
+    Word word;
+    std::vector<UniqueFd> descriptors;
+  };
+  engines_[word.source] = nullptr;
+  auto shown = std::make_shared<Shown>(Shown{std::move(word), std::move(descriptors)});
+  mapper_->submit([this, shown, connection = connections_] {
+    std::shared_ptr<EngineBuffers> made = EngineBuffers::make(memory_, shown->word, std::move(shown->descriptors));
+    const std::lock_guard lock(mutex_);
+    const auto engine = engines_.find(shown->word.source);
+    if (engine == engines_.end() || connection != connections_) return;  // gone meanwhile
+    engine->second = std::move(made);
+    changed_.notify_all();
+  });
+}
+
+// On the mapper's thread: unmapping waits until the device has read what was asked for.
+void RelayReceiver::let_go(std::shared_ptr<EngineBuffers> engine) {
+  mapper_->submit([engine = std::move(engine)] {});
+}
+
+void RelayReceiver::hear_of(std::uint64_t number, const Word& word) {
+  if (!coming_ || coming_->number != number) {
+    if (word.kind == Word::Kind::kOver) say({.kind = Word::Kind::kLeft, .number = number});
+    early_.insert_or_assign(number, word);
+    if (early_.size() > kMostEarly) early_.erase(early_.begin());
+    return;
+  }
+  if (word.kind == Word::Kind::kOver) {
+    coming_->over = true;
+  } else {
+    coming_->source = word.source;
+    coming_->whole = word.whole;
+    coming_->stuck = false;
+  }
+  changed_.notify_all();
+}
+
+void RelayReceiver::close() {
+  const std::lock_guard lock(mutex_);
+  line_ = nullptr;
+  ++connections_;
+  for (auto& [id, engine] : std::exchange(engines_, {})) let_go(std::move(engine));
+  early_.clear();
+  changed_.notify_all();
+}
+
+// ---- a version ----
+
+absl::Status RelayReceiver::receive(const Publication& publication, std::string bytes, Deadline deadline) {
+  BASCULE_ASSIGN(const Word take, parse_word(bytes));
+  if (take.kind != Word::Kind::kTake) return invalid_argument("a relay's delivery begins with another word");
+  ReceiveBuffers::Buffer* buffer = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    absl::StatusOr<ReceiveBuffers::Buffer*> begun =
+        publication.bytes == buffers_.bytes()
+            ? buffers_.begin(publication.version, take.spared)
+            : invalid_argument("expected a version of ", buffers_.bytes(), " bytes, found ", publication.bytes);
+    if (!begun.ok()) {
+      say({.kind = Word::Kind::kLeft, .number = take.number});
+      return begun.status();
+    }
+    buffer = *begun;
+    begin(take);
+    coming_->place = buffers_.place_of(*buffer);
+    if (coming_->place) {
+      progress_->begin(*coming_->place, publication.version);
+    } else {
+      say({.kind = Word::Kind::kAlone, .number = take.number});
+    }
+  }
+  absl::Status received = bring(publication, *buffer, deadline);
+  // What was asked for is written, and its source read, until the device is done with it.
+  const absl::Status settled = received.ok() ? received : queue_->settle(Deadline(kUnderWay));
+  {
+    const std::lock_guard lock(mutex_);
+    say({.kind = received.ok() ? Word::Kind::kGot : Word::Kind::kLeft, .number = take.number});
+  }
+  std::optional<Digest> digest;
+  const bool got = received.ok();
+  if (got) {
+    absl::StatusOr<std::optional<Digest>> made = queue_->finish(deadline);
+    received = made.status();
+    if (made.ok()) digest = *made;
+  }
+  const std::lock_guard lock(mutex_);
+  if (received.ok()) {
+    buffers_.came(*buffer, digest);
+  } else {
+    if (coming_->place) progress_->clear(*coming_->place);
+    // Others may copy it from here, and would wait for a version that is shown no more.
+    if (got) say({.kind = Word::Kind::kLeft, .number = take.number});
+    if (!is_over(settled)) written_.push_back(buffer->memory);
+    buffers_.give_up(*buffer, /*still_written=*/!is_over(settled));
+  }
+  coming_.reset();
+  early_.erase(early_.begin(), early_.upper_bound(take.number));
+  changed_.notify_all();
+  return received;
+}
+
+void RelayReceiver::begin(const Word& take) {
+  coming_ = Coming{.number = take.number, .connection = connections_, .source = take.source, .whole = take.whole};
+  if (const auto early = early_.extract(take.number)) hear_of(take.number, early.mapped());
+}
+
+absl::Status RelayReceiver::may_go_on(Deadline deadline) const {
+  if (!line_ || coming_->connection != connections_) return unavailable("the connection to the sender is lost");
+  if (coming_->over) return absl::CancelledError("the sender gave the version up");
+  if (deadline.passed()) return deadline_exceeded("the version did not come in time");
+  return absl::OkStatus();
+}
+
+// What there is of the version. Where an engine cannot give it, another source is asked for.
+absl::StatusOr<std::optional<Source::Found>> RelayReceiver::look(const Publication& publication) {
+  if (coming_->source == kTrainer) return trainer_.find(publication);
+  if (coming_->stuck) return std::nullopt;
+  const auto engine = engines_.find(coming_->source);
+  if (engine != engines_.end() && !engine->second) return std::nullopt;  // being mapped
+  absl::StatusOr<std::optional<Source::Found>> found =
+      engine != engines_.end() ? engine->second->find(publication) : absl::NotFoundError("it was not introduced");
+  if (found.ok() && (*found || !coming_->whole)) return found;
+  coming_->stuck = true;
+  say({.kind = Word::Kind::kCannot,
+       .number = coming_->number,
+       .source = coming_->source,
+       .why = found.ok() ? "it has that version no more" : std::string(message_of(found.status()))});
+  return std::nullopt;
+}
+
+absl::Status RelayReceiver::bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline) {
+  const std::span<std::byte> to(buffer.memory.get(), publication.bytes);
+  const std::uint64_t part = memory_.part_bytes;
+  std::uint64_t asked = 0, arrived = 0;
+  microseconds pause = kShortPause;
+  while (true) {
+    BASCULE_ASSIGN(const std::uint64_t here, queue_->arrived());
+    if (asked > 0 && here > arrived) {
+      arrived = here;
+      if (coming_->place) progress_->advance(*coming_->place, arrived);
+      pause = kShortPause;
+    }
+    if (asked == publication.bytes && arrived == asked) return absl::OkStatus();
+    std::optional<Source::Found> found;
+    {
+      std::unique_lock lock(mutex_);
+      BASCULE_TRY(may_go_on(deadline));
+      if (asked < publication.bytes && asked - arrived < kPartsAhead * part) {
+        BASCULE_ASSIGN(found, look(publication));
+      }
+      if (!found || std::min(asked + part, publication.bytes) > found->bytes_done) {
+        changed_.wait_for(lock, pause);
+        pause = std::min(2 * pause, arrived < asked ? kShortPause : kLongPause);
+        continue;
+      }
+    }
+    const std::uint64_t end = std::min(asked + part, publication.bytes);
+    BASCULE_ASSIGN(HostWindow* const window, found->memory->window(*queue_));
+    BASCULE_TRY(queue_->copy_in(*window, asked, end, to, digests_));
+    asked = end;
+    pause = kShortPause;
+  }
+}
+
+}  // namespace bascule::inline v0::relay

@@ -1,0 +1,89 @@
+// RelayReceiver: a worker's end of a relay. It copies versions into its own receive buffers, from the trainer's slot or
+// from another engine's buffer, as far as those have come. Other engines may copy them from here at the same time.
+//
+//   the source's memory ── parts, by copy engines ──▶ a buffer here ── parts ──▶ the buffers of other engines
+//   how far it has come ── control or progress page ─▶ this thread ──────────▶ our progress page
+//
+// Prepare thread: add() to release(). I/O thread: open(), heard(), close(). A thread of its own: receive().
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <bascule/schemes/receive_buffers.h>
+#include <bascule/schemes/relay/source.h>
+#include <bascule/transport/delivery.h>
+#include <bascule/transport/task_thread.h>
+
+namespace bascule::inline v0::relay {
+
+class RelayReceiver final : public Reception {
+ public:
+  // Makes `kept` receive buffers of `bytes`. With `digests` it digests what comes, while it comes. RESOURCE_EXHAUSTED:
+  // there is no room.
+  static absl::StatusOr<std::unique_ptr<RelayReceiver>> make(RelayMemory memory, std::uint64_t bytes, std::size_t kept,
+                                                             bool digests);
+
+  // A slot of the trainer's that this process has mapped, and no more.
+  void add(SlotId slot, ReachedMemory memory, WrittenSoFar written) {
+    trainer_.add(slot, std::move(memory), std::move(written));
+  }
+  void remove(SlotId slot) { trainer_.remove(slot); }
+
+  // As in ReceiverTransport; the view is of a receive buffer.
+  absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline);
+  void release(SlotId slot);
+
+  void open(std::shared_ptr<SenderLine> line) override;
+  void heard(std::string bytes, std::vector<UniqueFd> descriptors) override;
+  absl::Status receive(const Publication& publication, std::string bytes, Deadline deadline) override;
+  void close() override;
+
+ private:
+  struct Coming {
+    std::uint64_t number = 0;  // of the delivery
+    std::uint64_t connection = 0;
+    SourceId source = kTrainer;
+    bool whole = false;                  // the source has all of it, or it is gone there
+    bool stuck = false;                  // another source was asked for
+    bool over = false;                   // given up by the sender
+    std::optional<std::size_t> place{};  // of its buffer, if others see it
+  };
+  explicit RelayReceiver(RelayMemory memory, bool digests) : memory_(std::move(memory)), digests_(digests) {}
+
+  void say(const Word& word);  // under the mutex, as the next four
+  void begin(const Word& take);
+  void let_go(std::shared_ptr<EngineBuffers> engine);
+  void hear_of(std::uint64_t number, const Word& word);
+  absl::StatusOr<std::optional<Source::Found>> look(const Publication& publication);
+  absl::Status may_go_on(Deadline deadline) const;
+  void meet(Word word, std::vector<UniqueFd> descriptors);
+  absl::Status bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline);
+
+  const RelayMemory memory_;
+  const bool digests_;
+  std::vector<std::shared_ptr<std::byte>> written_;  // what a device that hangs may still write; goes after the queue
+  std::unique_ptr<DeviceQueue> queue_;               // receive()
+  std::uint64_t allocated_ = 0;                      // bytes of a buffer, as others map it
+  std::vector<ProcessFd> shown_;                     // the buffers that others see
+  std::optional<ProgressPage> progress_;
+  TrainerSlots trainer_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::shared_ptr<SenderLine> line_;  // null: no connection
+  ReceiveBuffers buffers_;
+  std::optional<Coming> coming_;
+  std::map<std::uint64_t, Word> early_;                         // by delivery: of one whose receive() has not begun
+  std::map<SourceId, std::shared_ptr<EngineBuffers>> engines_;  // null: being mapped
+  std::uint64_t connections_ = 0;
+  std::optional<TaskThread> mapper_;  // maps what engines show; ends first
+};
+
+}  // namespace bascule::inline v0::relay

@@ -1,0 +1,59 @@
+// Agenda: virtual time, and what happens when. The simulator has no other clock.
+//
+// One thread. What stands at one time happens in the order in which it was asked for, so that a run is the same twice.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include <bascule/transport/deadline.h>
+
+namespace bascule::simulator {
+
+using Time = Clock::time_point;
+using Duration = Clock::duration;
+
+inline Duration duration_of(double seconds) {
+  return std::chrono::duration_cast<Duration>(std::chrono::nanoseconds(std::llround(seconds * 1e9)));
+}
+
+class Agenda {
+ public:
+  Time now() const { return now_; }
+
+  // Not before now; what is asked for in the past happens now.
+  void at(Time when, std::function<void()> what) {
+    entries_.push_back({std::max(when, now_), next_++, std::move(what)});
+    std::ranges::push_heap(entries_, later);
+  }
+  void after(Duration delay, std::function<void()> what) { at(now_ + delay, std::move(what)); }
+
+  // Lets the next thing happen. False: there is none.
+  bool step() {
+    if (entries_.empty()) return false;
+    std::ranges::pop_heap(entries_, later);
+    const Entry entry = std::move(entries_.back());
+    entries_.pop_back();
+    now_ = entry.when;
+    entry.what();
+    return true;
+  }
+
+ private:
+  struct Entry {
+    Time when;
+    std::uint64_t number = 0;
+    std::function<void()> what;
+  };
+  static bool later(const Entry& a, const Entry& b) { return a.when != b.when ? a.when > b.when : a.number > b.number; }
+
+  Time now_{std::chrono::hours(1)};  // the fleet takes time_point{} for a time that has passed
+  std::uint64_t next_ = 0;
+  std::vector<Entry> entries_;  // a heap
+};
+
+}  // namespace bascule::simulator

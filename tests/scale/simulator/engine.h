@@ -1,0 +1,47 @@
+// Engine: what a worker answers, and when it flips. The bytes are somebody else's: it verifies at once what is sealed.
+//
+//   prepare ─▶ ready      sealed ─▶ prepared      commit ─▶ (token boundary) flip: ack, and released of the slot before
+//
+// Pure: messages in, answers out.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "simulator/agenda.h"
+#include <bascule/transport/wire/messages.h>
+
+namespace bascule::simulator {
+
+class Engine {
+ public:
+  // An engine can flip every `step` from `phase` on.
+  Engine(Duration step, Time phase) : step_(step), phase_(phase) {}
+
+  struct Answer {
+    std::vector<Message> say;      // now
+    std::optional<Time> flips_at;  // call flip() then
+  };
+  Answer hear(const Message& message, Time now);
+  // At the time that hear() gave.
+  std::vector<Message> flip(Time now);
+
+  Version serving() const { return serving_ ? serving_->version : 0; }
+  Duration waited() const { return waited_; }  // from the last commit's arrival to its flip
+
+ private:
+  struct Lease {
+    Version version = 0;
+    SlotId slot;
+    LeaseNumber number = 0;
+  };
+  Time next_boundary(Time now) const;
+
+  Duration step_;
+  Time phase_;
+  std::optional<Lease> coming_, serving_;
+  Time committed_at_;
+  Duration waited_{};
+};
+
+}  // namespace bascule::simulator

@@ -1,0 +1,139 @@
+#include "simulator/options.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
+#include "absl/time/time.h"
+#include "simulator/world.h"
+#include <bascule/transport/program/byte_size.h>
+#include <bascule/transport/program/checks.h>
+#include <bascule/transport/program/output.h>
+#include <bascule/transport/status.h>
+
+using bascule::ByteSize;
+
+ABSL_FLAG(std::vector<std::string>, engines, {"512"}, "How many engines; several numbers give a row each.");
+ABSL_FLAG(int, hosts, 0, "Hosts of the engines, which fill them evenly; 0: 8 engines a host.");
+ABSL_FLAG(int, nics, 1, "NICs of each host; GPU g of a host uses NIC g mod --nics.");
+ABSL_FLAG(std::string, trainer, "apart", "Where the trainer is: apart, on a host of its own, or beside, on host 0.");
+ABSL_FLAG(std::vector<std::string>, route, {"chain"},
+          "Routes, a row each: star, chain, tree2, tree3 …, striped1 (by chains), striped2 (by trees of degree 2) …");
+ABSL_FLAG(int, stripes, 0, "Stripes of striped routes; 0: their degree times --nics, and at least 2.");
+ABSL_FLAG(ByteSize, bytes, ByteSize{3'090'000'000}, "Size of a version.");
+ABSL_FLAG(ByteSize, piece, ByteSize{64 << 20}, "A node passes on pieces of this size, once it has all of one.");
+ABSL_FLAG(int, versions, 10, "How many versions the trainer sends, one after the other.");
+ABSL_FLAG(absl::Duration, pause, absl::ZeroDuration(), "How long the trainer pauses behind each send.");
+ABSL_FLAG(absl::Duration, step, absl::Milliseconds(10), "From one token boundary of an engine to its next.");
+ABSL_FLAG(double, nvlink_gb_per_s, 396, "Of each GPU, each way.");
+ABSL_FLAG(double, nic_gb_per_s, 50, "Of each NIC, each way.");
+ABSL_FLAG(absl::Duration, nvlink_latency, absl::Microseconds(5),
+          "From a piece's last byte to the moment that the next node can send it on, inside a host.");
+ABSL_FLAG(absl::Duration, nic_latency, absl::Microseconds(10), "The same between hosts.");
+ABSL_FLAG(double, deaths, 0, "How many engines die in a second of virtual time, on average. Dead engines stay dead.");
+ABSL_FLAG(
+    std::string, notice, "hang-up",
+    "How a death is noticed: hang-up (a process ended), silence (a host did: suspect_after), or either, by chance.");
+ABSL_FLAG(absl::Duration, repair, absl::Milliseconds(1),
+          "From a hang-up until those below the dead engine have asked another node for the rest.");
+ABSL_FLAG(
+    std::string, successor, "above",
+    "Which node those below a dead engine ask: above (the nearest live one above it, or the trainer), or beside (an "
+    "engine of its host that was below it takes its place).");
+ABSL_FLAG(uint64_t, seed, 1, "The same seed gives the same output.");
+ABSL_FLAG(std::string, options, "", "Options of the sender's endpoint, as timeout=2m&suspect_after=2s.");
+ABSL_FLAG(std::string, json, "", "Write settings and every send to this file.");
+
+namespace bascule::simulator {
+namespace {
+
+constexpr int kMostEngines = 65'536;
+constexpr std::int64_t kLeastPiece = 64 << 10;
+
+absl::Status check() {
+  const std::int64_t bytes = absl::GetFlag(FLAGS_bytes).bytes, piece = absl::GetFlag(FLAGS_piece).bytes;
+  const absl::Duration step = absl::GetFlag(FLAGS_step), pause = absl::GetFlag(FLAGS_pause);
+  FlagChecks checks;
+  checks.between("hosts", absl::GetFlag(FLAGS_hosts), 0, kMostEngines)
+      .between("nics", absl::GetFlag(FLAGS_nics), 1, 64)
+      .one_of("trainer", absl::GetFlag(FLAGS_trainer), {"apart", "beside"})
+      .between("stripes", absl::GetFlag(FLAGS_stripes), 0, 1024)
+      .between("bytes", bytes, std::int64_t{1}, std::int64_t{1} << 44)
+      .between("piece", piece, kLeastPiece, std::int64_t{1} << 40)
+      .that(bytes / piece <= 1'000'000, "piece", piece, "give at least a millionth of --bytes=", bytes)
+      .between("versions", absl::GetFlag(FLAGS_versions), 1, 1'000'000)
+      .that(step >= absl::ZeroDuration() && step < absl::Hours(1), "step", absl::FormatDuration(step),
+            "give 0 or more, as --step=10ms")
+      .that(pause >= absl::ZeroDuration() && pause < absl::Hours(24), "pause", absl::FormatDuration(pause),
+            "give 0 or more, as --pause=1s")
+      .above_zero("nvlink-gb-per-s", absl::GetFlag(FLAGS_nvlink_gb_per_s), 396, 1e6)
+      .above_zero("nic-gb-per-s", absl::GetFlag(FLAGS_nic_gb_per_s), 50, 1e6)
+      .between("deaths", absl::GetFlag(FLAGS_deaths), 0.0, 1e6)
+      .one_of("notice", absl::GetFlag(FLAGS_notice), {"hang-up", "silence", "either"})
+      .one_of("successor", absl::GetFlag(FLAGS_successor), {"above", "beside"});
+  for (const auto& [name, value] : {std::pair{"nvlink-latency", absl::GetFlag(FLAGS_nvlink_latency)},
+                                    {"nic-latency", absl::GetFlag(FLAGS_nic_latency)},
+                                    {"repair", absl::GetFlag(FLAGS_repair)}})
+    checks.that(value >= absl::ZeroDuration() && value <= absl::Minutes(1), name, absl::FormatDuration(value),
+                "give 0 to 1m, as --", name, "=10us");
+  return checks.status();
+}
+
+absl::StatusOr<int> engines_of(const std::string& text) {
+  int engines = 0;
+  if (!absl::SimpleAtoi(text, &engines) || engines < 1 || engines > kMostEngines)
+    return invalid_argument("--engines=", text, ": give numbers from 1 to ", kMostEngines, ", as --engines=8,64,512");
+  return engines;
+}
+
+Settings common_settings() {
+  Settings settings;
+  settings.machine.nics = absl::GetFlag(FLAGS_nics);
+  settings.machine.trainer_apart = absl::GetFlag(FLAGS_trainer) == "apart";
+  settings.machine.nvlink = {.bytes_per_second = absl::GetFlag(FLAGS_nvlink_gb_per_s) * 1e9,
+                             .latency_seconds = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_nvlink_latency))};
+  settings.machine.nic = {.bytes_per_second = absl::GetFlag(FLAGS_nic_gb_per_s) * 1e9,
+                          .latency_seconds = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_nic_latency))};
+  settings.pieces = {.bytes = static_cast<std::uint64_t>(absl::GetFlag(FLAGS_bytes).bytes),
+                     .piece_bytes = static_cast<std::uint64_t>(absl::GetFlag(FLAGS_piece).bytes)};
+  settings.versions = absl::GetFlag(FLAGS_versions);
+  settings.pause_seconds = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_pause));
+  settings.step_seconds = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_step));
+  settings.deaths = {.per_second = absl::GetFlag(FLAGS_deaths),
+                     .notice = *parse_notice(absl::GetFlag(FLAGS_notice)),
+                     .repair_seconds = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_repair)),
+                     .successor = absl::GetFlag(FLAGS_successor) == "beside" ? Successor::kBeside : Successor::kAbove};
+  settings.seed = absl::GetFlag(FLAGS_seed);
+  settings.endpoint_options = absl::GetFlag(FLAGS_options);
+  return settings;
+}
+
+}  // namespace
+
+absl::StatusOr<Options> options_from_flags() {
+  BASCULE_TRY(check());
+  Options options;
+  options.json = absl::GetFlag(FLAGS_json);
+  if (!options.json.empty())
+    BASCULE_TRY(of_flag(check_output(options.json), "json", options.json, "give a file in a folder that is there"));
+  Settings settings = common_settings();
+  BASCULE_TRY(of_flag(check_endpoint_options(settings.endpoint_options), "options", settings.endpoint_options,
+                      "give options of a sender, as --options='timeout=2m&suspect_after=2s'"));
+  for (const std::string& text : absl::GetFlag(FLAGS_engines)) {
+    BASCULE_ASSIGN(settings.machine.engines, engines_of(text));
+    const int hosts = absl::GetFlag(FLAGS_hosts);
+    settings.machine.hosts = hosts > 0 ? std::min(hosts, settings.machine.engines) : (settings.machine.engines + 7) / 8;
+    for (const std::string& name : absl::GetFlag(FLAGS_route)) {
+      const auto route = parse_route(name);
+      if (!route.ok()) return of_flag(route.status(), "route", name, "as --route=star,chain,tree2,striped2");
+      settings.route = *route;
+      settings.route.stripes = absl::GetFlag(FLAGS_stripes);
+      options.runs.push_back(settings);
+    }
+  }
+  return options;
+}
+
+}  // namespace bascule::simulator

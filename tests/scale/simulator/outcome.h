@@ -1,0 +1,53 @@
+// What is simulated, and what came of it.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "simulator/deaths.h"
+#include "simulator/links.h"
+#include "simulator/machine.h"
+#include "simulator/routes.h"
+#include "simulator/transfer.h"
+#include "simulator/wire.h"
+
+namespace bascule::simulator {
+
+struct Settings {
+  Machine machine;
+  RouteRules route;
+  Pieces pieces{.bytes = 3'090'000'000, .piece_bytes = 64 << 20};
+  int versions = 10;
+  std::uint64_t seed = 1;
+  DeathRules deaths;
+  WireRules wire;
+  double pack_bytes_per_second = 2.07e12;
+  double step_seconds = 10e-3;   // of an engine, from one token boundary to the next
+  double pause_seconds = 0;      // of the trainer, behind each send
+  std::string endpoint_options;  // of the sender: "timeout=2m&suspect_after=1s"
+};
+
+struct Send {
+  Version version = 0;
+  absl::Status status;               // an error: it was aborted
+  int acks = 0, evicted = 0;         // of its workers
+  double seconds = 0;                // from the trainer's call to the last ack, or to the abort
+  double deliver_seconds = 0;        // of it, the bytes' way
+  std::vector<double> at_engines{};  // from the start of the delivery until each engine had all of it
+};
+
+struct Outcome {
+  std::vector<Send> sends;
+  std::vector<double> flip_seconds;  // of each flip: from the commit's arrival to the token boundary
+  Carried carried;
+  std::uint64_t received_bytes = 0;     // of all engines, dead ones too
+  std::set<std::string> died, evicted;  // names; whose end was noticed before the last send settled
+  int deaths = 0;                       // unnoticed ones too
+  std::vector<Version> serving;         // of each engine that lives, at the end
+  double virtual_seconds = 0;           // that the run took in its own time
+};
+
+}  // namespace bascule::simulator

@@ -1,0 +1,171 @@
+// Relay receivers in one process, which a test sends every message. The test is the sender, and writes the trainer's
+// slot.
+#pragma once
+
+#include <bascule/schemes/relay/relay_receiver.h>
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "support/schemes/host_relay.h"
+#include "support/status.h"
+#include "support/timing.h"
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/transport/posix/memfd.h>
+
+namespace bascule::inline v0::relay {
+
+inline constexpr std::uint64_t kPart = test::kHostPart, kBytes = 4 * kPart + 100;
+
+class Line final : public SenderLine {
+ public:
+  struct Said {
+    Word word;
+    std::vector<ProcessFd> descriptors;
+  };
+  void say(std::string bytes, std::vector<ProcessFd> descriptors) override {
+    const absl::StatusOr<Word> word = parse_word(bytes);
+    const std::lock_guard lock(mutex_);
+    said_.push_back({.word = word.ok() ? *word : Word{}, .descriptors = std::move(descriptors)});
+    changed_.notify_all();
+  }
+  Said next(Word::Kind kind) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_until(lock, Deadline(test::patience()).at(), [this] { return !said_.empty(); })) {
+      ADD_FAILURE() << "the worker says nothing";
+      return {};
+    }
+    Said said = std::move(said_.front());
+    said_.pop_front();
+    EXPECT_EQ(static_cast<int>(said.word.kind), static_cast<int>(kind)) << said.word.why;
+    return said;
+  }
+  bool silent() {
+    const std::lock_guard lock(mutex_);
+    return said_.empty();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Said> said_;
+};
+
+// A worker, and what the sender knows of it.
+struct Engine {
+  SourceId id = kTrainer;
+  std::unique_ptr<RelayReceiver> receiver{};
+  std::shared_ptr<Line> line = std::make_shared<Line>();
+  Line::Said shown{};
+  std::optional<ProgressView> progress{};
+
+  void tell(const Word& word) const { receiver->heard(to_bytes(word), {}); }
+  void open() {
+    receiver->open(line);
+    shown = line->next(Word::Kind::kBuffers);
+    ASSERT_FALSE(shown.descriptors.empty());
+    progress.emplace(*ProgressView::map(shown.descriptors.front().get()));
+  }
+  std::uint64_t here(Version version) const {
+    const auto found = progress->find(version);
+    return found ? found->bytes_done : 0;
+  }
+};
+
+class RelayReceiverFixture : public testing::Test {
+ protected:
+  using Kind = Word::Kind;
+  using StatusCode = absl::StatusCode;
+
+  RelayReceiverFixture() { fill(1); }
+
+  // ---- the trainer ----
+
+  void fill(Version version, std::uint64_t parts = 99) {
+    written = 0;
+    for (std::size_t i = 0; i < kBytes; ++i) bytes()[i] = static_cast<std::byte>(i / 1000 * 31 + i + version * 89);
+    write(parts);
+  }
+  void write(std::uint64_t parts) { written = std::min(parts * kPart, kBytes); }
+  std::span<std::byte> bytes() { return slot.writable(); }
+
+  // ---- workers ----
+
+  Engine make(SourceId id, RelayMemory memory = test::host_relay_memory(), std::size_t kept = 2) {
+    Engine engine{.id = id};
+    absl::StatusOr<ReachedMemory> reached = memory.import(slot.descriptor.get(), "host", kBytes);
+    engine.receiver = *RelayReceiver::make(std::move(memory), kBytes, kept, /*digests=*/true);
+    engine.receiver->add({1, 0}, *std::move(reached), [this](SlotId) { return written.load(); });
+    engine.open();
+    return engine;
+  }
+  static std::vector<UniqueFd> copies_of(const std::vector<ProcessFd>& descriptors) {
+    std::vector<UniqueFd> copies;
+    for (const ProcessFd& each : descriptors) copies.emplace_back(::dup(each.get()));
+    return copies;
+  }
+  static void introduce(const Engine& reader, const Engine& source) {
+    introduce(reader, source.id, source.shown.word, source.shown.descriptors);
+  }
+  static void introduce(const Engine& reader, SourceId id, Word word, const std::vector<ProcessFd>& descriptors) {
+    word.kind = Kind::kEngine;
+    word.source = id;
+    reader.receiver->heard(to_bytes(word), copies_of(descriptors));
+  }
+  static Publication publication(Version version) {
+    return {.version = version, .slot = {1, 0}, .bytes = kBytes, .digest = {}};
+  }
+  // Delivery `version`.
+  static std::future<absl::Status> receive(const Engine& engine, Version version, SourceId source = kTrainer,
+                                           bool whole = false, std::vector<Version> spared = {},
+                                           absl::Duration timeout = test::patience()) {
+    const Word take{
+        .kind = Kind::kTake, .number = version, .source = source, .whole = whole, .spared = std::move(spared)};
+    return std::async(std::launch::async, [receiver = engine.receiver.get(), version, take, timeout] {
+      return receiver->receive(publication(version), to_bytes(take), Deadline(timeout));
+    });
+  }
+  static void go_on(const Engine& engine, Version version, SourceId source, bool whole = false) {
+    engine.tell({.kind = Kind::kFrom, .number = version, .source = source, .whole = whole});
+  }
+  static void wait_for(const Engine& engine, Version version, std::uint64_t parts) {
+    const Deadline deadline(test::patience());
+    while (engine.here(version) < parts * kPart && !deadline.passed()) std::this_thread::yield();
+    EXPECT_GE(engine.here(version), parts * kPart);
+  }
+  static void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
+  // What the engine reads; it is the slot.
+  SlotView take(const Engine& engine, Version version) {
+    const absl::StatusOr<SlotView> view = engine.receiver->prepare(publication(version), Deadline(test::patience()));
+    EXPECT_THAT(view, test::IsOk());
+    if (!view.ok()) return {};
+    EXPECT_TRUE(std::ranges::equal(view->bytes, bytes()));
+    kernels::ThreadPool pool(1);
+    EXPECT_EQ(view->digest, kernels::digest(bytes(), pool));
+    return *view;
+  }
+  void expect_whole(const Engine& engine, Version version) {
+    EXPECT_EQ(engine.line->next(Kind::kGot).word.number, version);
+    engine.receiver->release(take(engine, version).slot);
+  }
+  // Comes whole from the trainer, and is read until it is released.
+  SlotView hold(const Engine& engine, Version version) {
+    fill(version);
+    EXPECT_THAT(receive(engine, version).get(), test::IsOk());
+    EXPECT_EQ(engine.line->next(Kind::kGot).word.number, version);
+    return take(engine, version);
+  }
+  void serve(const Engine& engine, Version version) { engine.receiver->release(hold(engine, version).slot); }
+
+  SlotMemory slot = *make_memfd("slot", kBytes);
+  std::atomic<std::uint64_t> written{0};
+};
+
+}  // namespace bascule::inline v0::relay
