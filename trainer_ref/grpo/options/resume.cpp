@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>
 
@@ -19,60 +20,30 @@ namespace fs = std::filesystem;
 
 // Not among them: where things lie and how long they may take, --steps and --epochs, what is only measured, and
 // --micro-batch and its kin, which a run that found too little memory must be able to change.
-constexpr const char* kFlags[] = {"task",
-                                  "operands",
-                                  "prompt_column",
-                                  "answer_column",
-                                  "sync_every",
-                                  "max_staleness",
-                                  "max_tokens",
-                                  "group_size",
-                                  "temperature",
-                                  "reward",
-                                  "scale_rewards",
-                                  "prompts_per_step",
-                                  "loss",
-                                  "epsilon_low",
-                                  "epsilon_high",
-                                  "beta",
-                                  "seed",
-                                  "importance_cap",
-                                  "learning_rate",
-                                  "num_iterations",
-                                  "weight_decay",
-                                  "warmup_steps",
-                                  "decay_steps",
-                                  "lr_schedule",
-                                  "min_learning_rate",
-                                  "importance_level",
-                                  "off_policy_mask",
-                                  "mini_batches",
-                                  "overlong_buffer",
-                                  "overlong_penalty",
-                                  "dynamic_sampling",
-                                  "max_grad_norm",
-                                  "top_k",
-                                  "top_p",
-                                  "chat",
-                                  "system_prompt",
-                                  "chat_template_kwargs",
-                                  "engine_dtype"};
+constexpr const char* kFlags =
+    "task operands prompt_column answer_column sync_every max_staleness max_tokens group_size temperature reward "
+    "scale_rewards prompts_per_step loss epsilon_low epsilon_high beta seed importance_cap learning_rate "
+    "num_iterations weight_decay warmup_steps decay_steps lr_schedule min_learning_rate importance_level "
+    "off_policy_mask mini_batches overlong_buffer overlong_penalty dynamic_sampling max_grad_norm top_k top_p chat "
+    "system_prompt chat_template_kwargs engine_dtype";
 
 constexpr std::string_view kKeptTask = "kept-task";  // the problems that --drop-long left
 
-// The flags whose value changes what a run learns, as they stand: "learning-rate" → "1e-06".
-std::map<std::string, std::string> flags_that_matter() {
+// The flags that change what a run learns, as they stand or by default: "learning-rate" → "1e-06".
+using FlagValue = std::string (absl::CommandLineFlag::*)() const;
+std::map<std::string, std::string> flags_that_matter(FlagValue value) {
   std::map<std::string, std::string> flags;
-  for (const char* name : kFlags)
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(kFlags, ' ')))
     if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); flag != nullptr)
-      flags[absl::StrReplaceAll(name, {{"_", "-"}})] = flag->CurrentValue();
+      flags[absl::StrReplaceAll(name, {{"_", "-"}})] = (flag->*value)();
   return flags;
 }
 
 absl::StatusOr<RunConfig> run_config_now(const TrainFlags& flags, const fs::path& model, const std::string& sync,
                                          const Task& task) {
   std::error_code ignored;
-  RunConfig config{.flags = flags_that_matter(), .model = fs::weakly_canonical(model, ignored)};
+  RunConfig config{.flags = flags_that_matter(&absl::CommandLineFlag::CurrentValue),
+                   .model = fs::weakly_canonical(model, ignored)};
   BASCULE_ASSIGN(config.fingerprints, fingerprints_of_model(model));
   if (!flags.task.data.empty()) {
     BASCULE_ASSIGN(config.fingerprints["data"], fingerprint_of_file(flags.task.data));
@@ -104,12 +75,9 @@ absl::Status check_first_model(const RunConfig& run) {
                           "; give a folder that holds it, as --model=FOLDER");
 }
 
-// A run of an older version had the defaults of what that version did not know.
+// A run of an older version had the defaults of the flags that it did not know.
 RunConfig with_defaults(RunConfig run) {
-  if (run.flags.empty()) return run;
-  for (const char* name : kFlags)
-    if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); flag != nullptr)
-      run.flags.try_emplace(absl::StrReplaceAll(name, {{"_", "-"}}), flag->DefaultValue());
+  if (!run.flags.empty()) run.flags.merge(flags_that_matter(&absl::CommandLineFlag::DefaultValue));
   return run;
 }
 
