@@ -12,26 +12,26 @@
 namespace bascule::bench {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::array<const char*, 3> kTargetKeys = {"ratio", "p50_seconds", "p99_seconds"};  // by Goal::Of
 
-Json summary_json(std::span<const double> values) {
+OrderedJson summary_json(std::span<const double> values) {
   const Summary summary = summarise(values);
   return {{"p50", summary.p50}, {"p90", summary.p90}, {"p99", summary.p99}, {"min", summary.min}};
 }
 
 template <typename T>
-void put(Json& json, const char* key, const std::optional<T>& value) {
+void put(OrderedJson& json, const char* key, const std::optional<T>& value) {
   if (value) json[key] = *value;
 }
-void put(Json& json, const char* key, const std::string& value) {
+void put(OrderedJson& json, const char* key, const std::string& value) {
   if (!value.empty()) json[key] = value;
 }
 
-Json record_json(const Record& record) {
-  Json json = {{"scheme", record.scheme},   {"scenario", record.scenario}, {"bytes", record.bytes},
-               {"tensors", record.tensors}, {"workers", record.workers},   {"device", record.device}};
+OrderedJson record_json(const Record& record) {
+  OrderedJson json = {{"scheme", record.scheme},   {"scenario", record.scenario}, {"bytes", record.bytes},
+                      {"tensors", record.tensors}, {"workers", record.workers},   {"device", record.device}};
   put(json, "note", record.note);
   put(json, "skipped", record.skipped);
   if (!record.skipped.empty()) return json;
@@ -42,9 +42,9 @@ Json record_json(const Record& record) {
   if (record.target)
     json["target"] = {{kTargetKeys[static_cast<std::size_t>(record.target->of)], record.target->at_most}};
   put(json, "met", record.met());
-  Json samples = {{"ours_seconds", record.ours_seconds}, {"baseline_seconds", record.baseline_seconds}};
-  json["stages"] = Json::object();
-  samples["stages"] = Json::object();
+  OrderedJson samples = {{"ours_seconds", record.ours_seconds}, {"baseline_seconds", record.baseline_seconds}};
+  json["stages"] = OrderedJson::object();
+  samples["stages"] = OrderedJson::object();
   for (const auto& [stage, seconds] : record.stages) {
     json["stages"][stage] = summary_json(seconds);
     samples["stages"][stage] = seconds;
@@ -53,8 +53,8 @@ Json record_json(const Record& record) {
   return json;
 }
 
-Json count_json(const Count& count) {
-  Json json = {{"scheme", count.scheme}, {"what", count.what}, {"unit", count.unit}};
+OrderedJson count_json(const Count& count) {
+  OrderedJson json = {{"scheme", count.scheme}, {"what", count.what}, {"unit", count.unit}};
   put(json, "note", count.note);
   put(json, "skipped", count.skipped);
   if (!count.skipped.empty()) return json;
@@ -124,10 +124,10 @@ std::optional<bool> Count::met() const {
 }
 
 std::string to_json(const Results& results) {
-  Json json = {{"machine", results.machine.facts}, {"seed", results.seed}, {"command", results.command}};
-  json["records"] = Json::array();
+  OrderedJson json = {{"machine", results.machine.facts}, {"seed", results.seed}, {"command", results.command}};
+  json["records"] = OrderedJson::array();
   for (const Record& record : results.records) json["records"].push_back(record_json(record));
-  json["counts"] = Json::array();
+  json["counts"] = OrderedJson::array();
   for (const Count& count : results.counts) json["counts"].push_back(count_json(count));
   return json.dump(1) + "\n";
 }
@@ -142,9 +142,9 @@ absl::StatusOr<Results> results_from_json(std::string_view text) {
     for (const nlohmann::json& record : json.at("records")) {
       if (record.contains("limit"))
         return invalid_argument(
-            "expected the key \"baseline\" in each record, found \"limit\", as bascule-bench wrote before 0.1.0; "
-            "measure "
-            "again, or rename \"limit\" to \"baseline\" and \"limit_seconds\" to \"baseline_seconds\" in the file");
+            "expected the key \"baseline\" in each record, found \"limit\", as bascule-bench wrote before "
+            "0.1.0; measure again, or rename \"limit\" to \"baseline\" and \"limit_seconds\" to \"baseline_seconds\" "
+            "in the file");
       results.records.push_back(record_from(record));
     }
     if (json.contains("counts"))

@@ -13,14 +13,14 @@
 namespace bascule::inline v0::kernels::cuda {
 namespace {
 
-struct Driver {
+struct PrimaryContext {
   decltype(&::cuPointerGetAttribute) pointer_attribute =
       driver_function<decltype(&::cuPointerGetAttribute)>("cuPointerGetAttribute");
   decltype(&::cuDevicePrimaryCtxGetState) state =
       driver_function<decltype(&::cuDevicePrimaryCtxGetState)>("cuDevicePrimaryCtxGetState");
 };
-const Driver& driver() {
-  static const Driver found;
+const PrimaryContext& primary_context() {
+  static const PrimaryContext found;
   return found;
 }
 
@@ -32,7 +32,8 @@ class DeviceLife::Canary {
     auto canary = std::make_shared<Canary>();
     canary->device_ = device;
     BASCULE_CUDA_CHECK(cudaMalloc(&canary->data_, 1));
-    if (driver().pointer_attribute != nullptr) BASCULE_CUDA_PASS(BASCULE_CUDA_CODE(canary->number(&canary->number_)));
+    if (primary_context().pointer_attribute != nullptr)
+      BASCULE_CUDA_PASS(BASCULE_CUDA_CODE(canary->number(&canary->number_)));
     *made = std::move(canary);
     return {};
   }
@@ -44,7 +45,7 @@ class DeviceLife::Canary {
   }
 
   bool over() const {
-    if (driver().pointer_attribute == nullptr) return false;
+    if (primary_context().pointer_attribute == nullptr) return false;
     unsigned long long now = 0;
     switch (number(&now)) {
       case CUDA_SUCCESS: return now != number_;
@@ -57,12 +58,14 @@ class DeviceLife::Canary {
 
  private:
   CUresult number(unsigned long long* number) const {
-    return driver().pointer_attribute(number, CU_POINTER_ATTRIBUTE_BUFFER_ID, reinterpret_cast<CUdeviceptr>(data_));
+    return primary_context().pointer_attribute(number, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                               reinterpret_cast<CUdeviceptr>(data_));
   }
   bool has_context() const {
     unsigned flags = 0;
     int active = 1;
-    return driver().state == nullptr || driver().state(device_, &flags, &active) != CUDA_SUCCESS || active != 0;
+    return primary_context().state == nullptr || primary_context().state(device_, &flags, &active) != CUDA_SUCCESS ||
+           active != 0;
   }
 
   int device_ = -1;

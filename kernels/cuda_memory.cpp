@@ -26,26 +26,28 @@ thread_local bool is_relaxed = false;  // it keeps the relaxed capture mode, onc
 thread_local int guarded = -1;
 
 // Of the driver: neither of these makes a context.
-struct Driver {
+struct CurrentContext {
   decltype(&::cuCtxGetCurrent) context = driver_function<decltype(&::cuCtxGetCurrent)>("cuCtxGetCurrent");
   decltype(&::cuThreadExchangeStreamCaptureMode) exchange_mode =
       driver_function<decltype(&::cuThreadExchangeStreamCaptureMode)>("cuThreadExchangeStreamCaptureMode");
 };
-const Driver& driver() {
-  static const Driver found;
+const CurrentContext& current_context() {
+  static const CurrentContext found;
   return found;
 }
 
 // A thread that never called the runtime has a device, 0, and no context there, which calls of the driver need.
 bool has_context() {
   CUcontext context = nullptr;
-  return driver().context == nullptr || driver().context(&context) != CUDA_SUCCESS || context != nullptr;
+  return current_context().context == nullptr || current_context().context(&context) != CUDA_SUCCESS ||
+         context != nullptr;
 }
 
 // Exchanges the capture mode of this thread for `mode`; -1: it stays.
 int exchange_mode(int mode) {
   auto exchanged = static_cast<CUstreamCaptureMode>(mode);
-  const bool done = driver().exchange_mode != nullptr && driver().exchange_mode(&exchanged) == CUDA_SUCCESS;
+  const bool done =
+      current_context().exchange_mode != nullptr && current_context().exchange_mode(&exchanged) == CUDA_SUCCESS;
   return done ? static_cast<int>(exchanged) : -1;
 }
 

@@ -15,7 +15,7 @@
 namespace bascule::inline v0 {
 namespace {
 
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
+constexpr std::uint64_t kMostModelBytes = std::uint64_t{1} << 62;
 
 absl::Status check_name(std::string_view name) {
   if (name.empty()) return invalid_argument("a tensor has an empty name; give each a name");
@@ -32,7 +32,7 @@ absl::StatusOr<std::uint64_t> checked_bytes(const TensorSpec& spec) {
     if (size < 0) return invalid_argument("tensor ", to_string(spec), " has a negative dimension");
     if (size == 0) {
       empty = true;
-    } else if (bytes > kMaxBytes / static_cast<std::uint64_t>(size)) {
+    } else if (bytes > kMostModelBytes / static_cast<std::uint64_t>(size)) {
       return invalid_argument("tensor ", to_string(spec), " is larger than 2^62 bytes");
     } else {
       bytes *= static_cast<std::uint64_t>(size);
@@ -86,7 +86,7 @@ absl::Status Layout::place() {
   bytes_ = 0;
   for (Placement& tensor : tensors_) {
     tensor.offset = bytes_;
-    if (bytes_ > kMaxBytes - tensor.bytes) return invalid_argument("the model is larger than 2^62 bytes");
+    if (bytes_ > kMostModelBytes - tensor.bytes) return invalid_argument("the model is larger than 2^62 bytes");
     bytes_ += tensor.bytes;
   }
   return absl::OkStatus();

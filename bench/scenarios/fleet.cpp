@@ -20,7 +20,7 @@ namespace bascule::bench {
 namespace {
 
 constexpr int kSends = 20;  // of one measurement: what comes behind a send falls into the next one
-constexpr int kTurns = 5;
+constexpr int kFleetTurns = 5;
 constexpr std::uint64_t kTensors = 338, kManyTensors = 10'000, kVeryManyTensors = 100'000;
 constexpr std::uint64_t kQuick = 100;  // with --quick so many times fewer of the last two
 
@@ -114,13 +114,13 @@ absl::StatusOr<double> count_sends(Context& context, int workers, bool largest) 
   BASCULE_TRY(bed->send_cpu(0).status());
   const double held = memory();
   std::vector<double> alone, together;
-  for (int i = 0; i < kTurns; ++i) {
+  for (int i = 0; i < kFleetTurns; ++i) {
     BASCULE_ASSIGN(alone.emplace_back(), bed->send_cpu(0));
   }
   BASCULE_TRY(bed->join_all(workers));
   BASCULE_TRY(bed->send_cpu(workers).status());
-  for (int i = 0; i < kTurns; ++i) {
-    context.progress(cat(workers, " workers, ", i + 1, "/", kTurns));
+  for (int i = 0; i < kFleetTurns; ++i) {
+    context.progress(cat(workers, " workers, ", i + 1, "/", kFleetTurns));
     BASCULE_ASSIGN(together.emplace_back(), bed->send_cpu(workers));
   }
   const double each = 1e6 * (median(together) - median(alone)) / workers;

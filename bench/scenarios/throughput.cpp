@@ -12,7 +12,7 @@ namespace bascule::bench {
 namespace {
 
 constexpr auto kTurn = std::chrono::seconds(5);
-constexpr int kTurns = 3;  // of each: half a minute in all
+constexpr int kThroughputTurns = 3;  // of each: half a minute in all
 
 // Seconds a step, of each engine, over one turn.
 absl::StatusOr<std::vector<double>> run_turn(Rig& rig, bool sends) {
@@ -48,7 +48,7 @@ absl::Status run_throughput(Context& context) {
     BASCULE_TRY(check_rig_fits(context, options.model, asked.bytes, 0, asked.workers));
     BASCULE_ASSIGN(const std::unique_ptr<Rig> rig, Rig::make(context, options));
     BASCULE_TRY(run_turn(*rig, /*sends=*/true).status());  // warms up
-    for (int i = 0; i < std::min(asked.repeat, kTurns); ++i) {
+    for (int i = 0; i < std::min(asked.repeat, kThroughputTurns); ++i) {
       BASCULE_ASSIGN(const std::vector<double> ours, run_turn(*rig, /*sends=*/true));
       BASCULE_ASSIGN(const std::vector<double> baseline, run_turn(*rig, /*sends=*/false));
       to.ours_seconds.insert(to.ours_seconds.end(), ours.begin(), ours.end());

@@ -65,7 +65,7 @@ void AutoSender::show(WorkerId worker, SlotId slot, const Mirrored& what) {
   });
 }
 
-// ---- words ----
+// ---- messages ----
 
 void AutoSender::open(WorkerLine& line) {
   line_ = &line;
@@ -87,7 +87,7 @@ void AutoSender::heard(WorkerId worker, std::string bytes, std::vector<UniqueFd>
   }
 }
 
-// Deliveries that waited for its first word, which wait no more.
+// The deliveries that waited for its first message; they no longer do.
 std::vector<std::uint64_t> AutoSender::waiting_for(WorkerId worker) {
   std::vector<std::uint64_t> numbers;
   for (auto& [number, under] : under_way_)

@@ -1,6 +1,6 @@
 // The sender's end of auto: the sender's end of the scheme whose slots they are, mirrors of those slots for workers
 // that read on the host, and another scheme for workers of other hosts. A worker of another host comes over TCP; of
-// this host's, each says by its first word to which it belongs. I/O thread, where a scheme's calls do not come from
+// this host's, each shows by its first message to which it belongs. I/O thread, where a scheme's calls do not come from
 // another.
 //
 //   deliver(order) ──┬── on GPUs ────────▶ the delivery of the slots' scheme ──┐
@@ -28,7 +28,7 @@ namespace bascule::inline v0 {
 // The path of each worker, for people, beside those of the slots' scheme.
 inline constexpr std::string_view kByMirror = "mirror", kByNccl = "nccl";
 
-inline constexpr char kWantsMirrors[] = "mirror";     // a worker's first word, where it reads on the host
+inline constexpr char kWantsMirrors[] = "mirror";     // a worker's first message, if it reads on the host
 inline constexpr char kShowsMirror[] = "mirror of ";  // and the slot's number, with a descriptor: the answer
 
 class AutoSender final : public SenderTransport, public Delivery {

@@ -50,7 +50,7 @@ class CudaIpcSender final : public SenderTransport {
   }
   Delivery* delivery() override { return dispatcher_ ? &*dispatcher_ : nullptr; }
   std::string path(WorkerId worker) const override {
-    return std::string(dispatcher_ ? dispatcher_->way_of(worker) : std::string_view());
+    return std::string(dispatcher_ ? dispatcher_->path_of(worker) : std::string_view());
   }
 
  private:

@@ -9,7 +9,7 @@
 namespace bascule::inline v0::nccl {
 namespace {
 
-// A delivery whose words come before it begins is rare, and it follows: these are never so many.
+// Messages seldom come before their delivery begins, and it begins soon after: there are never so many of them.
 constexpr std::size_t kMostEarly = 64;
 
 }  // namespace
@@ -24,7 +24,7 @@ absl::Status Arrivals::open(const std::shared_ptr<Place>& place, std::uint64_t b
 
 // ---- what the sender says ----
 
-absl::Status Arrivals::begin(const Publication& publication, const Word& deliver) {
+absl::Status Arrivals::begin(const Publication& publication, const GroupMessage& deliver) {
   if (publication.bytes != bytes())
     return invalid_argument("nccl: expected a version of ", bytes(), " bytes, found ", publication.bytes,
                             "; start this worker again");
@@ -32,19 +32,19 @@ absl::Status Arrivals::begin(const Publication& publication, const Word& deliver
   coming_ = Coming{.buffer = buffer, .number = deliver.number, .next = deliver, .group = deliver.group};
   const auto early = early_.find(deliver.number);
   if (early == early_.end()) return absl::OkStatus();
-  coming_->over = early->second.kind == Word::Kind::kOver;
+  coming_->over = early->second.kind == GroupMessage::Kind::kOver;
   if (!coming_->over) coming_->next = early->second;
   return absl::OkStatus();
 }
 
-void Arrivals::hear(const Word& word) {
-  if (!is_coming(word.number)) {
-    early_[word.number] = word;
+void Arrivals::hear(const GroupMessage& message) {
+  if (!is_coming(message.number)) {
+    early_[message.number] = message;
     if (early_.size() > kMostEarly) early_.erase(early_.begin());
     return;
   }
-  if (word.kind == Word::Kind::kOver) coming_->over = true;
-  if (word.kind == Word::Kind::kAgain) coming_->next = word;
+  if (message.kind == GroupMessage::Kind::kOver) coming_->over = true;
+  if (message.kind == GroupMessage::Kind::kAgain) coming_->next = message;
 }
 
 // ---- the version that comes ----
@@ -53,23 +53,25 @@ bool Arrivals::is_all_there() const {
   return coming_->begun && !coming_->under_way && coming_->status.ok() && coming_->there == bytes() && !coming_->next;
 }
 
-std::optional<Word> Arrivals::next() { return has_next() ? std::exchange(coming_->next, std::nullopt) : std::nullopt; }
+std::optional<GroupMessage> Arrivals::next() {
+  return has_next() ? std::exchange(coming_->next, std::nullopt) : std::nullopt;
+}
 
-absl::StatusOr<Broadcast> Arrivals::go_on(const Word& word) {
-  coming_->group = word.group;
-  if (word.from % piece_bytes_ != 0 || word.from > coming_->there)
-    return invalid_argument("nccl: expected delivery ", word.number, " to go on at a piece of ", piece_bytes_,
-                            " bytes, at ", coming_->there, " or before, found ", word.from,
+absl::StatusOr<Broadcast> Arrivals::go_on(const GroupMessage& message) {
+  coming_->group = message.group;
+  if (message.from % piece_bytes_ != 0 || message.from > coming_->there)
+    return invalid_argument("nccl: expected delivery ", message.number, " to go on at a piece of ", piece_bytes_,
+                            " bytes, at ", coming_->there, " or before, found ", message.from,
                             "; the sender is of another build, start it and this worker again");
   coming_->under_way = true;
   coming_->status = absl::OkStatus();
-  coming_->unbroken = word.from == 0 && bytes() > 0 && !coming_->begun;
+  coming_->unbroken = message.from == 0 && bytes() > 0 && !coming_->begun;
   coming_->begun = true;
-  coming_->there = word.from;  // what lies behind is written again
-  return Broadcast{.number = word.number,
+  coming_->there = message.from;  // what lies behind is written again
+  return Broadcast{.number = message.number,
                    .memory = coming_->buffer->memory,
                    .bytes = bytes(),
-                   .from = word.from,
+                   .from = message.from,
                    .piece_bytes = piece_bytes_,
                    .written = {},
                    .enqueued = {},

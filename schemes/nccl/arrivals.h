@@ -15,8 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include <bascule/schemes/nccl/communicator.h>
+#include <bascule/schemes/nccl/messages.h>
 #include <bascule/schemes/nccl/place.h>
-#include <bascule/schemes/nccl/words.h>
 #include <bascule/schemes/receive_buffers.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/scheme.h>
@@ -38,8 +38,8 @@ class Arrivals {
   // ---- what the sender says ----
 
   // RESOURCE_EXHAUSTED, INVALID_ARGUMENT: it is not taken here.
-  absl::Status begin(const Publication& publication, const Word& deliver);
-  void hear(const Word& word);  // `again` or `over`; also of a delivery that has not begun here
+  absl::Status begin(const Publication& publication, const GroupMessage& deliver);
+  void hear(const GroupMessage& message);  // `again` or `over`; also of a delivery that has not begun here
   void forget_early() { early_.clear(); }
 
   // ---- the version that comes ----
@@ -55,9 +55,10 @@ class Arrivals {
   bool is_over() const { return coming_->over; }        // the sender gave it up
   bool is_all_there() const;
   bool has_next() const { return coming_->next && !coming_->under_way; }
-  std::optional<Word> next();  // says in which group it goes on, and from which byte; none, while one is under way
+  std::optional<GroupMessage>
+  next();  // says in which group it goes on, and from which byte; none, while one is under way
   // The broadcast of what is left, but for its handlers. INVALID_ARGUMENT: it cannot go on there.
-  absl::StatusOr<Broadcast> go_on(const Word& word);
+  absl::StatusOr<Broadcast> go_on(const GroupMessage& message);
 
   // From the broadcast's handlers.
   absl::Status piece(std::uint64_t number, Stream stream, std::uint64_t begin, std::uint64_t end);
@@ -71,14 +72,14 @@ class Arrivals {
   struct Coming {
     ReceiveBuffers::Buffer* buffer = nullptr;
     std::uint64_t number = 0;
-    std::optional<Word> next{};  // said, and not begun
-    bool under_way = false;      // in a communicator
-    absl::Status status{};       // of the last one
-    std::uint64_t there = 0;     // a prefix that came
-    bool over = false;           // given up by the sender
-    bool begun = false;          // in some communicator
-    bool unbroken = true;        // digested as it came
-    CommGroupId group = 0;       // the last one
+    std::optional<GroupMessage> next{};  // said, and not begun
+    bool under_way = false;              // in a communicator
+    absl::Status status{};               // of the last one
+    std::uint64_t there = 0;             // a prefix that came
+    bool over = false;                   // given up by the sender
+    bool begun = false;                  // in some communicator
+    bool unbroken = true;                // digested as it came
+    CommGroupId group = 0;               // the last one
     std::optional<Digest> digest{};
   };
 
@@ -86,7 +87,7 @@ class Arrivals {
   std::unique_ptr<Digester> digester_;  // digest() and a communicator's thread, in turns
   ReceiveBuffers buffers_;
   std::optional<Coming> coming_;
-  std::map<std::uint64_t, Word> early_;  // by delivery: `again` or `over` of one that has not begun
+  std::map<std::uint64_t, GroupMessage> early_;  // by delivery: `again` or `over` of one that has not begun
 };
 
 }  // namespace bascule::inline v0::nccl

@@ -68,10 +68,10 @@ bool CommGroup::lose(WorkerId worker) {
 
 // ---- what went through it ----
 
-void CommGroup::dropped(WorkerId worker, Word word) {
+void CommGroup::dropped(WorkerId worker, GroupMessage message) {
   if (state_ != State::kLeaving) return;
   awaited_.erase(worker);
-  dropped_[worker] = std::move(word);
+  dropped_[worker] = std::move(message);
 }
 
 std::uint64_t CommGroup::there_of(std::uint64_t delivery, WorkerId worker, std::uint64_t from) const {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include <bascule/schemes/nccl/words.h>
+#include <bascule/schemes/nccl/messages.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/scheme.h>
 
@@ -60,7 +60,7 @@ class CommGroup {
 
   // ---- what went through it ----
 
-  void dropped(WorkerId worker, Word word);  // it has left, and said what of a delivery it has
+  void dropped(WorkerId worker, GroupMessage message);  // it has left; `message` says how much of a delivery it has
   // Of a delivery that was under way there from byte `from` on: the first bytes that the worker has.
   std::uint64_t there_of(std::uint64_t delivery, WorkerId worker, std::uint64_t from) const;
 
@@ -76,7 +76,7 @@ class CommGroup {
   std::set<WorkerId> awaited_;
   bool own_awaited_ = false, begun_ = false, bereft_ = false;
   Clock::time_point until_;
-  std::map<WorkerId, Word> dropped_;
+  std::map<WorkerId, GroupMessage> dropped_;
   std::uint64_t used_ = 0;
   std::string why_;
 };

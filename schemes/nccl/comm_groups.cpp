@@ -22,16 +22,16 @@ void CommGroups::remove(WorkerId worker) {
   gathers_until_ = turn_.in(limits_.gather);
 }
 
-void CommGroups::heard(WorkerId worker, Word word) {
-  CommGroup* const group = find(word.group);
+void CommGroups::heard(WorkerId worker, GroupMessage message) {
+  CommGroup* const group = find(message.group);
   if (group == nullptr || !group->has(worker)) return;
-  switch (word.kind) {
-    case Word::Kind::kReady: return group->answered(worker, State::kAsking);
-    case Word::Kind::kMade: return group->answered(worker, State::kMaking);
-    case Word::Kind::kWarmed: return group->answered(worker, State::kWarming);
-    case Word::Kind::kDropped: return group->dropped(worker, std::move(word));
-    case Word::Kind::kFailed: return broken(worker, *group, word.why);
-    default: turn_.act(action::GiveUp{worker, invalid_argument("nccl: it said a word that is a sender's")});
+  switch (message.kind) {
+    case GroupMessage::Kind::kReady: return group->answered(worker, State::kAsking);
+    case GroupMessage::Kind::kMade: return group->answered(worker, State::kMaking);
+    case GroupMessage::Kind::kWarmed: return group->answered(worker, State::kWarming);
+    case GroupMessage::Kind::kDropped: return group->dropped(worker, std::move(message));
+    case GroupMessage::Kind::kFailed: return broken(worker, *group, message.why);
+    default: turn_.act(action::GiveUp{worker, invalid_argument("nccl: it sent a message that only a sender sends")});
   }
 }
 
@@ -41,7 +41,7 @@ void CommGroups::broken(WorkerId worker, CommGroup& group, const std::string& wh
   const bool runs = group.state() == State::kMade || group.state() == State::kRunning;
   if ((!runs || group.workers().size() == 1) && ++strikes_[worker] >= limits_.tries)
     turn_.act(action::GiveUp{worker, unavailable(why.starts_with("nccl: ") ? "" : "nccl: ", why)});
-  leave(group, why.empty() ? "a worker failed in it without a word why" : why);
+  leave(group, why.empty() ? "a worker failed in it and gave no reason" : why);
 }
 
 void CommGroups::own_end(CommGroupId id, State state, const absl::Status& status) {
@@ -100,7 +100,7 @@ void CommGroups::end(absl::Status& what, absl::Status why) {
 CommGroup& CommGroups::ask(std::vector<WorkerId> workers) {
   const CommGroupId id = next_++;
   CommGroup& group = groups_.emplace(id, CommGroup(id, std::move(workers), turn_.in(limits_.ask))).first->second;
-  for (const WorkerId worker : group.workers()) turn_.say(worker, {.kind = Word::Kind::kAsk, .group = id});
+  for (const WorkerId worker : group.workers()) turn_.say(worker, {.kind = GroupMessage::Kind::kAsk, .group = id});
   return group;
 }
 
@@ -124,7 +124,7 @@ bool CommGroups::move_on(CommGroup& group, Load load) {
       } else if (!load.going && !any(State::kWarming)) {
         group.warm(turn_.in(limits_.make));
         for (const WorkerId worker : group.workers())
-          turn_.say(worker, {.kind = Word::Kind::kWarm, .group = group.id()});
+          turn_.say(worker, {.kind = GroupMessage::Kind::kWarm, .group = group.id()});
         turn_.act(action::Warm{group.id()});
       }
       break;
@@ -141,7 +141,7 @@ void CommGroups::leave(CommGroup& group, std::string why) {
   if (group.state() == State::kLeaving) return;
   group.leave(std::move(why), workers_, turn_.in(limits_.leave));
   for (const WorkerId worker : group.workers())
-    if (has(worker)) turn_.say(worker, {.kind = Word::Kind::kDrop, .group = group.id()});
+    if (has(worker)) turn_.say(worker, {.kind = GroupMessage::Kind::kDrop, .group = group.id()});
   if (group.is_begun()) turn_.act(action::Leave{group.id()});
 }
 

@@ -44,7 +44,7 @@ class CommGroups {
 
   void join(WorkerId worker);
   void remove(WorkerId worker);
-  void heard(WorkerId worker, Word word);                                    // about a group
+  void heard(WorkerId worker, GroupMessage message);                         // about a group
   void own_end(CommGroupId group, State state, const absl::Status& status);  // what that state waits for
   void own_left(CommGroupId group);
   void end_waits();  // of states that lasted too long

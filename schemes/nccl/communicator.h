@@ -21,8 +21,8 @@
 
 #include "absl/status/status.h"
 #include <bascule/schemes/nccl/library.h>
+#include <bascule/schemes/nccl/messages.h>
 #include <bascule/schemes/nccl/place.h>
-#include <bascule/schemes/nccl/words.h>
 
 namespace bascule::inline v0::nccl {
 

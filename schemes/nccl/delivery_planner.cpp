@@ -31,14 +31,14 @@ void DeliveryPlanner::note(event::Removed& removed) {
 }
 
 void DeliveryPlanner::note(event::Heard& heard) {
-  const Word& word = heard.word;
+  const GroupMessage& message = heard.message;
   if (!groups_.has(heard.worker)) return;
-  const bool got = word.kind == Word::Kind::kGot, failed = word.kind == Word::Kind::kFailed;
+  const bool got = message.kind == GroupMessage::Kind::kGot, failed = message.kind == GroupMessage::Kind::kFailed;
   if (got) groups_.served(heard.worker);
-  if (got || (failed && word.number != 0))
-    if (const auto delivery = deliveries_.find(word.number); delivery != deliveries_.end())
+  if (got || (failed && message.number != 0))
+    if (const auto delivery = deliveries_.find(message.number); delivery != deliveries_.end())
       needs_no_more(heard.worker, delivery->second, failed);
-  if (!got) groups_.heard(heard.worker, std::move(heard.word));
+  if (!got) groups_.heard(heard.worker, std::move(heard.message));
 }
 
 void DeliveryPlanner::note(event::Wanted& wanted) {
@@ -144,7 +144,7 @@ void DeliveryPlanner::go_on(Delivery& delivery, const Part& part, const CommGrou
   if (!left.is_bereft() && breaks_too_often(delivery, left)) return;
   if (delivery.stopped || !delivery.why.ok()) {
     for (const WorkerId worker : part.awaited)
-      turn_.say(worker, {.kind = Word::Kind::kOver, .number = delivery.number});
+      turn_.say(worker, {.kind = GroupMessage::Kind::kOver, .number = delivery.number});
     if (!delivery.stopped) stop(delivery, delivery.why, true);
     return;
   }
@@ -202,14 +202,14 @@ void DeliveryPlanner::begin(Delivery& delivery, Part& part) {
   turn_.act(action::Broadcast{part.group, delivery.number, part.from});
   for (const WorkerId worker : part.awaited) {
     const bool first = delivery.told.insert(worker).second;
-    Word word{.kind = first ? Word::Kind::kDeliver : Word::Kind::kAgain,
-              .group = part.group,
-              .number = delivery.number,
-              .from = part.from};
+    GroupMessage message{.kind = first ? GroupMessage::Kind::kDeliver : GroupMessage::Kind::kAgain,
+                         .group = part.group,
+                         .number = delivery.number,
+                         .from = part.from};
     if (first) {
-      turn_.act(action::Deliver{.worker = worker, .version = delivery.version, .word = std::move(word)});
+      turn_.act(action::Deliver{.worker = worker, .version = delivery.version, .message = std::move(message)});
     } else {
-      turn_.say(worker, std::move(word));
+      turn_.say(worker, std::move(message));
     }
   }
 }
@@ -220,7 +220,8 @@ void DeliveryPlanner::stop(Delivery& delivery, absl::Status why, bool whole) {
   std::erase_if(delivery.parts, [&](const Part& part) {
     if (part.going) return false;
     for (const WorkerId worker : part.awaited)
-      if (delivery.told.contains(worker)) turn_.say(worker, {.kind = Word::Kind::kOver, .number = delivery.number});
+      if (delivery.told.contains(worker))
+        turn_.say(worker, {.kind = GroupMessage::Kind::kOver, .number = delivery.number});
     return true;
   });
   if (delivery.parts.empty()) return;

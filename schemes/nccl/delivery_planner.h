@@ -20,7 +20,7 @@
 #include "absl/status/status.h"
 #include <bascule/schemes/nccl/comm_groups.h>
 #include <bascule/schemes/nccl/events.h>
-#include <bascule/schemes/nccl/words.h>
+#include <bascule/schemes/nccl/messages.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/scheme.h>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include <bascule/schemes/nccl/words.h>
+#include <bascule/schemes/nccl/messages.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/scheme.h>
 
@@ -24,7 +24,7 @@ struct Removed {
 };
 struct Heard {
   WorkerId worker = 0;
-  Word word;
+  GroupMessage message;
 };
 struct Wanted {  // a delivery
   std::uint64_t number = 0;
@@ -65,12 +65,12 @@ namespace action {
 
 struct Say {
   WorkerId worker = 0;
-  Word word;
+  GroupMessage message;
 };
 struct Deliver {  // by a deliver message of that version
   WorkerId worker = 0;
   Version version = 0;
-  Word word;
+  GroupMessage message;
 };
 struct GiveUp {
   WorkerId worker = 0;
@@ -118,7 +118,7 @@ struct Turn {
   void act(Which action) {
     actions.emplace_back(std::in_place_type<Which>, std::move(action));
   }
-  void say(WorkerId worker, Word word) { act(action::Say{.worker = worker, .word = std::move(word)}); }
+  void say(WorkerId worker, GroupMessage message) { act(action::Say{.worker = worker, .message = std::move(message)}); }
   Clock::time_point in(absl::Duration time) const { return now + absl::ToChronoNanoseconds(time); }
 };
 

@@ -26,9 +26,9 @@ absl::Status Ranks::open(const Library& library, std::shared_ptr<Place> place, i
 
 void Ranks::expect(CommGroupId group) { joined_[group]; }
 
-std::unique_ptr<Communicator> Ranks::make(const Word& word, Communicator::Handlers handlers) const {
+std::unique_ptr<Communicator> Ranks::make(const GroupMessage& message, Communicator::Handlers handlers) const {
   return std::make_unique<Communicator>(
-      *library_, place_, Rank{.group = word.group, .rank = word.rank, .ranks = word.ranks, .id = word.id},
+      *library_, place_, Rank{.group = message.group, .rank = message.rank, .ranks = message.ranks, .id = message.id},
       Communicator::Options{.max_ctas = max_ctas_}, std::move(handlers));
 }
 

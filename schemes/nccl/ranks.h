@@ -3,7 +3,7 @@
 //
 //   (none) ── expect(), make(), put() ──▶ here ── leave() ──▶ leaving ── end() ──▶ (none)
 //
-// It says no words and has no thread of its own. Every call is under its owner's mutex, but for make().
+// It sends no messages and has no thread. Every call except make() is under its owner's mutex.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include <bascule/schemes/nccl/communicator.h>
 #include <bascule/schemes/nccl/library.h>
+#include <bascule/schemes/nccl/messages.h>
 #include <bascule/schemes/nccl/place.h>
-#include <bascule/schemes/nccl/words.h>
 #include <bascule/transport/deadline.h>
 
 namespace bascule::inline v0::nccl {
@@ -27,7 +27,7 @@ class Ranks {
 
   void expect(CommGroupId group);  // it is made now
   // Joins, by a `make`. Not under the mutex: where no thread can be started, it is made and ended within the call.
-  std::unique_ptr<Communicator> make(const Word& word, Communicator::Handlers handlers) const;
+  std::unique_ptr<Communicator> make(const GroupMessage& message, Communicator::Handlers handlers) const;
   void put(CommGroupId group, std::unique_ptr<Communicator> communicator);  // goes at once, if it has ended by now
 
   Communicator* find(CommGroupId group) const;                                  // null: it has no rank there, or leaves

@@ -8,9 +8,9 @@
 
 #include <bascule/schemes/nccl/arrivals.h>
 #include <bascule/schemes/nccl/communicator.h>
+#include <bascule/schemes/nccl/messages.h>
 #include <bascule/schemes/nccl/offer.h>
 #include <bascule/schemes/nccl/ranks.h>
-#include <bascule/schemes/nccl/words.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
@@ -34,12 +34,12 @@ class Receiver::Desk : public std::enable_shared_from_this<Desk> {
   void wait_left(Deadline deadline);
 
  private:
-  void say(const Word& word);                                                   // under the mutex, as the next two
-  void answer(Word::Kind kind, CommGroupId group, const absl::Status& status);  // that, or why not
+  void say(const GroupMessage& message);  // under the mutex, as the next two
+  void answer(GroupMessage::Kind kind, CommGroupId group, const absl::Status& status);  // that, or why not
   void refuse(CommGroupId group, std::uint64_t number, const absl::Status& why);
-  void join(const Word& word);
+  void join(const GroupMessage& message);
   void ended(CommGroupId group);
-  absl::Status go_on(Communicator& communicator, const Word& word);
+  absl::Status go_on(Communicator& communicator, const GroupMessage& message);
   absl::Status wait_for(std::unique_lock<std::mutex>& lock, Deadline deadline);
 
   const Dependencies dependencies_;
@@ -90,49 +90,49 @@ void Receiver::Desk::release(std::uint32_t number) {
   arrivals_.release(number);
 }
 
-// ---- words ----
+// ---- messages ----
 
 void Receiver::Desk::open(std::shared_ptr<SenderLine> line) {
   const std::lock_guard lock(mutex_);
   line_ = std::move(line);
 }
 
-void Receiver::Desk::say(const Word& word) {
-  if (line_) line_->say(to_bytes(word));
+void Receiver::Desk::say(const GroupMessage& message) {
+  if (line_) line_->say(to_bytes(message));
 }
 
-void Receiver::Desk::answer(Word::Kind kind, CommGroupId group, const absl::Status& status) {
+void Receiver::Desk::answer(GroupMessage::Kind kind, CommGroupId group, const absl::Status& status) {
   if (status.ok()) return say({.kind = kind, .group = group});
-  say({.kind = Word::Kind::kFailed, .group = group, .why = std::string(message_of(status))});
+  say({.kind = GroupMessage::Kind::kFailed, .group = group, .why = std::string(message_of(status))});
 }
 
 void Receiver::Desk::hear(std::string_view bytes) {
-  const absl::StatusOr<Word> heard = parse_word(bytes);
-  if (!heard.ok()) return;  // a sender of our version says none such
-  const Word& word = *heard;
-  if (word.kind == Word::Kind::kMake) return join(word);
+  const absl::StatusOr<GroupMessage> heard = parse_message(bytes);
+  if (!heard.ok()) return;  // a sender of this version sends none like it
+  const GroupMessage& message = *heard;
+  if (message.kind == GroupMessage::Kind::kMake) return join(message);
   const std::lock_guard lock(mutex_);
-  switch (word.kind) {
-    case Word::Kind::kAsk:
-      return answer(Word::Kind::kReady, word.group,
+  switch (message.kind) {
+    case GroupMessage::Kind::kAsk:
+      return answer(GroupMessage::Kind::kReady, message.group,
                     ranks_.hangs() ? absl::UnavailableError("an abort hangs") : absl::OkStatus());
-    case Word::Kind::kWarm:
-      return ranks_.warm(word.group, [self = shared_from_this(), group = word.group](const absl::Status& status) {
+    case GroupMessage::Kind::kWarm:
+      return ranks_.warm(message.group, [self = shared_from_this(), group = message.group](const absl::Status& status) {
         const std::lock_guard guard(self->mutex_);
-        self->answer(Word::Kind::kWarmed, group, status);
+        self->answer(GroupMessage::Kind::kWarmed, group, status);
       });
-    case Word::Kind::kDrop:
-      if (!ranks_.leave(word.group)) say({.kind = Word::Kind::kDropped, .group = word.group});
+    case GroupMessage::Kind::kDrop:
+      if (!ranks_.leave(message.group)) say({.kind = GroupMessage::Kind::kDropped, .group = message.group});
       return;
-    case Word::Kind::kAgain:
-    case Word::Kind::kOver: arrivals_.hear(word); return changed_.notify_all();
+    case GroupMessage::Kind::kAgain:
+    case GroupMessage::Kind::kOver: arrivals_.hear(message); return changed_.notify_all();
     default: return;  // a worker's
   }
 }
 
 // Not under the mutex, since communicators may call back from within make().
-void Receiver::Desk::join(const Word& word) {
-  const CommGroupId group = word.group;
+void Receiver::Desk::join(const GroupMessage& message) {
+  const CommGroupId group = message.group;
   const auto self = shared_from_this();
   {
     const std::lock_guard lock(mutex_);
@@ -140,9 +140,9 @@ void Receiver::Desk::join(const Word& word) {
   }
   const auto made = [self, group](const absl::Status& status) {
     const std::lock_guard lock(self->mutex_);
-    self->answer(Word::Kind::kMade, group, status);
+    self->answer(GroupMessage::Kind::kMade, group, status);
   };
-  auto communicator = ranks_.make(word, {.made = made, .ended = [self, group] { self->ended(group); }});
+  auto communicator = ranks_.make(message, {.made = made, .ended = [self, group] { self->ended(group); }});
   const std::lock_guard lock(mutex_);
   ranks_.put(group, std::move(communicator));
 }
@@ -152,15 +152,15 @@ void Receiver::Desk::ended(CommGroupId group) {
   std::unique_ptr<Communicator> gone;  // goes behind the lock
   const std::lock_guard lock(mutex_);
   gone = ranks_.end(group);
-  say({.kind = Word::Kind::kDropped, .group = group, .number = arrivals_.number(), .from = arrivals_.there()});
+  say({.kind = GroupMessage::Kind::kDropped, .group = group, .number = arrivals_.number(), .from = arrivals_.there()});
   changed_.notify_all();
 }
 
 // ---- a version ----
 
 absl::Status Receiver::Desk::receive(const Publication& publication, std::string_view bytes, Deadline deadline) {
-  BASCULE_ASSIGN(const Word first, parse_word(bytes));
-  if (first.kind != Word::Kind::kDeliver) return invalid_argument("nccl: a strange delivery");
+  BASCULE_ASSIGN(const GroupMessage first, parse_message(bytes));
+  if (first.kind != GroupMessage::Kind::kDeliver) return invalid_argument("nccl: a strange delivery");
   std::unique_lock lock(mutex_);
   if (absl::Status begun = arrivals_.begin(publication, first); !begun.ok()) {
     refuse(first.group, first.number, begun);
@@ -183,7 +183,7 @@ absl::Status Receiver::Desk::receive(const Publication& publication, std::string
 // The delivery is not taken here. Its group is left, since broadcasts are paired by their order: the next one would be
 // taken for this one.
 void Receiver::Desk::refuse(CommGroupId group, std::uint64_t number, const absl::Status& why) {
-  say({.kind = Word::Kind::kFailed, .group = group, .number = number, .why = std::string(message_of(why))});
+  say({.kind = GroupMessage::Kind::kFailed, .group = group, .number = number, .why = std::string(message_of(why))});
   ranks_.leave(group);
 }
 
@@ -191,8 +191,8 @@ absl::Status Receiver::Desk::wait_for(std::unique_lock<std::mutex>& lock, Deadli
   while (true) {
     if (!line_) return unavailable("nccl: the connection to the sender is lost");
     if (arrivals_.is_over()) return absl::CancelledError("nccl: the sender gave the version up");
-    if (const std::optional<Word> word = arrivals_.next()) {
-      if (Communicator* const communicator = ranks_.find(word->group)) BASCULE_TRY(go_on(*communicator, *word));
+    if (const std::optional<GroupMessage> message = arrivals_.next()) {
+      if (Communicator* const communicator = ranks_.find(message->group)) BASCULE_TRY(go_on(*communicator, *message));
       continue;
     }
     if (arrivals_.is_all_there()) return absl::OkStatus();
@@ -205,21 +205,21 @@ absl::Status Receiver::Desk::wait_for(std::unique_lock<std::mutex>& lock, Deadli
 }
 
 // The rest of the version, in this group.
-absl::Status Receiver::Desk::go_on(Communicator& communicator, const Word& word) {
-  BASCULE_ASSIGN(Broadcast rest, arrivals_.go_on(word));
-  rest.enqueued = [self = shared_from_this(), number = word.number](Stream stream, std::uint64_t begin,
-                                                                    std::uint64_t end) {
+absl::Status Receiver::Desk::go_on(Communicator& communicator, const GroupMessage& message) {
+  BASCULE_ASSIGN(Broadcast rest, arrivals_.go_on(message));
+  rest.enqueued = [self = shared_from_this(), number = message.number](Stream stream, std::uint64_t begin,
+                                                                       std::uint64_t end) {
     const std::lock_guard guard(self->mutex_);
     return self->arrivals_.piece(number, stream, begin, end);
   };
-  rest.done = [self = shared_from_this(), group = word.group, number = word.number](absl::Status status,
-                                                                                    std::uint64_t there) {
+  rest.done = [self = shared_from_this(), group = message.group, number = message.number](absl::Status status,
+                                                                                          std::uint64_t there) {
     const std::lock_guard guard(self->mutex_);
     if (!self->arrivals_.is_coming(number)) return;
     // Before this group's `dropped`: then the sender goes on without this worker.
-    if (status.ok()) self->say({.kind = Word::Kind::kGot, .number = number});
+    if (status.ok()) self->say({.kind = GroupMessage::Kind::kGot, .number = number});
     if (!status.ok() && !absl::IsCancelled(status))
-      self->say({.kind = Word::Kind::kFailed, .group = group, .why = std::string(message_of(status))});
+      self->say({.kind = GroupMessage::Kind::kFailed, .group = group, .why = std::string(message_of(status))});
     self->arrivals_.went(std::move(status), there);
     self->changed_.notify_all();
   };

@@ -190,20 +190,20 @@ void Sender::Desk::stop(std::uint64_t number) {
 }
 
 void Sender::Desk::hear(WorkerId worker, std::string_view bytes) {
-  run([this, worker, word = parse_word(bytes)] {
-    if (word.ok()) return handle(event::Heard{.worker = worker, .word = *word});
-    if (line_ != nullptr) line_->give_up(worker, word.status());
+  run([this, worker, message = parse_message(bytes)] {
+    if (message.ok()) return handle(event::Heard{.worker = worker, .message = *message});
+    if (line_ != nullptr) line_->give_up(worker, message.status());
   });
 }
 
 // ---- actions ----
 
 void Sender::Desk::carry_out(action::Say& say) {
-  if (line_ != nullptr) line_->say(say.worker, to_bytes(say.word));
+  if (line_ != nullptr) line_->say(say.worker, to_bytes(say.message));
 }
 
 void Sender::Desk::carry_out(action::Deliver& deliver) {
-  if (line_ != nullptr) line_->deliver(deliver.worker, deliver.version, to_bytes(deliver.word));
+  if (line_ != nullptr) line_->deliver(deliver.worker, deliver.version, to_bytes(deliver.message));
 }
 
 void Sender::Desk::carry_out(action::GiveUp& gives_up) {
@@ -259,9 +259,10 @@ absl::Status Sender::Desk::join(const action::Make& make) {
               }});
   for (int i = 1; i < rank.ranks; ++i)
     if (line_ != nullptr)
-      line_->say(make.workers[static_cast<std::size_t>(i) - 1],
-                 to_bytes(Word{
-                     .kind = Word::Kind::kMake, .group = make.group, .rank = i, .ranks = rank.ranks, .id = rank.id}));
+      line_->say(
+          make.workers[static_cast<std::size_t>(i) - 1],
+          to_bytes(GroupMessage{
+              .kind = GroupMessage::Kind::kMake, .group = make.group, .rank = i, .ranks = rank.ranks, .id = rank.id}));
   return absl::OkStatus();
 }
 

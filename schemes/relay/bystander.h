@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include <bascule/schemes/relay/words.h>
+#include <bascule/schemes/relay/messages.h>
 #include <bascule/transport/delivery.h>
 
 namespace bascule::inline v0::relay {
 
 class Bystander final : public Reception {
  public:
-  void open(std::shared_ptr<SenderLine> line) override { line->say(to_bytes({.kind = Word::Kind::kInPlace})); }
+  void open(std::shared_ptr<SenderLine> line) override { line->say(to_bytes({.kind = RelayMessage::Kind::kInPlace})); }
   void heard(std::string, std::vector<UniqueFd>) override {}
   absl::Status receive(const Publication&, std::string, Deadline) override {
     return absl::FailedPreconditionError("this worker reads in place, and nothing is delivered to it");

@@ -18,11 +18,12 @@ absl::StatusOr<std::vector<ProcessFd>> duplicates_of(const std::vector<ProcessFd
   return duplicates;
 }
 
-absl::Status check_shown(const Word& word, std::size_t descriptors) {
+absl::Status check_shown(const RelayMessage& message, std::size_t descriptors) {
   if (descriptors < 2 || descriptors > kMostBuffers + 1)
     return invalid_argument("it broke the relay's protocol: expected a progress page and 1 to ", kMostBuffers,
                             " receive buffers, found ", descriptors, " descriptors");
-  if (word.allocated == 0) return invalid_argument("it broke the relay's protocol: its receive buffers have no bytes");
+  if (message.allocated == 0)
+    return invalid_argument("it broke the relay's protocol: its receive buffers have no bytes");
   return absl::OkStatus();
 }
 
@@ -37,15 +38,15 @@ void Dispatcher::deliver(DeliveryOrder order, Done done) {
 void Dispatcher::heard(WorkerId worker, std::string bytes, std::vector<UniqueFd> descriptors) {
   const auto shown = shown_.find(worker);
   if (line_ == nullptr || shown == shown_.end()) return;
-  const absl::StatusOr<Word> word = parse_word(bytes);
-  if (!word.ok()) return line_->give_up(worker, word.status());
-  if (word->kind == Word::Kind::kBuffers) {
-    if (const absl::Status right = check_shown(*word, descriptors.size()); !right.ok())
+  const absl::StatusOr<RelayMessage> message = parse_message(bytes);
+  if (!message.ok()) return line_->give_up(worker, message.status());
+  if (message->kind == RelayMessage::Kind::kBuffers) {
+    if (const absl::Status right = check_shown(*message, descriptors.size()); !right.ok())
       return line_->give_up(worker, right);
-    shown->second = {.word = *word, .descriptors = {}};
+    shown->second = {.message = *message, .descriptors = {}};
     for (UniqueFd& each : descriptors) shown->second.descriptors.emplace_back(std::move(each));
   }
-  carry_out(routes_.on(event::Heard{.worker = worker, .word = *word}));
+  carry_out(routes_.on(event::Heard{.worker = worker, .message = *message}));
 }
 
 void Dispatcher::joined(WorkerId worker) {
@@ -67,10 +68,10 @@ void Dispatcher::close() {
 void Dispatcher::carry_out(std::vector<Action> actions) {
   if (line_ == nullptr) return;
   for (Action& action : actions) {
-    if (const auto* say = std::get_if<action::Say>(&action)) line_->say(say->worker, to_bytes(say->word));
+    if (const auto* say = std::get_if<action::Say>(&action)) line_->say(say->worker, to_bytes(say->message));
     if (const auto* introduced = std::get_if<action::Introduce>(&action)) carry_out(*introduced);
     if (const auto* deliver = std::get_if<action::Deliver>(&action))
-      line_->deliver(deliver->worker, deliver->version, to_bytes(deliver->word));
+      line_->deliver(deliver->worker, deliver->version, to_bytes(deliver->message));
     if (const auto* gives_up = std::get_if<action::GiveUp>(&action)) line_->give_up(gives_up->worker, gives_up->why);
     if (const auto* done = std::get_if<action::Done>(&action))
       if (const auto order = done_.extract(done->number)) order.mapped()(absl::OkStatus());
@@ -86,10 +87,10 @@ void Dispatcher::carry_out(const action::Introduce& introduced) {
                    message_of(descriptors.status())));
     return;
   }
-  Word word = shown->second.word;
-  word.kind = Word::Kind::kEngine;
-  word.source = introduced.engine;
-  line_->say(introduced.worker, to_bytes(word), *std::move(descriptors));
+  RelayMessage message = shown->second.message;
+  message.kind = RelayMessage::Kind::kEngine;
+  message.source = introduced.engine;
+  line_->say(introduced.worker, to_bytes(message), *std::move(descriptors));
 }
 
 }  // namespace bascule::inline v0::relay

@@ -18,7 +18,7 @@ class Dispatcher final : public Delivery {
 
   void joined(WorkerId worker);
   void removed(WorkerId worker);
-  std::string_view way_of(WorkerId worker) const { return routes_.way_of(worker); }
+  std::string_view path_of(WorkerId worker) const { return routes_.path_of(worker); }
 
   void open(WorkerLine& line) override { line_ = &line; }
   bool starts_while_written() const override { return true; }
@@ -29,7 +29,7 @@ class Dispatcher final : public Delivery {
 
  private:
   struct Shown {
-    Word word;
+    RelayMessage message;
     std::vector<ProcessFd> descriptors;  // its progress page, and its receive buffers
   };
   void carry_out(std::vector<Action> actions);

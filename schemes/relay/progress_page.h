@@ -4,7 +4,7 @@
 //   line 0   | magic 8 |
 //   line 1…  | version 8 | bytes done 8 |      one for each buffer that it shows
 //
-// A line has 64 bytes. The engine stores, others load. A buffer that others read is spared (words.h): its line keeps
+// A line has 64 bytes. The engine stores, others load. A buffer that others read is spared (messages.h): its line keeps
 // its version for as long as they read.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include <bascule/schemes/relay/words.h>
+#include <bascule/schemes/relay/messages.h>
 #include <bascule/transport/posix/mapping.h>
 #include <bascule/transport/slot_memory.h>
 #include <bascule/transport/version.h>

@@ -17,7 +17,7 @@ using std::chrono::microseconds;
 constexpr std::uint64_t kPartsAhead = 4;
 // Between two looks at a source, while bytes come and while none do.
 constexpr microseconds kShortPause{20}, kLongPause{200};
-// A delivery whose words come before its receive() begins is rare, and receive() follows: these are never so many.
+// Messages seldom come before the receive() of their delivery, which follows soon: there are never so many of them.
 constexpr std::size_t kMostEarly = 64;
 // A copy that has begun is done by then, unless the device hangs.
 constexpr absl::Duration kUnderWay = absl::Seconds(10);
@@ -66,10 +66,10 @@ void RelayReceiver::release(SlotId slot) {
   buffers_.release(slot.index);
 }
 
-// ---- words ----
+// ---- messages ----
 
-void RelayReceiver::say(const Word& word) {
-  if (line_) line_->say(to_bytes(word));
+void RelayReceiver::say(const RelayMessage& message) {
+  if (line_) line_->say(to_bytes(message));
 }
 
 void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
@@ -84,36 +84,36 @@ void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
   add(progress_->descriptor());
   for (const ProcessFd& buffer : shown_) add(buffer.get());
   // Without them the sender gives it up and says why; it comes back and tries again.
-  line_->say(to_bytes({.kind = Word::Kind::kBuffers, .place = memory_.place, .allocated = allocated_}),
+  line_->say(to_bytes({.kind = RelayMessage::Kind::kBuffers, .place = memory_.place, .allocated = allocated_}),
              std::move(descriptors));
 }
 
 void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) {
-  absl::StatusOr<Word> word = parse_word(bytes);
-  if (!word.ok()) return;  // a sender of our version says none such
+  absl::StatusOr<RelayMessage> message = parse_message(bytes);
+  if (!message.ok()) return;  // a sender of this version sends none like it
   const std::lock_guard lock(mutex_);
-  switch (word->kind) {
-    case Word::Kind::kEngine: return meet(*std::move(word), std::move(descriptors));
-    case Word::Kind::kForget:
-      if (auto gone = engines_.extract(word->source)) let_go(std::move(gone.mapped()));
+  switch (message->kind) {
+    case RelayMessage::Kind::kEngine: return meet(*std::move(message), std::move(descriptors));
+    case RelayMessage::Kind::kForget:
+      if (auto gone = engines_.extract(message->source)) let_go(std::move(gone.mapped()));
       return;
-    case Word::Kind::kFrom:
-    case Word::Kind::kOver: return hear_of(word->number, *word);
+    case RelayMessage::Kind::kFrom:
+    case RelayMessage::Kind::kOver: return hear_of(message->number, *message);
     default: return;  // a worker's
   }
 }
 
-void RelayReceiver::meet(Word word, std::vector<UniqueFd> descriptors) {
+void RelayReceiver::meet(RelayMessage message, std::vector<UniqueFd> descriptors) {
   struct Shown {
-    Word word;
+    RelayMessage message;
     std::vector<UniqueFd> descriptors;
   };
-  engines_[word.source] = nullptr;
-  auto shown = std::make_shared<Shown>(Shown{std::move(word), std::move(descriptors)});
+  engines_[message.source] = nullptr;
+  auto shown = std::make_shared<Shown>(Shown{std::move(message), std::move(descriptors)});
   mapper_->submit([this, shown, connection = connections_] {
-    std::shared_ptr<EngineBuffers> made = EngineBuffers::make(memory_, shown->word, std::move(shown->descriptors));
+    std::shared_ptr<EngineBuffers> made = EngineBuffers::make(memory_, shown->message, std::move(shown->descriptors));
     const std::lock_guard lock(mutex_);
-    const auto engine = engines_.find(shown->word.source);
+    const auto engine = engines_.find(shown->message.source);
     if (engine == engines_.end() || connection != connections_) return;  // gone meanwhile
     engine->second = std::move(made);
     changed_.notify_all();
@@ -125,18 +125,18 @@ void RelayReceiver::let_go(std::shared_ptr<EngineBuffers> engine) {
   mapper_->submit([engine = std::move(engine)] {});
 }
 
-void RelayReceiver::hear_of(std::uint64_t number, const Word& word) {
+void RelayReceiver::hear_of(std::uint64_t number, const RelayMessage& message) {
   if (!coming_ || coming_->number != number) {
-    if (word.kind == Word::Kind::kOver) say({.kind = Word::Kind::kLeft, .number = number});
-    early_.insert_or_assign(number, word);
+    if (message.kind == RelayMessage::Kind::kOver) say({.kind = RelayMessage::Kind::kLeft, .number = number});
+    early_.insert_or_assign(number, message);
     if (early_.size() > kMostEarly) early_.erase(early_.begin());
     return;
   }
-  if (word.kind == Word::Kind::kOver) {
+  if (message.kind == RelayMessage::Kind::kOver) {
     coming_->over = true;
   } else {
-    coming_->source = word.source;
-    coming_->whole = word.whole;
+    coming_->source = message.source;
+    coming_->whole = message.whole;
     coming_->stuck = false;
   }
   changed_.notify_all();
@@ -154,8 +154,8 @@ void RelayReceiver::close() {
 // ---- a version ----
 
 absl::Status RelayReceiver::receive(const Publication& publication, std::string bytes, Deadline deadline) {
-  BASCULE_ASSIGN(const Word take, parse_word(bytes));
-  if (take.kind != Word::Kind::kTake) return invalid_argument("a relay's delivery begins with another word");
+  BASCULE_ASSIGN(const RelayMessage take, parse_message(bytes));
+  if (take.kind != RelayMessage::Kind::kTake) return invalid_argument("a relay's delivery begins with another message");
   ReceiveBuffers::Buffer* buffer = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -164,7 +164,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
             ? buffers_.begin(publication.version, take.spared)
             : invalid_argument("expected a version of ", buffers_.bytes(), " bytes, found ", publication.bytes);
     if (!begun.ok()) {
-      say({.kind = Word::Kind::kLeft, .number = take.number});
+      say({.kind = RelayMessage::Kind::kLeft, .number = take.number});
       return begun.status();
     }
     buffer = *begun;
@@ -173,7 +173,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
     if (coming_->place) {
       progress_->begin(*coming_->place, publication.version);
     } else {
-      say({.kind = Word::Kind::kAlone, .number = take.number});
+      say({.kind = RelayMessage::Kind::kAlone, .number = take.number});
     }
   }
   absl::Status received = bring(publication, *buffer, deadline);
@@ -181,7 +181,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
   const absl::Status settled = received.ok() ? received : queue_->settle(Deadline(kUnderWay));
   {
     const std::lock_guard lock(mutex_);
-    say({.kind = received.ok() ? Word::Kind::kGot : Word::Kind::kLeft, .number = take.number});
+    say({.kind = received.ok() ? RelayMessage::Kind::kGot : RelayMessage::Kind::kLeft, .number = take.number});
   }
   std::optional<Digest> digest;
   const bool got = received.ok();
@@ -196,7 +196,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
   } else {
     if (coming_->place) progress_->clear(*coming_->place);
     // Others may copy it from here, and would wait for a version that is shown no more.
-    if (got) say({.kind = Word::Kind::kLeft, .number = take.number});
+    if (got) say({.kind = RelayMessage::Kind::kLeft, .number = take.number});
     if (!is_over(settled)) written_.push_back(buffer->memory);
     buffers_.give_up(*buffer, /*still_written=*/!is_over(settled));
   }
@@ -206,7 +206,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
   return received;
 }
 
-void RelayReceiver::begin(const Word& take) {
+void RelayReceiver::begin(const RelayMessage& take) {
   coming_ = Coming{.number = take.number, .connection = connections_, .source = take.source, .whole = take.whole};
   if (const auto early = early_.extract(take.number)) hear_of(take.number, early.mapped());
 }
@@ -228,7 +228,7 @@ absl::StatusOr<std::optional<Source::Found>> RelayReceiver::look(const Publicati
       engine != engines_.end() ? engine->second->find(publication) : absl::NotFoundError("it was not introduced");
   if (found.ok() && (*found || !coming_->whole)) return found;
   coming_->stuck = true;
-  say({.kind = Word::Kind::kCannot,
+  say({.kind = RelayMessage::Kind::kCannot,
        .number = coming_->number,
        .source = coming_->source,
        .why = found.ok() ? "it has that version no more" : std::string(message_of(found.status()))});

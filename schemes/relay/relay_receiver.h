@@ -57,13 +57,13 @@ class RelayReceiver final : public Reception {
   };
   explicit RelayReceiver(RelayMemory memory, bool digests) : memory_(std::move(memory)), digests_(digests) {}
 
-  void say(const Word& word);  // under the mutex, as the next four
-  void begin(const Word& take);
+  void say(const RelayMessage& message);  // under the mutex, as the next four
+  void begin(const RelayMessage& take);
   void let_go(std::shared_ptr<EngineBuffers> engine);
-  void hear_of(std::uint64_t number, const Word& word);
+  void hear_of(std::uint64_t number, const RelayMessage& message);
   absl::StatusOr<std::optional<Source::Found>> look(const Publication& publication);
   absl::Status may_go_on(Deadline deadline) const;
-  void meet(Word word, std::vector<UniqueFd> descriptors);
+  void meet(RelayMessage message, std::vector<UniqueFd> descriptors);
   absl::Status bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline);
 
   const RelayMemory memory_;
@@ -80,7 +80,7 @@ class RelayReceiver final : public Reception {
   std::shared_ptr<SenderLine> line_;  // null: no connection
   ReceiveBuffers buffers_;
   std::optional<Coming> coming_;
-  std::map<std::uint64_t, Word> early_;                         // by delivery: of one whose receive() has not begun
+  std::map<std::uint64_t, RelayMessage> early_;                 // by delivery: of one whose receive() has not begun
   std::map<SourceId, std::shared_ptr<EngineBuffers>> engines_;  // null: being mapped
   std::uint64_t connections_ = 0;
   std::optional<TaskThread> mapper_;  // maps what engines show; ends first

@@ -21,7 +21,7 @@ void Routes::handle(const event::Removed& removed) {
   if (members_.erase(removed.worker) == 0) return;
   for (auto& [worker, member] : members_)
     if (std::erase(member.knows, removed.worker) > 0)
-      act(action::Say{worker, {.kind = Word::Kind::kForget, .source = removed.worker}});
+      act(action::Say{worker, {.kind = RelayMessage::Kind::kForget, .source = removed.worker}});
   std::vector<std::uint64_t> numbers;
   for (const auto& [number, delivery] : deliveries_) numbers.push_back(number);
   for (const std::uint64_t number : numbers) {
@@ -33,40 +33,43 @@ void Routes::handle(const event::Removed& removed) {
 }
 
 void Routes::handle(const event::Heard& heard) {
-  const auto [worker, word] = heard;
+  const auto [worker, message] = heard;
   const auto member = members_.find(worker);
   if (member == members_.end()) return;
-  switch (word.kind) {
-    case Word::Kind::kInPlace: return show(worker, Member::Reads::kInPlace);
-    case Word::Kind::kBuffers: return show(worker, Member::Reads::kCopies);
-    case Word::Kind::kAlone:
-    case Word::Kind::kGot:
-    case Word::Kind::kLeft:
-    case Word::Kind::kCannot: break;
-    default: act(action::GiveUp{worker, invalid_argument("it broke the relay's protocol: a sender's word")}); return;
+  switch (message.kind) {
+    case RelayMessage::Kind::kInPlace: return show(worker, Member::Reads::kInPlace);
+    case RelayMessage::Kind::kBuffers: return show(worker, Member::Reads::kCopies);
+    case RelayMessage::Kind::kAlone:
+    case RelayMessage::Kind::kGot:
+    case RelayMessage::Kind::kLeft:
+    case RelayMessage::Kind::kCannot: break;
+    default:
+      act(action::GiveUp{
+          worker, invalid_argument("it broke the relay's protocol: it sent a message that only a sender sends")});
+      return;
   }
-  const auto found = deliveries_.find(word.number);
+  const auto found = deliveries_.find(message.number);
   if (found == deliveries_.end()) return;
   auto& [number, delivery] = *found;
   Leg* const leg = find(delivery, worker);
   if (leg == nullptr || leg->state == Leg::State::kWaiting) return;
   const bool newest = member->second.told == delivery.version;
-  if (word.kind == Word::Kind::kLeft) {
+  if (message.kind == RelayMessage::Kind::kLeft) {
     if (newest) member->second.has_it = false;
     redirect(number, delivery, worker, leg->source);
     return leave(number, worker);
   }
-  if (word.kind == Word::Kind::kGot) {
+  if (message.kind == RelayMessage::Kind::kGot) {
     leg->state = Leg::State::kGot;
     if (newest) member->second.has_it = true;
     return end_where_all_have_it(number);
   }
-  if (word.kind == Word::Kind::kAlone) {
+  if (message.kind == RelayMessage::Kind::kAlone) {
     if (newest) member->second.alone = true;
     return redirect(number, delivery, worker, leg->source);
   }
   // The trainer's slot is always there; a worker that cannot read that fails by itself.
-  if (leg->state == Leg::State::kComing && leg->source == word.source && word.source != kTrainer)
+  if (leg->state == Leg::State::kComing && leg->source == message.source && message.source != kTrainer)
     go_on(number, delivery, *leg, kTrainer);
 }
 
@@ -115,7 +118,7 @@ void Routes::handle(const event::Stopped& stopped) {
   for (Leg& leg : delivery.legs) {
     if (leg.state != Leg::State::kComing) continue;
     leg.state = Leg::State::kStopping;
-    act(action::Say{leg.worker, {.kind = Word::Kind::kOver, .number = number}});
+    act(action::Say{leg.worker, {.kind = RelayMessage::Kind::kOver, .number = number}});
   }
   end_where_all_have_it(number);
 }
@@ -129,7 +132,7 @@ void Routes::start(std::uint64_t number, Delivery& delivery, Leg& leg) {
   member.has_it = member.alone = false;
   act(action::Deliver{leg.worker,
                       delivery.version,
-                      {.kind = Word::Kind::kTake,
+                      {.kind = RelayMessage::Kind::kTake,
                        .number = number,
                        .source = leg.source,
                        .whole = has_all(leg.source, delivery.version),
@@ -190,7 +193,7 @@ void Routes::go_on(std::uint64_t number, Delivery& delivery, Leg& leg, SourceId 
   introduce(leg.worker, from);
   act(action::Say{
       leg.worker,
-      {.kind = Word::Kind::kFrom, .number = number, .source = from, .whole = has_all(from, delivery.version)}});
+      {.kind = RelayMessage::Kind::kFrom, .number = number, .source = from, .whole = has_all(from, delivery.version)}});
 }
 
 void Routes::leave(std::uint64_t number, WorkerId worker) {
@@ -232,7 +235,7 @@ Routes::Leg* Routes::find(Delivery& delivery, WorkerId worker) {
   return leg == delivery.legs.end() ? nullptr : &*leg;
 }
 
-std::string_view Routes::way_of(WorkerId worker) const {
+std::string_view Routes::path_of(WorkerId worker) const {
   const auto member = members_.find(worker);
   if (member == members_.end() || member->second.reads == Member::Reads::kUnknown) return {};
   return member->second.reads == Member::Reads::kInPlace ? kInPlace : kByRelay;

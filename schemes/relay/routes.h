@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include <bascule/schemes/relay/words.h>
+#include <bascule/schemes/relay/messages.h>
 #include <bascule/transport/endpoint.h>
 
 namespace bascule::inline v0::relay {
@@ -35,7 +35,7 @@ struct Removed {
 };
 struct Heard {
   WorkerId worker = 0;
-  Word word;
+  RelayMessage message;
 };
 struct Wanted {  // a delivery
   std::uint64_t number = 0;
@@ -54,7 +54,7 @@ namespace action {
 
 struct Say {
   WorkerId worker = 0;
-  Word word;
+  RelayMessage message;
 };
 struct Introduce {  // says `engine` with what that engine shows
   WorkerId worker = 0;
@@ -63,7 +63,7 @@ struct Introduce {  // says `engine` with what that engine shows
 struct Deliver {  // by a deliver message of that version
   WorkerId worker = 0;
   Version version = 0;
-  Word word;
+  RelayMessage message;
 };
 struct GiveUp {
   WorkerId worker = 0;
@@ -87,7 +87,7 @@ class Routes {
 
   // From whom a worker copies that version now; none: it does not.
   std::optional<SourceId> source_of(WorkerId worker, Version version) const;
-  std::string_view way_of(WorkerId worker) const;  // "in place" or "relay"; empty: it has not said yet
+  std::string_view path_of(WorkerId worker) const;  // "in place" or "relay"; empty: it has not said yet
   std::size_t deliveries() const { return deliveries_.size(); }
 
  private:

@@ -35,21 +35,22 @@ absl::StatusOr<std::optional<Source::Found>> TrainerSlots::find(const Publicatio
 
 // ---- an engine ----
 
-std::shared_ptr<EngineBuffers> EngineBuffers::make(const RelayMemory& here, const Word& word,
+std::shared_ptr<EngineBuffers> EngineBuffers::make(const RelayMemory& here, const RelayMessage& message,
                                                    std::vector<UniqueFd> descriptors) {
   auto made = std::make_shared<EngineBuffers>();
-  made->imported_ =
-      annotate(made->import(here, word, std::move(descriptors)), cat("the receive buffers of engine ", word.source));
+  made->imported_ = annotate(made->import(here, message, std::move(descriptors)),
+                             cat("the receive buffers of engine ", message.source));
   return made;
 }
 
-absl::Status EngineBuffers::import(const RelayMemory& here, const Word& word, std::vector<UniqueFd> descriptors) {
+absl::Status EngineBuffers::import(const RelayMemory& here, const RelayMessage& message,
+                                   std::vector<UniqueFd> descriptors) {
   if (descriptors.size() < 2 || descriptors.size() > kMostBuffers + 1)
     return invalid_argument("expected a progress page and 1 to ", kMostBuffers, " receive buffers, found ",
                             descriptors.size(), " descriptors");
   BASCULE_ASSIGN(progress_, ProgressView::map(descriptors.front().get()));
   for (std::size_t i = 1; i < descriptors.size(); ++i) {
-    BASCULE_ASSIGN(ReachedMemory memory, here.import(descriptors[i].get(), word.place, word.allocated));
+    BASCULE_ASSIGN(ReachedMemory memory, here.import(descriptors[i].get(), message.place, message.allocated));
     buffers_.push_back(std::make_shared<SourceMemory>(std::move(memory)));
   }
   return absl::OkStatus();

@@ -56,12 +56,12 @@ class TrainerSlots final : public Source {
 class EngineBuffers final : public Source {
  public:
   // Maps what the engine shows: its progress page, then its buffers. May take milliseconds.
-  static std::shared_ptr<EngineBuffers> make(const RelayMemory& here, const Word& word,
+  static std::shared_ptr<EngineBuffers> make(const RelayMemory& here, const RelayMessage& message,
                                              std::vector<UniqueFd> descriptors);
   absl::StatusOr<std::optional<Found>> find(const Publication& publication) override;
 
  private:
-  absl::Status import(const RelayMemory& here, const Word& word, std::vector<UniqueFd> descriptors);
+  absl::Status import(const RelayMemory& here, const RelayMessage& message, std::vector<UniqueFd> descriptors);
 
   absl::Status imported_;
   std::optional<ProgressView> progress_;

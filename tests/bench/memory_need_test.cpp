@@ -12,17 +12,18 @@ using test::StatusIs;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+constexpr std::uint64_t kGibibyte = std::uint64_t{1} << 30;
 
 TEST(MemoryNeed, FitsWhereASixteenthIsLeft) {
-  EXPECT_THAT(check_fits({{.what = "model", .bytes = 15 * kGiB}}, 16 * kGiB), IsOk());
-  EXPECT_THAT(check_fits({{.what = "model", .bytes = 15 * kGiB + 1}}, 16 * kGiB),
+  EXPECT_THAT(check_fits({{.what = "model", .bytes = 15 * kGibibyte}}, 16 * kGibibyte), IsOk());
+  EXPECT_THAT(check_fits({{.what = "model", .bytes = 15 * kGibibyte + 1}}, 16 * kGibibyte),
               StatusIs(absl::StatusCode::kResourceExhausted, testing::_));
 }
 
 TEST(MemoryNeed, SaysTheArithmetic) {
   EXPECT_THAT(
-      check_fits({{.what = "model", .bytes = 4 * kGiB}, {.what = "slots", .count = 2, .bytes = 4 * kGiB}}, 8 * kGiB),
+      check_fits({{.what = "model", .bytes = 4 * kGibibyte}, {.what = "slots", .count = 2, .bytes = 4 * kGibibyte}},
+                 8 * kGibibyte),
       StatusIs(absl::StatusCode::kResourceExhausted,
                AllOf(HasSubstr("1 model of 4.00 GiB + 2 slots of 4.00 GiB = 12.0 GiB"),
                      HasSubstr("8.00 GiB are available, of which 512 MiB are kept free"))));

@@ -8,12 +8,12 @@
 namespace bascule::simulator {
 namespace {
 
-constexpr double kNic = 50e9, kNvlink = 400e9, kLatency = 10e-6;
-constexpr std::uint64_t kPiece = 1 << 20;
-constexpr double kPieceSeconds = static_cast<double>(kPiece) / kNic, kNear = 1e-7;
-
 class LinksTest : public testing::Test {
  protected:
+  static constexpr double kNic = 50e9, kNvlink = 400e9, kLatency = 10e-6;
+  static constexpr std::uint64_t kPiece = 1 << 20;
+  static constexpr double kPieceSeconds = static_cast<double>(kPiece) / kNic, kNear = 1e-7;
+
   // Pieces from one node to another; the flow.
   Links::FlowId send(Node from, Node to, int pieces) {
     const Links::FlowId id = links_.open(from, to, 0, [this, from, to](Time there) {

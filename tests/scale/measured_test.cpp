@@ -9,7 +9,7 @@ namespace {
 
 using test::IsOk;
 
-constexpr std::uint64_t kBytes = 3'090'000'000;
+constexpr std::uint64_t kModelBytes = 3'090'000'000;
 
 // To engines beside the trainer, which take a version at once.
 Send send_to(int engines, double nvlink_bytes_per_second, std::uint64_t piece_bytes) {
@@ -17,7 +17,7 @@ Send send_to(int engines, double nvlink_bytes_per_second, std::uint64_t piece_by
   settings.machine = {.engines = engines, .hosts = 1, .trainer_apart = false};
   settings.machine.nvlink.bytes_per_second = nvlink_bytes_per_second;
   settings.route = *parse_route("chain");
-  settings.pieces = {.bytes = kBytes, .piece_bytes = piece_bytes};
+  settings.pieces = {.bytes = kModelBytes, .piece_bytes = piece_bytes};
   settings.versions = 1;
   settings.step_seconds = 0;
   const auto outcome = simulate(settings);
@@ -30,19 +30,19 @@ double delivery(int engines, double nvlink_bytes_per_second, std::uint64_t piece
 }
 
 constexpr double kCopyEngine = 396e9, kNcclKernels = 355e9;  // bytes a second, measured
-constexpr std::uint64_t kPiece = 16 << 20;
+constexpr std::uint64_t kRelayPiece = 16 << 20;
 // NCCL's ring: 32 channels with steps of 512 KiB.
 constexpr std::uint64_t kNcclStep = 32 * (512 << 10);
 
 TEST(Measured, ACopyToOnePeer) {
   // One copy took 7.78 to 7.80 ms, ours with its digests 7.90.
-  EXPECT_NEAR(delivery(1, kCopyEngine, kPiece), 7.85e-3, 0.01 * 7.85e-3);
+  EXPECT_NEAR(delivery(1, kCopyEngine, kRelayPiece), 7.85e-3, 0.01 * 7.85e-3);
 }
 
 TEST(Measured, ARelayOverFourGpusTakesLittleMoreThanACopy) {
   // Not measured by itself: what it adds to the copy that was measured is two pieces.
-  const double one = delivery(1, kCopyEngine, kPiece), three = delivery(3, kCopyEngine, kPiece);
-  EXPECT_NEAR(three - one, 2 * static_cast<double>(kPiece) / kCopyEngine + 2 * 5e-6, 1e-6);
+  const double one = delivery(1, kCopyEngine, kRelayPiece), three = delivery(3, kCopyEngine, kRelayPiece);
+  EXPECT_NEAR(three - one, 2 * static_cast<double>(kRelayPiece) / kCopyEngine + 2 * 5e-6, 1e-6);
   EXPECT_LT(three, 1.02 * 7.9e-3);
 }
 
@@ -55,7 +55,7 @@ TEST(Measured, NcclsRingOverFourGpus) {
 
 TEST(Measured, AWholeSendToOnePeer) {
   // 8.88 ms, where the reader copies behind the pack (1.49 ms). The simulator packs first, and copies then.
-  const double whole = send_to(1, kCopyEngine, kPiece).seconds;
+  const double whole = send_to(1, kCopyEngine, kRelayPiece).seconds;
   EXPECT_GT(whole, 8.88e-3);
   EXPECT_LT(whole, 8.88e-3 + 1.49e-3);
 }

@@ -17,7 +17,7 @@ namespace bascule::inline v0 {
 namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
-constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kPageBytes = 4096;
 
 std::string first_line(const char* path) {
   std::ifstream file(path);
@@ -77,7 +77,7 @@ std::string describe(const SlotMemory& memory) {
 absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes) {
   SlotMemory memory;
   memory.bytes = bytes;
-  const std::uint64_t rounded = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
+  const std::uint64_t rounded = std::max(kPageBytes, (bytes + kPageBytes - 1) / kPageBytes * kPageBytes);
   BASCULE_TRY(check_available(rounded));
   memory.descriptor.reset(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.descriptor) return errno_status(errno, "create a memfd");

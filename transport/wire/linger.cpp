@@ -20,7 +20,7 @@ namespace {
 using Error = boost::system::error_code;
 constexpr std::size_t kReadBytes = 16u << 10;
 int most_lingering() { return static_cast<int>(share_of_descriptors(kMostLingering, 8)); }
-constexpr int kReadsPerWake = 16;  // then others on this io_context have a turn
+constexpr int kLingerReads = 16;  // then others on this io_context have a turn
 
 // Its pending operations keep it.
 class Lingering : public std::enable_shared_from_this<Lingering> {
@@ -54,7 +54,7 @@ class Lingering : public std::enable_shared_from_this<Lingering> {
   bool drain() {
     std::array<std::uint8_t, kReadBytes> bytes;
     std::vector<UniqueFd> descriptors;  // closed with it
-    for (int i = 0; i < kReadsPerWake; ++i) {
+    for (int i = 0; i < kLingerReads; ++i) {
       const Transferred read = receive_some(socket_.native_handle(), bytes, descriptors);
       if (read.error == EAGAIN) return false;
       drained_ += read.bytes;

@@ -12,7 +12,7 @@ namespace {
 
 // Ours take some 1,000. OpenSSL reads a first message of 128 KiB, also in records of one byte: 10 ms of this thread for
 // each peer, even an unknown one.
-constexpr std::size_t kMaxBytes = 16u << 10;
+constexpr std::size_t kMostHandshakeBytes = 16u << 10;
 
 }  // namespace
 
@@ -49,9 +49,9 @@ void TlsHandshake::step() {
     const int flushed = flush(socket_.native_handle(), session_);
     if (!open.ok()) return finish(open.status());  // and the peer was told why, as TLS says it
     if (*open) return finish(std::make_shared<Channel>(std::move(socket_), std::move(session_)));
-    if (fed_ >= kMaxBytes)
+    if (fed_ >= kMostHandshakeBytes)
       return finish(absl::UnauthenticatedError(
-          cat(kNotAuthenticated, " (TLS: its handshake goes on after ", kMaxBytes, " bytes)")));
+          cat(kNotAuthenticated, " (TLS: its handshake goes on after ", kMostHandshakeBytes, " bytes)")));
     if (flushed == EAGAIN) return wait_for(Channel::Socket::wait_write);
     if (flushed != 0) return finish(unavailable("TLS handshake: ", std::strerror(flushed)));
     const Transferred came = feed_some(socket_.native_handle(), session_);

@@ -17,7 +17,7 @@
 namespace bascule::inline v0 {
 namespace {
 
-constexpr std::size_t kMaxBytes = 4096;
+constexpr std::size_t kMostTokenBytes = 4096;
 constexpr const char* kMakeOne = "bascule-token FILE";
 
 // What was examined is what is read: both by one descriptor.
@@ -33,11 +33,11 @@ absl::StatusOr<std::string> read_private(const std::filesystem::path& file) {
   if ((status.st_mode & 077) != 0)
     return absl::PermissionDeniedError(cat("other users can reach the token file ", file.string(), "; run: chmod 600 ",
                                            file.string(), " (and take a new token)"));
-  std::array<char, kMaxBytes + 1> bytes{};
+  std::array<char, kMostTokenBytes + 1> bytes{};
   const ssize_t size = ::read(fd.get(), bytes.data(), bytes.size());
   if (size < 0) return errno_status(errno, cat("read the token file ", file.string()));
-  if (static_cast<std::size_t>(size) > kMaxBytes)
-    return invalid_argument("the token file ", file.string(), " has more than ", kMaxBytes,
+  if (static_cast<std::size_t>(size) > kMostTokenBytes)
+    return invalid_argument("the token file ", file.string(), " has more than ", kMostTokenBytes,
                             " bytes; expected one line, as made by: ", kMakeOne);
   return std::string(bytes.data(), static_cast<std::size_t>(size));
 }

@@ -10,6 +10,9 @@
 #include <vector>
 
 #include <bascule/kernels/cuda_memory.h>
+#include <bascule/kernels/processor.h>
+#include <bascule/kernels/thread_pool.h>
+#include <bascule/kernels/tiles.h>
 
 namespace bascule::inline v0::kernels::cuda {
 
@@ -50,5 +53,11 @@ class OnDevice {
   DeviceMemory memory_;
   std::size_t bytes_, shift_;
 };
+
+// By the plain code of a CPU.
+inline Digest digest_of(const std::vector<std::byte>& bytes) {
+  ThreadPool pool(2);
+  return kernels::digest(bytes, pool, plain_processor());
+}
 
 }  // namespace bascule::inline v0::kernels::cuda

@@ -23,11 +23,6 @@ struct TensorsOnDevice {
   }
 };
 
-Digest digest_of(const std::vector<std::byte>& bytes) {
-  ThreadPool pool(2);
-  return kernels::digest(bytes, pool, plain_processor());
-}
-
 void expect_packed(const Tensors& tensors, std::size_t shift = 0) {
   SCOPED_TRACE(testing::Message() << "slot of " << tensors.slot_bytes << " bytes, sources " << shift << " bytes off");
   const std::vector<std::byte> expected = naive_pack(tensors);

@@ -11,11 +11,6 @@
 namespace bascule::inline v0::kernels::cuda {
 namespace {
 
-Digest digest_of(const std::vector<std::byte>& bytes) {
-  ThreadPool pool(2);
-  return kernels::digest(bytes, pool, plain_processor());
-}
-
 void expect_unpacked(Boxes& boxes, std::size_t shift = 0) {
   SCOPED_TRACE(testing::Message() << "slot of " << boxes.slot.size() << " bytes, targets " << shift << " bytes off");
   boxes.forget();

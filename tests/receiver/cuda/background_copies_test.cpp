@@ -23,23 +23,23 @@ using test::IsOk;
 using test::patience;
 using test::silence;
 
-constexpr std::size_t kBytes = std::size_t{1} << 20;
+constexpr std::size_t kTensorBytes = std::size_t{1} << 20;
 
-TensorSpec spec(std::string name, std::size_t bytes = kBytes) {
+TensorSpec spec(std::string name, std::size_t bytes = kTensorBytes) {
   return {std::move(name), DType::kU8, {static_cast<std::int64_t>(bytes)}};
 }
 
 struct DeviceBytes {
   DeviceBytes() {
-    EXPECT_EQ(cudaMalloc(&data, kBytes), cudaSuccess);
-    EXPECT_EQ(cudaMemset(data, 0xee, kBytes), cudaSuccess);
+    EXPECT_EQ(cudaMalloc(&data, kTensorBytes), cudaSuccess);
+    EXPECT_EQ(cudaMemset(data, 0xee, kTensorBytes), cudaSuccess);
     EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   }
   ~DeviceBytes() { (void)cudaFree(data); }
   std::vector<TargetTensor> targets() const {
     return {{.name = "a",
              .dtype = DType::kU8,
-             .shape = {static_cast<std::int64_t>(kBytes)},
+             .shape = {static_cast<std::int64_t>(kTensorBytes)},
              .data = static_cast<std::byte*>(data),
              .device = 0}};
   }
@@ -51,7 +51,7 @@ class BackgroundCopies : public testing::Test {
   void SetUp() override {
     BASCULE_NEEDS_GPUS(1);
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
-    ASSERT_EQ(cudaMallocHost(reinterpret_cast<void**>(&read_), kBytes), cudaSuccess);
+    ASSERT_EQ(cudaMallocHost(reinterpret_cast<void**>(&read_), kTensorBytes), cudaSuccess);
   }
   void TearDown() override {
     passed_ = true;  // where a test ended before let_pass()
@@ -90,20 +90,20 @@ class BackgroundCopies : public testing::Test {
     passed_ = false;
     const auto wait = [](void* passed) { static_cast<std::atomic<bool>*>(passed)->wait(false); };
     ASSERT_EQ(cudaLaunchHostFunc(stream_, wait, &passed_), cudaSuccess);
-    ASSERT_EQ(cudaMemcpyAsync(read_, tensors.data, kBytes, cudaMemcpyDeviceToHost, stream_), cudaSuccess);
+    ASSERT_EQ(cudaMemcpyAsync(read_, tensors.data, kTensorBytes, cudaMemcpyDeviceToHost, stream_), cudaSuccess);
   }
   void let_pass() {
     passed_ = true;
     passed_.notify_all();
     ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
   }
-  std::ptrdiff_t bytes_read_of(unsigned char value) const { return std::count(read_, read_ + kBytes, value); }
+  std::ptrdiff_t bytes_read_of(unsigned char value) const { return std::count(read_, read_ + kTensorBytes, value); }
 
   const test::TempFolder folder_;
   cudaStream_t stream_ = nullptr;
   unsigned char* read_ = nullptr;
   std::atomic<bool> passed_ = true;
-  std::vector<std::byte> weights_ = std::vector<std::byte>(kBytes);
+  std::vector<std::byte> weights_ = std::vector<std::byte>(kTensorBytes);
 };
 
 TEST_F(BackgroundCopies, LeaveTheFirstTensorsToThePassBeforeTheFirstFlip) {
@@ -119,7 +119,7 @@ TEST_F(BackgroundCopies, LeaveTheFirstTensorsToThePassBeforeTheFirstFlip) {
   begin_send(sender, 0x22);  // goes to those tensors
   std::this_thread::sleep_for(absl::ToChronoMilliseconds(silence()));
   let_pass();
-  EXPECT_EQ(bytes_read_of(0xee), kBytes);
+  EXPECT_EQ(bytes_read_of(0xee), kTensorBytes);
   flip_to(receiver, 2);
   EXPECT_THAT(sender.wait_async(patience()), IsOk());
 }
@@ -148,7 +148,7 @@ TEST_F(BackgroundCopies, OfAVersionFoundWithoutASenderWaitForThePassToo) {
   }
   std::this_thread::sleep_for(absl::ToChronoMilliseconds(4 * silence()));  // it is found meanwhile
   let_pass();
-  EXPECT_EQ(bytes_read_of(0x22), kBytes);
+  EXPECT_EQ(bytes_read_of(0x22), kTensorBytes);
   flip_to(receiver, 4);
   done = true;
   boundaries.join();
@@ -179,8 +179,8 @@ TEST(DeviceCopier, FollowsALayoutThatGrowsBehindItsTensors) {
         .version = version, .slot = {1, 0}, .bytes = bytes.size(), .digest = kernels::digest(bytes, pool)};
     const SlotView view{.slot = publication.slot, .bytes = {static_cast<std::byte*>(slot), bytes.size()}, .device = 0};
     EXPECT_THAT((*copier)->copy(*plan, publication, view, 0, true, pool, Deadline(patience())), IsOk()) << more;
-    std::vector<std::byte> copied(kBytes);
-    ASSERT_EQ(cudaMemcpy(copied.data(), tensors.data, kBytes, cudaMemcpyDeviceToHost), cudaSuccess);
+    std::vector<std::byte> copied(kTensorBytes);
+    ASSERT_EQ(cudaMemcpy(copied.data(), tensors.data, kTensorBytes, cudaMemcpyDeviceToHost), cudaSuccess);
     EXPECT_TRUE(std::equal(copied.begin(), copied.end(), bytes.begin())) << more;
     ASSERT_EQ(cudaFree(slot), cudaSuccess);
   }

@@ -25,12 +25,12 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr Epoch kEpoch = 5;
+constexpr Epoch kDiskEpoch = 5;
 
 TEST(MemmapErrors, AFullDiskIsNamedWithWhatIsMissingAndLeavesNoFile) {
   const test::MountedFolder disk("tmpfs", "size=1m");
   if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a small tmpfs";
-  MemmapTrainer sender(disk.path(), kEpoch, false, {}, test::some_layout(100'000));  // 400 KB
+  MemmapTrainer sender(disk.path(), kDiskEpoch, false, {}, test::some_layout(100'000));  // 400 KB
   sender.send(0, 1);
   sender.send(1, 2);
   EXPECT_THAT(sender.make_slot(2), StatusIs(StatusCode::kResourceExhausted,
@@ -42,7 +42,7 @@ TEST(MemmapErrors, AFullDiskIsNamedWithWhatIsMissingAndLeavesNoFile) {
 
 TEST(MemmapErrors, ALimitOnFilesIsNamedWithoutASignal) {
   const test::TempFolder folder;
-  MemmapTrainer sender(folder.path(), kEpoch);
+  MemmapTrainer sender(folder.path(), kDiskEpoch);
   sender.send(0, 1);
   struct rlimit before {};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
@@ -56,7 +56,7 @@ TEST(MemmapErrors, ALimitOnFilesIsNamedWithoutASignal) {
 
 TEST(MemmapErrors, AFolderThatIsGoneFailsTheVersionAndTheOldOneIsReadOn) {
   test::TempFolder folder;
-  MemmapTrainer sender(folder.path(), kEpoch);
+  MemmapTrainer sender(folder.path(), kDiskEpoch);
   for (const std::uint32_t i : {0u, 1u}) ASSERT_THAT(sender.make_slot(i), IsOk());
   sender.send(0, 1);
   const auto reader = memmap_reader(folder.path());
@@ -75,10 +75,10 @@ TEST(MemmapErrors, AFolderThatIsGoneFailsTheVersionAndTheOldOneIsReadOn) {
 TEST(MemmapErrors, AReadOnlyFolderIsServedFromAndNotWrittenTo) {
   test::MountedFolder disk("tmpfs", "size=4m");
   if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a small tmpfs";
-  { MemmapTrainer(disk.path(), kEpoch).send(0, 1); }
+  { MemmapTrainer(disk.path(), kDiskEpoch).send(0, 1); }
   ASSERT_TRUE(disk.make_read_only());
   EXPECT_EQ(serve_alone(*memmap_reader(disk.path())).generation, 1u);
-  MemmapTrainer next(disk.path(), kEpoch + 1);
+  MemmapTrainer next(disk.path(), kDiskEpoch + 1);
   ASSERT_THAT(next.status(), IsOk());
   EXPECT_THAT(next.make_slot(0).ToString(), HasSubstr("Read-only file system"));
 }
@@ -93,21 +93,21 @@ TEST(MemmapErrors, AFolderOfAnotherUserIsRefusedByBothEnds) {
 TEST(MemmapErrors, DurableInMemoryIsRefused) {
   const test::MountedFolder disk("tmpfs", "size=1m");
   if (!disk.mounted()) GTEST_SKIP() << "needs the right to mount a small tmpfs";
-  EXPECT_THAT(MemmapTrainer(disk.path(), kEpoch, true).status(),
+  EXPECT_THAT(MemmapTrainer(disk.path(), kDiskEpoch, true).status(),
               StatusIs(StatusCode::kFailedPrecondition, AllOf(HasSubstr("durable=on"), HasSubstr("on a disk"))));
 }
 
 TEST(MemmapErrors, AFileSystemWithoutODirectIsReadThroughItsCache) {
   const test::MountedFolder ramfs("ramfs");
   if (!ramfs.mounted()) GTEST_SKIP() << "needs the right to mount a ramfs";
-  { MemmapTrainer(ramfs.path(), kEpoch).send(0, 1); }
+  { MemmapTrainer(ramfs.path(), kDiskEpoch).send(0, 1); }
   EXPECT_EQ(serve_alone(*memmap_reader(ramfs.path())).generation, 1u);
 }
 
 TEST(MemmapErrors, DurableWithoutIoUringSaysSoAndSyncsAllTheSame) {
   const test::TempFolder folder;
   test::without_io_uring([&] {
-    MemmapTrainer sender(folder.path(), kEpoch, true);
+    MemmapTrainer sender(folder.path(), kDiskEpoch, true);
     sender.send(0, 1);
     sender.send(1, 2);
     EXPECT_THAT(
@@ -120,7 +120,7 @@ TEST(MemmapErrors, DurableWithoutIoUringSaysSoAndSyncsAllTheSame) {
 // Two slots: the version that is on the disk is not written over before the one in the other slot is there, too.
 TEST(MemmapErrors, TheNewestVersionOnTheDiskIsNotWrittenBeforeThereIsAnother) {
   const test::TempFolder folder;
-  MemmapTrainer sender(folder.path(), kEpoch, true);
+  MemmapTrainer sender(folder.path(), kDiskEpoch, true);
   sender.send(0, 1);
   ASSERT_THAT(sender.make_slot(1), IsOk());
   ASSERT_THAT(sender.write(1, 2), IsOk());

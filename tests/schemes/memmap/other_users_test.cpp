@@ -24,12 +24,12 @@ using test::serve_alone;
 using test::StatusIs;
 using testing::HasSubstr;
 
-constexpr Epoch kEpoch = 5;
+constexpr Epoch kFirstEpoch = 5;
 constexpr uid_t kSomebody = 12345;
 
 class OtherUsers : public testing::Test {
  protected:
-  OtherUsers() { MemmapTrainer(folder_.path(), kEpoch).send(0, 1); }
+  OtherUsers() { MemmapTrainer(folder_.path(), kFirstEpoch).send(0, 1); }
   ~OtherUsers() override { give(folder_.path(), ::geteuid(), 0700); }
   static void give(const fs::path& path, uid_t user, mode_t mode) {
     EXPECT_TRUE(user == ::geteuid() || ::geteuid() == 0) << "only root can give a file away";
@@ -82,13 +82,13 @@ TEST_F(OtherUsers, AFolderBehindALinkIsRefusedByBothEnds) {
   fs::create_symlink(folder_.path(), link);
   const auto refused = StatusIs(StatusCode::kInvalidArgument, HasSubstr("link is a symbolic link"));
   EXPECT_THAT(memmap_reader(link)->kept_versions()->find_versions(0), refused);
-  EXPECT_THAT(MemmapTrainer(link, kEpoch + 1).status(), refused);
+  EXPECT_THAT(MemmapTrainer(link, kFirstEpoch + 1).status(), refused);
 }
 
 // A sender writes where it looked: the folder keeps its versions whole, whatever its name stands for meanwhile.
 TEST_F(OtherUsers, AFolderThatTakesTheNameDuringARunIsNotWrittenTo) {
   const fs::path moved = elsewhere_.path() / "moved";
-  MemmapTrainer sender(folder_.path(), kEpoch + 1);
+  MemmapTrainer sender(folder_.path(), kFirstEpoch + 1);
   sender.send(0, 2);
   fs::rename(folder_.path(), moved);
   fs::create_directory(folder_.path());
@@ -102,7 +102,7 @@ TEST_F(OtherUsers, AFolderThatTakesTheNameDuringARunIsNotWrittenTo) {
 TEST_F(OtherUsers, TheirManifestIsRefusedByBothEnds) {
   give(manifest_, ::geteuid(), 0660);
   expect_refused("manifest.json has mode 0660, which lets other users write it");
-  EXPECT_THAT(MemmapTrainer(folder_.path(), kEpoch + 1).status(),
+  EXPECT_THAT(MemmapTrainer(folder_.path(), kFirstEpoch + 1).status(),
               StatusIs(StatusCode::kPermissionDenied, HasSubstr("manifest.json")));
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
   give(manifest_, kSomebody, 0600);
@@ -136,7 +136,7 @@ TEST_F(OtherUsers, TheirSlotsAreNotServedWithoutAManifestEither) {
 }
 
 TEST_F(OtherUsers, TheOtherVersionIsServedWhereOneIsNotOurs) {
-  MemmapTrainer sender(folder_.path(), kEpoch + 1);
+  MemmapTrainer sender(folder_.path(), kFirstEpoch + 1);
   sender.send(0, 2);
   sender.send(1, 3);
   give(folder_.path() / "slot-6-1.safetensors", ::geteuid(), 0622);
@@ -145,7 +145,7 @@ TEST_F(OtherUsers, TheOtherVersionIsServedWhereOneIsNotOurs) {
 
 // With a sender: an offer names files of the folder, and they are checked the same way.
 TEST_F(OtherUsers, AnOfferedSlotIsCheckedToo) {
-  MemmapTrainer sender(folder_.path(), kEpoch + 1);
+  MemmapTrainer sender(folder_.path(), kFirstEpoch + 1);
   sender.send(0, 2);
   const auto accepted = [&] { return memmap_reader(folder_.path())->accept(sender.offer({0})); };
   EXPECT_THAT(accepted(), IsOk());

@@ -11,7 +11,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Kind = Word::Kind;
+using Kind = GroupMessage::Kind;
 
 class NcclBrokenGroups : public PlannerReplay {};
 
@@ -143,7 +143,7 @@ TEST_F(NcclBrokenGroups, AGroupThatRunsTakesBackStrikes) {
   EXPECT_THAT(all<action::GiveUp>(), IsEmpty());
 }
 
-TEST_F(NcclBrokenGroups, AGroupThatBrokeWithoutAWordWhyIsMadeAgainAllTheSame) {
+TEST_F(NcclBrokenGroups, AGroupThatBrokeWithoutAMessageWhyIsMadeAgainAllTheSame) {
   run({1});
   tell(event::Heard{1, {.kind = Kind::kFailed, .group = 1}});
   hear(1, Kind::kDropped, 1);

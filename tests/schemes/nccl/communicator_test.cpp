@@ -58,7 +58,7 @@ class End {
                                log->add("done", status);
                              }});
   }
-  // The next word of its thread.
+  // The next message of its thread.
   absl::Status next(std::string_view what) const { return log_->next(what); }
   bool silent() const { return log_->silent(); }
   std::uint64_t there() const { return log_->there; }
@@ -85,9 +85,9 @@ class End {
       std::unique_lock lock(mutex);
       if (!changed.wait_until(lock, Deadline(patience()).at(), [this] { return !said.empty(); }))
         return absl::UnknownError("it says nothing");
-      auto [word, status] = std::move(said.front());
+      auto [message, status] = std::move(said.front());
       said.pop_front();
-      EXPECT_EQ(word, what) << status;
+      EXPECT_EQ(message, what) << status;
       return status;
     }
     bool silent() {

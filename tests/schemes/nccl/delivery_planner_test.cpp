@@ -10,7 +10,7 @@ using test::StatusIs;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Kind = Word::Kind;
+using Kind = GroupMessage::Kind;
 using State = DeliveryPlanner::State;
 
 class NcclDeliveryPlanner : public PlannerReplay {};

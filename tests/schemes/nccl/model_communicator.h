@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include <bascule/schemes/nccl/words.h>
+#include <bascule/schemes/nccl/messages.h>
 #include <bascule/transport/scheme.h>
 
 namespace bascule::inline v0::nccl {

@@ -6,66 +6,67 @@
 
 namespace bascule::inline v0::nccl {
 
-std::optional<Word> ModelWorker::said() {
+std::optional<GroupMessage> ModelWorker::said() {
   if (outbox_.empty()) return std::nullopt;
-  Word word = std::move(outbox_.front());
+  GroupMessage message = std::move(outbox_.front());
   outbox_.pop_front();
-  return word;
+  return message;
 }
 
 bool ModelWorker::turn(bool fails) {
   if (silent_) return false;
   for (auto& [group, communicator] : communicators_) {
     if (!communicator.has(id_) || !communicator.end_init(id_, fails)) continue;
-    say({.kind = fails ? Word::Kind::kFailed : Word::Kind::kMade, .group = group});
+    say({.kind = fails ? GroupMessage::Kind::kFailed : GroupMessage::Kind::kMade, .group = group});
     return true;
   }
   if (inbox_.empty()) return false;
-  const Word word = std::move(inbox_.front());
+  const GroupMessage message = std::move(inbox_.front());
   inbox_.pop_front();
-  watch_.say("worker ", id_, " hears ", text_of(word), fails ? ", and fails" : "");
-  hear(word, fails);
+  watch_.say("worker ", id_, " hears ", text_of(message), fails ? ", and fails" : "");
+  hear(message, fails);
   return true;
 }
 
-void ModelWorker::hear(const Word& word, bool fails) {
-  const auto found = communicators_.find(word.group);
-  switch (word.kind) {
-    case Word::Kind::kAsk: return say({.kind = fails ? Word::Kind::kFailed : Word::Kind::kReady, .group = word.group});
-    case Word::Kind::kMake: return found->second.call(id_);
-    case Word::Kind::kWarm: return found->second.post(id_, {});
-    case Word::Kind::kDrop:
+void ModelWorker::hear(const GroupMessage& message, bool fails) {
+  const auto found = communicators_.find(message.group);
+  switch (message.kind) {
+    case GroupMessage::Kind::kAsk:
+      return say({.kind = fails ? GroupMessage::Kind::kFailed : GroupMessage::Kind::kReady, .group = message.group});
+    case GroupMessage::Kind::kMake: return found->second.call(id_);
+    case GroupMessage::Kind::kWarm: return found->second.post(id_, {});
+    case GroupMessage::Kind::kDrop:
       if (found != communicators_.end()) found->second.leave(id_);
-      return say({.kind = Word::Kind::kDropped,
-                  .group = word.group,
+      return say({.kind = GroupMessage::Kind::kDropped,
+                  .group = message.group,
                   .number = coming_ ? coming_->number : 0,
                   .from = coming_ ? there_ : 0});
-    case Word::Kind::kDeliver:
-      if (fails && !waits()) return refuse(word);
-      receives_.push_back(word);
+    case GroupMessage::Kind::kDeliver:
+      if (fails && !waits()) return refuse(message);
+      receives_.push_back(message);
       return begin_receives();
-    case Word::Kind::kAgain:
-      if (is_coming(word.number)) return take_part(word);
-      early_[word.number] = word;
+    case GroupMessage::Kind::kAgain:
+      if (is_coming(message.number)) return take_part(message);
+      early_[message.number] = message;
       return;
-    case Word::Kind::kOver:
-      if (!is_coming(word.number)) {
-        early_[word.number] = word;
+    case GroupMessage::Kind::kOver:
+      if (!is_coming(message.number)) {
+        early_[message.number] = message;
         return;
       }
       coming_.reset();
       return begin_receives();
-    default: watch_.expect(false, cat("the sender said ", text_of(word)));
+    default: watch_.expect(false, cat("the sender said ", text_of(message)));
   }
 }
 
 // It has no room for it.
-void ModelWorker::refuse(const Word& word) {
-  say({.kind = Word::Kind::kFailed, .group = word.group, .number = word.number});
-  ModelCommunicator& communicator = communicators_.at(word.group);
+void ModelWorker::refuse(const GroupMessage& message) {
+  say({.kind = GroupMessage::Kind::kFailed, .group = message.group, .number = message.number});
+  ModelCommunicator& communicator = communicators_.at(message.group);
   if (communicator.is_gone(id_)) return;
   communicator.leave(id_);
-  say({.kind = Word::Kind::kDropped, .group = word.group});
+  say({.kind = GroupMessage::Kind::kDropped, .group = message.group});
 }
 
 void ModelWorker::begin_receives() {
@@ -73,21 +74,21 @@ void ModelWorker::begin_receives() {
     coming_ = std::move(receives_.front());
     receives_.pop_front();
     there_ = 0;
-    Word word = *coming_;
-    if (const auto early = early_.extract(word.number)) word = early.mapped();
-    if (word.kind == Word::Kind::kOver) {
+    GroupMessage message = *coming_;
+    if (const auto early = early_.extract(message.number)) message = early.mapped();
+    if (message.kind == GroupMessage::Kind::kOver) {
       coming_.reset();
     } else {
-      take_part(word);
+      take_part(message);
     }
   }
 }
 
-void ModelWorker::take_part(const Word& word) {
-  watch_.expect(word.from <= there_, cat("delivery ", word.number, " goes on behind what worker ", id_, " has"));
-  there_ = word.from;
-  ModelCommunicator& communicator = communicators_.at(word.group);
-  if (!communicator.is_gone(id_)) communicator.post(id_, {.number = word.number, .from = word.from});
+void ModelWorker::take_part(const GroupMessage& message) {
+  watch_.expect(message.from <= there_, cat("delivery ", message.number, " goes on behind what worker ", id_, " has"));
+  there_ = message.from;
+  ModelCommunicator& communicator = communicators_.at(message.group);
+  if (!communicator.is_gone(id_)) communicator.post(id_, {.number = message.number, .from = message.from});
 }
 
 void ModelWorker::break_ranks() {
@@ -95,7 +96,7 @@ void ModelWorker::break_ranks() {
     if (!communicator.has(id_) || !communicator.is_busy(id_)) continue;
     watch_.say("worker ", id_, "'s rank of group ", group, " breaks");
     communicator.break_rank(id_);
-    say({.kind = Word::Kind::kFailed, .group = group, .why = "it broke"});
+    say({.kind = GroupMessage::Kind::kFailed, .group = group, .why = "it broke"});
   }
 }
 
@@ -104,10 +105,10 @@ void ModelWorker::moved(const Posted& posted, std::uint64_t there) {
 }
 
 void ModelWorker::came(CommGroupId group, const Posted& posted) {
-  if (posted.number == 0) return say({.kind = Word::Kind::kWarmed, .group = group});
+  if (posted.number == 0) return say({.kind = GroupMessage::Kind::kWarmed, .group = group});
   if (!is_coming(posted.number)) return;
   coming_.reset();
-  say({.kind = Word::Kind::kGot, .number = posted.number});
+  say({.kind = GroupMessage::Kind::kGot, .number = posted.number});
   begin_receives();
 }
 

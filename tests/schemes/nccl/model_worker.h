@@ -1,5 +1,5 @@
-// A model of a worker's end: words come in and go out, and it takes part in communicators. It hears words in their
-// order, receives one delivery at a time, and may fall silent.
+// A model of a worker's end: messages come in and go out, and it takes part in communicators. It hears messages in
+// their order, receives one delivery at a time, and may fall silent.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 #include "schemes/nccl/model_communicator.h"
 #include "schemes/nccl/watch.h"
-#include <bascule/schemes/nccl/words.h>
+#include <bascule/schemes/nccl/messages.h>
 #include <bascule/transport/scheme.h>
 
 namespace bascule::inline v0::nccl {
@@ -24,36 +24,36 @@ class ModelWorker {
 
   // ---- between it and the sender ----
 
-  void tell(Word word) { inbox_.push_back(std::move(word)); }
-  std::optional<Word> said();  // next; none: nothing
+  void tell(GroupMessage message) { inbox_.push_back(std::move(message)); }
+  std::optional<GroupMessage> said();  // next; none: nothing
   bool is_silent() const { return silent_; }
   void change_silence() { silent_ = !silent_; }
   bool waits() const { return coming_ || !receives_.empty(); }  // for a delivery
 
   // ---- what it does ----
 
-  bool turn(bool fails);  // an init comes to its end, or it hears a word. False: neither
+  bool turn(bool fails);  // an init comes to its end, or it hears a message. False: neither
   void break_ranks();     // where it takes part in a broadcast
   void moved(const Posted& posted, std::uint64_t there);
   void came(CommGroupId group, const Posted& posted);
 
  private:
-  void hear(const Word& word, bool fails);
-  void refuse(const Word& word);
+  void hear(const GroupMessage& message, bool fails);
+  void refuse(const GroupMessage& message);
   void begin_receives();
-  void take_part(const Word& word);
-  void say(Word word) { outbox_.push_back(std::move(word)); }
+  void take_part(const GroupMessage& message);
+  void say(GroupMessage message) { outbox_.push_back(std::move(message)); }
   bool is_coming(std::uint64_t number) const { return coming_ && coming_->number == number; }
 
   const WorkerId id_;
   Communicators& communicators_;
   Watch& watch_;
   bool silent_ = false;
-  std::deque<Word> inbox_, outbox_;
-  std::deque<Word> receives_;            // deliveries behind the one that comes
-  std::optional<Word> coming_;           // its deliver word
-  std::uint64_t there_ = 0;              // a prefix of it
-  std::map<std::uint64_t, Word> early_;  // said of deliveries that have not begun
+  std::deque<GroupMessage> inbox_, outbox_;
+  std::deque<GroupMessage> receives_;            // deliveries behind the one that comes
+  std::optional<GroupMessage> coming_;           // its deliver message
+  std::uint64_t there_ = 0;                      // a prefix of it
+  std::map<std::uint64_t, GroupMessage> early_;  // said of deliveries that have not begun
 };
 
 }  // namespace bascule::inline v0::nccl

@@ -1,6 +1,6 @@
 // Events at random against what must always hold of groups. A run is a list of small numbers, each taken as whatever
 // can be done then: any part of the list is a run, too. One that fails is cut down to what still fails, and printed
-// with its seed (CIRCLES_SEED=N runs that one alone, CIRCLES_RUNS=N more).
+// with its seed (PLANNER_SEED=N runs that one alone, PLANNER_RUNS=N more).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -49,8 +49,8 @@ std::vector<PlannerWorld::Step> shrunk(std::uint64_t seed, std::vector<PlannerWo
 }
 
 TEST(NcclPlannerAtRandom, LeaveEveryInvariantAsItIs) {
-  const std::optional<std::uint64_t> only = asked_for("CIRCLES_SEED");
-  const std::uint64_t first = only.value_or(1), last = only.value_or(asked_for("CIRCLES_RUNS").value_or(kRuns));
+  const std::optional<std::uint64_t> only = asked_for("PLANNER_SEED");
+  const std::uint64_t first = only.value_or(1), last = only.value_or(asked_for("PLANNER_RUNS").value_or(kRuns));
   std::uint64_t events = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     PlannerWorld world(seed);
@@ -59,7 +59,7 @@ TEST(NcclPlannerAtRandom, LeaveEveryInvariantAsItIs) {
     if (wrong.empty()) continue;
     PlannerWorld again(seed);
     const std::string why = again.run(shrunk(seed, steps_of(seed)));
-    FAIL() << "CIRCLES_SEED=" << seed << ": " << wrong << "\ncut down: " << why << "\n" << again.trace();
+    FAIL() << "PLANNER_SEED=" << seed << ": " << wrong << "\ncut down: " << why << "\n" << again.trace();
   }
   RecordProperty("events", std::to_string(events));
 }

@@ -28,7 +28,8 @@ class PlannerReplay : public testing::Test {
     wakes_at.reset();
     tell(event::Tick{});
   }
-  void hear(WorkerId worker, Word::Kind kind, CommGroupId group, std::uint64_t number = 0, std::uint64_t from = 0) {
+  void hear(WorkerId worker, GroupMessage::Kind kind, CommGroupId group, std::uint64_t number = 0,
+            std::uint64_t from = 0) {
     tell(event::Heard{worker, {.kind = kind, .group = group, .number = number, .from = from, .why = "broken"}});
   }
   // All actions of one kind since forget().
@@ -39,12 +40,12 @@ class PlannerReplay : public testing::Test {
       if (const auto* is = std::get_if<T>(&action)) found.push_back(*is);
     return found;
   }
-  std::vector<WorkerId> told(Word::Kind kind) {
+  std::vector<WorkerId> told(GroupMessage::Kind kind) {
     std::vector<WorkerId> workers;
     for (const action::Say& say : all<action::Say>())
-      if (say.word.kind == kind) workers.push_back(say.worker);
+      if (say.message.kind == kind) workers.push_back(say.worker);
     for (const action::Deliver& deliver : all<action::Deliver>())
-      if (deliver.word.kind == kind) workers.push_back(deliver.worker);
+      if (deliver.message.kind == kind) workers.push_back(deliver.worker);
     return workers;
   }
   void forget() { actions.clear(); }  // what it did so far
@@ -59,12 +60,12 @@ class PlannerReplay : public testing::Test {
   }
   // From ask to made.
   void make(CommGroupId group, std::initializer_list<WorkerId> workers) {
-    for (const WorkerId worker : workers) hear(worker, Word::Kind::kReady, group);
-    for (const WorkerId worker : workers) hear(worker, Word::Kind::kMade, group);
+    for (const WorkerId worker : workers) hear(worker, GroupMessage::Kind::kReady, group);
+    for (const WorkerId worker : workers) hear(worker, GroupMessage::Kind::kMade, group);
     tell(event::Made{group, absl::OkStatus()});
   }
   void warm(CommGroupId group, std::initializer_list<WorkerId> workers) {
-    for (const WorkerId worker : workers) hear(worker, Word::Kind::kWarmed, group);
+    for (const WorkerId worker : workers) hear(worker, GroupMessage::Kind::kWarmed, group);
     tell(event::Warmed{group, absl::OkStatus()});
   }
   // A group of all of them that runs.
@@ -81,7 +82,7 @@ class PlannerReplay : public testing::Test {
     tell(event::Wanted{.number = number, .version = number + 100, .workers = std::move(workers)});
   }
   void got(std::uint64_t number, CommGroupId group, std::initializer_list<WorkerId> workers) {
-    for (const WorkerId worker : workers) hear(worker, Word::Kind::kGot, group, number);
+    for (const WorkerId worker : workers) hear(worker, GroupMessage::Kind::kGot, group, number);
     tell(event::Sent{group, number, absl::OkStatus()});
   }
   absl::Status done(std::uint64_t number) {

@@ -15,17 +15,19 @@ void PlannerRules::note(const Event& event) {
   ticks_ = std::holds_alternative<event::Tick>(event);
   if (const auto* joined = std::get_if<event::Joined>(&event)) workers_.insert(joined->worker);
   if (const auto* removed = std::get_if<event::Removed>(&event)) workers_.erase(removed->worker);
-  if (const auto* heard = std::get_if<event::Heard>(&event)) note_word(heard->worker, heard->word);
+  if (const auto* heard = std::get_if<event::Heard>(&event)) note_message(heard->worker, heard->message);
   if (const auto* wanted = std::get_if<event::Wanted>(&event))
     deliveries_[wanted->number].workers = {wanted->workers.begin(), wanted->workers.end()};
   if (const auto* made = std::get_if<event::Made>(&event)) seen_.at(made->group).own_made = made->status.ok();
 }
 
-void PlannerRules::note_word(WorkerId worker, const Word& word) {
-  if (word.kind == Word::Kind::kMade) seen_.at(word.group).made.insert(worker);
-  if (word.kind == Word::Kind::kDropped && seen_.contains(word.group)) seen_.at(word.group).dropped.insert(worker);
-  if (word.kind == Word::Kind::kGot) deliveries_.at(word.number).got.insert(worker);
-  if (word.kind == Word::Kind::kFailed && word.number != 0) deliveries_.at(word.number).refused.insert(worker);
+void PlannerRules::note_message(WorkerId worker, const GroupMessage& message) {
+  if (message.kind == GroupMessage::Kind::kMade) seen_.at(message.group).made.insert(worker);
+  if (message.kind == GroupMessage::Kind::kDropped && seen_.contains(message.group))
+    seen_.at(message.group).dropped.insert(worker);
+  if (message.kind == GroupMessage::Kind::kGot) deliveries_.at(message.number).got.insert(worker);
+  if (message.kind == GroupMessage::Kind::kFailed && message.number != 0)
+    deliveries_.at(message.number).refused.insert(worker);
 }
 
 // ---- actions ----
@@ -40,12 +42,12 @@ void PlannerRules::expect_there(WorkerId worker, std::string_view what) {
 }
 
 void PlannerRules::check(const action::Say& say) {
-  const Word& word = say.word;
-  expect_there(say.worker, text_of(word));
-  if (word.kind != Word::Kind::kAgain) return;
-  Delivery& delivery = deliveries_.at(word.number);
+  const GroupMessage& message = say.message;
+  expect_there(say.worker, text_of(message));
+  if (message.kind != GroupMessage::Kind::kAgain) return;
+  Delivery& delivery = deliveries_.at(message.number);
   expect(delivery.told.contains(say.worker), "again before deliver");
-  const CommGroupId before = std::exchange(delivery.told[say.worker], word.group);
+  const CommGroupId before = std::exchange(delivery.told[say.worker], message.group);
   expect(given_up_.contains(say.worker) || seen_[before].dropped.contains(say.worker),
          cat("again to worker ", say.worker, " before it said dropped of group ", before));
   expect(!delivery.got.contains(say.worker), "again to a worker that has it all");
@@ -53,9 +55,9 @@ void PlannerRules::check(const action::Say& say) {
 
 void PlannerRules::check(const action::Deliver& deliver) {
   expect_there(deliver.worker, "deliver");
-  Delivery& delivery = deliveries_.at(deliver.word.number);
+  Delivery& delivery = deliveries_.at(deliver.message.number);
   expect(delivery.workers.contains(deliver.worker), "a delivery to a worker that it is not for");
-  expect(delivery.told.emplace(deliver.worker, deliver.word.group).second, "deliver twice");
+  expect(delivery.told.emplace(deliver.worker, deliver.message.group).second, "deliver twice");
 }
 
 void PlannerRules::check(const action::GiveUp& gives_up) {

@@ -35,7 +35,7 @@ class PlannerRules {
     bool done = false;
   };
 
-  void note_word(WorkerId worker, const Word& word);
+  void note_message(WorkerId worker, const GroupMessage& message);
   void check(const action::Say& say);
   void check(const action::Deliver& deliver);
   void check(const action::GiveUp& gives_up);

@@ -43,18 +43,18 @@ void PlannerWorld::tell(Event event) {
   rules_.look_behind_event();
 }
 
-void PlannerWorld::tell_worker(WorkerId id, Word word) {
-  if (const auto worker = workers_.find(id); worker != workers_.end()) worker->second.tell(std::move(word));
+void PlannerWorld::tell_worker(WorkerId id, GroupMessage message) {
+  if (const auto worker = workers_.find(id); worker != workers_.end()) worker->second.tell(std::move(message));
 }
 
 void PlannerWorld::carry_out(action::Say& say) {
-  watch_.say("  to ", say.worker, ": ", text_of(say.word));
-  tell_worker(say.worker, std::move(say.word));
+  watch_.say("  to ", say.worker, ": ", text_of(say.message));
+  tell_worker(say.worker, std::move(say.message));
 }
 
 void PlannerWorld::carry_out(action::Deliver& deliver) {
-  watch_.say("  to ", deliver.worker, ": ", text_of(deliver.word));
-  tell_worker(deliver.worker, std::move(deliver.word));
+  watch_.say("  to ", deliver.worker, ": ", text_of(deliver.message));
+  tell_worker(deliver.worker, std::move(deliver.message));
 }
 
 void PlannerWorld::carry_out(action::GiveUp& gives_up) {
@@ -68,7 +68,7 @@ void PlannerWorld::carry_out(action::Make& make) {
   const int ranks = static_cast<int>(make.workers.size()) + 1;
   int rank = 0;
   for (const WorkerId id : make.workers)
-    tell_worker(id, {.kind = Word::Kind::kMake, .group = make.group, .rank = ++rank, .ranks = ranks});
+    tell_worker(id, {.kind = GroupMessage::Kind::kMake, .group = make.group, .rank = ++rank, .ranks = ranks});
 }
 
 void PlannerWorld::carry_out(action::Warm& warm) {
@@ -193,10 +193,10 @@ void PlannerWorld::pass(Clock::duration time) {
 // ---- what the workers say, and this end ----
 
 bool PlannerWorld::hear_worker(WorkerId id) {
-  const std::optional<Word> word = workers_.at(id).said();
-  if (!word) return false;
-  watch_.say("worker ", id, " said ", text_of(*word));
-  tell(event::Heard{.worker = id, .word = *word});
+  const std::optional<GroupMessage> message = workers_.at(id).said();
+  if (!message) return false;
+  watch_.say("worker ", id, " said ", text_of(*message));
+  tell(event::Heard{.worker = id, .message = *message});
   return true;
 }
 

@@ -49,7 +49,7 @@ class PlannerWorld {
   void carry_out(action::Done& done);
   void carry_out(action::WakeAt& wake) { wakes_at_ = wake.at; }
   void carry_out(action::Log&) {}
-  void tell_worker(WorkerId id, Word word);
+  void tell_worker(WorkerId id, GroupMessage message);
 
   void step(Step step);
   void join();

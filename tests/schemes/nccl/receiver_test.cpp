@@ -1,4 +1,4 @@
-// A worker's end, told word by word in orders that are rare between two processes. The test is the sender.
+// A worker's end, which gets messages in orders that are rare between two processes. The test is the sender.
 #include <bascule/schemes/nccl/receiver.h>
 
 #include <gmock/gmock.h>
@@ -19,8 +19,8 @@
 #include "support/timing.h"
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/schemes/nccl/communicator.h>
+#include <bascule/schemes/nccl/messages.h>
 #include <bascule/schemes/nccl/offer.h>
-#include <bascule/schemes/nccl/words.h>
 
 namespace bascule::inline v0::nccl {
 namespace {
@@ -34,32 +34,32 @@ using test::patience;
 using test::StatusIs;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Kind = Word::Kind;
+using Kind = GroupMessage::Kind;
 
 constexpr std::uint64_t kBytes = 4 * kHostPiece + 100;
 
 class Line final : public SenderLine {
  public:
   void say(std::string bytes, std::vector<ProcessFd>) override {
-    const absl::StatusOr<Word> word = parse_word(bytes);
+    const absl::StatusOr<GroupMessage> message = parse_message(bytes);
     const std::lock_guard lock(mutex_);
-    said_.push_back(word.ok() ? *word : Word{});
+    said_.push_back(message.ok() ? *message : GroupMessage{});
     changed_.notify_all();
   }
-  Word next() {
+  GroupMessage next() {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_until(lock, Deadline(patience()).at(), [this] { return !said_.empty(); })) {
       ADD_FAILURE() << "the worker says nothing";
       return {};
     }
-    Word word = said_.front();
+    GroupMessage message = said_.front();
     said_.pop_front();
-    return word;
+    return message;
   }
-  Word next(Kind kind) {
-    Word word = next();
-    EXPECT_EQ(static_cast<int>(word.kind), static_cast<int>(kind)) << word.why;
-    return word;
+  GroupMessage next(Kind kind) {
+    GroupMessage message = next();
+    EXPECT_EQ(static_cast<int>(message.kind), static_cast<int>(kind)) << message.why;
+    return message;
   }
   bool silent() {
     const std::lock_guard lock(mutex_);
@@ -69,7 +69,7 @@ class Line final : public SenderLine {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Word> said_;
+  std::deque<GroupMessage> said_;
 };
 
 class NcclReceiver : public testing::Test {
@@ -98,7 +98,7 @@ class NcclReceiver : public testing::Test {
                 IsOk());
     receiver->open(line);
   }
-  void tell(Word word) { receiver->heard(to_bytes(word), {}); }
+  void tell(GroupMessage message) { receiver->heard(to_bytes(message), {}); }
   void join(CommGroupId group) {
     UniqueId id;
     ASSERT_EQ(fake.library().get_unique_id(&id), Code::kSuccess);
@@ -128,8 +128,8 @@ class NcclReceiver : public testing::Test {
   }
   std::future<absl::Status> receive(std::uint64_t number, CommGroupId group, absl::Duration timeout = patience()) {
     return std::async(std::launch::async, [this, number, group, timeout] {
-      const Word word{.kind = Kind::kDeliver, .group = group, .number = number, .from = 0};
-      return receiver->receive(publication(number), to_bytes(word), Deadline(timeout));
+      const GroupMessage message{.kind = Kind::kDeliver, .group = group, .number = number, .from = 0};
+      return receiver->receive(publication(number), to_bytes(message), Deadline(timeout));
     });
   }
   // What the engine would read.
@@ -187,7 +187,7 @@ TEST_F(NcclReceiver, AVersionGoesOnInAnotherGroup) {
   wait_for_broadcasts(2);
   rest();
   tell({.kind = Kind::kDrop, .group = 1});
-  const Word dropped = line->next(Kind::kDropped);
+  const GroupMessage dropped = line->next(Kind::kDropped);
   EXPECT_EQ(dropped.number, 1u);
   EXPECT_LE(dropped.from, 2 * kHostPiece);
   leave(1);
@@ -223,7 +223,7 @@ TEST_F(NcclReceiver, WhatIsWrittenAgainDoesNotCountAsThere) {
 }
 
 // receive() has a thread of its own, which may be late.
-TEST_F(NcclReceiver, WordsOfADeliveryMayComeBeforeItsReceiveBegins) {
+TEST_F(NcclReceiver, MessagesOfADeliveryMayComeBeforeItsReceiveBegins) {
   attach();
   join(1);
   join(2);
@@ -252,9 +252,9 @@ TEST_F(NcclReceiver, SaysGotBeforeDropped) {
     while (fake.broadcasts() < 5 * (i + 1)) std::this_thread::yield();
     tell({.kind = Kind::kDrop, .group = group});
     bool got = false;
-    Word word = line->next();
-    for (; word.kind != Kind::kDropped; word = line->next()) got |= word.kind == Kind::kGot;
-    EXPECT_TRUE(got || word.from < kBytes) << "in round " << i;
+    GroupMessage message = line->next();
+    for (; message.kind != Kind::kDropped; message = line->next()) got |= message.kind == Kind::kGot;
+    EXPECT_TRUE(got || message.from < kBytes) << "in round " << i;
     leave(group);
     if (!got) tell({.kind = Kind::kOver, .number = number});
     EXPECT_EQ(received.get().ok(), got);
@@ -276,7 +276,7 @@ TEST_F(NcclReceiver, RefusesAVersionForWhichItHasNoRoomAndLeavesTheGroup) {
   }
   place->refuse_memory(true);
   EXPECT_THAT(receive(++number, 1).get(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("no memory")));
-  const Word failed = line->next(Kind::kFailed);
+  const GroupMessage failed = line->next(Kind::kFailed);
   EXPECT_EQ(failed.number, number);
   EXPECT_EQ(failed.group, 1u);
   EXPECT_THAT(failed.why, HasSubstr("no memory"));
@@ -325,9 +325,9 @@ TEST_F(NcclReceiver, ALostConnectionEndsWhatComes) {
   expect_whole(1);
 }
 
-TEST_F(NcclReceiver, SurvivesWordsOfNobody) {
+TEST_F(NcclReceiver, SurvivesMessagesOfNobody) {
   attach();
-  receiver->heard("no word", {});
+  receiver->heard("no message", {});
   for (int kind = 0; kind <= static_cast<int>(Kind::kFailed); ++kind) {
     if (static_cast<Kind>(kind) == Kind::kMake) continue;
     tell({.kind = static_cast<Kind>(kind), .group = 77, .number = 9, .from = ~0ULL});

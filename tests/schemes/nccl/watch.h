@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include <bascule/schemes/nccl/words.h>
+#include <bascule/schemes/nccl/messages.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
@@ -22,11 +22,11 @@ struct Watch {
   }
 };
 
-inline std::string text_of(const Word& word) {
+inline std::string text_of(const GroupMessage& message) {
   constexpr std::array<const char*, 13> kNames = {"ask",   "ready", "make", "made", "warm",    "warmed", "deliver",
                                                   "again", "got",   "over", "drop", "dropped", "failed"};
-  return cat(kNames[static_cast<std::size_t>(word.kind)], " (group ", word.group, ", delivery ", word.number, ", from ",
-             word.from, ")");
+  return cat(kNames[static_cast<std::size_t>(message.kind)], " (group ", message.group, ", delivery ", message.number,
+             ", from ", message.from, ")");
 }
 
 }  // namespace bascule::inline v0::nccl

@@ -22,12 +22,12 @@ class Workers final : public WorkerLine {
  public:
   struct Said {
     WorkerId worker = 0;
-    Word word{};
+    RelayMessage message{};
     std::vector<ProcessFd> descriptors{};
   };
   void deliver(WorkerId worker, Version, std::string bytes) override { say(worker, std::move(bytes), {}); }
   void say(WorkerId worker, std::string bytes, std::vector<ProcessFd> descriptors) override {
-    said.push_back({.worker = worker, .word = *parse_word(bytes), .descriptors = std::move(descriptors)});
+    said.push_back({.worker = worker, .message = *parse_message(bytes), .descriptors = std::move(descriptors)});
   }
   void give_up(WorkerId worker, absl::Status why) override { given_up[worker] = std::move(why); }
   void log(std::string line) override { lines.push_back(std::move(line)); }
@@ -40,7 +40,7 @@ class Workers final : public WorkerLine {
 
 class RelayDispatcher : public testing::Test {
  protected:
-  using Kind = Word::Kind;
+  using Kind = RelayMessage::Kind;
 
   RelayDispatcher() { dispatcher.open(line); }
 
@@ -93,7 +93,7 @@ TEST_F(RelayDispatcher, AWorkerIsToldWhatItsSourceShows) {
   ASSERT_THAT(line.said, SizeIs(3));
   EXPECT_EQ(line.said[0].worker, 1u);
   EXPECT_EQ(line.said[1].worker, 2u);
-  const Word& engine = line.said[1].word;
+  const RelayMessage& engine = line.said[1].message;
   EXPECT_EQ(engine.kind, Kind::kEngine);
   EXPECT_EQ(engine.source, 1u);
   EXPECT_EQ(engine.place, "a GPU");
@@ -101,8 +101,8 @@ TEST_F(RelayDispatcher, AWorkerIsToldWhatItsSourceShows) {
   std::vector<ino_t> told;
   for (const ProcessFd& each : line.said[1].descriptors) told.push_back(file_of(each.get()));
   EXPECT_EQ(told, files) << "its page, then its buffers";
-  EXPECT_EQ(line.said[2].word.kind, Kind::kTake);
-  EXPECT_EQ(line.said[2].word.source, 1u);
+  EXPECT_EQ(line.said[2].message.kind, Kind::kTake);
+  EXPECT_EQ(line.said[2].message.source, 1u);
 }
 
 TEST_F(RelayDispatcher, ADeliveryIsDoneOnceAllHaveIt) {
@@ -120,7 +120,7 @@ TEST_F(RelayDispatcher, AStoppedDeliveryIsDoneOnceAllHaveLeft) {
   join({1});
   deliver(1, {1});
   dispatcher.stop(1);
-  EXPECT_EQ(line.said.back().word.kind, Kind::kOver);
+  EXPECT_EQ(line.said.back().message.kind, Kind::kOver);
   EXPECT_THAT(done, IsEmpty());
   hear(1, Kind::kLeft, 1);
   EXPECT_THAT(done, ElementsAre(1));
@@ -142,10 +142,10 @@ TEST_F(RelayDispatcher, AWorkerWhoseBuffersHaveNoBytesIsGivenUp) {
   EXPECT_THAT(line.given_up[1], StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no bytes")));
 }
 
-TEST_F(RelayDispatcher, AWorkerThatSaysNoWordOrASendersIsGivenUp) {
+TEST_F(RelayDispatcher, AWorkerThatSaysNoMessageOrASendersIsGivenUp) {
   join({1, 2});
-  dispatcher.heard(1, "no word", {});
-  EXPECT_THAT(line.given_up[1], StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no word")));
+  dispatcher.heard(1, "no message", {});
+  EXPECT_THAT(line.given_up[1], StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no message")));
   hear(2, Kind::kTake, 1);
   EXPECT_THAT(line.given_up[2], StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("protocol")));
 }

@@ -25,7 +25,7 @@ class RelayReceiverFaults : public RelayReceiverFixture {
   // From there on it comes from the trainer.
   void expect_cannot(const Engine& engine, Version version, SourceId source, const char* why,
                      std::future<absl::Status> received) {
-    const Word cannot = engine.line->next(Kind::kCannot).word;
+    const RelayMessage cannot = engine.line->next(Kind::kCannot).message;
     EXPECT_EQ(cannot.number, version);
     EXPECT_EQ(cannot.source, source);
     EXPECT_THAT(cannot.why, HasSubstr(why));
@@ -54,11 +54,11 @@ TEST_F(RelayReceiverFaults, AnEngineThatHasTheVersionNoMoreCannotBeRead) {
 
 TEST_F(RelayReceiverFaults, MemoryThatCannotBeMappedCannotBeRead) {
   const Engine a = make(1), b = make(2);
-  Word word = a.shown.word;
-  word.allocated = 1ULL << 60;
-  introduce(b, 1, word, a.shown.descriptors);
+  RelayMessage message = a.shown.message;
+  message.allocated = 1ULL << 60;
+  introduce(b, 1, message, a.shown.descriptors);
   expect_cannot(b, 1, 1, "engine 1", receive(b, 1, 1));
-  introduce(b, 3, a.shown.word, {});
+  introduce(b, 3, a.shown.message, {});
   fill(2);
   expect_cannot(b, 2, 3, "found 0", receive(b, 2, 3));
 }
@@ -88,7 +88,7 @@ TEST_F(RelayReceiverFaults, OfMoreBytesThanThereAreItTakesThoseThatThereAre) {
   page.advance(0, ~0ULL);
   introduce_liar(engine, 9, page, kBytes);
   EXPECT_THAT(receive(engine, 1, 9).get(), IsOk());
-  EXPECT_EQ(engine.line->next(Kind::kGot).word.number, 1u);
+  EXPECT_EQ(engine.line->next(Kind::kGot).message.number, 1u);
   const auto view = engine.receiver->prepare(publication(1), Deadline(test::patience()));
   ASSERT_THAT(view, IsOk());
   kernels::ThreadPool pool(1);
@@ -143,7 +143,7 @@ TEST_F(RelayReceiverFaults, WhatBelongedToALostConnectionEndsThoughTheNextIsTher
   EXPECT_THAT(received.get(), StatusIs(StatusCode::kUnavailable, HasSubstr("lost")));
 }
 
-TEST_F(RelayReceiverFaults, WordsOfALostConnectionAreForgotten) {
+TEST_F(RelayReceiverFaults, MessagesOfALostConnectionAreForgotten) {
   Engine engine = make(1);
   const Engine other = make(2);
   introduce(engine, other);
@@ -154,19 +154,19 @@ TEST_F(RelayReceiverFaults, WordsOfALostConnectionAreForgotten) {
   expect_cannot(engine, 1, 2, "not introduced", receive(engine, 1, 2));
 }
 
-TEST_F(RelayReceiverFaults, SurvivesWordsOfNobody) {
+TEST_F(RelayReceiverFaults, SurvivesMessagesOfNobody) {
   const Engine engine = make(1);
-  engine.receiver->heard("no word", {});
+  engine.receiver->heard("no message", {});
   for (int kind = 0; kind <= static_cast<int>(Kind::kForget); ++kind)
     if (static_cast<Kind>(kind) != Kind::kOver) engine.tell({.kind = static_cast<Kind>(kind), .number = 9});
   for (std::uint64_t number = 100; number < 1000; ++number) {
     engine.tell({.kind = Kind::kOver, .number = number});
     engine.line->next(Kind::kLeft);
   }
-  EXPECT_THAT(engine.receiver->receive(publication(1), "no word", Deadline(test::patience())),
+  EXPECT_THAT(engine.receiver->receive(publication(1), "no message", Deadline(test::patience())),
               StatusIs(StatusCode::kInvalidArgument, testing::_));
   EXPECT_THAT(engine.receiver->receive(publication(1), to_bytes({.kind = Kind::kFrom}), Deadline(test::patience())),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("another word")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("another message")));
   serve(engine, 1);
 }
 
@@ -178,7 +178,7 @@ TEST_F(RelayReceiverFaults, DescriptorsOfEnginesThatGoAreClosed) {
   serve(a, 1);
   const auto before = open_files();
   for (SourceId id = 10; id < 40; ++id) {
-    introduce(b, id, a.shown.word, a.shown.descriptors);
+    introduce(b, id, a.shown.message, a.shown.descriptors);
     if (id % 2 == 0) b.tell({.kind = Kind::kForget, .source = id});
   }
   introduce(b, a);
@@ -229,7 +229,7 @@ TEST_F(RelayReceiverFaults, ACopyThatFailsFailsTheVersion) {
                                return --left < 0 ? absl::InternalError("the device is lost") : absl::OkStatus();
                              }}));
   EXPECT_THAT(receive(engine, 1).get(), StatusIs(StatusCode::kInternal, HasSubstr("the device is lost")));
-  EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 1u);
+  EXPECT_EQ(engine.line->next(Kind::kLeft).message.number, 1u);
   EXPECT_FALSE(engine.progress->find(1));
   left = 1000;
   serve(engine, 2);
@@ -241,8 +241,8 @@ TEST_F(RelayReceiverFaults, WithoutADigestAVersionThatWasGotIsLeft) {
                                return fails ? absl::DeadlineExceededError("the device hangs") : absl::OkStatus();
                              }}));
   EXPECT_THAT(receive(engine, 1).get(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("hangs")));
-  EXPECT_EQ(engine.line->next(Kind::kGot).word.number, 1u);
-  EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 1u) << "its readers would wait for ever";
+  EXPECT_EQ(engine.line->next(Kind::kGot).message.number, 1u);
+  EXPECT_EQ(engine.line->next(Kind::kLeft).message.number, 1u) << "its readers would wait for ever";
   EXPECT_FALSE(engine.progress->find(1));
   fails = false;
   serve(engine, 2);

@@ -27,16 +27,16 @@ inline constexpr std::uint64_t kPart = test::kHostPart, kBytes = 4 * kPart + 100
 class Line final : public SenderLine {
  public:
   struct Said {
-    Word word;
+    RelayMessage message;
     std::vector<ProcessFd> descriptors;
   };
   void say(std::string bytes, std::vector<ProcessFd> descriptors) override {
-    const absl::StatusOr<Word> word = parse_word(bytes);
+    const absl::StatusOr<RelayMessage> message = parse_message(bytes);
     const std::lock_guard lock(mutex_);
-    said_.push_back({.word = word.ok() ? *word : Word{}, .descriptors = std::move(descriptors)});
+    said_.push_back({.message = message.ok() ? *message : RelayMessage{}, .descriptors = std::move(descriptors)});
     changed_.notify_all();
   }
-  Said next(Word::Kind kind) {
+  Said next(RelayMessage::Kind kind) {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_until(lock, Deadline(test::patience()).at(), [this] { return !said_.empty(); })) {
       ADD_FAILURE() << "the worker says nothing";
@@ -44,7 +44,7 @@ class Line final : public SenderLine {
     }
     Said said = std::move(said_.front());
     said_.pop_front();
-    EXPECT_EQ(static_cast<int>(said.word.kind), static_cast<int>(kind)) << said.word.why;
+    EXPECT_EQ(static_cast<int>(said.message.kind), static_cast<int>(kind)) << said.message.why;
     return said;
   }
   bool silent() {
@@ -66,10 +66,10 @@ struct Engine {
   Line::Said shown{};
   std::optional<ProgressView> progress{};
 
-  void tell(const Word& word) const { receiver->heard(to_bytes(word), {}); }
+  void tell(const RelayMessage& message) const { receiver->heard(to_bytes(message), {}); }
   void open() {
     receiver->open(line);
-    shown = line->next(Word::Kind::kBuffers);
+    shown = line->next(RelayMessage::Kind::kBuffers);
     ASSERT_FALSE(shown.descriptors.empty());
     progress.emplace(*ProgressView::map(shown.descriptors.front().get()));
   }
@@ -81,7 +81,7 @@ struct Engine {
 
 class RelayReceiverFixture : public testing::Test {
  protected:
-  using Kind = Word::Kind;
+  using Kind = RelayMessage::Kind;
   using StatusCode = absl::StatusCode;
 
   RelayReceiverFixture() { fill(1); }
@@ -112,12 +112,13 @@ class RelayReceiverFixture : public testing::Test {
     return copies;
   }
   static void introduce(const Engine& reader, const Engine& source) {
-    introduce(reader, source.id, source.shown.word, source.shown.descriptors);
+    introduce(reader, source.id, source.shown.message, source.shown.descriptors);
   }
-  static void introduce(const Engine& reader, SourceId id, Word word, const std::vector<ProcessFd>& descriptors) {
-    word.kind = Kind::kEngine;
-    word.source = id;
-    reader.receiver->heard(to_bytes(word), copies_of(descriptors));
+  static void introduce(const Engine& reader, SourceId id, RelayMessage message,
+                        const std::vector<ProcessFd>& descriptors) {
+    message.kind = Kind::kEngine;
+    message.source = id;
+    reader.receiver->heard(to_bytes(message), copies_of(descriptors));
   }
   static Publication publication(Version version) {
     return {.version = version, .slot = {1, 0}, .bytes = kBytes, .digest = {}};
@@ -126,7 +127,7 @@ class RelayReceiverFixture : public testing::Test {
   static std::future<absl::Status> receive(const Engine& engine, Version version, SourceId source = kTrainer,
                                            bool whole = false, std::vector<Version> spared = {},
                                            absl::Duration timeout = test::patience()) {
-    const Word take{
+    const RelayMessage take{
         .kind = Kind::kTake, .number = version, .source = source, .whole = whole, .spared = std::move(spared)};
     return std::async(std::launch::async, [receiver = engine.receiver.get(), version, take, timeout] {
       return receiver->receive(publication(version), to_bytes(take), Deadline(timeout));
@@ -152,14 +153,14 @@ class RelayReceiverFixture : public testing::Test {
     return *view;
   }
   void expect_whole(const Engine& engine, Version version) {
-    EXPECT_EQ(engine.line->next(Kind::kGot).word.number, version);
+    EXPECT_EQ(engine.line->next(Kind::kGot).message.number, version);
     engine.receiver->release(take(engine, version).slot);
   }
   // Comes whole from the trainer, and is read until it is released.
   SlotView hold(const Engine& engine, Version version) {
     fill(version);
     EXPECT_THAT(receive(engine, version).get(), test::IsOk());
-    EXPECT_EQ(engine.line->next(Kind::kGot).word.number, version);
+    EXPECT_EQ(engine.line->next(Kind::kGot).message.number, version);
     return take(engine, version);
   }
   void serve(const Engine& engine, Version version) { engine.receiver->release(hold(engine, version).slot); }

@@ -14,8 +14,8 @@ using RelayReceiverTest = RelayReceiverFixture;
 TEST_F(RelayReceiverTest, ShowsItsPageAndItsBuffers) {
   const Engine engine = make(1);
   EXPECT_THAT(engine.shown.descriptors, SizeIs(3));
-  EXPECT_EQ(engine.shown.word.place, "host");
-  EXPECT_EQ(engine.shown.word.allocated, kBytes);
+  EXPECT_EQ(engine.shown.message.place, "host");
+  EXPECT_EQ(engine.shown.message.allocated, kBytes);
   const Engine with_many = make(2, test::host_relay_memory(), 20);
   EXPECT_THAT(with_many.shown.descriptors, SizeIs(1 + kMostBuffers));
 }
@@ -93,7 +93,7 @@ TEST_F(RelayReceiverTest, ASourceThatIsForgottenInTheMiddleIsReplaced) {
   EXPECT_THAT(first.get(), StatusIs(StatusCode::kUnavailable, HasSubstr("lost")));
   a.receiver.reset();
   b.tell({.kind = Kind::kForget, .source = 1});
-  const Word cannot = b.line->next(Kind::kCannot).word;
+  const RelayMessage cannot = b.line->next(Kind::kCannot).message;
   EXPECT_EQ(cannot.source, 1u);
   go_on(b, 1, kTrainer);
   write(99);
@@ -101,7 +101,7 @@ TEST_F(RelayReceiverTest, ASourceThatIsForgottenInTheMiddleIsReplaced) {
   expect_whole(b, 1);
 }
 
-TEST_F(RelayReceiverTest, WordsMayComeBeforeTheReceiveBegins) {
+TEST_F(RelayReceiverTest, MessagesMayComeBeforeTheReceiveBegins) {
   const Engine engine = make(1);
   go_on(engine, 1, kTrainer);
   EXPECT_THAT(receive(engine, 1, /*source=*/77).get(), IsOk());
@@ -111,9 +111,9 @@ TEST_F(RelayReceiverTest, WordsMayComeBeforeTheReceiveBegins) {
 TEST_F(RelayReceiverTest, AVersionThatWasGivenUpBeforeItBeginsIsNotTaken) {
   const Engine engine = make(1);
   engine.tell({.kind = Kind::kOver, .number = 1});
-  EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 1u);
+  EXPECT_EQ(engine.line->next(Kind::kLeft).message.number, 1u);
   EXPECT_THAT(receive(engine, 1).get(), StatusIs(StatusCode::kCancelled, HasSubstr("gave the version up")));
-  EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 1u);
+  EXPECT_EQ(engine.line->next(Kind::kLeft).message.number, 1u);
   serve(engine, 2);
 }
 
@@ -124,7 +124,7 @@ TEST_F(RelayReceiverTest, AVersionThatIsGivenUpInTheMiddleEndsAndIsShownNoMore) 
   wait_for(engine, 1, 2);
   engine.tell({.kind = Kind::kOver, .number = 1});
   EXPECT_THAT(received.get(), StatusIs(StatusCode::kCancelled, HasSubstr("gave the version up")));
-  EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 1u);
+  EXPECT_EQ(engine.line->next(Kind::kLeft).message.number, 1u);
   EXPECT_FALSE(engine.progress->find(1));
   EXPECT_FALSE(engine.receiver->prepare(publication(1), Deadline(absl::ZeroDuration())).ok());
   serve(engine, 2);
@@ -135,7 +135,7 @@ TEST_F(RelayReceiverTest, AVersionThatComesTooLateIsRefused) {
   fill(1, 2);
   auto received = receive(engine, 1, kTrainer, false, {}, absl::Milliseconds(30));
   EXPECT_THAT(received.get(), StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("in time")));
-  EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 1u);
+  EXPECT_EQ(engine.line->next(Kind::kLeft).message.number, 1u);
 }
 
 // ---- which buffers it may use ----
@@ -146,7 +146,7 @@ TEST_F(RelayReceiverTest, ACopyThatOthersReadIsNotWritten) {
   introduce(b, a);
   fill(2);
   EXPECT_THAT(receive(a, 2, kTrainer, false, /*spared=*/{1}).get(), IsOk());
-  EXPECT_EQ(a.line->next(Kind::kGot).word.number, 2u);
+  EXPECT_EQ(a.line->next(Kind::kGot).message.number, 2u);
   EXPECT_EQ(a.here(1), kBytes);
   fill(1);
   written = 0;
@@ -160,7 +160,7 @@ TEST_F(RelayReceiverTest, WhenAllBuffersAreTakenAVersionComesAlone) {
   serve(engine, 2);
   fill(3);
   EXPECT_THAT(receive(engine, 3, kTrainer, false, /*spared=*/{2}).get(), IsOk());
-  EXPECT_EQ(engine.line->next(Kind::kAlone).word.number, 3u);
+  EXPECT_EQ(engine.line->next(Kind::kAlone).message.number, 3u);
   EXPECT_FALSE(engine.progress->find(3));
   expect_whole(engine, 3);
   engine.receiver->release(read.slot);
@@ -183,7 +183,7 @@ TEST_F(RelayReceiverTest, WithoutRoomItRefusesTheVersionAndLeaves) {
   serve(engine, 2);
   EXPECT_THAT(receive(engine, 3, kTrainer, false, {2}).get(),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("no memory")));
-  EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 3u);
+  EXPECT_EQ(engine.line->next(Kind::kLeft).message.number, 3u);
   engine.receiver->release(read.slot);
   serve(engine, 4);
 }
@@ -194,7 +194,7 @@ TEST_F(RelayReceiverTest, AVersionOfAnotherSizeIsRefused) {
   other.bytes = kBytes - 1;
   EXPECT_THAT(engine.receiver->receive(other, to_bytes({.kind = Kind::kTake, .number = 1}), Deadline(test::patience())),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("bytes")));
-  EXPECT_EQ(engine.line->next(Kind::kLeft).word.number, 1u);
+  EXPECT_EQ(engine.line->next(Kind::kLeft).message.number, 1u);
 }
 
 }  // namespace

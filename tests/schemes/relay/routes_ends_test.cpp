@@ -105,7 +105,7 @@ TEST_F(RelayEnds, AReaderOfAnEarlierDeliveryGoesOnFromTheTrainerToo) {
   EXPECT_EQ(redirected(), (Sources{{2, kTrainer}}));
 }
 
-TEST_F(RelayEnds, OneThatDiesBeforeItsWordIsNotWaitedFor) {
+TEST_F(RelayEnds, OneThatDiesBeforeItsMessageIsNotWaitedFor) {
   tell(event::Joined{1});
   want(1, {1});
   remove(1);
@@ -142,7 +142,7 @@ TEST_F(RelayEnds, AStoppedDeliveryIsNotStoppedAgain) {
   EXPECT_THAT(actions, IsEmpty());
 }
 
-TEST_F(RelayEnds, AStopBeforeAnyWordEndsItAtOnce) {
+TEST_F(RelayEnds, AStopBeforeAnyMessageEndsItAtOnce) {
   tell(event::Joined{1});
   want(1, {1});
   stop(1);
@@ -182,7 +182,7 @@ TEST_F(RelayEnds, NobodyIsSentElsewhereForAVersionThatIsStopped) {
   EXPECT_EQ(ended[1], 1);
 }
 
-TEST_F(RelayEnds, WordsTwiceEndItOnce) {
+TEST_F(RelayEnds, MessagesTwiceEndItOnce) {
   join({1, 2});
   want(1, {1, 2});
   for (int i = 0; i < 2; ++i) {

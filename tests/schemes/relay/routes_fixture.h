@@ -13,7 +13,7 @@ namespace bascule::inline v0::relay {
 
 class RoutesFixture : public testing::Test {
  protected:
-  using Kind = Word::Kind;
+  using Kind = RelayMessage::Kind;
 
   explicit RoutesFixture(RelayShape shape = RelayShape::kChain) : routes(shape) {}
 
@@ -49,25 +49,25 @@ class RoutesFixture : public testing::Test {
       if (const auto* each = std::get_if<T>(&action)) found.push_back(*each);
     return found;
   }
-  // What a worker was told; none, or more than one word of that kind: a failure.
-  Word told(WorkerId worker, Kind kind) const {
-    std::vector<Word> found;
+  // What a worker was told; none, or more than one message of that kind: a failure.
+  RelayMessage told(WorkerId worker, Kind kind) const {
+    std::vector<RelayMessage> found;
     for (const auto& each : all<action::Say>())
-      if (each.worker == worker && each.word.kind == kind) found.push_back(each.word);
+      if (each.worker == worker && each.message.kind == kind) found.push_back(each.message);
     for (const auto& each : all<action::Deliver>())
-      if (each.worker == worker && each.word.kind == kind) found.push_back(each.word);
+      if (each.worker == worker && each.message.kind == kind) found.push_back(each.message);
     EXPECT_EQ(found.size(), 1u) << "told worker " << worker;
-    return found.empty() ? Word{} : found.front();
+    return found.empty() ? RelayMessage{} : found.front();
   }
   std::map<WorkerId, SourceId> taken() const {
     std::map<WorkerId, SourceId> sources;
-    for (const auto& each : all<action::Deliver>()) sources[each.worker] = each.word.source;
+    for (const auto& each : all<action::Deliver>()) sources[each.worker] = each.message.source;
     return sources;
   }
   std::map<WorkerId, SourceId> redirected() const {
     std::map<WorkerId, SourceId> sources;
     for (const auto& each : all<action::Say>())
-      if (each.word.kind == Kind::kFrom) sources[each.worker] = each.word.source;
+      if (each.message.kind == Kind::kFrom) sources[each.worker] = each.message.source;
     return sources;
   }
   bool introduced(WorkerId worker, SourceId engine) const {

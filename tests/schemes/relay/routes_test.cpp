@@ -1,4 +1,4 @@
-// From whom each worker copies: shapes, workers that come late, words, and ends.
+// From whom each worker copies: shapes, workers that come late, messages, and ends.
 #include "schemes/relay/routes_fixture.h"
 
 namespace bascule::inline v0::relay {
@@ -83,7 +83,7 @@ TEST_F(RelayRoutes, WhereAWorkerReadsInPlaceNothingComesToIt) {
   EXPECT_EQ(ended[2], 1);
 }
 
-TEST_F(RelayRoutes, AWorkerWhoseWordComesLateIsTheLastOfTheChain) {
+TEST_F(RelayRoutes, AWorkerWhoseMessageComesLateIsTheLastOfTheChain) {
   join({2, 3});
   tell(event::Joined{1});
   want(1, {1, 2, 3});
@@ -125,7 +125,7 @@ TEST_F(RelayRoutes, AJoinerCopiesFromAnEngineThatHasAllRatherThanFromTheTrainer)
   got(1, {1, 2});
   join({3, 4});
   want(2, {3}, 1);
-  const Word take = told(3, Kind::kTake);
+  const RelayMessage take = told(3, Kind::kTake);
   EXPECT_EQ(take.source, 1u);
   EXPECT_TRUE(take.whole);
   EXPECT_TRUE(introduced(3, 1));
@@ -142,7 +142,7 @@ TEST_F(RelayRoutes, AJoinerDoesNotCopyFromAnEngineThatGetsTheNextVersion) {
   EXPECT_EQ(told(2, Kind::kTake).source, kTrainer);
 }
 
-// ---- words ----
+// ---- messages ----
 
 TEST_F(RelayRoutes, AWorkerThatCannotReadAnEngineReadsTheTrainer) {
   join({1, 2, 3});
@@ -152,7 +152,7 @@ TEST_F(RelayRoutes, AWorkerThatCannotReadAnEngineReadsTheTrainer) {
   EXPECT_EQ(routes.source_of(3, 1), kTrainer);
 }
 
-TEST_F(RelayRoutes, AWordOfAnEngineThatItReadsNoMoreChangesNothing) {
+TEST_F(RelayRoutes, AMessageOfAnEngineThatItReadsNoMoreChangesNothing) {
   join({1, 2, 3});
   want(1, {1, 2, 3});
   remove(2);
@@ -186,7 +186,7 @@ TEST_F(RelayRoutes, AnEngineIsAloneForOneVersionOnly) {
   EXPECT_EQ(taken(), (Sources{{1, 0}, {2, 1}}));
 }
 
-TEST_F(RelayRoutes, AWordOfAnEarlierDeliveryDoesNotLeaveAnEngineAlone) {
+TEST_F(RelayRoutes, AMessageOfAnEarlierDeliveryDoesNotLeaveAnEngineAlone) {
   join({1, 2});
   want(1, {1, 2});
   stop(1);
@@ -219,7 +219,7 @@ TEST_F(RelayRoutes, AWorkerThatGotItAndLeavesHasItNoMore) {
   EXPECT_EQ(told(3, Kind::kTake).source, kTrainer);
 }
 
-TEST_F(RelayRoutes, ASendersWordFromAWorkerEvictsIt) {
+TEST_F(RelayRoutes, ASendersMessageFromAWorkerEvictsIt) {
   for (const Kind kind : {Kind::kTake, Kind::kFrom, Kind::kOver, Kind::kEngine, Kind::kForget}) {
     join({1});
     tell(event::Heard{1, {.kind = kind}});
@@ -228,7 +228,7 @@ TEST_F(RelayRoutes, ASendersWordFromAWorkerEvictsIt) {
   }
 }
 
-TEST_F(RelayRoutes, WordsOfStrangersAndOfOtherDeliveriesChangeNothing) {
+TEST_F(RelayRoutes, MessagesOfStrangersAndOfOtherDeliveriesChangeNothing) {
   join({1, 2});
   want(1, {1});
   for (int kind = 0; kind <= static_cast<int>(Kind::kForget); ++kind) {
@@ -247,7 +247,7 @@ TEST_F(RelayRoutes, WordsOfStrangersAndOfOtherDeliveriesChangeNothing) {
   EXPECT_THAT(actions, IsEmpty());
 }
 
-TEST_F(RelayRoutes, AWordBeforeTheDeliverMessageEndsNothing) {
+TEST_F(RelayRoutes, AMessageBeforeTheDeliverMessageEndsNothing) {
   tell(event::Joined{1});
   want(1, {1});
   for (const Kind kind : {Kind::kAlone, Kind::kGot, Kind::kLeft, Kind::kCannot}) hear(1, kind, 1);

@@ -6,7 +6,7 @@
 
 namespace bascule::inline v0::relay {
 
-using Kind = Word::Kind;
+using Kind = RelayMessage::Kind;
 
 RoutesWorld::RoutesWorld(std::uint64_t seed)
     : random_(seed), routes_(seed % 2 == 0 ? RelayShape::kChain : RelayShape::kTree) {}
@@ -54,12 +54,12 @@ void RoutesWorld::tell(const Event& event) {
 // Before Routes hears it: what follows from it.
 void RoutesWorld::note(const Event& event) {
   if (const auto* heard = std::get_if<event::Heard>(&event)) {
-    const Word& word = heard->word;
-    if (word.kind == Kind::kInPlace)
+    const RelayMessage& message = heard->message;
+    if (message.kind == Kind::kInPlace)
       for (auto& [number, order] : orders_) order.waiting.erase(heard->worker);
-    if (const auto order = orders_.find(word.number); order != orders_.end()) {
-      if (word.kind == Kind::kAlone) alone_.emplace(heard->worker, order->second.version);
-      if (word.kind == Kind::kGot || word.kind == Kind::kLeft) order->second.open.erase(heard->worker);
+    if (const auto order = orders_.find(message.number); order != orders_.end()) {
+      if (message.kind == Kind::kAlone) alone_.emplace(heard->worker, order->second.version);
+      if (message.kind == Kind::kGot || message.kind == Kind::kLeft) order->second.open.erase(heard->worker);
     }
   }
   if (const auto* removed = std::get_if<event::Removed>(&event))
@@ -75,19 +75,20 @@ void RoutesWorld::note(const Event& event) {
 void RoutesWorld::carry_out(const Action& action) {
   if (const auto* introduced = std::get_if<action::Introduce>(&action)) {
     expect(introduced_.emplace(introduced->worker, introduced->engine).second, "introduced twice");
-    processes_.at(introduced->worker).inbox.push_back({.word = {.kind = Kind::kEngine, .source = introduced->engine}});
+    processes_.at(introduced->worker)
+        .inbox.push_back({.message = {.kind = Kind::kEngine, .source = introduced->engine}});
   } else if (const auto* deliver = std::get_if<action::Deliver>(&action)) {
-    Order& order = orders_.at(deliver->word.number);
+    Order& order = orders_.at(deliver->message.number);
     expect(order.waiting.erase(deliver->worker) == 1, "delivered twice, or to a stranger");
     expect(order.version == deliver->version, "another version was delivered");
     order.open.insert(deliver->worker);
     std::erase_if(alone_, [&](const auto& each) { return each.first == deliver->worker; });
-    check_source(deliver->worker, deliver->word.number, deliver->word.source);
-    processes_.at(deliver->worker).inbox.push_back({.word = deliver->word, .version = deliver->version});
+    check_source(deliver->worker, deliver->message.number, deliver->message.source);
+    processes_.at(deliver->worker).inbox.push_back({.message = deliver->message, .version = deliver->version});
   } else if (const auto* say = std::get_if<action::Say>(&action)) {
-    expect(processes_.at(say->worker).member, "a word to one that is gone");
-    if (say->word.kind == Kind::kFrom) check_source(say->worker, say->word.number, say->word.source);
-    processes_.at(say->worker).inbox.push_back({.word = say->word});
+    expect(processes_.at(say->worker).member, "a message to one that is gone");
+    if (say->message.kind == Kind::kFrom) check_source(say->worker, say->message.number, say->message.source);
+    processes_.at(say->worker).inbox.push_back({.message = say->message});
   } else if (const auto* done = std::get_if<action::Done>(&action)) {
     Order& order = orders_.at(done->number);
     expect(!std::exchange(order.done, true), cat("delivery ", done->number, " was done twice"));

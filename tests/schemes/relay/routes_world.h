@@ -35,7 +35,7 @@ class RoutesWorld {
     std::size_t buffer = 0;
   };
   struct Coming {
-    Word take;
+    RelayMessage take;
     Version version = 0;
     std::optional<std::size_t> buffer{};  // none: alone
     std::uint64_t arrived = 0;
@@ -43,15 +43,15 @@ class RoutesWorld {
     bool stuck = false, over = false;
   };
   struct Said {  // to a worker
-    Word word;
+    RelayMessage message;
     Version version = 0;  // of a deliver message
   };
   struct Process {
     bool member = true, in_place = false, said_how = false;
     std::deque<Said> inbox{};
     std::deque<Said> takes{};
-    std::deque<Word> outbox{};
-    std::map<std::uint64_t, Word> early{};
+    std::deque<RelayMessage> outbox{};
+    std::map<std::uint64_t, RelayMessage> early{};
     std::optional<Coming> coming{};
     std::array<Buffer, 2> buffers{};
     std::set<SourceId> knows{};

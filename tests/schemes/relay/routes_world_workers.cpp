@@ -6,7 +6,7 @@
 
 namespace bascule::inline v0::relay {
 
-using Kind = Word::Kind;
+using Kind = RelayMessage::Kind;
 
 void RoutesWorld::turn(WorkerId id) {
   if (id == 0) return;
@@ -18,9 +18,9 @@ void RoutesWorld::turn(WorkerId id) {
   switch (pick(4)) {
     case 0:
       if (!process.outbox.empty()) {
-        const Word word = process.outbox.front();
+        const RelayMessage message = process.outbox.front();
         process.outbox.pop_front();
-        tell(event::Heard{id, word});
+        tell(event::Heard{id, message});
       }
       return;
     case 1: hear(process); return;
@@ -33,19 +33,19 @@ bool RoutesWorld::hear(Process& process) {
   if (process.inbox.empty()) return false;
   const Said said = process.inbox.front();
   process.inbox.pop_front();
-  const Word& word = said.word;
-  if (word.kind == Kind::kTake) process.takes.push_back(said);
-  if (word.kind == Kind::kEngine) process.knows.insert(word.source);
-  if (word.kind == Kind::kForget) process.knows.erase(word.source);
-  if (word.kind != Kind::kFrom && word.kind != Kind::kOver) return true;
-  if (!process.coming || process.coming->take.number != word.number) {
-    process.early.insert_or_assign(word.number, word);
-    if (word.kind == Kind::kOver) process.outbox.push_back({.kind = Kind::kLeft, .number = word.number});
-  } else if (word.kind == Kind::kOver) {
+  const RelayMessage& message = said.message;
+  if (message.kind == Kind::kTake) process.takes.push_back(said);
+  if (message.kind == Kind::kEngine) process.knows.insert(message.source);
+  if (message.kind == Kind::kForget) process.knows.erase(message.source);
+  if (message.kind != Kind::kFrom && message.kind != Kind::kOver) return true;
+  if (!process.coming || process.coming->take.number != message.number) {
+    process.early.insert_or_assign(message.number, message);
+    if (message.kind == Kind::kOver) process.outbox.push_back({.kind = Kind::kLeft, .number = message.number});
+  } else if (message.kind == Kind::kOver) {
     process.coming->over = true;
   } else {
-    process.coming->take.source = word.source;
-    process.coming->take.whole = word.whole;
+    process.coming->take.source = message.source;
+    process.coming->take.whole = message.whole;
     process.coming->stuck = false;
   }
   return true;
@@ -55,13 +55,13 @@ bool RoutesWorld::begin(Process& process) {
   if (process.coming || process.takes.empty()) return false;
   const Said said = process.takes.front();
   process.takes.pop_front();
-  Coming coming{.take = said.word, .version = said.version};
-  if (const auto early = process.early.extract(said.word.number)) {
+  Coming coming{.take = said.message, .version = said.version};
+  if (const auto early = process.early.extract(said.message.number)) {
     coming.over = early.mapped().kind == Kind::kOver;
     if (!coming.over) coming.take.source = early.mapped().source, coming.take.whole = early.mapped().whole;
   }
   const auto spared = [&](Version version) {
-    return std::ranges::find(said.word.spared, version) != said.word.spared.end();
+    return std::ranges::find(said.message.spared, version) != said.message.spared.end();
   };
   const bool full = pick(10) == 0;
   for (std::size_t i = 0; i < process.buffers.size() && !coming.buffer && !full; ++i)
@@ -69,7 +69,7 @@ bool RoutesWorld::begin(Process& process) {
   if (coming.buffer) {
     process.buffers[*coming.buffer] = {.version = said.version, .bytes = 0, .shown = true};
   } else {
-    process.outbox.push_back({.kind = Kind::kAlone, .number = said.word.number});
+    process.outbox.push_back({.kind = Kind::kAlone, .number = said.message.number});
   }
   process.coming = coming;
   return true;

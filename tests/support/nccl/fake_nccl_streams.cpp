@@ -94,13 +94,13 @@ void FakeNccl::State::put(Line& line, Work work) {
 
 namespace {
 
-FakeNccl::State& fake() { return FakeNccl::instance().state(); }
+FakeNccl::State& state_of_fake() { return FakeNccl::instance().state(); }
 
 class FakeMark final : public DeviceMark {
  public:
   int device() const override { return 0; }
   absl::Status record(Stream stream) override {
-    FakeNccl::State& state = fake();
+    FakeNccl::State& state = state_of_fake();
     const std::lock_guard lock(state.mutex);
     line_ = &state.line_of(stream);
     state.check_order(*line_, "a mark");
@@ -108,7 +108,7 @@ class FakeMark final : public DeviceMark {
     return absl::OkStatus();
   }
   absl::Status wait(Deadline deadline) const override {
-    FakeNccl::State& state = fake();
+    FakeNccl::State& state = state_of_fake();
     std::unique_lock lock(state.mutex);
     if (state.changed.wait_until(lock, deadline.at(), [&] { return line_ == nullptr || line_->done >= point_; }))
       return absl::OkStatus();

@@ -123,7 +123,7 @@ class HostRelaySender final : public SenderTransport {
     return offer;
   }
   void remove(WorkerId worker) override { dispatcher_.removed(worker); }
-  std::string path(WorkerId worker) const override { return std::string(dispatcher_.way_of(worker)); }
+  std::string path(WorkerId worker) const override { return std::string(dispatcher_.path_of(worker)); }
   Delivery* delivery() override { return &dispatcher_; }
 
  private:

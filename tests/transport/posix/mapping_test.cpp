@@ -19,30 +19,30 @@ using test::IsOk;
 using test::StatusIs;
 using testing::HasSubstr;
 
-constexpr std::uint64_t kBytes = 3 * 4096;
+constexpr std::uint64_t kMappedBytes = 3 * 4096;
 
 UniqueFd file() {
   UniqueFd fd(::memfd_create("bascule-test", MFD_CLOEXEC));
-  EXPECT_EQ(::ftruncate(fd.get(), kBytes), 0);
+  EXPECT_EQ(::ftruncate(fd.get(), kMappedBytes), 0);
   return fd;
 }
 
 TEST(Mapping, SharesItsBytesWithEveryOtherMapping) {
   const UniqueFd fd = file();
-  auto writer = Mapping::map(fd.get(), kBytes, Access::kReadWrite);
-  const auto reader = Mapping::map(fd.get(), kBytes, Access::kReadOnly);
+  auto writer = Mapping::map(fd.get(), kMappedBytes, Access::kReadWrite);
+  const auto reader = Mapping::map(fd.get(), kMappedBytes, Access::kReadOnly);
   ASSERT_THAT(writer, IsOk());
   ASSERT_THAT(reader, IsOk());
-  ASSERT_EQ(writer->writable().size(), kBytes);
-  ASSERT_EQ(reader->bytes().size(), kBytes);
-  writer->writable()[kBytes - 1] = std::byte{42};
-  EXPECT_EQ(reader->bytes()[kBytes - 1], std::byte{42});
+  ASSERT_EQ(writer->writable().size(), kMappedBytes);
+  ASSERT_EQ(reader->bytes().size(), kMappedBytes);
+  writer->writable()[kMappedBytes - 1] = std::byte{42};
+  EXPECT_EQ(reader->bytes()[kMappedBytes - 1], std::byte{42});
 }
 
 TEST(Mapping, KeepsItsWritesToItselfOnceAsked) {
   const UniqueFd fd = file();
-  auto writer = Mapping::map(fd.get(), kBytes, Access::kReadWrite);
-  const auto reader = Mapping::map(fd.get(), kBytes, Access::kReadOnly);
+  auto writer = Mapping::map(fd.get(), kMappedBytes, Access::kReadWrite);
+  const auto reader = Mapping::map(fd.get(), kMappedBytes, Access::kReadOnly);
   ASSERT_THAT(writer, IsOk());
   ASSERT_THAT(reader, IsOk());
   std::byte* const at = writer->writable().data();
@@ -61,7 +61,7 @@ TEST(Mapping, KeepsItsWritesToItselfOnceAsked) {
 
 TEST(Mapping, OutlivesItsDescriptor) {
   UniqueFd fd = file();
-  auto mapping = Mapping::map(fd.get(), kBytes, Access::kReadWrite);
+  auto mapping = Mapping::map(fd.get(), kMappedBytes, Access::kReadWrite);
   ASSERT_THAT(mapping, IsOk());
   fd.reset();
   mapping->writable()[0] = std::byte{1};
@@ -70,10 +70,10 @@ TEST(Mapping, OutlivesItsDescriptor) {
 
 TEST(Mapping, HasEveryPagePresent) {
   const UniqueFd fd = file();
-  const auto mapping = Mapping::map(fd.get(), kBytes, Access::kReadOnly);
+  const auto mapping = Mapping::map(fd.get(), kMappedBytes, Access::kReadOnly);
   ASSERT_THAT(mapping, IsOk());
   unsigned char present[3] = {};
-  ASSERT_EQ(::mincore(const_cast<std::byte*>(mapping->bytes().data()), kBytes, present), 0);
+  ASSERT_EQ(::mincore(const_cast<std::byte*>(mapping->bytes().data()), kMappedBytes, present), 0);
   EXPECT_THAT(present, testing::Each(testing::Truly([](unsigned char page) { return (page & 1) != 0; })));
 }
 
@@ -81,8 +81,8 @@ TEST(Mapping, BringsInItsPagesLaterWhereAskedTo) {
   const test::TempFolder folder;
   const auto path = folder.path() / "file";
   const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  ASSERT_EQ(::ftruncate(fd.get(), kBytes), 0);
-  auto mapping = Mapping::map(fd.get(), kBytes, Access::kReadOnly, Pages::kLater);
+  ASSERT_EQ(::ftruncate(fd.get(), kMappedBytes), 0);
+  auto mapping = Mapping::map(fd.get(), kMappedBytes, Access::kReadOnly, Pages::kLater);
   ASSERT_THAT(mapping, IsOk());
   EXPECT_FALSE(mapping->in_memory());
   EXPECT_THAT(mapping->populate(), IsOk());
@@ -92,13 +92,13 @@ TEST(Mapping, BringsInItsPagesLaterWhereAskedTo) {
 // Where a touch would be a SIGBUS.
 TEST(Mapping, SaysThatAFileIsShorterThanItsMapping) {
   const UniqueFd fd = file();
-  EXPECT_THAT(Mapping::map(fd.get(), 2 * kBytes, Access::kReadOnly),
+  EXPECT_THAT(Mapping::map(fd.get(), 2 * kMappedBytes, Access::kReadOnly),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("bring 24576 bytes of a mapping into memory: ")));
 }
 
 TEST(Mapping, MovesAndUnmapsWithItsOwner) {
   const UniqueFd fd = file();
-  auto first = Mapping::map(fd.get(), kBytes, Access::kReadOnly);
+  auto first = Mapping::map(fd.get(), kMappedBytes, Access::kReadOnly);
   ASSERT_THAT(first, IsOk());
   const std::byte* address = first->bytes().data();
   {
@@ -106,7 +106,7 @@ TEST(Mapping, MovesAndUnmapsWithItsOwner) {
     EXPECT_EQ(second.bytes().data(), address);
   }
   unsigned char present[3];
-  EXPECT_EQ(::mincore(const_cast<std::byte*>(address), kBytes, present), -1) << "still mapped";
+  EXPECT_EQ(::mincore(const_cast<std::byte*>(address), kMappedBytes, present), -1) << "still mapped";
 }
 
 TEST(Mapping, OfNothingIsEmpty) {
@@ -118,12 +118,12 @@ TEST(Mapping, OfNothingIsEmpty) {
 }
 
 TEST(Mapping, SaysWhatCannotBeMapped) {
-  EXPECT_THAT(Mapping::map(-1, kBytes, Access::kReadOnly), testing::Not(IsOk()));
+  EXPECT_THAT(Mapping::map(-1, kMappedBytes, Access::kReadOnly), testing::Not(IsOk()));
   const UniqueFd fd = file();
   const std::string path = "/proc/self/fd/" + std::to_string(fd.get());
   const UniqueFd read_only(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  EXPECT_THAT(Mapping::map(read_only.get(), kBytes, Access::kReadOnly), IsOk());
-  EXPECT_THAT(Mapping::map(read_only.get(), kBytes, Access::kReadWrite),
+  EXPECT_THAT(Mapping::map(read_only.get(), kMappedBytes, Access::kReadOnly), IsOk());
+  EXPECT_THAT(Mapping::map(read_only.get(), kMappedBytes, Access::kReadWrite),
               StatusIs(StatusCode::kPermissionDenied, HasSubstr("map 12288 bytes of shared memory: ")));
 }
 

@@ -28,23 +28,23 @@ using testing::AnyOf;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-constexpr std::uint64_t kBytes = 10000;
+constexpr std::uint64_t kMemfdBytes = 10000;
 
 TEST(Memfd, IsAllocatedInFullAndWritable) {
-  auto memory = make_memfd("bascule-test", kBytes);
+  auto memory = make_memfd("bascule-test", kMemfdBytes);
   ASSERT_THAT(memory, IsOk());
-  EXPECT_EQ(memory->bytes, kBytes);
-  EXPECT_EQ(memory->writable().size(), kBytes);
+  EXPECT_EQ(memory->bytes, kMemfdBytes);
+  EXPECT_EQ(memory->writable().size(), kMemfdBytes);
   for (std::byte& byte : memory->writable()) ASSERT_EQ(std::exchange(byte, std::byte{7}), std::byte{0});
   struct stat status {};
   ASSERT_EQ(::fstat(memory->descriptor.get(), &status), 0);
-  EXPECT_GE(static_cast<std::uint64_t>(status.st_size), kBytes);
+  EXPECT_GE(static_cast<std::uint64_t>(status.st_size), kMemfdBytes);
   EXPECT_EQ(status.st_size % 4096, 0);
   EXPECT_GE(status.st_blocks * 512, status.st_size) << "a page is missing";
 }
 
 TEST(Memfd, SaysWhichPagesItGot) {
-  const auto memory = make_memfd("bascule-test", kBytes);
+  const auto memory = make_memfd("bascule-test", kMemfdBytes);
   ASSERT_THAT(memory, IsOk());
   EXPECT_THAT(memory->description,
               AnyOf("memfd, 2 MiB pages", StartsWith("memfd, 4 KiB pages (the system's shmem_enabled is ")));
@@ -58,7 +58,7 @@ TEST(Memfd, OfNothingStillHasADescriptor) {
 }
 
 TEST(Memfd, ClosesOnExec) {
-  const auto memory = make_memfd("bascule-test", kBytes);
+  const auto memory = make_memfd("bascule-test", kMemfdBytes);
   ASSERT_THAT(memory, IsOk());
   EXPECT_NE(::fcntl(memory->descriptor.get(), F_GETFD) & FD_CLOEXEC, 0);
 }
@@ -112,7 +112,7 @@ TEST(Memfd, IsRefusedWhereItsControlGroupHasNoRoom) {
 class SealedMemfd : public testing::Test {
  protected:
   void SetUp() override {
-    auto made = make_memfd("bascule-test", kBytes);
+    auto made = make_memfd("bascule-test", kMemfdBytes);
     ASSERT_THAT(made, IsOk());
     memory_ = *std::move(made);
     memory_.writable()[0] = std::byte{42};
@@ -123,20 +123,20 @@ class SealedMemfd : public testing::Test {
 };
 
 TEST_F(SealedMemfd, CannotBeMappedWritable) {
-  EXPECT_EQ(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd(), 0), MAP_FAILED);
+  EXPECT_EQ(::mmap(nullptr, kMemfdBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd(), 0), MAP_FAILED);
   EXPECT_EQ(errno, EPERM);
-  EXPECT_THAT(Mapping::map(fd(), kBytes, Access::kReadWrite),
+  EXPECT_THAT(Mapping::map(fd(), kMemfdBytes, Access::kReadWrite),
               StatusIs(StatusCode::kPermissionDenied, HasSubstr("map")));
-  void* const readable = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, fd(), 0);
+  void* const readable = ::mmap(nullptr, kMemfdBytes, PROT_READ, MAP_SHARED, fd(), 0);
   ASSERT_NE(readable, MAP_FAILED);
-  EXPECT_EQ(::mprotect(readable, kBytes, PROT_READ | PROT_WRITE), -1);
-  ::munmap(readable, kBytes);
+  EXPECT_EQ(::mprotect(readable, kMemfdBytes, PROT_READ | PROT_WRITE), -1);
+  ::munmap(readable, kMemfdBytes);
 }
 
 TEST_F(SealedMemfd, CannotBeReopenedForWriting) {
   const UniqueFd again(::open(("/proc/self/fd/" + std::to_string(fd())).c_str(), O_RDWR | O_CLOEXEC));
   if (again) {
-    EXPECT_EQ(::mmap(nullptr, kBytes, PROT_WRITE, MAP_SHARED, again.get(), 0), MAP_FAILED);
+    EXPECT_EQ(::mmap(nullptr, kMemfdBytes, PROT_WRITE, MAP_SHARED, again.get(), 0), MAP_FAILED);
   }
 }
 
@@ -159,7 +159,7 @@ TEST_F(SealedMemfd, TakesNoMoreSeals) {
 }
 
 TEST_F(SealedMemfd, IsTakenByAReader) {
-  EXPECT_THAT(check_sealed(fd(), kBytes), IsOk());
+  EXPECT_THAT(check_sealed(fd(), kMemfdBytes), IsOk());
   EXPECT_THAT(check_sealed(fd(), 3 * 4096), IsOk());
   EXPECT_THAT(check_sealed(fd(), 3 * 4096 + 1),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("has 12288 bytes, expected at least 12289")));
@@ -167,8 +167,8 @@ TEST_F(SealedMemfd, IsTakenByAReader) {
 
 TEST(CheckSealed, RefusesAPlainFile) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::tmpfile(), &std::fclose);
-  ASSERT_EQ(::ftruncate(::fileno(file.get()), kBytes), 0);
-  EXPECT_THAT(check_sealed(::fileno(file.get()), kBytes),
+  ASSERT_EQ(::ftruncate(::fileno(file.get()), kMemfdBytes), 0);
+  EXPECT_THAT(check_sealed(::fileno(file.get()), kMemfdBytes),
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("is not sealed")));
 }
 
@@ -176,9 +176,9 @@ TEST(CheckSealed, RefusesAMemfdWithoutEverySeal) {
   constexpr int kAll = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
   for (const int missing : {kAll, F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE, F_SEAL_SEAL}) {
     const UniqueFd fd(::memfd_create("bascule-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    ASSERT_EQ(::ftruncate(fd.get(), kBytes), 0);
+    ASSERT_EQ(::ftruncate(fd.get(), kMemfdBytes), 0);
     ASSERT_EQ(::fcntl(fd.get(), F_ADD_SEALS, kAll & ~missing), 0);
-    EXPECT_THAT(check_sealed(fd.get(), kBytes), StatusIs(StatusCode::kInvalidArgument, HasSubstr("is not sealed")))
+    EXPECT_THAT(check_sealed(fd.get(), kMemfdBytes), StatusIs(StatusCode::kInvalidArgument, HasSubstr("is not sealed")))
         << missing;
   }
 }

@@ -19,13 +19,13 @@ namespace {
 using test::IsOk;
 using testing::HasSubstr;
 
-constexpr std::size_t kBytes = std::size_t{40} << 20;  // several chunks
+constexpr std::size_t kFileBytes = std::size_t{40} << 20;  // several chunks
 
 void write_and_sync(WriteBehind& behind, const std::filesystem::path& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   behind.begin(fd.get());
   const std::vector<char> chunk(std::size_t{5} << 20, 'x');
-  for (std::size_t at = 0; at < kBytes; at += chunk.size()) {
+  for (std::size_t at = 0; at < kFileBytes; at += chunk.size()) {
     ASSERT_EQ(::pwrite(fd.get(), chunk.data(), chunk.size(), static_cast<off_t>(at)),
               static_cast<ssize_t>(chunk.size()));
     behind.reached(at + chunk.size());
@@ -66,7 +66,7 @@ TEST(WriteBehind, ReportsWhatCannotBeSynced) {
     ends[0].reset(both[0]), ends[1].reset(both[1]);
     WriteBehind behind;
     behind.begin(ends[1].get());
-    behind.reached(kBytes);
+    behind.reached(kFileBytes);
     EXPECT_THAT(behind.finish(Deadline(test::patience())),
                 test::StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("fsync")));
   };

@@ -1,9 +1,9 @@
-// What the two ends of a relay say to each other. docs/relay.md says which word comes when.
+// RelayMessage: what the two ends of a relay send each other. docs/relay.md says which message comes when.
 //
 //   worker → sender   in place, buffers (with descriptors), alone, got, left, cannot
 //   sender → worker   take (in the bytes of a deliver message), from, over, engine (with descriptors), forget
 //
-// On the wire a word is a CBOR map.
+// On the wire a message is a CBOR map.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline constexpr std::string_view kInPlace = "in place", kByRelay = "relay";
 
 inline constexpr std::size_t kMostBuffers = 8;  // that an engine shows others
 
-struct Word {
+struct RelayMessage {
   enum class Kind {
     kInPlace,  // this worker reads the slots where they lie: nothing is delivered to it
     kBuffers,  // it copies. Descriptors: its progress page, then its receive buffers of `allocated` bytes each, at
@@ -51,7 +51,7 @@ struct Word {
   std::string why{};
 };
 
-std::string to_bytes(const Word& word);
-absl::StatusOr<Word> parse_word(std::string_view bytes);  // INVALID_ARGUMENT: it is none. Any bytes
+std::string to_bytes(const RelayMessage& message);
+absl::StatusOr<RelayMessage> parse_message(std::string_view bytes);  // takes any bytes. INVALID_ARGUMENT: no message
 
 }  // namespace bascule::inline v0::relay

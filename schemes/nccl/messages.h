@@ -1,9 +1,9 @@
-// What the two ends of nccl say to each other. docs/nccl.md says which word comes when.
+// GroupMessage: what the two ends of nccl send each other. docs/nccl.md says which message comes when.
 //
 //   sender → worker   ask, make, warm, deliver (in the bytes of a deliver message), again, over, drop
 //   worker → sender   ready, made, warmed, got, dropped, failed
 //
-// On the wire a word is a CBOR map.
+// On the wire a message is a CBOR map.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace bascule::inline v0::nccl {
 
 using CommGroupId = std::uint64_t;  // of one communicator; a sender never reuses a number
 
-struct Word {
+struct GroupMessage {
   enum class Kind {
     kAsk,      // can you join this group?
     kReady,    // yes
@@ -42,7 +42,7 @@ struct Word {
   std::string why{};
 };
 
-std::string to_bytes(const Word& word);
-absl::StatusOr<Word> parse_word(std::string_view bytes);  // INVALID_ARGUMENT: it is none. Any bytes
+std::string to_bytes(const GroupMessage& message);
+absl::StatusOr<GroupMessage> parse_message(std::string_view bytes);  // takes any bytes. INVALID_ARGUMENT: no message
 
 }  // namespace bascule::inline v0::nccl

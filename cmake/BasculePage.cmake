@@ -1,0 +1,16 @@
+# bascule_page(VARIABLE FILE): the text of an HTML page, with the theme and the drawing functions of transport/program/page in
+# place of /*THEME*/ and /*PLOT*/. So pages share them, and each stays one file that loads nothing.
+function(bascule_page variable file)
+  set(folder ${PROJECT_SOURCE_DIR}/transport/program/page)
+  file(READ ${file} page)
+  foreach(part THEME:theme.css PLOT:plot.js)
+    string(REPLACE ":" ";" part ${part})
+    list(GET part 0 mark)
+    list(GET part 1 name)
+    file(READ ${folder}/${name} text)
+    string(REPLACE "/*${mark}*/\n" "${text}" page "${page}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/${name})
+  endforeach()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+  set(${variable} "${page}" PARENT_SCOPE)
+endfunction()
