@@ -27,8 +27,8 @@ namespace {
 
 // Opens --device, and refuses a --sync that does not reach it: before it is opened, unless it is auto. A dry run goes
 // on without a GPU, which it then does not look at.
-absl::Status open_device(const EngineFlags& engines, RunKind kind, const std::function<void(std::string_view)>& log,
-                         ComputeFlags& compute) {
+absl::StatusOr<ComputeFlags> open_device(const EngineFlags& engines, RunKind kind,
+                                         const std::function<void(std::string_view)>& log) {
   const std::string flag = absl::GetFlag(FLAGS_device);
   const auto check = [&](bool on_host) {
     const bool needless = kind.supervised || engines.sync.empty();
@@ -37,18 +37,17 @@ absl::Status open_device(const EngineFlags& engines, RunKind kind, const std::fu
   };
   if (flag != "auto") BASCULE_TRY(check(flag == "cpu"));
   const absl::StatusOr<at::Device> device = open_torch_device(flag, log);
-  compute.is_device_open = device.ok();
-  compute.device = device.ok() ? *device : at::Device(at::kCUDA, 0);
   if (!device.ok() && !(kind.dry_run && absl::IsUnavailable(device.status()))) return device.status();
-  return flag == "auto" ? check(compute.device.is_cpu()) : absl::OkStatus();
+  const ComputeFlags compute{.device = device.value_or(at::Device(at::kCUDA, 0)), .is_device_open = device.ok()};
+  if (flag == "auto") BASCULE_TRY(check(compute.device.is_cpu()));
+  return compute;
 }
 
 }  // namespace
 
 absl::StatusOr<ComputeFlags> parse_compute_flags(const EngineFlags& engines, RunKind kind,
                                                  const std::function<void(std::string_view)>& log) {
-  ComputeFlags compute;
-  BASCULE_TRY(open_device(engines, kind, log, compute));
+  BASCULE_ASSIGN(ComputeFlags compute, open_device(engines, kind, log));
   const std::string dtype = absl::GetFlag(FLAGS_train_dtype);
   const std::int64_t chunk = absl::GetFlag(FLAGS_logit_chunk);
   FlagChecks checks;
