@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "segment_runs.h"
 #include <bascule/kernels/cuda_digest.h>
 #include <bascule/kernels/cuda_pack.h>
 #include <bascule/kernels/cuda_unpack.h>
@@ -29,6 +30,7 @@ namespace {
 
 using bascule::DType;
 using bascule::size_of;
+using bascule::bench::segment_runs;
 using bascule::kernels::Segment;
 namespace cuda = bascule::kernels::cuda;
 
@@ -69,20 +71,7 @@ class Bench {
     must(cuda::DigestCell::make(&cell_));
   }
 
-  // `tensors` runs of `elements` each, in an order of their own.
-  std::vector<Segment> runs(DType tensor, DType slot, std::uint64_t tensors, std::uint64_t elements) {
-    std::vector<Segment> segments(tensors);
-    for (std::uint64_t i = 0; i < tensors; ++i)
-      segments[i] = {.tensor = static_cast<std::uint32_t>(i),
-                     .tensor_dtype = tensor,
-                     .slot_dtype = slot,
-                     .slot_offset = i * elements * size_of(slot),
-                     .elements = elements,
-                     .shape = {static_cast<std::int64_t>(elements)},
-                     .tensor_strides = {1},
-                     .slot_strides = {1}};
-    return segments;
-  }
+  // In a shuffled order.
   std::vector<void*> addresses(const std::vector<Segment>& segments, std::uint64_t shift = 0) {
     std::vector<std::size_t> order(segments.size());
     std::iota(order.begin(), order.end(), 0);
@@ -233,28 +222,28 @@ int main(int argc, char** argv) {
 
   constexpr DType kB = DType::kBF16, kF = DType::kF32, kH = DType::kF16;
   constexpr std::uint64_t kEach = 4'571'136;  // 338 x 9.1 MB of bf16: 3.09 GB, ends in the middle of tiles
-  bench.pack("pack 338 bf16", bench.runs(kB, kB, 338, kEach));
-  bench.pack("pack 338 bf16, no digest", bench.runs(kB, kB, 338, kEach), false);
-  bench.pack("pack 338 f32 to bf16", bench.runs(kF, kB, 338, kEach));
-  bench.pack("pack 338 f32 to f16", bench.runs(kF, kH, 338, kEach));
-  bench.pack("pack 338 bf16 to f32", bench.runs(kB, kF, 338, kEach / 2));
-  bench.pack("pack 10000 bf16 of 64 KiB", bench.runs(kB, kB, 10'000, 32'768));
-  bench.pack("pack 10000 bf16 of 64 KiB, no digest", bench.runs(kB, kB, 10'000, 32'768), false);
-  bench.pack("pack 10000 f32 to bf16 of 64 KiB", bench.runs(kF, kB, 10'000, 32'768));
-  bench.pack("pack 10000 bf16 of 65 KB, off tiles", bench.runs(kB, kB, 10'000, 32'800));
-  bench.pack("pack 100000 bf16 of 6 KB", bench.runs(kB, kB, 100'000, 3'008));
-  bench.pack("pack 338 bf16, sources 2 bytes off", bench.runs(kB, kB, 338, kEach), true, 2);
-  bench.pack("pack 40 bf16, 1 MiB", bench.runs(kB, kB, 40, 13'120));
-  Segment transposed = bench.runs(kB, kB, 1, std::uint64_t{16'384} * 16'384)[0];
+  bench.pack("pack 338 bf16", segment_runs(kB, kB, 338, kEach));
+  bench.pack("pack 338 bf16, no digest", segment_runs(kB, kB, 338, kEach), false);
+  bench.pack("pack 338 f32 to bf16", segment_runs(kF, kB, 338, kEach));
+  bench.pack("pack 338 f32 to f16", segment_runs(kF, kH, 338, kEach));
+  bench.pack("pack 338 bf16 to f32", segment_runs(kB, kF, 338, kEach / 2));
+  bench.pack("pack 10000 bf16 of 64 KiB", segment_runs(kB, kB, 10'000, 32'768));
+  bench.pack("pack 10000 bf16 of 64 KiB, no digest", segment_runs(kB, kB, 10'000, 32'768), false);
+  bench.pack("pack 10000 f32 to bf16 of 64 KiB", segment_runs(kF, kB, 10'000, 32'768));
+  bench.pack("pack 10000 bf16 of 65 KB, off tiles", segment_runs(kB, kB, 10'000, 32'800));
+  bench.pack("pack 100000 bf16 of 6 KB", segment_runs(kB, kB, 100'000, 3'008));
+  bench.pack("pack 338 bf16, sources 2 bytes off", segment_runs(kB, kB, 338, kEach), true, 2);
+  bench.pack("pack 40 bf16, 1 MiB", segment_runs(kB, kB, 40, 13'120));
+  Segment transposed = segment_runs(kB, kB, 1, std::uint64_t{16'384} * 16'384)[0];
   transposed.rank = 2;
   transposed.shape = {16'384, 16'384};
   transposed.tensor_strides = {1, 16'384};
   transposed.slot_strides = {16'384, 1};
   bench.pack("pack a transposed bf16 matrix of 16384", {transposed});
-  bench.unpack("unpack 338 bf16", bench.runs(kB, kB, 338, kEach));
-  bench.unpack("unpack 338 f32 from bf16", bench.runs(kF, kB, 338, kEach));
-  bench.unpack("unpack 338 bf16 from f32", bench.runs(kB, kF, 338, kEach / 2));
-  std::vector<Segment> columns = bench.runs(kB, kB, 64, std::uint64_t{4'096} * 4'096);
+  bench.unpack("unpack 338 bf16", segment_runs(kB, kB, 338, kEach));
+  bench.unpack("unpack 338 f32 from bf16", segment_runs(kF, kB, 338, kEach));
+  bench.unpack("unpack 338 bf16 from f32", segment_runs(kB, kF, 338, kEach / 2));
+  std::vector<Segment> columns = segment_runs(kB, kB, 64, std::uint64_t{4'096} * 4'096);
   for (Segment& segment : columns) {  // half of the columns of each matrix, as a tensor-parallel rank reads them
     segment.elements /= 2;
     segment.rank = 2;

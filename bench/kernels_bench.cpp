@@ -16,6 +16,7 @@
 #include <random>
 #include <vector>
 
+#include "segment_runs.h"
 #include <bascule/kernels/digest.h>
 #include <bascule/kernels/pack.h>
 #include <bascule/kernels/thread_pool.h>
@@ -78,18 +79,7 @@ void copy(benchmark::State& state) {
 
 // `tensors` runs that fill `slot_bytes` of a slot, one after the other on both sides.
 std::vector<Segment> runs(DType tensor, DType slot, std::size_t tensors, std::size_t slot_bytes) {
-  const std::size_t elements = slot_bytes / size_of(slot) / tensors;
-  std::vector<Segment> segments;
-  for (std::size_t i = 0; i < tensors; ++i)
-    segments.push_back({.tensor = static_cast<std::uint32_t>(i),
-                        .tensor_dtype = tensor,
-                        .slot_dtype = slot,
-                        .slot_offset = i * elements * size_of(slot),
-                        .elements = elements,
-                        .shape = {static_cast<std::int64_t>(elements)},
-                        .tensor_strides = {1},
-                        .slot_strides = {1}});
-  return segments;
+  return bascule::bench::segment_runs(tensor, slot, tensors, slot_bytes / size_of(slot) / tensors);
 }
 
 // Where the tensors of `segments` lie, one after the other from `base`.

@@ -1,10 +1,11 @@
-# bascule_part(NAME [STATIC] [FOLDER folder] HEADERS ... PRIVATE_HEADERS ... SOURCES ...
+# bascule_part(NAME [STATIC] [TORCH] [FOLDER folder] HEADERS ... PRIVATE_HEADERS ... SOURCES ...
 #              LINKS ... SYSTEM_LINKS ... BINARY_LINKS ... PRIVATE_LINKS ...)
 #
 # One folder of the tree as one target, bascule_NAME. It may include what it links: each part has an include root of its
 # own in the build tree, include/NAME/bascule/FOLDER, that holds only links to its headers. So an include against the
 # arrows of docs/architecture.md does not compile. In the tree and installed a header is <bascule/FOLDER/header.h>.
 #   STATIC            a library of its own, for parts outside of bascule::bascule (objects are not passed on)
+#   TORCH             its sources include LibTorch
 #   HEADERS           what users see: installed
 #   PRIVATE_HEADERS   what only other parts and the tests see: not installed
 #   LINKS             other parts, by NAME; what they expose is passed on
@@ -12,7 +13,7 @@
 #   BINARY_LINKS      libraries that only its SOURCES include, but that users' programs must be linked with
 #   PRIVATE_LINKS     targets that no user of the part may see: header-only libraries, or bascule_NAME of a part
 function(bascule_part name)
-  cmake_parse_arguments(PART "STATIC" "FOLDER" 
+  cmake_parse_arguments(PART "STATIC;TORCH" "FOLDER"
     "SOURCES;HEADERS;PRIVATE_HEADERS;LINKS;SYSTEM_LINKS;BINARY_LINKS;PRIVATE_LINKS" ${ARGN})
   if(NOT PART_FOLDER)
     set(PART_FOLDER ${name})
@@ -35,7 +36,9 @@ function(bascule_part name)
     add_library(${target} ${kind} ${PART_SOURCES})
     set(scope PUBLIC)
     target_link_libraries(${target} PRIVATE bascule_flags)
-    if(PART_SYSTEM_LINKS MATCHES "absl|bascule::bascule|transport" OR PART_LINKS)  # kernels know no Abseil
+    if(PART_TORCH)
+      bascule_precompiled(${target} torch)
+    elseif(PART_SYSTEM_LINKS MATCHES "absl|bascule::bascule|transport" OR PART_LINKS)  # kernels know no Abseil
       bascule_precompiled(${target} core)
     endif()
   else()

@@ -71,10 +71,10 @@ class DigestCell {
   std::uint64_t bytes_ = 0, missing_tiles_ = kUnknown;          // of the last target
 };
 
-// Enqueues the part of a digest that tiles [first, last) of the slot make; `target` is the cell's last one. Behind the
-// last part the digest is whole, in whatever order they came.
-CudaResult digest_part(const void* slot, std::uint64_t first, std::uint64_t last, const DigestOutput& target,
-                       DigestCell& cell, Stream stream);
+// Enqueues the digest of a piece of the slot, tiles [first, last); `target` is the cell's last one. After the last
+// piece the digest is complete, in whatever order they came.
+CudaResult digest_piece(const void* slot, std::uint64_t first, std::uint64_t last, const DigestOutput& target,
+                        DigestCell& cell, Stream stream);
 
 // Enqueues the digest of `bytes` bytes at `slot`, an address on 16 bytes that the device can read, in one launch.
 CudaResult digest(const void* slot, std::uint64_t bytes, DigestCell& cell, Stream stream);

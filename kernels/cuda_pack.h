@@ -9,21 +9,17 @@
 #include <cstdint>
 #include <span>
 
-#include <bascule/kernels/cuda_digest.h>
 #include <bascule/kernels/cuda_table.h>
 
 namespace bascule::inline v0::kernels::cuda {
 
-class PackPlan {
+class PackPlan final : public TilePlan {
  public:
   // For `segments` as pack() takes them, of `tensors` tensors, on the current device; cudaErrorInvalidValue where they
   // are not so. Blocks while the table is uploaded: 48 bytes a tile of 64 KiB, and 40 for each 4 KiB where tensors meet
   // in one, or for each tensor or row there.
   static CudaResult make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
                          PackPlan* made);
-
-  std::uint64_t slot_bytes() const { return slot_bytes_; }
-  int device() const { return table_.device(); }
 
   // Enqueues the pack of the whole slot: begin() and then advance() to its end.
   CudaResult pack(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream);
@@ -35,18 +31,8 @@ class PackPlan {
   CudaResult begin(std::span<void* const> tensors, void* slot, bool want_digest, Stream stream);
   // Packs up to byte `end` of the slot: a multiple of kTileBytes, or slot_bytes().
   CudaResult advance(std::uint64_t end, Stream stream);
-  // What was enqueued may not come to be, as where the stream was captured or a later call failed: the next pack counts
-  // on nothing of it.
-  void forget();
-
-  // Of the last slot that was packed to its end with want_digest: valid once an event behind it has passed, and until
-  // the next pack.
-  Digest digest() const { return cell_.digest(); }
 
  private:
-  DeviceTable table_;
-  DigestCell cell_;
-  std::uint64_t slot_bytes_ = 0;
   std::byte* slot_ = nullptr;
   DigestOutput target_;
   std::uint64_t tiles_done_ = 0;

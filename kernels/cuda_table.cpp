@@ -102,4 +102,11 @@ CudaResult DeviceTable::set_addresses(std::span<void* const> addresses, Stream s
   return {};
 }
 
+CudaResult TilePlan::set(const TileTable& table, std::size_t tensors, std::uint64_t slot_bytes) {
+  if (table.tiles.size() != tiles_of(slot_bytes)) return BASCULE_CUDA_CODE(cudaErrorInvalidValue);
+  slot_bytes_ = slot_bytes;
+  BASCULE_CUDA_PASS(DeviceTable::make(table, tensors, &table_));
+  return DigestCell::make(&cell_);
+}
+
 }  // namespace bascule::inline v0::kernels::cuda

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 
+#include <bascule/kernels/cuda_digest.h>
 #include <bascule/kernels/cuda_memory.h>
 #include <bascule/kernels/tile_table.h>
 
@@ -68,6 +69,32 @@ class DeviceTable {
   std::size_t set_ = 0;  // the last one used
   bool has_addresses_ = false;
   TableView view_;
+};
+
+// What PackPlan and UnpackPlan share: the table of their segments and the digest of the slot.
+class TilePlan {
+ public:
+  std::uint64_t slot_bytes() const { return slot_bytes_; }
+  int device() const { return table_.device(); }
+
+  // What was enqueued may not come to be, as where the stream was captured or a later call failed: the next call counts
+  // on nothing of it.
+  void forget() {
+    table_.forget_addresses();
+    cell_.forget();
+  }
+
+  // Of the last slot that was packed or unpacked to its end with want_digest: valid once an event behind it has passed,
+  // and until the next call.
+  Digest digest() const { return cell_.digest(); }
+
+ protected:
+  // On the current device. cudaErrorInvalidValue: `table` is not that of the whole slot.
+  CudaResult set(const TileTable& table, std::size_t tensors, std::uint64_t slot_bytes);
+
+  DeviceTable table_;
+  DigestCell cell_;
+  std::uint64_t slot_bytes_ = 0;
 };
 
 }  // namespace bascule::inline v0::kernels::cuda

@@ -6,32 +6,19 @@
 #include <cstdint>
 #include <span>
 
-#include <bascule/kernels/cuda_digest.h>
 #include <bascule/kernels/cuda_table.h>
 
 namespace bascule::inline v0::kernels::cuda {
 
-class UnpackPlan {
+class UnpackPlan final : public TilePlan {
  public:
   // For `segments` as unpack() takes them; cudaErrorInvalidValue where they are not so.
   static CudaResult make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
                          UnpackPlan* made);
 
-  std::uint64_t slot_bytes() const { return slot_bytes_; }
-  int device() const { return table_.device(); }
-
   // Enqueues the unpack of the whole slot, an address on 16 bytes that the device can read. With `want_digest` all of
   // it is digested, whatever the segments read.
   CudaResult unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream);
-
-  void forget();
-
-  Digest digest() const { return cell_.digest(); }
-
- private:
-  DeviceTable table_;
-  DigestCell cell_;
-  std::uint64_t slot_bytes_ = 0;
 };
 
 }  // namespace bascule::inline v0::kernels::cuda

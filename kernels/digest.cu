@@ -54,8 +54,8 @@ Digest DigestCell::digest() const {
   return total.finish(bytes_);
 }
 
-CudaResult digest_part(const void* slot, std::uint64_t first, std::uint64_t last, const DigestOutput& target,
-                       DigestCell& cell, Stream stream) {
+CudaResult digest_piece(const void* slot, std::uint64_t first, std::uint64_t last, const DigestOutput& target,
+                        DigestCell& cell, Stream stream) {
   if (reinterpret_cast<std::uintptr_t>(slot) % 16 != 0) return BASCULE_CUDA_CODE(cudaErrorMisalignedAddress);
   if (first == last) return {};
   const std::uint64_t in_turn = last - first < kPlenty ? 1 : kTilesInTurn;
@@ -68,7 +68,7 @@ CudaResult digest_part(const void* slot, std::uint64_t first, std::uint64_t last
 CudaResult digest(const void* slot, std::uint64_t bytes, DigestCell& cell, Stream stream) {
   DigestOutput target;
   BASCULE_CUDA_PASS(cell.target(bytes, stream, &target));
-  return digest_part(slot, 0, target.tiles, target, cell, stream);
+  return digest_piece(slot, 0, target.tiles, target, cell, stream);
 }
 
 }  // namespace bascule::inline v0::kernels::cuda

@@ -43,12 +43,12 @@ __device__ inline std::uint64_t load_element(const std::byte* from, std::uint32_
 }
 
 // Bytes [begin, end) of the element.
-__device__ inline void store_part(std::byte* to, std::uint64_t value, std::uint32_t begin, std::uint32_t end) {
+__device__ inline void store_bytes(std::byte* to, std::uint64_t value, std::uint32_t begin, std::uint32_t end) {
   for (std::uint32_t i = begin; i < end; ++i) to[i] = static_cast<std::byte>(value >> (8 * i));
 }
 
 __device__ inline void store_element(std::byte* to, std::uint64_t value, std::uint32_t bytes) {
-  if (reinterpret_cast<std::uintptr_t>(to) % bytes != 0) return store_part(to, value, 0, bytes);
+  if (reinterpret_cast<std::uintptr_t>(to) % bytes != 0) return store_bytes(to, value, 0, bytes);
   switch (bytes) {
     case 8: *reinterpret_cast<std::uint64_t*>(to) = value; return;
     case 4: *reinterpret_cast<std::uint32_t*>(to) = static_cast<std::uint32_t>(value); return;

@@ -103,7 +103,7 @@ void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin
   const ElementWriter writer(segment, tensor, processor);
   const std::uint64_t element_bytes = size_of(segment.slot_dtype);
   // A piece of the element at `begin` or `end`, where a boundary cuts one.
-  const auto write_part = [&](std::uint64_t from, std::uint64_t to) {
+  const auto write_piece = [&](std::uint64_t from, std::uint64_t to) {
     std::array<std::byte, kMaxElementBytes> whole;
     const std::uint64_t element = from / element_bytes;
     writer.write(element, element + 1, whole.data());
@@ -112,7 +112,7 @@ void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin
   };
   if (begin % element_bytes != 0) {
     const std::uint64_t cut = std::min(end, begin - begin % element_bytes + element_bytes);
-    write_part(begin, cut);
+    write_piece(begin, cut);
     begin = cut;
   }
   const std::uint64_t whole_end = std::max(begin, end - end % element_bytes);
@@ -120,7 +120,7 @@ void gather(const Segment& segment, const std::byte* tensor, std::uint64_t begin
     writer.write(begin / element_bytes, whole_end / element_bytes, target);
     target += whole_end - begin;
   }
-  if (whole_end < end) write_part(whole_end, end);
+  if (whole_end < end) write_piece(whole_end, end);
 }
 
 }  // namespace bascule::inline v0::kernels

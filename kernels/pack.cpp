@@ -6,9 +6,8 @@
 #include <cstring>
 
 #include <bascule/kernels/gather.h>
-#include <bascule/kernels/prefix.h>
+#include <bascule/kernels/ordered_work.h>
 #include <bascule/kernels/processor.h>
-#include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/tiles.h>
 
 namespace bascule::inline v0::kernels {
@@ -27,7 +26,7 @@ class TilePacker {
         stream_copy_(pays_to_stream(slot) ? processor.tile_writer(DType::kU8, DType::kU8) : nullptr) {}
 
   // `piece` begins on a tile and ends on one or at the slot's end.
-  void make(Prefix::Piece piece) {
+  void take(OrderedWork::Piece piece) {
     first_ = std::partition_point(segments_.begin(), segments_.end(),
                                   [&](const Segment& segment) { return slot_end_of(segment) <= piece.begin; });
     for (std::uint64_t begin = piece.begin; begin < piece.end; begin += kTileBytes) {
@@ -148,17 +147,8 @@ std::optional<Digest> pack(std::span<const Segment> segments, std::span<const st
                            std::span<std::byte> slot, bool want_digest, ThreadPool& pool,
                            std::atomic<std::uint64_t>* bytes_done, const Processor& processor) {
   assert(cover(segments, tensors.size(), slot.size()));
-  const std::size_t hands = std::min(static_cast<std::size_t>(pool.threads()), Prefix::kMaxHands);
-  Prefix prefix(slot.size(), piece_bytes_of(slot.size(), pool.threads()), hands, bytes_done);
-  SharedTotal shared;
-  // No more hands than pieces: waking a thread costs more than a small slot.
-  pool.run(std::min(hands, prefix.pieces()), [&](std::size_t hand) {
-    TilePacker packer(segments, tensors, slot, want_digest, processor);
-    while (const std::optional<Prefix::Piece> piece = prefix.next(hand)) packer.make(*piece);
-    shared.add(packer.total());
-  });
-  if (!want_digest) return std::nullopt;
-  return shared.total().finish(slot.size());
+  return in_pieces(slot.size(), want_digest, pool, bytes_done,
+                   [&] { return TilePacker(segments, tensors, slot, want_digest, processor); });
 }
 
 std::optional<Digest> pack(std::span<const Segment> segments, std::span<const std::byte* const> tensors,

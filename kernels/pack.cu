@@ -82,8 +82,8 @@ __device__ void pack_piece(const Piece& piece, const TableView& table, std::byte
     if (begin >= piece.begin && begin + slot_bytes <= piece.end) {
       store_element(to + begin, value, slot_bytes);
     } else {
-      store_part(to + begin, value, static_cast<std::uint32_t>(begin < piece.begin ? piece.begin - begin : 0),
-                 static_cast<std::uint32_t>(begin + slot_bytes > piece.end ? piece.end - begin : slot_bytes));
+      store_bytes(to + begin, value, static_cast<std::uint32_t>(begin < piece.begin ? piece.begin - begin : 0),
+                  static_cast<std::uint32_t>(begin + slot_bytes > piece.end ? piece.end - begin : slot_bytes));
     }
   }
 }
@@ -109,12 +109,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 CudaResult PackPlan::make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
                           PackPlan* made) {
-  const TileTable table = pack_table(segments, tensors, slot_bytes);
-  if (table.tiles.size() != tiles_of(slot_bytes)) return BASCULE_CUDA_CODE(cudaErrorInvalidValue);
   PackPlan plan;
-  plan.slot_bytes_ = slot_bytes;
-  BASCULE_CUDA_PASS(DeviceTable::make(table, tensors, &plan.table_));
-  BASCULE_CUDA_PASS(DigestCell::make(&plan.cell_));
+  BASCULE_CUDA_PASS(plan.set(pack_table(segments, tensors, slot_bytes), tensors, slot_bytes));
   *made = std::move(plan);
   return {};
 }
@@ -134,11 +130,6 @@ CudaResult PackPlan::begin(std::span<void* const> tensors, void* slot, bool want
   slot_ = static_cast<std::byte*>(slot);
   tiles_done_ = 0;
   return {};
-}
-
-void PackPlan::forget() {
-  table_.forget_addresses();
-  cell_.forget();
 }
 
 CudaResult PackPlan::advance(std::uint64_t end, Stream stream) {

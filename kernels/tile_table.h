@@ -38,7 +38,7 @@ struct alignas(16) Tile {
   std::uint32_t pieces = 0;
 };
 
-// A part of a segment in one tile, at most 4 KiB of it: what a warp takes at a time.
+// A piece of a segment in one tile, at most 4 KiB of it: what a warp takes at a time.
 //
 // A run is bytes [begin, end) of the slot that are the tensor's own, from tensor_offset on: rows of boxes, too.
 // Anything else is elements: for pack, bytes [begin, end) counted from the segment's slot_offset, the ends of which may

@@ -5,11 +5,10 @@
 #include <cassert>
 #include <cstring>
 
+#include <bascule/kernels/ordered_work.h>
 #include <bascule/kernels/pack.h>
-#include <bascule/kernels/prefix.h>
 #include <bascule/kernels/processor.h>
 #include <bascule/kernels/scatter.h>
-#include <bascule/kernels/thread_pool.h>
 #include <bascule/kernels/tiles.h>
 
 namespace bascule::inline v0::kernels {
@@ -29,7 +28,7 @@ class TileUnpacker {
         first_(segments_.begin()) {}
 
   // `piece` begins on a tile and ends on one or at the slot's end.
-  void take(Prefix::Piece piece) {
+  void take(OrderedWork::Piece piece) {
     for (std::uint64_t begin = piece.begin; begin < piece.end; begin += kTileBytes) {
       const std::uint64_t end = std::min(begin + kTileBytes, slot_.size());
       const TileSums sums = take_tile(begin, end);
@@ -120,16 +119,8 @@ std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::b
                              std::span<const std::byte> slot, bool want_digest, ThreadPool& pool,
                              const Processor& processor) {
   assert(fit(segments, tensors.size(), slot.size()));
-  const std::size_t hands = std::min(static_cast<std::size_t>(pool.threads()), Prefix::kMaxHands);
-  Prefix prefix(slot.size(), piece_bytes_of(slot.size(), pool.threads()), hands, nullptr);
-  SharedTotal shared;
-  pool.run(std::min(hands, prefix.pieces()), [&](std::size_t hand) {
-    TileUnpacker unpacker(segments, tensors, slot, want_digest, processor);
-    while (const std::optional<Prefix::Piece> piece = prefix.next(hand)) unpacker.take(*piece);
-    shared.add(unpacker.total());
-  });
-  if (!want_digest) return std::nullopt;
-  return shared.total().finish(slot.size());
+  return in_pieces(slot.size(), want_digest, pool, nullptr,
+                   [&] { return TileUnpacker(segments, tensors, slot, want_digest, processor); });
 }
 
 std::optional<Digest> unpack(std::span<const Segment> segments, std::span<std::byte* const> tensors,

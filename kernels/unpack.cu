@@ -93,19 +93,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 CudaResult UnpackPlan::make(std::span<const Segment> segments, std::size_t tensors, std::uint64_t slot_bytes,
                             UnpackPlan* made) {
-  const TileTable table = unpack_table(segments, tensors, slot_bytes);
-  if (table.tiles.size() != tiles_of(slot_bytes)) return BASCULE_CUDA_CODE(cudaErrorInvalidValue);
   UnpackPlan plan;
-  plan.slot_bytes_ = slot_bytes;
-  BASCULE_CUDA_PASS(DeviceTable::make(table, tensors, &plan.table_));
-  BASCULE_CUDA_PASS(DigestCell::make(&plan.cell_));
+  BASCULE_CUDA_PASS(plan.set(unpack_table(segments, tensors, slot_bytes), tensors, slot_bytes));
   *made = std::move(plan);
   return {};
-}
-
-void UnpackPlan::forget() {
-  table_.forget_addresses();
-  cell_.forget();
 }
 
 CudaResult UnpackPlan::unpack(const void* slot, std::span<void* const> tensors, bool want_digest, Stream stream) {

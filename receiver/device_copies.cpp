@@ -37,8 +37,8 @@ bool DeviceCopies::lies_here(SlotId slot) const {
 void DeviceCopies::copy_behind(const Publication& publication, std::uint64_t bytes_done) {
   const auto known = windows_.find(publication.slot);
   if (known == windows_.end()) return;
-  const std::uint64_t part = known->second.window->part_bytes();
-  const std::uint64_t end = bytes_done < publication.bytes ? bytes_done / part * part : publication.bytes;
+  const std::uint64_t piece = known->second.window->piece_bytes();
+  const std::uint64_t end = bytes_done < publication.bytes ? bytes_done / piece * piece : publication.bytes;
   if (end == 0) return;
   const absl::StatusOr<Copy*> to = on_its_way(publication);
   // What goes wrong here goes wrong in prepare(), too, which can say so.
@@ -137,7 +137,7 @@ absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::on_its_way(const Publication& 
   return coming_ = to;
 }
 
-// Copies all that is there at once: one copy for each packed part takes longer, since time passes between copies. A
+// Copies all that is there at once: one copy for each packed piece takes longer, since time passes between copies. A
 // version that fails may have come and been digested in part; then it begins anew.
 absl::Status DeviceCopies::copy(Copy& to, HostWindow& from, std::uint64_t end, std::uint64_t of_bytes) {
   if (to.bytes_done >= end) return absl::OkStatus();

@@ -89,7 +89,7 @@ class DevicePacker final : public Packer {
     const std::byte* const to = slot.writable().data();
     in_parts_ = packing.in_parts ? &bytes_done : nullptr;
     if (in_parts_ == nullptr) return queue_->run(plan, packing.addresses, to, want_digest, packing.stream);
-    return queue_->run_in_parts(plan, packing.addresses, to, want_digest, packing.stream);
+    return queue_->run_in_pieces(plan, packing.addresses, to, want_digest, packing.stream);
   }
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) override {
     in_parts_ = nullptr;
@@ -130,7 +130,7 @@ class DeviceToHostPacker final : public Packer {
                     std::atomic<std::uint64_t>& bytes_done) override {
     slot_ = &slot;
     bytes_done_ = &bytes_done;
-    return queue_->run_in_parts(plans_.of(packing), packing.addresses, packed_.get(), want_digest, packing.stream);
+    return queue_->run_in_pieces(plans_.of(packing), packing.addresses, packed_.get(), want_digest, packing.stream);
   }
   // The slot is host memory, but the caller may have let a device write it.
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) override {

@@ -114,7 +114,6 @@ class Round {
   bool enough_prepared() const;
   bool settled() const { return undone_ == 0 && (!rules_.persists || persisted_); }
   bool find_to_commit();
-  bool may_flip(const Worker& worker) const { return groups_[worker.group].unprepared == 0; }
   void now_prepared(Worker& worker);
   void end(Worker& worker, bool Worker::*how);  // acked, lost or failed
   void abort_if_hopeless();

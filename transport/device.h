@@ -33,14 +33,15 @@ class DevicePlan {
 class HostWindow {
  public:
   virtual ~HostWindow() = default;
-  virtual const std::string& how() const = 0;    // for reports: "registered with device 0"
-  virtual std::uint64_t part_bytes() const = 0;  // that one copy should move: kHostPartBytes, or kPartBytes of a peer's
+  virtual const std::string& how() const = 0;  // for reports: "registered with device 0"
+  virtual std::uint64_t piece_bytes()
+      const = 0;  // that one copy should move: kHostPieceBytes, or kDevicePieceBytes of a peer's
 };
 
 // What is packed at a time, so that others can run behind it, and what one copy from a peer moves; and what one copy to
 // or from a host does, which takes longer. Whole tiles of the digest.
-inline constexpr std::uint64_t kPartBytes = std::uint64_t{32} << 20;
-inline constexpr std::uint64_t kHostPartBytes = std::uint64_t{16} << 20;
+inline constexpr std::uint64_t kDevicePieceBytes = std::uint64_t{32} << 20;
+inline constexpr std::uint64_t kHostPieceBytes = std::uint64_t{16} << 20;
 
 // One device and a stream of Bascule's own there, on which one thing at a time is under way: run(), digest(),
 // run_behind() and copy_in() enqueue it and return, finish() waits for it. `caller`: a stream of the user's on that
@@ -73,7 +74,7 @@ class DeviceQueue {
                            bool want_digest, Caller caller) = 0;
   virtual absl::Status digest(std::span<const std::byte> slot, Caller caller) = 0;
   // Enqueues the digest of bytes [begin, end) of a slot that come with what `producer`, a stream of Bascule's own on
-  // this device, was given so far (null: they are there). `producer` waits for nothing. Parts as of copy_in(): from
+  // this device, was given so far (null: they are there). `producer` waits for nothing. Pieces as of copy_in(): from
   // byte 0 on, each where the last one ended; that which ends with the slot has its digest made.
   virtual absl::Status digest_behind(Stream producer, std::span<const std::byte> slot, std::uint64_t begin,
                                      std::uint64_t end) = 0;
@@ -85,18 +86,18 @@ class DeviceQueue {
   // about half a second a GiB.
   virtual absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, int place,
                                                                   Access access) = 0;
-  // As run() with a plan into a slot, in parts, so that copy_out() has something to do before all is packed.
-  virtual absl::Status run_in_parts(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
-                                    bool want_digest, Caller caller) = 0;
-  // Behind each part of that run_in_parts() that is packed, `bytes_done` grows. Blocks until it is all.
+  // As run() with a plan into a slot, in pieces, so that copy_out() has something to do before all is packed.
+  virtual absl::Status run_in_pieces(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
+                                     bool want_digest, Caller caller) = 0;
+  // Behind each piece of that run_in_pieces() that is packed, `bytes_done` grows. Blocks until it is all.
   virtual absl::Status watch_parts(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) = 0;
-  // Copies the slot of that run_in_parts() to the window, each part as soon as it is packed; `bytes_done` grows behind
-  // each. Blocks, mostly asleep. DEADLINE_EXCEEDED: not all of it is there yet.
+  // Copies the slot of that run_in_pieces() to the window, each piece as soon as it is packed; `bytes_done` grows
+  // behind each. Blocks, mostly asleep. DEADLINE_EXCEEDED: not all of it is there yet.
   virtual absl::Status copy_out(const std::byte* slot, HostWindow& to, std::atomic<std::uint64_t>& bytes_done,
                                 Deadline deadline) = 0;
   // Enqueues a copy of bytes [begin, end) of the window to the same place of `slot`; many may be under way. Through
   // buffers it blocks until the bytes are read. With `want_digest` copies begin on tiles, at 0 and then where the last
-  // one ended; the one that ends with the slot has its digest made, most of it while later parts were still coming.
+  // one ended; the one that ends with the slot has its digest made, most of it while later pieces were still coming.
   virtual absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
                                bool want_digest) = 0;
   // Copies all of a slot that is there to the window. Blocks, mostly asleep. DEADLINE_EXCEEDED: not all of it is there.

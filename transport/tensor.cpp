@@ -72,8 +72,8 @@ absl::Status TensorSource::move_into(std::span<std::byte* const>, std::shared_pt
   return unimplemented("these tensors cannot be moved into the slot, as slots=1 requires; use slots=2");
 }
 
-HostParameters::HostParameters(std::vector<std::pair<TensorSpec, void**>> tensors,
-                               std::shared_ptr<ParameterMemory> memory)
+Parameters::Parameters(int device, std::vector<std::pair<TensorSpec, void**>> tensors,
+                       std::shared_ptr<ParameterMemory> memory)
     : memory_(std::move(memory)) {
   specs_.reserve(tensors.size());
   for (std::pair<TensorSpec, void**>& tensor : tensors) {
@@ -83,24 +83,33 @@ HostParameters::HostParameters(std::vector<std::pair<TensorSpec, void**>> tensor
                       .dtype = specs_.back().dtype,
                       .shape = specs_.back().shape,
                       .strides = {},
-                      .data = nullptr});
+                      .data = nullptr,
+                      .device = device});
   }
 }
 
-absl::StatusOr<std::span<const TensorView>> HostParameters::views() {
+absl::StatusOr<std::span<const TensorView>> Parameters::views() {
   for (std::size_t i = 0; i < views_.size(); ++i) views_[i].data = static_cast<const std::byte*>(*pointers_[i]);
   return std::span<const TensorView>(views_);
 }
 
-absl::Status HostParameters::move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) {
+absl::Status Parameters::move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) {
   if (!memory_)
-    return failed_precondition("slots=1 moves these tensors into the slot: give HostParameters a ParameterMemory");
+    return failed_precondition("slots=1 moves these tensors into the slot: give their source a ParameterMemory");
+  std::vector<Move> moves;
   for (std::size_t i = 0; i < targets.size(); ++i) {
     const std::uint64_t bytes = byte_count(specs_[i].dtype, specs_[i].shape);
-    if (*pointers_[i] != targets[i] && bytes > 0) std::memcpy(targets[i], *pointers_[i], bytes);
-    *pointers_[i] = targets[i];
+    if (*pointers_[i] != targets[i] && bytes > 0)
+      moves.push_back({.to = targets[i], .from = *pointers_[i], .bytes = bytes});
   }
+  BASCULE_TRY(move(moves));
+  for (std::size_t i = 0; i < targets.size(); ++i) *pointers_[i] = targets[i];
   memory_->memory = std::move(keeps);  // what it held was read until here
+  return absl::OkStatus();
+}
+
+absl::Status HostParameters::move(std::span<const Move> moves) {
+  for (const Move& move : moves) std::memcpy(move.to, move.from, move.bytes);
   return absl::OkStatus();
 }
 

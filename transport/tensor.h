@@ -129,21 +129,39 @@ struct ParameterMemory {
 };
 
 // Contiguous tensors of a program without LibTorch that slots=1 may move: specs, and the program's own pointer to each,
-// which is set to the tensor's new place. The pointers must outlive the source. move_into() returns FAILED_PRECONDITION
-// if no `memory` was given.
-class HostParameters final : public TensorSource {
+// which is set to the tensor's new place. The pointers must outlive the source.
+class Parameters : public TensorSource {
  public:
-  HostParameters(std::vector<std::pair<TensorSpec, void**>> tensors, std::shared_ptr<ParameterMemory> memory);
-  HostParameters(HostParameters&&) = default;
-  HostParameters& operator=(HostParameters&&) = default;
-  absl::StatusOr<std::span<const TensorView>> views() override;
-  absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override;
+  Parameters(Parameters&&) = default;  // a copy's views would lie in the original
+  Parameters& operator=(Parameters&&) = default;
+  absl::StatusOr<std::span<const TensorView>> views() final;
+  // FAILED_PRECONDITION: no `memory` was given.
+  absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) final;
+
+ protected:
+  Parameters(int device, std::vector<std::pair<TensorSpec, void**>> tensors, std::shared_ptr<ParameterMemory> memory);
+
+  struct Move {
+    std::byte* to = nullptr;
+    const void* from = nullptr;
+    std::uint64_t bytes = 0;
+  };
+  virtual absl::Status move(std::span<const Move> moves) = 0;  // returns when all are done
 
  private:
   std::vector<TensorSpec> specs_;
   std::vector<void**> pointers_;
   std::vector<TensorView> views_;
   std::shared_ptr<ParameterMemory> memory_;
+};
+
+class HostParameters final : public Parameters {
+ public:
+  HostParameters(std::vector<std::pair<TensorSpec, void**>> tensors, std::shared_ptr<ParameterMemory> memory)
+      : Parameters(kHost, std::move(tensors), std::move(memory)) {}
+
+ private:
+  absl::Status move(std::span<const Move> moves) override;
 };
 
 inline std::unique_ptr<TensorSource> host_tensors(std::vector<std::pair<TensorSpec, const void*>> tensors) {

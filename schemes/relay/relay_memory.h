@@ -31,9 +31,9 @@ struct ReachedMemory {
 };
 
 struct RelayMemory {
-  int device = kHost;                     // where the memory is, and which copies to it
-  std::string place;                      // of the memory, for import() in another process
-  std::uint64_t part_bytes = kPartBytes;  // what is copied and shown at a time; whole tiles of the digest
+  int device = kHost;                             // where the memory is, and which copies to it
+  std::string place;                              // of the memory, for import() in another process
+  std::uint64_t piece_bytes = kDevicePieceBytes;  // what is copied and shown at a time; whole tiles of the digest
   std::function<absl::StatusOr<std::unique_ptr<DeviceQueue>>()> open_queue;
   std::function<absl::StatusOr<ShownMemory>(std::uint64_t bytes)> make_buffer;  // RESOURCE_EXHAUSTED: there is no room
   // `descriptor`, `place` and `allocated` come from another process's make_buffer().

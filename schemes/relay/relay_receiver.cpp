@@ -14,7 +14,7 @@ namespace {
 using std::chrono::microseconds;
 
 // Copies under way: enough to keep a copy engine busy, and soon over where a source goes.
-constexpr std::uint64_t kPartsAhead = 4;
+constexpr std::uint64_t kPiecesAhead = 4;
 // Between two looks at a source, while bytes come and while none do.
 constexpr microseconds kShortPause{20}, kLongPause{200};
 // Messages seldom come before the receive() of their delivery, which follows soon: there are never so many of them.
@@ -237,7 +237,7 @@ absl::StatusOr<std::optional<Source::Found>> RelayReceiver::look(const Publicati
 
 absl::Status RelayReceiver::bring(const Publication& publication, ReceiveBuffers::Buffer& buffer, Deadline deadline) {
   const std::span<std::byte> to(buffer.memory.get(), publication.bytes);
-  const std::uint64_t part = memory_.part_bytes;
+  const std::uint64_t piece = memory_.piece_bytes;
   std::uint64_t asked = 0, arrived = 0;
   microseconds pause = kShortPause;
   while (true) {
@@ -252,16 +252,16 @@ absl::Status RelayReceiver::bring(const Publication& publication, ReceiveBuffers
     {
       std::unique_lock lock(mutex_);
       BASCULE_TRY(may_go_on(deadline));
-      if (asked < publication.bytes && asked - arrived < kPartsAhead * part) {
+      if (asked < publication.bytes && asked - arrived < kPiecesAhead * piece) {
         BASCULE_ASSIGN(found, look(publication));
       }
-      if (!found || std::min(asked + part, publication.bytes) > found->bytes_done) {
+      if (!found || std::min(asked + piece, publication.bytes) > found->bytes_done) {
         changed_.wait_for(lock, pause);
         pause = std::min(2 * pause, arrived < asked ? kShortPause : kLongPause);
         continue;
       }
     }
-    const std::uint64_t end = std::min(asked + part, publication.bytes);
+    const std::uint64_t end = std::min(asked + piece, publication.bytes);
     BASCULE_ASSIGN(HostWindow* const window, found->memory->window(*queue_));
     BASCULE_TRY(queue_->copy_in(*window, asked, end, to, digests_));
     asked = end;

@@ -1,7 +1,7 @@
 // RelayReceiver: a worker's end of a relay. It copies versions into its own receive buffers, from the trainer's slot or
 // from another engine's buffer, as far as those have come. Other engines may copy them from here at the same time.
 //
-//   the source's memory ── parts, by copy engines ──▶ a buffer here ── parts ──▶ the buffers of other engines
+//   the source's memory ── pieces, by copy engines ──▶ a buffer here ── pieces ──▶ the buffers of other engines
 //   how far it has come ── control or progress page ─▶ this thread ──────────▶ our progress page
 //
 // Prepare thread: add() to release(). I/O thread: open(), heard(), close(). A thread of its own: receive().

@@ -7,7 +7,7 @@
 #include <bascule/trainer_ref/chat/lexer.h>
 #include <bascule/trainer_ref/chat/machine.h>
 #include <bascule/trainer_ref/chat/parser.h>
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
 

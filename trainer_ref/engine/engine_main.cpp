@@ -1,87 +1,24 @@
 // bascule-engine: generates with a checkpoint's weights, or with those that a trainer sends.
 #include <ATen/Parallel.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
 
-#include "absl/flags/flag.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include <bascule/kernels/control_group.h>
-#include <bascule/schemes/program/sync_flag.h>
-#include <bascule/trainer_ref/engine/api_key.h>
-#include <bascule/trainer_ref/engine/cache_attention.h>
-#include <bascule/trainer_ref/engine/http_server.h>
-#include <bascule/trainer_ref/engine/torch_runner.h>
-#include <bascule/trainer_ref/http/http_listener.h>
+#include <bascule/trainer_ref/engine/compute/torch_runner.h>
+#include <bascule/trainer_ref/engine/http/http_server.h>
+#include <bascule/trainer_ref/engine/settings.h>
 #include <bascule/trainer_ref/model/compatibility_key.h>
 #include <bascule/trainer_ref/program/pair.h>
-#include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/trainer_ref/text/tokenizer.h>
-#include <bascule/transport/endpoint.h>
-#include <bascule/transport/program/byte_size.h>
+#include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/program/descriptors.h>
 #include <bascule/transport/program/flags.h>
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/program/signals.h>
 #include <bascule/transport/status.h>
-#include <bascule/transport/utf8.h>
-
-ABSL_FLAG(std::string, model, "", "Folder of a Hugging Face checkpoint: config.json, *.safetensors, tokenizer.json.");
-ABSL_FLAG(
-    std::string, sync, "",
-    "The endpoint of a trainer that sends weights, as shm:///run/user/1000/grpo. Without it the engine serves the "
-    "checkpoint's own weights, as version 0.");
-ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique among its engines: 1 to 255 bytes.");
-ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "HOST:PORT of the HTTP server; port 0 lets the system choose.");
-ABSL_FLAG(std::string, device, "cpu",
-          "Where to compute: cpu; cuda:N, a GPU by its number in this process (cuda: the first); or auto, the first "
-          "GPU where "
-          "this build and this machine have one, else the CPU (stderr says which). Weights that come over cuda-ipc "
-          "from the same GPU are read in place; weights from another GPU are read as copies on this one.");
-ABSL_FLAG(std::string, graphs, "auto",
-          "Replay decode steps as CUDA graphs: on, off, or auto (on with a GPU, if this build has them).");
-ABSL_FLAG(std::string, dtype, "f32", "Type of weights and cache: f32 or bf16. A trainer must send the same.");
-ABSL_FLAG(
-    int, threads, 0,
-    "Threads that compute; 0: one per core, or with --sync half of them, since the trainer computes too. If programs "
-    "share cores, more threads than cores make all of them slower.");
-ABSL_FLAG(int, max_batch, 256, "Sequences that run at once; also the most completions (n) of one prompt.");
-ABSL_FLAG(int, max_step_tokens, 1024, "Tokens computed in one step; longer prompts are computed in pieces.");
-ABSL_FLAG(
-    int, max_model_len, 0,
-    "The most tokens of one sequence, prompt and completion, 2 or more; 0: what the model allows and the cache can "
-    "hold.");
-ABSL_FLAG(int, max_waiting, 4096, "Sequences that may wait to run; further requests are answered 429.");
-ABSL_FLAG(int, max_choices, 1024, "The most completions in one request: prompts times n.");
-ABSL_FLAG(bascule::ByteSize, cache_bytes, bascule::ByteSize{0},
-          "Memory of the key/value cache; 0: 256MiB, or 4GiB on a GPU. POST /sleep releases it, until /wake_up.");
-ABSL_FLAG(bascule::ByteSize, max_body_bytes, bascule::ByteSize{8 << 20}, "The largest body of a request.");
-ABSL_FLAG(
-    std::string, on_update, "keep",
-    "What running requests do when the weights change: keep (go on with the new weights), abort (end with the "
-    "tokens they have) or wait (end with the weights they began with; the change waits for them, and new requests "
-    "for the change: see --wait-at-most).");
-ABSL_FLAG(
-    double, wait_at_most, 3,
-    "Seconds that a change waits with --on-update=wait; what still runs then goes on with the new weights. The "
-    "trainer waits meanwhile, and gives up an engine that takes longer than the flip_timeout of --sync (5s unless "
-    "the trainer's and this engine's URL say more): leave it four steps' time.");
-ABSL_FLAG(std::string, logprobs_mode, "raw",
-          "Log-probabilities of requests that do not say: raw (of the logits) or processed (under the temperature).");
-ABSL_FLAG(bascule::ref::KeyFlag, api_key, {},
-          "The key that clients must send (Authorization: Bearer KEY), but to /health and /metrics. Every user of this "
-          "machine can read it here; better give --api-key-file, or the variable BASCULE_API_KEY.");
-ABSL_FLAG(bascule::ref::KeyFlag, api_key_file, {}, "A file whose first line is the key.");
-ABSL_FLAG(double, drain_seconds, 30, "On SIGTERM, SIGINT or SIGHUP, how long running requests may take to finish.");
-ABSL_FLAG(
-    bool, verbose, false,
-    "Print to stderr a line for each flip and each failure. Without it: only why the engine has not joined a sender.");
 
 namespace bascule::ref {
 namespace {
@@ -97,102 +34,8 @@ const ProgramInfo& program() {
   return info;
 }
 
-constexpr std::size_t kMostNameBytes = 255;  // it stands in every line of a log
-constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
-
-// In UTF-8, and without what would break a line of a log or a table.
-bool is_printable(const std::string& name) {
-  return is_utf8(name) && std::none_of(name.begin(), name.end(), absl::ascii_iscntrl);
-}
-
-absl::Status check_flags() {
-  const std::string on_update = absl::GetFlag(FLAGS_on_update), graphs = absl::GetFlag(FLAGS_graphs),
-                    worker = absl::GetFlag(FLAGS_worker);
-  const int longest = absl::GetFlag(FLAGS_max_model_len);
-  FlagChecks checks;
-  checks.not_empty("model", absl::GetFlag(FLAGS_model), "the folder of a checkpoint", "trainer_ref/demo")
-      .not_empty("worker", worker, "a name", "engine-0")
-      .that(worker.size() <= kMostNameBytes, "worker", cat(absl::CHexEscape(worker.substr(0, 16)), "…"), "a name of ",
-            worker.size(), " bytes; give one of 1 to ", kMostNameBytes, ", as --worker=engine-0")
-      .that(is_printable(worker), "worker", absl::CHexEscape(worker),
-            "give a name in UTF-8 without control characters, as --worker=engine-0")
-      .one_of("graphs", graphs, {"auto", "on", "off"})
-      .one_of("logprobs-mode", absl::GetFlag(FLAGS_logprobs_mode), {"raw", "processed"})
-      .one_of("dtype", absl::GetFlag(FLAGS_dtype), {"f32", "bf16"})
-      .one_of("on-update", on_update, {"keep", "abort", "wait"})
-      .between("wait-at-most", absl::GetFlag(FLAGS_wait_at_most), 0.0, 3600.0)
-      .between("threads", absl::GetFlag(FLAGS_threads), 0, 1024)
-      .between("max-batch", absl::GetFlag(FLAGS_max_batch), 1, 65536)
-      .at_least("max-step-tokens", absl::GetFlag(FLAGS_max_step_tokens), absl::GetFlag(FLAGS_max_batch))
-      .that(
-          longest == 0 || longest >= 2, "max-model-len", longest,
-          "a prompt and a completion are two tokens or more; give 2 or more, as --max-model-len=256, or 0 for what the "
-          "model allows and the cache can hold")
-      .at_least("max-waiting", absl::GetFlag(FLAGS_max_waiting), 0)
-      .at_least("max-choices", absl::GetFlag(FLAGS_max_choices), 1)
-      .at_least("max-body-bytes", absl::GetFlag(FLAGS_max_body_bytes).bytes, std::int64_t{1024})
-      .between("drain-seconds", absl::GetFlag(FLAGS_drain_seconds), 0.0, 86400.0);
-  return checks.status();
-}
-
-OnUpdate on_update() {
-  const std::string given = absl::GetFlag(FLAGS_on_update);
-  return given == "abort" ? OnUpdate::kAbort : given == "wait" ? OnUpdate::kWait : OnUpdate::kKeep;
-}
-
-// The sender's flip_timeout counts; this engine knows what its own URL says.
-absl::Status check_wait(const std::string& sync) {
-  const absl::StatusOr<Endpoint> endpoint = Endpoint::parse(sync);
-  if (on_update() != OnUpdate::kWait || !endpoint.ok()) return absl::OkStatus();  // none, or check_sync() refuses it
-  const double seconds = absl::GetFlag(FLAGS_wait_at_most);
-  FlagChecks checks;
-  checks.that(absl::Seconds(seconds) < endpoint->flip_timeout, "wait-at-most", seconds,
-              "a trainer gives up an engine that does not flip within flip_timeout=",
-              absl::FormatDuration(endpoint->flip_timeout),
-              "; give less, or a longer flip_timeout in --sync of both, as --sync=shm:///dir?flip_timeout=60s");
-  return checks.status();
-}
-
-int threads() {
-  if (const int asked = absl::GetFlag(FLAGS_threads); asked > 0) return asked;
-  const int processes = absl::GetFlag(FLAGS_sync).empty() ? 1 : 2;
-  return std::max(1, kernels::usable_cores() / processes);
-}
-
-// Blocks that --cache-bytes pays for, and the longest sequence: both follow from the model.
-struct CacheSize {
-  std::int64_t blocks = 0, max_model_len = 0;
-};
-
-ByteSize cache_bytes(at::Device device) {
-  const ByteSize asked = absl::GetFlag(FLAGS_cache_bytes);
-  if (asked.bytes > 0) return asked;
-  return {device.is_cpu() ? std::int64_t{256} << 20 : std::int64_t{4} << 30};
-}
-
-absl::StatusOr<CacheSize> size_cache(const ModelConfig& config, at::ScalarType dtype, at::Device device) {
-  const std::int64_t bytes = block_bytes(config, dtype), tokens = kBlockTokens;
-  CacheSize size;
-  size.blocks = std::min<std::int64_t>(cache_bytes(device).bytes / bytes, std::numeric_limits<BlockId>::max());
-  const std::int64_t asked = absl::GetFlag(FLAGS_max_model_len);
-  size.max_model_len = asked > 0 ? asked : std::min(config.max_position_embeddings, size.blocks * tokens);
-  FlagChecks checks;
-  checks
-      .that(asked <= config.max_position_embeddings, "max-model-len", asked,
-            cat("the model's positions end at ", config.max_position_embeddings,
-                "; give at most that, as --max-model-len=", config.max_position_embeddings))
-      .that(size.blocks > 0 && size.max_model_len <= size.blocks * tokens, "cache-bytes",
-            AbslUnparseFlag(cache_bytes(device)),
-            cat("one sequence of ", std::max(size.max_model_len, tokens), " tokens needs ",
-                (std::max(size.max_model_len, tokens) + tokens - 1) / tokens * bytes,
-                " bytes or more; give them, as --cache-bytes=256MiB, or a smaller --max-model-len"));
-  if (!checks.status().ok()) return checks.status();
-  return size;
-}
-
-// None where steps are to run without graphs.
-absl::StatusOr<std::unique_ptr<GraphRecorder>> recorder_for(at::Device device) {
-  const std::string graphs = absl::GetFlag(FLAGS_graphs);
+// Null if steps are to run without graphs.
+absl::StatusOr<std::unique_ptr<GraphRecorder>> recorder_for(const std::string& graphs, at::Device device) {
   if (graphs == "off" || device.is_cpu()) return nullptr;
   absl::StatusOr<std::unique_ptr<GraphRecorder>> recorder = open_graph_recorder();
   if (recorder.ok() || graphs == "on") return recorder;
@@ -200,19 +43,19 @@ absl::StatusOr<std::unique_ptr<GraphRecorder>> recorder_for(at::Device device) {
   return nullptr;
 }
 
-ModelCard describe(const std::filesystem::path& folder, const ModelConfig& config,
-                   const absl::StatusOr<Tokenizer>& tokenizer, const CacheSize& cache, at::Device device) {
+ModelCard describe(const EngineSettings& settings, const absl::StatusOr<Tokenizer>& tokenizer) {
+  const std::filesystem::path& folder = settings.folder;
   ModelCard card;
   card.id = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
-  card.vocab_size = config.vocab_size;
-  card.eos_token_ids = config.eos_token_ids;
-  card.max_model_len = cache.max_model_len;
-  card.max_batch = absl::GetFlag(FLAGS_max_batch);
-  card.max_choices = absl::GetFlag(FLAGS_max_choices);
-  card.worker = absl::GetFlag(FLAGS_worker);
-  card.device = device.str();
+  card.vocab_size = settings.config.vocab_size;
+  card.eos_token_ids = settings.config.eos_token_ids;
+  card.max_model_len = settings.max_model_len;
+  card.max_batch = static_cast<std::int64_t>(settings.engine.limits.max_batch);
+  card.max_choices = settings.max_choices;
+  card.worker = settings.worker;
+  card.device = settings.device.str();
   card.created = absl::ToUnixSeconds(absl::Now());
-  card.logprobs = absl::GetFlag(FLAGS_logprobs_mode) == "raw" ? LogprobsMode::kRaw : LogprobsMode::kProcessed;
+  card.logprobs = settings.logprobs;
   if (tokenizer.ok()) {
     card.tokenizer = *tokenizer;
   } else {
@@ -230,107 +73,52 @@ ModelCard describe(const std::filesystem::path& folder, const ModelConfig& confi
   return card;
 }
 
-void say(std::string_view line) {
-  std::fprintf(stderr, "bascule-engine: %.*s\n", static_cast<int>(line.size()), line.data());
-}
-
-// What the flags come to.
-struct Settings {
-  HttpAddress address;
-  c10::Device device = c10::kCPU;
-  std::filesystem::path folder;
-  DType dtype = DType::kF32;
-  at::ScalarType type = at::kFloat;
-  ModelConfig config;
-  CacheSize cache;
-  std::string api_key;
-};
-
-// Errors are of flags that make no sense, or not here.
-absl::StatusOr<Settings> settings_from_flags() {
-  BASCULE_TRY(check_flags());
-  Settings settings;
-  BASCULE_ASSIGN(settings.address, parse_http_address("listen", absl::GetFlag(FLAGS_listen)));
-  BASCULE_ASSIGN(settings.api_key, find_api_key(absl::GetFlag(FLAGS_api_key), absl::GetFlag(FLAGS_api_key_file)));
-  // Before the device is opened, which takes seconds, unless only that tells.
-  const std::string device = absl::GetFlag(FLAGS_device), sync = absl::GetFlag(FLAGS_sync);
-  const auto check = [&](bool on_host) {
-    return sync.empty()
-               ? absl::OkStatus()
-               : annotate(check_sync(sync, on_host ? ComputesOn::kHost : ComputesOn::kGpu), cat("--sync=", sync));
-  };
-  if (device != "auto") BASCULE_TRY(check(device == "cpu"));
-  BASCULE_TRY(check_wait(sync));
-  BASCULE_ASSIGN(settings.device, open_torch_device(device, say));
-  if (device == "auto") BASCULE_TRY(check(settings.device.is_cpu()));
-  if (settings.device.is_cpu() && absl::GetFlag(FLAGS_graphs) == "on")
-    return invalid_argument("--graphs=on: a CPU replays none; give --graphs=auto, --graphs=off or --device=cuda");
-  settings.folder = absl::GetFlag(FLAGS_model);
-  if (absl::GetFlag(FLAGS_dtype) == "bf16") {
-    settings.dtype = DType::kBF16;
-    settings.type = at::kBFloat16;
+absl::StatusOr<std::unique_ptr<ServedWeights>> open_weights(const EngineSettings& settings, const Place& place,
+                                                            std::string compatibility_key, Engine& engine) {
+  if (!settings.sync.empty()) {
+    return ServedWeights::from_sender(settings.config, settings.dtype,
+                                      {.endpoint = settings.sync,
+                                       .worker = settings.worker,
+                                       .compatibility_key = std::move(compatibility_key),
+                                       .on_pending = [&engine] { engine.wake(); },
+                                       .log = settings.engine.log,
+                                       .place = place});
   }
-  absl::StatusOr<ModelConfig> config = read_config(settings.folder);
-  BASCULE_TRY(of_flag(config.status(), "model", settings.folder.string(), kModelAdvice));
-  settings.config = *std::move(config);
-  BASCULE_ASSIGN(settings.cache, size_cache(settings.config, settings.type, settings.device));
-  return settings;
+  auto weights = ServedWeights::from_checkpoint(settings.folder, settings.config, settings.dtype, place);
+  BASCULE_TRY(of_flag(weights.status(), "model", settings.folder.string(), kModelAdvice));
+  return weights;
 }
 
-absl::Status serve(const Settings& settings) {
-  const auto& [address, device, folder, dtype, type, config, cache, api_key] = settings;
-  at::set_num_threads(threads());
+absl::StatusOr<std::unique_ptr<TorchRunner>> make_runner(const EngineSettings& settings, std::string compatibility_key,
+                                                         Engine& engine) {
+  constexpr auto kTokens = static_cast<std::int64_t>(kBlockTokens);
+  RunnerOptions options{.blocks = settings.engine.blocks,
+                        .dtype = libtorch::scalar_type_of(settings.dtype),
+                        .place = Place::on(settings.device)};
+  BASCULE_ASSIGN(options.recorder, recorder_for(settings.graphs, settings.device));
+  options.most_rows = static_cast<std::int64_t>(settings.engine.limits.max_batch);
+  options.most_blocks = (settings.max_model_len + kTokens - 1) / kTokens;
+  options.log = settings.engine.log;
+  BASCULE_ASSIGN(auto weights, open_weights(settings, options.place, std::move(compatibility_key), engine));
+  try {
+    return std::make_unique<TorchRunner>(settings.config, std::move(options), std::move(weights));
+  } catch (const c10::Error& error) {
+    return absl::ResourceExhaustedError(
+        cat("the cache on ", settings.device.str(), ": ", error.what_without_backtrace()));
+  }
+}
 
-  EngineOptions options;
-  options.limits = {.max_batch = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_batch)),
-                    .max_step_tokens = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_step_tokens))};
-  options.blocks = static_cast<std::size_t>(cache.blocks);
-  options.max_waiting = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_waiting));
-  options.on_update = on_update();
-  options.wait_at_most = absl::Seconds(absl::GetFlag(FLAGS_wait_at_most));
-  options.warn = [name = absl::GetFlag(FLAGS_worker)](std::string_view line) {
-    std::fprintf(stderr, "%s: %.*s\n", name.c_str(), static_cast<int>(line.size()), line.data());
-  };
-  if (absl::GetFlag(FLAGS_verbose)) options.log = options.warn;
-  Engine engine(options);
-
-  HttpServerOptions server_options;
-  server_options.host = address.host;
-  server_options.port = address.port;
-  server_options.max_body_bytes = static_cast<std::uint64_t>(absl::GetFlag(FLAGS_max_body_bytes).bytes);
-  server_options.stop_signals = stop_signals();
-  server_options.api_key = api_key;
-  server_options.drain = absl::Seconds(absl::GetFlag(FLAGS_drain_seconds));
-  const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(folder);
-  const std::string compatibility_key = tokenizer.ok() ? compatibility_key_of(config, tokenizer->fingerprint()) : "";
+absl::Status serve(const EngineSettings& settings) {
+  at::set_num_threads(settings.threads);
+  Engine engine(settings.engine);
+  const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(settings.folder);
   // Bound before the weights are read: an address that is taken should not cost that wait.
   BASCULE_ASSIGN(const std::unique_ptr<HttpServer> server,
-                 HttpServer::listen(server_options, engine, describe(folder, config, tokenizer, cache, device)));
-
-  RunnerOptions runner_options{.blocks = options.blocks, .dtype = type, .place = Place::on(device)};
-  BASCULE_ASSIGN(runner_options.recorder, recorder_for(device));
-  constexpr auto kTokens = static_cast<std::int64_t>(kBlockTokens);
-  runner_options.most_rows = static_cast<std::int64_t>(options.limits.max_batch);
-  runner_options.most_blocks = (cache.max_model_len + kTokens - 1) / kTokens;
-  runner_options.log = options.log;
-  const std::string sync = absl::GetFlag(FLAGS_sync);
-  absl::StatusOr<std::unique_ptr<ServedWeights>> weights =
-      sync.empty() ? ServedWeights::from_checkpoint(folder, config, dtype, runner_options.place)
-                   : ServedWeights::from_sender(config, dtype,
-                                                {.endpoint = sync,
-                                                 .worker = absl::GetFlag(FLAGS_worker),
-                                                 .compatibility_key = compatibility_key,
-                                                 .on_pending = [&engine] { engine.wake(); },
-                                                 .log = options.log,
-                                                 .place = runner_options.place});
-  if (sync.empty()) BASCULE_TRY(of_flag(weights.status(), "model", folder.string(), kModelAdvice));
-  BASCULE_TRY(weights.status());
-  std::unique_ptr<TorchRunner> runner;
-  try {
-    runner = std::make_unique<TorchRunner>(config, std::move(runner_options), *std::move(weights));
-  } catch (const c10::Error& error) {
-    return absl::ResourceExhaustedError(cat("the cache on ", device.str(), ": ", error.what_without_backtrace()));
-  }
+                 HttpServer::listen(settings.server, engine, describe(settings, tokenizer)));
+  BASCULE_ASSIGN(
+      std::unique_ptr<TorchRunner> runner,
+      make_runner(settings, tokenizer.ok() ? compatibility_key_of(settings.config, tokenizer->fingerprint()) : "",
+                  engine));
   engine.start(std::move(runner));
   BASCULE_TRY(print(cat("listening on ", server->url(), "\n")));
   server->run();
@@ -346,7 +134,7 @@ int main(int argc, char** argv) {
   let_writes_fail();
   raise_descriptor_limit();
   parse_flags_or_exit(ref::program(), argc, argv);
-  const absl::StatusOr<ref::Settings> settings = ref::settings_from_flags();
+  const absl::StatusOr<ref::EngineSettings> settings = ref::settings_from_flags();
   if (!settings.ok()) refuse(ref::program(), settings.status());
   const absl::Status status = ref::serve(*settings);
   if (absl::IsInvalidArgument(status)) refuse(ref::program(), status);

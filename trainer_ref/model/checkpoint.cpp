@@ -6,7 +6,7 @@
 #include <cstring>
 #include <set>
 
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/model/safetensors.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/posix/atomic_file.h>

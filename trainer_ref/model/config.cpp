@@ -4,7 +4,7 @@
 #include <array>
 #include <string_view>
 
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -57,7 +57,7 @@ void read_rope(JsonKeys& keys, ModelConfig& config) {
   if (rope.positive("partial_rotary_factor", 1) != 1) {
     rope.refuse("partial_rotary_factor: heads that are rotated in part are not supported");
   }
-  const std::string type = rope.word("rope_type", rope.word("type", "default"));
+  const std::string type = rope.text("rope_type", rope.text("type", "default"));
   if (type == "default") return;
   if (type != "llama3") return rope.refuse(cat("rope type ", type, " is not known here; known are default and llama3"));
   config.rope_scaling = Llama3RopeScaling{
@@ -132,7 +132,7 @@ ModelConfig read_keys(JsonKeys& keys) {
                   config.num_attention_heads));
   }
   if (config.head_dim % 2 != 0) keys.fail(cat("head_dim ", config.head_dim, " is odd; rotation needs pairs"));
-  if (const std::string act = keys.word("hidden_act", "silu"); act != "silu") {
+  if (const std::string act = keys.text("hidden_act", "silu"); act != "silu") {
     keys.refuse(cat("hidden_act ", act, " is not known here; known is silu"));
   }
   read_rope(keys, config);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/trainer_ref/text/unicode.h>
 #include <bascule/transport/status.h>
@@ -89,9 +89,9 @@ absl::Status AddedTokens::add(const nlohmann::json& value, const Vocabulary& voc
 }
 
 absl::StatusOr<bool> AddedTokens::is_word(std::string_view character) const {
-  std::vector<Stretch> stretches;
-  BASCULE_TRY(word_character_->find(character, {0, character.size()}, stretches));
-  return stretches.front().is_match;
+  std::vector<Segment> segments;
+  BASCULE_TRY(word_character_->find(character, {0, character.size()}, segments));
+  return segments.front().is_match;
 }
 
 absl::StatusOr<std::vector<AddedTokens::Part>> AddedTokens::split(std::string_view text, bool is_normalized) const {

@@ -50,7 +50,7 @@ class AddedTokens {
   static absl::StatusOr<AddedTokens> read(const nlohmann::json& list, const Vocabulary& vocabulary,
                                           const Normalizer& normalizer);
 
-  // A stretch of the text that is an added token, or what lies between two of them.
+  // A segment of the text that is an added token, or what lies between two of them.
   struct Part {
     Span span;
     const AddedToken* token = nullptr;

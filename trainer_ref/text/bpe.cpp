@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/trainer_ref/text/unicode.h>
 #include <bascule/transport/status.h>
@@ -22,9 +22,9 @@ absl::StatusOr<std::unique_ptr<Bpe>> Bpe::read(const nlohmann::json& model, cons
     return unread(cat("model BPE with dropout ", dropout->dump()));
   }
   for (const char* option : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (!keys.word(option, "").empty()) return unread(cat("model BPE with ", option));
+    if (!keys.text(option, "").empty()) return unread(cat("model BPE with ", option));
   }
-  if (keys.find("unk_token") != nullptr) bpe->unknown_ = keys.word("unk_token", "");
+  if (keys.find("unk_token") != nullptr) bpe->unknown_ = keys.text("unk_token", "");
   bpe->fuse_unknown_ = keys.flag("fuse_unk");
   bpe->byte_fallback_ = keys.flag("byte_fallback");
   bpe->ignore_merges_ = keys.flag("ignore_merges");

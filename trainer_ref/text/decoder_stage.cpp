@@ -121,12 +121,12 @@ void StripStage::take(std::string_view fragment, bool ends_token) {
 }
 
 void ReplaceStage::take_token(std::string_view token) {
-  std::vector<Stretch> stretches;
+  std::vector<Segment> segments;
   std::string out;
-  if (!pattern_.find(token, {0, token.size()}, stretches).ok()) {
+  if (!pattern_.find(token, {0, token.size()}, segments).ok()) {
     out = token;  // a regular expression that gave up: the token stays as it is
   }
-  for (const auto& [span, is_match] : stretches) {
+  for (const auto& [span, is_match] : segments) {
     out += is_match ? std::string_view(content_) : token.substr(span.begin, span.end - span.begin);
   }
   pass(out, true);

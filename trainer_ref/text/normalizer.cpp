@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/text/byte_level.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/transport/status.h>
@@ -33,12 +33,12 @@ absl::Status Normalizer::add(const nlohmann::json& part) {
     BASCULE_ASSIGN(const nlohmann::json* list, list_of(part, "normalizers"));
     for (const nlohmann::json& each : *list) BASCULE_TRY(add(each));
   } else if (type == "Prepend") {
-    Prepend prepend{keys.word("prepend", "")};
+    Prepend prepend{keys.text("prepend", "")};
     if (prepend.text.empty() && status.ok()) return unread("normalizer Prepend of an empty text");
     steps_.emplace_back(std::move(prepend));
   } else if (type == "Replace") {
     BASCULE_ASSIGN(Pattern pattern, Pattern::read(part.value("pattern", nlohmann::json()), "normalizer Replace"));
-    steps_.emplace_back(Replace{std::move(pattern), keys.word("content", "")});
+    steps_.emplace_back(Replace{std::move(pattern), keys.text("content", "")});
   } else if (type == "Strip") {
     steps_.emplace_back(Strip{keys.flag("strip_left"), keys.flag("strip_right")});
   } else if (type == "ByteLevel") {
@@ -67,11 +67,11 @@ absl::Status Normalizer::apply(const Prepend& step, Section& section) {
 }
 
 absl::Status Normalizer::apply(const Replace& step, Section& section) {
-  std::vector<Stretch> stretches;
-  BASCULE_TRY(step.pattern.find(section.text, {0, section.text.size()}, stretches));
+  std::vector<Segment> segments;
+  BASCULE_TRY(step.pattern.find(section.text, {0, section.text.size()}, segments));
   std::string text;
   text.reserve(section.text.size());
-  for (const auto& [span, is_match] : stretches) {
+  for (const auto& [span, is_match] : segments) {
     if (is_match) {
       text += step.content;
     } else {

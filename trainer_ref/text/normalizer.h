@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include <bascule/trainer_ref/text/pre_tokens.h>
 #include <bascule/trainer_ref/text/unicode.h>
-#include <bascule/trainer_ref/text/words.h>
 
 namespace bascule::ref {
 

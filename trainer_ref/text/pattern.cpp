@@ -31,12 +31,12 @@ absl::StatusOr<Pattern> Pattern::regex(std::string_view expression) {
   return pattern;
 }
 
-absl::Status Pattern::find(std::string_view text, Span span, std::vector<Stretch>& stretches) const {
+absl::Status Pattern::find(std::string_view text, Span span, std::vector<Segment>& segments) const {
   text = text.substr(span.begin, span.end - span.begin);
   std::size_t covered = 0;
   const auto found = [&](Span match) {
-    if (match.begin > covered) stretches.push_back({{span.begin + covered, span.begin + match.begin}, false});
-    stretches.push_back({{span.begin + match.begin, span.begin + match.end}, true});
+    if (match.begin > covered) segments.push_back({{span.begin + covered, span.begin + match.begin}, false});
+    segments.push_back({{span.begin + match.begin, span.begin + match.end}, true});
     covered = match.end;
   };
   if (!regex_) {
@@ -60,7 +60,7 @@ absl::Status Pattern::find(std::string_view text, Span span, std::vector<Stretch
       found(*match);
     }
   }
-  if (covered < text.size()) stretches.push_back({{span.begin + covered, span.end}, false});
+  if (covered < text.size()) segments.push_back({{span.begin + covered, span.end}, false});
   return absl::OkStatus();
 }
 

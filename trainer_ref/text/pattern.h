@@ -12,8 +12,8 @@
 
 namespace bascule::ref {
 
-// A stretch of a text that the pattern matches, or one between two matches.
-struct Stretch {
+// A segment of a text that the pattern matches, or one between two matches.
+struct Segment {
   Span span;
   bool is_match = false;
 };
@@ -27,11 +27,11 @@ class Pattern {
   // A regular expression in Oniguruma's syntax.
   static absl::StatusOr<Pattern> regex(std::string_view expression);
 
-  // Appends the stretches of `text` from `span.begin` to `span.end`, one behind the other without gaps; what is outside
-  // the span is not looked at. A match may be empty.
-  absl::Status find(std::string_view text, Span span, std::vector<Stretch>& stretches) const;
+  // Appends the segments of `span`, in order and without gaps; text outside the span is not looked at. A match may be
+  // empty.
+  absl::Status find(std::string_view text, Span span, std::vector<Segment>& segments) const;
 
-  // The one character that the pattern is, where it is no more; empty otherwise.
+  // The pattern, if it is a single character; otherwise empty.
   std::string_view single_character() const;
 
   std::string describe() const;

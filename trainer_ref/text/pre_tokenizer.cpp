@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/text/byte_level.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/transport/status.h>
@@ -32,17 +32,17 @@ absl::StatusOr<SplitBehavior> behavior_of(const nlohmann::json& part, std::strin
   return unread(cat("a pre_tokenizer's behavior ", word.dump()));
 }
 
-// Writes each word anew by `write(out, word)`.
+// Rewrites each pre-token by `write(out, pre_token)`.
 template <typename Write>
-void rewrite(Words& words, Write write) {
+void rewrite(PreTokens& pre_tokens, Write write) {
   std::string text;
-  text.reserve(words.text.size() + words.text.size() / 2);
-  for (Word& word : words.list) {
+  text.reserve(pre_tokens.text.size() + pre_tokens.text.size() / 2);
+  for (PreToken& pre_token : pre_tokens.list) {
     const std::size_t begin = text.size();
-    write(text, word);
-    word.span = {begin, text.size()};
+    write(text, pre_token);
+    pre_token.span = {begin, text.size()};
   }
-  words.text = std::move(text);
+  pre_tokens.text = std::move(text);
 }
 
 }  // namespace
@@ -108,8 +108,8 @@ absl::Status PreTokenizer::add_byte_level(const nlohmann::json& part) {
 absl::Status PreTokenizer::add_metaspace(const nlohmann::json& part) {
   absl::Status status;
   JsonKeys keys(part, "pre_tokenizer Metaspace", status);
-  const std::string replacement = keys.word("replacement", "\u2581");
-  const std::string scheme = keys.word(
+  const std::string replacement = keys.text("replacement", "\u2581");
+  const std::string scheme = keys.text(
       "prepend_scheme", keys.find("add_prefix_space") == nullptr || keys.flag("add_prefix_space") ? "always" : "never");
   const bool splits = keys.find("split") == nullptr || keys.flag("split");
   BASCULE_TRY(status);
@@ -124,29 +124,29 @@ absl::Status PreTokenizer::add_metaspace(const nlohmann::json& part) {
   return absl::OkStatus();
 }
 
-absl::Status PreTokenizer::apply(Words& words) const {
+absl::Status PreTokenizer::apply(PreTokens& pre_tokens) const {
   for (const Step& step : steps_) {
-    BASCULE_TRY(std::visit([&](const auto& kind) { return apply(kind, words); }, step));
+    BASCULE_TRY(std::visit([&](const auto& kind) { return apply(kind, pre_tokens); }, step));
   }
   return absl::OkStatus();
 }
 
-absl::Status PreTokenizer::apply(const Split& step, Words& words) {
-  return split(words, step.pattern, step.behavior, step.inverted);
+absl::Status PreTokenizer::apply(const Split& step, PreTokens& pre_tokens) {
+  return split(pre_tokens, step.pattern, step.behavior, step.inverted);
 }
 
-absl::Status PreTokenizer::apply(const Prepend& step, Words& words) {
-  rewrite(words, [&](std::string& out, const Word& word) {
-    const bool asked = step.scheme == Scheme::kAlways || (step.scheme == Scheme::kFirst && word.at_start);
-    if (asked && !words.of(word).starts_with(step.text)) out += step.text;
-    out += words.of(word);
+absl::Status PreTokenizer::apply(const Prepend& step, PreTokens& pre_tokens) {
+  rewrite(pre_tokens, [&](std::string& out, const PreToken& pre_token) {
+    const bool asked = step.scheme == Scheme::kAlways || (step.scheme == Scheme::kFirst && pre_token.at_start);
+    if (asked && !pre_tokens.of(pre_token).starts_with(step.text)) out += step.text;
+    out += pre_tokens.of(pre_token);
   });
   return absl::OkStatus();
 }
 
-absl::Status PreTokenizer::apply(const ReplaceSpaces& step, Words& words) {
-  rewrite(words, [&](std::string& out, const Word& word) {
-    for (const char c : words.of(word)) {
+absl::Status PreTokenizer::apply(const ReplaceSpaces& step, PreTokens& pre_tokens) {
+  rewrite(pre_tokens, [&](std::string& out, const PreToken& pre_token) {
+    for (const char c : pre_tokens.of(pre_token)) {
       if (c == ' ') {
         out += step.replacement;
       } else {
@@ -157,8 +157,9 @@ absl::Status PreTokenizer::apply(const ReplaceSpaces& step, Words& words) {
   return absl::OkStatus();
 }
 
-absl::Status PreTokenizer::apply(const Bytes&, Words& words) {
-  rewrite(words, [&](std::string& out, const Word& word) { append_byte_level(out, words.of(word)); });
+absl::Status PreTokenizer::apply(const Bytes&, PreTokens& pre_tokens) {
+  rewrite(pre_tokens,
+          [&](std::string& out, const PreToken& pre_token) { append_byte_level(out, pre_tokens.of(pre_token)); });
   return absl::OkStatus();
 }
 

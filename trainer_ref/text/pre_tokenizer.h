@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include <bascule/trainer_ref/text/words.h>
+#include <bascule/trainer_ref/text/pre_tokens.h>
 
 namespace bascule::ref {
 
@@ -18,7 +18,7 @@ class PreTokenizer {
   // UNIMPLEMENTED names a pre_tokenizer that is not read here. `part` may be null.
   static absl::StatusOr<PreTokenizer> read(const nlohmann::json& part);
 
-  absl::Status apply(Words& words) const;
+  absl::Status apply(PreTokens& pre_tokens) const;
 
   void describe(std::string& out) const;
 
@@ -29,7 +29,7 @@ class PreTokenizer {
     bool inverted = false;
   };
   enum class Scheme { kAlways, kFirst, kNever };
-  struct Prepend {  // to each word that does not begin with it
+  struct Prepend {  // to each pre-token that does not begin with it
     std::string text;
     Scheme scheme = Scheme::kAlways;
   };
@@ -45,10 +45,10 @@ class PreTokenizer {
   absl::Status add_metaspace(const nlohmann::json& part);
   absl::Status add_regex(std::string_view expression, SplitBehavior behavior, bool inverted = false);
 
-  static absl::Status apply(const Split& step, Words& words);
-  static absl::Status apply(const Prepend& step, Words& words);
-  static absl::Status apply(const ReplaceSpaces& step, Words& words);
-  static absl::Status apply(const Bytes& step, Words& words);
+  static absl::Status apply(const Split& step, PreTokens& pre_tokens);
+  static absl::Status apply(const Prepend& step, PreTokens& pre_tokens);
+  static absl::Status apply(const ReplaceSpaces& step, PreTokens& pre_tokens);
+  static absl::Status apply(const Bytes& step, PreTokens& pre_tokens);
 
   std::vector<Step> steps_;
 };

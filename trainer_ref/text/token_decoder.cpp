@@ -1,6 +1,6 @@
 #include <bascule/trainer_ref/text/token_decoder.h>
 
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/text/byte_level.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/trainer_ref/text/unicode.h>
@@ -50,7 +50,7 @@ absl::Status TokenDecoder::add(const nlohmann::json& part) {
   } else if (type == "Fuse") {
     steps_.emplace_back(Fuse{});
   } else if (type == "Strip") {
-    Strip strip{.character = keys.word("content", "")};
+    Strip strip{.character = keys.text("content", "")};
     if (strip.character.empty() || strip.character.size() != character_bytes(strip.character.front())) {
       return invalid_argument("decoder Strip: content: expected one character, found '", strip.character, "'");
     }
@@ -59,11 +59,11 @@ absl::Status TokenDecoder::add(const nlohmann::json& part) {
     steps_.emplace_back(std::move(strip));
   } else if (type == "Replace") {
     BASCULE_ASSIGN(Pattern pattern, Pattern::read(part.value("pattern", nlohmann::json()), "decoder Replace"));
-    steps_.emplace_back(Replace{std::move(pattern), keys.word("content", "")});
+    steps_.emplace_back(Replace{std::move(pattern), keys.text("content", "")});
   } else if (type == "Metaspace") {
     const bool prepends = keys.find("add_prefix_space") == nullptr || keys.flag("add_prefix_space");
-    const std::string scheme = keys.word("prepend_scheme", prepends ? "always" : "never");
-    Metaspace metaspace{keys.word("replacement", "\u2581"), scheme != "never"};
+    const std::string scheme = keys.text("prepend_scheme", prepends ? "always" : "never");
+    Metaspace metaspace{keys.text("replacement", "\u2581"), scheme != "never"};
     if (metaspace.replacement.empty()) return invalid_argument("decoder Metaspace: expected a replacement, found none");
     steps_.emplace_back(std::move(metaspace));
   } else {

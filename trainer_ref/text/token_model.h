@@ -1,4 +1,4 @@
-// tokenizer.json's model: one word to token ids.
+// tokenizer.json's model: one pre-token to token ids.
 #pragma once
 
 #include <cstdint>

@@ -15,9 +15,10 @@ using TokenIds = std::vector<std::int64_t>;
 
 // A text between added tokens, normalized.
 absl::Status encode_words(const TokenizerParts& parts, std::string text, bool at_start, TokenIds& token_ids) {
-  Words words(std::move(text), at_start);
-  BASCULE_TRY(parts.pre_tokenizer.apply(words));
-  for (const Word& word : words.list) BASCULE_TRY(parts.model->encode(words.of(word), token_ids));
+  PreTokens pre_tokens(std::move(text), at_start);
+  BASCULE_TRY(parts.pre_tokenizer.apply(pre_tokens));
+  for (const PreToken& pre_token : pre_tokens.list)
+    BASCULE_TRY(parts.model->encode(pre_tokens.of(pre_token), token_ids));
   return absl::OkStatus();
 }
 

@@ -1,7 +1,7 @@
 #include <bascule/trainer_ref/text/tokenizer_file.h>
 
 #include <bascule/kernels/digest.h>
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/transport/status.h>
 

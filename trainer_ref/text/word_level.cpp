@@ -1,6 +1,6 @@
 #include <optional>
 
-#include <bascule/trainer_ref/model/json.h>
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/text/part.h>
 #include <bascule/trainer_ref/text/token_model.h>
 #include <bascule/transport/status.h>
@@ -37,7 +37,7 @@ absl::Status no_token(std::string_view text) {
 
 absl::StatusOr<std::unique_ptr<TokenModel>> read_word_level(const nlohmann::json& model, const Vocabulary& vocabulary) {
   absl::Status status;
-  const std::string unknown = JsonKeys(model, "model WordLevel", status).word("unk_token", "<unk>");
+  const std::string unknown = JsonKeys(model, "model WordLevel", status).text("unk_token", "<unk>");
   BASCULE_TRY(status);
   return std::make_unique<WordLevel>(vocabulary, vocabulary.id_of(unknown));
 }

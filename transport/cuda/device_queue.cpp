@@ -24,8 +24,8 @@ namespace kc = kernels::cuda;
 // So much of what is copied in is digested while the next is on its way: behind the last copy remain 0.1 ms. Between
 // two copies lie some microseconds.
 constexpr std::uint64_t kDigestedBehind = std::uint64_t{256} << 20;
-static_assert(kDigestedBehind % kernels::kTileBytes == 0 && kPartBytes % kernels::kTileBytes == 0 &&
-              kHostPartBytes % kernels::kTileBytes == 0);
+static_assert(kDigestedBehind % kernels::kTileBytes == 0 && kDevicePieceBytes % kernels::kTileBytes == 0 &&
+              kHostPieceBytes % kernels::kTileBytes == 0);
 
 using cuda::cuda_status;
 using cuda::UniqueEvent;
@@ -149,12 +149,12 @@ class CudaQueue final : public DeviceQueue {
     return *std::move(window);
   }
 
-  absl::Status run_in_parts(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
-                            bool want_digest, Caller caller) override {
+  absl::Status run_in_pieces(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
+                             bool want_digest, Caller caller) override {
     kc::PackPlan& packs = static_cast<Packs&>(plan).plan;
     packed_bytes_ = packs.slot_bytes();
     if (want_digest) BASCULE_TRY(check_digestible(packed_bytes_));
-    part_bytes_ = part_bytes_of(packed_bytes_);
+    piece_bytes_ = piece_bytes_of(packed_bytes_);
     BASCULE_TRY(usable());
     BASCULE_TRY(make_room_for_parts());
     take_addresses(tensors);
@@ -163,10 +163,10 @@ class CudaQueue final : public DeviceQueue {
       plan_ = &static_cast<Packs&>(plan);
       BASCULE_TRY(left_.let_wait(stream_.get()));
       BASCULE_TRY(cuda_status(packs.begin(addresses_, const_cast<std::byte*>(slot), want_digest, stream_.get())));
-      for (std::uint64_t begin = 0; begin < packed_bytes_; begin += part_bytes_) {
-        const std::uint64_t end = std::min(begin + part_bytes_, packed_bytes_);
+      for (std::uint64_t begin = 0; begin < packed_bytes_; begin += piece_bytes_) {
+        const std::uint64_t end = std::min(begin + piece_bytes_, packed_bytes_);
         BASCULE_TRY(cuda_status(packs.advance(end, stream_.get())));
-        BASCULE_TRY(packed_[begin / part_bytes_].record(stream_.get()));
+        BASCULE_TRY(packed_[begin / piece_bytes_].record(stream_.get()));
       }
       return absl::OkStatus();
     });
@@ -174,9 +174,9 @@ class CudaQueue final : public DeviceQueue {
 
   absl::Status watch_parts(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) override {
     BASCULE_TRY(lost_);
-    for (std::uint64_t begin = 0; begin < packed_bytes_; begin += part_bytes_) {
-      BASCULE_TRY(keep(packed_[begin / part_bytes_].wait(deadline)));
-      bytes_done.store(std::min(begin + part_bytes_, packed_bytes_), std::memory_order_release);
+    for (std::uint64_t begin = 0; begin < packed_bytes_; begin += piece_bytes_) {
+      BASCULE_TRY(keep(packed_[begin / piece_bytes_].wait(deadline)));
+      bytes_done.store(std::min(begin + piece_bytes_, packed_bytes_), std::memory_order_release);
     }
     return absl::OkStatus();
   }
@@ -186,8 +186,8 @@ class CudaQueue final : public DeviceQueue {
     BASCULE_TRY(usable());
     const kc::DeviceGuard guard(device_);
     BASCULE_TRY(cuda_status(guard.result()));
-    absl::Status copied = keep(
-        static_cast<cuda::CudaWindow&>(to).copy_out(slot, {packed_, part_bytes_}, copies_.get(), bytes_done, deadline));
+    absl::Status copied = keep(static_cast<cuda::CudaWindow&>(to).copy_out(slot, {packed_, piece_bytes_}, copies_.get(),
+                                                                           bytes_done, deadline));
     BASCULE_TRY(keep(left_.record(copies_.get())));  // where it came to nothing, too: some of it may be under way
     return copied;
   }
@@ -219,8 +219,8 @@ class CudaQueue final : public DeviceQueue {
         BASCULE_TRY(left_.record(copies_.get()));
         BASCULE_TRY(left_.let_wait(stream_.get()));
         if (want_digest)
-          BASCULE_TRY(cuda_status(kc::digest_part(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(next), coming_,
-                                                  cell_, stream_.get())));
+          BASCULE_TRY(cuda_status(kc::digest_piece(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(next),
+                                                   coming_, cell_, stream_.get())));
         begin = next;
       }
       return copied_in_.record(all, copies_);
@@ -245,7 +245,7 @@ class CudaQueue final : public DeviceQueue {
         BASCULE_TRY(before_.let_wait(stream_.get()));
       }
       return cuda_status(
-          kc::digest_part(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(end), coming_, cell_, stream_.get()));
+          kc::digest_piece(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(end), coming_, cell_, stream_.get()));
     });
   }
 
@@ -299,17 +299,17 @@ class CudaQueue final : public DeviceQueue {
     return absl::OkStatus();
   }
 
-  // A part is a launch and an event. The driver's queue holds some thousand of them behind a trainer's stream that is
+  // A piece is a launch and an event. The driver's queue holds some thousand of them behind a trainer's stream that is
   // late; a caller that enqueues more waits for that stream.
-  static std::uint64_t part_bytes_of(std::uint64_t bytes) {
-    constexpr std::uint64_t kMostParts = 128;
-    const std::uint64_t times = (bytes + kMostParts * kPartBytes - 1) / (kMostParts * kPartBytes);
-    return std::max<std::uint64_t>(times, 1) * kPartBytes;
+  static std::uint64_t piece_bytes_of(std::uint64_t bytes) {
+    constexpr std::uint64_t kMostPieces = 128;
+    const std::uint64_t times = (bytes + kMostPieces * kDevicePieceBytes - 1) / (kMostPieces * kDevicePieceBytes);
+    return std::max<std::uint64_t>(times, 1) * kDevicePieceBytes;
   }
 
   absl::Status make_room_for_parts() {
     BASCULE_TRY(make_stream_for_copies());
-    while (packed_.size() * part_bytes_ < packed_bytes_) {
+    while (packed_.size() * piece_bytes_ < packed_bytes_) {
       BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device_));
       packed_.push_back(std::move(event));
     }
@@ -356,13 +356,13 @@ class CudaQueue final : public DeviceQueue {
   Made digest_ = Made::kNone;
   CudaPlan* plan_ = nullptr;
   std::vector<void*> addresses_;
-  // Of what is packed in parts, and of slots in host memory; made when they are first needed.
+  // Of what is packed in pieces, and of slots in host memory; made when they are first needed.
   UniqueStream copies_;
-  std::vector<UniqueEvent> packed_;                  // by part
-  std::uint64_t packed_bytes_ = 0, part_bytes_ = 0;  // of the last run_in_parts(): all of it, and a part
-  UniqueEvent left_;                                 // behind the last copy, either way
-  cuda::Milestones copied_in_;                       // of the slot that is copied in
-  kc::DigestOutput coming_;                          // of the slot that is copied in
+  std::vector<UniqueEvent> packed_;                   // by piece
+  std::uint64_t packed_bytes_ = 0, piece_bytes_ = 0;  // of the last run_in_pieces(): all of it, and a piece
+  UniqueEvent left_;                                  // behind the last copy, either way
+  cuda::Milestones copied_in_;                        // of the slot that is copied in
+  kc::DigestOutput coming_;                           // of the slot that is copied in
   std::shared_ptr<cuda::PinnedBuffers> buffers_;
   absl::Status lost_;  // the first sticky error
 };

@@ -14,25 +14,20 @@
 
 namespace bascule::inline v0::cuda {
 
-class DeviceParameters final : public TensorSource {
+class DeviceParameters final : public Parameters {
  public:
   DeviceParameters(int device, std::vector<std::pair<TensorSpec, void**>> tensors,
-                   std::shared_ptr<ParameterMemory> memory, Stream stream = nullptr);
-  DeviceParameters(DeviceParameters&&) = default;  // a copy's views would lie in the original
-  DeviceParameters& operator=(DeviceParameters&&) = default;
+                   std::shared_ptr<ParameterMemory> memory, Stream stream = nullptr)
+      : Parameters(device, std::move(tensors), std::move(memory)), device_(device), stream_(stream) {}
 
-  absl::StatusOr<std::span<const TensorView>> views() override;
   Stream stream() const override { return stream_; }
-  // Copies on the stream, and waits for it.
-  absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override;
 
  private:
+  // Copies on the stream, and waits for it.
+  absl::Status move(std::span<const Move> moves) override;
+
   int device_;
   Stream stream_;
-  std::vector<TensorSpec> specs_;
-  std::vector<void**> pointers_;
-  std::vector<TensorView> views_;
-  std::shared_ptr<ParameterMemory> memory_;
 };
 
 }  // namespace bascule::inline v0::cuda

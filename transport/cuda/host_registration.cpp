@@ -45,12 +45,4 @@ HostRegistration::~HostRegistration() {
     keep_error(BASCULE_CUDA_CODE((*functions)->host_unregister(data_)));
 }
 
-absl::StatusOr<std::byte*> HostRegistration::device_address() const {
-  const DeviceGuard guard(device());
-  BASCULE_TRY(cuda_status(guard.result()));
-  void* address = nullptr;
-  BASCULE_CUDA(cudaHostGetDevicePointer(&address, data_, 0));
-  return static_cast<std::byte*>(address);
-}
-
 }  // namespace bascule::inline v0::cuda

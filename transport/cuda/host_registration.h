@@ -33,8 +33,6 @@ class HostRegistration {
   ~HostRegistration();
 
   int device() const { return life_.device(); }
-  // Where kernels of that device find it.
-  absl::StatusOr<std::byte*> device_address() const;
 
  private:
   void* data_ = nullptr;

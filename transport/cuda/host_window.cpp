@@ -19,7 +19,7 @@ namespace {
 // model's, and when time is up they would still write to a slot that belongs to another version by then.
 constexpr std::uint64_t kMostCopiesAhead = 32;
 
-// A part takes half a millisecond: asleep meanwhile, this thread keeps the driver free for the trainer's.
+// A piece takes half a millisecond: asleep meanwhile, this thread keeps the driver free for the trainer's.
 absl::Status wait_asleep(const UniqueEvent& event, Deadline deadline) {
   while (true) {
     BASCULE_ASSIGN(const bool passed, event.passed());
@@ -62,12 +62,12 @@ absl::StatusOr<std::shared_ptr<CudaWindow>> CudaWindow::make(int device, std::sp
                                                              Access access, std::shared_ptr<PinnedBuffers>& buffers) {
   std::shared_ptr<CudaWindow> made(new CudaWindow());
   made->device_ = device;
-  made->part_bytes_ = place == kHost ? kHostPartBytes : kPartBytes;
+  made->piece_bytes_ = place == kHost ? kHostPieceBytes : kDevicePieceBytes;
   made->bytes_ = {const_cast<std::byte*>(bytes.data()), bytes.size()};
   BASCULE_ASSIGN(made->used_, UniqueEvent::make(device));
   const auto reached = [&]() -> absl::StatusOr<std::shared_ptr<CudaWindow>> {
     made->reached_ = true;
-    for (std::uint64_t begin = 0; begin < bytes.size(); begin += made->part_bytes_) {
+    for (std::uint64_t begin = 0; begin < bytes.size(); begin += made->piece_bytes_) {
       BASCULE_ASSIGN(UniqueEvent event, UniqueEvent::make(device));
       made->copied_.push_back(std::move(event));
     }
@@ -97,7 +97,7 @@ CudaWindow::~CudaWindow() {
 }
 
 // Whatever came of it, some of it may be under way.
-absl::Status CudaWindow::copy_out(const std::byte* slot, const Parts& packed, Stream stream,
+absl::Status CudaWindow::copy_out(const std::byte* slot, const Pieces& packed, Stream stream,
                                   std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   if (bytes_.empty()) return absl::OkStatus();
   absl::Status copied = enqueue_out(slot, packed, stream, bytes_done, deadline);
@@ -113,12 +113,12 @@ absl::Status CudaWindow::copy_in(std::uint64_t begin, std::uint64_t end, std::by
   return enqueued;
 }
 
-absl::Status CudaWindow::enqueue_out(const std::byte* slot, const Parts& packed, Stream stream,
+absl::Status CudaWindow::enqueue_out(const std::byte* slot, const Pieces& packed, Stream stream,
                                      std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   // However late the trainer's stream is: nothing is enqueued that may write the slot when it belongs to another
   // version.
   BASCULE_TRY(wait_asleep(packed.events.front(), deadline));
-  const std::uint64_t step = reached_ ? part_bytes_ : PinnedBuffers::kBytes;
+  const std::uint64_t step = reached_ ? piece_bytes_ : PinnedBuffers::kBytes;
   const std::uint64_t steps = (bytes_.size() + step - 1) / step;
   const std::uint64_t ahead = reached_ ? kMostCopiesAhead : PinnedBuffers::kCount;
   const std::uint64_t first = buffers_ ? std::exchange(buffers_->next, buffers_->next + steps) : 0;

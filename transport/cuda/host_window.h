@@ -1,6 +1,6 @@
 // HostWindow with CUDA: memory of the host, or of a peer, that a device's copy engines reach.
 //
-//   registered:  device ◀── copies of part_bytes() ──▶ the memory itself; and so of a peer's
+//   registered:  device ◀── copies of piece_bytes() ──▶ the memory itself; and so of a peer's
 //   else:        device ◀── copies of a buffer ──▶ pinned buffers ◀── threads ──▶ the memory
 //
 // Threads: as the DeviceQueue that it belongs to.
@@ -46,8 +46,8 @@ class PinnedBuffers {
   kernels::ThreadPool pool_;
 };
 
-// Of a slot: events[i] is behind what writes part i of it.
-struct Parts {
+// Of a slot: events[i] is behind what writes piece i of it.
+struct Pieces {
   std::span<const UniqueEvent> events;
   std::uint64_t bytes = 0;  // of one
 };
@@ -60,26 +60,26 @@ class CudaWindow final : public HostWindow {
   ~CudaWindow() override;
 
   const std::string& how() const override { return how_; }
-  std::uint64_t part_bytes() const override { return part_bytes_; }
+  std::uint64_t piece_bytes() const override { return piece_bytes_; }
   std::uint64_t bytes() const { return bytes_.size(); }
 
-  absl::Status copy_out(const std::byte* slot, const Parts& packed, Stream stream,
+  absl::Status copy_out(const std::byte* slot, const Pieces& packed, Stream stream,
                         std::atomic<std::uint64_t>& bytes_done, Deadline deadline);
   absl::Status copy_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream);
 
  private:
   CudaWindow() = default;
-  absl::Status enqueue_out(const std::byte* slot, const Parts& packed, Stream stream,
+  absl::Status enqueue_out(const std::byte* slot, const Pieces& packed, Stream stream,
                            std::atomic<std::uint64_t>& bytes_done, Deadline deadline);
   absl::Status enqueue_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream);
 
   int device_ = -1;
   std::span<std::byte> bytes_;  // written only where it was opened for that
   std::string how_;
-  std::uint64_t part_bytes_ = 0;
+  std::uint64_t piece_bytes_ = 0;
   bool reached_ = false;  // by the copy engines themselves
   std::optional<HostRegistration> registration_;
-  std::vector<UniqueEvent> copied_;         // by part; where it is registered
+  std::vector<UniqueEvent> copied_;         // by piece; where it is registered
   std::shared_ptr<PinnedBuffers> buffers_;  // where it is not
   UniqueEvent used_;                        // behind the last copy
 };

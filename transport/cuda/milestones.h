@@ -1,5 +1,5 @@
-// Milestones: how far a stream has come with what it was given in parts. Its events are made when they are first needed
-// and used again. As UniqueEvent: one thread at a time.
+// Milestones: how far a stream has come with what it was given in pieces. Its events are made when they are first
+// needed and used again. As UniqueEvent: one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ namespace {
 
 using test::IsOk;
 
-constexpr std::uint64_t kBytes = 3 * kHostPartBytes + 4321;
+constexpr std::uint64_t kBytes = 3 * kHostPieceBytes + 4321;
 
 class DeviceCopiesTest : public testing::Test {
  protected:
@@ -72,13 +72,13 @@ class DeviceCopiesTest : public testing::Test {
 
 // What was followed is on the device before the version is sealed: it does not see what is written there afterwards.
 TEST_F(DeviceCopiesTest, RunBehindTheWriter) {
-  write(0, 0, 2 * kHostPartBytes, 1);
+  write(0, 0, 2 * kHostPieceBytes, 1);
   std::vector<std::byte> expected = bytes_of(0U);
-  copies_->copy_behind(publication(1, 0), 2 * kHostPartBytes - 1);  // one whole part
+  copies_->copy_behind(publication(1, 0), 2 * kHostPieceBytes - 1);  // one whole piece
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   write(0, 0, kBytes, 2);
   const std::vector<std::byte> later = bytes_of(0U);
-  std::copy(later.begin() + kHostPartBytes, later.end(), expected.begin() + kHostPartBytes);
+  std::copy(later.begin() + kHostPieceBytes, later.end(), expected.begin() + kHostPieceBytes);
   copies_->copy_behind(publication(1, 0), kBytes);
   const absl::StatusOr<SlotView> view = copies_->prepare(publication(1, 0), deadline_);
   ASSERT_THAT(view, IsOk());
@@ -93,7 +93,7 @@ TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
   const absl::StatusOr<SlotView> one = copies_->prepare(publication(1, 0), deadline_);
   ASSERT_THAT(one, IsOk());
   write(1, 0, kBytes, 2);
-  copies_->copy_behind(publication(2, 1), kHostPartBytes);  // and aborted
+  copies_->copy_behind(publication(2, 1), kHostPieceBytes);  // and aborted
   write(1, 0, kBytes, 3);
   const absl::StatusOr<SlotView> three = copies_->prepare(publication(3, 1), deadline_);
   ASSERT_THAT(three, IsOk());
@@ -118,8 +118,8 @@ TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
 TEST_F(DeviceCopiesTest, ThatWereLeftForAnotherVersionBeginAnew) {
   write(0, 0, kBytes, 1);
   write(1, 0, kBytes, 2);
-  copies_->copy_behind(publication(1, 0), 2 * kPartBytes);
-  copies_->copy_behind(publication(2, 1), kPartBytes);
+  copies_->copy_behind(publication(1, 0), 2 * kDevicePieceBytes);
+  copies_->copy_behind(publication(2, 1), kDevicePieceBytes);
   for (const Version version : {1, 2}) {
     const auto slot = static_cast<std::uint32_t>(version - 1);
     const absl::StatusOr<SlotView> view = copies_->prepare(publication(version, slot), deadline_);

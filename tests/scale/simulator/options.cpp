@@ -25,7 +25,6 @@ ABSL_FLAG(int, stripes, 0, "Stripes of striped routes; 0: their degree times --n
 ABSL_FLAG(ByteSize, bytes, ByteSize{3'090'000'000}, "Size of a version.");
 ABSL_FLAG(ByteSize, piece, ByteSize{64 << 20}, "A node passes on pieces of this size, once it has all of one.");
 ABSL_FLAG(int, versions, 10, "How many versions the trainer sends, one after the other.");
-ABSL_FLAG(absl::Duration, pause, absl::ZeroDuration(), "How long the trainer pauses behind each send.");
 ABSL_FLAG(absl::Duration, step, absl::Milliseconds(10), "From one token boundary of an engine to its next.");
 ABSL_FLAG(double, nvlink_gb_per_s, 396, "Of each GPU, each way.");
 ABSL_FLAG(double, nic_gb_per_s, 50, "Of each NIC, each way.");
@@ -54,7 +53,7 @@ constexpr std::int64_t kLeastPiece = 64 << 10;
 
 absl::Status check() {
   const std::int64_t bytes = absl::GetFlag(FLAGS_bytes).bytes, piece = absl::GetFlag(FLAGS_piece).bytes;
-  const absl::Duration step = absl::GetFlag(FLAGS_step), pause = absl::GetFlag(FLAGS_pause);
+  const absl::Duration step = absl::GetFlag(FLAGS_step);
   FlagChecks checks;
   checks.between("hosts", absl::GetFlag(FLAGS_hosts), 0, kMostEngines)
       .between("nics", absl::GetFlag(FLAGS_nics), 1, 64)
@@ -66,8 +65,6 @@ absl::Status check() {
       .between("versions", absl::GetFlag(FLAGS_versions), 1, 1'000'000)
       .that(step >= absl::ZeroDuration() && step < absl::Hours(1), "step", absl::FormatDuration(step),
             "give 0 or more, as --step=10ms")
-      .that(pause >= absl::ZeroDuration() && pause < absl::Hours(24), "pause", absl::FormatDuration(pause),
-            "give 0 or more, as --pause=1s")
       .above_zero("nvlink-gb-per-s", absl::GetFlag(FLAGS_nvlink_gb_per_s), 396, 1e6)
       .above_zero("nic-gb-per-s", absl::GetFlag(FLAGS_nic_gb_per_s), 50, 1e6)
       .between("deaths", absl::GetFlag(FLAGS_deaths), 0.0, 1e6)
@@ -99,7 +96,6 @@ Settings common_settings() {
   settings.pieces = {.bytes = static_cast<std::uint64_t>(absl::GetFlag(FLAGS_bytes).bytes),
                      .piece_bytes = static_cast<std::uint64_t>(absl::GetFlag(FLAGS_piece).bytes)};
   settings.versions = absl::GetFlag(FLAGS_versions);
-  settings.pause_seconds = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_pause));
   settings.step_seconds = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_step));
   settings.deaths = {.per_second = absl::GetFlag(FLAGS_deaths),
                      .notice = *parse_notice(absl::GetFlag(FLAGS_notice)),

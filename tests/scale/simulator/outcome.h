@@ -26,7 +26,6 @@ struct Settings {
   WireRules wire;
   double pack_bytes_per_second = 2.07e12;
   double step_seconds = 10e-3;   // of an engine, from one token boundary to the next
-  double pause_seconds = 0;      // of the trainer, behind each send
   std::string endpoint_options;  // of the sender: "timeout=2m&suspect_after=1s"
 };
 

@@ -99,13 +99,13 @@ TEST_F(RelayReceiverFaults, APageThatGoesBackIsWaitedFor) {
   const Engine engine = make(1);
   ProgressPage page = *ProgressPage::make();
   page.begin(0, 1);
-  page.advance(0, 2 * kPart);
+  page.advance(0, 2 * kPiece);
   introduce_liar(engine, 9, page, kBytes);
   auto received = receive(engine, 1, 9);
   wait_for(engine, 1, 2);
-  page.advance(0, kPart);
+  page.advance(0, kPiece);
   rest();
-  EXPECT_EQ(engine.here(1), 2 * kPart);
+  EXPECT_EQ(engine.here(1), 2 * kPiece);
   page.advance(0, kBytes);
   EXPECT_THAT(received.get(), IsOk());
 }

@@ -22,7 +22,7 @@
 
 namespace bascule::inline v0::relay {
 
-inline constexpr std::uint64_t kPart = test::kHostPart, kBytes = 4 * kPart + 100;
+inline constexpr std::uint64_t kPiece = test::kRelayPiece, kBytes = 4 * kPiece + 100;
 
 class Line final : public SenderLine {
  public:
@@ -88,12 +88,12 @@ class RelayReceiverFixture : public testing::Test {
 
   // ---- the trainer ----
 
-  void fill(Version version, std::uint64_t parts = 99) {
+  void fill(Version version, std::uint64_t pieces = 99) {
     written = 0;
     for (std::size_t i = 0; i < kBytes; ++i) bytes()[i] = static_cast<std::byte>(i / 1000 * 31 + i + version * 89);
-    write(parts);
+    write(pieces);
   }
-  void write(std::uint64_t parts) { written = std::min(parts * kPart, kBytes); }
+  void write(std::uint64_t pieces) { written = std::min(pieces * kPiece, kBytes); }
   std::span<std::byte> bytes() { return slot.writable(); }
 
   // ---- workers ----
@@ -136,10 +136,10 @@ class RelayReceiverFixture : public testing::Test {
   static void go_on(const Engine& engine, Version version, SourceId source, bool whole = false) {
     engine.tell({.kind = Kind::kFrom, .number = version, .source = source, .whole = whole});
   }
-  static void wait_for(const Engine& engine, Version version, std::uint64_t parts) {
+  static void wait_for(const Engine& engine, Version version, std::uint64_t pieces) {
     const Deadline deadline(test::patience());
-    while (engine.here(version) < parts * kPart && !deadline.passed()) std::this_thread::yield();
-    EXPECT_GE(engine.here(version), parts * kPart);
+    while (engine.here(version) < pieces * kPiece && !deadline.passed()) std::this_thread::yield();
+    EXPECT_GE(engine.here(version), pieces * kPiece);
   }
   static void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
   // What the engine reads; it is the slot.

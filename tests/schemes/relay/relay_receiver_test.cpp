@@ -24,10 +24,10 @@ TEST_F(RelayReceiverTest, CopiesBehindTheTrainer) {
   const Engine engine = make(1);
   fill(1, 0);
   auto received = receive(engine, 1);
-  for (const std::uint64_t parts : {1, 3}) {
-    write(parts);
-    wait_for(engine, 1, parts);
-    EXPECT_EQ(engine.here(1), parts * kPart);
+  for (const std::uint64_t pieces : {1, 3}) {
+    write(pieces);
+    wait_for(engine, 1, pieces);
+    EXPECT_EQ(engine.here(1), pieces * kPiece);
   }
   EXPECT_TRUE(engine.line->silent());
   write(99);
@@ -49,8 +49,8 @@ TEST_F(RelayReceiverTest, HandsOnWhatHasComeBeforeItIsWhole) {
   fill(1, 2);
   auto third = receive(c, 1, 2), second = receive(b, 1, 1), first = receive(a, 1);
   wait_for(c, 1, 2);
-  EXPECT_EQ(a.here(1), 2 * kPart);
-  EXPECT_EQ(c.here(1), 2 * kPart);
+  EXPECT_EQ(a.here(1), 2 * kPiece);
+  EXPECT_EQ(c.here(1), 2 * kPiece);
   write(99);
   for (auto* const each : {&first, &second, &third}) EXPECT_THAT(each->get(), IsOk());
   for (const Engine* const each : {&a, &b, &c}) expect_whole(*each, 1);

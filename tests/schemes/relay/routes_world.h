@@ -30,7 +30,7 @@ class RoutesWorld {
     std::uint64_t bytes = 0;
     bool shown = false, read = false;  // on the page; by the engine
   };
-  struct UnderWay {  // a part that a copy engine moves
+  struct UnderWay {  // a piece that a copy engine moves
     SourceId source = kTrainer;
     std::size_t buffer = 0;
   };
@@ -39,7 +39,7 @@ class RoutesWorld {
     Version version = 0;
     std::optional<std::size_t> buffer{};  // none: alone
     std::uint64_t arrived = 0;
-    std::optional<UnderWay> part{};
+    std::optional<UnderWay> piece{};
     bool stuck = false, over = false;
   };
   struct Said {  // to a worker

@@ -77,13 +77,13 @@ bool RoutesWorld::begin(Process& process) {
 
 bool RoutesWorld::go_on(WorkerId id, Process& process) {
   if (!process.coming) return false;
-  if (process.coming->part && pick(2) == 0) {
+  if (process.coming->piece && pick(2) == 0) {
     arrive(process);
     return true;
   }
   const bool fails = !settling_ && pick(100) == 0;
   if (process.coming->over || fails) {
-    if (process.coming->part) arrive(process);
+    if (process.coming->piece) arrive(process);
     if (fails) process.failed.insert(process.coming->take.number);
     end(process, /*got=*/false);
     return true;
@@ -92,7 +92,7 @@ bool RoutesWorld::go_on(WorkerId id, Process& process) {
     end(process, /*got=*/true);
     return true;
   }
-  return !process.coming->part && ask(id, process);
+  return !process.coming->piece && ask(id, process);
 }
 
 // As RelayReceiver does: from whichever source it was told last, behind what that shows.
@@ -100,7 +100,7 @@ bool RoutesWorld::ask(WorkerId id, Process& process) {
   Coming& coming = *process.coming;
   const SourceId source = coming.take.source;
   if (source == kTrainer) {
-    if (written_.at(coming.version) > coming.arrived) coming.part = UnderWay{};
+    if (written_.at(coming.version) > coming.arrived) coming.piece = UnderWay{};
     return true;
   }
   if (coming.stuck) return false;
@@ -112,7 +112,7 @@ bool RoutesWorld::ask(WorkerId id, Process& process) {
     coming.stuck = true;
     process.outbox.push_back({.kind = Kind::kCannot, .number = coming.take.number, .source = source});
   } else if (buffer != buffers.end() && buffer->bytes > coming.arrived) {
-    coming.part = UnderWay{.source = source, .buffer = static_cast<std::size_t>(buffer - buffers.begin())};
+    coming.piece = UnderWay{.source = source, .buffer = static_cast<std::size_t>(buffer - buffers.begin())};
   }
   return true;
 }
@@ -120,11 +120,11 @@ bool RoutesWorld::ask(WorkerId id, Process& process) {
 // Where the buffer holds another version by now, other bytes came than those that were asked for.
 void RoutesWorld::arrive(Process& process) {
   Coming& coming = *process.coming;
-  const UnderWay part = *std::exchange(coming.part, std::nullopt);
+  const UnderWay piece = *std::exchange(coming.piece, std::nullopt);
   const bool wanted = !orders_.at(coming.take.number).stopped;
-  if (part.source != kTrainer && wanted)
-    expect(processes_.at(part.source).buffers[part.buffer].version == coming.version,
-           cat("a buffer of worker ", part.source, " was rewritten while it was read"));
+  if (piece.source != kTrainer && wanted)
+    expect(processes_.at(piece.source).buffers[piece.buffer].version == coming.version,
+           cat("a buffer of worker ", piece.source, " was rewritten while it was read"));
   ++coming.arrived;
   if (coming.buffer) process.buffers[*coming.buffer].bytes = coming.arrived;
 }

@@ -177,7 +177,7 @@ class FakeWindow final : public HostWindow {
  public:
   explicit FakeWindow(std::span<const std::byte> bytes) : bytes_(bytes) {}
   const std::string& how() const override { return how_; }
-  std::uint64_t part_bytes() const override { return kHostPartBytes; }
+  std::uint64_t piece_bytes() const override { return kHostPieceBytes; }
   std::span<const std::byte> bytes() const { return bytes_; }
 
  private:
@@ -242,7 +242,7 @@ class FakeQueue final : public DeviceQueue {
     if (state_.lost) return lost_status();
     return std::make_shared<FakeWindow>(bytes);
   }
-  absl::Status run_in_parts(DevicePlan&, std::span<const std::byte* const>, const std::byte*, bool, Caller) override {
+  absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, bool, Caller) override {
     return not_there();
   }
   absl::Status watch_parts(std::atomic<std::uint64_t>&, Deadline) override { return not_there(); }

@@ -20,7 +20,7 @@ class HostMemory final : public HostWindow {
  public:
   explicit HostMemory(std::span<const std::byte> bytes) : bytes_(bytes) {}
   const std::string& how() const override { return how_; }
-  std::uint64_t part_bytes() const override { return kHostPart; }
+  std::uint64_t piece_bytes() const override { return kRelayPiece; }
   std::span<const std::byte> bytes() const { return bytes_; }
 
  private:
@@ -75,7 +75,7 @@ class HostQueue final : public DeviceQueue {
     return not_asked();
   }
   absl::Status run_behind(Stream) override { return not_asked(); }
-  absl::Status run_in_parts(DevicePlan&, std::span<const std::byte* const>, const std::byte*, bool, Caller) override {
+  absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, bool, Caller) override {
     return not_asked();
   }
   absl::Status watch_parts(std::atomic<std::uint64_t>&, Deadline) override { return not_asked(); }
@@ -164,7 +164,7 @@ class HostRelayReceiver final : public ReceiverTransport {
 relay::RelayMemory host_relay_memory(HostQueueHooks hooks) {
   return {.device = kHost,
           .place = "host",
-          .part_bytes = kHostPart,
+          .piece_bytes = kRelayPiece,
           .open_queue = [hooks = std::move(hooks)] { return std::make_unique<HostQueue>(hooks); },
           .make_buffer = make_buffer,
           .import = [](int descriptor, std::string_view, std::uint64_t bytes) { return reach(descriptor, bytes); }};

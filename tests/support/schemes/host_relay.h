@@ -11,11 +11,11 @@
 
 namespace bascule::test {
 
-inline constexpr std::uint64_t kHostPart = std::uint64_t{128} << 10;  // two tiles: many parts even of small models
+inline constexpr std::uint64_t kRelayPiece = std::uint64_t{128} << 10;  // two tiles: many pieces even of small models
 
 // What a queue of such a place does first, on the thread that copies; an error is what the call returns.
 struct HostQueueHooks {
-  std::function<absl::Status()> before_copy{};  // of each part
+  std::function<absl::Status()> before_copy{};  // of each piece
   std::function<absl::Status()> before_finish{};
   std::function<absl::Status()> before_settle{};
   std::function<absl::Status()> before_window{};  // of the host's memory

@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "synced.h"
-#include <bascule/trainer_ref/engine/engine.h>
+#include <bascule/trainer_ref/engine/schedule/engine.h>
 
 namespace bascule::ref {
 namespace {

@@ -1,7 +1,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <gmock/gmock.h>
 
-#include <bascule/trainer_ref/engine/cache_attention.h>
+#include <bascule/trainer_ref/engine/compute/cache_attention.h>
 
 #include "support.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "support/devices/torch_gpu.h"
-#include "trainer_ref/engine/support.h"
+#include "trainer_ref/engine/compute/support.h"
 #include <bascule/trainer_ref/model/causal_attention.h>
 
 namespace bascule::ref {

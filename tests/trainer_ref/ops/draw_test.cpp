@@ -1,7 +1,7 @@
 #include <bascule/trainer_ref/ops/draw.h>
 
 #include "on_device.h"
-#include <bascule/trainer_ref/engine/sampler.h>
+#include <bascule/trainer_ref/engine/schedule/sampler.h>
 
 namespace bascule::ref::ops {
 namespace {

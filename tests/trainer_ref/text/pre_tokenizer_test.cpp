@@ -10,10 +10,10 @@ using testing::ElementsAre;
 std::vector<std::string> words_of(const Json& part, std::string text, bool at_start = true) {
   const auto pre_tokenizer = PreTokenizer::read(part);
   EXPECT_TRUE(pre_tokenizer.ok()) << pre_tokenizer.status();
-  Words words(std::move(text), at_start);
-  if (!pre_tokenizer.ok() || !pre_tokenizer->apply(words).ok()) return {"failed"};
+  PreTokens pre_tokens(std::move(text), at_start);
+  if (!pre_tokenizer.ok() || !pre_tokenizer->apply(pre_tokens).ok()) return {"failed"};
   std::vector<std::string> list;
-  for (const Word& word : words.list) list.emplace_back(words.of(word));
+  for (const PreToken& pre_token : pre_tokens.list) list.emplace_back(pre_tokens.of(pre_token));
   return list;
 }
 

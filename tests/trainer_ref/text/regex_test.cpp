@@ -11,11 +11,11 @@ namespace {
 std::vector<std::string> matches(std::string_view expression, std::string_view text) {
   const auto pattern = Pattern::regex(expression);
   EXPECT_TRUE(pattern.ok()) << pattern.status();
-  std::vector<Stretch> stretches;
-  if (!pattern.ok() || !pattern->find(text, {0, text.size()}, stretches).ok()) return {"failed"};
+  std::vector<Segment> segments;
+  if (!pattern.ok() || !pattern->find(text, {0, text.size()}, segments).ok()) return {"failed"};
   std::vector<std::string> found;
-  for (const Stretch& stretch : stretches) {
-    if (stretch.is_match) found.emplace_back(text.substr(stretch.span.begin, stretch.span.end - stretch.span.begin));
+  for (const Segment& segment : segments) {
+    if (segment.is_match) found.emplace_back(text.substr(segment.span.begin, segment.span.end - segment.span.begin));
   }
   return found;
 }

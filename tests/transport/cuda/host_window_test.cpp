@@ -77,7 +77,7 @@ TEST_P(Windows, TakeWhatIsPackedInOrderAndWhole) {
   std::vector<kernels::Tensors> models;
   for (const std::uint64_t seed : {1, 2}) {
     models.push_back(kernels::random_tensors(seed, 40, 300'000));
-    models.back().add_run(DType::kF32, DType::kBF16, 40'000'000, random);  // 80 MB: three parts with the rest
+    models.back().add_run(DType::kF32, DType::kBF16, 40'000'000, random);  // 80 MB: three pieces with the rest
   }
   for (int round = 0; round < 4; ++round) {
     const kernels::Tensors& model = models[static_cast<std::size_t>(round % 2)];
@@ -111,7 +111,7 @@ TEST_P(Windows, TakeWhatIsPackedInOrderAndWhole) {
       }
     });
     const Deadline deadline(absl::Seconds(30));
-    EXPECT_THAT(queue_->run_in_parts(**plan, addresses, packed->get(), true, Stream{}), IsOk());
+    EXPECT_THAT(queue_->run_in_pieces(**plan, addresses, packed->get(), true, Stream{}), IsOk());
     EXPECT_THAT(queue_->copy_out(packed->get(), *window_, bytes_done, deadline), IsOk());
     const absl::StatusOr<std::optional<Digest>> found = queue_->finish(deadline);
     ASSERT_THAT(found, IsOk());

@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
+#include <bascule/trainer_ref/json/json_keys.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
-#include <bascule/trainer_ref/model/json.h>
 #include <bascule/trainer_ref/model/safetensors.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/posix/atomic_file.h>

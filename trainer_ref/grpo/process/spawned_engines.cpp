@@ -30,7 +30,7 @@ constexpr std::size_t kLastLines = 10;  // that a failure quotes
 constexpr int kTickMs = 200;            // ends that no pipe tells, and deadlines, are noticed so late
 constexpr int kReadsAtATime = 64;       // one that prints without end does not keep the others waiting
 constexpr int kRefusedItsFlags = 2;     // the exit status of our programs
-constexpr std::chrono::milliseconds kStoppedInterval{200};
+constexpr std::chrono::milliseconds kCheckInterval{200};
 
 // One stream of an engine.
 struct Output {
@@ -124,7 +124,7 @@ absl::StatusOr<std::vector<std::string>> SpawnedEngines::wait_until_listening(
       if (!engine.url.empty()) urls.push_back(engine.url);
     if (urls.size() == impl_->engines.size()) return urls;
     if (stopped()) return absl::CancelledError("stopped while engines were started");
-    impl_->changed.wait_for(lock, kStoppedInterval);
+    impl_->changed.wait_for(lock, kCheckInterval);
   }
 }
 

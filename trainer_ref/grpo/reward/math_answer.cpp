@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include <bascule/trainer_ref/grpo/reward/math_chars.h>
 #include <bascule/trainer_ref/grpo/reward/math_text.h>
 
 namespace bascule::ref {
@@ -13,9 +14,6 @@ namespace {
 
 constexpr std::string_view kHashes = "####";
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
-bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
 std::string_view strip(std::string_view text, std::string_view also_behind = "") {

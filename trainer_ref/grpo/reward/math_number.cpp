@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include <bascule/trainer_ref/grpo/reward/math_chars.h>
+
 namespace bascule::ref {
 namespace {
 
@@ -16,10 +18,7 @@ constexpr std::string_view kFraction = "\\frac";
 
 // Beyond the end of a text stands no character of any kind.
 char at(std::string_view text, std::size_t i) { return i < text.size() ? text[i] : '\0'; }
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_sign(char c) { return c == '-' || c == '+'; }
-bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 std::size_t skip_blanks(std::string_view text, std::size_t i) {
   while (is_blank(at(text, i))) ++i;

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include <bascule/trainer_ref/grpo/reward/math_chars.h>
+
 namespace bascule::ref {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_alnum(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
-bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; }
+bool is_alnum(char c) { return is_digit(c) || is_letter(c); }
 
 using Replacement = std::pair<std::string_view, std::string_view>;
 

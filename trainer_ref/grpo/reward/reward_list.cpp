@@ -52,7 +52,7 @@ std::string without_backslashes(std::string_view text) {
   return result;
 }
 
-std::string_view strip(std::string_view text) {
+std::string_view strip_item(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   while (!text.empty() && text.back() == ' ' && !text.ends_with("\\ ")) text.remove_suffix(1);
   return text;
@@ -60,7 +60,7 @@ std::string_view strip(std::string_view text) {
 
 std::vector<std::string> words_of(std::string_view text) {
   std::vector<std::string> words;
-  for (text = strip(text); !text.empty(); text = strip(text)) {
+  for (text = strip_item(text); !text.empty(); text = strip_item(text)) {
     const std::size_t blank = std::min(find_plain(text, ' '), text.size());
     words.push_back(without_backslashes(text.substr(0, blank)));
     text.remove_prefix(blank);
@@ -118,11 +118,11 @@ absl::StatusOr<std::vector<RewardSpec>> parse_rewards(std::string_view text) {
   std::vector<std::string_view> seen;
   while (true) {
     const std::size_t comma = find_plain(text, ',');
-    const std::string_view item = strip(text.substr(0, comma));
+    const std::string_view item = strip_item(text.substr(0, comma));
     const std::size_t equals = find_plain(item, '=', /*last=*/true);
-    const std::string_view what = strip(item.substr(0, equals));
+    const std::string_view what = strip_item(item.substr(0, equals));
     const std::optional<double> weight =
-        equals == kWhole ? std::optional<double>(1) : number(strip(item.substr(equals + 1)));
+        equals == kWhole ? std::optional<double>(1) : number(strip_item(item.substr(equals + 1)));
     if (!weight || !(std::abs(*weight) <= kLargestReward))
       return invalid_argument("reward \"", item, "\": expected a number from -1e6 to 1e6 after the last =",
                               " (\\= is one that belongs to a name)");

@@ -1,0 +1,178 @@
+// The engine's thread without a model: see simulation.h.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "simulation.h"
+#include <bascule/trainer_ref/engine/schedule/runner.h>
+
+namespace bascule::ref {
+
+// A runner over the simulated cache, with the weights' side under the test's control. Steps pass one by one through a
+// gate while it is closed.
+class SimulatedRunner final : public Runner {
+ public:
+  enum class Ahead { kNo, kYes };
+  explicit SimulatedRunner(std::size_t blocks, Ahead ahead = Ahead::kNo) : ahead_(ahead), cache_(blocks) {}
+
+  Served commit() override {
+    EXPECT_TRUE(started_.empty()) << "a step still reads what was served";
+    Served served;
+    std::function<void()> acked;
+    {
+      const std::lock_guard lock(mutex_);
+      served = served_;
+      served.changed = std::exchange(changed_, false);
+      committed_ = served;
+      if (served.changed) acked = std::exchange(acked_, nullptr);
+    }
+    if (acked) acked();
+    return served;
+  }
+  Served look() override {
+    const std::lock_guard lock(mutex_);
+    ++looks_;
+    Served served = committed_;
+    served.changed = false;
+    served.pending = changed_;
+    if (!served_.ready) {
+      served.ready = false;
+      served.error = served_.error;
+    }
+    return served;
+  }
+  void start(const Step& step) override {
+    EXPECT_LT(started_.size(), ahead_ == Ahead::kYes ? 2U : 1U);
+    const std::lock_guard lock(mutex_);
+    ran_ahead_ += started_.empty() ? 0 : 1;
+    started_.push_back(compute(step));
+  }
+  absl::StatusOr<std::vector<RowOutput>> finish() override {
+    std::unique_lock lock(mutex_);
+    gate_.wait(lock, [this] { return open_; });
+    if (allowed_ > 0 && --allowed_ == 0) open_ = false;
+    absl::StatusOr<std::vector<RowOutput>> outputs = std::move(started_.front());
+    started_.pop_front();
+    return outputs;
+  }
+  bool runs_ahead() const override { return ahead_ == Ahead::kYes; }
+
+  absl::Status sleep() override {
+    const std::lock_guard lock(mutex_);
+    asleep_ = true;
+    return absl::OkStatus();
+  }
+  absl::Status wake_up() override {
+    const std::lock_guard lock(mutex_);
+    if (memory_lent_) return absl::UnavailableError("the memory is in use");
+    asleep_ = false;
+    return absl::OkStatus();
+  }
+
+  void serve(Version version) {
+    const std::lock_guard lock(mutex_);
+    served_.ready = true;
+    served_.error = absl::OkStatus();
+    served_.version = version;
+    changed_ = true;
+  }
+  // The version that is pending will not be served, as where a single copy was not written after all.
+  void withdraw() {
+    const std::lock_guard lock(mutex_);
+    served_ = committed_;
+    changed_ = false;
+  }
+  int ran_ahead() {  // steps that were started before the one before them was finished
+    const std::lock_guard lock(mutex_);
+    return ran_ahead_;
+  }
+  int looks() {
+    const std::lock_guard lock(mutex_);
+    return looks_;
+  }
+  // What is served must not be used any more.
+  void poison(absl::Status why) {
+    const std::lock_guard lock(mutex_);
+    served_.ready = false;
+    served_.error = std::move(why);
+  }
+  // As serve(); `acked` is called in the midst of the commit that flips.
+  void serve(Version version, std::function<void()> acked) {
+    {
+      const std::lock_guard lock(mutex_);
+      acked_ = std::move(acked);
+    }
+    serve(version);
+  }
+  bool asleep() {
+    const std::lock_guard lock(mutex_);
+    return asleep_;
+  }
+  void lend_memory(bool lent) {
+    const std::lock_guard lock(mutex_);
+    memory_lent_ = lent;
+  }
+  void fail(bool failing) {
+    const std::lock_guard lock(mutex_);
+    failing_ = failing;
+  }
+  // Steps with a prompt that holds this token.
+  void fail_on(std::int64_t token) {
+    const std::lock_guard lock(mutex_);
+    breaking_ = token;
+  }
+  // Steps that compute what comes behind this token, where a sequence has just generated it.
+  void fail_behind(std::int64_t token) {
+    const std::lock_guard lock(mutex_);
+    breaking_behind_ = token;
+  }
+  // Opens the gate for so many steps.
+  void allow(int steps) {
+    const std::lock_guard lock(mutex_);
+    allowed_ = steps;
+    open_ = true;
+    gate_.notify_all();
+  }
+  void open(bool open) {
+    const std::lock_guard lock(mutex_);
+    open_ = open;
+    allowed_ = 0;
+    gate_.notify_all();
+  }
+
+ private:
+  absl::StatusOr<std::vector<RowOutput>> compute(const Step& step) {
+    EXPECT_FALSE(asleep_) << "there is no cache";
+    if (!started_.empty() && !started_.back().ok()) return started_.back().status();
+    if (failing_ || std::any_of(step.rows.begin(), step.rows.end(), [this](const Row& row) { return breaks(row); })) {
+      cache_.clear();
+      return absl::InternalError("the model broke");
+    }
+    return cache_.run(step);
+  }
+  bool breaks(const Row& row) const {
+    const std::span<const std::int64_t> prompt = std::span(row.sequence->tokens).first(row.sequence->prompt_tokens);
+    return std::find(prompt.begin(), prompt.end(), breaking_) != prompt.end() ||
+           (row.draw() > 0 && cache_.last_token(row) == breaking_behind_);
+  }
+
+  const Ahead ahead_;
+  std::deque<absl::StatusOr<std::vector<RowOutput>>> started_;  // the engine's thread alone
+  std::mutex mutex_;
+  std::condition_variable gate_;
+  Served served_, committed_;
+  std::function<void()> acked_;
+  std::int64_t breaking_ = -1, breaking_behind_ = -1;
+  int allowed_ = 0;  // 0: as many as come
+  int looks_ = 0, ran_ahead_ = 0;
+  bool changed_ = false, failing_ = false, open_ = true, asleep_ = false, memory_lent_ = false;
+  SimulatedCache cache_;
+};
+
+}  // namespace bascule::ref

@@ -1,0 +1,31 @@
+// The paged cache's memory on a GPU, as kernels read it (ops/paged_cache.h). The place's stream current.
+//
+// Shapes: L layers, G key/value heads, P tokens of a block, D head width.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <span>
+#include <utility>
+
+#include <bascule/trainer_ref/engine/schedule/block_pool.h>
+#include <bascule/trainer_ref/model/config.h>
+#include <bascule/trainer_ref/ops/paged_cache.h>
+
+namespace bascule::ref {
+
+class GpuCache {
+ public:
+  GpuCache(const ModelConfig& config, std::size_t blocks, at::ScalarType dtype, at::Device device);
+
+  ops::PagedCache layer(std::int64_t layer) const;
+  void copy_blocks(std::span<const std::pair<BlockId, BlockId>> copies);
+  void clear();  // zeros
+  // The block behind the pool's: rows that only pad write there.
+  std::int64_t spare_block() const { return keys_.size(1) - 1; }
+
+ private:
+  at::Tensor keys_, values_;  // [L, blocks + 1, G, P, D]
+};
+
+}  // namespace bascule::ref

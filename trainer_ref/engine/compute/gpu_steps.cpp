@@ -1,0 +1,185 @@
+#include <bascule/trainer_ref/engine/compute/gpu_steps.h>
+
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include <bascule/trainer_ref/engine/compute/cuda_check.h>
+#include <bascule/trainer_ref/ops/draw.h>
+#include <bascule/trainer_ref/ops/feed_tokens.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+constexpr std::int64_t kFirstBytes = 1 << 20;  // of numbers of steps that are launched
+constexpr std::int64_t kMostRecorded = 2048;   // tokens of a step: a longer one takes longer than its launches
+
+std::int64_t most_recorded(const StepsOptions& options) { return std::max(kMostRecorded, options.most_rows); }
+
+// The most of each that a step for a graph has, rounded up.
+StepShape largest_recorded(const StepsOptions& options) {
+  return {.tokens = most_recorded(options),
+          .singles = options.most_rows,
+          .rows = 3 * options.most_rows,
+          .blocks = options.most_blocks,
+          .tiles = 2 * (options.most_rows + most_recorded(options) / ops::kTileTokens),
+          .picked = options.most_rows,
+          .draws = options.most_rows};
+}
+
+// Beyond them, kernels would write behind the results, and the host behind the numbers.
+void check_fits(const StepShape& shape, const StepsOptions& options) {
+  if (shape.rows > options.most_rows || shape.draws > options.most_rows || shape.blocks > options.most_blocks)
+    throw std::invalid_argument(cat("a step of ", shape.rows, " rows of up to ", shape.blocks, " blocks with ",
+                                    shape.draws, " draws; these steps were made for ", options.most_rows, " rows of ",
+                                    options.most_blocks, " blocks, with as many draws as rows"));
+}
+
+template <typename Element>
+Element* data_of(const at::Tensor& bytes) {
+  return reinterpret_cast<Element*>(bytes.data_ptr());
+}
+
+}  // namespace
+
+GpuSteps::Results::Results(std::int64_t most, const at::TensorOptions& options)
+    : drawn(at::empty({static_cast<std::int64_t>(sizeof(ops::Drawn)) * most}, options)),
+      tops(at::empty({static_cast<std::int64_t>(sizeof(ops::TopToken)) * ops::kMostTop * most}, options)) {}
+
+GpuSteps::HostResults::HostResults(std::int64_t most)
+    : Results(most, at::TensorOptions(at::kByte).pinned_memory(true)) {}
+
+GpuSteps::GpuSteps(const ModelConfig& config, StepsOptions options)
+    : config_(config),
+      options_(std::move(options)),
+      cache_(config_, options_.blocks, options_.dtype, options_.place.device),
+      forward_(config_, options_.place),
+      recorded_(options_.place.device, StepNumbers::bytes_of(largest_recorded(options_))),
+      launched_(options_.place.device, kFirstBytes),
+      results_(options_.most_rows, at::TensorOptions(at::kByte).device(options_.place.device)),
+      host_results_{HostResults(options_.most_rows), HostResults(options_.most_rows)} {
+  if (options_.recorder != nullptr) graphs_.emplace(*options_.recorder, options_.log);
+}
+
+void GpuSteps::start(const Step& step, const std::shared_ptr<const Decoder>& decoder) {
+  const c10::InferenceMode no_gradients;
+  const StepShape shape = StepNumbers::shape_of(step.rows);
+  check_fits(shape, options_);
+  cache_.copy_blocks(step.copies);
+  turn_ = 1 - turn_;
+  Started started{.results = &host_results_[turn_], .outputs = std::vector<RowOutput>(step.rows.size())};
+  const bool asks_for_tops = std::any_of(step.rows.begin(), step.rows.end(),
+                                         [](const Row& row) { return row.sequence->sampling.top_logprobs > 0; });
+  const bool scores = std::any_of(step.rows.begin(), step.rows.end(),
+                                  [](const Row& row) { return row.scored().first < row.scored().second; });
+  const StepShape padded = StepNumbers::rounded_up(shape, options_.most_rows, options_.most_blocks);
+  const bool replays = graphs_ && !scores && padded.tokens <= most_recorded(options_);
+  StepNumbers& numbers = replays ? recorded_ : launched_;
+  numbers.upload(step.rows, first_draws_, replays ? padded : shape, cache_.spare_block());
+  first_draws_.assign(step.rows.size(), -1);
+  for (const std::size_t row : numbers.drawn_rows()) {
+    if (first_draws_[row] < 0) first_draws_[row] = static_cast<std::int32_t>(started.draws.size());
+    started.draws.push_back({row, step.rows[row].sequence->sampling.top_logprobs});
+  }
+  if (replays) {
+    graphs_->run(decoder, padded, [&] { draw_picked(*decoder, numbers, forward(*decoder, numbers)); });
+  } else {
+    const at::Tensor hidden = forward(*decoder, numbers);
+    if (scores) score_prompts(step, *decoder, hidden, started);
+    draw_picked(*decoder, numbers, hidden);
+  }
+  fetch(*started.results, shape.draws, asks_for_tops);
+  started_.push_back(std::move(started));
+}
+
+std::vector<RowOutput> GpuSteps::finish() {
+  Started started = std::move(started_.front());
+  started_.pop_front();
+  started.results->ready.synchronize();
+  for (std::size_t i = 0; i < started.draws.size(); ++i) {
+    const auto& [row, top] = started.draws[i];
+    RowOutput& output = started.outputs[row];
+    output.samples.push_back(result(*started.results, static_cast<std::int64_t>(i), top));
+    output.sound = output.sound && output.samples.back().token >= 0;
+  }
+  return std::move(started.outputs);
+}
+
+// Hidden states of all tokens, those included that the step before draws.
+at::Tensor GpuSteps::forward(const Decoder& decoder, const StepNumbers& numbers) {
+  const std::int64_t singles = numbers.shape().singles;
+  if (singles > 0)
+    check(ops::feed_tokens(numbers.tensor(StepNumbers::kTokenIds, singles).mutable_data_ptr<std::int64_t>(),
+                           numbers.at<std::int32_t>(StepNumbers::kDrawnBy), data_of<const ops::Drawn>(results_.drawn),
+                           singles, options_.place.handle()));
+  return forward_(decoder.weights(), numbers, cache_);
+}
+
+void GpuSteps::draw_picked(const Decoder& decoder, const StepNumbers& numbers, const at::Tensor& hidden) {
+  const StepShape& shape = numbers.shape();
+  if (shape.draws == 0) return;
+  const at::Tensor picked =
+      shape.picks_all ? hidden : hidden.index_select(0, numbers.tensor(StepNumbers::kPicked, shape.picked));
+  draw(at::linear(picked, decoder.weights().head), numbers.at<ops::Draw>(StepNumbers::kDraws), shape.draws);
+}
+
+void GpuSteps::draw(const at::Tensor& logits, const ops::Draw* draws, std::int64_t count) {
+  check(ops::draw_tokens(data_of<ops::Drawn>(results_.drawn), data_of<ops::TopToken>(results_.tops), logits.data_ptr(),
+                         options_.dtype == at::kFloat ? DType::kF32 : DType::kBF16, config_.vocab_size, draws, count,
+                         options_.place.handle()));
+}
+
+void GpuSteps::fetch(HostResults& to, std::int64_t count, bool with_tops) {
+  const auto copy = [](const at::Tensor& target, const at::Tensor& from, std::int64_t bytes) {
+    target.narrow(0, 0, bytes).copy_(from.narrow(0, 0, bytes), /*non_blocking=*/true);
+  };
+  copy(to.drawn, results_.drawn, static_cast<std::int64_t>(sizeof(ops::Drawn)) * count);
+  if (with_tops) copy(to.tops, results_.tops, static_cast<std::int64_t>(sizeof(ops::TopToken)) * ops::kMostTop * count);
+  to.ready.record(*options_.place.stream);
+}
+
+Sample GpuSteps::result(const HostResults& results, std::int64_t draw, std::int64_t top) const {
+  const ops::Drawn& drawn = data_of<const ops::Drawn>(results.drawn)[draw];
+  Sample sample{.token = drawn.token, .logprob = drawn.logprob, .rank = drawn.rank};
+  const ops::TopToken* const tops = data_of<const ops::TopToken>(results.tops) + draw * ops::kMostTop;
+  for (std::int64_t i = 0; i < std::min({top, std::int64_t{ops::kMostTop}, config_.vocab_size}); ++i)
+    sample.top.push_back({tops[i].token, tops[i].logprob, i + 1});
+  return sample;
+}
+
+// Where a client asks for them. Logits are made of a few positions at a time: those of a long prompt would fill
+// gigabytes.
+void GpuSteps::score_prompts(const Step& step, const Decoder& decoder, const at::Tensor& hidden, Started& started) {
+  const std::int64_t most = std::clamp<std::int64_t>(
+      static_cast<std::int64_t>(options_.scored_logits) / config_.vocab_size, 1, options_.most_rows);
+  for (std::size_t i = 0; i < step.rows.size(); ++i) {
+    const Row& row = step.rows[i];
+    const Sequence& sequence = *row.sequence;
+    const auto [first, last] = row.scored();
+    for (std::size_t from = first; from < last; from += static_cast<std::size_t>(most)) {
+      const std::int64_t count = std::min<std::int64_t>(most, static_cast<std::int64_t>(last - from));
+      std::vector<ops::Draw> told;
+      for (std::int64_t p = 0; p < count; ++p) {
+        told.push_back(draw_for(sequence, sequence.generated(), p));
+        told.back().token = static_cast<std::int32_t>(sequence.tokens[from + static_cast<std::size_t>(p) + 1]);
+        told.back().top = static_cast<std::int32_t>(sequence.prompt_scores->count);
+      }
+      const auto bytes = static_cast<std::int64_t>(told.size() * sizeof(ops::Draw));
+      const at::Tensor draws =
+          at::from_blob(told.data(), {bytes}, at::TensorOptions(at::kByte)).to(options_.place.device);
+      const std::int64_t place = launched_.begins()[i] + static_cast<std::int64_t>(from - row.begin);
+      draw(at::linear(hidden.narrow(0, place, count), decoder.weights().head), data_of<const ops::Draw>(draws), count);
+      fetch(*started.results, count, sequence.prompt_scores->count > 0);
+      started.results->ready.synchronize();
+      for (std::int64_t p = 0; p < count; ++p) {
+        RowOutput& output = started.outputs[i];
+        output.prompt.push_back(result(*started.results, p, sequence.prompt_scores->count));
+        output.sound = output.sound && output.prompt.back().token >= 0;
+      }
+    }
+  }
+}
+
+}  // namespace bascule::ref

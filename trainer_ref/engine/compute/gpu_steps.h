@@ -1,0 +1,74 @@
+// Steps on a GPU by few kernels: the paged forward pass, and tokens drawn where the logits lie. The host uploads a few
+// numbers a row and gets a few bytes back. Steps are replayed as graphs, but for long ones, whose
+// launches hide behind their work, and those that score prompts.
+//
+// Two steps may be under way, one behind the other: what the host writes and reads, it has twice.
+#pragma once
+
+#include <c10/core/Event.h>
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <bascule/trainer_ref/engine/compute/gpu_cache.h>
+#include <bascule/trainer_ref/engine/compute/make_steps.h>
+#include <bascule/trainer_ref/engine/compute/paged_forward.h>
+#include <bascule/trainer_ref/engine/compute/step_graphs.h>
+#include <bascule/trainer_ref/engine/compute/steps.h>
+
+namespace bascule::ref {
+
+class GpuSteps final : public Steps {
+ public:
+  GpuSteps(const ModelConfig& config, StepsOptions options);
+  void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) override;
+  std::vector<RowOutput> finish() override;
+  bool runs_ahead() const override { return true; }
+  void clear() override { cache_.clear(); }
+  GraphCounts graphs() const override { return graphs_ ? graphs_->counts() : GraphCounts{}; }
+
+ private:
+  // What comes back from draws: [most] of each.
+  struct Results {
+    at::Tensor drawn, tops;
+    Results(std::int64_t most, const at::TensorOptions& options);
+  };
+  // In pinned memory, once `ready`.
+  struct HostResults : Results {
+    explicit HostResults(std::int64_t most);
+    c10::Event ready{c10::kCUDA};
+  };
+  struct Started {
+    HostResults* results = nullptr;
+    struct DrawOf {
+      std::size_t row = 0;
+      std::int64_t top = 0;
+    };
+    std::vector<DrawOf> draws = {};
+    std::vector<RowOutput> outputs = {};  // with the scores of prompts
+  };
+  at::Tensor forward(const Decoder& decoder, const StepNumbers& numbers);
+  void draw_picked(const Decoder& decoder, const StepNumbers& numbers, const at::Tensor& hidden);
+  void draw(const at::Tensor& logits, const ops::Draw* draws, std::int64_t count);
+  void fetch(HostResults& to, std::int64_t count, bool with_tops);
+  Sample result(const HostResults& results, std::int64_t draw, std::int64_t top) const;
+  void score_prompts(const Step& step, const Decoder& decoder, const at::Tensor& hidden, Started& started);
+
+  const ModelConfig config_;
+  const StepsOptions options_;
+  GpuCache cache_;
+  PagedForward forward_;
+  StepNumbers recorded_, launched_;  // of graphs, at fixed addresses, and of all other steps
+  Results results_;
+  std::array<HostResults, 2> host_results_;
+  std::size_t turn_ = 0;                   // of the last step that was started
+  std::vector<std::int32_t> first_draws_;  // of each of its rows
+  std::deque<Started> started_;
+  std::optional<StepGraphs> graphs_;
+};
+
+}  // namespace bascule::ref

@@ -1,0 +1,97 @@
+#include <bascule/trainer_ref/engine/compute/paged_forward.h>
+
+#include <cuda_runtime_api.h>
+
+#include <cmath>
+#include <stdexcept>
+
+#include <bascule/trainer_ref/engine/compute/cuda_check.h>
+#include <bascule/trainer_ref/ops/rms_norm.h>
+#include <bascule/trainer_ref/ops/rotate.h>
+#include <bascule/trainer_ref/ops/silu_mul.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+
+bool fits_paged_forward(const ModelConfig& config) {
+  const auto in_eights = [](std::int64_t size) { return size % 8 == 0; };
+  return in_eights(config.head_dim) && config.head_dim <= ops::kMostWidth && in_eights(config.hidden_size) &&
+         in_eights(config.intermediate_size) &&
+         config.num_attention_heads / config.num_key_value_heads <= ops::kMostShared;
+}
+
+PagedForward::PagedForward(const ModelConfig& config, const Place& place) : config_(config), stream_(place.handle()) {
+  check(BASCULE_CUDA_RESULT(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, place.number())));
+}
+
+at::Tensor PagedForward::operator()(const DecoderWeights& weights, const StepNumbers& numbers,
+                                    const GpuCache& cache) const {
+  const std::int64_t tokens = numbers.shape().tokens, channels = config_.hidden_size;
+  const auto heads = static_cast<int>(config_.num_attention_heads);
+  const auto epsilon = static_cast<float>(config_.rms_norm_eps);
+  at::Tensor residual = weights.embedding.index_select(0, numbers.tensor(StepNumbers::kTokenIds, tokens));  // [N, C]
+  const at::TensorOptions like = residual.options();
+  const DType dtype = cache.layer(0).dtype;
+  const at::Tensor turns = at::empty({tokens, config_.head_dim}, like.dtype(at::kFloat));  // [N, D/2, 2]
+  check(ops::make_turns(turns.mutable_data_ptr<float>(), numbers.at<std::int64_t>(StepNumbers::kPositions),
+                        weights.inverse_frequencies.const_data_ptr<float>(), tokens, static_cast<int>(config_.head_dim),
+                        dtype, stream_));
+  at::Tensor normed = at::empty_like(residual);
+  const auto norm = [&](const at::Tensor& added, const at::Tensor& weight) {
+    check(ops::rms_norm(normed.data_ptr(), residual.data_ptr(), added.defined() ? added.data_ptr() : nullptr,
+                        weight.data_ptr(), dtype, tokens, channels, epsilon, stream_));
+  };
+  const auto data_or_none = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.data_ptr() : nullptr; };
+
+  at::Tensor added;  // to the residual, with the next norm
+  for (std::int64_t i = 0; i < config_.num_hidden_layers; ++i) {
+    const DecoderLayer& layer = weights.layers[static_cast<std::size_t>(i)];
+    norm(added, layer.input_norm);
+    const at::Tensor joined = layer.query_key_value(normed);  // [N, (H + 2 G) D]
+    const at::Tensor query = at::empty({tokens, heads * config_.head_dim}, like);
+    check(ops::rotate(query.data_ptr(), cache.layer(i),
+                      {.query_key_value = joined.data_ptr(),
+                       .turns = turns.const_data_ptr<float>(),
+                       .places = numbers.at<std::int64_t>(StepNumbers::kPlaces),
+                       .query_norm = data_or_none(layer.query_norm),
+                       .key_norm = data_or_none(layer.key_norm),
+                       .tokens = tokens,
+                       .heads = heads,
+                       .epsilon = epsilon},
+                      stream_));
+    norm(layer.output(attend(query, cache.layer(i), numbers)), layer.post_attention_norm);
+    const at::Tensor gate_up = layer.gate_up(normed);  // [N, 2 I]
+    const at::Tensor inner = at::empty({tokens, config_.intermediate_size}, like);
+    check(ops::silu_mul(inner.data_ptr(), gate_up.data_ptr(), dtype, tokens, config_.intermediate_size, stream_));
+    added = layer.down(inner);
+  }
+  norm(added, weights.norm);
+  return normed;
+}
+
+// query [N, H D] → [N, H D]: single tokens each by itself, pieces of prompts in tiles where there is a kernel for that.
+at::Tensor PagedForward::attend(const at::Tensor& query, const ops::PagedCache& cache,
+                                const StepNumbers& numbers) const {
+  const StepShape& shape = numbers.shape();
+  const at::Tensor out = at::empty_like(query);
+  ops::AttentionInput input{.query = query.data_ptr(),
+                            .pages = numbers.at<std::int32_t>(StepNumbers::kBlocks),
+                            .row_of = numbers.at<std::int32_t>(StepNumbers::kRowOf),
+                            .context_of = numbers.at<std::int32_t>(StepNumbers::kContexts),
+                            .tokens = ops::has_prompt_attention(cache) ? shape.singles : shape.tokens,
+                            .pages_a_row = static_cast<int>(shape.blocks),
+                            .heads = static_cast<int>(config_.num_attention_heads),
+                            .scale = 1 / std::sqrt(static_cast<float>(config_.head_dim))};
+  if (input.tokens > 0) {
+    const int splits = ops::splits_for(input.tokens, cache.heads, shape.blocks * ops::kPageTokens, processors_);
+    const std::int64_t floats = ops::partial_floats(input.tokens, input.heads, cache.width, splits);
+    const at::Tensor partial = at::empty({floats}, query.options().dtype(at::kFloat));
+    check(ops::token_attention(out.data_ptr(), cache, input, splits, partial.mutable_data_ptr<float>(), stream_));
+  }
+  if (input.tokens < shape.tokens)
+    check(ops::prompt_attention(out.data_ptr(), cache, input, numbers.at<ops::PromptTile>(StepNumbers::kTiles),
+                                shape.tiles, stream_));
+  return out;
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,72 @@
+// The weights that the engine computes with: a checkpoint's own, or views into the slots of a receiver.
+//
+// The engine's thread alone. A Decoder is bound once a slot: as long as the slot lives, a flip to it costs a
+// look-up. A slot that is gone releases its Decoder: code that keeps something beside a Decoder holds a weak_ptr to it.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/receiver/receiver.h>
+#include <bascule/trainer_ref/engine/compute/place.h>
+#include <bascule/trainer_ref/engine/schedule/runner.h>
+#include <bascule/trainer_ref/model/checkpoint.h>
+
+namespace bascule::ref {
+
+// What a commit came to: `why_unusable` is what went wrong when the flip's weights were taken into use. A flip may say
+// that it is poisoned before the status does.
+Served served_by(const Flip& flip, const ReceiverStatus& status, const absl::Status& why_unusable);
+
+class ServedWeights {
+ public:
+  // Version 0, for ever. Blocks while it reads, and copies to the place.
+  static absl::StatusOr<std::unique_ptr<ServedWeights>> from_checkpoint(const std::filesystem::path& folder,
+                                                                        const ModelConfig& config, DType dtype,
+                                                                        const Place& place = {});
+
+  // Of a seed, for measurements: version 0, for ever.
+  static absl::StatusOr<std::unique_ptr<ServedWeights>> random(const ModelConfig& config, DType dtype,
+                                                               const Place& place, std::uint64_t seed);
+
+  struct SenderOptions {
+    std::string endpoint{}, worker{}, compatibility_key{};
+    std::function<void()> on_pending;  // from the receiver's thread
+    std::function<void(std::string_view)> log;
+    Place place{};
+  };
+  // Returns at once, sender or not: commit() says when there is something to serve, with the place's stream current.
+  static absl::StatusOr<std::unique_ptr<ServedWeights>> from_sender(const ModelConfig& config, DType dtype,
+                                                                    SenderOptions options);
+
+  Served commit();
+  Served look() const;                                                        // as the runner's
+  const std::shared_ptr<const Decoder>& decoder() const { return current_; }  // once commit() was ready
+
+ private:
+  explicit ServedWeights(ModelConfig config) : config_(std::move(config)) {}
+  static absl::StatusOr<std::unique_ptr<ServedWeights>> of(const ModelConfig& config, WeightMap weights,
+                                                           const Place& place, std::string_view what);
+  Served judge(const Flip& flip) const;
+  absl::Status use(SlotId slot);
+  absl::StatusOr<Decoder> bind(SlotId slot) const;
+
+  const ModelConfig config_;
+  DType dtype_ = DType::kF32;
+  c10::Device device_ = c10::kCPU;
+  std::vector<JoinedWeights> joined_;  // what is read as one, where the steps do so
+  std::map<SlotId, std::shared_ptr<const Decoder>> decoders_;
+  std::shared_ptr<const Decoder> current_;
+  std::optional<Receiver> receiver_;
+  Flip flip_;  // the last commit's
+  absl::Status failure_;
+};
+
+}  // namespace bascule::ref

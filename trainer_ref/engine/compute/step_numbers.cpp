@@ -1,0 +1,199 @@
+#include <bascule/trainer_ref/engine/compute/step_numbers.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace bascule::ref {
+namespace {
+
+constexpr auto kTokens = static_cast<std::int64_t>(kBlockTokens);
+
+bool is_single(const Row& row) { return row.count == 1; }
+
+std::int64_t blocks_of(const Row& row) { return (static_cast<std::int64_t>(row.end()) + kTokens - 1) / kTokens; }
+
+// 0 of 0.
+std::int64_t next_power(std::int64_t count) {
+  return count == 0 ? 0 : static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)));
+}
+
+// Four sizes from one power of two to the next.
+std::int64_t prompt_room(std::int64_t tokens) {
+  constexpr std::int64_t kLeast = 16;
+  if (tokens == 0) return 0;
+  const std::int64_t unit = std::max(kLeast, next_power(tokens) / 8);
+  return (tokens + unit - 1) / unit * unit;
+}
+
+std::array<std::int64_t, StepNumbers::kParts + 1> offsets_of(const StepShape& shape) {
+  const std::array<std::int64_t, StepNumbers::kParts> bytes{
+      8 * shape.tokens,
+      8 * shape.tokens,
+      8 * shape.tokens,
+      4 * shape.tokens,
+      4 * shape.tokens,
+      4 * shape.singles,
+      4 * shape.rows * shape.blocks,
+      static_cast<std::int64_t>(sizeof(ops::PromptTile)) * shape.tiles,
+      8 * shape.picked,
+      static_cast<std::int64_t>(sizeof(ops::Draw)) * shape.draws};
+  std::array<std::int64_t, StepNumbers::kParts + 1> offsets{};
+  for (std::size_t i = 0; i < bytes.size(); ++i) offsets[i + 1] = offsets[i] + (bytes[i] + 15) / 16 * 16;
+  return offsets;
+}
+
+}  // namespace
+
+ops::Draw draw_for(const Sequence& sequence, std::uint64_t drawn, std::int64_t row) {
+  const SamplingParams& params = sequence.sampling;
+  const auto as_int = [](std::int64_t value) {
+    return static_cast<std::int32_t>(std::min<std::int64_t>(value, std::numeric_limits<std::int32_t>::max()));
+  };
+  return {.number = uniform(params.seed, sequence.choice, drawn),
+          .inverse_temperature = params.temperature < kGreedyBelow ? 0 : static_cast<float>(1 / params.temperature),
+          .min_p = static_cast<float>(params.min_p),
+          .top_p = static_cast<float>(params.top_p),
+          .top_k = as_int(params.top_k),
+          .row = static_cast<std::int32_t>(row),
+          .top = as_int(params.top_logprobs),
+          .raw = params.logprobs == LogprobsMode::kRaw};
+}
+
+StepShape StepNumbers::shape_of(std::span<const Row> rows) {
+  StepShape shape;
+  shape.rows = static_cast<std::int64_t>(rows.size());
+  for (const Row& row : rows) {
+    const auto count = static_cast<std::int64_t>(row.count);
+    shape.tokens += count;
+    shape.blocks = std::max(shape.blocks, blocks_of(row));
+    if (is_single(row))
+      ++shape.singles;
+    else
+      shape.tiles += (count + ops::kTileTokens - 1) / ops::kTileTokens;
+    if (!row.samples()) continue;
+    ++shape.picked;
+    shape.draws += 1 + static_cast<std::int64_t>(row.sequence->siblings.size());
+  }
+  shape.picks_all = shape.picked == shape.tokens;
+  return shape;
+}
+
+StepShape StepNumbers::rounded_up(const StepShape& shape, std::int64_t most_rows, std::int64_t most_blocks) {
+  const auto up = [](std::int64_t count, std::int64_t most) { return std::min(next_power(count), most); };
+  const std::int64_t singles = up(shape.singles, most_rows);
+  return {.tokens = singles + prompt_room(shape.tokens - shape.singles),
+          .singles = singles,
+          .rows = singles + next_power(shape.rows - shape.singles),
+          .blocks = up(shape.blocks, most_blocks),
+          .tiles = next_power(shape.tiles),
+          .picked = up(shape.picked, most_rows),
+          .draws = up(shape.draws, most_rows),
+          .picks_all = shape.picks_all};
+}
+
+StepNumbers::StepNumbers(at::Device device, std::int64_t bytes) {
+  for (at::Tensor& host : hosts_) host = at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(true));
+  device_ = at::empty({bytes}, at::TensorOptions(device).dtype(at::kByte));
+}
+
+std::int64_t StepNumbers::bytes_of(const StepShape& shape) { return offsets_of(shape).back(); }
+
+void StepNumbers::lay_out(const StepShape& shape) {
+  shape_ = shape;
+  offsets_ = offsets_of(shape);
+  if (offsets_.back() <= device_.numel()) return;
+  const std::int64_t bytes = 2 * offsets_.back();
+  for (at::Tensor& host : hosts_) host = at::empty({bytes}, host.options().pinned_memory(true));
+  device_ = at::empty({bytes}, device_.options());
+}
+
+at::Tensor StepNumbers::tensor(Part part, std::int64_t count) const {
+  return device_.narrow(0, offsets_[part], 8 * count).view(at::kLong);
+}
+
+void StepNumbers::upload(std::span<const Row> rows, std::span<const std::int32_t> draws_before, const StepShape& shape,
+                         std::int64_t spare_block) {
+  turn_ = 1 - turn_;
+  lay_out(shape);
+  begins_.assign(rows.size(), 0);
+  drawn_rows_.clear();
+  picked_ = tiles_ = 0;
+  const auto put = [&](bool single, std::int64_t number, std::int64_t begin) {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const Row& row = rows[i];
+      if (is_single(row) != single) continue;
+      begins_[i] = begin;
+      put_row(row, draws_before, number++, begin);
+      begin += static_cast<std::int64_t>(row.count);
+      if (row.samples()) put_draws(row, i, begin - 1);
+    }
+    pad_rows(number, single ? shape.singles : shape.rows, spare_block);
+    pad_tokens(begin, single ? shape.singles : shape.tokens, spare_block);
+  };
+  put(true, 0, 0);
+  put(false, shape.singles, shape.singles);
+  pad_draws();
+  device_.narrow(0, 0, offsets_.back()).copy_(hosts_[turn_].narrow(0, 0, offsets_.back()), /*non_blocking=*/true);
+}
+
+void StepNumbers::put_row(const Row& row, std::span<const std::int32_t> draws_before, std::int64_t number,
+                          std::int64_t begin) {
+  const Sequence& sequence = *row.sequence;
+  std::int32_t* const blocks = host<std::int32_t>(kBlocks) + number * shape_.blocks;
+  for (std::int64_t b = 0; b < shape_.blocks; ++b)
+    blocks[b] = static_cast<std::size_t>(b) < sequence.blocks.size() ? sequence.blocks[static_cast<std::size_t>(b)] : 0;
+  for (std::size_t i = 0; i < row.count; ++i) {
+    const auto position = static_cast<std::int64_t>(row.begin + i);
+    const std::int64_t at = begin + static_cast<std::int64_t>(i);
+    host<std::int64_t>(kTokenIds)[at] = row.drawn_by ? 0 : sequence.tokens[row.begin + i];
+    host<std::int64_t>(kPositions)[at] = position;
+    host<std::int64_t>(kPlaces)[at] = std::int64_t{blocks[position / kTokens]} * kTokens + position % kTokens;
+    host<std::int32_t>(kContexts)[at] = static_cast<std::int32_t>(position + 1);
+    host<std::int32_t>(kRowOf)[at] = static_cast<std::int32_t>(number);
+  }
+  if (is_single(row)) {
+    host<std::int32_t>(kDrawnBy)[begin] = row.drawn_by ? draws_before[*row.drawn_by] : -1;
+    return;
+  }
+  for (std::size_t i = 0; i < row.count; i += ops::kTileTokens)
+    host<ops::PromptTile>(kTiles)[tiles_++] = {
+        .row = static_cast<std::int32_t>(number),
+        .begin = static_cast<std::int32_t>(begin + static_cast<std::int64_t>(i)),
+        .count = static_cast<std::int32_t>(std::min<std::size_t>(ops::kTileTokens, row.count - i)),
+        .position = static_cast<std::int32_t>(row.begin + i)};
+}
+
+void StepNumbers::put_draws(const Row& row, std::size_t index, std::int64_t last) {
+  host<std::int64_t>(kPicked)[picked_] = last;
+  const auto put = [&](const Sequence& sequence, std::uint64_t drawn) {
+    host<ops::Draw>(kDraws)[drawn_rows_.size()] = draw_for(sequence, drawn, picked_);
+    drawn_rows_.push_back(index);
+  };
+  put(*row.sequence, row.draw());
+  for (const auto& sibling : row.sequence->siblings) put(*sibling, sibling->generated());
+  ++picked_;
+}
+
+void StepNumbers::pad_tokens(std::int64_t from, std::int64_t to, std::int64_t spare_block) {
+  for (std::int64_t i = from; i < to; ++i) {
+    for (const Part part : {kTokenIds, kPositions}) host<std::int64_t>(part)[i] = 0;
+    host<std::int64_t>(kPlaces)[i] = spare_block * kTokens;
+    host<std::int32_t>(kContexts)[i] = 1;
+    host<std::int32_t>(kRowOf)[i] = static_cast<std::int32_t>(std::min(i, shape_.rows - 1));
+    if (i < shape_.singles) host<std::int32_t>(kDrawnBy)[i] = -1;
+  }
+}
+
+void StepNumbers::pad_rows(std::int64_t from, std::int64_t to, std::int64_t spare_block) {
+  std::fill_n(host<std::int32_t>(kBlocks) + from * shape_.blocks, (to - from) * shape_.blocks,
+              static_cast<std::int32_t>(spare_block));
+}
+
+void StepNumbers::pad_draws() {
+  std::fill_n(host<ops::PromptTile>(kTiles) + tiles_, shape_.tiles - tiles_, ops::PromptTile{.count = 0});
+  std::fill_n(host<std::int64_t>(kPicked) + picked_, shape_.picked - picked_, std::int64_t{0});
+  const auto drawn = static_cast<std::int64_t>(drawn_rows_.size());
+  std::fill_n(host<ops::Draw>(kDraws) + drawn, shape_.draws - drawn, ops::Draw{.inverse_temperature = 0});
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,95 @@
+// What a GPU needs to know of a step beside weights and cache, in one copy from pinned memory: tokens, or which draw of
+// the step before makes them, positions, places in the cache, the sequences' blocks, pieces of prompts, and what is
+// drawn from which logits.
+//
+// The batch is flat: first the rows that compute one token (`singles`), row by row, then pieces of prompts; each of the
+// two is padded at its end where the shape has more room than the rows need.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <bascule/trainer_ref/engine/schedule/step.h>
+#include <bascule/trainer_ref/ops/draw.h>
+#include <bascule/trainer_ref/ops/paged_attention.h>
+
+namespace bascule::ref {
+
+// How much of each there is. A graph is recorded for one shape.
+struct StepShape {
+  std::int64_t tokens = 0;   // N
+  std::int64_t singles = 0;  // of these, at their beginning
+  std::int64_t rows = 0;     // of the table of blocks
+  std::int64_t blocks = 0;   // of a row
+  std::int64_t tiles = 0;
+  std::int64_t picked = 0;  // tokens whose logits are made
+  std::int64_t draws = 0;
+  bool picks_all = false;  // of the tokens, in their order
+  auto operator<=>(const StepShape&) const = default;
+};
+
+class StepNumbers {
+ public:
+  enum Part { kTokenIds, kPositions, kPlaces, kContexts, kRowOf, kDrawnBy, kBlocks, kTiles, kPicked, kDraws, kParts };
+
+  // What `rows` come to, in the order of the batch.
+  static StepShape shape_of(std::span<const Row> rows);
+  // A shape for graphs, of which there must not be too many: one that has room for `shape`, with at most `most` of
+  // each. Prompts' tokens grow by a quarter at most from 128 on, all else to the next power of two.
+  static StepShape rounded_up(const StepShape& shape, std::int64_t most_rows, std::int64_t most_blocks);
+
+  // Room for steps of up to `bytes`; more is made where a step needs it, and addresses change then.
+  StepNumbers(at::Device device, std::int64_t bytes);
+  static std::int64_t bytes_of(const StepShape& shape);
+
+  // Lays `rows` out as `shape` says, which has room for them, and copies all to the device: behind what the current
+  // stream does. The step before the last must be over. What pads writes to `spare_block`. `draws_before`: the first
+  // draw of each row of the last step.
+  void upload(std::span<const Row> rows, std::span<const std::int32_t> draws_before, const StepShape& shape,
+              std::int64_t spare_block);
+
+  const StepShape& shape() const { return shape_; }
+  // On the device. `Element` as the part holds it: int64 for token ids, positions, places and picked (the token whose
+  // logits each draw's row are), int32 for contexts, row_of, drawn_by (-1: the token is known) and blocks, PromptTile,
+  // Draw.
+  template <typename Element>
+  const Element* at(Part part) const {
+    return reinterpret_cast<const Element*>(device_.const_data_ptr<std::uint8_t>() + offsets_[part]);
+  }
+  at::Tensor tensor(Part part, std::int64_t count) const;  // int64 [count]
+
+  // The rows' places in the batch, in the step's order; and each draw's row, in the order of draws.
+  std::span<const std::int64_t> begins() const { return begins_; }
+  std::span<const std::size_t> drawn_rows() const { return drawn_rows_; }
+
+ private:
+  template <typename Element>
+  Element* host(Part part) {
+    return reinterpret_cast<Element*>(hosts_[turn_].mutable_data_ptr<std::uint8_t>() + offsets_[part]);
+  }
+  void lay_out(const StepShape& shape);
+  void put_row(const Row& row, std::span<const std::int32_t> draws_before, std::int64_t number, std::int64_t begin);
+  void put_draws(const Row& row, std::size_t index, std::int64_t last);
+  void pad_tokens(std::int64_t from, std::int64_t to, std::int64_t spare_block);
+  void pad_rows(std::int64_t from, std::int64_t to, std::int64_t spare_block);
+  void pad_draws();
+
+  std::array<at::Tensor, 2> hosts_;  // uint8; the copy of one may be under way while the other is written
+  std::size_t turn_ = 0;
+  at::Tensor device_;  // likewise uint8
+  StepShape shape_;
+  std::array<std::int64_t, kParts + 1> offsets_{};
+  std::vector<std::int64_t> begins_;
+  std::vector<std::size_t> drawn_rows_;
+  std::int64_t picked_ = 0, tiles_ = 0;
+};
+
+// What is drawn for `sequence`, which has drawn `drawn` tokens before, from row `row` of the logits.
+ops::Draw draw_for(const Sequence& sequence, std::uint64_t drawn, std::int64_t row);
+
+}  // namespace bascule::ref

@@ -1,0 +1,27 @@
+// How steps are computed, one way or another, and the cache between them: by LibTorch's operations alone (PlainSteps),
+// or by kernels of few launches on a GPU (GpuSteps). The engine's thread, with the place's stream current.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <bascule/trainer_ref/engine/schedule/runner.h>
+#include <bascule/trainer_ref/engine/schedule/step.h>
+#include <bascule/trainer_ref/model/decoder.h>
+
+namespace bascule::ref {
+
+class Steps {
+ public:
+  virtual ~Steps() = default;
+  // As the runner's. What LibTorch throws passes through; a step that could not be started has no end.
+  virtual void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) = 0;
+  // Of the oldest step that was started: an output for each row.
+  virtual std::vector<RowOutput> finish() = 0;
+  virtual bool runs_ahead() const { return false; }
+  // Zeros, behind a step that failed: what is no number must not linger in the cache.
+  virtual void clear() = 0;
+  virtual GraphCounts graphs() const { return {}; }
+};
+
+}  // namespace bascule::ref

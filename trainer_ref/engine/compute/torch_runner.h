@@ -1,0 +1,55 @@
+// The runner in LibTorch: the weights that are served, and the steps that are computed with them. What LibTorch throws
+// becomes a status here. On a GPU all work goes to the place's stream.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <bascule/trainer_ref/engine/compute/make_steps.h>
+#include <bascule/trainer_ref/engine/compute/served_weights.h>
+#include <bascule/trainer_ref/engine/schedule/runner.h>
+
+namespace bascule::ref {
+
+struct RunnerOptions {
+  std::size_t blocks = 1024;  // of the cache
+  at::ScalarType dtype = at::kFloat;
+  Place place{};
+  // Of a GPU: steps are replayed as graphs. None: they run as the others do.
+  std::unique_ptr<GraphRecorder> recorder{};
+  std::int64_t most_rows = 256;                      // of a step, siblings that draw with their lead included
+  std::int64_t most_blocks = 256;                    // of a row
+  std::size_t scored_logits = std::size_t{1} << 23;  // of a prompt whose tokens are scored, at a time: 32 MiB
+  std::function<void(std::string_view)> log = [](std::string_view) {};
+};
+
+class TorchRunner final : public Runner {
+ public:
+  TorchRunner(const ModelConfig& config, RunnerOptions options, std::unique_ptr<ServedWeights> weights);
+
+  Served commit() override;
+  Served look() override { return weights_->look(); }
+  void start(const Step& step) override;
+  absl::StatusOr<std::vector<RowOutput>> finish() override;
+  bool runs_ahead() const override { return steps_ && steps_->runs_ahead(); }
+  absl::Status sleep() override;
+  absl::Status wake_up() override;
+  GraphCounts graphs() const override { return steps_ ? steps_->graphs() : GraphCounts{}; }
+
+ private:
+  void make();
+  void empty_store();
+  void clear_cache();
+
+  const ModelConfig config_;
+  const RunnerOptions options_;
+  std::unique_ptr<ServedWeights> weights_;
+  std::unique_ptr<Steps> steps_;      // none while asleep
+  std::deque<absl::Status> started_;  // how, of the steps that are not finished
+  Served served_;
+};
+
+}  // namespace bascule::ref

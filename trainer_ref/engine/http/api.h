@@ -1,0 +1,35 @@
+// What the HTTP interface says beside completions (answer.h): OpenAI's and vLLM's forms as JSON, and Prometheus' text.
+// No sockets here.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <bascule/trainer_ref/engine/http/api_request.h>
+#include <bascule/trainer_ref/engine/http/model_card.h>
+#include <bascule/trainer_ref/engine/schedule/completion.h>
+
+namespace bascule::ref {
+
+std::string dumped(const nlohmann::json& value);
+
+std::string models_json(const ModelCard& card);
+std::string one_model_json(const ModelCard& card);
+
+// vLLM's: {"count", "max_model_len", "tokens", "token_strs"}, and {"prompt"}.
+std::string tokenize_json(const TokenizeRequest& request, const ModelCard& card);
+std::string detokenize_json(const DetokenizeRequest& request, const ModelCard& card);
+// The tokens that begin and end a text, as the tokenizer writes them; null where there is none. Needs a tokenizer.
+std::string tokenizer_info_json(const ModelCard& card);
+
+// Names of fields for a header: "a, b", 16 at most of 40 bytes each, all but letters, digits and "_-." as %XX.
+std::string header_list(std::span<const std::string> names);
+
+// `state` is "serving", "joining" (no version yet), "failed", "sleeping" or "draining".
+std::string health_json(const EngineStats& stats, std::string_view state, const ModelCard& card);
+std::string sleeping_json(const EngineStats& stats);  // {"is_sleeping": true}
+std::string metrics_text(const EngineStats& stats, const ModelCard& card);
+
+}  // namespace bascule::ref

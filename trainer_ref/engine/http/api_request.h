@@ -1,0 +1,63 @@
+// What clients ask for: the bodies of /v1/completions, /v1/chat/completions, /tokenize and /detokenize, as JSON,
+// checked against the model. docs/engine-api.md lists the fields. No sockets here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/engine/http/model_card.h>
+#include <bascule/trainer_ref/engine/schedule/completion.h>
+
+namespace bascule::ref {
+
+using Prompts = std::vector<std::vector<std::int64_t>>;
+
+// How a client wants to read its answer.
+struct AnswerOptions {
+  bool chat = false;
+  bool stream = false;
+  bool include_usage = false;  // of a stream
+  bool echo = false;
+  bool logprobs = false;
+  std::int64_t top_logprobs = 0;
+  bool prompt_logprobs = false;  // as vLLM answers them; those of `echo` are part of the log-probabilities
+  bool return_token_ids = false;
+  bool tokens_as_ids = false;  // "token_id:7" in place of a token's text
+  bool include_stop = false;
+  bool with_special_tokens = false;                      // in texts
+  std::shared_ptr<const std::vector<std::string>> stop;  // null: none
+  std::vector<std::int64_t> stop_token_ids;              // sorted: all that end a completion,
+  std::vector<std::int64_t> asked_stop_ids;              // and those of the request
+  std::int64_t n = 1;
+  Prompts prompts;  // where the answer tells of them, else empty
+};
+
+struct ApiRequest {
+  CompletionRequest completion;
+  AnswerOptions answer;
+  std::vector<std::string> ignored;  // fields that nothing here knows
+};
+
+// INVALID_ARGUMENT says which field, what was found and what would do. NOT_FOUND: another model is asked for. Without
+// `seed`, the one given here is used. Encodes texts: takes time in their length.
+absl::StatusOr<ApiRequest> parse_completion(std::string_view json, const ModelCard& card, std::uint64_t seed);
+absl::StatusOr<ApiRequest> parse_chat(std::string_view json, const ModelCard& card, std::uint64_t seed);
+
+struct TokenizeRequest {
+  std::vector<std::int64_t> tokens;
+  bool with_texts = false;
+  std::vector<std::string> ignored;
+};
+absl::StatusOr<TokenizeRequest> parse_tokenize(std::string_view json, const ModelCard& card);
+
+struct DetokenizeRequest {
+  std::vector<std::int64_t> tokens;
+  std::vector<std::string> ignored;
+};
+absl::StatusOr<DetokenizeRequest> parse_detokenize(std::string_view json, const ModelCard& card);
+
+}  // namespace bascule::ref

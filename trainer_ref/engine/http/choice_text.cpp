@@ -1,0 +1,50 @@
+#include <bascule/trainer_ref/engine/http/choice_text.h>
+
+#include <algorithm>
+
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+constexpr std::string_view kSentencePieceSpace = "\xE2\x96\x81";  // U+2581, in tokens of SentencePiece's
+
+// In UTF-8.
+std::size_t characters_of(std::string_view text) {
+  return static_cast<std::size_t>(std::count_if(
+      text.begin(), text.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U; }));
+}
+
+}  // namespace
+
+std::string token_text(std::int64_t token, const ModelCard& card, bool as_id) {
+  if (as_id || !card.tokenizer) return cat("token_id:", token);
+  std::string text = card.tokenizer->decode(std::span(&token, 1), /*with_special_tokens=*/true);
+  // Decoders drop the space at the very beginning of a text, which most tokens are not.
+  const std::optional<std::string_view> written = card.tokenizer->token_of(token);
+  if (written && written->starts_with(kSentencePieceSpace) && !text.starts_with(' ')) return cat(" ", text);
+  return text;
+}
+
+ChoiceText::ChoiceText(const AnswerOptions& options, const ModelCard& card)
+    : stop_(options.stop, options.include_stop) {
+  if (card.tokenizer) text_.emplace(card.tokenizer->stream(options.with_special_tokens));
+}
+
+std::string ChoiceText::push_prompt(std::int64_t token) {
+  std::string text = text_ ? text_->push(token) : "";
+  characters_ += characters_of(text);
+  return text;
+}
+
+std::string ChoiceText::push(std::int64_t token) { return stop_.push(push_prompt(token)); }
+
+std::string ChoiceText::finish() {
+  if (stop_.found()) return {};
+  const std::string rest = text_ ? text_->finish() : "";
+  characters_ += characters_of(rest);
+  std::string text = stop_.push(rest);
+  return text + stop_.finish();
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,39 @@
+// The text of one completion as its tokens come, up to a stop string, and how each token reads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <bascule/trainer_ref/engine/http/api_request.h>
+#include <bascule/trainer_ref/engine/http/stop_strings.h>
+#include <bascule/trainer_ref/text/text_stream.h>
+
+namespace bascule::ref {
+
+// Bytes of one token, and no more: empty where there is no tokenizer. A character that the token cuts is U+FFFD.
+std::string token_text(std::int64_t token, const ModelCard& card, bool as_id);
+
+class ChoiceText {
+ public:
+  ChoiceText(const AnswerOptions& options, const ModelCard& card);
+
+  // What has become certain of the text with this token: whole characters, none of which a stop string may begin with.
+  std::string push(std::int64_t token);
+  // A token of the prompt, which no stop string ends.
+  std::string push_prompt(std::int64_t token);
+  std::string finish();
+
+  // Characters of the text before the next token, whether they are certain yet or not.
+  std::size_t characters() const { return characters_; }
+  const std::optional<std::string>& stop_string() const { return stop_.found(); }
+
+ private:
+  std::optional<TextStream> text_;  // none: no tokenizer
+  StopStrings stop_;
+  std::size_t characters_ = 0;
+};
+
+}  // namespace bascule::ref

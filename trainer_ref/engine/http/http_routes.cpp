@@ -1,0 +1,105 @@
+#include <bascule/trainer_ref/engine/http/http_routes.h>
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include <bascule/trainer_ref/engine/http/api_key.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+namespace http = boost::beast::http;
+
+std::string_view path_of(const HttpHeader& header) {
+  const std::string_view target(header.target().data(), header.target().size());
+  std::string_view path = target.substr(0, target.find('?'));
+  if (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  return path;
+}
+
+}  // namespace
+
+struct HttpRoutes::Route {
+  std::string_view path;  // one that ends with '/' stands for all that begin with it
+  http::verb verb;
+  bool for_watchers;  // answered though the server is full
+  bool open;          // without the key
+  Reply (HttpRoutes::*reply)(const HttpRequest& request, HttpConnection& connection);
+};
+
+std::span<const HttpRoutes::Route> HttpRoutes::routes() {
+  using http::verb;
+  static constexpr std::array<Route, 12> kRoutes{{
+      {"/v1/completions", verb::post, false, false, &HttpRoutes::complete},
+      {"/v1/chat/completions", verb::post, false, false, &HttpRoutes::chat},
+      {"/v1/models", verb::get, false, false, &HttpRoutes::models},
+      {"/v1/models/", verb::get, false, false, &HttpRoutes::one_model},
+      {"/tokenize", verb::post, false, false, &HttpRoutes::tokenize},
+      {"/detokenize", verb::post, false, false, &HttpRoutes::detokenize},
+      {"/tokenizer_info", verb::get, false, false, &HttpRoutes::tokenizer_info},
+      {"/health", verb::get, true, true, &HttpRoutes::health},
+      {"/metrics", verb::get, true, true, &HttpRoutes::metrics},
+      {"/sleep", verb::post, false, false, &HttpRoutes::sleep},
+      {"/wake_up", verb::post, false, false, &HttpRoutes::wake_up},
+      {"/is_sleeping", verb::get, true, false, &HttpRoutes::is_sleeping},
+  }};
+  return kRoutes;
+}
+
+const HttpRoutes::Route* HttpRoutes::find(const HttpHeader& header) {
+  const std::string_view path = path_of(header);
+  for (const Route& route : routes())
+    if (route.path == path || (route.path.ends_with('/') && path.starts_with(route.path))) return &route;
+  return nullptr;
+}
+
+HttpRoutes::HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key)
+    : io_(io), engine_(engine), card_(std::move(card)), api_key_(std::move(api_key)) {}
+
+bool HttpRoutes::for_watchers(const HttpHeader& header) {
+  const Route* route = find(header);
+  return route != nullptr && route->for_watchers;
+}
+
+std::optional<HttpAnswer> HttpRoutes::deny(const HttpHeader& header) const {
+  const Route* route = find(header);
+  if (api_key_.empty() || (route != nullptr && route->open)) return std::nullopt;
+  const auto given = header[http::field::authorization];
+  if (gives_key({given.data(), given.size()}, api_key_)) return std::nullopt;
+  HttpAnswer denied =
+      refusal(401, given.empty() ? "this engine asks for a key: send the header Authorization: Bearer KEY"
+                                 : "the key of the header Authorization is not this engine's");
+  denied.set(http::field::www_authenticate, "Bearer");
+  return denied;
+}
+
+std::optional<HttpAnswer> HttpRoutes::refuse(const HttpHeader& header) const {
+  std::optional<HttpAnswer> denied = deny(header);
+  if (denied) return denied;
+  const Route* route = find(header);
+  if (route == nullptr) {
+    const auto name = [](std::string* text, const Route& each) { text->append(each.path); };
+    return refusal(404, cat("no ", path_of(header), " here; there are ", absl::StrJoin(routes(), ", ", name)));
+  }
+  const bool is_get = route->verb == http::verb::get;
+  if (header.method() != route->verb && !(is_get && header.method() == http::verb::head)) {
+    const std::string method(http::to_string(route->verb));
+    HttpAnswer refused = refusal(405, cat(route->path, " takes ", method));
+    refused.set(http::field::allow, is_get ? "GET, HEAD" : method);
+    return refused;
+  }
+  if (draining_ && route->verb == http::verb::post) return refusal(503, "shutting down");
+  return std::nullopt;
+}
+
+HttpRoutes::Reply HttpRoutes::respond(const HttpRequest& request, HttpConnection& connection) {
+  Routed routed;
+  routed.answer = refuse(request);
+  if (!routed.answer) routed = co_await (this->*find(request)->reply)(request, connection);
+  co_return routed;
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,78 @@
+// What the engine's HTTP server answers to what: a table of paths, each with its method.
+//
+// Threads: that of the io_context.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include <bascule/trainer_ref/engine/http/api.h>
+#include <bascule/trainer_ref/engine/schedule/engine.h>
+#include <bascule/trainer_ref/http/http_connection.h>
+#include <bascule/trainer_ref/http/http_message.h>
+
+namespace bascule::ref {
+
+// What becomes of a request: an answer that is to be written; or none, since the route has written it itself, or the
+// client is gone.
+struct Routed {
+  std::optional<HttpAnswer> answer;
+  bool goes_on = true;  // the connection, after the answer
+};
+
+class HttpRoutes {
+ public:
+  // `api_key`: empty where anybody may ask.
+  HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key);
+
+  void drain() { draining_ = true; }  // what makes work is refused from now on, and /health says so
+  bool draining() const { return draining_; }
+
+  // Whether this is asked by what watches over engines, and answered though the server is full.
+  static bool for_watchers(const HttpHeader& header);
+  // The refusal of a client that does not give the key.
+  std::optional<HttpAnswer> deny(const HttpHeader& header) const;
+  // The refusal that the header alone calls for: no such path, another method, no key, shutting down.
+  std::optional<HttpAnswer> refuse(const HttpHeader& header) const;
+
+  using Reply = boost::asio::awaitable<Routed>;
+  Reply respond(const HttpRequest& request, HttpConnection& connection);
+
+ private:
+  struct Route;
+  static std::span<const Route> routes();
+  static const Route* find(const HttpHeader& header);
+
+  using Parse = absl::StatusOr<ApiRequest>(std::string_view json, const ModelCard& card, std::uint64_t seed);
+  Reply complete(const HttpRequest& request, HttpConnection& connection);
+  Reply chat(const HttpRequest& request, HttpConnection& connection);
+  Reply generate(Parse* parse, const HttpRequest& request, HttpConnection& connection);
+  Reply tokenize(const HttpRequest& request, HttpConnection& connection);
+  Reply detokenize(const HttpRequest& request, HttpConnection& connection);
+  Reply tokenizer_info(const HttpRequest& request, HttpConnection& connection);
+  Reply models(const HttpRequest& request, HttpConnection& connection);
+  Reply one_model(const HttpRequest& request, HttpConnection& connection);
+  Reply health(const HttpRequest& request, HttpConnection& connection);
+  Reply metrics(const HttpRequest& request, HttpConnection& connection);
+  Reply sleep(const HttpRequest& request, HttpConnection& connection);
+  Reply wake_up(const HttpRequest& request, HttpConnection& connection);
+  Reply is_sleeping(const HttpRequest& request, HttpConnection& connection);
+  Reply rest(bool sleep, std::string_view target);
+  boost::asio::awaitable<void> settle();
+
+  boost::asio::io_context& io_;
+  Engine& engine_;
+  const ModelCard card_;
+  const std::string api_key_;
+  std::mt19937_64 seeds_{std::random_device{}()};
+  bool draining_ = false;
+};
+
+}  // namespace bascule::ref

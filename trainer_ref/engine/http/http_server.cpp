@@ -1,0 +1,149 @@
+#include <bascule/trainer_ref/engine/http/http_server.h>
+
+#include <optional>
+#include <set>
+#include <utility>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+
+#include <bascule/trainer_ref/engine/http/http_routes.h>
+#include <bascule/trainer_ref/http/http_connection.h>
+#include <bascule/trainer_ref/http/http_listener.h>
+#include <bascule/trainer_ref/http/http_message.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr std::chrono::seconds kLastWords{2};  // after the drain, for what was cut short to be written
+
+auto with_error(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
+
+}  // namespace
+
+struct HttpServer::Impl {
+  Impl(HttpServerOptions given, Engine& engine, ModelCard card)
+      : options(std::move(given)), engine(engine), routes(io, engine, std::move(card), options.api_key) {}
+
+  const HttpServerOptions options;
+  const HttpLimits limits{.max_body_bytes = options.max_body_bytes,
+                          .max_header_bytes = options.max_header_bytes,
+                          .idle_timeout = options.idle_timeout};
+  Engine& engine;
+  std::string url;
+  asio::io_context io{1};
+  HttpRoutes routes;
+  tcp::acceptor acceptor{io};
+  asio::signal_set signals{io};
+  asio::steady_timer drain_timer{io};
+  std::set<HttpConnection*> connections;
+
+  asio::awaitable<void> accept_loop() {
+    while (acceptor.is_open()) {
+      error_code error;
+      tcp::socket socket(io);
+      co_await acceptor.async_accept(socket, with_error(error));
+      if (!acceptor.is_open()) co_return;
+      if (error) {  // out of descriptors, most likely
+        close_longest_idle(connections);
+        asio::steady_timer pause(io, std::chrono::milliseconds(100));
+        co_await pause.async_wait(with_error(error));
+        continue;
+      }
+      if (connections.size() >= options.max_connections) close_longest_idle(connections);
+      const bool spare = connections.size() >= options.max_connections;
+      if (connections.size() >= options.max_connections + options.spare_connections) continue;
+      socket.set_option(tcp::no_delay(true), error);
+      auto connection = std::make_unique<HttpConnection>(std::move(socket), "bascule-engine");
+      connections.insert(connection.get());
+      asio::co_spawn(io, serve(std::move(connection), spare), asio::detached);
+    }
+  }
+
+  // `spare`: beyond the limit, for watchers only until others have ended.
+  asio::awaitable<void> serve(std::unique_ptr<HttpConnection> connection, bool spare) {
+    const HttpConnection::Judge judge = [this, &spare](const HttpHeader& header,
+                                                       bool held) -> std::optional<HttpAnswer> {
+      spare = spare && connections.size() > options.max_connections;
+      if (spare && !routes.for_watchers(header)) return refusal(503, "too many connections");
+      std::optional<HttpAnswer> denied = routes.deny(header);
+      if (denied) return denied;
+      return held ? routes.refuse(header) : std::nullopt;
+    };
+    bool kept = true;
+    while (kept) {
+      const std::optional<HttpRequest> request = co_await connection->read(limits, judge);
+      if (!request) break;
+      connection->set_busy(true);
+      Routed routed = co_await routes.respond(*request, *connection);
+      kept = routed.goes_on;
+      if (routed.answer)
+        kept = co_await connection->write(*std::move(routed.answer), request->keep_alive() && !routes.draining());
+      connection->set_busy(false);
+      kept = kept && !routes.draining();
+    }
+    connection->finish();
+    connections.erase(connection.get());
+    if (routes.draining() && connections.empty()) io.stop();
+  }
+
+  asio::awaitable<void> drain_on_signal() {
+    error_code error;
+    co_await signals.async_wait(with_error(error));
+    routes.drain();
+    acceptor.close(error);
+    for (HttpConnection* connection : connections)
+      if (!connection->busy()) connection->finish();
+    if (connections.empty()) io.stop();
+    asio::co_spawn(io, stop_on_second_signal(), asio::detached);
+    drain_timer.expires_after(absl::ToChronoNanoseconds(options.drain));
+    co_await drain_timer.async_wait(with_error(error));
+    engine.abort_all();
+    drain_timer.expires_after(kLastWords);
+    co_await drain_timer.async_wait(with_error(error));
+    io.stop();
+  }
+
+  asio::awaitable<void> stop_on_second_signal() {
+    error_code error;
+    co_await signals.async_wait(with_error(error));
+    io.stop();
+  }
+};
+
+HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpServer::~HttpServer() = default;
+
+const std::string& HttpServer::url() const { return impl_->url; }
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::listen(HttpServerOptions options, Engine& engine,
+                                                               ModelCard card) {
+  auto impl = std::make_unique<Impl>(std::move(options), engine, std::move(card));
+  absl::StatusOr<tcp::acceptor> acceptor =
+      listen_at(impl->io, "listen", {.host = impl->options.host, .port = impl->options.port});
+  if (!acceptor.ok()) return acceptor.status();
+  impl->acceptor = *std::move(acceptor);
+  impl->url = url_of(impl->acceptor);
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
+}
+
+void HttpServer::run() {
+  for (const int signal : impl_->options.stop_signals) impl_->signals.add(signal);
+  asio::co_spawn(impl_->io, impl_->accept_loop(), asio::detached);
+  asio::co_spawn(impl_->io, impl_->drain_on_signal(), asio::detached);
+  impl_->io.run();
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,136 @@
+// The routes that generate nothing: models and tokens, and what the engine says of itself and is told.
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <bascule/trainer_ref/engine/http/http_routes.h>
+#include <bascule/trainer_ref/engine/http/http_waiting.h>
+#include <bascule/trainer_ref/http/exposition.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr std::chrono::milliseconds kCommitWait{500}, kCommitStep{1};
+
+auto with_error(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
+
+std::string_view target_of(const HttpHeader& header) { return {header.target().data(), header.target().size()}; }
+
+Routed routed(HttpAnswer answer, const std::vector<std::string>& ignored = {}) {
+  if (!ignored.empty()) answer.set(kIgnoredFields, header_list(ignored));
+  return {.answer = std::move(answer)};
+}
+
+// The value of `name` in a target's query.
+std::optional<std::string> query_value(std::string_view target, std::string_view name) {
+  std::size_t begin = target.find('?');
+  while (begin != target.npos) {
+    const std::string_view rest = target.substr(begin + 1);
+    const std::string_view pair = rest.substr(0, rest.find('&'));
+    if (pair.starts_with(name) && pair.substr(name.size()).starts_with('='))
+      return std::string(pair.substr(name.size() + 1));
+    begin = target.find('&', begin + 1);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+// A client that hears of an ack may ask at once, before the commit that sent it has said what is served now. What was
+// served before is said where the commit lasts.
+asio::awaitable<void> HttpRoutes::settle() {
+  const std::uint64_t begun = engine_.commits_begun();
+  const auto deadline = std::chrono::steady_clock::now() + kCommitWait;
+  asio::steady_timer step(io_);
+  while (engine_.commits_ended() < begun && std::chrono::steady_clock::now() < deadline) {
+    error_code error;
+    step.expires_after(kCommitStep);
+    co_await step.async_wait(with_error(error));
+  }
+}
+
+HttpRoutes::Reply HttpRoutes::models(const HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+  co_return routed(answer(200, models_json(card_)));
+}
+
+HttpRoutes::Reply HttpRoutes::one_model(const HttpRequest& request, HttpConnection& /*connection*/) {
+  constexpr std::string_view kPath = "/v1/models/";
+  const std::string_view target = target_of(request);
+  const std::string_view id = target.substr(kPath.size(), target.find('?') - kPath.size());
+  if (id != card_.id)
+    co_return routed(refusal(404, cat("model ", id, " is not served here; this engine serves \"", card_.id, "\"")));
+  co_return routed(answer(200, one_model_json(card_)));
+}
+
+HttpRoutes::Reply HttpRoutes::tokenize(const HttpRequest& request, HttpConnection& /*connection*/) {
+  const absl::StatusOr<TokenizeRequest> wanted = parse_tokenize(request.body(), card_);
+  if (!wanted.ok()) co_return routed(refusal(wanted.status()));
+  co_return routed(answer(200, tokenize_json(*wanted, card_)), wanted->ignored);
+}
+
+HttpRoutes::Reply HttpRoutes::detokenize(const HttpRequest& request, HttpConnection& /*connection*/) {
+  const absl::StatusOr<DetokenizeRequest> wanted = parse_detokenize(request.body(), card_);
+  if (!wanted.ok()) co_return routed(refusal(wanted.status()));
+  co_return routed(answer(200, detokenize_json(*wanted, card_)), wanted->ignored);
+}
+
+HttpRoutes::Reply HttpRoutes::tokenizer_info(const HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+  if (!card_.tokenizer)
+    co_return routed(refusal(404, cat("this model's text cannot be read here (", message_of(card_.no_text), ")")));
+  co_return routed(answer(200, tokenizer_info_json(card_)));
+}
+
+HttpRoutes::Reply HttpRoutes::health(const HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+  co_await settle();
+  const EngineStats stats = engine_.stats();
+  const char* state = draining_              ? "draining"
+                      : stats.asleep         ? "sleeping"
+                      : stats.served.ready   ? "serving"
+                      : stats.served.version ? "failed"
+                                             : "joining";
+  const bool serves = stats.served.ready && !stats.asleep && !draining_;
+  co_return routed(answer(serves ? 200 : 503, health_json(stats, state, card_)));
+}
+
+HttpRoutes::Reply HttpRoutes::metrics(const HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+  co_await settle();
+  co_return routed(answer(200, metrics_text(engine_.stats(), card_), kExpositionType));
+}
+
+HttpRoutes::Reply HttpRoutes::sleep(const HttpRequest& request, HttpConnection& /*connection*/) {
+  return rest(true, target_of(request));
+}
+
+HttpRoutes::Reply HttpRoutes::wake_up(const HttpRequest& request, HttpConnection& /*connection*/) {
+  return rest(false, target_of(request));
+}
+
+HttpRoutes::Reply HttpRoutes::is_sleeping(const HttpRequest& /*request*/, HttpConnection& /*connection*/) {
+  co_return routed(answer(200, sleeping_json(engine_.stats())));
+}
+
+// /sleep?mode=wait|abort and /wake_up: answered when it is done.
+HttpRoutes::Reply HttpRoutes::rest(bool sleep, std::string_view target) {
+  const std::string mode = query_value(target, "mode").value_or("wait");
+  if (mode != "wait" && mode != "abort")
+    co_return routed(refusal(400, cat("mode: expected wait (running requests finish first) or abort, found ", mode)));
+  const auto waiting = std::make_shared<WaitingFor<absl::Status>>(io_);
+  const auto done = [waiting](const absl::Status& status) { waiting->tell(waiting, status); };
+  if (sleep) {
+    engine_.sleep(mode == "abort", done);
+  } else {
+    engine_.wake_up(done);
+  }
+  co_await wait(*waiting, [] { return false; });
+  const absl::Status& status = *waiting->answer;
+  if (!status.ok()) co_return routed(refusal(status));
+  co_return routed(answer(200, sleeping_json(engine_.stats())));
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,37 @@
+// Log-probabilities as clients read them: OpenAI's two forms, and vLLM's of prompts.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include <bascule/trainer_ref/engine/http/api_request.h>
+#include <bascule/trainer_ref/engine/schedule/sequence.h>
+
+namespace bascule::ref {
+
+// /v1/completions: lists of tokens, token_logprobs, top_logprobs (null where none are asked for) and text_offset.
+class LogprobLists {
+ public:
+  LogprobLists(const AnswerOptions& options, const ModelCard& card);
+  // `offset`: characters of the text before the token.
+  void add(const Sample& sample, std::size_t offset);
+  void add_unknown(std::int64_t token, std::size_t offset);  // nothing is known of a text's first token
+  nlohmann::json take();
+
+ private:
+  void add_token(std::int64_t token, std::size_t offset);
+
+  const AnswerOptions& options_;
+  const ModelCard& card_;
+  nlohmann::json tokens_, logprobs_, top_, offsets_;
+};
+
+// /v1/chat/completions: an element of "content".
+nlohmann::json chat_logprob(const Sample& sample, const AnswerOptions& options, const ModelCard& card);
+
+// A list as long as the prompt: null, then an object for each token by ids, of its own and the likeliest ones.
+nlohmann::json prompt_logprobs(std::span<const std::int64_t> prompt, const PromptScores& scores,
+                               const AnswerOptions& options, const ModelCard& card);
+
+}  // namespace bascule::ref

@@ -1,0 +1,35 @@
+// The model as the engine's clients see it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include <bascule/trainer_ref/chat/chat_template.h>
+#include <bascule/trainer_ref/engine/schedule/sampler.h>
+#include <bascule/trainer_ref/text/tokenizer.h>
+
+namespace bascule::ref {
+
+struct ModelCard {
+  std::string id;            // its folder's name
+  std::int64_t created = 0;  // seconds since 1970: when the engine began to serve it
+  std::int64_t vocab_size = 0;
+  std::vector<std::int64_t> eos_token_ids;
+  std::int64_t max_model_len = 0;   // tokens, prompt and completion together
+  std::int64_t max_batch = 0;       // the most completions of one prompt
+  std::int64_t max_choices = 1024;  // prompts times n in one request
+  std::string worker;
+  std::string device = "cpu";  // where it computes
+  // Text to token ids and back, where the tokenizer can be read; `no_text` says why it cannot.
+  std::optional<Tokenizer> tokenizer;
+  absl::Status no_text;
+  // Messages to text, where the checkpoint has a template that is understood; `no_chat` says why not.
+  std::optional<ChatTemplate> chat;
+  absl::Status no_chat;
+  LogprobsMode logprobs = LogprobsMode::kRaw;  // of requests that do not say
+};
+
+}  // namespace bascule::ref

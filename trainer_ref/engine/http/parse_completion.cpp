@@ -1,0 +1,86 @@
+#include <string>
+#include <utility>
+
+#include <bascule/trainer_ref/engine/http/api_request.h>
+#include <bascule/trainer_ref/engine/http/request_fields.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+using nlohmann::json;
+
+absl::StatusOr<std::vector<std::int64_t>> read_prompt(const json& prompt, bool add_special_tokens,
+                                                      const ModelCard& card) {
+  std::vector<std::int64_t> tokens;
+  if (prompt.is_string()) {
+    BASCULE_ASSIGN(tokens, encode(prompt.get_ref<const std::string&>(), add_special_tokens, card, "prompt"));
+  } else if (prompt.is_array()) {
+    for (const json& id : prompt) {
+      if (!is_token(id, card))
+        return invalid_argument("prompt: expected token ids from 0 to ", card.vocab_size - 1, ", found ", shown(id));
+      tokens.push_back(id.get<std::int64_t>());
+    }
+  } else {
+    return invalid_argument("prompt: expected text, token ids, or a list of either, found ", shown(prompt));
+  }
+  if (tokens.empty()) return invalid_argument("prompt: expected one token or more, found none");
+  return tokens;
+}
+
+absl::Status read_prompts(Fields& fields, const ModelCard& card, CompletionRequest& request) {
+  bool add_special_tokens = true;
+  fields.boolean("add_special_tokens", add_special_tokens);
+  const json* given = fields.find("prompt");
+  BASCULE_TRY(fields.status);
+  if (given == nullptr) return invalid_argument("prompt is missing: give text, token ids, or a list of either");
+  const bool several = given->is_array() && !given->empty() && !given->front().is_number();
+  if (several && given->size() > static_cast<std::size_t>(card.max_choices))
+    return invalid_argument("prompt: expected at most ", card.max_choices, " prompts, found ", given->size());
+  for (std::size_t i = 0; i < (several ? given->size() : 1); ++i) {
+    BASCULE_ASSIGN(std::vector<std::int64_t> tokens,
+                   read_prompt(several ? (*given)[i] : *given, add_special_tokens, card));
+    const auto length = static_cast<std::int64_t>(tokens.size());
+    if (length + request.max_tokens > card.max_model_len)
+      return invalid_argument("prompt ", i, " has ", length, " tokens and max_tokens is ", request.max_tokens,
+                              ": expected at most ", card.max_model_len, " together (--max-model-len)");
+    request.prompts.push_back(std::move(tokens));
+  }
+  return absl::OkStatus();
+}
+
+// A number of likeliest tokens; 0 tells of the sampled one alone. True is 0.
+void read_completion_logprobs(Fields& fields, AnswerOptions& answer) {
+  const json* given = fields.find("logprobs");
+  if (given == nullptr) return;
+  if (given->is_boolean()) {
+    answer.logprobs = given->get<bool>();
+    return;
+  }
+  answer.logprobs = true;
+  fields.integer("logprobs", answer.top_logprobs, std::int64_t{0}, kMostTopLogprobs);
+}
+
+}  // namespace
+
+absl::StatusOr<ApiRequest> parse_completion(std::string_view text, const ModelCard& card, std::uint64_t seed) {
+  BASCULE_ASSIGN(const json object, parse_object(text));
+  Fields fields(object);
+  ApiRequest request;
+  request.completion.sampling.seed = seed;
+  BASCULE_TRY(check_model(fields, card));
+  read_shared_fields(fields, card, request);
+  fields.boolean("echo", request.answer.echo);
+  read_completion_logprobs(fields, request.answer);
+  fields.neutral("suffix", {""});
+  // Without a token to generate, the answer is of the prompt.
+  const std::int64_t least = request.answer.echo || request.answer.prompt_logprobs ? 0 : 1;
+  fields.integer("max_tokens", request.completion.max_tokens, least, card.max_model_len);
+  BASCULE_TRY(fields.status);
+  BASCULE_TRY(read_prompts(fields, card, request.completion));
+  BASCULE_TRY(finish_request(card, request));
+  request.ignored = fields.unread();
+  return request;
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,225 @@
+#include <bascule/trainer_ref/engine/http/request_fields.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include <bascule/trainer_ref/engine/http/stop_strings.h>
+#include <bascule/trainer_ref/text/text_stream.h>
+#include <bascule/transport/json.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+using nlohmann::json;
+
+// Prompt tokens of a request whose likelihood is told, times the tokens told of at each: what the answer holds of them.
+constexpr std::int64_t kMostPromptScores = 1 << 20;
+
+// Of OpenAI and vLLM: they change nothing here.
+constexpr std::array<const char*, 14> kHarmless{"user",
+                                                "metadata",
+                                                "store",
+                                                "service_tier",
+                                                "safety_identifier",
+                                                "prompt_cache_key",
+                                                "request_id",
+                                                "priority",
+                                                "cache_salt",
+                                                "verbosity",
+                                                "parallel_tool_calls",
+                                                "reasoning_effort",
+                                                "length_penalty",
+                                                "spaces_between_special_tokens"};
+
+void read_neutral_fields(Fields& fields, std::int64_t n) {
+  fields.accept(kHarmless);
+  for (const char* penalty : {"presence_penalty", "frequency_penalty"}) fields.neutral(penalty, {0});
+  fields.neutral("repetition_penalty", {1});
+  fields.neutral("logit_bias", {json::object()});
+  fields.neutral("best_of", {n});
+  fields.neutral("min_tokens", {0});
+  fields.neutral("use_beam_search", {false});
+  fields.neutral("bad_words", {json::array()});
+  fields.neutral("truncate_prompt_tokens", {nullptr});
+  fields.neutral("response_format", {{{"type", "text"}}});
+  for (const char* guide : {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
+                            "logits_processors", "allowed_token_ids"})
+    fields.neutral(guide, {nullptr});
+}
+
+void read_sampling(Fields& fields, SamplingParams& sampling) {
+  fields.number("temperature", sampling.temperature, 0, 100);
+  fields.integer("top_k", sampling.top_k, std::int64_t{-1}, std::numeric_limits<std::int64_t>::max());
+  sampling.top_k = std::max<std::int64_t>(sampling.top_k, 0);  // -1 as vLLM has it: all tokens
+  fields.number("top_p", sampling.top_p, 0, 1);
+  fields.number("min_p", sampling.min_p, 0, 1);
+  if (const json* seed = fields.find("seed");
+      seed != nullptr && seed->is_number_integer() && !seed->is_number_unsigned())
+    sampling.seed = static_cast<std::uint64_t>(seed->get<std::int64_t>());  // OpenAI's are signed
+  else
+    fields.integer("seed", sampling.seed, std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max());
+}
+
+void read_logprobs_mode(Fields& fields, const ModelCard& card, SamplingParams& sampling) {
+  sampling.logprobs = card.logprobs;
+  const json* mode = fields.find("logprobs_mode");
+  if (mode == nullptr) return;
+  if (*mode == "raw" || *mode == "raw_logprobs") {
+    sampling.logprobs = LogprobsMode::kRaw;
+  } else if (*mode == "processed" || *mode == "processed_logprobs") {
+    sampling.logprobs = LogprobsMode::kProcessed;
+  } else {
+    fields.refuse("logprobs_mode", *mode, "\"raw\" (of the logits) or \"processed\" (under the temperature)");
+  }
+}
+
+void read_stop_tokens(Fields& fields, const ModelCard& card, ApiRequest& request) {
+  bool ignore_eos = false;
+  fields.boolean("ignore_eos", ignore_eos);
+  std::vector<std::int64_t>& all = request.completion.stop_token_ids;
+  if (!ignore_eos) all = card.eos_token_ids;
+  if (const json* given = fields.find("stop_token_ids")) {
+    if (!given->is_array()) return fields.refuse("stop_token_ids", *given, "a list of token ids");
+    for (const json& id : *given) {
+      if (!is_token(id, card))
+        return fields.refuse("stop_token_ids", id, cat("token ids from 0 to ", card.vocab_size - 1));
+      request.answer.asked_stop_ids.push_back(id.get<std::int64_t>());
+      all.push_back(id.get<std::int64_t>());
+    }
+  }
+  std::sort(all.begin(), all.end());
+  std::sort(request.answer.asked_stop_ids.begin(), request.answer.asked_stop_ids.end());
+}
+
+void read_stop_strings(Fields& fields, const ModelCard& card, ApiRequest& request) {
+  fields.boolean("include_stop_str_in_output", request.answer.include_stop);
+  const json* given = fields.find("stop");
+  if (given == nullptr || (given->is_array() && given->empty())) return;
+  const std::string expected =
+      cat("a text, or a list of up to ", StopStrings::kMost, ", each of 1 to ", StopStrings::kMostBytes, " bytes");
+  auto strings = std::make_shared<std::vector<std::string>>();
+  for (const json& each : given->is_array() ? *given : json::array({*given})) {
+    if (!each.is_string() || each.get_ref<const std::string&>().empty() ||
+        each.get_ref<const std::string&>().size() > StopStrings::kMostBytes || strings->size() == StopStrings::kMost)
+      return fields.refuse("stop", *given, expected);
+    strings->push_back(each.get<std::string>());
+  }
+  if (!card.tokenizer)
+    return fields.refuse(invalid_argument("stop: this model's text cannot be read here (", card.no_text.message(),
+                                          "); leave it out, or give stop_token_ids"));
+  request.answer.stop = std::move(strings);
+}
+
+void read_stream(Fields& fields, AnswerOptions& answer) {
+  fields.boolean("stream", answer.stream);
+  const json* options = fields.find("stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object()) return fields.refuse("stream_options", *options, "an object");
+  Fields inner(*options);
+  inner.boolean("include_usage", answer.include_usage);
+  if (!inner.status.ok()) fields.refuse(annotate(inner.status, "stream_options"));
+}
+
+}  // namespace
+
+absl::StatusOr<json> parse_object(std::string_view text) {
+  BASCULE_ASSIGN(json object, parse_json(text, "the request"));
+  if (!object.is_object()) return invalid_argument("expected a JSON object, found ", object.type_name());
+  return object;
+}
+
+absl::Status check_model(Fields& fields, const ModelCard& card) {
+  if (const json* model = fields.find("model"); model != nullptr && *model != card.id)
+    return absl::NotFoundError(
+        cat("model ", shown(*model), " is not served here; this engine serves \"", card.id, "\""));
+  return fields.status;
+}
+
+bool is_token(const json& value, const ModelCard& card) {
+  return value.is_number_unsigned() && value.get<std::uint64_t>() < static_cast<std::uint64_t>(card.vocab_size);
+}
+
+absl::StatusOr<std::vector<std::int64_t>> encode(std::string_view text, bool add_special_tokens, const ModelCard& card,
+                                                 std::string_view where) {
+  if (!card.tokenizer)
+    return invalid_argument(where, ": this model's text cannot be read here (", card.no_text.message(),
+                            "); send token ids to /v1/completions, as in \"prompt\": [1, 2, 3]");
+  absl::StatusOr<std::vector<std::int64_t>> tokens = card.tokenizer->encode(text, add_special_tokens);
+  if (!tokens.ok()) return annotate(tokens.status(), where);
+  for (const std::int64_t id : *tokens)
+    if (id >= card.vocab_size)
+      return invalid_argument(where, ": its text has token ", id, " of the tokenizer, and the model's end at ",
+                              card.vocab_size - 1, "; leave out the text of that token");
+  return tokens;
+}
+
+void read_shared_fields(Fields& fields, const ModelCard& card, ApiRequest& request) {
+  AnswerOptions& answer = request.answer;
+  fields.integer("n", request.completion.n, std::int64_t{1}, card.max_batch);
+  read_sampling(fields, request.completion.sampling);
+  read_logprobs_mode(fields, card, request.completion.sampling);
+  read_stop_tokens(fields, card, request);
+  read_stop_strings(fields, card, request);
+  read_stream(fields, answer);
+  fields.boolean("return_token_ids", answer.return_token_ids);
+  fields.boolean("return_tokens_as_token_ids", answer.tokens_as_ids);
+  bool skip_special_tokens = true;
+  fields.boolean("skip_special_tokens", skip_special_tokens);
+  answer.with_special_tokens = !skip_special_tokens;
+  std::int64_t prompt_logprobs = -1;
+  fields.integer("prompt_logprobs", prompt_logprobs, std::int64_t{0}, kMostTopLogprobs);
+  if (prompt_logprobs >= 0) {
+    if (answer.stream)
+      fields.refuse(invalid_argument("prompt_logprobs: not in a stream; leave out \"stream\", or ask with \"echo\""));
+    answer.prompt_logprobs = true;
+    request.completion.prompt_logprobs = prompt_logprobs;
+  }
+  read_neutral_fields(fields, request.completion.n);
+}
+
+absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
+  CompletionRequest& completion = request.completion;
+  AnswerOptions& answer = request.answer;
+  if (completion.choices() > static_cast<std::size_t>(card.max_choices))
+    return invalid_argument(completion.prompts.size(), " prompts with n = ", completion.n, " make ",
+                            completion.choices(), " completions: expected at most ", card.max_choices, " in a request");
+  if (answer.echo && answer.logprobs)
+    completion.prompt_logprobs = std::max(completion.prompt_logprobs.value_or(0), answer.top_logprobs);
+  if (completion.prompt_logprobs) {
+    std::int64_t scores = 0;
+    for (const auto& prompt : completion.prompts)
+      scores += static_cast<std::int64_t>(prompt.size()) * (1 + *completion.prompt_logprobs);
+    if (scores > kMostPromptScores)
+      return invalid_argument("the log-probabilities of these prompts are ", scores, ": expected at most ",
+                              kMostPromptScores, " in a request; send fewer prompts, or ask for fewer tokens at each");
+  }
+  if (answer.logprobs) completion.sampling.top_logprobs = answer.top_logprobs;
+  answer.n = completion.n;
+  answer.stop_token_ids = completion.stop_token_ids;
+  if (answer.echo || answer.prompt_logprobs || answer.return_token_ids) answer.prompts = completion.prompts;
+  if (answer.stop) {
+    completion.text_end = [tokenizer = *card.tokenizer, stop = answer.stop, echo = answer.echo,
+                           with_special_tokens =
+                               answer.with_special_tokens](std::span<const std::int64_t> prompt) -> TextEnd {
+      struct Watch {
+        TextStream text;
+        StopStrings stop;
+      };
+      auto watch =
+          std::make_shared<Watch>(Watch{tokenizer.stream(with_special_tokens), StopStrings(stop, /*included=*/false)});
+      if (echo)  // as the answer reads: a text's first token may read otherwise than one behind others
+        for (const std::int64_t token : prompt) watch->text.push(token);
+      return [watch](std::int64_t token) {
+        watch->stop.push(watch->text.push(token));
+        return watch->stop.found().has_value();
+      };
+    };
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,49 @@
+// A completion, as a client asks for it and as it comes back; and what an engine says of itself.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include <bascule/trainer_ref/engine/schedule/runner.h>
+#include <bascule/trainer_ref/engine/schedule/sequence.h>
+
+namespace bascule::ref {
+
+// Checked already: every id is in the vocabulary, every length and number within bounds.
+struct CompletionRequest {
+  std::vector<std::vector<std::int64_t>> prompts;
+  std::int64_t n = 1;  // completions of each prompt
+  std::int64_t max_tokens = 16;
+  SamplingParams sampling;
+  std::vector<std::int64_t> stop_token_ids;  // sorted
+  // Makes one for each completion of a prompt; null: no text ends them.
+  std::function<TextEnd(std::span<const std::int64_t> prompt)> text_end;
+  std::optional<std::int64_t> prompt_logprobs;  // how many of the likeliest tokens to tell of at each of the prompt's
+  std::shared_ptr<TokenSink> sink;              // where tokens go as they are generated; null: nowhere
+
+  std::size_t choices() const { return prompts.size() * static_cast<std::size_t>(n); }
+};
+
+struct Completion {
+  absl::Status status;                             // an error: the step failed, there are no choices
+  std::vector<std::unique_ptr<Sequence>> choices;  // prompt by prompt
+};
+
+struct EngineStats {
+  Served served;
+  std::size_t running = 0, waiting = 0;  // sequences
+  std::size_t blocks = 0, blocks_used = 0;
+  std::uint64_t requests = 0, rejected = 0, cancelled = 0;
+  std::uint64_t prompt_tokens = 0, generated_tokens = 0, reused_tokens = 0;
+  std::uint64_t steps = 0, preemptions = 0, flips = 0;
+  double stall_seconds = 0;  // spent in flips, in all
+  GraphCounts graphs;
+  bool asleep = false;  // or about to be: nothing new is taken
+};
+
+}  // namespace bascule::ref

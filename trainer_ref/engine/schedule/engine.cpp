@@ -1,0 +1,385 @@
+#include <bascule/trainer_ref/engine/schedule/engine.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <bascule/transport/status.h>
+
+namespace bascule::ref {
+namespace {
+
+// An idle engine is woken by what it waits for; this bounds the wait all the same.
+constexpr std::chrono::seconds kIdleWait{1};
+
+}  // namespace
+
+Engine::Engine(EngineOptions options)
+    : options_(std::move(options)), pool_(options_.blocks), scheduler_(options_.limits, pool_) {}
+
+Engine::~Engine() { stop(); }
+
+void Engine::start(std::unique_ptr<Runner> runner) {
+  runner_ = std::move(runner);
+  thread_ = std::thread([this] { loop(); });
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return looked_; });
+}
+
+void Engine::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  // What was to be called, and where tokens were to go, may hold what the caller is about to end.
+  for (const auto& [id, pending] : pending_) scheduler_.remove(id);
+  pending_.clear();
+  falling_asleep_.clear();
+  const std::lock_guard lock(mutex_);
+  inbox_.clear();
+}
+
+absl::StatusOr<RequestId> Engine::submit(CompletionRequest request, Done done) {
+  RequestId id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (closed_) return unavailable("the engine sleeps; POST /wake_up first");
+    if (!stats_.served.ready)
+      return unavailable("no version is served yet",
+                         stats_.served.error.ok() ? "" : cat(": ", stats_.served.error.message()));
+    if (sequences_ + request.choices() > options_.limits.max_batch + options_.max_waiting) {
+      ++rejected_;
+      return absl::ResourceExhaustedError(cat(sequences_, " sequences run or wait; with these ", request.choices(),
+                                              " they would be more than ",
+                                              options_.limits.max_batch + options_.max_waiting, "; try again later"));
+    }
+    sequences_ += request.choices();
+    id = ++last_request_;
+    inbox_.emplace_back(Submitted{id, std::make_unique<CompletionRequest>(std::move(request)), std::move(done)});
+  }
+  changed_.notify_all();
+  return id;
+}
+
+void Engine::cancel(RequestId request) { send(Cancelled{request}); }
+void Engine::abort_all() { send(AbortAll{}); }
+
+void Engine::sleep(bool abort, Slept done) {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    ++sleeps_;
+    inbox_.emplace_back(Sleep{abort, std::move(done)});
+  }
+  changed_.notify_all();
+}
+
+void Engine::wake_up(Slept done) {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.emplace_back(WakeUp{sleeps_, std::move(done)});
+  }
+  changed_.notify_all();
+}
+
+void Engine::send(Command command) {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.push_back(std::move(command));
+  }
+  changed_.notify_all();
+}
+
+void Engine::wake() {
+  {
+    const std::lock_guard lock(mutex_);
+    woken_ = true;
+  }
+  changed_.notify_all();
+}
+
+EngineStats Engine::stats() const {
+  const std::lock_guard lock(mutex_);
+  EngineStats stats = stats_;
+  stats.rejected = rejected_;
+  stats.asleep = closed_;
+  return stats;
+}
+
+std::uint64_t Engine::commits_begun() const {
+  const std::lock_guard lock(mutex_);
+  return commits_begun_;
+}
+
+std::uint64_t Engine::commits_ended() const {
+  const std::lock_guard lock(mutex_);
+  return commits_ended_;
+}
+
+std::vector<Engine::Command> Engine::next_commands(bool busy) {
+  std::unique_lock lock(mutex_);
+  if (!busy)
+    changed_.wait_until(lock, Clock::now() + kIdleWait, [this] { return woken_ || stopping_ || !inbox_.empty(); });
+  woken_ = false;
+  return std::exchange(inbox_, {});
+}
+
+void Engine::loop() {
+  flip();  // the first commit is also what lets a receiver greet its sender
+  publish_stats();
+  {
+    const std::lock_guard lock(mutex_);
+    looked_ = true;
+  }
+  changed_.notify_all();
+  const auto stopped = [this] {
+    const std::lock_guard lock(mutex_);
+    return stopping_;
+  };
+  while (!stopped()) {
+    const bool busy = served_.ready && scheduler_.running() + scheduler_.waiting() > 0;
+    std::vector<Command> commands = next_commands(busy || ahead_);
+    if (ahead_) {
+      served_ = runner_->look();
+      say_why();
+      if (!commands.empty() || served_.pending || !served_.ready) complete_ahead();
+    }
+    for (Command& command : commands) std::visit([this](auto& given) { obey(std::move(given)); }, command);
+    if (!ahead_ && !flip_waits()) flip();
+    publish_stats();
+    if (served_.ready) {
+      step();
+    } else if (!pending_.empty()) {  // they were taken while a version was served; their clients may ask elsewhere
+      fail_all(unavailable("the version that was served is no longer served",
+                           served_.error.ok() ? "" : cat(": ", served_.error.message())));
+    }
+    if (!falling_asleep_.empty() && !ahead_ && scheduler_.running() + scheduler_.waiting() == 0) fall_asleep();
+  }
+  if (ahead_) static_cast<void>(runner_->finish());
+  runner_.reset();
+}
+
+void Engine::obey(Submitted command) {
+  CompletionRequest& request = *command.request;
+  ++counted_.requests;
+  pending_[command.id] = {std::move(command.done), request.choices(), {}};
+  std::uint64_t choice = 0;
+  for (const std::vector<std::int64_t>& prompt : request.prompts) {
+    counted_.prompt_tokens += prompt.size();
+    std::shared_ptr<PromptScores> scores;
+    if (request.prompt_logprobs) {
+      scores = std::make_shared<PromptScores>();
+      scores->count = *request.prompt_logprobs;
+    }
+    std::unique_ptr<Sequence> lead;
+    for (std::int64_t i = 0; i < request.n; ++i) {
+      auto sequence = std::make_unique<Sequence>();
+      sequence->request = command.id;
+      sequence->choice = choice++;
+      sequence->sampling = request.sampling;
+      sequence->max_tokens = request.max_tokens;
+      sequence->stop_token_ids = request.stop_token_ids;
+      if (request.text_end) sequence->text_end = request.text_end(prompt);
+      sequence->prompt_scores = scores;
+      sequence->sink = request.sink;
+      sequence->tokens = prompt;
+      sequence->prompt_tokens = prompt.size();
+      if (lead) {
+        lead->siblings.push_back(std::move(sequence));
+      } else {
+        lead = std::move(sequence);
+      }
+    }
+    scheduler_.add(std::move(lead));
+  }
+}
+
+void Engine::obey(Cancelled command) {
+  const auto found = pending_.find(command.id);
+  if (found == pending_.end()) return;
+  scheduler_.remove(command.id);
+  ++counted_.cancelled;
+  const std::lock_guard lock(mutex_);
+  sequences_ -= found->second.choices;
+  pending_.erase(found);
+}
+
+void Engine::obey(AbortAll) {
+  Scheduler::Sequences aborted;
+  for (const auto& [id, pending] : pending_) {
+    for (auto& sequence : scheduler_.remove(id)) {
+      sequence->finish = FinishReason::kAbort;
+      aborted.push_back(std::move(sequence));
+    }
+  }
+  end(std::move(aborted));
+}
+
+void Engine::obey(Sleep command) {
+  falling_asleep_.push_back(std::move(command.done));
+  if (command.abort) obey(AbortAll{});
+}
+
+void Engine::fall_asleep() {
+  absl::Status status;
+  if (!std::exchange(asleep_, true)) {
+    pool_.drop_prefixes();
+    status = runner_->sleep();
+  }
+  publish_stats();
+  for (const Slept& done : std::exchange(falling_asleep_, {})) done(status);
+}
+
+void Engine::obey(const WakeUp& command) {
+  for (const Slept& done : std::exchange(falling_asleep_, {}))
+    done(absl::AbortedError("the engine was woken up before it slept"));
+  absl::Status status;
+  if (asleep_) status = runner_->wake_up();
+  if (status.ok()) {
+    asleep_ = false;
+    const std::lock_guard lock(mutex_);
+    if (command.sleeps == sleeps_) closed_ = false;  // else one that was asked for later is on its way
+  }
+  command.done(status);
+}
+
+// Under kWait nothing is committed while something runs, lest a version that comes at this moment be taken at once.
+bool Engine::flip_waits() {
+  if (options_.on_update != OnUpdate::kWait || !served_.ready || !scheduler_.has_begun()) return false;
+  served_ = runner_->look();
+  say_why();
+  if (!served_.ready) return false;  // what runs must not go on
+  if (!served_.pending) flip_by_.reset();
+  if (served_.pending && !flip_by_) flip_by_ = Deadline(options_.wait_at_most).at();
+  return !flip_by_ || Clock::now() < *flip_by_;
+}
+
+void Engine::flip() {
+  flip_by_.reset();
+  const Clock::time_point begin = Clock::now();
+  {
+    const std::lock_guard lock(mutex_);
+    ++commits_begun_;
+  }
+  served_ = runner_->commit();  // not under the mutex: it may wait for the caller of wake()
+  {
+    const std::lock_guard lock(mutex_);
+    ++commits_ended_;
+    stats_.served = served_;
+  }
+  say_why();
+  if (!served_.changed) return;
+  pool_.drop_prefixes();
+  const double seconds = seconds_between(begin, Clock::now());
+  ++counted_.flips;
+  counted_.stall_seconds += seconds;
+  options_.log(cat("serving version ", served_.version, " of epoch ", served_.epoch, ", flipped in ",
+                   absl::FormatDuration(absl::Seconds(seconds)), " with ", scheduler_.running(), " running"));
+  if (options_.on_update == OnUpdate::kAbort) obey(AbortAll{});
+}
+
+void Engine::say_why() {
+  constexpr std::size_t kMost = 16;  // reasons that take turns must not fill a disk
+  if (served_.error.ok()) {
+    if (served_.attached && !said_.empty()) {
+      options_.warn("joined its sender");
+      said_.clear();
+    }
+    return;
+  }
+  std::string why(message_of(served_.error));
+  if (said_.size() >= kMost || std::find(said_.begin(), said_.end(), why) != said_.end()) return;
+  options_.warn(cat(served_.attached ? "serves no new version: " : "has not joined a sender: ", why));
+  said_.push_back(std::move(why));
+}
+
+void Engine::step() {
+  Step step;
+  if (ahead_) {
+    step = *std::exchange(ahead_, std::nullopt);
+  } else {
+    step = scheduler_.schedule(flip_by_ ? Scheduler::Admits::kBegun : Scheduler::Admits::kAll);
+    if (step.empty()) return;
+    runner_->start(step);
+  }
+  if (runner_->runs_ahead()) ahead_ = scheduler_.plan_behind(step);
+  if (ahead_) runner_->start(*ahead_);
+  complete(std::move(step));
+}
+
+void Engine::complete_ahead() { complete(*std::exchange(ahead_, std::nullopt)); }
+
+void Engine::complete(Step step) {
+  absl::StatusOr<std::vector<RowOutput>> outputs = runner_->finish();
+  ++counted_.steps;
+  if (!outputs.ok()) return step_failed(std::move(step), outputs.status());
+  for (std::size_t i = 0; i < step.rows.size(); ++i)
+    if (step.rows[i].sequence != nullptr && step.rows[i].sequence->max_tokens > 0)
+      counted_.generated_tokens += (*outputs)[i].samples.size();
+  end(scheduler_.complete(step, *outputs, {served_.epoch, served_.version}, ahead_ ? &*ahead_ : nullptr));
+}
+
+// The cache is lost. One that failed alone has its request end; of several, it must be found out which it was. It may
+// have been one that has ended meanwhile.
+void Engine::step_failed(Step step, const absl::Status& why) {
+  const bool alone = step.rows.size() == 1;
+  if (std::exchange(ahead_, std::nullopt)) static_cast<void>(runner_->finish());  // of what the failed one drew
+  std::erase_if(step.rows, [](const Row& row) { return row.sequence == nullptr; });
+  options_.log(cat("a step of ", step.rows.size(), " sequences failed: ", why.message()));
+  pool_.drop_prefixes();
+  const RequestId request = step.rows.empty() ? 0 : step.rows.front().sequence->request;
+  scheduler_.put_back(step);
+  if (alone && !step.rows.empty()) fail(request, why);
+}
+
+// Hands sequences to their requests, and whole requests to their callers.
+void Engine::end(Scheduler::Sequences sequences) {
+  for (auto& sequence : sequences) {
+    const auto found = pending_.find(sequence->request);
+    Pending& pending = found->second;
+    pending.ended.push_back(std::move(sequence));
+    if (pending.ended.size() < pending.choices) continue;
+    std::sort(pending.ended.begin(), pending.ended.end(),
+              [](const auto& a, const auto& b) { return a->choice < b->choice; });
+    {
+      const std::lock_guard lock(mutex_);
+      sequences_ -= pending.choices;
+    }
+    publish_stats();  // a client with the answer sees it counted
+    pending.done({absl::OkStatus(), std::move(pending.ended)});
+    pending_.erase(found);
+  }
+}
+
+void Engine::fail_all(const absl::Status& why) {
+  pool_.drop_prefixes();  // those weights are no longer served
+  while (!pending_.empty()) fail(pending_.begin()->first, why);
+}
+
+void Engine::fail(RequestId request, const absl::Status& why) {
+  auto failed = pending_.extract(request);
+  scheduler_.remove(request);
+  {
+    const std::lock_guard lock(mutex_);
+    sequences_ -= failed.mapped().choices;
+  }
+  failed.mapped().done({why, {}});
+}
+
+void Engine::publish_stats() {
+  EngineStats stats = counted_;
+  stats.served = served_;
+  stats.running = scheduler_.running();
+  stats.waiting = scheduler_.waiting();
+  stats.blocks = pool_.size();
+  stats.blocks_used = pool_.size() - pool_.available();
+  stats.reused_tokens = scheduler_.reused_tokens();
+  stats.preemptions = scheduler_.preemptions();
+  stats.graphs = runner_->graphs();
+  const std::lock_guard lock(mutex_);
+  stats_ = std::move(stats);
+}
+
+}  // namespace bascule::ref

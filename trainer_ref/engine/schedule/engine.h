@@ -1,0 +1,170 @@
+// The engine: a thread that steps as long as there is work, schedule, run, sample, and flips between two
+// steps.
+//
+// Where the runner runs ahead, the next step is planned and started while the last one runs, so that the device does
+// not wait for the host: its sequences go on with tokens that only the device knows yet. One that ends meanwhile has
+// been computed once too often. Before anything else happens, to requests or weights, both steps are completed.
+//
+// Asleep it takes no requests and holds no cache, for others to use the memory; it goes on flipping.
+//
+// Threads: all from any thread, but start and stop; they return at once. What they are to call when they are done is
+// called once, on the engine's thread, and must return at once.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include <bascule/trainer_ref/engine/schedule/completion.h>
+#include <bascule/trainer_ref/engine/schedule/scheduler.h>
+#include <bascule/transport/deadline.h>
+
+namespace bascule::ref {
+
+// What becomes of running requests when the weights change under them.
+enum class OnUpdate {
+  kKeep,   // they go on with the new weights; each token says which made it
+  kAbort,  // they end with what they have and finish_reason "abort"
+  kWait,   // the flip waits for them, and what has not begun waits for the flip
+};
+
+struct EngineOptions {
+  SchedulerLimits limits{};
+  std::size_t blocks = 1024;       // of the cache
+  std::size_t max_waiting = 4096;  // sequences that may wait beyond those that run
+  OnUpdate on_update = OnUpdate::kKeep;
+  // Of kWait: from the token boundary at which a version is seen to be pending. What still runs then goes on as under
+  // kKeep. Shorter than the sender's flip_timeout by four steps, of which two may be under way when the version is
+  // seen and two when the time is up, or the sender may evict the engine.
+  absl::Duration wait_at_most = absl::Seconds(3);
+  std::function<void(std::string_view)> log = [](std::string_view) {};
+  // Why no sender is joined, or a version cannot be served: each reason once until one is joined again. Engine's
+  // thread.
+  std::function<void(std::string_view)> warn = [](std::string_view) {};
+};
+
+class Engine {
+ public:
+  using Done = std::function<void(Completion)>;
+
+  explicit Engine(EngineOptions options);
+  ~Engine();  // stops
+
+  // Starts the thread, and returns when it has looked for weights: those of a checkpoint are served by then. Once.
+  void start(std::unique_ptr<Runner> runner);
+  // Ends the thread after the current step; what still runs is dropped, no `done` is called or kept.
+  void stop();
+
+  // UNAVAILABLE: no version is served yet. RESOURCE_EXHAUSTED: too many wait. What was taken ends UNAVAILABLE, too, if
+  // the version that is served must not be any more.
+  absl::StatusOr<RequestId> submit(CompletionRequest request, Done done);
+  void cancel(RequestId request);  // frees its place; its `done` may be called still, if it ended meanwhile
+  void abort_all();                // ends every request with what it has and finish_reason "abort"
+  void wake();                     // a version is pending: an idle engine commits now
+
+  // Takes nothing new from now on, and gives the cache back once all that runs or waits has ended: by itself, or, with
+  // `abort`, now, with what it has. `done` is told then; or, as ABORTED, that wake_up() came first.
+  using Slept = std::function<void(const absl::Status&)>;
+  void sleep(bool abort, Slept done);
+  // Makes the cache anew and takes requests again. UNAVAILABLE: there is not the memory, and it stays asleep.
+  void wake_up(Slept done);
+
+  EngineStats stats() const;
+
+  // A commit sends the ack before submit() and stats() know of the version. A client that hears of the ack, and is to
+  // find the version served, is answered once as many commits have ended as had begun when it asked. A commit takes
+  // microseconds, but beside a single copy as long as the trainer writes it.
+  std::uint64_t commits_begun() const;
+  std::uint64_t commits_ended() const;
+  const EngineOptions& options() const { return options_; }
+
+ private:
+  struct Submitted {
+    RequestId id;
+    std::unique_ptr<CompletionRequest> request;
+    Done done;
+  };
+  struct Cancelled {
+    RequestId id;
+  };
+  struct AbortAll {};
+  struct Sleep {
+    bool abort;
+    Slept done;
+  };
+  struct WakeUp {
+    std::uint64_t sleeps;  // asked for before it
+    Slept done;
+  };
+  using Command = std::variant<Submitted, Cancelled, AbortAll, Sleep, WakeUp>;
+  struct Pending {
+    Done done;
+    std::size_t choices = 0;
+    Scheduler::Sequences ended;
+  };
+
+  void loop();
+  std::vector<Command> next_commands(bool busy);
+  void obey(Submitted command);
+  void obey(Cancelled command);
+  void obey(AbortAll command);
+  void obey(Sleep command);
+  void obey(const WakeUp& command);
+  void fall_asleep();
+  bool flip_waits();
+  void flip();
+  void say_why();
+  void step();
+  void complete(Step step);
+  void complete_ahead();
+  void step_failed(Step step, const absl::Status& why);
+  void end(Scheduler::Sequences sequences);
+  void fail_all(const absl::Status& why);
+  void fail(RequestId request, const absl::Status& why);
+  void publish_stats();
+  void send(Command command);
+
+  const EngineOptions options_;
+  std::unique_ptr<Runner> runner_;
+
+  // The engine's thread alone.
+  BlockPool pool_;
+  Scheduler scheduler_;
+  std::map<RequestId, Pending> pending_;
+  Served served_;
+  EngineStats counted_;
+  std::vector<std::string> said_;             // reasons that were given to warn
+  std::optional<Clock::time_point> flip_by_;  // while a version waits for what has begun
+  std::optional<Step> ahead_;                 // was started, and is not completed
+  bool asleep_ = false;                       // the cache is given back
+  std::vector<Slept> falling_asleep_;         // callers that wait for that
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Command> inbox_;  // guarded by mutex_, as all below
+  bool woken_ = false;
+  bool looked_ = false;
+  std::uint64_t commits_begun_ = 0, commits_ended_ = 0;
+  bool stopping_ = false;
+  RequestId last_request_ = 0;
+  std::size_t sequences_ = 0;  // submitted and not ended
+  std::uint64_t rejected_ = 0;
+  bool closed_ = false;       // nothing is taken: asleep, or about to be
+  std::uint64_t sleeps_ = 0;  // asked for
+  EngineStats stats_;
+
+  std::thread thread_;
+};
+
+}  // namespace bascule::ref

@@ -1,0 +1,52 @@
+// One step of the engine: what the scheduler hands to the runner.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <bascule/trainer_ref/engine/schedule/sequence.h>
+
+namespace bascule::ref {
+
+// Compute tokens[begin, begin + count) of one sequence; its blocks have room for them.
+struct Row {
+  Sequence* sequence = nullptr;
+  std::size_t begin = 0;
+  std::size_t count = 0;
+  // The row of the step before, which still runs, that draws this one's token: the first that `tokens` does not have
+  // yet. The sequence is null once that token has ended it: what the row comes to is of no use then.
+  std::optional<std::size_t> drawn_by = {};
+
+  std::size_t end() const { return begin + count; }  // tokens that the last of them attends to
+  bool samples() const { return drawn_by || end() == sequence->tokens.size(); }
+  // Of one that samples: how many tokens its sequence has generated before.
+  std::uint64_t draw() const { return end() - sequence->prompt_tokens; }
+  // Positions [first, second) whose logits say how likely the prompt's next token was, where that is wanted and not
+  // known yet.
+  std::pair<std::size_t, std::size_t> scored() const;
+};
+
+// What a row comes to.
+struct RowOutput {
+  std::vector<Sample> samples = {};  // where it samples, one for the sequence and one for each sibling
+  std::vector<Sample> prompt = {};   // one for each position that is scored
+  bool sound = true;                 // false: a logit is no number, and something is missing
+};
+
+struct Step {
+  std::vector<std::pair<BlockId, BlockId>> copies;  // (from, to), all read before any is written, before the rows
+  std::vector<Row> rows;
+
+  bool empty() const { return rows.empty(); }
+};
+
+// Splits `rows` (indices into them come back) into groups that are padded to a rectangle each: within a group
+// padding at most doubles counts and contexts, so that one long prompt does not blow up a batch of single
+// tokens.
+std::vector<std::vector<std::size_t>> padded_groups(std::span<const Row> rows);
+
+}  // namespace bascule::ref

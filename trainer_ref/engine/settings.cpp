@@ -1,0 +1,242 @@
+#include <bascule/trainer_ref/engine/settings.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/time/time.h"
+#include <bascule/kernels/control_group.h>
+#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/trainer_ref/engine/compute/cache_attention.h>
+#include <bascule/trainer_ref/engine/http/api_key.h>
+#include <bascule/trainer_ref/http/http_listener.h>
+#include <bascule/trainer_ref/program/torch_device.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/libtorch/tensors.h>
+#include <bascule/transport/program/byte_size.h>
+#include <bascule/transport/program/checks.h>
+#include <bascule/transport/program/signals.h>
+#include <bascule/transport/status.h>
+#include <bascule/transport/utf8.h>
+
+ABSL_FLAG(std::string, model, "", "Folder of a Hugging Face checkpoint: config.json, *.safetensors, tokenizer.json.");
+ABSL_FLAG(
+    std::string, sync, "",
+    "The endpoint of a trainer that sends weights, as shm:///run/user/1000/grpo. Without it the engine serves the "
+    "checkpoint's own weights, as version 0.");
+ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique among its engines: 1 to 255 bytes.");
+ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "HOST:PORT of the HTTP server; port 0 lets the system choose.");
+ABSL_FLAG(std::string, device, "cpu",
+          "Where to compute: cpu; cuda:N, a GPU by its number in this process (cuda: the first); or auto, the first "
+          "GPU where this build and this machine have one, else the CPU (stderr says which). Weights that come over "
+          "cuda-ipc from the same GPU are read in place; weights from another GPU are read as copies on this one.");
+ABSL_FLAG(std::string, graphs, "auto",
+          "Replay decode steps as CUDA graphs: on, off, or auto (on with a GPU, if this build has them).");
+ABSL_FLAG(std::string, dtype, "f32", "Type of weights and cache: f32 or bf16. A trainer must send the same.");
+ABSL_FLAG(
+    int, threads, 0,
+    "Threads that compute; 0: one per core, or with --sync half of them, since the trainer computes too. If programs "
+    "share cores, more threads than cores make all of them slower.");
+ABSL_FLAG(int, max_batch, 256, "Sequences that run at once; also the most completions (n) of one prompt.");
+ABSL_FLAG(int, max_step_tokens, 1024, "Tokens computed in one step; longer prompts are computed in pieces.");
+ABSL_FLAG(
+    int, max_model_len, 0,
+    "The most tokens of one sequence, prompt and completion, 2 or more; 0: what the model allows and the cache can "
+    "hold.");
+ABSL_FLAG(int, max_waiting, 4096, "Sequences that may wait to run; further requests are answered 429.");
+ABSL_FLAG(int, max_choices, 1024, "The most completions in one request: prompts times n.");
+ABSL_FLAG(bascule::ByteSize, cache_bytes, bascule::ByteSize{0},
+          "Memory of the key/value cache; 0: 256MiB, or 4GiB on a GPU. POST /sleep releases it, until /wake_up.");
+ABSL_FLAG(bascule::ByteSize, max_body_bytes, bascule::ByteSize{8 << 20}, "The largest body of a request.");
+ABSL_FLAG(
+    std::string, on_update, "keep",
+    "What running requests do when the weights change: keep (go on with the new weights), abort (end with the "
+    "tokens they have) or wait (end with the weights they began with; the change waits for them, and new requests "
+    "for the change: see --wait-at-most).");
+ABSL_FLAG(
+    double, wait_at_most, 3,
+    "Seconds that a change waits with --on-update=wait; what still runs then goes on with the new weights. The "
+    "trainer waits meanwhile, and gives up an engine that takes longer than the flip_timeout of --sync (5s unless "
+    "the trainer's and this engine's URL say more): leave it four steps' time.");
+ABSL_FLAG(std::string, logprobs_mode, "raw",
+          "Log-probabilities of requests that do not say: raw (of the logits) or processed (under the temperature).");
+ABSL_FLAG(bascule::ref::KeyFlag, api_key, {},
+          "The key that clients must send (Authorization: Bearer KEY), but to /health and /metrics. Every user of this "
+          "machine can read it here; better give --api-key-file, or the variable BASCULE_API_KEY.");
+ABSL_FLAG(bascule::ref::KeyFlag, api_key_file, {}, "A file whose first line is the key.");
+ABSL_FLAG(double, drain_seconds, 30, "On SIGTERM, SIGINT or SIGHUP, how long running requests may take to finish.");
+ABSL_FLAG(
+    bool, verbose, false,
+    "Print to stderr a line for each flip and each failure. Without it: only why the engine has not joined a sender.");
+
+namespace bascule::ref {
+namespace {
+
+constexpr std::size_t kMostNameBytes = 255;  // it stands in every line of a log
+// In UTF-8, and without what would break a line of a log or a table.
+bool is_printable(const std::string& name) {
+  return is_utf8(name) && std::none_of(name.begin(), name.end(), absl::ascii_iscntrl);
+}
+
+absl::Status check_flags() {
+  const std::string on_update = absl::GetFlag(FLAGS_on_update), graphs = absl::GetFlag(FLAGS_graphs),
+                    worker = absl::GetFlag(FLAGS_worker);
+  const int longest = absl::GetFlag(FLAGS_max_model_len);
+  FlagChecks checks;
+  checks.not_empty("model", absl::GetFlag(FLAGS_model), "the folder of a checkpoint", "trainer_ref/demo")
+      .not_empty("worker", worker, "a name", "engine-0")
+      .that(worker.size() <= kMostNameBytes, "worker", cat(absl::CHexEscape(worker.substr(0, 16)), "…"), "a name of ",
+            worker.size(), " bytes; give one of 1 to ", kMostNameBytes, ", as --worker=engine-0")
+      .that(is_printable(worker), "worker", absl::CHexEscape(worker),
+            "give a name in UTF-8 without control characters, as --worker=engine-0")
+      .one_of("graphs", graphs, {"auto", "on", "off"})
+      .one_of("logprobs-mode", absl::GetFlag(FLAGS_logprobs_mode), {"raw", "processed"})
+      .one_of("dtype", absl::GetFlag(FLAGS_dtype), {"f32", "bf16"})
+      .one_of("on-update", on_update, {"keep", "abort", "wait"})
+      .between("wait-at-most", absl::GetFlag(FLAGS_wait_at_most), 0.0, 3600.0)
+      .between("threads", absl::GetFlag(FLAGS_threads), 0, 1024)
+      .between("max-batch", absl::GetFlag(FLAGS_max_batch), 1, 65536)
+      .at_least("max-step-tokens", absl::GetFlag(FLAGS_max_step_tokens), absl::GetFlag(FLAGS_max_batch))
+      .that(
+          longest == 0 || longest >= 2, "max-model-len", longest,
+          "a prompt and a completion are two tokens or more; give 2 or more, as --max-model-len=256, or 0 for what the "
+          "model allows and the cache can hold")
+      .at_least("max-waiting", absl::GetFlag(FLAGS_max_waiting), 0)
+      .at_least("max-choices", absl::GetFlag(FLAGS_max_choices), 1)
+      .at_least("max-body-bytes", absl::GetFlag(FLAGS_max_body_bytes).bytes, std::int64_t{1024})
+      .between("drain-seconds", absl::GetFlag(FLAGS_drain_seconds), 0.0, 86400.0);
+  return checks.status();
+}
+
+OnUpdate on_update() {
+  const std::string given = absl::GetFlag(FLAGS_on_update);
+  return given == "abort" ? OnUpdate::kAbort : given == "wait" ? OnUpdate::kWait : OnUpdate::kKeep;
+}
+
+// The sender's flip_timeout counts; this engine knows what its own URL says.
+absl::Status check_wait(const std::string& sync) {
+  const absl::StatusOr<Endpoint> endpoint = Endpoint::parse(sync);
+  if (on_update() != OnUpdate::kWait || !endpoint.ok()) return absl::OkStatus();  // none, or check_sync() refuses it
+  const double seconds = absl::GetFlag(FLAGS_wait_at_most);
+  FlagChecks checks;
+  checks.that(absl::Seconds(seconds) < endpoint->flip_timeout, "wait-at-most", seconds,
+              "a trainer gives up an engine that does not flip within flip_timeout=",
+              absl::FormatDuration(endpoint->flip_timeout),
+              "; give less, or a longer flip_timeout in --sync of both, as --sync=shm:///dir?flip_timeout=60s");
+  return checks.status();
+}
+
+int threads() {
+  if (const int asked = absl::GetFlag(FLAGS_threads); asked > 0) return asked;
+  const int processes = absl::GetFlag(FLAGS_sync).empty() ? 1 : 2;
+  return std::max(1, kernels::usable_cores() / processes);
+}
+
+// Blocks that --cache-bytes pays for, and the longest sequence: both follow from the model.
+struct CacheSize {
+  std::int64_t blocks = 0, max_model_len = 0;
+};
+
+ByteSize cache_bytes(at::Device device) {
+  const ByteSize asked = absl::GetFlag(FLAGS_cache_bytes);
+  if (asked.bytes > 0) return asked;
+  return {device.is_cpu() ? std::int64_t{256} << 20 : std::int64_t{4} << 30};
+}
+
+absl::StatusOr<CacheSize> size_cache(const ModelConfig& config, DType dtype, at::Device device) {
+  const std::int64_t bytes = block_bytes(config, libtorch::scalar_type_of(dtype)), tokens = kBlockTokens;
+  CacheSize size;
+  size.blocks = std::min<std::int64_t>(cache_bytes(device).bytes / bytes, std::numeric_limits<BlockId>::max());
+  const std::int64_t asked = absl::GetFlag(FLAGS_max_model_len);
+  size.max_model_len = asked > 0 ? asked : std::min(config.max_position_embeddings, size.blocks * tokens);
+  FlagChecks checks;
+  checks
+      .that(asked <= config.max_position_embeddings, "max-model-len", asked,
+            cat("the model's positions end at ", config.max_position_embeddings,
+                "; give at most that, as --max-model-len=", config.max_position_embeddings))
+      .that(size.blocks > 0 && size.max_model_len <= size.blocks * tokens, "cache-bytes",
+            AbslUnparseFlag(cache_bytes(device)),
+            cat("one sequence of ", std::max(size.max_model_len, tokens), " tokens needs ",
+                (std::max(size.max_model_len, tokens) + tokens - 1) / tokens * bytes,
+                " bytes or more; give them, as --cache-bytes=256MiB, or a smaller --max-model-len"));
+  if (!checks.status().ok()) return checks.status();
+  return size;
+}
+
+void say(std::string_view line) {
+  std::fprintf(stderr, "bascule-engine: %.*s\n", static_cast<int>(line.size()), line.data());
+}
+
+EngineOptions engine_options(const CacheSize& cache) {
+  EngineOptions options;
+  options.limits = {.max_batch = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_batch)),
+                    .max_step_tokens = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_step_tokens))};
+  options.blocks = static_cast<std::size_t>(cache.blocks);
+  options.max_waiting = static_cast<std::size_t>(absl::GetFlag(FLAGS_max_waiting));
+  options.on_update = on_update();
+  options.wait_at_most = absl::Seconds(absl::GetFlag(FLAGS_wait_at_most));
+  options.warn = [name = absl::GetFlag(FLAGS_worker)](std::string_view line) {
+    std::fprintf(stderr, "%s: %.*s\n", name.c_str(), static_cast<int>(line.size()), line.data());
+  };
+  if (absl::GetFlag(FLAGS_verbose)) options.log = options.warn;
+  return options;
+}
+
+absl::StatusOr<HttpServerOptions> server_options() {
+  HttpServerOptions options;
+  BASCULE_ASSIGN(const HttpAddress address, parse_http_address("listen", absl::GetFlag(FLAGS_listen)));
+  BASCULE_ASSIGN(options.api_key, find_api_key(absl::GetFlag(FLAGS_api_key), absl::GetFlag(FLAGS_api_key_file)));
+  options.host = address.host;
+  options.port = address.port;
+  options.max_body_bytes = static_cast<std::uint64_t>(absl::GetFlag(FLAGS_max_body_bytes).bytes);
+  options.stop_signals = stop_signals();
+  options.drain = absl::Seconds(absl::GetFlag(FLAGS_drain_seconds));
+  return options;
+}
+
+// The device that --device names, once --sync and --wait-at-most are checked: opening it takes seconds, so errors that
+// do not depend on it come first.
+absl::StatusOr<c10::Device> open_device(const std::string& sync) {
+  const std::string name = absl::GetFlag(FLAGS_device);
+  const auto check = [&](bool on_host) {
+    return sync.empty()
+               ? absl::OkStatus()
+               : annotate(check_sync(sync, on_host ? ComputesOn::kHost : ComputesOn::kGpu), cat("--sync=", sync));
+  };
+  if (name != "auto") BASCULE_TRY(check(name == "cpu"));
+  BASCULE_TRY(check_wait(sync));
+  BASCULE_ASSIGN(const c10::Device device, open_torch_device(name, say));
+  if (name == "auto") BASCULE_TRY(check(device.is_cpu()));
+  if (device.is_cpu() && absl::GetFlag(FLAGS_graphs) == "on")
+    return invalid_argument("--graphs=on: a CPU replays none; give --graphs=auto, --graphs=off or --device=cuda");
+  return device;
+}
+
+}  // namespace
+
+absl::StatusOr<EngineSettings> settings_from_flags() {
+  BASCULE_TRY(check_flags());
+  EngineSettings settings;
+  BASCULE_ASSIGN(settings.server, server_options());
+  settings.sync = absl::GetFlag(FLAGS_sync);
+  BASCULE_ASSIGN(settings.device, open_device(settings.sync));
+  settings.folder = absl::GetFlag(FLAGS_model);
+  settings.worker = absl::GetFlag(FLAGS_worker);
+  settings.graphs = absl::GetFlag(FLAGS_graphs);
+  settings.threads = threads();
+  settings.max_choices = absl::GetFlag(FLAGS_max_choices);
+  if (absl::GetFlag(FLAGS_dtype) == "bf16") settings.dtype = DType::kBF16;
+  if (absl::GetFlag(FLAGS_logprobs_mode) == "processed") settings.logprobs = LogprobsMode::kProcessed;
+  absl::StatusOr<ModelConfig> config = read_config(settings.folder);
+  BASCULE_TRY(of_flag(config.status(), "model", settings.folder.string(), kModelAdvice));
+  settings.config = *std::move(config);
+  BASCULE_ASSIGN(const CacheSize cache, size_cache(settings.config, settings.dtype, settings.device));
+  settings.max_model_len = cache.max_model_len;
+  settings.engine = engine_options(cache);
+  return settings;
+}
+
+}  // namespace bascule::ref

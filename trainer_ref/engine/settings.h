@@ -1,0 +1,37 @@
+// What the flags of bascule-engine come to, checked and resolved once.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/engine/http/http_server.h>
+#include <bascule/trainer_ref/model/config.h>
+#include <bascule/transport/tensor.h>
+
+namespace bascule::ref {
+
+inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
+
+struct EngineSettings {
+  std::filesystem::path folder;  // of the checkpoint
+  ModelConfig config;
+  std::string sync;  // empty: the checkpoint's own weights are served
+  std::string worker;
+  c10::Device device = c10::kCPU;
+  DType dtype = DType::kF32;
+  std::string graphs;  // auto, on or off
+  int threads = 1;
+  std::int64_t max_model_len = 0, max_choices = 0;
+  LogprobsMode logprobs = LogprobsMode::kRaw;
+  EngineOptions engine;
+  HttpServerOptions server;
+};
+
+// Opens the device. Errors are about flags: values that make no sense, or that this machine or model cannot meet.
+absl::StatusOr<EngineSettings> settings_from_flags();
+
+}  // namespace bascule::ref
