@@ -9,8 +9,6 @@
 namespace bascule::inline v0::nccl {
 namespace {
 
-constexpr std::uint64_t kWarmBytes = 4u << 20;
-
 // An abort that has not come back by then will not: what it uses is lost to this process.
 constexpr absl::Duration kLeaves = absl::Seconds(10);
 
@@ -42,18 +40,9 @@ Communicator* Ranks::find(CommGroupId group) const {
   return joined == joined_.end() || joined->second.leaves ? nullptr : joined->second.communicator.get();
 }
 
-void Ranks::warm(CommGroupId group, std::function<void(const absl::Status&)> done) {
-  Communicator* const communicator = find(group);
-  if (communicator == nullptr) return;
-  communicator->broadcast(
-      {.number = 0,
-       .memory = scratch_,
-       .bytes = kWarmBytes,
-       .from = 0,
-       .piece_bytes = kWarmBytes,
-       .written = {},
-       .enqueued = {},
-       .done = [done = std::move(done)](const absl::Status& status, std::uint64_t) { done(status); }});
+void Ranks::warm(CommGroupId group, std::function<void(absl::Status)> done) {
+  if (Communicator* const communicator = find(group))
+    communicator->broadcast(warm_broadcast(scratch_, std::move(done)));
 }
 
 void Ranks::leave(Joined& joined) {

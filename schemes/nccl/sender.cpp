@@ -14,14 +14,12 @@
 #include <vector>
 
 #include <bascule/schemes/nccl/communicator.h>
+#include <bascule/schemes/nccl/delivery_planner.h>
 #include <bascule/schemes/nccl/offer.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
 namespace {
-
-// Of what a broadcast that carries nothing carries: enough that NCCL takes the way of large ones.
-constexpr std::uint64_t kWarmBytes = 4u << 20;
 
 // Inits that never ended, of which NCCL keeps a thread and 21 descriptors each: 32 are 672 descriptors.
 constexpr int kMostAbandoned = 32;
@@ -270,16 +268,9 @@ void Sender::Desk::carry_out(action::Warm& warm) {
   const auto joined = joined_.find(warm.group);
   if (joined == joined_.end()) return;
   joined->second->broadcast(
-      {.number = 0,
-       .memory = scratch_,
-       .bytes = kWarmBytes,
-       .from = 0,
-       .piece_bytes = kWarmBytes,
-       .written = {},
-       .enqueued = {},
-       .done = [self = shared_from_this(), group = warm.group](absl::Status status, std::uint64_t) {
-         self->note(event::Warmed{.group = group, .status = std::move(status)});
-       }});
+      warm_broadcast(scratch_, [self = shared_from_this(), group = warm.group](absl::Status status) {
+        self->note(event::Warmed{.group = group, .status = std::move(status)});
+      }));
 }
 
 void Sender::Desk::carry_out(action::Broadcast& broadcast) {
