@@ -1,11 +1,11 @@
-#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/options/train_flags.h>
 
 #include <algorithm>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_replace.h"
-#include <bascule/trainer_ref/grpo/options/options_parts.h>
+#include <bascule/trainer_ref/grpo/options/flag_parts.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>
 
@@ -95,94 +95,39 @@ absl::Status check_run() {
   return checks.status();
 }
 
-// A run writes its checkpoints to --out/step_N: over the model that it started from, if that lies there. Folders are
-// compared, not their names: either may be relative, or go over a link.
-absl::Status check_out(const std::filesystem::path& model, const std::filesystem::path& out) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  std::vector<fs::path> around;  // the model's folder and those that it lies in
-  for (fs::path folder = fs::weakly_canonical(model, error); folder.has_relative_path(); folder = folder.parent_path())
-    around.push_back(folder);
-  for (fs::directory_iterator entry(out, error), end; !error && entry != end; entry.increment(error)) {
-    if (!entry->path().filename().string().starts_with("step_")) continue;
-    const bool held = std::any_of(around.begin(), around.end(), [&](const fs::path& folder) {
-      std::error_code ignored;
-      return fs::equivalent(folder, entry->path(), ignored);
-    });
-    if (held)
-      return invalid_argument("--out=", out.string(),
-                              ": expected a folder in which this run may replace every step_*, found ",
-                              entry->path().string(), ", which contains --model=", model.string(),
-                              "; give another --out, or --resume to go on with the run that wrote it");
-  }
-  return absl::OkStatus();
-}
-
-// The run that --resume continues, where it can go on under these flags.
-absl::StatusOr<RunState> check_resume(const TrainOptions& options) {
-  const std::string folder = options.resume.string();
-  const absl::StatusOr<RunState> state = read_run_state(folder);
-  BASCULE_TRY(of_flag(state.status(), "resume", folder, kResumeAdvice));
-  const std::uint64_t seed = options.seed;
-  const std::int64_t steps = options.steps;
-  const bool by_epochs = options.epochs > 0;  // settle_steps() looks at them
-  FlagChecks checks;
-  checks
-      .that(state->seed == seed || !state->origin.flags.empty(), "seed", seed, folder,
-            " was trained with --seed=", state->seed, "; a resumed run keeps its seed")
-      .that(by_epochs || state->step < steps, "steps", steps, folder, " is at step ", state->step,
-            " already; give a larger one, as --steps=", state->step + 60);
-  if (!checks.status().ok()) return checks.status();
-  return state;
-}
-
-// --model, or what a run that is resumed began with.
-absl::StatusOr<std::filesystem::path> model_of(const RunState& resumed) {
-  if (const std::string model = absl::GetFlag(FLAGS_model); !model.empty()) return model;
-  const std::filesystem::path& first = resumed.origin.model;
-  if (std::error_code error; !std::filesystem::is_directory(first, error))
-    return invalid_argument("--model=: the model that the run began with",
-                            first.empty() ? " is not known" : cat(", ", first.string(), ", is gone"),
-                            "; give a folder that holds it, as --model=FOLDER");
-  return first;
-}
-
 }  // namespace
 
-absl::StatusOr<TrainOptions> options_from_flags(const std::function<void(std::string_view)>& log) {
-  TrainOptions options;
-  BASCULE_ASSIGN(options.spawn, spawn_flags());
+absl::StatusOr<TrainFlags> parse_train_flags(const std::function<void(std::string_view)>& log) {
+  BASCULE_ASSIGN(SpawnFlags spawn, spawn_flags());
   BASCULE_TRY(check_run());
-  options.out = absl::GetFlag(FLAGS_out);
-  options.resume = absl::GetFlag(FLAGS_resume);
-  options.allow_changes = absl::GetFlag(FLAGS_allow_changes);
-  options.task = absl::GetFlag(FLAGS_task);
-  options.data = absl::GetFlag(FLAGS_data);
-  options.eval_data = absl::GetFlag(FLAGS_eval_data);
-  options.columns = {.prompt = absl::GetFlag(FLAGS_prompt_column), .answer = absl::GetFlag(FLAGS_answer_column)};
-  BASCULE_ASSIGN(options.chat, chat_from_flags());
-  options.operands = absl::GetFlag(FLAGS_operands);
-  options.supervised = absl::GetFlag(FLAGS_supervised);
-  options.dry_run = absl::GetFlag(FLAGS_dry_run);
-  options.label_noise = absl::GetFlag(FLAGS_label_noise);
-  options.eval_every = absl::GetFlag(FLAGS_eval_every);
-  options.save_every = absl::GetFlag(FLAGS_save_every);
-  options.eval_problems = static_cast<std::size_t>(absl::GetFlag(FLAGS_eval_problems));
-  options.eval_samples = absl::GetFlag(FLAGS_eval_samples);
-  options.show = static_cast<std::size_t>(absl::GetFlag(FLAGS_show));
-  options.metrics = absl::GetFlag(FLAGS_metrics);
-  options.about = absl::GetFlag(FLAGS_about);
-  BASCULE_TRY(engines_from_flags(options));
-  BASCULE_TRY(rollouts_from_flags(options));
-  BASCULE_TRY(update_from_flags(options));
-  BASCULE_TRY(device_from_flags(options, log));
-  BASCULE_ASSIGN(options.compute, compute_from_flags(options.device));
-  if (!options.resume.empty()) {
-    BASCULE_ASSIGN(options.resumed, check_resume(options));
-  }
-  BASCULE_ASSIGN(options.model, model_of(options.resumed));
-  if (!options.supervised && !options.dry_run) BASCULE_TRY(check_out(options.model, options.out));
-  return options;
+  TrainFlags flags{
+      .model = absl::GetFlag(FLAGS_model),
+      .out = absl::GetFlag(FLAGS_out),
+      .resume = absl::GetFlag(FLAGS_resume),
+      .allow_changes = absl::GetFlag(FLAGS_allow_changes),
+      .supervised = absl::GetFlag(FLAGS_supervised),
+      .dry_run = absl::GetFlag(FLAGS_dry_run),
+      .task = {.kind = absl::GetFlag(FLAGS_task),
+               .data = absl::GetFlag(FLAGS_data),
+               .eval_data = absl::GetFlag(FLAGS_eval_data),
+               .columns = {.prompt = absl::GetFlag(FLAGS_prompt_column), .answer = absl::GetFlag(FLAGS_answer_column)},
+               .operands = absl::GetFlag(FLAGS_operands)},
+      .report = {.eval_every = absl::GetFlag(FLAGS_eval_every),
+                 .save_every = absl::GetFlag(FLAGS_save_every),
+                 .eval_problems = static_cast<std::size_t>(absl::GetFlag(FLAGS_eval_problems)),
+                 .eval_samples = absl::GetFlag(FLAGS_eval_samples),
+                 .show = static_cast<std::size_t>(absl::GetFlag(FLAGS_show)),
+                 .metrics = absl::GetFlag(FLAGS_metrics),
+                 .about = absl::GetFlag(FLAGS_about)}};
+  const RunKind kind{.supervised = flags.supervised, .dry_run = flags.dry_run};
+  BASCULE_ASSIGN(flags.task.chat, parse_chat_flags());
+  BASCULE_ASSIGN(flags.engines, parse_engine_flags(std::move(spawn), kind));
+  BASCULE_ASSIGN(flags.rollouts, parse_rollout_flags(flags.task, kind));
+  BASCULE_ASSIGN(flags.reward, parse_reward_flags(flags.rollouts.max_tokens));
+  BASCULE_ASSIGN(flags.learn, parse_learn_flags(flags.rollouts));
+  flags.learn.label_noise = absl::GetFlag(FLAGS_label_noise);
+  BASCULE_ASSIGN(flags.compute, parse_compute_flags(flags.engines, kind, log));
+  return flags;
 }
 
 std::vector<std::pair<std::string, std::string>> flags_given() {

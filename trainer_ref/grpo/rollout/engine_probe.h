@@ -1,6 +1,6 @@
-// What an engine says of itself: /health and /v1/models, asked once each.
+// Probes of an engine: one request to /health or /v1/models.
 //
-// Threads: one a client. Each call blocks for two seconds at most.
+// Threads: one per client. Each call blocks for two seconds at most.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ struct EngineLimits {
 };
 
 // UNAVAILABLE: it does not serve; the text has the status and its words.
-absl::StatusOr<EngineHealth> ask_health(const std::string& url, HttpClient& client);
+absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& client);
 
-// The client's errors where nobody answers. FAILED_PRECONDITION: it asks for another key, or says no limits.
-absl::StatusOr<EngineLimits> ask_limits(const std::string& url, HttpClient& client);
+// The client's errors if no engine answers. FAILED_PRECONDITION: it asks for another key, or reports no limits.
+absl::StatusOr<EngineLimits> probe_limits(const std::string& url, HttpClient& client);
 
 // Why an engine did not do what it was asked: its error's message, its state, or the body as it is.
 std::string words_of(const HttpResponse& response);

@@ -1,4 +1,4 @@
-#include <bascule/trainer_ref/grpo/rollout/sift.h>
+#include <bascule/trainer_ref/grpo/rollout/rollout_filter.h>
 
 #include <algorithm>
 #include <optional>
@@ -20,8 +20,9 @@ std::uint64_t PublishedVersions::behind(std::uint64_t version) const {
   return static_cast<std::uint64_t>(versions_.end() - std::upper_bound(versions_.begin(), versions_.end(), version));
 }
 
-Sifted sift(std::vector<Generation>& generations, const PublishedVersions& published, std::int64_t max_staleness) {
-  Sifted result;
+FilterResult filter_rollouts(std::vector<Generation>& generations, const PublishedVersions& published,
+                             std::int64_t max_staleness) {
+  FilterResult result;
   double staleness = 0, tokens = 0;
   for (Generation& generation : generations) {
     const auto foreign_token = [&](const Rollout& rollout) -> std::optional<std::size_t> {
@@ -60,6 +61,26 @@ Sifted sift(std::vector<Generation>& generations, const PublishedVersions& publi
   }
   if (tokens > 0) result.staleness_mean = staleness / tokens;
   return result;
+}
+
+FilterResult RolloutFilter::apply(const std::vector<std::string>& urls, std::vector<Generation>& generations) const {
+  FilterResult result = filter_rollouts(generations, versions_, options_.max_staleness);
+  for (const auto& [engine, version] : result.by)
+    options_.log(cat("engine ", urls[engine], " answers with ", version,
+                     ", which this run never published; its completions are dropped: start it with the --sync of this "
+                     "run"));
+  return result;
+}
+
+absl::Status RolloutFilter::check(std::int64_t step, std::size_t asked, const FilterResult& result) const {
+  if (static_cast<double>(result.kept) >= std::max(1.0, options_.min_batch * static_cast<double>(asked)))
+    return absl::OkStatus();
+  return unavailable("step ", step, ": ", result.kept, " of ", asked,
+                     " completions are left, fewer than --min-batch=", options_.min_batch, " of them: ", result.stale,
+                     " are of versions more than --max-staleness=", options_.max_staleness, " behind, ", result.foreign,
+                     " of another trainer's, and ",
+                     asked - std::min(asked, result.kept + result.stale + result.foreign),
+                     " were lost; the log says how");
 }
 
 }  // namespace bascule::ref

@@ -1,4 +1,4 @@
-#include <bascule/trainer_ref/grpo/run/run_origin.h>
+#include <bascule/trainer_ref/grpo/run/run_config.h>
 
 #include <algorithm>
 #include <fstream>
@@ -43,7 +43,7 @@ class Running {
   std::uint64_t at_ = 0, bytes_ = 0;
 };
 
-std::string what_differs(const std::string& name, const RunOrigin& run, const RunOrigin& found) {
+std::string what_differs(const std::string& name, const RunConfig& run, const RunConfig& found) {
   if (name.starts_with(kModel))
     return cat("--model: the run began with ", run.model.string(), ", found another ", name.substr(kModel.size()),
                " in ", found.model.string());
@@ -117,7 +117,7 @@ std::string fingerprint_of(const Task& task) {
   return running.finish();
 }
 
-std::vector<std::string> differences(const RunOrigin& run, const RunOrigin& found) {
+std::vector<std::string> differences(const RunConfig& run, const RunConfig& found) {
   std::vector<std::string> all;
   for (const auto& [name, value] : run.flags)
     if (const auto now = found.flags.find(name); now != found.flags.end() && now->second != value)
@@ -141,19 +141,19 @@ bool same_model(const Fingerprints& one, const Fingerprints& other) {
   });
 }
 
-nlohmann::json to_json(const RunOrigin& origin) {
-  return {{"flags", origin.flags}, {"model", origin.model.string()}, {"fingerprints", origin.fingerprints}};
+nlohmann::json to_json(const RunConfig& config) {
+  return {{"flags", config.flags}, {"model", config.model.string()}, {"fingerprints", config.fingerprints}};
 }
 
-absl::StatusOr<RunOrigin> origin_of_json(const nlohmann::json& json) {
-  RunOrigin origin;
-  BASCULE_ASSIGN(origin.flags, words_of(json, "flags"));
-  BASCULE_ASSIGN(origin.fingerprints, words_of(json, "fingerprints"));
+absl::StatusOr<RunConfig> run_config_of_json(const nlohmann::json& json) {
+  RunConfig config;
+  BASCULE_ASSIGN(config.flags, words_of(json, "flags"));
+  BASCULE_ASSIGN(config.fingerprints, words_of(json, "fingerprints"));
   if (const auto model = json.find("model"); model != json.end()) {
     if (!model->is_string()) return invalid_argument("expected a text under \"model\"");
-    origin.model = model->get<std::string>();
+    config.model = model->get<std::string>();
   }
-  return origin;
+  return config;
 }
 
 }  // namespace bascule::ref

@@ -1,8 +1,10 @@
-// The flags of rollouts: how many steps there are, what a step asks of the engines, and what completions are worth.
+// The flags of rollouts: how many steps there are, what a step requests from the engines, and what completions are
+// worth.
 #include <optional>
+#include <utility>
 
 #include "absl/flags/flag.h"
-#include <bascule/trainer_ref/grpo/options/options_parts.h>
+#include <bascule/trainer_ref/grpo/options/flag_parts.h>
 #include <bascule/transport/program/checks.h>
 
 ABSL_FLAG(std::optional<int64_t>, steps, std::nullopt,
@@ -44,7 +46,7 @@ namespace {
 constexpr double kLeastTemperature = 1e-6, kMostTemperature = 100;  // between them engines sample
 constexpr std::int64_t kMostRounds = 100;
 
-absl::Status check(const TrainOptions& options) {
+absl::Status check(const TaskFlags& task, RunKind kind) {
   const int group = absl::GetFlag(FLAGS_group_size);
   const double temperature = absl::GetFlag(FLAGS_temperature);
   const std::int64_t top_k = absl::GetFlag(FLAGS_top_k), max_tokens = absl::GetFlag(FLAGS_max_tokens);
@@ -54,10 +56,10 @@ absl::Status check(const TrainOptions& options) {
   checks.at_least<std::int64_t>("steps", steps.value_or(kDefaultSteps), 1)
       .between("epochs", epochs, 0.0, kMostOfANumber, 2.0)
       .that(epochs == 0 || !steps, "epochs", epochs, "--steps=", steps.value_or(0), " is given, too; leave one out")
-      .that(epochs == 0 || options.task == "data", "epochs", epochs,
+      .that(epochs == 0 || task.kind == "data", "epochs", epochs,
             "it counts passes over a file; add --task=data and --data, or give --steps")
       .between<std::int64_t>("prompts-per-step", absl::GetFlag(FLAGS_prompts_per_step), 1, kMostProblems)
-      .that(options.supervised || (group >= 2 && group <= kMostCompletions), "group-size", group,
+      .that(kind.supervised || (group >= 2 && group <= kMostCompletions), "group-size", group,
             "each completion is compared with the others of its problem; give a value from 2 to ", kMostCompletions,
             ", as --group-size=16")
       .between<std::int64_t>("max-tokens", max_tokens, 1, kMostTokens)
@@ -77,28 +79,31 @@ absl::Status check(const TrainOptions& options) {
 
 }  // namespace
 
-absl::Status rollouts_from_flags(TrainOptions& options) {
-  BASCULE_TRY(check(options));
-  options.steps = absl::GetFlag(FLAGS_steps).value_or(kDefaultSteps);
-  options.epochs = absl::GetFlag(FLAGS_epochs);
-  options.prompts_per_step = static_cast<std::size_t>(absl::GetFlag(FLAGS_prompts_per_step));
-  options.group_size = absl::GetFlag(FLAGS_group_size);
-  options.max_tokens = absl::GetFlag(FLAGS_max_tokens);
-  options.update.temperature = absl::GetFlag(FLAGS_temperature);
-  options.top_k = absl::GetFlag(FLAGS_top_k);
-  options.top_p = absl::GetFlag(FLAGS_top_p);
-  options.seed = absl::GetFlag(FLAGS_seed);
-  options.reward = absl::GetFlag(FLAGS_reward);
-  absl::StatusOr<std::vector<RewardSpec>> rewards = parse_rewards(options.reward);
-  BASCULE_TRY(of_flag(rewards.status(), "reward", options.reward, kRewardAdvice));
-  options.rewards = *std::move(rewards);
-  options.reward_timeout = absl::GetFlag(FLAGS_reward_timeout);
-  options.scale_rewards = absl::GetFlag(FLAGS_scale_rewards);
-  options.overlong = {.max_tokens = options.max_tokens,
-                      .buffer = absl::GetFlag(FLAGS_overlong_buffer),
-                      .penalty = absl::GetFlag(FLAGS_overlong_penalty)};
-  options.dynamic_sampling = absl::GetFlag(FLAGS_dynamic_sampling);
-  return absl::OkStatus();
+absl::StatusOr<RolloutFlags> parse_rollout_flags(const TaskFlags& task, RunKind kind) {
+  BASCULE_TRY(check(task, kind));
+  return RolloutFlags{.steps = absl::GetFlag(FLAGS_steps).value_or(kDefaultSteps),
+                      .epochs = absl::GetFlag(FLAGS_epochs),
+                      .prompts_per_step = static_cast<std::size_t>(absl::GetFlag(FLAGS_prompts_per_step)),
+                      .group_size = absl::GetFlag(FLAGS_group_size),
+                      .max_tokens = absl::GetFlag(FLAGS_max_tokens),
+                      .temperature = absl::GetFlag(FLAGS_temperature),
+                      .top_k = absl::GetFlag(FLAGS_top_k),
+                      .top_p = absl::GetFlag(FLAGS_top_p),
+                      .seed = absl::GetFlag(FLAGS_seed),
+                      .dynamic_sampling = absl::GetFlag(FLAGS_dynamic_sampling)};
+}
+
+absl::StatusOr<RewardFlags> parse_reward_flags(std::int64_t max_tokens) {
+  RewardFlags flags{.text = absl::GetFlag(FLAGS_reward),
+                    .timeout = absl::GetFlag(FLAGS_reward_timeout),
+                    .scale = absl::GetFlag(FLAGS_scale_rewards),
+                    .overlong = {.max_tokens = max_tokens,
+                                 .buffer = absl::GetFlag(FLAGS_overlong_buffer),
+                                 .penalty = absl::GetFlag(FLAGS_overlong_penalty)}};
+  absl::StatusOr<std::vector<RewardSpec>> specs = parse_rewards(flags.text);
+  BASCULE_TRY(of_flag(specs.status(), "reward", flags.text, kRewardAdvice));
+  flags.specs = *std::move(specs);
+  return flags;
 }
 
 }  // namespace bascule::ref

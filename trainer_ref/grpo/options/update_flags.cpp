@@ -1,6 +1,6 @@
 // The flags of the update: the loss, and how the optimizer follows it.
 #include "absl/flags/flag.h"
-#include <bascule/trainer_ref/grpo/options/options_parts.h>
+#include <bascule/trainer_ref/grpo/options/flag_parts.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>
 
@@ -81,51 +81,31 @@ absl::Status check() {
 
 }  // namespace
 
-absl::Status update_from_flags(TrainOptions& options) {
+absl::StatusOr<LearnFlags> parse_learn_flags(const RolloutFlags& rollouts) {
   BASCULE_TRY(check());
-  UpdateOptions& update = options.update;
-  update.loss = {.kind = *loss_kind_named(absl::GetFlag(FLAGS_loss)),
-                 .importance_level = *importance_level_named(absl::GetFlag(FLAGS_importance_level)),
-                 .epsilon_low = absl::GetFlag(FLAGS_epsilon_low),
-                 .epsilon_high = absl::GetFlag(FLAGS_epsilon_high),
-                 .beta = absl::GetFlag(FLAGS_beta),
-                 .importance_cap = absl::GetFlag(FLAGS_importance_cap),
-                 .off_policy_mask = absl::GetFlag(FLAGS_off_policy_mask),
-                 .max_tokens = options.max_tokens};
-  update.num_iterations = absl::GetFlag(FLAGS_num_iterations);
-  update.mini_batches = absl::GetFlag(FLAGS_mini_batches);
-  update.micro_batch = static_cast<std::size_t>(absl::GetFlag(FLAGS_micro_batch));
-  update.micro_batch_tokens = absl::GetFlag(FLAGS_micro_batch_tokens);
-  options.measure_kl = absl::GetFlag(FLAGS_measure_kl);
-  options.optimizer = {.learning_rate = absl::GetFlag(FLAGS_learning_rate),
-                       .min_learning_rate = absl::GetFlag(FLAGS_min_learning_rate),
-                       .weight_decay = absl::GetFlag(FLAGS_weight_decay),
-                       .schedule = schedule(),
-                       .warmup_steps = absl::GetFlag(FLAGS_warmup_steps),
-                       .decay_steps = absl::GetFlag(FLAGS_decay_steps),
-                       .max_grad_norm = absl::GetFlag(FLAGS_max_grad_norm)};
-  options.decays_to_the_end =
-      options.optimizer.schedule != LearningRateSchedule::kConstant && options.optimizer.decay_steps == 0;
-  options.max_bad_steps = absl::GetFlag(FLAGS_max_bad_steps);
-  return absl::OkStatus();
-}
-
-absl::Status settle_schedule(TrainOptions& options) {
-  OptimizerOptions& optimizer = options.optimizer;
-  const std::int64_t last = options.steps * (options.supervised ? 1 : options.update.optimizer_steps());
-  if (options.decays_to_the_end) {
-    if (last <= optimizer.warmup_steps)
-      return invalid_argument("--warmup-steps=", optimizer.warmup_steps, ": the run has ", last,
-                              " optimizer steps in all, and --lr-schedule has to come behind; give fewer");
-    optimizer.decay_steps = last;
-  }
-  // A run that goes on keeps the schedule that it had.
-  if (options.resume.empty() && optimizer.decay_steps > 0 && optimizer.decay_steps < last &&
-      optimizer.min_learning_rate == 0)
-    return invalid_argument("--decay-steps=", optimizer.decay_steps, ": the run has ", last,
-                            " optimizer steps, and would go on with a learning rate of 0; give --decay-steps=", last,
-                            ", a --min-learning-rate, or fewer steps");
-  return absl::OkStatus();
+  return LearnFlags{
+      .update = {.loss = {.kind = *loss_kind_named(absl::GetFlag(FLAGS_loss)),
+                          .importance_level = *importance_level_named(absl::GetFlag(FLAGS_importance_level)),
+                          .epsilon_low = absl::GetFlag(FLAGS_epsilon_low),
+                          .epsilon_high = absl::GetFlag(FLAGS_epsilon_high),
+                          .beta = absl::GetFlag(FLAGS_beta),
+                          .importance_cap = absl::GetFlag(FLAGS_importance_cap),
+                          .off_policy_mask = absl::GetFlag(FLAGS_off_policy_mask),
+                          .max_tokens = rollouts.max_tokens},
+                 .num_iterations = absl::GetFlag(FLAGS_num_iterations),
+                 .mini_batches = absl::GetFlag(FLAGS_mini_batches),
+                 .micro_batch = static_cast<std::size_t>(absl::GetFlag(FLAGS_micro_batch)),
+                 .micro_batch_tokens = absl::GetFlag(FLAGS_micro_batch_tokens),
+                 .temperature = rollouts.temperature},
+      .optimizer = {.learning_rate = absl::GetFlag(FLAGS_learning_rate),
+                    .min_learning_rate = absl::GetFlag(FLAGS_min_learning_rate),
+                    .weight_decay = absl::GetFlag(FLAGS_weight_decay),
+                    .schedule = schedule(),
+                    .warmup_steps = absl::GetFlag(FLAGS_warmup_steps),
+                    .decay_steps = absl::GetFlag(FLAGS_decay_steps),
+                    .max_grad_norm = absl::GetFlag(FLAGS_max_grad_norm)},
+      .measure_kl = absl::GetFlag(FLAGS_measure_kl),
+      .max_bad_steps = absl::GetFlag(FLAGS_max_bad_steps)};
 }
 
 }  // namespace bascule::ref

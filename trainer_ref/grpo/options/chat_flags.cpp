@@ -2,7 +2,7 @@
 #include <string>
 
 #include "absl/flags/flag.h"
-#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/options/flag_parts.h>
 #include <bascule/transport/json.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>
@@ -28,7 +28,7 @@ absl::StatusOr<ChatTemplate::Json> read_variables(const std::string& text) {
 
 }  // namespace
 
-absl::StatusOr<ChatOptions> chat_from_flags() {
+absl::StatusOr<ChatOptions> parse_chat_flags() {
   const std::string variables = absl::GetFlag(FLAGS_chat_template_kwargs);
   ChatOptions chat{.texts = absl::GetFlag(FLAGS_chat), .system_prompt = absl::GetFlag(FLAGS_system_prompt)};
   FlagChecks checks;

@@ -19,7 +19,7 @@ namespace bascule::ref {
 // read, and "chat-template" where it writes their prompts.
 using Fingerprints = std::map<std::string, std::string>;
 
-struct RunOrigin {
+struct RunConfig {
   std::map<std::string, std::string> flags = {};  // "learning-rate" → "1e-06"; empty: an older version wrote none
   std::filesystem::path model = {};               // the folder that the run began with, absolute; empty: likewise
   Fingerprints fingerprints = {};
@@ -34,13 +34,13 @@ absl::StatusOr<std::string> fingerprint_of_chat_template(const std::filesystem::
 std::string fingerprint_of(const Task& task);  // of all problems, in their order
 
 // A sentence for each difference, with the flag's name; what only one of the two knows is no difference.
-std::vector<std::string> differences(const RunOrigin& run, const RunOrigin& found);
+std::vector<std::string> differences(const RunConfig& run, const RunConfig& found);
 // Whether the files of two models are the same, as far as both are known.
 bool same_model(const Fingerprints& one, const Fingerprints& other);
 
 // Of trainer_state.json: {"flags": {…}, "model": "…", "fingerprints": {…}}. A key that is missing leaves its part
 // empty; INVALID_ARGUMENT names one that holds something else.
-nlohmann::json to_json(const RunOrigin& origin);
-absl::StatusOr<RunOrigin> origin_of_json(const nlohmann::json& json);
+nlohmann::json to_json(const RunConfig& config);
+absl::StatusOr<RunConfig> run_config_of_json(const nlohmann::json& json);
 
 }  // namespace bascule::ref

@@ -1,7 +1,7 @@
 // --sync of the trainer, and what a single copy (slots=1) asks of the other flags.
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
-#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/options/flag_parts.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>

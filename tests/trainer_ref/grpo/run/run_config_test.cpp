@@ -1,4 +1,4 @@
-#include <bascule/trainer_ref/grpo/run/run_origin.h>
+#include <bascule/trainer_ref/grpo/run/run_config.h>
 
 #include <gmock/gmock.h>
 
@@ -15,17 +15,17 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Key;
 
-TEST(RunOrigin, NamesEveryFlagThatDiffersAndNoneThatOnlyOneSideKnows) {
-  const RunOrigin run{.flags = {{"beta", "0"}, {"learning-rate", "1e-06"}, {"seed", "7"}, {"of-old", "1"}}};
-  const RunOrigin found{.flags = {{"beta", "0"}, {"learning-rate", "2e-06"}, {"seed", "8"}, {"of-now", "1"}}};
+TEST(RunConfig, NamesEveryFlagThatDiffersAndNoneThatOnlyOneSideKnows) {
+  const RunConfig run{.flags = {{"beta", "0"}, {"learning-rate", "1e-06"}, {"seed", "7"}, {"of-old", "1"}}};
+  const RunConfig found{.flags = {{"beta", "0"}, {"learning-rate", "2e-06"}, {"seed", "8"}, {"of-now", "1"}}};
   EXPECT_THAT(differences(run, found), ElementsAre("--learning-rate: the run was trained with 1e-06, found 2e-06",
                                                    "--seed: the run was trained with 7, found 8"));
-  EXPECT_THAT(differences(RunOrigin{}, found), IsEmpty()) << "an older version's checkpoint";
+  EXPECT_THAT(differences(RunConfig{}, found), IsEmpty()) << "an older version's checkpoint";
 }
 
-TEST(RunOrigin, NamesTheFilesWhoseContentDiffers) {
-  const RunOrigin run{.model = "/old", .fingerprints = {{"model/config.json", "1"}, {"data", "2"}, {"task", "3"}}};
-  RunOrigin found{.model = "/new", .fingerprints = {{"data", "2"}, {"task", "4"}}};
+TEST(RunConfig, NamesTheFilesWhoseContentDiffers) {
+  const RunConfig run{.model = "/old", .fingerprints = {{"model/config.json", "1"}, {"data", "2"}, {"task", "3"}}};
+  RunConfig found{.model = "/new", .fingerprints = {{"data", "2"}, {"task", "4"}}};
   EXPECT_THAT(differences(run, found),
               ElementsAre("--model: the run began with /old, found another config.json in /new"));
   EXPECT_FALSE(same_model(run.fingerprints, found.fingerprints));
@@ -36,7 +36,7 @@ TEST(RunOrigin, NamesTheFilesWhoseContentDiffers) {
   EXPECT_THAT(differences(run, found), ElementsAre(HasSubstr("--data: "))) << "which is why the problems differ";
 }
 
-TEST(RunOrigin, FingerprintsAreThoseOfTheBytes) {
+TEST(RunConfig, FingerprintsAreThoseOfTheBytes) {
   const test::TempFolder folder;
   const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder.path() / name) << text; };
   const std::string large(9'000'001, 'x');  // more than two pieces
@@ -57,7 +57,7 @@ TEST(RunOrigin, FingerprintsAreThoseOfTheBytes) {
   EXPECT_THAT(fingerprints_of_model(folder.path() / "gone").status().message(), HasSubstr("gone"));
 }
 
-TEST(RunOrigin, AChatTemplateIsThatOfBothItsFiles) {
+TEST(RunConfig, AChatTemplateIsThatOfBothItsFiles) {
   const test::TempFolder folder;
   const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder.path() / name) << text; };
   std::vector<std::string> found;
@@ -70,13 +70,13 @@ TEST(RunOrigin, AChatTemplateIsThatOfBothItsFiles) {
   write("chat_template.jinja", "{{ messages[0] }}");
   look();
   EXPECT_EQ(std::set<std::string>(found.begin(), found.end()).size(), 4);
-  const RunOrigin run{.fingerprints = {{"chat-template", found[2]}}};
+  const RunConfig run{.fingerprints = {{"chat-template", found[2]}}};
   EXPECT_THAT(differences(run, {.model = "/m", .fingerprints = {{"chat-template", found[3]}}}),
               ElementsAre("--model: the prompts were written by another chat template than that of /m"));
   EXPECT_THAT(differences(run, {.model = "/m", .fingerprints = {{"chat-template", found[2]}}}), IsEmpty());
 }
 
-TEST(RunOrigin, TasksDifferByTheirProblemsTheirOrderAndTheirSplit) {
+TEST(RunConfig, TasksDifferByTheirProblemsTheirOrderAndTheirSplit) {
   const Problem one{.prompt = "1+1=", .answer = "2"}, two{.prompt = "2+2=", .answer = "4"};
   const std::string whole = fingerprint_of({.train = {one, two}, .held_out = {}});
   EXPECT_EQ(fingerprint_of({.train = {one, two}, .held_out = {}}), whole);
@@ -85,19 +85,19 @@ TEST(RunOrigin, TasksDifferByTheirProblemsTheirOrderAndTheirSplit) {
   EXPECT_NE(fingerprint_of(*arithmetic_task(9)), fingerprint_of(*arithmetic_task(10)));
 }
 
-TEST(RunOrigin, IsReadAsItWasWritten) {
-  const RunOrigin run{.flags = {{"beta", "0"}}, .model = "/m", .fingerprints = {{"data", "2:ab"}}};
-  const auto read = origin_of_json(to_json(run));
+TEST(RunConfig, IsReadAsItWasWritten) {
+  const RunConfig run{.flags = {{"beta", "0"}}, .model = "/m", .fingerprints = {{"data", "2:ab"}}};
+  const auto read = run_config_of_json(to_json(run));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->flags, run.flags);
   EXPECT_EQ(read->model, run.model);
   EXPECT_EQ(read->fingerprints, run.fingerprints);
-  EXPECT_TRUE(origin_of_json({{"step", 3}}).ok()) << "an older version's";
-  EXPECT_THAT(origin_of_json({{"flags", {{"beta", 0}}}}).status().message(), HasSubstr("\"flags\", \"beta\""));
+  EXPECT_TRUE(run_config_of_json({{"step", 3}}).ok()) << "an older version's";
+  EXPECT_THAT(run_config_of_json({{"flags", {{"beta", 0}}}}).status().message(), HasSubstr("\"flags\", \"beta\""));
 }
 
-TEST(RunOrigin, AChangedFileOfARewardIsNamed) {
-  const RunOrigin run{.fingerprints = {{"reward/./score.py", "1"}}},
+TEST(RunConfig, AChangedFileOfARewardIsNamed) {
+  const RunConfig run{.fingerprints = {{"reward/./score.py", "1"}}},
       found{.fingerprints = {{"reward/./score.py", "2"}}};
   EXPECT_EQ(differences(run, found),
             std::vector<std::string>{"--reward: the run was trained with another content of ./score.py"});

@@ -1,4 +1,4 @@
-#include <bascule/trainer_ref/grpo/rollout/engine_questions.h>
+#include <bascule/trainer_ref/grpo/rollout/engine_probe.h>
 
 #include <optional>
 
@@ -28,7 +28,7 @@ std::string words_of(const HttpResponse& response) {
   return response.body.substr(0, 200);
 }
 
-absl::StatusOr<EngineHealth> ask_health(const std::string& url, HttpClient& client) {
+absl::StatusOr<EngineHealth> probe_health(const std::string& url, HttpClient& client) {
   const absl::StatusOr<HttpResponse> response = client.get(url + "/health", kTimeout);
   if (!response.ok()) return response.status();
   if (response->status != 200) return unavailable("HTTP ", response->status, ": ", words_of(*response));
@@ -42,7 +42,7 @@ absl::StatusOr<EngineHealth> ask_health(const std::string& url, HttpClient& clie
   return health;
 }
 
-absl::StatusOr<EngineLimits> ask_limits(const std::string& url, HttpClient& client) {
+absl::StatusOr<EngineLimits> probe_limits(const std::string& url, HttpClient& client) {
   BASCULE_ASSIGN(const HttpResponse response, client.get(url + "/v1/models", kTimeout));
   if (response.status == 401)
     return failed_precondition("it asks for a key: ", words_of(response),
@@ -67,7 +67,7 @@ std::string what_engines_say(const std::vector<std::string>& urls) {
   std::string text;
   HttpClient client;
   for (const std::string& url : urls) {
-    const absl::Status health = ask_health(url, client).status();
+    const absl::Status health = probe_health(url, client).status();
     text +=
         cat(text.empty() ? "" : "; ", "engine ", url, " says ", health.ok() ? "that it serves" : message_of(health));
   }

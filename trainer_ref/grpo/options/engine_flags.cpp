@@ -1,13 +1,13 @@
-// The flags of engines: where they are, how weights get there, and how old what they generate may be.
+// The flags of engines: where they are, how weights get there, and how old their completions may be.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/flags/flag.h"
 #include <bascule/kernels/control_group.h>
-#include <bascule/trainer_ref/grpo/options/options_parts.h>
+#include <bascule/trainer_ref/grpo/options/flag_parts.h>
 #include <bascule/trainer_ref/grpo/process/engine_threads.h>
 #include <bascule/trainer_ref/http_client.h>
-#include <bascule/trainer_ref/program/torch_device.h>
 #include <bascule/transport/program/checks.h>
 
 ABSL_FLAG(std::vector<std::string>, engines, {}, "URLs of the engines, as http://127.0.0.1:8001,http://127.0.0.1:8002");
@@ -16,10 +16,6 @@ ABSL_FLAG(std::string, sync, "",
           "cuda-ipc:///run/user/1000/grpo. With ?wire_dtype=bf16 the f32 weights are cast while they are packed, for "
           "engines with --dtype=bf16: --importance-cap corrects for what their rounding changes. With ?slots=1 the "
           "engines read the trainer's own weights, and yield while the optimizer writes (docs/pair.md)");
-ABSL_FLAG(
-    std::string, device, "cpu",
-    "Where the policy, its reference and the optimizer lie and compute (--train-dtype): cpu, cuda, cuda:N, or auto "
-    "(a GPU where this build and this machine have one, else the CPU; the log says which)");
 ABSL_FLAG(bool, colocate, false,
           "The engines compute on the trainer's own device: they release their caches while it trains, and it releases "
           "the memory of training while they generate");
@@ -44,15 +40,14 @@ bool is_local(const std::string& url) {
   return url.starts_with("http://127.") || url.starts_with("http://localhost") || url.starts_with("http://[::1]");
 }
 
-int threads_of(const TrainOptions& options) {
-  const auto local = options.spawn.engines + std::count_if(options.engines.begin(), options.engines.end(), is_local);
+int threads_of(const EngineFlags& flags) {
+  const auto local = flags.spawn.engines + std::count_if(flags.urls.begin(), flags.urls.end(), is_local);
   return trainer_threads(absl::GetFlag(FLAGS_threads), kernels::usable_cores(), static_cast<int>(local));
 }
 
-absl::Status check(const TrainOptions& options) {
+absl::Status check(int spawned, RunKind kind) {
   const std::vector<std::string> engines = absl::GetFlag(FLAGS_engines);
-  const bool supervised = options.supervised, dry = options.dry_run;
-  const int spawned = options.spawn.engines;
+  const bool supervised = kind.supervised, dry = kind.dry_run;
   FlagChecks checks;
   checks
       .that(dry || supervised || spawned > 0 || !engines.empty(), "engines", "",
@@ -83,44 +78,24 @@ absl::Status check(const TrainOptions& options) {
   return checks.status();
 }
 
-// A dry run goes on without a GPU, which it then does not look at.
-absl::Status open_device(const std::string& flag, TrainOptions& options,
-                         const std::function<void(std::string_view)>& log) {
-  const absl::StatusOr<at::Device> device = open_torch_device(flag, log);
-  options.is_device_open = device.ok();
-  options.device = device.ok() ? *device : at::Device(at::kCUDA, 0);
-  return options.dry_run && absl::IsUnavailable(device.status()) ? absl::OkStatus() : device.status();
-}
-
 }  // namespace
 
-absl::Status engines_from_flags(TrainOptions& options) {
-  BASCULE_TRY(check(options));
-  options.engines = absl::GetFlag(FLAGS_engines);
-  for (std::string& url : options.engines)
+absl::StatusOr<EngineFlags> parse_engine_flags(SpawnFlags spawn, RunKind kind) {
+  BASCULE_TRY(check(spawn.engines, kind));
+  EngineFlags flags{.urls = absl::GetFlag(FLAGS_engines),
+                    .spawn = std::move(spawn),
+                    .sync = absl::GetFlag(FLAGS_sync),
+                    .request_timeout = absl::GetFlag(FLAGS_request_timeout),
+                    .start_timeout = absl::GetFlag(FLAGS_engine_timeout),
+                    .sync_every = absl::GetFlag(FLAGS_sync_every),
+                    .max_staleness = absl::GetFlag(FLAGS_max_staleness),
+                    .min_batch = absl::GetFlag(FLAGS_min_batch),
+                    .drop_long = absl::GetFlag(FLAGS_drop_long),
+                    .colocate = absl::GetFlag(FLAGS_colocate)};
+  for (std::string& url : flags.urls)
     while (url.ends_with('/')) url.pop_back();
-  options.sync = absl::GetFlag(FLAGS_sync);
-  options.colocate = absl::GetFlag(FLAGS_colocate);
-  options.request_timeout = absl::GetFlag(FLAGS_request_timeout);
-  options.engine_timeout = absl::GetFlag(FLAGS_engine_timeout);
-  options.sync_every = absl::GetFlag(FLAGS_sync_every);
-  options.max_staleness = absl::GetFlag(FLAGS_max_staleness);
-  options.min_batch = absl::GetFlag(FLAGS_min_batch);
-  options.drop_long = absl::GetFlag(FLAGS_drop_long);
-  options.threads = threads_of(options);
-  return absl::OkStatus();
-}
-
-absl::Status device_from_flags(TrainOptions& options, const std::function<void(std::string_view)>& log) {
-  const std::string device = absl::GetFlag(FLAGS_device);
-  const auto check = [&](bool on_host) {
-    const bool needless = options.supervised || options.sync.empty();
-    return needless ? absl::OkStatus()
-                    : check_sync_of(options.sync, on_host ? ComputesOn::kHost : ComputesOn::kGpu, options.spawn);
-  };
-  if (device != "auto") BASCULE_TRY(check(device == "cpu"));
-  BASCULE_TRY(open_device(device, options, log));
-  return device == "auto" ? check(options.device.is_cpu()) : absl::OkStatus();
+  flags.threads = threads_of(flags);
+  return flags;
 }
 
 }  // namespace bascule::ref
