@@ -119,7 +119,7 @@ TEST_F(SingleCopyReplay, ThatFailsOnceItIsWrittenIsTorn) {
   told<Sealed>(id);
   say(id, Failed{.version = version, .why = "its bytes are wrong"});
   EXPECT_TRUE(told<Abort>(id).torn) << "what was served before is gone";
-  EXPECT_FALSE(fleet.desk().newest());
+  EXPECT_FALSE(fleet.slot_allocator().newest());
 }
 
 TEST_F(SingleCopyReplay, ALoanThatIsKeptTooLongLapsesAndComesBackUnwritten) {
