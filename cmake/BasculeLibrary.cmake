@@ -3,7 +3,7 @@
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
-set(parts kernels transport registry auto auto_on_gpus cuda_ipc receive_buffers memmap nccl relay shm sender receiver)
+set(parts kernels transport registry auto auto_on_gpus cuda_ipc deliveries memmap nccl relay shm sender receiver)
 if(BASCULE_HAVE_CUDA)
   list(APPEND parts kernels_cuda transport_cuda)
 endif()

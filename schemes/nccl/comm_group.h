@@ -15,11 +15,22 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include <bascule/schemes/nccl/messages.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/scheme.h>
 
 namespace bascule::inline v0::nccl {
+
+// How long each state may last.
+struct CommGroupLimits {
+  absl::Duration ask = absl::Seconds(5);            // for every worker's `ready`
+  absl::Duration make = absl::Seconds(10);          // for every rank of a new communicator
+  absl::Duration leave = absl::Seconds(10);         // for an abort; beyond it the process is poisoned
+  absl::Duration run_out = absl::Seconds(5);        // for the pieces of a version that was given up
+  absl::Duration gather = absl::Milliseconds(100);  // workers that join within it share one group
+  int tries = 3;  // of one delivery, each in a new group; and of one worker, to join one
+};
 
 class CommGroup {
  public:

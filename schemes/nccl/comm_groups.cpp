@@ -100,7 +100,8 @@ void CommGroups::end(absl::Status& what, absl::Status why) {
 CommGroup& CommGroups::ask(std::vector<WorkerId> workers) {
   const CommGroupId id = next_++;
   CommGroup& group = groups_.emplace(id, CommGroup(id, std::move(workers), turn_.in(limits_.ask))).first->second;
-  for (const WorkerId worker : group.workers()) turn_.say(worker, {.kind = GroupMessage::Kind::kAsk, .group = id});
+  for (const WorkerId worker : group.workers())
+    turn_.act(action::Say{worker, {.kind = GroupMessage::Kind::kAsk, .group = id}});
   return group;
 }
 
@@ -124,7 +125,7 @@ bool CommGroups::move_on(CommGroup& group, Load load) {
       } else if (!load.going && !any(State::kWarming)) {
         group.warm(turn_.in(limits_.make));
         for (const WorkerId worker : group.workers())
-          turn_.say(worker, {.kind = GroupMessage::Kind::kWarm, .group = group.id()});
+          turn_.act(action::Say{worker, {.kind = GroupMessage::Kind::kWarm, .group = group.id()}});
         turn_.act(action::Warm{group.id()});
       }
       break;
@@ -141,7 +142,7 @@ void CommGroups::leave(CommGroup& group, std::string why) {
   if (group.state() == State::kLeaving) return;
   group.leave(std::move(why), workers_, turn_.in(limits_.leave));
   for (const WorkerId worker : group.workers())
-    if (has(worker)) turn_.say(worker, {.kind = GroupMessage::Kind::kDrop, .group = group.id()});
+    if (has(worker)) turn_.act(action::Say{worker, {.kind = GroupMessage::Kind::kDrop, .group = group.id()}});
   if (group.is_begun()) turn_.act(action::Leave{group.id()});
 }
 

@@ -14,21 +14,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include <bascule/schemes/nccl/comm_group.h>
 #include <bascule/schemes/nccl/events.h>
 
 namespace bascule::inline v0::nccl {
-
-// How long each state may last.
-struct CommGroupLimits {
-  absl::Duration ask = absl::Seconds(5);            // for every worker's `ready`
-  absl::Duration make = absl::Seconds(10);          // for every rank of a new communicator
-  absl::Duration leave = absl::Seconds(10);         // for an abort; beyond it the process is poisoned
-  absl::Duration run_out = absl::Seconds(5);        // for the pieces of a version that was given up
-  absl::Duration gather = absl::Milliseconds(100);  // workers that join within it share one group
-  int tries = 3;  // of one delivery, each in a new group; and of one worker, to join one
-};
 
 class CommGroups {
  public:
@@ -38,7 +27,7 @@ class CommGroups {
     bool going = false;  // a broadcast of a delivery, in any group
   };
 
-  CommGroups(const CommGroupLimits& limits, Turn& turn) : limits_(limits), turn_(turn) {}  // both outlive it
+  CommGroups(const CommGroupLimits& limits, Turn<Action>& turn) : limits_(limits), turn_(turn) {}  // both outlive it
 
   // ---- events ----
 
@@ -81,7 +70,7 @@ class CommGroups {
   void end(absl::Status& what, absl::Status why);
 
   const CommGroupLimits& limits_;
-  Turn& turn_;
+  Turn<Action>& turn_;
   CommGroupId next_ = 1;
   std::uint64_t uses_ = 0;
   std::map<CommGroupId, CommGroup> groups_;

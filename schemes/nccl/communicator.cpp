@@ -257,6 +257,15 @@ void Communicator::broadcast(Broadcast broadcast) {
   broadcast.done(aborted(), broadcast.from);
 }
 
+Broadcast warm_broadcast(std::shared_ptr<std::byte> scratch, std::function<void(absl::Status)> done) {
+  return {.memory = std::move(scratch),
+          .bytes = kWarmBytes,
+          .piece_bytes = kWarmBytes,
+          .written = {},
+          .enqueued = {},
+          .done = [done = std::move(done)](absl::Status status, std::uint64_t) { done(std::move(status)); }};
+}
+
 void Communicator::abort() {
   const std::lock_guard lock(state_->mutex);
   state_->aborting = true;

@@ -50,6 +50,10 @@ struct Broadcast {
   std::function<void(absl::Status status, std::uint64_t there)> done;
 };
 
+// The broadcast of `warm`, which carries nothing: out of `scratch` of kWarmBytes at rank 0, into it at the others.
+inline constexpr std::uint64_t kWarmBytes = 4u << 20;  // enough that NCCL takes the path of large broadcasts
+Broadcast warm_broadcast(std::shared_ptr<std::byte> scratch, std::function<void(absl::Status)> done);
+
 class Communicator {
  public:
   struct Options {

@@ -144,7 +144,7 @@ void DeliveryPlanner::go_on(Delivery& delivery, const Part& part, const CommGrou
   if (!left.is_bereft() && breaks_too_often(delivery, left)) return;
   if (delivery.stopped || !delivery.why.ok()) {
     for (const WorkerId worker : part.awaited)
-      turn_.say(worker, {.kind = GroupMessage::Kind::kOver, .number = delivery.number});
+      turn_.act(action::Say{worker, {.kind = GroupMessage::Kind::kOver, .number = delivery.number}});
     if (!delivery.stopped) stop(delivery, delivery.why, true);
     return;
   }
@@ -209,7 +209,7 @@ void DeliveryPlanner::begin(Delivery& delivery, Part& part) {
     if (first) {
       turn_.act(action::Deliver{.worker = worker, .version = delivery.version, .message = std::move(message)});
     } else {
-      turn_.say(worker, std::move(message));
+      turn_.act(action::Say{worker, std::move(message)});
     }
   }
 }
@@ -221,7 +221,7 @@ void DeliveryPlanner::stop(Delivery& delivery, absl::Status why, bool whole) {
     if (part.going) return false;
     for (const WorkerId worker : part.awaited)
       if (delivery.told.contains(worker))
-        turn_.say(worker, {.kind = GroupMessage::Kind::kOver, .number = delivery.number});
+        turn_.act(action::Say{worker, {.kind = GroupMessage::Kind::kOver, .number = delivery.number}});
     return true;
   });
   if (delivery.parts.empty()) return;

@@ -91,7 +91,7 @@ class DeliveryPlanner {
 
   const CommGroupLimits limits_;
   const std::uint64_t piece_bytes_;
-  Turn turn_;
+  Turn<Action> turn_;
   CommGroups groups_;
   std::map<std::uint64_t, Delivery> deliveries_;  // in the order in which they were wanted
   std::optional<Clock::time_point> wakes_at_;

@@ -3,38 +3,20 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
+#include <bascule/schemes/delivery_events.h>
 #include <bascule/schemes/nccl/messages.h>
 #include <bascule/transport/deadline.h>
-#include <bascule/transport/scheme.h>
 
 namespace bascule::inline v0::nccl {
 
 namespace event {
 
-struct Joined {  // a worker to whom slots were offered
-  WorkerId worker = 0;
-};
-struct Removed {
-  WorkerId worker = 0;
-};
-struct Heard {
-  WorkerId worker = 0;
-  GroupMessage message;
-};
-struct Wanted {  // a delivery
-  std::uint64_t number = 0;
-  Version version = 0;
-  std::vector<WorkerId> workers;
-};
-struct Stopped {  // it is wanted no more. `whole`: nothing more is to be written, so it is stuck
-  std::uint64_t number = 0;
-  bool whole = false;
-};
+using namespace schemes::event;
+using Heard = schemes::event::Heard<GroupMessage>;
 
 // ---- of the sender's own end ----
 
@@ -63,19 +45,10 @@ using Event = std::variant<event::Joined, event::Removed, event::Heard, event::W
 
 namespace action {
 
-struct Say {
-  WorkerId worker = 0;
-  GroupMessage message;
-};
-struct Deliver {  // by a deliver message of that version
-  WorkerId worker = 0;
-  Version version = 0;
-  GroupMessage message;
-};
-struct GiveUp {
-  WorkerId worker = 0;
-  absl::Status why;
-};
+using namespace schemes::action;
+using Say = schemes::action::Say<GroupMessage>;
+using Deliver = schemes::action::Deliver<GroupMessage>;
+
 struct Make {  // draws an id, joins as rank 0, and says `make` to these, as ranks 1 and up; answered by Made
   CommGroupId group = 0;
   std::vector<WorkerId> workers;
@@ -93,10 +66,6 @@ struct RunOut {  // what of this delivery is not written goes out as it lies
 struct Leave {  // answered by Left
   CommGroupId group = 0;
 };
-struct Done {
-  std::uint64_t number = 0;
-  absl::Status status;
-};
 struct WakeAt {  // answered by Tick
   Clock::time_point at;
 };
@@ -108,18 +77,5 @@ struct Log {
 
 using Action = std::variant<action::Say, action::Deliver, action::GiveUp, action::Make, action::Warm, action::Broadcast,
                             action::RunOut, action::Leave, action::Done, action::WakeAt, action::Log>;
-
-// One event's turn: when it came, and what is to be done about it, in that order.
-struct Turn {
-  Clock::time_point now;
-  std::vector<Action> actions{};
-
-  template <typename Which>
-  void act(Which action) {
-    actions.emplace_back(std::in_place_type<Which>, std::move(action));
-  }
-  void say(WorkerId worker, GroupMessage message) { act(action::Say{.worker = worker, .message = std::move(message)}); }
-  Clock::time_point in(absl::Duration time) const { return now + absl::ToChronoNanoseconds(time); }
-};
 
 }  // namespace bascule::inline v0::nccl

@@ -10,7 +10,7 @@
 #include <functional>
 
 #include "absl/status/statusor.h"
-#include <bascule/schemes/nccl/delivery_planner.h>
+#include <bascule/schemes/nccl/comm_group.h>
 #include <bascule/schemes/nccl/library.h>
 #include <bascule/schemes/nccl/place.h>
 #include <bascule/transport/scheme.h>

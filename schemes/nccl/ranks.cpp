@@ -40,18 +40,9 @@ Communicator* Ranks::find(CommGroupId group) const {
   return joined == joined_.end() || joined->second.leaves ? nullptr : joined->second.communicator.get();
 }
 
-void Ranks::warm(CommGroupId group, std::function<void(const absl::Status&)> done) {
-  Communicator* const communicator = find(group);
-  if (communicator == nullptr) return;
-  communicator->broadcast(
-      {.number = 0,
-       .memory = scratch_,
-       .bytes = kWarmBytes,
-       .from = 0,
-       .piece_bytes = kWarmBytes,
-       .written = {},
-       .enqueued = {},
-       .done = [done = std::move(done)](const absl::Status& status, std::uint64_t) { done(status); }});
+void Ranks::warm(CommGroupId group, std::function<void(absl::Status)> done) {
+  if (Communicator* const communicator = find(group))
+    communicator->broadcast(warm_broadcast(scratch_, std::move(done)));
 }
 
 void Ranks::leave(Joined& joined) {

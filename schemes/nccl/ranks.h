@@ -30,9 +30,9 @@ class Ranks {
   std::unique_ptr<Communicator> make(const GroupMessage& message, Communicator::Handlers handlers) const;
   void put(CommGroupId group, std::unique_ptr<Communicator> communicator);  // goes at once, if it has ended by now
 
-  Communicator* find(CommGroupId group) const;                                  // null: it has no rank there, or leaves
-  void warm(CommGroupId group, std::function<void(const absl::Status&)> done);  // nothing, where find() finds none
-  bool leave(CommGroupId group);                                                // false: it has no rank there
+  Communicator* find(CommGroupId group) const;                           // null: it has no rank there, or leaves
+  void warm(CommGroupId group, std::function<void(absl::Status)> done);  // nothing, where find() finds none
+  bool leave(CommGroupId group);                                         // false: it has no rank there
   void leave_all();
   std::unique_ptr<Communicator> end(CommGroupId group);  // it has ended
 

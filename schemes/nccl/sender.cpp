@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <bascule/schemes/nccl/communicator.h>
+#include <bascule/schemes/nccl/delivery_planner.h>
 #include <bascule/schemes/nccl/offer.h>
 #include <bascule/schemes/nccl/options.h>
 #include <bascule/transport/status.h>
@@ -268,16 +269,9 @@ void Sender::Desk::carry_out(action::Warm& warm) {
   const auto joined = joined_.find(warm.group);
   if (joined == joined_.end()) return;
   joined->second->broadcast(
-      {.number = 0,
-       .memory = scratch_,
-       .bytes = kWarmBytes,
-       .from = 0,
-       .piece_bytes = kWarmBytes,
-       .written = {},
-       .enqueued = {},
-       .done = [self = shared_from_this(), group = warm.group](absl::Status status, std::uint64_t) {
-         self->note(event::Warmed{.group = group, .status = std::move(status)});
-       }});
+      warm_broadcast(scratch_, [self = shared_from_this(), group = warm.group](absl::Status status) {
+        self->note(event::Warmed{.group = group, .status = std::move(status)});
+      }));
 }
 
 void Sender::Desk::carry_out(action::Broadcast& broadcast) {

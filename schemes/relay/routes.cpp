@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <bascule/transport/status.h>
 
@@ -9,7 +10,7 @@ namespace bascule::inline v0::relay {
 
 std::vector<Action> Routes::on(const Event& event) {
   std::visit([this](const auto& each) { handle(each); }, event);
-  return std::exchange(actions_, {});
+  return std::exchange(turn_.actions, {});
 }
 
 // ---- workers ----
@@ -21,7 +22,7 @@ void Routes::handle(const event::Removed& removed) {
   if (members_.erase(removed.worker) == 0) return;
   for (auto& [worker, member] : members_)
     if (std::erase(member.knows, removed.worker) > 0)
-      act(action::Say{worker, {.kind = RelayMessage::Kind::kForget, .source = removed.worker}});
+      turn_.act(action::Say{worker, {.kind = RelayMessage::Kind::kForget, .source = removed.worker}});
   std::vector<std::uint64_t> numbers;
   for (const auto& [number, delivery] : deliveries_) numbers.push_back(number);
   for (const std::uint64_t number : numbers) {
@@ -44,7 +45,7 @@ void Routes::handle(const event::Heard& heard) {
     case RelayMessage::Kind::kLeft:
     case RelayMessage::Kind::kCannot: break;
     default:
-      act(action::GiveUp{
+      turn_.act(action::GiveUp{
           worker, invalid_argument("it broke the relay's protocol: it sent a message that only a sender sends")});
       return;
   }
@@ -118,7 +119,7 @@ void Routes::handle(const event::Stopped& stopped) {
   for (Leg& leg : delivery.legs) {
     if (leg.state != Leg::State::kComing) continue;
     leg.state = Leg::State::kStopping;
-    act(action::Say{leg.worker, {.kind = RelayMessage::Kind::kOver, .number = number}});
+    turn_.act(action::Say{leg.worker, {.kind = RelayMessage::Kind::kOver, .number = number}});
   }
   end_where_all_have_it(number);
 }
@@ -130,13 +131,13 @@ void Routes::start(std::uint64_t number, Delivery& delivery, Leg& leg) {
   Member& member = members_.at(leg.worker);
   member.told = delivery.version;
   member.has_it = member.alone = false;
-  act(action::Deliver{leg.worker,
-                      delivery.version,
-                      {.kind = RelayMessage::Kind::kTake,
-                       .number = number,
-                       .source = leg.source,
-                       .whole = has_all(leg.source, delivery.version),
-                       .spared = spared(leg.worker)}});
+  turn_.act(action::Deliver{leg.worker,
+                            delivery.version,
+                            {.kind = RelayMessage::Kind::kTake,
+                             .number = number,
+                             .source = leg.source,
+                             .whole = has_all(leg.source, delivery.version),
+                             .spared = spared(leg.worker)}});
 }
 
 // The legs that others may copy from, as places of a tree whose root is the trainer: each has as many children as the
@@ -177,7 +178,7 @@ void Routes::introduce(WorkerId worker, SourceId engine) {
   std::vector<SourceId>& knows = members_.at(worker).knows;
   if (std::ranges::find(knows, engine) != knows.end()) return;
   knows.push_back(engine);
-  act(action::Introduce{worker, engine});
+  turn_.act(action::Introduce{worker, engine});
 }
 
 // All that copy from `gone` copy from `to` instead.
@@ -191,7 +192,7 @@ void Routes::go_on(std::uint64_t number, Delivery& delivery, Leg& leg, SourceId 
   if (leg.source != kTrainer) leg.former.push_back(leg.source);
   leg.source = from;
   introduce(leg.worker, from);
-  act(action::Say{
+  turn_.act(action::Say{
       leg.worker,
       {.kind = RelayMessage::Kind::kFrom, .number = number, .source = from, .whole = has_all(from, delivery.version)}});
 }
@@ -205,7 +206,7 @@ void Routes::end_where_all_have_it(std::uint64_t number) {
   const Delivery& delivery = deliveries_.at(number);
   if (!std::ranges::all_of(delivery.legs, [](const Leg& leg) { return leg.state == Leg::State::kGot; })) return;
   deliveries_.erase(number);
-  act(action::Done{number});
+  turn_.act(action::Done{number});
 }
 
 bool Routes::Leg::may_read(SourceId engine) const {

@@ -15,11 +15,10 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
+#include <bascule/schemes/delivery_events.h>
 #include <bascule/schemes/relay/messages.h>
 #include <bascule/schemes/relay/options.h>
 #include <bascule/transport/endpoint.h>
@@ -28,24 +27,8 @@ namespace bascule::inline v0::relay {
 
 namespace event {
 
-struct Joined {  // a worker to whom slots were offered
-  WorkerId worker = 0;
-};
-struct Removed {
-  WorkerId worker = 0;
-};
-struct Heard {
-  WorkerId worker = 0;
-  RelayMessage message;
-};
-struct Wanted {  // a delivery
-  std::uint64_t number = 0;
-  Version version = 0;
-  std::vector<WorkerId> workers;
-};
-struct Stopped {  // it is wanted no more
-  std::uint64_t number = 0;
-};
+using namespace schemes::event;
+using Heard = schemes::event::Heard<RelayMessage>;
 
 }  // namespace event
 
@@ -53,25 +36,12 @@ using Event = std::variant<event::Joined, event::Removed, event::Heard, event::W
 
 namespace action {
 
-struct Say {
-  WorkerId worker = 0;
-  RelayMessage message;
-};
-struct Introduce {  // says `engine` with what that engine shows
+using namespace schemes::action;
+using Say = schemes::action::Say<RelayMessage>;
+using Deliver = schemes::action::Deliver<RelayMessage>;
+struct Introduce {  // sends the `engine` message, with what that engine shows
   WorkerId worker = 0;
   SourceId engine = kTrainer;
-};
-struct Deliver {  // by a deliver message of that version
-  WorkerId worker = 0;
-  Version version = 0;
-  RelayMessage message;
-};
-struct GiveUp {
-  WorkerId worker = 0;
-  absl::Status why;
-};
-struct Done {  // no byte of the slot is read for it any more
-  std::uint64_t number = 0;
 };
 
 }  // namespace action
@@ -120,10 +90,6 @@ class Routes {
   void handle(const event::Heard& heard);
   void handle(const event::Wanted& wanted);
   void handle(const event::Stopped& stopped);
-  template <typename A>
-  void act(A action) {
-    actions_.emplace_back(std::in_place_type<A>, std::move(action));
-  }
   void show(WorkerId worker, Member::Reads reads);
   void leave(std::uint64_t number, WorkerId worker);
   void start(std::uint64_t number, Delivery& delivery, Leg& leg);
@@ -141,7 +107,7 @@ class Routes {
   const RelayShape shape_;
   std::map<WorkerId, Member> members_;
   std::map<std::uint64_t, Delivery> deliveries_;  // under way
-  std::vector<Action> actions_;
+  Turn<Action> turn_;
 };
 
 }  // namespace bascule::inline v0::relay

@@ -12,9 +12,9 @@
 namespace bascule::ref::jinja {
 namespace {
 
-using Names = std::vector<std::string_view>;
+using MethodNames = std::vector<std::string_view>;
 
-bool is_one_of(std::string_view name, const Names& names) {
+bool is_one_of(std::string_view name, const MethodNames& names) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -24,26 +24,26 @@ const Method* in(const std::vector<Method>& table, std::string_view name) {
 }
 
 // Attributes of Python's types that are not here.
-const Names& others(Kind kind) {
+const MethodNames& others(Kind kind) {
   static const auto* of_text =
-      new Names{"casefold",    "center",  "index",      "isalnum",   "isalpha",      "isdigit",      "islower",
+      new MethodNames{"casefold",    "center",  "index",      "isalnum",   "isalpha",      "isdigit",      "islower",
                 "isspace",     "isupper", "ljust",      "partition", "removeprefix", "removesuffix", "rfind",
                 "rindex",      "rjust",   "rpartition", "rsplit",    "splitlines",   "zfill",        "encode",
                 "expandtabs",  "format",  "format_map", "isascii",   "isdecimal",    "isidentifier", "isnumeric",
                 "isprintable", "istitle", "maketrans",  "swapcase",  "translate"};
-  static const auto* of_dict = new Names{"copy", "fromkeys"};
-  static const auto* of_list = new Names{"copy", "count", "index"};
+  static const auto* of_dict = new MethodNames{"copy", "fromkeys"};
+  static const auto* of_list = new MethodNames{"copy", "count", "index"};
   static const auto* of_integer =
-      new Names{"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes", "imag",
+      new MethodNames{"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes", "imag",
                 "numerator",        "real",      "to_bytes",   "is_integer"};
   static const auto* of_float =
-      new Names{"as_integer_ratio", "conjugate", "fromhex", "hex", "imag", "is_integer", "real"};
-  static const auto* of_range = new Names{"count", "index"};
-  static const auto* of_view = new Names{"isdisjoint", "mapping"};
-  static const auto* of_macro = new Names{"arguments", "caller", "catch_kwargs", "catch_varargs", "explicit_caller"};
+      new MethodNames{"as_integer_ratio", "conjugate", "fromhex", "hex", "imag", "is_integer", "real"};
+  static const auto* of_range = new MethodNames{"count", "index"};
+  static const auto* of_view = new MethodNames{"isdisjoint", "mapping"};
+  static const auto* of_macro = new MethodNames{"arguments", "caller", "catch_kwargs", "catch_varargs", "explicit_caller"};
   static const auto* of_generator =
-      new Names{"close", "gi_code", "gi_frame", "gi_running", "gi_suspended", "gi_yieldfrom", "send", "throw"};
-  static const auto* none = new Names;
+      new MethodNames{"close", "gi_code", "gi_frame", "gi_running", "gi_suspended", "gi_yieldfrom", "send", "throw"};
+  static const auto* none = new MethodNames;
   switch (kind) {
     case Kind::kText: return *of_text;
     case Kind::kDict: return *of_dict;
@@ -108,7 +108,7 @@ absl::StatusOr<Value> replace(Machine& machine, const Value& self, const Bound& 
   return Value::of(std::move(text));
 }
 
-absl::StatusOr<Value> join(Machine& machine, const Value& self, const Bound& arguments) {
+absl::StatusOr<Value> join_texts(Machine& machine, const Value& self, const Bound& arguments) {
   BASCULE_ASSIGN(const std::vector<Value> items, to_items(machine, *arguments.find(0)));
   std::string text;
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -213,7 +213,7 @@ const std::vector<Method>& text_methods() {
       {"capitalize", "", to_case<Case::kCapitalized>},
       {"title", "", to_title},
       {"replace", "/ old new count?", replace},
-      {"join", "/ items", join},
+      {"join", "/ items", join_texts},
       {"startswith", "/ prefix start! stop!", has_affix<false>},
       {"endswith", "/ suffix start! stop!", has_affix<true>},
       {"find", "/ text start! stop!", find},
@@ -250,8 +250,8 @@ const Method* find_method(const Value& self, std::string_view name) {
 }
 
 bool is_hidden(const Value& self, std::string_view name) {
-  static const auto* of_dict = new Names{"clear", "pop", "popitem", "setdefault", "update"};
-  static const auto* of_list = new Names{"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
+  static const auto* of_dict = new MethodNames{"clear", "pop", "popitem", "setdefault", "update"};
+  static const auto* of_list = new MethodNames{"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
   if (name.starts_with("__") && name.ends_with("__")) return true;
   if (self.is(Kind::kDict)) return is_one_of(name, *of_dict);
   return self.is(Kind::kList) && is_one_of(name, *of_list);

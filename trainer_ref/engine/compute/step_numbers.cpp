@@ -6,11 +6,11 @@
 namespace bascule::ref {
 namespace {
 
-constexpr auto kTokens = static_cast<std::int64_t>(kBlockTokens);
+constexpr auto kTokensPerBlock = static_cast<std::int64_t>(kBlockTokens);
 
 bool is_single(const Row& row) { return row.count == 1; }
 
-std::int64_t blocks_of(const Row& row) { return (static_cast<std::int64_t>(row.end()) + kTokens - 1) / kTokens; }
+std::int64_t blocks_of(const Row& row) { return (static_cast<std::int64_t>(row.end()) + kTokensPerBlock - 1) / kTokensPerBlock; }
 
 // 0 of 0.
 std::int64_t next_power(std::int64_t count) {
@@ -147,7 +147,7 @@ void StepNumbers::put_row(const Row& row, std::span<const std::int32_t> draws_be
     const std::int64_t at = begin + static_cast<std::int64_t>(i);
     host<std::int64_t>(kTokenIds)[at] = row.drawn_by ? 0 : sequence.tokens[row.begin + i];
     host<std::int64_t>(kPositions)[at] = position;
-    host<std::int64_t>(kPlaces)[at] = std::int64_t{blocks[position / kTokens]} * kTokens + position % kTokens;
+    host<std::int64_t>(kPlaces)[at] = std::int64_t{blocks[position / kTokensPerBlock]} * kTokensPerBlock + position % kTokensPerBlock;
     host<std::int32_t>(kContexts)[at] = static_cast<std::int32_t>(position + 1);
     host<std::int32_t>(kRowOf)[at] = static_cast<std::int32_t>(number);
   }
@@ -177,7 +177,7 @@ void StepNumbers::put_draws(const Row& row, std::size_t index, std::int64_t last
 void StepNumbers::pad_tokens(std::int64_t from, std::int64_t to, std::int64_t spare_block) {
   for (std::int64_t i = from; i < to; ++i) {
     for (const Part part : {kTokenIds, kPositions}) host<std::int64_t>(part)[i] = 0;
-    host<std::int64_t>(kPlaces)[i] = spare_block * kTokens;
+    host<std::int64_t>(kPlaces)[i] = spare_block * kTokensPerBlock;
     host<std::int32_t>(kContexts)[i] = 1;
     host<std::int32_t>(kRowOf)[i] = static_cast<std::int32_t>(std::min(i, shape_.rows - 1));
     if (i < shape_.singles) host<std::int32_t>(kDrawnBy)[i] = -1;

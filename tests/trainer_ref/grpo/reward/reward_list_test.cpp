@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "finished_rollout.h"
 #include "support/status.h"
 
 namespace bascule::ref {
@@ -16,19 +17,12 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Rollout rollout(std::string text, std::string finish_reason = "stop") {
-  Rollout result;
-  result.text = std::move(text);
-  result.finish_reason = std::move(finish_reason);
-  return result;
-}
-
 // What a run with `list` makes of one group.
-struct Outcome {
+struct Scored {
   std::vector<double> rewards;
   RewardMeans means;
 };
-Outcome scored(const std::string& list, const Problem& problem, std::vector<Rollout> rollouts) {
+Scored scored(const std::string& list, const Problem& problem, std::vector<Rollout> rollouts) {
   const auto specs = parse_rewards(list);
   EXPECT_THAT(specs, IsOk());
   const auto rewards = make_rewards(*specs, {});
@@ -38,7 +32,7 @@ Outcome scored(const std::string& list, const Problem& problem, std::vector<Roll
   groups[0].rollouts = std::move(rollouts);
   const auto means = score_groups(*rewards, groups);
   EXPECT_THAT(means, IsOk());
-  Outcome outcome{.rewards = {}, .means = *means};
+  Scored outcome{.rewards = {}, .means = *means};
   for (const Rollout& each : groups[0].rollouts) outcome.rewards.push_back(each.reward);
   return outcome;
 }
@@ -49,15 +43,17 @@ TEST(RewardList, SeveralAreWeightedAndNaNIsLeftOut) {
   const Problem plain{.prompt = "?", .answer = "73"},
       bounded{.prompt = "?", .answer = "73", .columns = {{"max_bytes", 2}}};
   const std::string list = "exact_match, finished=0.25,within_length=8";
-  EXPECT_THAT(scored(list, plain, {rollout("73"), rollout("99", "length")}).rewards, ElementsAre(1.25, 0));
-  EXPECT_THAT(scored(list, bounded, {rollout("99", "length")}).rewards, ElementsAre(8));
-  EXPECT_THAT(scored("within_length", plain, {rollout("99")}).rewards, ElementsAre(0));
+  EXPECT_THAT(scored(list, plain, {finished_rollout("73"), finished_rollout("99", "length")}).rewards,
+              ElementsAre(1.25, 0));
+  EXPECT_THAT(scored(list, bounded, {finished_rollout("99", "length")}).rewards, ElementsAre(8));
+  EXPECT_THAT(scored("within_length", plain, {finished_rollout("99")}).rewards, ElementsAre(0));
 }
 
 TEST(RewardList, HasTheMeanOfEachReward) {
   const Problem plain{.prompt = "?", .answer = "73"};
-  const Outcome outcome = scored("exact_match=5,finished,within_length", plain,
-                                 {rollout("73"), rollout("99"), rollout("1", "length"), rollout("2", "length")});
+  const Scored outcome = scored("exact_match=5,finished,within_length", plain,
+                                {finished_rollout("73"), finished_rollout("99"), finished_rollout("1", "length"),
+                                 finished_rollout("2", "length")});
   ASSERT_EQ(outcome.means.size(), 3);
   EXPECT_EQ(outcome.means[0], (std::pair<std::string, double>("exact_match", 0.25))) << "without its weight";
   EXPECT_EQ(outcome.means[1], (std::pair<std::string, double>("finished", 0.5)));

@@ -8,7 +8,7 @@ namespace {
 using ::testing::ElementsAre;
 using Time = std::chrono::steady_clock::time_point;
 
-Time at(int seconds) { return Time(std::chrono::seconds(seconds)); }
+Time at_second(int seconds) { return Time(std::chrono::seconds(seconds)); }
 
 Rollout rollout(std::vector<std::uint64_t> versions) {
   Rollout made{
@@ -19,9 +19,12 @@ Rollout rollout(std::vector<std::uint64_t> versions) {
 
 TEST(EngineSpans, AreOfEachEngineAndVersion) {
   std::vector<Generation> generations(3);
-  generations[0] = {.request = 0, .rollouts = {rollout({1, 1, 2})}, .engine = 0, .began = at(1), .ended = at(3)};
-  generations[1] = {.request = 1, .rollouts = {rollout({1})}, .engine = 0, .began = at(2), .ended = at(5)};
-  generations[2] = {.request = 1, .rollouts = {rollout({2})}, .engine = 1, .began = at(2), .ended = at(4)};
+  generations[0] = {
+      .request = 0, .rollouts = {rollout({1, 1, 2})}, .engine = 0, .began = at_second(1), .ended = at_second(3)};
+  generations[1] = {
+      .request = 1, .rollouts = {rollout({1})}, .engine = 0, .began = at_second(2), .ended = at_second(5)};
+  generations[2] = {
+      .request = 1, .rollouts = {rollout({2})}, .engine = 1, .began = at_second(2), .ended = at_second(4)};
   const std::vector<EngineSpan> spans = engine_spans(generations, {"a", "b"}, [](Time time) {
     return std::chrono::duration<double>(time.time_since_epoch()).count();
   });
@@ -39,9 +42,9 @@ TEST(TailSeconds, AreThoseFromNineAnswersInTenToTheLast) {
   std::vector<Generation> generations(21);
   for (int i = 0; i < 20; ++i) {
     generations[static_cast<std::size_t>(i)].rollouts = {rollout({1})};
-    generations[static_cast<std::size_t>(i)].ended = at(i == 19 ? 100 : i);
+    generations[static_cast<std::size_t>(i)].ended = at_second(i == 19 ? 100 : i);
   }
-  generations[20].ended = at(1000);
+  generations[20].ended = at_second(1000);
   EXPECT_EQ(tail_seconds(generations), 100 - 17) << "the 18th of 20; the lost request is no answer";
   EXPECT_EQ(tail_seconds({generations[0]}), 0);
 }
