@@ -26,9 +26,6 @@
 
 namespace bascule::inline v0::nccl {
 
-// How much a broadcast that carries nothing carries: enough that NCCL takes its path for large ones.
-inline constexpr std::uint64_t kWarmBytes = 4u << 20;
-
 struct Rank {
   CommGroupId group = 0;
   int rank = 0, ranks = 0;
