@@ -117,7 +117,7 @@ class Session {
   void on_received(Version version, const absl::Status& status);
   void on_sealed(const Sealed& sealed);
   void on_prepared(const absl::Status& status);
-  void on_commit(Version version);
+  void on_decided(Version version);
   void on_abort(const Abort& abort);
   void offer(LocalVersion local);
   void decide(LocalVersion local);

@@ -131,7 +131,7 @@ void Session::offer(LocalVersion local) {
   gate_.offer(std::move(local));
 }
 
-void Session::on_commit(Version version) {
+void Session::on_decided(Version version) {
   const LeaseTracker::Incoming* const incoming = leases_.incoming();
   const bool comes = incoming != nullptr && incoming->publication.version == version;
   if (is_follower() && leases_.served() >= version) {  // rank 0's word came first

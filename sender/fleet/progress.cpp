@@ -74,7 +74,7 @@ void Progress::advance(InFlightVersion& version, FleetTurn& turn) {
         books_.say(round.remaining(), Abort{.version = number, .torn = version.torn}, turn);
         break;
       case Round::Action::kDecide: decide(version, turn); break;
-      case Round::Action::kCommit: books_.say(round.to_commit(), Commit{.version = number}, turn); break;
+      case Round::Action::kDecided: books_.say(round.to_tell(), Decided{.version = number}, turn); break;
       case Round::Action::kPersist:
         turn.act(action::Persist{.ticket = version.ticket, .publication = version.publication()});
         break;

@@ -69,7 +69,7 @@ void World::offer(const LocalVersion& local) {
   at_gate_.push_back(local);
 }
 
-void World::on_commit(Version version) {
+void World::on_decided(Version version) {
   const LeaseTracker::Incoming* const incoming = tracker_.incoming();
   const bool comes = incoming != nullptr && incoming->publication.version == version;
   chosen_ = std::max(chosen_, version);

@@ -115,7 +115,7 @@ void World::finish_round() {
   if (round.ready && !std::exchange(round.sealed, true)) {
     to_worker_.push_back([this, version = round.version] { on_sealed(version); });
   } else if (round.prepared) {
-    to_worker_.push_back([this, version = round.version] { on_commit(version); });
+    to_worker_.push_back([this, version = round.version] { on_decided(version); });
     published_ = round;
     unanswered_ = true;
     round_.reset();

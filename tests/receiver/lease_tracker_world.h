@@ -94,7 +94,7 @@ class World {
   void on_sealed(Version version);
   void on_prepared(Version version, bool ok);
   void offer(const LocalVersion& local);
-  void on_commit(Version version);
+  void on_decided(Version version);
   void decide(const LocalVersion& local);
   void on_abort(Version version);
   void drop_incoming() { give_back(tracker_.drop(), std::exchange(prepared_, nullptr)); }

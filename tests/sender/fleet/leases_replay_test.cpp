@@ -64,7 +64,7 @@ TEST_F(LeaseReplay, AVersionThatItWasToldToFlipToKeepsItsLease) {
   seal(second);
   say(id, Prepared{.version = second});
   told<Sealed>(id);
-  told<Commit>(id);
+  told<Decided>(id);
   hang_up(id);
   EXPECT_TRUE(holds(1, prepare.slot));
 }

@@ -60,7 +60,7 @@ void RandomWorld::carry_out(Action& action) {
       reaches(id, name_of(say->message));
       expect(peers.at(id).admitted, cat(name_of(say->message), " to worker ", id, ", which is not welcomed"));
     }
-    if (const auto* commit = std::get_if<Commit>(&say->message)) {
+    if (const auto* commit = std::get_if<Decided>(&say->message)) {
       expect(!aborted_.contains(commit->version),
              cat("version ", commit->version, " is aborted, and to be flipped to"));
       expect_whole_groups(*say, commit->version);

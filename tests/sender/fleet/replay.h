@@ -72,7 +72,7 @@ class Replay : public testing::Test, public FleetWorld {
     for (const WorkerId id : ids) say(id, Ready{.version = prepare.version});
     for (const WorkerId id : ids) told<Sealed>(id);
     for (const WorkerId id : ids) say(id, Prepared{.version = prepare.version});
-    for (const WorkerId id : ids) told<Commit>(id);
+    for (const WorkerId id : ids) told<Decided>(id);
     for (const WorkerId id : ids) say(id, Ack{.version = prepare.version});
     return prepare;
   }

@@ -70,7 +70,7 @@ TEST_F(SingleCopyReplay, AnAbortThatANewPrepareOvertakesLeavesNothingToRelease) 
   seal_written(version);
   told<Sealed>(id);
   say(id, Prepared{.version = version});
-  told<Commit>(id);
+  told<Decided>(id);
   say(id, Ack{.version = version});
   hang_up(id);
   EXPECT_TRUE(holds(1, next.slot)) << "it reads on";
