@@ -23,12 +23,6 @@ bool has_scheme(const Results& results, const std::string& scheme) {
   return std::ranges::find(results.records, scheme, &Record::scheme) != results.records.end();
 }
 
-std::string two_decimals(double value) {
-  std::array<char, 32> text{};
-  (void)std::snprintf(text.data(), text.size(), "%.2f", value);
-  return text.data();
-}
-
 std::string verdict(const Interval& interval) {
   if (interval.high < 1) return "faster";
   if (interval.low > 1) return "slower";

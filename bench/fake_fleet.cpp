@@ -89,7 +89,7 @@ void FakeFleet::hear(const std::shared_ptr<Worker>& worker, const Message& messa
   } else if (const auto* sealed = std::get_if<Sealed>(&message)) {
     if (std::exchange(kill_when_sealed_, false)) return drop(*worker);
     channel.send(Prepared{.version = sealed->version});
-  } else if (const auto* commit = std::get_if<Commit>(&message)) {
+  } else if (const auto* commit = std::get_if<Decided>(&message)) {
     if (!worker->coming || worker->coming->version != commit->version) return;
     channel.send(Ack{.version = commit->version});
     if (worker->serving) channel.send(Released{.slot = worker->serving->slot, .lease = worker->serving->lease});

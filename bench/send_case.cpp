@@ -10,6 +10,7 @@
 #include <bascule/bench/memory_need.h>
 #include <bascule/bench/targets.h>
 #include <bascule/bench/turns.h>
+#include <bascule/schemes/nccl/options.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/status.h>
 
@@ -49,7 +50,7 @@ absl::StatusOr<std::unique_ptr<PlainCopy>> copy_of(Context& context, std::uint64
   }
   if (broadcasts(context.sync.scheme)) {
     BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
-    return make_flat_broadcast(from, to, {bytes}, endpoint.ctas.value_or(0));
+    return make_flat_broadcast(from, to, {bytes}, nccl::kCtas.in(endpoint).value_or(0));
   }
   // Through slots on the host there are two ways, which can be gone at once.
   const bool one_way = from != kHost && !keeps_slots_on_gpu(context.sync.scheme);

@@ -16,12 +16,6 @@ std::size_t width_of(std::string_view text) {
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
 }
 
-std::string two_decimals(double value) {
-  std::array<char, 32> text{};
-  (void)std::snprintf(text.data(), text.size(), "%.2f", value);
-  return text.data();
-}
-
 std::string verdict(const std::optional<bool>& met) { return !met ? "" : *met ? "met" : "missed"; }
 
 std::string size_of_record(const Record& record) {
@@ -65,6 +59,12 @@ std::string shown_value(const Count& count, double value) {
 }
 
 }  // namespace
+
+std::string two_decimals(double value) {
+  std::array<char, 32> text{};
+  (void)std::snprintf(text.data(), text.size(), "%.2f", value);
+  return text.data();
+}
 
 std::string markdown_table(std::vector<std::vector<std::string>> rows) {
   std::size_t columns = 0;

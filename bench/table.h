@@ -12,6 +12,8 @@ namespace bascule::bench {
 // cell is empty are left out.
 std::string markdown_table(std::vector<std::vector<std::string>> rows);
 
+std::string two_decimals(double value);  // "1.07"
+
 // The machine, both tables, and behind them what must be known of single rows.
 std::string shown(const Results& results);
 

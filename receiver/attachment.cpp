@@ -58,13 +58,13 @@ const TensorView* Weights::find(std::string_view name) const {
 
 absl::StatusOr<std::shared_ptr<Attachment>> Attachment::make(const Scheme& scheme, const Endpoint& endpoint,
                                                              Welcome welcome, std::vector<UniqueFd> descriptors,
-                                                             Taking taking) {
+                                                             ReadPlan read_plan) {
   if (descriptors.empty() && !endpoint.over_tcp()) return invalid_argument("the welcome came without a control page");
   auto made = std::make_shared<Attachment>();
   made->epoch_ = welcome.epoch;
   made->layout_ = std::move(welcome.layout);
-  made->taking_ = std::move(taking);
-  made->transport_ = make_transport(scheme, endpoint, made->taking_.copies_kept());
+  made->read_plan_ = std::move(read_plan);
+  made->transport_ = make_transport(scheme, endpoint, made->read_plan_.copies_kept());
   return again(made, std::move(welcome), std::move(descriptors));
 }
 
@@ -85,11 +85,11 @@ absl::StatusOr<std::shared_ptr<Attachment>> Attachment::again(const std::shared_
 }
 
 std::shared_ptr<Attachment> Attachment::found(std::unique_ptr<ReceiverTransport> transport, FoundVersion version,
-                                              Taking taking) {
+                                              ReadPlan read_plan) {
   auto made = std::make_shared<Attachment>();
   made->epoch_ = version.publication.slot.epoch;
   made->layout_ = std::move(version.layout);
-  made->taking_ = std::move(taking);
+  made->read_plan_ = std::move(read_plan);
   made->transport_ = std::move(transport);
   made->slots_[version.publication.slot] = absl::OkStatus();
   return made;
@@ -150,15 +150,15 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
     if (view.bytes.size() < layout_.bytes()) {
       room = invalid_argument("slot ", publication.slot.index, " has ", view.bytes.size(), " bytes, expected ",
                               layout_.bytes());
-    } else if (taking_.fusion.memory_bytes() > 0) {
+    } else if (read_plan_.fusion.memory_bytes() > 0) {
       room = make_room_to_fuse(view, tensors);
     }
     if (!room.ok()) {
       if (!prepared_.contains(view.slot)) transport_->release(view.slot);
       return room;
     }
-    const std::span<const std::byte> fused(tensors.fused.get(), taking_.fusion.memory_bytes());
-    tensors.weights = WeightsBuilder::build(layout_, view, taking_.fusion.views(view.bytes, fused));
+    const std::span<const std::byte> fused(tensors.fused.get(), read_plan_.fusion.memory_bytes());
+    tensors.weights = WeightsBuilder::build(layout_, view, read_plan_.fusion.views(view.bytes, fused));
   }
   ++prepared_[view.slot];
   Ready ready{.view = view, .weights = tensors.weights};
@@ -206,15 +206,15 @@ absl::Status Attachment::settle(Deadline deadline) {
 }
 
 absl::Status Attachment::make_room_to_fuse(const SlotView& view, Tensors& tensors) {
-  const std::uint64_t bytes = taking_.fusion.memory_bytes();
+  const std::uint64_t bytes = read_plan_.fusion.memory_bytes();
   if (view.device == kHost) {
     tensors.fused = std::shared_ptr<std::byte>(new std::byte[bytes]{}, std::default_delete<std::byte[]>());
     return absl::OkStatus();
   }
   if (!queue_) {
     BASCULE_ASSIGN(queue_, open_device(view.device));
-    BASCULE_ASSIGN(fuses_, queue_->plan(DeviceQueue::Into::kTensors, taking_.fusion.segments(),
-                                        taking_.fusion.addresses({}).size(), layout_.bytes()));
+    BASCULE_ASSIGN(fuses_, queue_->plan(DeviceQueue::Into::kTensors, read_plan_.fusion.segments(),
+                                        read_plan_.fusion.addresses({}).size(), layout_.bytes()));
   }
   BASCULE_ASSIGN(tensors.fused, queue_->allocate(bytes, "the copies of fused tensors"));
   return absl::OkStatus();
@@ -225,11 +225,11 @@ absl::Status Attachment::fuse(const Publication& publication, const SlotView& vi
   Tensors& tensors = tensors_.at(view.slot);
   // Told again of a version that it has: the engine may read the copies by now.
   if (!tensors.fused || tensors.fused_version == publication.version) return absl::OkStatus();
-  const std::span<std::byte> fused(tensors.fused.get(), taking_.fusion.memory_bytes());
+  const std::span<std::byte> fused(tensors.fused.get(), read_plan_.fusion.memory_bytes());
   if (view.device == kHost) {
-    taking_.fusion.copy(view.bytes, fused, pool);
+    read_plan_.fusion.copy(view.bytes, fused, pool);
   } else {
-    const std::vector<std::byte*> addresses = taking_.fusion.addresses(fused);
+    const std::vector<std::byte*> addresses = read_plan_.fusion.addresses(fused);
     BASCULE_TRY(queue_->run(*fuses_, std::vector<const std::byte*>(addresses.begin(), addresses.end()),
                             view.bytes.data(), false, std::nullopt));
     BASCULE_TRY(queue_->finish(deadline).status());

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include <bascule/receiver/fusion.h>
-#include <bascule/receiver/receiver.h>
+#include <bascule/receiver/weights.h>
 #include <bascule/transport/control_page.h>
 #include <bascule/transport/delivery.h>
 #include <bascule/transport/device.h>
@@ -36,7 +36,7 @@ class WeightsBuilder {
 std::unique_ptr<ReceiverTransport> make_transport(const Scheme& scheme, const Endpoint& endpoint, std::size_t kept);
 
 // How a worker takes a layout, found out before anything is mapped.
-struct Taking {
+struct ReadPlan {
   // Of copies on a device: the one that tensors are made of, or one that is read and one for the next version.
   std::size_t copies_kept() const { return copy_plan ? 1 : 2; }
 
@@ -50,7 +50,7 @@ class Attachment {
   // none. Prepare thread.
   static absl::StatusOr<std::shared_ptr<Attachment>> make(const Scheme& scheme, const Endpoint& endpoint,
                                                           Welcome welcome, std::vector<UniqueFd> descriptors,
-                                                          Taking taking = {});
+                                                          ReadPlan read_plan = {});
 
   // The same after a lost connection: slots that it knows stay where they are. Prepare thread.
   static absl::StatusOr<std::shared_ptr<Attachment>> again(const std::shared_ptr<Attachment>& known, Welcome welcome,
@@ -58,7 +58,7 @@ class Attachment {
 
   // For a version that was found without a sender, and is leased. When its sender comes, again() makes it whole.
   static std::shared_ptr<Attachment> found(std::unique_ptr<ReceiverTransport> transport, FoundVersion version,
-                                           Taking taking);
+                                           ReadPlan read_plan);
   // Leases a version of this epoch that was found by another transport. UNAVAILABLE: it is there no more. Prepare
   // thread.
   absl::Status find_again(const Publication& publication);
@@ -92,7 +92,7 @@ class Attachment {
   std::optional<int> device_of(SlotId slot) const;  // whose memory it is; none: it is not reached. Prepare thread
   DigestMode digest() const { return digest_; }
   const Layout& layout() const { return layout_; }
-  const std::optional<Plan>& copy_plan() const { return taking_.copy_plan; }
+  const std::optional<Plan>& copy_plan() const { return read_plan_.copy_plan; }
   // What the control page says of a sender's slot; none over TCP, where there is no such page.
   std::optional<SlotRecord> record(SlotId slot) const {
     return control_page_ ? std::optional(control_page_->read(slot.index)) : std::nullopt;
@@ -102,7 +102,7 @@ class Attachment {
   Epoch epoch_ = 0;
   DigestMode digest_ = DigestMode::kOn;
   Layout layout_;
-  Taking taking_;
+  ReadPlan read_plan_;
   std::optional<ControlPageView> control_page_;  // none without a sender, and over TCP
   std::unique_ptr<ReceiverTransport> transport_;
   std::map<SlotId, absl::Status> slots_;  // that were offered, and whether they could be reached

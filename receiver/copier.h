@@ -22,7 +22,8 @@
 #include "absl/status/statusor.h"
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/receiver/attachment.h>
-#include <bascule/receiver/receiver.h>
+#include <bascule/receiver/options.h>
+#include <bascule/receiver/weights.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/layout.h>
 #include <bascule/transport/plan.h>

@@ -63,7 +63,7 @@ absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, D
     slots_->release(from.slot);
     if (!brought.ok()) return annotate(brought, cat("copy slot ", publication.slot.index, " to device ", device_));
     whole->in_use = true;
-    coming_ = nullptr;
+    incoming_ = nullptr;
   }
   return SlotView{.slot = {publication.slot.epoch, whole->index},
                   .bytes = {whole->memory.get(), publication.bytes},
@@ -124,7 +124,7 @@ DeviceCopies::Copy* DeviceCopies::find(const Publication& publication) {
 // coming any more; the device's copies are made in order.
 absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::on_its_way(const Publication& publication) {
   Copy* to = find(publication);
-  if (to != nullptr && (to->in_use || to == coming_)) return to;
+  if (to != nullptr && (to->in_use || to == incoming_)) return to;
   const auto free =
       std::ranges::find_if(copies_, [&](const Copy& copy) { return !copy.in_use && copy.bytes >= publication.bytes; });
   if (to == nullptr && free != copies_.end()) to = &*free;
@@ -134,7 +134,7 @@ absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::on_its_way(const Publication& 
   to->of = publication.slot;
   to->version = publication.version;
   to->bytes_done = 0;
-  return coming_ = to;
+  return incoming_ = to;
 }
 
 // Copies all that is there at once: one copy for each packed piece takes longer, since time passes between copies. A
@@ -142,7 +142,7 @@ absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::on_its_way(const Publication& 
 absl::Status DeviceCopies::copy(Copy& to, HostWindow& from, std::uint64_t end, std::uint64_t of_bytes) {
   if (to.bytes_done >= end) return absl::OkStatus();
   absl::Status copied = queue_->copy_in(from, to.bytes_done, end, {to.memory.get(), of_bytes}, /*want_digest=*/true);
-  if (!copied.ok()) coming_ = nullptr;
+  if (!copied.ok()) incoming_ = nullptr;
   to.bytes_done = end;
   return copied;
 }

@@ -68,7 +68,7 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
   const std::size_t kept_;
   std::unique_ptr<DeviceQueue> queue_;  // made when it is first needed
   std::list<Copy> copies_;
-  Copy* coming_ = nullptr;  // the last one that was begun: its digest is under way
+  Copy* incoming_ = nullptr;  // the last one that was begun: its digest is under way
   std::uint32_t next_ = kOwnMemory;
   struct Window {
     const std::byte* of = nullptr;

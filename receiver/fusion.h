@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include <bascule/kernels/thread_pool.h>
-#include <bascule/receiver/receiver.h>
+#include <bascule/receiver/options.h>
 #include <bascule/transport/layout.h>
 #include <bascule/transport/plan.h>
 

@@ -13,18 +13,18 @@ Preparer::Preparer(boost::asio::io_context& io, const ReceiverOptions& options, 
     : io_(io),
       may_only_look_up_(scheme.maps_once && options.fused.empty() && endpoint.digest != DigestMode::kAlways),
       poison_(poison),
-      bench_(options, endpoint, scheme, std::move(poison)) {}
+      context_(options, endpoint, scheme, std::move(poison)) {}
 
 void Preparer::copy_by(Copier* copier) {
   copies_ = true;
-  bench_.copy_by(copier);
+  context_.copy_by(copier);
 }
 
 void Preparer::start() { thread_.submit(own_thread_of_devices); }
 
 void Preparer::stop() {
   look_.request_stop();  // it may have a model to read
-  bench_.stop();
+  context_.stop();
   thread_.stop();
 }
 
@@ -41,23 +41,23 @@ void Preparer::answer(std::function<void()> done) { boost::asio::post(io_, std::
 
 // ---- a sender's memory ----
 
-void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking,
+void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan,
                      std::shared_ptr<Attachment> known, std::function<void(absl::StatusOr<Reached>)> done) {
   sender_digest_ = welcome.digest;
   reach_ = Reach::kUnknown;
   struct Received {
     Welcome welcome;
     std::vector<UniqueFd> descriptors;
-    Taking taking;
+    ReadPlan read_plan;
   };
-  const auto received = std::make_shared<Received>(
-      Received{.welcome = std::move(welcome), .descriptors = std::move(descriptors), .taking = std::move(taking)});
+  const auto received = std::make_shared<Received>(Received{
+      .welcome = std::move(welcome), .descriptors = std::move(descriptors), .read_plan = std::move(read_plan)});
   thread_.submit([this, received, known = std::move(known), done = std::move(done)]() mutable {
-    const absl::Status reached = bench_.reach(std::move(received->welcome), std::move(received->descriptors),
-                                              std::move(received->taking), std::move(known));
+    const absl::Status reached = context_.reach(std::move(received->welcome), std::move(received->descriptors),
+                                                std::move(received->read_plan), std::move(known));
     if (!reached.ok()) return answer([done, reached] { done(reached); });
-    const Reached place{.reception = bench_.reception(), .path = bench_.path()};
-    reach_ = bench_.copies() ? Reach::kCopied : place.reception ? Reach::kReceived : Reach::kInPlace;
+    const Reached place{.reception = context_.reception(), .path = context_.path()};
+    reach_ = context_.copies() ? Reach::kCopied : place.reception ? Reach::kReceived : Reach::kInPlace;
     answer([done, place] { done(place); });
   });
 }
@@ -65,55 +65,57 @@ void Preparer::reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking 
 void Preparer::accept(ReceivedOffer offer, std::function<void()> done) {
   const auto received = std::make_shared<ReceivedOffer>(std::move(offer));
   thread_.submit([this, received, done = std::move(done)] {
-    bench_.accept(std::move(*received));
+    context_.accept(std::move(*received));
     answer(done);
   });
 }
 
 void Preparer::keep_only(std::set<SlotId> slots) {
-  thread_.submit([this, slots = std::move(slots)] { bench_.keep_only(slots); });
+  thread_.submit([this, slots = std::move(slots)] { context_.keep_only(slots); });
 }
 
 // ---- versions ----
 
 void Preparer::copy_behind(Publication publication, std::shared_ptr<Preparation> preparation) {
   thread_.submit([this, publication, preparation = std::move(preparation)]() mutable {
-    if (bench_.copy_behind(publication, *preparation)) copy_behind(publication, std::move(preparation));
+    if (context_.copy_behind(publication, *preparation)) copy_behind(publication, std::move(preparation));
   });
 }
 
 void Preparer::prepare(Publication publication, BackSet set, std::shared_ptr<Preparation> preparation,
                        std::function<void(const absl::Status&)> done) {
   auto job = [this, publication, set = std::move(set), preparation = std::move(preparation), done = std::move(done)] {
-    const absl::Status prepared = bench_.prepare(publication, set, *preparation);
+    const absl::Status prepared = context_.prepare(publication, set, *preparation);
     answer([done, prepared] { done(prepared); });
   };
   submit(std::move(job), only_looks_up());
 }
 
-void Preparer::give_back(Holdings::Leaving leaving, std::shared_ptr<Preparation> preparation, Passed passed,
+void Preparer::give_back(LeaseTracker::Departing departing, std::shared_ptr<Preparation> preparation, Passed passed,
                          std::function<void(std::uint64_t)> done) {
-  if (passed) return give_back_behind(std::move(leaving), std::move(passed), std::move(done));
-  const bool at_once = only_looks_up() && !preparation && !leaving.last_of_attachment;
-  auto job = [this, leaving = std::move(leaving), preparation = std::move(preparation), done = std::move(done)] {
+  if (passed) return give_back_behind(std::move(departing), std::move(passed), std::move(done));
+  const bool at_once = only_looks_up() && !preparation && !departing.last_of_attachment;
+  auto job = [this, departing = std::move(departing), preparation = std::move(preparation), done = std::move(done)] {
     if (preparation && preparation->reached) preparation->local.attachment->release(preparation->reached->slot);
-    if (leaving.local.attachment) leaving.local.attachment->release(leaving.local.source());
-    answer([done, number = leaving.number] { done(number); });
+    if (departing.local.attachment) departing.local.attachment->release(departing.local.source());
+    answer([done, number = departing.number] { done(number); });
   };
   submit(std::move(job), at_once);
 }
 
 // Waits however long the engine's stream takes: the slot is leased until then. The prepare thread does its other tasks
 // in between. If the stream cannot be asked, the slot stays leased.
-void Preparer::give_back_behind(Holdings::Leaving leaving, Passed passed, std::function<void(std::uint64_t)> done) {
-  thread_.submit([this, leaving = std::move(leaving), passed = std::move(passed), done = std::move(done)]() mutable {
-    const absl::Status waited = passed(Deadline(absl::Milliseconds(20)));
-    if (absl::IsDeadlineExceeded(waited))
-      return give_back_behind(std::move(leaving), std::move(passed), std::move(done));
-    if (!waited.ok()) return poison_(annotate(waited, "the engine's stream"));
-    leaving.local.attachment->release(leaving.local.source());
-    answer([done, number = leaving.number] { done(number); });
-  });
+void Preparer::give_back_behind(LeaseTracker::Departing departing, Passed passed,
+                                std::function<void(std::uint64_t)> done) {
+  thread_.submit(
+      [this, departing = std::move(departing), passed = std::move(passed), done = std::move(done)]() mutable {
+        const absl::Status waited = passed(Deadline(absl::Milliseconds(20)));
+        if (absl::IsDeadlineExceeded(waited))
+          return give_back_behind(std::move(departing), std::move(passed), std::move(done));
+        if (!waited.ok()) return poison_(annotate(waited, "the engine's stream"));
+        departing.local.attachment->release(departing.local.source());
+        answer([done, number = departing.number] { done(number); });
+      });
 }
 
 void Preparer::let_go(std::shared_ptr<Attachment> attachment) {
@@ -122,7 +124,7 @@ void Preparer::let_go(std::shared_ptr<Attachment> attachment) {
 
 void Preparer::wait_for(std::shared_ptr<DeviceMark> mark, std::function<void()> done) {
   thread_.submit([this, mark = std::move(mark), done = std::move(done)] {
-    if (bench_.wait_for(*mark).ok()) answer(done);
+    if (context_.wait_for(*mark).ok()) answer(done);
   });
 }
 
@@ -134,7 +136,7 @@ void Preparer::look(Version newer_than, std::vector<std::shared_ptr<Attachment>>
   look_ = std::stop_source();
   thread_.submit([this, newer_than, known = std::move(known), set = std::move(set), done = std::move(done),
                   stop = look_.get_token()] {
-    const auto found = std::make_shared<Found>(bench_.find(newer_than, known, set, stop));
+    const auto found = std::make_shared<Found>(context_.find(newer_than, known, set, stop));
     answer([this, done, found, stop] {
       looking_ = false;
       done(std::move(*found), stop.stop_requested());

@@ -27,15 +27,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include <bascule/receiver/holdings.h>
-#include <bascule/receiver/workbench.h>
+#include <bascule/receiver/lease_tracker.h>
+#include <bascule/receiver/prepare_context.h>
 #include <bascule/transport/task_thread.h>
 
 namespace bascule::inline v0 {
 
 class Preparer {
  public:
-  // As Workbench. `poison` is called from the prepare thread.
+  // As PrepareContext. `poison` is called from the prepare thread.
   Preparer(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
            std::function<void(const absl::Status&)> poison);
 
@@ -43,8 +43,8 @@ class Preparer {
   void start();
   void stop();  // any thread: ends the job under way, or waits for it, and drops the rest
   // After stop(): blocks until no device works for it any more. DEADLINE_EXCEEDED: one does.
-  absl::Status settle(Deadline deadline) { return bench_.settle(deadline); }
-  absl::StatusOr<Taking> take(const Layout& layout) const { return bench_.take(layout); }
+  absl::Status settle(Deadline deadline) { return context_.settle(deadline); }
+  absl::StatusOr<ReadPlan> take(const Layout& layout) const { return context_.take(layout); }
 
   // ---- a sender's memory ----
 
@@ -52,7 +52,7 @@ class Preparer {
     std::shared_ptr<Reception> reception;  // null: the scheme's ends say nothing to each other
     std::string path;                      // ReceiverTransport::path()
   };
-  void reach(Welcome welcome, std::vector<UniqueFd> descriptors, Taking taking, std::shared_ptr<Attachment> known,
+  void reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan, std::shared_ptr<Attachment> known,
              std::function<void(absl::StatusOr<Reached>)> done);
   void accept(ReceivedOffer offer, std::function<void()> done);
   void keep_only(std::set<SlotId> slots);
@@ -66,8 +66,8 @@ class Preparer {
                std::function<void(const absl::Status&)> done);
   // Waits until the device has passed what may read memory, under a deadline; null: nothing does.
   using Passed = std::function<absl::Status(Deadline)>;
-  // `preparation`: of a version that was coming. Where the device cannot be asked any more, `done` is not called.
-  void give_back(Holdings::Leaving leaving, std::shared_ptr<Preparation> preparation, Passed passed,
+  // `preparation`: of an incoming version. Where the device cannot be asked any more, `done` is not called.
+  void give_back(LeaseTracker::Departing departing, std::shared_ptr<Preparation> preparation, Passed passed,
                  std::function<void(std::uint64_t number)> done);
   void let_go(std::shared_ptr<Attachment> attachment);
   void wait_for(std::shared_ptr<DeviceMark> mark, std::function<void()> done);  // any thread; done where it has passed
@@ -82,7 +82,7 @@ class Preparer {
 
  private:
   bool only_looks_up() const;
-  void give_back_behind(Holdings::Leaving leaving, Passed passed, std::function<void(std::uint64_t)> done);
+  void give_back_behind(LeaseTracker::Departing departing, Passed passed, std::function<void(std::uint64_t)> done);
   // Where nothing else is to be done and the job only looks something up: at once, on this thread.
   void submit(std::function<void()> job, bool only_looks_up);
   void answer(std::function<void()> done);
@@ -97,7 +97,7 @@ class Preparer {
   std::atomic<Reach> reach_{Reach::kUnknown};  // by the prepare thread, once it knows
   bool looking_ = false;
   std::stop_source look_;
-  Workbench bench_;
+  PrepareContext context_;
   TaskThread thread_;  // last: what it runs uses the rest
 };
 

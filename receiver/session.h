@@ -1,10 +1,10 @@
 // Session: a receiver's protocol. Its I/O thread greets and answers, and never touches weights.
 //
-//   the connection     Link        searching, greeting, attached, ended
-//   what is held       Holdings    which leases end when
-//   bytes              Preparer    the prepare thread
-//   the scheme's words Listener    hears the sender's end, and receives, on a thread of its own
-//   the engine         FlipGate    decided and offered versions wait there
+//   the connection         SenderConnection  searching, greeting, attached, ended
+//   what is held           LeaseTracker      which leases end when
+//   bytes                  Preparer          the prepare thread
+//   the scheme's messages  SchemeChannel     hears the sender's end, and receives, on a separate thread
+//   the engine             FlipGate          decided and offered versions wait there
 //
 //   state        on                         does                                          to
 //   searching    connected                  hello                                         greeting
@@ -12,7 +12,7 @@
 //   greeting     no welcome, and nothing is served: a version found
 //                                           leaves it at the gate                         greeting
 //                welcome                    has it mapped (prepare thread)                attached
-//   attached     prepare(v)                 ready(v), once its back set is free           attached, v coming
+//   attached     prepare(v)                 ready(v), once its back set is free           attached, v incoming
 //                deliver(v)                 has the scheme receive v
 //                sealed(v), verified and,   prepared(v) | failed(v)
 //                in the background, copied
@@ -36,11 +36,12 @@
 
 #include <bascule/receiver/copier.h>
 #include <bascule/receiver/flip_gate.h>
-#include <bascule/receiver/holdings.h>
-#include <bascule/receiver/link.h>
-#include <bascule/receiver/listener.h>
+#include <bascule/receiver/lease_tracker.h>
+#include <bascule/receiver/options.h>
 #include <bascule/receiver/preparer.h>
-#include <bascule/receiver/receiver.h>
+#include <bascule/receiver/receiver_status.h>
+#include <bascule/receiver/scheme_channel.h>
+#include <bascule/receiver/sender_connection.h>
 #include <bascule/receiver/status_board.h>
 #include <bascule/receiver/stream_marks.h>
 #include <bascule/transport/device.h>
@@ -95,7 +96,7 @@ class Session {
 
  private:
   // ---- the connection: session.cpp ----
-  Link::Handlers handlers();
+  SenderConnection::Handlers handlers();
   void greet();
   void on_message(Message message, std::vector<UniqueFd> descriptors);
   void on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors);
@@ -116,16 +117,16 @@ class Session {
   void on_received(Version version, const absl::Status& status);
   void on_sealed(const Sealed& sealed);
   void on_prepared(const absl::Status& status);
-  void on_commit(Version version);
+  void on_decided(Version version);
   void on_abort(const Abort& abort);
   void offer(LocalVersion local);
   void decide(LocalVersion local);
   BackSet back_set() const;
 
   // ---- leases: session_versions.cpp ----
-  void drop_coming();
+  void drop_incoming();
   void withdraw(Version version);
-  void give_back(std::optional<Holdings::Leaving> leaving, std::shared_ptr<Preparation> preparation = nullptr,
+  void give_back(std::optional<LeaseTracker::Departing> departing, std::shared_ptr<Preparation> preparation = nullptr,
                  Preparer::Passed passed = nullptr);
   void on_given_back(std::uint64_t number);
 
@@ -140,7 +141,7 @@ class Session {
   void acknowledge();
   // Engine's thread: nothing is served. What `drop` says is given back once `passed`.
   void unserve(Version version, const absl::Status& why, Preparer::Passed passed,
-               std::function<std::optional<Holdings::Leaving>(bool late)> drop);
+               std::function<std::optional<LeaseTracker::Departing>(bool late)> drop);
   void log(std::string_view line) const;
 
   const ReceiverOptions options_;
@@ -155,11 +156,11 @@ class Session {
   // I/O thread.
   boost::asio::io_context io_;
   StayAwake awake_;
-  Link link_;
-  Listener listener_;
+  SenderConnection connection_;
+  SchemeChannel scheme_channel_;
   UniqueFd lease_;  // our end of the lease pipe; closing it ends our leases; none over TCP
-  Holdings holdings_;
-  std::shared_ptr<Preparation> preparation_;  // of what is coming
+  LeaseTracker leases_;
+  std::shared_ptr<Preparation> preparation_;  // of the incoming version
   std::shared_ptr<DeviceMark> left_;          // where the last flip left a set of the engine's own
   int failures_ = 0;                          // versions running that did not verify
   absl::Status alone_;                        // why a version that is there cannot be served

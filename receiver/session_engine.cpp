@@ -24,9 +24,9 @@ void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> befor
                       double stall_seconds, AckWhen ack) {
   asio::post(io_, [this, now = now, before = std::move(before), mark = std::move(mark), stall_seconds, ack,
                    at = Clock::now()]() mutable {
-    if (holdings_.lost()) return;
+    if (leases_.lost()) return;
     before.reset();  // not the last of it: it is held until it is given back
-    link_.flipped();
+    connection_.flipped();
     board_.update([&](StatusBoard::Posted& posted) {
       posted.status.state = ack == AckWhen::kLoaded ? ReceiverState::kLoading : ReceiverState::kServing;
       posted.status.epoch = now.lease.epoch;
@@ -38,36 +38,36 @@ void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> befor
         Ack{.version = now.version, .stall_seconds = stall_seconds, .seconds = seconds_between(now.decided_at, at)};
     decided_at_ = now.decided_at;
     if (ack == AckWhen::kLoaded) {
-      link_.send(Loading{.version = now.version});
+      connection_.send(Loading{.version = now.version});
     } else {
       acknowledge();
     }
     Preparer::Passed passed;
     if (copier_) left_ = mark;
     if (!copier_ && mark) passed = [mark](Deadline deadline) { return mark->wait(deadline); };
-    std::optional<Holdings::Leaving> leaving = holdings_.flipped(now, passed != nullptr);
-    if (ack == AckWhen::kLoaded) holdings_.doubt();  // until it has loaded, a greeting claims nothing
+    std::optional<LeaseTracker::Departing> departing = leases_.flipped(now, passed != nullptr);
+    if (ack == AckWhen::kLoaded) leases_.doubt();  // until it has loaded, a greeting claims nothing
     now.attachment = nullptr;
-    give_back(std::move(leaving), nullptr, std::move(passed));
+    give_back(std::move(departing), nullptr, std::move(passed));
     // A follower's own commit comes later, or never. What it was told again and has not prepared goes its way.
-    const Holdings::Coming* const coming = holdings_.coming();
-    if (is_follower() && coming != nullptr && coming->prepared && coming->publication.version == now.version)
-      drop_coming();
+    const LeaseTracker::Incoming* const incoming = leases_.incoming();
+    if (is_follower() && incoming != nullptr && incoming->prepared && incoming->publication.version == now.version)
+      drop_incoming();
     say_ready();
   });
 }
 
 void Session::acknowledge() {
-  link_.send(*std::exchange(due_ack_, std::nullopt));
+  connection_.send(*std::exchange(due_ack_, std::nullopt));
   awake_.end();
 }
 
 void Session::loaded() {
   asio::post(io_, [this, at = Clock::now()] {
-    if (holdings_.lost() || !due_ack_) return;
+    if (leases_.lost() || !due_ack_) return;
     board_.update([](StatusBoard::Posted& posted) { posted.status.state = ReceiverState::kServing; });
     due_ack_->seconds = seconds_between(decided_at_, at);
-    holdings_.settle_doubt();
+    leases_.settle_doubt();
     acknowledge();
   });
 }
@@ -85,13 +85,13 @@ void Session::not_loaded(const LocalVersion& local, const absl::Status& why) {
     awake_.end();
   });
   unserve(local.version, annotate(why, cat("load version ", local.version)), std::move(passed),
-          [this](bool late) { return holdings_.not_loaded(late); });
+          [this](bool late) { return leases_.not_loaded(late); });
 }
 
 void Session::not_flipped(LocalVersion next, const absl::Status& why) {
   if (is_sticky(why)) return lose(annotate(why, "the engine's stream"));  // and gives nothing back
   asio::post(io_, [this, next = std::move(next)]() mutable {
-    give_back(holdings_.not_flipped(std::move(next)));
+    give_back(leases_.not_flipped(std::move(next)));
     say_ready();
   });
   poison(annotate(why, "the engine's stream"));
@@ -103,11 +103,11 @@ void Session::torn(LocalVersion local, const absl::Status& why) {
   if (copier_->device() != kHost) passed = [this](Deadline deadline) { return copier_->settle(deadline); };
   const Version version = local.version;
   unserve(version, why, std::move(passed),
-          [this, local = std::move(local)](bool late) mutable { return holdings_.torn(std::move(local), late); });
+          [this, local = std::move(local)](bool late) mutable { return leases_.torn(std::move(local), late); });
 }
 
 void Session::unserve(Version version, const absl::Status& why, Preparer::Passed passed,
-                      std::function<std::optional<Holdings::Leaving>(bool late)> drop) {
+                      std::function<std::optional<LeaseTracker::Departing>(bool late)> drop) {
   asio::post(io_, [this, version] {
     board_.update([version](StatusBoard::Posted& posted) {
       posted.status.version = 0;
@@ -117,8 +117,8 @@ void Session::unserve(Version version, const absl::Status& why, Preparer::Passed
   });
   if (is_sticky(why)) return lose(why);
   asio::post(io_, [this, drop = std::move(drop), passed = std::move(passed)]() mutable {
-    std::optional<Holdings::Leaving> leaving = drop(passed != nullptr);
-    give_back(std::move(leaving), nullptr, std::move(passed));
+    std::optional<LeaseTracker::Departing> departing = drop(passed != nullptr);
+    give_back(std::move(departing), nullptr, std::move(passed));
   });
   poison(why);
 }
@@ -126,7 +126,7 @@ void Session::unserve(Version version, const absl::Status& why, Preparer::Passed
 void Session::passed_over(std::vector<LocalVersion> versions) {
   if (versions.empty()) return;
   asio::post(io_, [this, versions = std::move(versions)]() mutable {
-    for (LocalVersion& local : versions) give_back(holdings_.passed_over(std::move(local)));
+    for (LocalVersion& local : versions) give_back(leases_.passed_over(std::move(local)));
     say_ready();
   });
 }
@@ -134,13 +134,13 @@ void Session::passed_over(std::vector<LocalVersion> versions) {
 void Session::poison(std::string why) {
   gate_.poison();
   asio::post(io_, [this, why = std::move(why)] {
-    if (holdings_.lost()) return;
+    if (leases_.lost()) return;
     update([&](ReceiverStatus& status) {
       status.state = ReceiverState::kPoisoned;
       status.error = failed_precondition(why);
     });
     log(cat("poisoned: ", why));
-    link_.send(Poisoned{.why = why});
+    connection_.send(Poisoned{.why = why});
   });
 }
 
@@ -151,8 +151,8 @@ void Session::poison(const absl::Status& why) { is_sticky(why) ? lose(why) : poi
 void Session::lose(const absl::Status& why) {
   gate_.lose();
   asio::post(io_, [this, why = cat("its device is lost; restart the engine: ", message_of(why))] {
-    if (holdings_.lost()) return;
-    link_.end();
+    if (leases_.lost()) return;
+    connection_.end();
     board_.update([&](StatusBoard::Posted& posted) {
       posted.status.state = ReceiverState::kPoisoned;
       posted.status.attached = false;
@@ -161,20 +161,20 @@ void Session::lose(const absl::Status& why) {
       posted.hopeless = true;
     });
     log(cat("poisoned for good: ", why));
-    drop_coming();
-    holdings_.lose();
+    drop_incoming();
+    leases_.lose();
     awake_.end();
-    link_.send(Poisoned{.why = why, .final = true});
-    if (!link_.connected()) lease_ = UniqueFd();
+    connection_.send(Poisoned{.why = why, .final = true});
+    if (!connection_.connected()) lease_ = UniqueFd();
   });
 }
 
 // No thread of the session runs any more. All that was written to the engine's own tensors has arrived; the engine
 // itself may still read what it served last and what it left, in place or in a set that was made for it.
 absl::Status Session::wait_until_left(Deadline deadline) {
-  if (holdings_.lost()) return absl::OkStatus();
+  if (leases_.lost()) return absl::OkStatus();
   BASCULE_TRY(preparer_->settle(deadline));
-  for (const int device : holdings_.devices()) {
+  for (const int device : leases_.devices()) {
     BASCULE_ASSIGN(const std::shared_ptr<DeviceMark> mark, marks_.here(device));
     BASCULE_TRY(mark->wait(deadline));
   }

@@ -14,34 +14,34 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
   if (const absl::Status newer = check_newer(prepare.slot.epoch, prepare.version); !newer.ok())
     return refuse_sender(newer);
   if (prepare.offer) {  // a slot that was made after the welcome
-    listener_.pause();
+    scheme_channel_.pause();
     preparer_->accept({.bytes = *std::move(prepare.offer),
                        .descriptors = std::move(descriptors),
                        .slots = {prepare.slot},
                        .slot_bytes = prepare.bytes},
-                      [this, connection = holdings_.connection()] {
-                        if (connection == holdings_.connection()) listener_.resume();
+                      [this, connection = leases_.connection()] {
+                        if (connection == leases_.connection()) scheme_channel_.resume();
                       });
   }
-  drop_coming();
+  drop_incoming();
   const Publication publication{
       .version = prepare.version, .slot = prepare.slot, .bytes = prepare.bytes, .digest = std::nullopt};
-  if (holdings_.prepare(publication, prepare.lease, std::move(prepare.slots))) preparer_->keep_only(holdings_.wanted());
+  if (leases_.prepare(publication, prepare.lease, std::move(prepare.slots))) preparer_->keep_only(leases_.wanted());
   preparation_ = std::make_shared<Preparation>();
   if (scheme_.on_device) awake_.begin();
   if (endpoint_.device != kHost) preparer_->copy_behind(publication, preparation_);
   // Read in place: the back slot is the sender's, and free. But a single copy is the one that the engine reads.
-  holdings_.coming()->single_copy ? ask_to_yield(prepare.version) : say_ready();
+  leases_.incoming()->single_copy ? ask_to_yield(prepare.version) : say_ready();
 }
 
 void Session::ask_to_yield(Version version) {
-  holdings_.coming()->ready = true;  // as soon as the engine says so
-  gate_.ask_to_yield([this, version, device = holdings_.serving()->device] {
+  leases_.incoming()->ready = true;  // as soon as the engine says so
+  gate_.ask_to_yield([this, version, device = leases_.serving()->device] {
     const auto yielded = [this, version] {
-      Holdings::Coming* const coming = holdings_.coming();
-      if (coming == nullptr || coming->publication.version != version) return;
-      coming->yielded = true;
-      link_.send(Ready{.version = version});
+      LeaseTracker::Incoming* const incoming = leases_.incoming();
+      if (incoming == nullptr || incoming->publication.version != version) return;
+      incoming->yielded = true;
+      connection_.send(Ready{.version = version});
     };
     if (device == kHost) return asio::post(io_, yielded);
     // An engine on a device has yielded once its stream has passed what it was given to read.
@@ -55,27 +55,27 @@ void Session::ask_to_yield(Version version) {
 // If there is one set for both, an offered version gives way to the version that comes. If rank 0 chooses the offered
 // one all the same, it is prepared again.
 void Session::say_ready() {
-  Holdings::Coming* const coming = holdings_.coming();
-  if (coming == nullptr || coming->ready) return;
+  LeaseTracker::Incoming* const incoming = leases_.incoming();
+  if (incoming == nullptr || incoming->ready) return;
   if (copies_ahead())
-    for (const Version version : holdings_.offered()) withdraw(version);
-  if (!holdings_.has_room()) return;
-  coming->ready = true;
-  link_.send(Ready{.version = coming->publication.version, .copies_behind = preparer_->copies_behind()});
+    for (const Version version : leases_.offered()) withdraw(version);
+  if (!leases_.has_room()) return;
+  incoming->ready = true;
+  connection_.send(Ready{.version = incoming->publication.version, .copies_behind = preparer_->copies_behind()});
 }
 
 void Session::on_deliver(Deliver deliver) {
-  const Holdings::Coming* const coming = holdings_.coming();
-  if (coming == nullptr || coming->publication.version != deliver.version || !coming->ready) return;
+  const LeaseTracker::Incoming* const incoming = leases_.incoming();
+  if (incoming == nullptr || incoming->publication.version != deliver.version || !incoming->ready) return;
   // Longer than the sender waits: it says when a version is given up.
-  listener_.receive(coming->publication, std::move(deliver.bytes),
-                    Deadline(endpoint_.timeout + endpoint_.flip_timeout));
+  scheme_channel_.receive(incoming->publication, std::move(deliver.bytes),
+                          Deadline(endpoint_.timeout + endpoint_.flip_timeout));
 }
 
 void Session::on_received(Version version, const absl::Status& status) {
-  const Holdings::Coming* const coming = holdings_.coming();
+  const LeaseTracker::Incoming* const incoming = leases_.incoming();
   // Cancelled: the sender gave it up, and says so.
-  if (status.ok() || absl::IsCancelled(status) || coming == nullptr || coming->publication.version != version ||
+  if (status.ok() || absl::IsCancelled(status) || incoming == nullptr || incoming->publication.version != version ||
       preparation_->over)
     return;
   on_prepared(status);
@@ -83,27 +83,28 @@ void Session::on_received(Version version, const absl::Status& status) {
 
 // The set of the engine's own tensors to copy to.
 BackSet Session::back_set() const {
-  const LocalVersion* const serving = holdings_.serving();
+  const LocalVersion* const serving = leases_.serving();
   if (!copier_) return {.set = 0, .left = left_};
   return {.set = copier_->after(serving ? std::optional(static_cast<int>(serving->slot.index)) : std::nullopt),
           .left = left_};
 }
 
 void Session::on_sealed(const Sealed& sealed) {
-  Holdings::Coming* const coming = holdings_.coming();
-  if (coming == nullptr || coming->publication.version != sealed.version || !coming->ready || preparation_->failed)
+  LeaseTracker::Incoming* const incoming = leases_.incoming();
+  if (incoming == nullptr || incoming->publication.version != sealed.version || !incoming->ready ||
+      preparation_->failed)
     return;
-  coming->publication.digest = sealed.digest;
+  incoming->publication.digest = sealed.digest;
   preparation_->over = true;
-  preparer_->prepare(coming->publication, back_set(), preparation_,
+  preparer_->prepare(incoming->publication, back_set(), preparation_,
                      [this, preparation = std::weak_ptr(preparation_)](const absl::Status& status) {
                        if (preparation_ && preparation_ == preparation.lock()) on_prepared(status);  // else dropped
                      });
 }
 
 void Session::on_prepared(const absl::Status& status) {
-  Holdings::Coming& coming = *holdings_.coming();
-  const Version version = coming.publication.version;
+  LeaseTracker::Incoming& incoming = *leases_.incoming();
+  const Version version = incoming.publication.version;
   if (is_sticky(status)) return lose(status);  // and not `failed`, which would abort the version for all
   if (!status.ok()) {
     preparation_->failed = true;
@@ -113,52 +114,53 @@ void Session::on_prepared(const absl::Status& status) {
       if (failures_ >= 2) to.state = ReceiverState::kPoisoned;
     });
     log(cat("version ", version, " failed: ", message_of(status)));
-    return link_.send(Failed{.version = version, .why = std::string(message_of(status))});
+    return connection_.send(Failed{.version = version, .why = std::string(message_of(status))});
   }
   failures_ = 0;
-  coming.prepared = true;
-  if (is_follower() && holdings_.served() < version) {  // before rank 0 can be told to flip
+  incoming.prepared = true;
+  if (is_follower() && leases_.served() < version) {  // before rank 0 can be told to flip
     offer(preparation_->local);
     preparation_->reached.reset();  // what is offered gives it back
   }
-  link_.send(Prepared{.version = version});
+  connection_.send(Prepared{.version = version});
 }
 
 void Session::offer(LocalVersion local) {
   local.decided_at = Clock::now();
-  give_back(holdings_.offer(local, gate_.withdraw(local.version)));  // it may be told again of one that it has
+  give_back(leases_.offer(local, gate_.withdraw(local.version)));  // it may be told again of one that it has
   gate_.offer(std::move(local));
 }
 
-void Session::on_commit(Version version) {
-  const Holdings::Coming* const coming = holdings_.coming();
-  const bool comes = coming != nullptr && coming->publication.version == version;
-  if (is_follower() && holdings_.served() >= version) {  // rank 0's word came first
-    if (comes) {                                         // it was told again of it meanwhile
+void Session::on_decided(Version version) {
+  const LeaseTracker::Incoming* const incoming = leases_.incoming();
+  const bool comes = incoming != nullptr && incoming->publication.version == version;
+  if (is_follower() && leases_.served() >= version) {  // rank 0's word came first
+    if (comes) {                                       // it was told again of it meanwhile
       withdraw(version);
-      drop_coming();
+      drop_incoming();
     }
-    return link_.send(Ack{.version = version});
+    return connection_.send(Ack{.version = version});
   }
-  if (!comes || !coming->prepared) {
+  if (!comes || !incoming->prepared) {
     detach();
     return retry(
         invalid_argument("the sender broke the protocol: commit of version ", version, ", which is not prepared"));
   }
   LocalVersion local = preparation_->local;
-  if (due_ack_) link_.send(Loading{.version = version});  // its turn comes when the engine has loaded what it took
-  if (due_ack_ && holdings_.serves(local)) return drop_coming();  // told again of just that: its ack follows
+  if (due_ack_)
+    connection_.send(Loading{.version = version});  // its turn comes when the engine has loaded what it took
+  if (due_ack_ && leases_.serves(local)) return drop_incoming();  // told again of just that: its ack follows
   // What was copied ahead is the engine's own by now; and a follower may have been told to pass it over.
-  if (copies_ahead() || (is_follower() && !holdings_.offers(version))) {
-    drop_coming();
+  if (copies_ahead() || (is_follower() && !leases_.offers(version))) {
+    drop_incoming();
   } else {
-    holdings_.arrive();
+    leases_.arrive();
     preparation_ = nullptr;
   }
   if (is_follower()) return can_serve(version);  // it flips when rank 0 says so
-  if (copies_ahead() && holdings_.serves(local)) {
-    link_.flipped();
-    return link_.send(Ack{.version = version});  // told again of what it serves: the set that it reads stays
+  if (copies_ahead() && leases_.serves(local)) {
+    connection_.flipped();
+    return connection_.send(Ack{.version = version});  // told again of what it serves: the set that it reads stays
   }
   decide(std::move(local));
 }
@@ -168,7 +170,7 @@ void Session::decide(LocalVersion local) {
   local.decided_at = Clock::now();
   const Version version = local.version;
   std::optional<LocalVersion> skipped = gate_.decide(local);
-  give_back(holdings_.decide(std::move(local), std::move(skipped)));
+  give_back(leases_.decide(std::move(local), std::move(skipped)));
   can_serve(version);
   if (options_.on_pending) options_.on_pending();
 }
@@ -182,41 +184,41 @@ void Session::can_serve(Version version) {
 }
 
 void Session::on_abort(const Abort& abort) {
-  const Holdings::Coming* const coming = holdings_.coming();
-  if (coming == nullptr || coming->publication.version != abort.version) return;
-  const bool single_copy = coming->single_copy;
+  const LeaseTracker::Incoming* const incoming = leases_.incoming();
+  if (incoming == nullptr || incoming->publication.version != abort.version) return;
+  const bool single_copy = incoming->single_copy;
   if (single_copy && abort.torn) {
-    holdings_.doubt();
+    leases_.doubt();
     poison("the single copy was left half written, or may be by now; the next version mends it");
   }
   if (single_copy) gate_.resume();
   withdraw(abort.version);
-  drop_coming();
+  drop_incoming();
 }
 
 // ---- leases ----
 
-// The version that is coming will not be served. The prepare thread gives it back in its turn: after its preparation,
+// The incoming version will not be served. The prepare thread gives it back in its turn: after its preparation,
 // and before that of any later version. The sender may write the slot only then.
-void Session::drop_coming() {
+void Session::drop_incoming() {
   if (preparation_) preparation_->over = true;
-  give_back(holdings_.drop(), std::exchange(preparation_, nullptr));
+  give_back(leases_.drop(), std::exchange(preparation_, nullptr));
 }
 
-void Session::withdraw(Version version) { give_back(holdings_.withdrawn(version, !gate_.withdraw(version))); }
+void Session::withdraw(Version version) { give_back(leases_.withdrawn(version, !gate_.withdraw(version))); }
 
-void Session::give_back(std::optional<Holdings::Leaving> leaving, std::shared_ptr<Preparation> preparation,
+void Session::give_back(std::optional<LeaseTracker::Departing> departing, std::shared_ptr<Preparation> preparation,
                         Preparer::Passed passed) {
-  if (leaving)
-    preparer_->give_back(*std::move(leaving), std::move(preparation), std::move(passed),
+  if (departing)
+    preparer_->give_back(*std::move(departing), std::move(preparation), std::move(passed),
                          [this](std::uint64_t number) { on_given_back(number); });
 }
 
 void Session::on_given_back(std::uint64_t number) {
-  Holdings::Gone gone = holdings_.given_back(number);
-  if (gone.released) link_.send(*gone.released);
-  if (gone.unmap) preparer_->keep_only(holdings_.wanted());
-  if (gone.attachment) preparer_->let_go(std::move(gone.attachment));
+  LeaseTracker::Freed freed = leases_.given_back(number);
+  if (freed.released) connection_.send(*freed.released);
+  if (freed.unmap) preparer_->keep_only(leases_.wanted());
+  if (freed.attachment) preparer_->let_go(std::move(freed.attachment));
   say_ready();
 }
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include <bascule/receiver/inquiry.h>
-#include <bascule/receiver/slot_looker.h>
+#include <bascule/receiver/slot_inspector.h>
+#include <bascule/receiver/status_query.h>
 #include <bascule/schemes/registry.h>
 #include <bascule/transport/kept_slots.h>
 #include <bascule/transport/status.h>
@@ -89,9 +89,9 @@ absl::StatusOr<Endpoint> endpoint_of(const std::string& target) {
 // `scheme` may be null: then it is the sender's.
 absl::StatusOr<Observation> look_at_sender(const Endpoint& endpoint, const Scheme* scheme,
                                            const std::optional<Token>& token) {
-  std::optional<SlotLooker> looker;
+  std::optional<SlotInspector> inspector;
   for (int tries = 0;; ++tries) {
-    BASCULE_ASSIGN(Answer answer, inquire(endpoint, token));
+    BASCULE_ASSIGN(Answer answer, query_status(endpoint, token));
     if (scheme == nullptr) {
       BASCULE_ASSIGN(scheme, find_scheme(answer.status.scheme));
     }
@@ -99,15 +99,15 @@ absl::StatusOr<Observation> look_at_sender(const Endpoint& endpoint, const Schem
     if (expected != answer.status.scheme)
       return failed_precondition("the sender at ", endpoint.place(), " uses ", answer.status.scheme, ", not ", expected,
                                  "; ask for ", answer.status.scheme, "://", endpoint.place());
-    if (!looker) looker.emplace(*scheme, endpoint);
+    if (!inspector) inspector.emplace(*scheme, endpoint);
     bool done = tries == kTries;
     if (done) {
-      BASCULE_TRY(looker->conclude(std::move(answer)));
+      BASCULE_TRY(inspector->conclude(std::move(answer)));
     } else {
-      BASCULE_ASSIGN(done, looker->look(std::move(answer)));
+      BASCULE_ASSIGN(done, inspector->look(std::move(answer)));
     }
     if (!done) continue;
-    Observation seen = std::move(*looker).seen();
+    Observation seen = std::move(*inspector).seen();
     seen.place = endpoint.place();
     seen.sender = true;
     return seen;

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include <bascule/receiver/receiver.h>
+#include <bascule/receiver/receiver_status.h>
 #include <bascule/transport/deadline.h>
 
 namespace bascule::inline v0 {

@@ -5,6 +5,7 @@
 
 #include <bascule/receiver/status.h>
 #include <bascule/receiver/status_page.h>
+#include <bascule/schemes/registry.h>
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/program/signals.h>
 #include <bascule/transport/status.h>
@@ -26,6 +27,11 @@ constexpr const char* kUsage =
     "poisoned);\n"
     "2 no answer (no sender and no version is there, or the arguments are wrong)\n";
 
+constexpr const char* kOptions =
+    "\n"
+    "README.md lists the options of every ENDPOINT. Some schemes have further ones:\n"
+    "\n";
+
 int complain(const std::string& what) {
   std::fprintf(stderr, "bascule-status: %s\n", what.c_str());
   return 2;
@@ -40,7 +46,8 @@ int main(int argc, char** argv) {
   std::vector<std::string> targets;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    if (argument == "--help" || argument == "-h") return end_with("bascule-status", kUsage, 0);
+    if (argument == "--help" || argument == "-h")
+      return end_with("bascule-status", cat(kUsage, kOptions, help_for_options()), 0);
     if (argument == "--json") {
       json = true;
     } else if (argument.starts_with("-")) {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include <bascule/receiver/status.h>
+#include <bascule/receiver/observation.h>
 
 namespace bascule::inline v0 {
 

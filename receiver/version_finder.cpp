@@ -19,20 +19,20 @@ bool is_for_good(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<Taking> VersionFinder::check(KeptVersions& kept, FoundVersion& version, kernels::ThreadPool& pool,
-                                            const std::stop_token& stop) const {
+absl::StatusOr<ReadPlan> VersionFinder::check(KeptVersions& kept, FoundVersion& version, kernels::ThreadPool& pool,
+                                              const std::stop_token& stop) const {
   if (!expected_.empty()) BASCULE_TRY(version.layout.check_expected(expected_));
-  BASCULE_ASSIGN(Taking taking, take_(version.layout));
+  BASCULE_ASSIGN(ReadPlan read_plan, take_(version.layout));
   BASCULE_ASSIGN(const Digest digest, kept.digest_of(version, pool, stop));
   if (digest != version.publication.digest)
     return absl::DataLossError(cat("its digest is ", to_hex(digest), ", expected ",
                                    version.publication.digest ? to_hex(*version.publication.digest) : "one"));
   BASCULE_TRY(kept.bring_in(version, stop));
-  return taking;
+  return read_plan;
 }
 
 absl::StatusOr<VersionFinder::Found> VersionFinder::take(std::unique_ptr<ReceiverTransport>& transport,
-                                                         FoundVersion& version, Taking taking,
+                                                         FoundVersion& version, ReadPlan read_plan,
                                                          std::span<const FoundVersion> all,
                                                          std::span<const std::shared_ptr<Attachment>> known) {
   const Publication publication = version.publication;
@@ -44,7 +44,7 @@ absl::StatusOr<VersionFinder::Found> VersionFinder::take(std::unique_ptr<Receive
   } else {
     for (const FoundVersion& other : all)
       if (other.publication.slot != publication.slot) transport->unmap(other.publication.slot);
-    found.attachment = Attachment::found(std::move(transport), version, std::move(taking));
+    found.attachment = Attachment::found(std::move(transport), version, std::move(read_plan));
   }
   BASCULE_ASSIGN(found.ready, found.attachment->prepare(publication, Deadline(endpoint_.timeout)));
   return found;
@@ -70,9 +70,9 @@ absl::StatusOr<std::optional<VersionFinder::Found>> VersionFinder::find(
     const std::string what = cat("version ", publication.version, " of epoch ", publication.slot.epoch);
     const auto failed = failures_.find({publication.slot.epoch, publication.version});
     if (failed != failures_.end() && Clock::now() < failed->second.again) continue;
-    absl::StatusOr<Taking> taking = check(*kept, version, pool, stop);
+    absl::StatusOr<ReadPlan> read_plan = check(*kept, version, pool, stop);
     absl::StatusOr<Found> found =
-        taking.ok() ? take(transport, version, *std::move(taking), versions, known) : taking.status();
+        read_plan.ok() ? take(transport, version, *std::move(read_plan), versions, known) : read_plan.status();
     if (found.ok()) {
       failures_.erase({publication.slot.epoch, publication.version});
       if (log_) log_(cat("found ", what, " without a sender; ", version.description));

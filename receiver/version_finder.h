@@ -25,7 +25,7 @@ namespace bascule::inline v0 {
 class VersionFinder {
  public:
   // How the engine takes a layout, or why it cannot.
-  using Take = std::function<absl::StatusOr<Taking>(const Layout&)>;
+  using Take = std::function<absl::StatusOr<ReadPlan>(const Layout&)>;
 
   // `scheme` and `endpoint` must outlive it; `expected` is what the engine can take, empty: anything.
   VersionFinder(const Scheme& scheme, const Endpoint& endpoint, std::vector<TensorSpec> expected, Take take,
@@ -54,10 +54,10 @@ class VersionFinder {
     Clock::time_point again;  // not read before
     Clock::duration pause{};
   };
-  absl::StatusOr<Taking> check(KeptVersions& kept, FoundVersion& version, kernels::ThreadPool& pool,
-                               const std::stop_token& stop) const;
+  absl::StatusOr<ReadPlan> check(KeptVersions& kept, FoundVersion& version, kernels::ThreadPool& pool,
+                                 const std::stop_token& stop) const;
   // Takes what was checked, and releases what was found beside it.
-  absl::StatusOr<Found> take(std::unique_ptr<ReceiverTransport>& transport, FoundVersion& version, Taking taking,
+  absl::StatusOr<Found> take(std::unique_ptr<ReceiverTransport>& transport, FoundVersion& version, ReadPlan read_plan,
                              std::span<const FoundVersion> all, std::span<const std::shared_ptr<Attachment>> known);
   void note_failure(const Publication& publication, const absl::Status& why);
 

@@ -1,6 +1,7 @@
 #include <bascule/schemes/registry.h>
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include <bascule/schemes/auto/auto.h>
@@ -23,6 +24,26 @@ std::string names_of(const Fits& fits) {
   for (const Scheme& scheme : known_schemes())
     if (fits(scheme)) absl::StrAppend(&names, names.empty() ? "" : " or ", scheme.name);
   return names;
+}
+
+const SchemeOption* option_of(const Scheme& scheme, std::string_view name) {
+  const auto found = std::ranges::find(scheme.options, name, &SchemeOption::name);
+  return found == scheme.options.end() ? nullptr : &*found;
+}
+
+// The options that are not common. `on_one_host` is what `scheme` is at an endpoint with a folder.
+absl::Status check_options(const Endpoint& endpoint, const Scheme& scheme, const Scheme& on_one_host) {
+  for (const auto& [name, value] : endpoint.scheme_options) {
+    if (option_of(scheme, name) != nullptr) continue;
+    if (option_of(on_one_host, name) != nullptr)
+      return invalid_argument(name, "= is the sender's, and of engines of its own host; leave it out");
+    const auto has_it = [&name = name](const Scheme& other) { return option_of(other, name) != nullptr; };
+    const auto other = std::ranges::find_if(known_schemes(), has_it);
+    if (other != known_schemes().end())
+      return invalid_argument(name, "= needs a scheme ", option_of(*other, name)->needs, ", which ", scheme.name,
+                              " is not; leave it out, or use ", names_of(has_it));
+  }
+  return check_scheme_options(endpoint, scheme.options);
 }
 
 }  // namespace
@@ -82,19 +103,10 @@ absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme*
                             "\": listen= needs a scheme that takes workers of other hosts beside those of this one, ",
                             "which ", scheme->name, " is not; leave it out, or use ",
                             names_of([](const Scheme& other) { return other.over_tcp != nullptr; }));
-  const bool given_takes_relay = scheme->takes_relay;  // on one host
+  const Scheme& on_one_host = *scheme;
   if (endpoint.over_tcp() && scheme->over_tcp) scheme = scheme->over_tcp.get();
-  if (endpoint.ctas && !scheme->takes_ctas)
-    return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
-                            "\": ctas= needs a scheme whose bytes ", "kernels of a GPU move, which ", scheme->name,
-                            " is not; leave it out, or use nccl");
-  if (endpoint.relay && !scheme->takes_relay && endpoint.over_tcp() && given_takes_relay)
-    return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
-                            "\": relay= is the sender's, and of engines of its own host; leave it out");
-  if (endpoint.relay && !scheme->takes_relay)
-    return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
-                            "\": relay= needs a scheme whose engines hand versions on to each other, which ",
-                            scheme->name, " is not; leave it out, or use cuda-ipc");
+  BASCULE_TRY(annotate(check_options(endpoint, *scheme, on_one_host),
+                       cat("endpoint \"", endpoint.scheme, "://", endpoint.place(), "\"")));
   if (scheme->usable) BASCULE_TRY(annotate(scheme->usable(), cat("the scheme ", scheme->name)));
   if (!endpoint.over_tcp() || !scheme->needs_descriptors) return scheme;
   std::string others;
@@ -104,6 +116,18 @@ absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme*
                           " hands over descriptors, which cannot go to another machine; on one machine write ",
                           endpoint.scheme, ":///folder, between machines use ",
                           others.empty() ? "another scheme (this version has none)" : others);
+}
+
+std::string help_for_options() {
+  std::map<std::string_view, const SchemeOption*> options;
+  for (const Scheme& scheme : known_schemes())
+    for (const SchemeOption& option : scheme.options) options.emplace(option.name, &option);
+  std::string help;
+  for (const auto& [name, option] : options)
+    absl::StrAppend(&help, "  ", cat(name, "=", option->values), "\n      ",
+                    names_of([&name = name](const Scheme& scheme) { return option_of(scheme, name) != nullptr; }), ": ",
+                    option->help, "\n");
+  return help;
 }
 
 }  // namespace bascule::inline v0

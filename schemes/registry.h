@@ -29,8 +29,13 @@ const Scheme& plainest_scheme(bool on_device);
 // "memmap or shm": those that keep their slots on a device, or in host memory, for texts that say what to use instead.
 std::string names_of_schemes(bool on_device);
 
-// The scheme of an endpoint: `given`, where it is not null, else the one of its name. INVALID_ARGUMENT: it hands over
-// descriptors, which cannot leave the machine, and the endpoint has a host; the text says what to use instead.
+// The scheme of an endpoint: `given` if it is not null, else the one of its name. INVALID_ARGUMENT: an option that the
+// scheme does not have (the text names the schemes that have it, or else the nearest option) or a wrong value of one;
+// or the scheme hands over descriptors, which cannot leave the machine, and the endpoint has a host (the text says what
+// to use instead).
 absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme* given);
+
+// Every option that only some schemes have: its values, its schemes, and what it does. Some lines, for --help.
+std::string help_for_options();
 
 }  // namespace bascule::inline v0

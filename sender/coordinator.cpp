@@ -16,14 +16,14 @@ namespace bascule::inline v0 {
 namespace asio = boost::asio;
 
 Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, EndpointLock lock,
-                         std::optional<Token> token, Wishes wishes)
+                         std::optional<Token> token, CoordinatorOptions options)
     : endpoint_(endpoint),
       beside_(endpoint.beside()),
       transport_(transport),
       moves_(transport.delivery()),
-      log_(std::move(wishes.log)),
-      trace_(std::move(wishes.trace)),
-      interrupted_(std::move(wishes.interrupted)),
+      log_(std::move(options.log)),
+      trace_(std::move(options.trace)),
+      interrupted_(std::move(options.interrupted)),
       lock_(std::move(lock)),
       epoch_(lock_.epoch()),
       published_version_(lock_.last_version()),
@@ -32,7 +32,7 @@ Coordinator::Coordinator(const Endpoint& endpoint, SenderTransport& transport, E
       heartbeat_timer_(io_),
       deadline_timer_(io_),
       pipes_(io_, [this](Holder holder) { handle(event::HolderGone{holder}); }),
-      fleet_(rules(std::move(wishes.compatibility_key))) {
+      fleet_(rules(std::move(options.compatibility_key))) {
   shared_.last_version = fleet_.versions().used();
   if (beside_) acceptors_.push_back(acceptor(*beside_, token));
   acceptors_.push_back(acceptor(endpoint_, endpoint_.over_tcp() ? std::move(token) : std::nullopt));
@@ -57,14 +57,15 @@ FleetRules Coordinator::rules(std::string compatibility_key) const {
           .delivers = moves_ != nullptr,
           .publishes = kept != nullptr,
           .persists = kept != nullptr && kept->persists(),
-          .delivers_while_written = moves_ != nullptr && moves_->starts_while_written()};
+          .delivers_while_written = moves_ != nullptr && moves_->starts_while_written(),
+          .fresh_slots = kept != nullptr && kept->fresh_slots()};
 }
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::start(const Endpoint& endpoint, SenderTransport& transport,
                                                                 EndpointLock lock, std::optional<Token> token,
-                                                                Wishes wishes) {
+                                                                CoordinatorOptions options) {
   std::unique_ptr<Coordinator> made(
-      new Coordinator(endpoint, transport, std::move(lock), std::move(token), std::move(wishes)));
+      new Coordinator(endpoint, transport, std::move(lock), std::move(token), std::move(options)));
   for (const auto& acceptor : made->acceptors_) BASCULE_TRY(acceptor->bind());
   made->watch_.add(endpoint.lock_file());
   if (!endpoint.over_tcp()) made->watch_.add(endpoint.control_socket());
@@ -218,9 +219,9 @@ void Coordinator::describe(Channel& channel, ConnectionKind kind) {
     if (const auto found = admitted.find(worker.worker); found != admitted.end())
       worker.path = transport_.path(found->second);
   std::vector<int> descriptors;
-  if (fleet_.desk().is_open() && kind == ConnectionKind::kUnixSocket) {
+  if (fleet_.slot_allocator().is_open() && kind == ConnectionKind::kUnixSocket) {
     const WorkerId id = next_worker_++;
-    const std::vector<OfferedSlot> offered = fleet_.desk().offered();
+    const std::vector<OfferedSlot> offered = fleet_.slot_allocator().offered();
     if (absl::StatusOr<Offer> offer = offer_of(id, kind, offered); offer.ok()) {
       status.offer = std::move(offer->bytes);
       for (const OfferedSlot& slot : offered) status.offered.push_back(slot.id.index);

@@ -35,24 +35,24 @@
 
 namespace bascule::inline v0 {
 
+// What its user chose; see SenderOptions.
+struct CoordinatorOptions {
+  std::string compatibility_key{};
+  std::function<void(std::string_view)> log{}, trace{};
+  std::function<bool()> interrupted{};
+};
+
 class Coordinator : private WorkerLine {
  public:
   using Sink = std::function<void(std::string_view)>;
   using Interrupted = std::function<bool()>;  // SenderOptions::interrupted; may be empty
   using Grant = v0::Grant;
 
-  // What its user chose; see SenderOptions.
-  struct Wishes {
-    std::string compatibility_key{};
-    Sink log{}, trace{};
-    Interrupted interrupted{};
-  };
-
   // Listens at `endpoint`, whose folder is locked by `lock`, and at its listen=, and starts the thread. `transport`
   // outlives it; `token` is for TCP.
   static absl::StatusOr<std::unique_ptr<Coordinator>> start(const Endpoint& endpoint, SenderTransport& transport,
                                                             EndpointLock lock, std::optional<Token> token,
-                                                            Wishes wishes);
+                                                            CoordinatorOptions options);
   ~Coordinator() override;  // gives up what is pending, says goodbye, joins
 
   // ---- public thread (coordinator_calls.cpp); what waits ends with CANCELLED once `interrupted` says so ----
@@ -96,7 +96,7 @@ class Coordinator : private WorkerLine {
   };
 
   Coordinator(const Endpoint& endpoint, SenderTransport& transport, EndpointLock lock, std::optional<Token> token,
-              Wishes wishes);
+              CoordinatorOptions options);
   FleetRules rules(std::string compatibility_key) const;
 
   // Public thread

@@ -124,7 +124,7 @@ absl::StatusOr<Coordinator::Grant> Coordinator::wait_granted(Deadline deadline) 
       if (shared_.granted) return granted();
     }
     const std::string readers = fleet_.readers();
-    const std::optional<int> used = fleet_.desk().spares_used();
+    const std::optional<int> used = fleet_.slot_allocator().spares_used();
     handle(event::TakeGivenUp{});
     if (waited == Waited::kUntilInterrupted) return interrupted_while("a slot");
     return deadline_exceeded(

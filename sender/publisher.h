@@ -13,14 +13,15 @@
 #include "absl/status/statusor.h"
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/sender/coordinator.h>
+#include <bascule/sender/options.h>
 #include <bascule/sender/packer.h>
 #include <bascule/sender/registration.h>
 #include <bascule/sender/report.h>
-#include <bascule/sender/sender.h>
 #include <bascule/sender/slot_store.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/scheme.h>
 #include <bascule/transport/task_thread.h>
+#include <bascule/transport/tensor.h>
 
 namespace bascule::inline v0 {
 

@@ -59,16 +59,16 @@ bool Round::enough_prepared() const {
 
 bool Round::yielded() const { return phase_ == Phase::kWriting && rules_.single_copy && unready_ == 0; }
 
-bool Round::find_to_commit() {
-  to_commit_.clear();
+bool Round::find_to_tell() {
+  to_tell_.clear();
   std::ranges::sort(flippable_);
   for (const std::size_t place : std::exchange(flippable_, {})) {
     Worker& worker = workers_[place];
     if (worker.lost || worker.failed || worker.told) continue;
     worker.told = true;
-    to_commit_.push_back(worker.who.id);
+    to_tell_.push_back(worker.who.id);
   }
-  return !to_commit_.empty();
+  return !to_tell_.empty();
 }
 
 // It, or a rank that it waited for, is lost: both leave the others of its group to flip.
@@ -218,7 +218,7 @@ Round::Action Round::step() {
       enter(Phase::kDeciding);
       return Action::kDecide;
     case Phase::kCommitting:
-      if (find_to_commit()) return Action::kCommit;
+      if (find_to_tell()) return Action::kDecided;
       if (rules_.persists && !told_) return once(Action::kPersist);
       if (!settled()) return Action::kNone;
       enter(Phase::kSettled);

@@ -34,7 +34,7 @@ namespace bascule::inline v0 {
 class Round {
  public:
   enum class Phase { kWriting, kSealed, kDelivering, kPreparing, kDeciding, kCommitting, kSettled, kAborted };
-  enum class Action { kNone, kYielded, kDeliver, kAnnounce, kDecide, kCommit, kPersist, kSettle, kAbort };
+  enum class Action { kNone, kYielded, kDeliver, kAnnounce, kDecide, kDecided, kPersist, kSettle, kAbort };
 
   struct WorkerIdentity {
     WorkerId id = 0;
@@ -69,8 +69,8 @@ class Round {
   // What is due now, if anything; the phase has moved on when it returns. Call until kNone, behind each event: it is
   // what notes when a phase began.
   Action next(Clock::time_point now);
-  // With kCommit: the workers that are to be told now.
-  const std::vector<WorkerId>& to_commit() const { return to_commit_; }
+  // With kDecided: the workers that are to be told now.
+  const std::vector<WorkerId>& to_tell() const { return to_tell_; }
 
   Phase phase() const { return phase_; }
   bool yielded() const;  // written in place, and every worker left has yielded
@@ -113,7 +113,7 @@ class Round {
   std::size_t group_of(const WorkerIdentity& who);
   bool enough_prepared() const;
   bool settled() const { return undone_ == 0 && (!rules_.persists || persisted_); }
-  bool find_to_commit();
+  bool find_to_tell();
   void now_prepared(Worker& worker);
   void end(Worker& worker, bool Worker::*how);  // acked, lost or failed
   void abort_if_hopeless();
@@ -135,7 +135,7 @@ class Round {
   bool told_ = false;  // what the present phase asks for was asked
   bool delivery_begun_ = false;
   std::optional<absl::Status> delivered_;
-  std::vector<WorkerId> to_commit_;
+  std::vector<WorkerId> to_tell_;
   bool persisted_ = false;
   absl::Status persist_status_;
   std::optional<Clock::time_point> persisted_at_;

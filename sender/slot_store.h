@@ -1,5 +1,5 @@
 // SlotStore: the memory of a sender's slots, and what the control page says of each. Which of them may be written, and
-// which are read, the SlotDesk knows.
+// which are read, the SlotAllocator knows.
 //
 //   open() or add() ──▶ begin() ──▶ the caller writes ──▶ seal() … drop()
 //

@@ -18,10 +18,14 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
 
 #include "absl/strings/numbers.h"
+#include <bascule/trainer_ref/http/http_wire.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -66,6 +70,10 @@ absl::StatusOr<Url> parse_url(std::string_view text) {
   if (text.find_first_of(" \r\n\t") != std::string_view::npos) return refused("holds a space");
   return Url{std::string(host), static_cast<std::uint16_t>(number),
              slash == rest.size() ? "/" : std::string(rest.substr(slash))};
+}
+
+void throw_if(const boost::system::error_code& error) {
+  if (error) throw boost::system::system_error(error);
 }
 
 }  // namespace
@@ -129,7 +137,7 @@ struct HttpClient::Impl {
     co_return endpoints;
   }
 
-  asio::awaitable<absl::StatusOr<HttpResponse>> exchange(const Url& url, http::verb verb, std::string_view body,
+  asio::awaitable<absl::StatusOr<HttpResponse>> exchange(const Url& url, std::string_view method, std::string_view body,
                                                          std::chrono::nanoseconds timeout) {
     refuse_if_cancelled();
     const TimePoint deadline = std::chrono::steady_clock::now() + timeout;  // for everything until the answer
@@ -147,30 +155,27 @@ struct HttpClient::Impl {
       peer = to;
     }
     stream->expires_at(deadline);
-    http::request<http::string_body> request{verb, url.path, 11};
-    request.set(http::field::host, to);
-    request.set(http::field::user_agent, "bascule");
-    if (!key.empty()) request.set(http::field::authorization, cat("Bearer ", key));
-    if (verb == http::verb::post) request.set(http::field::content_type, "application/json");
-    request.body() = std::string(body);
-    request.prepare_payload();
+    std::string request = cat(method, " ", url.path, " HTTP/1.1\r\nHost: ", to, "\r\nUser-Agent: bascule\r\n");
+    if (!key.empty()) request += cat("Authorization: Bearer ", key, "\r\n");
+    if (method == "POST") request += cat("Content-Type: application/json\r\nContent-Length: ", body.size(), "\r\n");
+    request += cat("\r\n", body);
     sent = true;
-    co_await http::async_write(*stream, request, use_awaitable);
+    throw_if(co_await write_all(*stream, request));
 
     // The header alone first: a body that comes with it would be given all the memory that the header claims, before
     // the parser looks at its limit.
     http::response_parser<http::string_body> parser;
     parser.body_limit(kMaxAnswerBytes);
-    co_await http::async_read_header(*stream, buffer, parser, use_awaitable);
+    throw_if(co_await read_message(*stream, buffer, parser, ReadTo::kHeader));
     if (parser.content_length() && *parser.content_length() > kMaxAnswerBytes)
       throw boost::system::system_error(make_error_code(http::error::body_limit));
-    co_await http::async_read(*stream, buffer, parser, use_awaitable);
+    throw_if(co_await read_message(*stream, buffer, parser, ReadTo::kEnd));
     HttpResponse answer{static_cast<int>(parser.get().result_int()), std::move(parser.get().body())};
     if (!parser.get().keep_alive()) close();
     co_return answer;
   }
 
-  absl::StatusOr<HttpResponse> call(std::string_view url_text, http::verb verb, std::string_view body,
+  absl::StatusOr<HttpResponse> call(std::string_view url_text, std::string_view method, std::string_view body,
                                     absl::Duration timeout) {
     const absl::StatusOr<Url> url = parse_url(url_text);
     if (!url.ok()) return url.status();
@@ -193,7 +198,7 @@ struct HttpClient::Impl {
     };
     io.restart();
     const absl::Duration bounded = std::min(timeout, absl::Hours(24));
-    asio::co_spawn(io, exchange(*url, verb, body, absl::ToChronoNanoseconds(bounded)), settle);
+    asio::co_spawn(io, exchange(*url, method, body, absl::ToChronoNanoseconds(bounded)), settle);
     while (true) {
       try {
         io.run();
@@ -223,12 +228,12 @@ HttpClient& HttpClient::operator=(HttpClient&&) noexcept = default;
 HttpClient::~HttpClient() = default;
 
 absl::StatusOr<HttpResponse> HttpClient::get(std::string_view url, absl::Duration timeout) {
-  return impl_->call(url, http::verb::get, "", timeout);
+  return impl_->call(url, "GET", "", timeout);
 }
 
 absl::StatusOr<HttpResponse> HttpClient::post_json(std::string_view url, std::string_view json,
                                                    absl::Duration timeout) {
-  return impl_->call(url, http::verb::post, json, timeout);
+  return impl_->call(url, "POST", json, timeout);
 }
 
 bool HttpClient::was_sent() const { return impl_->sent; }

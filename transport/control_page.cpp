@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x31656c7563736142;  // "Bascule1", little-endian
 constexpr std::uint32_t kFormat = 2;
-constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint64_t kControlPageBytes = 4096;
 
 struct alignas(64) PageHeader {
   std::uint64_t magic;
@@ -19,7 +19,7 @@ struct alignas(64) PageHeader {
   std::uint64_t epoch;
   std::uint32_t digest_number;
 };
-static_assert(sizeof(PageHeader) + kMaxSlots * sizeof(SlotLine) <= kPageBytes);
+static_assert(sizeof(PageHeader) + kMaxSlots * sizeof(SlotLine) <= kControlPageBytes);
 
 // Where the line of a slot lies. Indices grow without end as slots are retired; of those that are there at one time no
 // two share a line, and a reader of an older one finds another version in it.
@@ -31,7 +31,7 @@ constexpr std::size_t line_offset(std::uint32_t slot) {
 
 absl::StatusOr<ControlPage> ControlPage::make(Epoch epoch) {
   ControlPage page;
-  BASCULE_ASSIGN(page.memory_, make_memfd("bascule-control", kPageBytes));
+  BASCULE_ASSIGN(page.memory_, make_memfd("bascule-control", kControlPageBytes));
   new (page.memory_.writable().data()) PageHeader{
       .magic = kMagic, .format = kFormat, .slots = kMaxSlots, .epoch = epoch, .digest_number = kDigestNumber};
   for (std::uint32_t slot = 0; slot < kMaxSlots; ++slot) new (&page.line(slot)) SlotLine{};
@@ -66,9 +66,9 @@ void ControlPage::seal(std::uint32_t slot, Version version, std::uint64_t bytes,
 }
 
 absl::StatusOr<ControlPageView> ControlPageView::map(UniqueFd descriptor, Epoch epoch) {
-  BASCULE_TRY(check_sealed(descriptor.get(), kPageBytes));
+  BASCULE_TRY(check_sealed(descriptor.get(), kControlPageBytes));
   ControlPageView view;
-  BASCULE_ASSIGN(view.mapping_, Mapping::map(descriptor.get(), kPageBytes, Access::kReadOnly));
+  BASCULE_ASSIGN(view.mapping_, Mapping::map(descriptor.get(), kControlPageBytes, Access::kReadOnly));
   const auto* header = reinterpret_cast<const PageHeader*>(view.mapping_.bytes().data());
   if (header->magic != kMagic)
     return invalid_argument("the sender's control page is not one; run the same version of Bascule on ", "both ends");

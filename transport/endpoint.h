@@ -15,6 +15,8 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,9 +36,6 @@ enum class DigestMode {
 };
 inline constexpr std::array<std::string_view, 3> kDigestModes = {"off", "on", "always"};  // their names, in order
 
-// How engines on other GPUs of the host hand a version on (schemes/relay).
-enum class RelayShape { kOff, kChain, kTree };
-
 inline constexpr int kMaxOfferedSlots = 12;  // descriptors of one message, less those for other things
 
 struct Endpoint {
@@ -55,20 +54,19 @@ struct Endpoint {
   // spares=N: how many more slots may be made while evicted workers still read old ones, each as large as the model;
   // none: 2 in host memory, 1 on a device.
   std::optional<int> spares;
-  std::optional<DType> wire_dtype;                 // wire_dtype=f32|bf16|f16: floating-point tensors travel as this
-  DigestMode digest = DigestMode::kOn;             // digest=off|on|always
-  bool commit_each = false;                        // commit=each|together: each worker flips as soon as it is prepared
-  bool durable = false;                            // durable=on|off: an ack waits for the disk
-  bool fresh = false;                              // fresh=on|off: each version gets a file of its own
-  Apply apply = Apply::kCommit;                    // apply=commit|background: when a worker that registered copies
-  absl::Duration timeout = absl::Seconds(30);      // timeout=: of one send, up to its commit decision
-  absl::Duration flip_timeout = absl::Seconds(5);  // flip_timeout=: from the decision to a worker's ack
-  std::optional<int> ctas;                         // ctas=N: blocks of each GPU that a broadcast takes
-  std::optional<RelayShape> relay;  // relay=auto|chain|tree|off: the sender's; none: as the scheme has it
+  std::optional<DType> wire_dtype;                  // wire_dtype=f32|bf16|f16: floating-point tensors travel as this
+  DigestMode digest = DigestMode::kOn;              // digest=off|on|always
+  bool commit_each = false;                         // commit=each|together: each worker flips as soon as it is prepared
+  Apply apply = Apply::kCommit;                     // apply=commit|background: when a worker that registered copies
+  absl::Duration timeout = absl::Seconds(30);       // timeout=: of one send, up to its commit decision
+  absl::Duration flip_timeout = absl::Seconds(5);   // flip_timeout=: from the decision to a worker's ack
   absl::Duration loan_timeout = absl::Seconds(30);  // loan_timeout=: with slots=1, from a loan to its publish or drop
   absl::Duration load_timeout = absl::Minutes(2);   // load_timeout=: for an engine that loads a version by itself
   absl::Duration heartbeat = absl::Seconds(1);      // heartbeat=: how often each end says that it lives
   absl::Duration suspect_after = absl::Seconds(5);  // suspect_after=: silence after which a peer is given up
+
+  // All other options, by name: they are the scheme's own (transport/scheme_option.h), and scheme_for() checks them.
+  std::map<std::string, std::string, std::less<>> scheme_options;
 
   // Not part of the string: this process only looks at slots; senders may write them meanwhile (receiver/status.h).
   bool looks_only = false;
@@ -84,9 +82,9 @@ struct Endpoint {
   std::filesystem::path control_socket() const { return folder / "control.sock"; }
   std::filesystem::path lock_file() const { return folder / "sender.lock"; }
 
-  // INVALID_ARGUMENT: malformed, an unknown option (with the nearest known one), a value out of range, a folder too
-  // long for a socket's address, an option that makes no sense for this kind of place. UNIMPLEMENTED names an option or
-  // value that only a later version will know. The registry checks whether the scheme exists.
+  // INVALID_ARGUMENT: malformed, a value out of range, a folder too long for a socket's address, an option that makes
+  // no sense for this kind of place. UNIMPLEMENTED names an option or value that only a later version will know. The
+  // registry's scheme_for() checks whether the scheme exists, and whether it has the options that are not common.
   static absl::StatusOr<Endpoint> parse(std::string_view url);
 };
 

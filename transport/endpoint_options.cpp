@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
+#include <bascule/transport/scheme_option.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -20,15 +21,6 @@ absl::StatusOr<absl::Duration> positive_duration(std::string_view value) {
   if (duration <= absl::ZeroDuration() || duration == absl::InfiniteDuration())
     return invalid_argument("expected a finite duration above zero, found \"", value, "\"");
   return duration;
-}
-
-template <std::size_t N>
-absl::StatusOr<std::size_t> one_of(const std::array<std::string_view, N>& names, std::string_view value) {
-  const auto found = std::find(names.begin(), names.end(), value);
-  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
-  std::string all;
-  for (const std::string_view name : names) all += cat(all.empty() ? "" : ", ", name);
-  return invalid_argument("expected one of ", all, ", found \"", value, "\"");
 }
 
 template <absl::Duration Endpoint::*member>
@@ -56,23 +48,6 @@ absl::Status set_spares(Endpoint& endpoint, std::string_view value) {
   return absl::OkStatus();
 }
 
-absl::Status set_ctas(Endpoint& endpoint, std::string_view value) {
-  constexpr int kMost = 64;  // of NCCL
-  int ctas = 0;
-  if (!absl::SimpleAtoi(status_internal::piece(value), &ctas) || ctas < 1 || ctas > kMost)
-    return invalid_argument("expected 1 to ", kMost, " blocks of the GPU, found \"", value, "\"");
-  endpoint.ctas = ctas;
-  return absl::OkStatus();
-}
-
-// Within a host a chain is as fast as any (docs/scale.md), and of one worker it is a plain copy.
-absl::Status set_relay(Endpoint& endpoint, std::string_view value) {
-  constexpr std::array<std::string_view, 4> kNames = {"off", "chain", "tree", "auto"};
-  BASCULE_ASSIGN(const std::size_t which, one_of(kNames, value));
-  endpoint.relay = which < 3 ? static_cast<RelayShape>(which) : RelayShape::kChain;
-  return absl::OkStatus();
-}
-
 absl::Status set_wire_dtype(Endpoint& endpoint, std::string_view value) {
   constexpr std::array<std::string_view, 3> kNames = {"f32", "bf16", "f16"};
   constexpr std::array<DType, 3> kTypes = {DType::kF32, DType::kBF16, DType::kF16};
@@ -91,14 +66,6 @@ absl::Status set_commit(Endpoint& endpoint, std::string_view value) {
   constexpr std::array<std::string_view, 2> kNames = {"together", "each"};
   BASCULE_ASSIGN(const std::size_t which, one_of(kNames, value));
   endpoint.commit_each = which == 1;
-  return absl::OkStatus();
-}
-
-template <bool Endpoint::*member>
-absl::Status set_switch(Endpoint& endpoint, std::string_view value) {
-  constexpr std::array<std::string_view, 2> kNames = {"off", "on"};
-  BASCULE_ASSIGN(const std::size_t which, one_of(kNames, value));
-  endpoint.*member = which == 1;
   return absl::OkStatus();
 }
 
@@ -138,7 +105,7 @@ struct Option {
   absl::Status (*set)(Endpoint&, std::string_view value);
 };
 
-constexpr std::array<Option, 19> kOptions = {{
+constexpr std::array<Option, 15> kOptions = {{
     {"slots", set_slots},
     {"wire_dtype", set_wire_dtype},
     {"digest", set_digest},
@@ -153,22 +120,17 @@ constexpr std::array<Option, 19> kOptions = {{
     {"state", set_state},
     {"token_file", set_token_file},
     {"listen", set_listen},
-    {"durable", set_switch<&Endpoint::durable>},
-    {"fresh", set_switch<&Endpoint::fresh>},
     {"spares", set_spares},
-    {"ctas", set_ctas},
-    {"relay", set_relay},
 }};
 
-absl::Status unknown_option(std::string_view name) {
+absl::Status unknown_option(std::string_view name, std::span<const SchemeOption> table) {
   std::vector<std::string_view> known;
-  std::string all;
-  for (const Option& option : kOptions) {
-    known.push_back(option.name);
-    all += cat(all.empty() ? "" : ", ", option.name);
-  }
+  for (const Option& option : kOptions) known.push_back(option.name);
+  for (const SchemeOption& option : table) known.push_back(option.name);
   const std::string_view near = nearest(name, known);
   if (!near.empty()) return invalid_argument("unknown option \"", name, "\"; did you mean \"", near, "\"?");
+  std::string all;
+  for (const std::string_view each : known) all += cat(all.empty() ? "" : ", ", each);
   return invalid_argument("unknown option \"", name, "\"; the options are ", all);
 }
 
@@ -207,7 +169,6 @@ absl::Status set_options(Endpoint& endpoint, std::string_view query) {
     if (name.empty()) return invalid_argument("an option without a name; expected ?name=value&name=value");
     const auto* const option =
         std::find_if(kOptions.begin(), kOptions.end(), [name](const Option& known) { return known.name == name; });
-    if (option == kOptions.end()) return unknown_option(name);
     if (equals == std::string_view::npos)
       return invalid_argument("option ", name, " has no value; expected ", name, "=value");
     if (std::find(seen.begin(), seen.end(), name) != seen.end())
@@ -216,13 +177,46 @@ absl::Status set_options(Endpoint& endpoint, std::string_view query) {
 
     const absl::StatusOr<std::string> value = percent_decoded(piece.substr(equals + 1));
     BASCULE_TRY(annotate(value.status(), name));
-    BASCULE_TRY(annotate(option->set(endpoint, *value), name));
+    if (option == kOptions.end())
+      endpoint.scheme_options.emplace(name, *value);
+    else
+      BASCULE_TRY(annotate(option->set(endpoint, *value), name));
     if (piece.size() == query.size()) break;
     query.remove_prefix(piece.size() + 1);
   }
   if (endpoint.heartbeat < absl::Milliseconds(1))
     return invalid_argument("heartbeat: expected 1ms or more, found ", absl::FormatDuration(endpoint.heartbeat));
   return absl::OkStatus();
+}
+
+// ---- options of schemes ----
+
+const std::string* option_value(const Endpoint& endpoint, std::string_view name) {
+  const auto found = endpoint.scheme_options.find(name);
+  return found == endpoint.scheme_options.end() ? nullptr : &found->second;
+}
+
+absl::Status check_scheme_options(const Endpoint& endpoint, std::span<const SchemeOption> table) {
+  for (const auto& [name, value] : endpoint.scheme_options) {
+    const auto option = std::ranges::find(table, name, &SchemeOption::name);
+    if (option == table.end()) return unknown_option(name, table);
+    BASCULE_TRY(annotate(option->check(value), name));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::size_t> one_of(std::span<const std::string_view> names, std::string_view value) {
+  const auto found = std::ranges::find(names, value);
+  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
+  std::string all;
+  for (const std::string_view name : names) all += cat(all.empty() ? "" : ", ", name);
+  return invalid_argument("expected one of ", all, ", found \"", value, "\"");
+}
+
+absl::StatusOr<bool> off_or_on(std::string_view value) {
+  constexpr std::array<std::string_view, 2> kNames = {"off", "on"};
+  BASCULE_ASSIGN(const std::size_t which, one_of(kNames, value));
+  return which == 1;
 }
 
 }  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-// What stands behind the question mark of an endpoint: options by name, and what their values may be.
+// What follows the question mark of an endpoint: options by name, and what the values of the common ones may be.
 #pragma once
 
 #include <filesystem>

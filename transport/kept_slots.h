@@ -51,6 +51,8 @@ class KeptSlots {
   virtual absl::Status publish(const Publication& publication) = 0;
   // Warnings since the last call, for the report of the send that published last.
   virtual std::vector<std::string> take_warnings() = 0;
+  // Whether each version gets a slot of its own, and no slot is written twice.
+  virtual bool fresh_slots() const { return false; }
   // Whether versions are to survive a loss of power; if not, persist() is not called.
   virtual bool persists() const = 0;
   // Returns once the published version would survive a loss of power. An error is only a warning: it is published.

@@ -30,7 +30,7 @@ absl::Status invalid(std::string_view where, std::string_view name, std::string_
 }
 
 // The bytes of a tensor, or none where they do not fit 64 bits.
-std::optional<std::uint64_t> checked_bytes(const TensorSpec& spec) {
+std::optional<std::uint64_t> bytes_of(const TensorSpec& spec) {
   std::uint64_t bytes = size_of(spec.dtype);
   for (const std::int64_t size : spec.shape)
     if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return std::nullopt;
@@ -75,7 +75,7 @@ absl::StatusOr<Entry> parse_entry(const std::string& name, const Json& item, std
   }
   entry.offset = begin;
   entry.bytes = end - begin;
-  const std::optional<std::uint64_t> expected = checked_bytes(entry.spec);
+  const std::optional<std::uint64_t> expected = bytes_of(entry.spec);
   if (expected != entry.bytes) {
     return invalid(where, name,
                    cat("its shape needs ", expected ? cat(*expected) : "more than 2^64",

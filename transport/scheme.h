@@ -30,6 +30,7 @@
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/layout.h>
 #include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/scheme_option.h>
 #include <bascule/transport/slot_memory.h>
 #include <bascule/transport/version.h>
 
@@ -163,12 +164,11 @@ struct Scheme {
   bool needs_descriptors = false;  // works on one host only: a URL with a host is refused, unless over_tcp
   bool maps_once = false;    // prepare() and release() only look up what accept() mapped: the I/O thread may call them
   bool on_device = false;    // slots are memory of the device that the tensors lie on
-  bool keeps_files = false;  // slots outlive the processes; only then do durable= and fresh= make sense
+  bool keeps_files = false;  // slots outlive the processes
   // Versions come to memory of the worker's own, on the device that it reads on: the core need not copy them there.
   bool to_own_memory = false;
-  bool serves_hosts = false;  // with on_device: workers that read on the host have what they read there, too
-  bool takes_relay = false;   // engines can hand versions on; only then does relay= make sense
-  bool takes_ctas = false;    // kernels of a GPU move the bytes; only then does ctas= make sense
+  bool serves_hosts = false;            // with on_device: workers that read on the host have what they read there, too
+  std::vector<SchemeOption> options{};  // its own, beside those of every endpoint
   // What both ends are instead, at an endpoint with a host; null: the same. needs_descriptors is of a folder then, and
   // a sender with a folder can listen= as well: offer() says which worker came how.
   std::shared_ptr<const Scheme> over_tcp{};

@@ -7,6 +7,7 @@
 #include <bascule/bench/targets.h>
 #include <bascule/bench/turns.h>
 #include <bascule/schemes/nccl/nccl.h>
+#include <bascule/schemes/nccl/options.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/status.h>
 
@@ -23,7 +24,7 @@ absl::Status take_turns_with(Context& context, std::string_view scenario, const 
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     if (!broadcasts(context.sync.scheme) || !context.gpu) return unimplemented("only over a scheme that broadcasts");
     BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
-    const int ctas = endpoint.ctas.value_or(0);
+    const int ctas = nccl::kCtas.in(endpoint).value_or(0);
     BASCULE_ASSIGN(const auto pieces,
                    make_flat_broadcast(context.device, context.worker_device, {to.bytes}, ctas, nccl::kPieceBytes));
     BASCULE_ASSIGN(const auto flat, make_flat_broadcast(context.device, context.worker_device, baseline, ctas));

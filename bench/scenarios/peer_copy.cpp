@@ -15,7 +15,7 @@
 namespace bascule::bench {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kCopyPatience = absl::Seconds(30);
 
 absl::Status fill(Context& context, std::string_view name, std::byte* to, std::uint64_t bytes) {
   const Content content(context.options.seed, 1);
@@ -27,7 +27,7 @@ absl::Status fill(Context& context, std::string_view name, std::byte* to, std::u
 absl::StatusOr<std::optional<Digest>> digest_of(std::span<const std::byte> bytes, int device) {
   BASCULE_ASSIGN(const std::unique_ptr<DeviceQueue> queue, open_device(device));
   BASCULE_TRY(queue->digest(bytes, std::nullopt));
-  return queue->finish(Deadline(kPatience));
+  return queue->finish(Deadline(kCopyPatience));
 }
 
 // Two slots of a GPU, of different content, and what a reader on its peer has of them: what is there from one turn is
@@ -55,7 +55,7 @@ class SlotsAndReader {
     const Slot& slot = slots_[turns_++ % slots_.size()];
     const Clock::time_point start = Clock::now();
     BASCULE_TRY(queue_->copy_in(*slot.window, 0, bytes_, {copy_.get(), bytes_}, /*want_digest=*/true));
-    BASCULE_ASSIGN(const std::optional<Digest> copied, queue_->finish(Deadline(kPatience)));
+    BASCULE_ASSIGN(const std::optional<Digest> copied, queue_->finish(Deadline(kCopyPatience)));
     const double seconds = seconds_between(start, Clock::now());
     if (!copied || copied != slot.digest) return absl::InternalError("what came is not what was sent");
     return Turn{.seconds = seconds, .stages = {}};

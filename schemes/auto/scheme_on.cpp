@@ -4,6 +4,7 @@
 
 #include <bascule/schemes/auto/receiver.h>
 #include <bascule/schemes/auto/sender.h>
+#include <bascule/schemes/relay/options.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/status.h>
 
@@ -14,9 +15,13 @@ namespace {
 // Null: there are none.
 absl::StatusOr<std::unique_ptr<SenderTransport>> of_other_hosts(const Scheme& scheme, const Endpoint& endpoint,
                                                                 Epoch epoch) {
-  if (!endpoint.listen && endpoint.ctas)
-    return invalid_argument("auto: ctas= is of the broadcast to other hosts; leave it out, or write listen=host:port");
-  if (!endpoint.listen) return nullptr;
+  if (!endpoint.listen) {
+    for (const SchemeOption& option : scheme.options)
+      if (option_value(endpoint, option.name) != nullptr)
+        return invalid_argument("auto: ", option.name,
+                                "= is of the broadcast to other hosts; leave it out, or write listen=host:port");
+    return nullptr;
+  }
   if (scheme.usable) BASCULE_TRY(annotate(scheme.usable(), cat("auto: listen= takes ", scheme.name)));
   return scheme.make_sender(endpoint, epoch);
 }
@@ -29,20 +34,20 @@ Scheme auto_scheme_on(AutoDependencies dependencies) {
               .needs_descriptors = true,
               .on_device = shared->slots.on_device,
               .serves_hosts = true,
-              .takes_relay = true,
-              .takes_ctas = shared->others.takes_ctas,
+              .options = {relay::kShape},
               .over_tcp = std::shared_ptr<const Scheme>(shared, &shared->others),
               .usable = shared->slots.usable,
               .make_sender = {},
               .make_receiver = {}};
+  made.options.insert(made.options.end(), shared->others.options.begin(), shared->others.options.end());
   if (!shared->slots.make_sender) return made;  // this build lacks it
   made.make_sender = [shared](const Endpoint& endpoint,
                               Epoch epoch) -> absl::StatusOr<std::unique_ptr<SenderTransport>> {
     Endpoint relayed = endpoint;
-    if (relayed.relay.value_or(RelayShape::kChain) == RelayShape::kOff)
+    if (relay::kShape.in(endpoint) == RelayShape::kOff)
       return invalid_argument("auto: engines on other GPUs hand versions on; expected relay=chain or ",
                               "relay=tree, found relay=off; leave it out, or use cuda-ipc");
-    relayed.relay = endpoint.relay.value_or(RelayShape::kChain);
+    relayed.scheme_options.try_emplace(std::string(relay::kShape.name), "chain");
     BASCULE_ASSIGN(std::unique_ptr<SenderTransport> slots, shared->slots.make_sender(relayed, epoch));
     BASCULE_ASSIGN(std::unique_ptr<SenderTransport> others, of_other_hosts(shared->others, endpoint, epoch));
     return std::make_unique<AutoSender>(std::move(slots), std::move(others), shared->open_queue);

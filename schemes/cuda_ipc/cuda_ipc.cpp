@@ -10,6 +10,7 @@
 #include <bascule/schemes/cuda_ipc/relay_memory.h>
 #include <bascule/schemes/relay/bystander.h>
 #include <bascule/schemes/relay/dispatcher.h>
+#include <bascule/schemes/relay/options.h>
 #include <bascule/schemes/relay/relay_receiver.h>
 #include <bascule/transport/cuda/device.h>
 #include <bascule/transport/cuda/device_memory.h>
@@ -160,7 +161,7 @@ class CudaIpcReceiver final : public ReceiverTransport {
 Scheme cuda_ipc_scheme() {
   Scheme scheme = cuda_ipc_facts();
   scheme.make_sender = [](const Endpoint& endpoint, Epoch) {
-    return std::make_unique<CudaIpcSender>(endpoint.relay.value_or(RelayShape::kOff),
+    return std::make_unique<CudaIpcSender>(relay::kShape.in(endpoint).value_or(RelayShape::kOff),
                                            endpoint.listen ? cuda::ForNetwork::kYes : cuda::ForNetwork::kNo);
   };
   scheme.make_receiver = [](const Endpoint& endpoint) { return std::make_unique<CudaIpcReceiver>(endpoint); };

@@ -1,4 +1,5 @@
 #include <bascule/schemes/cuda_ipc/cuda_ipc.h>
+#include <bascule/schemes/relay/options.h>
 
 namespace bascule::inline v0 {
 
@@ -7,7 +8,7 @@ Scheme cuda_ipc_facts() {
           .needs_descriptors = true,
           .maps_once = true,
           .on_device = true,
-          .takes_relay = true,
+          .options = {relay::kShape},
           .make_sender = {},
           .make_receiver = {}};
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <bascule/schemes/memmap/options.h>
 #include <bascule/schemes/memmap/receiver.h>
 #include <bascule/schemes/memmap/sender.h>
 #include <bascule/transport/endpoint.h>
@@ -12,6 +13,7 @@ Scheme memmap_scheme(FileObserver observer) {
   return {.name = "memmap",
           .needs_descriptors = true,
           .keeps_files = true,
+          .options = {memmap::kDurable, memmap::kFresh},
           .make_sender = [observer = std::move(observer)](
                              const Endpoint& endpoint,
                              Epoch epoch) { return memmap::MemmapSender::make(endpoint, epoch, observer); },

@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <bascule/schemes/memmap/options.h>
 #include <bascule/transport/posix/file_lock.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
@@ -32,7 +33,7 @@ absl::StatusOr<std::unique_ptr<SenderTransport>> MemmapSender::make(const Endpoi
   if (endpoint.slots == 1)
     return invalid_argument("slots=1: readers of the file would lose the version that is written over; use ",
                             "slots=2, or shm for a single copy");
-  if (endpoint.durable) {
+  if (kDurable.in(endpoint).value_or(false)) {
     BASCULE_ASSIGN(const bool in_memory, is_in_memory(endpoint.folder));
     if (in_memory)
       return failed_precondition("durable=on: ", endpoint.folder.string(),
@@ -54,7 +55,8 @@ MemmapSender::MemmapSender(const Endpoint& endpoint, Folder folder, Epoch epoch,
     : folder_(std::move(folder)),
       epoch_(epoch),
       observer_(std::move(observer)),
-      syncer_(endpoint.durable ? std::make_unique<Syncer>() : nullptr) {}
+      fresh_slots_(kFresh.in(endpoint).value_or(false)),
+      syncer_(kDurable.in(endpoint).value_or(false) ? std::make_unique<Syncer>() : nullptr) {}
 
 // Earlier versions stay until one of ours is safe; files without a version go as soon as nothing reads them.
 absl::Status MemmapSender::find_what_was_left() {

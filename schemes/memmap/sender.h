@@ -39,6 +39,7 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
   absl::Status seal(const Publication& publication) override;
   absl::Status publish(const Publication& publication) override;
   std::vector<std::string> take_warnings() override;
+  bool fresh_slots() const override { return fresh_slots_; }
   bool persists() const override { return syncer_ != nullptr; }
   absl::Status persist(const Publication& publication, Deadline deadline) override;
 
@@ -69,6 +70,7 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
   const Folder folder_;  // the one that was checked, wherever it is moved and whatever takes its name
   const Epoch epoch_;
   const FileObserver observer_;
+  const bool fresh_slots_;
   const std::unique_ptr<Syncer> syncer_;  // durable=on
   Version last_version_ = 0;              // of those that were left
   std::string header_;                    // of every file: made once; public thread

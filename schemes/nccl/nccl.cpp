@@ -4,6 +4,7 @@
 
 #include <bascule/kernels/digest.h>
 #include <bascule/schemes/nccl/cuda_place.h>
+#include <bascule/schemes/nccl/options.h>
 #include <bascule/schemes/nccl/receiver.h>
 #include <bascule/schemes/nccl/sender.h>
 #include <bascule/transport/device.h>
@@ -27,7 +28,7 @@ Scheme scheme_on(const Dependencies& dependencies) {
       .needs_descriptors = false,
       .on_device = true,
       .to_own_memory = true,
-      .takes_ctas = true,
+      .options = {kCtas},
       .make_sender = [dependencies](const Endpoint& endpoint, Epoch) { return Sender::make(dependencies, endpoint); },
       .make_receiver =
           [dependencies](const Endpoint& endpoint) { return std::make_unique<Receiver>(dependencies, endpoint); }};

@@ -10,6 +10,7 @@
 #include <bascule/schemes/nccl/communicator.h>
 #include <bascule/schemes/nccl/messages.h>
 #include <bascule/schemes/nccl/offer.h>
+#include <bascule/schemes/nccl/options.h>
 #include <bascule/schemes/nccl/ranks.h>
 #include <bascule/transport/status.h>
 
@@ -22,7 +23,7 @@ class Receiver::Desk : public std::enable_shared_from_this<Desk> {
       : dependencies_(std::move(dependencies)),
         device_(endpoint.device),
         kept_(endpoint.versions_kept),
-        ctas_(endpoint.ctas.value_or(0)) {}
+        ctas_(kCtas.in(endpoint).value_or(0)) {}
 
   absl::Status accept(const ReceivedOffer& offer);
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline);

@@ -16,6 +16,7 @@
 #include <bascule/schemes/nccl/communicator.h>
 #include <bascule/schemes/nccl/delivery_planner.h>
 #include <bascule/schemes/nccl/offer.h>
+#include <bascule/schemes/nccl/options.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0::nccl {
@@ -342,7 +343,7 @@ absl::StatusOr<std::unique_ptr<SenderTransport>> Sender::make(const Dependencies
   BASCULE_ASSIGN(Environment environment, read_environment(*library));
   return std::unique_ptr<SenderTransport>(
       new Sender(std::make_shared<Desk>(*library, dependencies.place, dependencies.piece_bytes, std::move(environment),
-                                        endpoint.ctas.value_or(0), dependencies.limits)));
+                                        kCtas.in(endpoint).value_or(0), dependencies.limits)));
 }
 
 absl::StatusOr<SlotMemory> Sender::make_slot(SlotId, const Layout& layout, int device) {

@@ -20,6 +20,7 @@
 
 #include <bascule/schemes/delivery_events.h>
 #include <bascule/schemes/relay/messages.h>
+#include <bascule/schemes/relay/options.h>
 #include <bascule/transport/endpoint.h>
 
 namespace bascule::inline v0::relay {

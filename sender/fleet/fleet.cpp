@@ -1,53 +1,126 @@
 #include <bascule/sender/fleet/fleet.h>
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <utility>
 
-namespace bascule::inline v0 {
+#include <bascule/transport/status.h>
 
-Fleet::Fleet(FleetRules rules)
-    : rules_(std::move(rules)),
-      roster_(rules_.epoch),
-      desk_(endpoint_, rules_.epoch,
-            [this](Holder holder) {
-              return delivered_from_.contains(~holder) ? "a delivery that has not ended" : roster_.name_of(holder);
-            }),
-      versions_(rules_.published, rules_.used) {}
+namespace bascule::inline v0 {
+namespace {
+
+template <typename Part, typename Which>
+concept Notes = requires(Part& part, Which& event, FleetTurn& turn) {
+  part.note(event, turn);
+};
+
+}  // namespace
 
 std::vector<Action> Fleet::on(Event event, Clock::time_point now) {
-  now_ = now;
-  std::visit([this](auto& each) { note(each); }, event);
-  work();
-  return std::exchange(actions_, {});
+  FleetTurn turn{{now}};
+  std::visit([&](auto& each) { hand_out(each, turn); }, event);
+  work(turn);
+  return std::move(turn.actions);
+}
+
+template <typename Which>
+void Fleet::hand_out(Which& event, FleetTurn& turn) {
+  if constexpr (Notes<Admissions, Which>) {
+    admissions_.note(event, turn);
+  } else if constexpr (Notes<Departures, Which>) {
+    departures_.note(event, turn);
+  } else if constexpr (Notes<Writer, Which>) {
+    writer_.note(event, turn);
+  } else if constexpr (Notes<SingleCopy, Which>) {
+    single_copy_.note(event, turn);
+  } else if constexpr (Notes<Progress, Which>) {
+    progress_.note(event, turn);
+  } else {
+    note(event, turn);
+  }
 }
 
 // Members leave first. Then it is known which workers go on.
-void Fleet::work() {
+void Fleet::work(FleetTurn& turn) {
   while (true) {
-    let_leave();
-    if (!going_on_.empty()) {
-      const Ticket ticket = going_on_.extract(going_on_.begin()).value();
-      if (OnItsWay* version = versions_.find(ticket)) advance(*version);
-    } else if (!behind_.empty()) {
-      const WorkerId id = behind_.extract(behind_.begin()).value();
-      if (Member* member = roster_.find(id)) catch_up(*member);
-    } else if (std::exchange(writer_waits_, false)) {
-      serve_writer();
+    departures_.let_leave(turn);
+    if (!turn.going_on.empty()) {
+      const Ticket ticket = turn.going_on.extract(turn.going_on.begin()).value();
+      if (InFlightVersion* version = books_.versions.find(ticket)) progress_.advance(*version, turn);
+    } else if (const std::optional<WorkerId> id = catch_ups_.next()) {
+      if (Member* member = books_.roster.find(*id)) catch_ups_.begin(*member, turn);
+    } else if (std::exchange(turn.writer_waits, false)) {
+      writer_.serve(turn);
     } else {
       return;
     }
   }
 }
 
-void Fleet::say(std::vector<WorkerId> to, Message message) {
-  std::erase_if(to, [this](WorkerId id) { return roster_.find(id) == nullptr; });
-  if (!to.empty()) act(action::Say{.to = std::move(to), .message = std::move(message)});
+std::string Fleet::readers() const {
+  return books_.slots.single_copy() ? single_copy_.readers() : books_.slots.readers();
 }
 
 std::vector<std::vector<std::string>> Fleet::fused_wishes() const {
   std::vector<std::vector<std::string>> wishes;
-  for (const auto& [id, member] : roster_.members())
+  for (const auto& [id, member] : roster().members())
     wishes.insert(wishes.end(), member.hello.fused.begin(), member.hello.fused.end());
   return wishes;
+}
+
+void Fleet::note(event::EndpointMissing& missing, FleetTurn& turn) {
+  missing_ = std::move(missing.what);
+  turn.log(missing_);
+}
+
+// ---- deadlines ----
+
+// What a worker said in time may still wait in its socket, so it is heard before it is judged.
+void Fleet::note(event::Tick&, FleetTurn& turn) {
+  books_.versions.woken();
+  judged_at_ = turn.now;
+  std::vector<WorkerId> awaited;
+  for (const Ticket ticket : books_.versions.due(judged_at_))
+    std::ranges::copy(books_.versions.find(ticket)->round.late(judged_at_), std::back_inserter(awaited));
+  std::erase_if(awaited, [this](WorkerId id) { return books_.roster.find(id) == nullptr; });
+  if (awaited.empty()) return judge(turn);
+  turn.act(action::ReadQueued{std::move(awaited)});
+}
+
+void Fleet::note(event::AllRead&, FleetTurn& turn) { judge(turn); }
+
+void Fleet::judge(FleetTurn& turn) {
+  std::map<WorkerId, absl::Status> late;
+  for (const Ticket ticket : books_.versions.due(judged_at_)) {
+    InFlightVersion& version = *books_.versions.find(ticket);
+    Round& round = version.round;
+    const bool flips = round.phase() == Round::Phase::kCommitting;
+    const std::string limit = absl::FormatDuration(flips ? books_.endpoint.flip_timeout : books_.endpoint.timeout);
+    for (const WorkerId id : round.late(judged_at_))
+      late.emplace(id, round.is_loading(id)
+                           ? deadline_exceeded("version ", version.version(), ": its engine has not loaded it within ",
+                                               absl::FormatDuration(books_.endpoint.load_timeout))
+                           : deadline_exceeded("version ", version.version(), ": no ",
+                                               flips ? "ack" : "word that it is prepared", " within ", limit));
+    if (round.phase() != Round::Phase::kDelivering) continue;
+    if (version.is_catch_up) {
+      for (const WorkerId id : round.remaining())
+        late.emplace(id, deadline_exceeded("version ", version.version(), " was not delivered within ", limit));
+    } else {
+      round.abort(deadline_exceeded("deliver version ", version.version(), ": not done within ", limit));
+      turn.going_on.insert(ticket);
+    }
+  }
+  for (const auto& [id, why] : late) departures_.evict(id, why);
+  const std::vector<Ticket> due = books_.versions.due(judged_at_);
+  work(turn);                      // without them readers may all have yielded
+  for (const Ticket ticket : due)  // of those that are left, the next whose time to load ends
+    if (InFlightVersion* const version = books_.versions.find(ticket))
+      if (const auto loads = version->round.next_load_deadline(); loads && *loads > judged_at_)
+        books_.wait_until(*version, *loads, turn);
+  single_copy_.judge(judged_at_, turn);
+  if (const auto at = books_.versions.wake_behind(judged_at_)) turn.act(action::WakeAt{*at});
 }
 
 }  // namespace bascule::inline v0

@@ -4,49 +4,37 @@
 //            Greeted, Heard, HungUp …                      Say, Admit, Close, Deliver, GrantSlot …
 //   workers ───────────────────────▶ ┌──────────────────┐ ───────────────────────────────────────▶ workers,
 //   public thread: TakeWanted …      │ Fleet            │                                          public thread,
-//   deadlines: Tick                  │  Roster          │   Admitted, Delivered, LoanEnded …       scheme
-//                                    │  SlotDesk        │ ◀─── the answers to actions ─────────────
-//                                    │  Versions        │
+//   deadlines: Tick                  │  Admissions      │   Admitted, Delivered, LoanEnded …       scheme
+//                                    │  Departures      │ ◀─── the answers to actions ─────────────
+//                                    │  CatchUps        │
+//                                    │  Writer          │   what they share: Books
+//                                    │  SingleCopy      │     Roster, SlotAllocator, Versions
+//                                    │  Progress        │
 //                                    └──────────────────┘
 //
-// An event is noted by its own handler; what follows from it is worked off a list, in this order, until nothing is
-// left: members leave, versions go on, workers that are behind catch up, the public thread gets a slot. Nothing calls
-// back into itself: an eviction that a version's progress brings about waits for its turn.
+// Each event goes to the one part that has a note() for it. What follows from it is worked off in this order, until
+// nothing is left: members leave, versions go on, workers catch up, the public thread gets a slot. Nothing calls back
+// into itself: an eviction that a version's progress brings about waits for its turn.
 #pragma once
 
-#include <deque>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include <bascule/sender/fleet/actions.h>
-#include <bascule/sender/fleet/events.h>
-#include <bascule/sender/fleet/roster.h>
-#include <bascule/sender/fleet/slot_desk.h>
-#include <bascule/sender/fleet/versions.h>
-#include <bascule/transport/endpoint.h>
+#include <bascule/sender/fleet/admissions.h>
+#include <bascule/sender/fleet/books.h>
+#include <bascule/sender/fleet/catch_ups.h>
+#include <bascule/sender/fleet/departures.h>
+#include <bascule/sender/fleet/progress.h>
+#include <bascule/sender/fleet/single_copy.h>
+#include <bascule/sender/fleet/writer.h>
 #include <bascule/transport/sender_status.h>
 
 namespace bascule::inline v0 {
 
-struct FleetRules {
-  Endpoint endpoint;                // its options
-  std::string compatibility_key{};  // empty: none
-  Epoch epoch = 0;
-  Version published = 0;                                       // the last version of the runs before
-  Version used = 0;                                            // the highest number known to be used
-  bool delivers = false, publishes = false, persists = false;  // what the scheme has to do
-  bool delivers_while_written = false;                         // its deliveries begin with the first bytes
-};
-
-// Of a single copy: its loan was out for too long.
-absl::Status loan_lapsed(const Endpoint& endpoint, Version version);
-
 class Fleet {
  public:
-  explicit Fleet(FleetRules rules);
+  explicit Fleet(FleetRules rules) : books_(std::move(rules)) {}
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
 
@@ -54,146 +42,51 @@ class Fleet {
 
   // ---- what it knows ----
 
-  const Roster& roster() const { return roster_; }
-  const SlotDesk& desk() const { return desk_; }
-  const Versions& versions() const { return versions_; }
-  Version published() const { return versions_.published(); }
+  const Roster& roster() const { return books_.roster; }
+  const SlotAllocator& slot_allocator() const { return books_.slots; }
+  const Versions& versions() const { return books_.versions; }
+  Version published() const { return versions().published(); }
   // For error texts, whom a send waits for that gets no slot: "a (slot 0), b (slot 1)", or of a single copy "a".
   std::string readers() const;
-  const std::string& last_refusal() const { return last_refusal_; }  // for error texts; empty: none
-  const std::string& missing() const { return missing_; }            // what of the endpoint was removed
-  std::vector<std::vector<std::string>> fused_wishes() const;        // of the workers that are there, as they came
-  // Whether bytes leave while a version is written: it is better written in parts.
-  bool writes_in_parts() const { return rules_.delivers_while_written || roster_.copied_behind(); }
-  // `untouched`: the slot that was taken ahead, where the public thread has not begun to write it.
+  const std::string& last_refusal() const { return admissions_.last_refusal(); }
+  const std::string& missing() const { return missing_; }      // what of the endpoint was removed
+  std::vector<std::vector<std::string>> fused_wishes() const;  // of the workers that are there, as they came
+  bool writes_in_parts() const { return books_.writes_in_parts(); }
+  // `untouched`: the slot that was taken ahead, if the public thread has not begun to write it.
   SenderStatus status(std::optional<SlotId> untouched) const;
 
  private:
-  // Members (members.cpp)
-  void note(event::Greeted& greeted);
-  void note(event::Heard& heard);
-  void note(event::HungUp& hung_up);
-  void note(event::GivenUp& given_up);
-  void note(event::HolderGone& gone);
-  void note(event::LayoutRegistered& registered);
-  void note(event::SlotsOpened& opened);
-  void note(event::Admitted& admitted);
-  void note(event::Offered& offered);
-  void note(event::ConnectionRefused& refused);
-  void note(event::EndpointMissing& missing);
-  absl::Status claim(Version version, Version most);  // that a worker has
-  absl::Status check_compatibility_key(const Hello& hello) const;
-  void consider(Member& member);  // refuse it, welcome it, or leave it parked
-  void welcome(Member& member);
-  void turn_away(WorkerId id, const absl::Status& why);  // a connection that is no member
-  void refuse(Member& member, const absl::Status& why);  // a member that is not welcomed
-  void evict(WorkerId id, const absl::Status& why);
-  void poison(Member& member, std::string_view why, bool final);
+  // Messages of workers that were welcomed (messages.cpp)
+  void note(event::Heard& heard, FleetTurn& turn);
+  void hear(Member& member, const Ready& ready, FleetTurn& turn);
+  void hear(Member& member, const Prepared& prepared, FleetTurn& turn);
+  void hear(Member& member, const Failed& failed, FleetTurn& turn);
+  void hear(Member& member, const Loading& loading, FleetTurn& turn);
+  void hear(Member& member, const Ack& ack, FleetTurn& turn);
+  void hear(Member& member, const Released& released, FleetTurn& turn);
+  void crossed(const Member& member, SlotId slot);  // its message of release, and a prepare
+  // The version that a message is about, which may then go on. Null: it is not the one that the worker is told of now.
+  InFlightVersion* version_of(const Member& member, Version version, FleetTurn& turn);
 
-  // What members leave behind (leaving.cpp)
-  struct Leaving {
-    WorkerId id = 0;
-    absl::Status why;
-    bool final = false;
-  };
-  void leave(const Leaving& leaving);
-  void leave_rounds(const Member& member, const absl::Status& why);
-  void leave_group(const Member& member, const absl::Status& why);
-  void drop_lease(const Member& member, const OnItsWay& version);
+  // Deadlines
+  void note(event::Tick& tick, FleetTurn& turn);
+  void note(event::AllRead& all_read, FleetTurn& turn);
+  void judge(FleetTurn& turn);
 
-  // Messages (messages.cpp)
-  void hear(Member& member, const Ready& ready);
-  void hear(Member& member, const Prepared& prepared);
-  void hear(Member& member, const Failed& failed);
-  void hear(Member& member, const Loading& loading);
-  void hear(Member& member, const Ack& ack);
-  void hear(Member& member, const Released& released);
-  void crossed(const Member& member, SlotId slot);  // its word of release, and a prepare
-  void hear_waiting(Member& member, const Message& message);
-  OnItsWay* version_of(const Member& member);  // the one that it is told of now, at most one
-  OnItsWay* version_of(const Member& member, Version version);
+  void note(event::EndpointMissing& missing, FleetTurn& turn);
+  template <typename Which>
+  void hand_out(Which& event, FleetTurn& turn);
+  void work(FleetTurn& turn);  // until nothing follows any more
 
-  // Slots for the public thread (slots.cpp)
-  void note(event::TakeWanted& wanted);
-  void note(event::TakeGivenUp& given_up);
-  void note(event::SlotReplaced& replaced);
-  void note(event::GivenBack& back);
-  void note(event::Announced& announced);
-  void serve_writer();
-  std::optional<Grant> take_slot();
-  std::vector<Holder> unwilling();
-  void drop_gone();
-  void give_up_idle_catch_ups();
-  bool is_newer_for(Member& member, Version version);
-  bool catches_up(Member& member);  // it, or a rank of its group
-  void tell_prepare(const std::vector<Member*>& members, const Publication& publication);
-
-  // A single copy (single_copy.cpp)
-  void note(event::LoanEnded& ended);
-  void let_write(OnItsWay& sent);
-  void ask_those_that_came_back(OnItsWay& sent);
-  std::vector<Holder> in_the_way(const OnItsWay& sent);
-  void judge_single_copy();
-
-  // Versions (rounds.cpp, catch_up.cpp)
-  void note(event::SlotSealed& sealed);
-  void note(event::Abandoned& abandoned);
-  void note(event::Delivered& delivered);
-  void note(event::Published& published);
-  void note(event::Persisted& persisted);
-  void advance(OnItsWay& version);
-  void deliver(OnItsWay& version);
-  void decide(OnItsWay& version);
-  void decided(OnItsWay& version, const absl::Status& status);
-  void settle(const OnItsWay& sent);
-  SendReport report_of(const OnItsWay& sent) const;
-  void finish_abort(const OnItsWay& sent);
-  void expect_release(const OnItsWay& sent, const std::vector<WorkerId>& workers);
-  void catch_up(Member& member);
-  void end_catch_up(const OnItsWay& version);
-  void catch_up_all();
-
-  // Deadlines (deadlines.cpp)
-  void note(event::Tick& tick);
-  void note(event::AllRead& all_read);
-  void judge();
-  void wait_until(OnItsWay& version, Clock::time_point until);
-  void leave_time(OnItsWay& version);
-
-  void work();  // until nothing follows any more
-  void let_leave();
-  void act(Action action) { actions_.push_back(std::move(action)); }
-  void say(std::vector<WorkerId> to, Message message);
-  void log(std::string line) { act(action::Log{std::move(line)}); }
-
-  WorkerStatus status_of(const Member& member) const;
-  SlotStatus status_of(SlotId slot, std::optional<SlotId> untouched) const;
-
-  const FleetRules rules_;
-  const Endpoint& endpoint_ = rules_.endpoint;
-  Roster roster_;
-  SlotDesk desk_;
-  Versions versions_;
-  std::optional<Layout> layout_;
-  EncodedLayout encoded_layout_;                    // the final one's, for every welcome
-  std::optional<std::vector<std::string>> wanted_;  // the public thread waits for a slot, for these
-  std::map<Ticket, SlotId> delivered_from_;         // deliveries under way, also of versions that were given up
-  LeaseNumber last_lease_ = 0;
-  bool some_left_out_ = false;  // the last version was for some only
-  std::string last_refusal_, missing_;
-  Clock::time_point refusal_due_;      // when a refused connection is logged again
-  std::uint64_t refusals_unsaid_ = 0;  // that were not logged since the last that was
-  std::vector<std::string> warnings_;  // for the next report
-  Clock::time_point judged_at_;        // whose deadlines are judged once AllRead has come
-
-  // What follows from what was noted.
-  std::deque<Leaving> leaving_;
-  std::set<Ticket> going_on_;
-  std::set<WorkerId> behind_;
-  bool writer_waits_ = false;  // a slot may have come free, or a reader have yielded
-
-  Clock::time_point now_;  // of the event that is worked on
-  std::vector<Action> actions_;
+  Books books_;
+  CatchUps catch_ups_{books_};
+  Departures departures_{books_};
+  SingleCopy single_copy_{books_};
+  Admissions admissions_{books_, departures_, catch_ups_};
+  Writer writer_{books_, single_copy_, catch_ups_};
+  Progress progress_{books_, catch_ups_};
+  std::string missing_;
+  Clock::time_point judged_at_;  // whose deadlines are judged once AllRead has come
 };
 
 }  // namespace bascule::inline v0

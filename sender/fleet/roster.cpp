@@ -141,6 +141,16 @@ std::vector<Member*> Roster::ranks_of(Member& member) {
   return member.group().empty() ? std::vector<Member*>{&member} : group(member.group());
 }
 
+bool Roster::is_newer_for(Member& member, Version version) {
+  if (member.group().empty()) return member.before < version;
+  return std::ranges::all_of(ranks_of(member), [=](const Member* rank) { return rank->before < version; });
+}
+
+bool Roster::catches_up(Member& member) {
+  if (member.group().empty()) return member.catch_up().has_value();
+  return std::ranges::any_of(ranks_of(member), [](const Member* rank) { return rank->catch_up().has_value(); });
+}
+
 // ---- which members a name means ----
 
 absl::StatusOr<std::vector<WorkerId>> Roster::addressed(const std::vector<std::string>& names) const {

@@ -80,6 +80,10 @@ class Roster {
   Member* welcomed(Holder holder);
   std::vector<Member*> group(const std::string& name);
   std::vector<Member*> ranks_of(Member& member);  // of its group that have greeted, itself too; without one, itself
+  // Whether a version is above what a worker, and the other ranks of its group, have of another epoch. It may not be,
+  // if sender.lock was lost: then this sender did not know those numbers when it gave its own.
+  bool is_newer_for(Member& member, Version version);
+  bool catches_up(Member& member);  // it, or a rank of its group: a group flips together
   const std::map<WorkerId, Member>& members() const { return members_; }  // as they came
   std::map<WorkerId, Member>& members() { return members_; }
 

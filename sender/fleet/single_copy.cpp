@@ -1,9 +1,8 @@
-// Fleet: a single copy, which is written where it is read. Writing waits until every reader has yielded, and the
-// readers wait for the writer no longer than loan_timeout.
+#include <bascule/sender/fleet/single_copy.h>
+
 #include <algorithm>
 #include <set>
 
-#include <bascule/sender/fleet/fleet.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::inline v0 {
@@ -14,80 +13,87 @@ absl::Status loan_lapsed(const Endpoint& endpoint, Version version) {
                            "next loan() and publish() mend them: write in less time, or raise loan_timeout");
 }
 
-// The slot may be written once every worker has yielded and no other holder is left.
-void Fleet::let_write(OnItsWay& sent) {
+std::optional<Grant> SingleCopy::take() {
+  std::vector<Holder> yielding;
+  for (const auto& [id, member] : books_.roster.members()) {
+    if (member.catch_up()) return std::nullopt;  // it is about to read
+    if (member.welcomed()) yielding.push_back(member.holder());
+  }
+  return books_.slots.take_single_copy(yielding);
+}
+
+void SingleCopy::let_write(InFlightVersion& sent, FleetTurn& turn) {
   if (!sent.round.yielded() || sent.written) return;
-  ask_those_that_came_back(sent);
+  ask_those_that_came_back(sent, turn);
   if (!sent.round.yielded() || !in_the_way(sent).empty()) return;
   sent.written = true;
-  wait_until(sent, now_ + absl::ToChronoNanoseconds(endpoint_.loan_timeout));
-  act(action::MayWrite{sent.version()});
+  books_.wait_until(sent, turn.in(books_.endpoint.loan_timeout), turn);
+  turn.act(action::MayWrite{sent.version()});
 }
 
 // Holders whose workers do not take part: they left, and may be reading on.
-std::vector<Holder> Fleet::in_the_way(const OnItsWay& sent) {
+std::vector<Holder> SingleCopy::in_the_way(const InFlightVersion& sent) {
   std::set<Holder> aside;
   for (const WorkerId id : sent.round.remaining())
-    if (const Member* member = roster_.find(id)) aside.insert(member->holder());
-  std::vector<Holder> holders = desk_.holders_of(sent.publication().slot);
+    if (const Member* member = books_.roster.find(id)) aside.insert(member->holder());
+  std::vector<Holder> holders = books_.slots.holders_of(sent.publication().slot);
   std::erase_if(holders, [&](Holder holder) { return aside.contains(holder); });
   return holders;
 }
 
-// Of a single copy, those that would not yield: they left, or are about to read.
-std::string Fleet::readers() const {
-  if (!desk_.single_copy()) return desk_.readers();
+std::string SingleCopy::readers() const {
   std::string readers;
-  for (const SlotId slot : desk_.all())
-    for (const Holder holder : desk_.holders_of(slot)) {
+  for (const SlotId slot : books_.slots.all())
+    for (const Holder holder : books_.slots.holders_of(slot)) {
       const auto yields = [&](const auto& entry) {
         return entry.second.holder() == holder && entry.second.welcomed() && !entry.second.catch_up();
       };
-      if (std::ranges::any_of(roster_.members(), yields)) continue;
-      absl::StrAppend(&readers, readers.empty() ? "" : ", ", roster_.name_of(holder));
+      if (std::ranges::any_of(books_.roster.members(), yields)) continue;
+      absl::StrAppend(&readers, readers.empty() ? "" : ", ", books_.roster.name_of(holder));
     }
   return readers;
 }
 
 // A worker may have been evicted since the slot was granted, and have come back. It still reads the slot, so it takes
 // part, with its group.
-void Fleet::ask_those_that_came_back(OnItsWay& sent) {
+void SingleCopy::ask_those_that_came_back(InFlightVersion& sent, FleetTurn& turn) {
   if (!sent.names.empty()) return;
   for (const Holder holder : in_the_way(sent)) {
-    Member* const back = roster_.welcomed(holder);
+    Member* const back = books_.roster.welcomed(holder);
     if (back == nullptr) continue;
-    for (Member* rank : roster_.ranks_of(*back)) {
+    for (Member* rank : books_.roster.ranks_of(*back)) {
       if (!rank->welcomed() || !sent.owed.insert(rank->id).second) continue;
-      tell_prepare({rank}, sent.publication());
+      books_.tell_prepare({rank}, sent.publication(), turn);
       sent.round.join({rank->id, rank->name(), rank->group()});
-      leave_time(sent);
+      books_.leave_time(sent, turn);
     }
   }
 }
 
-// Its deadline has passed: the trainer kept its loan for too long, or a reader did not yield.
-void Fleet::judge_single_copy() {
-  OnItsWay* const sent = versions_.sent();
-  if (sent == nullptr || sent->until > judged_at_ || !sent->round.yielded() || sent->loan_back) return;
-  if (sent->written) return act(action::EndLoan{sent->version()});
+void SingleCopy::judge(Clock::time_point at, FleetTurn& turn) {
+  InFlightVersion* const sent = books_.versions.sent();
+  if (sent == nullptr || sent->until > at || !sent->round.yielded() || sent->version() == came_back_) return;
+  if (sent->written) return turn.act(action::EndLoan{sent->version()});
   std::string readers;
   for (const Holder holder : in_the_way(*sent))
-    absl::StrAppend(&readers, readers.empty() ? "" : ", ", roster_.name_of(holder));
+    absl::StrAppend(&readers, readers.empty() ? "" : ", ", books_.roster.name_of(holder));
   sent->round.abort(deadline_exceeded("the single copy is still read by ", readers, ", which did not yield; stop or ",
                                       "restart what reads it"));
-  going_on_.insert(sent->ticket);
+  turn.going_on.insert(sent->ticket);
 }
 
 // The workers are let go, and know that they read what may change at any time. The slot stays the trainer's until the
 // loan comes back.
-void Fleet::note(event::LoanEnded& ended) {
-  OnItsWay* const sent = versions_.sent();
+void SingleCopy::note(event::LoanEnded& ended, FleetTurn& turn) {
+  InFlightVersion* const sent = books_.versions.sent();
   if (sent == nullptr || sent->version() != ended.version) return;
-  sent->loan_back = ended.in_time;
-  if (ended.in_time) return;  // it is on its way to be sealed or abandoned
+  if (ended.in_time) {
+    came_back_ = ended.version;
+    return;
+  }
   sent->torn = true;
-  sent->round.abort(loan_lapsed(endpoint_, ended.version));
-  going_on_.insert(sent->ticket);
+  sent->round.abort(loan_lapsed(books_.endpoint, ended.version));
+  turn.going_on.insert(sent->ticket);
 }
 
 }  // namespace bascule::inline v0

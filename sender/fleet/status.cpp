@@ -18,12 +18,10 @@ std::string_view to_string(SlotRing::State state) {
   return "unknown";
 }
 
-}  // namespace
-
-WorkerStatus Fleet::status_of(const Member& member) const {
-  const std::optional<Publication> newest = desk_.newest();
+WorkerStatus status_of(const Member& member, const Books& books) {
+  const std::optional<Publication> newest = books.slots.newest();
   const bool waits = !member.welcomed() || !newest;
-  const OnItsWay* const version = versions_.of(member.catch_up());
+  const InFlightVersion* const version = books.versions.of(member.catch_up());
   const char* const behind = version != nullptr && version->round.is_loading(member.id) ? "loading"
                              : member.owed                                              ? "catching up"
                                                                                         : "left out";
@@ -36,42 +34,45 @@ WorkerStatus Fleet::status_of(const Member& member) const {
                                : member.serving == newest->version ? "serving"
                                                                    : behind,
                       .serving = member.serving,
-                      .leases = desk_.leases_of(member.holder())};
-  if (const auto known = roster_.poisoned().find(member.name()); known != roster_.poisoned().end()) {
+                      .leases = books.slots.leases_of(member.holder())};
+  if (const auto known = books.roster.poisoned().find(member.name()); known != books.roster.poisoned().end()) {
     status.state = "poisoned";
     status.why = known->second;
   }
   return status;
 }
 
-SlotStatus Fleet::status_of(SlotId slot, std::optional<SlotId> untouched) const {
-  const SlotRing::State state = slot == untouched ? SlotRing::State::kFree : desk_.state(slot);
-  SlotStatus status{.index = slot.index, .state = std::string(to_string(state)), .version = desk_.version(slot)};
-  if (state == SlotRing::State::kPublished) status.digest = desk_.digest(slot);
-  for (const Holder holder : desk_.holders_of(slot)) status.holders.push_back(roster_.name_of(holder));
+SlotStatus status_of(SlotId slot, std::optional<SlotId> untouched, const Books& books) {
+  const SlotRing::State state = slot == untouched ? SlotRing::State::kFree : books.slots.state(slot);
+  SlotStatus status{.index = slot.index, .state = std::string(to_string(state)), .version = books.slots.version(slot)};
+  if (state == SlotRing::State::kPublished) status.digest = books.slots.digest(slot);
+  for (const Holder holder : books.slots.holders_of(slot)) status.holders.push_back(books.roster.name_of(holder));
   std::ranges::sort(status.holders);
   return status;
 }
 
+}  // namespace
+
 SenderStatus Fleet::status(std::optional<SlotId> untouched) const {
   SenderStatus status;
-  status.scheme = endpoint_.scheme;
-  status.epoch = rules_.epoch;
-  status.version = versions_.published();
-  status.digest = endpoint_.digest;
-  status.layout = layout_;
+  status.scheme = books_.endpoint.scheme;
+  status.epoch = books_.rules.epoch;
+  status.version = books_.versions.published();
+  status.digest = books_.endpoint.digest;
+  status.layout = books_.layout;
 
   std::set<std::string> named;
-  for (const auto& [id, member] : roster_.members()) {
-    status.workers.push_back(status_of(member));
+  for (const auto& [id, member] : books_.roster.members()) {
+    status.workers.push_back(status_of(member, books_));
     named.insert(member.name());
   }
-  for (const auto& [name, why] : roster_.poisoned())
+  for (const auto& [name, why] : books_.roster.poisoned())
     if (named.insert(name).second) status.workers.push_back({.worker = name, .state = "poisoned", .why = why});
-  for (const auto& [holder, name] : roster_.holder_names())
-    if (std::vector<std::uint32_t> leases = desk_.leases_of(holder); !leases.empty() && named.insert(name).second)
+  for (const auto& [holder, name] : books_.roster.holder_names())
+    if (std::vector<std::uint32_t> leases = books_.slots.leases_of(holder);
+        !leases.empty() && named.insert(name).second)
       status.workers.push_back({.worker = name, .state = "gone", .leases = std::move(leases)});
-  for (const SlotId slot : desk_.all()) status.slots.push_back(status_of(slot, untouched));
+  for (const SlotId slot : books_.slots.all()) status.slots.push_back(status_of(slot, untouched, books_));
   return status;
 }
 

@@ -7,12 +7,12 @@
 
 namespace bascule::inline v0 {
 
-OnItsWay& Versions::begin(Round round, Clock::time_point until, bool is_catch_up) {
+InFlightVersion& Versions::begin(Round round, Clock::time_point until, bool is_catch_up) {
   const Ticket ticket = next_++;
   if (!is_catch_up) sent_ = ticket;
   return under_way_
       .emplace(ticket,
-               OnItsWay{.ticket = ticket, .round = std::move(round), .until = until, .is_catch_up = is_catch_up})
+               InFlightVersion{.ticket = ticket, .round = std::move(round), .until = until, .is_catch_up = is_catch_up})
       .first->second;
 }
 
@@ -21,12 +21,12 @@ void Versions::end(Ticket ticket) {
   if (sent_ == ticket) sent_.reset();
 }
 
-OnItsWay* Versions::find(Ticket ticket) {
+InFlightVersion* Versions::find(Ticket ticket) {
   const auto found = under_way_.find(ticket);
   return found == under_way_.end() ? nullptr : &found->second;
 }
 
-OnItsWay* Versions::sent() { return sent_ ? find(*sent_) : nullptr; }
+InFlightVersion* Versions::sent() { return sent_ ? find(*sent_) : nullptr; }
 
 std::vector<Ticket> Versions::tickets() const {
   std::vector<Ticket> all;
@@ -36,7 +36,7 @@ std::vector<Ticket> Versions::tickets() const {
 
 // ---- deadlines ----
 
-std::optional<Clock::time_point> Versions::wait_until(OnItsWay& each, Clock::time_point until) {
+std::optional<Clock::time_point> Versions::wait_until(InFlightVersion& each, Clock::time_point until) {
   each.until = until;
   if (wakes_at_ && *wakes_at_ <= until) return std::nullopt;
   return wakes_at_ = until;
@@ -56,6 +56,11 @@ std::optional<Clock::time_point> Versions::wake_behind(Clock::time_point now) {
       next = next ? std::min(*next, each.until) : each.until;
   if (next && (!wakes_at_ || *next < *wakes_at_)) return wakes_at_ = next;
   return std::nullopt;
+}
+
+std::optional<SlotId> Versions::end_delivery(Ticket ticket) {
+  const auto ended = delivered_from_.extract(ticket);
+  return ended ? std::optional(ended.mapped()) : std::nullopt;
 }
 
 // ---- numbers ----

@@ -15,7 +15,7 @@
 namespace bascule::inline v0 {
 
 // One version on its way to some workers.
-struct OnItsWay {
+struct InFlightVersion {
   Ticket ticket = 0;
   Round round;
   Clock::time_point until;           // deadline of what it waits for now; max(): it waits for the public thread
@@ -26,7 +26,6 @@ struct OnItsWay {
   bool written = false;              // the public thread has the slot
   bool moving = false;               // the scheme has it
   bool torn = false;                 // an abort leaves a single copy half written
-  bool loan_back = false;            // single copy: its loan came back, and it will be sealed or abandoned
 
   const Publication& publication() const { return round.publication(); }
   Version version() const { return publication().version; }
@@ -37,23 +36,32 @@ class Versions {
   // `published`: the last one of before; `used`: the highest number known to be used.
   Versions(Version published, Version used) : published_(published), used_(used) {}
 
-  OnItsWay& begin(Round round, Clock::time_point until, bool is_catch_up);
+  InFlightVersion& begin(Round round, Clock::time_point until, bool is_catch_up);
   void end(Ticket ticket);
-  OnItsWay* find(Ticket ticket);
-  OnItsWay* sent();  // the public thread's; null: none is under way
-  const OnItsWay* sent() const { return const_cast<Versions*>(this)->sent(); }
+  InFlightVersion* find(Ticket ticket);
+  InFlightVersion* sent();  // the public thread's; null: none is under way
+  const InFlightVersion* sent() const { return const_cast<Versions*>(this)->sent(); }
   // What a member is told of now: its own catch-up, or what the public thread sends. Null: nothing.
-  OnItsWay* of(std::optional<Ticket> catch_up) { return catch_up ? find(*catch_up) : sent(); }
-  const OnItsWay* of(std::optional<Ticket> catch_up) const { return const_cast<Versions*>(this)->of(catch_up); }
+  InFlightVersion* of(std::optional<Ticket> catch_up) { return catch_up ? find(*catch_up) : sent(); }
+  const InFlightVersion* of(std::optional<Ticket> catch_up) const { return const_cast<Versions*>(this)->of(catch_up); }
   std::vector<Ticket> tickets() const;
 
   // ---- deadlines ----
 
   // Moves a deadline. A time to wake at, where none that was asked for before comes first.
-  std::optional<Clock::time_point> wait_until(OnItsWay& each, Clock::time_point until);
+  std::optional<Clock::time_point> wait_until(InFlightVersion& each, Clock::time_point until);
   void woken() { wakes_at_.reset(); }
   std::vector<Ticket> due(Clock::time_point now) const;
   std::optional<Clock::time_point> wake_behind(Clock::time_point now);  // for the next deadline, once those are judged
+
+  // ---- deliveries under way, also of versions that were given up ----
+
+  // Holds the slot of a delivery. Receivers' numbers are random: they do not lie at the end of all numbers.
+  static Holder deliverer(Ticket ticket) { return ~ticket; }
+  bool is_delivery(Holder holder) const { return delivers(~holder); }
+  bool delivers(Ticket ticket) const { return delivered_from_.contains(ticket); }
+  void begin_delivery(Ticket ticket, SlotId slot) { delivered_from_[ticket] = slot; }
+  std::optional<SlotId> end_delivery(Ticket ticket);  // none: no delivery of it was under way
 
   // ---- numbers ----
 
@@ -69,7 +77,8 @@ class Versions {
 
  private:
   Ticket next_ = 1;
-  std::map<Ticket, OnItsWay> under_way_;
+  std::map<Ticket, InFlightVersion> under_way_;
+  std::map<Ticket, SlotId> delivered_from_;
   std::optional<Ticket> sent_;
   std::optional<Clock::time_point> wakes_at_;
   Version published_, used_;

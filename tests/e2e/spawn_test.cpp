@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -173,9 +174,16 @@ TEST_F(Spawn, AnEngineThatCannotStartEndsTheRunAtOnceWithItsWords) {
       EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("bascule-run-"))) << "the endpoint";
     EXPECT_FALSE(fs::exists(out() / "run.json"));
   }
-  Program exits = train({"--engine-program=/bin/false", "--engine-timeout=1h"});
+  const fs::path program = folder_ / "engine";
+  std::ofstream(program)
+      << "#!/bin/sh\nfor word; do case $word in --worker=*) echo bad luck, $word;; esac; done; exit 1\n";
+  fs::permissions(program, fs::perms::owner_all);
+  Program exits = train({"--engine-program=" + program.string(), "--engine-timeout=1h"});
   EXPECT_EQ(exits.wait(120s), 1) << exits.output();
-  EXPECT_THAT(exits.output(), HasSubstr("engine-0: it ended with exit status 1 before it listened"));
+  const std::regex whichever_failed_first(
+      "(engine-[01]): it ended with exit status 1 before it listened; "
+      "its last lines:\n    bad luck, --worker=\\1\n");
+  EXPECT_TRUE(std::regex_search(exits.output(), whichever_failed_first)) << exits.output();
 }
 
 TEST_F(Spawn, NothingIsLeftOfATrainerThatIsKilled) {

@@ -87,7 +87,7 @@ class DeviceWire : public testing::Test {
     prepare(version, slot, std::move(slots), epoch);
     seal(version, slot, epoch);
     EXPECT_EQ(sender_.expect<Prepared>().version, version);
-    sender_.say(Commit{.version = version});
+    sender_.say(Decided{.version = version});
   }
   // The commit() that has something to do.
   Flip flip() {

@@ -42,7 +42,7 @@ TEST_F(LateStream, KeepsTheSlotThatACopyAtAFlipStillReads) {
   EXPECT_TRUE(all(tensors_, 0x10)) << "it came, too late to count";
   seal(2, 1);
   EXPECT_EQ(sender_.expect<Prepared>().version, 2u);
-  sender_.say(Commit{.version = 2});
+  sender_.say(Decided{.version = 2});
   mend();
   EXPECT_TRUE(all(tensors_, 0x20));
 }

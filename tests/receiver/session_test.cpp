@@ -73,7 +73,7 @@ class SessionTest : public testing::Test {
   void publish(Version version, std::uint32_t slot) {
     write(version, slot);
     EXPECT_EQ(sender_.expect<Prepared>().version, version);
-    sender_.say(Commit{.version = version});
+    sender_.say(Decided{.version = version});
   }
   void flip_to(Version version) {
     ASSERT_THAT(receiver_->wait_ready(patience()), IsOk());
@@ -269,7 +269,7 @@ TEST_F(SessionTest, AFollowerAnswersACommitThatItIsAheadOf) {
   write(2, 1);
   EXPECT_EQ(sender_.expect<Prepared>().version, 2u);
   flip_to(2);
-  sender_.say(Commit{.version = 2});
+  sender_.say(Decided{.version = 2});
   const Message said = next_but<Released>();
   EXPECT_TRUE(std::holds_alternative<Ack>(said)) << "found " << name_of(said);
 }
@@ -287,7 +287,7 @@ TEST_F(SessionTest, AFollowerPreparesWhatItIsAheadOf) {
   seal(2, 1);
   Message said = next_but<Released>();
   ASSERT_TRUE(std::holds_alternative<Prepared>(said)) << "found " << name_of(said);
-  sender_.say(Commit{.version = 2});
+  sender_.say(Decided{.version = 2});
   said = next_but<Released>();
   EXPECT_TRUE(std::holds_alternative<Ack>(said)) << "found " << name_of(said);
 }

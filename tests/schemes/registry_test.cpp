@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "support/status.h"
+#include <bascule/schemes/relay/options.h>
 #include <bascule/transport/device.h>
 #include <bascule/transport/endpoint.h>
 
@@ -81,14 +82,54 @@ TEST(Registry, OtherHostsAreForSchemesThatTakeThemBesideTheirOwn) {
   Scheme network, over_both;
   network.name = "network";
   over_both.name = "both";
-  over_both.needs_descriptors = over_both.takes_relay = true;
+  over_both.needs_descriptors = true;
+  over_both.options = {relay::kShape};
   over_both.over_tcp = std::make_shared<const Scheme>(network);
   const auto scheme_at = [&](std::string_view url) { return scheme_for(Endpoint::parse(url).value(), &over_both); };
   EXPECT_EQ(scheme_at("both:///run/x?listen=node1:29500").value(), &over_both);
   EXPECT_EQ(scheme_at("both://node1:29500").value(), over_both.over_tcp.get());
   EXPECT_THAT(scheme_at("both:///run/x?relay=tree"), IsOk());
   EXPECT_THAT(scheme_at("both://node1:29500?relay=tree"),
-              StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("relay="), HasSubstr("is the sender's"))));
+              StatusIs(StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("endpoint \"both://node1:29500\": relay= is the sender's, and of engines of its "
+                                       "own host; leave it out"))));
+}
+
+TEST(Registry, AnOptionOfOtherSchemesNamesThem) {
+  const auto refusal = [](std::string_view url) {
+    return std::string(scheme_for(Endpoint::parse(url).value(), nullptr).status().message());
+  };
+  EXPECT_EQ(refusal("shm:///run/x?durable=on"),
+            "endpoint \"shm:///run/x\": durable= needs a scheme that keeps its slots in files, which shm is not; leave "
+            "it out, or use memmap");
+  EXPECT_THAT(refusal("memmap:///run/x?durable=yes"),
+              HasSubstr("memmap:///run/x\": durable: expected one of off, on, found \"yes\""));
+  EXPECT_THAT(refusal("memmap:///run/x?fresh=on&durable=off"), "");
+  EXPECT_THAT(refusal("memmap:///run/x?durabel=on"),
+              HasSubstr("unknown option \"durabel\"; did you mean \"durable\"?"));
+  EXPECT_THAT(refusal("shm:///run/x?timout=3s"), HasSubstr("unknown option \"timout\"; did you mean \"timeout\"?"));
+  EXPECT_THAT(refusal("nccl://node1:29500?ctas=65"),
+              HasSubstr("ctas: expected 1 to 64 blocks of the GPU, found \"65\""));
+}
+
+TEST(Registry, TellsWhatTheOptionsOfEachSchemeDo) {
+  const std::string help = help_for_options();
+  for (const Scheme& scheme : known_schemes()) {
+    for (const SchemeOption& option : scheme.options) {
+      EXPECT_THAT(help, HasSubstr(option.name + "=" + option.values + "\n")) << scheme.name;
+      EXPECT_FALSE(option.help.empty() || option.needs.empty()) << option.name;
+    }
+  }
+  EXPECT_THAT(help, HasSubstr("memmap: on: a send returns only when"));
+}
+
+TEST(RelayOption, ReadsItsShape) {
+  const auto shape = [](std::string_view url) { return relay::kShape.in(Endpoint::parse(url).value()); };
+  EXPECT_EQ(shape("cuda-ipc:///x"), std::nullopt);
+  EXPECT_EQ(shape("cuda-ipc:///x?relay=off"), RelayShape::kOff);
+  EXPECT_EQ(shape("cuda-ipc:///x?relay=tree"), RelayShape::kTree);
+  EXPECT_EQ(shape("cuda-ipc:///x?relay=auto"), RelayShape::kChain);
+  EXPECT_THAT(relay::parse_shape("ring"), StatusIs(StatusCode::kInvalidArgument, HasSubstr("chain")));
 }
 
 TEST(Registry, BlocksOfAGpuAreForSchemesWhoseKernelsMoveBytes) {
@@ -99,7 +140,7 @@ TEST(Registry, BlocksOfAGpuAreForSchemesWhoseKernelsMoveBytes) {
 TEST(Registry, ARelayIsForSchemesWhoseEnginesHandVersionsOn) {
   EXPECT_THAT(scheme_for(Endpoint::parse("shm:///run/x?relay=chain").value(), nullptr),
               StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("relay="), HasSubstr("which shm is not"))));
-  const Scheme given{.name = "given", .takes_relay = true, .make_sender = {}, .make_receiver = {}};
+  const Scheme given{.name = "given", .options = {relay::kShape}, .make_sender = {}, .make_receiver = {}};
   EXPECT_EQ(scheme_for(Endpoint::parse("given:///run/x?relay=tree").value(), &given).value(), &given);
 }
 

@@ -29,7 +29,7 @@ TEST_F(CatchUp, IsTriedAgainOnceTheSlotWasReleased) {
   worker.say(Ready{.version = 1});
   worker.expect<Sealed>();
   worker.say(Prepared{.version = 1});
-  EXPECT_EQ(worker.expect<Commit>().version, 1);
+  EXPECT_EQ(worker.expect<Decided>().version, 1);
 }
 
 // Who joins while a version is under way takes the one before, and then that one.

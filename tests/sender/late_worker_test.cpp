@@ -30,7 +30,7 @@ TEST_F(LateWorker, OthersHaveTimeToPrepareOnceTheyAreTold) {
   quick_->say(Ready{.version = version});
   quick_->expect<Sealed>();  // the slow one was given up
   quick_->say(Prepared{.version = version});
-  quick_->expect<Commit>();
+  quick_->expect<Decided>();
   quick_->say(Ack{.version = version});
   const absl::StatusOr<SendReport> report = sender_->wait_async(test::patience());
   ASSERT_THAT(report, IsOk());

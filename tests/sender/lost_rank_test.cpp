@@ -38,7 +38,7 @@ TEST_F(LostRank, TakesItsGroupOutOfTheVersion) {
     rank->say(Prepared{.version = 1});
   }
   for (const auto& rank : {first.get(), second.get()}) {
-    rank->expect<Commit>();
+    rank->expect<Decided>();
     rank->say(Ack{.version = 1});
   }
   ASSERT_THAT(sender_->wait_for_workers(2, test::patience()), IsOk());
@@ -105,7 +105,7 @@ TEST_F(LostRank, ThatCannotPrepareKeepsItsGroupFromFlippingOneByOne) {
   second->say(Failed{.version = 2, .why = "this once"});
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   other->say(Prepared{.version = 2});
-  other->expect<Commit>();
+  other->expect<Decided>();
   other->say(Ack{.version = 2});
   const absl::StatusOr<SendReport> report = sender_->wait_async(test::patience());
   ASSERT_THAT(report, IsOk());

@@ -58,7 +58,7 @@ inline Round round_in(Phase phase) {
   if (phase == Phase::kPreparing) return round;
   round.prepared(kA), round.prepared(kB);
   decide(round);
-  EXPECT_EQ(next(round), Action::kCommit);
+  EXPECT_EQ(next(round), Action::kDecided);
   if (phase == Phase::kCommitting) return round;
   round.acked(kA, 0.5, 0.25), round.acked(kB, 0.75, 0.125);
   EXPECT_EQ(next(round), Action::kSettle);

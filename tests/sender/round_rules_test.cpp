@@ -52,8 +52,8 @@ TEST(Round, EachTakesAGroupWholeOrNotAtAll) {
   EXPECT_THAT(round.failed(), ElementsAre(kA, kB));
   round.prepared(3);
   decide(round);
-  EXPECT_EQ(next(round), Action::kCommit);
-  EXPECT_THAT(round.to_commit(), ElementsAre(3));
+  EXPECT_EQ(next(round), Action::kDecided);
+  EXPECT_THAT(round.to_tell(), ElementsAre(3));
   round.acked(3, 0, 0);
   EXPECT_EQ(next(round), Action::kSettle);
   EXPECT_EQ(round.reports()[0].state, WorkerState::kFailed);
@@ -72,15 +72,15 @@ TEST(Round, EachIsToldAsSoonAsItIsPrepared) {
   Round round = each_in_preparing();
   round.prepared(kB);
   decide(round);
-  EXPECT_EQ(next(round), Action::kCommit);
-  EXPECT_THAT(round.to_commit(), ElementsAre(kB));
+  EXPECT_EQ(next(round), Action::kDecided);
+  EXPECT_THAT(round.to_tell(), ElementsAre(kB));
   EXPECT_EQ(next(round), Action::kNone);
   EXPECT_THAT(round.late(), ElementsAre(kA, kB));
   round.acked(kB, 1, 0);
   EXPECT_EQ(next(round), Action::kNone);
   round.prepared(kA);
-  EXPECT_EQ(next(round), Action::kCommit);
-  EXPECT_THAT(round.to_commit(), ElementsAre(kA));
+  EXPECT_EQ(next(round), Action::kDecided);
+  EXPECT_THAT(round.to_tell(), ElementsAre(kA));
   round.acked(kA, 1, 0);
   EXPECT_EQ(next(round), Action::kSettle);
 }
@@ -92,12 +92,12 @@ TEST(Round, EachTellsRanksOfAGroupTogether) {
   EXPECT_EQ(next(round), Action::kAnnounce);
   round.prepared(kA), round.prepared(3);
   decide(round);
-  EXPECT_EQ(next(round), Action::kCommit);
-  EXPECT_THAT(round.to_commit(), ElementsAre(3));
+  EXPECT_EQ(next(round), Action::kDecided);
+  EXPECT_THAT(round.to_tell(), ElementsAre(3));
   EXPECT_EQ(next(round), Action::kNone);
   round.prepared(kB);
-  EXPECT_EQ(next(round), Action::kCommit);
-  EXPECT_THAT(round.to_commit(), ElementsAre(kA, kB));
+  EXPECT_EQ(next(round), Action::kDecided);
+  EXPECT_THAT(round.to_tell(), ElementsAre(kA, kB));
 }
 
 TEST(Round, EachGoesOnWithoutAWorkerThatFailed) {
@@ -107,7 +107,7 @@ TEST(Round, EachGoesOnWithoutAWorkerThatFailed) {
     if (before) round.failed(kA, "the digest differs");
     round.prepared(kB);
     decide(round);
-    EXPECT_EQ(next(round), Action::kCommit);
+    EXPECT_EQ(next(round), Action::kDecided);
     if (!before) round.failed(kA, "the digest differs");
     round.prepared(kA);
     EXPECT_EQ(next(round), Action::kNone) << "who failed is not told to flip";
@@ -140,7 +140,7 @@ TEST(Round, SettlesOnceTheDiskHasItToo) {
     EXPECT_EQ(next(round), Action::kAnnounce);
     round.prepared(kA);
     decide(round);
-    EXPECT_EQ(next(round), Action::kCommit) << "it is readable before it is on the disk";
+    EXPECT_EQ(next(round), Action::kDecided) << "it is readable before it is on the disk";
     EXPECT_EQ(next(round), Action::kPersist);
     EXPECT_EQ(next(round), Action::kNone);
     if (disk_first) round.persisted(absl::DataLossError("the disk said no"));

@@ -106,7 +106,7 @@ TEST(Round, TakesNoWordThatComesTooEarly) {
     EXPECT_EQ(next(round), Action::kNone) << "nobody verified what was not announced";
     round.prepared(kA), round.prepared(kB);
     decide(round);
-    EXPECT_EQ(next(round), Action::kCommit);
+    EXPECT_EQ(next(round), Action::kDecided);
     EXPECT_EQ(next(round), Action::kNone) << "nobody flipped before the decision";
   }
 }

@@ -121,7 +121,7 @@ TEST_F(WiredSingleCopy, IsLentThoughARankThatSteppedAsideDies) {
   second.reset();
   reader->expect<Sealed>();
   reader->say(Prepared{.version = version});
-  reader->expect<Commit>();
+  reader->expect<Decided>();
   reader->say(Ack{.version = version});
   EXPECT_THAT(published.get(), IsOk());
 }

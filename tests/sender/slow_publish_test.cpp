@@ -67,7 +67,7 @@ TEST_F(SlowPublish, AWorkerThatDiesMeanwhileIsFoundAndTheOthersFlip) {
   EXPECT_THAT(sender_->wait_for_workers(2, absl::ZeroDuration()),
               StatusIs(StatusCode::kDeadlineExceeded, HasSubstr("found 1")));
   faults_.set("publish-hang", 0);
-  EXPECT_EQ(b_->expect<Commit>().version, 2u);
+  EXPECT_EQ(b_->expect<Decided>().version, 2u);
   b_->say(Ack{.version = 2});
   const auto report = sender_->wait_async(patience());
   ASSERT_THAT(report, IsOk());

@@ -39,7 +39,7 @@ class WireWorker : public WireEnd {
   // Takes the next version, from its first word to the ack.
   Prepare take() {
     Prepare prepare = prepare_next();
-    expect<Commit>();
+    expect<Decided>();
     say(Ack{.version = prepare.version});
     return prepare;
   }
@@ -55,7 +55,7 @@ class WireWorker : public WireEnd {
       worker->say(Prepared{.version = prepare.version});
     }
     for (WireWorker* worker : workers) {
-      worker->expect<Commit>();
+      worker->expect<Decided>();
       worker->say(Ack{.version = prepare.version});
     }
     return prepare;

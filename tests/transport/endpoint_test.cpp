@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <vector>
 
 #include "support/environment.h"
+#include <bascule/transport/scheme_option.h>
 #include <bascule/transport/status.h>
 
 namespace bascule {
@@ -13,7 +15,9 @@ namespace {
 using absl::StatusCode;
 using test::Environment;
 using testing::AllOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Pair;
 
 Endpoint parsed(const std::string& url) {
   absl::StatusOr<Endpoint> endpoint = Endpoint::parse(url);
@@ -173,16 +177,39 @@ TEST(Endpoint, RefusesAFolderTooLongForASocket) {
   EXPECT_THAT(refusal("shm://" + longest + "y"), AllOf(HasSubstr("108 bytes"), HasSubstr("limit is 107")));
 }
 
-TEST(Endpoint, NamesTheNearestOption) {
-  EXPECT_THAT(refusal("shm:///x?timout=3s"), HasSubstr("unknown option \"timout\"; did you mean \"timeout\"?"));
-  EXPECT_THAT(refusal("shm:///x?colour=red"), HasSubstr("the options are slots, wire_dtype"));
+TEST(Endpoint, LeavesTheOptionsThatAreNotCommonToTheScheme) {
+  const Endpoint endpoint = parsed("shm:///x?colour=dark%20red&slots=3&size=2");
+  EXPECT_EQ(endpoint.slots, 3);
+  EXPECT_THAT(endpoint.scheme_options, ElementsAre(Pair("colour", "dark red"), Pair("size", "2")));
+  EXPECT_EQ(*option_value(endpoint, "size"), "2");
+  EXPECT_EQ(option_value(endpoint, "slots"), nullptr) << "a common one";
+  EXPECT_THAT(refusal("shm:///x?colour=red&colour=red"), HasSubstr("option colour is given twice"));
+  EXPECT_THAT(refusal("shm:///x?colour"), HasSubstr("option colour has no value"));
+}
+
+absl::StatusOr<int> parse_size(std::string_view value) {
+  if (value != "1" && value != "2") return invalid_argument("expected 1 or 2, found \"", value, "\"");
+  return value == "1" ? 1 : 2;
+}
+constexpr OptionOf<int> kSize = {.name = "size", .values = "N", .help = "", .needs = "", .parse = parse_size};
+
+TEST(SchemeOptions, AreCheckedByTheSchemesTable) {
+  const std::vector<SchemeOption> table = {kSize};
+  const auto refused = [&](const std::string& url) {
+    return std::string(check_scheme_options(parsed(url), table).message());
+  };
+  EXPECT_EQ(kSize.in(parsed("x:///x?size=2")), 2);
+  EXPECT_EQ(kSize.in(parsed("x:///x")), std::nullopt);
+  EXPECT_EQ(refused("x:///x?size=2&slots=3"), "");
+  EXPECT_EQ(refused("x:///x?size=3"), "size: expected 1 or 2, found \"3\"");
+  EXPECT_EQ(refused("x:///x?timout=3s"), "unknown option \"timout\"; did you mean \"timeout\"?");
+  EXPECT_EQ(refused("x:///x?sise=1"), "unknown option \"sise\"; did you mean \"size\"?");
+  EXPECT_THAT(refused("x:///x?colour=red"), AllOf(HasSubstr("the options are slots, wire_dtype"), HasSubstr(", size")));
+}
+
+TEST(Endpoint, RefusesOptionsThatAreNone) {
   EXPECT_EQ(Endpoint::parse("shm:///x?spares=0")->spares, 0);
   EXPECT_EQ(Endpoint::parse("shm:///x")->spares, std::nullopt);
-  EXPECT_EQ(Endpoint::parse("cuda-ipc:///x")->relay, std::nullopt);
-  EXPECT_EQ(Endpoint::parse("cuda-ipc:///x?relay=off")->relay, RelayShape::kOff);
-  EXPECT_EQ(Endpoint::parse("cuda-ipc:///x?relay=tree")->relay, RelayShape::kTree);
-  EXPECT_EQ(Endpoint::parse("cuda-ipc:///x?relay=auto")->relay, RelayShape::kChain);
-  EXPECT_THAT(refusal("cuda-ipc:///x?relay=ring"), HasSubstr("chain"));
   EXPECT_THAT(refusal("shm:///x?spares=-1"), HasSubstr("a number of spare slots, 0 to 48"));
   EXPECT_THAT(refusal("shm:///x?slots"), HasSubstr("option slots has no value"));
   EXPECT_THAT(refusal("shm:///x?slots=2&&digest=on"), HasSubstr("without a name"));
@@ -192,7 +219,6 @@ TEST(Endpoint, NamesTheNearestOption) {
 TEST(Endpoint, RefusesValuesOutOfRange) {
   EXPECT_THAT(refusal("shm:///x?slots=0"), HasSubstr("slots: expected a number"));
   EXPECT_THAT(refusal("shm:///x?slots=13"), HasSubstr("expected 12 slots at most, found 13"));
-  EXPECT_THAT(refusal("shm:///x?durable=yes"), HasSubstr("one of off, on, found \"yes\""));
   EXPECT_THAT(refusal("shm:///x?commit=all"), HasSubstr("one of together, each, found \"all\""));
   EXPECT_THAT(refusal("shm:///x?slots=two"), HasSubstr("found \"two\""));
   EXPECT_THAT(refusal("shm:///x?wire_dtype=f64"), HasSubstr("one of f32, bf16, f16, found \"f64\""));

@@ -8,8 +8,6 @@
 namespace bascule::ref::jinja {
 namespace {
 
-using Kind = Statement::Kind;
-
 class Parser {
  public:
   explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)), expressions_(tokens_) {}
@@ -22,6 +20,7 @@ class Parser {
   }
 
  private:
+  using Kind = Statement::Kind;
   using Ends = std::initializer_list<std::string_view>;
 
   // Up to a tag that `ends` names, of which the name is the current token then; without any, to the end of the

@@ -6,7 +6,7 @@
 namespace bascule::ref::jinja {
 namespace {
 
-using Names = std::set<std::string, std::less<>>;
+using NameSet = std::set<std::string, std::less<>>;
 
 // What a block knows of names, in the order of its text.
 class Symbols {
@@ -31,7 +31,7 @@ class Symbols {
   }
   // Branches begin as copies of this. What they assign is looked up as any other name.
   void join(const std::vector<Symbols>& branches) {
-    Names of_branches;
+    NameSet of_branches;
     for (const Symbols& branch : branches) {
       for (const std::string& name : branch.stored_) {
         if (!stored_.contains(name)) of_branches.insert(name);
@@ -48,7 +48,7 @@ class Symbols {
 
  private:
   const Symbols* outer_;
-  Names known_, stored_, unset_;
+  NameSet known_, stored_, unset_;
 };
 
 void read(const Expression* expression, Symbols& symbols) {

@@ -41,13 +41,13 @@ absl::StatusOr<Value> trim(Machine& machine, const Value& value, const Bound& ar
 }
 
 template <Case wanted>
-absl::StatusOr<Value> to_case(Machine& machine, const Value& value, const Bound&) {
+absl::StatusOr<Value> filter_case(Machine& machine, const Value& value, const Bound&) {
   BASCULE_ASSIGN(const std::string text, plain_text(machine, value));
   BASCULE_ASSIGN(std::string result, in_case(text, wanted));
   return Value::of(std::move(result));
 }
 
-absl::StatusOr<Value> replace(Machine& machine, const Value& value, const Bound& arguments) {
+absl::StatusOr<Value> filter_replace(Machine& machine, const Value& value, const Bound& arguments) {
   BASCULE_ASSIGN(const std::string text, to_text(machine, value));
   BASCULE_ASSIGN(const std::string from, to_text(machine, *arguments.find(0)));
   BASCULE_ASSIGN(const std::string to, to_text(machine, *arguments.find(1)));
@@ -162,11 +162,11 @@ const std::vector<Filter>& text_filters() {
       {"string", "", to_string},
       {"safe", "", safe},
       {"trim", "chars?", trim},
-      {"upper", "", to_case<Case::kUpper>},
-      {"lower", "", to_case<Case::kLower>},
-      {"capitalize", "", to_case<Case::kCapitalized>},
-      {"title", "", to_case<Case::kTitle>},
-      {"replace", "old new count?", replace},
+      {"upper", "", filter_case<Case::kUpper>},
+      {"lower", "", filter_case<Case::kLower>},
+      {"capitalize", "", filter_case<Case::kCapitalized>},
+      {"title", "", filter_case<Case::kTitle>},
+      {"replace", "old new count?", filter_replace},
       {"indent", "width? first? blank?", indent},
       {"int", "default? base!", to_integer},
       {"float", "default?", to_float},

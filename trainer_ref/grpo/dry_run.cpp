@@ -16,38 +16,39 @@ namespace bascule::ref {
 namespace {
 
 // The slots that lie where the trainer computes, beside its own weights.
-absl::Status add_slots(const TrainOptions& options, MemoryNeed& need) {
-  if (options.supervised) return absl::OkStatus();
-  std::string url = options.sync;
-  if (url.empty() && options.spawn.engines > 0) url = endpoint_in("/private", options.spawn, options.device.str());
+absl::Status add_slots(const TrainFlags& flags, const std::string& sync, MemoryNeed& need) {
+  if (flags.supervised) return absl::OkStatus();
+  std::string url = sync;
+  if (url.empty() && flags.engines.spawn.engines > 0)
+    url = endpoint_in("/private", flags.engines.spawn, flags.compute.device.str());
   if (url.empty()) return absl::OkStatus();
   BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(url));
-  if (keeps_slots_on_gpu(endpoint) != options.device.is_cuda() || endpoint.slots == 1) return absl::OkStatus();
+  if (keeps_slots_on_gpu(endpoint) != flags.compute.device.is_cuda() || endpoint.slots == 1) return absl::OkStatus();
   need.slots = endpoint.slots;
   need.slot_weight_bytes = endpoint.wire_dtype.value_or(DType::kF32) == DType::kF32 ? 4 : 2;
   return absl::OkStatus();
 }
 
-UpdateRows rows_of(const TrainOptions& options) {
-  const auto problems = static_cast<std::int64_t>(options.prompts_per_step);
-  const std::int64_t rows = options.supervised ? problems : problems * options.group_size;
-  const std::int64_t mini_batches = options.supervised ? 1 : std::min(options.update.mini_batches, rows);
+UpdateRows rows_of(const TrainFlags& flags, const RunPlan& plan) {
+  const auto problems = static_cast<std::int64_t>(flags.rollouts.prompts_per_step);
+  const std::int64_t rows = flags.supervised ? problems : problems * flags.rollouts.group_size;
+  const std::int64_t mini_batches = flags.supervised ? 1 : std::min(flags.learn.update.mini_batches, rows);
   return {.rows = rows,
-          .tokens = options.rows,
-          .most_rows =
-              std::min(static_cast<std::int64_t>(options.update.micro_batch), (rows + mini_batches - 1) / mini_batches),
-          .most_tokens = options.update.micro_batch_tokens};
+          .tokens = plan.rows,
+          .most_rows = std::min(static_cast<std::int64_t>(flags.learn.update.micro_batch),
+                                (rows + mini_batches - 1) / mini_batches),
+          .most_tokens = flags.learn.update.micro_batch_tokens};
 }
 
 // The first change, the cheapest first, with which the run takes at most `most` bytes.
-std::string advice_for(const TrainOptions& options, MemoryNeed need, std::int64_t most) {
+std::string advice_for(const TrainFlags& flags, const RunPlan& plan, MemoryNeed need, std::int64_t most) {
   const auto fits = [&] { return plan_memory(need).peak_bytes() <= most; };
   if (!need.compute.checkpoints_layers) {
     need.compute.checkpoints_layers = true;
     if (fits()) return "add --gradient-checkpointing";
   }
-  const std::string checkpointed = options.compute.checkpoints_layers ? "" : "add --gradient-checkpointing and ";
-  UpdateRows rows = rows_of(options);
+  const std::string checkpointed = flags.compute.options.checkpoints_layers ? "" : "add --gradient-checkpointing and ";
+  UpdateRows rows = rows_of(flags, plan);
   rows.most_tokens = need.batch.tokens;
   while (rows.most_tokens > need.batch.row_tokens) {
     rows.most_tokens = std::max(need.batch.row_tokens, rows.most_tokens / 2);
@@ -61,27 +62,27 @@ std::string advice_for(const TrainOptions& options, MemoryNeed need, std::int64_
   return "no flag helps: give a smaller model, a smaller --max-tokens, or a larger device";
 }
 
-absl::StatusOr<MemoryNeed> need_of(const TrainOptions& options) {
-  MemoryNeed need{.compute = options.compute,
-                  .device = options.device.type(),
-                  .has_reference = !options.supervised && options.needs_reference()};
-  BASCULE_ASSIGN(need.config, read_config(options.model));
-  need.batch = largest_batch(rows_of(options));
-  BASCULE_TRY(add_slots(options, need));
+absl::StatusOr<MemoryNeed> need_of(const TrainFlags& flags, const RunPlan& plan) {
+  MemoryNeed need{.compute = flags.compute.options,
+                  .device = flags.compute.device.type(),
+                  .has_reference = !flags.supervised && flags.learn.needs_reference()};
+  BASCULE_ASSIGN(need.config, read_config(plan.start.model));
+  need.batch = largest_batch(rows_of(flags, plan));
+  BASCULE_TRY(add_slots(flags, plan.sync, need));
   return need;
 }
 
 // Random weights and tokens, two of the largest micro-batches: the second finds gradients, as all but the first do.
-TrialShape trial_of(const TrainOptions& options, const MemoryNeed& need) {
+TrialShape trial_of(const TrainFlags& flags, const RunPlan& plan, const MemoryNeed& need) {
   const LargestBatch& batch = need.batch;
   TrialShape shape{.config = need.config,
                    .compute = need.compute,
-                   .device = options.device,
+                   .device = flags.compute.device,
                    .rows = batch.rows * std::min<std::int64_t>(batch.count, 2),
                    .row_tokens = batch.row_tokens,
-                   .prompt_tokens = options.rows.longest_prompt,
+                   .prompt_tokens = plan.rows.longest_prompt,
                    .has_reference = need.has_reference,
-                   .update = options.update};
+                   .update = flags.learn.update};
   shape.update.num_iterations = shape.update.mini_batches = 1;
   return shape;
 }
@@ -98,70 +99,65 @@ std::int64_t rows_to_try(const TrialShape& shape) {
 }
 
 // How fast updates are, and how long all of them take, where each has the longest rows.
-absl::Status try_out(const TrainOptions& options, const MemoryNeed& need, const MemoryPlan& plan,
+absl::Status try_out(const TrainFlags& flags, const RunPlan& plan, const MemoryNeed& need, const MemoryPlan& memory,
                      const std::function<void(std::string_view)>& log) {
-  TrialShape shape = trial_of(options, need);
+  TrialShape shape = trial_of(flags, plan, need);
   shape.rows = rows_to_try(shape);
   if (shape.rows == 0) {
-    log(cat("no update was tried: on ", options.device.str(), " one row of this model takes more than seconds"));
+    log(cat("no update was tried: on ", flags.compute.device.str(), " one row of this model takes more than seconds"));
     return absl::OkStatus();
   }
   BASCULE_ASSIGN(const TrialTimes times, try_updates(shape, /*warm_ups=*/1, /*repeat=*/1));
   const double tokens_a_second = static_cast<double>(shape.rows * shape.row_tokens) / times.seconds.front();
-  std::string line = cat("tried on ", options.device.str(), " with random weights: ", with_commas(tokens_a_second),
-                         " tokens a second through an update");
+  std::string line = cat("tried on ", flags.compute.device.str(),
+                         " with random weights: ", with_commas(tokens_a_second), " tokens a second through an update");
   if (times.peak)
-    line += cat("; ", gib(times.peak->allocated_bytes), " at the peak, planned ", gib(plan.peak_bytes_but(kSlots)),
+    line += cat("; ", gib(times.peak->allocated_bytes), " at the peak, planned ", gib(memory.peak_bytes_but(kSlots)),
                 " without slots");
   log(line);
   const double tokens_a_step = static_cast<double>(need.batch.tokens_of_update);
   // Behind the first optimizer step of an update the log-probabilities of before are needed: a third of a pass.
   const double passes =
-      static_cast<double>(options.update.num_iterations) + (options.update.optimizer_steps() > 1 ? 1.0 / 3 : 0);
+      static_cast<double>(flags.learn.update.num_iterations) + (flags.learn.update.optimizer_steps() > 1 ? 1.0 / 3 : 0);
   const double seconds_a_step = passes * tokens_a_step / tokens_a_second;
-  log(cat("so an update takes ", precise(seconds_a_step), " at most, and those of ", options.steps, " steps ",
-          for_people(seconds_a_step * static_cast<double>(options.steps)), " at most",
-          options.supervised ? ""
-                             : "; rollouts, rewards and evaluations come on top: a run says how long behind its first "
-                               "step"));
+  log(cat("so an update takes ", precise(seconds_a_step), " at most, and those of ", plan.steps, " steps ",
+          for_people(seconds_a_step * static_cast<double>(plan.steps)), " at most",
+          flags.supervised ? ""
+                           : "; rollouts, rewards and evaluations come on top: a run says how long behind its first "
+                             "step"));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<MemoryPlan> plan_of(const TrainOptions& options) {
-  BASCULE_ASSIGN(const MemoryNeed need, need_of(options));
+absl::StatusOr<MemoryPlan> memory_plan_of(const TrainFlags& flags, const RunPlan& plan) {
+  BASCULE_ASSIGN(const MemoryNeed need, need_of(flags, plan));
   return plan_memory(need);
 }
 
-absl::Status dry_run(TrainOptions options, const std::function<void(std::string_view)>& log) {
-  BASCULE_ASSIGN(const Task task, read_task_of(options));
-  BASCULE_TRY(settle_steps(options, task));
-  // As of a run, whose end is not known before it has dropped problems.
-  if (!options.drop_long || options.epochs == 0) BASCULE_TRY(settle_schedule(options));
-  BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
-  BASCULE_TRY(check_task(options, task, prompts));
-  BASCULE_ASSIGN(const MemoryNeed need, need_of(options));
-  const MemoryPlan plan = plan_memory(need);
+absl::Status dry_run(const TrainFlags& flags, StartPoint start, const std::function<void(std::string_view)>& log) {
+  BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start)));
+  BASCULE_ASSIGN(const MemoryNeed need, need_of(flags, run.plan));
+  const MemoryPlan memory = plan_memory(need);
   log(cat("micro-batches of at most ", need.batch.tokens, " tokens, ", need.batch.completion_tokens,
           " of them of completions; ", need.batch.rows, " rows of the longest, ", need.batch.count,
           " micro-batches an update then"));
-  for (const MemoryPart& part : plan.parts) log(absl::StrFormat("%12s  %s", gib(part.bytes), part.name));
-  log(absl::StrFormat("%12s  in all, at the peak of an update", gib(plan.peak_bytes())));
+  for (const MemoryPart& part : memory.parts) log(absl::StrFormat("%12s  %s", gib(part.bytes), part.name));
+  log(absl::StrFormat("%12s  in all, at the peak of an update", gib(memory.peak_bytes())));
 
-  if (!options.is_device_open) {
-    log(cat(options.device.str(), " was not looked at"));
+  if (!flags.compute.is_device_open) {
+    log(cat(flags.compute.device.str(), " was not looked at"));
     return absl::OkStatus();
   }
-  const std::int64_t free = free_bytes_on(options.device);
-  log(absl::StrFormat("%12s  is free on %s", gib(free), options.device.str()));
+  const std::int64_t free = free_bytes_on(flags.compute.device);
+  log(absl::StrFormat("%12s  is free on %s", gib(free), flags.compute.device.str()));
   // LibTorch keeps memory in blocks that do not fit the next use, and a GPU's context takes some.
   const std::int64_t most = free - free / 16;
-  if (plan.peak_bytes() > most)
-    return absl::ResourceExhaustedError(cat("this run takes ", gib(plan.peak_bytes()), " on ", options.device.str(),
-                                            ", which has ", gib(free), " free, a sixteenth of which is left alone; ",
-                                            advice_for(options, need, most)));
-  return try_out(options, need, plan, log);
+  if (memory.peak_bytes() > most)
+    return absl::ResourceExhaustedError(
+        cat("this run takes ", gib(memory.peak_bytes()), " on ", flags.compute.device.str(), ", which has ", gib(free),
+            " free, a sixteenth of which is left alone; ", advice_for(flags, run.plan, need, most)));
+  return try_out(flags, run.plan, need, memory, log);
 }
 
 }  // namespace bascule::ref

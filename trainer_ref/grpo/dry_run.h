@@ -1,5 +1,4 @@
-// --dry-run: what a run would take, in memory and time, said without engines, and where its device is missing without
-// that.
+// --dry-run: what a run would take in memory and time. It needs no engines; without the device it reports memory only.
 #pragma once
 
 #include <functional>
@@ -7,17 +6,16 @@
 
 #include "absl/status/statusor.h"
 #include <bascule/trainer_ref/grpo/learn/memory_plan.h>
-#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/options/run_plan.h>
 
 namespace bascule::ref {
 
-// Of the run that `options` describe, whose task check_task() has looked at. Reads the model's configuration, no
-// weights.
-absl::StatusOr<MemoryPlan> plan_of(const TrainOptions& options);
+// The memory that the run takes. Reads the model's configuration, no weights.
+absl::StatusOr<MemoryPlan> memory_plan_of(const TrainFlags& flags, const RunPlan& plan);
 
-// Tells `log` what the run takes, by part, and what its device has; where that is enough, tries an update there with
-// random weights, and tells how fast it is. RESOURCE_EXHAUSTED where it is too little: the text says what to change.
-// Other errors: of flags, as a run's.
-absl::Status dry_run(TrainOptions options, const std::function<void(std::string_view)>& log);
+// Logs what the run takes, by part, and what its device has. If that is enough, tries an update there with random
+// weights, and logs how fast it is. RESOURCE_EXHAUSTED: it is too little; the text says what to change. Other errors:
+// of flags, like a run's.
+absl::Status dry_run(const TrainFlags& flags, StartPoint start, const std::function<void(std::string_view)>& log);
 
 }  // namespace bascule::ref

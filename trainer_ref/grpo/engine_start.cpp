@@ -10,37 +10,38 @@
 
 namespace bascule::ref {
 
-absl::Status wait_for_engines(Sender& sender, const TrainOptions& options, const std::function<bool()>& stopped) {
+absl::Status wait_for_engines(Sender& sender, const std::vector<std::string>& urls, absl::Duration timeout,
+                              const std::function<bool()>& stopped) {
   constexpr absl::Duration kAtATime = absl::Milliseconds(200);  // so soon a signal is heard
-  const int count = static_cast<int>(options.engines.size());
-  const Deadline deadline(options.engine_timeout);
+  const int count = static_cast<int>(urls.size());
+  const Deadline deadline(timeout);
   while (!stopped()) {
     absl::Status joined = sender.wait_for_workers(count, std::min(deadline.left(), kAtATime)).status();
     if (absl::IsDeadlineExceeded(joined) && deadline.passed())
-      return deadline_exceeded(message_of(joined), "; ", what_engines_say(options.engines));
+      return deadline_exceeded(message_of(joined), "; ", what_engines_say(urls));
     if (!absl::IsDeadlineExceeded(joined)) return joined;
   }
   return absl::OkStatus();
 }
 
-absl::Status fit_engines(EnginePool& pool, const TrainOptions& options, const PromptWriter& prompts, Task& task,
+absl::Status fit_engines(EnginePool& pool, const TrainFlags& flags, const PromptWriter& prompts, Task& task,
                          const std::function<void(std::string_view)>& log) {
   BASCULE_ASSIGN(const EngineLimits limits, pool.limits());
   for (const auto& [flag, count] :
-       {std::pair("group-size", options.group_size), {"eval-samples", options.eval_samples}})
+       {std::pair("group-size", flags.rollouts.group_size), {"eval-samples", flags.report.eval_samples}})
     if (count > limits.max_completions)
       return invalid_argument(
           "--", flag, "=", count, ": the engines make at most ", limits.max_completions,
           " completions of a prompt; give at most that, or start the engines with a larger --max-batch");
   std::vector<std::string> dropped;
   for (std::vector<Problem>* problems : {&task.train, &task.held_out})
-    for (std::string& prompt : drop_long(*problems, prompts, limits.max_model_len - options.max_tokens))
+    for (std::string& prompt : drop_long(*problems, prompts, limits.max_model_len - flags.rollouts.max_tokens))
       dropped.push_back(std::move(prompt));
   if (dropped.empty()) return absl::OkStatus();
   const std::string many =
-      cat(dropped.size(), " prompts and --max-tokens=", options.max_tokens, " are longer than the ",
+      cat(dropped.size(), " prompts and --max-tokens=", flags.rollouts.max_tokens, " are longer than the ",
           limits.max_model_len, " tokens that the engines take, as ", dropped.front().substr(0, 200));
-  if (!options.drop_long)
+  if (!flags.engines.drop_long)
     return invalid_argument(many,
                             "; start the engines with a larger --max-model-len, or leave these out by --drop-long");
   log(cat("--drop-long: ", many));

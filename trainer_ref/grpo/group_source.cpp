@@ -14,19 +14,21 @@
 
 namespace bascule::ref {
 
-GroupSource::GroupSource(const Parts& parts, std::int64_t first_step, std::function<double(Stopwatch::Time)> seconds,
-                         std::function<void(std::string_view)> log)
+GroupSource::GroupSource(const Parts& parts, std::int64_t first_step, std::int64_t last_step,
+                         std::function<double(Stopwatch::Time)> seconds, std::function<void(std::string_view)> log)
     : parts_(parts),
       seconds_(std::move(seconds)),
       log_(std::move(log)),
       use_before_(parts.pool.use()),
-      filter_({.max_staleness = parts.options.max_staleness, .min_batch = parts.options.min_batch, .log = log_}),
+      filter_({.max_staleness = parts.flags.engines.max_staleness,
+               .min_batch = parts.flags.engines.min_batch,
+               .log = log_}),
       stream_(parts.pool,
               {.first_step = first_step,
-               .last_step = parts.options.steps,
-               .sync_every = parts.options.sync_every,
-               .max_staleness = parts.options.max_staleness},
-              [this](std::int64_t step) { return requests_for(prompts_of(step), step, 0); }) {}
+               .last_step = last_step,
+               .sync_every = parts.flags.engines.sync_every,
+               .max_staleness = parts.flags.engines.max_staleness},
+              [this](std::int64_t step) { return requests_of(step); }) {}
 
 void GroupSource::published(const SendReport& report) {
   filter_.published(report.epoch, report.version);
@@ -37,26 +39,26 @@ absl::StatusOr<GroupSource::Rollouts> GroupSource::next(std::int64_t step) {
   BASCULE_ASSIGN(std::vector<Generation> generations, stream_.next());
   Rollouts rollouts;
   rollouts.figures = figures_of(generations);
-  const std::vector<std::size_t> prompts = prompts_of(step);
-  BASCULE_ASSIGN(const Sifted sifted, sift_enough(step, requests_for(prompts, step, 0), generations, rollouts.figures));
-  rollouts.figures.staleness_mean = sifted.staleness_mean;
-  rollouts.figures.lags = sifted.lags;
-  rollouts.groups = answered(prompts, requests_for(prompts, step, 0), std::move(generations));
+  std::vector<RolloutRequest> requests = requests_of(step);
+  BASCULE_ASSIGN(const FilterResult result, filter_enough(step, requests, generations, rollouts.figures));
+  rollouts.figures.staleness_mean = result.staleness_mean;
+  rollouts.figures.lags = result.lags;
+  rollouts.groups = answered(prompts_of(step), std::move(requests), std::move(generations));
   return rollouts;
 }
 
-// Takes out of `generations` what is too stale. Where too few are left for that, the others are asked again: an engine
-// that stood still, and came back, has answered with the version that it had before. Adds to `figures` what that took.
-absl::StatusOr<Sifted> GroupSource::sift_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
-                                                std::vector<Generation>& generations, RolloutFigures& figures) {
+// Applies the rollout filter to `generations`. If too few are left because others are too stale, asks for those again:
+// an engine that had stopped answers with its old version when it comes back. Adds to `figures` what that took.
+absl::StatusOr<FilterResult> GroupSource::filter_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
+                                                        std::vector<Generation>& generations, RolloutFigures& figures) {
   constexpr int kRounds = 5;
   std::size_t asked = 0;
   for (const RolloutRequest& request : requests) asked += static_cast<std::size_t>(request.completions);
   std::size_t asked_in_all = asked;
-  Sifted sifted = filter_.apply(parts_.pool.urls(), generations);
-  absl::Status enough = filter_.check(step, asked, sifted);
-  for (int round = 1; !enough.ok() && sifted.stale > 0 && round <= kRounds; ++round) {
-    log_(cat("step ", step, ": ", sifted.stale, " of ", asked, " completions are of versions too old; asking again"));
+  FilterResult result = filter_.apply(parts_.pool.urls(), generations);
+  absl::Status enough = filter_.check(step, asked, result);
+  for (int round = 1; !enough.ok() && result.stale > 0 && round <= kRounds; ++round) {
+    log_(cat("step ", step, ": ", result.stale, " of ", asked, " completions are of versions too old; asking again"));
     if (round > 1) absl::SleepFor(absl::Seconds(1));  // for its next version to come
     std::vector<RolloutRequest> again = requests;
     for (const Generation& generation : generations)
@@ -65,19 +67,19 @@ absl::StatusOr<Sifted> GroupSource::sift_enough(std::int64_t step, const std::ve
     for (std::size_t i = 0; i < again.size(); ++i)
       if (again[i].completions > 0) places.push_back(i);
     std::erase_if(again, [](const RolloutRequest& request) { return request.completions <= 0; });
-    asked_in_all += asked - sifted.kept;
+    asked_in_all += asked - result.kept;
     for (RolloutRequest& request : again) request.seed = mix(request.seed ^ static_cast<std::uint64_t>(round));
     BASCULE_ASSIGN(std::vector<Generation> more, parts_.pool.answers_to(parts_.pool.ask_first(std::move(again))));
     for (Generation& generation : more) generation.request = places[generation.request];
     const std::vector<EngineSpan> spans = engine_spans(more, parts_.pool.urls(), seconds_);
     figures.spans.insert(figures.spans.end(), spans.begin(), spans.end());
     std::move(more.begin(), more.end(), std::back_inserter(generations));
-    sifted = filter_.apply(parts_.pool.urls(), generations);
-    enough = filter_.check(step, asked, sifted);
+    result = filter_.apply(parts_.pool.urls(), generations);
+    enough = filter_.check(step, asked, result);
   }
   BASCULE_TRY(enough);
-  figures.dropped = static_cast<std::int64_t>(asked_in_all) - static_cast<std::int64_t>(sifted.kept);
-  return sifted;
+  figures.dropped = static_cast<std::int64_t>(asked_in_all) - static_cast<std::int64_t>(result.kept);
+  return result;
 }
 
 // What `generations` took, and how the engines were used since the last step.
@@ -93,15 +95,16 @@ RolloutFigures GroupSource::figures_of(const std::vector<Generation>& generation
 
 absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::vector<Group>& groups,
                                                        const Score& score) {
+  const RolloutFlags& rollout_flags = parts_.flags.rollouts;
   const std::vector<std::size_t> first = prompts_of(step);
   std::set<std::size_t> asked(first.begin(), first.end());
   std::size_t place = first.size();
   std::vector<Group> varied;
-  if (options().dynamic_sampling > 0) varied = take_varied(groups);
+  if (rollout_flags.dynamic_sampling > 0) varied = take_varied(groups);
   const std::size_t varied_at_first = varied.size();
-  for (std::int64_t round = 0; round < options().dynamic_sampling && varied.size() < first.size(); ++round) {
+  for (std::int64_t round = 0; round < rollout_flags.dynamic_sampling && varied.size() < first.size(); ++round) {
     const std::vector<std::size_t> prompts =
-        further_prompts(parts_.task.train.size(), first.size() - varied.size(), options().seed, step, asked);
+        further_prompts(parts_.task.train.size(), first.size() - varied.size(), rollout_flags.seed, step, asked);
     if (prompts.empty()) break;
     asked.insert(prompts.begin(), prompts.end());
     std::vector<RolloutRequest> requests = requests_for(prompts, step, std::exchange(place, place + prompts.size()));
@@ -111,7 +114,7 @@ absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::v
       log_(cat("step ", step, ": no further groups in place of flat ones: ", message_of(generations.status())));
       break;
     }
-    sift(*generations, filter_.versions(), options().max_staleness);
+    filter_rollouts(*generations, filter_.versions(), parts_.flags.engines.max_staleness);
     std::vector<Group> more = answered(prompts, std::move(requests), *std::move(generations));
     if (more.empty()) continue;  // all too stale
     BASCULE_TRY(score(more));
@@ -132,7 +135,8 @@ std::vector<Group> GroupSource::answered(const std::vector<std::size_t>& prompts
 
 std::vector<std::size_t> GroupSource::prompts_of(std::int64_t step) const {
   // Steps count from 1, the order of problems from 0.
-  return prompts_of_step(parts_.task.train.size(), options().prompts_per_step, options().seed, step - 1);
+  return prompts_of_step(parts_.task.train.size(), parts_.flags.rollouts.prompts_per_step, parts_.flags.rollouts.seed,
+                         step - 1);
 }
 
 std::vector<const Problem*> GroupSource::problems_at(const std::vector<std::size_t>& prompts) const {
@@ -144,16 +148,17 @@ std::vector<const Problem*> GroupSource::problems_at(const std::vector<std::size
 // Called on the stream's thread as well: reads what never changes. Each place of a step has a seed of its own.
 std::vector<RolloutRequest> GroupSource::requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
                                                       std::size_t first_place) const {
+  const RolloutFlags& flags = parts_.flags.rollouts;
   std::vector<RolloutRequest> requests;
   for (const Problem* problem : problems_at(prompts)) {
     const std::uint64_t place = static_cast<std::uint64_t>(step) << 32 | (first_place + requests.size());
     requests.push_back({.prompt = *parts_.prompts.tokens_of(*problem),  // create() has looked at them all
-                        .completions = options().group_size,
-                        .max_tokens = options().max_tokens,
-                        .temperature = options().update.temperature,
-                        .top_k = options().top_k,
-                        .top_p = options().top_p,
-                        .seed = mix(options().seed ^ mix(place))});
+                        .completions = flags.group_size,
+                        .max_tokens = flags.max_tokens,
+                        .temperature = flags.temperature,
+                        .top_k = flags.top_k,
+                        .top_p = flags.top_p,
+                        .seed = mix(flags.seed ^ mix(place))});
   }
   return requests;
 }

@@ -1,7 +1,7 @@
-// The groups of completions that steps learn from: asked of the engines ahead of time, sifted by their age, put
-// together with their problems. Groups that teach nothing give way to those of further problems.
+// The completion groups that steps learn from: requested from the engines ahead of time, filtered by their age, and put
+// together with their problems. Groups that teach nothing are replaced by those of further problems.
 //
-// Threads: the trainer's; requests are planned on the stream's, too, from what never changes.
+// Threads: the trainer's. The stream's thread also plans requests, and reads only immutable state.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 #include <bascule/sender/report.h>
 #include <bascule/trainer_ref/grpo/data/prompt.h>
 #include <bascule/trainer_ref/grpo/data/task.h>
-#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/options/train_flags.h>
 #include <bascule/trainer_ref/grpo/rollout/engine_pool.h>
+#include <bascule/trainer_ref/grpo/rollout/rollout_filter.h>
 #include <bascule/trainer_ref/grpo/rollout/rollout_stream.h>
-#include <bascule/trainer_ref/grpo/rollout/staleness_filter.h>
 #include <bascule/trainer_ref/grpo/rollout/stopwatch.h>
 #include <bascule/trainer_ref/grpo/run/metrics.h>
 
@@ -25,15 +25,15 @@ namespace bascule::ref {
 class GroupSource {
  public:
   struct Parts {  // all outlive it
-    const TrainOptions& options;
+    const TrainFlags& flags;
     const Task& task;
     const PromptWriter& prompts;
     EnginePool& pool;
   };
-  // Of the run's steps from `first_step` on. Asks nothing before the first published(). `seconds` is the run's clock;
-  // `log` is told of engines that answer with foreign versions, or not at all.
-  GroupSource(const Parts& parts, std::int64_t first_step, std::function<double(Stopwatch::Time)> seconds,
-              std::function<void(std::string_view)> log);
+  // For the steps from `first_step` to `last_step`. Requests nothing before the first published(). `seconds` is the
+  // run's clock; `log` gets a line for engines that answer with foreign versions, or not at all.
+  GroupSource(const Parts& parts, std::int64_t first_step, std::int64_t last_step,
+              std::function<double(Stopwatch::Time)> seconds, std::function<void(std::string_view)> log);
 
   // One more version is served.
   void published(const SendReport& report);
@@ -54,14 +54,15 @@ class GroupSource {
   absl::StatusOr<std::int64_t> replace_flat(std::int64_t step, std::vector<Group>& groups, const Score& score);
 
  private:
-  const TrainOptions& options() const { return parts_.options; }
-  absl::StatusOr<Sifted> sift_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
-                                     std::vector<Generation>& generations, RolloutFigures& figures);
+  absl::StatusOr<FilterResult> filter_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
+                                             std::vector<Generation>& generations, RolloutFigures& figures);
   RolloutFigures figures_of(const std::vector<Generation>& generations);
   std::vector<std::size_t> prompts_of(std::int64_t step) const;
   std::vector<const Problem*> problems_at(const std::vector<std::size_t>& prompts) const;
   std::vector<RolloutRequest> requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
                                            std::size_t first_place) const;
+  // The requests that `step` begins with.
+  std::vector<RolloutRequest> requests_of(std::int64_t step) const { return requests_for(prompts_of(step), step, 0); }
   // The groups that have completions.
   std::vector<Group> answered(const std::vector<std::size_t>& prompts, std::vector<RolloutRequest> requests,
                               std::vector<Generation> generations) const;
@@ -70,7 +71,7 @@ class GroupSource {
   const std::function<double(Stopwatch::Time)> seconds_;
   const std::function<void(std::string_view)> log_;
   std::vector<EngineUse> use_before_;  // as the last step saw it
-  StalenessFilter filter_;
+  RolloutFilter filter_;
   RolloutStream stream_;  // goes first: it asks for requests
 };
 

@@ -13,7 +13,7 @@
 #include <bascule/kernels/control_group.h>
 #include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
-#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/options/run_plan.h>
 #include <bascule/trainer_ref/grpo/process/engine_threads.h>
 #include <bascule/trainer_ref/grpo/process/private_endpoint.h>
 #include <bascule/trainer_ref/grpo/process/spawned_engines.h>
@@ -45,8 +45,8 @@ const ProgramInfo& program() {
 // When the first of them came, in milliseconds of the monotonic clock; 0: none came.
 std::atomic<std::int64_t> stop_requested_at = 0;
 
-// Two within a second are one wish: a terminal that closes tells the script that started us, and us, and the script
-// tells us, too.
+// Signals within one second count as one: a closing terminal signals both us and the script that started us, which
+// passes its signal on.
 extern "C" void on_stop_signal(int signal) {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -78,44 +78,49 @@ bool training = false;  // flags that make no sense have been found by then
 
 bool stopped() { return stop_requested_at != 0; }
 
-// The engines of --spawn-engines, which listen.
-absl::StatusOr<std::unique_ptr<SpawnedEngines>> start_engines(const TrainOptions& options) {
+// The engines of --spawn-engines, still starting.
+absl::StatusOr<std::unique_ptr<SpawnedEngines>> start_engines(const TrainFlags& flags, const std::string& model,
+                                                              const std::string& sync,
+                                                              const std::vector<std::string>& config_files) {
+  const SpawnFlags& spawn_flags = flags.engines.spawn;
   SpawnOptions spawn{
-      .max_restarts = options.spawn.max_restarts, .start_timeout = options.engine_timeout, .log = log_line};
-  const int threads = engine_threads(options.threads, kernels::usable_cores(), options.spawn.engines);
-  BASCULE_ASSIGN(spawn.engines, engines_to_spawn(options.spawn, {.model = options.model.string(),
-                                                                 .sync = options.sync,
-                                                                 .device = options.device.str(),
-                                                                 .threads = threads,
-                                                                 .config_files = options.config_files}));
+      .max_restarts = spawn_flags.max_restarts, .start_timeout = flags.engines.start_timeout, .log = log_line};
+  const int threads = engine_threads(flags.engines.threads, kernels::usable_cores(), spawn_flags.engines);
+  BASCULE_ASSIGN(spawn.engines, engines_to_spawn(spawn_flags, {.model = model,
+                                                               .sync = sync,
+                                                               .device = flags.compute.device.str(),
+                                                               .threads = threads,
+                                                               .config_files = config_files}));
   return std::make_unique<SpawnedEngines>(std::move(spawn));
 }
 
-absl::Status run_grpo(TrainOptions options) {
-  BASCULE_ASSIGN(const RunFolder folder, RunFolder::take(options.out, options.resume));
+absl::Status run_grpo(const TrainFlags& flags, StartPoint start, const std::vector<std::string>& config_files) {
+  BASCULE_ASSIGN(const RunFolder folder, RunFolder::take(flags.out, flags.resume));
   std::unique_ptr<PrivateEndpoint> endpoint;
   std::unique_ptr<SpawnedEngines> engines;  // longer than the trainer, which asks where they are
-  const bool spawns = options.spawn.engines > 0;
-  if (spawns && options.sync.empty()) {
+  const bool spawns = flags.engines.spawn.engines > 0;
+  std::string sync = flags.engines.sync;
+  if (spawns && sync.empty()) {
     BASCULE_ASSIGN(endpoint, PrivateEndpoint::make());
-    options.sync = endpoint_in(endpoint->folder().string(), options.spawn, options.device.str());
+    sync = endpoint_in(endpoint->folder().string(), flags.engines.spawn, flags.compute.device.str());
   }
   // An engine that is lost for good ends the run as a signal does: after the step, with a checkpoint.
   const auto ends = [&engines] { return stopped() || (engines && !engines->failure().ok()); };
+  std::atomic<bool> is_over = false;  // that the engines leave is no news then
+  TrainerHooks hooks{.stopped = ends, .log = [&is_over](std::string_view line) {
+                       if (!is_over) log_line(line);
+                     }};
   if (spawns) {
-    options.engine_url = [&engines](std::size_t engine) { return engines->url(engine); };
-    options.start_engines = [&engines, options]() -> absl::StatusOr<std::vector<std::string>> {
-      BASCULE_ASSIGN(engines, start_engines(options));
+    hooks.engine_url = [&engines](std::size_t engine) { return engines->url(engine); };
+    hooks.start_engines = [&, model = start.model.string(), sync]() -> absl::StatusOr<std::vector<std::string>> {
+      BASCULE_ASSIGN(engines, start_engines(flags, model, sync, config_files));
       BASCULE_ASSIGN(std::vector<std::string> urls, engines->wait_until_listening(stopped));
       training = true;
       return urls;
     };
   }
-  std::atomic<bool> is_over = false;  // that the engines leave is no news then
-  const auto log = [&is_over](std::string_view line) {
-    if (!is_over) log_line(line);
-  };
-  BASCULE_ASSIGN(const std::unique_ptr<Trainer> trainer, Trainer::create(std::move(options), ends, log));
+  BASCULE_ASSIGN(const std::unique_ptr<Trainer> trainer,
+                 Trainer::create(flags, std::move(start), std::move(sync), std::move(hooks)));
   training = !spawns;  // engines may still refuse their flags
   const absl::Status status = trainer->run();
   if (!engines) return status;
@@ -126,16 +131,15 @@ absl::Status run_grpo(TrainOptions options) {
   return lost.ok() ? status : lost;
 }
 
-absl::Status run(TrainOptions options) {
-  const at::Device device = options.device;
+absl::Status run(const TrainFlags& flags, StartPoint start, const std::vector<std::string>& config_files) {
   try {
-    if (options.dry_run) return dry_run(options, log_line);
-    if (options.supervised)
-      return run_supervised(std::move(options),
+    if (flags.dry_run) return dry_run(flags, std::move(start), log_line);
+    if (flags.supervised)
+      return run_supervised(flags, std::move(start),
                             {.log = log_line, .stopped = stopped, .began = [] { training = true; }});
-    return run_grpo(std::move(options));
+    return run_grpo(flags, std::move(start), config_files);
   } catch (const c10::Error& error) {
-    return device_failed(device, error);
+    return device_failed(flags.compute.device, error);
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         "this machine has no memory left for the trainer; --dry-run says how much it takes");
@@ -149,16 +153,17 @@ absl::Status run(TrainOptions options) {
 int main(int argc, char** argv) {
   bascule::let_writes_fail();
   bascule::raise_descriptor_limit();
-  const ParsedFlags flags = parse_flags_or_exit(program(), argc, argv);
-  absl::StatusOr<TrainOptions> options = options_from_flags(log_line);
-  if (!options.ok()) refuse(program(), options.status());
-  options->config_files = flags.config_files;
-  const absl::Status model = read_config(options->model).status();
-  if (!model.ok()) refuse(program(), of_flag(model, "model", options->model.string(), kModelAdvice));
-  at::set_num_threads(options->threads);  // before the first operation: pools never shrink
-  if (!options->dry_run)                  // which has nothing to lose
+  const ParsedFlags parsed = parse_flags_or_exit(program(), argc, argv);
+  const absl::StatusOr<TrainFlags> flags = parse_train_flags(log_line);
+  if (!flags.ok()) refuse(program(), flags.status());
+  absl::StatusOr<StartPoint> start = read_start(*flags);
+  if (!start.ok()) refuse(program(), start.status());
+  const absl::Status model = read_config(start->model).status();
+  if (!model.ok()) refuse(program(), of_flag(model, "model", start->model.string(), kModelAdvice));
+  at::set_num_threads(flags->engines.threads);  // before the first operation: pools never shrink
+  if (!flags->dry_run)                          // which has nothing to lose
     for (const int signal : bascule::stop_signals()) stop_on(signal);
-  absl::Status status = run(*std::move(options));
+  absl::Status status = run(*flags, *std::move(start), parsed.config_files);
   const std::lock_guard lock(log_mutex);
   status.Update(log_failure);
   if (status.ok()) return 0;

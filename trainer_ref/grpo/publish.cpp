@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/options/train_flags.h>
 #include <bascule/trainer_ref/model/decoder_weights.h>
 #include <bascule/transport/libtorch/tensors.h>
 #include <bascule/transport/status.h>

@@ -1,6 +1,7 @@
 #include <bascule/trainer_ref/grpo/supervised_run.h>
 
 #include <string>
+#include <utility>
 
 #include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
@@ -13,70 +14,68 @@
 namespace bascule::ref {
 namespace {
 
-absl::StatusOr<Policy> policy_to_teach(const TrainOptions& options, const SupervisedHooks& hooks) {
+absl::StatusOr<Policy> policy_to_teach(const TrainFlags& flags, const std::filesystem::path& model,
+                                       const SupervisedHooks& hooks) {
   absl::StatusOr<Policy> policy =
-      Policy::read(options.model, Policy::Gradients::kTracked, options.device, options.compute);
+      Policy::read(model, Policy::Gradients::kTracked, flags.compute.device, flags.compute.options);
   if (absl::IsNotFound(policy.status())) {
     hooks.log("no weights in the folder of --model: starting from random ones");
-    BASCULE_ASSIGN(const ModelConfig config, read_config(options.model));
-    policy = random_policy(config, options.seed, options.device, options.compute);
+    BASCULE_ASSIGN(const ModelConfig config, read_config(model));
+    policy = random_policy(config, flags.rollouts.seed, flags.compute.device, flags.compute.options);
   }
-  BASCULE_TRY(of_flag(policy.status(), "model", options.model.string(), kModelAdvice));
+  BASCULE_TRY(of_flag(policy.status(), "model", model.string(), kModelAdvice));
   return policy;
 }
 
-absl::Status train(Policy& policy, const PromptWriter& prompts, const Task& task, const TrainOptions& options,
-                   const SupervisedHooks& hooks) {
-  BASCULE_ASSIGN(const MemoryPlan plan, plan_of(options));
+absl::Status train(Policy& policy, const PreparedRun& run, const TrainFlags& flags, const SupervisedHooks& hooks) {
+  BASCULE_ASSIGN(const MemoryPlan memory, memory_plan_of(flags, run.plan));
   const auto say_memory = [&] {
-    if (const std::string line = measured_beside(plan, options.device); !line.empty()) hooks.log(line);
+    if (const std::string line = measured_beside(memory, flags.compute.device); !line.empty()) hooks.log(line);
   };
   try {
-    return train_supervised(policy, prompts, task,
-                            {.steps = options.steps,
-                             .problems_per_step = options.prompts_per_step,
-                             .micro_batch = options.update.micro_batch,
-                             .micro_batch_tokens = options.update.micro_batch_tokens,
-                             .label_noise = options.label_noise,
-                             .seed = options.seed,
-                             .max_bad_steps = options.max_bad_steps,
-                             .optimizer = options.optimizer,
+    return train_supervised(policy, run.prompts, run.task,
+                            {.steps = run.plan.steps,
+                             .problems_per_step = flags.rollouts.prompts_per_step,
+                             .micro_batch = flags.learn.update.micro_batch,
+                             .micro_batch_tokens = flags.learn.update.micro_batch_tokens,
+                             .label_noise = flags.learn.label_noise,
+                             .seed = flags.rollouts.seed,
+                             .max_bad_steps = flags.learn.max_bad_steps,
+                             .optimizer = run.plan.optimizer,
                              .log = hooks.log,
                              .stopped = hooks.stopped,
                              .after_first_step = say_memory});
   } catch (const c10::Error& error) {
-    return device_failed(options.device, error);
+    return device_failed(flags.compute.device, error);
   }
 }
 
-absl::Status save(const Policy& policy, const TrainOptions& options) {
+absl::Status save(const Policy& policy, const std::filesystem::path& model, const std::filesystem::path& out) {
   if (!is_finite(policy.weights()))
-    return failed_precondition(options.out.string(),
+    return failed_precondition(out.string(),
                                ": expected finite weights, found some that are not, and wrote "
                                "nothing; give a smaller --learning-rate");
-  return write_checkpoint(options.out, options.model, policy.weights(), DType::kBF16);
+  return write_checkpoint(out, model, policy.weights(), DType::kBF16);
 }
 
 }  // namespace
 
-absl::Status run_supervised(TrainOptions options, const SupervisedHooks& hooks) {
-  BASCULE_ASSIGN(const RunFolder folder, RunFolder::take_new(options.out));
-  BASCULE_ASSIGN(const Task task, read_task_of(options));
-  BASCULE_TRY(settle_steps(options, task));
-  BASCULE_TRY(settle_schedule(options));
-  BASCULE_ASSIGN(const PromptWriter prompts, read_prompt_writer(options, task));
-  BASCULE_TRY(check_task(options, task, prompts));
-  BASCULE_ASSIGN(Policy policy, policy_to_teach(options, hooks));
+absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const SupervisedHooks& hooks) {
+  BASCULE_ASSIGN(const RunFolder folder, RunFolder::take_new(flags.out));
+  BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start)));
+  const std::filesystem::path& model = run.plan.start.model;
+  BASCULE_ASSIGN(Policy policy, policy_to_teach(flags, model, hooks));
   hooks.began();
 
-  const absl::Status trained = train(policy, prompts, task, options, hooks);
-  const absl::Status saved = save(policy, options);
+  const absl::Status trained = train(policy, run, flags, hooks);
+  const absl::Status saved = save(policy, model, flags.out);
   const std::string way_on =
-      cat("; ", options.out.string(), " has the weights; give it as --model to train on from them");
+      cat("; ", flags.out.string(), " has the weights; give it as --model to train on from them");
   if (!trained.ok()) return saved.ok() ? absl::Status(trained.code(), cat(message_of(trained), way_on)) : trained;
   BASCULE_TRY(saved);
-  const absl::StatusOr<double> accuracy = greedy_accuracy(policy, prompts, task.held_out, options.update.micro_batch,
-                                                          options.update.micro_batch_tokens, hooks.stopped);
+  const absl::StatusOr<double> accuracy =
+      greedy_accuracy(policy, run.prompts, run.task.held_out, flags.learn.update.micro_batch,
+                      flags.learn.update.micro_batch_tokens, hooks.stopped);
   if (!accuracy.ok()) return absl::Status(accuracy.status().code(), cat(message_of(accuracy.status()), way_on));
   hooks.log(cat("held out: ", *accuracy, " right with the likeliest token each time"));
   return absl::OkStatus();

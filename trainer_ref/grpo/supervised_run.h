@@ -1,11 +1,11 @@
-// A run of --supervised: from its options to its checkpoint.
+// A run of --supervised, from its flags to its checkpoint.
 #pragma once
 
 #include <functional>
 #include <string_view>
 
 #include "absl/status/status.h"
-#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/options/run_plan.h>
 
 namespace bascule::ref {
 
@@ -17,6 +17,6 @@ struct SupervisedHooks {
 
 // Trains, writes --out, and evaluates on the held-out problems. A run that is stopped, or that fails, writes the
 // weights of its last step if they are finite, and says so. CANCELLED: it was stopped. INVALID_ARGUMENT names a flag.
-absl::Status run_supervised(TrainOptions options, const SupervisedHooks& hooks);
+absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const SupervisedHooks& hooks);
 
 }  // namespace bascule::ref

@@ -9,7 +9,6 @@
 #include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/engine_start.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
-#include <bascule/trainer_ref/grpo/options/resume.h>
 #include <bascule/trainer_ref/grpo/reward/advantage.h>
 #include <bascule/trainer_ref/grpo/reward/overlong.h>
 #include <bascule/trainer_ref/grpo/rollout/evaluation.h>
@@ -21,10 +20,10 @@
 namespace bascule::ref {
 namespace {
 
-// What is wrong with it is wrong with the flag that names it.
+// Errors are attributed to the flag that named the folder.
 absl::StatusOr<Policy> read_policy(std::string_view flag, const std::filesystem::path& folder, std::string_view advice,
-                                   Policy::Gradients gradients, const TrainOptions& options) {
-  absl::StatusOr<Policy> policy = Policy::read(folder, gradients, options.device, options.compute);
+                                   Policy::Gradients gradients, const ComputeFlags& compute) {
+  absl::StatusOr<Policy> policy = Policy::read(folder, gradients, compute.device, compute.options);
   if (!policy.ok()) return of_flag(policy.status(), flag, folder.string(), advice);
   return policy;
 }
@@ -33,99 +32,96 @@ std::string quoted(const nlohmann::json& text) {  // whatever bytes it has
   return text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-absl::StatusOr<Learner> make_learner(const TrainOptions& options, Policy policy) {
-  Learner learner(std::move(policy), options.optimizer, options.update);
-  if (is_single_copy(options.sync)) BASCULE_TRY(learner.release_memory());  // the weights have moved into the slot
-  if (options.needs_reference()) {
+absl::StatusOr<Learner> make_learner(const TrainFlags& flags, const RunPlan& plan, Policy policy,
+                                     const std::function<void(std::string_view)>& log) {
+  UpdateOptions update = flags.learn.update;
+  update.after_part = news_of_update(log);
+  Learner learner(std::move(policy), plan.optimizer, update);
+  if (is_single_copy(plan.sync)) BASCULE_TRY(learner.release_memory());  // the weights have moved into the slot
+  if (flags.learn.needs_reference()) {
     BASCULE_ASSIGN(Policy reference,
-                   read_policy("model", options.reference, kModelAdvice, Policy::Gradients::kNone, options));
+                   read_policy("model", plan.config.reference, kModelAdvice, Policy::Gradients::kNone, flags.compute));
     learner.measure_from(std::move(reference));
   }
-  if (!options.resume.empty())
+  if (!flags.resume.empty())
     BASCULE_TRY(
-        of_flag(learner.restore(options.resume, options.resumed), "resume", options.resume.string(), kResumeAdvice));
+        of_flag(learner.restore(flags.resume, plan.start.resumed), "resume", flags.resume.string(), kResumeAdvice));
   return learner;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(TrainOptions options, std::function<bool()> stopped,
-                                                         std::function<void(std::string_view)> log) {
-  BASCULE_ASSIGN(Task task, read_task_of(options));
-  BASCULE_TRY(settle_steps(options, task));
-  // Where problems may be dropped, the run's end is known only behind that.
-  if (!options.drop_long || options.epochs == 0) BASCULE_TRY(settle_schedule(options));
-  BASCULE_ASSIGN(PromptWriter prompts, read_prompt_writer(options, task));
-  BASCULE_TRY(check_task(options, task, prompts));
-  BASCULE_TRY(annotate(check_answers(options.rewards, task.train), cat("--reward=", options.reward)));
-  BASCULE_TRY(settle_origin(options, task, log));
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(const TrainFlags& flags, StartPoint start, std::string sync,
+                                                         TrainerHooks hooks) {
+  const auto& log = hooks.log;
+  BASCULE_ASSIGN(PreparedRun run, prepare_grpo(flags, std::move(start), std::move(sync), log));
+  const RunPlan& plan = run.plan;
   BASCULE_ASSIGN(Policy policy,
-                 options.resume.empty()
-                     ? read_policy("model", options.model, kModelAdvice, Policy::Gradients::kTracked, options)
-                     : read_policy("resume", options.resume, kResumeAdvice, Policy::Gradients::kTracked, options));
+                 flags.resume.empty()
+                     ? read_policy("model", plan.start.model, kModelAdvice, Policy::Gradients::kTracked, flags.compute)
+                     : read_policy("resume", flags.resume, kResumeAdvice, Policy::Gradients::kTracked, flags.compute));
   absl::StatusOr<std::vector<WeightedReward>> rewards =
-      make_rewards(options.rewards, {.timeout = options.reward_timeout, .log = log, .stopped = stopped});
-  BASCULE_TRY(of_flag(rewards.status(), "reward", options.reward, kRewardAdvice));
-  absl::StatusOr<PolicySender> sender =
-      PolicySender::open({.endpoint = options.sync,
-                          .threads = options.threads,
-                          .compatibility_key = compatibility_key_of(policy.config(), prompts.tokenizer().fingerprint()),
-                          .log = log},
-                         policy);
-  BASCULE_TRY(annotate(sender.status(), cat("--sync=", options.sync)));
-  options.update.after_part = news_of_update(log);
-  BASCULE_ASSIGN(Learner learner, make_learner(options, std::move(policy)));
+      make_rewards(flags.reward.specs, {.timeout = flags.reward.timeout, .log = log, .stopped = hooks.stopped});
+  BASCULE_TRY(of_flag(rewards.status(), "reward", flags.reward.text, kRewardAdvice));
+  absl::StatusOr<PolicySender> sender = PolicySender::open(
+      {.endpoint = plan.sync,
+       .threads = flags.engines.threads,
+       .compatibility_key = compatibility_key_of(policy.config(), run.prompts.tokenizer().fingerprint()),
+       .log = log},
+      policy);
+  BASCULE_TRY(annotate(sender.status(), cat("--sync=", plan.sync)));
+  BASCULE_ASSIGN(Learner learner, make_learner(flags, plan, std::move(policy), log));
   std::unique_ptr<MetricsPage> page;
-  if (!options.metrics.empty()) {
-    BASCULE_ASSIGN(page, MetricsPage::serve(options.metrics));
+  if (!flags.report.metrics.empty()) {
+    BASCULE_ASSIGN(page, MetricsPage::serve(flags.report.metrics));
     log(cat("metrics at ", page->url(), "/metrics"));
   }
-  RunLog run_log({.folder = options.out, .saves = options.save_every > 0, .line = log}, std::move(page));
-  return std::unique_ptr<Trainer>(new Trainer(std::move(options), std::move(stopped), std::move(log), std::move(task),
-                                              std::move(prompts), std::move(learner), *std::move(rewards),
-                                              *std::move(sender), std::move(run_log)));
+  RunLog run_log({.folder = flags.out, .saves = flags.report.save_every > 0, .line = log}, std::move(page));
+  return std::unique_ptr<Trainer>(new Trainer(flags, std::move(hooks), std::move(run), std::move(learner),
+                                              *std::move(rewards), *std::move(sender), std::move(run_log)));
 }
 
-Trainer::Trainer(TrainOptions options, std::function<bool()> stopped, Log log, Task task, PromptWriter prompts,
-                 Learner learner, std::vector<WeightedReward> rewards, PolicySender sender, RunLog run_log)
-    : options_(std::move(options)),
-      stopped_(std::move(stopped)),
-      log_(std::move(log)),
-      task_(std::move(task)),
-      prompts_(std::move(prompts)),
+Trainer::Trainer(const TrainFlags& flags, TrainerHooks hooks, PreparedRun run, Learner learner,
+                 std::vector<WeightedReward> rewards, PolicySender sender, RunLog run_log)
+    : flags_(flags),
+      hooks_(std::move(hooks)),
+      task_(std::move(run.task)),
+      prompts_(std::move(run.prompts)),
+      plan_(std::move(run.plan)),
       learner_(std::move(learner)),
       rewards_(std::move(rewards)),
       sender_(std::move(sender)),
+      engine_urls_(flags_.engines.urls),
       run_log_(std::move(run_log)),
-      last_step_(options_.resumed.step),
-      saved_step_(options_.resumed.step),
-      saved_(options_.resume) {}
+      last_step_(plan_.start.resumed.step),
+      saved_step_(plan_.start.resumed.step),
+      saved_(flags_.resume) {}
 
 absl::Status Trainer::run() {
   absl::Status status = begin();
   if (status.ok()) status = train();
-  if (absl::IsCancelled(status) && stopped_()) status = absl::OkStatus();  // a wait ended as it was told to
+  if (absl::IsCancelled(status) && hooks_.stopped()) status = absl::OkStatus();  // a wait ended as it was told to
   const absl::Status ended = end();
   if (status.ok()) return ended;
-  if (!ended.ok() && ended != status) log_(message_of(ended));
+  if (!ended.ok() && ended != status) hooks_.log(message_of(ended));
   return status;
 }
 
 absl::Status Trainer::train() {
-  while (last_step_ < options_.steps && !stopped_()) {
+  while (last_step_ < plan_.steps && !hooks_.stopped()) {
     const std::int64_t now = last_step_ + 1;
     BASCULE_ASSIGN(StepMetrics metrics, step(now));
-    const bool last = now == options_.steps;
-    if (last || (options_.eval_every > 0 && now % options_.eval_every == 0)) {
+    const bool last = now == plan_.steps;
+    if (last || (flags_.report.eval_every > 0 && now % flags_.report.eval_every == 0)) {
       // The step was trained and counts, whatever becomes of its evaluation.
       if (const absl::StatusOr<nlohmann::json> completions = evaluate_into(metrics); completions.ok())
         BASCULE_TRY(run_log_.add_completions(now, *completions));
       else
-        log_(cat("step ", now, " was not evaluated: ", message_of(completions.status())));
+        hooks_.log(cat("step ", now, " was not evaluated: ", message_of(completions.status())));
     }
     BASCULE_TRY(run_log_.add(metrics));
     BASCULE_TRY(count_bad_steps(metrics));
-    if (options_.save_every > 0 && now % options_.save_every == 0) BASCULE_TRY(save(now));
+    if (flags_.report.save_every > 0 && now % flags_.report.save_every == 0) BASCULE_TRY(save(now));
   }
   return absl::OkStatus();
 }
@@ -134,14 +130,14 @@ absl::Status Trainer::train() {
 absl::Status Trainer::count_bad_steps(const StepMetrics& metrics) {
   const bool is_bad = metrics.update.updates == 0 && metrics.update.skipped > 0;
   bad_steps_ = is_bad ? bad_steps_ + 1 : 0;
-  if (bad_steps_ < options_.max_bad_steps) return absl::OkStatus();
+  if (bad_steps_ < flags_.learn.max_bad_steps) return absl::OkStatus();
   return failed_precondition(
       "steps ", metrics.step - bad_steps_ + 1, " to ", metrics.step,
       ": expected a finite loss and finite gradients, found none; the weights are those of step ",
       metrics.step - bad_steps_,
       "; look at the rewards, continue from an earlier checkpoint with "
       "a smaller --learning-rate, or give a larger --max-bad-steps than ",
-      options_.max_bad_steps);
+      flags_.learn.max_bad_steps);
 }
 
 // One step of GRPO.
@@ -171,10 +167,10 @@ absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
 
 // Once, behind the first update, where it is known what was planned and what came of it.
 absl::Status Trainer::say_memory() {
-  if (said_memory_ || !options_.device.is_cuda()) return absl::OkStatus();
+  if (said_memory_ || !flags_.compute.device.is_cuda()) return absl::OkStatus();
   said_memory_ = true;
-  BASCULE_ASSIGN(const MemoryPlan plan, plan_of(options_));
-  log_(measured_beside(plan, options_.device));
+  BASCULE_ASSIGN(const MemoryPlan memory, memory_plan_of(flags_, plan_));
+  hooks_.log(measured_beside(memory, flags_.compute.device));
   return absl::OkStatus();
 }
 
@@ -184,15 +180,16 @@ absl::StatusOr<RewardMeans> Trainer::score(std::vector<Group>& groups) {
   const bool silent =
       std::all_of(rewards.begin(), rewards.end(), [](const auto& mean) { return std::isnan(mean.second); });
   if (silent && !std::exchange(said_no_reward_, true))
-    log_(cat("no reward has anything to say of step ", last_step_ + 1,
-             "'s completions: all count 0, and nothing is learnt from them"));
-  if (options_.overlong.buffer > 0) rewards.emplace_back("overlong", penalize_overlong(groups, options_.overlong));
-  compute_advantages(groups, options_.scale_rewards);
+    hooks_.log(cat("no reward has anything to say of step ", last_step_ + 1,
+                   "'s completions: all count 0, and nothing is learnt from them"));
+  if (flags_.reward.overlong.buffer > 0)
+    rewards.emplace_back("overlong", penalize_overlong(groups, flags_.reward.overlong));
+  compute_advantages(groups, flags_.reward.scale);
   return rewards;
 }
 
 absl::StatusOr<UpdateStatistics> Trainer::learn_from(std::int64_t step, const std::vector<Group>& groups) {
-  if (options_.colocate) BASCULE_TRY(pool_->sleep());
+  if (flags_.engines.colocate) BASCULE_TRY(pool_->sleep());
   absl::StatusOr<UpdateStatistics> update =
       learner_.update_policy(step, groups, [this] { return sender_.before_write(); });
   if (!update.ok()) sender_.give_up();
@@ -201,7 +198,7 @@ absl::StatusOr<UpdateStatistics> Trainer::learn_from(std::int64_t step, const st
 
 absl::StatusOr<SendReport> Trainer::send(PolicySender::Weights weights) {
   BASCULE_ASSIGN(SendReport report, sender_.publish(weights));
-  if (options_.colocate) {
+  if (flags_.engines.colocate) {
     BASCULE_TRY(learner_.release_memory());
     BASCULE_TRY(pool_->wake_up());
   }
@@ -213,15 +210,15 @@ absl::StatusOr<SendReport> Trainer::send(PolicySender::Weights weights) {
 // what it found.
 absl::Status Trainer::begin() {
   BASCULE_TRY(meet_engines());
-  if (stopped_()) return absl::OkStatus();
+  if (hooks_.stopped()) return absl::OkStatus();
   BASCULE_ASSIGN(SendReport first, send(PolicySender::Weights::kChanged));
-  BASCULE_TRY(pool_->wait_until_serving(first.epoch, options_.engine_timeout));
-  if (stopped_()) return absl::OkStatus();
+  BASCULE_TRY(pool_->wait_until_serving(first.epoch, flags_.engines.start_timeout));
+  if (hooks_.stopped()) return absl::OkStatus();
   if (last_step_ > 0) {  // the first line was written by the run that is resumed
     BASCULE_TRY(start_log());
-    run_log_.serving(last_step_, options_.steps, first);
+    run_log_.serving(last_step_, plan_.steps, first);
   } else {
-    run_log_.serving(0, options_.steps, first);
+    run_log_.serving(0, plan_.steps, first);
     StepMetrics metrics{.step = 0, .version = first.version, .send = first};
     metrics.seconds.send = first.seconds.total();
     BASCULE_ASSIGN(const nlohmann::json completions, evaluate_into(metrics));
@@ -231,79 +228,78 @@ absl::Status Trainer::begin() {
   }
   // Behind the evaluation: the first step's figures are its own.
   groups_.emplace(
-      GroupSource::Parts{options_, task_, prompts_, *pool_}, last_step_ + 1,
-      [this](RunLog::Time time) { return run_log_.seconds(time); }, log_);
+      GroupSource::Parts{flags_, task_, prompts_, *pool_}, last_step_ + 1, plan_.steps,
+      [this](RunLog::Time time) { return run_log_.seconds(time); }, hooks_.log);
   groups_->published(first);
   return absl::OkStatus();
 }
 
 // Blocks until they have joined and the problems fit them, or until stopped.
 absl::Status Trainer::meet_engines() {
-  if (options_.start_engines) {
-    BASCULE_ASSIGN(options_.engines, options_.start_engines());
+  if (hooks_.start_engines) {
+    BASCULE_ASSIGN(engine_urls_, hooks_.start_engines());
   }
-  log_(cat("waiting for ", options_.engines.size(), " engines at ", options_.sync));
-  BASCULE_TRY(wait_for_engines(sender_.sender(), options_, stopped_));
-  if (stopped_()) return absl::OkStatus();
+  hooks_.log(cat("waiting for ", engine_urls_.size(), " engines at ", plan_.sync));
+  BASCULE_TRY(wait_for_engines(sender_.sender(), engine_urls_, flags_.engines.start_timeout, hooks_.stopped));
+  if (hooks_.stopped()) return absl::OkStatus();
   const char* key = std::getenv("BASCULE_API_KEY");
-  pool_ = std::make_unique<EnginePool>(EnginePoolOptions{.urls = options_.engines,
-                                                         .url_of = options_.engine_url,
+  pool_ = std::make_unique<EnginePool>(EnginePoolOptions{.urls = engine_urls_,
+                                                         .url_of = hooks_.engine_url,
                                                          .api_key = key == nullptr ? "" : key,
-                                                         .request_timeout = options_.request_timeout,
-                                                         .log = log_,
-                                                         .stopped = stopped_});
-  BASCULE_TRY(fit_engines(*pool_, options_, prompts_, task_, log_));
-  // Of the problems that are left.
-  BASCULE_TRY(settle_steps(options_, task_));
-  BASCULE_TRY(settle_schedule(options_));
-  learner_.follow(options_.optimizer);
-  return settle_kept(options_, task_, log_);
+                                                         .request_timeout = flags_.engines.request_timeout,
+                                                         .log = hooks_.log,
+                                                         .stopped = hooks_.stopped});
+  BASCULE_TRY(fit_engines(*pool_, flags_, prompts_, task_, hooks_.log));
+  BASCULE_ASSIGN(plan_, replan(flags_, plan_, task_, hooks_.log));
+  learner_.follow(plan_.optimizer);
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::start_log() {
-  nlohmann::json run{{"about", options_.about}, {"engines", options_.engines}, {"sync", options_.sync}};
+  nlohmann::json run{{"about", flags_.report.about}, {"engines", engine_urls_}, {"sync", plan_.sync}};
   for (const auto& [name, value] : flags_given()) run["flags"][name] = value;
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : learner_.policy().weights()) parameters += tensor.numel();
   run["parameters"] = parameters;
-  return run_log_.start(last_step_, options_.steps, run);
+  return run_log_.start(last_step_, plan_.steps, run);
 }
 
 absl::Status Trainer::end() {
   groups_.reset();
-  if (options_.colocate && pool_)  // a step that failed left them asleep, and may hold the memory that they need
+  if (flags_.engines.colocate && pool_)  // a step that failed left them asleep, and may hold the memory that they need
     for (const absl::Status& status : {learner_.release_memory(), pool_->wake_up()})
-      if (!status.ok()) log_(message_of(status));
+      if (!status.ok()) hooks_.log(message_of(status));
   absl::Status saved;
   if (last_step_ > saved_step_ && learner_.is_whole()) saved = save(last_step_);
-  if ((last_step_ < options_.steps || !saved.ok()) && (stopped_() || last_step_ > 0))
-    log_(cat(stopped_() ? "stopped" : "ended", " after step ", last_step_,
-             saved_.empty() ? "; nothing was saved" : cat("; continue with --resume=", saved_.string())));
+  if ((last_step_ < plan_.steps || !saved.ok()) && (hooks_.stopped() || last_step_ > 0))
+    hooks_.log(cat(hooks_.stopped() ? "stopped" : "ended", " after step ", last_step_,
+                   saved_.empty() ? "; nothing was saved" : cat("; continue with --resume=", saved_.string())));
   saved.Update(run_log_.finish());
   return saved;
 }
 
 // What was answered, for people to read.
 absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
-  const std::size_t count = std::min(options_.eval_problems, task_.held_out.size());
+  const std::size_t count = std::min(flags_.report.eval_problems, task_.held_out.size());
   BASCULE_ASSIGN(const Evaluation evaluation,
                  evaluate(*pool_, prompts_, std::span(task_.held_out).first(count), rewards_,
-                          {.samples = options_.eval_samples,
-                           .max_tokens = options_.max_tokens,
-                           .seed = mix(options_.seed + static_cast<std::uint64_t>(metrics.step))}));
+                          {.samples = flags_.report.eval_samples,
+                           .max_tokens = flags_.rollouts.max_tokens,
+                           .seed = mix(flags_.rollouts.seed + static_cast<std::uint64_t>(metrics.step))}));
   metrics.eval_reward = evaluation.reward;
   metrics.eval_greedy = evaluation.greedy;
   metrics.eval_rewards = evaluation.rewards;
-  const nlohmann::json shown = shown_completions(evaluation, options_.show);
+  const nlohmann::json shown = shown_completions(evaluation, flags_.report.show);
   for (const nlohmann::json& problem : shown)
-    log_(cat("    ", quoted(problem["prompt"]), " answer ", quoted(problem["answer"]), "  sampled ",
-             quoted(problem["sampled"]), "  greedy ", quoted(problem["greedy"])));
+    hooks_.log(cat("    ", quoted(problem["prompt"]), " answer ", quoted(problem["answer"]), "  sampled ",
+                   quoted(problem["sampled"]), "  greedy ", quoted(problem["greedy"])));
   return shown;
 }
 
 absl::Status Trainer::save(std::int64_t step) {
-  const std::filesystem::path folder = options_.out / cat("step_", step);
-  BASCULE_TRY(learner_.save(folder, options_.model, {.step = step, .seed = options_.seed, .origin = options_.origin}));
+  const std::filesystem::path folder = flags_.out / cat("step_", step);
+  BASCULE_TRY(learner_.save(folder, plan_.start.model,
+                            {.step = step, .seed = flags_.rollouts.seed, .run_config = plan_.config.run}));
   saved_step_ = step;
   saved_ = folder;
   return absl::OkStatus();

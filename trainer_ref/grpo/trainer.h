@@ -20,7 +20,7 @@
 #include <bascule/trainer_ref/grpo/data/task.h>
 #include <bascule/trainer_ref/grpo/group_source.h>
 #include <bascule/trainer_ref/grpo/learn/learner.h>
-#include <bascule/trainer_ref/grpo/options/options.h>
+#include <bascule/trainer_ref/grpo/options/run_plan.h>
 #include <bascule/trainer_ref/grpo/publish.h>
 #include <bascule/trainer_ref/grpo/rollout/engine_pool.h>
 #include <bascule/trainer_ref/grpo/run/metrics.h>
@@ -28,12 +28,19 @@
 
 namespace bascule::ref {
 
+struct TrainerHooks {
+  std::function<bool()> stopped;              // called between steps and while the trainer waits for engines
+  std::function<void(std::string_view)> log;  // gets a line per step, and what goes wrong on the way
+  // For spawned engines: starts them and blocks until they listen, at the URLs that it returns; and where each is now.
+  std::function<absl::StatusOr<std::vector<std::string>>()> start_engines = nullptr;
+  std::function<std::string(std::size_t engine)> engine_url = nullptr;
+};
+
 class Trainer {
  public:
-  // Reads model, task and, to resume, the run's state; takes the endpoint; waits for no engine yet. `stopped` is asked
-  // between steps and while engines are waited for; `log` gets a line a step and what goes wrong on the way.
-  static absl::StatusOr<std::unique_ptr<Trainer>> create(TrainOptions options, std::function<bool()> stopped,
-                                                         std::function<void(std::string_view)> log);
+  // Reads the problems and the model; takes the endpoint `sync`; waits for no engine yet.
+  static absl::StatusOr<std::unique_ptr<Trainer>> create(const TrainFlags& flags, StartPoint start, std::string sync,
+                                                         TrainerHooks hooks);
 
   // Trains until the last step, or until stopped; writes a checkpoint and the report in either case, and nothing where
   // it ended before the first evaluation. An error of a step ends the run too, after a checkpoint of the last step that
@@ -41,9 +48,8 @@ class Trainer {
   absl::Status run();
 
  private:
-  using Log = std::function<void(std::string_view)>;
-  Trainer(TrainOptions options, std::function<bool()> stopped, Log log, Task task, PromptWriter prompts,
-          Learner learner, std::vector<WeightedReward> rewards, PolicySender sender, RunLog run_log);
+  Trainer(const TrainFlags& flags, TrainerHooks hooks, PreparedRun run, Learner learner,
+          std::vector<WeightedReward> rewards, PolicySender sender, RunLog run_log);
 
   absl::Status begin();
   absl::Status meet_engines();
@@ -55,20 +61,21 @@ class Trainer {
   absl::StatusOr<RewardMeans> score(std::vector<Group>& groups);
   absl::StatusOr<UpdateStatistics> learn_from(std::int64_t step, const std::vector<Group>& groups);
   absl::StatusOr<SendReport> send(PolicySender::Weights weights);
-  bool sends_after(std::int64_t step) const { return step == options_.steps || step % options_.sync_every == 0; }
+  bool sends_after(std::int64_t step) const { return step == plan_.steps || step % flags_.engines.sync_every == 0; }
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
   absl::Status count_bad_steps(const StepMetrics& metrics);
   absl::Status save(std::int64_t step);
   absl::Status say_memory();
 
-  TrainOptions options_;
-  std::function<bool()> stopped_;
-  Log log_;
+  const TrainFlags flags_;
+  const TrainerHooks hooks_;
   Task task_;
   PromptWriter prompts_;
+  RunPlan plan_;  // replaced once, if the engines' limits leave problems out
   Learner learner_;
   std::vector<WeightedReward> rewards_;
   PolicySender sender_;
+  std::vector<std::string> engine_urls_;
   RunLog run_log_;
   std::unique_ptr<EnginePool> pool_;
   std::optional<GroupSource> groups_;

@@ -8,10 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/redirect_error.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
 
+#include "absl/strings/str_cat.h"
+#include <bascule/trainer_ref/http/http_wire.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -30,8 +31,6 @@ constexpr std::size_t kMostDiscardedBytes = std::size_t{128} << 20;
 // Of what came and is not a body yet: a header, a chunk's line with its extensions, or what follows the last chunk.
 constexpr std::size_t kMostBufferedBytes = std::size_t{64} << 10;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-
-auto with_error(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
 
 bool holds_its_body(const HttpHeader& header) {
   return header.version() == 11 && beast::iequals(header[http::field::expect], "100-continue");
@@ -61,6 +60,15 @@ std::optional<HttpAnswer> refuse_codings(const HttpHeader& header) {
       return refusal(501, cat("Transfer-Encoding: expected chunked alone, found ",
                               std::string_view(field->value().data(), field->value().size())));
   return std::nullopt;
+}
+
+std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
+
+// An answer's status line and header as they are sent.
+std::string head_of(const HttpAnswer& answer) {
+  std::string head = cat("HTTP/1.1 ", answer.result_int(), " ", view(answer.reason()), "\r\n");
+  for (const auto& field : answer.base()) head += cat(view(field.name_string()), ": ", view(field.value()), "\r\n");
+  return head + "\r\n";
 }
 
 // The answer to a request that could not be read; none if the client is gone.
@@ -101,10 +109,9 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimit
   http::request_parser<http::string_body> parser;
   parser.body_limit(limits.max_body_bytes);
   parser.header_limit(limits.max_header_bytes);
-  error_code error;
   stream_.expires_after(absl::ToChronoNanoseconds(limits.idle_timeout));
-  co_await http::async_read_header(stream_, buffer_, parser,
-                                   with_error(error));  // fails if it tells of too long a body
+  // Fails if the header announces a body that is too long.
+  error_code error = co_await read_message(stream_, buffer_, parser, ReadTo::kHeader);
   head_ = is_head(parser.get(), buffer_.data());
   if (!error) {
     const auto target = parser.get().target();
@@ -116,9 +123,9 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::read(const HttpLimit
       co_await refuse(*std::move(refused));
       co_return std::nullopt;
     }
-    if (held) co_await asio::async_write(stream_, asio::buffer(kContinue), with_error(error));
+    if (held) error = co_await write_all(stream_, kContinue);
   }
-  if (!error && !parser.is_done()) co_await http::async_read(stream_, buffer_, parser, with_error(error));
+  if (!error && !parser.is_done()) error = co_await read_message(stream_, buffer_, parser, ReadTo::kEnd);
   if (error) {
     std::optional<HttpAnswer> refused = answer_to_unreadable(error, limits);
     if (refused) co_await refuse(*std::move(refused));
@@ -134,49 +141,40 @@ asio::awaitable<bool> HttpConnection::write(HttpAnswer answer, bool keep_alive) 
   answer.keep_alive(keep_alive);
   answer.set(http::field::server, server_);
   answer.prepare_payload();
-  error_code error;
-  stream_.expires_after(kWriteTimeout);
-  http::response_serializer<http::string_body> serializer(answer);
-  if (head_) {
-    co_await http::async_write_header(stream_, serializer, with_error(error));
-  } else {
-    co_await http::async_write(stream_, serializer, with_error(error));
-  }
-  co_return !error && keep_alive;
+  std::string text = head_of(answer);
+  if (!head_) text += answer.body();
+  const bool sent = co_await send(text);
+  co_return (sent && keep_alive);
 }
 
-asio::awaitable<bool> HttpConnection::begin_stream(HttpAnswer head, unsigned version, bool keep_alive) {
+asio::awaitable<bool> HttpConnection::begin_stream(HttpAnswer answer, unsigned version, bool keep_alive) {
   chunked_ = version >= 11;
   kept_ = keep_alive && chunked_;
   if (watch_ != nullptr) watch_->streams = true;
-  http::response<http::empty_body> answer(std::move(head.base()));
   answer.version(11);
   answer.keep_alive(kept_);
   answer.set(http::field::server, server_);
   answer.chunked(chunked_);
-  http::response_serializer<http::empty_body> header(answer);
-  error_code error;
-  stream_.expires_after(kWriteTimeout);
-  co_await http::async_write_header(stream_, header, with_error(error));
-  co_return !error;
+  const std::string head = head_of(answer);
+  co_return co_await send(head);
 }
 
 asio::awaitable<bool> HttpConnection::write_stream(std::string piece) {
-  error_code error;
-  stream_.expires_after(kWriteTimeout);
-  if (chunked_) {
-    co_await asio::async_write(stream_, http::make_chunk(asio::buffer(piece)), with_error(error));
-  } else {
-    co_await asio::async_write(stream_, asio::buffer(piece), with_error(error));
-  }
-  co_return !error;
+  if (chunked_) piece = absl::StrCat(absl::Hex(piece.size()), "\r\n", piece, "\r\n");
+  co_return co_await send(piece);
 }
 
 asio::awaitable<bool> HttpConnection::end_stream() {
-  error_code error;
+  bool sent = true;  // apart: GCC 12 miscompiles a co_await that && may skip
+  if (chunked_) sent = co_await send("0\r\n\r\n");
+  co_return (sent && kept_);
+}
+
+// Whether it was written in time.
+asio::awaitable<bool> HttpConnection::send(std::string_view bytes) {
   stream_.expires_after(kWriteTimeout);
-  if (chunked_) co_await asio::async_write(stream_, http::make_chunk_last(), with_error(error));
-  co_return !error && kept_;
+  const error_code error = co_await write_all(stream_, bytes);
+  co_return !error;
 }
 
 asio::awaitable<void> HttpConnection::refuse(HttpAnswer answer) {
@@ -192,7 +190,7 @@ asio::awaitable<void> HttpConnection::linger() {
   std::vector<char> discarded(std::size_t{64} << 10);
   stream_.expires_after(kLingers);
   for (std::size_t left = kMostDiscardedBytes; !error && left > 0;) {
-    const std::size_t read = co_await stream_.async_read_some(asio::buffer(discarded), with_error(error));
+    const std::size_t read = co_await read_some(stream_, asio::buffer(discarded), error);
     left -= std::min(left, read);
   }
 }

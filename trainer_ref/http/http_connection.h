@@ -11,10 +11,12 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
 
 #include "absl/time/time.h"
 #include <bascule/trainer_ref/http/http_message.h>
@@ -72,6 +74,7 @@ class HttpConnection {
  private:
   struct Watch;
   static void on_readable(const std::shared_ptr<Watch>& watch);
+  Awaitable<bool> send(std::string_view bytes);
   Awaitable<void> refuse(HttpAnswer answer);
   Awaitable<void> linger();
 

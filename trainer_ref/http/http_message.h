@@ -1,10 +1,13 @@
 // HTTP messages as the pair's servers make them: Beast's, and the answers that every route may give.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include <boost/beast/http.hpp>
+#include <boost/beast/http/message.hpp>
+#include <boost/beast/http/string_body.hpp>
 
 #include "absl/status/status.h"
 

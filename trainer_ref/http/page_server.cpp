@@ -8,12 +8,11 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include <bascule/trainer_ref/http/http_connection.h>
 #include <bascule/trainer_ref/http/http_listener.h>
+#include <bascule/trainer_ref/http/http_wire.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -30,8 +29,6 @@ std::string_view path_of(const HttpHeader& header) {
   const std::string_view target(header.target().data(), header.target().size());
   return target.substr(0, target.find('?'));
 }
-
-auto with_error(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
 
 }  // namespace
 

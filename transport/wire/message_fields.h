@@ -141,7 +141,7 @@ void fields(auto& archive, Is<Poisoned> auto& poisoned) {
   archive("why", poisoned.why);
   archive("final", poisoned.final);
 }
-void fields(auto& archive, Is<Commit> auto& commit) { archive("version", commit.version); }
+void fields(auto& archive, Is<Decided> auto& decided) { archive("version", decided.version); }
 void fields(auto& archive, Is<Abort> auto& abort) {
   archive("version", abort.version);
   archive("torn", abort.torn);

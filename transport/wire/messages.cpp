@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 // In the order of Message's alternatives.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
-    "hello", "welcome", "refused",  "prepare",   "ready", "sealed",  "prepared", "failed",  "poisoned",  "commit",
+    "hello", "welcome", "refused",  "prepare",   "ready", "sealed",  "prepared", "failed",  "poisoned",  "decided",
     "abort", "ack",     "released", "heartbeat", "bye",   "inquire", "status",   "deliver", "transport", "loading"};
 
 template <std::size_t Type>

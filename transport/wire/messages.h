@@ -88,7 +88,7 @@ struct Sealed {  // the last byte is in
   Version version = 0;
   std::optional<Digest> digest;
 };
-struct Commit {
+struct Decided {
   Version version = 0;
 };
 struct Abort {
@@ -119,7 +119,7 @@ struct Loading {  // the engine has flipped to it and copies it by itself now; a
 struct Ack {
   Version version = 0;
   double stall_seconds = 0;  // inside commit()
-  double seconds = 0;        // from the commit's arrival to the flip or, where the engine loads, until it has
+  double seconds = 0;        // from the arrival of decided to the flip or, where the engine loads, until it has
 };
 struct Released {
   SlotId slot;
@@ -140,8 +140,8 @@ struct Bye {
   std::string why;  // empty: there is no more to say
 };
 
-using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Poisoned, Commit, Abort,
-                             Ack, Released, Heartbeat, Bye, Inquire, SenderStatus, Deliver, Transport, Loading>;
+using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Poisoned, Decided,
+                             Abort, Ack, Released, Heartbeat, Bye, Inquire, SenderStatus, Deliver, Transport, Loading>;
 
 const char* name_of(const Message&);  // "hello"
 

@@ -11,7 +11,7 @@ Engine::Answer Engine::hear(const Message& message, Time now) {
     answer.say.emplace_back(Ready{.version = prepare->version});
   } else if (const auto* sealed = std::get_if<Sealed>(&message)) {
     answer.say.emplace_back(Prepared{.version = sealed->version});
-  } else if (const auto* commit = std::get_if<Commit>(&message)) {
+  } else if (const auto* commit = std::get_if<Decided>(&message)) {
     if (!coming_ || coming_->version != commit->version) return answer;
     committed_at_ = now;
     answer.flips_at = next_boundary(now);

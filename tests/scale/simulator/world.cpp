@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <bascule/transport/scheme_option.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::simulator {
@@ -13,6 +14,7 @@ constexpr Epoch kEpoch = 1;
 // A host and a port: leases end with connections.
 absl::StatusOr<Endpoint> endpoint_of(std::string_view options) {
   BASCULE_ASSIGN(Endpoint endpoint, Endpoint::parse(cat("simulated://trainer:1", options.empty() ? "" : "?", options)));
+  BASCULE_TRY(check_scheme_options(endpoint, {}));
   if (endpoint.slots < 2) return invalid_argument("slots=1: a single copy is not delivered; give slots=2 or more");
   return endpoint;
 }

@@ -8,7 +8,7 @@
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/test_model.h"
-#include <bascule/receiver/inquiry.h>
+#include <bascule/receiver/status_query.h>
 #include <bascule/schemes/registry.h>
 #include <bascule/sender/sender.h>
 #include <bascule/transport/endpoint.h>
@@ -67,7 +67,7 @@ TEST_F(Looking, AtWhatIsKeptHoldsNothing) {
 }
 
 TEST_F(Looking, AtWhatIsOfferedHoldsNothing) {
-  absl::StatusOr<Answer> answer = inquire(Endpoint::parse(url_).value(), std::nullopt);
+  absl::StatusOr<Answer> answer = query_status(Endpoint::parse(url_).value(), std::nullopt);
   ASSERT_THAT(answer, IsOk());
   const SenderStatus& status = answer->status;
   answer->descriptors.pop_back();  // the control page

@@ -43,7 +43,7 @@ class MemmapTrainer {
     Endpoint endpoint;
     endpoint.scheme = "memmap";
     endpoint.folder = folder;
-    endpoint.durable = durable;
+    if (durable) endpoint.scheme_options["durable"] = "on";
     auto made = memmap_scheme(std::move(observer)).make_sender(endpoint, epoch);
     status_ = made.status();
     if (made.ok()) transport_ = *std::move(made);

@@ -25,12 +25,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 using Bytes = std::vector<std::byte>;
-constexpr std::size_t kBytes = 64;
+constexpr std::size_t kMemoryBytes = 64;
 
-Bytes filled(int value) { return Bytes(kBytes, static_cast<std::byte>(value)); }
+Bytes filled(int value) { return Bytes(kMemoryBytes, static_cast<std::byte>(value)); }
 const absl::Duration kSoon = absl::Seconds(20), kNow = absl::ZeroDuration();
 
-struct Rank {
+struct FakeRank {
   CommHandle* comm = nullptr;
   Stream stream = nullptr;
   Bytes memory = filled(0);
@@ -52,37 +52,37 @@ class NcclFake : public testing::Test {
     config.comm_name = "test";
     return config;
   }
-  Code init(Rank& rank, int ranks, const UniqueId& id, int number) const {
+  Code init(FakeRank& rank, int ranks, const UniqueId& id, int number) const {
     Config settings = config();
     return nccl.comm_init_rank_config(&rank.comm, ranks, id, number, &settings);
   }
-  Code poll(const Rank& rank) const {
+  Code poll(const FakeRank& rank) const {
     Code state = Code::kSuccess;
     EXPECT_EQ(nccl.comm_get_async_error(rank.comm, &state), Code::kSuccess);
     return state;
   }
-  Code settle(const Rank& rank) const {
+  Code settle(const FakeRank& rank) const {
     for (const Deadline deadline(kSoon); !deadline.passed(); std::this_thread::yield())
       if (const Code state = poll(rank); state != Code::kInProgress) return state;
     return Code::kInProgress;
   }
-  std::vector<Rank> ranks(int count) const {
-    std::vector<Rank> all(static_cast<std::size_t>(count));
+  std::vector<FakeRank> ranks(int count) const {
+    std::vector<FakeRank> all(static_cast<std::size_t>(count));
     const UniqueId id = draw();
     for (int i = 0; i < count; ++i) {
       all[static_cast<std::size_t>(i)].stream = fake.make_stream();
       EXPECT_EQ(init(all[static_cast<std::size_t>(i)], count, id, i), Code::kInProgress);
     }
-    for (const Rank& rank : all) EXPECT_EQ(settle(rank), Code::kSuccess);
+    for (const FakeRank& rank : all) EXPECT_EQ(settle(rank), Code::kSuccess);
     return all;
   }
   // In place, rank 0's memory to all.
-  Code post(Rank& rank, std::size_t bytes = kBytes, int root = 0) const {
+  Code post(FakeRank& rank, std::size_t bytes = kMemoryBytes, int root = 0) const {
     const Code code =
         nccl.broadcast(rank.memory.data(), rank.memory.data(), bytes, kUint8, root, rank.comm, rank.stream);
     return code == Code::kInProgress ? settle(rank) : code;
   }
-  absl::Status passed(const Rank& rank, absl::Duration timeout = kSoon) const {
+  absl::Status passed(const FakeRank& rank, absl::Duration timeout = kSoon) const {
     return fake.mark(rank.stream)->wait(Deadline(timeout));
   }
 
@@ -92,7 +92,7 @@ class NcclFake : public testing::Test {
 
 TEST_F(NcclFake, AnInitIsDoneOnceAllRanksHaveCalled) {
   const UniqueId id = draw();
-  Rank a, b;
+  FakeRank a, b;
   EXPECT_EQ(init(a, 2, id, 0), Code::kInProgress);
   EXPECT_EQ(fake.unused_ids(), 0);
   EXPECT_EQ(fake.live_threads(), 1);
@@ -116,10 +116,10 @@ TEST_F(NcclFake, CountsIdsThatNobodyUsed) {
 }
 
 TEST_F(NcclFake, CopiesTheRootsBytesToAllFromTheirThreads) {
-  std::vector<Rank> all = ranks(3);
+  std::vector<FakeRank> all = ranks(3);
   all[0].memory = filled(7);
   std::vector<std::thread> threads;
-  for (Rank& rank : all)
+  for (FakeRank& rank : all)
     threads.emplace_back([this, &rank] {
       for (int i = 0; i < 50; ++i) {
         EXPECT_EQ(post(rank), Code::kSuccess);
@@ -127,13 +127,13 @@ TEST_F(NcclFake, CopiesTheRootsBytesToAllFromTheirThreads) {
       }
     });
   for (std::thread& thread : threads) thread.join();
-  for (const Rank& rank : all) EXPECT_EQ(rank.memory, filled(7));
+  for (const FakeRank& rank : all) EXPECT_EQ(rank.memory, filled(7));
   EXPECT_EQ(fake.broadcasts(), 50);
   EXPECT_THAT(fake.misuse_texts(), testing::IsEmpty());
 }
 
 TEST_F(NcclFake, QueuesBroadcastsInOrderWithOtherWork) {
-  std::vector<Rank> all = ranks(2);
+  std::vector<FakeRank> all = ranks(2);
   all[0].memory = filled(1);
   EXPECT_EQ(post(all[0]), Code::kSuccess);
   fake.give(all[0].stream, [&] { std::ranges::fill(all[0].memory, std::byte{2}); });  // where it lies
@@ -150,23 +150,23 @@ TEST_F(NcclFake, QueuesBroadcastsInOrderWithOtherWork) {
 }
 
 TEST_F(NcclFake, TwoCommunicatorsShareAStream) {
-  std::vector<Rank> one = ranks(2), other = ranks(2);
+  std::vector<FakeRank> one = ranks(2), other = ranks(2);
   other[0].stream = one[0].stream;
   one[0].memory = filled(3);
   other[0].memory = filled(4);
-  for (std::vector<Rank>* all : {&one, &other})
-    for (Rank& rank : *all) EXPECT_EQ(post(rank), Code::kSuccess);
+  for (std::vector<FakeRank>* all : {&one, &other})
+    for (FakeRank& rank : *all) EXPECT_EQ(post(rank), Code::kSuccess);
   EXPECT_THAT(passed(one[0]), IsOk());
   EXPECT_EQ(one[1].memory, filled(3));
   EXPECT_EQ(other[1].memory, filled(4));
 }
 
 TEST_F(NcclFake, RanksThatPostDifferentThingsGetAnErrorAndStayWhereTheyAre) {
-  for (const auto& [bytes, root] : {std::pair<std::size_t, int>{kBytes - 1, 0}, {kBytes, 1}}) {
-    std::vector<Rank> all = ranks(2);
+  for (const auto& [bytes, root] : {std::pair<std::size_t, int>{kMemoryBytes - 1, 0}, {kMemoryBytes, 1}}) {
+    std::vector<FakeRank> all = ranks(2);
     EXPECT_EQ(post(all[0]), Code::kSuccess);
     EXPECT_THAT(post(all[1], bytes, root), testing::AnyOf(Code::kSuccess, Code::kInvalidUsage));
-    for (const Rank& rank : all) {
+    for (const FakeRank& rank : all) {
       EXPECT_EQ(poll(rank), Code::kInvalidUsage);
       EXPECT_THAT(passed(rank, kNow), StatusIs(StatusCode::kDeadlineExceeded, _));
       EXPECT_EQ(nccl.comm_abort(rank.comm), Code::kSuccess);
@@ -176,16 +176,17 @@ TEST_F(NcclFake, RanksThatPostDifferentThingsGetAnErrorAndStayWhereTheyAre) {
 }
 
 TEST_F(NcclFake, AMarkTooEarlyComesBeforeTheBroadcastAndIsCounted) {
-  std::vector<Rank> all = ranks(2);
-  Rank& a = all[0];
-  EXPECT_EQ(nccl.broadcast(a.memory.data(), a.memory.data(), kBytes, kUint8, 0, a.comm, a.stream), Code::kInProgress);
+  std::vector<FakeRank> all = ranks(2);
+  FakeRank& a = all[0];
+  EXPECT_EQ(nccl.broadcast(a.memory.data(), a.memory.data(), kMemoryBytes, kUint8, 0, a.comm, a.stream),
+            Code::kInProgress);
   EXPECT_THAT(passed(a, kNow), IsOk());
   EXPECT_THAT(fake.misuse_texts(), ElementsAre(HasSubstr("still posts a broadcast")));
 }
 
 TEST_F(NcclFake, CountsCallsInProgress) {
   const UniqueId id = draw();
-  Rank a;
+  FakeRank a;
   EXPECT_EQ(init(a, 2, id, 0), Code::kInProgress);
   EXPECT_EQ(post(a), Code::kInvalidArgument);
   EXPECT_EQ(nccl.comm_finalize(a.comm), Code::kInvalidArgument);
@@ -198,7 +199,7 @@ TEST_F(NcclFake, CountsCallsInProgress) {
 }
 
 TEST_F(NcclFake, CountsCallsOnACommunicatorThatIsGone) {
-  std::vector<Rank> all = ranks(1);
+  std::vector<FakeRank> all = ranks(1);
   EXPECT_EQ(nccl.comm_abort(all[0].comm), Code::kSuccess);
   EXPECT_EQ(nccl.comm_abort(all[0].comm), Code::kInvalidArgument);
   Code state = Code::kSuccess;
@@ -225,7 +226,7 @@ TEST_F(NcclFake, RefusesAConfigurationThatNcclWouldRefuse) {
 }
 
 TEST_F(NcclFake, FinalizesOnceItsBroadcastsAreDone) {
-  std::vector<Rank> all = ranks(2);
+  std::vector<FakeRank> all = ranks(2);
   EXPECT_EQ(post(all[0]), Code::kSuccess);
   EXPECT_EQ(nccl.comm_finalize(all[0].comm), Code::kInProgress);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(poll(all[0]), Code::kInProgress);
@@ -237,10 +238,10 @@ TEST_F(NcclFake, FinalizesOnceItsBroadcastsAreDone) {
 }
 
 TEST_F(NcclFake, AStalledRankHoldsUpTheOthersUntilItGoesOn) {
-  std::vector<Rank> all = ranks(2);
+  std::vector<FakeRank> all = ranks(2);
   all[0].memory = filled(5);
   fake.stall(all[1].stream);
-  for (Rank& rank : all) EXPECT_EQ(post(rank), Code::kSuccess);
+  for (FakeRank& rank : all) EXPECT_EQ(post(rank), Code::kSuccess);
   EXPECT_THAT(passed(all[0], absl::Milliseconds(10)), StatusIs(StatusCode::kDeadlineExceeded, _));
   EXPECT_EQ(poll(all[0]), Code::kSuccess) << "no error";
   fake.go_on(all[1].stream);
@@ -249,16 +250,16 @@ TEST_F(NcclFake, AStalledRankHoldsUpTheOthersUntilItGoesOn) {
 }
 
 TEST_F(NcclFake, ADeadRankGivesNoErrorAndAnAbortLeavesHalfOfTheBytes) {
-  std::vector<Rank> all = ranks(3);
+  std::vector<FakeRank> all = ranks(3);
   all[0].memory = filled(6);
   fake.kill(all[2].stream);
-  for (Rank& rank : all) EXPECT_EQ(post(rank), Code::kSuccess);
+  for (FakeRank& rank : all) EXPECT_EQ(post(rank), Code::kSuccess);
   EXPECT_EQ(post(all[1]), Code::kSuccess);
-  for (const Rank& rank : all) EXPECT_EQ(poll(rank), Code::kSuccess);
+  for (const FakeRank& rank : all) EXPECT_EQ(poll(rank), Code::kSuccess);
   EXPECT_EQ(nccl.comm_abort(all[1].comm), Code::kSuccess);
   EXPECT_THAT(passed(all[1]), IsOk());
-  EXPECT_THAT(Bytes(all[1].memory.begin(), all[1].memory.begin() + kBytes / 2), Each(std::byte{6}));
-  EXPECT_THAT(Bytes(all[1].memory.begin() + kBytes / 2, all[1].memory.end()), Each(std::byte{0}));
+  EXPECT_THAT(Bytes(all[1].memory.begin(), all[1].memory.begin() + kMemoryBytes / 2), Each(std::byte{6}));
+  EXPECT_THAT(Bytes(all[1].memory.begin() + kMemoryBytes / 2, all[1].memory.end()), Each(std::byte{0}));
   EXPECT_THAT(passed(all[0], kNow), StatusIs(StatusCode::kDeadlineExceeded, _)) << "it has not aborted";
   EXPECT_EQ(nccl.comm_abort(all[0].comm), Code::kSuccess);
   EXPECT_THAT(passed(all[0]), IsOk());
@@ -267,9 +268,10 @@ TEST_F(NcclFake, ADeadRankGivesNoErrorAndAnAbortLeavesHalfOfTheBytes) {
 }
 
 TEST_F(NcclFake, AnAbortTakesBackWhatIsBeingPosted) {
-  std::vector<Rank> all = ranks(2);
-  Rank& a = all[0];
-  EXPECT_EQ(nccl.broadcast(a.memory.data(), a.memory.data(), kBytes, kUint8, 0, a.comm, a.stream), Code::kInProgress);
+  std::vector<FakeRank> all = ranks(2);
+  FakeRank& a = all[0];
+  EXPECT_EQ(nccl.broadcast(a.memory.data(), a.memory.data(), kMemoryBytes, kUint8, 0, a.comm, a.stream),
+            Code::kInProgress);
   EXPECT_EQ(nccl.comm_abort(a.comm), Code::kSuccess);
   EXPECT_THAT(passed(a), IsOk());
   EXPECT_EQ(fake.misuses(), 0);
@@ -277,7 +279,7 @@ TEST_F(NcclFake, AnAbortTakesBackWhatIsBeingPosted) {
 
 TEST_F(NcclFake, FailsAsItIsTold) {
   const UniqueId id = draw();
-  Rank a;
+  FakeRank a;
   fake.fail_init(1);
   EXPECT_EQ(init(a, 1, id, 0), Code::kInProgress);
   EXPECT_EQ(settle(a), Code::kSystemError);
@@ -286,7 +288,7 @@ TEST_F(NcclFake, FailsAsItIsTold) {
   UniqueId none;
   EXPECT_EQ(nccl.get_unique_id(&none), Code::kSystemError);
 
-  std::vector<Rank> all = ranks(2);
+  std::vector<FakeRank> all = ranks(2);
   fake.fail_broadcast(1);
   EXPECT_EQ(post(all[0]), Code::kSystemError);
   EXPECT_EQ(poll(all[0]), Code::kSystemError);
@@ -309,7 +311,7 @@ TEST_F(NcclFake, ASlowInitTakesItsTimeBehindTheLastRank) {
 }
 
 TEST_F(NcclFake, AnAbortHangsUntilItIsFreed) {
-  std::vector<Rank> all = ranks(2);
+  std::vector<FakeRank> all = ranks(2);
   EXPECT_EQ(post(all[0]), Code::kSuccess);
   fake.hang_abort(1);
   std::thread thread([&] { EXPECT_EQ(nccl.comm_abort(all[0].comm), Code::kSuccess); });
@@ -323,7 +325,7 @@ TEST_F(NcclFake, AnAbortHangsUntilItIsFreed) {
 }
 
 TEST_F(NcclFake, ARevokeEndsBroadcastsAndLeavesACommunicatorToAbort) {
-  std::vector<Rank> all = ranks(2);
+  std::vector<FakeRank> all = ranks(2);
   EXPECT_EQ(post(all[0]), Code::kSuccess);
   EXPECT_EQ(nccl.comm_revoke(all[0].comm, 0), Code::kInProgress);
   EXPECT_EQ(settle(all[0]), Code::kSuccess);
@@ -338,7 +340,7 @@ TEST_F(NcclFake, SeesANameThatDidNotLiveAsLongAsItsCommunicator) {
   std::string name = "policy";
   Config settings = config();
   settings.comm_name = name.c_str();
-  Rank a;
+  FakeRank a;
   EXPECT_EQ(nccl.comm_init_rank_config(&a.comm, 1, id, 0, &settings), Code::kInProgress);
   EXPECT_EQ(settle(a), Code::kSuccess);
   std::ranges::fill(name, '?');

@@ -32,7 +32,7 @@ using test::StatusIs;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr std::uint64_t kBytes = 4 * kHostPiece + 100;
+constexpr std::uint64_t kSentBytes = 4 * kHostPiece + 100;
 
 struct Worker {
   std::optional<Receiver> receiver;
@@ -48,7 +48,7 @@ class NcclSender : public testing::Test, public WorkerLine {
     fake.renew();
     const Dependencies dependencies = dependencies_of(std::make_shared<HostPlace>());
     transport = *nccl::Sender::make(dependencies, endpoint);
-    memory = *make_memfd("slot", kBytes);
+    memory = *make_memfd("slot", kSentBytes);
     // The place is found with the first slot.
     slot_ = transport->make_slot({1, 0}, Layout(), kHost).value();
     std::ranges::fill(memory.mapping.writable(), std::byte{7});
@@ -92,7 +92,7 @@ class NcclSender : public testing::Test, public WorkerLine {
       Worker& worker = of(id);
       worker.receives->submit([&worker, version, bytes] {
         absl::Status status = worker.receiver->receive(
-            {.version = version, .slot = {1, 0}, .bytes = kBytes, .digest = {}}, bytes, Deadline(patience()));
+            {.version = version, .slot = {1, 0}, .bytes = kSentBytes, .digest = {}}, bytes, Deadline(patience()));
         const std::lock_guard lock(worker.mutex);
         worker.received[version] = std::move(status);
       });
@@ -114,7 +114,7 @@ class NcclSender : public testing::Test, public WorkerLine {
     io.submit([&] {  // it hears nothing before its line is open
       const Offer offer = transport->offer(id, ConnectionKind::kTcp, {}).value();
       absl::Status status =
-          worker.receiver->accept({.bytes = offer.bytes, .descriptors = {}, .slots = {}, .slot_bytes = kBytes});
+          worker.receiver->accept({.bytes = offer.bytes, .descriptors = {}, .slots = {}, .slot_bytes = kSentBytes});
       worker.receiver->open(std::make_shared<Back>(*this, id));
       accepted.set_value(std::move(status));
     });
@@ -127,7 +127,7 @@ class NcclSender : public testing::Test, public WorkerLine {
     io.submit([this, version, ids, done] {
       transport->delivery()->deliver(
           {.number = version,
-           .publication = {.version = version, .slot = {1, 0}, .bytes = kBytes, .digest = {}},
+           .publication = {.version = version, .slot = {1, 0}, .bytes = kSentBytes, .digest = {}},
            .workers = ids,
            .memory = &memory,
            .bytes_done = &written},
@@ -141,9 +141,9 @@ class NcclSender : public testing::Test, public WorkerLine {
   void expect_received(Version version) {
     for (Worker& worker : workers) {
       const absl::StatusOr<SlotView> view = worker.receiver->prepare(
-          {.version = version, .slot = {1, 0}, .bytes = kBytes, .digest = {}}, Deadline(patience()));
+          {.version = version, .slot = {1, 0}, .bytes = kSentBytes, .digest = {}}, Deadline(patience()));
       ASSERT_THAT(view, IsOk());
-      EXPECT_TRUE(std::ranges::equal(view->bytes, memory.mapping.bytes().first(kBytes)));
+      EXPECT_TRUE(std::ranges::equal(view->bytes, memory.mapping.bytes().first(kSentBytes)));
       worker.receiver->release(view->slot);
     }
   }
@@ -158,7 +158,7 @@ class NcclSender : public testing::Test, public WorkerLine {
   TaskThread io;
   std::list<Worker> workers;
   SlotMemory memory;
-  std::atomic<std::uint64_t> written = kBytes;
+  std::atomic<std::uint64_t> written = kSentBytes;
   std::unique_ptr<SenderTransport> transport;
 
  private:
@@ -170,7 +170,7 @@ TEST_F(NcclSender, DeliversWhatIsWrittenMeanwhile) {
   join();
   written = 0;
   auto done = want(1);
-  for (const std::uint64_t bytes : {kHostPiece, 3 * kHostPiece, kBytes}) {
+  for (const std::uint64_t bytes : {kHostPiece, 3 * kHostPiece, kSentBytes}) {
     written = bytes;
     wait_for_broadcasts(static_cast<int>(bytes / kHostPiece));
   }
@@ -192,7 +192,7 @@ TEST_F(NcclSender, WhatIsGivenUpWhileItIsWrittenRunsOutAndTheCommunicatorStays) 
     stop(version);
     EXPECT_THAT(done.get(), StatusIs(StatusCode::kAborted, HasSubstr("given up")));
     EXPECT_GE(fake.broadcasts(), broadcasts + 5);
-    written = kBytes;
+    written = kSentBytes;
     ++version;
     EXPECT_THAT(want(version).get(), IsOk());
     expect_received(version);
@@ -205,11 +205,11 @@ TEST_F(NcclSender, OneThatIsGivenUpAndWholeIsNotWaitedFor) {
   written = 0;
   auto done = want(1);  // nobody writes
   while (fake.live_comms() < 2) std::this_thread::yield();
-  written = kBytes - 1;
+  written = kSentBytes - 1;
   wait_for_broadcasts(4);
   stop(1);
   EXPECT_THAT(done.get(), StatusIs(StatusCode::kAborted, HasSubstr("given up")));
-  written = kBytes;
+  written = kSentBytes;
   EXPECT_THAT(want(2).get(), IsOk());
   expect_received(2);
 }

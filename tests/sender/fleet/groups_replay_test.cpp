@@ -62,7 +62,7 @@ TEST_F(GroupReplay, RanksThatFlipBeforeAndAfterASendToOthersStayTogether) {
   for (const WorkerId id : ids) say(id, Ready{.version = told<Prepare>(id).version});
   for (const WorkerId id : ids) told<Sealed>(id);
   for (const WorkerId id : ids) say(id, Prepared{.version = 1});
-  for (const WorkerId id : ids) told<Commit>(id);
+  for (const WorkerId id : ids) told<Decided>(id);
   say(ids[0], Ack{.version = 1, .stall_seconds = 0, .seconds = 0});
   const Version second = send({"a"});
   take(other);
@@ -101,7 +101,7 @@ TEST_F(EachReplay, AFailedRankKeepsItsGroupFromFlippingAndTheyCatchUpTogether) {
   say(ids[0], Prepared{.version = version});
   say(ids[1], Failed{.version = version, .why = "this once"});
   say(other, Prepared{.version = version});
-  told<Commit>(other);
+  told<Decided>(other);
   say(other, Ack{.version = version, .stall_seconds = 0, .seconds = 0});
   EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kFailed, WorkerState::kFailed, WorkerState::kServing));
   for (const WorkerId id : ids) {

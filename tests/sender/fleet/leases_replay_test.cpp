@@ -64,7 +64,7 @@ TEST_F(LeaseReplay, AVersionThatItWasToldToFlipToKeepsItsLease) {
   seal(second);
   say(id, Prepared{.version = second});
   told<Sealed>(id);
-  told<Commit>(id);
+  told<Decided>(id);
   hang_up(id);
   EXPECT_TRUE(holds(1, prepare.slot));
 }
@@ -230,8 +230,8 @@ class LeasesOverTcp : public testing::Test {
     tell(event::Greeted{id, hello, kind});
     tell(event::Admitted{id, absl::OkStatus()});
   }
-  bool is_read() const { return !fleet_.desk().holders_of({7, 0}).empty(); }
-  bool is_read_by(Holder holder) const { return fleet_.desk().holds({7, 0}, holder); }
+  bool is_read() const { return !fleet_.slot_allocator().holders_of({7, 0}).empty(); }
+  bool is_read_by(Holder holder) const { return fleet_.slot_allocator().holds({7, 0}, holder); }
 
  private:
   const Clock::time_point now_{};
@@ -313,8 +313,9 @@ class OneSpare : public SpareReplay {
 TEST_F(OneSpare, IsTheLastAndItsHoldersAreNamed) {
   send();
   EXPECT_FALSE(ask());
-  EXPECT_THAT(fleet.desk().readers(), testing::AllOf(HasSubstr("stopped-1 (slot 0)"), HasSubstr("stopped-2 (slot 1)")));
-  EXPECT_EQ(fleet.desk().spares_used(), 1);
+  EXPECT_THAT(fleet.slot_allocator().readers(),
+              testing::AllOf(HasSubstr("stopped-1 (slot 0)"), HasSubstr("stopped-2 (slot 1)")));
+  EXPECT_EQ(fleet.slot_allocator().spares_used(), 1);
   tell(event::HolderGone{1});
   EXPECT_TRUE(take_granted()) << "the writer that waits is told at once";
 }

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <bascule/sender/fleet/roster.h>
-#include <bascule/sender/fleet/slot_desk.h>
+#include <bascule/sender/fleet/slot_allocator.h>
 #include <bascule/sender/fleet/versions.h>
 #include <bascule/transport/status.h>
 
@@ -129,83 +129,84 @@ TEST_F(RosterTest, FindsTheWelcomedWorkerOfAnInstance) {
   EXPECT_EQ(roster_.welcomed(8), nullptr);
 }
 
-// ---- SlotDesk ----
+// ---- SlotAllocator ----
 
-class SlotDeskTest : public testing::Test {
+class SlotAllocatorTest : public testing::Test {
  protected:
-  explicit SlotDeskTest(std::string_view options = "") : endpoint_(*Endpoint::parse(cat("shm:///run/x?", options))) {
+  explicit SlotAllocatorTest(std::string_view options = "")
+      : endpoint_(*Endpoint::parse(cat("shm:///run/x?", options))) {
     std::vector<OfferedSlot> slots;
     for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(endpoint_.slots); ++i)
       slots.push_back({.id = {kEpoch, i}, .memory = &memory_});
-    desk_.open(slots);
+    slots_.open(slots);
   }
   SlotId publish(const Grant& grant, Version version) {
-    desk_.announce(grant, OfferedSlot{.id = grant.slot, .memory = &memory_});
-    desk_.seal(grant.slot, version);
-    desk_.publish({.version = version, .slot = grant.slot, .bytes = 0, .digest = std::nullopt});
+    slots_.announce(grant, OfferedSlot{.id = grant.slot, .memory = &memory_});
+    slots_.seal(grant.slot, version);
+    slots_.publish({.version = version, .slot = grant.slot, .bytes = 0, .digest = std::nullopt});
     return grant.slot;
   }
   SlotMemory memory_;
   const Endpoint endpoint_;
-  SlotDesk desk_{endpoint_, kEpoch, [](Holder holder) { return cat("h", holder); }};
+  SlotAllocator slots_{endpoint_, kEpoch, [](Holder holder) { return cat("h", holder); }};
 };
 
-TEST_F(SlotDeskTest, GivesOneSlotAtATimeAheadOrNot) {
-  const std::optional<SlotId> ahead = desk_.take_ahead();
+TEST_F(SlotAllocatorTest, GivesOneSlotAtATimeAheadOrNot) {
+  const std::optional<SlotId> ahead = slots_.take_ahead();
   ASSERT_TRUE(ahead);
-  EXPECT_FALSE(desk_.take_ahead());
-  const std::optional<Grant> grant = desk_.take({});
+  EXPECT_FALSE(slots_.take_ahead());
+  const std::optional<Grant> grant = slots_.take({});
   ASSERT_TRUE(grant);
   EXPECT_EQ(grant->slot, *ahead) << "which the public thread had not taken";
-  EXPECT_FALSE(desk_.ahead());
-  desk_.give_back(*grant);
-  EXPECT_EQ(desk_.take_ahead(), ahead);
+  EXPECT_FALSE(slots_.ahead());
+  slots_.give_back(*grant);
+  EXPECT_EQ(slots_.take_ahead(), ahead);
 }
 
-TEST_F(SlotDeskTest, MakesASpareSlotForHoldersThatWillNotRelease) {
-  const SlotId first = publish(*desk_.take({}), 1);
-  desk_.lease(first, 5);
-  const SlotId second = publish(*desk_.take({}), 2);
+TEST_F(SlotAllocatorTest, MakesASpareSlotForHoldersThatWillNotRelease) {
+  const SlotId first = publish(*slots_.take({}), 1);
+  slots_.lease(first, 5);
+  const SlotId second = publish(*slots_.take({}), 2);
   EXPECT_NE(second, first);
-  EXPECT_FALSE(desk_.take({})) << "5 will release it";
+  EXPECT_FALSE(slots_.take({})) << "5 will release it";
   const std::vector<Holder> unwilling = {5};
-  const std::optional<Grant> spare = desk_.take(unwilling);
+  const std::optional<Grant> spare = slots_.take(unwilling);
   ASSERT_TRUE(spare && spare->is_new);
   EXPECT_EQ(spare->spare_for, "h5 (slot 0)");
-  EXPECT_THAT(desk_.take_warning(), IsEmpty()) << "it is not announced";
-  desk_.announce(*spare, OfferedSlot{.id = spare->slot, .memory = &memory_});
-  EXPECT_THAT(desk_.take_warning(), HasSubstr("spare slot 1 of 2: h5 (slot 0) read on"));
-  desk_.end_leases(5);
-  EXPECT_THAT(desk_.drop_gone(), ElementsAre(first));
+  EXPECT_THAT(slots_.take_warning(), IsEmpty()) << "it is not announced";
+  slots_.announce(*spare, OfferedSlot{.id = spare->slot, .memory = &memory_});
+  EXPECT_THAT(slots_.take_warning(), HasSubstr("spare slot 1 of 2: h5 (slot 0) read on"));
+  slots_.end_leases(5);
+  EXPECT_THAT(slots_.drop_gone(), ElementsAre(first));
 }
 
-TEST_F(SlotDeskTest, KeepsHoldersThatLeftForAsLongAsTheyHoldAnything) {
-  const SlotId slot = publish(*desk_.take({}), 1);
-  desk_.left(5);
-  EXPECT_THAT(desk_.left_behind(), IsEmpty());
-  desk_.lease(slot, 5);
-  desk_.left(5);
-  EXPECT_THAT(desk_.left_behind(), ElementsAre(5));
-  desk_.keep_only(5, {{.slot = slot, .version = 1}});
-  EXPECT_THAT(desk_.left_behind(), IsEmpty()) << "it is welcomed again";
-  EXPECT_TRUE(desk_.holds(slot, 5));
+TEST_F(SlotAllocatorTest, KeepsHoldersThatLeftForAsLongAsTheyHoldAnything) {
+  const SlotId slot = publish(*slots_.take({}), 1);
+  slots_.left(5);
+  EXPECT_THAT(slots_.left_behind(), IsEmpty());
+  slots_.lease(slot, 5);
+  slots_.left(5);
+  EXPECT_THAT(slots_.left_behind(), ElementsAre(5));
+  slots_.keep_only(5, {{.slot = slot, .version = 1}});
+  EXPECT_THAT(slots_.left_behind(), IsEmpty()) << "it is welcomed again";
+  EXPECT_TRUE(slots_.holds(slot, 5));
 }
 
-class SingleCopyDesk : public SlotDeskTest {
+class SingleCopySlotAllocator : public SlotAllocatorTest {
  protected:
-  SingleCopyDesk() : SlotDeskTest("slots=1") {}
+  SingleCopySlotAllocator() : SlotAllocatorTest("slots=1") {}
 };
 
-TEST_F(SingleCopyDesk, IsTakenFromThoseThatYieldAndGivenBackAsItWas) {
-  const SlotId slot = publish(*desk_.take_single_copy({}), 1);
-  desk_.lease(slot, 5);
-  EXPECT_FALSE(desk_.take_ahead());
-  EXPECT_FALSE(desk_.take_single_copy({}));
+TEST_F(SingleCopySlotAllocator, IsTakenFromThoseThatYieldAndGivenBackAsItWas) {
+  const SlotId slot = publish(*slots_.take_single_copy({}), 1);
+  slots_.lease(slot, 5);
+  EXPECT_FALSE(slots_.take_ahead());
+  EXPECT_FALSE(slots_.take_single_copy({}));
   const std::vector<Holder> yielding = {5};
-  ASSERT_TRUE(desk_.take_single_copy(yielding));
-  EXPECT_FALSE(desk_.newest());
-  desk_.abort(slot, /*torn=*/false);
-  EXPECT_EQ(desk_.newest()->version, 1u);
+  ASSERT_TRUE(slots_.take_single_copy(yielding));
+  EXPECT_FALSE(slots_.newest());
+  slots_.abort(slot, /*torn=*/false);
+  EXPECT_EQ(slots_.newest()->version, 1u);
 }
 
 // ---- Versions ----
@@ -230,8 +231,8 @@ TEST(VersionsTest, AskToBeWokenForTheEarliestDeadlineOnly) {
   Versions versions(0, 0);
   const Clock::time_point start{};
   const auto at = [&](int seconds) { return start + std::chrono::seconds(seconds); };
-  OnItsWay& first = versions.begin(round_of(1), start, false);
-  OnItsWay& second = versions.begin(round_of(1), start, true);
+  InFlightVersion& first = versions.begin(round_of(1), start, false);
+  InFlightVersion& second = versions.begin(round_of(1), start, true);
   EXPECT_EQ(versions.wait_until(first, at(10)), at(10));
   EXPECT_EQ(versions.wait_until(second, at(20)), std::nullopt);
   EXPECT_EQ(versions.wait_until(second, at(5)), at(5));

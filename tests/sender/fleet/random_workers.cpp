@@ -117,7 +117,7 @@ void RandomWorld::hear(Process& process, const Message& message, std::uint32_t w
   } else if (const auto* sealed = std::get_if<Sealed>(&message)) {
     if (what % 12 == 0) return speak(process, Failed{.version = sealed->version, .why = "this once"});
     speak(process, Prepared{.version = sealed->version});
-  } else if (const auto* commit = std::get_if<Commit>(&message)) {
+  } else if (const auto* commit = std::get_if<Decided>(&message)) {
     flip(process, commit->version);
     speak(process, Ack{.version = commit->version, .stall_seconds = 0, .seconds = 0});
   } else if (const auto* abort = std::get_if<Abort>(&message)) {
@@ -155,7 +155,7 @@ void RandomWorld::talk_nonsense(Process& process, std::uint32_t what) {
                                         Released{.slot = {kEpoch, what / 64 % 4}, .lease = what / 256 % 4 * 64},
                                         Poisoned{.why = "nonsense", .final = what % 5 == 0},
                                         Bye{.why = "nonsense"},
-                                        Commit{.version = version},
+                                        Decided{.version = version},
                                         Hello{}};
   const Message& word = words[what % 64 < words.size() ? what % 64 : what % 5];
   trace_ += cat(process.name, " says ", name_of(word), "\n");

@@ -60,7 +60,7 @@ void RandomWorld::carry_out(Action& action) {
       reaches(id, name_of(say->message));
       expect(peers.at(id).admitted, cat(name_of(say->message), " to worker ", id, ", which is not welcomed"));
     }
-    if (const auto* commit = std::get_if<Commit>(&say->message)) {
+    if (const auto* commit = std::get_if<Decided>(&say->message)) {
       expect(!aborted_.contains(commit->version),
              cat("version ", commit->version, " is aborted, and to be flipped to"));
       expect_whole_groups(*say, commit->version);
@@ -94,7 +94,7 @@ void RandomWorld::carry_out(Action& action) {
 }
 
 void RandomWorld::expect_unread(SlotId slot) {
-  expect(fleet.desk().holders_of(slot).empty(), cat("slot ", slot.index, " is written under a lease"));
+  expect(fleet.slot_allocator().holders_of(slot).empty(), cat("slot ", slot.index, " is written under a lease"));
   const auto is_read = [&](const Process& process) {
     expect(process.rogue || !process.reads.contains(slot),
            cat("slot ", slot.index, " is written under ", process.name));
@@ -131,7 +131,7 @@ void RandomWorld::look() {
   expect(addressable == fleet.roster().addressable(), "the count of addressable workers is wrong");
   for (const auto& [id, peer] : peers)
     expect(peer.closed || fleet.roster().find(id) != nullptr, cat("worker ", id, " is no member, and not closed"));
-  expect(fleet.desk().all().size() <= static_cast<std::size_t>(slots) + 4, "slots without bound");
+  expect(fleet.slot_allocator().all().size() <= static_cast<std::size_t>(slots) + 4, "slots without bound");
 }
 
 // ---- steps (those of workers: random_workers.cpp) ----
@@ -286,7 +286,7 @@ void RandomWorld::finish() {
   while (!dead_.empty()) others_step(5);
   expect(fleet.roster().members().empty(), "a member is left");
   for (const auto& [id, peer] : peers) expect(peer.closed.has_value(), cat("worker ", id, " was never closed"));
-  expect(fleet.desk().left_behind().empty(), "a holder is left");
+  expect(fleet.slot_allocator().left_behind().empty(), "a holder is left");
   if (writer_ != Writer::kIdle) return;
   expect(ask().has_value(), "nobody reads, and there is no slot");
 }

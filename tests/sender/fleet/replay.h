@@ -72,7 +72,7 @@ class Replay : public testing::Test, public FleetWorld {
     for (const WorkerId id : ids) say(id, Ready{.version = prepare.version});
     for (const WorkerId id : ids) told<Sealed>(id);
     for (const WorkerId id : ids) say(id, Prepared{.version = prepare.version});
-    for (const WorkerId id : ids) told<Commit>(id);
+    for (const WorkerId id : ids) told<Decided>(id);
     for (const WorkerId id : ids) say(id, Ack{.version = prepare.version});
     return prepare;
   }
@@ -81,7 +81,7 @@ class Replay : public testing::Test, public FleetWorld {
   // A version, up to its announcement; up to its seal.
   Version begin(std::vector<std::string> workers = {}) {
     const std::optional<Grant> grant = ask(std::move(workers));
-    if (!grant) ADD_FAILURE() << "there was no slot: " << fleet.desk().readers();
+    if (!grant) ADD_FAILURE() << "there was no slot: " << fleet.slot_allocator().readers();
     return grant ? announce(*grant) : 0;
   }
   Version send(std::vector<std::string> workers = {}) {
@@ -109,7 +109,7 @@ class Replay : public testing::Test, public FleetWorld {
     for (const WorkerReport& worker : settled.at(version)->workers) states.push_back(worker.state);
     return states;
   }
-  bool holds(Holder holder, SlotId slot) const { return fleet.desk().holds(slot, holder); }
+  bool holds(Holder holder, SlotId slot) const { return fleet.slot_allocator().holds(slot, holder); }
 };
 
 }  // namespace bascule::test

@@ -70,7 +70,7 @@ TEST_F(SingleCopyReplay, AnAbortThatANewPrepareOvertakesLeavesNothingToRelease) 
   seal_written(version);
   told<Sealed>(id);
   say(id, Prepared{.version = version});
-  told<Commit>(id);
+  told<Decided>(id);
   say(id, Ack{.version = version});
   hang_up(id);
   EXPECT_TRUE(holds(1, next.slot)) << "it reads on";
@@ -119,7 +119,7 @@ TEST_F(SingleCopyReplay, ThatFailsOnceItIsWrittenIsTorn) {
   told<Sealed>(id);
   say(id, Failed{.version = version, .why = "its bytes are wrong"});
   EXPECT_TRUE(told<Abort>(id).torn) << "what was served before is gone";
-  EXPECT_FALSE(fleet.desk().newest());
+  EXPECT_FALSE(fleet.slot_allocator().newest());
 }
 
 TEST_F(SingleCopyReplay, ALoanThatIsKeptTooLongLapsesAndComesBackUnwritten) {

@@ -98,7 +98,7 @@ TEST_F(DeadlineReplay, OthersHaveTimeToPrepareOnceTheyAreTold) {
   told<Sealed>(quick_);
   pass(absl::Seconds(3));
   say(quick_, Prepared{.version = version});
-  told<Commit>(quick_);
+  told<Decided>(quick_);
   say(quick_, Ack{.version = version, .stall_seconds = 0, .seconds = 0});
   EXPECT_THAT(states_of(version), ElementsAre(WorkerState::kServing, WorkerState::kEvicted));
 }

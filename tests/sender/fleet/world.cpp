@@ -3,14 +3,17 @@
 namespace bascule::test {
 
 FleetRules FleetWorld::rules(std::string_view options, Scheme scheme) {
-  return {.endpoint = *Endpoint::parse(cat("shm:///run/fleet", options.empty() ? "" : "?", options)),
+  Endpoint endpoint = *Endpoint::parse(cat("shm:///run/fleet", options.empty() ? "" : "?", options));
+  const bool fresh_slots = endpoint.scheme_options.contains("fresh");  // as memmap has it
+  return {.endpoint = std::move(endpoint),
           .epoch = kEpoch,
           .published = 0,
           .used = 0,
           .delivers = scheme.delivers,
           .publishes = scheme.publishes,
           .persists = scheme.persists,
-          .delivers_while_written = scheme.delivers && scheme.while_written};
+          .delivers_while_written = scheme.delivers && scheme.while_written,
+          .fresh_slots = fresh_slots};
 }
 
 FleetWorld::FleetWorld(std::string_view options, Scheme scheme)

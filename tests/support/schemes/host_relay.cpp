@@ -7,6 +7,7 @@
 #include <bascule/kernels/digest.h>
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/schemes/relay/dispatcher.h>
+#include <bascule/schemes/relay/options.h>
 #include <bascule/schemes/relay/relay_receiver.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/posix/mapping.h>
@@ -175,10 +176,10 @@ const Scheme& host_relay_scheme() {
       .name = "host-relay",
       .needs_descriptors = true,
       .to_own_memory = true,
-      .takes_relay = true,
+      .options = {relay::kShape},
       .make_sender =
           [](const Endpoint& endpoint, Epoch) {
-            return std::make_unique<HostRelaySender>(endpoint.relay.value_or(RelayShape::kChain));
+            return std::make_unique<HostRelaySender>(relay::kShape.in(endpoint).value_or(RelayShape::kChain));
           },
       .make_receiver = [](const Endpoint& endpoint) { return std::make_unique<HostRelayReceiver>(endpoint); }};
   return made;

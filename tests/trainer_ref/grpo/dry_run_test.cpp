@@ -8,12 +8,11 @@ namespace bascule::ref {
 namespace {
 
 std::int64_t planned_slots(const std::string& sync, at::Device device) {
-  TrainOptions options;
-  options.model = BASCULE_DEMO_MODEL;
-  options.sync = sync;
-  options.device = device;
-  options.rows = {.shortest_prompt = 8, .longest_prompt = 8, .completion = 8};
-  const absl::StatusOr<MemoryPlan> plan = plan_of(options);
+  const TrainFlags flags{.compute = {.device = device}};
+  const absl::StatusOr<MemoryPlan> plan =
+      memory_plan_of(flags, {.start = {.model = BASCULE_DEMO_MODEL},
+                             .rows = {.shortest_prompt = 8, .longest_prompt = 8, .completion = 8},
+                             .sync = sync});
   EXPECT_TRUE(plan.ok()) << sync << ": " << plan.status();
   if (!plan.ok()) return -1;
   return plan->peak_bytes() - plan->peak_bytes_but(kSlots);

@@ -16,7 +16,7 @@
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>
 
-namespace bascule::ref::test {
+namespace bascule::test {
 
 // A port of this machine where nobody listens: bound here, and never listened on.
 class ClosedPort {
@@ -123,4 +123,4 @@ class AnsweringPort : public SilentPort {
   const std::jthread thread_;
 };
 
-}  // namespace bascule::ref::test
+}  // namespace bascule::test

@@ -81,7 +81,7 @@ TEST_F(ChannelTest, QueuedMessagesKeepTheirOrderAndDescriptors) {
 TEST_F(ChannelTest, ReadsFramesThatComeGlued) {
   std::vector<std::uint8_t> glued;
   for (Version version = 0; version < 1000; ++version) {
-    const std::vector<std::uint8_t> frame = framed(Commit{.version = version});
+    const std::vector<std::uint8_t> frame = framed(Decided{.version = version});
     glued.insert(glued.end(), frame.begin(), frame.end());
   }
   Heard heard;
@@ -89,7 +89,7 @@ TEST_F(ChannelTest, ReadsFramesThatComeGlued) {
   write_bytes(glued);
   ASSERT_TRUE(run_until([&] { return heard.messages.size() == 1000; }));
   for (Version version = 0; version < 1000; ++version)
-    EXPECT_EQ(std::get<Commit>(heard.messages[version]).version, version);
+    EXPECT_EQ(std::get<Decided>(heard.messages[version]).version, version);
 }
 
 TEST_F(ChannelTest, ReadsAFrameThatComesByteByByte) {

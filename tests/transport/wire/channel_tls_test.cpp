@@ -74,14 +74,14 @@ TEST_F(ChannelTlsTest, FramesThatOpenSslHoldsAreAllRead) {
   const auto channel = meet(peer, heard);
   std::vector<std::uint8_t> glued;
   for (Version version = 0; version < 3000; ++version) {
-    const std::vector<std::uint8_t> frame = framed(Commit{.version = version});
+    const std::vector<std::uint8_t> frame = framed(Decided{.version = version});
     glued.insert(glued.end(), frame.begin(), frame.end());
   }
   peer.say(glued);
   while (peer.unsent()) peer.pump();  // all of it lies in the socket
   ASSERT_TRUE(run_until([&] { return heard.messages.size() == 3000; }));
   for (Version version = 0; version < 3000; ++version)
-    EXPECT_EQ(std::get<Commit>(heard.messages[version]).version, version);
+    EXPECT_EQ(std::get<Decided>(heard.messages[version]).version, version);
 }
 
 TEST_F(ChannelTlsTest, LargeMessagesBothWaysAtOnce) {

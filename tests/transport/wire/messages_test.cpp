@@ -44,7 +44,7 @@ TEST(Messages, EveryTypeComesBackAsItWas) {
     names.emplace_back(name_of(message));
   }
   EXPECT_THAT(names, testing::ElementsAre("hello", "welcome", "refused", "prepare", "ready", "sealed", "prepared",
-                                          "failed", "poisoned", "commit", "abort", "ack", "released", "heartbeat",
+                                          "failed", "poisoned", "decided", "abort", "ack", "released", "heartbeat",
                                           "bye", "inquire", "status", "deliver", "transport", "loading"));
 }
 
@@ -121,11 +121,11 @@ TEST(Messages, DigestTravelsAsItIsPrinted) {
 }
 
 TEST(Messages, UnknownKeysAreLeftToLaterVersions) {
-  json map = map_of(Commit{.version = 9});
+  json map = map_of(Decided{.version = 9});
   map["group"] = {{"rank", {0, 1}}};
   const absl::StatusOr<Message> commit = decode_map(map);
   ASSERT_TRUE(commit.ok()) << commit.status();
-  EXPECT_EQ(std::get<Commit>(*commit).version, 9U);
+  EXPECT_EQ(std::get<Decided>(*commit).version, 9U);
 }
 
 TEST(Messages, HelloOfAnotherProtocolSaysOnlyWhich) {
@@ -164,7 +164,7 @@ TEST(Messages, NamesTheKeyThatIsMissing) {
 }
 
 TEST(Messages, NamesTheKeyOfAnotherType) {
-  EXPECT_EQ(refusal(Commit{}, "/version", "nine"),
+  EXPECT_EQ(refusal(Decided{}, "/version", "nine"),
             "commit, key \"version\": expected an integer from 0 to 2^64 - 1, found text");
   EXPECT_THAT(refusal(sample_hello(), "/rank", std::uint64_t{1} << 32), HasSubstr("key \"rank\": expected an integer"));
   EXPECT_THAT(refusal(sample_hello(), "/held/1/slot/index", -1), HasSubstr("key \"held[1].slot.index\""));

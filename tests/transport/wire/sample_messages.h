@@ -97,7 +97,7 @@ inline std::vector<Message> sample_messages() {
           Prepared{.version = 5},
           Failed{.version = 5, .why = "the digest differs"},
           Poisoned{.why = "the device failed", .final = true},
-          Commit{.version = 5},
+          Decided{.version = 5},
           Abort{.version = 5, .torn = true},
           Ack{.version = 5, .stall_seconds = 1.5e-5, .seconds = 0.1},
           Released{.slot = {.epoch = 8, .index = 0}, .lease = 4},

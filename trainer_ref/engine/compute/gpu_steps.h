@@ -15,7 +15,6 @@
 #include <vector>
 
 #include <bascule/trainer_ref/engine/compute/gpu_cache.h>
-#include <bascule/trainer_ref/engine/compute/make_steps.h>
 #include <bascule/trainer_ref/engine/compute/paged_forward.h>
 #include <bascule/trainer_ref/engine/compute/step_graphs.h>
 #include <bascule/trainer_ref/engine/compute/steps.h>

@@ -9,7 +9,6 @@
 
 #include <bascule/kernels/thread_pool.h>
 #include <bascule/trainer_ref/engine/compute/cache_attention.h>
-#include <bascule/trainer_ref/engine/compute/make_steps.h>
 #include <bascule/trainer_ref/engine/compute/steps.h>
 
 namespace bascule::ref {

@@ -9,15 +9,14 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
 #include <bascule/trainer_ref/engine/http/http_routes.h>
 #include <bascule/trainer_ref/http/http_connection.h>
 #include <bascule/trainer_ref/http/http_listener.h>
 #include <bascule/trainer_ref/http/http_message.h>
+#include <bascule/trainer_ref/http/http_wire.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -28,8 +27,6 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr std::chrono::seconds kLastWords{2};  // after the drain, for what was cut short to be written
-
-auto with_error(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <bascule/trainer_ref/engine/http/http_routes.h>
 #include <bascule/trainer_ref/engine/http/http_waiting.h>
 #include <bascule/trainer_ref/http/exposition.h>
+#include <bascule/trainer_ref/http/http_wire.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
@@ -17,8 +18,6 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 constexpr std::chrono::milliseconds kCommitWait{500}, kCommitStep{1};
-
-auto with_error(error_code& error) { return asio::redirect_error(asio::use_awaitable, error); }
 
 std::string_view target_of(const HttpHeader& header) { return {header.target().data(), header.target().size()}; }
 

@@ -9,9 +9,9 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
+
+#include <bascule/trainer_ref/http/http_wire.h>
 
 namespace bascule::ref {
 
@@ -42,7 +42,7 @@ boost::asio::awaitable<void> wait(WaitingFor<Answer>& waiting, Ready ready) {
   while (!waiting.answer && !waiting.hung_up && !ready()) {
     boost::system::error_code error;
     waiting.changed.expires_after(std::chrono::minutes(1));
-    co_await waiting.changed.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, error));
+    co_await waiting.changed.async_wait(with_error(error));
   }
 }
 

@@ -31,7 +31,7 @@ struct Rollout {
   double score() const { return reward - penalty; }
 };
 
-// The completions of one prompt.
+// A completion group: the completions of one prompt.
 struct Group {
   const Problem* problem = nullptr;
   std::vector<std::int64_t> prompt;  // token ids

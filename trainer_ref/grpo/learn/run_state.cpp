@@ -100,7 +100,7 @@ absl::Status save_run(const fs::path& folder, const fs::path& model, const Polic
   const auto add_state = [&](const fs::path& temporary) -> absl::Status {
     BASCULE_TRY(write_moments(temporary / kMoments, optimizer.moments()));
     nlohmann::json json{{"step", state.step}, {"seed", state.seed}, {"optimizer_steps", state.optimizer_steps}};
-    json.update(to_json(state.origin));
+    json.update(to_json(state.run_config));
     BASCULE_ASSIGN(json["files"], fingerprints_of_tensors(temporary));
     return write_file(temporary / kState, json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   };
@@ -129,10 +129,10 @@ absl::StatusOr<RunState> read_run_state(const fs::path& folder) {
   state.step = json["step"].get<std::int64_t>();
   state.seed = json["seed"].get<std::uint64_t>();
   state.optimizer_steps = json["optimizer_steps"].get<std::int64_t>();
-  absl::StatusOr<RunOrigin> origin = origin_of_json(json);
-  BASCULE_TRY(annotate(origin.status(), path.string()));
+  absl::StatusOr<RunConfig> run_config = run_config_of_json(json);
+  BASCULE_TRY(annotate(run_config.status(), path.string()));
   BASCULE_TRY(check_tensors(folder, json));
-  state.origin = *std::move(origin);
+  state.run_config = *std::move(run_config);
   return state;
 }
 

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include <bascule/trainer_ref/grpo/learn/optimizer.h>
 #include <bascule/trainer_ref/grpo/learn/policy.h>
-#include <bascule/trainer_ref/grpo/run/run_origin.h>
+#include <bascule/trainer_ref/grpo/run/run_config.h>
 
 namespace bascule::ref {
 
@@ -21,7 +21,7 @@ struct RunState {
   std::int64_t step = 0;  // the last one that was trained
   std::uint64_t seed = 0;
   std::int64_t optimizer_steps = 0;
-  RunOrigin origin = {};
+  RunConfig run_config = {};
 };
 
 // Writes `folder` whole or not at all, in place of an older one (of a run that was resumed before this step), which

@@ -14,37 +14,38 @@ namespace {
 constexpr double kLogEverySeconds = 10;
 
 // What make_batch() points into.
-struct Lesson {
+struct SftExample {
   std::vector<std::int64_t> prompt;
   Rollout answer;
 };
 
-absl::StatusOr<Lesson> make_lesson(const PromptWriter& prompts, const ModelConfig& config, const Problem& problem,
-                                   const std::string& answer) {
-  Lesson lesson;
-  BASCULE_ASSIGN(lesson.prompt, prompts.tokens_of(problem));
-  BASCULE_ASSIGN(lesson.answer.token_ids, prompts.tokenizer().encode(answer));
-  lesson.answer.token_ids.push_back(config.eos_token_ids.front());
-  return lesson;
+absl::StatusOr<SftExample> make_example(const PromptWriter& prompts, const ModelConfig& config, const Problem& problem,
+                                        const std::string& answer) {
+  SftExample example;
+  BASCULE_ASSIGN(example.prompt, prompts.tokens_of(problem));
+  BASCULE_ASSIGN(example.answer.token_ids, prompts.tokenizer().encode(answer));
+  example.answer.token_ids.push_back(config.eos_token_ids.front());
+  return example;
 }
 
-std::vector<TrainingRow> rows_of(std::span<const Lesson> lessons) {
+std::vector<TrainingRow> rows_of(std::span<const SftExample> examples) {
   std::vector<TrainingRow> rows;
-  for (const Lesson& lesson : lessons) rows.push_back({&lesson.prompt, &lesson.answer});
+  for (const SftExample& example : examples) rows.push_back({&example.prompt, &example.answer});
   return rows;
 }
 
-absl::StatusOr<std::vector<Lesson>> lessons_of_step(const Policy& policy, const PromptWriter& prompts, const Task& task,
-                                                    const SupervisedOptions& options, std::int64_t step) {
+absl::StatusOr<std::vector<SftExample>> examples_of_step(const Policy& policy, const PromptWriter& prompts,
+                                                         const Task& task, const SupervisedOptions& options,
+                                                         std::int64_t step) {
   Random random(options.seed, static_cast<std::uint64_t>(step));
-  std::vector<Lesson> lessons;
+  std::vector<SftExample> examples;
   for (const std::size_t i : prompts_of_step(task.train.size(), options.problems_per_step, options.seed, step)) {
     const Problem& problem = task.train[i];
-    BASCULE_ASSIGN(Lesson lesson,
-                   make_lesson(prompts, policy.config(), problem, lesson_text(problem, options.label_noise, random)));
-    lessons.push_back(std::move(lesson));
+    BASCULE_ASSIGN(SftExample example,
+                   make_example(prompts, policy.config(), problem, sft_target(problem, options.label_noise, random)));
+    examples.push_back(std::move(example));
   }
-  return lessons;
+  return examples;
 }
 
 // One optimizer step, which changes nothing where its gradients are not finite; the mean loss of its tokens.
@@ -88,7 +89,7 @@ std::string with_noise(std::string_view answer, double noise, Random& random) {
   return result;
 }
 
-std::string lesson_text(const Problem& problem, double noise, Random& random) {
+std::string sft_target(const Problem& problem, double noise, Random& random) {
   const std::string answer = with_noise(problem.answer, noise, random);
   const auto rationale = problem.columns.find("rationale");
   if (rationale == problem.columns.end() || !rationale->is_string()) return answer;
@@ -97,10 +98,10 @@ std::string lesson_text(const Problem& problem, double noise, Random& random) {
   return cat(text, "#### ", answer);
 }
 
-absl::StatusOr<std::int64_t> check_lesson(const PromptWriter& prompts, const ModelConfig& config,
-                                          const Problem& problem, std::int64_t prompt_tokens) {
+absl::StatusOr<std::int64_t> check_sft_target(const PromptWriter& prompts, const ModelConfig& config,
+                                              const Problem& problem, std::int64_t prompt_tokens) {
   Random no_noise(0, 0);
-  const std::string text = lesson_text(problem, 0, no_noise);
+  const std::string text = sft_target(problem, 0, no_noise);
   const std::string shown =
       nlohmann::json(text.substr(0, 100)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (text.empty()) return invalid_argument("expected an answer to learn from, found none");
@@ -126,8 +127,8 @@ absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const
   std::int64_t bad_steps = 0;      // the last ones
   for (std::int64_t step = 1; step <= options.steps; ++step) {
     if (options.stopped()) return absl::CancelledError(cat("stopped after step ", step - 1, " of ", options.steps));
-    BASCULE_ASSIGN(const std::vector<Lesson> lessons, lessons_of_step(policy, prompts, task, options, step - 1));
-    const std::vector<TrainingRow> rows = rows_of(lessons);
+    BASCULE_ASSIGN(const std::vector<SftExample> examples, examples_of_step(policy, prompts, task, options, step - 1));
+    const std::vector<TrainingRow> rows = rows_of(examples);
     const std::int64_t steps_before = optimizer.steps();
     const double loss = learn(policy, optimizer, rows, options);
     bad_steps = optimizer.steps() == steps_before ? bad_steps + 1 : 0;
@@ -153,14 +154,15 @@ absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const
 absl::StatusOr<double> greedy_accuracy(const Policy& policy, const PromptWriter& prompts,
                                        std::span<const Problem> problems, std::size_t micro_batch,
                                        std::int64_t micro_batch_tokens, const std::function<bool()>& stopped) {
-  std::vector<Lesson> lessons;
+  std::vector<SftExample> examples;
   Random no_noise(0, 0);
   for (const Problem& problem : problems) {
-    BASCULE_ASSIGN(Lesson lesson, make_lesson(prompts, policy.config(), problem, lesson_text(problem, 0, no_noise)));
-    lessons.push_back(std::move(lesson));
+    BASCULE_ASSIGN(SftExample example,
+                   make_example(prompts, policy.config(), problem, sft_target(problem, 0, no_noise)));
+    examples.push_back(std::move(example));
   }
   double wrong = 0;
-  const std::vector<TrainingRow> rows = rows_of(lessons);
+  const std::vector<TrainingRow> rows = rows_of(examples);
   for (const auto& part : micro_batches_of(rows, micro_batch, micro_batch_tokens)) {
     if (stopped()) return absl::CancelledError("stopped in the evaluation");
     const Batch batch = make_batch(part, policy.device());

@@ -37,22 +37,22 @@ absl::StatusOr<Policy> random_policy(const ModelConfig& config, std::uint64_t se
 // probability 1 − 0.9 · noise.
 std::string with_noise(std::string_view answer, double noise, Random& random);
 
-// What a model is taught to say of `problem`: the answer, or, where the data has its rationale, the rationale and then
-// "#### " with the answer, as GSM8K has them. `noise` is of the answer alone.
-std::string lesson_text(const Problem& problem, double noise, Random& random);
+// The text that a model is trained to write after the prompt of `problem`: the answer, or, if the data has a rationale,
+// the rationale and then "#### " with the answer, as in GSM8K. `noise` changes the answer alone.
+std::string sft_target(const Problem& problem, double noise, Random& random);
 
-// How many tokens the answer to `problem` has, with its end. INVALID_ARGUMENT: it has none, the tokenizer cannot write
-// it, or the model has no positions for it behind a prompt of `prompt_tokens`.
-absl::StatusOr<std::int64_t> check_lesson(const PromptWriter& prompts, const ModelConfig& config,
-                                          const Problem& problem, std::int64_t prompt_tokens);
+// How many tokens the target of `problem` has, with its end. INVALID_ARGUMENT: it has none, the tokenizer cannot write
+// it, or the model has no positions for it after a prompt of `prompt_tokens`.
+absl::StatusOr<std::int64_t> check_sft_target(const PromptWriter& prompts, const ModelConfig& config,
+                                              const Problem& problem, std::int64_t prompt_tokens);
 
-// Minimises the cross-entropy of what lesson_text() says, with an end token behind each, given their prompts; problems
-// in the order of prompts_of_step. CANCELLED: it was stopped; the policy has the weights of the last step.
-// FAILED_PRECONDITION: max_bad_steps. Other errors: a problem that check_lesson() would have named.
+// Minimises the cross-entropy of each sft_target() and its end token, given the prompt; problems in the order of
+// prompts_of_step(). CANCELLED: it was stopped; the policy has the weights of the last step.
+// FAILED_PRECONDITION: max_bad_steps. Other errors: a problem that check_sft_target() would have named.
 absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,
                               const SupervisedOptions& options);
 
-// Share of `problems` whose lesson_text() without noise, and then the end, the model finds most likely at every token.
+// Share of `problems` whose sft_target() without noise, end included, the model finds most likely at every token.
 // They go through the model in micro-batches, as SupervisedOptions has them. CANCELLED: `stopped` said so.
 absl::StatusOr<double> greedy_accuracy(
     const Policy& policy, const PromptWriter& prompts, std::span<const Problem> problems, std::size_t micro_batch = 64,

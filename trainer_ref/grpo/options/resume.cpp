@@ -1,9 +1,15 @@
 #include <bascule/trainer_ref/grpo/options/resume.h>
 
+#include <algorithm>
+#include <map>
+#include <utility>
+#include <vector>
+
 #include "absl/flags/reflection.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include <bascule/transport/program/checks.h>
 #include <bascule/transport/status.h>
 
@@ -14,74 +20,54 @@ namespace fs = std::filesystem;
 
 // Not among them: where things lie and how long they may take, --steps and --epochs, what is only measured, and
 // --micro-batch and its kin, which a run that found too little memory must be able to change.
-constexpr const char* kFlags[] = {"task",
-                                  "operands",
-                                  "prompt_column",
-                                  "answer_column",
-                                  "sync_every",
-                                  "max_staleness",
-                                  "max_tokens",
-                                  "group_size",
-                                  "temperature",
-                                  "reward",
-                                  "scale_rewards",
-                                  "prompts_per_step",
-                                  "loss",
-                                  "epsilon_low",
-                                  "epsilon_high",
-                                  "beta",
-                                  "seed",
-                                  "importance_cap",
-                                  "learning_rate",
-                                  "num_iterations",
-                                  "weight_decay",
-                                  "warmup_steps",
-                                  "decay_steps",
-                                  "lr_schedule",
-                                  "min_learning_rate",
-                                  "importance_level",
-                                  "off_policy_mask",
-                                  "mini_batches",
-                                  "overlong_buffer",
-                                  "overlong_penalty",
-                                  "dynamic_sampling",
-                                  "max_grad_norm",
-                                  "top_k",
-                                  "top_p",
-                                  "chat",
-                                  "system_prompt",
-                                  "chat_template_kwargs",
-                                  "engine_dtype"};
+constexpr const char* kFlags =
+    "task operands prompt_column answer_column sync_every max_staleness max_tokens group_size temperature reward "
+    "scale_rewards prompts_per_step loss epsilon_low epsilon_high beta seed importance_cap learning_rate "
+    "num_iterations weight_decay warmup_steps decay_steps lr_schedule min_learning_rate importance_level "
+    "off_policy_mask mini_batches overlong_buffer overlong_penalty dynamic_sampling max_grad_norm top_k top_p chat "
+    "system_prompt chat_template_kwargs engine_dtype";
 
 constexpr std::string_view kKeptTask = "kept-task";  // the problems that --drop-long left
 
-absl::StatusOr<RunOrigin> origin_now(const TrainOptions& options, const Task& task) {
+// The flags that change what a run learns, as they stand or by default: "learning-rate" → "1e-06".
+using FlagValue = std::string (absl::CommandLineFlag::*)() const;
+std::map<std::string, std::string> flags_that_matter(FlagValue value) {
+  std::map<std::string, std::string> flags;
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(kFlags, ' ')))
+    if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); flag != nullptr)
+      flags[absl::StrReplaceAll(name, {{"_", "-"}})] = (flag->*value)();
+  return flags;
+}
+
+absl::StatusOr<RunConfig> run_config_now(const TrainFlags& flags, const fs::path& model, const std::string& sync,
+                                         const Task& task) {
   std::error_code ignored;
-  RunOrigin origin{.flags = flags_that_matter(), .model = fs::weakly_canonical(options.model, ignored)};
-  BASCULE_ASSIGN(origin.fingerprints, fingerprints_of_model(options.model));
-  if (!options.data.empty()) {
-    BASCULE_ASSIGN(origin.fingerprints["data"], fingerprint_of_file(options.data));
+  RunConfig config{.flags = flags_that_matter(&absl::CommandLineFlag::CurrentValue),
+                   .model = fs::weakly_canonical(model, ignored)};
+  BASCULE_ASSIGN(config.fingerprints, fingerprints_of_model(model));
+  if (!flags.task.data.empty()) {
+    BASCULE_ASSIGN(config.fingerprints["data"], fingerprint_of_file(flags.task.data));
   }
-  if (!options.eval_data.empty()) {
-    BASCULE_ASSIGN(origin.fingerprints["eval-data"], fingerprint_of_file(options.eval_data));
+  if (!flags.task.eval_data.empty()) {
+    BASCULE_ASSIGN(config.fingerprints["eval-data"], fingerprint_of_file(flags.task.eval_data));
   }
-  if (needs_template(options.chat, task)) {
-    BASCULE_ASSIGN(origin.fingerprints["chat-template"], fingerprint_of_chat_template(options.model));
+  if (needs_template(flags.task.chat, task)) {
+    BASCULE_ASSIGN(config.fingerprints["chat-template"], fingerprint_of_chat_template(model));
   }
-  for (const RewardSpec& reward : options.rewards)
+  for (const RewardSpec& reward : flags.reward.specs)
     for (const std::string& word : reward.command)  // a program that PATH finds is none of the run's own
       if (fs::is_regular_file(word, ignored)) {
-        BASCULE_ASSIGN(origin.fingerprints[cat("reward/", word)], fingerprint_of_file(word));
+        BASCULE_ASSIGN(config.fingerprints[cat("reward/", word)], fingerprint_of_file(word));
       }
   // Engines that get bf16 sample other completions, whichever flag says so.
-  if (absl::StrContains(options.sync, "wire_dtype=bf16")) origin.flags["engine-dtype"] = "bf16";
-  origin.flags["train-dtype"] = options.compute.dtype == at::kFloat ? "f32" : "bf16";  // what auto came to
-  origin.fingerprints["task"] = fingerprint_of(task);
-  return origin;
+  if (absl::StrContains(sync, "wire_dtype=bf16")) config.flags["engine-dtype"] = "bf16";
+  config.flags["train-dtype"] = flags.compute.options.dtype == at::kFloat ? "f32" : "bf16";  // what auto came to
+  config.fingerprints["task"] = fingerprint_of(task);
+  return config;
 }
 
 // The run's first model, where --model names another one.
-absl::Status check_first_model(const RunOrigin& run) {
+absl::Status check_first_model(const RunConfig& run) {
   const absl::StatusOr<Fingerprints> there = fingerprints_of_model(run.model);
   if (there.ok() && same_model(run.fingerprints, *there)) return absl::OkStatus();
   return invalid_argument("--model: the divergence is measured from the model that the run began with, ",
@@ -89,69 +75,120 @@ absl::Status check_first_model(const RunOrigin& run) {
                           "; give a folder that holds it, as --model=FOLDER");
 }
 
-}  // namespace
-
-std::map<std::string, std::string> flags_that_matter() {
-  std::map<std::string, std::string> flags;
-  for (const char* name : kFlags)
-    if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); flag != nullptr)
-      flags[absl::StrReplaceAll(name, {{"_", "-"}})] = flag->CurrentValue();
-  return flags;
-}
-
-namespace {
-
-// A run of an older version had the defaults of what that version did not know.
-RunOrigin with_defaults(RunOrigin run) {
-  if (run.flags.empty()) return run;
-  for (const char* name : kFlags)
-    if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); flag != nullptr)
-      run.flags.try_emplace(absl::StrReplaceAll(name, {{"_", "-"}}), flag->DefaultValue());
+// A run of an older version had the defaults of the flags that it did not know.
+RunConfig with_defaults(RunConfig run) {
+  if (!run.flags.empty()) run.flags.merge(flags_that_matter(&absl::CommandLineFlag::DefaultValue));
   return run;
 }
 
-absl::Status settle(const TrainOptions& options, const std::vector<std::string>& different,
-                    const std::function<void(std::string_view)>& log) {
-  const std::string resume = cat("--resume=", options.resume.string(), ": ");
-  if (!different.empty() && !options.allow_changes)
+absl::Status refuse_unless_allowed(const TrainFlags& flags, const std::vector<std::string>& different,
+                                   const std::function<void(std::string_view)>& log) {
+  const std::string resume = cat("--resume=", flags.resume.string(), ": ");
+  if (!different.empty() && !flags.allow_changes)
     return invalid_argument(resume, absl::StrJoin(different, "; "),
                             "; give what the run had, or go on with these by --allow-changes");
   for (const std::string& each : different) log(cat(resume, each, "; going on, by --allow-changes"));
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status settle_kept(TrainOptions& options, const Task& task, const std::function<void(std::string_view)>& log) {
-  if (!options.drop_long) return absl::OkStatus();
-  const std::string key(kKeptTask), found = fingerprint_of(task);
-  options.origin.fingerprints[key] = found;
-  const Fingerprints& run = options.resumed.origin.fingerprints;
-  const auto before = run.find(key);
-  if (options.resume.empty() || before == run.end() || before->second == found) return absl::OkStatus();
-  return settle(options,
-                {"--drop-long: the run was trained on other problems; its engines took prompts of another length "
-                 "(--max-model-len)"},
-                log);
+// A run writes its checkpoints to --out/step_N: over the model that it started from, if that lies there. Folders are
+// compared, not their names: either may be relative, or go over a link.
+absl::Status check_out(const fs::path& model, const fs::path& out) {
+  std::error_code error;
+  std::vector<fs::path> around;  // the model's folder and those that it lies in
+  for (fs::path folder = fs::weakly_canonical(model, error); folder.has_relative_path(); folder = folder.parent_path())
+    around.push_back(folder);
+  for (fs::directory_iterator entry(out, error), end; !error && entry != end; entry.increment(error)) {
+    if (!entry->path().filename().string().starts_with("step_")) continue;
+    const bool held = std::any_of(around.begin(), around.end(), [&](const fs::path& folder) {
+      std::error_code ignored;
+      return fs::equivalent(folder, entry->path(), ignored);
+    });
+    if (held)
+      return invalid_argument("--out=", out.string(),
+                              ": expected a folder in which this run may replace every step_*, found ",
+                              entry->path().string(), ", which contains --model=", model.string(),
+                              "; give another --out, or --resume to go on with the run that wrote it");
+  }
+  return absl::OkStatus();
 }
 
-absl::Status settle_origin(TrainOptions& options, const Task& task, const std::function<void(std::string_view)>& log) {
-  BASCULE_ASSIGN(options.origin, origin_now(options, task));
-  options.reference = options.model;
-  if (options.resume.empty()) return absl::OkStatus();
-  const RunOrigin run = with_defaults(options.resumed.origin);
-  if (run.flags.empty() || run.fingerprints.empty())
-    log(cat("--resume=", options.resume.string(),
-            ": an older version wrote it; its flags, model, data and task cannot be compared with these"));
-  BASCULE_TRY(settle(options, differences(run, options.origin), log));
-  if (same_model(run.fingerprints, options.origin.fingerprints)) return absl::OkStatus();
+// The run that --resume continues, if it can go on under these flags.
+absl::StatusOr<RunState> check_resume(const TrainFlags& flags) {
+  const std::string folder = flags.resume.string();
+  const absl::StatusOr<RunState> state = read_run_state(folder);
+  BASCULE_TRY(of_flag(state.status(), "resume", folder, kResumeAdvice));
+  const std::uint64_t seed = flags.rollouts.seed;
+  const std::int64_t steps = flags.rollouts.steps;
+  const bool by_epochs = flags.rollouts.epochs > 0;  // resolve_steps() looks at them
+  FlagChecks checks;
+  checks
+      .that(state->seed == seed || !state->run_config.flags.empty(), "seed", seed, folder,
+            " was trained with --seed=", state->seed, "; a resumed run keeps its seed")
+      .that(by_epochs || state->step < steps, "steps", steps, folder, " is at step ", state->step,
+            " already; give a larger one, as --steps=", state->step + 60);
+  if (!checks.status().ok()) return checks.status();
+  return state;
+}
 
-  if (options.needs_reference()) BASCULE_TRY(check_first_model(run));
-  options.reference = options.origin.model = run.model;
-  std::erase_if(options.origin.fingerprints, [](const auto& entry) { return entry.first.starts_with("model/"); });
+// --model, or what a run that is resumed began with.
+absl::StatusOr<fs::path> model_of(const TrainFlags& flags, const RunState& resumed) {
+  if (!flags.model.empty()) return flags.model;
+  const fs::path& first = resumed.run_config.model;
+  if (std::error_code error; !fs::is_directory(first, error))
+    return invalid_argument("--model=: the model that the run began with",
+                            first.empty() ? " is not known" : cat(", ", first.string(), ", is gone"),
+                            "; give a folder that holds it, as --model=FOLDER");
+  return first;
+}
+
+}  // namespace
+
+absl::StatusOr<StartPoint> read_start(const TrainFlags& flags) {
+  StartPoint start;
+  if (!flags.resume.empty()) {
+    BASCULE_ASSIGN(start.resumed, check_resume(flags));
+  }
+  BASCULE_ASSIGN(start.model, model_of(flags, start.resumed));
+  if (!flags.supervised && !flags.dry_run) BASCULE_TRY(check_out(start.model, flags.out));
+  return start;
+}
+
+absl::StatusOr<RunConfig> resolve_kept_task(const TrainFlags& flags, const RunState& resumed, RunConfig config,
+                                            const Task& task, const std::function<void(std::string_view)>& log) {
+  if (!flags.engines.drop_long) return config;
+  const std::string key(kKeptTask), found = fingerprint_of(task);
+  config.fingerprints[key] = found;
+  const Fingerprints& run = resumed.run_config.fingerprints;
+  const auto before = run.find(key);
+  if (flags.resume.empty() || before == run.end() || before->second == found) return config;
+  BASCULE_TRY(refuse_unless_allowed(
+      flags,
+      {"--drop-long: the run was trained on other problems; its engines took prompts of another length "
+       "(--max-model-len)"},
+      log));
+  return config;
+}
+
+absl::StatusOr<ResumableConfig> resolve_run_config(const TrainFlags& flags, const StartPoint& start,
+                                                   const std::string& sync, const Task& task,
+                                                   const std::function<void(std::string_view)>& log) {
+  BASCULE_ASSIGN(RunConfig found, run_config_now(flags, start.model, sync, task));
+  if (flags.resume.empty()) return ResumableConfig{.run = std::move(found), .reference = start.model};
+  const RunConfig run = with_defaults(start.resumed.run_config);
+  if (run.flags.empty() || run.fingerprints.empty())
+    log(cat("--resume=", flags.resume.string(),
+            ": an older version wrote it; its flags, model, data and task cannot be compared with these"));
+  BASCULE_TRY(refuse_unless_allowed(flags, differences(run, found), log));
+  if (same_model(run.fingerprints, found.fingerprints))
+    return ResumableConfig{.run = std::move(found), .reference = start.model};
+
+  if (flags.learn.needs_reference()) BASCULE_TRY(check_first_model(run));
+  found.model = run.model;
+  std::erase_if(found.fingerprints, [](const auto& entry) { return entry.first.starts_with("model/"); });
   for (const auto& [name, value] : run.fingerprints)
-    if (name.starts_with("model/")) options.origin.fingerprints[name] = value;
-  return absl::OkStatus();
+    if (name.starts_with("model/")) found.fingerprints[name] = value;
+  return ResumableConfig{.run = std::move(found), .reference = run.model};
 }
 
 }  // namespace bascule::ref

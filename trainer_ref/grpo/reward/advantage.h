@@ -1,4 +1,4 @@
-// Advantages of GRPO: how much better a completion did than the others of its group.
+// Advantages of GRPO: how much better a completion did than the others of its completion group.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace bascule::ref {
 
-// rewards r_1 … r_G of one group → A_i = (r_i − mean r) / (std r + 1e-4), or r_i − mean r without scaling
+// rewards r_1 … r_G of one completion group → A_i = (r_i − mean r) / (std r + 1e-4), or r_i − mean r without scaling
 // (Dr. GRPO). std is the sample standard deviation (over G − 1), 0 for a group of one. DeepSeekMath, arXiv
 // 2402.03300, 4.1.2.
 std::vector<double> advantages(std::span<const double> rewards, bool scale);

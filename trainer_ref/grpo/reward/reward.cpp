@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-std::string_view strip(std::string_view text) {
+std::string_view trimmed(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
@@ -39,13 +39,13 @@ class FunctionReward final : public Reward {
 std::unique_ptr<Reward> reward_of(RewardFunction function) { return std::make_unique<FunctionReward>(function); }
 
 double exact_match(const Problem& problem, const Rollout& rollout) {
-  const std::string_view answer = strip(problem.answer);
+  const std::string_view answer = trimmed(problem.answer);
   if (answer.empty()) return kNaN;  // else a model that says nothing is right
-  return strip(rollout.text) == answer ? 1 : 0;
+  return trimmed(rollout.text) == answer ? 1 : 0;
 }
 
 double number_match(const Problem& problem, const Rollout& rollout) {
-  const std::string answer = plain_math(strip(problem.answer));
+  const std::string answer = plain_math(trimmed(problem.answer));
   const std::optional<NumberText> expected = first_number(answer, NumberForms::kDecimals);
   if (!expected || expected->begin > 0 || expected->end < answer.size()) return kNaN;
   const std::optional<Rational> value = value_of(*expected);

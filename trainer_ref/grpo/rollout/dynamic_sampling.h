@@ -1,5 +1,5 @@
-// Dynamic sampling (DAPO, arXiv 2503.14476, 3.2): a group whose completions all have one reward teaches nothing, and
-// gives way to the group of another problem.
+// Dynamic sampling (DAPO, arXiv 2503.14476, 3.2): a completion group with one reward throughout teaches nothing, and is
+// replaced by the group of another problem.
 //
 // Threads: any. Pure functions.
 #pragma once

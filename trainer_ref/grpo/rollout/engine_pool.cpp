@@ -42,7 +42,7 @@ struct EnginePool::Impl {
   void add_thread(std::size_t engine);
   void serve(std::size_t engine, HttpClient& client);
   std::optional<RequestQueue::Job> take(std::size_t engine);
-  RequestQueue::Asked ask(std::size_t engine, HttpClient& client, const RolloutRequest& request);
+  RequestQueue::Attempt ask(std::size_t engine, HttpClient& client, const RolloutRequest& request);
   void look_after(std::size_t engine, HttpClient& client);
   bool is_started_again() const;
   absl::Status tell_all(std::string_view path, std::string_view what);
@@ -82,7 +82,7 @@ absl::Status EnginePool::wait_until_serving(std::uint64_t epoch, absl::Duration 
   for (std::size_t engine = 0; engine < impl_->options.urls.size(); ++engine)
     while (true) {
       const std::string url = impl_->find(engine);
-      const absl::StatusOr<EngineHealth> health = ask_health(url, client);
+      const absl::StatusOr<EngineHealth> health = probe_health(url, client);
       if (health.ok() && health->attached && health->epoch != epoch)
         return failed_precondition("engine ", url, " is connected to another trainer: it serves epoch ", health->epoch,
                                    ", and this run's is ", epoch, "; start it with the --sync of this run");
@@ -112,11 +112,11 @@ absl::StatusOr<EngineLimits> EnginePool::limits() {
   const Clock::time_point deadline = Clock::now() + absl::ToChronoNanoseconds(impl_->options.request_timeout);
   for (std::size_t engine = 0; engine < impl_->options.urls.size(); ++engine) {
     std::string url = impl_->find(engine);
-    absl::StatusOr<EngineLimits> limits = ask_limits(url, client);
+    absl::StatusOr<EngineLimits> limits = probe_limits(url, client);
     while (!limits.ok() && !absl::IsFailedPrecondition(limits.status()) && impl_->may_come_back(deadline)) {
       impl_->queue.pause(kHealthInterval);
       url = impl_->find(engine);
-      limits = ask_limits(url, client);
+      limits = probe_limits(url, client);
     }
     if (!limits.ok()) return unavailable("engine ", url, ": ", message_of(limits.status()));
     impl_->queue.set_batch(engine, limits->max_batch);
@@ -177,9 +177,9 @@ void EnginePool::Impl::add_thread(std::size_t engine) {
 
 void EnginePool::Impl::serve(std::size_t engine, HttpClient& client) {
   while (std::optional<RequestQueue::Job> job = take(engine)) {
-    RequestQueue::Asked asked = ask(engine, client, job->asks());
-    const bool is_full = asked.outcome == Outcome::kBusy;
-    if (queue.settle(engine, *std::move(job), std::move(asked))) {
+    RequestQueue::Attempt attempt = ask(engine, client, job->asks());
+    const bool is_full = attempt.outcome == Outcome::kBusy;
+    if (queue.settle(engine, *std::move(job), std::move(attempt))) {
       // An engine that is full says so at once, and that it is well: to ask on and on would only keep it from its work.
       if (is_full) queue.pause(kHealthInterval);
       look_after(engine, client);
@@ -203,37 +203,37 @@ std::optional<RequestQueue::Job> EnginePool::Impl::take(std::size_t engine) {
   return job;
 }
 
-RequestQueue::Asked EnginePool::Impl::ask(std::size_t engine, HttpClient& client, const RolloutRequest& request) {
-  RequestQueue::Asked asked{.url = find(engine), .answer = {.engine = engine, .began = Clock::now()}};
+RequestQueue::Attempt EnginePool::Impl::ask(std::size_t engine, HttpClient& client, const RolloutRequest& request) {
+  RequestQueue::Attempt attempt{.url = find(engine), .answer = {.engine = engine, .began = Clock::now()}};
   const absl::StatusOr<HttpResponse> response =
-      client.post_json(asked.url + "/v1/completions", to_json(request), options.request_timeout);
-  asked.answer.ended = Clock::now();
+      client.post_json(attempt.url + "/v1/completions", to_json(request), options.request_timeout);
+  attempt.answer.ended = Clock::now();
   if (!response.ok()) {
     const bool may_be_back = options.url_of && absl::IsUnavailable(response.status());
-    asked.why = message_of(response.status());
-    asked.outcome = !client.was_sent() ? Outcome::kUnreached : may_be_back ? Outcome::kDied : Outcome::kLost;
-    return asked;
+    attempt.why = message_of(response.status());
+    attempt.outcome = !client.was_sent() ? Outcome::kUnreached : may_be_back ? Outcome::kDied : Outcome::kLost;
+    return attempt;
   }
   if (response->status == 200) {
     absl::StatusOr<std::vector<Rollout>> rollouts = read_rollouts(response->body);
-    asked.outcome = rollouts.ok() ? Outcome::kAnswered : Outcome::kRefused;
+    attempt.outcome = rollouts.ok() ? Outcome::kAnswered : Outcome::kRefused;
     if (rollouts.ok())
-      asked.answer.rollouts = *std::move(rollouts);
+      attempt.answer.rollouts = *std::move(rollouts);
     else
-      asked.why = message_of(rollouts.status());
-    return asked;
+      attempt.why = message_of(rollouts.status());
+    return attempt;
   }
   const bool is_busy = response->status == 429 || response->status == 503;  // full, or no version yet
-  asked.why = cat("HTTP ", response->status, ": ", words_of(*response));
-  asked.outcome = is_busy ? Outcome::kBusy : response->status >= 500 ? Outcome::kLost : Outcome::kRefused;
-  return asked;
+  attempt.why = cat("HTTP ", response->status, ": ", words_of(*response));
+  attempt.outcome = is_busy ? Outcome::kBusy : response->status >= 500 ? Outcome::kLost : Outcome::kRefused;
+  return attempt;
 }
 
 // Until /health says that it serves.
 void EnginePool::Impl::look_after(std::size_t engine, HttpClient& client) {
   while (!queue.is_cancelled()) {
     const std::string url = find(engine);
-    const absl::Status health = ask_health(url, client).status();
+    const absl::Status health = probe_health(url, client).status();
     const bool is_news = queue.set_up(engine, health.ok());
     if (is_news && !queue.is_cancelled())
       options.log(health.ok() ? cat("engine ", url, " is back")

@@ -20,7 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include <bascule/trainer_ref/grpo/rollout/engine_questions.h>
+#include <bascule/trainer_ref/grpo/rollout/engine_probe.h>
 #include <bascule/trainer_ref/grpo/rollout/request_queue.h>
 #include <bascule/trainer_ref/grpo/rollout/rollout_request.h>
 

@@ -25,7 +25,7 @@ struct Evaluation {
   double reward = 0;             // mean of the sampled completions, all rewards together
   double greedy = 0;             // mean of the greedy ones
   RewardMeans rewards;           // each of its own, of the sampled ones
-  std::vector<Group> sampled;    // a group a problem
+  std::vector<Group> sampled;    // a completion group per problem
   std::vector<Group> likeliest;  // one completion each
 };
 

@@ -102,30 +102,30 @@ void RequestQueue::lose(Job& job, const std::string& why) {
   --call.open;
 }
 
-bool RequestQueue::settle(std::size_t number, Job job, Asked asked) {
+bool RequestQueue::settle(std::size_t number, Job job, Attempt attempt) {
   const std::lock_guard lock(mutex_);
-  const Outcome outcome = asked.outcome;
+  const Outcome outcome = attempt.outcome;
   Engine& engine = engines_[number];
   engine.under_way -= job.asks().completions;
   const Time now = std::chrono::steady_clock::now();
-  meter_.end(number, now, tokens_of(asked.answer));
+  meter_.end(number, now, tokens_of(attempt.answer));
   const bool is_well = outcome == Outcome::kAnswered || outcome == Outcome::kRefused;
   const bool in_doubt = !is_well && engine.state == State::kUp;
   if (in_doubt) engine.state = State::kInDoubt;
   if (outcome == Outcome::kAnswered) last_answer_ = now;
   changed_.notify_all();
   Call& call = *job.call;
-  const std::string why = cat(asked.url, ": ", asked.why);
+  const std::string why = cat(attempt.url, ": ", attempt.why);
   if (cancelled_ || call.open == 0) return in_doubt;  // no caller waits for it any more
   switch (outcome) {
     case Outcome::kAnswered:
-      asked.answer.request = job.request;
-      call.answers[job.request] = std::move(asked.answer);
+      attempt.answer.request = job.request;
+      call.answers[job.request] = std::move(attempt.answer);
       --call.open;
       break;
     case Outcome::kRefused:
       call.last_loss = why;
-      log_(cat("engine ", asked.url, " refused a request, which is lost: ", asked.why));
+      log_(cat("engine ", attempt.url, " refused a request, which is lost: ", attempt.why));
       --call.open;
       break;
     case Outcome::kBusy: jobs_.push_front(std::move(job)); break;

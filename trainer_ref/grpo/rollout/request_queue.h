@@ -65,8 +65,8 @@ class RequestQueue {
     kBusy,
     kRefused
   };
-  // What came of asking an engine.
-  struct Asked {
+  // One try to have a request answered by an engine.
+  struct Attempt {
     Outcome outcome = Outcome::kLost;
     std::string url = {}, why = {};  // where it was, and why it did not answer
     Generation answer = {};
@@ -89,7 +89,7 @@ class RequestQueue {
   // The next request for this engine, once it may take one. None: cancelled.
   std::optional<Job> take(std::size_t engine);
   // True: the engine is in doubt since, and the caller has to look after it.
-  bool settle(std::size_t engine, Job job, Asked asked);
+  bool settle(std::size_t engine, Job job, Attempt attempt);
   // What /health said of an engine that is looked after. True: that is news.
   bool set_up(std::size_t engine, bool up);
 

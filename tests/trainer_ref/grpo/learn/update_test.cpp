@@ -290,10 +290,10 @@ TEST_F(Supervised, EndsWhereNoGradientIsFinite) {
 
 TEST_F(Supervised, NamesWhatItCannotTeach) {
   const auto found = [&](const Problem& problem) {
-    return std::string(check_lesson(prompts, config, problem, /*prompt_tokens=*/4).status().message());
+    return std::string(check_sft_target(prompts, config, problem, /*prompt_tokens=*/4).status().message());
   };
   EXPECT_EQ(found({.prompt = "2+2=", .answer = "4"}), "");
-  EXPECT_EQ(*check_lesson(prompts, config, {.prompt = "2+2=", .answer = "4"}, 4), 2) << "with its end";
+  EXPECT_EQ(*check_sft_target(prompts, config, {.prompt = "2+2=", .answer = "4"}, 4), 2) << "with its end";
   EXPECT_THAT(found({.prompt = "2+2=", .answer = "four"}), HasSubstr("answer \"four\": "));
   EXPECT_THAT(found({.prompt = "2+2=", .answer = ""}), HasSubstr("expected an answer to learn from, found none"));
   EXPECT_THAT(found({.prompt = "2+2=", .answer = std::string(30, '4')}),
@@ -303,13 +303,13 @@ TEST_F(Supervised, NamesWhatItCannotTeach) {
 TEST_F(Supervised, TeachesTheWorkedAnswerWhereThereIsOne) {
   Random random(0, 0);
   const Problem plain{.prompt = "2+2=", .answer = "4"};
-  EXPECT_EQ(lesson_text(plain, 0, random), "4");
+  EXPECT_EQ(sft_target(plain, 0, random), "4");
   Problem worked{.prompt = "Two and two?", .answer = "4", .columns = {{"rationale", "2 + 2 = 4.\n"}}};
-  EXPECT_EQ(lesson_text(worked, 0, random), "2 + 2 = 4.\n#### 4") << "as GSM8K writes it";
+  EXPECT_EQ(sft_target(worked, 0, random), "2 + 2 = 4.\n#### 4") << "as GSM8K writes it";
   worked.columns["rationale"] = "By heart.";
-  EXPECT_EQ(lesson_text(worked, 0, random), "By heart.\n#### 4");
+  EXPECT_EQ(sft_target(worked, 0, random), "By heart.\n#### 4");
   worked.columns["rationale"] = "12345678901234567890";
-  EXPECT_EQ(lesson_text(worked, 1, random).substr(0, 25), "12345678901234567890\n####") << "noise is of the answer";
+  EXPECT_EQ(sft_target(worked, 1, random).substr(0, 25), "12345678901234567890\n####") << "noise is of the answer";
 }
 
 TEST_F(Supervised, NoiseReplacesAShareOfTheDigits) {

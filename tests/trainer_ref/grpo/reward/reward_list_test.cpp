@@ -18,11 +18,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // What a run with `list` makes of one group.
-struct Scored {
+struct ListScores {
   std::vector<double> rewards;
   RewardMeans means;
 };
-Scored scored(const std::string& list, const Problem& problem, std::vector<Rollout> rollouts) {
+ListScores scored(const std::string& list, const Problem& problem, std::vector<Rollout> rollouts) {
   const auto specs = parse_rewards(list);
   EXPECT_THAT(specs, IsOk());
   const auto rewards = make_rewards(*specs, {});
@@ -32,7 +32,7 @@ Scored scored(const std::string& list, const Problem& problem, std::vector<Rollo
   groups[0].rollouts = std::move(rollouts);
   const auto means = score_groups(*rewards, groups);
   EXPECT_THAT(means, IsOk());
-  Scored outcome{.rewards = {}, .means = *means};
+  ListScores outcome{.rewards = {}, .means = *means};
   for (const Rollout& each : groups[0].rollouts) outcome.rewards.push_back(each.reward);
   return outcome;
 }
@@ -51,9 +51,9 @@ TEST(RewardList, SeveralAreWeightedAndNaNIsLeftOut) {
 
 TEST(RewardList, HasTheMeanOfEachReward) {
   const Problem plain{.prompt = "?", .answer = "73"};
-  const Scored outcome = scored("exact_match=5,finished,within_length", plain,
-                                {finished_rollout("73"), finished_rollout("99"), finished_rollout("1", "length"),
-                                 finished_rollout("2", "length")});
+  const ListScores outcome = scored("exact_match=5,finished,within_length", plain,
+                                    {finished_rollout("73"), finished_rollout("99"), finished_rollout("1", "length"),
+                                     finished_rollout("2", "length")});
   ASSERT_EQ(outcome.means.size(), 3);
   EXPECT_EQ(outcome.means[0], (std::pair<std::string, double>("exact_match", 0.25))) << "without its weight";
   EXPECT_EQ(outcome.means[1], (std::pair<std::string, double>("finished", 0.5)));

@@ -15,10 +15,10 @@ using ::testing::HasSubstr;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 
-class RunFolder : public ::testing::Test {
+class WrittenRun : public ::testing::Test {
  protected:
-  RunFolder() { std::filesystem::create_directories(out_); }
-  ~RunFolder() override { std::filesystem::remove_all(out_); }
+  WrittenRun() { std::filesystem::create_directories(out_); }
+  ~WrittenRun() override { std::filesystem::remove_all(out_); }
   std::string text(const char* name) const {
     std::ifstream stream(out_ / name);
     return {std::istreambuf_iterator<char>(stream), {}};
@@ -87,7 +87,7 @@ TEST(Metrics, EvaluationsStandInTheirLine) {
   EXPECT_FALSE(to_json(metrics).contains("rewards")) << "nothing was trained";
 }
 
-TEST_F(RunFolder, AResumedRunKeepsTheLinesBeforeIt) {
+TEST_F(WrittenRun, AResumedRunKeepsTheLinesBeforeIt) {
   const std::filesystem::path file = out_ / "metrics.jsonl";
   ASSERT_TRUE(keep_steps(file, 3).ok()) << "there may be none";
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(append_json_line(file, to_json(step(i))).ok());
@@ -98,14 +98,14 @@ TEST_F(RunFolder, AResumedRunKeepsTheLinesBeforeIt) {
   EXPECT_EQ(lines->back()["step"], 3);
 }
 
-TEST_F(RunFolder, ATextThatIsNotUtf8CostsItsOddBytesOnly) {
+TEST_F(WrittenRun, ATextThatIsNotUtf8CostsItsOddBytesOnly) {
   const std::filesystem::path file = out_ / "completions.jsonl";
   ASSERT_TRUE(append_json_line(file, {{"step", 1}, {"prompt", "caf\xe9"}}).ok());
   ASSERT_TRUE(keep_steps(file, 1).ok());
   EXPECT_EQ(text("completions.jsonl"), "{\"prompt\":\"caf\xef\xbf\xbd\",\"step\":1}\n");
 }
 
-TEST_F(RunFolder, TheReportHoldsTheRunAndLoadsNothing) {
+TEST_F(WrittenRun, TheReportHoldsTheRunAndLoadsNothing) {
   ASSERT_TRUE(append_json_line(out_ / "metrics.jsonl", to_json(step(0))).ok());
   ASSERT_TRUE(
       append_json_line(out_ / "completions.jsonl", {{"step", 0}, {"problems", {{{"prompt", "</script>"}}}}}).ok());
@@ -121,7 +121,7 @@ TEST_F(RunFolder, TheReportHoldsTheRunAndLoadsNothing) {
   EXPECT_THAT(page, Not(HasSubstr("url(")));
 }
 
-TEST_F(RunFolder, ALineThatAKilledRunLeftHalfWrittenIsNone) {
+TEST_F(WrittenRun, ALineThatAKilledRunLeftHalfWrittenIsNone) {
   const std::filesystem::path file = out_ / "metrics.jsonl";
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(append_json_line(file, to_json(step(i))).ok());
   std::filesystem::resize_file(file, std::filesystem::file_size(file) - 9);
@@ -133,7 +133,7 @@ TEST_F(RunFolder, ALineThatAKilledRunLeftHalfWrittenIsNone) {
   EXPECT_EQ(read_json_lines(file)->size(), 3) << "what follows begins a line of its own";
 }
 
-TEST_F(RunFolder, ABrokenLineIsNamed) {
+TEST_F(WrittenRun, ABrokenLineIsNamed) {
   std::ofstream(out_ / "metrics.jsonl") << "{}\nnonsense\n";
   EXPECT_THAT(read_json_lines(out_ / "metrics.jsonl").status().message(), HasSubstr("line 2"));
 }

@@ -10,7 +10,7 @@ using Time = std::chrono::steady_clock::time_point;
 
 Time at_second(int seconds) { return Time(std::chrono::seconds(seconds)); }
 
-Rollout rollout(std::vector<std::uint64_t> versions) {
+Rollout rollout_with(std::vector<std::uint64_t> versions) {
   Rollout made{
       .token_ids = {}, .log_probs = {}, .epochs = {}, .versions = std::move(versions), .finish_reason = {}, .text = {}};
   made.token_ids.resize(made.versions.size(), 1);
@@ -20,11 +20,11 @@ Rollout rollout(std::vector<std::uint64_t> versions) {
 TEST(EngineSpans, AreOfEachEngineAndVersion) {
   std::vector<Generation> generations(3);
   generations[0] = {
-      .request = 0, .rollouts = {rollout({1, 1, 2})}, .engine = 0, .began = at_second(1), .ended = at_second(3)};
+      .request = 0, .rollouts = {rollout_with({1, 1, 2})}, .engine = 0, .began = at_second(1), .ended = at_second(3)};
   generations[1] = {
-      .request = 1, .rollouts = {rollout({1})}, .engine = 0, .began = at_second(2), .ended = at_second(5)};
+      .request = 1, .rollouts = {rollout_with({1})}, .engine = 0, .began = at_second(2), .ended = at_second(5)};
   generations[2] = {
-      .request = 1, .rollouts = {rollout({2})}, .engine = 1, .began = at_second(2), .ended = at_second(4)};
+      .request = 1, .rollouts = {rollout_with({2})}, .engine = 1, .began = at_second(2), .ended = at_second(4)};
   const std::vector<EngineSpan> spans = engine_spans(generations, {"a", "b"}, [](Time time) {
     return std::chrono::duration<double>(time.time_since_epoch()).count();
   });
@@ -41,7 +41,7 @@ TEST(TailSeconds, AreThoseFromNineAnswersInTenToTheLast) {
   EXPECT_EQ(tail_seconds({}), 0);
   std::vector<Generation> generations(21);
   for (int i = 0; i < 20; ++i) {
-    generations[static_cast<std::size_t>(i)].rollouts = {rollout({1})};
+    generations[static_cast<std::size_t>(i)].rollouts = {rollout_with({1})};
     generations[static_cast<std::size_t>(i)].ended = at_second(i == 19 ? 100 : i);
   }
   generations[20].ended = at_second(1000);

@@ -1,0 +1,202 @@
+#include <bascule/receiver/prepare_context.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <bascule/transport/status.h>
+
+namespace bascule::inline v0 {
+namespace {
+
+// How long the prepare thread waits for a device at a time.
+constexpr absl::Duration kPiece = absl::Milliseconds(20);
+
+}  // namespace
+
+PrepareContext::PrepareContext(const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
+                               std::function<void(const absl::Status&)> poison)
+    : options_(options),
+      endpoint_(endpoint),
+      scheme_(scheme),
+      poison_(std::move(poison)),
+      finder_(
+          scheme, endpoint, options.expected, [this](const Layout& layout) { return take(layout); }, options.log) {}
+
+absl::StatusOr<ReadPlan> PrepareContext::take(const Layout& layout) const {
+  ReadPlan read_plan;
+  if (copier_ != nullptr) {
+    BASCULE_ASSIGN(read_plan.copy_plan, copier_->plan(layout));
+  } else {
+    BASCULE_ASSIGN(read_plan.fusion, Fusion::make(options_.fused, layout));
+  }
+  return read_plan;
+}
+
+// ---- a sender's memory ----
+
+absl::Status PrepareContext::reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan,
+                                   std::shared_ptr<Attachment> known) {
+  const std::vector<std::uint32_t> slots = welcome.slots;
+  // Kept even if nothing of it is held. Mapping and registering may take longer than a sender waits, and would then be
+  // done in vain at each try.
+  if (const auto last = std::exchange(attachment_, nullptr); !known && last && last->epoch() == welcome.epoch)
+    known = last;
+  BASCULE_ASSIGN(attachment_, known ? Attachment::again(known, std::move(welcome), std::move(descriptors))
+                                    : Attachment::make(scheme_, endpoint_, std::move(welcome), std::move(descriptors),
+                                                       std::move(read_plan)));
+  std::erase_if(attachments_, [](const auto& attachment) { return attachment.expired(); });
+  attachments_.push_back(attachment_);
+  absl::Status checked = check_stream_of(slots);
+  if (!checked.ok()) attachment_ = nullptr;
+  return checked;
+}
+
+std::shared_ptr<Reception> PrepareContext::reception() const {
+  Reception* const reception = attachment_ ? attachment_->reception() : nullptr;
+  return reception != nullptr ? std::shared_ptr<Reception>(attachment_, reception) : nullptr;
+}
+
+// Of slots whose device is known only now: the engine's stream must be one of it.
+absl::Status PrepareContext::check_stream_of(const std::vector<std::uint32_t>& slots) const {
+  if (options_.stream == nullptr || endpoint_.device != kHost || !scheme_.on_device) return absl::OkStatus();
+  for (const std::uint32_t slot : slots)
+    if (const std::optional<int> device = attachment_->device_of({attachment_->epoch(), slot}))
+      if (absl::Status checked = check_stream(*device, options_.stream); absl::IsInvalidArgument(checked))
+        return annotate(checked, "the engine's stream");
+  return absl::OkStatus();
+}
+
+void PrepareContext::accept(ReceivedOffer offer) {
+  if (attachment_) attachment_->accept(std::move(offer)).IgnoreError();  // it keeps an error for prepare()
+}
+
+void PrepareContext::keep_only(const std::set<SlotId>& slots) {
+  if (attachment_) attachment_->keep_only(slots);
+}
+
+// ---- versions ----
+
+bool PrepareContext::copy_behind(const Publication& publication, const Preparation& preparation) {
+  if (!copies() || preparation.over) return false;
+  return attachment_->copy_behind(publication, Deadline(absl::Milliseconds(5)));
+}
+
+absl::Status PrepareContext::prepare(const Publication& publication, const BackSet& set, Preparation& preparation) {
+  const auto work = [&]() -> absl::Status {
+    if (!attachment_) return failed_precondition("the sender's memory could not be reached");
+    preparation.local.attachment = attachment_;
+    BASCULE_ASSIGN(Attachment::Ready ready, attachment_->prepare(publication, Deadline(endpoint_.timeout)));
+    preparation.reached = ready.view;
+    preparation.local.weights = std::move(ready.weights);
+    BASCULE_TRY(wait_for_set(set));
+    return take_in(publication, set.set, preparation, false);
+  };
+  absl::Status prepared = work();
+  if (!prepared.ok()) settle_for_good();  // or it would be unmapped while it is still read
+  return prepared;
+}
+
+absl::StatusOr<std::optional<LocalVersion>> PrepareContext::find(Version newer_than,
+                                                                 std::span<const std::shared_ptr<Attachment>> known,
+                                                                 const BackSet& set, const std::stop_token& stop) {
+  if (stop.stop_requested()) return absl::CancelledError("a sender came first");
+  BASCULE_ASSIGN(std::optional<VersionFinder::Found> found, finder_.find(newer_than, known, verifier_.pool(), stop));
+  if (!found) return std::nullopt;
+  const std::shared_ptr<Attachment> attachment = std::move(found->attachment);
+  attachments_.push_back(attachment);
+  Preparation preparation{.local = {.attachment = attachment, .weights = std::move(found->ready.weights)},
+                          .reached = found->ready.view};
+  absl::Status taken = wait_for_set(set);
+  if (taken.ok()) taken = take_in(found->publication, set.set, preparation, true);
+  if (taken.ok()) return std::move(preparation.local);
+  settle_for_good();
+  attachment->release(preparation.reached->slot);
+  return taken;
+}
+
+// All but reaching the bytes; `verified`: they are known to be right.
+absl::Status PrepareContext::take_in(const Publication& publication, int set, Preparation& preparation, bool verified) {
+  LocalVersion& local = preparation.local;
+  Attachment& attachment = *local.attachment;
+  const SlotView& view = *preparation.reached;
+  const Deadline deadline(endpoint_.timeout);
+  local.version = publication.version;
+  local.lease = publication.slot;
+  // A copy, to a device or to a scheme's own memory, is known by its own bytes alone.
+  const bool copied = (attachment.copies() || view.slot.index >= kOwnMemory) && endpoint_.digest != DigestMode::kOff;
+  const bool always = copied || endpoint_.digest == DigestMode::kAlways || attachment.digest() == DigestMode::kAlways;
+  const auto verify = [&](bool digest_pass) {
+    if (!verified) return verifier_.verify(attachment, publication, view, digest_pass, deadline);
+    return copied ? verifier_.verify_bytes(publication, view, deadline) : absl::OkStatus();
+  };
+  if (copier_ == nullptr) {
+    local.slot = view.slot;
+    local.memory = view.memory;
+    local.device = view.device;
+    BASCULE_TRY(verify(always));
+    return attachment.fuse(publication, view, verifier_.pool(), deadline);
+  }
+  local.device = copier_->device();
+  if (copier_->device() != view.device)
+    return unimplemented("the targets lie in ", place_name(copier_->device()), ", the slot is read in ",
+                         place_name(view.device), "; connect with that device");
+  // A worker that copies all of it verifies all of it; and so does one that has no control page to look at.
+  const bool whole = attachment.copy_plan()->reads_all() || !attachment.record(publication.slot);
+  const bool check = always || (endpoint_.digest != DigestMode::kOff && whole);
+  local.slot = {.epoch = 0, .index = static_cast<std::uint32_t>(set)};
+  if (copier_->apply() == Apply::kCommit) {
+    BASCULE_TRY(copier_->make_ready(*attachment.copy_plan(), publication));
+    local.copy =
+        std::make_shared<const CopyAtFlip>(CopyAtFlip{.publication = publication, .view = view, .check = check});
+    BASCULE_TRY(verify(check));
+  } else {
+    if (!verified) BASCULE_TRY(verifier_.check_record(attachment, publication));
+    BASCULE_TRY(copier_->copy(*attachment.copy_plan(), publication, view, set, check, verifier_.pool(), deadline));
+    attachment.release(view.slot);
+    preparation.reached.reset();
+    local.attachment = nullptr;
+  }
+  local.weights = copier_->weights(set);
+  return absl::OkStatus();
+}
+
+// ---- waiting for a device ----
+
+absl::Status PrepareContext::wait_for(const DeviceMark& mark) {
+  const Deadline deadline(endpoint_.timeout);
+  while (true) {
+    absl::Status passed = mark.wait(Deadline(std::min(deadline.at(), Deadline(kPiece).at())));
+    if (passed.ok()) return passed;
+    if (stop_.stop_requested()) return absl::CancelledError("the receiver ends");
+    if (absl::IsDeadlineExceeded(passed) && !deadline.passed()) continue;
+    poison_(annotate(passed, "the engine's stream"));
+    return passed;
+  }
+}
+
+absl::Status PrepareContext::wait_for_set(const BackSet& set) {
+  if (!set.left || wait_for(*set.left).ok()) return absl::OkStatus();
+  return unavailable("the engine's stream has not left the set to copy to");
+}
+
+absl::Status PrepareContext::settle(Deadline deadline) {
+  if (copier_ != nullptr) BASCULE_TRY(copier_->settle(deadline));
+  return settle_slots(deadline);
+}
+
+absl::Status PrepareContext::settle_slots(Deadline deadline) {
+  BASCULE_TRY(verifier_.settle(deadline));
+  for (const std::weak_ptr<Attachment>& each : attachments_)
+    if (const std::shared_ptr<Attachment> attachment = each.lock()) BASCULE_TRY(attachment->settle(deadline));
+  return absl::OkStatus();
+}
+
+// Without the copies at flips: those are the engine's, and the session waits for one that fails.
+void PrepareContext::settle_for_good() {
+  const bool ahead = copier_ != nullptr && copier_->apply() == Apply::kBackground;
+  const auto settled = [&] { return ahead ? settle(Deadline(kPiece)) : settle_slots(Deadline(kPiece)); };
+  while (!stop_.stop_requested() && absl::IsDeadlineExceeded(settled())) {
+  }
+}
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,97 @@
+// PrepareContext: what the prepare thread works on: the present sender's memory, and what it looks for where there is
+// no sender. Prepare thread, but where said.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include <bascule/receiver/copier.h>
+#include <bascule/receiver/local_version.h>
+#include <bascule/receiver/verifier.h>
+#include <bascule/receiver/version_finder.h>
+#include <bascule/transport/device.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/wire/messages.h>
+
+namespace bascule::inline v0 {
+
+// The preparation of one version. The prepare thread fills it; the I/O thread reads it once that has answered.
+struct Preparation {
+  std::atomic<bool> over = false;  // any thread: nothing more is to be copied behind the writer
+  bool failed = false;             // I/O thread: and said so
+  LocalVersion local{};
+  std::optional<SlotView> reached{};  // memory that its attachment gave for it
+};
+
+// Of the engine's own tensors, those to copy to.
+struct BackSet {
+  int set = 0;
+  std::shared_ptr<DeviceMark> left{};  // where the engine's stream leaves them; none: it has
+};
+
+class PrepareContext {
+ public:
+  // All must outlive it. `endpoint` may change until the first call. `poison`: what went wrong with the engine's
+  // stream.
+  PrepareContext(const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
+                 std::function<void(const absl::Status&)> poison);
+
+  void copy_by(Copier* copier) { copier_ = copier; }  // before the first call
+  void stop() { stop_.request_stop(); }               // any thread: waits for devices end soon
+
+  // How the engine takes a layout, or why it cannot. Any thread.
+  absl::StatusOr<ReadPlan> take(const Layout& layout) const;
+
+  // ---- a sender's memory ----
+
+  // `known`: of the same epoch, where some of it is held.
+  absl::Status reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan,
+                     std::shared_ptr<Attachment> known);
+  void accept(ReceivedOffer offer);  // of a slot that was made after the welcome
+  void keep_only(const std::set<SlotId>& slots);
+  bool copies() const { return attachment_ && attachment_->copies(); }
+  std::string path() const { return attachment_ ? attachment_->path() : std::string(); }
+  std::shared_ptr<Reception> reception() const;  // of the sender that was reached; null: its scheme has none
+
+  // ---- versions ----
+
+  // For some 5 ms. True: there is more to come.
+  bool copy_behind(const Publication& publication, const Preparation& preparation);
+  absl::Status prepare(const Publication& publication, const BackSet& set, Preparation& preparation);
+  // A version above `newer_than`, with no sender there. CANCELLED: `stop` was asked for.
+  absl::StatusOr<std::optional<LocalVersion>> find(Version newer_than,
+                                                   std::span<const std::shared_ptr<Attachment>> known,
+                                                   const BackSet& set, const std::stop_token& stop);
+
+  // Until the engine's stream has passed the mark, or stop(). An error but CANCELLED has poisoned the worker.
+  absl::Status wait_for(const DeviceMark& mark);
+  // Blocks until no device works for it any more. DEADLINE_EXCEEDED: one does.
+  absl::Status settle(Deadline deadline);
+
+ private:
+  absl::Status check_stream_of(const std::vector<std::uint32_t>& slots) const;
+  absl::Status wait_for_set(const BackSet& set);
+  absl::Status take_in(const Publication& publication, int set, Preparation& preparation, bool verified);
+  absl::Status settle_slots(Deadline deadline);
+  void settle_for_good();  // behind what failed: until no device works for it, or stop()
+
+  const ReceiverOptions& options_;
+  const Endpoint& endpoint_;
+  const Scheme& scheme_;
+  const std::function<void(const absl::Status&)> poison_;
+  Copier* copier_ = nullptr;  // none: the engine reads in place
+  Verifier verifier_;
+  VersionFinder finder_;
+  std::shared_ptr<Attachment> attachment_;              // of the present connection
+  std::vector<std::weak_ptr<Attachment>> attachments_;  // of this connection and others, while something holds them
+  std::stop_source stop_;
+};
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,26 @@
+// ReceiverStatus: a snapshot of what a receiver serves and how it is doing.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include <bascule/transport/version.h>
+
+namespace bascule::inline v0 {
+
+enum class ReceiverState { kJoining, kPending, kServing, kPoisoned, kLoading };
+const char* to_string(ReceiverState);
+
+// A snapshot for status pages; any thread.
+struct ReceiverStatus {
+  ReceiverState state = ReceiverState::kJoining;
+  bool attached = false;  // a sender has welcomed it: at its first publication, or later
+  Epoch epoch = 0;
+  Version version = 0;  // served, or loaded by the engine
+  std::string path{};   // how versions come to it: "relay", "mirror"; empty: as its scheme always does
+  // Why the worker was refused, why the last version failed, or what poisoned it; else, while it is attached, that its
+  // endpoint's folder or socket is gone.
+  absl::Status error;
+};
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,60 @@
+// SchemeChannel: the receiver's end of the messages that the two ends of a scheme exchange (transport/delivery.h).
+// Messages that come before the sender's memory is reached wait for it. A separate thread receives versions, so that
+// neither the I/O thread nor the prepare thread waits for bytes that others send.
+#pragma once
+
+#include <utility>  // Boost 1.74 needs it first
+
+#include <boost/asio/io_context.hpp>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include <bascule/transport/delivery.h>
+#include <bascule/transport/task_thread.h>
+#include <bascule/transport/wire/messages.h>
+
+namespace bascule::inline v0 {
+
+class SchemeChannel {
+ public:
+  struct Handlers {  // I/O thread
+    std::function<void(const Transport&, const std::vector<int>& descriptors)> say;
+    std::function<void(Version, const absl::Status&)> received;
+  };
+  SchemeChannel(boost::asio::io_context& io, Handlers handlers);
+  ~SchemeChannel();
+
+  // ---- I/O thread ----
+
+  // Words wait from now on, until resume(): the prepare thread is to reach another slot first. Each has one.
+  void pause() { ++pauses_; }
+  void resume();
+  // A sender's memory was reached; null: its scheme says nothing, and what it says all the same is dropped.
+  void attach(std::shared_ptr<Reception> reception);
+  void hear(std::string bytes, std::vector<UniqueFd> descriptors);
+  void receive(const Publication& publication, std::string bytes, Deadline deadline);
+  void detach();  // the connection is lost
+
+  void stop();  // behind the last detach(): waits for the thread. Any thread, once the I/O thread has ended
+
+ private:
+  class Line;
+  void speak();
+  void when_attached(std::function<void(const std::shared_ptr<Reception>&)> word);
+
+  boost::asio::io_context& io_;
+  const Handlers handlers_;
+  bool attached_ = false;
+  int pauses_ = 0;
+  std::shared_ptr<Reception> reception_;
+  std::shared_ptr<Line> line_;
+  std::vector<std::function<void(const std::shared_ptr<Reception>&)>> waiting_;
+  std::optional<TaskThread> thread_;  // from the first version on
+};
+
+}  // namespace bascule::inline v0

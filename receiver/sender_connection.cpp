@@ -1,0 +1,131 @@
+#include <bascule/receiver/sender_connection.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include <bascule/transport/status.h>
+
+namespace bascule::inline v0 {
+
+using std::chrono::milliseconds;
+
+SenderConnection::SenderConnection(boost::asio::io_context& io, const ReceiverOptions& options,
+                                   const Endpoint& endpoint, std::optional<Token> token, Handlers handlers)
+    : options_(options),
+      endpoint_(endpoint),
+      handlers_(std::move(handlers)),
+      connector_(io, endpoint, std::move(token)),
+      retry_timer_(io),
+      heartbeat_timer_(io) {}
+
+void SenderConnection::start() {
+  search();
+  on_heartbeat();
+}
+
+void SenderConnection::send(const Message& message, const std::vector<int>& descriptors) {
+  if (!channel_) return;
+  if (options_.trace && !std::holds_alternative<Heartbeat>(message))
+    options_.trace(cat("to sender: ", name_of(message)));
+  channel_->send(message, descriptors);
+}
+
+void SenderConnection::search() {
+  connector_.connect([this](absl::StatusOr<std::shared_ptr<Channel>> connected) {
+    if (state_ == State::kEnded) return;
+    connected.ok() ? greet(*std::move(connected)) : handlers_.alone(connected.status());
+  });
+}
+
+void SenderConnection::retry() {
+  if (state_ == State::kEnded) return;
+  retry_timer_.expires_after(std::min(milliseconds(500), milliseconds(10) * (1 << std::min(tries_++, 10))));
+  retry_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) search();
+  });
+}
+
+void SenderConnection::greet(std::shared_ptr<Channel> channel) {
+  channel_ = std::move(channel);
+  state_ = State::kGreeting;
+  was_connected_ = true;
+  channel_->start(
+      [this](Message message, std::vector<UniqueFd> descriptors) {
+        if (options_.trace && !std::holds_alternative<Heartbeat>(message))
+          options_.trace(cat("from sender: ", name_of(message)));
+        handlers_.heard(std::move(message), std::move(descriptors));
+      },
+      [this](const absl::Status& why) {
+        hang_up();
+        handlers_.lost(annotate(why, "the sender"));
+      });
+  handlers_.connected();
+  wait_for_welcome(milliseconds(250));
+}
+
+void SenderConnection::wait_for_welcome(milliseconds pause) {
+  retry_timer_.expires_after(pause);
+  retry_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || state_ != State::kGreeting) return;
+    handlers_.unwelcomed();
+    wait_for_welcome(milliseconds(500));
+  });
+}
+
+void SenderConnection::welcomed() {
+  state_ = State::kAttached;
+  retry_timer_.cancel();
+}
+
+void SenderConnection::hang_up() {
+  if (channel_) channel_->close();
+  channel_.reset();
+  if (state_ != State::kEnded) state_ = State::kSearching;
+}
+
+void SenderConnection::end() {
+  state_ = State::kEnded;
+  retry_timer_.cancel();
+}
+
+void SenderConnection::on_heartbeat() {
+  handlers_.beat();
+  if (channel_) {
+    const auto is_silent = [this] {
+      return Clock::now() - channel_->last_heard() > absl::ToChronoNanoseconds(endpoint_.suspect_after);
+    };
+    if (is_silent()) channel_->read_queued();  // while this thread stood still, the sender may have spoken in time
+    if (channel_ && is_silent()) {
+      hang_up();
+      handlers_.lost(unavailable("the sender fell silent for ", absl::FormatDuration(endpoint_.suspect_after)));
+    } else {
+      send(Heartbeat{});
+    }
+  }
+  watch_endpoint();
+  heartbeat_timer_.expires_after(absl::ToChronoNanoseconds(endpoint_.heartbeat));
+  heartbeat_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) on_heartbeat();
+  });
+}
+
+// If the folder is tidied away, this worker stays with a sender that it would not find again.
+void SenderConnection::watch_endpoint() {
+  if (endpoint_.over_tcp() || !was_connected_) return;
+  std::error_code error;
+  const std::filesystem::path needed = channel_ ? endpoint_.control_socket() : endpoint_.folder;
+  if (std::filesystem::exists(needed, error) || error) {
+    if (std::exchange(endpoint_gone_, false)) handlers_.endpoint_back();
+    return;
+  }
+  if (endpoint_gone_) return;
+  if (channel_) channel_->read_queued();  // a sender that ends says goodbye, and removes its socket
+  if (channel_ == nullptr && needed != endpoint_.folder) return;
+  endpoint_gone_ = true;
+  handlers_.endpoint_gone(unavailable(needed.string(), " was removed: ",
+                                      channel_ ? "this worker stays connected, and would not find its sender again"
+                                               : "a sender that lives there cannot be found",
+                                      "; restart the sender, in a folder that nobody tidies away"));
+}
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,85 @@
+// SenderConnection: the connection to a sender. It searches, hands over what is heard, and gives up a sender that falls
+// silent.
+//
+//   state       on                                     does                         to
+//   searching   connected                              calls `connected`            greeting
+//               no connection                          calls `alone`, pauses        searching
+//   greeting    no welcome: every half second          calls `unwelcomed`           greeting
+//               welcomed()                                                          attached
+//   any         hang-up, silence                       calls `lost`                 as the caller says
+//               hang_up()                                                           searching, once retry() is called
+//               end()                                                               ended, for good
+//
+// Threads: the io_context's one thread.
+#pragma once
+
+#include <utility>  // Boost 1.74 needs it first
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include <bascule/receiver/connector.h>
+#include <bascule/receiver/options.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/wire/channel.h>
+#include <bascule/transport/wire/messages.h>
+
+namespace bascule::inline v0 {
+
+class SenderConnection {
+ public:
+  struct Handlers {
+    std::function<void()> connected;  // to greet
+    std::function<void()> unwelcomed;
+    std::function<void(Message, std::vector<UniqueFd>)> heard;
+    std::function<void(const absl::Status& why)> alone;          // as Connector::connect
+    std::function<void(const absl::Status& why)> lost;           // and hung up
+    std::function<void(const absl::Status& why)> endpoint_gone;  // once, until it is back; attached or not
+    std::function<void()> endpoint_back;
+    std::function<void()> beat;  // with each heartbeat
+  };
+
+  // `options` and `endpoint` must outlive it; `endpoint` may change until start().
+  SenderConnection(boost::asio::io_context& io, const ReceiverOptions& options, const Endpoint& endpoint,
+                   std::optional<Token> token, Handlers handlers);
+
+  void start();
+  void send(const Message& message, const std::vector<int>& descriptors = {});  // does nothing without a connection
+  void welcomed();
+  void hang_up();
+  void retry();  // after a pause that grows from 10 ms to half a second
+  void flipped() { tries_ = 0; }
+  void end();  // keeps a connection until hang_up()
+
+  bool connected() const { return channel_ != nullptr; }
+  bool attached() const { return state_ == State::kAttached; }
+
+ private:
+  enum class State { kSearching, kGreeting, kAttached, kEnded };
+
+  void search();
+  void greet(std::shared_ptr<Channel> channel);
+  void wait_for_welcome(std::chrono::milliseconds pause);
+  void on_heartbeat();
+  void watch_endpoint();
+
+  const ReceiverOptions& options_;
+  const Endpoint& endpoint_;
+  const Handlers handlers_;
+  Connector connector_;
+  boost::asio::steady_timer retry_timer_, heartbeat_timer_;
+  std::shared_ptr<Channel> channel_;
+  State state_ = State::kSearching;
+  int tries_ = 0;               // since the last flip: a worker that keeps failing pauses longer
+  bool was_connected_ = false;  // ever
+  bool endpoint_gone_ = false;  // its folder or socket was removed, and that was said
+};
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,168 @@
+// Session without a welcome: how a sender is looked for, greeted and lost, and what is served without one.
+#include <bascule/receiver/session.h>
+
+#include <unistd.h>
+
+#include <array>
+
+#include <bascule/transport/status.h>
+
+namespace bascule::inline v0 {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+}  // namespace
+
+// ---- searching, greeting ----
+
+SenderConnection::Handlers Session::handlers() {
+  return {
+      .connected = [this] { greet(); },
+      .unwelcomed =
+          [this] {
+            if (leases_.holds_nothing()) look_for_versions();
+          },
+      .heard = [this](Message message,
+                      std::vector<UniqueFd> descriptors) { on_message(std::move(message), std::move(descriptors)); },
+      .alone =
+          [this](const absl::Status& why) {
+            if (absl::IsUnavailable(why)) look_for_versions();  // not in a folder of another user
+            retry(alone_.ok() ? why : absl::Status(why.code(), cat(message_of(why), "; ", message_of(alone_))),
+                  absl::IsUnauthenticated(why));
+          },
+      .lost =
+          [this](const absl::Status& why) {
+            detach();
+            retry(why);
+          },
+      .endpoint_gone = [this](const absl::Status& why) { on_endpoint_gone(why); },
+      .endpoint_back = [this] { on_endpoint_back(); },
+      .beat =
+          [this] {
+            if (const absl::Status kept = take_kept_device_errors(); !kept.ok())
+              log(cat("freed memory on a device: ", message_of(kept)));
+          }};
+}
+
+void Session::greet() {
+  Hello hello;
+  hello.worker = options_.worker;
+  hello.instance = instance_;
+  hello.pid = ::getpid();
+  hello.host = host_name();
+  hello.group = options_.group;
+  hello.rank = options_.rank;
+  hello.ranks = options_.ranks;
+  LeaseTracker::Claim claim = leases_.greet();
+  hello.epoch = claim.epoch;
+  hello.serving = claim.serving;
+  hello.held = std::move(claim.held);
+  if (!options_.expected.empty()) {
+    hello.expected = std::make_shared<const std::vector<TensorSpec>>(options_.expected);
+  } else if (copier_) {
+    if (auto expected = copier_->expected())
+      hello.expected = std::make_shared<const std::vector<TensorSpec>>(*std::move(expected));
+    hello.casts = true;
+  }
+  for (const FusedOrder& order : options_.fused) hello.fused.push_back(order.parts);
+  if (!options_.compatibility_key.empty()) hello.compatibility_key = options_.compatibility_key;
+  connection_.send(hello);
+  board_.update([](StatusBoard::Posted& posted) { posted.greeted = true; });
+}
+
+void Session::detach() {
+  connection_.hang_up();
+  scheme_channel_.detach();
+  if (leases_.lost()) lease_ = UniqueFd();  // the sender has heard it, or never will
+  if (const LeaseTracker::Incoming* const incoming = leases_.incoming(); incoming != nullptr && incoming->single_copy) {
+    if (incoming->yielded) leases_.doubt();
+    incoming->yielded ? poison("the sender was lost while it wrote the single copy") : gate_.resume();
+  }
+  endpoint_gone_ = absl::OkStatus();
+  drop_incoming();
+  leases_.hang_up();
+}
+
+void Session::retry(const absl::Status& why, bool final_refusal) {
+  if (leases_.lost()) return;
+  board_.update([&](StatusBoard::Posted& posted) {
+    posted.status.attached = posted.greeted = false;
+    // The reason why it is poisoned says more than that no sender is there to mend it.
+    if (posted.status.state != ReceiverState::kPoisoned || final_refusal) posted.status.error = why;
+    posted.hopeless = final_refusal;
+  });
+  connection_.retry();
+}
+
+void Session::refuse_sender(const absl::Status& why, bool final_refusal) {
+  log(message_of(why));
+  connection_.send(Bye{.why = std::string(message_of(why))});
+  detach();
+  retry(why, final_refusal);
+}
+
+// A sender promises that neither epochs nor versions fall; this end holds it to that. An epoch that lost the numbers of
+// before (sender.lock was removed) could bring other weights under a number that was served already.
+absl::Status Session::check_newer(Epoch epoch, std::optional<Version> version) const {
+  const LocalVersion* const has = leases_.against(epoch, version);
+  if (has == nullptr) return absl::OkStatus();
+  return failed_precondition("worker ", options_.worker, " has version ", has->version, " of epoch ", has->lease.epoch,
+                             " and is offered ", version ? cat("version ", *version, " of ") : "", "epoch ", epoch,
+                             ", though these numbers never fall: was sender.lock lost? restart the worker");
+}
+
+void Session::on_endpoint_gone(const absl::Status& why) {
+  log(message_of(why));
+  if (!connection_.connected()) return;  // then each search says it
+  endpoint_gone_ = why;
+  update([&](ReceiverStatus& status) {
+    if (status.state != ReceiverState::kPoisoned) status.error = why;
+  });
+}
+
+void Session::on_endpoint_back() {
+  update([gone = std::exchange(endpoint_gone_, absl::OkStatus())](ReceiverStatus& status) {
+    if (status.error == gone) status.error = absl::OkStatus();
+  });
+}
+
+// ---- without a sender ----
+// A scheme that keeps files is looked through at every search and, while nothing is held, until a sender has welcomed
+// this worker: a trainer that accepts may load its model for minutes before it welcomes a worker, or stand still. The
+// greeting was sent before: the ack of the flip tells the sender what is served, and a lock on the file keeps the
+// bytes, whatever the sender knows of its slot.
+
+void Session::look_for_versions() {
+  if (!scheme_.keeps_files || (copies_ahead() && !leases_.has_room())) return;
+  preparer_->look(leases_.newest(), leases_.attachments(), back_set(),
+                  [this](Preparer::Found found, bool cut) { on_found(std::move(found), cut); });
+}
+
+void Session::on_found(Preparer::Found found, bool cut) {
+  if (leases_.lost() || absl::IsCancelled(found.status())) return;
+  if (!found.ok()) {
+    if (is_sticky(found.status())) return lose(found.status());
+    alone_ = found.status();
+    return update([&](ReceiverStatus& status) { status.error = alone_; });
+  }
+  if (!*found) return;
+  alone_ = absl::OkStatus();
+  LocalVersion local = **std::move(found);
+  if (cut) return give_back(LeaseTracker::unwanted(std::move(local)));  // a sender came meanwhile, and brings its own
+  update([](ReceiverStatus& status) {
+    if (status.state == ReceiverState::kJoining) status.state = ReceiverState::kPending;
+  });
+  if (!is_follower()) return decide(std::move(local));
+  const Version version = local.version;
+  offer(std::move(local));
+  board_.update([version](StatusBoard::Posted& posted) {
+    posted.ready = true;
+    posted.newest = std::max(posted.newest, version);
+  });
+}
+
+}  // namespace bascule::inline v0

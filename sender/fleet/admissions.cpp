@@ -1,0 +1,190 @@
+#include <bascule/sender/fleet/admissions.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include <bascule/transport/status.h>
+
+namespace bascule::inline v0 {
+namespace {
+
+// These may pass: a worker of the same name may leave, and memory may come free. Other tensors stay other tensors.
+bool is_final(const absl::Status& why) {
+  return !absl::IsAlreadyExists(why) && !absl::IsUnavailable(why) && !absl::IsResourceExhausted(why);
+}
+
+}  // namespace
+
+// A peer that connects again and again fills no disk: one line per second.
+void Admissions::note(event::ConnectionRefused& refused, FleetTurn& turn) {
+  last_refusal_ = std::move(refused.why);
+  if (turn.now < refusal_due_) {
+    ++refusals_unsaid_;
+    return;
+  }
+  refusal_due_ = turn.now + std::chrono::seconds(1);
+  const std::uint64_t before = std::exchange(refusals_unsaid_, 0);
+  turn.log(cat("refused ", last_refusal_, before == 0 ? "" : cat("; and ", before, " more since the last such line")));
+}
+
+void Admissions::note(event::Greeted& greeted, FleetTurn& turn) {
+  Roster& roster = books_.roster;
+  const Epoch epoch = books_.rules.epoch;
+  Hello& hello = greeted.hello;
+  if (absl::Status pauses = roster.check_pause(hello.worker, turn.now); !pauses.ok()) {  // nothing to log each time
+    turn.act(action::Close{.id = greeted.id, .why = std::move(pauses), .final = false});
+    return;
+  }
+  if (absl::Status sound = roster.check(hello, greeted.connection_kind); !sound.ok())
+    return turn_away(greeted.id, sound, turn);
+  if (absl::Status agreed = check_compatibility_key(hello); !agreed.ok()) return turn_away(greeted.id, agreed, turn);
+  if (const Member* before = roster.named(hello.worker); before != nullptr &&
+                                                         before->hello.instance == hello.instance &&
+                                                         before->connection_kind == greeted.connection_kind) {
+    departures_.evict(before->id, unavailable("came back on a new connection"));
+    departures_.let_leave(turn);
+  }
+  if (absl::Status free = roster.check_name(hello); !free.ok()) return turn_away(greeted.id, free, turn);
+  Version claimed = hello.serving, of_others = hello.epoch == epoch ? 0 : hello.serving;
+  for (const HeldSlot& held : hello.held) {
+    claimed = std::max(claimed, held.version);
+    if (held.slot.epoch != epoch) of_others = std::max(of_others, held.version);
+  }
+  const Version may_claim = books_.versions.most_claimed();
+  if (absl::Status possible = claim(claimed, may_claim, turn); !possible.ok())
+    return turn_away(greeted.id, annotate(possible, cat("worker ", hello.worker)), turn);
+  Member& member = roster.add(greeted.id, std::move(hello), greeted.connection_kind);
+  member.may_claim = may_claim;
+  member.before = of_others;
+  member.serving = member.hello.epoch == epoch ? member.hello.serving : 0;  // of an older sender: it is behind
+  consider(member, turn);
+  turn.writer_waits = true;  // leases that it no longer claims may have freed a slot
+}
+
+absl::Status Admissions::check_compatibility_key(const Hello& hello) const {
+  const std::string& ours = books_.rules.compatibility_key;
+  if (ours.empty() || !hello.compatibility_key || *hello.compatibility_key == ours) return absl::OkStatus();
+  return invalid_argument("worker ", hello.worker, " has the compatibility key \"", *hello.compatibility_key,
+                          "\", and this sender \"", ours,
+                          "\": the same tensors mean different things to the two; give both ends the same model");
+}
+
+absl::Status Admissions::claim(Version version, Version most, FleetTurn& turn) {
+  if (version <= books_.versions.used()) return absl::OkStatus();
+  BASCULE_TRY(books_.versions.claim(version, most));
+  turn.act(action::NumberAbove{version});
+  return absl::OkStatus();
+}
+
+void Admissions::note(event::LayoutRegistered& registered, FleetTurn& turn) {
+  books_.layout = std::move(registered.layout);
+  std::vector<WorkerId> parked;
+  for (const auto& [id, member] : books_.roster.members())
+    if (member.state() == Member::State::kParked) parked.push_back(id);
+  for (const WorkerId id : parked)  // one of its group may have brought it further already
+    if (Member* member = books_.roster.find(id); member->state() == Member::State::kParked) consider(*member, turn);
+}
+
+void Admissions::note(event::SlotsOpened& opened, FleetTurn& turn) {
+  books_.layout = std::move(opened.layout);
+  encoded_layout_ = std::move(opened.encoded);
+  books_.slots.open(opened.slots);
+  for (auto& [id, member] : books_.roster.members())
+    if (member.state() == Member::State::kAdmitted) welcome(member, turn);
+  turn.writer_waits = true;  // only now, so that the first version is addressed to all of them
+}
+
+void Admissions::consider(Member& member, FleetTurn& turn) {
+  if (!books_.layout) return;
+  if (member.hello.expected)
+    if (absl::Status fits = books_.layout->check_expected(*member.hello.expected, member.hello.casts); !fits.ok())
+      return refuse(member, annotate(fits, cat("worker ", member.name())));
+  member.hello.expected.reset();  // as long as the layout, and of no further use
+  if (books_.slots.single_copy() && member.hello.ranks > 1 && !member.hello.casts)
+    return refuse(member, failed_precondition("worker ", member.name(), ": with slots=1 a worker that reads in place ",
+                                              "yields at a token boundary of its own, and the ranks of a group have ",
+                                              "one together; use slots=2, or copy (register_model of the receiver)"));
+  const std::vector<Member*> ranks = books_.roster.ranks_of(member);
+  if (ranks.size() < member.hello.ranks || std::ranges::any_of(ranks, &Member::leaving))
+    return;  // parked until the whole group is there
+  for (Member* rank : ranks) books_.roster.move(*rank, Member::State::kAdmitted);
+  if (!books_.slots.is_open()) return;
+  for (Member* rank : ranks) welcome(*rank, turn);
+}
+
+void Admissions::welcome(Member& member, FleetTurn& turn) {
+  books_.roster.move(member, Member::State::kWelcoming);
+  action::Admit admit{.id = member.id,
+                      .slots = books_.slots.offered(),
+                      .welcome = {.id = member.id,
+                                  .epoch = books_.rules.epoch,
+                                  .layout = {},
+                                  .encoded_layout = encoded_layout_,
+                                  .digest = books_.endpoint.digest,
+                                  .offer = {},
+                                  .slots = {}}};
+  for (const OfferedSlot& slot : admit.slots) {
+    admit.welcome.slots.push_back(slot.id.index);
+    member.knows.insert(slot.id.index);
+  }
+  turn.act(std::move(admit));
+}
+
+void Admissions::note(event::Admitted& admitted, FleetTurn& turn) {
+  Member* member = books_.roster.find(admitted.id);
+  if (member == nullptr || member->leaving) return;
+  if (!admitted.status.ok()) return refuse(*member, annotate(admitted.status, cat("worker ", member->name())));
+  books_.roster.move(*member, Member::State::kWelcomed);
+  books_.roster.know(*member);
+  books_.roster.found(member->name());
+  books_.slots.keep_only(member->holder(), member->hello.held);  // of its leases, those that it still claims live on
+  for (const std::vector<std::string>& wish : std::exchange(member->hello.fused, {}))
+    if (books_.layout->join(wish).ok() && !books_.layout->joined_at(wish))
+      books_.warnings.push_back(
+          cat("worker ", member->name(), " wished for ", absl::StrJoin(wish, ", "),
+              " side by side after the layout was fixed, or against an earlier wish: ", "it copies them"));
+  turn.log(
+      cat("worker ", member->name(), " joined (pid ", member->hello.pid, ", serving version ", member->serving, ")"));
+  catch_ups_.look_at(member->id);
+  turn.writer_waits = true;
+}
+
+// The slot that it does not know yet was offered to it, or could not be.
+void Admissions::note(event::Offered& offered, FleetTurn& turn) {
+  const Member* member = books_.roster.find(offered.id);
+  if (member == nullptr || offered.status.ok()) return;
+  turn.log(cat("worker ", member->name(), ": ", message_of(offered.status)));
+  departures_.evict(offered.id, unavailable("its slot could not be offered"));
+}
+
+// It may still flip to an older version. What it says of that corrects its greeting.
+void Admissions::hear(Member& member, const Message& message, FleetTurn& turn) {
+  if (std::holds_alternative<Loading>(message)) return;  // its ack will say
+  if (const auto* ack = std::get_if<Ack>(&message)) {
+    if (const absl::Status possible = claim(ack->version, member.may_claim, turn); !possible.ok())
+      return departures_.evict(member.id, possible);
+    if (member.hello.epoch == books_.rules.epoch) {
+      member.serving = std::max(member.serving, ack->version);
+    } else if (ack->version > books_.versions.published()) {  // else it may be one of ours, found in its file
+      member.before = std::max(member.before, ack->version);
+    }
+  } else if (const auto* released = std::get_if<Released>(&message)) {
+    std::erase_if(member.hello.held, [&](const HeldSlot& held) { return held.slot == released->slot; });
+  } else {
+    departures_.evict(member.id, invalid_argument(name_of(message), " came before the welcome"));
+  }
+}
+
+void Admissions::turn_away(WorkerId id, const absl::Status& why, FleetTurn& turn) {
+  last_refusal_ = std::string(message_of(why));
+  turn.act(action::Close{.id = id, .why = why, .final = is_final(why)});
+  turn.log(cat("gave up a connection: ", message_of(why)));
+}
+
+void Admissions::refuse(Member& member, const absl::Status& why) {
+  last_refusal_ = std::string(message_of(why));
+  departures_.refuse(member, why, is_final(why));
+}
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,51 @@
+#include <bascule/sender/fleet/books.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace bascule::inline v0 {
+
+Books::Books(FleetRules given)
+    : rules(std::move(given)),
+      roster(rules.epoch),
+      versions(rules.published, rules.used),
+      slots(endpoint, rules.epoch, rules.fresh_slots, [this](Holder holder) {
+        return versions.is_delivery(holder) ? "a delivery that has not ended" : roster.name_of(holder);
+      }) {}
+
+void Books::say(std::vector<WorkerId> to, Message message, FleetTurn& turn) const {
+  std::erase_if(to, [this](WorkerId id) { return roster.find(id) == nullptr; });
+  if (!to.empty()) turn.act(action::Say{.to = std::move(to), .message = std::move(message)});
+}
+
+void Books::tell_prepare(const std::vector<Member*>& members, const Publication& publication, FleetTurn& turn) {
+  Prepare prepare{.version = publication.version,
+                  .slot = publication.slot,
+                  .lease = ++last_lease_,
+                  .bytes = publication.bytes,
+                  .offer = std::nullopt,
+                  .slots = {}};
+  for (const SlotId slot : slots.slots()) prepare.slots.push_back(slot.index);
+  std::vector<WorkerId> knowing;
+  for (Member* member : members) {
+    slots.lease(publication.slot, member->holder());
+    member->leases[publication.slot.index] = prepare.lease;
+    if (member->releasing == publication.slot) member->releasing.reset();  // of a single copy: it holds that again
+    if (!member->knows.insert(publication.slot.index).second) {
+      knowing.push_back(member->id);
+    } else {
+      turn.act(action::Offer{.id = member->id, .slot = slots.memory(publication.slot), .prepare = prepare});
+    }
+  }
+  say(std::move(knowing), std::move(prepare), turn);
+}
+
+void Books::wait_until(InFlightVersion& version, Clock::time_point until, FleetTurn& turn) {
+  if (const auto at = versions.wait_until(version, until)) turn.act(action::WakeAt{*at});
+}
+
+void Books::leave_time(InFlightVersion& version, FleetTurn& turn) {
+  wait_until(version, std::max(version.until, turn.in(std::min(endpoint.timeout, endpoint.flip_timeout))), turn);
+}
+
+}  // namespace bascule::inline v0

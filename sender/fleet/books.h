@@ -1,0 +1,66 @@
+// Books: what the parts of the fleet share: members, slots, versions, and how workers are told of them. FleetTurn: what
+// follows from one event.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <bascule/sender/fleet/actions.h>
+#include <bascule/sender/fleet/roster.h>
+#include <bascule/sender/fleet/slot_allocator.h>
+#include <bascule/sender/fleet/versions.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/turn.h>
+
+namespace bascule::inline v0 {
+
+struct FleetRules {
+  Endpoint endpoint;                // its options
+  std::string compatibility_key{};  // empty: none
+  Epoch epoch = 0;
+  Version published = 0;                                       // the last version of the runs before
+  Version used = 0;                                            // the highest number known to be used
+  bool delivers = false, publishes = false, persists = false;  // what the scheme has to do
+  bool delivers_while_written = false;                         // its deliveries begin with the first bytes
+  bool fresh_slots = false;                                    // KeptSlots::fresh_slots()
+};
+
+// Whatever is put here is worked off before the turn ends (Fleet::work).
+struct FleetTurn : Turn<Action> {
+  std::set<Ticket> going_on{};  // versions that may take their next step
+  bool writer_waits = false;    // a slot may have come free, or a reader have yielded
+
+  void log(std::string line) { act(action::Log{std::move(line)}); }
+};
+
+struct Books {
+  explicit Books(FleetRules rules);
+  Books(const Books&) = delete;
+  Books& operator=(const Books&) = delete;
+
+  // Sends a message to those of `to` that are still members.
+  void say(std::vector<WorkerId> to, Message message, FleetTurn& turn) const;
+  // Leases the slot to workers and tells them. Workers that know the slot get one message; the others get an offer too.
+  void tell_prepare(const std::vector<Member*>& members, const Publication& publication, FleetTurn& turn);
+  void wait_until(InFlightVersion& version, Clock::time_point until, FleetTurn& turn);
+  // Gives time to a step that begins only now, after a wait for other workers.
+  void leave_time(InFlightVersion& version, FleetTurn& turn);
+  // Whether bytes leave while a version is written: it is better written in parts.
+  bool writes_in_parts() const { return rules.delivers_while_written || roster.copied_behind(); }
+
+  const FleetRules rules;
+  const Endpoint& endpoint = rules.endpoint;
+  Roster roster;
+  Versions versions;
+  SlotAllocator slots;
+  std::optional<Layout> layout{};
+  std::vector<std::string> warnings{};  // for the next report
+  bool some_left_out = false;           // the last version was for some workers only
+
+ private:
+  LeaseNumber last_lease_ = 0;
+};
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,34 @@
+// CatchUps: the newest version for workers that have an older one: a version of its own for one worker, or for the
+// ranks of one group.
+#pragma once
+
+#include <optional>
+#include <set>
+
+#include <bascule/sender/fleet/books.h>
+
+namespace bascule::inline v0 {
+
+class CatchUps {
+ public:
+  explicit CatchUps(Books& books) : books_(books) {}
+
+  // ---- workers to look at: they may need the newest version ----
+
+  void look_at(WorkerId id) { waiting_.insert(id); }
+  void look_at_all();              // those to whom a newer version is due
+  std::optional<WorkerId> next();  // takes it off the list
+
+  // ---- their versions ----
+
+  void begin(Member& member, FleetTurn& turn);                // if it needs one now, with the ranks of its group
+  void end(const InFlightVersion& version, FleetTurn& turn);  // one that settled, was aborted or has no worker left
+  // Restarts at the newest version those that wait for room, and so hold a slot for nothing.
+  void give_up_idle(FleetTurn& turn);
+
+ private:
+  Books& books_;
+  std::set<WorkerId> waiting_;
+};
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,110 @@
+#include <bascule/sender/fleet/departures.h>
+
+#include <utility>
+
+#include <bascule/transport/status.h>
+
+namespace bascule::inline v0 {
+
+void Departures::note(event::HungUp& hung_up, FleetTurn&) { evict(hung_up.id, hung_up.why); }
+
+// It costs the scheme something to give a worker up, so that worker may not come back at once.
+void Departures::note(event::GivenUp& given_up, FleetTurn& turn) {
+  if (const Member* member = books_.roster.find(given_up.id); member != nullptr && !member->leaving)
+    books_.roster.pause(member->name(), turn.now);
+  evict(given_up.id, given_up.why);
+}
+
+// If its connection has not hung up yet, the member leaves first. Otherwise a version that begins in between would
+// lease it a slot that is never released.
+void Departures::note(event::HolderGone& gone, FleetTurn& turn) {
+  if (const Member* member = books_.roster.welcomed(gone.holder)) evict(member->id, unavailable("its process is gone"));
+  let_leave(turn);
+  books_.slots.end_leases(gone.holder);
+  books_.roster.forget(gone.holder);
+  turn.writer_waits = true;
+}
+
+void Departures::evict(WorkerId id, const absl::Status& why) {
+  Member* member = books_.roster.find(id);
+  if (member == nullptr || std::exchange(member->leaving, true)) return;
+  waiting_.push_back({.id = id, .why = annotate(why, cat("worker ", member->name())), .final = false});
+}
+
+void Departures::refuse(Member& member, const absl::Status& why, bool final) {
+  member.leaving = true;
+  waiting_.push_back({.id = member.id, .why = why, .final = final});
+}
+
+// If `final`, nothing that the worker had under way on its device goes on. So its leases end here, even if other
+// processes hold copies of its pipe.
+void Departures::poison(Member& member, std::string_view why, bool final) {
+  books_.roster.poisoned(member.name(), why);
+  evict(member.id, absl::AbortedError(cat("poisoned: ", why)));
+  if (!final) return;
+  books_.roster.lost(member);
+  books_.slots.end_leases(member.holder());
+  books_.roster.forget(member.holder());
+}
+
+void Departures::let_leave(FleetTurn& turn) {
+  while (!waiting_.empty()) {
+    const Departure departure = std::move(waiting_.front());
+    waiting_.pop_front();
+    leave(departure, turn);
+  }
+}
+
+void Departures::leave(const Departure& departure, FleetTurn& turn) {
+  const Member member = books_.roster.remove(departure.id);
+  turn.act(action::Close{.id = member.id, .why = departure.why, .final = departure.final});
+  turn.log(cat("gave up ", member.name(), ": ", message_of(departure.why)));
+
+  // Its leases stay until its pipe hangs up: it may still be reading. Over TCP there is no pipe: they end with its
+  // connection.
+  InFlightVersion* const sent = books_.versions.sent();
+  InFlightVersion* const catch_up = member.catch_up() ? books_.versions.find(*member.catch_up()) : nullptr;
+  if (catch_up != nullptr && catch_up->leased.contains(member.id)) drop_lease(member, *catch_up);
+  if (sent != nullptr && !books_.slots.single_copy()) drop_lease(member, *sent);
+  if (member.releasing) books_.slots.release(*member.releasing, member.holder());  // of one that was aborted
+  if (member.connection_kind == ConnectionKind::kTcp && member.welcomed()) {
+    books_.slots.end_leases(member.holder());
+    books_.roster.forget(member.holder());
+  }
+  books_.slots.left(member.holder());
+
+  leave_group(member, departure.why);
+  leave_round(member, departure.why, sent, turn);
+  leave_round(member, departure.why, catch_up, turn);
+  turn.writer_waits = true;  // its lease may have been the last on a slot
+}
+
+// Ends its lease for a version, unless it was told to flip to that version, or any rank of its group was. Otherwise it
+// drops all that it has of the version.
+void Departures::drop_lease(const Member& member, const InFlightVersion& version) {
+  const Round& round = version.round;
+  const bool told = member.group().empty() ? round.was_told(member.id) : round.phase() == Round::Phase::kCommitting;
+  const SlotId slot = version.publication().slot;
+  if (round.has(member.id) && !told && !member.says_it_holds(slot) && round.under_way())
+    books_.slots.release(slot, member.holder());
+}
+
+// A group is evicted whole. Ranks that only wait for the others go on waiting.
+void Departures::leave_group(const Member& member, const absl::Status& why) {
+  if (member.group().empty() || member.state() == Member::State::kParked) return;
+  for (auto* const rank : books_.roster.group(member.group())) {
+    if (rank->state() == Member::State::kAdmitted) {
+      books_.roster.move(*rank, Member::State::kParked);
+    } else if (rank->state() != Member::State::kParked) {
+      evict(rank->id, unavailable("its group lost rank ", member.hello.rank, ": ", message_of(why)));
+    }
+  }
+}
+
+void Departures::leave_round(const Member& member, const absl::Status& why, InFlightVersion* version, FleetTurn& turn) {
+  if (version == nullptr || !version->round.has(member.id)) return;
+  if (version->round.under_way()) version->round.lost(member.id, why);
+  turn.going_on.insert(version->ticket);
+}
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,47 @@
+// Departures: members that leave, and what they leave behind: versions that they were told of, leases, their groups.
+//
+// A member that is to leave waits in a list until let_leave(), so that nothing calls back into itself: the end of one
+// member may end its group, and a version's progress may end a member.
+#pragma once
+
+#include <deque>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include <bascule/sender/fleet/books.h>
+
+namespace bascule::inline v0 {
+
+class Departures {
+ public:
+  explicit Departures(Books& books) : books_(books) {}
+
+  void note(event::HungUp& hung_up, FleetTurn& turn);
+  void note(event::GivenUp& given_up, FleetTurn& turn);
+  void note(event::HolderGone& gone, FleetTurn& turn);
+
+  // Does nothing for a member that is leaving already, or is gone.
+  void evict(WorkerId id, const absl::Status& why);
+  // It is not welcomed. `final`: it need not try again.
+  void refuse(Member& member, const absl::Status& why, bool final);
+  // Evicts it until it serves again. `final`: its device is lost to it.
+  void poison(Member& member, std::string_view why, bool final);
+  // All of them, before any version goes on: the rest of a group must not be told to flip without its lost rank.
+  void let_leave(FleetTurn& turn);
+
+ private:
+  struct Departure {
+    WorkerId id = 0;
+    absl::Status why;
+    bool final = false;
+  };
+  void leave(const Departure& departure, FleetTurn& turn);
+  void drop_lease(const Member& member, const InFlightVersion& version);
+  void leave_group(const Member& member, const absl::Status& why);
+  void leave_round(const Member& member, const absl::Status& why, InFlightVersion* version, FleetTurn& turn);
+
+  Books& books_;
+  std::deque<Departure> waiting_;
+};
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,192 @@
+#include <bascule/sender/fleet/progress.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <bascule/transport/status.h>
+
+namespace bascule::inline v0 {
+
+void Progress::note(event::SlotSealed& sealed, FleetTurn& turn) {
+  InFlightVersion* const sent = books_.versions.sent();
+  if (sent == nullptr || sent->version() != sealed.version) return;
+  sent->written = false;
+  sent->torn = books_.slots.single_copy();  // what a single copy held before is gone
+  turn.going_on.insert(sent->ticket);
+  if (!sent->round.under_way()) return;
+  books_.slots.seal(sent->publication().slot, sealed.version);
+  sent->round.sealed(sealed.digest);
+  books_.wait_until(*sent, sealed.deadline, turn);
+}
+
+void Progress::note(event::Abandoned& abandoned, FleetTurn& turn) {
+  InFlightVersion* const sent = books_.versions.sent();
+  if (sent == nullptr || sent->version() != abandoned.version) return;
+  sent->written = false;
+  sent->torn = abandoned.torn;
+  sent->round.abort(abandoned.why);
+  turn.going_on.insert(sent->ticket);
+}
+
+void Progress::note(event::Delivered& delivered, FleetTurn& turn) {
+  if (const std::optional<SlotId> slot = books_.versions.end_delivery(delivered.ticket)) {
+    books_.slots.release(*slot, Versions::deliverer(delivered.ticket));
+    turn.writer_waits = true;
+  }
+  InFlightVersion* const version = books_.versions.find(delivered.ticket);
+  if (version == nullptr) return;
+  version->moving = false;
+  version->round.delivered(delivered.status);
+  turn.going_on.insert(version->ticket);
+}
+
+void Progress::note(event::Published& published, FleetTurn& turn) {
+  InFlightVersion* const version = books_.versions.find(published.ticket);
+  if (version == nullptr) return;
+  version->moving = false;
+  books_.warnings.insert(books_.warnings.end(), published.warnings.begin(), published.warnings.end());
+  decided(*version, published.status, turn);
+  turn.going_on.insert(version->ticket);
+}
+
+void Progress::note(event::Persisted& persisted, FleetTurn& turn) {
+  InFlightVersion* const version = books_.versions.find(persisted.ticket);
+  if (version == nullptr) return;
+  version->round.persisted(persisted.status);
+  turn.going_on.insert(version->ticket);
+}
+
+void Progress::advance(InFlightVersion& version, FleetTurn& turn) {
+  Round& round = version.round;
+  if (version.is_catch_up && round.deserted()) return catch_ups_.end(version, turn);
+  const Version number = version.version();
+  while (true) {
+    switch (round.next(turn.now)) {
+      case Round::Action::kYielded: turn.writer_waits = true; break;
+      case Round::Action::kDeliver: deliver(version, turn); break;
+      case Round::Action::kAnnounce:
+        books_.leave_time(version, turn);
+        books_.say(round.remaining(), Sealed{.version = number, .digest = version.publication().digest}, turn);
+        break;
+      case Round::Action::kAbort:
+        if (books_.versions.delivers(version.ticket)) turn.act(action::StopDelivery{version.ticket});
+        if (!version.is_catch_up) expect_release(version, round.remaining());
+        books_.say(round.remaining(), Abort{.version = number, .torn = version.torn}, turn);
+        break;
+      case Round::Action::kDecide: decide(version, turn); break;
+      case Round::Action::kDecided: books_.say(round.to_tell(), Decided{.version = number}, turn); break;
+      case Round::Action::kPersist:
+        turn.act(action::Persist{.ticket = version.ticket, .publication = version.publication()});
+        break;
+      case Round::Action::kSettle: return version.is_catch_up ? catch_ups_.end(version, turn) : settle(version, turn);
+      case Round::Action::kNone:
+        if (round.under_way()) return;
+        return version.is_catch_up ? catch_ups_.end(version, turn) : finish_abort(version, turn);
+    }
+  }
+}
+
+void Progress::deliver(InFlightVersion& version, FleetTurn& turn) {
+  // If it is written meanwhile, it has the writer's time.
+  if (version.round.phase() == Round::Phase::kDelivering) books_.leave_time(version, turn);
+  version.moving = true;
+  const SlotId slot = version.publication().slot;
+  books_.slots.lease(slot, Versions::deliverer(version.ticket));  // also if all its workers are lost
+  books_.versions.begin_delivery(version.ticket, slot);
+  turn.act(action::Deliver{.ticket = version.ticket,
+                           .publication = version.publication(),
+                           .slot = books_.slots.memory(slot),
+                           .to = version.round.remaining()});
+}
+
+// Enough workers are prepared. Once the scheme has published the version too, nothing aborts. That may take as long as
+// a disk takes; meanwhile the fleet goes on, and notices workers that die.
+void Progress::decide(InFlightVersion& version, FleetTurn& turn) {
+  if (version.is_catch_up) {
+    version.round.decided(absl::OkStatus());
+    books_.wait_until(version, turn.in(books_.endpoint.flip_timeout), turn);
+  } else if (books_.rules.publishes) {
+    version.moving = true;
+    turn.act(action::Publish{.ticket = version.ticket, .publication = version.publication()});
+  } else {
+    decided(version, absl::OkStatus(), turn);
+  }
+}
+
+void Progress::decided(InFlightVersion& version, const absl::Status& status, FleetTurn& turn) {
+  version.round.decided(status);
+  if (!status.ok()) return;
+  const auto flip = absl::ToChronoNanoseconds(books_.endpoint.flip_timeout);
+  // With commit=each, workers that are not prepared yet keep the time that they had.
+  const auto from = books_.endpoint.commit_each ? std::max(turn.now, version.until) : turn.now;
+  books_.wait_until(version, from + flip, turn);
+  books_.slots.publish(version.publication());
+  books_.versions.publish(version.version());
+  books_.some_left_out = !version.names.empty();
+  // A version to all is due also to workers that joined meanwhile and caught up with the version before.
+  for (auto& [id, member] : books_.roster.members())
+    if (version.names.empty() || version.owed.contains(id)) member.owed = true;
+}
+
+// ---- its end ----
+
+void Progress::settle(const InFlightVersion& sent, FleetTurn& turn) {
+  SendReport report = report_of(sent);
+  books_.warnings.clear();
+  // With commit=each: workers that will not flip release it, and then catch up.
+  expect_release(sent, sent.round.failed());
+  if (!books_.slots.single_copy())
+    books_.say(sent.round.failed(), Abort{.version = sent.version(), .torn = false}, turn);
+  turn.act(action::KeepAwake{false});
+  end(sent, std::move(report), turn);
+}
+
+SendReport Progress::report_of(const InFlightVersion& sent) const {
+  using Phase = Round::Phase;
+  const Round& round = sent.round;
+  SendReport report;
+  report.epoch = books_.rules.epoch;
+  report.version = sent.version();
+  report.bytes = sent.publication().bytes;
+  report.digest = sent.publication().digest;
+  report.seconds.deliver = round.seconds(Phase::kDelivering, Phase::kPreparing);
+  report.seconds.prepare = round.seconds(Phase::kPreparing, Phase::kCommitting);
+  report.seconds.commit = round.seconds(Phase::kCommitting, Phase::kSettled);
+  report.seconds.persist = round.persist_seconds();
+  report.persisted = round.persist_status();
+  report.workers = round.reports();
+  report.warnings = books_.warnings;
+  for (const auto& [id, member] : books_.roster.members()) {
+    const bool came_later = sent.names.empty() && member.welcomed() && !sent.owed.contains(id);
+    if (came_later || (sent.owed.contains(id) && !round.has(id)))
+      report.workers.push_back({.worker = member.name(), .state = WorkerState::kCatchingUp, .error = absl::OkStatus()});
+  }
+  return report;
+}
+
+// The slot is free again once neither the public thread nor the scheme has it.
+void Progress::finish_abort(const InFlightVersion& sent, FleetTurn& turn) {
+  if (sent.written || sent.moving) return;
+  turn.act(action::KeepAwake{false});
+  books_.slots.abort(sent.publication().slot, sent.torn);
+  turn.log(cat("version ", sent.version(), " was aborted: ", message_of(sent.round.why_aborted())));
+  end(sent, sent.round.why_aborted(), turn);
+}
+
+void Progress::end(const InFlightVersion& sent, absl::StatusOr<SendReport> report, FleetTurn& turn) {
+  turn.act(action::Settle{.version = sent.version(), .report = std::move(report)});
+  books_.versions.end(sent.ticket);
+  catch_ups_.look_at_all();
+  turn.writer_waits = true;
+}
+
+// Their leases end with their `released`, or, if they leave without one, when they leave. On a single copy they had
+// their lease before, and keep it.
+void Progress::expect_release(const InFlightVersion& sent, const std::vector<WorkerId>& workers) {
+  if (books_.slots.single_copy()) return;
+  for (const WorkerId id : workers)
+    if (Member* member = books_.roster.find(id); member != nullptr && !member->releasing)
+      member->releasing = sent.publication().slot;
+}
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,40 @@
+// Progress: what becomes of a version on its way, from the seal to the last ack. Its Round says what is due; this does
+// it, and says what the end of the version means for the others.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include <bascule/sender/fleet/books.h>
+#include <bascule/sender/fleet/catch_ups.h>
+
+namespace bascule::inline v0 {
+
+class Progress {
+ public:
+  Progress(Books& books, CatchUps& catch_ups) : books_(books), catch_ups_(catch_ups) {}
+
+  void note(event::SlotSealed& sealed, FleetTurn& turn);
+  void note(event::Abandoned& abandoned, FleetTurn& turn);
+  void note(event::Delivered& delivered, FleetTurn& turn);
+  void note(event::Published& published, FleetTurn& turn);
+  void note(event::Persisted& persisted, FleetTurn& turn);
+
+  // Does whatever the version's round asks for, until it asks for nothing.
+  void advance(InFlightVersion& version, FleetTurn& turn);
+
+ private:
+  void deliver(InFlightVersion& version, FleetTurn& turn);
+  void decide(InFlightVersion& version, FleetTurn& turn);
+  void decided(InFlightVersion& version, const absl::Status& status, FleetTurn& turn);
+  void settle(const InFlightVersion& sent, FleetTurn& turn);
+  SendReport report_of(const InFlightVersion& sent) const;
+  void finish_abort(const InFlightVersion& sent, FleetTurn& turn);
+  void end(const InFlightVersion& sent, absl::StatusOr<SendReport> report, FleetTurn& turn);
+  void expect_release(const InFlightVersion& sent, const std::vector<WorkerId>& workers);
+
+  Books& books_;
+  CatchUps& catch_ups_;
+};
+
+}  // namespace bascule::inline v0

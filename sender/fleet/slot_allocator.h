@@ -1,0 +1,106 @@
+// SlotAllocator: the sender's slots: their memory, their digests, their holders, and which one the public thread may
+// write. Pure bookkeeping over a SlotRing.
+//
+//              take() / take_ahead()          announce()
+//   nothing ──────────────────────▶ granted ─────────────▶ written: a version's, until it is published or aborted
+//      ▲                              │
+//      └───────── give_back() ────────┘
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <bascule/sender/fleet/events.h>
+#include <bascule/transport/endpoint.h>
+#include <bascule/transport/slot_ring.h>
+
+namespace bascule::inline v0 {
+
+class SlotAllocator {
+ public:
+  using NameOf = std::function<std::string(Holder)>;  // for texts
+
+  SlotAllocator(const Endpoint& endpoint, Epoch epoch, bool fresh_slots, NameOf name_of)
+      : endpoint_(endpoint), fresh_slots_(fresh_slots), ring_(epoch), name_of_(std::move(name_of)) {}
+
+  void open(const std::vector<OfferedSlot>& slots);
+  bool is_open() const { return open_; }
+  bool single_copy() const { return endpoint_.slots == 1; }
+
+  // ---- which slot is written ----
+
+  bool granted() const { return granted_; }
+  // The slot of the next version to all, where one is free as it is: the public thread takes it without a word. None
+  // where it would have to be made, with a single copy, or where a slot is granted already.
+  std::optional<SlotId> take_ahead();
+  // For the public thread, which waits: the one ahead, a free one, or a spare one. `unwilling`: holders that will not
+  // release by themselves.
+  std::optional<Grant> take(std::span<const Holder> unwilling);
+  // Single copy: the one slot, whose every holder is in `yielding`.
+  std::optional<Grant> take_single_copy(std::span<const Holder> yielding);
+  Grant replace(Grant grant);  // by a new slot
+  void give_back(const Grant& grant);
+  void announce(const Grant& grant, const std::optional<OfferedSlot>& memory);
+  // Slots that left the ring and that nobody reads: forgotten here.
+  std::vector<SlotId> drop_gone();
+
+  void seal(SlotId slot, Version version) { ring_.seal(slot, version); }
+  void publish(const Publication& publication);
+  void abort(SlotId slot, bool torn) { torn ? ring_.spoil(slot) : ring_.abort(slot); }
+
+  // ---- leases ----
+
+  void lease(SlotId slot, Holder holder) { ring_.lease(slot, holder); }
+  void release(SlotId slot, Holder holder) { ring_.release(slot, holder); }
+  void end_leases(Holder holder);
+  void keep_only(Holder holder, const std::vector<HeldSlot>& held);  // it is welcomed, and holds these
+  void left(Holder holder);                                          // its membership ended: its leases live on
+  const std::set<Holder>& left_behind() const { return left_; }      // holders that are not members
+  bool holds(SlotId slot, Holder holder) const { return ring_.holds(slot, holder); }
+  std::vector<Holder> holders_of(SlotId slot) const { return ring_.holders_of(slot); }
+  std::vector<std::uint32_t> leases_of(Holder holder) const;
+
+  // ---- what there is ----
+
+  std::optional<Publication> newest() const;  // published
+  std::vector<SlotId> slots() const { return ring_.slots(); }
+  std::vector<OfferedSlot> offered() const;  // of slots(), those that have memory
+  const OfferedSlot& memory(SlotId slot) const { return memory_.at(slot.index); }
+  bool on_device() const;
+  std::optional<SlotId> ahead() const { return ahead_; }
+  SlotRing::State state(SlotId slot) const { return ring_.state(slot); }
+  Version version(SlotId slot) const { return ring_.version(slot); }
+  std::optional<Digest> digest(SlotId slot) const;
+  std::vector<SlotId> all() const;  // retired ones last
+
+  // ---- texts ----
+
+  std::string readers() const { return readers_on(all()); }  // of slots that are not written for that: "a (slot 0), …"
+  std::optional<int> spares_used() const;                    // where there may be no more
+  std::string take_warning() { return std::exchange(warning_, {}); }  // of the slot that was announced: it is a spare
+
+ private:
+  std::string readers_on(const std::vector<SlotId>& slots) const;
+  int spares() const { return endpoint_.spares.value_or(on_device() ? 1 : 2); }
+
+  const Endpoint& endpoint_;
+  const bool fresh_slots_;  // each version gets one
+  SlotRing ring_;
+  const NameOf name_of_;
+  bool open_ = false;
+  std::map<std::uint32_t, OfferedSlot> memory_;             // by index
+  std::map<std::uint32_t, std::optional<Digest>> digests_;  // of published slots, by index
+  std::set<Holder> left_;
+  bool granted_ = false;         // ahead or to the public thread, and no version announced yet
+  std::optional<SlotId> ahead_;  // likewise, and the public thread has not said that it took it
+  std::string spare_;            // of the grant that is out
+  std::string warning_;
+};
+
+}  // namespace bascule::inline v0

@@ -1,0 +1,204 @@
+// Publisher: one version, from the slot that is taken for it to its report.
+#include <bascule/sender/publisher.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <bascule/transport/device.h>
+#include <bascule/transport/status.h>
+
+namespace bascule::inline v0 {
+namespace {
+
+// What in-place readers on a GPU take from the seal to the last ack, and some. A thread that slept meanwhile would wake
+// 40 us late, which is a third of it; see transport/stay_awake.h.
+constexpr absl::Duration kAwakeBehindThePack = absl::Milliseconds(1);
+
+}  // namespace
+
+absl::Status Publisher::check_free(std::string_view call) {
+  if (!registration_) return failed_precondition("no model is registered; call register_model first");
+  if (loaned_) return failed_precondition("a loan is out; publish it or drop it first");
+  if (pending_ == Pending::kSend)
+    return failed_precondition("Cannot call ", call, call == "send_async()" ? " again" : "",
+                               " while a previous send is pending. Call wait_async() first.");
+  return settle_update();
+}
+
+// What an update_weights() came to stands in the next report.
+absl::Status Publisher::settle_update() {
+  if (pending_ != Pending::kUpdate) return absl::OkStatus();
+  const absl::StatusOr<SendReport> report = settled();
+  if (pending_ != Pending::kNothing) return report.status();
+  UpdateReport update{.version = sealed_version_, .status = report.status(), .workers = {}, .warnings = {}};
+  if (report.ok()) {
+    update.workers = report->workers;
+    update.warnings = report->warnings;
+    updates_ = report->updates;  // settled() had moved them there
+  }
+  updates_.push_back(std::move(update));
+  return absl::OkStatus();
+}
+
+absl::Status Publisher::begin_writing(Coordinator::Grant& grant, std::optional<OfferedSlot>& made, Deadline deadline) {
+  for (int tries = 0;; ++tries) {
+    if (grant.is_new) {
+      absl::StatusOr<OfferedSlot> memory = slots_->add(grant.slot);
+      if (!memory.ok() && !grant.spare_for.empty())
+        return annotate(memory.status(), cat("a spare slot, as ", grant.spare_for, " still read"));
+      BASCULE_TRY(memory.status());
+      made = *memory;
+    }
+    absl::Status begun = slots_->begin(grant.slot, deadline);
+    if (!absl::IsUnavailable(begun) || tries > 0 || single_copy()) return begun;
+    grant = coordinator_->replace(grant);  // a reader that the ring does not know still reads it
+    for (const SlotId dropped : grant.dropped) slots_->drop(dropped);
+  }
+}
+
+absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::time_point called, Deadline deadline,
+                                             bool packed) {
+  BASCULE_TRY(open_slots());
+  measured_ = {};
+  BASCULE_ASSIGN(Coordinator::Grant grant, coordinator_->take(workers, deadline));
+  for (const SlotId dropped : grant.dropped) slots_->drop(dropped);
+  std::optional<OfferedSlot> made;
+  if (absl::Status begun = begin_writing(grant, made, deadline); !begun.ok()) {
+    coordinator_->give_back(grant);
+    return begun;
+  }
+  grant.in_parts &= packed;
+  coordinator_->announce(grant, made, deadline);
+  if (single_copy()) {
+    if (absl::Status yielded = coordinator_->wait_yielded(grant.version, settles_by()); !yielded.ok()) {
+      slots_->seal_again(grant.slot, published_.version, published_.digest);
+      coordinator_->abandon(grant.version, yielded);
+      return yielded;
+    }
+  }
+  measured_.wait = seconds_between(called, Clock::now());
+  in_parts_ = grant.in_parts;
+  return Publication{
+      .version = grant.version, .slot = grant.slot, .bytes = slots_->slot_bytes(), .digest = std::nullopt};
+}
+
+void Publisher::seal(Publication publication, std::optional<Digest> digest, Deadline deadline) {
+  warnings_.clear();
+  if (digest && published_.digest == digest)
+    warnings_.push_back(cat("version ", publication.version, kSameBytes, published_.version,
+                            ": the weights did not change between the two sends"));
+  sealed_version_ = publication.version;
+  publication.digest = digest;
+  if (absl::Status sealed = slots_->seal(publication); !sealed.ok())
+    return coordinator_->abandon(publication.version, std::move(sealed));
+  coordinator_->seal(publication.version, digest, deadline);
+}
+
+absl::Status Publisher::stage(std::string_view call, TensorSource* weights, const WorkerNames& workers, Pending pending,
+                              bool wait) {
+  const Clock::time_point called = Clock::now();
+  BASCULE_TRY(check_free(call));
+  if (single_copy())
+    return failed_precondition(call, ": with slots=1 the parameters live in the slot; use loan(), step, publish()");
+  const Deadline asked(endpoint_.timeout);
+  const absl::Duration least = std::min(endpoint_.timeout, endpoint_.flip_timeout);
+  const auto leave_time = [&] {
+    return Deadline(std::max(asked.at(), Clock::now() + absl::ToChronoNanoseconds(least)));
+  };
+  BASCULE_ASSIGN(Packing packing, registration_->packing(weights));
+  BASCULE_TRY(annotate(packer_->check(packing), call));
+  if (!slots_->is_open()) {  // now the layout becomes final
+    BASCULE_TRY(open_slots());
+    BASCULE_ASSIGN(packing, registration_->packing(weights));
+  }
+  BASCULE_TRY(packer_->plan(packing));
+  // A send that took long to make its slots still has time to wait for one. A send that waited long for its slot still
+  // has time to fill it, and its workers have time to prepare it.
+  BASCULE_ASSIGN(const Publication publication, begin(workers, called, leave_time(), /*packed=*/true));
+  const Deadline deadline = leave_time();
+  packing.in_parts = in_parts_;
+  const Clock::time_point start = Clock::now();
+  if (absl::Status packed = packer_->pack(packing, slots_->memory(publication.slot),
+                                          endpoint_.digest != DigestMode::kOff, slots_->bytes_done(publication.slot));
+      !packed.ok()) {
+    packed = annotate(packed, cat("pack version ", publication.version));
+    sealed_version_ = publication.version;
+    coordinator_->abandon(publication.version, packed);
+    return packed;
+  }
+  if (packer_->enqueues() && !wait) {
+    finish_behind(publication, start, deadline);
+  } else {
+    finish(publication, start, deadline);
+  }
+  pending_ = pending;
+  return absl::OkStatus();
+}
+
+void Publisher::finish(Publication publication, Clock::time_point packing_since, Deadline deadline) {
+  const absl::StatusOr<std::optional<Digest>> digest = packer_->finish(deadline);
+  measured_.pack = seconds_between(packing_since, Clock::now());
+  if (digest.ok()) return seal(publication, *digest, deadline);
+  warnings_.clear();
+  sealed_version_ = publication.version;
+  coordinator_->abandon(publication.version, annotate(digest.status(), cat("pack version ", publication.version)));
+}
+
+void Publisher::finish_behind(const Publication& publication, Clock::time_point packing_since, Deadline deadline) {
+  {
+    const std::lock_guard lock(sealing_mutex_);
+    sealing_ = true;
+  }
+  sealer_->submit([this, publication, packing_since, deadline] {
+    finish(publication, packing_since, deadline);
+    const std::lock_guard lock(sealing_mutex_);
+    sealing_ = false;
+    sealed_.notify_all();
+  });
+}
+
+bool Publisher::sealed_by(Deadline deadline) {
+  std::unique_lock lock(sealing_mutex_);
+  return sealed_.wait_until(lock, deadline.at(), [this] { return !sealing_; });
+}
+
+// The digest of what the caller wrote into a slot.
+absl::StatusOr<std::optional<Digest>> Publisher::digest_of(SlotId slot, bool want_digest, Deadline deadline) {
+  BASCULE_TRY(packer_->digest(slots_->memory(slot).writable(), want_digest, registration_->stream()));
+  return packer_->finish(deadline);
+}
+
+absl::StatusOr<SendReport> Publisher::settled(Deadline deadline) {
+  std::optional<absl::StatusOr<SendReport>> done;
+  if (sealed_by(deadline))
+    done = coordinator_->wait_settled(sealed_version_, deadline,
+                                      scheme_->on_device ? kAwakeBehindThePack : absl::ZeroDuration());
+  if (!done && !deadline.passed()) return absl::CancelledError("interrupted while the send settles; it stays pending");
+  if (!done) return deadline_exceeded("the send has not settled yet; it stays pending");
+  pending_ = Pending::kNothing;
+  absl::StatusOr<SendReport> report = *std::move(done);
+  if (!report.ok()) return report;
+  published_ = {.version = report->version, .digest = report->digest};
+  report->seconds.wait = measured_.wait;
+  report->seconds.pack = measured_.pack;
+  report->memory = slots_->set()->memory.begin()->second.description;
+  if (const absl::Status kept = take_kept_device_errors(); !kept.ok())
+    report->warnings.push_back(cat("freeing memory on a device: ", message_of(kept)));
+  report->warnings.insert(report->warnings.end(), warnings_.begin(), warnings_.end());
+  warnings_.clear();
+  report->updates = std::exchange(updates_, {});
+  return report;
+}
+
+absl::StatusOr<SendReport> Publisher::settled() {
+  absl::StatusOr<SendReport> report = settled(settles_by());
+  if (pending_ == Pending::kNothing) return report;
+  pending_ = Pending::kUpdate;
+  if (absl::IsCancelled(report.status())) return report;
+  return deadline_exceeded(
+      "the send did not settle before its deadlines passed: this process stood still, or its scheme has not answered. "
+      "The ",
+      "next call waits for it, and its report tells what came of it");
+}
+
+}  // namespace bascule::inline v0

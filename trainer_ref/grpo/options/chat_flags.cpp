@@ -1,0 +1,45 @@
+// The flags of conversations: --chat, --system-prompt, --chat-template-kwargs.
+#include <string>
+
+#include "absl/flags/flag.h"
+#include <bascule/trainer_ref/grpo/options/flag_parts.h>
+#include <bascule/transport/json.h>
+#include <bascule/transport/program/checks.h>
+#include <bascule/transport/status.h>
+
+ABSL_FLAG(bool, chat, false,
+          "A problem's text is a message of the user's, which the model's chat template writes as a prompt; problems "
+          "of \"messages\" are written by it in any case (docs/data-and-rewards.md)");
+ABSL_FLAG(std::string, system_prompt, "", "With --chat: the system's message before it");
+ABSL_FLAG(std::string, chat_template_kwargs, "",
+          "A JSON object of variables for the chat template, as {\"enable_thinking\": false}");
+
+namespace bascule::ref {
+namespace {
+
+absl::StatusOr<ChatTemplate::Json> read_variables(const std::string& text) {
+  if (text.empty()) return ChatTemplate::Json::object();
+  BASCULE_ASSIGN(const nlohmann::json json, parse_json(text, "the value"));
+  if (!json.is_object()) return invalid_argument("expected a JSON object, found a JSON ", json.type_name());
+  for (const char* name : {"messages", "tools", "add_generation_prompt"})
+    if (json.contains(name)) return invalid_argument("\"", name, "\" is the trainer's own; leave it out");
+  return ChatTemplate::Json::parse(text);  // keeps the order of keys
+}
+
+}  // namespace
+
+absl::StatusOr<ChatOptions> parse_chat_flags() {
+  const std::string variables = absl::GetFlag(FLAGS_chat_template_kwargs);
+  ChatOptions chat{.texts = absl::GetFlag(FLAGS_chat), .system_prompt = absl::GetFlag(FLAGS_system_prompt)};
+  FlagChecks checks;
+  checks.that(chat.texts || chat.system_prompt.empty(), "system-prompt", chat.system_prompt,
+              "add --chat, or write it as a message of role system into --data");
+  BASCULE_TRY(checks.status());
+  absl::StatusOr<ChatTemplate::Json> read = read_variables(variables);
+  BASCULE_TRY(of_flag(read.status(), "chat-template-kwargs", variables,
+                      "give a JSON object, as --chat-template-kwargs={\"enable_thinking\": false}"));
+  chat.variables = *std::move(read);
+  return chat;
+}
+
+}  // namespace bascule::ref

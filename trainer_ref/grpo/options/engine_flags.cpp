@@ -1,0 +1,101 @@
+// The flags of engines: where they are, how weights get there, and how old their completions may be.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/grpo/options/flag_parts.h>
+#include <bascule/trainer_ref/grpo/process/engine_threads.h>
+#include <bascule/trainer_ref/http_client.h>
+#include <bascule/transport/program/checks.h>
+
+ABSL_FLAG(std::vector<std::string>, engines, {}, "URLs of the engines, as http://127.0.0.1:8001,http://127.0.0.1:8002");
+ABSL_FLAG(std::string, sync, "",
+          "Endpoint for the weights, the same as the engines' --sync: shm:///run/user/1000/grpo, or with --device=cuda "
+          "cuda-ipc:///run/user/1000/grpo. With ?wire_dtype=bf16 the f32 weights are cast while they are packed, for "
+          "engines with --dtype=bf16: --importance-cap corrects for what their rounding changes. With ?slots=1 the "
+          "engines read the trainer's own weights, and yield while the optimizer writes (docs/pair.md)");
+ABSL_FLAG(bool, colocate, false,
+          "The engines compute on the trainer's own device: they release their caches while it trains, and it releases "
+          "the memory of training while they generate");
+ABSL_FLAG(absl::Duration, request_timeout, absl::Seconds(60),
+          "How long an engine may take for one prompt's completions");
+ABSL_FLAG(absl::Duration, engine_timeout, absl::Minutes(2), "How long to wait for the engines at the start");
+ABSL_FLAG(int64_t, sync_every, 1, "Steps between two versions");
+ABSL_FLAG(int64_t, max_staleness, 0,
+          "How many versions may be published between a token and its use; above 0, engines generate while the trainer "
+          "trains; older tokens are dropped");
+ABSL_FLAG(double, min_batch, 0.5, "The run ends where less than this share of a step's completions is left");
+ABSL_FLAG(bool, drop_long, false,
+          "Leave out prompts that do not fit the engines' --max-model-len, instead of refusing them");
+ABSL_FLAG(int, threads, 0,
+          "Threads that compute; 0: the cores divided by the processes here (this one and the engines on this host). "
+          "Engines of --spawn-engines get as many, as far as the cores last");
+
+namespace bascule::ref {
+namespace {
+
+bool is_local(const std::string& url) {
+  return url.starts_with("http://127.") || url.starts_with("http://localhost") || url.starts_with("http://[::1]");
+}
+
+int threads_of(const EngineFlags& flags) {
+  const auto local = flags.spawn.engines + std::count_if(flags.urls.begin(), flags.urls.end(), is_local);
+  return trainer_threads(absl::GetFlag(FLAGS_threads), kernels::usable_cores(), static_cast<int>(local));
+}
+
+absl::Status check(int spawned, RunKind kind) {
+  const std::vector<std::string> engines = absl::GetFlag(FLAGS_engines);
+  const bool supervised = kind.supervised, dry = kind.dry_run;
+  FlagChecks checks;
+  checks
+      .that(dry || supervised || spawned > 0 || !engines.empty(), "engines", "",
+            "give the URLs of the engines, as --engines=http://127.0.0.1:8001, or --spawn-engines=2, which starts some "
+            "(or --supervised, which needs none)")
+      .that(spawned == 0 || engines.empty(), "engines", engines.empty() ? "" : engines.front(),
+            "--spawn-engines starts engines of this run's own; leave one of the two out")
+      .that(spawned == 0 || !supervised, "spawn-engines", spawned, "a supervised run has no engines; leave it out")
+      .that(dry || supervised || spawned > 0 || !absl::GetFlag(FLAGS_sync).empty(), "sync", "",
+            "give the endpoint that the engines were started with, as --sync=shm:///run/user/1000/grpo")
+      .that(std::set<std::string>(engines.begin(), engines.end()).size() == engines.size(), "engines", "…",
+            "the same URL stands twice; give each engine once")
+      .positive_time("request-timeout", absl::GetFlag(FLAGS_request_timeout), "60s")
+      .positive_time("engine-timeout", absl::GetFlag(FLAGS_engine_timeout), "2m")
+      .at_least<std::int64_t>("sync-every", absl::GetFlag(FLAGS_sync_every), 1)
+      .at_least<std::int64_t>("max-staleness", absl::GetFlag(FLAGS_max_staleness), 0)
+      .between("min-batch", absl::GetFlag(FLAGS_min_batch), 0.0, 1.0, 0.5)
+      .that(!absl::GetFlag(FLAGS_colocate) || !supervised, "colocate", true,
+            "a supervised run has no engines; leave it out")
+      .that(!absl::GetFlag(FLAGS_colocate) || absl::GetFlag(FLAGS_max_staleness) == 0, "max-staleness",
+            absl::GetFlag(FLAGS_max_staleness), "with --colocate engines sleep while the trainer trains; give 0")
+      .that(!absl::GetFlag(FLAGS_colocate) || absl::GetFlag(FLAGS_sync_every) == 1, "sync-every",
+            absl::GetFlag(FLAGS_sync_every), "with --colocate engines wake up for each step's version; give 1")
+      .between("threads", absl::GetFlag(FLAGS_threads), 0, 1024);
+  for (const std::string& url : engines)
+    if (const absl::Status status = check_url(url); !status.ok())
+      checks.that(false, "engines", url, status.message(), ", as --engines=http://127.0.0.1:8001");
+  return checks.status();
+}
+
+}  // namespace
+
+absl::StatusOr<EngineFlags> parse_engine_flags(SpawnFlags spawn, RunKind kind) {
+  BASCULE_TRY(check(spawn.engines, kind));
+  EngineFlags flags{.urls = absl::GetFlag(FLAGS_engines),
+                    .spawn = std::move(spawn),
+                    .sync = absl::GetFlag(FLAGS_sync),
+                    .request_timeout = absl::GetFlag(FLAGS_request_timeout),
+                    .start_timeout = absl::GetFlag(FLAGS_engine_timeout),
+                    .sync_every = absl::GetFlag(FLAGS_sync_every),
+                    .max_staleness = absl::GetFlag(FLAGS_max_staleness),
+                    .min_batch = absl::GetFlag(FLAGS_min_batch),
+                    .drop_long = absl::GetFlag(FLAGS_drop_long),
+                    .colocate = absl::GetFlag(FLAGS_colocate)};
+  for (std::string& url : flags.urls)
+    while (url.ends_with('/')) url.pop_back();
+  flags.threads = threads_of(flags);
+  return flags;
+}
+
+}  // namespace bascule::ref

@@ -1,0 +1,37 @@
+// The parts of parse_train_flags(), a file per topic. Each checks its flags against one another and against the parts
+// that were parsed before. INVALID_ARGUMENT names the flag.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include <bascule/schemes/program/sync_flag.h>
+#include <bascule/trainer_ref/grpo/options/train_flags.h>
+
+namespace bascule::ref {
+
+// Beyond these no run makes sense. They also keep each number finite as a float, and each product in 64 bits.
+inline constexpr int kMostCompletions = 65'536;  // of a problem: an engine's --max-batch ends there
+inline constexpr std::int64_t kMostProblems = 1'000'000, kMostTokens = 1 << 20, kMostIterations = 1000;
+inline constexpr double kMostOfANumber = 1e6;
+
+struct RunKind {
+  bool supervised = false, dry_run = false;
+};
+
+absl::StatusOr<ChatOptions> parse_chat_flags();
+absl::StatusOr<EngineFlags> parse_engine_flags(SpawnFlags spawn, RunKind kind);
+absl::StatusOr<RolloutFlags> parse_rollout_flags(const TaskFlags& task, RunKind kind);  // checks the reward's, too
+absl::StatusOr<RewardFlags> parse_reward_flags(std::int64_t max_tokens);
+absl::StatusOr<LearnFlags> parse_learn_flags(const RolloutFlags& rollouts);
+absl::StatusOr<ComputeFlags> parse_compute_flags(const EngineFlags& engines, RunKind kind,
+                                                 const std::function<void(std::string_view)>& log);
+
+// Whether a trainer that computes there could send its f32 weights over `sync`, with the other flags as they are.
+absl::Status check_sync_of(const std::string& sync, ComputesOn where, const SpawnFlags& spawn);
+
+}  // namespace bascule::ref

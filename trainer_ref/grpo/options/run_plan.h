@@ -1,0 +1,71 @@
+// What a run does, worked out once from its flags, the checkpoint that it starts from, and its data.
+//
+//   parse_train_flags() ──▶ read_start() ──▶ prepare_run() or prepare_grpo() ──▶ the loop
+//                                                                             ╰─▶ replan(): engines made --drop-long
+//                                                                                 leave problems out
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include <bascule/trainer_ref/grpo/data/prompt.h>
+#include <bascule/trainer_ref/grpo/data/task.h>
+#include <bascule/trainer_ref/grpo/learn/memory_plan.h>
+#include <bascule/trainer_ref/grpo/options/resume.h>
+#include <bascule/trainer_ref/grpo/options/train_flags.h>
+
+namespace bascule::ref {
+
+struct RunPlan {
+  StartPoint start = {};
+  std::int64_t steps = 0;           // the last step
+  OptimizerOptions optimizer = {};  // with the end of its schedule
+  RowTokens rows = {};              // of the problems that are trained on, before any is left out
+  std::string sync = {};            // the endpoint that weights are sent to
+  ResumableConfig config = {};      // of GRPO alone
+};
+
+struct PreparedRun {
+  Task task;
+  PromptWriter prompts;
+  RunPlan plan;
+};
+
+// Reads the problems and the tokenizer, and checks every problem. INVALID_ARGUMENT names the flag.
+absl::StatusOr<PreparedRun> prepare_run(const TrainFlags& flags, StartPoint start);
+
+// Of GRPO that sends weights to `sync`: also checks that the rewards can read the answers, and that a resumed run goes
+// on as it began (resume.h).
+absl::StatusOr<PreparedRun> prepare_grpo(const TrainFlags& flags, StartPoint start, std::string sync,
+                                         const std::function<void(std::string_view)>& log);
+
+// The plan for `task`, of which the engines' limits have left fewer problems than `plan` was made for.
+absl::StatusOr<RunPlan> replan(const TrainFlags& flags, const RunPlan& plan, const Task& task,
+                               const std::function<void(std::string_view)>& log);
+
+// The parts of prepare_run().
+
+// The problems of --task, --data and --eval-data.
+absl::StatusOr<Task> read_task_of(const TaskFlags& flags);
+
+// The last step: of --steps, or of --epochs over so many problems. INVALID_ARGUMENT: a resumed run is there already.
+absl::StatusOr<std::int64_t> resolve_steps(const TrainFlags& flags, std::int64_t resumed_step, std::size_t problems);
+
+// Lets the learning rate fall until the run's last optimizer step, unless the schedule has another end.
+// INVALID_ARGUMENT: it would have to end within the warm-up.
+absl::StatusOr<OptimizerOptions> resolve_schedule(const TrainFlags& flags, std::int64_t steps);
+
+// Reads the model's tokenizer and, if `task` needs it, its chat template. INVALID_ARGUMENT: there is no template, it
+// uses a construct that is not supported, or variables are given for a template that no problem needs.
+absl::StatusOr<PromptWriter> read_prompt_writer(const ChatOptions& chat, const std::filesystem::path& model,
+                                                const Task& task);
+
+// The tokens of the rows of `task`, if the model can read every prompt and, if supervised, learn every answer.
+absl::StatusOr<RowTokens> check_task(const TrainFlags& flags, const std::filesystem::path& model, const Task& task,
+                                     const PromptWriter& prompts);
+
+}  // namespace bascule::ref

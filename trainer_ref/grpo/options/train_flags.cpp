@@ -1,0 +1,142 @@
+#include <bascule/trainer_ref/grpo/options/train_flags.h>
+
+#include <algorithm>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/str_replace.h"
+#include <bascule/trainer_ref/grpo/options/flag_parts.h>
+#include <bascule/transport/program/checks.h>
+#include <bascule/transport/status.h>
+
+// What is trained
+ABSL_FLAG(
+    std::string, model, "",
+    "Folder of the checkpoint to start from; also the reference of the divergence. With --resume it may be left out");
+ABSL_FLAG(std::string, out, "", "Folder for metrics.jsonl, report.html and the checkpoints step_N");
+ABSL_FLAG(std::string, resume, "", "A folder step_N of an earlier run, to continue after that step");
+ABSL_FLAG(bool, dry_run, false,
+          "Print the memory that the run would take on --device, by part, and what is free there, and end; fails where "
+          "it does not fit. Needs no engines");
+ABSL_FLAG(bool, allow_changes, false,
+          "With --resume: go on although flags, model, data or problems are not those of the run; the log names each");
+ABSL_FLAG(
+    std::string, task, "arithmetic",
+    "The problems: arithmetic (sums; answers are written units first: 45+33= gives 87), or data (those of --data)");
+ABSL_FLAG(std::string, data, "",
+          "With --task=data: a file of JSON lines {\"prompt\": …, \"answer\": …, …}. In place of the prompt's text a "
+          "line may "
+          "have \"messages\", which the model's chat template writes, or \"prompt_token_ids\"; GSM8K's \"question\" "
+          "and \"answer\" are read as they are "
+          "(docs/data-and-rewards.md)");
+ABSL_FLAG(
+    std::string, eval_data, "",
+    "With --task=data: a file like --data of the problems to evaluate on. Without it one problem of --data in ten is "
+    "held out for that");
+ABSL_FLAG(std::string, prompt_column, "prompt",
+          "The column of --data that holds the prompt: text, a list of messages or a list of token ids");
+ABSL_FLAG(std::string, answer_column, "answer",
+          "The column of --data that holds the expected answer; empty: none does, for rewards that need none");
+ABSL_FLAG(int, operands, 50, "With --task=arithmetic: the numbers added are below this one, 2 to 50");
+ABSL_FLAG(bool, supervised, false,
+          "Train on the answers themselves, or on worked ones where the data has them (a column rationale; GSM8K), "
+          "without engines, and write a bf16 checkpoint to --out. A --model folder without weights starts from random "
+          "ones");
+ABSL_FLAG(double, label_noise, 0, "With --supervised: the share of the answers' digits to replace by random ones");
+
+// The run
+ABSL_FLAG(int64_t, eval_every, 10, "Steps between evaluations; 0: only before the first step and after the last");
+ABSL_FLAG(int64_t, eval_problems, 128, "Held-out problems of an evaluation");
+ABSL_FLAG(int, eval_samples, 1,
+          "Completions of each held-out problem, at temperature 1 and from all tokens, whatever the rollouts have");
+ABSL_FLAG(int64_t, show, 4, "Problems whose completions are printed at each evaluation");
+ABSL_FLAG(int64_t, save_every, 0, "Steps between checkpoints; 0: only after the last step");
+ABSL_FLAG(
+    std::string, metrics, "",
+    "HOST:PORT at which the run shows itself: /metrics for Prometheus, /health; port 0 lets the system choose, and "
+    "the log says which (docs/pair.md)");
+ABSL_FLAG(std::string, about, "", "A sentence or two about the run, for its report");
+
+namespace bascule::ref {
+namespace {
+
+absl::Status check_run() {
+  const bool supervised = absl::GetFlag(FLAGS_supervised), dry = absl::GetFlag(FLAGS_dry_run);
+  const std::string task = absl::GetFlag(FLAGS_task), data = absl::GetFlag(FLAGS_data);
+  FlagChecks checks;
+  checks
+      .that(!absl::GetFlag(FLAGS_model).empty() || !absl::GetFlag(FLAGS_resume).empty(), "model", "",
+            "give the folder of a checkpoint, as --model=trainer_ref/demo")
+      .that(!absl::GetFlag(FLAGS_allow_changes) || !absl::GetFlag(FLAGS_resume).empty(), "allow-changes", true,
+            "it is for runs that go on; add --resume, or leave it out")
+      .that(dry || !absl::GetFlag(FLAGS_out).empty(), "out", "", "give a folder for the results, as --out=out/run")
+      .one_of("task", task, {"arithmetic", "data"})
+      .between("operands", absl::GetFlag(FLAGS_operands), 2, 50)
+      .that(task != "data" || !data.empty(), "data", data,
+            "--task=data needs a file of JSON lines, as --data=problems.jsonl")
+      .that(task == "data" || data.empty(), "data", data, "add --task=data to train on this file")
+      .that(task == "data" || absl::GetFlag(FLAGS_eval_data).empty(), "eval-data", absl::GetFlag(FLAGS_eval_data),
+            "add --task=data and --data: the arithmetic has held-out problems of its own")
+      .not_empty("prompt-column", absl::GetFlag(FLAGS_prompt_column), "the name of a column", "prompt")
+      .between("label-noise", absl::GetFlag(FLAGS_label_noise), 0.0, 1.0)
+      .that(!supervised || absl::GetFlag(FLAGS_resume).empty(), "resume", absl::GetFlag(FLAGS_resume),
+            "a supervised run cannot be resumed; leave it out")
+      .at_least<std::int64_t>("eval-every", absl::GetFlag(FLAGS_eval_every), 0)
+      .at_least<std::int64_t>("eval-problems", absl::GetFlag(FLAGS_eval_problems), 1)
+      .between("eval-samples", absl::GetFlag(FLAGS_eval_samples), 1, kMostCompletions)
+      .at_least<std::int64_t>("show", absl::GetFlag(FLAGS_show), 0)
+      .at_least<std::int64_t>("save-every", absl::GetFlag(FLAGS_save_every), 0);
+  // What only GRPO has.
+  for (const char* name : {"metrics", "save_every", "reward", "loss", "beta", "mini_batches", "num_iterations",
+                           "dynamic_sampling", "overlong_buffer", "off_policy_mask"})
+    if (const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name); supervised && flag != nullptr)
+      checks.that(flag->CurrentValue() == flag->DefaultValue(), absl::StrReplaceAll(name, {{"_", "-"}}),
+                  flag->CurrentValue(), "it has no meaning with --supervised; leave it out");
+  return checks.status();
+}
+
+}  // namespace
+
+absl::StatusOr<TrainFlags> parse_train_flags(const std::function<void(std::string_view)>& log) {
+  BASCULE_ASSIGN(SpawnFlags spawn, spawn_flags());
+  BASCULE_TRY(check_run());
+  TrainFlags flags{
+      .model = absl::GetFlag(FLAGS_model),
+      .out = absl::GetFlag(FLAGS_out),
+      .resume = absl::GetFlag(FLAGS_resume),
+      .allow_changes = absl::GetFlag(FLAGS_allow_changes),
+      .supervised = absl::GetFlag(FLAGS_supervised),
+      .dry_run = absl::GetFlag(FLAGS_dry_run),
+      .task = {.kind = absl::GetFlag(FLAGS_task),
+               .data = absl::GetFlag(FLAGS_data),
+               .eval_data = absl::GetFlag(FLAGS_eval_data),
+               .columns = {.prompt = absl::GetFlag(FLAGS_prompt_column), .answer = absl::GetFlag(FLAGS_answer_column)},
+               .operands = absl::GetFlag(FLAGS_operands)},
+      .report = {.eval_every = absl::GetFlag(FLAGS_eval_every),
+                 .save_every = absl::GetFlag(FLAGS_save_every),
+                 .eval_problems = static_cast<std::size_t>(absl::GetFlag(FLAGS_eval_problems)),
+                 .eval_samples = absl::GetFlag(FLAGS_eval_samples),
+                 .show = static_cast<std::size_t>(absl::GetFlag(FLAGS_show)),
+                 .metrics = absl::GetFlag(FLAGS_metrics),
+                 .about = absl::GetFlag(FLAGS_about)}};
+  const RunKind kind{.supervised = flags.supervised, .dry_run = flags.dry_run};
+  BASCULE_ASSIGN(flags.task.chat, parse_chat_flags());
+  BASCULE_ASSIGN(flags.engines, parse_engine_flags(std::move(spawn), kind));
+  BASCULE_ASSIGN(flags.rollouts, parse_rollout_flags(flags.task, kind));
+  BASCULE_ASSIGN(flags.reward, parse_reward_flags(flags.rollouts.max_tokens));
+  BASCULE_ASSIGN(flags.learn, parse_learn_flags(flags.rollouts));
+  flags.learn.label_noise = absl::GetFlag(FLAGS_label_noise);
+  BASCULE_ASSIGN(flags.compute, parse_compute_flags(flags.engines, kind, log));
+  return flags;
+}
+
+std::vector<std::pair<std::string, std::string>> flags_given() {
+  std::vector<std::pair<std::string, std::string>> given;
+  for (const auto& [name, flag] : absl::GetAllFlags())
+    if (flag->CurrentValue() != flag->DefaultValue() && name != "about")
+      given.emplace_back(absl::StrReplaceAll(name, {{"_", "-"}}), flag->CurrentValue());
+  std::sort(given.begin(), given.end());
+  return given;
+}
+
+}  // namespace bascule::ref
