@@ -36,8 +36,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using Kind = GroupMessage::Kind;
 
-constexpr std::uint64_t kBytes = 4 * kHostPiece + 100;
-
 class Line final : public SenderLine {
  public:
   void say(std::string bytes, std::vector<ProcessFd>) override {
@@ -74,6 +72,8 @@ class Line final : public SenderLine {
 
 class NcclReceiver : public testing::Test {
  protected:
+  static constexpr std::uint64_t kBytes = 4 * kHostPiece + 100;
+
   NcclReceiver() { fake.renew(); }
   ~NcclReceiver() override {
     receiver.reset();
