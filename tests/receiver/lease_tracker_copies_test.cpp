@@ -80,7 +80,7 @@ TEST_F(LeaseTrackerTest, HoldsWhatALateStreamReads) {
 TEST_F(LeaseTrackerTest, HoldsASlotWhoseLeaseGoesOn) {
   join();
   LocalVersion copy1 = local(1, kSlot0), copy2 = local(2, kSlot0);
-  copy1.slot = {kEpoch, kOwnMemory}, copy2.slot = {kEpoch, kOwnMemory + 1};
+  copy1.slot = {kTrackedEpoch, kOwnMemory}, copy2.slot = {kTrackedEpoch, kOwnMemory + 1};
   flip_to(copy1);
   EXPECT_THAT(give_back(flip_to(copy2, /*late=*/true)), SaysNothing());
   EXPECT_THAT(give_back(flip_to(local(3, kSlot1))), Says(kSlot0, 2));

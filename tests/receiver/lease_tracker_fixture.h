@@ -12,9 +12,9 @@ namespace bascule {
 
 using Takes = LeaseTracker::Takes;
 
-inline constexpr Epoch kEpoch = 7;
+inline constexpr Epoch kTrackedEpoch = 7;
 inline constexpr LeaseNumber kClaimed = 0;  // in the greeting
-inline constexpr SlotId kSlot0{kEpoch, 0}, kSlot1{kEpoch, 1}, kSlot2{kEpoch, 2};
+inline constexpr SlotId kSlot0{kTrackedEpoch, 0}, kSlot1{kTrackedEpoch, 1}, kSlot2{kTrackedEpoch, 2};
 
 MATCHER_P2(Says, slot, lease, "") {
   return arg.released && arg.released->slot == slot && arg.released->lease == LeaseNumber(lease);
@@ -27,7 +27,7 @@ class LeaseTrackerTest : public testing::Test {
   void join(Takes takes = Takes::kInPlace) {
     leases_ = LeaseTracker(takes);
     leases_.greet();
-    leases_.welcome(kEpoch, {0, 1, 2});
+    leases_.welcome(kTrackedEpoch, {0, 1, 2});
   }
   LocalVersion local(Version version, SlotId slot) const {
     return {.attachment = attachment_, .version = version, .slot = slot, .lease = slot};
@@ -69,7 +69,7 @@ class LeaseTrackerTest : public testing::Test {
     leases_.drop();
     leases_.hang_up();
     LeaseTracker::Claim claim = leases_.greet();
-    leases_.welcome(kEpoch, {0, 1, 2});
+    leases_.welcome(kTrackedEpoch, {0, 1, 2});
     return claim;
   }
 

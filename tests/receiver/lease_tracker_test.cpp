@@ -111,7 +111,7 @@ TEST_F(LeaseTrackerTest, ClaimsWhatItServesAndWhatItWasToldToServe) {
   decide(local(2, kSlot1));
   prepare(3, kSlot2);
   const LeaseTracker::Claim claim = come_back();
-  EXPECT_EQ(claim.epoch, kEpoch);
+  EXPECT_EQ(claim.epoch, kTrackedEpoch);
   EXPECT_EQ(claim.serving, 1u);
   EXPECT_THAT(claim.held, UnorderedElementsAre(Holds(kSlot0, 1), Holds(kSlot1, 2))) << "what came was dropped";
 }
@@ -127,12 +127,12 @@ TEST_F(LeaseTrackerTest, ClaimsASlotOnce) {
 TEST_F(LeaseTrackerTest, RefusesOlderVersionsAndEpochs) {
   join();
   flip_to(local(5, kSlot0));
-  EXPECT_EQ(leases_.against(kEpoch, 6), nullptr);
-  EXPECT_EQ(leases_.against(kEpoch, 5), nullptr) << "told again";
-  EXPECT_EQ(leases_.against(kEpoch + 1, std::nullopt), nullptr);
-  EXPECT_EQ(leases_.against(kEpoch, 4)->version, 5u);
-  EXPECT_EQ(leases_.against(kEpoch + 1, 5)->version, 5u) << "other weights under that number";
-  EXPECT_EQ(leases_.against(kEpoch - 1, std::nullopt)->version, 5u);
+  EXPECT_EQ(leases_.against(kTrackedEpoch, 6), nullptr);
+  EXPECT_EQ(leases_.against(kTrackedEpoch, 5), nullptr) << "told again";
+  EXPECT_EQ(leases_.against(kTrackedEpoch + 1, std::nullopt), nullptr);
+  EXPECT_EQ(leases_.against(kTrackedEpoch, 4)->version, 5u);
+  EXPECT_EQ(leases_.against(kTrackedEpoch + 1, 5)->version, 5u) << "other weights under that number";
+  EXPECT_EQ(leases_.against(kTrackedEpoch - 1, std::nullopt)->version, 5u);
 }
 
 // ---- slots that are gone ----
@@ -154,7 +154,7 @@ TEST_F(LeaseTrackerTest, SaysWhenTheLastOfAnEpochLeaves) {
   flip_to(local(1, kSlot0));
   EXPECT_FALSE(flip_to(local(2, kSlot1))->last_of_attachment);
   LocalVersion later{.attachment = std::make_shared<Attachment>(), .version = 3};
-  later.slot = later.lease = {kEpoch + 1, 0};
+  later.slot = later.lease = {kTrackedEpoch + 1, 0};
   EXPECT_TRUE(flip_to(later)->last_of_attachment) << "to be unmapped by the prepare thread";
 }
 

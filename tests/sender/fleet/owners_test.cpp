@@ -148,7 +148,7 @@ class SlotAllocatorTest : public testing::Test {
   }
   SlotMemory memory_;
   const Endpoint endpoint_;
-  SlotAllocator slots_{endpoint_, kEpoch, [](Holder holder) { return cat("h", holder); }};
+  SlotAllocator slots_{endpoint_, kEpoch, false, [](Holder holder) { return cat("h", holder); }};
 };
 
 TEST_F(SlotAllocatorTest, GivesOneSlotAtATimeAheadOrNot) {
