@@ -1,5 +1,5 @@
-// Turn: the base of the pure state machines (Fleet, nccl's and relay's planners). An event goes in, and its turn collects
-// what is to be done about it, in that order. Time is an argument: a test replays events without a clock.
+// Turn: the base of the pure state machines (Fleet, nccl's and relay's planners). An event goes in, and its turn
+// collects what is to be done about it, in that order. Time is an argument: a test replays events without a clock.
 //
 //   std::vector<Action> Machine::on(Event event, Clock::time_point now) {
 //     Turn<Action> turn{now};

@@ -27,20 +27,21 @@ const Method* in(const std::vector<Method>& table, std::string_view name) {
 const MethodNames& others(Kind kind) {
   static const auto* of_text =
       new MethodNames{"casefold",    "center",  "index",      "isalnum",   "isalpha",      "isdigit",      "islower",
-                "isspace",     "isupper", "ljust",      "partition", "removeprefix", "removesuffix", "rfind",
-                "rindex",      "rjust",   "rpartition", "rsplit",    "splitlines",   "zfill",        "encode",
-                "expandtabs",  "format",  "format_map", "isascii",   "isdecimal",    "isidentifier", "isnumeric",
-                "isprintable", "istitle", "maketrans",  "swapcase",  "translate"};
+                      "isspace",     "isupper", "ljust",      "partition", "removeprefix", "removesuffix", "rfind",
+                      "rindex",      "rjust",   "rpartition", "rsplit",    "splitlines",   "zfill",        "encode",
+                      "expandtabs",  "format",  "format_map", "isascii",   "isdecimal",    "isidentifier", "isnumeric",
+                      "isprintable", "istitle", "maketrans",  "swapcase",  "translate"};
   static const auto* of_dict = new MethodNames{"copy", "fromkeys"};
   static const auto* of_list = new MethodNames{"copy", "count", "index"};
   static const auto* of_integer =
       new MethodNames{"as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes", "imag",
-                "numerator",        "real",      "to_bytes",   "is_integer"};
+                      "numerator",        "real",      "to_bytes",   "is_integer"};
   static const auto* of_float =
       new MethodNames{"as_integer_ratio", "conjugate", "fromhex", "hex", "imag", "is_integer", "real"};
   static const auto* of_range = new MethodNames{"count", "index"};
   static const auto* of_view = new MethodNames{"isdisjoint", "mapping"};
-  static const auto* of_macro = new MethodNames{"arguments", "caller", "catch_kwargs", "catch_varargs", "explicit_caller"};
+  static const auto* of_macro =
+      new MethodNames{"arguments", "caller", "catch_kwargs", "catch_varargs", "explicit_caller"};
   static const auto* of_generator =
       new MethodNames{"close", "gi_code", "gi_frame", "gi_running", "gi_suspended", "gi_yieldfrom", "send", "throw"};
   static const auto* none = new MethodNames;
@@ -251,7 +252,8 @@ const Method* find_method(const Value& self, std::string_view name) {
 
 bool is_hidden(const Value& self, std::string_view name) {
   static const auto* of_dict = new MethodNames{"clear", "pop", "popitem", "setdefault", "update"};
-  static const auto* of_list = new MethodNames{"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
+  static const auto* of_list =
+      new MethodNames{"append", "clear", "pop", "reverse", "insert", "sort", "extend", "remove"};
   if (name.starts_with("__") && name.ends_with("__")) return true;
   if (self.is(Kind::kDict)) return is_one_of(name, *of_dict);
   return self.is(Kind::kList) && is_one_of(name, *of_list);

@@ -1,5 +1,5 @@
-// Cases of the fixtures and of tests/tools/compare-templates: {"template", "messages", "tools", "add_generation_prompt",
-// "variables"}, of which all but the first may be missing.
+// Cases of the fixtures and of tests/tools/compare-templates: {"template", "messages", "tools",
+// "add_generation_prompt", "variables"}, of which all but the first may be missing.
 #pragma once
 
 #include <chrono>

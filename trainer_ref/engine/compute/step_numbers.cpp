@@ -10,7 +10,9 @@ constexpr auto kTokensPerBlock = static_cast<std::int64_t>(kBlockTokens);
 
 bool is_single(const Row& row) { return row.count == 1; }
 
-std::int64_t blocks_of(const Row& row) { return (static_cast<std::int64_t>(row.end()) + kTokensPerBlock - 1) / kTokensPerBlock; }
+std::int64_t blocks_of(const Row& row) {
+  return (static_cast<std::int64_t>(row.end()) + kTokensPerBlock - 1) / kTokensPerBlock;
+}
 
 // 0 of 0.
 std::int64_t next_power(std::int64_t count) {
@@ -147,7 +149,8 @@ void StepNumbers::put_row(const Row& row, std::span<const std::int32_t> draws_be
     const std::int64_t at = begin + static_cast<std::int64_t>(i);
     host<std::int64_t>(kTokenIds)[at] = row.drawn_by ? 0 : sequence.tokens[row.begin + i];
     host<std::int64_t>(kPositions)[at] = position;
-    host<std::int64_t>(kPlaces)[at] = std::int64_t{blocks[position / kTokensPerBlock]} * kTokensPerBlock + position % kTokensPerBlock;
+    host<std::int64_t>(kPlaces)[at] =
+        std::int64_t{blocks[position / kTokensPerBlock]} * kTokensPerBlock + position % kTokensPerBlock;
     host<std::int32_t>(kContexts)[at] = static_cast<std::int32_t>(position + 1);
     host<std::int32_t>(kRowOf)[at] = static_cast<std::int32_t>(number);
   }
