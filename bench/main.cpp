@@ -11,8 +11,8 @@
 #include <bascule/bench/baselines.h>
 #include <bascule/bench/compare.h>
 #include <bascule/bench/driver.h>
+#include <bascule/bench/flags.h>
 #include <bascule/bench/fleet_process.h>
-#include <bascule/bench/options.h>
 #include <bascule/bench/own_host.h>
 #include <bascule/bench/page.h>
 #include <bascule/bench/run_folders.h>

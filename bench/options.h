@@ -56,9 +56,6 @@ struct Options {
   int small_repeat() const { return 10 * repeat; }
 };
 
-// From the flags, checked. INVALID_ARGUMENT says which flag, what it was and what would do.
-absl::StatusOr<Options> options_from_flags();
-
 // The words of a command line, with `--compare A B` written as `--compare A,B`.
 std::vector<std::string> join_compared(std::vector<std::string> words);
 
