@@ -30,7 +30,7 @@ ABSL_FLAG(
     "digest, busy, memory, versions, broadcast, peer_copy, death, joiner, throughput, sweep, fleet. Default: all "
     "except "
     "the last seven, which need several GPUs, end workers, take long or start a thousand of them. "
-    "docs/benchmarking.md says what each measures.");
+    "docs/measurements/README.md says what each measures.");
 ABSL_FLAG(ByteSize, bytes, ByteSize{1 << 30},
           "Size of a slot. Targets hold for 1 GiB or more. A model that does not fit into memory beside its slots is "
           "skipped, with the arithmetic.");

@@ -35,7 +35,7 @@ const bascule::ProgramInfo kProgram{
     .summary =
         "measures sends from this process to worker processes, in turns with the plainest code that moves the\n"
         "same bytes (the baseline), and prints the ratio of the two times. Workers check every byte that they serve.\n"
-        "docs/benchmarking.md says what each scenario measures and how to read the tables."};
+        "docs/measurements/README.md says what each scenario measures and how to read the tables."};
 
 absl::StatusOr<Results> read_named(std::string_view flag, const std::string& file, std::string_view advice) {
   absl::StatusOr<Results> results = read_results(file);

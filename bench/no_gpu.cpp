@@ -6,7 +6,7 @@ namespace bascule::bench {
 namespace {
 
 absl::Status no_cuda() {
-  return unimplemented("this build has no CUDA; configure it where nvcc is found (docs/cuda.md)");
+  return unimplemented("this build has no CUDA; configure it where nvcc is found (docs/guide/gpu.md)");
 }
 
 }  // namespace

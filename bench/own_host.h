@@ -1,5 +1,5 @@
 // Processes that are hosts of their own to NCCL, on one machine (--own-hosts): ranks reach each other as between hosts,
-// by sockets over the loopback, and one GPU is enough for all of them. docs/nccl.md names the variables.
+// by sockets over the loopback, and one GPU is enough for all of them. schemes/nccl/README.md names the variables.
 #pragma once
 
 namespace bascule::bench {

@@ -1,5 +1,5 @@
 // What a run of bascule-bench leaves: records (times beside their baseline), counts (memory, descriptors, allocations),
-// and the machine that they were measured on. docs/benchmarking.md states the JSON.
+// and the machine that they were measured on. docs/measurements/README.md states the JSON.
 #pragma once
 
 #include <cstdint>

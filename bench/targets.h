@@ -1,4 +1,4 @@
-// What we want of each measurement, on two cores or more; docs/benchmarking.md says why. It depends on what the
+// What we want of each measurement, on two cores or more; docs/measurements/README.md says why. It depends on what the
 // registry knows of a record's scheme, never on its name, and holds also for schemes that this build lacks.
 #pragma once
 

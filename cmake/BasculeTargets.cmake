@@ -3,7 +3,7 @@
 #
 # One folder of the tree as one target, bascule_NAME. It may include what it links: each part has an include root of its
 # own in the build tree, include/NAME/bascule/FOLDER, that holds only links to its headers. So an include against the
-# arrows of docs/architecture.md does not compile. In the tree and installed a header is <bascule/FOLDER/header.h>.
+# arrows of docs/design/architecture.md does not compile. In the tree and installed a header is <bascule/FOLDER/header.h>.
 #   STATIC            a library of its own, for parts outside of bascule::bascule (objects are not passed on)
 #   TORCH             its sources include LibTorch
 #   HEADERS           what users see: installed

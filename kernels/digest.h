@@ -1,4 +1,4 @@
-// The digest of a slot: 128 bits over its bytes, the same on every processor. docs/digest.md states the
+// The digest of a slot: 128 bits over its bytes, the same on every processor. docs/design/digest.md states the
 // function.
 //
 // It finds errors, not attackers. Pages of 4 KiB are hashed independently and combined with their position, so that

@@ -1,5 +1,5 @@
-// The digest of docs/digest.md as blocks of 512 threads make it, one tile a block. The twin of digest_function.h's
-// plain_page_sums().
+// The digest of docs/design/digest.md as blocks of 512 threads make it, one tile a block. The twin of
+// digest_function.h's plain_page_sums().
 //
 // Each of a block's 16 warps has a page, of which its lanes take 64 words a step. The keys lie in shared memory: those
 // that a lane loads for the second sum of a step are those of the first sum in the next.

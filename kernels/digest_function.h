@@ -1,4 +1,4 @@
-// The digest function of docs/digest.md, said once: keys, mixing, and the plain sums of a page. What the
+// The digest function of docs/design/digest.md, said once: keys, mixing, and the plain sums of a page. What the
 // vector paths compute is compared with this, bit for bit.
 #pragma once
 

@@ -20,7 +20,7 @@ constexpr const char* kUsage =
     "\n"
     "  ENDPOINT  as given to the trainer: shm:///run/user/1000/grpo, nccl://node1:29500 (with BASCULE_TOKEN)\n"
     "  FOLDER    of an endpoint, or one in which a scheme keeps versions\n"
-    "  --json    the same for a program; docs/status.md names every field\n"
+    "  --json    the same for a program; docs/guide/status.md names every field\n"
     "  --help    this text; also -h\n"
     "\n"
     "exit status: 0 all is right; 1 something is wrong (a slot's bytes differ from their digest, a worker is "

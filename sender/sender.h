@@ -33,8 +33,8 @@ class Sender {
  public:
   // Takes the endpoint: makes the folder (0700), locks it, binds the socket. Does not block.
   // ALREADY_EXISTS: another sender holds it; the text names its pid. INVALID_ARGUMENT: the endpoint is malformed, or
-  // its folder is there for something else (docs/security.md). PERMISSION_DENIED: another user owns the folder, or
-  // others can enter it. RESOURCE_EXHAUSTED: no thread can be started; the text names the limits.
+  // its folder is there for something else (docs/guide/security.md). PERMISSION_DENIED: another user owns the folder,
+  // or others can enter it. RESOURCE_EXHAUSTED: no thread can be started; the text names the limits.
   static absl::StatusOr<Sender> listen(SenderOptions options);
 
   Sender(Sender&&) noexcept;

@@ -9,7 +9,7 @@
 //   auto:///run/user/1000/grpo?listen=node1:29500      of a sender with both
 //
 // With a folder the control connection is a Unix socket at <folder>/control.sock. With a host (a name, an IPv4 address,
-// or an IPv6 address in brackets) and a port it is TCP, where both ends must know one token (docs/security.md).
+// or an IPv6 address in brackets) and a port it is TCP, where both ends must know one token (docs/guide/security.md).
 #pragma once
 
 #include <array>

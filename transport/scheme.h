@@ -1,5 +1,5 @@
 // A scheme: how slots get from the sender's memory to where a worker reads them. It has two small interfaces, one for
-// each end, over slots that the ring owns; docs/adding-a-scheme.md shows how to write one.
+// each end, over slots that the ring owns; docs/design/adding-a-scheme.md shows how to write one.
 //
 //   sender                                             receiver
 //   make_slot()  what a slot is made of

@@ -14,7 +14,7 @@ Three peers, in turns with each other and with a flat copy (torch, all threads) 
 
 Each worker is a process. A turn lasts from the trainer's call until every worker has copied what it loaded into tensors
 of its own, as an engine's load_weights does. After each turn every worker checks every byte. Nothing is synced to a disk.
-The file that --json writes has the format of bascule-bench's (docs/benchmarking.md).
+The file that --json writes has the format of bascule-bench's (docs/measurements/README.md).
 """
 import argparse
 import json

@@ -5,7 +5,8 @@
 //                         made ── a delivery waits ──▶ running
 //   any of these ──▶ leaving ──▶ (gone)
 //
-// docs/nccl.md says what happens in each state. A group only keeps records; CommGroups decides. Pure bookkeeping.
+// schemes/nccl/README.md says what happens in each state. A group only keeps records; CommGroups decides. Pure
+// bookkeeping.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // DeliveryPlanner: which communicator groups the sender has, and which delivery goes through which of them. A pure
-// state machine: an event goes in, actions come out, and time is an argument. docs/nccl.md has its table of states.
+// state machine: an event goes in, actions come out, and time is an argument. schemes/nccl/README.md has its table of
+// states.
 //
 // A group is one communicator: the sender is rank 0, and its workers are the other ranks. A delivery goes to its
 // workers through the groups that cover them; workers that no group covers get a new one. So a worker that joins is

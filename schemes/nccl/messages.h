@@ -1,4 +1,4 @@
-// GroupMessage: what the two ends of nccl send each other. docs/nccl.md says which message comes when.
+// GroupMessage: what the two ends of nccl send each other. schemes/nccl/README.md says which message comes when.
 //
 //   sender → worker   ask, make, warm, deliver (in the bytes of a deliver message), again, over, drop
 //   worker → sender   ready, made, warmed, got, dropped, failed

@@ -3,7 +3,7 @@
 // slot is still packed. What a killed process leaves behind: nothing but what NCCL keeps of an init that was never
 // finished (a thread and some descriptors in the trainer, counted and bounded).
 //
-// docs/nccl.md has the states of a communicator, the environment, and how to reach other hosts.
+// schemes/nccl/README.md has the states of a communicator, the environment, and how to reach other hosts.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The receiver's end of nccl: the worker's own memory on its device, and its rank in each communicator group
-// that it is asked into. The sender tells a worker everything that it does there; docs/nccl.md has the messages. The
-// memory and what comes into it is in arrivals.h, the ranks are in ranks.h.
+// that it is asked into. The sender tells a worker everything that it does there; schemes/nccl/README.md has the
+// messages. The memory and what comes into it is in arrivals.h, the ranks are in ranks.h.
 #pragma once
 
 #include <memory>

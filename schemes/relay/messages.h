@@ -1,4 +1,4 @@
-// RelayMessage: what the two ends of a relay send each other. docs/relay.md says which message comes when.
+// RelayMessage: what the two ends of a relay send each other. schemes/relay/README.md says which message comes when.
 //
 //   worker → sender   in place, buffers (with descriptors), alone, got, left, cannot
 //   sender → worker   take (in the bytes of a deliver message), from, over, engine (with descriptors), forget

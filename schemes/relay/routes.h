@@ -1,5 +1,5 @@
 // Routes: from which source each worker copies each version. A pure state machine: an event goes in, actions come out.
-// docs/relay.md draws it.
+// schemes/relay/README.md draws it.
 //
 // A delivery has a leg for each worker that copies. A leg's source is the trainer, or an engine that has the version or
 // is getting it. Where a source goes, its readers go on from the source that it had itself.

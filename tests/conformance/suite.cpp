@@ -57,10 +57,10 @@ std::string Stage::hasty() {
 }
 
 // NCCL keeps a thread and 21 descriptors of an init that was given up, of which a round makes one at most; and there
-// may be one communicator group more than before (docs/nccl.md). In a relay of three workers each may copy from every
-// other one, and then maps its page and its two receive buffers. With auto a worker may be another kind than the one
-// whose name it has: one that shows a page and two buffers, and maps what engines show by a thread; and the sender's
-// mirrors stay once they are made.
+// may be one communicator group more than before (schemes/nccl/README.md). In a relay of three workers each may copy
+// from every other one, and then maps its page and its two receive buffers. With auto a worker may be another kind than
+// the one whose name it has: one that shows a page and two buffers, and maps what engines show by a thread; and the
+// sender's mirrors stay once they are made.
 Footprint Stage::with_what_the_scheme_keeps(Footprint held, std::size_t rounds) const {
   constexpr std::size_t kShown = 3, kOthers = 2, kWorkers = 3, kMirrors = 3;
   if (is_nccl(endpoint())) held.descriptors += 64 + 21 * rounds, held.threads += 8 + rounds;

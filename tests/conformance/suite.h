@@ -86,7 +86,7 @@ class Stage : public testing::TestWithParam<Setting> {
   // Whether this process, which is rank 0, may have a receiver too: NCCL takes a process once on a GPU.
   bool may_receive_here() const { return GetParam().scheme != "nccl"; }
 
-  // NCCL keeps two or three descriptors of each communicator (docs/nccl.md).
+  // NCCL keeps two or three descriptors of each communicator (schemes/nccl/README.md).
   bool leaves_nothing() const;
 
   // What a process may come to hold above this, in so many rounds of deaths and joins.

@@ -22,7 +22,7 @@ std::vector<std::byte> random_bytes(std::size_t size, std::uint64_t seed) {
   return bytes;
 }
 
-// The bytes of the vectors in docs/digest.md.
+// The bytes of the vectors in docs/design/digest.md.
 std::vector<std::byte> pattern(std::size_t size) {
   std::vector<std::byte> bytes(size);
   for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i * 167 + (i >> 8) * 13 + (i >> 16) * 5);
@@ -36,7 +36,7 @@ TEST(DigestKeys, AreThoseOfTheDocument) {
   EXPECT_EQ(kDigestKeys.second()[511], 0x54238caebf32828c);
 }
 
-// The premise of the proofs in docs/digest.md: no half occurs twice, so that in no place the two sums share one.
+// The premise of the proofs in docs/design/digest.md: no half occurs twice, so that in no place the two sums share one.
 TEST(DigestKeys, HaveHalvesThatAllDiffer) {
   std::set<std::uint64_t> low, high;
   for (const std::uint64_t key : kDigestKeys.keys) {

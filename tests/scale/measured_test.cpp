@@ -1,4 +1,5 @@
-// The simulator against what was measured on H200s of one host: docs/cuda-measurements.md, and docs/scale.md for NCCL.
+// The simulator against what was measured on H200s of one host: docs/measurements/gpu.md, and docs/design/scale.md for
+// NCCL.
 #include <gmock/gmock.h>
 
 #include "simulator/world.h"

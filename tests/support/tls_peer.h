@@ -1,5 +1,5 @@
 // The other end of a control connection over TCP, by OpenSSL's own API alone: nothing of transport/wire/tls.h is in it
-// but the two functions that docs/protocol.md defines. Never blocks: pump() moves what can be moved now.
+// but the two functions that docs/design/protocol.md defines. Never blocks: pump() moves what can be moved now.
 #pragma once
 
 #include <cstddef>

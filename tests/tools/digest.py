@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The digest of docs/digest.md in Python's integers, independent of the tested code, and slow (some MB a second).
+"""The digest of docs/design/digest.md in Python's integers, independent of the tested code, and slow (some MB a second).
 
     tests/tools/digest.py              prints the page's table of vectors
     tests/tools/digest.py FILE         prints the digest of a file's bytes

@@ -4,7 +4,7 @@
     V/bin/python tests/tools/verify-slot-folder.py FOLDER [CHECKPOINT]
 
 Always (needs safetensors): the file that manifest.json names first opens, its stamp is the manifest's, every tensor is
-there; up to 16 MiB, the digest is computed anew (docs/digest.md, in Python's integers).
+there; up to 16 MiB, the digest is computed anew (docs/design/digest.md, in Python's integers).
 With torch and transformers, and a config.json in FOLDER (copy it there, or name its CHECKPOINT): the folder loads without a
 missing or surplus tensor. With CHECKPOINT it also prints the largest difference between the logits of both.
 It takes no lock: it copies, reads the manifest again, and starts again if the trainer was faster.

@@ -1,9 +1,9 @@
 // Chat templates of checkpoints: a conversation to the text that the model was trained on.
 //
 // Checkpoints bring them as Jinja. This is a small interpreter of what real ones use, with the results of Jinja2 as
-// transformers' apply_chat_template runs it, byte for byte (docs/chat-templates.md). It is written here because no
-// library of Debian 12 does it: there is no package of jinja2cpp, inja or minja; and inja is another language, without
-// macros, namespaces, `is` tests, and whitespace as Jinja2 controls it.
+// transformers' apply_chat_template runs it, byte for byte (docs/guide/chat-templates.md). It is written here because
+// no library of Debian 12 does it: there is no package of jinja2cpp, inja or minja; and inja is another language,
+// without macros, namespaces, `is` tests, and whitespace as Jinja2 controls it.
 //
 // A template is part of a checkpoint, and may be hostile: time, memory and recursion are bounded, and no template
 // reaches anything but what render() is given and the clock.

@@ -27,7 +27,8 @@ const ProgramInfo& program() {
   static const ProgramInfo info = engine_program(
       "generates text with a decoder, over HTTP.\n\n"
       "Serves OpenAI's /v1/completions, /v1/chat/completions and /v1/models, /tokenize, /detokenize, /health and\n"
-      "/metrics (docs/engine-api.md), and /sleep, /wake_up and /is_sleeping, with which it lends the memory of its\n"
+      "/metrics (docs/guide/engine-api.md), and /sleep, /wake_up and /is_sleeping, with which it lends the memory of "
+      "its\n"
       "cache to a trainer. With --sync it takes its weights from a trainer and flips to each new version between two\n"
       "tokens. Prints its address to stdout once it listens; /health is 503 until a version is served.\n"
       "SIGTERM, SIGINT or SIGHUP lets running requests finish; a second one ends it at once.");

@@ -20,8 +20,8 @@ namespace bascule::ref {
 // A file mapped for reading. Bytes stay valid as long as this object; a file that another process shortens meanwhile
 // raises SIGBUS, as any mapping does.
 //
-// It may be a slot of a memmap folder (docs/memmap.md), to which model.safetensors is a link there: the file is locked
-// as such readers do, so that no trainer writes it meanwhile.
+// It may be a slot of a memmap folder (schemes/memmap/README.md), to which model.safetensors is a link there: the file
+// is locked as such readers do, so that no trainer writes it meanwhile.
 class SafetensorsFile {
  public:
   // Blocks while a sender writes the file, at most ten seconds: then UNAVAILABLE.

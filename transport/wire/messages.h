@@ -1,4 +1,4 @@
-// The control protocol's messages, and their CBOR. docs/protocol.md says which end sends which when.
+// The control protocol's messages, and their CBOR. docs/design/protocol.md says which end sends which when.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // TLS 1.3 for a control connection over TCP, with a key that both ends make of their token. No certificate counts, no
-// ticket is given. docs/security.md says what this is worth, docs/protocol.md states it for other implementations.
+// ticket is given. docs/guide/security.md says what this is worth, docs/design/protocol.md states it for other
+// implementations.
 //
 //   identity = "bascule tls psk v1 | worker to sender | scheme nccl | protocol 3"     sent in the clear
 //   key      = HKDF-SHA-256(token, no salt, info = identity), 32 bytes                never sent

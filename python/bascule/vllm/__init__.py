@@ -1,7 +1,7 @@
 """Bascule in vLLM: `vllm serve MODEL --weight-transfer-config '{"backend":"bascule"}'`, with BASCULE_ENDPOINT set.
 
 vLLM finds register() by an entry point. engine.py is the backend, extension.py the way in for vLLMs without backends,
-follow.py what lets an engine follow by itself. docs/python-vllm.md tells how to use them.
+follow.py what lets an engine follow by itself. docs/guide/vllm.md tells how to use them.
 """
 
 from __future__ import annotations

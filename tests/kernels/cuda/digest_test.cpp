@@ -40,7 +40,7 @@ TEST(CudaDigest, RefusesMoreTilesThanItsTotalsCount) {
   EXPECT_EQ(cell.target(DigestTotals::kMostTiles * kTileBytes + 1, nullptr, &target).code, cudaErrorInvalidValue);
 }
 
-// The vectors of docs/digest.md.
+// The vectors of docs/design/digest.md.
 TEST(CudaDigest, KnownVectors) {
   BASCULE_NEEDS_GPUS(1);
   std::vector<std::byte> pattern(200'000);

@@ -29,7 +29,7 @@ struct Machine {
   int hosts = 1;  // of the engines, which fill them evenly
   int nics = 1;   // a host; GPU g uses NIC g mod nics
   bool trainer_apart = true;
-  // docs/scale.md has the sources.
+  // docs/design/scale.md has the sources.
   LinkSpeed nvlink{.bytes_per_second = 396e9, .latency_seconds = 5e-6};
   LinkSpeed nic{.bytes_per_second = 50e9, .latency_seconds = 10e-6};
 

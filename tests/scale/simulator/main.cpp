@@ -22,7 +22,7 @@ const bascule::ProgramInfo kProgram{
     .summary =
         "sends versions from one trainer to many engines on a virtual clock: the sender's real control plane, and\n"
         "for the bytes arithmetic over links. Nothing is copied, and no network is touched.\n"
-        "docs/scale.md says what is modelled, and what is not."};
+        "docs/design/scale.md says what is modelled, and what is not."};
 
 absl::Status run(const Options& options, const std::string& command) {
   std::vector<Row> rows;

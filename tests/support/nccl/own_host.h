@@ -1,5 +1,5 @@
 // NCCL takes no two ranks of one host on one GPU. A process of a test is therefore a host of its own to it: then ranks
-// reach each other as between hosts, by sockets (docs/nccl.md), and one GPU is enough for all of them.
+// reach each other as between hosts, by sockets (schemes/nccl/README.md), and one GPU is enough for all of them.
 #pragma once
 
 #include <unistd.h>

@@ -72,7 +72,7 @@ auto not_authenticated(std::string_view detail) {
                                                       HasSubstr(std::string(detail)), Not(HasSubstr("horse"))));
 }
 
-// By another implementation (Python's hmac) of what docs/protocol.md says.
+// By another implementation (Python's hmac) of what docs/design/protocol.md says.
 TEST(Tls, TheKeyIsTheFunctionOfTheDocs) {
   const std::string identity = "bascule tls psk v1 | worker to sender | scheme nccl | protocol 3";
   EXPECT_EQ(tls_identity("nccl"), cat("bascule tls psk v1 | worker to sender | scheme nccl | protocol ", kProtocol));

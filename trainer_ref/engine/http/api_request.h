@@ -1,5 +1,5 @@
 // What clients ask for: the bodies of /v1/completions, /v1/chat/completions, /tokenize and /detokenize, as JSON,
-// checked against the model. docs/engine-api.md lists the fields. No sockets here.
+// checked against the model. docs/guide/engine-api.md lists the fields. No sockets here.
 #pragma once
 
 #include <cstdint>

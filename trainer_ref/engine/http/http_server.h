@@ -1,4 +1,4 @@
-// The engine's HTTP interface: that of OpenAI, and of vLLM beside it (docs/engine-api.md).
+// The engine's HTTP interface: that of OpenAI, and of vLLM beside it (docs/guide/engine-api.md).
 //
 // Threads: everything runs on the thread that calls run(), which waits for nothing but its sockets. Connections are
 // kept alive and bounded: in number, in the size of headers and bodies, and in how long they may idle. A client that

@@ -9,7 +9,7 @@
 
 ABSL_FLAG(bool, chat, false,
           "A problem's text is a message of the user's, which the model's chat template writes as a prompt; problems "
-          "of \"messages\" are written by it in any case (docs/data-and-rewards.md)");
+          "of \"messages\" are written by it in any case (docs/guide/data-and-rewards.md)");
 ABSL_FLAG(std::string, system_prompt, "", "With --chat: the system's message before it");
 ABSL_FLAG(std::string, chat_template_kwargs, "",
           "A JSON object of variables for the chat template, as {\"enable_thinking\": false}");

@@ -15,7 +15,7 @@ ABSL_FLAG(std::string, sync, "",
           "Endpoint for the weights, the same as the engines' --sync: shm:///run/user/1000/grpo, or with --device=cuda "
           "cuda-ipc:///run/user/1000/grpo. With ?wire_dtype=bf16 the f32 weights are cast while they are packed, for "
           "engines with --dtype=bf16: --importance-cap corrects for what their rounding changes. With ?slots=1 the "
-          "engines read the trainer's own weights, and yield while the optimizer writes (docs/pair.md)");
+          "engines read the trainer's own weights, and yield while the optimizer writes (docs/guide/pair.md)");
 ABSL_FLAG(bool, colocate, false,
           "The engines compute on the trainer's own device: they release their caches while it trains, and it releases "
           "the memory of training while they generate");

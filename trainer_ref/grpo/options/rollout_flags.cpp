@@ -18,14 +18,14 @@ ABSL_FLAG(int64_t, max_tokens, 16, "Longest completion");
 ABSL_FLAG(double, temperature, 1, "Temperature at which completions are sampled");
 ABSL_FLAG(int64_t, top_k, 0,
           "Completions are sampled from this many of the likeliest tokens; 0: from all. The loss goes on with "
-          "probabilities among all tokens (docs/data-and-rewards.md)");
+          "probabilities among all tokens (docs/guide/data-and-rewards.md)");
 ABSL_FLAG(double, top_p, 1,
           "Completions are sampled from the likeliest tokens that together have this probability, as --top-k");
 ABSL_FLAG(
     std::string, reward, "exact_match",
     "Reward functions with weights, as exact_match,finished=0.1: exact_match, number_match, math_match (the final "
     "answer: \\boxed{…}, behind ####, or the last number), finished, within_length, exec:PROGRAM ARGUMENT… (it reads "
-    "JSON lines from stdin and answers on stdout) and http://HOST:PORT/PATH (docs/data-and-rewards.md). A weight "
+    "JSON lines from stdin and answers on stdout) and http://HOST:PORT/PATH (docs/guide/data-and-rewards.md). A weight "
     "stands behind "
     "the last =; a comma, = or blank that belongs to a name has a backslash before it");
 ABSL_FLAG(absl::Duration, reward_timeout, absl::Seconds(60),

@@ -28,7 +28,7 @@ ABSL_FLAG(std::string, data, "",
           "line may "
           "have \"messages\", which the model's chat template writes, or \"prompt_token_ids\"; GSM8K's \"question\" "
           "and \"answer\" are read as they are "
-          "(docs/data-and-rewards.md)");
+          "(docs/guide/data-and-rewards.md)");
 ABSL_FLAG(
     std::string, eval_data, "",
     "With --task=data: a file like --data of the problems to evaluate on. Without it one problem of --data in ten is "
@@ -54,7 +54,7 @@ ABSL_FLAG(int64_t, save_every, 0, "Steps between checkpoints; 0: only after the 
 ABSL_FLAG(
     std::string, metrics, "",
     "HOST:PORT at which the run shows itself: /metrics for Prometheus, /health; port 0 lets the system choose, and "
-    "the log says which (docs/pair.md)");
+    "the log says which (docs/guide/pair.md)");
 ABSL_FLAG(std::string, about, "", "A sentence or two about the run, for its report");
 
 namespace bascule::ref {

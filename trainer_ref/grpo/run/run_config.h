@@ -14,7 +14,7 @@
 
 namespace bascule::ref {
 
-// What lies in files is known by its digest (docs/digest.md): "model/config.json", "model/model.safetensors", …,
+// What lies in files is known by its digest (docs/design/digest.md): "model/config.json", "model/model.safetensors", …,
 // "reward/reward.py" for a file among the words of exec:, "data", "eval-data", "task" for the problems as they were
 // read, and "chat-template" where it writes their prompts.
 using Fingerprints = std::map<std::string, std::string>;
