@@ -125,6 +125,7 @@ constexpr std::array<Option, 15> kOptions = {{
 
 absl::Status unknown_option(std::string_view name, std::span<const SchemeOption> table) {
   std::vector<std::string_view> known;
+  known.reserve(kOptions.size() + table.size());
   for (const Option& option : kOptions) known.push_back(option.name);
   for (const SchemeOption& option : table) known.push_back(option.name);
   const std::string_view near = nearest(name, known);
