@@ -8,7 +8,7 @@ A trainer has a Sender, each engine a Receiver, both at one endpoint ("shm:///ru
     ...                                                     weights = receiver.weights()
     report = sender.send()  # every engine serves it
 
-docs/guide/python.md tells of frameworks; docs/design/architecture.md of guarantees.
+docs/guide/python.md covers frameworks, docs/design/architecture.md the guarantees.
 """
 
 from . import _core

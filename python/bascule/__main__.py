@@ -1,4 +1,4 @@
-"""The program `bascule`, or `python -m bascule`."""
+"""The program `bascule`, also run as `python -m bascule`."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from .errors import BasculeError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the program with `arguments` (default: the command line's) and returns its exit code: 0, 1 or 130."""
     parser = argparse.ArgumentParser(prog="bascule", description="Weight transport from a trainer to its engines.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("doctor", help="what of this machine matters to Bascule, and what is wrong with it")
-    status = commands.add_parser("status", help="what an endpoint says of itself, and whether its slots hold that")
+    commands.add_parser("doctor", help="checks this machine and reports problems")
+    status = commands.add_parser("status", help="shows an endpoint's sender, workers and slots, and verifies the slots")
     status.add_argument("target", help="an endpoint's URL or folder: shm:///run/user/1000/grpo")
-    send = commands.add_parser("send", help="sends the tensors of a safetensors file, or of a folder of them, once")
+    send = commands.add_parser("send", help="sends the tensors of a safetensors file or folder once")
     send.add_argument("checkpoint")
     send.add_argument("--sync", required=True, help="the endpoint: shm:///run/user/1000/grpo")
     send.add_argument("--workers", type=int, default=1, help="how many workers to wait for (default: 1)")
     send.add_argument("--timeout", type=float, default=60, help="seconds to wait for them (default: 60)")
-    board = commands.add_parser("tensorboard", help="follows metrics.jsonl of a run of bascule-train into TensorBoard")
+    board = commands.add_parser("tensorboard", help="writes a bascule-train run's metrics.jsonl to TensorBoard, live")
     board.add_argument("run", help="the run's folder (its --out), or metrics.jsonl")
-    board.add_argument("--logdir", required=True, help="where TensorBoard looks")
-    board.add_argument("--once", action="store_true", help="what is there, instead of following until Ctrl-C")
+    board.add_argument("--logdir", required=True, help="TensorBoard's log folder")
+    board.add_argument("--once", action="store_true", help="write the present steps and exit, instead of following the run")
     chosen = parser.parse_args(arguments)
     try:
         code = _run(chosen)
-        sys.stdout.flush()  # where nobody reads it any more, that is heard here
+        sys.stdout.flush()  # raises BrokenPipeError here if no process reads the output
         return code
     except BasculeError as error:
         print(f"bascule: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # as of `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at its end
+    except BrokenPipeError:  # as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at exit
         return 1
 
 

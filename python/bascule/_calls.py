@@ -1,4 +1,4 @@
-"""Calls of a model, which may run beside each other, and flips, which run alone."""
+"""Lets calls of a model run at the same time, and flips run alone."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 
 class Calls:
-    """A flip waits for the calls that have begun; calls that begin meanwhile wait for the flip. Threads: any."""
+    """A flip waits for the calls in progress; new calls wait for the flip. Any thread may call the methods."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._inside = 0  # threads with a call under way
+        self._inside = 0  # threads with a call in progress
         self._flipping = False
-        self._of_thread = threading.local()  # depth: a call may call
+        self._of_thread = threading.local()  # depth: calls may be nested
 
     def begin(self) -> None:
         depth = self._depth()
@@ -27,7 +27,7 @@ class Calls:
         self._of_thread.depth = depth + 1
 
     def end(self) -> None:
-        """Of a begin() in this thread."""
+        """Ends this thread's last begin()."""
         self._of_thread.depth = self._depth() - 1
         if self._depth() == 0:
             with self._changed:
@@ -40,9 +40,9 @@ class Calls:
 
     @contextmanager
     def alone(self, patience: float | None = None) -> Iterator[bool]:
-        """Whether no call and no other flip ran within `patience` seconds (None: for ever), and none will until the end.
+        """Waits up to `patience` seconds (None: for ever) until no call and no other flip runs, and keeps others out.
 
-        Not within a call of the same thread, which it would wait for.
+        Yields whether that succeeded. Raises RuntimeError within a call of the same thread, which it would wait for.
         """
         if self.within():
             raise RuntimeError("a flip within a call of the model")
@@ -61,7 +61,7 @@ class Calls:
                     self._changed.notify_all()
 
     def forked(self) -> None:
-        """In a forked child: this thread alone is left, and whatever another one held is free."""
+        """Call it in a forked child: only this thread is left, and what other threads held is free."""
         self._changed, self._flipping = threading.Condition(), False
 
     def _depth(self) -> int:
@@ -69,17 +69,17 @@ class Calls:
 
 
 class Guarded:
-    """A method, each call of which is a call of `calls`. A copy of its object, or a pickle of it, has the plain method."""
+    """A method whose every call counts in `calls`. A copy or a pickle of its object has the plain method."""
 
     def __init__(self, method: Callable[..., Any], calls: Calls):
-        functools.update_wrapper(self, method)  # its signature is looked at by those that call it
+        functools.update_wrapper(self, method)  # callers look at its signature
         self._method, self._calls = method, calls
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         self._calls.begin()
         try:
             return self._method(*arguments, **named)
-        finally:  # also of a KeyboardInterrupt
+        finally:  # also after a KeyboardInterrupt
             self._calls.end()
 
     def __reduce__(self) -> Any:

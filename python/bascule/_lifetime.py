@@ -1,4 +1,4 @@
-"""Senders and receivers of this process: closed before the interpreter goes, and dead in a forked child."""
+"""Closes this process's senders and receivers before the interpreter exits, and disables them in a forked child."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from . import _core
 from .errors import BasculeError
 
-_living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by number: in the order they were made
+_living: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by number, in order of creation
 _logger = logging.getLogger("bascule")
 _logs: weakref.WeakValueDictionary[int, Log] = weakref.WeakValueDictionary()  # a function may hold its sender
 _numbers = itertools.count(1)
@@ -25,12 +25,12 @@ _starting = threading.Lock()
 
 
 def lives(end: Any) -> None:
-    """`end` has close() and _abandon()."""
+    """Registers a sender or receiver, which has _close() and _abandon()."""
     _living[next(_numbers)] = end
 
 
 class Log:
-    """Where threads of Bascule log by `number`: `call`, or logging.getLogger("bascule") where it is None or gone."""
+    """Passes log lines with its `number` to `call`, or to logging.getLogger("bascule") if `call` is None or gone."""
 
     def __init__(self, call: Callable[[str], None] | None = None):
         global _log_thread
@@ -47,8 +47,8 @@ class Log:
 
 
 def refuse_in_child(what: str) -> BasculeError:
-    return BasculeError(f"this {what} belongs to the process that this one was forked of; make one here (or start "
-                        "processes by multiprocessing's spawn)", "FAILED_PRECONDITION")
+    return BasculeError(f"this {what} belongs to the process that this one was forked from; make one here, or start "
+                        "processes with multiprocessing's spawn", "FAILED_PRECONDITION")
 
 
 def refuse_to_travel(what: str) -> BasculeError:
@@ -62,28 +62,28 @@ def _log() -> None:
             log = _logs.get(number)
             try:
                 log.call(line) if log is not None else _logger.info("%s", line)
-            except BaseException:  # SystemExit, too, and of a handler: the other lines are logged all the same
+            except BaseException:  # also SystemExit, and a handler's errors: the other lines are still logged
                 with suppress(BaseException):
-                    _logger.exception("the log of a Sender")
-            del log  # while this waits, it keeps no sender alive
+                    _logger.exception("a Sender's log function failed")
+            del log  # so that waiting keeps no sender alive
 
 
 def _close_all() -> None:
-    patience = 5.0  # seconds: a call of another thread may never end
+    patience = 5.0  # seconds: another thread's call may never end
     try:
-        for _, end in sorted(_living.items(), reverse=True):  # what another one uses was made before it
+        for _, end in sorted(_living.items(), reverse=True):  # newest first: an object may use older ones
             try:
                 end._close(patience=patience)
-            except KeyboardInterrupt:  # the others are closed all the same, and at once
+            except KeyboardInterrupt:  # the others are still closed, without waiting
                 patience = 0
             except Exception:
                 _logger.exception("closing %r", end)
         _core.stop_logs()
         if _log_thread is not None:
             _log_thread.join(timeout=1)
-    finally:  # also of a signal: threads in calls must not come back
+    finally:  # also after a signal: threads in calls must not return to Python
         _core.interpreter_ends()
-        time.sleep(0.01)  # those that are on their way arrive
+        time.sleep(0.01)  # threads that are returning just now reach the check
 
 
 def _abandon_all() -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints as a trainer's weights: safetensors files, one tensor in memory at a time, by torch and safetensors."""
+"""Sends a checkpoint's safetensors files, one tensor in memory at a time. Needs torch and safetensors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from .tensors import TensorSpec, dtype_name
 
 
 def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) -> _core.SendReport:
-    """Sends all tensors of a safetensors file, or of a folder of them, once `workers` workers are there.
+    """Waits up to `timeout` seconds for `workers` workers, then sends them a checkpoint once and returns the report.
 
-    Of a folder with model.safetensors.index.json the files that it names, else model.safetensors, else all that there are.
-    Raises BasculeError: NOT_FOUND, INVALID_ARGUMENT and DATA_LOSS name the file; else as Sender.stream().
+    checkpoint: a safetensors file, or a folder: then the files that its model.safetensors.index.json names, or
+    model.safetensors, or all *.safetensors files, in this order of preference.
+
+    Raises BasculeError (NOT_FOUND, INVALID_ARGUMENT and DATA_LOSS name the file; FAILED_PRECONDITION without torch or
+    safetensors), and what wait_for_workers() and stream() of a Sender raise.
     """
     if not checkpoint:
         raise BasculeError("expected a safetensors file or a folder of them, found an empty path", "INVALID_ARGUMENT")
@@ -27,7 +30,7 @@ def send(checkpoint: str, endpoint: str, workers: int = 1, timeout: float = 60) 
         import torch  # noqa: F401  safetensors' tensors are torch's
         from safetensors import SafetensorError, safe_open
     except ImportError as error:
-        raise BasculeError(f"a checkpoint is read by torch and safetensors: {error}; pip install torch safetensors",
+        raise BasculeError(f"reading a checkpoint needs torch and safetensors: {error}; pip install torch safetensors",
                            "FAILED_PRECONDITION") from None
     with ExitStack() as opened:
         files = {}
@@ -57,7 +60,7 @@ def _files(checkpoint: Path) -> list[Path]:
 
 
 def _indexed(index: Path) -> list[Path]:
-    """The files that an index of Hugging Face's names, beside it."""
+    """The files that Hugging Face's index names, in the index's folder."""
     try:
         names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
         files = [index.parent / name for name in names]
@@ -65,7 +68,7 @@ def _indexed(index: Path) -> list[Path]:
         raise BasculeError(f'{index}: expected {{"weight_map": {{tensor: file, …}}}}', "DATA_LOSS") from None
     for file in files:
         if not file.is_file():
-            raise BasculeError(f"{file}: {index.name} names it, and it is not there", "NOT_FOUND")
+            raise BasculeError(f"{file}: expected this file, which {index.name} names, found nothing", "NOT_FOUND")
     return files
 
 
@@ -74,7 +77,7 @@ def _specs(files: dict[Path, Any]) -> Iterator[TensorSpec]:
     for path, file in files.items():
         for name in file.keys():
             if name in seen:
-                raise BasculeError(f"{path}: tensor {name} is in {seen[name].name}, too; name the one file to send",
+                raise BasculeError(f"{path}: tensor {name} is also in {seen[name].name}; name the one file to send",
                                    "INVALID_ARGUMENT")
             seen[name] = path
             described = file.get_slice(name)

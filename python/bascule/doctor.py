@@ -1,4 +1,4 @@
-"""`python -m bascule doctor`: what of this machine matters to Bascule, what is wrong with it, and what to do."""
+"""`python -m bascule doctor`: checks this machine, and reports problems and what to do about them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 _LEAST_DESCRIPTORS = 1024
-_LEAST_DRIVER = 13000  # CUDA 13.0, as the driver says it: 1000 * major + 10 * minor
+_LEAST_DRIVER = 13000  # CUDA 13.0 in the driver's form: 1000 * major + 10 * minor
 _LEAST_NCCL = 22700
 
 
 @dataclass
 class Finding:
-    """One line of the doctor's. `wrong`: something that Bascule offers will not work here."""
+    """One line of the report. `wrong`: what of Bascule will not work here, and what to do; empty: nothing is wrong."""
 
     what: str
     found: str
@@ -27,15 +27,16 @@ class Finding:
 
 
 def findings() -> Iterator[Finding]:
+    """Checks one thing after the other and yields the findings. Blocks for seconds: it sends to a process it starts."""
     for look in (_python, _limits, _memory, _io_uring, _gpu, _nccl, _frameworks, _send):
         try:
             yield from look()
-        except Exception as error:  # the other findings are shown all the same
-            yield Finding(look.__name__.strip("_").replace("_", " "), "", f"could not be looked at: {error!r}")
+        except Exception as error:  # the other findings are still shown
+            yield Finding(look.__name__.strip("_").replace("_", " "), "", f"could not be checked: {error!r}")
 
 
 def run(write: Callable[[str], None] = print) -> int:
-    """Writes all findings, the wrong ones with what to do; the number of the wrong ones."""
+    """Passes each finding to `write`, and what to do about each wrong one; returns how many are wrong."""
     wrong = 0
     for finding in findings():
         write(f"{'WRONG' if finding.wrong else 'ok   '}  {finding.what}: {finding.found}")
@@ -128,12 +129,12 @@ def _frameworks() -> Iterator[Finding]:
         allowed = os.environ.get("VLLM_PLUGINS")
         visible = "bascule" in plugins.names and (allowed is None or "bascule" in allowed.split(","))
         yield Finding("vLLM's plugin", "visible" if visible else "not visible",
-                      "" if visible else "install bascule into vLLM's environment, and name it in VLLM_PLUGINS where "
-                      "that is set")
+                      "" if visible else "install bascule into vLLM's environment; if VLLM_PLUGINS is set, add "
+                      "bascule to it")
 
 
 def _send() -> Iterator[Finding]:
-    """A version from this process to another one."""
+    """Sends a version from this process to another one."""
     import subprocess
 
     from . import Sender

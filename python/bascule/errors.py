@@ -1,12 +1,12 @@
-"""What Bascule raises."""
+"""The exceptions that Bascule raises."""
 
 from __future__ import annotations
 
 
 class BasculeError(RuntimeError):
-    """An error with a code apart from its text: "INVALID_ARGUMENT", "FAILED_PRECONDITION", "DEADLINE_EXCEEDED", …
+    """An error with a text and a `code`: "INVALID_ARGUMENT", "FAILED_PRECONDITION", "DEADLINE_EXCEEDED", …
 
-    The names are those of absl::StatusCode, in which the C++ headers of Bascule tell what each call may return.
+    The codes have the names of absl::StatusCode. Bascule's C++ headers say which codes each call may return.
     """
 
     def __init__(self, text: str, code: str = "INTERNAL"):
@@ -18,10 +18,11 @@ class BasculeError(RuntimeError):
 
 
 class BasculeTimeoutError(BasculeError, TimeoutError):
-    """DEADLINE_EXCEEDED: what was waited for did not come in time."""
+    """A wait took too long. The code is DEADLINE_EXCEEDED; the text says what did not come."""
 
 
 def error_of(code: str, text: str) -> BasculeError:
+    """The exception for a status of the C++ library."""
     return (BasculeTimeoutError if code == "DEADLINE_EXCEEDED" else BasculeError)(text, code)
 
 
@@ -29,10 +30,10 @@ _LONGEST_TEXT = 4000  # characters: it travels in one message
 
 
 def text_of(error: BaseException) -> str:
-    """What the other end is told of an error, whatever is in it: in UTF-8, and not too long."""
+    """An error's text as it is sent to the other end: always valid UTF-8, and never too long for a message."""
     try:
         text = str(error) if isinstance(error, BasculeError) else f"{type(error).__name__}: {error}"
-    except Exception:  # of its __str__
+    except Exception:  # its __str__ fails
         text = type(error).__name__
     if len(text) > _LONGEST_TEXT:
         text = text[:_LONGEST_TEXT] + "…"
@@ -40,8 +41,8 @@ def text_of(error: BaseException) -> str:
 
 
 def code_of(error: BaseException) -> str:
-    """The name of an absl::StatusCode, where the error has one; else anything."""
+    """The error's `code` if it has one: usually the name of an absl::StatusCode, but it may be any text, or empty."""
     try:
         return ascii(error.code)[1:-1] if isinstance(error.code, str) else ""  # type: ignore[attr-defined]
-    except Exception:  # it has none, or its own code fails
+    except Exception:  # it has none, or its `code` property fails
         return ""

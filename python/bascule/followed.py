@@ -1,4 +1,4 @@
-"""The tensors of a model, looked at before each send: which ones lie elsewhere than before, or are others."""
+"""Finds, before each send, which of a model's tensors were moved or replaced."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _Spec = tuple[str, list[int], list[int], int, int]  # as describe() gives it
 
 
 class Followed:
-    """The registered tensors: those of a module, whose parameters and submodules may be replaced, or of a mapping.
+    """Keeps the registered tensors of a module or a mapping alive. Parameters and submodules may be replaced.
 
-    It keeps them alive. A model has many, so that the loops of each look are C's.
+    A model has many tensors, so each check loops in C (map).
     """
 
     def __init__(self, model: Any, rename: Callable[[str], str] | None):
@@ -26,15 +26,15 @@ class Followed:
         self._tensors = self._look()
         self._specs = describe_each(self.names, self._tensors)
         self._glance: Any = glance_at(self.names, self._tensors)
-        self._before: list[Any] = []  # alive until the core knows where the others lie
+        self._before: list[Any] = []  # alive until the core knows their successors' addresses
         self.device = next((spec[4] for spec in self._specs if spec[4] != HOST), HOST)
         self.all = describe_all(dict(zip(self.names, self._tensors)))
 
     def follow(self, move: Callable[[int, int, list[int]], None]) -> None:
-        """Tells `move` index, address and strides of each tensor that lies elsewhere, or otherwise, than before.
+        """Calls `move` with index, address and strides of each tensor whose address or strides changed.
 
-        Raises BasculeError, and nothing was told: INVALID_ARGUMENT names a tensor of another type, shape or device, one
-        that is not there any more, or one that was not registered.
+        Raises BasculeError before any call: INVALID_ARGUMENT names a tensor whose type, shape or device changed, that
+        is no longer there, or that was not registered.
         """
         if self._structure.changed():
             self._find_places_again()
@@ -45,7 +45,7 @@ class Followed:
         specs = describe_each(self.names, tensors)
         for name, spec, before in zip(self.names, specs, self._specs):
             check_same(name, spec, before)
-        # A signal may end this anywhere: then the next look tells all of it again, and nothing is freed before.
+        # A signal may end this anywhere: the next check then reports all of it again, and nothing is freed before.
         self._glance = None
         self._before += self._tensors
         self._tensors = tensors
@@ -66,7 +66,7 @@ class Followed:
             raise BasculeError(f"tensor {more[0]} is in the model and was not registered; make another sender for it",
                                "INVALID_ARGUMENT")
         if missing := sorted(set(self.names) - places.keys()):
-            raise BasculeError(f"tensor {missing[0]} was registered and is not in the model any more",
+            raise BasculeError(f"tensor {missing[0]} was registered and is no longer in the model",
                                "INVALID_ARGUMENT")
         self._find_places({name: places[name] for name in self.names})
         self._structure = structure
@@ -76,12 +76,12 @@ class Followed:
             return list(map(getitem, self._owners, self._keys))
         except KeyError:
             missing = next(name for name, owner, key in zip(self.names, self._owners, self._keys) if key not in owner)
-            raise BasculeError(f"tensor {missing} was registered and is not in the model any more",
+            raise BasculeError(f"tensor {missing} was registered and is no longer in the model",
                                "INVALID_ARGUMENT") from None
 
 
 class _Structure:
-    """Which submodules a module has, and how many tensors each of them."""
+    """Which submodules a module has, and how many tensors each of them has."""
 
     def __init__(self, model: Any):
         modules = list(model.modules()) if is_module(model) else []
@@ -104,9 +104,9 @@ def describe_each(names: list[str], tensors: list[Any]) -> list[_Spec]:
 
 
 def glance_at(names: list[str], tensors: list[Any]) -> list[Any]:
-    """What is another one wherever a tensor's address, strides or number of elements is.
+    """A value that changes if a tensor's address, strides or number of elements does.
 
-    Another view of the same bytes at the same place, as .view(torch.int32), is none: the same bytes travel.
+    It may miss another view of the same bytes, such as .view(torch.int32): the same bytes travel.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -115,7 +115,7 @@ def glance_at(names: list[str], tensors: list[Any]) -> list[Any]:
         contiguous = list(map(torch.Tensor.is_contiguous, tensors))
         strides = [] if all(contiguous) else [tensor.stride() for tensor in tensors]
         return [list(map(torch.Tensor.data_ptr, tensors)), list(map(torch.Tensor.numel, tensors)), strides]
-    except TypeError:  # not all of them are torch's
+    except TypeError:  # not all of them are torch tensors
         return describe_each(names, tensors)
 
 
@@ -124,4 +124,5 @@ def check_same(name: str, spec: _Spec, before: _Spec) -> None:
         return
     now, then = (f"{dtype} {shape} on {'the host' if device == HOST else f'device {device}'}"
                  for dtype, shape, _, _, device in (spec, before))
-    raise BasculeError(f"tensor {name} is {now}; registered was {then}, and these must stay", "INVALID_ARGUMENT")
+    raise BasculeError(f"tensor {name} is {now}; it was registered as {then}, and these must not change",
+                       "INVALID_ARGUMENT")

@@ -1,9 +1,9 @@
-"""A model of Hugging Face's `transformers`, or any module of torch, that follows an endpoint by itself.
+"""Keeps a Hugging Face `transformers` model, or any torch module, at the newest version automatically.
 
     model = AutoModelForCausalLM.from_pretrained(…)
     following = bascule.hf.follow(model, "shm:///run/user/1000/grpo")
     following.wait()              # for the first version
-    model.generate(…)             # each token by the newest version; also while the model is idle, it follows
+    model.generate(…)             # each token uses the newest version; an idle model also follows
 
 It needs torch; transformers itself is not imported.
 """
@@ -28,31 +28,33 @@ from .places import Places
 from .receiver import Receiver
 from .tensors import is_module
 
-_LONGEST_PAUSE = 5.0  # seconds between two attempts to load what could not be loaded
+_LONGEST_PAUSE = 5.0  # seconds between two attempts after a load failed
 _logger = logging.getLogger("bascule")
 
 
 def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = False, at: str = "token",
            rename: Callable[[str], str] | None = hf_names) -> Following:
-    """Joins `endpoint` as `worker` (default: host and process), and keeps `model` at its newest version.
+    """Joins `endpoint` as `worker` (default: host and process id), and keeps `model` at the newest version.
 
-    in_place: the model's parameters and persistent buffers become the slot itself, read-only and without a copy; the
-    model's own memory is freed. Their addresses change with each version, which CUDA graphs and torch.compile do not
-    survive. Else versions are copied into the model's tensors, cast where floating-point types differ.
-    at: "token": between two calls of the model's forward, also within generate(), whose keys and values then are of
-    several versions; "call": not within generate(). A generate() that takes longer than the trainer's flip_timeout
-    then costs this worker its place, until it has ended.
-    rename: makes a tensor's name in the model that of the sender's.
+    Returns at once; a thread follows the endpoint. The sender may start later.
 
-    A flip waits for calls of the model, and of those of its parts that have a generate(); calls of other parts alone
-    may see it. A call must not wait for another thread that calls the model: while a flip waits for the one, the other
-    waits for the flip.
+    in_place: False copies versions into the model's tensors and casts floating-point types that differ. True makes the
+    model's parameters and persistent buffers the slot itself: nothing is copied, the tensors are read-only, and the
+    model's own memory is freed. Addresses then change with each version, so CUDA graphs and torch.compile do not work.
+    at: "token" flips between two calls of the model's forward, also within generate(), whose keys and values then come
+    from several versions. "call" does not flip within generate(). If generate() then takes longer than the trainer's
+    flip_timeout, the sender evicts this worker until generate() has ended.
+    rename: maps the name of a model's tensor to the sender's name for it.
 
-    Of tensors that the model ties, one must come. Raises BasculeError: INVALID_ARGUMENT; FAILED_PRECONDITION where the
-    model, or a part of it, follows already.
+    A flip waits for calls of the model, and of its parts that have a generate(); direct calls of other parts may see
+    mixed weights. A call must not wait for another thread that calls the model: a flip that waits for the first call
+    blocks the second.
+
+    Of tied tensors, at least one must be sent. Raises BasculeError: INVALID_ARGUMENT for a wrong argument;
+    FAILED_PRECONDITION if the model, or a part of it, follows an endpoint already.
     """
     if not is_module(model):
-        raise BasculeError(f"follow: expected a module of torch, found {type(model).__name__}", "INVALID_ARGUMENT")
+        raise BasculeError(f"follow: expected a torch module, found {type(model).__name__}", "INVALID_ARGUMENT")
     if at not in ("token", "call"):
         raise BasculeError(f'at: expected "token" or "call", found {at!r}', "INVALID_ARGUMENT")
     if any(isinstance(method, Guarded) for part in model.modules() for method in vars(part).values()):
@@ -62,7 +64,10 @@ def follow(model: Any, endpoint: str, *, worker: str = "", in_place: bool = Fals
 
 
 class Following:
-    """A model that follows. Close it, or use it in a `with`: the model then keeps the weights that it has."""
+    """A model that follows an endpoint, made by follow().
+
+    Call close(), or use it in a `with`; the model then keeps its weights.
+    """
 
     def __init__(self, places: Places, endpoint: str, worker: str, at: str):
         self._places = places
@@ -80,21 +85,23 @@ class Following:
 
     @property
     def version(self) -> int:
-        """That the model has; 0: none yet."""
+        """The version that the model has, or 0 before the first. Does not block."""
         return self._version
 
     @property
     def error(self) -> BaseException | None:
-        """Why the model does not have the newest version; None: it has, or is about to."""
+        """Why the model could not load the newest version, or None. Does not block."""
         return self._error
 
     def status(self) -> _core.ReceiverStatus:
+        """A snapshot of the receiver. Any thread may call it; it does not block."""
         return self._receiver.status()
 
     def wait(self, version: int = 1, timeout: float = 60) -> int:
-        """Blocks until the model has `version` or a newer one; which one it has.
+        """Blocks until the model has `version` or a newer one, and returns the model's version.
 
-        Raises BasculeTimeoutError, with the reason where there is one.
+        Raises BasculeTimeoutError after `timeout` seconds, with the reason if one is known; BasculeError:
+        FAILED_PRECONDITION if the model no longer follows, INVALID_ARGUMENT for a negative timeout.
         """
         if not timeout >= 0:
             raise BasculeError(f"timeout: expected seconds, 0 or more, found {timeout}", "INVALID_ARGUMENT")
@@ -102,7 +109,7 @@ class Following:
         with self._told:
             while self._version < version:
                 if not self._thread.is_alive():
-                    raise BasculeError("this model does not follow any more", "FAILED_PRECONDITION")
+                    raise BasculeError("this model no longer follows an endpoint", "FAILED_PRECONDITION")
                 if (left := deadline - time.monotonic()) <= 0:
                     reason = self._error or self._receiver.status().error
                     raise BasculeTimeoutError(f"no version {version} of the model within {timeout} seconds"
@@ -111,12 +118,12 @@ class Following:
         return self._version
 
     def close(self) -> None:
-        """Leaves the endpoint, behind the calls of the model that have begun. A second call does nothing.
+        """Waits for the model's calls in progress, then leaves the endpoint. A second call does nothing.
 
-        Raises BasculeError, FAILED_PRECONDITION, within such a call, and nothing has changed.
+        Raises BasculeError (FAILED_PRECONDITION), and changes nothing, if this thread is within such a call.
         """
         if self._calls.within():
-            raise BasculeError("close() within a call of the model, which it would wait for; call it behind that one",
+            raise BasculeError("close() within a call of the model, which it would wait for; call it after that call",
                                "FAILED_PRECONDITION")
         self._close(patience=None)
 
@@ -132,7 +139,7 @@ class Following:
     # ----
 
     def _close(self, patience: float | None) -> None:
-        """patience: seconds to wait for calls of the model; None: for ever. What then still runs goes on as it is."""
+        """patience: seconds to wait for calls of the model; None: for ever. If they still run then, nothing changes."""
         if not self._closing.acquire(timeout=-1 if patience is None else patience):
             return
         try:
@@ -154,7 +161,7 @@ class Following:
             self._closing.release()
 
     def _abandon(self) -> None:
-        """In a forked child, where the thread is not."""
+        """Call it in a forked child, which does not have the thread."""
         self._end = -1
         self._closing = threading.Lock()
         self._calls.forked()
@@ -187,8 +194,8 @@ class Following:
             try:
                 self._places.load(self._receiver.weights())
             except BaseException as error:
-                self._places.keep()  # the slot before is the trainer's again
-                self._error = error  # before the trainer hears of it
+                self._places.keep()  # the trainer may overwrite the previous slot
+                self._error = error  # before the trainer gets it
                 self._receiver.finish(error)
                 raise
             with self._told:
@@ -198,16 +205,16 @@ class Following:
 
 
 def _guard(model: Any, calls: Calls, at: str) -> Callable[[], None]:
-    """Each call of the model, or of its generate(), is a call of `calls`; the returned function ends that.
+    """Counts each call of the model, or of its generate(), in `calls`; the returned function undoes that.
 
-    So is one of a part that has a generate() of its own, which a wrapper's generate() calls in its place.
+    Parts that have their own generate() are guarded like the model: a wrapper's generate() calls the part's instead.
     """
     guards = []
     for part in model.modules():
         has_generate = callable(getattr(part, "generate", None))
         names = ["forward"] if part is model or has_generate else []
         for name in names + ["generate"] * (has_generate and at == "call"):
-            own = vars(part).get(name)  # somebody's else, where there is one
+            own = vars(part).get(name)  # an attribute that other code set, if any
             guard = Guarded(getattr(part, name), calls)
             vars(part)[name] = guard
             guards.append((vars(part), name, guard, own))
@@ -215,7 +222,7 @@ def _guard(model: Any, calls: Calls, at: str) -> Callable[[], None]:
     def unguard() -> None:
         for attributes, name, guard, own in guards:
             if attributes.get(name) is not guard:
-                continue  # somebody wrapped it in turn, and calls it as before
+                continue  # other code wrapped it in turn, and still calls it
             if own is None:
                 del attributes[name]
             else:

@@ -1,8 +1,8 @@
-"""The names under which tensors travel."""
+"""Names of tensors as they are sent."""
 
 from __future__ import annotations
 
-# What wrappers put before the names of the module that they wrap.
+# Prefixes that wrappers add to the names of the module that they wrap.
 _WRAPPERS = {
     "module",  # DistributedDataParallel, DeepSpeed
     "_orig_mod",  # torch.compile
@@ -12,12 +12,12 @@ _WRAPPERS = {
 
 
 def hf_names(name: str) -> str:
-    """The name of a tensor in its model, without what wrappers of PyTorch put into it.
+    """Removes from a tensor's name the parts that PyTorch's wrappers add.
 
-    "_orig_mod.module.model.layers.0._checkpoint_wrapped_module.mlp.weight" is "model.layers.0.mlp.weight". Taken away
-    are the parts _orig_mod, _fsdp_wrapped_module and _checkpoint_wrapped_module wherever they stand, and module where
-    it comes first, or behind one of these. Nothing else is changed: engines that know a model by its names in Hugging
-    Face's checkpoint find them. The last part is the tensor's own, and stays whatever it is called.
+    "_orig_mod.module.model.layers.0._checkpoint_wrapped_module.mlp.weight" becomes "model.layers.0.mlp.weight".
+    _orig_mod, _fsdp_wrapped_module and _checkpoint_wrapped_module are removed anywhere, and module at the beginning or
+    after one of these. Nothing else changes, so that engines find the names of Hugging Face's checkpoint. The last part
+    is the tensor's own name and always stays.
     """
     if "module" not in name and "_orig_mod" not in name:
         return name

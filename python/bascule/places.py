@@ -1,4 +1,4 @@
-"""A module's tensors as places for a version: copied into, or set to the slot's memory."""
+"""Loads versions into a module's tensors, by a copy or by setting them to the slot's memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .tensors import renamed
 
 
 class Places:
-    """One module's parameters and persistent buffers, looked up anew for each version: they may have been replaced."""
+    """One module's parameters and persistent buffers, looked up again for each version: they may have been replaced."""
 
     def __init__(self, model: Any, rename: Callable[[str], str] | None, in_place: bool):
         self.model, self._rename, self._in_place = model, rename, in_place
@@ -20,13 +20,13 @@ class Places:
                                + (" and ".join(f"{name} on {device}" for device, name in devices.items()) or "no tensors"),
                                "INVALID_ARGUMENT")
         self.device = next(iter(devices))
-        self._ours: dict[int, tuple[Any, bool]] = {}  # by tensor: set to a slot; whether it had a gradient
+        self._ours: dict[int, tuple[Any, bool]] = {}  # by id: tensors set to a slot, and their requires_grad
 
     def load(self, weights: Mapping[str, Any]) -> None:
-        """All of a version, or nothing. The model is not called meanwhile.
+        """Loads all of a version, or nothing. The model must not be called meanwhile.
 
-        Raises BasculeError, INVALID_ARGUMENT, which names the tensor: one that did not come, one that the model lacks,
-        or one of another shape or type.
+        Raises BasculeError (INVALID_ARGUMENT), which names a tensor that did not come, that the model lacks, or whose
+        shape or type differs.
         """
         import torch
 
@@ -40,12 +40,12 @@ class Places:
             pairs.append((tensor, weights[name]))
         if more := sorted(weights.keys() - known):
             raise BasculeError(f"tensor {more[0]} is not in the model", "INVALID_ARGUMENT")
-        made_for_inference = any(tensor.is_inference() for tensor, _ in pairs)  # written in that mode alone
+        made_for_inference = any(tensor.is_inference() for tensor, _ in pairs)  # can only be written in that mode
         with torch.inference_mode() if made_for_inference else torch.no_grad():
             for tensor, weight in pairs:
                 if self._in_place:
                     self._ours.setdefault(id(tensor), (tensor, tensor.requires_grad))
-                    tensor.requires_grad_(False)  # a step of an optimizer would write
+                    tensor.requires_grad_(False)  # else an optimizer step would write
                     tensor.grad = None
                     tensor.data = weight
                 else:
@@ -53,14 +53,14 @@ class Places:
         self.settle()
 
     def settle(self) -> None:
-        """Waits for what a GPU still does with the tensors."""
+        """Waits until the GPU has finished its work on the tensors."""
         if self.device != "cpu":
             import torch
 
             torch.cuda.synchronize(self.device)
 
     def keep(self) -> None:
-        """The tensors become the model's own memory, as they are."""
+        """Copies tensors that lie in a slot back into the model's own memory."""
         for tensor, had_gradient in self._ours.values():
             tensor.data = tensor.data.clone()
             tensor.requires_grad_(had_gradient)
@@ -70,7 +70,7 @@ class Places:
     # ----
 
     def _tensors(self) -> list[tuple[Any, list[str]]]:
-        """Each tensor once, with the names that it has."""
+        """Each tensor once, with all its names."""
         found: dict[int, tuple[Any, list[str]]] = {}
         for name, (owner, key) in renamed(self.model, self._rename).items():
             found.setdefault(id(owner[key]), (owner[key], []))[1].append(name)
@@ -86,7 +86,7 @@ class Places:
             raise BasculeError(f"tensor {name} of the model was made under torch.inference_mode(), and cannot be set to "
                                "other memory; copy instead (in_place=False)", "INVALID_ARGUMENT")
         if not self._in_place and any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride())):
-            raise BasculeError(f"elements of tensor {name} of the model lie in one place (it is expanded), and cannot be "
+            raise BasculeError(f"elements of tensor {name} of the model share memory (it is expanded), and cannot be "
                                "written one by one; give the model a clone() of it", "INVALID_ARGUMENT")
         if str(tensor.device) != self.device:
             raise BasculeError(f"tensor {name} of the model is on {tensor.device}; it was on {self.device}",

@@ -1,4 +1,4 @@
-"""The engine's end."""
+"""Receiver: the engine's end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOOK_EVERY = 0.05  # seconds between two looks for signals
 
 @dataclass(frozen=True)
 class Slice:
-    """Elements [begin, end) of one dimension."""
+    """Elements begin to end (exclusive) of dimension `dim`."""
 
     dim: int
     begin: int
@@ -37,7 +37,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Part:
-    """A box out of one of the sender's tensors; without slices the whole tensor."""
+    """A box cut out of one of the sender's tensors; without slices, the whole tensor."""
 
     tensor: str
     slices: Sequence[Slice] = ()
@@ -45,10 +45,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Target:
-    """A tensor of the engine's own, contiguous, and what of the sender's tensors it is made of.
+    """One of the engine's own tensors, which must be contiguous, and the parts of the sender's tensors that fill it.
 
-    Without parts: the sender's tensor of the same name. Several parts are joined along join_dim. Floating-point
-    tensors are cast where the types differ.
+    Without parts it takes the sender's tensor of the same name. Several parts are joined along join_dim. Floating-point
+    types are cast if they differ.
     """
 
     name: str
@@ -60,15 +60,16 @@ class Target:
 class Receiver:
     """Joins an endpoint as one worker, prepares versions in the background, and flips to them when the engine asks.
 
-    endpoint: as the sender's. worker: its name there. targets: the engine's own tensors, to be copied into: a module,
-    whose parameters and persistent buffers are meant by their names (hf_names), or Targets; without them weights()
-    are the slot itself, in place. apply: "commit", copied while commit() runs, or "background", into a second set of
-    tensors before it; default: the endpoint's. partial: it is on purpose that no target takes some of the sender's
-    tensors. group, rank, ranks: of an engine whose ranks flip together; rank 0 decides. device: "cpu", or the GPU that
+    endpoint: the sender's. worker: this worker's name there. targets: the engine's own tensors, into which versions are
+    copied: Targets, or a module or mapping, whose tensors are targets under their names (hf_names). Without targets,
+    weights() is the slot itself, read in place. apply: "commit" copies while commit() runs; "background" copies before
+    it, into a second set of tensors; default: the endpoint's. partial: allows tensors of the sender that no target
+    takes. group, rank, ranks: for an engine whose ranks flip together; rank 0 decides. device: "cpu", or the GPU that
     reads ("cuda:0"). stream: the torch.cuda.Stream that reads, or its number; default: the device's default stream.
 
-    One thread at a time takes, finishes and commits; weights() and status() are any thread's. A receiver without a
-    sender waits for one, and outlives it.
+    The constructor does not block: a receiver may start before its sender, and outlives it. Only one thread at a time
+    may call take(), finish() and commit(); any thread may call weights() and status(). Call close(), or use the
+    receiver in a `with`.
 
     Raises BasculeError: INVALID_ARGUMENT names the argument or the target.
     """
@@ -80,7 +81,7 @@ class Receiver:
             raise BasculeError(f'apply: expected "commit" or "background", found {apply!r}', "INVALID_ARGUMENT")
         self._forked = False
         self._wake: Callable[[], Any] | None = None  # of the task in atake()
-        self._turn = threading.RLock()  # a flip, and what weights() says, are one; a signal's handler may look, too
+        self._turn = threading.RLock()  # flip and weights() must agree; a signal handler may also call
         self._endpoint, self._worker = endpoint, worker
         self._core: _core.Receiver | None = _core.Receiver(
             endpoint, worker, group, rank, ranks, device_number(device), getattr(stream, "cuda_stream", stream) or 0,
@@ -95,14 +96,14 @@ class Receiver:
         lives(self)
 
     def take(self, version: int | None = None, timeout: float = 30) -> int | None:
-        """Flips to a version and says which, but does not acknowledge it: the engine loads weights(), then finish().
+        """Flips to a version and returns its number, without acknowledging it: load weights(), then call finish().
 
-        Waits up to `timeout` seconds for one; None: none came. version: in a follower of a group the one that rank 0
-        took; elsewhere it, or a newer one. None then says that it is served already. Until finish() the slot stays as
-        it is, and nothing else flips.
+        Blocks up to `timeout` seconds; returns None if no version came. version: in a follower of a group, the version
+        that rank 0 took; otherwise that version or a newer one. None then means that it is served already. Until
+        finish() the slot does not change, and nothing else flips.
 
-        Raises BasculeError where the sender refuses this worker, and where a flip left it poisoned; with `version`
-        BasculeTimeoutError, where it did not come.
+        Raises BasculeError if the sender refuses this worker, or a flip left it poisoned; FAILED_PRECONDITION if a
+        target was moved or replaced. With `version`, raises BasculeTimeoutError if it did not come.
         """
         core = self._open()
         _check_timeout(timeout)
@@ -126,9 +127,9 @@ class Receiver:
         return None
 
     async def atake(self, timeout: float = 30) -> int | None:
-        """take(), while other tasks run. One task at a time.
+        """take() for asyncio: other tasks run while it waits. Only one task at a time may call it.
 
-        Raises BasculeError as take() does; FAILED_PRECONDITION where another task waits; CANCELLED where the receiver is
+        Raises BasculeError as take() does; FAILED_PRECONDITION if another task waits; CANCELLED if the receiver is
         closed meanwhile.
         """
         import asyncio
@@ -136,10 +137,11 @@ class Receiver:
         core = self._open()
         _check_timeout(timeout)
         if self._wake is not None:
-            raise BasculeError("another task waits in atake(); one at a time takes and finishes", "FAILED_PRECONDITION")
+            raise BasculeError("another task waits in atake(); only one at a time may take and finish",
+                               "FAILED_PRECONDITION")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        # A descriptor of its own: the receiver may be closed, and its number be another's, while the loop has it.
+        # A separate descriptor: while the loop uses it, the receiver may be closed and its descriptor's number reused.
         descriptor = os.dup(core.fileno())
         awake = asyncio.Event()
         self._wake = lambda: loop.is_closed() or loop.call_soon_threadsafe(awake.set)
@@ -165,18 +167,21 @@ class Receiver:
             os.close(descriptor)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Acknowledges what take() gave; the sender's send returns no earlier. Without a take() it does nothing.
+        """Acknowledges the version that take() returned; the trainer's send() returns no earlier. Does not block.
 
-        error: loading failed, and the engine's weights are of no version. It is poisoned until the next flip, and the
-        sender brings it the newest version again.
+        error: why loading failed; the engine's weights then come from no version. The worker is poisoned until the next
+        flip, and the sender brings it the newest version again. Without a take() the call does nothing.
         """
         self._open().finish(error)
 
     def commit(self, version: int | None = None) -> _core.Flip:
-        """At a token boundary: flips if a version is ready, and acknowledges. Does not wait (but see slots=1).
+        """Call it at a token boundary: flips if a version is ready, and acknowledges it. Returns what it did.
 
-        version: in a follower of a group, the one that rank 0's commit() returned; it waits for that. Elsewhere it says
-        nothing. After a flip the tensors of the slot before may change: keep none of them.
+        Does not block, except with slots=1, while the trainer writes. version: in a follower of a group, the version
+        that rank 0's commit() returned; the call blocks until it is prepared here, up to flip_timeout. Other workers
+        ignore it. After a flip the previous slot's tensors may change: keep none of them.
+
+        Raises BasculeError: FAILED_PRECONDITION if a target was moved or replaced.
         """
         core = self._open()
         with self._turn:
@@ -184,10 +189,10 @@ class Receiver:
             return core.commit(version)
 
     def weights(self) -> Mapping[str, Tensor]:
-        """The tensors of the version that is served, by name: of torch, where it was imported, else of numpy.
+        """The served version's tensors by name: torch tensors if torch was imported, else numpy arrays. Does not block.
 
-        They are read-only memory: a write ends the process. A slot's tensors are the same objects each time. Empty
-        before the first version.
+        They are read-only memory: a write ends the process. A slot returns the same objects each time. The mapping is
+        empty before the first version.
         """
         core = self._open()
         with self._turn:
@@ -195,31 +200,32 @@ class Receiver:
             if flip is None:
                 return {}
             if flip.slot not in self._views:
-                # Without those of a sender that is gone: a slot's number is not used again.
+                # Drops the views of earlier senders' slots, which are not served again.
                 self._views = {slot: each for slot, each in self._views.items() if slot[0] == flip.slot[0]}
                 self._views[flip.slot] = views(core.weights(flip))
             return self._views[flip.slot]
 
     def wait_ready(self, timeout: float = 60, version: int = 0) -> None:
-        """Blocks until a version (from `version` on) is served, or is ready for commit().
+        """Blocks until a version is served, or ready for commit(): `version` or a newer one, if given.
 
-        Raises BasculeTimeoutError, which says how far it came; BasculeError says why the worker was refused.
+        Raises BasculeTimeoutError after `timeout` seconds, which says how far the worker came; BasculeError says why
+        the worker was refused.
         """
         self._open().wait_ready(version, timeout)
 
     def fileno(self) -> int:
-        """An eventfd that is readable when take() or commit() may have work, for poll() and event loops."""
+        """An eventfd for poll() and event loops, readable when take() or commit() may have work; the receiver's own."""
         return self._open().fileno()
 
     def status(self) -> _core.ReceiverStatus:
-        """A snapshot, from any thread."""
+        """A snapshot of the receiver. Any thread may call it; it does not block."""
         return self._open().status()
 
     def close(self) -> None:
-        """Leaves the endpoint; of a receiver with targets, once no tensor of weights() is alive.
+        """Leaves the endpoint; a receiver that lent its own second set does so once no tensor of weights() is alive.
 
-        A second call does nothing. Tensors of weights() can still be read; a trainer may write another version there. A
-        call of another thread or task that waits ends with CANCELLED or FAILED_PRECONDITION.
+        A second call does nothing. Tensors of weights() can still be read, but a trainer may write another version
+        there. A waiting call in another thread or task ends with CANCELLED or FAILED_PRECONDITION.
         """
         core, self._core = self._core, None
         self._views = {}
@@ -250,7 +256,7 @@ class Receiver:
         return self._core
 
     def _take(self, version: int | None) -> int | None:
-        """The version, where it is another one than before."""
+        """The new version's number, or None if nothing changed or the worker is poisoned."""
         with self._turn:
             core = self._open()
             self._check_targets()
@@ -258,7 +264,7 @@ class Receiver:
             return flip.version if flip.changed and not flip.poisoned else None
 
     def _check_targets(self) -> None:
-        """Before what may be a flip: the core writes where the targets lay when they were registered."""
+        """Call it before a possible flip: the core writes to the addresses that the targets had at registration."""
         if self._targets is not None and self._pending.poll(0):
             self._targets.check()
 
@@ -267,7 +273,7 @@ class Receiver:
 
     def _abandon(self) -> None:
         self._forked, self._wake = True, None
-        self._turn = threading.RLock()  # a thread that is not here may have held it
+        self._turn = threading.RLock()  # a thread of the parent may have held it
         if self._core is not None:
             self._core.abandon()
 
@@ -289,7 +295,7 @@ def _targets_of(targets: Any) -> Targets:
 
 
 class Targets:
-    """Keeps the targets' memory as it is as long as it may be written, and sees whether they still lie there."""
+    """Keeps the targets' memory alive while it may be written, and checks that the targets still lie there."""
 
     def __init__(self, model: Any, targets: Sequence[Target]):
         self._model, self._targets = model, targets
@@ -300,7 +306,7 @@ class Targets:
         self._glance = glance_at(self._names, self._tensors)
 
     def check(self) -> None:
-        """Raises BasculeError, FAILED_PRECONDITION, which names a target that lies elsewhere, or was replaced."""
+        """Raises BasculeError (FAILED_PRECONDITION), which names a target that was moved or replaced."""
         tensors = self._tensors
         if self._model is not None:
             now = tensors_of(self._model, hf_names)
@@ -315,6 +321,7 @@ class Targets:
                                    "FAILED_PRECONDITION")
 
     def described(self) -> _core.Targets:
+        """The targets for the core. Raises BasculeError (INVALID_ARGUMENT), which names one that is not contiguous."""
         described = _core.Targets()
         for target, (dtype, shape, strides, address, device) in zip(self._targets, self._specs):
             _check_contiguous(target.name, shape, strides)
@@ -333,11 +340,11 @@ def _check_contiguous(name: str, shape: Sequence[int], strides: Sequence[int]) -
 
 
 def _hold(target: Target) -> Any:
-    """Something that keeps the memory of a tensor where it is, whatever becomes of the tensor."""
+    """An object that keeps a tensor's memory alive, whatever happens to the tensor."""
     if is_torch(target.tensor):
         return target.tensor.detach()
     if type(target.tensor).__module__ != "numpy":
-        raise BasculeError(f"target {target.name}: expected a tensor of torch or an array of numpy, found "
+        raise BasculeError(f"target {target.name}: expected a torch tensor or a numpy array, found "
                            f"{type(target.tensor).__name__}", "INVALID_ARGUMENT")
     if not getattr(target.tensor, "flags", None) or not target.tensor.flags.writeable:
         raise BasculeError(f"target {target.name} must not be written: its array is read-only", "INVALID_ARGUMENT")

@@ -1,4 +1,4 @@
-"""The trainer's end."""
+"""Sender: the trainer's end."""
 
 from __future__ import annotations
 
@@ -32,20 +32,22 @@ def _renamed_specs(model: Any, rename: Callable[[str], str] | None) -> list[Tens
 
 
 def names_of(worker_ids: Sequence[str]) -> list[str]:
+    """A list of names, also from a single name."""
     return [worker_ids] if isinstance(worker_ids, str) else list(worker_ids)
 
 
 class Sender:
-    """Takes an endpoint, and sends versions of registered tensors to the workers that join it.
+    """Owns an endpoint, and sends versions of registered tensors to the workers that join it.
 
-    endpoint: "shm:///run/user/1000/grpo" and the like; README lists schemes and options. threads: that pack, 0: one
-    per core. log: called with each line; else they go to logging.getLogger("bascule"), at level INFO.
+    endpoint: a URL such as "shm:///run/user/1000/grpo"; docs/guide/endpoints.md lists schemes and options. threads: how
+    many threads pack; 0: one per core. log: called with each log line, in Bascule's thread; default:
+    logging.getLogger("bascule"), at level INFO.
 
-    Every wait ends within 0.2 s of Ctrl-C. A send that was interrupted goes on; the next call that needs a slot waits
-    for it, and its report has it in `updates`. One call at a time: another thread waits for its turn. Close it, or use
-    it in a `with`; its workers are told.
+    The constructor does not block. Every wait ends within 0.2 s of Ctrl-C. An interrupted send continues; the next call
+    that needs a slot waits for it, and its report has the outcome in `updates`. Calls run one at a time; another thread
+    waits for its turn. Call close(), or use the sender in a `with`.
 
-    Raises BasculeError: ALREADY_EXISTS where another sender holds the endpoint, INVALID_ARGUMENT, PERMISSION_DENIED.
+    Raises BasculeError: ALREADY_EXISTS if another sender holds the endpoint; INVALID_ARGUMENT; PERMISSION_DENIED.
     """
 
     def __init__(self, endpoint: str, *, threads: int = 0, log: Callable[[str], None] | None = None):
@@ -55,22 +57,22 @@ class Sender:
         self._core: _core.Sender | None = _core.Sender(endpoint, threads, self._log.number)
         self._endpoint = endpoint
         self._turn = threading.RLock()
-        self._depth = 0  # of calls under way in the thread whose turn it is: a signal's handler may call, too
+        self._depth = 0  # of nested calls in the thread whose turn it is: a signal handler may also call
         self._closing = False
         self._model: Followed | None = None
         self._rename: Callable[[str], str] | None = hf_names
         self._device = HOST
-        self._pending: Any = None  # what a send under way may still read
+        self._pending: Any = None  # what a send in progress may still read
         self._forked = False
         lives(self)
 
     def register_model(self, model: torch.nn.Module | Mapping[str, Tensor] | Sequence[TensorSpec], *,
                        rename: Callable[[str], str] | None = hf_names) -> None:
-        """Names the tensors to send; reads no elements yet. Once a sender.
+        """Names the tensors to send, once per sender. Reads no elements yet, and does not wait for workers.
 
-        model: a module, of which parameters and persistent buffers are sent; a mapping of names to tensors; or specs
-        alone, for a trainer that gathers one tensor at a time (stream()). Each send follows parameters that were
-        replaced or moved. rename: makes a tensor's name in the model the one under which it travels; None: as it is.
+        model: a module, whose parameters and persistent buffers are sent; a mapping of names to tensors; or specs only,
+        for a trainer that gathers one tensor at a time (stream()). Each send follows parameters that were replaced or
+        moved. rename: maps a tensor's name in the model to the name that is sent; None keeps the names.
 
         Raises BasculeError: INVALID_ARGUMENT names the tensor and what is wrong; FAILED_PRECONDITION on a second call.
         """
@@ -85,36 +87,38 @@ class Sender:
             self._rename = rename
 
     def wait_for_workers(self, count: int, timeout: float = 60) -> list[str]:
-        """Blocks until versions can be sent to `count` workers; their names in the order they joined.
+        """Blocks until versions can be sent to `count` workers; returns their names in the order they joined.
 
-        Raises BasculeTimeoutError, which names those that came, and the one that was refused last, with the reason.
+        Raises BasculeTimeoutError after `timeout` seconds. It names the workers that came and the one that was refused
+        last, with the reason.
         """
         with self._call() as core:
             return core.wait_for_workers(count, timeout)
 
     def send(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None,
              worker_ids: Sequence[str] = ()) -> _core.SendReport:
-        """Packs, publishes, and returns once every worker serves the version or was evicted: report.complete tells.
+        """Packs and publishes a version. Blocks until every worker serves it or was evicted (see report.complete).
 
-        weights: other tensors of the same names, types and shapes, in place of the registered ones. worker_ids: names
-        of workers, or of groups; empty: all. The others keep what they serve.
+        weights: tensors to send instead of the registered ones, with the same names, types and shapes. worker_ids:
+        names of workers, or of groups; empty: all. The other workers keep what they serve.
 
-        Raises BasculeError, and no worker has flipped; it names the worker, version or tensor. BasculeTimeoutError: no
-        slot, pack or delivery in time.
+        Raises BasculeError if no worker flipped; it names the worker, version or tensor. BasculeTimeoutError means that
+        a slot, the packing or the delivery took too long.
         """
         with self._call() as core:
             return core.send(self._prepare(weights), names_of(worker_ids))
 
     def send_async(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None,
                    worker_ids: Sequence[str] = ()) -> None:
-        """As send(), but returns once the weights may be changed again; wait_async() returns the report."""
+        """Like send(), but returns once the weights may be changed again; wait_async() returns the report."""
         with self._call() as core:
             core.send_async(self._prepare(weights), names_of(worker_ids))
 
     def wait_async(self, timeout: float | None = None) -> _core.SendReport:
-        """Blocks until the pending send has settled; for `timeout` seconds at most, then it stays pending.
+        """Blocks until the pending send has settled, and returns its report.
 
-        Raises BasculeError: FAILED_PRECONDITION where no send is pending; BasculeTimeoutError.
+        Raises BasculeTimeoutError after `timeout` seconds (None: never); the send then stays pending. Raises
+        BasculeError: FAILED_PRECONDITION if no send is pending; or the send's own error, like send().
         """
         with self._call() as core:
             report = core.wait_async(timeout)
@@ -122,18 +126,21 @@ class Sender:
             return report
 
     def update_weights(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None) -> None:
-        """As send_async(), but needs no wait_async(): the next report has its outcome in `updates`."""
+        """Like send_async(), but needs no wait_async(): the next report has the outcome in `updates`.
+
+        Blocks first if the version before has not settled.
+        """
         with self._call() as core:
             core.update_weights(self._prepare(weights))
 
     def stream(self, named: Iterable[tuple[str, Tensor]], worker_ids: Sequence[str] = ()) -> _core.SendReport:
-        """A send of tensors that come one after the other; each may be gone when the next one comes.
+        """Sends tensors that come one after the other; each may be freed before the next one comes. Blocks like send().
 
-        named: every registered name once, in any order, with a tensor of its shape; floating-point tensors are cast to
-        the type that travels. An exception, also of `named`, aborts the version, and the workers serve on what they
-        have.
+        named: yields every registered name once, in any order, with a tensor of its shape; floating-point tensors are
+        cast to the type that is sent. An exception, also in `named`, aborts the version; workers keep what they serve.
 
-        Raises BasculeError: INVALID_ARGUMENT names a tensor that is unknown, missing, given twice, or of another shape.
+        Raises BasculeError like send(); INVALID_ARGUMENT names a tensor that is unknown, missing, given twice, or of
+        another shape or type.
         """
         with self._call() as core:
             loan = core.loan(names_of(worker_ids))
@@ -147,7 +154,10 @@ class Sender:
 
     async def asend(self, weights: torch.nn.Module | Mapping[str, Tensor] | None = None,
                     worker_ids: Sequence[str] = ()) -> _core.SendReport:
-        """send() in a thread of its own. Where the task is cancelled, the send goes on, as behind Ctrl-C."""
+        """send() for asyncio: it runs in a separate thread, and other tasks continue.
+
+        If the task is cancelled, a send that has begun continues, as after Ctrl-C. Raises as send() does.
+        """
         import asyncio
 
         given_up, begun, over = threading.Event(), threading.Event(), threading.Event()
@@ -172,19 +182,19 @@ class Sender:
                     core.let_go()
                 await asyncio.wait([sending], timeout=0.05)
             if not sending.cancelled():
-                sending.exception()  # nobody else looks at it
+                sending.exception()  # else asyncio logs it as never retrieved
             raise
 
     @property
     def version(self) -> int:
-        """The last version that was published here; before the first, the last of the sender before it."""
+        """The last version that this sender published; before its first, the previous sender's last version."""
         return self._open().version()
 
     def close(self) -> None:
         """Gives up a pending send, says goodbye to all workers, and frees the slots. A second call does nothing.
 
-        A call that is under way, in another thread or below a signal's handler, ends with CANCELLED or
-        FAILED_PRECONDITION; what a generator of stream() waits for is waited for.
+        A call in progress, in another thread or interrupted by a signal handler, ends with CANCELLED or
+        FAILED_PRECONDITION. close() blocks until that call has ended; it cannot interrupt a generator of stream().
         """
         self._close(patience=None)
 
@@ -221,7 +231,7 @@ class Sender:
         return self._core
 
     def _close(self, patience: float | None) -> None:
-        """patience: seconds to wait for another thread's call; None: for ever."""
+        """patience: how many seconds to wait for another thread's call; None: for ever."""
         if self._forked:
             return
         self._closing = True
@@ -234,7 +244,7 @@ class Sender:
         try:
             if self._depth == 0:
                 self._free()
-            elif self._core is not None:  # this thread is in a call, at whose end it is freed
+            elif self._core is not None:  # this thread is in a call, which frees it at its end
                 self._core.let_go()
         finally:
             self._turn.release()
@@ -246,7 +256,7 @@ class Sender:
         self._model = self._pending = None
 
     def _register(self, model: Followed | None, register: Callable[[], None], device: int) -> None:
-        """The tensors are kept alive before the core knows where they lie, also where a signal ends this."""
+        """Keeps the tensors alive before the core knows their addresses, even if a signal ends this call."""
         before, self._model = self._model, model
         try:
             register()
@@ -256,7 +266,7 @@ class Sender:
         self._device = device
 
     def _prepare(self, weights: Any) -> _core.Tensors | None:
-        """The given weights, described; or none, and the registered ones are followed to where they lie now."""
+        """Describes the given weights; for None, tells the core where the registered tensors lie now."""
         core = self._open()
         if weights is None:
             if self._model is not None:
@@ -282,11 +292,11 @@ class Sender:
             copy_into(writable(places[travels]), tensor, travels)
             left.discard(travels)
         if left:
-            raise BasculeError(f"stream: {len(left)} registered tensors did not come, as {min(left)}",
+            raise BasculeError(f"stream: {len(left)} registered tensors did not come, such as {min(left)}",
                                "INVALID_ARGUMENT")
 
     def _abandon(self) -> None:
         self._forked = True
-        self._turn = threading.RLock()  # a thread that is not here may have held it
+        self._turn = threading.RLock()  # a thread of the parent may have held it
         if self._core is not None:
             self._core.abandon()

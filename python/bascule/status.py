@@ -1,4 +1,4 @@
-"""`python -m bascule status`: what an endpoint says of itself, and whether its slots hold what it says."""
+"""`python -m bascule status`: shows an endpoint's sender, workers and slots, and verifies the slots."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from . import _core
 
 
 def observe(target: str) -> _core.Observation:
-    """Asks the sender at an endpoint's URL or folder, and makes the digest of every whole slot. It changes nothing.
+    """Asks the sender at an endpoint's URL or folder for its state, and checks the digest of every whole slot.
 
-    Raises BasculeError: INVALID_ARGUMENT where it is no endpoint; NOT_FOUND, UNAVAILABLE, PERMISSION_DENIED where
-    nothing can be said, with the reason.
+    Takes no lease and changes nothing. Blocks; if the sender does not answer, for the endpoint's suspect_after.
+
+    Raises BasculeError: INVALID_ARGUMENT if `target` is no endpoint; NOT_FOUND, UNAVAILABLE, PERMISSION_DENIED or
+    UNAUTHENTICATED, with the reason, if the state cannot be read.
     """
     return _core.observe(target)
 
 
 def run(target: str, write: Callable[[str], None] = print) -> int:
-    """Writes what observe() sees; the number of things that are wrong."""
+    """Passes what observe() finds to `write`, line by line; returns the number of problems."""
     seen = observe(target)
     write(f"{seen.place}: {seen.scheme}, {'a sender' if seen.sender else 'no sender'}, epoch {seen.epoch}, "
           f"version {seen.version}")

@@ -1,8 +1,8 @@
-"""metrics.jsonl of a run of bascule-train as scalars of TensorBoard, a step as soon as its line is there.
+"""Writes a bascule-train run's metrics.jsonl to TensorBoard as scalars, each step as soon as its line is there.
 
     bascule tensorboard out/run --logdir out/tensorboard
 
-It needs the package tensorboard, and torch's or tensorboardX's writer.
+It needs torch and tensorboard, or tensorboardX.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ _LOOK_EVERY = 0.5  # seconds
 
 
 def follow(run: str, logdir: str, *, once: bool = False, stopped: Callable[[], bool] = lambda: False) -> int:
-    """Writes each step of `run`, a folder with metrics.jsonl or that file, to `logdir`; how many it wrote.
+    """Writes each step of `run`, a folder with metrics.jsonl or that file, to `logdir`; returns how many it wrote.
 
-    once: what is there; else until `stopped`, or Ctrl-C; there need not be a run yet. A run that went on behind an
-    earlier step (--resume) replaces the steps behind that. Raises BasculeError: NOT_FOUND, with `once`; DATA_LOSS names
-    the line that is none; FAILED_PRECONDITION: `logdir` cannot be written.
+    Blocks until `stopped` returns True, or Ctrl-C; the run may start later. With `once` it writes the steps that are
+    there and returns. A run that was resumed from an earlier step (--resume) replaces the steps after that one.
+
+    Raises BasculeError: NOT_FOUND if the file cannot be read or, with `once`, does not exist; DATA_LOSS names a
+    malformed line; FAILED_PRECONDITION if `logdir` cannot be written, or no TensorBoard writer is installed.
     """
     lines = _Lines(Path(run))
     if once and not lines.file().is_file():
@@ -57,7 +59,7 @@ def follow(run: str, logdir: str, *, once: bool = False, stopped: Callable[[], b
 
 
 def scalars(line: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Each number of a step, by a name with slashes: "seconds/train"; of lists those with a name ("engine", "worker")."""
+    """Yields each number of a step with its name ("seconds/train"). List items need an "engine" or "worker" name."""
     for key, value in line.items():
         if isinstance(value, bool) or key == "step":
             continue
@@ -72,7 +74,7 @@ def scalars(line: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float
 
 
 class _Lines:
-    """The whole lines of metrics.jsonl in a folder, or of a file, that grows, or begins anew."""
+    """Reads whole lines of metrics.jsonl, given its folder or the file, as it grows or is written anew."""
 
     def __init__(self, run: Path):
         self._run, self._read, self._inode, self._number = run, 0, 0, 0
@@ -81,7 +83,7 @@ class _Lines:
         return self._run / "metrics.jsonl" if self._run.is_dir() else self._run
 
     def read(self) -> Iterator[tuple[int, list[tuple[str, float]]]]:
-        """Step and scalars of each line that has come."""
+        """Yields step and scalars of each new line."""
         try:
             opened = self.file().open("rb")
         except FileNotFoundError:
@@ -98,7 +100,7 @@ class _Lines:
                     return
                 self._read += len(text)
                 self._number += 1
-                if text.strip(b" \t\r\n\0"):  # a machine that lost its power leaves zeros
+                if text.strip(b" \t\r\n\0"):  # a power failure can leave zeros
                     yield self._parsed(text)
 
     def _parsed(self, text: bytes) -> tuple[int, list[tuple[str, float]]]:

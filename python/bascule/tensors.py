@@ -1,4 +1,4 @@
-"""Tensors of torch, numpy and other libraries, as the transport sees them."""
+"""Describes tensors of torch, numpy and other libraries to the transport."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 from . import _core
 from .errors import BasculeError
 
-HOST = -1  # in place of a device's number
+HOST = -1  # used as a device number
 
-# By the names that torch and numpy (with ml_dtypes) share: the names of safetensors.
+# From the names that torch and numpy (with ml_dtypes) share to the names that safetensors uses.
 _DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
     "int16": "I16", "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
@@ -23,10 +23,10 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """A tensor that is not there yet: what a trainer registers that has one whole tensor alive at a time.
+    """Describes a tensor that does not exist yet, for a trainer that gathers one whole tensor at a time.
 
-    name: unique in the model. dtype: torch's or numpy's, or its name ("bfloat16"). shape: of the whole tensor. device:
-    where the slot is to lie ("cuda:0" for cuda-ipc), the same for all; tensors are copied there from any device.
+    name: unique in the model. dtype: a torch or numpy type, or its name ("bfloat16"). shape: the whole tensor's.
+    device: where the slot shall lie ("cuda:0" for cuda-ipc), the same for all; tensors may come from any device.
     """
 
     name: str
@@ -36,7 +36,10 @@ class TensorSpec:
 
 
 def dtype_name(dtype: Any) -> str:
-    """ "BF16" of torch.bfloat16, numpy's bfloat16, "bfloat16" or "BF16"."""
+    """The safetensors name of a type: "BF16" for torch.bfloat16, numpy's bfloat16, "bfloat16" or "BF16".
+
+    Raises BasculeError (INVALID_ARGUMENT) if tensors of this type cannot be sent.
+    """
     name = getattr(dtype, "name", None) or str(dtype)
     if isinstance(dtype, type):  # numpy.float32 itself
         name = dtype.__name__.rstrip("_")
@@ -50,17 +53,22 @@ def dtype_name(dtype: Any) -> str:
 
 
 def is_torch(tensor: Any) -> bool:
+    """Whether it is a torch tensor. Does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(tensor, torch.Tensor)
 
 
 def is_module(model: Any) -> bool:
+    """Whether it is a torch module. Does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def describe(name: str, tensor: Any) -> tuple[str, list[int], list[int], int, int]:
-    """dtype, shape, strides in elements, address and device (HOST or a GPU's number) of one tensor."""
+    """Returns dtype, shape, strides in elements, address and device (HOST or a GPU's number) of one tensor.
+
+    Raises BasculeError (INVALID_ARGUMENT), which names a tensor that cannot be sent and says why.
+    """
     try:
         if is_torch(tensor):
             return _describe_torch(tensor)
@@ -70,10 +78,10 @@ def describe(name: str, tensor: Any) -> tuple[str, list[int], list[int], int, in
             return _core.describe(tensor)
     except BasculeError as error:
         raise BasculeError(f"tensor {name}: {error}", error.code) from None
-    except (RuntimeError, TypeError, ValueError) as error:  # of the tensor's own: it has no memory, or not one
-        raise BasculeError(f"tensor {name}: {type(tensor).__name__} does not say where its elements lie: "
+    except (RuntimeError, TypeError, ValueError) as error:  # from the tensor: it has no memory, or several
+        raise BasculeError(f"tensor {name}: {type(tensor).__name__} does not give its elements' address: "
                            f"{type(error).__name__}: {error}", "INVALID_ARGUMENT") from error
-    raise BasculeError(f"tensor {name}: expected a tensor of torch, an array of numpy, or an object with __dlpack__, "
+    raise BasculeError(f"tensor {name}: expected a torch tensor, a numpy array, or an object with __dlpack__, "
                        f"found {type(tensor).__name__}", "INVALID_ARGUMENT")
 
 
@@ -89,27 +97,28 @@ def _describe_torch(tensor: Any) -> tuple[str, list[int], list[int], int, int]:
     if held != 0 and (tensor.storage_offset() + span) * tensor.element_size() > held:
         raise BasculeError(f"its storage has {held} bytes, fewer than its shape needs", "INVALID_ARGUMENT")
     if tensor.is_neg():
-        raise BasculeError("its elements are negated as they are read; send resolve_neg() of it", "INVALID_ARGUMENT")
+        raise BasculeError("its elements are negated when they are read; send its resolve_neg()", "INVALID_ARGUMENT")
     device = HOST if tensor.device.type == "cpu" else tensor.device.index
     return dtype_name(tensor.dtype), list(tensor.shape), list(tensor.stride()), tensor.data_ptr(), device
 
 
 def _describe_numpy(array: Any) -> tuple[str, list[int], list[int], int, int]:
     if not hasattr(array, "ctypes"):
-        raise BasculeError(f"a {type(array).__name__} has no memory of its own; make an array of it (numpy.asarray)",
+        raise BasculeError(f"a {type(array).__name__} does not have its own memory; make it an array (numpy.asarray)",
                            "INVALID_ARGUMENT")
     name, size = dtype_name(array.dtype), array.dtype.itemsize
     if any(stride % size for stride in array.strides):
         raise BasculeError(f"its strides {array.strides} are not multiples of its elements' {size} bytes",
                            "INVALID_ARGUMENT")
     if not array.dtype.isnative:
-        raise BasculeError("its bytes are in the other order", "INVALID_ARGUMENT")
+        raise BasculeError("its bytes are not in this machine's order; send its astype(dtype.newbyteorder('='))",
+                           "INVALID_ARGUMENT")
     strides = [stride // size for stride in array.strides]
     return name, list(array.shape), strides, array.__array_interface__["data"][0], HOST
 
 
 def device_number(device: Any) -> int:
-    """Of "cpu", "cuda", "cuda:1", or a torch.device."""
+    """The number of "cpu" (HOST), "cuda" (0), "cuda:1", or a torch.device. Raises BasculeError (INVALID_ARGUMENT)."""
     text = str(device)
     if text == "cpu":
         return HOST
@@ -120,28 +129,29 @@ def device_number(device: Any) -> int:
 
 
 def device_of(specs: Sequence[TensorSpec]) -> int:
+    """The number of the specs' device. Raises BasculeError (INVALID_ARGUMENT) if they name several."""
     numbers = {device_number(spec.device): spec.name for spec in specs}
     if len(numbers) > 1:
-        raise BasculeError(f"tensors {' and '.join(numbers.values())} are to lie on different devices; expected one",
+        raise BasculeError(f"tensors {' and '.join(numbers.values())} name different devices; expected one for all",
                            "INVALID_ARGUMENT")
     return next(iter(numbers), HOST)
 
 
 def wait_for_stream(device: int) -> None:
-    """For what torch's current stream still writes on a GPU."""
+    """Blocks until torch's current stream on a GPU has done its work. Does nothing on the host, or without torch."""
     torch = sys.modules.get("torch")
     if device != HOST and torch is not None:
         torch.cuda.current_stream(device).synchronize()
 
 
 def current_stream(device: int) -> int:
-    """torch's current stream on a GPU, as a number; 0 on the host, and without torch."""
+    """The handle of torch's current stream on a GPU; 0 on the host, or without torch."""
     torch = sys.modules.get("torch")
     return 0 if device == HOST or torch is None else torch.cuda.current_stream(device).cuda_stream
 
 
 def describe_all(named: Mapping[str, Any]) -> _core.Tensors:
-    """What the transport needs to know of all of `named`, as they lie now."""
+    """Describes tensors to the transport, at their present addresses."""
     described = [describe(name, tensor) for name, tensor in named.items()]
     dtypes, shapes, strides, addresses, devices = map(list, zip(*described)) if described else ([], [], [], [], [])
     device = next((each for each in devices if each != HOST), HOST)
@@ -149,6 +159,7 @@ def describe_all(named: Mapping[str, Any]) -> _core.Tensors:
 
 
 def describe_specs(specs: Iterable[TensorSpec]) -> _core.Tensors:
+    """Describes tensors without addresses. Raises BasculeError (INVALID_ARGUMENT), which names the tensor."""
     specs = list(specs)
     for spec in specs:
         check_name(spec.name)
@@ -176,7 +187,7 @@ def _shape_of(spec: TensorSpec) -> list[int]:
 
 
 def named_places(model: Any) -> Iterable[tuple[str, dict, str]]:
-    """Where a module keeps its parameters and persistent buffers: name, dictionary and key of each, tied ones too."""
+    """Yields name, dictionary and key of each parameter and persistent buffer of a module, including tied ones."""
     for prefix, module in model.named_modules(remove_duplicate=False):
         dot = prefix + "." if prefix else ""
         for key, tensor in module._parameters.items():
@@ -188,6 +199,7 @@ def named_places(model: Any) -> Iterable[tuple[str, dict, str]]:
 
 
 def check_name(name: Any) -> None:
+    """Raises BasculeError (INVALID_ARGUMENT) if it is no string, or not valid Unicode."""
     if not isinstance(name, str):
         raise BasculeError(f"tensor {name!r}: expected a name, found {type(name).__name__}", "INVALID_ARGUMENT")
     try:
@@ -198,6 +210,7 @@ def check_name(name: Any) -> None:
 
 
 def travels_as(name: Any, rename: Callable[[str], str] | None) -> str:
+    """The name that is sent. Raises BasculeError (INVALID_ARGUMENT) if it, or `name`, is no valid name."""
     check_name(name)
     if rename is None:
         return name
@@ -207,7 +220,10 @@ def travels_as(name: Any, rename: Callable[[str], str] | None) -> str:
 
 
 def renamed(model: Any, rename: Callable[[str], str] | None) -> dict[str, tuple[Any, str]]:
-    """By the name under which it travels: where a tensor of a module or a mapping is kept, and its key there."""
+    """Maps the name that is sent to the container of a module's or mapping's tensor, and its key there.
+
+    Raises BasculeError (INVALID_ARGUMENT) if two tensors get one name.
+    """
     if not is_module(model) and not isinstance(model, Mapping):
         raise BasculeError(f"expected a module or a mapping of names to tensors, found {type(model).__name__}",
                            "INVALID_ARGUMENT")
@@ -217,7 +233,7 @@ def renamed(model: Any, rename: Callable[[str], str] | None) -> dict[str, tuple[
     for name, owner, key in places:
         travels = travels_as(name, rename)
         if travels in found:
-            raise BasculeError(f"tensors {origin[travels]} and {name} would both travel as {travels}",
+            raise BasculeError(f"tensors {origin[travels]} and {name} would both be sent as {travels}",
                                "INVALID_ARGUMENT")
         found[travels] = owner, key
         origin[travels] = name
@@ -225,5 +241,5 @@ def renamed(model: Any, rename: Callable[[str], str] | None) -> dict[str, tuple[
 
 
 def tensors_of(model: Any, rename: Callable[[str], str] | None) -> dict[str, Any]:
-    """The tensors of a module or a mapping, as they are now, by the names under which they travel."""
+    """The present tensors of a module or a mapping, by the names that are sent."""
     return {name: owner[key] for name, (owner, key) in renamed(model, rename).items()}

@@ -1,4 +1,4 @@
-"""Memory of slots as tensors: of torch, where this process has imported it, else arrays of numpy."""
+"""Shows slots' memory as torch tensors if this process has imported torch, else as numpy arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .tensors import describe
 
 
 def view(array: Any) -> Any:
-    """A tensor over the memory of an object with __dlpack__; the object itself where numpy has no such type."""
+    """A tensor over the memory of an object with __dlpack__, or the object itself if numpy lacks its type."""
     torch = sys.modules.get("torch")
     if torch is not None:
         return torch.from_dlpack(array)
@@ -24,10 +24,11 @@ def view(array: Any) -> Any:
         return array
 
 
-writable = view  # of an array that may be written
+writable = view  # for arrays that may be written
 
 
 def views(arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    """view() of each array, in a mapping that cannot be changed."""
     return MappingProxyType({name: view(array) for name, array in arrays.items()})
 
 
@@ -44,18 +45,23 @@ def _torch_of(torch: Any, tensor: Any, name: str) -> Any:
 
 
 def copy_into(place: Any, tensor: Any, name: str) -> None:
-    """Copies a tensor's elements, cast where both are of floating-point types, into memory of the same shape."""
+    """Copies a tensor's elements into memory of the same shape. Floating-point types are cast if they differ.
+
+    Raises BasculeError: INVALID_ARGUMENT names the tensor if its kind, shape or type does not fit; UNIMPLEMENTED if the
+    type needs torch, which is not imported.
+    """
     if not hasattr(tensor, "shape"):
-        raise BasculeError(f"tensor {name}: expected a tensor of torch, an array of numpy, or an object with __dlpack__, "
+        raise BasculeError(f"tensor {name}: expected a torch tensor, a numpy array, or an object with __dlpack__, "
                            f"found {type(tensor).__name__}", "INVALID_ARGUMENT")
     if tuple(place.shape) != tuple(tensor.shape):
-        raise BasculeError(f"tensor {name} has the shape {list(tensor.shape)}; registered was {list(place.shape)}",
-                           "INVALID_ARGUMENT")
+        raise BasculeError(f"tensor {name} has the shape {list(tensor.shape)}; it was registered as "
+                           f"{list(place.shape)}", "INVALID_ARGUMENT")
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(place, torch.Tensor):
         source = tensor.detach() if isinstance(tensor, torch.Tensor) else _torch_of(torch, tensor, name)
         if source.dtype != place.dtype and not (source.is_floating_point() and place.is_floating_point()):
-            raise BasculeError(f"tensor {name} is {source.dtype}; registered was {place.dtype}", "INVALID_ARGUMENT")
+            raise BasculeError(f"tensor {name} is {source.dtype}; it was registered as {place.dtype}",
+                               "INVALID_ARGUMENT")
         place.copy_(source)
         return
     import numpy
@@ -64,5 +70,5 @@ def copy_into(place: Any, tensor: Any, name: str) -> None:
         raise BasculeError(f"tensor {name}: numpy has no type for its elements; import torch first", "UNIMPLEMENTED")
     source = numpy.asarray(tensor)
     if source.dtype != place.dtype and not (source.dtype.kind == "f" and place.dtype.kind == "f"):
-        raise BasculeError(f"tensor {name} is {source.dtype}; registered was {place.dtype}", "INVALID_ARGUMENT")
+        raise BasculeError(f"tensor {name} is {source.dtype}; it was registered as {place.dtype}", "INVALID_ARGUMENT")
     numpy.copyto(place, source, casting="unsafe")

@@ -125,7 +125,7 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(endpoint, model):
     assert os.waitpid(child, 0)[1] == 0
     said = os.read(reading, 10_000).decode().split("\n")
     assert len(said) == 3 and all(line.startswith("FAILED_PRECONDITION: this ") for line in said)
-    assert all("was forked of" in line for line in said)
+    assert all("was forked from" in line for line in said)
     sender.send_async()
     assert receiver.take() == 1
     receiver.finish()

@@ -144,20 +144,20 @@ def test_errors_have_codes_and_the_texts_of_torchrl(endpoint, engines, model, se
 
 
 def test_what_cannot_be_sent_is_named(endpoint, model, sender, tmp_path):
-    for tensor, text in ((model["ids"].astype("int32"), r"tensor ids is I32 \[3, 2\] on the host; registered was I64"),
-                         (model["ids"][:2], r"tensor ids is I64 \[2, 2\]"), (None, "tensor ids: expected a tensor of torch.*found NoneType"),
-                         ("text", "tensor ids: expected a tensor of torch, an array of numpy.*found str")):
+    for tensor, text in ((model["ids"].astype("int32"), r"tensor ids is I32 \[3, 2\] on the host; it was registered as I64"),
+                         (model["ids"][:2], r"tensor ids is I64 \[2, 2\]"), (None, "tensor ids: expected a torch tensor.*found NoneType"),
+                         ("text", "tensor ids: expected a torch tensor, a numpy array.*found str")):
         good, model["ids"] = model["ids"], tensor
         with pytest.raises(bascule.BasculeError, match=text) as error:
             sender.send()
         assert error.value.code == "INVALID_ARGUMENT"
         model["ids"] = good
     del model["ids"]
-    with pytest.raises(bascule.BasculeError, match="tensor ids was registered and is not in the model any more"):
+    with pytest.raises(bascule.BasculeError, match="tensor ids was registered and is no longer in the model"):
         sender.send()
     other = bascule.Sender(f"shm://{tmp_path}/other")
     for tensors, text in (({"a": numpy.zeros(3, complex)}, "tensor a: no tensors of the type complex128"),
-                          ({"a": numpy.zeros(3, ">f4")}, "tensor a: its bytes are in the other order"),
+                          ({"a": numpy.zeros(3, ">f4")}, "tensor a: its bytes are not in this machine.s order"),
                           ({}, "no tensors"), (["a"], "expected a module, a mapping of names to tensors")):
         with pytest.raises(bascule.BasculeError, match=text):
             other.register_model(tensors)
@@ -175,7 +175,7 @@ def test_what_has_no_memory_to_be_read_later_is_named(tmp_path):
         def __dlpack__(self, **options):
             raise OSError("no memory")
 
-    for tensor, text in ((numpy.float32(3), "float32 has no memory of its own"), (Copies(), "makes a copy"),
+    for tensor, text in ((numpy.float32(3), "float32 does not have its own memory"), (Copies(), "makes a copy"),
                          (Fails(), "its __dlpack__"), (Copies, "its __dlpack__"),
                          (numpy.zeros(3, "V0"), "no tensors of the type")):
         with bascule.Sender(f"shm://{tmp_path}/endpoint") as sender:

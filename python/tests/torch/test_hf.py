@@ -224,7 +224,7 @@ def test_a_trainer_that_is_started_again_is_followed(endpoint):
 
 
 def test_wrong_arguments_are_refused_by_name(endpoint):
-    with pytest.raises(bascule.BasculeError, match="expected a module of torch, found dict"):
+    with pytest.raises(bascule.BasculeError, match="expected a torch module, found dict"):
         hf.follow({}, endpoint)
     with pytest.raises(bascule.BasculeError, match="found 'step'"):
         hf.follow(Net(), endpoint, at="step")

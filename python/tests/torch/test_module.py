@@ -92,7 +92,7 @@ def test_a_parameter_of_another_shape_or_untied_is_named(endpoint, net):
         sender.register_model(net)
         weight = net.square.weight
         net.square.weight = torch.nn.Parameter(torch.zeros(6, 7))
-        with pytest.raises(bascule.BasculeError, match=r"square.weight is F32 \[6, 7\] on the host; registered was F32 \[6, 6\]"):
+        with pytest.raises(bascule.BasculeError, match=r"square.weight is F32 \[6, 7\] on the host; it was registered as F32 \[6, 6\]"):
             sender.send()
         net.square.weight = torch.nn.Parameter(weight.detach().double())
         with pytest.raises(bascule.BasculeError, match="square.weight is F64"):
@@ -142,7 +142,7 @@ def test_an_engines_module_that_moved_is_named(move, endpoint, net):
 
 
 @pytest.mark.parametrize("change, text", [
-    (lambda t: t.resize_(2, 3), r"a is F32 \[2, 3\] on the host; registered was F32 \[4, 3\]"),
+    (lambda t: t.resize_(2, 3), r"a is F32 \[2, 3\] on the host; it was registered as F32 \[4, 3\]"),
     (lambda t: setattr(t, "data", t.data[:3]), r"a is F32 \[3, 3\]"),
     (lambda t: setattr(t, "data", t.data.double()), "a is F64"),
     (lambda t: t.untyped_storage().resize_(0), "a F32 .* has no data"),
@@ -188,7 +188,7 @@ def test_wrappers_leave_no_trace_in_names(endpoint, net, receiver):
         assert_same(served(sender, receiver), net.state_dict())
         assert_same(served(sender, receiver, wrapped), net.state_dict())
     with bascule.Sender(endpoint + "2") as sender:
-        with pytest.raises(bascule.BasculeError, match="would both travel as same"):
+        with pytest.raises(bascule.BasculeError, match="would both be sent as same"):
             sender.register_model(net, rename=lambda name: "same")
 
 
