@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     board = commands.add_parser("tensorboard", help="writes a bascule-train run's metrics.jsonl to TensorBoard, live")
     board.add_argument("run", help="the run's folder (its --out), or metrics.jsonl")
     board.add_argument("--logdir", required=True, help="TensorBoard's log folder")
-    board.add_argument("--once", action="store_true", help="write the present steps and exit, instead of following the run")
+    board.add_argument("--once", action="store_true", help="write the present steps and exit, do not follow the run")
     chosen = parser.parse_args(arguments)
     try:
         code = _run(chosen)

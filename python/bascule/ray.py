@@ -1,11 +1,11 @@
-"""Senders and receivers in Ray's actors, which find each other by a name in the cluster.
+"""Senders and receivers in Ray actors, which find each other by a name in the cluster.
 
     from bascule.ray import Receiver, Sender
 
     self.sender = Sender("grpo")            # in the trainer's actor
     self.receiver = Receiver("grpo")        # in each engine's actor: waits for the sender
 
-They are bascule's Sender and Receiver, with a name in place of an endpoint. It needs ray, and a process that is
+They are Bascule's Sender and Receiver, with a name instead of an endpoint. They need ray, and a process that is
 connected to a cluster: an actor, a task, or a driver after ray.init().
 """
 
@@ -30,21 +30,21 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from . import receiver, sender
 from .errors import BasculeError, BasculeTimeoutError
 
-_PREFIX = "bascule:"  # of the names of Ray's actors that hold entries
+_PREFIX = "bascule:"  # of the names of the Ray actors that hold entries
 _LOOK_EVERY = 0.1  # seconds between two looks for a name
-_HOLDER_STARTS = 60  # seconds: a process of Ray's
+_HOLDER_STARTS = 60  # seconds that Ray has to start the actor's process
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a cluster knows of a sender."""
+    """What the cluster knows about a sender."""
 
     endpoint: str
-    boot: str  # that of the sender's host
+    boot: str  # boot id of the sender's host
     folder: tuple[int, int] | None  # device and inode; None: the endpoint has no folder
     node: str  # Ray's id
-    address: str  # of that node, an IP address
+    address: str  # IP address of that node
     gpu: str  # UUID of the sender's GPU ("GPU-…"); empty: none
     process: int
 
@@ -52,15 +52,16 @@ class Entry:
 class Sender(sender.Sender):
     """A bascule.Sender that the cluster finds by `name`, until it is closed or its process ends.
 
-    endpoint: by default a private folder of this host, of a name's own, for engines of this host: "auto" where Ray gave
-    this process a GPU, else "shm". For engines of other hosts: "auto:///folder?listen=host:port". namespace: Ray's, by
-    default the job's. timeout: how long another sender, at another endpoint, may still hold the name, seconds. options:
-    those of bascule.Sender.
+    endpoint: by default a private folder per name, for engines on this host: scheme "auto" if Ray gave this process a
+    GPU, else "shm". For engines on other hosts give "auto:///folder?listen=host:port". namespace: Ray's; by default the
+    job's. timeout: how many seconds to wait while another sender, at another endpoint, holds the name. options: passed
+    to bascule.Sender.
 
-    A trainer's actor that Ray restarts on the same node takes its name and endpoint again, and its engines come back.
+    The constructor blocks until Ray has started the actor that holds the name. If Ray restarts a trainer's actor on the
+    same node, it gets its name and endpoint again, and its engines reconnect.
 
-    Raises BasculeError: ALREADY_EXISTS where another sender has the name; INVALID_ARGUMENT; FAILED_PRECONDITION where
-    the process is not connected to a cluster.
+    Raises BasculeError: ALREADY_EXISTS if another sender has the name; INVALID_ARGUMENT; FAILED_PRECONDITION if the
+    process is not connected to a cluster; BasculeTimeoutError if Ray does not start the actor within a minute.
     """
 
     _holder: Any = None
@@ -76,26 +77,27 @@ class Sender(sender.Sender):
             raise
 
     def close(self) -> None:
-        """As bascule.Sender's; the name is free then."""
+        """Closes like bascule.Sender.close(), and frees the name."""
         super().close()
         holder, self._holder = self._holder, None
         if holder is None or not ray.is_initialized():
             return
         try:
             ray.kill(holder)
-        except ValueError:  # it went with another cluster, to which this process was connected
+        except ValueError:  # it belonged to a cluster to which this process was connected before
             pass
 
 
 class Receiver(receiver.Receiver):
-    """A bascule.Receiver of the sender with this name, for which it waits `timeout` seconds.
+    """A bascule.Receiver for the sender with this name. The constructor blocks until that sender exists.
 
-    worker: by default the name of this actor, or its id where it has none: an actor that Ray restarts takes its
-    predecessor's place. device: where it reads; by default the sender's GPU where this process sees it, else the first
-    GPU that Ray gave it, else "cpu". options: those of bascule.Receiver.
+    worker: by default this actor's name, or its id if it has no name, so that an actor that Ray restarts takes its old
+    place. device: where it reads; by default the sender's GPU if this process sees it, else the first GPU that Ray gave
+    it, else "cpu". options: passed to bascule.Receiver.
 
-    Raises BasculeTimeoutError, which says what names there are; BasculeError: FAILED_PRECONDITION where this host
-    cannot be reached from the sender's endpoint.
+    Raises BasculeTimeoutError after `timeout` seconds, which lists the names that exist; BasculeError:
+    FAILED_PRECONDITION if the sender's endpoint cannot be reached from this host, or the process is not connected to a
+    cluster.
     """
 
     def __init__(self, name: str, *, worker: str = "", device: Any = None, namespace: str | None = None,
@@ -106,17 +108,17 @@ class Receiver(receiver.Receiver):
 
 
 def find(name: str, *, namespace: str | None = None, timeout: float = 60) -> str:
-    """The endpoint of a sender for an engine of this host that has no bascule.ray.Receiver: bascule.hf.follow(), vLLM
-    (BASCULE_ENDPOINT). Waits and raises as Receiver."""
+    """The sender's endpoint, for an engine on this host without a bascule.ray.Receiver: bascule.hf.follow(), vLLM
+    (BASCULE_ENDPOINT). Blocks and raises like Receiver."""
     return _endpoint_for(name, _find(name, namespace, timeout))
 
 
 def beside(name: str, *, namespace: str | None = None, timeout: float = 60) -> dict[str, Any]:
-    """Options of an actor or a task that is to run on the sender's node, and to see the sender's GPU, by its UUID, and
-    no other: Engine.options(num_gpus=0.3, **beside("grpo")). Waits and raises as Receiver.
+    """Ray options that place an actor or a task on the sender's node, where it sees only the sender's GPU (by UUID):
+    Engine.options(num_gpus=0.3, **beside("grpo")). Blocks and raises like Receiver.
 
-    Ray counts a fraction on a GPU of its own choice, which on a node with several may be another one. The options may
-    hold a "runtime_env"; join its "env_vars" with your own, where you have some.
+    On a node with several GPUs, Ray may count the fraction on a different one. If the options have a "runtime_env",
+    merge its "env_vars" with your own.
     """
     entry = _find(name, namespace, timeout)
     options: dict[str, Any] = {"scheduling_strategy": NodeAffinitySchedulingStrategy(entry.node, soft=False)}
@@ -131,7 +133,7 @@ def beside(name: str, *, namespace: str | None = None, timeout: float = 60) -> d
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_concurrency=64)
 class _Holder:
-    """An actor of the sender's process: it ends with it, and the name is free."""
+    """An actor that the sender's process owns: it ends with that process, which frees the name."""
 
     def __init__(self, entry: Entry):
         self._entry = entry
@@ -147,7 +149,7 @@ def _check(name: str, timeout: float) -> None:
     if not timeout >= 0:
         raise BasculeError(f"timeout: expected seconds, 0 or more, found {timeout}", "INVALID_ARGUMENT")
     if not ray.is_initialized():
-        raise BasculeError("this process is not connected to a cluster of Ray; call ray.init() first",
+        raise BasculeError("this process is not connected to a Ray cluster; call ray.init() first",
                            "FAILED_PRECONDITION")
     if ray.util.client.ray.is_connected():
         raise BasculeError("this process is a client of Ray (ray://…), which is not part of the cluster; make senders and "
@@ -162,7 +164,7 @@ def _publish(name: str, entry: Entry, namespace: str | None, timeout: float) -> 
             holder = _Holder.options(name=_PREFIX + name, namespace=namespace,
                                      scheduling_strategy=beside_sender).remote(entry)
             break
-        except ray.exceptions.ActorAlreadyExistsError:  # maybe of a sender that is about to end
+        except ray.exceptions.ActorAlreadyExistsError:  # maybe by a sender that is about to end
             if time.monotonic() > deadline:
                 other = _look(name, namespace)
                 by = f", process {other.process} at {other.address}, {other.endpoint}" if other else ""
@@ -204,7 +206,7 @@ def _find(name: str, namespace: str | None, timeout: float) -> Entry:
 
 
 def _endpoint_of(name: str, namespace: str | None) -> str:
-    """The same for a name each time, so that a trainer that starts again takes its endpoint."""
+    """The same endpoint for a name each time, so that a restarted trainer gets its own."""
     context = ray.get_runtime_context()
     of_name = hashlib.sha256(f"{context.gcs_address}/{namespace or context.namespace}/{name}".encode()).hexdigest()[:16]
     scheme = "auto" if context.get_accelerator_ids().get("GPU") else "shm"
@@ -212,7 +214,7 @@ def _endpoint_of(name: str, namespace: str | None) -> str:
 
 
 def _own_folder() -> Path:
-    """A folder in which nobody else puts one, as any user may in /tmp."""
+    """A folder that only this user can write, unlike /tmp."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folder = Path(runtime) / "bascule" if runtime and os.path.isdir(runtime) else Path(
         tempfile.gettempdir(), f"bascule-{os.getuid()}")
@@ -222,9 +224,9 @@ def _own_folder() -> Path:
     except OSError as error:
         raise BasculeError(f"the folder of endpoints: {error}; give the sender an endpoint", "PERMISSION_DENIED") from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise BasculeError(f"{folder}: expected a folder of user {os.getuid()} that nobody else can write, found one of "
-                           f"user {found.st_uid} with mode {stat.filemode(found.st_mode)}; remove it, or give the sender "
-                           "an endpoint", "PERMISSION_DENIED")
+        raise BasculeError(f"{folder}: expected a folder of user {os.getuid()} that no other user can write, found one "
+                           f"of user {found.st_uid} with mode {stat.filemode(found.st_mode)}; remove it, or give the "
+                           "sender an endpoint", "PERMISSION_DENIED")
     return folder
 
 
@@ -236,7 +238,7 @@ def _entry_of(endpoint: str) -> Entry:
 
 
 def _endpoint_for(name: str, entry: Entry) -> str:
-    """The endpoint by which an engine of this host reaches that sender."""
+    """The endpoint by which an engine on this host reaches that sender."""
     url = urlsplit(entry.endpoint)
     if not url.path:  # a host and a port
         return entry.endpoint
@@ -262,7 +264,7 @@ def _boot() -> str:
 
 
 def _identity(folder: str) -> tuple[int, int] | None:
-    """Two processes see one folder, also where each has a root of its own, if they see the same of these."""
+    """Device and inode. They are equal if two processes see one folder, even if each has its own root."""
     try:
         found = os.stat(folder)
     except OSError:
@@ -281,7 +283,7 @@ def _own_name() -> str:
 
 
 def _gpus() -> list[str]:
-    """UUIDs of the GPUs that Ray, or beside(), gave this process, as CUDA numbers them here."""
+    """UUIDs of the GPUs that Ray, or beside(), gave this process, in CUDA's order."""
     given = ray.get_runtime_context().get_accelerator_ids().get("GPU")
     if not given and not os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("GPU-"):
         return []

@@ -1,10 +1,10 @@
-"""Bascule under an unmodified trainer of TRL's.
+"""Sends the weights of an unmodified TRL trainer through Bascule.
 
     import bascule.trl
     bascule.trl.install("shm:///run/user/1000/grpo")       # before the trainer is made
     trainer = GRPOTrainer(…, args=GRPOConfig(use_vllm=True, vllm_mode="server", …))
 
-The server is vLLM's own, and follows the endpoint by itself:
+The server is vLLM's own; it picks up new weights automatically:
 
     BASCULE_ENDPOINT=shm:///run/user/1000/grpo VLLM_SERVER_DEV_MODE=1 \\
         vllm serve MODEL --weight-transfer-config '{"backend":"bascule"}' …
@@ -22,10 +22,10 @@ from .tensors import TensorSpec
 
 
 def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0) -> type:
-    """TRL's trainers of this process send their weights to `endpoint` from now on. Returns the client that does so.
+    """Makes TRL trainers that this process creates later send weights to `endpoint`. Returns their client class.
 
-    workers: how many workers of vLLM the trainer waits for, `timeout` seconds at most; default: as many as the server
-    says it has. All of the client that is not about weights stays TRL's. A second call replaces the endpoint.
+    workers: how many vLLM workers a trainer waits for, at most `timeout` seconds; default: as many as the server
+    reports. The client changes only what concerns weights. A second call replaces the endpoint. Does not block.
     """
     from trl.generation import vllm_generation
     from trl.generation.vllm_client import VLLMClient
@@ -38,7 +38,7 @@ def install(endpoint: str, *, workers: int | None = None, timeout: float = 180.0
 
 
 class _Weights:
-    """What TRL's client does about weights, by a Sender; versions are whole: all tensors of the model, each time."""
+    """The weight methods of TRL's client, on a Sender. Each version holds all tensors of the model."""
 
     bascule_endpoint: str
     bascule_workers: int | None
@@ -48,20 +48,23 @@ class _Weights:
     _gathered: dict[str, Any] | None = None
 
     def init_communicator(self, device: Any = 0) -> None:
-        """Takes the endpoint. The first update waits for the server's workers."""
+        """Takes the endpoint. Does not wait for the server's workers; the first update does.
+
+        Raises BasculeError: FAILED_PRECONDITION if the server was not started for Bascule; or as Sender does.
+        """
         transfer = self.get_server_info()["weight_transfer_config"]
         extension = self.get_server_info()["parallel_config"].get("worker_extension_cls")
         if (transfer or {}).get("backend") != "bascule" and extension != "bascule.vllm.WorkerExtension":
-            raise BasculeError(f"the vLLM server at {self.base_url} has another way for weights; start it with "
+            raise BasculeError(f"the vLLM server at {self.base_url} does not take weights from Bascule; start it with "
                                f"""BASCULE_ENDPOINT={self.bascule_endpoint} and """
                                """--weight-transfer-config '{"backend":"bascule"}'""", "FAILED_PRECONDITION")
         self._sender = Sender(self.bascule_endpoint)
 
     @contextmanager
     def weight_update(self) -> Iterator[None]:
-        """Within it each update_named_param() keeps a copy; they are sent at its end, as one version."""
+        """Keeps a copy of each update_named_param() within it, and sends them as one version at its end."""
         if self._gathered is not None:
-            raise BasculeError("weight_update: one is under way", "FAILED_PRECONDITION")
+            raise BasculeError("weight_update: another one is in progress", "FAILED_PRECONDITION")
         self._gathered = {}
         try:
             yield
@@ -71,36 +74,43 @@ class _Weights:
         self._send([(name, tensor.dtype, tensor.shape) for name, tensor in gathered.items()], gathered.items())
 
     def update_named_param(self, name: str, weights: Any) -> None:
+        """Like update_named_params(), for one tensor."""
         self.update_named_params([(name, weights.dtype, list(weights.shape))], iter([(name, weights)]))
 
     def update_named_params(self, metadata: list[tuple[str, Any, list[int]]],
                             named_params: Iterator[tuple[str, Any]]) -> None:
-        """One gathered tensor is alive at a time. Returns once the server generates with these weights."""
+        """Sends all tensors, of which only one is alive at a time. Blocks until the server generates with them.
+
+        Raises BasculeError: UNAVAILABLE names the workers that do not serve the version; INVALID_ARGUMENT if tensors
+        are missing; or as Sender.stream() does. BasculeTimeoutError: the workers did not join in time.
+        """
         if self._gathered is not None:
             self._gathered.update((name, tensor.detach().clone()) for name, tensor in named_params)
             return
         self._send(metadata, named_params)
 
     def update_model_params(self, model: Any) -> None:
+        """Like update_named_params(), for all of a module's parameters."""
         self.update_named_params([(name, each.dtype, list(each.shape)) for name, each in model.named_parameters()],
                                  ((name, each.data) for name, each in model.named_parameters()))
 
     def close_communicator(self) -> None:
+        """Leaves the endpoint. A second call does nothing."""
         sender, self._sender = self._sender, None
         if sender is not None:
             sender.close()
 
     def _send(self, metadata: Iterable[tuple[str, Any, Any]], named: Iterable[tuple[str, Any]]) -> None:
         if self._sender is None:
-            raise BasculeError("init_communicator() comes first", "FAILED_PRECONDITION")
+            raise BasculeError("call init_communicator() first", "FAILED_PRECONDITION")
         metadata = list(metadata)
         if not self._names:
             self._sender.register_model([TensorSpec(*each) for each in metadata], rename=None)
             self._names = frozenset(name for name, _, _ in metadata)
             self._sender.wait_for_workers(self.bascule_workers or self.get_world_size(), self.bascule_timeout)
         elif left := self._names.difference(name for name, _, _ in metadata):
-            raise BasculeError(f"{len(left)} tensors of the model are missing, as {min(left)}: a version is whole; "
-                               "gather single tensors within weight_update()", "INVALID_ARGUMENT")
+            raise BasculeError(f"{len(left)} tensors of the model are missing, such as {min(left)}: a version has all; "
+                               "send single tensors within weight_update()", "INVALID_ARGUMENT")
         report = self._sender.stream(named)
         if not report.complete:
             errors = [f"{each.worker}: {each.error}" for each in report.workers if each.error is not None]

@@ -144,8 +144,8 @@ def test_errors_have_codes_and_the_texts_of_torchrl(endpoint, engines, model, se
 
 
 def test_what_cannot_be_sent_is_named(endpoint, model, sender, tmp_path):
-    for tensor, text in ((model["ids"].astype("int32"), r"tensor ids is I32 \[3, 2\] on the host; it was registered as I64"),
-                         (model["ids"][:2], r"tensor ids is I64 \[2, 2\]"), (None, "tensor ids: expected a torch tensor.*found NoneType"),
+    for tensor, text in ((model["ids"].astype("int32"), r"ids is I32 \[3, 2\] on the host; it was registered as I64"),
+                         (model["ids"][:2], r"ids is I64 \[2, 2\]"), (None, "expected a torch tensor.*found NoneType"),
                          ("text", "tensor ids: expected a torch tensor, a numpy array.*found str")):
         good, model["ids"] = model["ids"], tensor
         with pytest.raises(bascule.BasculeError, match=text) as error:

@@ -1,7 +1,7 @@
-"""TorchRL: in place of its double buffer, and a backend for its collectors.
+"""Adapters for TorchRL: a replacement for its double buffer, and a backend for its collectors.
 
-`SyncScheme`, here, has the names of the double buffer, and needs no TorchRL. `bascule.torchrl.collectors` registers the
-backend "bascule", and imports TorchRL.
+`SyncScheme` has the double buffer's API and does not import TorchRL. `bascule.torchrl.collectors` imports TorchRL and
+registers the backend "bascule".
 """
 
 from .double_buffer import SyncScheme, WeightReceiver, WeightSender

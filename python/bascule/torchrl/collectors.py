@@ -1,11 +1,11 @@
-"""A backend "bascule" for TorchRL's collectors. Importing this module registers it; the user's change is
+"""The backend "bascule" for TorchRL's collectors. Importing this module registers it:
 
     import bascule.torchrl.collectors
 
     scheme = WeightSyncScheme.from_backend("bascule", endpoint="shm:///run/user/1000/grpo")
     collector = MultiSyncCollector(…, policy=policy, weight_sync_schemes={"policy": scheme})
     ...
-    collector.update_policy_weights_()       # returns once every worker's policy has these weights; raises where not
+    collector.update_policy_weights_()       # returns once every worker's policy has these weights; else raises
 
 It needs TorchRL 0.14.
 """
@@ -26,13 +26,12 @@ from .ends import PolicyPlaces, TrainerEnd, WorkerEnd, worker_name
 
 @register_weight_sync_backend("bascule")
 class BasculeWeightSyncScheme(WeightSyncScheme):
-    """One endpoint for one model of a collector: the trainer's process sends, each worker's policy follows by itself.
+    """One endpoint for one model of a collector: the trainer's process sends, each worker's policy follows.
 
-    endpoint: "shm:///run/user/1000/grpo" and the like, one for each scheme. timeout: seconds that the workers have to
-    start, and that a worker waits for its first weights.
+    endpoint: a URL such as "shm:///run/user/1000/grpo", a different one per scheme. timeout: how many seconds the
+    workers have to start, and how many a worker waits for its first weights.
 
-    Only these travel to the workers. An update is a whole version: a worker flips to it between two calls of its
-    policy.
+    Only this model's weights are sent. An update is a whole version; a worker flips to it between two policy calls.
     """
 
     def __init__(self, endpoint: str, *, timeout: float = 60.0):
@@ -41,35 +40,35 @@ class BasculeWeightSyncScheme(WeightSyncScheme):
 
     @property
     def sender(self) -> Sender | None:
-        """The trainer's Sender below it, for its workers and reports; None before the collector is there."""
+        """The trainer's bascule.Sender, for its workers and reports; None before the collector exists."""
         return getattr(self._shared_transport, "sender", None)
 
     def create_transport(self, **kwargs: Any) -> TrainerEnd:
-        """kwargs: model, workers, ended, as TrainerEnd says."""
+        """Takes the endpoint and registers the model. kwargs: model, workers and ended of TrainerEnd."""
         return TrainerEnd(self.endpoint, strategy=self.strategy, **kwargs)
 
     def send(self, weights: Any = None, worker_ids: int | list[int] | None = None) -> None:
-        """TrainerEnd.send_weights() says what it takes, and raises."""
+        """Sends like TrainerEnd.send_weights(). Raises RuntimeError before the collector is connected."""
         if not self.synchronized_on_sender:
             raise RuntimeError("Must be initialized and synchronized on sender before sending weights")
         self._shared_transport.send_weights(weights, worker_ids)
 
     def shutdown(self) -> None:
-        """Leaves the endpoint. The collector does not call it; a scheme that nothing refers to does so by itself."""
+        """Leaves the endpoint. The collector does not call it; a scheme that is garbage-collected leaves as well."""
         super().shutdown()
         for end in (self._shared_transport, self._receiver_transport):
             if end is not None:
                 end.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what belongs to this process."""
+        """Leaves out what belongs to this process."""
         return super().__getstate__() | {"_shared_transport": None, "_receiver_transport": None, "_sent": None}
 
     # ---- The trainer's process
 
     def _init_on_sender_impl(self, *, model_id: str | None = None, context: Any = None, model: Any = None,
                              num_workers: int | None = None, **kwargs: Any) -> None:
-        """context: the collector; or model and num_workers. Nothing is opened yet: the workers may be forked next."""
+        """Takes `context`, the collector, or model and num_workers. Opens nothing yet: workers may be forked next."""
         self.model_id, self.context = model_id, context
         workers = getattr(context, "num_workers", num_workers)
         if not workers:
@@ -78,7 +77,7 @@ class BasculeWeightSyncScheme(WeightSyncScheme):
                                "INVALID_ARGUMENT")
         model = _model_of(context, model_id) if model is None else model
         if not isinstance(model, torch.nn.Module):
-            raise BasculeError(f"expected a policy that is a module of torch, found {type(model).__name__}",
+            raise BasculeError(f"expected a policy that is a torch module, found {type(model).__name__}",
                                "INVALID_ARGUMENT")
         self._sent = {"model": model, "workers": workers, "ended": self._ended}
 
@@ -118,7 +117,7 @@ class BasculeWeightSyncScheme(WeightSyncScheme):
             raise
 
     def _loaded(self, weights: Any) -> None:
-        """A collector above others hands the weights on; each counts the policy's version."""
+        """Counts the policy's version; a collector of collectors passes the weights on instead."""
         collector = self.context
         if getattr(collector, "_weight_sync_schemes", None):
             collector.update_policy_weights_(weights, model_id=self.model_id)
@@ -127,7 +126,7 @@ class BasculeWeightSyncScheme(WeightSyncScheme):
 
 
 def _model_of(context: Any, model_id: str | None) -> Any:
-    """The collector's; where it has only a factory of policies, which all workers share, one that this makes."""
+    """The collector's model, or a new one if it only has a policy factory that all workers share."""
     if model_id == "policy" and getattr(context, "policy", None) is None:
         factories = list(filter(None, getattr(context, "policy_factory", None) or ()))
         if factories and all(factory is factories[0] for factory in factories):

@@ -1,4 +1,4 @@
-"""In place of TorchRL's double buffer: the same names, whole versions, and an acknowledgment of each engine.
+"""Replaces TorchRL's double buffer: the same API, whole versions, and an acknowledgment from each engine.
 
     from bascule.torchrl import SyncScheme                 # was: VLLMDoubleBufferSyncScheme
 
@@ -10,7 +10,7 @@
     receiver = scheme.create_receiver(engine)              # engine: returns once the next weights are loaded
     receiver.poll_and_apply(timeout=180.0)
 
-It needs torch, and takes TorchRL's TensorDicts; TorchRL itself is not imported.
+It needs torch and accepts TensorDicts; TorchRL itself is not imported.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ..tensors import is_module, tensors_of
 
 
 class SyncScheme:
-    """One endpoint, for the trainer and its engines.
+    """One endpoint for the trainer and its engines.
 
-    endpoint: "shm:///run/user/1000/grpo" and the like. rename: makes a tensor's name in the trainer's model that of
-    the engines'. workers: how many engines the first update waits for, `timeout` seconds at most.
+    endpoint: a URL such as "shm:///run/user/1000/grpo". rename: maps a tensor's name in the trainer's model to its name
+    in the engines. workers: how many engines the first update waits for, at most `timeout` seconds.
     """
 
     def __init__(self, endpoint: str, *, rename: Callable[[str], str] | None = hf_names, workers: int = 1,
@@ -39,16 +39,20 @@ class SyncScheme:
         self.endpoint, self.rename, self.workers, self.timeout = endpoint, rename, workers, timeout
 
     def create_sender(self) -> WeightSender:
+        """The trainer's end. It takes the endpoint when a model is registered."""
         return WeightSender(self)
 
     def create_receiver(self, engine: Any, *, worker: str = "") -> WeightReceiver:
-        """engine: what takes weights: an object with load_weights(iterable of names and tensors), as vLLM's models are,
-        or a module, whose tensors of the same names are written. worker: its name; default: host and process."""
+        """An engine's end. Joins the endpoint; does not block.
+
+        engine: an object with load_weights(iterable of names and tensors), like vLLM's models, or a module, whose
+        tensors of the same names are written. worker: its name; default: host and process id.
+        """
         return WeightReceiver(self, engine, worker or f"{socket.gethostname()}-{os.getpid()}")
 
 
 class WeightSender:
-    """The trainer's end. `sender` is the Sender below it, for its send() and reports."""
+    """The trainer's end. `sender` is its bascule.Sender, for send() and reports."""
 
     def __init__(self, scheme: SyncScheme):
         self._scheme = scheme
@@ -56,7 +60,10 @@ class WeightSender:
         self._names: set[str] = set()
 
     def register_model(self, model: Any) -> None:
-        """A module, or a TensorDict. Its tensors' storage may be changed and replaced."""
+        """Takes the endpoint and registers a module or a TensorDict, whose tensors may later be changed and replaced.
+
+        Raises BasculeError as Sender and Sender.register_model() do.
+        """
         sender = Sender(self._scheme.endpoint)
         try:
             tensors = model if is_module(model) else flat(model)
@@ -70,8 +77,9 @@ class WeightSender:
     def update_weights(self, weights: Any = None) -> None:
         """Publishes the registered tensors, or `weights` (a module, a TensorDict, a mapping) with the same names.
 
-        Returns once they may be changed again; what it published before is waited for first. Buffers among `weights`
-        that are not persistent, which TensorDict.from_module() yields, are left out.
+        Blocks until the previous version has settled and these weights may be changed again; the first call also waits
+        for the engines. Buffers in `weights` that are not persistent, which TensorDict.from_module() yields, are left
+        out.
 
         Raises RuntimeError without a registered model; BasculeError, which names the tensor or the worker.
         """
@@ -86,22 +94,23 @@ class WeightSender:
         self.sender.update_weights(weights)
 
     def close(self) -> None:
+        """Leaves the endpoint. A second call does nothing."""
         if self.sender is not None:
             self.sender.close()
 
 
 class WeightReceiver:
-    """An engine's end. `receiver` is the Receiver below it."""
+    """An engine's end. `receiver` is its bascule.Receiver."""
 
     def __init__(self, scheme: SyncScheme, engine: Any, worker: str):
         self._engine = engine
         self.receiver = Receiver(scheme.endpoint, worker=worker)
 
     def poll_and_apply(self, timeout: float = 180.0) -> bool:
-        """Waits for the next weights and loads them; False: none came. The trainer hears that they are loaded, or why
-        they could not be.
+        """Blocks up to `timeout` seconds for the next weights, and loads them; returns False if none came.
 
-        Raises what the engine raises; BasculeError where the sender refuses this engine.
+        The trainer's report says whether they were loaded, or why not. Raises what the engine raises; BasculeError if
+        the sender refuses this engine.
         """
         if self.receiver.take(timeout=timeout) is None:
             return False
@@ -114,7 +123,11 @@ class WeightReceiver:
         return True
 
     def apply_weights(self, weights: Any, inplace: bool = True) -> None:
-        """Loads `weights`, a mapping or a TensorDict, and empties the engine's prefix cache, where it has one."""
+        """Loads `weights`, a mapping or a TensorDict, and empties the engine's prefix cache if it has one.
+
+        Raises BasculeError: INVALID_ARGUMENT names a tensor that is missing or has another shape; FAILED_PRECONDITION
+        if requests still use the cache. ValueError unless `inplace`.
+        """
         if not inplace:
             raise ValueError("Cannot apply weights out of place for vLLM double-buffer")
         _load(self._engine, flat(weights))
@@ -124,11 +137,12 @@ class WeightReceiver:
                                "FAILED_PRECONDITION")
 
     def close(self) -> None:
+        """Leaves the endpoint. A second call does nothing."""
         self.receiver.close()
 
 
 def flat(weights: Any) -> Mapping[str, Any]:
-    """By dotted names: the leaves of a TensorDict, or a mapping as it is."""
+    """A TensorDict's leaves by dotted names, or a copy of a mapping."""
     if hasattr(weights, "flatten_keys"):
         weights = weights.flatten_keys(".")
     return dict(weights.items())
@@ -152,7 +166,7 @@ def _write(places: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
     with torch.no_grad():
         for name, place in places.items():
             if place.shape != weights[name].shape:
-                raise BasculeError(f"tensor {name} has the shape {list(weights[name].shape)}, and the engine's "
+                raise BasculeError(f"tensor {name} has the shape {list(weights[name].shape)}; the engine's has "
                                    f"{list(place.shape)}", "INVALID_ARGUMENT")
             place.copy_(weights[name])
 

@@ -1,4 +1,4 @@
-"""The two ends of a collector's weights: the trainer's, which sends, and a worker's, whose policy follows."""
+"""Both ends of a collector's weight scheme: the trainer's, which sends, and a worker's, whose policy follows."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from ..hf import Following
 from ..sender import Sender
 from .double_buffer import flat
 
-_EXTRA = "__extra_state__"  # what a module keeps beside its tensors: TorchRL's strategy extracts it, and applies it
+_EXTRA = "__extra_state__"  # a module's state besides tensors, which TorchRL's strategy extracts and applies
 _LOOK_EVERY = 0.2  # seconds between two looks for processes that have ended
 
 
 def worker_name(worker: int | None) -> str:
-    """Of a collector's worker at the sender; "": host and process."""
+    """A collector worker's name at the sender; empty without a number."""
     return "" if worker is None else f"worker-{worker}"
 
 
 class TrainerEnd:
-    """Sends a model's tensors to workers 0, 1, …, and raises where one of them does not have them afterwards.
+    """Sends a model's tensors to workers 0, 1, …, and raises if one of them does not have them afterwards.
 
-    ended: says of a worker how its process has ended; None: it has not, or nothing is known of it.
+    ended: returns how a worker's process has ended, or None if it has not, or nothing is known about it.
+
+    Raises BasculeError: INVALID_ARGUMENT if the model has no tensors; or as Sender does.
     """
 
     def __init__(self, endpoint: str, model: torch.nn.Module, strategy: WeightStrategy, workers: int,
@@ -45,8 +47,11 @@ class TrainerEnd:
             raise
 
     def connect(self, timeout: float) -> None:
-        """Waits for the workers, and sends them their first weights. It says nothing of workers that have ended:
-        TorchRL looks for them next, and knows their errors."""
+        """Waits up to `timeout` seconds for the workers, and sends them their first weights.
+
+        Ignores workers whose process has ended: TorchRL checks them next, and knows their errors. Raises
+        BasculeTimeoutError if workers are missing; BasculeError: UNAVAILABLE if a living one does not have the weights.
+        """
         deadline = time.monotonic() + timeout
         while living := [worker for worker in range(self._workers) if self._ended(worker) is None]:
             try:
@@ -62,9 +67,9 @@ class TrainerEnd:
                 raise BasculeError(f"the first weights: {'; '.join(errors)}", "UNAVAILABLE")
 
     def send_weights(self, weights: Any = None, worker_ids: int | Sequence[int] | None = None) -> None:
-        """weights: a module, a TensorDict or a dict with the names of the model; None: the model as it is now.
+        """Sends weights. Blocks until the policies of all workers, or of `worker_ids`, have them.
 
-        Returns once the policies of all workers, or of `worker_ids`, have these weights.
+        weights: a module, a TensorDict or a dict with the model's names; None: the model as it is now.
 
         Raises BasculeError: INVALID_ARGUMENT names a tensor; UNAVAILABLE names the workers that do not have the
         weights, and says why. The others have them.
@@ -81,12 +86,13 @@ class TrainerEnd:
                                + "; ".join(failed.values()), "UNAVAILABLE")
 
     def close(self) -> None:
+        """Leaves the endpoint. A second call does nothing."""
         self.sender.close()
 
     # ----
 
     def _given(self, weights: Any) -> Mapping[str, Any] | None:
-        """None: the registered tensors, which are then the model's of now."""
+        """The weights to send; None: the registered tensors, which were updated to the model's present ones."""
         if isinstance(weights, dict) and weights and all(isinstance(key, int) for key in weights):
             raise BasculeError("found weights by worker; expected one set of weights, and worker_ids for some workers",
                                "INVALID_ARGUMENT")
@@ -109,7 +115,7 @@ class TrainerEnd:
         return workers
 
     def _failed(self, report: Any, workers: Iterable[int]) -> dict[int, str]:
-        """What is wrong with each worker that does not have the version."""
+        """Why each worker that does not have the version does not have it."""
         reports = {each.worker: each for each in report.workers}
         failed = {}
         for worker in workers:
@@ -121,17 +127,17 @@ class TrainerEnd:
         return failed
 
     def _absent(self, worker: int) -> str:
-        return self._ended(worker) or f"{worker_name(worker)} is not at the endpoint any more"
+        return self._ended(worker) or f"{worker_name(worker)} is no longer at the endpoint"
 
 
 class PolicyPlaces:
-    """A worker's policy as the place of versions: what Following loads into, between two calls of the policy.
+    """A worker's policy, into which Following loads versions between two calls of the policy.
 
-    policy: gives the module as it is now. TorchRL starts a worker with a policy on the device "meta", and may replace
-    it. loaded: called with each version, before it is acknowledged.
+    policy: returns the present module. TorchRL starts a worker with a policy on the device "meta", and may replace it.
+    loaded: called with each version before it is acknowledged.
     """
 
-    device = "cpu"  # that reads the slots
+    device = "cpu"  # the one that reads the slots
 
     def __init__(self, policy: Callable[[], torch.nn.Module], strategy: WeightStrategy,
                  loaded: Callable[[TensorDict], None]):
@@ -139,13 +145,14 @@ class PolicyPlaces:
 
     @property
     def model(self) -> torch.nn.Module:
+        """The present policy."""
         return self._policy()
 
     def load(self, weights: Mapping[str, Any]) -> None:
-        """All of a version, or nothing.
+        """Loads all of a version, or nothing.
 
-        Raises BasculeError, INVALID_ARGUMENT, which names the tensor: one that did not come, one that the policy lacks,
-        or one of another shape or type.
+        Raises BasculeError (INVALID_ARGUMENT), which names a tensor that did not come, that the policy lacks, or whose
+        shape or type differs.
         """
         model = self.model
         places = _own(flat(TensorDict.from_module(model)))
@@ -162,33 +169,35 @@ class PolicyPlaces:
         self._loaded(given)
 
     def settle(self) -> None:
-        """Waits for what a GPU still copies out of a slot."""
+        """Waits until the GPU has finished its copies from a slot."""
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
 
     def keep(self) -> None:
-        """The tensors are the policy's own memory already."""
+        """Does nothing: the tensors are already the policy's own memory."""
 
 
 class WorkerEnd:
-    """A worker's policy that follows."""
+    """Keeps a worker's policy at the newest version."""
 
     def __init__(self, places: PolicyPlaces, endpoint: str, worker: str):
         self._following = Following(places, endpoint, worker, "token")
 
     def connect(self, timeout: float) -> None:
-        """Returns once the policy has its first weights. Raises BasculeTimeoutError, with the reason."""
+        """Blocks until the policy has its first weights. Raises BasculeTimeoutError after `timeout` seconds."""
         self._following.wait(1, timeout)
 
     def receive_weights(self, timeout: float | None = None, *, weights: Any = None, model: Any = None,
                         strategy: Any = None) -> None:
-        """Nothing is left to do: the policy follows by itself."""
+        """Does nothing: the policy follows in the background."""
 
     def close(self) -> None:
+        """Leaves the endpoint after the policy's calls in progress. A second call does nothing."""
         self._following.close()
 
 
 def check_names(what: str, given: Iterable[str], where: str, known: Iterable[str]) -> None:
+    """Raises BasculeError (INVALID_ARGUMENT), which names a tensor that is in only one of `given` and `known`."""
     if missing := sorted(set(known) - set(given)):
         raise BasculeError(f"tensor {missing[0]} of {where} is not among {what}", "INVALID_ARGUMENT")
     if more := sorted(set(given) - set(known)):

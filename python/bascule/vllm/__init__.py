@@ -1,7 +1,7 @@
 """Bascule in vLLM: `vllm serve MODEL --weight-transfer-config '{"backend":"bascule"}'`, with BASCULE_ENDPOINT set.
 
-vLLM finds register() by an entry point. engine.py is the backend, extension.py the way in for vLLMs without backends,
-follow.py what lets an engine follow by itself. docs/guide/vllm.md tells how to use them.
+vLLM finds register() by an entry point. engine.py is the backend, extension.py serves vLLM versions without backends,
+and follow.py lets an engine follow automatically. docs/guide/vllm.md explains their use.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["WorkerExtension", "register"]
 
 
 def register() -> None:
-    """vLLM calls it in each of its processes, in some more than once."""
+    """Registers Bascule with vLLM, which calls it in each of its processes, in some several times. Does not block."""
     from . import follow
 
     follow.install()

@@ -1,4 +1,4 @@
-"""The weight-transfer backend "bascule" of vLLM, in each of its workers."""
+"""The backend "bascule" for vLLM's weight transfer, in each vLLM worker."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from .scatter import scatter
 
 @dataclass
 class BasculeInitInfo(WeightTransferInitInfo):
-    """endpoint: default $BASCULE_ENDPOINT. worker: the engine's name at the sender; default $BASCULE_WORKER.
-    apply: how versions get into the model, as in scatter.py; default $BASCULE_APPLY."""
+    """The fields of init_info.
+
+    endpoint: default $BASCULE_ENDPOINT. worker: the engine's name at the sender; default $BASCULE_WORKER. apply:
+    "auto", "load" or "scatter", how versions get into the model (scatter.py); default $BASCULE_APPLY.
+    """
 
     endpoint: str | None = None
     worker: str | None = None
@@ -28,16 +31,19 @@ class BasculeInitInfo(WeightTransferInitInfo):
 
 @dataclass
 class BasculeUpdateInfo(WeightTransferUpdateInfo):
-    """version: it, or a newer one; None: the newest. timeout: seconds to wait for it."""
+    """The fields of update_info.
+
+    version: load this version or a newer one; None: the newest. timeout: seconds to wait for it.
+    """
 
     version: int | None = None
     timeout: float = 30
 
 
 class BasculeWeightTransferEngine(WeightTransferEngine[BasculeInitInfo, BasculeUpdateInfo]):
-    """A version is loaded, and acknowledged, within one update_weights; start and finish have nothing to do.
+    """Loads and acknowledges a version within one update_weights().
 
-    Where BASCULE_ENDPOINT is set the engine joins by itself (follow.py), else by init_weight_transfer_engine.
+    If BASCULE_ENDPOINT is set, the engine joins automatically (follow.py), else by init_weight_transfer_engine.
     """
 
     init_info_cls = BasculeInitInfo
@@ -49,15 +55,19 @@ class BasculeWeightTransferEngine(WeightTransferEngine[BasculeInitInfo, BasculeU
         self.rank: Rank | None = None
 
     def init_transfer_engine(self, init_info: BasculeInitInfo) -> None:
-        """Joins. Joined already at the same place: nothing; at another: it leaves that one."""
+        """Joins an endpoint. Leaves the one joined before, or does nothing if it is the same. Does not block.
+
+        Raises BasculeError: INVALID_ARGUMENT for a missing endpoint or an unknown `apply`.
+        """
         place = place_of(self.vllm_config, self.parallel_config.rank, self.device, init_info.endpoint, init_info.worker)
         if self.rank is not None and self.rank.place == place and init_info.apply is None:
             return
         self.shutdown()
-        with set_current_vllm_config(self.vllm_config):  # vLLM 0.26 does not, here and below
+        with set_current_vllm_config(self.vllm_config):  # vLLM 0.26 does not set it, here and below
             self.rank = Rank(place, scatter(init_info.apply, place, self.model, self.vllm_config))
 
     def start_weight_update(self) -> None:
+        """Joins $BASCULE_ENDPOINT unless an endpoint was joined. Raises BasculeError (FAILED_PRECONDITION) if unset."""
         if self.rank is None:
             if not os.environ.get("BASCULE_ENDPOINT"):
                 raise BasculeError("this engine joined no endpoint: set BASCULE_ENDPOINT, or call "
@@ -65,20 +75,23 @@ class BasculeWeightTransferEngine(WeightTransferEngine[BasculeInitInfo, BasculeU
             self.init_transfer_engine(BasculeInitInfo())
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        # Unlike the base class it does not wait for an accelerator, which may not be there.
+        """Parses update_info, then receive_weights(). Does not wait for an accelerator, which may not exist."""
         self.receive_weights(self.parse_update_info(update_info))
 
     def receive_weights(self, update_info: BasculeUpdateInfo) -> None:
+        """Loads a version, as Rank.update() does: blocks up to `timeout` seconds, and raises what loading raised."""
         with set_current_vllm_config(self.vllm_config):
             self.rank.update(self.model, self.model_config, update_info.version, update_info.timeout)
 
     def finish_weight_update(self) -> None:
-        pass
+        """Does nothing: update_weights() has acknowledged."""
 
     def shutdown(self) -> None:
+        """Leaves the endpoint. A second call does nothing."""
         rank, self.rank = self.rank, None
         if rank is not None:
             rank.close()
 
     def trainer_send_weights(self, *arguments: Any, **named: Any) -> None:  # abstract in vLLM 0.26
-        raise BasculeError("a trainer sends by bascule.Sender", "UNIMPLEMENTED")
+        """Raises BasculeError (UNIMPLEMENTED): a trainer uses bascule.Sender."""
+        raise BasculeError("a trainer sends with bascule.Sender", "UNIMPLEMENTED")

@@ -1,4 +1,4 @@
-"""A worker extension: --worker-extension-cls bascule.vllm.WorkerExtension, for vLLMs and launchers without backends."""
+"""--worker-extension-cls bascule.vllm.WorkerExtension, for vLLM versions and launchers without backends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class WorkerExtension:
-    """Methods of every worker, for collective_rpc(); `self` is vLLM's worker.
+    """Methods that every vLLM worker gets, for collective_rpc(); `self` is vLLM's worker.
 
         llm.collective_rpc("bascule_join", kwargs={"endpoint": "shm:///run/user/1000/grpo"})
         llm.collective_rpc("bascule_take")     # the version of each rank, or None
@@ -14,9 +14,11 @@ class WorkerExtension:
     """
 
     def bascule_join(self, endpoint: str | None = None, worker: str | None = None, apply: str | None = None) -> str:
-        """Joins an endpoint, default $BASCULE_ENDPOINT, and says under which name. A second call leaves the first.
+        """Joins an endpoint (default: $BASCULE_ENDPOINT) and returns the worker's name there. Does not block.
 
-        apply: how versions get into the model, as in scatter.py; default $BASCULE_APPLY.
+        A second call leaves the endpoint joined before. apply: "auto", "load" or "scatter", how versions get into the
+        model (scatter.py); default: $BASCULE_APPLY. Raises BasculeError: INVALID_ARGUMENT for a missing endpoint or an
+        unknown `apply`.
         """
         from vllm.config import set_current_vllm_config
 
@@ -31,7 +33,11 @@ class WorkerExtension:
         return self.bascule_rank.place.worker
 
     def bascule_take(self, version: int | None = None, timeout: float = 30) -> int | None:
-        """Takes a version, the newest without `version`, loads it, and says which; None: none came in time."""
+        """Takes and loads `version` or a newer one, by default the newest. Joins first if necessary.
+
+        Blocks up to `timeout` seconds for it. Returns its number; None if none came, or it was loaded before. Raises
+        what loading raised.
+        """
         from vllm.config import set_current_vllm_config
 
         if getattr(self, "bascule_rank", None) is None:
@@ -41,6 +47,7 @@ class WorkerExtension:
                                             timeout)
 
     def bascule_leave(self) -> None:
+        """Leaves the endpoint, if one was joined."""
         if getattr(self, "bascule_rank", None) is not None:
             self.bascule_rank.close()
         self.bascule_rank: Any = None

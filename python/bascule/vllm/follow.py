@@ -1,13 +1,13 @@
-"""An engine that follows its endpoint by itself, also while it is idle.
+"""Lets an engine pick up new weights automatically, even while it is idle.
 
-The place is vLLM's engine core: the process whose busy loop takes requests from `input_queue`, into which any thread
-may put. Rank 0's worker hands its receiver's eventfd over to it, once. A thread polls the eventfd, and puts a request;
-the busy loop then calls all workers at once, by collective_rpc, between two steps of the scheduler, and resets the
+This runs in vLLM's engine core: the process whose busy loop takes requests from `input_queue`, to which any thread may
+add. At the start, rank 0's worker passes its receiver's eventfd to the engine core. A thread polls the eventfd and adds
+a request; the busy loop then calls all workers at once (collective_rpc) between two scheduler steps, and resets the
 caches before the next step. The busy loop is wrapped when vLLM loads the plugin; nothing else of vLLM is changed.
 
-It is on where BASCULE_ENDPOINT is set, unless BASCULE_FOLLOW=0, and the backend is "bascule" or the worker extension
-is WorkerExtension. An engine within the user's own process (VLLM_ENABLE_V1_MULTIPROCESSING=0) has no busy loop, and
-is driven by its user.
+It is on if BASCULE_ENDPOINT is set, BASCULE_FOLLOW is not 0, and the backend is "bascule" or the worker extension is
+WorkerExtension. An engine within the user's own process (VLLM_ENABLE_V1_MULTIPROCESSING=0) has no busy loop; there the
+user calls for updates.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from typing import Any
 
 _EXTENSION = "bascule.vllm.WorkerExtension"
-_FLIP = object()  # a request among vLLM's own
-_SHORTEST_STOP, _LONGEST_PAUSE = 0.5, 5.0  # seconds between two attempts to load what could not be loaded
-_SHORTEST_PAUSE = 0.02  # where nothing had come
+_FLIP = object()  # marks our requests in vLLM's queue
+_SHORTEST_STOP, _LONGEST_PAUSE = 0.5, 5.0  # seconds between two attempts after a load failed
+_SHORTEST_PAUSE = 0.02  # seconds, after a look that found no version
 
-_logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows what is logged below "vllm"
+_logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows the logs of loggers below "vllm"
 
 
 def install() -> None:
@@ -58,7 +58,7 @@ def _followed(run_busy_loop: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 class Follower:
-    """Of one engine core. All but _watch() runs in the busy loop's thread."""
+    """Follows in one engine core. All methods but _watch() run in the busy loop's thread."""
 
     def __init__(self, core: Any):
         self._core = core
@@ -70,7 +70,7 @@ class Follower:
         self._pause_state = core.scheduler.pause_state  # as the user wants it
 
     def start(self) -> None:
-        """All ranks join."""
+        """Lets all ranks join, and starts the thread. Blocks until they have; raises what joining raised."""
         folder = tempfile.mkdtemp(prefix="bascule-")
         try:
             with socket.socket(socket.AF_UNIX) as listening:
@@ -90,7 +90,7 @@ class Follower:
         ready = select.poll()
         ready.register(pending, select.POLLIN)
         while True:
-            ready.poll(0 if self._stopped_scheduler else None)  # a rank that failed may wait for what rank 0 has
+            ready.poll(0 if self._stopped_scheduler else None)  # a failed rank may still need rank 0's version
             self._handled.clear()
             self._core.input_queue.put_nowait((_FLIP, None))
             self._handled.wait()
@@ -114,17 +114,17 @@ class Follower:
         held = {outcome.version for outcome in outcomes}
         if len(held) > 1 or any(outcome.mixture for outcome in outcomes):
             if errors:
-                _logger.error("weights could not be loaded; generation waits for a version that can be: %s", errors[0])
+                _logger.error("weights could not be loaded; generation waits for a version that loads: %s", errors[0])
             self._pause = min(max(2 * self._pause, _SHORTEST_STOP), _LONGEST_PAUSE)
             self._stop_scheduler()
             return
         loaded = any(outcome.loaded for outcome in outcomes)
         self._pause = 0.0 if loaded else _SHORTEST_PAUSE
-        if not loaded:  # taken before, or the sender is not there (any more)
+        if not loaded:  # taken before, or there is no sender
             if errors:
                 _logger.debug("no version: %s", errors[0])
             return
-        # What was computed with the weights before is computed again, of running requests, too.
+        # What the old weights computed is computed again, also for running requests.
         self._core.reset_prefix_cache(reset_running_requests=True, reset_connector=True)
         self._core.reset_encoder_cache()
         if hasattr(self._core, "set_weight_version"):
@@ -132,10 +132,10 @@ class Follower:
         self._resume_scheduler()
         _logger.info("weights of version %d", outcomes[0].version)
 
-    # The user's own pauses and resumes, until then, count from then on.
+    # While the scheduler is stopped, the user's own pauses and resumes are recorded, and applied when it resumes.
 
     def _stop_scheduler(self) -> None:
-        """The model's tensors are a mixture of versions: nothing is generated with them."""
+        """Stops generation while the model's tensors are a mixture of versions."""
         if not self._stopped_scheduler:
             from vllm.v1.core.sched.interface import PauseState
 
@@ -154,7 +154,7 @@ class Follower:
 
 
 def _join(worker: Any, address: str) -> None:
-    """In each worker. Rank 0's hands over its eventfd."""
+    """Runs in each worker: joins the endpoint. Rank 0's worker sends its eventfd to `address`."""
     if _by_backend(worker):
         worker.init_weight_transfer_engine({})
         rank = worker.weight_transfer_engine.rank
@@ -169,7 +169,8 @@ def _join(worker: Any, address: str) -> None:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """version: that the rank holds now; 0: none. loaded: just now. error: why not. mixture: of several versions."""
+    """One rank's result: the version that it holds now (0: none), whether this call loaded it, the error if it failed,
+    and whether the model's tensors may be a mixture of versions."""
 
     version: int
     loaded: bool
@@ -178,8 +179,8 @@ class _Outcome:
 
 
 def _update(worker: Any) -> _Outcome:
-    """In each worker. It returns errors: where one worker raises, vLLM takes the others' answers for those to its next
-    call."""
+    """Runs in each worker. It returns errors: if one worker raised, vLLM would read the others' answers as answers to
+    its next call."""
     by_backend = _by_backend(worker)
     rank = worker.weight_transfer_engine.rank if by_backend else worker.bascule_rank
     loads, error = rank.loads, ""

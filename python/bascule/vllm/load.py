@@ -1,4 +1,4 @@
-"""Loads a slot's tensors into a model of vLLM, by the model's own load_weights()."""
+"""Loads a slot's tensors into a vLLM model, with the model's own load_weights()."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ..errors import BasculeError
 def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
     """Writes `weights`, named as in the checkpoint, into the tensors that the model's kernels use.
 
-    vLLM's layerwise reload makes each layer anew from the checkpoint's tensors (fused, cut for this rank, quantised)
-    and copies it over the old one, whose addresses stay. The slot must stay as it is until this returns: a layer keeps
+    vLLM's layerwise reload makes each layer again from the checkpoint's tensors (fused, cut for this rank, quantised)
+    and copies it over the old one, whose addresses stay. The slot must not change until this returns: a layer keeps
     views of it until all its tensors have come.
 
-    Raises what the model's loader raises; BasculeError where tensors of the model did not come. The model's weights are
-    then a mixture of versions, and the next load starts from the beginning.
+    Raises what the model's loader raises; BasculeError (INVALID_ARGUMENT) if tensors of the model did not come. The
+    model's weights are then a mixture of versions, and the next load starts from the beginning.
     """
     import torch
     from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
     with torch.no_grad(), _incomplete_mtp_allowed():
-        wanted = _names(model)  # tied tensors once: the reload parts them until it ends
+        wanted = _names(model)  # tied tensors once: they are separate during the reload
         initialize_layerwise_reload(model)
         try:
             wanted &= _names(model)  # as in the checkpoint, not what kernels made of it
             loaded = model.load_weights(iter(weights.items()))
-            # As vLLM's own loader does: not every model says what it loaded, and quantisation adds parameters.
+            # Like vLLM's own loader: not every model returns what it loaded, and quantisation adds parameters.
             if loaded is not None and model_config.quantization is None:
                 if missing := sorted(wanted - loaded):
-                    raise BasculeError(f"{len(missing)} tensors of the model did not come, as {missing[0]}",
+                    raise BasculeError(f"{len(missing)} tensors of the model did not come, such as {missing[0]}",
                                        "INVALID_ARGUMENT")
                 _check_whole(model)
         except BaseException:
@@ -42,19 +42,19 @@ def load(model: Any, model_config: Any, weights: Mapping[str, Any]) -> None:
 
 
 def _check_whole(model: Any) -> None:
-    """Of a layer that is fused of several tensors some may be missing, and vLLM would leave their place unwritten."""
+    """Raises BasculeError if a tensor of a fused layer is missing: vLLM would leave its place unwritten."""
     from vllm.model_executor.layers.linear import LinearBase
     from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 
     for name, layer in model.named_modules():
         info = get_layerwise_info(layer)
         if isinstance(layer, LinearBase) and info.can_load() and info.load_numel < info.load_numel_total:
-            raise BasculeError(f"of the {info.load_numel_total} elements of {name} only {info.load_numel} came: a "
+            raise BasculeError(f"only {info.load_numel} of the {info.load_numel_total} elements of {name} came: a "
                                "tensor that is fused into it is missing", "INVALID_ARGUMENT")
 
 
 def _pack_tied(model: Any) -> None:
-    """A head that is tied to the embedding is not reloaded, but kernels for the CPU keep a packed copy of it."""
+    """Packs a head that is tied to the embedding again: it is not reloaded, but CPU kernels keep a packed copy."""
     from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 
     first: dict[int, Any] = {}
@@ -72,7 +72,7 @@ def _names(model: Any) -> set[str]:
 
 
 def _end_reload(model: Any, model_config: Any) -> None:
-    """Gives each layer that was not loaded its tensors of before: none may stay on the meta device."""
+    """Gives each layer that was not loaded its old tensors back: none may stay on the meta device."""
     from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
     from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 
@@ -87,6 +87,6 @@ def _end_reload(model: Any, model_config: Any) -> None:
 def _incomplete_mtp_allowed() -> Any:
     try:
         from vllm.model_executor.model_loader.mtp_validation import disable_mtp_completeness_check
-    except ImportError:  # a vLLM that has no such check
+    except ImportError:  # this vLLM has no such check
         return nullcontext()
     return disable_mtp_completeness_check()

@@ -1,4 +1,4 @@
-"""Under what name, and as which rank, a worker of vLLM joins an endpoint."""
+"""Determines under which name, and as which rank, a vLLM worker joins an endpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ON_HOST = ("shm", "memmap")  # schemes whose slots are memory of the host
 
 @dataclass(frozen=True)
 class Place:
-    """Arguments of a Receiver."""
+    """The arguments of a vLLM worker's Receiver."""
 
     endpoint: str
     worker: str
@@ -26,12 +26,13 @@ class Place:
 
 
 def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = None, worker: str | None = None) -> Place:
-    """vllm_config: the worker's. rank: its own among all ranks of its engine. device: a torch.device.
+    """The place of the worker with this config, rank (among all ranks of its engine) and torch.device.
 
-    endpoint: default $BASCULE_ENDPOINT. worker: the engine's name, default $BASCULE_WORKER, else made of the host and
-    the number that vLLM gives each engine. Replicas ("-dp1") and ranks ("-0") append theirs.
+    endpoint: default $BASCULE_ENDPOINT. worker: the engine's name; default $BASCULE_WORKER, else the host's name and
+    vLLM's instance id. Replicas append "-dp1", ranks "-0".
 
-    It is called in the thread that runs the model, whose stream on a GPU is the one that reads: not the default one.
+    Call it in the thread that runs the model: that thread's stream reads on a GPU, not the default stream. Raises
+    BasculeError: INVALID_ARGUMENT without an endpoint.
     """
     endpoint = endpoint or os.environ.get("BASCULE_ENDPOINT", "")
     if not endpoint:
@@ -41,7 +42,7 @@ def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = No
     engine = worker or os.environ.get("BASCULE_WORKER") or f"{socket.gethostname()}-{vllm_config.instance_id}"
     if parallel.data_parallel_size > 1:
         engine += f"-dp{parallel.data_parallel_index}"
-    ranks = parallel.world_size  # of tensor and pipeline parallelism; replicas are engines of their own
+    ranks = parallel.world_size  # of tensor and pipeline parallelism; each replica is an engine
     on_host = endpoint.partition("://")[0] in _ON_HOST
     return Place(endpoint, engine if ranks == 1 else f"{engine}-{rank}", engine if ranks > 1 else "",
                  rank if ranks > 1 else 0, ranks, "cpu" if on_host else str(device), _stream(device))

@@ -1,4 +1,4 @@
-"""One rank of an engine: takes a version, gets it into the model, and says so to the sender."""
+"""One rank of an engine: takes a version, loads it into the model, and acknowledges it."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ _NO_VERSION = 2**63 - 1  # newer than all
 
 
 class Rank:
-    """Calls that take a version are made on all ranks of an engine at once: one rank decides for all.
+    """One rank's receiver. Call update() on all ranks of an engine at once: rank 0 decides for all.
 
-    place: where it joins. scatter: the model's memory, into which take() copies; without it the model's loader gets the
-    slot's tensors, to read only, since a process that wrote them would end. A rank that scatters goes over to loading,
-    and says why, where a sender has other tensors or the model's were moved.
+    place: where it joins. scatter: the model's memory, into which take() copies; without it, the model's loader gets
+    the slot's tensors, which it must not write. A rank that scatters changes to loading, and logs why, if a sender has
+    other tensors or the model's tensors were moved.
     """
 
     def __init__(self, place: Place, scatter: Scatter | None = None):
         self.place = place
-        self.version = 0  # that the model holds; 0: none yet, or a mixture
-        self.loads = 0  # so far; a version's number may come again from another sender
+        self.version = 0  # the version that the model holds; 0: none yet, or a mixture
+        self.loads = 0  # how many so far; another sender may use a version's number again
         self.mixture = False  # an update failed: the model's tensors may be of several versions
         self.scatter = scatter
         self._moved = False
-        self._turn = threading.Lock()  # the receiver is one thread's at a time
+        self._turn = threading.Lock()  # only one thread at a time may use the receiver
         self._closed = threading.Event()
-        self._pending = select.epoll()  # of whatever receiver there is: the engine core polls it in another process
+        self._pending = select.epoll()  # has the present receiver's eventfd; the engine core's process polls it
         self._join()
         if self.scatter:
             threading.Thread(target=self._watch_refusals, name="bascule-targets", daemon=True).start()
 
     def fileno(self) -> int:
-        """Readable when update() may have work."""
+        """A descriptor that is readable when update() may have work."""
         return self._pending.fileno()
 
     def update(self, model: Any, model_config: Any, version: int | None = None, timeout: float = 30) -> int | None:
-        """Takes a version and gets it into the model; the sender hears that it is there, or why not.
+        """Takes a version, loads it into the model, and reports success or the error to the sender.
 
-        version: it, or a newer one; None: the newest. The version that the model holds now; None: none came within
-        `timeout` seconds, or it was there before.
+        version: take this one or a newer one; None: the newest. Returns the version that the model holds now; None if
+        none came within `timeout` seconds, or it was loaded before.
 
         Raises what loading raised. The sender then brings the newest version again.
         """
@@ -64,8 +64,8 @@ class Rank:
                     load(model, model_config, self.receiver.weights())
                 elif not self.scatter.fits(model):
                     if not self._moved:
-                        logger.warning("the model's parameters were moved: from now on versions are loaded by the "
-                                       "model's loader, out of the memory where they were")
+                        logger.warning("the model's parameters were moved: the model's loader now loads versions, "
+                                       "from the memory where the parameters were")
                     self._moved = True
                     load(model, model_config, {each.name: each.tensor for each in self.scatter.targets})
             except BaseException as error:
@@ -77,6 +77,7 @@ class Rank:
             return taken
 
     def close(self) -> None:
+        """Leaves the endpoint. Blocks until an update() in progress has ended, which it interrupts."""
         self._closed.set()
         self.receiver.close()  # an update() that waits ends
         with self._turn:
@@ -99,7 +100,7 @@ class Rank:
         if self.place.rank == 0:
             try:
                 taken = self.receiver.take(version, timeout)
-            except BasculeError as raised:  # the others wait for an answer
+            except BasculeError as raised:  # the other ranks wait for an answer
                 error = raised
         taken, held, error = _from_first_rank((taken, self.version, error))
         if error is not None:
@@ -112,7 +113,7 @@ class Rank:
                 raise status.error or BasculeError(f"version {taken}, which rank 0 holds, is not here", "UNAVAILABLE")
         return taken or None
 
-    # ---- scatter, of an engine of one rank ----
+    # ---- scatter, for an engine of one rank ----
 
     def _scattered(self, version: int | None, timeout: float) -> int | None:
         deadline = time.monotonic() + timeout
@@ -136,7 +137,7 @@ class Rank:
                 return None
 
     def _refusal(self) -> str | None:
-        """Why the sender's tensors cannot be copied into the model's; None: nothing of the kind is known."""
+        """Why the sender's tensors cannot be copied into the model's, or None if no such reason is known."""
         try:
             self.receiver.wait_ready(0, _NO_VERSION)
         except BasculeError as error:
@@ -144,10 +145,10 @@ class Rank:
         return None
 
     def _watch_refusals(self) -> None:
-        """A refused worker is no member: nobody would call update()."""
+        """Runs in a thread: a refused worker is no member, so it gets no version that would lead to an update()."""
         while not self._closed.wait(_LOOK_EVERY):
             if not self._turn.acquire(blocking=False):
-                continue  # update() looks by itself
+                continue  # update() checks this itself
             try:
                 if self._closed.is_set() or not self.scatter:
                     return
@@ -157,7 +158,7 @@ class Rank:
                 self._turn.release()
 
     def _load_from_now_on(self, why: str) -> None:
-        logger.warning("versions are loaded by the model's loader from now on, not scattered: %s", why)
+        logger.warning("the model's loader now loads versions; they are not scattered: %s", why)
         self._pending.unregister(self.receiver.fileno())
         self.receiver.close()
         self.scatter = None

@@ -1,8 +1,8 @@
-"""Versions copied straight into a model's parameters, in place of its loader: where that is proven to be the same.
+"""Copies versions straight into a model's parameters, without its loader, if that provably gives the same bits.
 
-The proof is made once, when an engine joins, from the checkpoint that vLLM has loaded: load_weights() does nothing but
-copy whole tensors (trace.py), each parameter holds their very bits, and what kernels do after loading makes nothing of
-them. Then each tensor of the checkpoint is a target, and the C++ of the receiver copies, casts and verifies.
+The proof is made once, when an engine joins, from the checkpoint that vLLM has loaded: load_weights() only copies whole
+tensors (trace.py), each parameter holds exactly their bits, and the kernels' processing after loading derives nothing
+from them. Each tensor of the checkpoint then becomes a target, and the C++ receiver copies, casts and verifies.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .place import Place
 
 _WAYS = ("auto", "load", "scatter")
 
-logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows what is logged below "vllm"
+logger = logging.getLogger("vllm.plugins.bascule")  # vLLM shows the logs of loggers below "vllm"
 
 
 @dataclass(frozen=True)
 class Scatter:
-    """targets: the model's memory, by the checkpoint's names. addresses: of the parameters."""
+    """targets: the model's memory, by the checkpoint's names. addresses: the parameters' addresses."""
 
     targets: list[Target]
     addresses: list[int]
@@ -35,10 +35,10 @@ class Scatter:
 
 
 def scatter(apply: str | None, place: Place, model: Any, vllm_config: Any) -> Scatter | None:
-    """None: versions go through the model's loader (load.py).
+    """Returns the targets to copy into, or None if the model's loader shall load versions (load.py).
 
-    apply: "load"; "scatter", or a warning says why not; "auto", the default: scatter where it is proven. Default:
-    $BASCULE_APPLY.
+    apply: "load" always loads; "scatter" scatters, or logs a warning with the reason why not; "auto" scatters if the
+    proof succeeds. Default: $BASCULE_APPLY, else "auto". Raises BasculeError: INVALID_ARGUMENT for another value.
     """
     way = apply or os.environ.get("BASCULE_APPLY") or "auto"
     if way not in _WAYS:
@@ -47,10 +47,10 @@ def scatter(apply: str | None, place: Place, model: Any, vllm_config: Any) -> Sc
         return None
     try:
         return _proven(place, model, vllm_config)
-    except Exception as error:  # of the model's loader, too
+    except Exception as error:  # also an error of the model's loader
         why = str(error) or type(error).__name__
         logger.log(logging.INFO if way == "auto" else logging.WARNING,
-                   "versions are loaded by the model's loader, not scattered: %s", why)
+                   "the model's loader loads versions; they are not scattered: %s", why)
         return None
 
 
@@ -59,8 +59,8 @@ def _proven(place: Place, model: Any, vllm_config: Any) -> Scatter:
 
     from .trace import Untraceable, trace
 
-    if place.ranks > 1:  # a part fits a larger tensor, too
-        raise Untraceable(f"each of {place.ranks} ranks takes parts of tensors, whose whole shapes it could not check")
+    if place.ranks > 1:  # a part also fits a larger tensor
+        raise Untraceable(f"each of {place.ranks} ranks takes parts of tensors, and could not check their whole shapes")
     if vllm_config.model_config.quantization is not None or vllm_config.lora_config is not None:
         raise Untraceable("the model is quantised, or has adapters")
     _check_kernels(model, vllm_config.model_config)
@@ -78,14 +78,14 @@ def _addresses(model: Any) -> list[int]:
 
 
 def _check_kernels(model: Any, model_config: Any) -> None:
-    """Raises Untraceable where what runs after loading keeps something of its own of the weights."""
+    """Raises Untraceable if the processing after loading keeps something that it derived from the weights."""
     from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 
     from .trace import Untouched, Untraceable
 
     for name, parameter in model.named_parameters():
         if parameter.numel() == 0:
-            raise Untraceable(f"kernels packed {name} into memory of their own")
+            raise Untraceable(f"kernels packed {name} into their own memory")
     for name, layer in model.named_modules():
         method = getattr(layer, "quant_method", None)
         with Untouched(model, f"{type(method or layer).__name__} of {name}"):
@@ -105,7 +105,7 @@ def _processes_as_attention(layer: Any) -> bool:
 
 
 def _shadow(layer: Any) -> Any:
-    """A layer with the tensors of `layer`, to which attributes can be set."""
+    """A copy of `layer` with the same tensors, whose attributes can be set."""
     shadow = copy.copy(layer)
     for kind in ("_parameters", "_buffers", "_modules"):
         setattr(shadow, kind, dict(getattr(layer, kind)))

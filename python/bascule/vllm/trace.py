@@ -1,7 +1,7 @@
-"""What a model's load_weights() does with a checkpoint: which of its tensors it copies where, and whether it does more.
+"""Finds out where a model's load_weights() copies a checkpoint's tensors, and whether it does anything else.
 
-It is called once, with the checkpoint's tensors, while each operation of torch is watched. Nothing is written: a copy
-into the model is compared with what lies there, and noted.
+It calls load_weights() once with the checkpoint's tensors, and intercepts each torch operation. Nothing is written: a
+copy into the model is compared with the model's present bytes, and recorded.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ _CASTS = (_aten._to_copy.default, _aten.clone.default)
 
 
 class Untraceable(Exception):
-    """A model is not made by whole copies alone; the text says why. No RuntimeError: vLLM catches those of kernels."""
+    """The model is not made of whole copies only; the text says why. Not a RuntimeError, which vLLM catches."""
 
 
 @dataclass(frozen=True)
 class Copied:
-    """into: the part of the model's memory that holds the checkpoint's tensor `name`, whole, with its shape."""
+    """`into` is the part of the model's memory that holds all of the checkpoint's tensor `name`, in its shape."""
 
     name: str
     into: torch.Tensor
 
 
 def trace(model: torch.nn.Module, checkpoint: Iterable[tuple[str, torch.Tensor]]) -> list[Copied]:
-    """The copies that make all parameters of `model`, which holds the weights of `checkpoint` now.
+    """Returns the copies that make all parameters of `model`, which must hold the weights of `checkpoint` now.
 
-    Raises Untraceable: the loader computes, cuts, reorders or leaves out; a parameter is not made of copies alone, or
-    differs from the checkpoint in a single bit.
+    Raises Untraceable if the loader computes, cuts, reorders or omits tensors, or if a parameter is not made of copies
+    only, or differs from the checkpoint in a single bit.
     """
     watch = _Watch(model)
 
     def noted() -> Iterable[tuple[str, torch.Tensor]]:
         tensors = iter(checkpoint)
         while True:
-            with _disable_current_modes():  # safetensors cannot read under one
+            with _disable_current_modes():  # safetensors cannot read under a dispatch mode
                 name, tensor = next(tensors, (None, None))
             if name is None:
                 return
@@ -54,13 +54,13 @@ def trace(model: torch.nn.Module, checkpoint: Iterable[tuple[str, torch.Tensor]]
     with torch.no_grad(), watch:
         model.load_weights(noted())
     if left := watch.names.difference(each.name for each in watch.copies):
-        raise Untraceable(f"the loader takes nothing of {min(left)}")
+        raise Untraceable(f"the loader does not use {min(left)}")
     _check_covered(model, watch.copies, watch.constants)
     return watch.copies
 
 
 class Untouched(TorchDispatchMode):
-    """Within it an operation on a parameter of the model raises Untraceable."""
+    """A context in which an operation on one of the model's parameters raises Untraceable."""
 
     def __init__(self, model: torch.nn.Module, what: str):
         super().__init__()
@@ -68,7 +68,7 @@ class Untouched(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(_storage(each) in self._ours for each in _tensors((args, kwargs))):
-            raise Untraceable(f"{self._what} makes something of the weights ({func})")
+            raise Untraceable(f"{self._what} computes with the weights ({func})")
         return func(*args, **(kwargs or {}))
 
 
@@ -76,7 +76,7 @@ class _Watch(TorchDispatchMode):
     def __init__(self, model: torch.nn.Module):
         super().__init__()
         self._ours = _storages([*model.parameters(), *model.buffers()])
-        # By address: the checkpoint's tensors, and casts of them, which are kept, so that no address comes twice.
+        # By address: the checkpoint's tensors and their casts, which are kept alive so that no address is reused.
         self.sources: dict[int, tuple[str, torch.Tensor]] = {}
         self._casts: list[torch.Tensor] = []
         self.names: set[str] = set()
@@ -109,7 +109,7 @@ class _Watch(TorchDispatchMode):
         return result
 
     def _source(self, tensor: torch.Tensor) -> tuple[str, torch.Tensor] | None:
-        """The checkpoint's tensor that `tensor` is, whole and in order."""
+        """The checkpoint's tensor that `tensor` holds whole and in order, or None."""
         source = self.sources.get(tensor.data_ptr())
         return source if source and tensor.is_contiguous() and tensor.numel() == source[1].numel() else None
 
@@ -117,14 +117,14 @@ class _Watch(TorchDispatchMode):
         if into.numel() == 0:
             return
         if (source := self._source(what)) is None:
-            raise Untraceable(f"the loader copies {list(what.shape)} that are no tensor of the checkpoint as a whole")
+            raise Untraceable(f"the loader copies {list(what.shape)}, which is not a whole tensor of the checkpoint")
         name, tensor = source
         casts = tensor.dtype != into.dtype
         if casts and not (tensor.is_floating_point() and into.is_floating_point()):
             raise Untraceable(f"the loader casts {name} from {tensor.dtype} to {into.dtype}")
         if into.shape != what.shape or not into.is_contiguous() or what.dtype not in (tensor.dtype, into.dtype):
             raise Untraceable(f"the loader copies {name} into {list(into.shape)} with strides {list(into.stride())}, "
-                              f"by way of {what.dtype}")
+                              f"from {what.dtype}")
         if not _same_bits(into, what.to(into.device, into.dtype)):
             raise Untraceable(f"the model does not hold the checkpoint's {name}")
         self.copies.append(Copied(name, into.detach().view(tensor.shape)))
@@ -133,12 +133,12 @@ class _Watch(TorchDispatchMode):
         if into.numel() == 0:
             return
         if not into.is_contiguous() or not bool((into == value).all()):
-            raise Untraceable(f"the loader fills {list(into.shape)} with {value}, which it no longer is")
+            raise Untraceable(f"the loader fills {list(into.shape)} with {value}, but the model holds other values")
         self.constants.append(into)
 
 
 def _check_covered(model: torch.nn.Module, copies: list[Copied], constants: list[torch.Tensor]) -> None:
-    """Each byte of each parameter comes from one place."""
+    """Raises Untraceable unless each byte of each parameter comes from exactly one copy or constant."""
     ranges = sorted((each.data_ptr(), each.data_ptr() + each.nbytes)
                     for each in [*(copy.into for copy in copies), *constants])
     for (_, end), (begin, _) in zip(ranges, ranges[1:]):
@@ -150,7 +150,7 @@ def _check_covered(model: torch.nn.Module, copies: list[Copied], constants: list
         while end in ends and end < parameter.data_ptr() + parameter.nbytes:
             end = ends[end]
         if not parameter.is_contiguous() or end != parameter.data_ptr() + parameter.nbytes:
-            raise Untraceable(f"{name} is not made of the checkpoint's tensors alone")
+            raise Untraceable(f"{name} is not made of the checkpoint's tensors only")
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:

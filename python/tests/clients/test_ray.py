@@ -287,7 +287,7 @@ def test_names_that_cannot_be():
 def test_without_a_cluster():
     without = "import bascule.ray; bascule.ray.Sender('a')"
     ended = subprocess.run([sys.executable, "-c", without], capture_output=True, text=True, timeout=PATIENCE)
-    assert "not connected to a cluster of Ray; call ray.init() first" in ended.stderr
+    assert "not connected to a Ray cluster; call ray.init() first" in ended.stderr
 
 
 def test_the_example():

@@ -79,7 +79,7 @@ def test_types_are_cast_as_the_loader_casts_them(start_engine, checkpoint, model
 def test_a_head_of_its_own_is_scattered(start_engine, tmp_path, endpoint):
     model = tiny.save(tmp_path / "untied", tie_word_embeddings=False)
     engine = start_engine(IN_PROCESS, model=str(tmp_path / "untied"), **PLAIN).started()
-    assert engine.ask("join", endpoint=endpoint) is None  # it is the default, where it is proven
+    assert engine.ask("join", endpoint=endpoint) is None  # the default, if it is proven
     assert engine.ask("scatters") is True
     for version in (1, 2):
         send(engine, model, endpoint, [version])
@@ -113,7 +113,7 @@ def test_a_sender_with_other_tensors_is_loaded_and_a_line_says_so(untouched, mod
     tensors = {**dict(model.named_parameters()), **PASSED_OVER}
     send(untouched, tensors, endpoint)
     line, = untouched.ask("logged")
-    assert "from now on" in line and "lm_head.bias" in line
+    assert "loader now loads" in line and "lm_head.bias" in line
     assert untouched.generate() == tiny.greedy(model)
 
 

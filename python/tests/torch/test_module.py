@@ -92,7 +92,7 @@ def test_a_parameter_of_another_shape_or_untied_is_named(endpoint, net):
         sender.register_model(net)
         weight = net.square.weight
         net.square.weight = torch.nn.Parameter(torch.zeros(6, 7))
-        with pytest.raises(bascule.BasculeError, match=r"square.weight is F32 \[6, 7\] on the host; it was registered as F32 \[6, 6\]"):
+        with pytest.raises(bascule.BasculeError, match=r"square.weight is F32 \[6, 7\] .*registered as F32 \[6, 6\]"):
             sender.send()
         net.square.weight = torch.nn.Parameter(weight.detach().double())
         with pytest.raises(bascule.BasculeError, match="square.weight is F64"):

@@ -97,7 +97,7 @@ def test_an_engine_of_another_shape_names_the_tensor(endpoint):
     sender.register_model({"weight": torch.zeros(3, 4), "bias": torch.zeros(3)})
     receiver = SyncScheme(endpoint).create_receiver(torch.nn.Linear(5, 3))
     sender.update_weights()
-    with pytest.raises(bascule.BasculeError, match=r"tensor weight has the shape \[3, 4\], and the engine's \[3, 5\]"):
+    with pytest.raises(bascule.BasculeError, match=r"tensor weight has the shape \[3, 4\]; the engine's has \[3, 5\]"):
         receiver.poll_and_apply(timeout=PATIENCE)
     with pytest.raises(ValueError, match="out of place"):
         receiver.apply_weights({}, inplace=False)
