@@ -19,6 +19,7 @@ class Calls:
         self._of_thread = threading.local()  # depth: calls may be nested
 
     def begin(self) -> None:
+        """Begins a call in this thread. Blocks while a flip runs or waits, unless it is nested in another call."""
         depth = self._depth()
         if depth == 0:
             with self._changed:

@@ -47,11 +47,13 @@ class Log:
 
 
 def refuse_in_child(what: str) -> BasculeError:
+    """The error for a use of the parent's object in a forked child."""
     return BasculeError(f"this {what} belongs to the process that this one was forked from; make one here, or start "
                         "processes with multiprocessing's spawn", "FAILED_PRECONDITION")
 
 
 def refuse_to_travel(what: str) -> BasculeError:
+    """The error for a copy or a pickle of an object that cannot be copied."""
     return BasculeError(f"a {what} cannot be copied or pickled: it has threads and memory of this process; make "
                         "another one where you need it", "FAILED_PRECONDITION")
 

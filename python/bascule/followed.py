@@ -100,6 +100,7 @@ class _Structure:
 
 
 def describe_each(names: list[str], tensors: list[Any]) -> list[_Spec]:
+    """describe() of each tensor."""
     return [describe(name, tensor) for name, tensor in zip(names, tensors)]
 
 
@@ -120,6 +121,7 @@ def glance_at(names: list[str], tensors: list[Any]) -> list[Any]:
 
 
 def check_same(name: str, spec: _Spec, before: _Spec) -> None:
+    """Raises BasculeError (INVALID_ARGUMENT) if type, shape or device changed."""
     if (spec[0], spec[1], spec[4]) == (before[0], before[1], before[4]):
         return
     now, then = (f"{dtype} {shape} on {'the host' if device == HOST else f'device {device}'}"

@@ -1,4 +1,4 @@
-// absl::Status and Python's exceptions.
+// Converts between absl::Status and Python's exceptions.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -29,11 +29,11 @@ T value_of(absl::StatusOr<T> result) {
   return *std::move(result);
 }
 
-// Of seconds, or none: for ever. INVALID_ARGUMENT: not a number, or less than 0.
+// Converts seconds; none means no limit. Throws Failure with INVALID_ARGUMENT if it is not a number, or negative.
 absl::Duration timeout_of(std::optional<double> seconds);
 
-nb::object error_of(const absl::Status& status);  // a BasculeError, or None where it is OK
-absl::Status status_of(nb::handle exception);     // by its `code`, where it has one; else INTERNAL
+nb::object error_of(const absl::Status& status);  // a BasculeError, or None if it is OK
+absl::Status status_of(nb::handle exception);     // with its `code` if it has a known one, else INTERNAL
 
 void bind_errors();
 

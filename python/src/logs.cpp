@@ -38,7 +38,7 @@ std::vector<std::pair<int, std::string>> LogLines::take() {
                                                  std::make_move_iterator(lines_.end()));
   lines_.clear();
   if (const std::size_t lost = std::exchange(lost_, 0); lost > 0)
-    taken.emplace_back(0, std::to_string(lost) + " more lines, which came too fast");
+    taken.emplace_back(0, std::to_string(lost) + " more lines were dropped: they came too fast");
   return taken;
 }
 

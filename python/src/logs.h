@@ -1,5 +1,5 @@
-// Log lines on their way from threads of a sender or a receiver, which know no Python, to the thread that gives them to
-// `logging`.
+// A queue of log lines from threads of a sender or a receiver, which must not run Python, to the thread that passes
+// them to `logging`.
 #pragma once
 
 #include <condition_variable>
@@ -16,12 +16,12 @@ namespace bascule::python {
 class LogLines {
  public:
   static LogLines& instance();  // lives as long as the process
-  static void renew();          // in a forked child: a thread that is not there may hold the one before
+  static void renew();          // in a forked child: a thread of the parent may hold the old one's lock
 
-  // Of the log with that number in python/bascule/_lifetime.py; any thread. Beyond some lines that nobody took, it only
-  // counts them.
+  // Adds a line of the log with that number in python/bascule/_lifetime.py. Any thread may call it. If many lines are
+  // waiting, it only counts further ones.
   void add(int log, std::string_view line);
-  // Blocks until there are lines, or stop(); then it returns none.
+  // Blocks until there are lines, and returns them. After stop() it returns at once, with the lines that are left.
   std::vector<std::pair<int, std::string>> take();
   void stop();
 

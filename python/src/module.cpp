@@ -1,4 +1,4 @@
-// bascule._core: the C++ library for the Python package. Nothing of it is public; python/bascule wraps it.
+// bascule._core: the C++ library for the Python package, which wraps it. Nothing in it is public.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -16,7 +16,7 @@
 
 NB_MODULE(_core, module) {
   using namespace bascule::python;
-  nb::set_leak_warnings(false);  // a user's object in a global lives until the interpreter is gone
+  nb::set_leak_warnings(false);  // objects in a user's globals live until the interpreter is gone
   module.attr("version") = nb::make_tuple(BASCULE_VERSION_MAJOR, BASCULE_VERSION_MINOR, BASCULE_VERSION_PATCH);
   bind_errors();
   bind_tensors(module);
@@ -26,10 +26,10 @@ NB_MODULE(_core, module) {
   bind_status(module);
   module.def(
       "take_log_lines", [] { return LogLines::instance().take(); }, nb::call_guard<Unlocked>(),
-      "Blocks until threads of Bascule have logged lines, each with its log's number; none once stop_logs() was "
-      "called.");
+      "Blocks until Bascule has logged lines; returns them with their logs' numbers. After stop_logs(), does not "
+      "block.");
   module.def("renew_logs", &LogLines::renew);
   module.def("stop_logs", [] { LogLines::instance().stop(); });
   module.def("interpreter_ends", &interpreter_ends,
-             "Threads that are in a call now, and are not this one, stay there.");
+             "Stops all other threads that are in a call, or enter one: they never return to Python.");
 }

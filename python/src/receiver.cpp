@@ -50,10 +50,10 @@ class Targets {
   std::vector<TargetTensor> targets_;
 };
 
-// What tensors lie in: a slot's memory, which outlives slot and receiver, or tensors of the receiver's own.
+// Keeps tensors' memory alive: a slot's memory, which outlives slot and receiver, or else the receiver's own tensors.
 struct Memory {
   std::shared_ptr<const void> memory;
-  nb::object receiver;  // none beside `memory`
+  nb::object receiver;  // none if there is `memory`
 };
 
 class ReceiverHandle {
@@ -75,8 +75,8 @@ class ReceiverHandle {
     const Unlocked unlocked;
     receiver_.reset();
   }
-  // Leaves the endpoint, at the end of calls of other threads, which wait no longer. If it lent tensors of its own, it
-  // leaves with the last of them.
+  // Interrupts other threads' calls, and leaves the endpoint when they have ended. If it lent its own tensors, it
+  // leaves when the last of them is gone.
   void close() {
     closing_ = true;
     if (calls_ == 0 && !lends_own_) leave();
@@ -86,7 +86,7 @@ class ReceiverHandle {
     receiver_.reset();
   }
 
-  // `memory`: keeps the targets' memory as long as this handle, which tensors over it keep.
+  // `memory` keeps the targets' memory alive as long as this handle, which tensors in that memory keep alive.
   void register_model(const Targets& targets, const std::string& apply, bool partial, nb::object memory) {
     targets_memory_ = std::move(memory);
     ModelOptions options{.partial = partial};
@@ -98,7 +98,7 @@ class ReceiverHandle {
   }
   void join() { receiver().join(); }
 
-  // `least` 0: until anything is served or ready. A timeout of 0 looks, and does not wait.
+  // Waits until `least` or a newer version is served or ready (0: any version). A timeout of 0 only checks.
   void wait_ready(Version least, std::optional<double> timeout) {
     const Deadline deadline(timeout_of(timeout));
     const Call call(*this);
@@ -121,7 +121,7 @@ class ReceiverHandle {
   Flip take(std::optional<Version> version) {
     return flip_by([&] { return version ? receiver().take(*version) : receiver().take(); });
   }
-  // The last one that changed something, whatever became of the call that it happened in.
+  // The last flip that changed something, even if the call in which it happened then failed.
   std::optional<Flip> flip() const { return flip_; }
   void finish(nb::handle error) {
     const absl::Status loaded = error.is_none() ? absl::OkStatus() : status_of(error);
@@ -129,7 +129,7 @@ class ReceiverHandle {
     const Unlocked unlocked;
     receiver().finish(loaded);
   }
-  // By name, objects with __dlpack__ over the memory of the slot that is served, which must not be written.
+  // Returns, by name, objects with __dlpack__ over the served slot's memory, which must not be written.
   nb::dict weights(const Flip& flip) {
     nb::dict tensors;
     Memory memory{.memory = receiver().keep(flip.slot), .receiver = {}};
@@ -149,7 +149,7 @@ class ReceiverHandle {
     return *receiver_;
   }
 
-  // Without the GIL. A signal's exception comes before what the interrupted call says.
+  // Runs without the GIL. A signal's exception takes precedence over the interrupted call's error.
   template <typename Flips>
   Flip flip_by(Flips flips) {
     const Call call(*this);
@@ -162,7 +162,7 @@ class ReceiverHandle {
     if (closing_ && !flip.changed) throw Failure{absl::CancelledError("this receiver was closed")};
     return flip;
   }
-  // While a follower waits for its version.
+  // Called while a follower waits for its version.
   bool is_interrupted() {
     if (closing_) return true;
     sleep_if_interpreter_ends();
@@ -171,7 +171,7 @@ class ReceiverHandle {
   }
 
   std::optional<Receiver> receiver_;
-  // One that is under way; made and ended with the GIL.
+  // A call in progress. Construction and destruction need the GIL.
   class Call {
    public:
     explicit Call(ReceiverHandle& handle) : handle_(handle) { ++handle_.calls_; }
@@ -193,7 +193,7 @@ class ReceiverHandle {
   nb::object targets_memory_;
   std::optional<Flip> flip_;
   int calls_ = 0;
-  bool lends_own_ = false;  // tensors: those of a second set
+  bool lends_own_ = false;  // weights() returned tensors of the second set
   std::atomic<bool> closing_ = false;
 };
 
@@ -201,12 +201,14 @@ class ReceiverHandle {
 
 void bind_receiver(nb::module_& module) {
   nb::class_<Flip>(module, "Flip", "What commit() did.")
-      .def_ro("changed", &Flip::changed, "Whether another version is served now.")
-      .def_ro("epoch", &Flip::epoch, "Of the sender that the version came from.")
-      .def_ro("version", &Flip::version, "Served from now on; 0 before the first, and after a copy that failed.")
+      .def_ro("changed", &Flip::changed, "Whether the call changed the version that is served.")
+      .def_ro("epoch", &Flip::epoch, "The epoch of the sender that the version came from.")
+      .def_ro("version", &Flip::version, "The version that is served now; 0 before the first, and after a failed copy.")
       .def_ro("poisoned", &Flip::poisoned,
-              "What is served must not be used until the next flip; status().error says why.")
-      .def_prop_ro("slot", [](const Flip& flip) { return std::tuple(flip.slot.epoch, flip.slot.index); })
+              "Whether the weights must not be used until the next flip; status().error says why.")
+      .def_prop_ro(
+          "slot", [](const Flip& flip) { return std::tuple(flip.slot.epoch, flip.slot.index); },
+          "The epoch and index of the slot that holds the weights.")
       .def("__repr__", [](const Flip& flip) {
         return "<Flip version " + std::to_string(flip.version) + (flip.changed ? ", changed" : ", as before") +
                (flip.poisoned ? ", poisoned" : "") + ">";
@@ -215,24 +217,26 @@ void bind_receiver(nb::module_& module) {
       .def_prop_ro(
           "state", [](const ReceiverStatus& status) { return to_string(status.state); },
           "\"joining\", \"pending\", \"serving\", \"poisoned\" or \"loading\".")
-      .def_ro("attached", &ReceiverStatus::attached, "Whether a sender has welcomed it: at its first send, or later.")
-      .def_ro("epoch", &ReceiverStatus::epoch)
-      .def_ro("version", &ReceiverStatus::version, "Served, or loaded by the engine.")
-      .def_ro("path", &ReceiverStatus::path, "How versions come to it; empty: as its scheme always does.")
+      .def_ro("attached", &ReceiverStatus::attached,
+              "Whether a sender has admitted this worker, which happens at its first send or later.")
+      .def_ro("epoch", &ReceiverStatus::epoch, "The epoch of the sender that the version came from.")
+      .def_ro("version", &ReceiverStatus::version, "The version that is served, or that the engine loads.")
+      .def_ro("path", &ReceiverStatus::path, "How versions reach this worker; empty: its scheme's usual path.")
       .def_prop_ro(
           "error", [](const ReceiverStatus& status) { return error_of(status.error); },
           nb::sig("def error(self) -> bascule.errors.BasculeError | None"),
-          "A BasculeError that says why it was refused, or is poisoned; else None.")
+          "A BasculeError that says why this worker was refused or is poisoned, or that the endpoint is gone; else "
+          "None.")
       .def("__repr__", [](const ReceiverStatus& status) {
         return "<ReceiverStatus " + std::string(to_string(status.state)) + ", version " +
                std::to_string(status.version) + (status.attached ? "" : ", not attached") +
                (status.error.ok() ? "" : ": " + std::string(message_of(status.error))) + ">";
       });
-  nb::class_<Targets>(module, "Targets", "An engine's own tensors, and what each is made of.")
+  nb::class_<Targets>(module, "Targets", "An engine's own tensors, and the sender's tensors that fill each.")
       .def(nb::init<>())
       .def("add", &Targets::add, nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("address"),
            nb::arg("device"), nb::arg("parts"), nb::arg("join_dim"));
-  nb::class_<Memory>(module, "Memory", "What tensors of a slot lie in.");
+  nb::class_<Memory>(module, "Memory", "Keeps the memory of a slot's tensors alive.");
   nb::class_<ReceiverHandle>(module, "Receiver")
       .def(nb::init<std::string, std::string, std::string, std::uint32_t, std::uint32_t, int, std::uintptr_t, int>(),
            nb::arg("endpoint"), nb::arg("worker"), nb::arg("group"), nb::arg("rank"), nb::arg("ranks"),

@@ -1,4 +1,4 @@
-// The receiver's end, for Python. python/bascule/receiver.py is its public face.
+// Binds the receiver for Python. python/bascule/receiver.py has the public class.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// What a send returns, for Python.
+// Binds a send's reports for Python.
 #pragma once
 
 #include <nanobind/nanobind.h>

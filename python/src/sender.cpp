@@ -22,7 +22,7 @@
 namespace bascule::python {
 namespace {
 
-// A slot on loan, whose tensors Python fills. It is aborted where it is dropped.
+// A slot on loan, whose tensors Python fills. Dropping it aborts the version.
 class Loan {
  public:
   explicit Loan(WritableSlot slot) : slot_(std::move(slot)) {}
@@ -48,7 +48,7 @@ class Loan {
 };
 
 class SenderHandle {
-  // Without the GIL. A signal's exception comes before what the interrupted call says.
+  // Runs without the GIL. A signal's exception takes precedence over the interrupted call's error.
   template <typename Call>
   auto call(Call call) {
     let_go_ = false;
@@ -78,7 +78,7 @@ class SenderHandle {
     const Unlocked unlocked;
     sender_.reset();
   }
-  // In a forked child, which has neither the threads nor the right to use them.
+  // Call it in a forked child, which does not have the threads and must not use the sockets.
   void abandon() {
     registered_ = nullptr;
     if (sender_) new Sender(*std::move(sender_));
@@ -121,7 +121,7 @@ class SenderHandle {
     return call([&] { return sender().publish(loan.take()); });
   }
   Version version() { return sender().version(); }
-  // From another thread: what the call under way waits for is not waited for.
+  // Interrupts the call in progress. Another thread calls it.
   void let_go() { let_go_ = true; }
 
  private:
@@ -144,7 +144,7 @@ class SenderHandle {
   }
 
   std::optional<Sender> sender_;
-  BorrowedTensors* registered_ = nullptr;  // the sender's
+  BorrowedTensors* registered_ = nullptr;  // the sender owns it
   std::atomic<bool> let_go_ = false;
 };
 
@@ -152,8 +152,8 @@ class SenderHandle {
 
 void bind_sender(nb::module_& module) {
   nb::class_<Loan>(module, "Loan", "A slot on loan.")
-      .def("tensors", &Loan::tensors, "By name, objects with __dlpack__ over its memory, to be written.")
-      .def("drop", &Loan::drop, "Aborts it.");
+      .def("tensors", &Loan::tensors, "Objects with __dlpack__ over the slot's writable memory, by name.")
+      .def("drop", &Loan::drop, "Aborts the version.");
   nb::class_<SenderHandle>(module, "Sender")
       .def(nb::init<std::string, int, int>(), nb::arg("endpoint"), nb::arg("threads"), nb::arg("log"))
       .def("close", &SenderHandle::close)

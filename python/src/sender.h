@@ -1,4 +1,4 @@
-// The sender's end, for Python. python/bascule/sender.py is its public face.
+// Binds the sender for Python. python/bascule/sender.py has the public class.
 #pragma once
 
 #include <nanobind/nanobind.h>

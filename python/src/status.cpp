@@ -32,32 +32,43 @@ Observation observe_now(const std::string& target) {
 
 void bind_status(nb::module_& module) {
   nb::class_<WorkerStatus>(module, "WorkerStatus", "One worker, as its sender sees it.")
-      .def_ro("worker", &WorkerStatus::worker)
-      .def_ro("pid", &WorkerStatus::pid)
-      .def_ro("host", &WorkerStatus::host)
-      .def_ro("group", &WorkerStatus::group, "Empty: none.")
-      .def_ro("rank", &WorkerStatus::rank)
+      .def_ro("worker", &WorkerStatus::worker, "The worker's name.")
+      .def_ro("pid", &WorkerStatus::pid, "Its process id.")
+      .def_ro("host", &WorkerStatus::host, "The name of its host.")
+      .def_ro("group", &WorkerStatus::group, "The name of its group; empty: none.")
+      .def_ro("rank", &WorkerStatus::rank, "Its number in the group.")
       .def_ro("state", &WorkerStatus::state,
               "\"waiting\", \"catching up\", \"serving\", \"left out\", \"gone\" or \"poisoned\".")
-      .def_ro("path", &WorkerStatus::path, "How versions come to it; empty: as its scheme always does.")
-      .def_ro("serving", &WorkerStatus::serving, "By its own word; 0: no version of this sender's.")
-      .def_ro("why", &WorkerStatus::why, "It is poisoned.");
-  nb::class_<ObservedSlot>(module, "ObservedSlot", "One slot, and whether it holds what the sender says.")
-      .def_prop_ro("index", [](const ObservedSlot& slot) { return slot.says.index; })
-      .def_prop_ro("state", [](const ObservedSlot& slot) { return slot.says.state; })
-      .def_prop_ro("version", [](const ObservedSlot& slot) { return slot.says.version; })
-      .def_prop_ro("digest", [](const ObservedSlot& slot) { return hex_of(slot.says.digest); })
-      .def_prop_ro("holders", [](const ObservedSlot& slot) { return slot.says.holders; })
-      .def_prop_ro("check", &text_of, "\"verified\", or why it is not.");
-  nb::class_<Observation>(module, "Observation", "What an endpoint says of itself, and what its slots hold.")
-      .def_ro("place", &Observation::place)
-      .def_ro("sender", &Observation::sender, "Whether a sender answered; else versions were found that it left.")
-      .def_prop_ro("scheme", [](const Observation& seen) { return seen.status.scheme; })
-      .def_prop_ro("epoch", [](const Observation& seen) { return seen.status.epoch; })
-      .def_prop_ro("version", [](const Observation& seen) { return seen.status.version; })
-      .def_prop_ro("workers", [](const Observation& seen) { return seen.status.workers; })
-      .def_ro("slots", &Observation::slots)
-      .def_prop_ro("wrong", &Observation::wrong, "A sentence each; empty: all is right.");
+      .def_ro("path", &WorkerStatus::path, "How versions reach it; empty: its scheme's usual path.")
+      .def_ro("serving", &WorkerStatus::serving, "The version that it reports; 0: none of this sender's versions.")
+      .def_ro("why", &WorkerStatus::why, "Why it is poisoned; else empty.");
+  nb::class_<ObservedSlot>(module, "ObservedSlot",
+                           "One slot, and whether it holds the version that the sender reports.")
+      .def_prop_ro(
+          "index", [](const ObservedSlot& slot) { return slot.says.index; }, "Its number.")
+      .def_prop_ro(
+          "state", [](const ObservedSlot& slot) { return slot.says.state; }, "Its state, as the sender reports it.")
+      .def_prop_ro(
+          "version", [](const ObservedSlot& slot) { return slot.says.version; }, "The version that it holds.")
+      .def_prop_ro(
+          "digest", [](const ObservedSlot& slot) { return hex_of(slot.says.digest); }, "In hexadecimal, or None.")
+      .def_prop_ro(
+          "holders", [](const ObservedSlot& slot) { return slot.says.holders; }, "Names of its lease holders.")
+      .def_prop_ro("check", &text_of, "\"verified\", or why it is not verified.");
+  nb::class_<Observation>(module, "Observation",
+                          "An endpoint's state: what its sender reports, and what its slots hold.")
+      .def_ro("place", &Observation::place, "The endpoint's folder or address.")
+      .def_ro("sender", &Observation::sender, "Whether a sender answered; if not, it left the versions that are shown.")
+      .def_prop_ro(
+          "scheme", [](const Observation& seen) { return seen.status.scheme; }, "The scheme's name.")
+      .def_prop_ro(
+          "epoch", [](const Observation& seen) { return seen.status.epoch; }, "The sender's epoch.")
+      .def_prop_ro(
+          "version", [](const Observation& seen) { return seen.status.version; }, "The newest version.")
+      .def_prop_ro(
+          "workers", [](const Observation& seen) { return seen.status.workers; }, "A WorkerStatus per worker.")
+      .def_ro("slots", &Observation::slots, "An ObservedSlot per slot.")
+      .def_prop_ro("wrong", &Observation::wrong, "Problems, a sentence each; empty if there are none.");
   module.def("observe", &observe_now, nb::arg("target"));
 }
 

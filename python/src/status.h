@@ -1,4 +1,4 @@
-// Looking at an endpoint from outside, for Python.
+// Binds observe() for Python: the state of an endpoint, seen from outside.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -47,15 +47,15 @@ nb::object make_array(Data* data, std::span<const std::int64_t> shape, DType dty
                         device == kHost ? 0 : device));
 }
 
-// What is not torch's or numpy's and has __dlpack__: its dtype, shape, strides, address and device.
+// Returns dtype, shape, strides, address and device of an object with __dlpack__ (other than torch's and numpy's).
 nb::tuple describe(nb::handle tensor) {
   using Array = nb::ndarray<nb::ro>;
-  Array array, again;  // both alive at a time: what makes a copy for each has two addresses
+  Array array, again;  // both alive at once: an object that copies each time gives two addresses
   if (!nb::try_cast(tensor, array) || !nb::try_cast(tensor, again))
-    throw Failure{invalid_argument("its __dlpack__() fails, or gives no tensor that can be read")};
+    throw Failure{invalid_argument("its __dlpack__() fails, or gives a tensor that cannot be read")};
   if (array.data() != again.data())
-    throw Failure{invalid_argument(
-        "its __dlpack__() makes a copy, which would be gone when it is sent; give the tensor that lies in memory")};
+    throw Failure{
+        invalid_argument("its __dlpack__() makes a copy, which would be gone at the send; give the original tensor")};
   const nb::dlpack::dtype type = array.dtype();
   std::string name;
   for (std::size_t i = 0; i < kDTypes.size(); ++i)
@@ -121,14 +121,14 @@ nb::object array_over(const MutableTensorView& view, nb::handle owner) {
 }
 
 void bind_tensors(nb::module_& module) {
-  nb::class_<Tensors>(module, "Tensors", "Tensors described once, whose addresses are borrowed.")
+  nb::class_<Tensors>(module, "Tensors", "Descriptions of tensors, whose memory the caller keeps alive.")
       .def(nb::init<std::vector<std::string>, const std::vector<std::string>&, std::vector<std::vector<std::int64_t>>,
                     std::vector<std::vector<std::int64_t>>, const std::vector<std::uintptr_t>&, const std::vector<int>&,
                     std::uintptr_t>(),
            nb::arg("names"), nb::arg("dtypes"), nb::arg("shapes"), nb::arg("strides"), nb::arg("addresses"),
            nb::arg("devices"), nb::arg("stream"));
   module.def("describe", &describe, nb::arg("tensor"),
-             "dtype, shape, strides, address and device (-1: the host) of an object with __dlpack__.");
+             "Returns dtype, shape, strides, address and device (-1: the host) of an object with __dlpack__.");
 }
 
 }  // namespace bascule::python

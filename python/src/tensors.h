@@ -1,4 +1,4 @@
-// Tensors between Python and the transport: in by address, out by DLPack.
+// Passes tensors from Python to the transport by address, and from the transport to Python by DLPack.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -15,10 +15,10 @@ namespace bascule::python {
 
 namespace nb = nanobind;
 
-// Tensors of Python objects, described once. The addresses are borrowed: the caller keeps the objects alive.
+// Descriptions of Python's tensors. The addresses are borrowed: the caller keeps the objects alive.
 class Tensors {
  public:
-  // Side by side, one entry a tensor; dtypes as safetensors names them, strides in elements.
+  // Parallel lists with one entry per tensor. dtypes have safetensors' names, strides are in elements.
   Tensors(std::vector<std::string> names, const std::vector<std::string>& dtypes,
           std::vector<std::vector<std::int64_t>> shapes, std::vector<std::vector<std::int64_t>> strides,
           const std::vector<std::uintptr_t>& addresses, const std::vector<int>& devices, std::uintptr_t stream);
@@ -31,9 +31,9 @@ class Tensors {
   Stream stream_;
 };
 
-DType dtype_of(const std::string& name);  // "BF16"; else INVALID_ARGUMENT names it
+DType dtype_of(const std::string& name);  // for "BF16" etc.; else throws INVALID_ARGUMENT
 
-// Objects with __dlpack__, read-only or not, of which each keeps `owner` alive.
+// An object with __dlpack__, read-only or writable, that keeps `owner` alive.
 nb::object array_over(const TensorView& view, nb::handle owner);
 nb::object array_over(const MutableTensorView& view, nb::handle owner);
 

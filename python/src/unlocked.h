@@ -1,12 +1,12 @@
-// The GIL, given away for as long as a call waits; also beside an interpreter that ends.
+// Releases the GIL while a call waits, also while the interpreter ends.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 namespace bascule::python {
 
-// From here on threads other than this one do not come back to Python: the interpreter ends them where they take the
-// GIL, by an exception that no destructor may let pass. They sleep until the process is gone.
+// After this call, no other thread returns to Python: an ending interpreter ends threads that take the GIL by an
+// exception, which must not leave a destructor. The threads sleep until the process is gone.
 void interpreter_ends();
 void sleep_if_interpreter_ends();
 
