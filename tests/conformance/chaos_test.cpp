@@ -96,11 +96,7 @@ class Chaos {
     for (std::size_t i = 0; i < kWorkers; ++i)
       if (!workers_[i]->process().alive()) start_worker(i);
     if (!trainer_->process().alive()) start_trainer();
-    Sent sent;
-    for (const Deadline deadline(patience()); sent.serving < static_cast<int>(kWorkers) && !deadline.passed();) {
-      ASSERT_TRUE(trainer_->process().alive()) << "the trainer ended by itself";
-      sent = trainer_->tell("send");
-    }
+    Sent sent = trainer_->send_until(static_cast<int>(kWorkers));
     ASSERT_EQ(sent.serving, static_cast<int>(kWorkers)) << sent.error;
     for (int i = 0; i < 3; ++i) sent = trainer_->tell("send");  // slots of the absent are gone by then
     ASSERT_EQ(sent.serving, static_cast<int>(kWorkers)) << sent.error;

@@ -19,8 +19,7 @@ TEST_P(ConformanceProcesses, ATrainerMayDieAtEveryMessage) {
     ASSERT_LT(step, 100);
     SCOPED_TRACE(cat("message ", step));
     Trainer trainer(endpoint(), static_cast<std::uint64_t>(1000 * step), device());
-    Sent sent;
-    for (const Deadline deadline(patience()); sent.serving < 2 && !deadline.passed();) sent = trainer.tell("send");
+    const Sent sent = trainer.send_until(2);
     EXPECT_GT(sent.version, newest) << "whatever was used before is not used again";
     a->wait_for_version(sent.version);
     b->wait_for_version(sent.version);

@@ -92,9 +92,7 @@ TEST_P(DeviceTest, KilledReadersAndWritersLeaveNoMemoryOfTheDevice) {
     {
       const auto a = join_process("a"), b = join_process("b");
       Trainer trainer(endpoint(), static_cast<std::uint64_t>(1000 * round + 1), device());
-      Sent sent;
-      for (const Deadline deadline(patience()); sent.serving < 2 && !deadline.passed();) sent = trainer.tell("send");
-      ASSERT_EQ(sent.serving, 2) << sent.error;
+      const Sent sent = trainer.send_until(2);
       trainer.tell("run");
       a->wait_for_version(sent.version + 3);
       a->process().signal(SIGKILL);

@@ -167,7 +167,7 @@ TEST_P(FaultsOfProcesses, AVersionThatWasNotCommittedGoesWithItsTrainer) {
     Sent sent;
     {
       Trainer trainer(endpoint(), 1, device());
-      for (const Deadline deadline(patience()); sent.serving < 2 && !deadline.passed();) sent = trainer.tell("send");
+      sent = trainer.send_until(2);
       if (prepared) {
         b->tell("fault prepare-hang 1");
       } else {

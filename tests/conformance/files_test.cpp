@@ -126,8 +126,7 @@ TEST_P(KeptFiles, AReaderServesWhatIsKeptWhileATrainerStandsStillAndThenItsVersi
   EXPECT_FALSE(served.attached);
   EXPECT_EQ(served.generation, sent.generation);
   trainer.process().signal(SIGCONT);
-  for (const Deadline deadline(patience()); sent.serving < 1 && !deadline.passed();) sent = trainer.tell("send");
-  EXPECT_EQ(sent.serving, 1) << sent.error;
+  trainer.send_until(1);
   for (int i = 0; i < 3; ++i) {
     sent = trainer.tell("send");
     EXPECT_EQ(sent.error, "");

@@ -25,13 +25,13 @@ class Group {
     return version;
   }
   void step_until(Version version) {
-    for (const Deadline deadline(patience()); !deadline.passed();)
+    for (const Deadline deadline(patience()); !deadline.passed() && !testing::Test::HasFailure();)
       if (step() >= version) return;
     ADD_FAILURE() << "the group did not come to version " << version;
   }
   // Steps until the pending send has settled, and returns its report.
   absl::StatusOr<SendReport> step_until_settled(Sender& sender) {
-    for (const Deadline deadline(patience()); !deadline.passed();) {
+    for (const Deadline deadline(patience()); !deadline.passed() && !testing::Test::HasFailure();) {
       step();
       absl::StatusOr<SendReport> report = sender.wait_async(absl::Milliseconds(1));
       if (!absl::IsDeadlineExceeded(report.status())) return report;

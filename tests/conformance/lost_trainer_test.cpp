@@ -22,10 +22,7 @@ TEST_P(ConformanceProcesses, ReadersOutliveTheirTrainerAndServeTheNext) {
   for (std::uint64_t round = 1; round <= 3; ++round) {
     SCOPED_TRACE(round);
     Trainer trainer(endpoint(), 1000 * round, device());
-    Sent sent;
-    const Deadline deadline(patience());
-    while (sent.serving < 2 && !deadline.passed()) sent = trainer.tell("send");  // until both have joined
-    EXPECT_EQ(sent.serving, 2) << sent.error;
+    const Sent sent = trainer.send_until(2);
     EXPECT_GT(sent.version, version) << "above every number of before";
     EXPECT_EQ(sent.epoch, round == 1 ? sent.epoch : epoch + 1);
     epoch = sent.epoch;
@@ -54,12 +51,7 @@ TEST_P(ConformanceProcesses, ATrainerThatStoodStillInASendSendsOn) {
   const std::string options = cat("suspect_after=", 2 * limit, "ms&flip_timeout=", limit, "ms&timeout=", limit, "ms");
   const auto a = join_process("a", options);
   Trainer trainer(endpoint(options), 1, device());
-  const auto send_until_served = [&] {
-    Sent sent;
-    for (const Deadline deadline(patience()); sent.serving < 1 && !deadline.passed();) sent = trainer.tell("send");
-    ASSERT_EQ(sent.serving, 1) << sent.error;
-    EXPECT_EQ(a->wait_for_version(sent.version).wrong, "");
-  };
+  const auto send_until_served = [&] { EXPECT_EQ(a->wait_for_version(trainer.send_until(1).version).wrong, ""); };
   for (int round = 0; round < 3; ++round) {
     send_until_served();
     trainer.tell("run");
@@ -75,8 +67,7 @@ TEST_P(ConformanceProcesses, ATrainerThatStoodStillInASendSendsOn) {
 TEST_P(ConformanceProcesses, ATrainerKilledWithASlotOnLoanLeavesTheOldVersion) {
   const auto a = join_process("a");
   Trainer trainer(endpoint(), 1, device());
-  Sent sent;
-  for (const Deadline deadline(patience()); sent.serving < 1 && !deadline.passed();) sent = trainer.tell("send");
+  const Sent sent = trainer.send_until(1);
   const Observed before = a->wait_for_version(sent.version);
   EXPECT_EQ(trainer.tell("loan").error, "");
   trainer.process().signal(SIGKILL);
@@ -97,17 +88,14 @@ TEST_P(ConformanceProcesses, ASecondSenderIsRefusedWithThePidOfTheFirst) {
               StatusIs(absl::StatusCode::kAlreadyExists, HasSubstr("pid " + std::to_string(trainer.process().pid()))));
   const auto a = join_process("a");
   EXPECT_EQ(a->wait_ready(absl::ZeroDuration()).empty(), false);
-  Sent sent;
-  for (const Deadline deadline(patience()); sent.serving < 1 && !deadline.passed();) sent = trainer.tell("send");
-  EXPECT_EQ(sent.serving, 1) << "the first is not disturbed";
+  trainer.send_until(1);  // the first is not disturbed
 }
 
 TEST_P(ConformanceProcesses, NothingIsLeftWhenEverybodyIsKilled) {
   {
     const auto a = join_process("a"), b = join_process("b");
     Trainer trainer(endpoint(), 1, device());
-    Sent sent;
-    for (const Deadline deadline(patience()); sent.serving < 2 && !deadline.passed();) sent = trainer.tell("send");
+    const Sent sent = trainer.send_until(2);
     trainer.tell("run");
     a->wait_for_version(sent.version + 2);
     for (ChildProcess* process : {&a->process(), &trainer.process(), &b->process()}) process->signal(SIGKILL);

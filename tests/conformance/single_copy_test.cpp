@@ -259,8 +259,7 @@ TEST_P(SingleCopyProcesses, ATrainerThatDiesHalfWayLeavesItsReadersPoisoned) {
   const auto a = join("a", "slots=1");
   {
     Trainer trainer(endpoint("slots=1"), 1, device());
-    Sent sent;
-    for (const Deadline deadline(patience()); sent.serving < 1 && !deadline.passed();) sent = trainer.tell("step");
+    trainer.send_until(1, "step");
     EXPECT_EQ(trainer.tell("loan").error, "");
     trainer.process().signal(SIGKILL);
   }

@@ -38,9 +38,8 @@ TEST_F(StatusTest, ShowsWhoServesWhatAndVerifiesIt) {
   Trainer trainer(url("shm"), 1, kHost);
   EXPECT_EQ(run_json(url("shm"))["version"], 0) << "before the first";
   const auto a = join(url("shm"), "engine-0"), b = join(url("shm"), "engine-1");
-  Sent sent;
-  for (const Deadline deadline(patience()); sent.serving < 2 && !deadline.passed();) sent = trainer.tell("send");
-  sent = trainer.tell("send");
+  trainer.send_until(2);
+  const Sent sent = trainer.tell("send");
 
   look_until(url("shm"), [](const Observation& now) {  // they say that they released the older a moment after the ack
     return std::ranges::all_of(now.status.workers, [](const auto& worker) { return worker.leases.size() == 1; });

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include <bascule/kernels/cuda_memory.h>
 #include <bascule/transport/cuda/driver.h>
@@ -51,21 +50,6 @@ std::string to_string(const std::array<std::uint8_t, 16>& uuid) {
     absl::StrAppendFormat(&text, "%02x", uuid[i]);
   }
   return text;
-}
-
-absl::StatusOr<std::array<std::uint8_t, 16>> parse_uuid(std::string_view text) {
-  std::string digits;
-  for (const char c : text.substr(std::min<std::size_t>(text.size(), text.starts_with("GPU-") ? 4 : 0)))
-    if (c != '-') digits += absl::ascii_tolower(static_cast<unsigned char>(c));
-  std::array<std::uint8_t, 16> uuid{};
-  bool is_whole = digits.size() == 2 * uuid.size();
-  for (std::size_t i = 0; is_whole && i < digits.size(); ++i) {
-    is_whole = absl::ascii_isxdigit(static_cast<unsigned char>(digits[i]));
-    const int value = digits[i] <= '9' ? digits[i] - '0' : digits[i] - 'a' + 10;
-    uuid[i / 2] = static_cast<std::uint8_t>(uuid[i / 2] << 4 | value);
-  }
-  if (!is_whole) return invalid_argument("expected a GPU's UUID as GPU- and 32 hexadecimal digits, found '", text, "'");
-  return uuid;
 }
 
 absl::Status why_no_gpu() {

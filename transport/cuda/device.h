@@ -6,9 +6,7 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,8 +25,6 @@ struct Device {
 
 // "GPU-8c5c6e0a-...", as nvidia-smi and CUDA_VISIBLE_DEVICES have it.
 std::string to_string(const std::array<std::uint8_t, 16>& uuid);
-// INVALID_ARGUMENT: not such a text.
-absl::StatusOr<std::array<std::uint8_t, 16>> parse_uuid(std::string_view text);
 
 // All that this process sees. UNAVAILABLE: as of why_no_gpu().
 absl::StatusOr<std::vector<Device>> devices();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
@@ -18,19 +17,13 @@ using bascule::ByteSize;
 ABSL_FLAG(std::vector<std::string>, engines, {"512"}, "How many engines; several numbers give a row each.");
 ABSL_FLAG(int, hosts, 0, "Hosts of the engines, which fill them evenly; 0: 8 engines a host.");
 ABSL_FLAG(int, nics, 1, "NICs of each host; GPU g of a host uses NIC g mod --nics.");
-ABSL_FLAG(std::string, trainer, "apart", "Where the trainer is: apart, on a host of its own, or beside, on host 0.");
 ABSL_FLAG(std::vector<std::string>, route, {"chain"},
           "Routes, a row each: star, chain, tree2, tree3 …, striped1 (by chains), striped2 (by trees of degree 2) …");
-ABSL_FLAG(int, stripes, 0, "Stripes of striped routes; 0: their degree times --nics, and at least 2.");
 ABSL_FLAG(ByteSize, bytes, ByteSize{3'090'000'000}, "Size of a version.");
 ABSL_FLAG(ByteSize, piece, ByteSize{64 << 20}, "A node passes on pieces of this size, once it has all of one.");
 ABSL_FLAG(int, versions, 10, "How many versions the trainer sends, one after the other.");
 ABSL_FLAG(absl::Duration, step, absl::Milliseconds(10), "From one token boundary of an engine to its next.");
-ABSL_FLAG(double, nvlink_gb_per_s, 396, "Of each GPU, each way.");
 ABSL_FLAG(double, nic_gb_per_s, 50, "Of each NIC, each way.");
-ABSL_FLAG(absl::Duration, nvlink_latency, absl::Microseconds(5),
-          "From a piece's last byte to the moment that the next node can send it on, inside a host.");
-ABSL_FLAG(absl::Duration, nic_latency, absl::Microseconds(10), "The same between hosts.");
 ABSL_FLAG(double, deaths, 0, "How many engines die in a second of virtual time, on average. Dead engines stay dead.");
 ABSL_FLAG(
     std::string, notice, "hang-up",
@@ -53,28 +46,22 @@ constexpr std::int64_t kLeastPiece = 64 << 10;
 
 absl::Status check() {
   const std::int64_t bytes = absl::GetFlag(FLAGS_bytes).bytes, piece = absl::GetFlag(FLAGS_piece).bytes;
-  const absl::Duration step = absl::GetFlag(FLAGS_step);
+  const absl::Duration step = absl::GetFlag(FLAGS_step), repair = absl::GetFlag(FLAGS_repair);
   FlagChecks checks;
   checks.between("hosts", absl::GetFlag(FLAGS_hosts), 0, kMostEngines)
       .between("nics", absl::GetFlag(FLAGS_nics), 1, 64)
-      .one_of("trainer", absl::GetFlag(FLAGS_trainer), {"apart", "beside"})
-      .between("stripes", absl::GetFlag(FLAGS_stripes), 0, 1024)
       .between("bytes", bytes, std::int64_t{1}, std::int64_t{1} << 44)
       .between("piece", piece, kLeastPiece, std::int64_t{1} << 40)
       .that(bytes / piece <= 1'000'000, "piece", piece, "give at least a millionth of --bytes=", bytes)
       .between("versions", absl::GetFlag(FLAGS_versions), 1, 1'000'000)
       .that(step >= absl::ZeroDuration() && step < absl::Hours(1), "step", absl::FormatDuration(step),
             "give 0 or more, as --step=10ms")
-      .above_zero("nvlink-gb-per-s", absl::GetFlag(FLAGS_nvlink_gb_per_s), 396, 1e6)
       .above_zero("nic-gb-per-s", absl::GetFlag(FLAGS_nic_gb_per_s), 50, 1e6)
       .between("deaths", absl::GetFlag(FLAGS_deaths), 0.0, 1e6)
       .one_of("notice", absl::GetFlag(FLAGS_notice), {"hang-up", "silence", "either"})
-      .one_of("successor", absl::GetFlag(FLAGS_successor), {"above", "beside"});
-  for (const auto& [name, value] : {std::pair{"nvlink-latency", absl::GetFlag(FLAGS_nvlink_latency)},
-                                    {"nic-latency", absl::GetFlag(FLAGS_nic_latency)},
-                                    {"repair", absl::GetFlag(FLAGS_repair)}})
-    checks.that(value >= absl::ZeroDuration() && value <= absl::Minutes(1), name, absl::FormatDuration(value),
-                "give 0 to 1m, as --", name, "=10us");
+      .one_of("successor", absl::GetFlag(FLAGS_successor), {"above", "beside"})
+      .that(repair >= absl::ZeroDuration() && repair <= absl::Minutes(1), "repair", absl::FormatDuration(repair),
+            "give 0 to 1m, as --repair=1ms");
   return checks.status();
 }
 
@@ -88,11 +75,7 @@ absl::StatusOr<int> engines_of(const std::string& text) {
 Settings common_settings() {
   Settings settings;
   settings.machine.nics = absl::GetFlag(FLAGS_nics);
-  settings.machine.trainer_apart = absl::GetFlag(FLAGS_trainer) == "apart";
-  settings.machine.nvlink = {.bytes_per_second = absl::GetFlag(FLAGS_nvlink_gb_per_s) * 1e9,
-                             .latency_seconds = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_nvlink_latency))};
-  settings.machine.nic = {.bytes_per_second = absl::GetFlag(FLAGS_nic_gb_per_s) * 1e9,
-                          .latency_seconds = absl::ToDoubleSeconds(absl::GetFlag(FLAGS_nic_latency))};
+  settings.machine.nic.bytes_per_second = absl::GetFlag(FLAGS_nic_gb_per_s) * 1e9;
   settings.pieces = {.bytes = static_cast<std::uint64_t>(absl::GetFlag(FLAGS_bytes).bytes),
                      .piece_bytes = static_cast<std::uint64_t>(absl::GetFlag(FLAGS_piece).bytes)};
   settings.versions = absl::GetFlag(FLAGS_versions);
@@ -125,7 +108,6 @@ absl::StatusOr<Options> options_from_flags() {
       const auto route = parse_route(name);
       if (!route.ok()) return of_flag(route.status(), "route", name, "as --route=star,chain,tree2,striped2");
       settings.route = *route;
-      settings.route.stripes = absl::GetFlag(FLAGS_stripes);
       options.runs.push_back(settings);
     }
   }

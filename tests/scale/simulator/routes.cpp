@@ -30,8 +30,7 @@ class Maker {
     for (const Node node : to)
       (machine.host(node) == machine.host(kTrainer) ? beside_ : hosts_[machine.host(node)]).push_back(node);
     stripes_ = 1;
-    if (rules.shape == Shape::kStriped)
-      stripes_ = static_cast<std::size_t>(rules.stripes > 0 ? rules.stripes : std::max(2, rules.degree * machine.nics));
+    if (rules.shape == Shape::kStriped) stripes_ = static_cast<std::size_t>(std::max(2, rules.degree * machine.nics));
     degree_ = rules.shape == Shape::kChain ? 1 : static_cast<std::size_t>(rules.degree);
     below_trainer_ = rules.shape == Shape::kStriped ? 1 : degree_;
   }

@@ -7,10 +7,10 @@
 //   star       trainer ─▶ every engine
 //   chain      trainer ─▶ host ─▶ host ─▶ …            in each host: leader ─▶ engine ─▶ engine ─▶ …
 //   treeD      D hosts below the trainer, and below each host; in each host likewise
-//   stripedD   stripe s of S takes every S-th piece. It goes once from the trainer, and then by a treeD (striped1: a
-//              chain) whose hosts begin s/S of the way round. With S = D, a host has others below it in one stripe, and
-//              none in the other stripes (SplitStream: Castro et al., SOSP 2003). Each stripe has another leader, so
-//              that it comes by another NIC, where there are several.
+//   stripedD   stripe s of S takes every S-th piece; S is D times the NICs of a host, and at least 2. It goes once from
+//              the trainer, and then by a treeD (striped1: a chain) whose hosts begin s/S of the way round. With S = D,
+//              a host has others below it in one stripe, and none in the other stripes (SplitStream: Castro et al.,
+//              SOSP 2003). Each stripe has another leader, so that it comes by another NIC, where there are several.
 #pragma once
 
 #include <span>
@@ -26,8 +26,7 @@ namespace bascule::simulator {
 struct RouteRules {
   enum class Shape { kStar, kChain, kTree, kStriped };
   Shape shape = Shape::kChain;
-  int degree = 2;   // of trees
-  int stripes = 0;  // of kStriped; 0: degree * NICs of a host, and at least 2
+  int degree = 2;  // of trees
 };
 
 // "star", "chain", "tree2" to "tree64", "striped1" to "striped64". INVALID_ARGUMENT: anything else.

@@ -192,7 +192,7 @@ TEST_F(AutoMirrors, StoppedTheyAnswerNobody) {
   std::atomic<int> answers = 0;
   const auto count = [&](const auto&) { ++answers; };
   mirrors.show(other.id, {.device = kHost, .bytes = kBytes}, count);  // under way
-  while (!gate.reached()) std::this_thread::yield();
+  for (const Deadline deadline(test::patience()); !gate.reached() && !deadline.passed();) std::this_thread::yield();
   mirrors.show(slot.id, {.device = kHost, .bytes = kBytes}, count);  // behind it
   auto waits = fill(slot, 1);
   std::thread stops([&] { mirrors.stop(); });

@@ -78,9 +78,7 @@ class NcclReceiver : public testing::Test {
   ~NcclReceiver() override {
     receiver.reset();
     planner_.clear();
-    const Deadline deadline(patience());
-    while (Communicator::alive() > 0 && !deadline.passed()) std::this_thread::yield();
-    EXPECT_EQ(Communicator::alive(), 0);
+    wait_for_no_communicator();
     EXPECT_EQ(fake.live_comms(), 0);
     EXPECT_EQ(fake.live_threads(), 0);
     EXPECT_THAT(fake.misuse_texts(), IsEmpty());
@@ -145,6 +143,11 @@ class NcclReceiver : public testing::Test {
     const Deadline deadline(patience());
     while (fake.broadcasts() < count && !deadline.passed()) std::this_thread::yield();
     EXPECT_EQ(fake.broadcasts(), count);
+  }
+  static void wait_for_no_communicator() {
+    const Deadline deadline(patience());
+    while (Communicator::alive() > 0 && !deadline.passed()) std::this_thread::yield();
+    EXPECT_EQ(Communicator::alive(), 0);
   }
   static void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
@@ -249,7 +252,7 @@ TEST_F(NcclReceiver, SaysGotBeforeDropped) {
     join(group);
     auto received = receive(number, group);
     const auto sent = broadcast(group);
-    while (fake.broadcasts() < 5 * (i + 1)) std::this_thread::yield();
+    wait_for_broadcasts(5 * (i + 1));
     tell({.kind = Kind::kDrop, .group = group});
     bool got = false;
     GroupMessage message = line->next();
@@ -314,7 +317,7 @@ TEST_F(NcclReceiver, ALostConnectionEndsWhatComes) {
   receiver->close();
   EXPECT_THAT(received.get(), StatusIs(StatusCode::kUnavailable, HasSubstr("lost")));
   leave(1);
-  while (Communicator::alive() > 0) std::this_thread::yield();
+  wait_for_no_communicator();
   rest();
   EXPECT_TRUE(line->silent());
   receiver->open(line);

@@ -204,7 +204,7 @@ TEST_F(NcclSender, OneThatIsGivenUpAndWholeIsNotWaitedFor) {
   join();
   written = 0;
   auto done = want(1);  // nobody writes
-  while (fake.live_comms() < 2) std::this_thread::yield();
+  for (const Deadline deadline(patience()); fake.live_comms() < 2 && !deadline.passed();) std::this_thread::yield();
   written = kSentBytes - 1;
   wait_for_broadcasts(4);
   stop(1);

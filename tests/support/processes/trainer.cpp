@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 #include <sstream>
 
@@ -59,9 +60,11 @@ int run_trainer(const std::string& endpoint, std::uint64_t generation, int devic
         commands.read(Deadline(running ? absl::ZeroDuration() : absl::InfiniteDuration()));
     if (absl::IsDeadlineExceeded(line.status())) {
       step();
-      const absl::StatusOr<SendReport> report = sender->send();  // late where this process, or a reader, stood still
-      if (!report.ok() && !absl::IsDeadlineExceeded(report.status())) return 1;
-      continue;
+      const absl::Status sent = sender->send().status();
+      // Late, or given up by a reader that was late, if this process or that reader stood still.
+      if (sent.ok() || absl::IsDeadlineExceeded(sent) || absl::IsAborted(sent)) continue;
+      std::fprintf(stderr, "trainer: send: %s\n", sent.ToString().c_str());
+      return 1;
     }
     if (!line.ok()) return 0;
     running = false;
@@ -108,6 +111,15 @@ Sent Trainer::tell(std::string_view command) {
   if (sent) return *std::move(sent);
   ADD_FAILURE() << "the trainer gave no answer to '" << command << "'";
   return {.error = "no answer"};
+}
+
+Sent Trainer::send_until(int serving, std::string_view command) {
+  std::optional<Sent> sent = Sent{};
+  for (const Deadline deadline(patience()); sent && sent->serving < serving && !deadline.passed();)
+    sent = try_tell(command);
+  if (!sent) sent = Sent{.error = "no answer"};
+  EXPECT_GE(sent->serving, serving) << command << ": " << sent->error;
+  return *std::move(sent);
 }
 
 std::optional<Sent> Trainer::try_tell(std::string_view command) {

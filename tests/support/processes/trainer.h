@@ -41,6 +41,8 @@ class Trainer {
   Trainer(const std::string& endpoint, std::uint64_t generation, int device);
   Sent tell(std::string_view command);                     // under patience()
   std::optional<Sent> try_tell(std::string_view command);  // none where it died
+  // Sends until this many workers serve a version; the test fails once it gives no answer, or after patience().
+  Sent send_until(int serving, std::string_view command = "send");
   ChildProcess& process() { return process_; }
 
  private:

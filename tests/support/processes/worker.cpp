@@ -34,6 +34,7 @@ Observed observed(const Json& answer) {
 }  // namespace
 
 void Worker::ask(std::string_view command, Json& answer) {
+  if (gone_) return;  // the test has failed already
   if (!command.empty()) lines().write(command);
   const absl::StatusOr<std::string> line = lines().read(Deadline(patience()));
   if (line.ok()) {

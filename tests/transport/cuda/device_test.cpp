@@ -38,12 +38,9 @@ TEST(Devices, OnesThatAreNotSeenAreNamedWithThoseThatAre) {
   EXPECT_THAT(find_device({1, 2, 3}), StatusIs(absl::StatusCode::kNotFound, HasSubstr("it sees GPU-")));
 }
 
-TEST(Uuid, IsWrittenAndReadAsNvidiaSmiDoes) {
-  const absl::StatusOr<std::array<std::uint8_t, 16>> uuid = parse_uuid("GPU-0a1B2c3d-4e5f-6071-8293-a4b5c6d7e8f9");
-  ASSERT_THAT(uuid, IsOk());
-  EXPECT_EQ(to_string(*uuid), "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9");
-  for (const char* wrong : {"", "GPU-", "GPU-0a1b2c3d", "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8fg", "0"})
-    EXPECT_THAT(parse_uuid(wrong), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("UUID"))) << wrong;
+TEST(Uuid, IsWrittenAsNvidiaSmiDoes) {
+  EXPECT_EQ(to_string({0x0a, 0x1b, 0x2c, 0x3d, 0x4e, 0x5f, 0x60, 0x71, 0x82, 0x93, 0xa4, 0xb5, 0xc6, 0xd7, 0xe8, 0xf9}),
+            "GPU-0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9");
 }
 
 TEST(CudaStatus, TellsTheCallTheNumberAndThePlace) {

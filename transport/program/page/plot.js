@@ -5,6 +5,11 @@ const lowest = (list, start = Infinity) => list.reduce((a, b) => b < a ? b : a, 
 // Every nth of a list and the last, so that about `most` are left.
 const spacing = (count, most) => Math.max(1, Math.ceil(count / most));
 const every = (list, n) => n === 1 ? list : list.filter((_, i) => i % n === 0 || i === list.length - 1);
+const digits = value => value.toFixed(value >= 100 ? 0 : value >= 10 ? 1 : 2);
+const duration = seconds => {
+  const [value, unit] = seconds >= 1 ? [seconds, "s"] : seconds >= 1e-3 ? [seconds * 1e3, "ms"] : [seconds * 1e6, "µs"];
+  return `${+digits(value)} ${unit}`;
+};
 const escape = text => String(text).replace(/[&<>"]/g, c => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 
 // A text beside the pointer, or the finger, for whatever carries data-tip. The tables below the charts say the same.

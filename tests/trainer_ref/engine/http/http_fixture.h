@@ -87,8 +87,10 @@ class HttpServerTest : public ::testing::Test {
     engine_.start(std::move(runner));
     thread_ = std::thread([this] { server_->run(); });
     HttpClient client;
-    while (client.get(server_->url() + "/health", absl::Seconds(60))->status != 200) {
-    }
+    wait_until([&](const EngineStats&) {
+      const absl::StatusOr<HttpResponse> health = client.get(server_->url() + "/health", absl::Seconds(60));
+      return health.ok() && health->status == 200;
+    });
   }
   void TearDown() override {
     runner_->open(true);

@@ -104,8 +104,7 @@ TEST_F(HttpServerTest, DrainsOnSigterm) {
   ASSERT_TRUE(idle.get(server_->url() + "/metrics", absl::Seconds(60)).ok());
   ::kill(::getpid(), SIGTERM);
   HttpClient late;
-  while (late.get(server_->url() + "/health", absl::Seconds(60)).ok()) {
-  }
+  wait_until([&](const EngineStats&) { return !late.get(server_->url() + "/health", absl::Seconds(60)).ok(); });
   runner_->open(true);
   thread_.join();
   client.join();
@@ -218,7 +217,10 @@ TEST_F(HttpServerTest, WatchersAreAnsweredThoughAllConnectionsAreBusy) {
   runner_->open(true);
   EXPECT_THAT(busy.read_header(), StartsWith("HTTP/1.1 200 OK"));
   busy.close();
-  while (complete(user, 1, 3)->status != 200) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  wait_until([&](const EngineStats&) {
+    const absl::StatusOr<HttpResponse> answer = complete(user, 1, 3);
+    return answer.ok() && answer->status == 200;
+  });
 }
 
 TEST_F(HttpServerTest, ConnectionsBeyondTheSpareOnesAreClosed) {

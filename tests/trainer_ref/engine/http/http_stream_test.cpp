@@ -155,8 +155,7 @@ TEST_F(HttpStreamTest, AStreamThatOutlivesTheDrainEndsProperly) {
   client.read_until("data: ");
   ::kill(::getpid(), SIGTERM);
   HttpClient late;
-  while (late.get(server_->url() + "/health", absl::Seconds(60)).ok()) {
-  }
+  wait_until([&](const EngineStats&) { return !late.get(server_->url() + "/health", absl::Seconds(60)).ok(); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   runner_->open(true);
   const std::string rest = client.read_to_end();
