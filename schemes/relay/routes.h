@@ -18,7 +18,7 @@
 #include <variant>
 #include <vector>
 
-#include <bascule/schemes/delivery_events.h>
+#include <bascule/schemes/deliveries/events.h>
 #include <bascule/schemes/relay/messages.h>
 #include <bascule/schemes/relay/options.h>
 #include <bascule/transport/endpoint.h>
