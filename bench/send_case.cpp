@@ -21,7 +21,7 @@ absl::Status check_rig_fits(Context& context, const ModelShape& model, std::uint
   const Need one_model{.what = "model", .bytes = model.bytes}, slots{.what = "slots", .count = 2, .bytes = slot_bytes},
       target{.what = "target of the baseline", .bytes = baseline_bytes};
   const std::string where = record_of(context, "").device;
-  if (context.gpu && keeps_slots_on_gpu(context.sync.scheme)) {
+  if (context.gpu && context.slots_on_gpu) {
     BASCULE_ASSIGN(const std::uint64_t free, context.gpu->free_bytes());
     return annotate(check_fits({one_model, slots, target}, free), where);
   }
@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<PlainCopy>> copy_of(Context& context, std::uint64
     return make_flat_broadcast(from, to, {bytes}, nccl::kCtas.in(endpoint).value_or(0));
   }
   // Through slots on the host there are two ways, which can be gone at once.
-  const bool one_way = from != kHost && !keeps_slots_on_gpu(context.sync.scheme);
+  const bool one_way = from != kHost && !context.slots_on_gpu;
   return make_device_copy(from, one_way ? kHost : to, bytes);
 }
 
