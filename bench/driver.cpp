@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <bascule/bench/scenario.h>
-#include <bascule/bench/targets.h>
+#include <bascule/sender/endpoint_facts.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::bench {
@@ -48,12 +48,15 @@ absl::StatusOr<Results> run_all(const Options& options, const std::vector<std::f
   ProgressLine line;
   for (std::size_t i = 0; i < options.sync.size(); ++i) {
     const Sync& sync = options.sync[i];
-    const int device = options.device.value_or(keeps_slots_on_gpu(sync.scheme) ? 0 : kHost);
+    BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(sync.endpoint("/run", "")));
+    const bool slots_on_gpu = keeps_slots_on_gpu(endpoint);
+    const int device = options.device.value_or(slots_on_gpu ? 0 : kHost);
     Context context{.options = options,
                     .sync = sync,
                     .pool = pool,
                     .device = device,
                     .worker_device = options.worker_devices.empty() ? device : options.worker_devices.front(),
+                    .slots_on_gpu = slots_on_gpu,
                     .gpu = nullptr,
                     .folder = folders[i],
                     .progress = [&line](std::string_view where) { line.at(where); },

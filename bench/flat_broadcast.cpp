@@ -9,7 +9,10 @@
 #include <bascule/schemes/nccl/cuda_place.h>
 #include <bascule/schemes/nccl/environment.h>
 #include <bascule/schemes/nccl/library.h>
+#include <bascule/schemes/nccl/nccl.h>
+#include <bascule/schemes/nccl/options.h>
 #include <bascule/transport/deadline.h>
+#include <bascule/transport/endpoint.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::bench {
@@ -105,11 +108,14 @@ class FlatBroadcast final : public PlainCopy {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PlainCopy>> make_flat_broadcast(int device, int peer, std::vector<std::uint64_t> sizes,
-                                                               int ctas, std::uint64_t piece_bytes) {
+absl::StatusOr<std::unique_ptr<PlainCopy>> make_flat_broadcast(const Context& context, std::vector<std::uint64_t> sizes,
+                                                               bool in_pieces) {
+  const int device = context.device, peer = context.worker_device;
   if (peer == kHost || device == peer)
     return unimplemented("over nccl engines are on other GPUs: --device cuda:0 --worker-device cuda:1");
-  return FlatBroadcast::make(device, peer, std::move(sizes), ctas, piece_bytes);
+  BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
+  return FlatBroadcast::make(device, peer, std::move(sizes), nccl::kCtas.in(endpoint).value_or(0),
+                             in_pieces ? nccl::kPieceBytes : 0);
 }
 
 }  // namespace bascule::bench

@@ -3,19 +3,18 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include <bascule/bench/baselines.h>
+#include <bascule/bench/scenario.h>
 
 namespace bascule::bench {
 
-// `device` sends to `peer`, with `ctas` blocks of each (0: NCCL's choice), one broadcast behind the other for each of
-// `sizes`, in bytes, and each in pieces of `piece_bytes` (0: in one). The first broadcast, which is slow, is done when
-// it returns.
-absl::StatusOr<std::unique_ptr<PlainCopy>> make_flat_broadcast(int device, int peer, std::vector<std::uint64_t> sizes,
-                                                               int ctas, std::uint64_t piece_bytes = 0);
+// From where models lie to where workers read, with as many blocks of each GPU as the endpoint says: one broadcast
+// behind the other for each of `sizes`, in bytes, each in one, or in pieces as the scheme sends it. The first
+// broadcast, which is slow, is done when it returns.
+absl::StatusOr<std::unique_ptr<PlainCopy>> make_flat_broadcast(const Context& context, std::vector<std::uint64_t> sizes,
+                                                               bool in_pieces = false);
 
 }  // namespace bascule::bench

@@ -22,6 +22,7 @@ struct Context {
   kernels::ThreadPool& pool;     // fills models, runs the baselines
   int device = kHost;            // where models lie
   int worker_device = kHost;     // where workers read, or the first of them
+  bool slots_on_gpu = false;     // of the scheme's senders: where models lie
   std::shared_ptr<Gpu> gpu;      // of `device`; null: host memory
   std::filesystem::path folder;  // for endpoints and the baselines' files; removed at the end
   std::function<void(std::string_view)> progress;

@@ -10,7 +10,6 @@
 #include <bascule/bench/memory_need.h>
 #include <bascule/bench/targets.h>
 #include <bascule/bench/turns.h>
-#include <bascule/schemes/nccl/options.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/status.h>
 
@@ -21,7 +20,7 @@ absl::Status check_rig_fits(Context& context, const ModelShape& model, std::uint
   const Need one_model{.what = "model", .bytes = model.bytes}, slots{.what = "slots", .count = 2, .bytes = slot_bytes},
       target{.what = "target of the baseline", .bytes = baseline_bytes};
   const std::string where = record_of(context, "").device;
-  if (context.gpu && keeps_slots_on_gpu(context.sync.scheme)) {
+  if (context.gpu && context.slots_on_gpu) {
     BASCULE_ASSIGN(const std::uint64_t free, context.gpu->free_bytes());
     return annotate(check_fits({one_model, slots, target}, free), where);
   }
@@ -48,12 +47,9 @@ absl::StatusOr<std::unique_ptr<PlainCopy>> copy_of(Context& context, std::uint64
                    FlatCopy::make(slot_memory_of(context.sync.scheme), context.folder, bytes, context.pool));
     return std::make_unique<FlatCopy>(std::move(copy));
   }
-  if (broadcasts(context.sync.scheme)) {
-    BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
-    return make_flat_broadcast(from, to, {bytes}, nccl::kCtas.in(endpoint).value_or(0));
-  }
+  if (broadcasts(context.sync.scheme)) return make_flat_broadcast(context, {bytes});
   // Through slots on the host there are two ways, which can be gone at once.
-  const bool one_way = from != kHost && !keeps_slots_on_gpu(context.sync.scheme);
+  const bool one_way = from != kHost && !context.slots_on_gpu;
   return make_device_copy(from, one_way ? kHost : to, bytes);
 }
 

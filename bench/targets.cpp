@@ -15,7 +15,8 @@ enum class Path { kHost, kSameGpu, kPeerGpu, kThroughHost };
 
 Path path_of(const Record& record) {
   if (record.device == "cpu") return Path::kHost;
-  if (!keeps_slots_on_gpu(record.scheme)) return Path::kThroughHost;
+  const Scheme* const scheme = known_scheme(record.scheme);
+  if (scheme == nullptr || !scheme->on_device) return Path::kThroughHost;
   return record.device.find(" to ") == std::string::npos ? Path::kSameGpu : Path::kPeerGpu;
 }
 
@@ -76,11 +77,6 @@ std::optional<Goal> target_of(const Record& record) {
   });
   if (row == kRows.end()) return std::nullopt;
   return row->target;
-}
-
-bool keeps_slots_on_gpu(std::string_view scheme) {
-  const Scheme* const known = known_scheme(scheme);
-  return known != nullptr && known->on_device;
 }
 
 bool broadcasts(std::string_view scheme) { return reads(scheme, Reads::kOwnMemory); }

@@ -19,9 +19,6 @@ FlatCopy::Into slot_memory_of(std::string_view scheme);
 // Whether it brings versions to memory of each worker's own, as one broadcast does.
 bool broadcasts(std::string_view scheme);
 
-// Whether its slots are memory of the GPU that the trainer's tensors lie on.
-bool keeps_slots_on_gpu(std::string_view scheme);
-
 inline constexpr double kMostBeyondSlotsBytes = 16 << 20;       // of a sender, and of a receiver that reads in place
 inline constexpr double kMostOfGpuBeyondSlotsBytes = 64 << 20;  // the same, of a GPU's memory beside the CUDA context
 inline constexpr double kMostGrowthBytes = 1 << 20;  // over 10,000 versions: what an allocator may keep by chance

@@ -31,13 +31,13 @@ struct PackRuns {
         for (int u = 0; u < kAtOnce; ++u)
 #pragma unroll
           for (int i = 0; i < 2; ++i)
-            wide[u][i] = load<kAlignment, P::kStreaming, uint4>(
-                runs.at<kPath>(place.byte_of(step + static_cast<std::uint32_t>(u), i)));
+            wide[u][i] =
+                load<kAlignment, uint4>(runs.at<kPath>(place.byte_of(step + static_cast<std::uint32_t>(u), i)));
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) {
           const uint2 first = P::to_slot(wide[u][0]), second = P::to_slot(wide[u][1]);
-          store<16, P::kStreaming>(to + place.byte_of(step + static_cast<std::uint32_t>(u), 0), first);
-          store<16, P::kStreaming>(to + place.byte_of(step + static_cast<std::uint32_t>(u), 1), second);
+          store<16>(to + place.byte_of(step + static_cast<std::uint32_t>(u), 0), first);
+          store<16>(to + place.byte_of(step + static_cast<std::uint32_t>(u), 1), second);
           sums.add({first.x, first.y, second.x, second.y});
         }
       } else {
@@ -46,14 +46,14 @@ struct PackRuns {
         for (int u = 0; u < kAtOnce; ++u) {
           const std::byte* const from = runs.at<kPath>(place.byte_of(step + static_cast<std::uint32_t>(u), 0));
           if constexpr (kPath == TilePath::kCopy) {
-            words[u] = load<kAlignment, P::kStreaming, uint4>(from);
+            words[u] = load<kAlignment, uint4>(from);
           } else {
-            words[u] = P::to_slot(load<kAlignment, P::kStreaming, uint2>(from));
+            words[u] = P::to_slot(load<kAlignment, uint2>(from));
           }
         }
 #pragma unroll
         for (int u = 0; u < kAtOnce; ++u) {
-          store<16, P::kStreaming>(to + place.byte_of(step + static_cast<std::uint32_t>(u), 0), words[u]);
+          store<16>(to + place.byte_of(step + static_cast<std::uint32_t>(u), 0), words[u]);
           sums.add(words[u]);
         }
       }

@@ -14,10 +14,9 @@
 namespace bascule::inline v0::kernels::cuda {
 
 // Memory at addresses that are a multiple of kAlignment: 16 bytes, or 8, by the widest steps that it allows.
-template <int kAlignment, bool kStreaming, typename Vector>
+template <int kAlignment, typename Vector>
 __device__ inline Vector load(const std::byte* from) {
   if constexpr (kAlignment >= static_cast<int>(sizeof(Vector))) {
-    if constexpr (kStreaming) return __ldcs(reinterpret_cast<const Vector*>(from));
     return *reinterpret_cast<const Vector*>(from);
   } else {
     union {
@@ -36,14 +35,10 @@ __device__ inline Vector load(const std::byte* from) {
   }
 }
 
-template <int kAlignment, bool kStreaming, typename Vector>
+template <int kAlignment, typename Vector>
 __device__ inline void store(std::byte* to, const Vector& vector) {
   if constexpr (kAlignment >= static_cast<int>(sizeof(Vector))) {
-    if constexpr (kStreaming) {
-      __stcs(reinterpret_cast<Vector*>(to), vector);
-    } else {
-      *reinterpret_cast<Vector*>(to) = vector;
-    }
+    *reinterpret_cast<Vector*>(to) = vector;
   } else {
     union {
       Vector vector;
@@ -106,7 +101,6 @@ struct Path<TilePath::kCopy> {
   static constexpr Words kWords = Words::kAdjacent;
   static constexpr std::uint32_t kTensorBytes = 1, kSlotBytes = 1;  // by which offsets grow
   static constexpr int kAtOnce = 8;  // steps whose loads are under way together; the best of those tried
-  static constexpr bool kStreaming = false;
 };
 // Tensors of twice the slot's size: a word of slot is 16 bytes of tensor.
 template <DType kTensor, DType kSlot>
@@ -114,7 +108,6 @@ struct WidePath {
   static constexpr Words kWords = Words::kApart;
   static constexpr std::uint32_t kTensorBytes = 2, kSlotBytes = 1;
   static constexpr int kAtOnce = 2;
-  static constexpr bool kStreaming = false;
   static __device__ uint2 to_slot(const uint4& tensor) { return four_narrow<kTensor, kSlot>(tensor); }
   static __device__ uint4 to_tensor(const uint2& slot) { return four_wide<kSlot, kTensor>(slot); }
 };
@@ -124,7 +117,6 @@ struct NarrowPath {
   static constexpr Words kWords = Words::kAdjacent;
   static constexpr std::uint32_t kTensorBytes = 1, kSlotBytes = 2;
   static constexpr int kAtOnce = 8;
-  static constexpr bool kStreaming = false;
   static __device__ uint4 to_slot(const uint2& tensor) { return four_wide<kTensor, kSlot>(tensor); }
   static __device__ uint2 to_tensor(const uint4& slot) { return four_narrow<kSlot, kTensor>(slot); }
 };

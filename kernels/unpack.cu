@@ -30,11 +30,11 @@ struct UnpackRuns {
       for (int u = 0; u < kAtOnce; ++u) {
         const std::uint32_t at = step + static_cast<std::uint32_t>(u);
         if constexpr (P::kWords == Words::kApart) {
-          const auto first = load<16, P::kStreaming, uint2>(from + place.byte_of(at, 0));
-          const auto second = load<16, P::kStreaming, uint2>(from + place.byte_of(at, 1));
+          const auto first = load<16, uint2>(from + place.byte_of(at, 0));
+          const auto second = load<16, uint2>(from + place.byte_of(at, 1));
           words[u] = {first.x, first.y, second.x, second.y};
         } else {
-          words[u] = load<16, P::kStreaming, uint4>(from + place.byte_of(at, 0));
+          words[u] = load<16, uint4>(from + place.byte_of(at, 0));
         }
       }
 #pragma unroll
@@ -42,13 +42,12 @@ struct UnpackRuns {
         const std::uint32_t at = step + static_cast<std::uint32_t>(u);
         std::byte* const to = runs.at<kPath>(place.byte_of(at, 0));
         if constexpr (P::kWords == Words::kApart) {
-          store<kAlignment, P::kStreaming>(to, P::to_tensor({words[u].x, words[u].y}));
-          store<kAlignment, P::kStreaming>(runs.at<kPath>(place.byte_of(at, 1)),
-                                           P::to_tensor({words[u].z, words[u].w}));
+          store<kAlignment>(to, P::to_tensor({words[u].x, words[u].y}));
+          store<kAlignment>(runs.at<kPath>(place.byte_of(at, 1)), P::to_tensor({words[u].z, words[u].w}));
         } else if constexpr (kPath == TilePath::kCopy) {
-          store<kAlignment, P::kStreaming>(to, words[u]);
+          store<kAlignment>(to, words[u]);
         } else {
-          store<kAlignment, P::kStreaming>(to, P::to_tensor(words[u]));
+          store<kAlignment>(to, P::to_tensor(words[u]));
         }
         sums.add(words[u]);
       }

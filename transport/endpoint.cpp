@@ -83,7 +83,7 @@ absl::StatusOr<Endpoint> parse_url(std::string_view url) {
   const std::size_t colon = url.find("://");
   if (colon == std::string_view::npos)
     return invalid_argument("expected scheme:///folder?options or scheme://host:port?options, as ", kExample,
-                            url.starts_with('/') ? cat("; did you mean shm://", url, "?") : "");
+                            url.starts_with('/') ? cat("; did you mean scheme://", url, "?") : "");
   Endpoint endpoint;
   endpoint.scheme = url.substr(0, colon);
   BASCULE_TRY(check_scheme(endpoint.scheme));

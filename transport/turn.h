@@ -2,15 +2,18 @@
 // collects what is to be done about it, in that order. Time is an argument: a test replays events without a clock.
 //
 //   std::vector<Action> Machine::on(Event event, Clock::time_point now) {
-//     Turn<Action> turn{now};
-//     std::visit([&](auto& each) { note(each, turn); }, event);
-//     return std::move(turn).actions;
+//     turn_.begin(event, now, [this](auto& each) { note(each); });  // one for each kind of event
+//     work();                                                       // what follows from it
+//     return turn_.take();
 //   }
+//
+// Fleet's turn is not a member: it gives one to each of its parts.
 //
 // Threads: those of the machine that it belongs to.
 #pragma once
 
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -20,8 +23,15 @@ namespace bascule::inline v0 {
 
 template <typename Action>  // a std::variant
 struct Turn {
-  Clock::time_point now;  // when the event came
+  Clock::time_point now{};  // when the event came
   std::vector<Action> actions{};
+
+  template <typename Event, typename Note>
+  void begin(Event& event, Clock::time_point at, const Note& note) {
+    now = at;
+    std::visit(note, event);
+  }
+  std::vector<Action> take() { return std::exchange(actions, {}); }
 
   template <typename Which>
   void act(Which action) {

@@ -6,9 +6,6 @@
 #include <bascule/bench/send_case.h>
 #include <bascule/bench/targets.h>
 #include <bascule/bench/turns.h>
-#include <bascule/schemes/nccl/nccl.h>
-#include <bascule/schemes/nccl/options.h>
-#include <bascule/transport/endpoint.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::bench {
@@ -23,11 +20,8 @@ absl::Status take_turns_with(Context& context, std::string_view scenario, const 
   record.workers = 1;
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     if (!broadcasts(context.sync.scheme) || !context.gpu) return unimplemented("only over a scheme that broadcasts");
-    BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(context.sync.endpoint(context.folder, "")));
-    const int ctas = nccl::kCtas.in(endpoint).value_or(0);
-    BASCULE_ASSIGN(const auto pieces,
-                   make_flat_broadcast(context.device, context.worker_device, {to.bytes}, ctas, nccl::kPieceBytes));
-    BASCULE_ASSIGN(const auto flat, make_flat_broadcast(context.device, context.worker_device, baseline, ctas));
+    BASCULE_ASSIGN(const auto pieces, make_flat_broadcast(context, {to.bytes}, /*in_pieces=*/true));
+    BASCULE_ASSIGN(const auto flat, make_flat_broadcast(context, baseline));
     BASCULE_ASSIGN(const std::shared_ptr<std::byte> source, context.gpu->allocate(to.bytes));
     const Content content(context.options.seed, 1);
     BASCULE_TRY(context.gpu->write(

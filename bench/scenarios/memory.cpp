@@ -142,7 +142,7 @@ absl::Status count_allocations(Context& context) {
 }  // namespace
 
 absl::Status run_memory(Context& context) {
-  if (context.gpu && keeps_slots_on_gpu(context.sync.scheme)) {
+  if (context.gpu && context.slots_on_gpu) {
     BASCULE_TRY(count(context, "GPU memory beyond the slots", [&] { return count_gpu_memory(context); }));
     BASCULE_TRY(count(context, "a single copy on a GPU", [&] { return count_single_copy(context); }));
   }

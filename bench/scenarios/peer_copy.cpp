@@ -5,7 +5,6 @@
 #include <bascule/bench/baselines.h>
 #include <bascule/bench/content.h>
 #include <bascule/bench/send_case.h>
-#include <bascule/bench/targets.h>
 #include <bascule/bench/turns.h>
 #include <bascule/schemes/registry.h>
 #include <bascule/transport/deadline.h>
@@ -83,7 +82,7 @@ absl::Status run_peer_copy(Context& context) {
   record.workers = 1;
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const bool on_a_peer = context.gpu && context.worker_device != kHost && context.worker_device != context.device;
-    if (!on_a_peer || !keeps_slots_on_gpu(context.sync.scheme))
+    if (!on_a_peer || !context.slots_on_gpu)
       return unimplemented("only from slots on a GPU to a reader on its peer: --sync ",
                            plainest_scheme(/*on_device=*/true).name, " --device cuda:0 --worker-device cuda:1");
     BASCULE_TRY(check_rig_fits(context, {.bytes = to.bytes, .tensors = 1}, to.bytes, to.bytes));

@@ -1,6 +1,5 @@
 // send and send_cast: a whole model to its last ack, beside the memcpy that moves as many bytes.
 #include <bascule/bench/send_case.h>
-#include <bascule/bench/targets.h>
 
 namespace bascule::bench {
 namespace {
@@ -23,8 +22,7 @@ absl::Status run_send(Context& context) {
 // slot holds. Over a link to a GPU or from it only what the slot holds goes.
 absl::Status run_send_cast(Context& context) {
   const Options& options = context.options;
-  const bool one_memory =
-      context.device == context.worker_device && (!context.gpu || keeps_slots_on_gpu(context.sync.scheme));
+  const bool one_memory = context.device == context.worker_device && (!context.gpu || context.slots_on_gpu);
   return measure_sends(context, "send_cast",
                        {.rig = {.model = {.bytes = 2 * options.bytes, .tensors = options.tensors, .dtype = DType::kF32},
                                 .endpoint_option = "wire_dtype=bf16",

@@ -137,7 +137,7 @@ def _send() -> Iterator[Finding]:
     """Sends a version from this process to another one."""
     import subprocess
 
-    from . import Sender
+    from . import Sender, _core
 
     class Bytes:  # needs no numpy
         def __init__(self, size: int):
@@ -146,10 +146,8 @@ def _send() -> Iterator[Finding]:
     engine = ("import sys, bascule; r = bascule.Receiver(sys.argv[1], worker='doctor'); r.wait_ready(20); "
               "print(r.commit().version)")
     with tempfile.TemporaryDirectory() as folder:
-        endpoint = f"shm://{folder}/endpoint"
+        endpoint = _core.endpoint_for_any_engine(gpu=False, folder=f"{folder}/endpoint")
         with Sender(endpoint, log=lambda line: None) as sender:
-            from . import _core
-
             some = Bytes(1 << 24)
             described = _core.Tensors(["some"], ["U8"], [[1 << 24]], [[1]], [ctypes.addressof(some.memory)], [-1], 0)
             sender._core.register_tensors(described)

@@ -27,7 +27,7 @@ import ray
 import ray.util.client
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from . import receiver, sender
+from . import _core, receiver, sender
 from .errors import BasculeError, BasculeTimeoutError
 
 _PREFIX = "bascule:"  # of the names of the Ray actors that hold entries
@@ -209,8 +209,8 @@ def _endpoint_of(name: str, namespace: str | None) -> str:
     """The same endpoint for a name each time, so that a restarted trainer gets its own."""
     context = ray.get_runtime_context()
     of_name = hashlib.sha256(f"{context.gcs_address}/{namespace or context.namespace}/{name}".encode()).hexdigest()[:16]
-    scheme = "auto" if context.get_accelerator_ids().get("GPU") else "shm"
-    return f"{scheme}://{quote(str(_own_folder() / f'ray-{of_name}'))}"
+    return _core.endpoint_for_any_engine(gpu=bool(context.get_accelerator_ids().get("GPU")),
+                                         folder=quote(str(_own_folder() / f"ray-{of_name}")))
 
 
 def _own_folder() -> Path:
@@ -255,7 +255,7 @@ def _endpoint_for(name: str, entry: Entry) -> str:
         f"the sender {name!r} is at {entry.endpoint} on {entry.address}, a folder that this process on "
         f"{ray.util.get_node_ip_address()} does not see (another host or container, or it was removed); place the engine "
         f"there (**bascule.ray.beside({name!r})), or give the sender an endpoint for other hosts "
-        "(auto:///folder?listen=host:port)", "FAILED_PRECONDITION")
+        "(as auto:///folder?listen=host:port)", "FAILED_PRECONDITION")
 
 
 def _boot() -> str:

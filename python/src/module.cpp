@@ -12,6 +12,7 @@
 #include "status.h"
 #include "tensors.h"
 #include "unlocked.h"
+#include <bascule/sender/endpoint_facts.h>
 #include <bascule/transport/library_version.h>
 
 NB_MODULE(_core, module) {
@@ -24,6 +25,15 @@ NB_MODULE(_core, module) {
   bind_sender(module);
   bind_receiver(module);
   bind_status(module);
+  module.def("keeps_slots_on_gpu", [](const std::string& endpoint) {
+    return bascule::keeps_slots_on_gpu(value_of(bascule::Endpoint::parse(endpoint)));
+  });
+  module.def(
+      "endpoint_for_any_engine",
+      [](bool gpu, const std::string& folder) {
+        return bascule::endpoint_for_any_engine(gpu ? bascule::ComputesOn::kGpu : bascule::ComputesOn::kHost, folder);
+      },
+      nb::arg("gpu"), nb::arg("folder"));
   module.def(
       "take_log_lines", [] { return LogLines::instance().take(); }, nb::call_guard<Unlocked>(),
       "Blocks until Bascule has logged lines; returns them with their logs' numbers. After stop_logs(), does not "

@@ -34,7 +34,7 @@ Scheme auto_scheme_on(AutoDependencies dependencies) {
               .needs_descriptors = true,
               .on_device = shared->slots.on_device,
               .serves_hosts = true,
-              .options = {relay::kShape},
+              .options = shared->slots.options,
               .over_tcp = std::shared_ptr<const Scheme>(shared, &shared->others),
               .usable = shared->slots.usable,
               .make_sender = {},

@@ -8,7 +8,7 @@ Scheme cuda_ipc_facts() {
           .needs_descriptors = true,
           .maps_once = true,
           .on_device = true,
-          .options = {relay::kShape},
+          .options = relay::options(),
           .make_sender = {},
           .make_receiver = {}};
 }

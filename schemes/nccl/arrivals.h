@@ -14,10 +14,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include <bascule/schemes/deliveries/receive_buffers.h>
 #include <bascule/schemes/nccl/communicator.h>
 #include <bascule/schemes/nccl/messages.h>
 #include <bascule/schemes/nccl/place.h>
-#include <bascule/schemes/receive_buffers.h>
 #include <bascule/transport/deadline.h>
 #include <bascule/transport/scheme.h>
 

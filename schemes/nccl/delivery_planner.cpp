@@ -10,8 +10,7 @@
 namespace bascule::inline v0::nccl {
 
 std::vector<Action> DeliveryPlanner::on(Event event, Clock::time_point now) {
-  turn_.now = now;
-  std::visit([this](auto& each) { note(each); }, event);
+  turn_.begin(event, now, [this](auto& each) { note(each); });
   work();
   const std::optional<Clock::time_point> next = next_deadline();
   if (next && next != wakes_at_) turn_.act(action::WakeAt{*next});
@@ -19,7 +18,7 @@ std::vector<Action> DeliveryPlanner::on(Event event, Clock::time_point now) {
   // Why a version cannot be is known before the workers hear that it is over and fail for that reason.
   std::stable_partition(turn_.actions.begin(), turn_.actions.end(),
                         [](const Action& each) { return std::holds_alternative<action::Done>(each); });
-  return std::exchange(turn_.actions, {});
+  return turn_.take();
 }
 
 // ---- events ----

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include <bascule/schemes/delivery_events.h>
+#include <bascule/schemes/deliveries/events.h>
 #include <bascule/schemes/nccl/messages.h>
 #include <bascule/transport/deadline.h>
 

@@ -42,16 +42,6 @@ absl::Status check_single_copy(std::string_view text, ComputesOn where, DType dt
   return absl::OkStatus();
 }
 
-bool keeps_slots_on_gpu(const Endpoint& endpoint) {
-  const Scheme* scheme = known_scheme(endpoint.scheme);
-  if (scheme != nullptr && endpoint.over_tcp() && scheme->over_tcp) scheme = scheme->over_tcp.get();
-  return scheme != nullptr && scheme->on_device;
-}
-
-std::string plainest_endpoint(ComputesOn where, std::string_view folder) {
-  return cat(plainest_scheme(where == ComputesOn::kGpu).name, "://", folder);
-}
-
 absl::Status check_build_for_gpus() { return find_scheme(plainest_scheme(/*on_device=*/true).name).status(); }
 
 }  // namespace bascule::inline v0

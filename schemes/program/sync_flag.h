@@ -1,17 +1,13 @@
 // --sync of programs: refused before anything is read if it can never work; and what depends on its scheme.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include <bascule/kernels/dtype.h>
-#include <bascule/transport/endpoint.h>
+#include <bascule/sender/endpoint_facts.h>
 
 namespace bascule::inline v0 {
-
-// Where the program's tensors lie.
-enum class ComputesOn { kHost, kGpu };
 
 // Whether a program that computes there could send or read weights at `endpoint`. INVALID_ARGUMENT: no endpoint, no
 // such scheme (the nearest is named), or a scheme whose slots lie on a GPU for a program that computes on the CPU.
@@ -22,13 +18,6 @@ absl::Status check_sync(std::string_view endpoint, ComputesOn where);
 // they are. OK where `endpoint`, which check_sync() found right, has more slots. INVALID_ARGUMENT: a cast, slots that
 // are files, or slots in host memory of a program that computes on a GPU; each with what to give.
 absl::Status check_single_copy(std::string_view endpoint, ComputesOn where, DType dtype);
-
-// Whether the slots of a sender there are memory of the GPU on which its tensors lie; else they are host memory. Also
-// of a scheme that this build lacks; false for one that does not exist.
-bool keeps_slots_on_gpu(const Endpoint& endpoint);
-
-// An endpoint in `folder` for processes of one host, all of which compute there: "shm:///folder".
-std::string plainest_endpoint(ComputesOn where, std::string_view folder);
 
 // Whether this build moves weights within GPUs. UNIMPLEMENTED says what a build needs for that.
 absl::Status check_build_for_gpus();

@@ -1,5 +1,7 @@
-// relay=, the option of schemes whose engines hand versions on to each other.
+// The options of schemes whose engines hand versions on to each other.
 #pragma once
+
+#include <vector>
 
 #include <bascule/transport/scheme_option.h>
 
@@ -18,6 +20,8 @@ inline constexpr OptionOf<RelayShape> kShape = {
     .help = "how engines on other GPUs hand versions on to each other; off by default, chain for a scheme that relays",
     .needs = "whose engines hand versions on to each other",
     .parse = parse_shape};
+
+inline std::vector<SchemeOption> options() { return {kShape}; }
 
 }  // namespace relay
 }  // namespace bascule::inline v0

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include <bascule/schemes/receive_buffers.h>
+#include <bascule/schemes/deliveries/receive_buffers.h>
 #include <bascule/schemes/relay/source.h>
 #include <bascule/transport/delivery.h>
 #include <bascule/transport/task_thread.h>

@@ -9,16 +9,16 @@
 namespace bascule::inline v0::relay {
 
 std::vector<Action> Routes::on(const Event& event) {
-  std::visit([this](const auto& each) { handle(each); }, event);
-  return std::exchange(turn_.actions, {});
+  turn_.begin(event, {}, [this](const auto& each) { note(each); });
+  return turn_.take();
 }
 
 // ---- workers ----
 
-void Routes::handle(const event::Joined& joined) { members_.try_emplace(joined.worker); }
+void Routes::note(const event::Joined& joined) { members_.try_emplace(joined.worker); }
 
 // Its readers go on from where it read itself: those bytes are there, or come there.
-void Routes::handle(const event::Removed& removed) {
+void Routes::note(const event::Removed& removed) {
   if (members_.erase(removed.worker) == 0) return;
   for (auto& [worker, member] : members_)
     if (std::erase(member.knows, removed.worker) > 0)
@@ -33,7 +33,7 @@ void Routes::handle(const event::Removed& removed) {
   }
 }
 
-void Routes::handle(const event::Heard& heard) {
+void Routes::note(const event::Heard& heard) {
   const auto [worker, message] = heard;
   const auto member = members_.find(worker);
   if (member == members_.end()) return;
@@ -92,7 +92,7 @@ void Routes::show(WorkerId worker, Member::Reads reads) {
 
 // ---- deliveries ----
 
-void Routes::handle(const event::Wanted& wanted) {
+void Routes::note(const event::Wanted& wanted) {
   Delivery& delivery = deliveries_[wanted.number];
   delivery.version = wanted.version;
   for (const WorkerId worker : wanted.workers) {
@@ -110,7 +110,7 @@ void Routes::handle(const event::Wanted& wanted) {
   end_where_all_have_it(wanted.number);
 }
 
-void Routes::handle(const event::Stopped& stopped) {
+void Routes::note(const event::Stopped& stopped) {
   const auto found = deliveries_.find(stopped.number);
   if (found == deliveries_.end()) return;
   auto& [number, delivery] = *found;

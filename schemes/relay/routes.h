@@ -18,7 +18,7 @@
 #include <variant>
 #include <vector>
 
-#include <bascule/schemes/delivery_events.h>
+#include <bascule/schemes/deliveries/events.h>
 #include <bascule/schemes/relay/messages.h>
 #include <bascule/schemes/relay/options.h>
 #include <bascule/transport/endpoint.h>
@@ -85,11 +85,11 @@ class Routes {
     bool stopped = false;
   };
 
-  void handle(const event::Joined& joined);
-  void handle(const event::Removed& removed);
-  void handle(const event::Heard& heard);
-  void handle(const event::Wanted& wanted);
-  void handle(const event::Stopped& stopped);
+  void note(const event::Joined& joined);
+  void note(const event::Removed& removed);
+  void note(const event::Heard& heard);
+  void note(const event::Wanted& wanted);
+  void note(const event::Stopped& stopped);
   void show(WorkerId worker, Member::Reads reads);
   void leave(std::uint64_t number, WorkerId worker);
   void start(std::uint64_t number, Delivery& delivery, Leg& leg);

@@ -18,10 +18,10 @@ concept Notes = requires(Part& part, Which& event, FleetTurn& turn) {
 }  // namespace
 
 std::vector<Action> Fleet::on(Event event, Clock::time_point now) {
-  FleetTurn turn{{now}};
-  std::visit([&](auto& each) { hand_out(each, turn); }, event);
+  FleetTurn turn;
+  turn.begin(event, now, [&](auto& each) { hand_out(each, turn); });
   work(turn);
-  return std::move(turn.actions);
+  return turn.take();
 }
 
 template <typename Which>

@@ -31,9 +31,7 @@ TEST(Targets, DependOnHowTheSchemesWorkersRead) {
   EXPECT_EQ(target("cuda-ipc", "death", "cuda:0 to cuda:1"), 0.3);
 }
 
-TEST(Targets, KnowWhereSlotsLie) {
-  for (const char* scheme : {"auto", "cuda-ipc", "nccl"}) EXPECT_TRUE(keeps_slots_on_gpu(scheme)) << scheme;
-  for (const char* scheme : {"shm", "memmap", "other"}) EXPECT_FALSE(keeps_slots_on_gpu(scheme)) << scheme;
+TEST(Targets, KnowWhatSlotsAreMadeOf) {
   EXPECT_EQ(slot_memory_of("memmap"), FlatCopy::Into::kFile);
   EXPECT_EQ(slot_memory_of("shm"), FlatCopy::Into::kMemfd);
   EXPECT_TRUE(broadcasts("nccl"));

@@ -1,6 +1,6 @@
 // A worker's receive buffers: which one is written, which is read, and that one which a device may still write is not
 // used again.
-#include <bascule/schemes/receive_buffers.h>
+#include <bascule/schemes/deliveries/receive_buffers.h>
 
 #include <gmock/gmock.h>
 

@@ -83,7 +83,7 @@ TEST(Registry, OtherHostsAreForSchemesThatTakeThemBesideTheirOwn) {
   network.name = "network";
   over_both.name = "both";
   over_both.needs_descriptors = true;
-  over_both.options = {relay::kShape};
+  over_both.options = relay::options();
   over_both.over_tcp = std::make_shared<const Scheme>(network);
   const auto scheme_at = [&](std::string_view url) { return scheme_for(Endpoint::parse(url).value(), &over_both); };
   EXPECT_EQ(scheme_at("both:///run/x?listen=node1:29500").value(), &over_both);
@@ -140,7 +140,7 @@ TEST(Registry, BlocksOfAGpuAreForSchemesWhoseKernelsMoveBytes) {
 TEST(Registry, ARelayIsForSchemesWhoseEnginesHandVersionsOn) {
   EXPECT_THAT(scheme_for(Endpoint::parse("shm:///run/x?relay=chain").value(), nullptr),
               StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("relay="), HasSubstr("which shm is not"))));
-  const Scheme given{.name = "given", .options = {relay::kShape}, .make_sender = {}, .make_receiver = {}};
+  const Scheme given{.name = "given", .options = relay::options(), .make_sender = {}, .make_receiver = {}};
   EXPECT_EQ(scheme_for(Endpoint::parse("given:///run/x?relay=tree").value(), &given).value(), &given);
 }
 

@@ -83,7 +83,7 @@ TEST(Endpoint, DecodesPercentSigns) {
 TEST(Endpoint, SaysHowOneIsWritten) {
   EXPECT_THAT(refusal(""), HasSubstr("expected scheme:///folder?options or scheme://host:port"));
   EXPECT_THAT(refusal("shm:/x"), HasSubstr("expected scheme:///folder?options or scheme://host:port"));
-  EXPECT_THAT(refusal("/run/x"), HasSubstr("did you mean shm:///run/x?"));
+  EXPECT_THAT(refusal("/run/x"), HasSubstr("did you mean scheme:///run/x?"));
   EXPECT_THAT(refusal("://x"), HasSubstr("the scheme \"\""));
   EXPECT_THAT(refusal("SHM:///x"), HasSubstr("lower-case"));
   EXPECT_THAT(refusal("shm://"), HasSubstr("names no folder"));

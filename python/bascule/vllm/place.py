@@ -7,9 +7,8 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
+from .. import _core
 from ..errors import BasculeError
-
-_ON_HOST = ("shm", "memmap")  # schemes whose slots are memory of the host
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,9 @@ def place_of(vllm_config: Any, rank: int, device: Any, endpoint: str | None = No
     if parallel.data_parallel_size > 1:
         engine += f"-dp{parallel.data_parallel_index}"
     ranks = parallel.world_size  # of tensor and pipeline parallelism; each replica is an engine
-    on_host = endpoint.partition("://")[0] in _ON_HOST
+    reads_on = str(device) if _core.keeps_slots_on_gpu(endpoint) else "cpu"
     return Place(endpoint, engine if ranks == 1 else f"{engine}-{rank}", engine if ranks > 1 else "",
-                 rank if ranks > 1 else 0, ranks, "cpu" if on_host else str(device), _stream(device))
+                 rank if ranks > 1 else 0, ranks, reads_on, _stream(device))
 
 
 def _stream(device: Any) -> int:

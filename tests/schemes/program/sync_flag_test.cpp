@@ -42,6 +42,8 @@ TEST(SlotsOnGpu, AreThoseOfTheSchemeThatBothEndsAre) {
   EXPECT_TRUE(on_gpu("auto:///a"));
   EXPECT_TRUE(on_gpu("auto://node1:29500"));
   EXPECT_TRUE(on_gpu("nccl://node1:29500"));
+  EXPECT_TRUE(on_gpu("cuda-ipc:///a"));
+  EXPECT_FALSE(on_gpu("shm:///a"));
   EXPECT_FALSE(on_gpu("memmap:///a"));
   EXPECT_FALSE(on_gpu("smh:///a"));
 }

@@ -176,7 +176,7 @@ const Scheme& host_relay_scheme() {
       .name = "host-relay",
       .needs_descriptors = true,
       .to_own_memory = true,
-      .options = {relay::kShape},
+      .options = relay::options(),
       .make_sender =
           [](const Endpoint& endpoint, Epoch) {
             return std::make_unique<HostRelaySender>(relay::kShape.in(endpoint).value_or(RelayShape::kChain));

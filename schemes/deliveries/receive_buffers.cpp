@@ -1,4 +1,4 @@
-#include <bascule/schemes/receive_buffers.h>
+#include <bascule/schemes/deliveries/receive_buffers.h>
 
 #include <algorithm>
 #include <utility>
