@@ -1,9 +1,9 @@
-"""What the Python package costs over the C++ API that it wraps, in turns in one run.
+"""Compares the Python package with the C++ API that it wraps, alternating both in one run.
 
-    python bench/python_package.py [cuda]     with torch and bascule installed, as scripts/test-python --torch leaves them
+    python bench/python_package.py [cuda]     needs torch and bascule, as scripts/test-python --torch installs them
 
-An engine process follows, by shm, or on a GPU by cuda-ipc. Each round sends once as a user does (Sender.send: Python looks where each tensor
-lies, C++ packs, the engine flips) and once by the C++ call alone, which is what a C++ trainer calls.
+An engine process follows over shm, or on a GPU over cuda-ipc. Each round sends once as a user does (Sender.send: Python
+checks each tensor's address, C++ packs, the engine flips) and once with the C++ call alone, as a C++ trainer does.
 """
 
 import multiprocessing
@@ -52,7 +52,7 @@ def measure(tensors, shape, device):
             sender.register_model(Model())
             ready.wait()
             sender.wait_for_workers(1)
-            for _ in range(3):  # the first ones make the slots
+            for _ in range(3):  # the first sends make the slots
                 sender.send()
             whole, core, part = [], [], []
             for _ in range(ROUNDS):
@@ -88,7 +88,7 @@ def main():
         whole, core, part = measure(tensors, shape, device)
         print(f"| `Sender.send` on {device}, {tensors:,} tensors, {tensors * shape[0] * shape[1] * 4 / 2**30:.2f} GiB, over the C++ call: "
               f"{1e3 * whole:.2f} over {1e3 * core:.2f} ms | {whole / core:.3f} | {most} |")
-        print(f"| Python's part of it, where nothing moved | {1e3 * part:.3f} ms | {most_part} ms |", flush=True)
+        print(f"| Python's part of it, if nothing moved | {1e3 * part:.3f} ms | {most_part} ms |", flush=True)
     first, second = measure_weights(20_000)
     print(f"| `weights()` of 20,000 tensors, second call (first {1e3 * first:.0f} ms) | {1e3 * second:.3f} ms | 1 ms |")
     program = "import time; begun = time.perf_counter(); import bascule; print(time.perf_counter() - begun)"

@@ -1,9 +1,9 @@
-"""GRPO with Ray: a trainer and two engines, which share one GPU by fractions, or have none.
+"""GRPO with Ray: a trainer and two engines, which share one GPU by fractions, or use no GPU.
 
-    python examples/python/ray_grpo.py     learns to add two digits; the share of right answers climbs
+    python examples/python/ray_grpo.py     learns to add two digits; the share of right answers grows
 
-The engines sample groups of answers with the weights that they serve, the trainer learns from the groups and sends the
-new weights, and each next batch is sampled with these.
+The engines sample groups of answers, the trainer learns from the groups and sends the new weights, and the engines
+sample the next batch with these.
 """
 
 import ray
@@ -17,7 +17,7 @@ DIGITS, ANSWERS, GROUP = 10, 19, 16
 
 
 def policy():
-    """Logits of the answers, (prompts, 19), from prompts: two digits each, one-hot, (prompts, 20)."""
+    """Maps prompts of two one-hot digits, (prompts, 20), to the answers' logits, (prompts, 19)."""
     return torch.nn.Sequential(torch.nn.Linear(2 * DIGITS, 128), torch.nn.ReLU(), torch.nn.Linear(128, ANSWERS))
 
 
@@ -38,7 +38,7 @@ class Engine:
 
     @torch.inference_mode()
     def sample(self, prompts, version):
-        """Answers, (prompts, GROUP), by the weights of `version`."""
+        """Answers, (prompts, GROUP), sampled with the weights of `version`."""
         self.receiver.wait_ready(version=version)
         self.receiver.commit()  # between two batches, never within one
         chances = self.model(one_hot(prompts).to(self.device)).softmax(-1)
@@ -56,13 +56,13 @@ class Trainer:
         self.sender.register_model(self.model)
 
     def send(self, workers=0):
-        """The version that the engines get, once there are so many."""
+        """Waits for the workers and sends the weights; returns the version."""
         self.sender.wait_for_workers(workers)
         self.sender.update_weights()  # returns once the weights may be changed again
         return self.sender.version
 
     def learn(self, prompts, answers):
-        """One step of GRPO; its ratio is 1, since all answers are by these weights. The share of right answers."""
+        """One step of GRPO; returns the share of right answers. The ratio is 1: these weights gave all answers."""
         rewards = (answers == prompts.sum(1, keepdim=True)).float()
         advantages = (rewards - rewards.mean(1, keepdim=True)) / (rewards.std(1, keepdim=True) + 1e-4)
         chances = self.model(one_hot(prompts).to(self.device)).log_softmax(-1)

@@ -1,4 +1,4 @@
-"""A training loop in PyTorch, and two engines in processes of their own that serve each version of its model.
+"""A training loop in PyTorch, and two engine processes that serve each version of its model.
 
     python examples/python/train.py     learns y = 3x + 1; both engines answer with what was learnt so far
 """
@@ -42,7 +42,7 @@ def main():
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            report = sender.send()  # returns once both serve this step's weights
+            report = sender.send()  # returns once both engines serve this step's weights
             assert report.complete, report.workers
         for version, name, answer in sorted(versions.get() for _ in range(6)):
             print(f"version {version}: {name} says f(2) = {answer:.3f}")

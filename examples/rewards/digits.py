@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A reward for bascule-train: the share of the answer's digits that stand where they should, less a little for length.
+"""A reward for bascule-train: the share of the answer's digits that are in their place, minus a penalty for length.
 
     bascule-train … --reward exec:examples/rewards/digits.py
     bascule-train … --reward exact_match,exec:examples/rewards/digits.py=0.5
 
-The trainer starts the program once and writes a line of JSON for each batch to its stdin; a line for each comes back on
-stdout. What is printed for people goes to stderr. To make a reward of your own, change score().
+The trainer starts the program once, writes a line of JSON per batch to its stdin, and reads a line per batch from its
+stdout. Print messages for people to stderr. To make your own reward, change score().
 """
 
 import json
@@ -15,7 +15,7 @@ PER_CHARACTER = 0.1  # what each character beyond the answer's length costs
 
 
 def score(prompt, completion, answer, **others):
-    """A number, or None where this reward has nothing to say. `others`: finish_reason, completion_tokens, columns, …"""
+    """A number, or None if this reward does not apply. `others`: finish_reason, completion_tokens, columns, …"""
     completion, answer = completion.strip(), answer.strip()
     if not answer.isdigit():
         return None

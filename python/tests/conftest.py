@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE = 60  # seconds that nothing healthy takes
+PATIENCE = 60  # seconds, longer than anything healthy takes
 HERE = Path(__file__).parent
 
 
@@ -15,7 +15,7 @@ def endpoint(tmp_path):
 
 
 class Engine:
-    """A process with a receiver, which does what it is told (engine.py)."""
+    """A process with a receiver, which a test commands (engine.py)."""
 
     def __init__(self, endpoint, worker="engine-0", **options):
         self.process = subprocess.Popen([sys.executable, HERE / "engine.py"], text=True, stdin=subprocess.PIPE,
@@ -49,7 +49,7 @@ class Engine:
 
 @pytest.fixture
 def engines():
-    """engines(endpoint, worker) starts one; those that are left are killed."""
+    """engines(endpoint, worker) starts one; at the end, those that still run are killed."""
     started = []
 
     def start(*arguments, **options):

@@ -1,4 +1,4 @@
-"""An engine that a test commands: a line of JSON in, a line of JSON out. It says what it serves by numpy's bytes."""
+"""An engine that a test commands: a line of JSON in, a line of JSON out. It describes its weights by numpy's bytes."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ class Engine:
         return {"version": self.receiver.commit().version, "weights": contents(self.receiver.weights())}
 
     def follow(self):
-        """From now on it flips by itself."""
+        """Lets the engine flip automatically."""
         def run():
             while True:
                 self.receiver.commit()

@@ -1,4 +1,4 @@
-"""What engine.py says of the tensors of a model."""
+"""Describes a model's tensors, as engine.py reports them."""
 
 import hashlib
 

@@ -9,7 +9,7 @@ from bascule import hf_names
     ("_orig_mod.module.model.layers.0._checkpoint_wrapped_module.mlp.weight", "model.layers.0.mlp.weight"),
     ("_fsdp_wrapped_module.model.layers.3._fsdp_wrapped_module.w", "model.layers.3.w"),
     ("module._orig_mod.w", "w"),
-    ("model.module.weight", "model.module.weight"),  # a model's own module of that name
+    ("model.module.weight", "model.module.weight"),  # a model's own module with that name
     ("encoder.modules_list.w", "encoder.modules_list.w"),
 ])
 def test_only_wrappers_prefixes_are_taken_away(name, travels):

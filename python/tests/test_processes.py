@@ -1,4 +1,4 @@
-"""Processes that are interrupted, forked, killed, or end with a sender or a receiver alive."""
+"""Processes that are interrupted, forked or killed, or that end while a sender or a receiver is alive."""
 
 import multiprocessing
 import os
@@ -116,7 +116,7 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(endpoint, model):
                 call()
             except bascule.BasculeError as error:
                 said.append(f"{error.code}: {error}")
-        another = bascule.Sender(endpoint + "-of-the-child")  # it can have its own
+        another = bascule.Sender(endpoint + "-of-the-child")  # the child can make its own
         another.register_model(model)
         another.send()
         os.write(writing, "\n".join(said).encode())
@@ -193,7 +193,7 @@ def test_ctrl_c_at_the_end_of_an_interpreter_closes_the_others_all_the_same(endp
     print("ends", flush=True)
     """, endpoint)
     assert process.stdout.readline() == "ends\n"
-    time.sleep(0.5)  # it waits for `second` now
+    time.sleep(0.5)  # by now it waits for `second`
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
     assert (out, err, process.returncode) == (f"<Sender {endpoint}1, closed>\n", "", 0)
@@ -219,14 +219,14 @@ def test_a_signal_in_register_model_leaves_nothing_behind(endpoint, engines):
 
 
 def test_what_is_acknowledged_is_what_weights_shows(endpoint):
-    """However a signal falls into commit()."""
+    """Signals interrupt commit() at random moments."""
     process = python("""
     import random, signal, sys, threading, time, numpy, bascule
     class Stop(Exception): pass
     def flips():
         while not done:
             receiver.commit()
-    def stop(_, frame):  # only there, where it is caught
+    def stop(_, frame):  # raises only within flips(), which catches it
         while frame is not None and frame.f_code is not flips.__code__:
             frame = frame.f_back
         if frame is not None:

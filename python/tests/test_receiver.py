@@ -195,7 +195,7 @@ def test_a_closed_receiver_leaves_at_once_and_its_tensors_can_be_read(endpoint, 
     other.close()
     thread.join(60)
     assert ended == ["CANCELLED"]
-    assert all("goodbye" in str(each.error) for each in sender.send().workers), "nobody is waited for"
+    assert all("goodbye" in str(each.error) for each in sender.send().workers), "no send waits for it"
     assert tensor.shape == (3, 4) and tensor.sum() >= 0
 
 
@@ -276,7 +276,7 @@ def test_the_descriptor_wakes_an_event_loop(endpoint, sender):
         assert poll.poll(30_000)
         assert receiver.commit().changed
         sender.wait_async()
-        while poll.poll(50):  # it may say so too often
+        while poll.poll(50):  # it may be readable too often
             assert not receiver.commit().changed
 
 
@@ -294,7 +294,7 @@ def test_tasks_send_and_take(endpoint, model, sender):
             for _ in range(3):
                 assert (await sender.asend()).complete
             await serving
-            sending = asyncio.create_task(sender.asend())  # nobody takes it
+            sending = asyncio.create_task(sender.asend())  # no engine takes it
             await asyncio.sleep(0.2)
             sending.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -323,7 +323,7 @@ def test_a_task_that_waits_ends_where_its_receiver_is_closed_and_the_next_one_is
             with pytest.raises(bascule.BasculeError, match="closed") as error:
                 await asyncio.wait_for(waiting, PATIENCE)
             assert error.value.code == "CANCELLED"
-        others = []  # one of them has the number of the closed one
+        others = []  # one of them gets the closed descriptor's number
         while len(others) < 64 and descriptor not in [each.fileno() for each in others]:
             others.append(bascule.Receiver(endpoint, worker=f"w{len(others)}"))
         taking = [asyncio.create_task(each.atake(timeout=3600)) for each in others]

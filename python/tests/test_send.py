@@ -1,4 +1,4 @@
-"""Versions from a trainer to engines in processes of their own, by numpy."""
+"""Versions from a trainer to engines in separate processes, with numpy."""
 
 import copy
 import gc
@@ -260,7 +260,7 @@ def test_lines_go_to_logging_or_to_the_given_function(endpoint, engines, model, 
         while not (lines and joined[0] in caplog.text) and time.monotonic() < deadline:
             time.sleep(0.01)
     assert joined[1] in lines[0]
-    assert caplog.text.count(joined[0]) == 1  # a line of an earlier test may come late
+    assert caplog.text.count(joined[0]) == 1  # an earlier test's line may come late
     assert joined[1] not in caplog.text
 
 

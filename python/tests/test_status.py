@@ -1,4 +1,4 @@
-"""observe(), and the programs around it."""
+"""observe(), and the programs that use it."""
 
 import subprocess
 import sys

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-PATIENCE = 120  # seconds that nothing healthy takes
+PATIENCE = 120  # seconds, longer than anything healthy takes
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +28,7 @@ def model(checkpoint):
 
 
 class VllmEngine:
-    """A process with vLLM's LLM (vllm_engine.py), and the processes that it starts."""
+    """A process with vLLM's LLM (vllm_engine.py), and all processes that it starts."""
 
     def __init__(self, environment, **options):
         self.process = subprocess.Popen(
@@ -60,7 +60,7 @@ class VllmEngine:
         return self.ask("generate", prompt=tiny.PROMPT, tokens=tiny.TOKENS)
 
     def kill(self):
-        os.killpg(self.process.pid, signal.SIGKILL)  # its engine core and workers, too
+        os.killpg(self.process.pid, signal.SIGKILL)  # also its engine core and workers
         self.process.wait(PATIENCE)
         self.process.stdin.close()
         self.process.stdout.close()
@@ -68,7 +68,7 @@ class VllmEngine:
 
 @pytest.fixture(scope="module")
 def start_engine():
-    """start_engine(environment, **options of LLM); those that are left are killed."""
+    """start_engine(environment, **options of LLM) starts one; at the end, those that still run are killed."""
     pytest.importorskip("vllm")
     started = []
 

@@ -1,4 +1,4 @@
-"""A worker extension by which rank 1 fails to load its second version, once."""
+"""A worker extension with which rank 1 fails once to load its second version."""
 
 import bascule.vllm.rank
 

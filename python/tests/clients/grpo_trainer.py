@@ -1,6 +1,6 @@
 """An unmodified GRPOTrainer of two steps. Arguments: the endpoint, the checkpoint's folder, the server's URL.
 
-It prints the greedy tokens of its last weights, of transformers and of the server.
+It prints the greedy tokens that transformers and the server generate with its last weights.
 """
 
 import json
@@ -35,7 +35,7 @@ def main(endpoint, folder, url):
         output = trainer.vllm_generation.vllm_client.generate([tiny.PROMPT], n=1, temperature=0.0,
                                                               max_tokens=tiny.TOKENS,
                                                               generation_kwargs={"ignore_eos": True})
-        trainer.model.eval()  # while it trains, gradient checkpointing takes generate()'s cache away
+        trainer.model.eval()  # in train mode, gradient checkpointing disables generate()'s cache
         print(json.dumps({"server": output["completion_ids"][0], "transformers": tiny.greedy(trainer.model),
                           "steps": trainer.state.global_step}))
         trainer.vllm_generation.vllm_client.close_communicator()

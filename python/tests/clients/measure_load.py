@@ -1,4 +1,4 @@
-"""How long vLLM takes a version by Bascule, over how long it loads the same tensors from its own process's memory.
+"""The time in which vLLM takes a version from Bascule, relative to loading the same tensors from its own memory.
 
     python python/tests/clients/measure_load.py [rounds]    # a model of 0.5 GB on the CPU; medians, and their ratios
     python python/tests/clients/measure_load.py [rounds] plain    # with torch's linear layers, where scatter works
@@ -12,11 +12,11 @@ import tempfile
 import time
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-ranks = {}  # by the way in which versions get into the model
+ranks = {}  # by how versions get into the model
 
 
 def own_load(worker, tensors):
-    """As vLLM's own backends do it once the tensors have come."""
+    """Loads like vLLM's own backends once the tensors have come."""
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
@@ -42,7 +42,7 @@ def use(worker, way):
 
 
 def seconds_of(work):
-    """Until a GPU has done it, too."""
+    """Waits until the GPU has finished."""
     import torch
 
     settle = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
@@ -54,7 +54,7 @@ def seconds_of(work):
 
 
 def updated(llm, sender):
-    """Seconds from start_weight_update to finish_weight_update, of a version that is ready."""
+    """Seconds from start_weight_update to finish_weight_update for a version that is ready."""
     def update():
         llm.start_weight_update()
         llm.update_weights({"update_info": {}})
@@ -96,7 +96,7 @@ def main():
             senders[way].register_model(dict(tensors))
             senders[way].wait_for_workers(1)
         for _ in range(rounds):
-            time.sleep(1)  # as below
+            time.sleep(1)  # like below
             took["own"].append(seconds_of(lambda: llm.collective_rpc(own_load, args=(tensors,))))
             for way in ways:
                 llm.collective_rpc(use, args=(way,))

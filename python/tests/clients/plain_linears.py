@@ -1,6 +1,6 @@
-"""A worker extension by which vLLM on a CPU leaves linear layers to torch, as on machines for which it has no oneDNN.
+"""A worker extension with which vLLM on a CPU leaves linear layers to torch, as on machines without oneDNN.
 
-With oneDNN it packs their weights into memory of its own, which only the model's loader can fill.
+With oneDNN it packs their weights into separate memory, which only the model's loader can fill.
 """
 
 from vllm import _custom_ops

@@ -1,4 +1,4 @@
-"""Models of transformers that follow: their tokens are those of the trainer's model, in each version."""
+"""transformers models that follow: in each version they generate the same tokens as the trainer's model."""
 
 import pytest
 from tiny import greedy, save, train

@@ -1,4 +1,4 @@
-"""Trainers and engines in Ray's actors, which find each other by a name; some of them are killed."""
+"""Trainers and engines in Ray actors, which find each other by a name; some of them are killed."""
 
 import os
 import subprocess
@@ -17,8 +17,8 @@ from ray.cluster_utils import Cluster
 import bascule
 import bascule.ray
 
-PATIENCE = 60  # seconds that nothing healthy takes
-os.environ["RAY_worker_niceness"] = "0"  # else Ray's workers starve beside a build
+PATIENCE = 60  # seconds, longer than anything healthy takes
+os.environ["RAY_worker_niceness"] = "0"  # else Ray's workers starve during a build
 EXAMPLE = Path(__file__).parents[3] / "examples" / "python" / "ray_grpo.py"
 
 
@@ -44,7 +44,7 @@ class Trainer:
         return self.sender.wait_for_workers(count, PATIENCE)
 
     def send(self, value):
-        """The version, and of each worker whether it serves it."""
+        """The version, and whether each worker serves it."""
         self.weight[:] = value
         report = self.sender.send()
         return report.version, {worker.worker: worker.error is None for worker in report.workers}
@@ -58,7 +58,7 @@ class Trainer:
 
 @ray.remote(max_restarts=-1)
 class Engine:
-    """It follows in a thread of its own, as an engine does between two tokens."""
+    """It follows in a separate thread, like an engine between two tokens."""
 
     def __init__(self, name, **options):
         self.receiver = bascule.ray.Receiver(name, timeout=PATIENCE, **options)
@@ -80,7 +80,7 @@ class Engine:
 
 @pytest.fixture
 def start():
-    """start(Class, *arguments, options=those of the actor): an actor, which is killed at the end."""
+    """start(Class, *arguments, options=…) starts an actor with these options, which is killed at the end."""
     started = []
 
     def start(actor, *arguments, options=None, **named):
@@ -102,7 +102,7 @@ def get(future):
 
 
 def settled(look):
-    """What look() says, once it says something and raises nothing; an actor that starts again fails meanwhile."""
+    """The first true result of look(). Errors are ignored: an actor that is restarting fails meanwhile."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -138,7 +138,7 @@ def test_an_engine_that_was_killed_comes_back_in_its_place(start, name):
     before = get(engines[0].where.remote())[1]
     ray.kill(engines[0], no_restart=False)
     version, workers = get(trainer.send.remote(2))
-    assert workers[f"{name}-1"]  # whether or not the other is known to be dead by now
+    assert workers[f"{name}-1"]  # whether or not the other one's death has been noticed
     assert settled(lambda: get(engines[0].where.remote()))[1] != before
     version, workers = settled(lambda: (sent := get(trainer.send.remote(3)))[1].get(f"{name}-0") and sent)
     assert workers == {f"{name}-0": True, f"{name}-1": True}
@@ -152,7 +152,7 @@ def test_a_trainer_that_was_killed_takes_its_name_and_its_engines_again(start, n
     before, _ = get(trainer.send.remote(1))
     process = get(trainer.where.remote())[1]
     ray.kill(trainer, no_restart=False)
-    assert get(engine.serves.remote()) == (before, {1})  # while there is none
+    assert get(engine.serves.remote()) == (before, {1})  # while there is no sender
     assert settled(lambda: get(trainer.where.remote()))[1] != process
     assert get(trainer.workers.remote(1)) == [f"{name}-0"]
     version, workers = get(trainer.send.remote(2))
@@ -177,7 +177,7 @@ def test_a_name_that_is_taken(start, name, tmp_path):
     with pytest.raises(bascule.BasculeError, match=f"another sender has the name '{name}' .* process {process} ") as error:
         bascule.ray.Sender(name, f"shm://{tmp_path}/other", timeout=0.5)
     assert error.value.code == "ALREADY_EXISTS"
-    with pytest.raises(bascule.BasculeError) as error:  # the endpoint that goes with the name
+    with pytest.raises(bascule.BasculeError) as error:  # the endpoint that belongs to the name
         bascule.ray.Sender(name)
     assert error.value.code == "ALREADY_EXISTS"
 
@@ -188,7 +188,7 @@ def test_a_sender_that_is_closed_has_no_name(start, name):
     get(trainer.close.remote())
     with pytest.raises(bascule.BasculeTimeoutError):
         bascule.ray.find(name, timeout=0)
-    with bascule.ray.Sender(name):  # of the driver
+    with bascule.ray.Sender(name):  # in the driver
         bascule.ray.find(name, timeout=0)
 
 
@@ -292,7 +292,7 @@ def test_without_a_cluster():
 
 def test_the_example():
     ended = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=3 * PATIENCE,
-                           env={**os.environ, "RAY_ADDRESS": "local"})  # a cluster of its own
+                           env={**os.environ, "RAY_ADDRESS": "local"})  # starts its own cluster
     assert ended.returncode == 0, ended.stderr
     shares = [float(line.split()[-1].rstrip("%")) for line in ended.stdout.splitlines() if line.startswith("step")]
     assert shares[0] < 20 and shares[-1] > 80, ended.stdout

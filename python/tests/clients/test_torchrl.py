@@ -1,5 +1,5 @@
-"""TorchRL's collectors with the backend "bascule": the rollouts say which weights their policies had. And TorchRL's own
-double buffer beside the one with its names."""
+"""TorchRL's collectors with the backend "bascule": the rollouts show which weights their policies had. Also compares
+TorchRL's double buffer with its replacement."""
 
 import concurrent.futures
 import multiprocessing
@@ -24,12 +24,12 @@ import bascule
 import bascule.torchrl.collectors
 from bascule.torchrl import SyncScheme
 
-PATIENCE = 120  # seconds that nothing healthy takes
-FRAMES = 8  # of a batch, from all workers
+PATIENCE = 120  # seconds, longer than anything healthy takes
+FRAMES = 8  # per batch, from all workers
 
 
 class Env(EnvBase):
-    """Its steps say which worker made them."""
+    """Its steps show which worker made them."""
 
     def __init__(self, worker=0):
         super().__init__(device="cpu", batch_size=[])
@@ -62,7 +62,7 @@ def broken():
 
 
 class Says(torch.nn.Module):
-    """Its action is the least and the greatest of all its tensors' elements."""
+    """Its action is the minimum and maximum of all its tensors' elements."""
 
     def __init__(self, value=0.0):
         super().__init__()
@@ -98,7 +98,7 @@ def a_policy():
 
 @pytest.fixture
 def schemes():
-    """Those that a test made, ended behind their collectors."""
+    """The schemes that a test made; they are shut down after their collectors."""
     made = []
     yield made
     for scheme in made:
@@ -124,13 +124,13 @@ def collect(endpoint, schemes):
 
 
 def within_patience(call, *arguments, **named):
-    """What the call returns or raises; a test that would wait for ever fails."""
+    """The call's result or exception. A test that would wait for ever fails."""
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         return thread.submit(call, *arguments, **named).result(PATIENCE)
 
 
 def weights_in(batch):
-    """By worker: the weights that its policy had at each step, each time the same in all tensors."""
+    """By worker, the weights that its policy had at each step; they are the same in all tensors."""
     found = {}
     actions, workers = batch["action"].reshape(-1, 2), batch["observation"].reshape(-1)
     for (low, high), worker in zip(actions.tolist(), workers.tolist()):
@@ -188,7 +188,7 @@ def test_policies_of_a_factory_get_the_trainers_weights(collect):
 
 
 class Keeps(TensorDictModule):
-    """A policy that keeps more than tensors of a module, and says what."""
+    """A policy with state besides its tensors, which it shows."""
 
     def __init__(self):
         super().__init__(Says(0), in_keys=["observation"], out_keys=["action"])
@@ -213,7 +213,7 @@ def test_what_a_policy_keeps_beside_its_tensors_comes_too(collect):
     policy.kept = torch.full((1,), 5.0)
     collector.update_policy_weights_()
     assert weights_in(next(batches)) == {0: {5}, 1: {5}}
-    collector.update_policy_weights_(TensorDict.from_module(policy).data + 1)  # which has none
+    collector.update_policy_weights_(TensorDict.from_module(policy).data + 1)  # which has no extra state
     assert weights_in(next(batches)) == {0: {6}, 1: {6}}
 
 
@@ -316,13 +316,13 @@ def test_a_collector_of_one_process_follows_the_sender_of_another(endpoint):
         assert process.exitcode == 0
 
 
-# ---- TorchRL's double buffer, and the one with its names
+# ---- TorchRL's double buffer, and its replacement
 
 
 class Engine:
     """The part of vLLM's LLM that both receivers use: a model with load_weights(), which copies each tensor in turn.
 
-    between: called once, behind the first tensor.
+    between: called once, after the first tensor.
     """
 
     def __init__(self, between=lambda: None):
@@ -355,8 +355,8 @@ def scheme_of(kind, place):
 
 
 def _engine(kind, place, questions, answers):
-    """poll: loads what there is, or comes. wait: so, too, but waits behind the first tensor until it is told to
-    go on. again: says whether there was more to load."""
+    """poll: loads the present or the next version. wait: the same, but waits after the first tensor for the command to
+    continue. again: returns whether there was more to load."""
     def wait():
         answers.put("waits")
         assert questions.get(timeout=PATIENCE) == "go on"
@@ -411,7 +411,7 @@ def test_the_same_bytes_lie_in_the_tensors_of_the_engine(pair):
 
 def test_what_is_written_while_an_engine_loads_is_not_mixed_in(pair):
     """The double buffer writes into the files that its reader has mapped. Bascule's slot is the engine's until it takes
-    another: further versions go elsewhere, also when the trainer waits for this engine no longer (load_timeout)."""
+    another: further versions go elsewhere, even after the trainer stopped waiting for this engine (load_timeout)."""
     kind, model, sender, ask = pair
     set_all(model, 1)
     sender.update_weights()
@@ -421,14 +421,14 @@ def test_what_is_written_while_an_engine_loads_is_not_mixed_in(pair):
         sender.update_weights()
     values, _ = ask("go on")
     if kind == "bascule":
-        assert values == [0, 1]  # 0: a buffer that does not travel
+        assert values == [0, 1]  # 0: a buffer that is not sent
         assert any(ask("poll")[0] == [0, 3] for _ in range(2))  # the version between them may come first
     else:
         assert values == [0, 1, 3]
 
 
 def test_a_reader_knows_whether_there_are_new_weights(pair):
-    """The double buffer's does not: it says that it has applied weights, whatever lies there."""
+    """The double buffer's does not: it reports that it applied weights, whatever the folder holds."""
     kind, model, sender, ask = pair
     set_all(model, 1)
     sender.update_weights()

@@ -1,4 +1,4 @@
-"""A real GRPOTrainer over a real `vllm serve`, which follows its endpoint."""
+"""A real GRPOTrainer with a real `vllm serve`, which follows its endpoint."""
 
 import json
 import os
@@ -12,12 +12,12 @@ import pytest
 
 pytest.importorskip("trl")
 HERE = Path(__file__).parent
-PATIENCE = 300  # seconds that nothing healthy takes
+PATIENCE = 300  # seconds, longer than anything healthy takes
 
 
 @pytest.fixture
 def server(checkpoint, endpoint):
-    """The URL of one that is being started."""
+    """The URL of a server that is starting."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

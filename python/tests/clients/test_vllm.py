@@ -1,4 +1,4 @@
-"""Real vLLM, and real weights: its greedy tokens are those of transformers with the same weights."""
+"""Real vLLM with real weights: it generates the same greedy tokens as transformers with these weights."""
 
 import subprocess
 import sys
@@ -11,19 +11,19 @@ import tiny
 import bascule
 
 HERE = Path(__file__).parent
-PATIENCE = 120  # seconds that nothing healthy takes
+PATIENCE = 120  # seconds, longer than anything healthy takes
 BACKEND = {"backend": "bascule"}
 
 
 @pytest.fixture(scope="module")
 def in_process(start_engine, checkpoint):
-    """An engine within the process of its user, who drives it by vLLM's verbs."""
+    """An engine within its user's process, which calls vLLM's methods."""
     return start_engine({"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}, model=checkpoint,
                         weight_transfer_config=BACKEND).started()
 
 
 def update(engine, sender, version):
-    """Sends, while the engine updates; the report, and what the engine said."""
+    """Sends while the engine updates; returns the report and the engine's answer."""
     sender.send_async()
     said = engine.ask("update", version=version)
     return sender.wait_async(PATIENCE), said
@@ -178,7 +178,7 @@ def test_each_token_of_a_request_in_flight_comes_from_the_version_that_vllm_says
         sender.register_model(model)
         sender.wait_for_workers(options.get("tensor_parallel_size", 1), PATIENCE)
         version, spans = 0, []
-        while len(spans) < 3:  # versions in one answer
+        while len(spans) < 3:  # several versions in one answer
             engine.begin("generate_across_versions", prompt=tiny.PROMPT, tokens=240)
             answer = []
             answering = threading.Thread(target=lambda: answer.extend(engine.answer()))

@@ -1,4 +1,4 @@
-"""Real vLLM on a GPU: in each version its parameters are the trainer's, bit for bit, and its tokens those of the model."""
+"""Real vLLM on a GPU: each version has the trainer's parameters, bit for bit, and generates the model's tokens."""
 
 import time
 
@@ -9,7 +9,7 @@ import torch
 import bascule
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-PATIENCE = 240  # seconds that nothing healthy takes
+PATIENCE = 240  # seconds, longer than anything healthy takes
 BACKEND = {"weight_transfer_config": {"backend": "bascule"}}
 IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 EAGER = {"enforce_eager": True}
@@ -18,14 +18,14 @@ GRAPHS = {"enforce_eager": False, "compilation_config": {"mode": 0, "cudagraph_m
 COMPILED = {"enforce_eager": False}  # vLLM's default: torch.compile, and graphs of its pieces
 SIZES = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8,
          "num_key_value_heads": 4, "max_position_embeddings": 1024}
-NEAR = 0.3  # of the logits' spread: what bfloat16 rounds; a token at random is about 3 away
+NEAR = 0.3  # of the logits' spread: bfloat16's rounding; a random token is about 3 away
 FUSED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "gate_up_proj",
          "up_proj": "gate_up_proj"}
 
 
 @pytest.fixture
 def trainer(request, tmp_path):
-    """A model of bfloat16 on the GPU, whose checkpoint is in tmp_path; parametrized: whether its head is tied."""
+    """A bfloat16 model on the GPU, whose checkpoint is in tmp_path; parametrized by whether its head is tied."""
     torch.set_default_device("cuda:0")
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -37,7 +37,7 @@ def trainer(request, tmp_path):
 
 @pytest.fixture
 def start(start_engine, tmp_path):
-    """start(environment, **options of LLM): a process with an engine of that checkpoint."""
+    """start(environment, **options of LLM) starts a process with an engine of that checkpoint."""
     started = []
 
     def start(environment, **options):
@@ -52,7 +52,7 @@ def start(start_engine, tmp_path):
 
 @torch.no_grad()
 def train(model, version):
-    """Weights of which the tokens are others in each version, and not by a hair."""
+    """Weights that give clearly different tokens in each version."""
     generator = torch.Generator("cuda:0").manual_seed(version)
     for name, each in model.named_parameters():
         noise = torch.randn(each.shape, generator=generator, device="cuda:0")
@@ -65,7 +65,7 @@ def train(model, version):
 
 
 def digests(model):
-    """Those that vLLM's parameters have to have: it joins what it computes together."""
+    """The values that vLLM's parameters must have: vLLM joins tensors that it multiplies together."""
     wholes = {}
     for name, each in model.named_parameters():
         part = next((part for part in FUSED if f".{part}." in name), "")
@@ -75,7 +75,7 @@ def digests(model):
 
 @torch.no_grad()
 def distances(model, tokens):
-    """By how much each token's logit is below the best one, over the spread of the logits."""
+    """How far each token's logit is below the best one, relative to the spread of the logits."""
     logits = model(torch.tensor([tiny.PROMPT + tokens], device="cuda:0")).logits[0, len(tiny.PROMPT) - 1:-1].float()
     mine = logits.gather(1, torch.tensor(tokens, device="cuda:0")[:, None])[:, 0]
     return (logits.max(-1).values - mine) / logits.std(-1)
@@ -117,7 +117,7 @@ def test_an_engine_follows(start, trainer, tmp_path, scheme, apply, mode):
 
 
 def across_a_flip(engine, model, sender):
-    """Of a request in flight each token is that of the version before the flip, or behind it."""
+    """Each token of a request in flight comes from the version before or after the flip."""
     engine.begin("generate", prompt=tiny.PROMPT, tokens=900)
     time.sleep(0.3)
     train(model, 4)
@@ -131,7 +131,7 @@ def across_a_flip(engine, model, sender):
     assert flip > 0 and (after[flip:] < NEAR).all()
     train(model, 5)
     assert sender.send().complete
-    check(engine, model)  # a new request has nothing of the old one
+    check(engine, model)  # a new request uses nothing from the old one
 
 
 @pytest.mark.parametrize("apply", ["load", "scatter"])

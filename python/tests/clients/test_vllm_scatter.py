@@ -1,4 +1,4 @@
-"""Versions that are copied straight into the parameters of real vLLM: the same bits as its loader gives."""
+"""Versions copied straight into real vLLM's parameters: they get the same bits as from its loader."""
 
 import pytest
 import tiny
@@ -6,11 +6,11 @@ import torch
 
 import bascule
 
-PATIENCE = 120  # seconds that nothing healthy takes
+PATIENCE = 120  # seconds, longer than anything healthy takes
 BACKEND = {"backend": "bascule"}
 IN_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 PLAIN = {"worker_extension_cls": "plain_linears.Extension", "weight_transfer_config": BACKEND}
-PASSED_OVER = {"lm_head.bias": torch.ones(tiny.WORDS)}  # by the loader of a model whose head is tied
+PASSED_OVER = {"lm_head.bias": torch.ones(tiny.WORDS)}  # the loader skips it if the model's head is tied
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def plain(start_engine, checkpoint):
 
 @pytest.fixture
 def untouched(plain, checkpoint, tmp_path):
-    """The same with the checkpoint's weights in it, since the proof is made of these."""
+    """The same with the checkpoint's weights, which the proof needs."""
     from transformers import Qwen2ForCausalLM
 
     endpoint = f"shm://{tmp_path}/checkpoint"
@@ -32,7 +32,7 @@ def untouched(plain, checkpoint, tmp_path):
 
 
 def send(engine, model, endpoint, versions=(None,)):
-    """To an engine that is driven; a model is trained before each version that has a number."""
+    """Sends to an engine that is called for updates. Trains the model before each version that is not None."""
     with bascule.Sender(endpoint) as sender:
         sender.register_model(model)
         sender.wait_for_workers(1, PATIENCE)

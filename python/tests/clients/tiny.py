@@ -1,4 +1,4 @@
-"""A model of two layers, its checkpoint, and its weights as they are in each version."""
+"""A model with two layers, its checkpoint, and its weights in each version."""
 
 import hashlib
 
@@ -12,7 +12,7 @@ TOKENS = 12
 
 
 def save(folder, **sizes):
-    """Config, tokenizer and weights into `folder`; the model."""
+    """Writes config, tokenizer and weights into `folder`; returns the model."""
     torch.manual_seed(0)
     config = Qwen2Config(**{
         "vocab_size": WORDS, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -30,7 +30,7 @@ def save(folder, **sizes):
 
 @torch.no_grad()
 def train(model, version):
-    """Weights that are different in each version, and large enough that the tokens are, too."""
+    """Gives the model weights that differ in each version, enough to change the tokens."""
     generator = torch.Generator().manual_seed(version)
     for parameter in model.parameters():
         parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
@@ -44,11 +44,11 @@ def greedy(model):
 
 @torch.no_grad()
 def greedy_next(model, tokens):
-    """For each of `tokens`, behind the prompt, what transformers would have generated in its place."""
+    """For each of `tokens`, which follow the prompt, the token that transformers would have generated in its place."""
     logits = model(torch.tensor([PROMPT + tokens])).logits[0]
     return logits.argmax(-1)[len(PROMPT) - 1:-1].tolist()
 
 
 def digest(tensor):
-    """Of its bits."""
+    """A hash of its bits."""
     return hashlib.sha256(tensor.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy()).hexdigest()

@@ -1,4 +1,4 @@
-"""vLLM in a process that a test commands: a line of JSON in, a line of JSON out. Argument: the LLM's, as JSON."""
+"""vLLM in a process that a test commands: a line of JSON in, a line of JSON out. Argument: LLM's options as JSON."""
 
 import hashlib
 import json
@@ -17,10 +17,10 @@ class Engine:
 
         self.llm = LLM(**{"enforce_eager": True, "max_model_len": 64, "dtype": "float32", "max_num_seqs": 4,
                           "kv_cache_memory_bytes": 1 << 26, **options})
-        keep = logging.Handler()  # behind LLM(), which configures logging
+        keep = logging.Handler()  # after LLM(), which configures logging
         keep.emit = lambda record: logged.append(record.getMessage())
         ours = logging.getLogger("vllm.plugins.bascule")
-        ours.setLevel(logging.INFO)  # a process that has imported TRL hands its own level on
+        ours.setLevel(logging.INFO)  # a process that has imported TRL passes on its own level
         ours.addHandler(keep)
 
     def generate(self, prompt, tokens):
@@ -31,7 +31,7 @@ class Engine:
         return list(outputs[0].outputs[0].token_ids)
 
     def generate_across_versions(self, prompt, tokens):
-        """The tokens, and what vLLM says of the versions that they come from: [version, begin, end] each."""
+        """The tokens, and the versions from which vLLM says they come, as [version, begin, end]."""
         from vllm import SamplingParams, TokensPrompt
 
         sampling = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True)
@@ -53,7 +53,7 @@ class Engine:
     def resume(self):
         self.llm.llm_engine.engine_core.call_utility("resume_scheduler")
 
-    # ---- of an engine in this process ----
+    # ---- for an engine in this process ----
 
     def scatters(self):
         return self.llm.collective_rpc(lambda worker: worker.weight_transfer_engine.rank.scatter is not None)[0]
@@ -64,7 +64,7 @@ class Engine:
         return lines
 
     def parameters(self):
-        """Their bytes, as a hash, and their addresses."""
+        """A hash of the parameters' bytes, and their addresses."""
         return self.llm.collective_rpc(parameters)[0]
 
     def digests(self):

@@ -1,4 +1,4 @@
-"""Tensors of PyTorch on a GPU: sent, read in place, copied into, followed. Each engine is a process of its own."""
+"""Tensors of PyTorch on a GPU: sent, read in place, copied into, followed. Each engine is a separate process."""
 
 import copy
 import multiprocessing
@@ -35,7 +35,7 @@ def train(model, step):
 
 
 def bits(tensors):
-    """Where each tensor is, and a number of its bits, in their order."""
+    """Each tensor's device, and a checksum of its bits in their order."""
     def number(tensor):
         octets = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).to(torch.int64)
         return int((octets * torch.arange(1, len(octets) + 1)).sum())
@@ -163,7 +163,7 @@ def test_what_the_current_stream_still_writes_travels(tmp_path, engine):
             torch.cuda.synchronize()
             follower.take()
             with torch.cuda.stream(side), torch.no_grad():
-                torch.cuda._sleep(200_000_000)  # a tenth of a second of the GPU's cycles
+                torch.cuda._sleep(200_000_000)  # about a tenth of a second
                 model.embed.weight.fill_(float(step))
                 report = sender.send()
             assert report.complete
@@ -211,7 +211,7 @@ def test_a_killed_engine_is_named_and_another_takes_its_place(tmp_path, engine):
         report = sender.send()
         assert all(worker.worker == "engine" and worker.error for worker in report.workers)
         second = engine(endpoint, "in place")
-        second.take()  # what the first one did not get
+        second.take()  # the version that the first one did not get
         assert {name: number for name, (_, number) in second.answer().items()} == numbers(model.state_dict())
         sender.wait_for_workers(1, PATIENCE)
         train(model, 2)

@@ -1,4 +1,4 @@
-"""Ray's actors that share a GPU by fractions, or find it by its UUID, or have none."""
+"""Ray actors that share a GPU by fractions, or find it by its UUID, or have none."""
 
 import os
 import re
@@ -15,7 +15,7 @@ ray = pytest.importorskip("ray")
 import bascule.ray
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-PATIENCE = 120  # seconds that nothing healthy takes
+PATIENCE = 120  # seconds, longer than anything healthy takes
 NAME = "gpu"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "python" / "ray_grpo.py"
 
@@ -56,7 +56,7 @@ class Engine:
             time.sleep(0.001)
 
     def serves(self):
-        """All values of the weight, the device that it is on, and how it came."""
+        """All values of the weight, its device, and the path by which it came."""
         weight = self.receiver.weights()["weight"]
         return weight.unique().tolist(), weight.device.type, self.receiver.status().path
 

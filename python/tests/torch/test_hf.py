@@ -1,4 +1,4 @@
-"""Models that follow an endpoint by themselves: what a call of the model sees, and what happens between calls."""
+"""Models that follow an endpoint: what a call of the model sees, and what happens between calls."""
 
 import copy
 import io
@@ -18,7 +18,7 @@ PATIENCE = 60
 
 
 class Net(torch.nn.Module):
-    """Says what its weights are, as they are when a call begins and when it ends."""
+    """Returns its weights at the begin and at the end of a call."""
 
     def __init__(self, start=0.0):
         super().__init__()
@@ -88,7 +88,7 @@ def test_a_model_of_another_process_follows_while_it_is_idle(endpoint, sender, i
     for version in range(1, 4):
         assert send(sender, model, float(version)) == version
         assert answers.get(timeout=PATIENCE) == [float(version)]
-    assert answers.get(timeout=PATIENCE) == [3.0]  # its own, once it has left
+    assert answers.get(timeout=PATIENCE) == [3.0]  # its own weights, once it has left
     process.join(PATIENCE)
     assert process.exitcode == 0
 
@@ -267,7 +267,7 @@ def test_a_forked_child_can_call_the_model(endpoint, sender):
 
 
 class Wrapper(torch.nn.Module):
-    """Its generate() calls the model within, not itself, as adapters' do."""
+    """Its generate() calls the inner model's, not its own forward(), like adapters do."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Modules of PyTorch: what of them travels, under which names, and what a send follows."""
+"""PyTorch modules: which tensors are sent, under which names, and which changes a send follows."""
 
 import threading
 

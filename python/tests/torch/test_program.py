@@ -1,4 +1,4 @@
-"""`python -m bascule send` and status, by real files and engines."""
+"""`python -m bascule send` and status, with real files and engines."""
 
 import re
 import subprocess
@@ -57,7 +57,7 @@ def test_an_index_says_which_files_are_the_checkpoints(endpoint, tmp_path):
     sent = program("send", tmp_path, "--sync", endpoint)
     assert sent.returncode == 1 and "model-2.safetensors: expected this file, which model.saf" in sent.stderr
     safetensors.save_file({"b": weights["b"]}, tmp_path / "model-2.safetensors")
-    waits = program("send", tmp_path, "--sync", endpoint, "--timeout", 0.1)  # it comes to waiting for workers
+    waits = program("send", tmp_path, "--sync", endpoint, "--timeout", 0.1)  # it gets as far as waiting for workers
     assert waits.returncode == 1 and "consolidated" not in waits.stderr and "worker" in waits.stderr
     for text in ("[]", '{"weight_map": 1}', '{"weight_map": {"a": 1}}', "no"):
         index.write_text(text)

@@ -1,4 +1,4 @@
-"""metrics.jsonl in TensorBoard, read back by TensorBoard. run/ holds the first lines of a run of bascule-train."""
+"""metrics.jsonl in TensorBoard, read back by TensorBoard. run/ holds the first lines of a bascule-train run."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ PATIENCE = 60
 
 
 def shown(logdir):
-    """What TensorBoard shows: by name, the value of each step."""
+    """What TensorBoard shows: each step's value, by name."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(logdir)).Reload()
@@ -46,7 +46,7 @@ def test_a_run_is_followed_as_it_grows_and_as_it_goes_on_behind_an_earlier_step(
     stop, written = threading.Event(), []
     following = threading.Thread(
         target=lambda: written.append(tensorboard.follow(str(run), str(logdir), stopped=stop.is_set)))
-    following.start()  # before there is a run
+    following.start()  # before the run exists
 
     def wait_for(wanted):
         for _ in range(10 * PATIENCE):
@@ -58,7 +58,7 @@ def test_a_run_is_followed_as_it_grows_and_as_it_goes_on_behind_an_earlier_step(
     with file.open("w") as out:
         out.write('{"step": 1, "reward_mean": 0.25}\n{"step": 2, "reward')
         out.flush()
-        wait_for({1: 0.25})  # a line that is not whole yet does not count
+        wait_for({1: 0.25})  # an incomplete line does not count yet
         out.write('_mean": 0.5}\n{"step": 3, "reward_mean": 0.75}\n')
     wait_for({1: 0.25, 2: 0.5, 3: 0.75})
     resumed = run / "resumed"
@@ -75,7 +75,7 @@ def test_a_folder_that_comes_later_is_followed(tmp_path):
     following = threading.Thread(
         target=lambda: written.append(tensorboard.follow(str(tmp_path / "run"), str(tmp_path / "logs"), stopped=stop.is_set)))
     following.start()
-    stop.wait(0.7)  # it has looked
+    stop.wait(0.7)  # by now it has looked
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "metrics.jsonl").write_text('{"step": 1, "reward_mean": 0.25}\n')
     for _ in range(10 * PATIENCE):

@@ -1,4 +1,4 @@
-"""The double buffer's names. With TorchRL installed, its own TensorDicts; an engine in a process of its own."""
+"""The double buffer's API, with an engine in a separate process, and with TensorDicts if TorchRL is installed."""
 
 import multiprocessing
 
@@ -20,7 +20,7 @@ class Net(torch.nn.Module):
 
 
 class Loader:
-    """What vLLM's models have: load_weights() of pairs, each tensor to be copied before the next."""
+    """Like vLLM's models, it has load_weights(), which copies each tensor before it takes the next."""
 
     def __init__(self):
         self.loaded, self.resets = {}, 0
