@@ -38,7 +38,7 @@ ABSL_FLAG(std::string, graphs, "auto",
 ABSL_FLAG(std::string, dtype, "f32", "Type of weights and cache: f32 or bf16. A trainer must send the same.");
 ABSL_FLAG(
     int, threads, 0,
-    "Threads that compute; 0: one per core, or with --sync half of them, since the trainer computes too. If programs "
+    "Threads that compute; 0: one per core, or with --sync half of them, since the trainer also computes. If programs "
     "share cores, more threads than cores make all of them slower.");
 ABSL_FLAG(int, max_batch, 256, "Sequences that run at once; also the most completions (n) of one prompt.");
 ABSL_FLAG(int, max_step_tokens, 1024, "Tokens computed in one step; longer prompts are computed in pieces.");
@@ -63,9 +63,10 @@ ABSL_FLAG(
     "the trainer's and this engine's URL say more): leave it four steps' time.");
 ABSL_FLAG(std::string, logprobs_mode, "raw",
           "Log-probabilities of requests that do not say: raw (of the logits) or processed (under the temperature).");
-ABSL_FLAG(bascule::ref::KeyFlag, api_key, {},
-          "The key that clients must send (Authorization: Bearer KEY), but to /health and /metrics. Every user of this "
-          "machine can read it here; better give --api-key-file, or the variable BASCULE_API_KEY.");
+ABSL_FLAG(
+    bascule::ref::KeyFlag, api_key, {},
+    "The key that clients must send (Authorization: Bearer KEY), except to /health and /metrics. Every user of this "
+    "machine can read it here; prefer --api-key-file or the variable BASCULE_API_KEY.");
 ABSL_FLAG(bascule::ref::KeyFlag, api_key_file, {}, "A file whose first line is the key.");
 ABSL_FLAG(double, drain_seconds, 30, "On SIGTERM, SIGINT or SIGHUP, how long running requests may take to finish.");
 ABSL_FLAG(
@@ -116,7 +117,7 @@ OnUpdate on_update() {
   return given == "abort" ? OnUpdate::kAbort : given == "wait" ? OnUpdate::kWait : OnUpdate::kKeep;
 }
 
-// The sender's flip_timeout counts; this engine knows what its own URL says.
+// The sender's flip_timeout counts; this engine knows only its own URL's.
 absl::Status check_wait(const std::string& sync) {
   const absl::StatusOr<Endpoint> endpoint = Endpoint::parse(sync);
   if (on_update() != OnUpdate::kWait || !endpoint.ok()) return absl::OkStatus();  // none, or check_sync() refuses it

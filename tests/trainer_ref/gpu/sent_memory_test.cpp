@@ -1,4 +1,4 @@
-// Weights that were allocated on another stream than the one that sends them, and freed while the send is under way.
+// Weights that were allocated on another stream than the sending one, and freed while the send is in progress.
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
