@@ -20,7 +20,7 @@ struct HttpResponse {
   std::string body;
 };
 
-// Whether `url` is http://HOST, http://HOST:PORT or either with a path; INVALID_ARGUMENT says what is wrong with it.
+// Checks that `url` is http://HOST, http://HOST:PORT or either with a path; INVALID_ARGUMENT says what is wrong.
 absl::Status check_url(std::string_view url);
 
 class HttpClient {

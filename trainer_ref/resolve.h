@@ -17,7 +17,7 @@ namespace bascule::ref {
 using Addresses = std::vector<std::string>;  // numeric, as in 127.0.0.1 or fe80::1%eth0; never empty
 using Lookup = std::function<absl::StatusOr<Addresses>(const std::string& host)>;
 
-// The system's: /etc/hosts, then name servers. Blocks. UNAVAILABLE says why the name has no address.
+// Uses the system: /etc/hosts, then name servers. Blocks. UNAVAILABLE says why the name has no address.
 absl::StatusOr<Addresses> system_lookup(const std::string& host);
 
 // One lookup. Its destruction does not wait for the lookup to end.

@@ -150,7 +150,7 @@ struct Sequence {
   int nesting = 1;
 };
 
-// In the order of insertion.
+// Keeps the order of insertion.
 struct Dict {
   std::vector<std::pair<Value, Value>> items;
   int nesting = 1;
@@ -161,7 +161,7 @@ struct Dict {
   absl::Status set(Machine& machine, const Value& key, Value value);
 };
 
-// What namespace() makes: the one thing that a template can change.
+// The result of namespace(): the only thing that a template can change.
 struct Namespace {
   Dict attributes;
 };

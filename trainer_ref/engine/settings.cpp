@@ -31,7 +31,7 @@ ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique a
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "HOST:PORT of the HTTP server; port 0 lets the system choose.");
 ABSL_FLAG(std::string, device, "cpu",
           "Where to compute: cpu; cuda:N, a GPU by its number in this process (cuda: the first); or auto, the first "
-          "GPU where this build and this machine have one, else the CPU (stderr says which). Weights that come over "
+          "GPU if this build and this machine have one, else the CPU (stderr says which). Weights that come over "
           "cuda-ipc from the same GPU are read in place; weights from another GPU are read as copies on this one.");
 ABSL_FLAG(std::string, graphs, "auto",
           "Replay decode steps as CUDA graphs: on, off, or auto (on with a GPU, if this build has them).");
@@ -53,16 +53,17 @@ ABSL_FLAG(bascule::ByteSize, cache_bytes, bascule::ByteSize{0},
 ABSL_FLAG(bascule::ByteSize, max_body_bytes, bascule::ByteSize{8 << 20}, "The largest body of a request.");
 ABSL_FLAG(
     std::string, on_update, "keep",
-    "What running requests do when the weights change: keep (go on with the new weights), abort (end with the "
+    "What running requests do when the weights change: keep (continue with the new weights), abort (end with the "
     "tokens they have) or wait (end with the weights they began with; the change waits for them, and new requests "
     "for the change: see --wait-at-most).");
 ABSL_FLAG(
     double, wait_at_most, 3,
-    "Seconds that a change waits with --on-update=wait; what still runs then goes on with the new weights. The "
-    "trainer waits meanwhile, and gives up an engine that takes longer than the flip_timeout of --sync (5s unless "
-    "the trainer's and this engine's URL say more): leave it four steps' time.");
-ABSL_FLAG(std::string, logprobs_mode, "raw",
-          "Log-probabilities of requests that do not say: raw (of the logits) or processed (under the temperature).");
+    "Seconds that a change waits with --on-update=wait; what still runs then continues with the new weights. The "
+    "trainer waits meanwhile, and gives up on an engine that takes longer than the flip_timeout of --sync (5s unless "
+    "the trainer's and this engine's URL give more): leave it the time of four steps.");
+ABSL_FLAG(
+    std::string, logprobs_mode, "raw",
+    "Log-probabilities for requests that do not choose: raw (of the logits) or processed (under the temperature).");
 ABSL_FLAG(
     bascule::ref::KeyFlag, api_key, {},
     "The key that clients must send (Authorization: Bearer KEY), except to /health and /metrics. Every user of this "

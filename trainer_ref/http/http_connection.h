@@ -49,7 +49,7 @@ class HttpConnection {
 
   // An answer whose body is written piece by piece: `head` without its body, then pieces that are not empty. Each call
   // returns whether the client still reads: one that reads nothing for half a minute is given up. `version` is the
-  // request's: 10 knows no chunks, and reads until the end.
+  // request's: 10 has no chunks, and reads until the end.
   Awaitable<bool> begin_stream(HttpAnswer head, unsigned version, bool keep_alive);
   Awaitable<bool> write_stream(std::string piece);
   Awaitable<bool> end_stream();  // whether the connection goes on

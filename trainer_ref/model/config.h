@@ -1,4 +1,4 @@
-// What a Hugging Face config.json says of a decoder, for the families that the model knows.
+// A decoder's Hugging Face config.json, for the supported families.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@
 
 namespace bascule::ref {
 
-// By Hugging Face's names, all of one dtype; tied weights stand once, under the embedding's name.
+// By Hugging Face's names, all of one dtype; tied weights are there once, under the embedding's name.
 using WeightMap = std::map<std::string, at::Tensor, std::less<>>;
 
 // Name, dtype and shape of every tensor of a checkpoint of this configuration, in the order of the layers.

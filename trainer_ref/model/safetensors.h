@@ -1,5 +1,5 @@
-// Safetensors files, mapped for reading and written whole (transport/safetensors.h has their header). Knows no
-// LibTorch.
+// Safetensors files, mapped for reading and written whole (transport/safetensors.h has their header). Does not depend
+// on LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class SafetensorsFile {
   const SafetensorsHeader& header() const { return header_; }
   std::span<const std::byte> bytes(const SafetensorsHeader::Entry& entry) const;
 
-  // Whether a slot's file holds the version in its stamp; OK for a file without a stamp. Reads all of it.
+  // Checks that a slot's file holds the version in its stamp; OK for a file without a stamp. Reads all of it.
   absl::Status check_stamp() const;
 
  private:

@@ -29,8 +29,8 @@ __device__ float exp2_of(float x) {
   return y;
 }
 
-// A number that the compiler does not know. It thus recomputes the addresses that follow from it each turn, which is
-// cheap, instead of keeping a hundred of them in registers.
+// A number unknown to the compiler, which thus recomputes the addresses that follow from it each turn. That is cheap,
+// and saves keeping a hundred of them in registers.
 __device__ int unknown(int number) {
   asm volatile("" : "+r"(number));
   return number;

@@ -73,7 +73,7 @@ class AddedTokens {
   absl::flat_hash_map<std::string, std::uint32_t> by_content_;
   std::int64_t beyond_ = 0;  // tokens that the model's vocabulary does not have
   Needles raw_, normalized_;
-  std::optional<Pattern> word_character_;  // if a token asks for whole words
+  std::optional<Pattern> word_character_;  // if a token matches whole words only
 };
 
 }  // namespace bascule::ref

@@ -33,7 +33,7 @@ class DecoderStage {
   DecoderStage* next_ = nullptr;
 };
 
-// For stages that look at a token as a whole.
+// A stage that needs a whole token at a time.
 class WholeTokenStage : public DecoderStage {
  public:
   void take(std::string_view fragment, bool ends_token) final;
@@ -54,7 +54,7 @@ class JoinStage : public DecoderStage {
   std::string text_;
 };
 
-// Without a decoder: a space between two tokens.
+// Used without a decoder: puts a space between two tokens.
 class SpacedStage : public DecoderStage {
  public:
   void take(std::string_view fragment, bool ends_token) override;

@@ -1,4 +1,4 @@
-// What the readers of tokenizer.json's parts share.
+// Shared by the readers of tokenizer.json's parts.
 #pragma once
 
 #include <nlohmann/json.hpp>

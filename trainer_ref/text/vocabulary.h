@@ -22,7 +22,7 @@ bool is_token_id(const nlohmann::json& value);
 // Immutable; moved, not copied, since ids are found by views of the texts.
 class Vocabulary {
  public:
-  // An object {"text": id, ...}. INVALID_ARGUMENT: it is no such object, or two tokens have one id.
+  // Reads an object {"text": id, ...}. Returns INVALID_ARGUMENT if it is none, or if two tokens have one id.
   static absl::StatusOr<Vocabulary> read(const nlohmann::json& object);
 
   Vocabulary() = default;

@@ -147,7 +147,7 @@ TEST_F(Pages, WhatHasBeenSilentLongestMakesRoom) {
   EXPECT_THAT(other.get(url + "/health", kTimeout), IsOk()) << "again and again";
 }
 
-// Pages of which none is read: more than sockets hold.
+// Pages that no client reads: more than sockets hold.
 TEST(PageServer, ClientsThatReadNothingMakeRoomToo) {
   const auto server = PageServer::listen(
       "metrics", "127.0.0.1:0", "a-program",

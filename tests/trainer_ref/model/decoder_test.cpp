@@ -56,8 +56,8 @@ class DecoderTest : public testing::TestWithParam<const char*> {
   WeightMap weights_;
 };
 
-// Sums of some hundred float32 products, in another order than Hugging Face's: 1e-5 of the largest logit is two orders
-// of magnitude above one rounding (6e-8), and three below the effect of any wrong formula on these models.
+// Sums of several hundred float32 products, in another order than Hugging Face's: 1e-5 of the largest logit is two
+// orders of magnitude above one rounding (6e-8), and three below the effect of any wrong formula on these models.
 TEST_P(DecoderTest, LogitsAgreeInFloat32) {
   load(DType::kF32);
   const at::NoGradGuard no_grad;

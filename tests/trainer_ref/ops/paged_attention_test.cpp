@@ -118,7 +118,7 @@ TEST_P(PagedAttention, PiecesOfPromptsLookNoFurtherThanThemselves) {
   if (!has_prompt_attention(device_cache(seen))) return;
   ASSERT_EQ(cudaMemset(static_cast<std::byte*>(out.device()) + 3 * heads * width * 2, 0xff,
                        (static_cast<std::size_t>(tokens) - 3) * static_cast<std::size_t>(heads * width) * 2),
-            cudaSuccess);  // NaNs, where it must write
+            cudaSuccess);  // NaNs, which it must overwrite
   ASSERT_CUDA(prompt_attention(out.device(), device_cache(seen), input, all.device(),
                                static_cast<std::int64_t>(tiles.size()), nullptr));
   EXPECT_LE(out.difference(), tolerance(dtype));

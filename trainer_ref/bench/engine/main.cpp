@@ -1,4 +1,4 @@
-// bascule-bench-engine: the times of the reference engine's steps, beside what the machine could do.
+// bascule-bench-engine: the times of the reference engine's steps, compared with what the machine could do.
 #include <ATen/Parallel.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// bascule-bench-train: the time of an update of the reference trainer, beside what the machine could do.
+// bascule-bench-train: the time of an update of the reference trainer, compared with what the machine could do.
 #include <ATen/Parallel.h>
 
 #include <cstdio>

@@ -46,7 +46,7 @@ class CacheAttention final : public Attention {
     std::int64_t begin = 0;   // its first token in the flat batch
     std::int64_t tokens = 0;  // in the flat batch; n * c without padding
     at::Tensor spread,
-        gather;              // int64 [n * c] flat tokens to padded ones, [tokens] and back; only where padded
+        gather;              // int64 [n * c] flat tokens to padded ones, [tokens] and back; only if padded
     at::Tensor block_table;  // int64 [n * T / kBlockTokens]
     at::Tensor mask;         // [n, 1, c, T], zero where a token may look and minus infinity elsewhere
   };

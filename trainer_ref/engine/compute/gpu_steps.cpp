@@ -149,7 +149,7 @@ Sample GpuSteps::result(const HostResults& results, std::int64_t draw, std::int6
   return sample;
 }
 
-// Scores prompts if a client asks for it. Logits are made for a few positions at a time: a long prompt's logits would
+// Scores prompts if a client requests it. Logits are made for a few positions at a time: a long prompt's logits would
 // fill gigabytes.
 void GpuSteps::score_prompts(const Step& step, const Decoder& decoder, const at::Tensor& hidden, Started& started) {
   const std::int64_t most = std::clamp<std::int64_t>(

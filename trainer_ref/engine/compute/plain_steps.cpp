@@ -54,7 +54,7 @@ void PlainSteps::start(const Step& step, const std::shared_ptr<const Decoder>& d
   });
 }
 
-// Scores prompts if a client asks for it. Logits are made for a few positions at a time: a long prompt's logits would
+// Scores prompts if a client requests it. Logits are made for a few positions at a time: a long prompt's logits would
 // fill gigabytes.
 void PlainSteps::score_prompts(const Step& step, const Decoder& decoder, const FlatBatch& batch,
                                const at::Tensor& hidden) {

@@ -79,7 +79,7 @@ class StepNumbers {
   void pad_rows(std::int64_t from, std::int64_t to, std::int64_t spare_block);
   void pad_draws();
 
-  std::array<at::Tensor, 2> hosts_;  // uint8; the copy of one may be under way while the other is written
+  std::array<at::Tensor, 2> hosts_;  // uint8; one may be copied while the other is written
   std::size_t turn_ = 0;
   at::Tensor device_;  // also uint8
   StepShape shape_;
@@ -89,7 +89,7 @@ class StepNumbers {
   std::int64_t picked_ = 0, tiles_ = 0;
 };
 
-// What is drawn for `sequence`, which has drawn `drawn` tokens before, from row `row` of the logits.
+// The draw for `sequence`, which has drawn `drawn` tokens before, from row `row` of the logits.
 ops::Draw draw_for(const Sequence& sequence, std::uint64_t drawn, std::int64_t row);
 
 }  // namespace bascule::ref

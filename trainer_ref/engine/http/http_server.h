@@ -1,4 +1,4 @@
-// The engine's HTTP interface: OpenAI's, and vLLM's beside it (docs/guide/engine-api.md).
+// The engine's HTTP interface: OpenAI's, with vLLM's additions (docs/guide/engine-api.md).
 //
 // Threads: everything runs on the thread that calls run(), which waits for nothing but its sockets. Connections are
 // kept alive, but bounded in number, in the size of headers and bodies, and in idle time. If a client hangs up, its

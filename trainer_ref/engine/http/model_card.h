@@ -29,7 +29,7 @@ struct ModelCard {
   // Messages to text, if the checkpoint has a supported template; `no_chat` says why not.
   std::optional<ChatTemplate> chat;
   absl::Status no_chat;
-  LogprobsMode logprobs = LogprobsMode::kRaw;  // of requests that do not say
+  LogprobsMode logprobs = LogprobsMode::kRaw;  // for requests that do not choose
 };
 
 }  // namespace bascule::ref

@@ -24,7 +24,7 @@ struct CompletionRequest {
   // Makes one for each completion of a prompt; null: no text ends them.
   std::function<TextEnd(std::span<const std::int64_t> prompt)> text_end;
   std::optional<std::int64_t> prompt_logprobs;  // likeliest tokens to report at each of the prompt's
-  std::shared_ptr<TokenSink> sink;              // where tokens go as they are generated; null: nowhere
+  std::shared_ptr<TokenSink> sink;              // receives tokens as they are generated; null: none
 
   std::size_t choices() const { return prompts.size() * static_cast<std::size_t>(n); }
 };

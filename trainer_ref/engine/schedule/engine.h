@@ -33,7 +33,7 @@ namespace bascule::ref {
 
 // What happens to running requests when the weights change.
 enum class OnUpdate {
-  kKeep,   // they go on with the new weights; each token says which made it
+  kKeep,   // they continue with the new weights; each token records which weights made it
   kAbort,  // they end with what they have and finish_reason "abort"
   kWait,   // the flip waits for them, and what has not begun waits for the flip
 };
@@ -44,8 +44,8 @@ struct EngineOptions {
   std::size_t max_waiting = 4096;  // sequences that may wait beyond those that run
   OnUpdate on_update = OnUpdate::kKeep;
   // For kWait: counted from the token boundary at which a version is seen to be pending. What still runs then continues
-  // as under kKeep. It must be four steps shorter than the sender's flip_timeout, or the sender may evict the engine:
-  // two steps may be in progress when the version is seen, and two when the time is up.
+  // as under kKeep. Leave four steps' time below the sender's flip_timeout, or the sender may evict the engine: two
+  // steps may be in progress when the version is seen, and two when the time is up.
   absl::Duration wait_at_most = absl::Seconds(3);
   std::function<void(std::string_view)> log = [](std::string_view) {};
   // Gets the reason why no sender is joined, or why a version cannot be served: each reason once until one is joined
@@ -76,7 +76,7 @@ class Engine {
   // with `abort`, now, with what it has. Then `done` is called; with ABORTED if wake_up() came first.
   using Slept = std::function<void(const absl::Status&)>;
   void sleep(bool abort, Slept done);
-  // Makes the cache anew and takes requests again. UNAVAILABLE: not enough memory; it stays asleep.
+  // Makes the cache anew and takes requests again. Reports UNAVAILABLE and stays asleep if memory is lacking.
   void wake_up(Slept done);
 
   EngineStats stats() const;

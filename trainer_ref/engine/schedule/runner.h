@@ -32,7 +32,7 @@ class Runner {
   virtual ~Runner() = default;
   // At a token boundary: flips to a pending version. Blocks only with a single copy, while it is written.
   virtual Served commit() = 0;
-  // What is served, and whether it still may be, without a flip. Does not block.
+  // Returns what is served, and whether it still may be, without a flip. Does not block.
   virtual Served look() = 0;
   // Begins to compute `step`, whose sequences stay as they are until this returns.
   virtual void start(const Step& step) = 0;
@@ -50,7 +50,7 @@ class Runner {
   // Called while nothing runs: gives back the memory that only steps need, above all the cache. Weights stay, and
   // commit() continues to flip. No step may start until wake_up() returned OK; what the cache held is gone.
   virtual absl::Status sleep() = 0;
-  // UNAVAILABLE: not enough memory; still asleep.
+  // Returns UNAVAILABLE and stays asleep if there is not enough memory.
   virtual absl::Status wake_up() = 0;
 
   virtual GraphCounts graphs() const { return {}; }

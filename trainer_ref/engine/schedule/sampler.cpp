@@ -57,7 +57,7 @@ double total_weight(std::span<const float> logits, double highest, double invers
   return total;
 }
 
-// For raw or processed log-probabilities, as `params` say; the total weight of the processed ones is known.
+// Normalizes raw or processed log-probabilities, as `params` say. `total` is the total weight of the processed ones.
 LogSoftmax log_softmax(std::span<const float> logits, const SamplingParams& params, double highest, double total) {
   const double inverse = inverse_of(params);
   if (params.logprobs == LogprobsMode::kProcessed || inverse == 1) return {highest, inverse, std::log(total)};

@@ -36,10 +36,10 @@ struct NewToken {
   Sample sample;
   MadeBy made_by;
   FinishReason finish = FinishReason::kNone;
-  std::shared_ptr<const PromptScores> prompt_scores = {};  // null: not asked for
+  std::shared_ptr<const PromptScores> prompt_scores = {};  // null: not requested
 };
 
-// Where new tokens go. put() is called on the engine's thread, and must return at once.
+// Receives new tokens. put() is called on the engine's thread, and must return at once.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
@@ -56,7 +56,7 @@ struct Sequence {
   std::int64_t max_tokens = 16;                 // 0: the prompt is computed, and nothing generated
   std::vector<std::int64_t> stop_token_ids;     // sorted; the model's end among them unless it is ignored
   TextEnd text_end;                             // null: no text ends it
-  std::shared_ptr<PromptScores> prompt_scores;  // null: not asked for
+  std::shared_ptr<PromptScores> prompt_scores;  // null: not requested
   std::shared_ptr<TokenSink> sink;              // null: the answer is sent once it is whole
 
   std::vector<std::int64_t> tokens;  // the prompt, then what was generated
@@ -67,11 +67,10 @@ struct Sequence {
   FinishReason finish = FinishReason::kNone;
   bool suspect = false;  // a step with it failed: it is computed alone until it has sampled
 
-  // In the cache: keys and values of tokens[0, computed) lie in `blocks`, kBlockTokens to a block.
+  // Keys and values of tokens[0, computed) lie in `blocks` of the cache, kBlockTokens to a block.
   std::size_t computed = 0;
   std::vector<BlockId> blocks;
-  // Of `blocks`, the first `published` are findable under `prefix`, unless the weights changed since
-  // (generation).
+  // The first `published` of `blocks` are findable under `prefix`, unless the weights changed since (generation).
   std::size_t published = 0;
   PrefixId prefix = kNoPrefix;
   std::uint64_t generation = 0;
