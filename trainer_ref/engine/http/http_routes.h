@@ -34,7 +34,7 @@ class HttpRoutes {
   void drain() { draining_ = true; }  // work is refused afterwards, and /health says so
   bool draining() const { return draining_; }
 
-  // Whether monitoring sends such requests. They are answered even if the server is full.
+  // Whether this is a request of monitoring, which is answered even if the server is full.
   static bool for_watchers(const HttpHeader& header);
   // The refusal for a client without the key.
   std::optional<HttpAnswer> deny(const HttpHeader& header) const;

@@ -50,7 +50,7 @@ class Scheduler {
   // that end with this one because of their length. Returns nullopt if something else comes first: prompts, siblings,
   // an admission, or room in the cache. It is completed like any other, after `step`.
   std::optional<Step> plan_behind(const Step& step);
-  // Whether something runs or waits to continue: it has tokens, which its client may know.
+  // Whether something runs, or waits with tokens, which its client may know.
   bool has_begun() const;
 
   // Call it after the runner computed `step`: outputs[i] belongs to rows[i], and is taken. Returns the sequences that
