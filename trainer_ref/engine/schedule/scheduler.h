@@ -4,7 +4,7 @@
 // per step, beside the single tokens of generating sequences. One joins only if all running ones find the blocks of
 // their next kBlockTokens tokens: else it would soon have to leave again.
 //
-// If the cache is full all the same, the youngest running sequence releases its blocks and waits. Its full blocks, of
+// If the cache is full all the same, the youngest running sequence frees its blocks and waits. Its full blocks, of
 // the prompt and of generated tokens, can be found under their prefix until their memory is needed, which takes them
 // from the sequence's end; admitted again, it computes only what others took meanwhile. Blocks of other weights cannot
 // be found. The youngest is the victim because older ones are nearer to their end, and began with older weights, if any
