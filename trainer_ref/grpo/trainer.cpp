@@ -37,7 +37,7 @@ absl::StatusOr<Learner> make_learner(const TrainFlags& flags, const RunPlan& pla
   UpdateOptions update = flags.learn.update;
   update.after_part = news_of_update(log);
   Learner learner(std::move(policy), plan.optimizer, update);
-  if (is_single_copy(plan.sync)) BASCULE_TRY(learner.release_memory());  // the weights have moved into the slot
+  if (is_single_copy(plan.sync)) BASCULE_TRY(learner.free_memory());  // the weights have moved into the slot
   if (flags.learn.needs_reference()) {
     BASCULE_ASSIGN(Policy reference,
                    read_policy("model", plan.config.reference, kModelAdvice, Policy::Gradients::kNone, flags.compute));
@@ -199,7 +199,7 @@ absl::StatusOr<UpdateStatistics> Trainer::learn_from(std::int64_t step, const st
 absl::StatusOr<SendReport> Trainer::send(PolicySender::Weights weights) {
   BASCULE_ASSIGN(SendReport report, sender_.publish(weights));
   if (flags_.engines.colocate) {
-    BASCULE_TRY(learner_.release_memory());
+    BASCULE_TRY(learner_.free_memory());
     BASCULE_TRY(pool_->wake_up());
   }
   if (groups_) groups_->published(report);
@@ -267,7 +267,7 @@ absl::Status Trainer::start_log() {
 absl::Status Trainer::end() {
   groups_.reset();
   if (flags_.engines.colocate && pool_)  // a step that failed left them asleep, and may hold the memory that they need
-    for (const absl::Status& status : {learner_.release_memory(), pool_->wake_up()})
+    for (const absl::Status& status : {learner_.free_memory(), pool_->wake_up()})
       if (!status.ok()) hooks_.log(message_of(status));
   absl::Status saved;
   if (last_step_ > saved_step_ && learner_.is_whole()) saved = save(last_step_);

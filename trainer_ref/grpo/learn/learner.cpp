@@ -49,7 +49,7 @@ absl::StatusOr<UpdateStatistics> Learner::update_policy(std::int64_t step, std::
   }
 }
 
-absl::Status Learner::release_memory() {
+absl::Status Learner::free_memory() {
   try {
     optimizer_.zero_grad();
     if (policy_.device().is_cuda()) at::getDeviceAllocator(at::kCUDA)->emptyCache();

@@ -42,7 +42,7 @@ class Learner {
 
   // Gives back what training holds and nothing needs before the next update: gradients, and what LibTorch keeps to use
   // again. UNAVAILABLE: the device failed.
-  absl::Status release_memory();
+  absl::Status free_memory();
 
   // Writes a checkpoint of the run (run_state.h), whose optimizer_steps are the optimizer's. FAILED_PRECONDITION:
   // weights are not finite, and nothing is written.

@@ -36,7 +36,7 @@ TEST(LearnerTest, LearnsFromAllCompletionsOfAllGroups) {
   EXPECT_EQ(distance(learner.policy(), alone), 0);
   EXPECT_GT(distance(learner.policy(), start), 0);
   EXPECT_TRUE(learner.is_whole());
-  EXPECT_THAT(learner.release_memory(), IsOk());
+  EXPECT_THAT(learner.free_memory(), IsOk());
 }
 
 TEST(LearnerTest, AFailedUpdateIsAStatusAndChangesNothing) {
