@@ -54,7 +54,7 @@ absl::Status Learner::free_memory() {
     optimizer_.zero_grad();
     if (policy_.device().is_cuda()) at::getDeviceAllocator(at::kCUDA)->emptyCache();
   } catch (const c10::Error& error) {
-    return unavailable("releasing memory on ", policy_.device().str(), ": ", error.what_without_backtrace());
+    return unavailable("freeing memory on ", policy_.device().str(), ": ", error.what_without_backtrace());
   }
   return absl::OkStatus();
 }
