@@ -16,7 +16,7 @@
 
 namespace bascule::bench {
 
-// A plan of tensors: `bytes` in all as the trainer holds them, in elements of `dtype`.
+// A list of tensors: `bytes` in all as the trainer holds them, in elements of `dtype`.
 struct ModelShape {
   std::uint64_t bytes = 0;
   std::uint64_t tensors = 0;

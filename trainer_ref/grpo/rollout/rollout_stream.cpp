@@ -10,8 +10,8 @@
 
 namespace bascule::ref {
 
-RolloutStream::RolloutStream(EnginePool& pool, const Schedule& schedule, Plan plan)
-    : pool_(pool), schedule_(schedule), thread_([this, plan = std::move(plan)] { run(plan); }) {}
+RolloutStream::RolloutStream(EnginePool& pool, const Schedule& schedule, RequestsOf requests_of)
+    : pool_(pool), schedule_(schedule), thread_([this, requests_of = std::move(requests_of)] { run(requests_of); }) {}
 
 RolloutStream::~RolloutStream() {
   {
@@ -37,7 +37,7 @@ RolloutStream::Answers RolloutStream::next() {
   return step.get();  // generate() ends by its own deadlines
 }
 
-void RolloutStream::run(const Plan& plan) {
+void RolloutStream::run(const RequestsOf& requests_of) {
   for (std::int64_t step = schedule_.first_step; step <= schedule_.last_step; ++step) {
     const std::int64_t enough = std::max<std::int64_t>(1, schedule_.published_before(step) - schedule_.max_staleness);
     {
@@ -46,7 +46,7 @@ void RolloutStream::run(const Plan& plan) {
       if (stopping_) return;
     }
     pool_.wait_until_taken();
-    std::vector<RolloutRequest> requests = plan(step);
+    std::vector<RolloutRequest> requests = requests_of(step);
     auto asked = pool_.ask(requests);
     std::future<Answers> answers = begin(std::move(requests), std::move(asked));
     const std::lock_guard lock(mutex_);

@@ -39,10 +39,10 @@ struct Schedule {
 class RolloutStream {
  public:
   using Answers = absl::StatusOr<std::vector<Generation>>;
-  using Plan = std::function<std::vector<RolloutRequest>(std::int64_t step)>;  // called on the stream's thread
+  using RequestsOf = std::function<std::vector<RolloutRequest>(std::int64_t step)>;  // called on the stream's thread
 
   // `pool` must outlive it. Nothing is asked before the first published().
-  RolloutStream(EnginePool& pool, const Schedule& schedule, Plan plan);
+  RolloutStream(EnginePool& pool, const Schedule& schedule, RequestsOf requests_of);
   ~RolloutStream();  // cancels the pool: what is under way is of no use any more
 
   // One more version is served.
@@ -54,7 +54,7 @@ class RolloutStream {
   Answers next();
 
  private:
-  void run(const Plan& plan);
+  void run(const RequestsOf& requests_of);
   std::future<Answers> begin(std::vector<RolloutRequest> requests, std::shared_ptr<RequestQueue::Call> asked);
   Answers collect(const std::vector<RolloutRequest>& requests, const std::shared_ptr<RequestQueue::Call>& asked);
 
