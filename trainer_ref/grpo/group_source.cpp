@@ -93,13 +93,13 @@ RolloutFigures GroupSource::figures_of(const std::vector<Generation>& generation
   return figures;
 }
 
-absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::vector<Group>& groups,
+absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::vector<CompletionGroup>& groups,
                                                        const Score& score) {
   const RolloutFlags& rollout_flags = parts_.flags.rollouts;
   const std::vector<std::size_t> first = prompts_of(step);
   std::set<std::size_t> asked(first.begin(), first.end());
   std::size_t place = first.size();
-  std::vector<Group> varied;
+  std::vector<CompletionGroup> varied;
   if (rollout_flags.dynamic_sampling > 0) varied = take_varied(groups);
   const std::size_t varied_at_first = varied.size();
   for (std::int64_t round = 0; round < rollout_flags.dynamic_sampling && varied.size() < first.size(); ++round) {
@@ -115,21 +115,22 @@ absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::v
       break;
     }
     filter_rollouts(*generations, filter_.versions(), parts_.flags.engines.max_staleness);
-    std::vector<Group> more = answered(prompts, std::move(requests), *std::move(generations));
+    std::vector<CompletionGroup> more = answered(prompts, std::move(requests), *std::move(generations));
     if (more.empty()) continue;  // all too stale
     BASCULE_TRY(score(more));
-    for (Group& group : take_varied(more)) varied.push_back(std::move(group));
+    for (CompletionGroup& group : take_varied(more)) varied.push_back(std::move(group));
   }
   const auto replaced = static_cast<std::int64_t>(varied.size() - varied_at_first);
   if (!varied.empty()) groups = std::move(varied);
   return replaced;
 }
 
-std::vector<Group> GroupSource::answered(const std::vector<std::size_t>& prompts, std::vector<RolloutRequest> requests,
-                                         std::vector<Generation> generations) const {
-  std::vector<Group> groups =
+std::vector<CompletionGroup> GroupSource::answered(const std::vector<std::size_t>& prompts,
+                                                   std::vector<RolloutRequest> requests,
+                                                   std::vector<Generation> generations) const {
+  std::vector<CompletionGroup> groups =
       groups_of(problems_at(prompts), std::move(requests), std::move(generations), parts_.prompts.tokenizer());
-  std::erase_if(groups, [](const Group& group) { return group.rollouts.empty(); });
+  std::erase_if(groups, [](const CompletionGroup& group) { return group.rollouts.empty(); });
   return groups;
 }
 

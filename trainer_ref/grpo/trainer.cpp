@@ -144,7 +144,7 @@ absl::Status Trainer::count_bad_steps(const StepMetrics& metrics) {
 absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   StepTelemetry telemetry(step);
   BASCULE_ASSIGN(auto rollouts, groups_->next(step));
-  std::vector<Group>& groups = rollouts.groups;
+  std::vector<CompletionGroup>& groups = rollouts.groups;
   telemetry.rolled_out(std::move(rollouts.figures));
   BASCULE_ASSIGN(RewardMeans rewards, score(groups));
   telemetry.scored(groups, std::move(rewards));
@@ -175,7 +175,7 @@ absl::Status Trainer::say_memory() {
 }
 
 // Rewards and advantages of completions that the engines have just made.
-absl::StatusOr<RewardMeans> Trainer::score(std::vector<Group>& groups) {
+absl::StatusOr<RewardMeans> Trainer::score(std::vector<CompletionGroup>& groups) {
   BASCULE_ASSIGN(RewardMeans rewards, score_groups(rewards_, groups));
   const bool silent =
       std::all_of(rewards.begin(), rewards.end(), [](const auto& mean) { return std::isnan(mean.second); });
@@ -188,7 +188,7 @@ absl::StatusOr<RewardMeans> Trainer::score(std::vector<Group>& groups) {
   return rewards;
 }
 
-absl::StatusOr<UpdateStatistics> Trainer::learn_from(std::int64_t step, const std::vector<Group>& groups) {
+absl::StatusOr<UpdateStatistics> Trainer::learn_from(std::int64_t step, const std::vector<CompletionGroup>& groups) {
   if (flags_.engines.colocate) BASCULE_TRY(pool_->sleep());
   absl::StatusOr<UpdateStatistics> update =
       learner_.update_policy(step, groups, [this] { return sender_.before_write(); });

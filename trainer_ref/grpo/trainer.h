@@ -58,8 +58,8 @@ class Trainer {
   absl::Status end();
 
   absl::StatusOr<StepMetrics> step(std::int64_t step);
-  absl::StatusOr<RewardMeans> score(std::vector<Group>& groups);
-  absl::StatusOr<UpdateStatistics> learn_from(std::int64_t step, const std::vector<Group>& groups);
+  absl::StatusOr<RewardMeans> score(std::vector<CompletionGroup>& groups);
+  absl::StatusOr<UpdateStatistics> learn_from(std::int64_t step, const std::vector<CompletionGroup>& groups);
   absl::StatusOr<SendReport> send(PolicySender::Weights weights);
   bool sends_after(std::int64_t step) const { return step == plan_.steps || step % flags_.engines.sync_every == 0; }
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);

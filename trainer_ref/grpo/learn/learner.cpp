@@ -11,9 +11,9 @@
 namespace bascule::ref {
 namespace {
 
-std::vector<TrainingRow> rows_of(std::span<const Group> groups) {
+std::vector<TrainingRow> rows_of(std::span<const CompletionGroup> groups) {
   std::vector<TrainingRow> rows;
-  for (const Group& group : groups)
+  for (const CompletionGroup& group : groups)
     for (const Rollout& rollout : group.rollouts) rows.push_back({&group.prompt, &rollout});
   return rows;
 }
@@ -27,7 +27,7 @@ absl::Status Learner::restore(const std::filesystem::path& folder, const RunStat
   return restore_optimizer(folder, state, optimizer_);
 }
 
-absl::StatusOr<UpdateStatistics> Learner::update_policy(std::int64_t step, std::span<const Group> groups,
+absl::StatusOr<UpdateStatistics> Learner::update_policy(std::int64_t step, std::span<const CompletionGroup> groups,
                                                         const BeforeWrite& before_write) {
   const std::int64_t before = optimizer_.steps();
   absl::Status granted;

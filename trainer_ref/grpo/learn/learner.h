@@ -35,7 +35,7 @@ class Learner {
   // RESOURCE_EXHAUSTED: the device failed.
   using BeforeWrite = std::function<absl::Status()>;
   absl::StatusOr<UpdateStatistics> update_policy(
-      std::int64_t step, std::span<const Group> groups,
+      std::int64_t step, std::span<const CompletionGroup> groups,
       const BeforeWrite& before_write = [] { return absl::OkStatus(); });
   // False: an update failed that had changed some weights. They are those of no step.
   bool is_whole() const { return is_whole_; }
