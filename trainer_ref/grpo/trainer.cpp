@@ -34,9 +34,7 @@ std::string quoted(const nlohmann::json& text) {  // whatever bytes it has
 
 absl::StatusOr<Learner> make_learner(const TrainFlags& flags, const RunPlan& plan, Policy policy,
                                      const std::function<void(std::string_view)>& log) {
-  UpdateOptions update = flags.learn.update;
-  update.after_part = news_of_update(log);
-  Learner learner(std::move(policy), plan.optimizer, update);
+  Learner learner(std::move(policy), plan.optimizer, flags.learn.update, news_of_update(log));
   if (is_single_copy(plan.sync)) BASCULE_TRY(learner.free_memory());  // the weights have moved into the slot
   if (flags.learn.needs_reference()) {
     BASCULE_ASSIGN(Policy reference,

@@ -20,8 +20,11 @@ std::vector<TrainingRow> rows_of(std::span<const CompletionGroup> groups) {
 
 }  // namespace
 
-Learner::Learner(Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update)
-    : options_(update), policy_(std::move(policy)), optimizer_(policy_.weights(), optimizer) {}
+Learner::Learner(Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update, AfterPart after_part)
+    : options_(update),
+      after_part_(std::move(after_part)),
+      policy_(std::move(policy)),
+      optimizer_(policy_.weights(), optimizer) {}
 
 absl::Status Learner::restore(const std::filesystem::path& folder, const RunState& state) {
   return restore_optimizer(folder, state, optimizer_);
@@ -31,15 +34,14 @@ absl::StatusOr<UpdateStatistics> Learner::update_policy(std::int64_t step, std::
                                                         const BeforeWrite& before_write) {
   const std::int64_t before = optimizer_.steps();
   absl::Status granted;
-  UpdateOptions options = options_;
-  options.schedule_step = (step - 1) * options_.optimizer_steps();
-  options.may_write = [&] {
+  const auto may_write = [&] {
     granted = before_write();
     return granted.ok();
   };
   try {
-    const UpdateStatistics statistics =
-        ref::update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options);
+    const UpdateStatistics statistics = ref::update_policy(
+        policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options_,
+        (step - 1) * options_.optimizer_steps(), {.may_write = may_write, .after_part = after_part_});
     if (granted.ok()) return statistics;
     is_whole_ = optimizer_.steps() == before;
     return granted;

@@ -21,7 +21,11 @@ namespace bascule::ref {
 
 class Learner {
  public:
-  Learner(Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update);
+  // `after_part` is UpdateHooks::after_part of every update.
+  using AfterPart = std::function<void(std::size_t done, std::size_t of)>;
+  Learner(
+      Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update,
+      AfterPart after_part = [](std::size_t, std::size_t) {});
 
   void measure_from(Policy reference) { reference_ = std::move(reference); }
   // Goes on as the run did that wrote `folder`, whose weights the policy has.
@@ -52,6 +56,7 @@ class Learner {
 
  private:
   UpdateOptions options_;
+  AfterPart after_part_;
   Policy policy_;
   std::optional<Policy> reference_;
   Optimizer optimizer_;
