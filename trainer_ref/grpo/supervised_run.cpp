@@ -15,7 +15,7 @@ namespace bascule::ref {
 namespace {
 
 absl::StatusOr<Policy> policy_to_teach(const TrainFlags& flags, const std::filesystem::path& model,
-                                       const SupervisedHooks& hooks) {
+                                       const SupervisedRunHooks& hooks) {
   absl::StatusOr<Policy> policy =
       Policy::read(model, Policy::Gradients::kTracked, flags.compute.device, flags.compute.options);
   if (absl::IsNotFound(policy.status())) {
@@ -27,7 +27,7 @@ absl::StatusOr<Policy> policy_to_teach(const TrainFlags& flags, const std::files
   return policy;
 }
 
-absl::Status train(Policy& policy, const PreparedRun& run, const TrainFlags& flags, const SupervisedHooks& hooks) {
+absl::Status train(Policy& policy, const PreparedRun& run, const TrainFlags& flags, const SupervisedRunHooks& hooks) {
   BASCULE_ASSIGN(const MemoryPlan memory, memory_plan_of(flags, run.plan));
   const auto say_memory = [&] {
     if (const std::string line = measured_beside(memory, flags.compute.device); !line.empty()) hooks.log(line);
@@ -41,10 +41,8 @@ absl::Status train(Policy& policy, const PreparedRun& run, const TrainFlags& fla
                              .label_noise = flags.learn.label_noise,
                              .seed = flags.rollouts.seed,
                              .max_bad_steps = flags.learn.max_bad_steps,
-                             .optimizer = run.plan.optimizer,
-                             .log = hooks.log,
-                             .stopped = hooks.stopped,
-                             .after_first_step = say_memory});
+                             .optimizer = run.plan.optimizer},
+                            {.log = hooks.log, .stopped = hooks.stopped, .after_first_step = say_memory});
   } catch (const c10::Error& error) {
     return device_failed(flags.compute.device, error);
   }
@@ -60,7 +58,7 @@ absl::Status save(const Policy& policy, const std::filesystem::path& model, cons
 
 }  // namespace
 
-absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const SupervisedHooks& hooks) {
+absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const SupervisedRunHooks& hooks) {
   BASCULE_ASSIGN(const RunFolder folder, RunFolder::take_new(flags.out));
   BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start)));
   const std::filesystem::path& model = run.plan.start.model;
