@@ -104,7 +104,6 @@ struct TrainFlags {
 };
 
 inline constexpr std::int64_t kDefaultSteps = 60;
-inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
 inline constexpr std::string_view kRewardAdvice = "give names with weights, as --reward=exact_match,finished=0.1";
 inline constexpr std::string_view kResumeAdvice = "give a folder step_N of an earlier run, as --resume=out/run/step_60";
 
