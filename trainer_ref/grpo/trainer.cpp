@@ -255,7 +255,7 @@ absl::Status Trainer::meet_engines() {
 
 absl::Status Trainer::start_log() {
   nlohmann::json run{{"about", flags_.report.about}, {"engines", engine_urls_}, {"sync", plan_.sync}};
-  for (const auto& [name, value] : flags_given()) run["flags"][name] = value;
+  for (const auto& [name, value] : flags_.given) run["flags"][name] = value;
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : learner_.policy().weights()) parameters += tensor.numel();
   run["parameters"] = parameters;

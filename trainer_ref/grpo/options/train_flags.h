@@ -101,6 +101,7 @@ struct TrainFlags {
   LearnFlags learn = {};
   ComputeFlags compute = {};
   ReportFlags report = {};
+  std::vector<std::pair<std::string, std::string>> given = {};  // those that differ from their defaults, for the report
 };
 
 inline constexpr std::int64_t kDefaultSteps = 60;
@@ -114,8 +115,5 @@ absl::StatusOr<TrainFlags> parse_train_flags(const std::function<void(std::strin
 
 // Whether the policy's tensors are the slot of `sync` (slots=1).
 bool is_single_copy(const std::string& sync);
-
-// The flags that differ from their defaults, for the report.
-std::vector<std::pair<std::string, std::string>> flags_given();
 
 }  // namespace bascule::ref

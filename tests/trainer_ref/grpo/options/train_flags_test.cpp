@@ -55,7 +55,7 @@ TEST_F(TrainFlagsTest, ReachTheirPlaces) {
   EXPECT_FALSE(result->reward.scale);
   EXPECT_TRUE(result->learn.needs_reference());
   EXPECT_EQ(result->engines.threads, 3);
-  EXPECT_THAT(flags_given(), Contains(Pair("epsilon-high", "0.28")));
+  EXPECT_THAT(result->given, Contains(Pair("epsilon-high", "0.28")));
 }
 
 TEST_F(TrainFlagsTest, OfTheAlgorithmsReachTheirPlaces) {
