@@ -8,6 +8,7 @@
 #include "absl/flags/reflection.h"
 #include "support/temp_folder.h"
 #include <bascule/kernels/control_group.h>
+#include <bascule/trainer_ref/grpo/options/parse_train_flags.h>
 #include <bascule/trainer_ref/grpo/process/engine_threads.h>
 #include <bascule/transport/program/flags.h>
 

@@ -1,4 +1,4 @@
-#include <bascule/trainer_ref/grpo/options/train_flags.h>
+#include <bascule/trainer_ref/grpo/options/parse_train_flags.h>
 
 #include <algorithm>
 
