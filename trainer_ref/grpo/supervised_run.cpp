@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
-#include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
 #include <bascule/trainer_ref/grpo/learn/supervised.h>
+#include <bascule/trainer_ref/grpo/options/memory_plan_of.h>
 #include <bascule/trainer_ref/grpo/run/run_folder.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
 #include <bascule/transport/program/checks.h>

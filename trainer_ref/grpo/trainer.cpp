@@ -6,9 +6,9 @@
 #include <utility>
 
 #include <bascule/trainer_ref/grpo/data/random.h>
-#include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/engine_start.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
+#include <bascule/trainer_ref/grpo/options/memory_plan_of.h>
 #include <bascule/trainer_ref/grpo/reward/advantage.h>
 #include <bascule/trainer_ref/grpo/reward/overlong.h>
 #include <bascule/trainer_ref/grpo/rollout/evaluation.h>
