@@ -59,13 +59,10 @@ class GroupSource {
                                              std::vector<Generation>& generations, RolloutFigures& figures);
   RolloutFigures figures_of(const std::vector<Generation>& generations);
   std::vector<std::size_t> prompts_of(std::int64_t step) const;
-  std::vector<const Problem*> problems_at(const std::vector<std::size_t>& prompts) const;
   std::vector<RolloutRequest> requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
                                            std::size_t first_place) const;
-  // The requests that `step` begins with.
-  std::vector<RolloutRequest> requests_of(std::int64_t step) const { return requests_for(prompts_of(step), step, 0); }
   // The groups that have completions.
-  std::vector<CompletionGroup> answered(const std::vector<std::size_t>& prompts, std::vector<RolloutRequest> requests,
+  std::vector<CompletionGroup> answered(std::vector<RolloutRequest> requests,
                                         std::vector<Generation> generations) const;
 
   const Parts parts_;

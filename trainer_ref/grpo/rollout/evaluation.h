@@ -33,9 +33,9 @@ struct Evaluation {
 absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const PromptWriter& prompts, std::span<const Problem> problems,
                                     std::span<const WeightedReward> rewards, const EvaluationOptions& options);
 
-// What the engines answered to `prompts`, with text; lost ones have no rollouts. Groups refer to `problems`.
-std::vector<CompletionGroup> groups_of(std::span<const Problem* const> problems, std::vector<RolloutRequest> requests,
-                                       std::vector<Generation> generations, const Tokenizer& tokenizer);
+// What the engines answered to `requests`, with text; lost ones have no rollouts.
+std::vector<CompletionGroup> groups_of(std::vector<RolloutRequest> requests, std::vector<Generation> generations,
+                                       const Tokenizer& tokenizer);
 
 // The first `count` problems with their completions, for people to read: {prompt, answer, sampled: [text, …],
 // sampled_rewards: [number, …], greedy: [text], greedy_rewards: [number]}. Lists of a problem whose completions were

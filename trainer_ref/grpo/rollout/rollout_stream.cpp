@@ -59,8 +59,8 @@ void RolloutStream::run(const RequestsOf& requests_of) {
 std::future<RolloutStream::Answers> RolloutStream::begin(std::vector<RolloutRequest> requests,
                                                          std::shared_ptr<RequestQueue::Call> asked) {
   try {
-    return std::async(std::launch::async, [this, requests = std::move(requests), asked = std::move(asked)] {
-      return collect(requests, asked);
+    return std::async(std::launch::async, [this, requests = std::move(requests), asked = std::move(asked)]() mutable {
+      return collect(std::move(requests), asked);
     });
   } catch (const std::system_error& error) {
     std::promise<Answers> none;
@@ -72,7 +72,7 @@ std::future<RolloutStream::Answers> RolloutStream::begin(std::vector<RolloutRequ
 }
 
 // Until each request has its completions, or asking again brings no more of them.
-RolloutStream::Answers RolloutStream::collect(const std::vector<RolloutRequest>& requests,
+RolloutStream::Answers RolloutStream::collect(std::vector<RolloutRequest> requests,
                                               const std::shared_ptr<RequestQueue::Call>& asked) {
   BASCULE_ASSIGN(std::vector<Generation> answers, pool_.answers_to(asked));
   std::vector<int> missing;
@@ -98,14 +98,15 @@ RolloutStream::Answers RolloutStream::collect(const std::vector<RolloutRequest>&
       again.back().completions = missing[i];
       again.back().seed = mix(requests[i].seed + round);  // the same would draw the same again
     }
-    if (again.empty()) return answers;
+    if (again.empty()) break;
     absl::StatusOr<std::vector<Generation>> more = pool_.generate(std::move(again));
     if (absl::IsCancelled(more.status())) return more.status();
-    if (!more.ok()) return answers;
+    if (!more.ok()) break;
     for (Generation& generation : *more) generation.request = places[generation.request];
-    if (count(*more) == 0) return answers;
+    if (count(*more) == 0) break;
     std::move(more->begin(), more->end(), std::back_inserter(answers));
   }
+  return Step{std::move(requests), std::move(answers)};
 }
 
 }  // namespace bascule::ref
