@@ -63,9 +63,9 @@ std::int64_t rows_to_try(const TrialShape& shape) {
 }
 
 // How fast updates are, and how long all of them take, where each has the longest rows.
-absl::Status try_out(const TrainFlags& flags, const RunPlan& plan, const MemoryNeed& need, const MemoryPlan& memory,
+absl::Status try_out(const TrainFlags& flags, const PreparedRun& run, const MemoryNeed& need, const MemoryPlan& memory,
                      const std::function<void(std::string_view)>& log) {
-  TrialShape shape = trial_of(flags, plan, need);
+  TrialShape shape = trial_of(flags, run.plan, need);
   shape.rows = rows_to_try(shape);
   if (shape.rows == 0) {
     log(cat("no update was tried: on ", flags.compute.device.str(), " one row of this model takes more than seconds"));
@@ -84,8 +84,8 @@ absl::Status try_out(const TrainFlags& flags, const RunPlan& plan, const MemoryN
   const double passes =
       static_cast<double>(flags.learn.update.num_iterations) + (flags.learn.update.optimizer_steps() > 1 ? 1.0 / 3 : 0);
   const double seconds_a_step = passes * tokens_a_step / tokens_a_second;
-  log(cat("so an update takes ", precise(seconds_a_step), " at most, and those of ", plan.steps, " steps ",
-          for_people(seconds_a_step * static_cast<double>(plan.steps)), " at most",
+  log(cat("so an update takes ", precise(seconds_a_step), " at most, and those of ", run.fitted.steps, " steps ",
+          for_people(seconds_a_step * static_cast<double>(run.fitted.steps)), " at most",
           flags.supervised ? ""
                            : "; rollouts, rewards and evaluations come on top: a run says how long behind its first "
                              "step"));
@@ -95,7 +95,7 @@ absl::Status try_out(const TrainFlags& flags, const RunPlan& plan, const MemoryN
 }  // namespace
 
 absl::Status dry_run(const TrainFlags& flags, StartPoint start, const std::function<void(std::string_view)>& log) {
-  BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start)));
+  BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start), flags.engines.sync));
   BASCULE_ASSIGN(const MemoryNeed need, memory_need_of(flags, run.plan));
   const MemoryPlan memory = plan_memory(need);
   log(cat("micro-batches of at most ", need.batch.tokens, " tokens, ", need.batch.completion_tokens,
@@ -116,7 +116,7 @@ absl::Status dry_run(const TrainFlags& flags, StartPoint start, const std::funct
     return absl::ResourceExhaustedError(
         cat("this run takes ", gib(memory.peak_bytes()), " on ", flags.compute.device.str(), ", which has ", gib(free),
             " free, a sixteenth of which is left alone; ", advice_for(flags, run.plan, need, most)));
-  return try_out(flags, run.plan, need, memory, log);
+  return try_out(flags, run, need, memory, log);
 }
 
 }  // namespace bascule::ref

@@ -34,14 +34,14 @@ absl::Status train(Policy& policy, const PreparedRun& run, const TrainFlags& fla
   };
   try {
     return train_supervised(policy, run.prompts, run.task,
-                            {.steps = run.plan.steps,
+                            {.steps = run.fitted.steps,
                              .problems_per_step = flags.rollouts.prompts_per_step,
                              .micro_batch = flags.learn.update.micro_batch,
                              .micro_batch_tokens = flags.learn.update.micro_batch_tokens,
                              .label_noise = flags.learn.label_noise,
                              .seed = flags.rollouts.seed,
                              .max_bad_steps = flags.learn.max_bad_steps,
-                             .optimizer = run.plan.optimizer},
+                             .optimizer = run.fitted.optimizer},
                             {.log = hooks.log, .stopped = hooks.stopped, .after_first_step = say_memory});
   } catch (const c10::Error& error) {
     return device_failed(flags.compute.device, error);
@@ -60,7 +60,7 @@ absl::Status save(const Policy& policy, const std::filesystem::path& model, cons
 
 absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const SupervisedRunHooks& hooks) {
   BASCULE_ASSIGN(const RunFolder folder, RunFolder::take_new(flags.out));
-  BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start)));
+  BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start), flags.engines.sync));
   const std::filesystem::path& model = run.plan.start.model;
   BASCULE_ASSIGN(Policy policy, policy_to_teach(flags, model, hooks));
   hooks.began();

@@ -32,9 +32,10 @@ std::string quoted(const nlohmann::json& text) {  // whatever bytes it has
   return text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-absl::StatusOr<Learner> make_learner(const TrainFlags& flags, const RunPlan& plan, Policy policy,
+absl::StatusOr<Learner> make_learner(const TrainFlags& flags, const PreparedRun& run, Policy policy,
                                      const std::function<void(std::string_view)>& log) {
-  Learner learner(std::move(policy), plan.optimizer, flags.learn.update, news_of_update(log));
+  const RunPlan& plan = run.plan;
+  Learner learner(std::move(policy), run.fitted.optimizer, flags.learn.update, news_of_update(log));
   if (is_single_copy(plan.sync)) BASCULE_TRY(learner.free_memory());  // the weights have moved into the slot
   if (flags.learn.needs_reference()) {
     BASCULE_ASSIGN(Policy reference,
@@ -68,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(const TrainFlags& flags
        .log = log},
       policy);
   BASCULE_TRY(annotate(sender.status(), cat("--sync=", plan.sync)));
-  BASCULE_ASSIGN(Learner learner, make_learner(flags, plan, std::move(policy), log));
+  BASCULE_ASSIGN(Learner learner, make_learner(flags, run, std::move(policy), log));
   std::unique_ptr<MetricsPage> page;
   if (!flags.report.metrics.empty()) {
     BASCULE_ASSIGN(page, MetricsPage::serve(flags.report.metrics));
@@ -106,10 +107,10 @@ absl::Status Trainer::run() {
 }
 
 absl::Status Trainer::train() {
-  while (last_step_ < plan_.steps && !hooks_.stopped()) {
+  while (!hooks_.stopped() && last_step_ < fitted_->steps) {
     const std::int64_t now = last_step_ + 1;
     BASCULE_ASSIGN(StepMetrics metrics, step(now));
-    const bool last = now == plan_.steps;
+    const bool last = now == fitted_->steps;
     if (last || (flags_.report.eval_every > 0 && now % flags_.report.eval_every == 0)) {
       // The step was trained and counts, whatever becomes of its evaluation.
       if (const absl::StatusOr<nlohmann::json> completions = evaluate_into(metrics); completions.ok())
@@ -214,9 +215,9 @@ absl::Status Trainer::begin() {
   if (hooks_.stopped()) return absl::OkStatus();
   if (last_step_ > 0) {  // the first line was written by the run that is resumed
     BASCULE_TRY(start_log());
-    run_log_.serving(last_step_, plan_.steps, first);
+    run_log_.serving(last_step_, fitted_->steps, first);
   } else {
-    run_log_.serving(0, plan_.steps, first);
+    run_log_.serving(0, fitted_->steps, first);
     StepMetrics metrics{.step = 0, .version = first.version, .send = first};
     metrics.seconds.send = first.seconds.total();
     BASCULE_ASSIGN(const nlohmann::json completions, evaluate_into(metrics));
@@ -226,7 +227,7 @@ absl::Status Trainer::begin() {
   }
   // Behind the evaluation: the first step's figures are its own.
   groups_.emplace(
-      GroupSource::Parts{flags_, task_, prompts_, *pool_}, last_step_ + 1, plan_.steps,
+      GroupSource::Parts{flags_, task_, prompts_, *pool_}, last_step_ + 1, fitted_->steps,
       [this](RunLog::Time time) { return run_log_.seconds(time); }, hooks_.log);
   groups_->published(first);
   return absl::OkStatus();
@@ -248,8 +249,8 @@ absl::Status Trainer::meet_engines() {
                                                          .log = hooks_.log,
                                                          .stopped = hooks_.stopped});
   BASCULE_TRY(fit_engines(*pool_, flags_, prompts_, task_, hooks_.log));
-  BASCULE_ASSIGN(plan_, replan(flags_, plan_, task_, hooks_.log));
-  learner_.follow(plan_.optimizer);
+  BASCULE_ASSIGN(FittedPlan fitted, fit_plan(flags_, plan_, task_, hooks_.log));
+  learner_.follow(fitted_.emplace(std::move(fitted)).optimizer);
   return absl::OkStatus();
 }
 
@@ -259,7 +260,7 @@ absl::Status Trainer::start_log() {
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : learner_.policy().weights()) parameters += tensor.numel();
   run["parameters"] = parameters;
-  return run_log_.start(last_step_, plan_.steps, run);
+  return run_log_.start(last_step_, fitted_->steps, run);
 }
 
 absl::Status Trainer::end() {
@@ -269,7 +270,7 @@ absl::Status Trainer::end() {
       if (!status.ok()) hooks_.log(message_of(status));
   absl::Status saved;
   if (last_step_ > saved_step_ && learner_.is_whole()) saved = save(last_step_);
-  if ((last_step_ < plan_.steps || !saved.ok()) && (hooks_.stopped() || last_step_ > 0))
+  if ((!fitted_ || last_step_ < fitted_->steps || !saved.ok()) && (hooks_.stopped() || last_step_ > 0))
     hooks_.log(cat(hooks_.stopped() ? "stopped" : "ended", " after step ", last_step_,
                    saved_.empty() ? "; nothing was saved" : cat("; continue with --resume=", saved_.string())));
   saved.Update(run_log_.finish());
@@ -297,7 +298,7 @@ absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
 absl::Status Trainer::save(std::int64_t step) {
   const std::filesystem::path folder = flags_.out / cat("step_", step);
   BASCULE_TRY(learner_.save(folder, plan_.start.model,
-                            {.step = step, .seed = flags_.rollouts.seed, .run_config = plan_.config.run}));
+                            {.step = step, .seed = flags_.rollouts.seed, .run_config = fitted_->config}));
   saved_step_ = step;
   saved_ = folder;
   return absl::OkStatus();
