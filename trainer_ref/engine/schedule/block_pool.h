@@ -34,7 +34,7 @@ class BlockPool {
   // A block held once; the least recently used kept one when none is free, nothing when all are held.
   std::optional<BlockId> allocate();
   void retain(BlockId block);
-  void release(BlockId block);
+  void free(BlockId block);
 
   struct Match {
     BlockId block;

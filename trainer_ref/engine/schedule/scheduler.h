@@ -5,7 +5,7 @@
 // `max_step_tokens` a step, beside the single tokens of those that generate. One joins only where all that run find
 // the blocks of their next kBlockTokens tokens: else it would soon have to leave again.
 //
-// When the cache is full all the same, the youngest running sequence releases its blocks and waits. The full ones,
+// When the cache is full all the same, the youngest running sequence frees its blocks and waits. The full ones,
 // of its prompt and of what it generated, can be found under their prefix until their memory is needed, from the
 // sequence's end; so, admitted again, it computes only what others took meanwhile. Blocks of other weights cannot be
 // found. The youngest is the victim since the older ones are nearer to their end, and began with older weights, if any
@@ -78,7 +78,7 @@ class Scheduler {
   bool has_room_for(const Sequence& sequence) const;
   void reuse_prefix(Sequence& sequence);
   void publish_blocks(Sequence& sequence);
-  void release(Sequence& sequence);
+  void free(Sequence& sequence);
   void fork(Sequence& lead, Sequences siblings, std::span<Sample> samples, MadeBy made_by, Sequences& ended);
   Step schedule_a_suspect();
   void preempt_all_but(const Sequence& sequence);
