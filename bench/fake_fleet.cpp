@@ -89,9 +89,9 @@ void FakeFleet::hear(const std::shared_ptr<Worker>& worker, const Message& messa
   } else if (const auto* sealed = std::get_if<Sealed>(&message)) {
     if (std::exchange(kill_when_sealed_, false)) return drop(*worker);
     channel.send(Prepared{.version = sealed->version});
-  } else if (const auto* commit = std::get_if<Decided>(&message)) {
-    if (!worker->coming || worker->coming->version != commit->version) return;
-    channel.send(Ack{.version = commit->version});
+  } else if (const auto* decided = std::get_if<Decided>(&message)) {
+    if (!worker->coming || worker->coming->version != decided->version) return;
+    channel.send(Ack{.version = decided->version});
     if (worker->serving) channel.send(Released{.slot = worker->serving->slot, .lease = worker->serving->lease});
     worker->serving = std::exchange(worker->coming, std::nullopt);
   } else if (std::holds_alternative<Abort>(message)) {

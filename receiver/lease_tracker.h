@@ -2,12 +2,12 @@
 // threads, no clocks. The session's I/O thread tells it what happened; it answers what may be said and done now.
 //
 //   a version is   from                                    until                                         then
-//   incoming       prepare                                 commit                                        decided
+//   incoming       prepare                                 decided                                       decided
 //                                                          abort, another prepare, a lost connection     departing
 //   offered        prepared, or found (followers)          rank 0's word: the engine flips to it         serving
 //                                                          rank 0 passed it over, or it was withdrawn    departing
 //                                                          withdrawn, and the engine has it              taken
-//   decided        commit, or found                        the engine flips to it                        serving
+//   decided        decided, or found                       the engine flips to it                        serving
 //                                                          another is decided before the engine has it   departing
 //                                                          another is decided, and the engine has it     taken
 //   taken          the engine has it, as above             the engine flips to it                        serving
@@ -16,7 +16,7 @@
 //   draining       left, and a device may still read it    the device has passed it                      freed
 //   departing      left                                    the prepare thread has given its memory back  freed
 //
-// Followers hold a version as incoming and as offered, until the commit. Where flips copy, a version leaves as it
+// Followers hold a version as incoming and as offered, until it is decided. Where flips copy, a version leaves as it
 // flips.
 //
 // A lease is on a slot. It begins with prepare, and `released` ends it, once, when the last version under it is gone.

@@ -108,7 +108,7 @@ void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
   if (!descriptors.empty()) return broken("came with descriptors");
   if (auto* deliver = std::get_if<Deliver>(&message)) return on_deliver(std::move(*deliver));
   if (const auto* sealed = std::get_if<Sealed>(&message)) return on_sealed(*sealed);
-  if (const auto* commit = std::get_if<Decided>(&message)) return on_decided(commit->version);
+  if (const auto* decided = std::get_if<Decided>(&message)) return on_decided(decided->version);
   if (const auto* abort = std::get_if<Abort>(&message)) return on_abort(*abort);
   if (std::holds_alternative<Heartbeat>(message)) return;
   if (const auto* refused = std::get_if<Refused>(&message)) {

@@ -80,7 +80,7 @@ class Round {
   bool has(WorkerId worker) const;          // one of them
   bool deserted() const { return lost_ == workers_.size(); }
   std::vector<WorkerId> failed() const;  // with each: those that will not flip, not lost
-  bool was_told(WorkerId worker) const;  // to commit
+  bool was_told(WorkerId worker) const;  // of the decision
   // Those that keep the present phase from ending, but for those that have time to load.
   std::vector<WorkerId> late(Clock::time_point now = Clock::time_point::max()) const;
   bool is_loading(WorkerId worker) const;

@@ -11,9 +11,9 @@ Engine::Answer Engine::hear(const Message& message, Time now) {
     answer.say.emplace_back(Ready{.version = prepare->version});
   } else if (const auto* sealed = std::get_if<Sealed>(&message)) {
     answer.say.emplace_back(Prepared{.version = sealed->version});
-  } else if (const auto* commit = std::get_if<Decided>(&message)) {
-    if (!coming_ || coming_->version != commit->version) return answer;
-    committed_at_ = now;
+  } else if (const auto* decided = std::get_if<Decided>(&message)) {
+    if (!coming_ || coming_->version != decided->version) return answer;
+    decided_at_ = now;
     answer.flips_at = next_boundary(now);
   } else if (std::holds_alternative<Abort>(message)) {
     if (coming_) answer.say.emplace_back(Released{.slot = coming_->slot, .lease = coming_->number});
@@ -23,10 +23,10 @@ Engine::Answer Engine::hear(const Message& message, Time now) {
 }
 
 std::vector<Message> Engine::flip(Time now) {
-  waited_ = now - committed_at_;
+  waited_ = now - decided_at_;
   std::vector<Message> said;
   said.emplace_back(
-      Ack{.version = coming_->version, .stall_seconds = 0, .seconds = seconds_between(committed_at_, now)});
+      Ack{.version = coming_->version, .stall_seconds = 0, .seconds = seconds_between(decided_at_, now)});
   if (serving_ && serving_->slot != coming_->slot)
     said.emplace_back(Released{.slot = serving_->slot, .lease = serving_->number});
   serving_ = std::exchange(coming_, std::nullopt);
