@@ -1,6 +1,6 @@
-// DeviceCopies: slots in host memory or on a peer, for a worker that reads on a device. It has slots of its own there,
-// and copies what the sender writes into them piece by piece behind it; what it shows is a scheme with memory of its
-// own here. Slots of the device itself are read in place.
+// DeviceCopies: slots in host memory or on a peer GPU, for a worker that reads on a device. It has slots of its own
+// there, and copies what the sender writes into them piece by piece behind it; what it shows is a scheme with memory of
+// its own here. Slots of the device itself are read in place.
 //
 //   the sender's slot, in reach of the device ── copy_behind(), prepare() ──▶ a copy on the device ──▶ SlotView
 //

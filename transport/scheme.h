@@ -132,7 +132,7 @@ class ReceiverTransport {  // one for each attachment to a sender's epoch; prepa
   virtual void release(SlotId slot) = 0;
 
   // Where the bytes of an accepted slot lie, until unmap(). `device` is the device whose memory they are, which may be
-  // a peer of the one that reads. None: there is no such place, or it moves.
+  // a peer GPU of the one that reads. None: there is no such place, or it moves.
   virtual std::optional<SlotView> find(SlotId) const { return std::nullopt; }
   // The slot left the ring: unmap its memory.
   virtual void unmap(SlotId) {}

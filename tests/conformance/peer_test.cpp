@@ -1,4 +1,4 @@
-// cuda-ipc over two GPUs: a reader on a peer of the trainer's device, beside the suite.
+// cuda-ipc over two GPUs: a reader on a peer GPU of the trainer's, beside the suite.
 #include <cstring>
 #include <numeric>
 #include <vector>
