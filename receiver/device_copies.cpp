@@ -60,7 +60,7 @@ absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, D
       return absl::OkStatus();
     };
     const absl::Status brought = bring();
-    slots_->release(from.slot);
+    slots_->end_read(from.slot);
     if (!brought.ok()) return annotate(brought, cat("copy slot ", publication.slot.index, " to device ", device_));
     whole->in_use = true;
     incoming_ = nullptr;
@@ -72,10 +72,10 @@ absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, D
                   .memory = whole->memory};
 }
 
-void DeviceCopies::release(SlotId slot) {
-  if (slot.index < kOwnMemory) return slots_->release(slot);  // of a version that was found, and not prepared
+void DeviceCopies::end_read(SlotId slot) {
+  if (slot.index < kOwnMemory) return slots_->end_read(slot);  // of a version that was found, and not prepared
   const auto copy = std::ranges::find(copies_, slot.index, &Copy::index);
-  if (copy == copies_.end()) return slots_->release(slot);
+  if (copy == copies_.end()) return slots_->end_read(slot);
   *copy = Copy{.index = copy->index, .memory = std::move(copy->memory), .bytes = copy->bytes};
   if (copies_.size() > kept_) copies_.erase(copy);
 }

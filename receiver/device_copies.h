@@ -4,11 +4,11 @@
 //
 //   the sender's slot, in reach of the device ── copy_behind(), prepare() ──▶ a copy on the device ──▶ SlotView
 //
-//   a copy:  free ──follow──▶ on its way ──prepare──▶ whole, in use ──release──▶ free
+//   a copy:  free ──follow──▶ on its way ──prepare──▶ whole, in use ──end_read──▶ free
 //
 // A scheme that itself brings a version to memory of its own here (its view has such a number) has nothing to be
-// copied. A copy is digested by the device as it comes, and read once the session finds that right. The scheme releases
-// the sender's slot as soon as it is copied. Prepare thread.
+// copied. A copy is digested by the device as it comes, and read once the session finds that right. The read of the
+// sender's slot ends as soon as it is copied. Prepare thread.
 #pragma once
 
 #include <list>
@@ -34,7 +34,7 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
   absl::Status accept(ReceivedOffer offer) override;
   std::optional<SlotView> find(SlotId slot) const override;  // of the sender's, and of copies
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
-  void release(SlotId slot) override;
+  void end_read(SlotId slot) override;
   void unmap(SlotId slot) override;
   CopiesBehind* copies_behind() override { return queue_ ? this : nullptr; }
   KeptVersions* kept_versions() override { return slots_->kept_versions(); }

@@ -72,7 +72,7 @@ SlotView ReceiveBuffers::take(Buffer& buffer, Epoch epoch) {
           .memory = buffer.memory};
 }
 
-void ReceiveBuffers::release(std::uint32_t number) {
+void ReceiveBuffers::end_read(std::uint32_t number) {
   const auto found = std::ranges::find(buffers_, number, [](const auto& buffer) { return buffer->number; });
   if (found == buffers_.end() || (*found)->state != Buffer::State::kRead) return;
   (*found)->state = Buffer::State::kFree;

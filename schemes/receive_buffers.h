@@ -1,6 +1,6 @@
 // ReceiveBuffers: a worker's own memory for versions. Each buffer holds one version; this decides which one is written.
 //
-//   free ──begin()──▶ coming ──came()──▶ whole ──take()──▶ read ──release()──▶ free
+//   free ──begin()──▶ coming ──came()──▶ whole ──take()──▶ read ──end_read()──▶ free
 //                       │                  │
 //                       │                  └── begin() of another version ──▶ free
 //                       └── give_up() ──▶ free, or freed if a device may still write it
@@ -50,7 +50,7 @@ class ReceiveBuffers {
   void give_up(Buffer& buffer, bool still_written);
   Buffer* whole(Version version);  // null: it did not come
   SlotView take(Buffer& buffer, Epoch epoch);
-  void release(std::uint32_t number);
+  void end_read(std::uint32_t number);
 
   std::uint64_t bytes() const { return bytes_; }
   // The buffer's index among those that open() made; nullopt if it was made later.

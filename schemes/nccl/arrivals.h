@@ -2,7 +2,7 @@
 // delivery, how much of it is there, its digest. One version comes at a time,
 // in one broadcast or in several, one after the other.
 //
-//   begin() ──▶ ( next() ──▶ go_on() ──▶ a broadcast ──▶ went() )… ──▶ digest() ──▶ end() ──▶ take() ──▶ release()
+//   begin() ──▶ ( next() ──▶ go_on() ──▶ a broadcast ──▶ went() )… ──▶ digest() ──▶ end() ──▶ take() ──▶ end_read()
 //
 // It knows no communicators and no threads: every call is under its owner's mutex, but for digest().
 #pragma once
@@ -33,7 +33,7 @@ class Arrivals {
 
   bool has(Version version) { return buffers_.whole(version) != nullptr; }
   SlotView take(Version version, Epoch epoch) { return buffers_.take(*buffers_.whole(version), epoch); }  // has() it
-  void release(std::uint32_t number) { buffers_.release(number); }
+  void end_read(std::uint32_t number) { buffers_.end_read(number); }
 
   // ---- what the sender says ----
 

@@ -27,7 +27,7 @@ class Receiver::Desk : public std::enable_shared_from_this<Desk> {
 
   absl::Status accept(const ReceivedOffer& offer);
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline);
-  void release(std::uint32_t number);
+  void end_read(std::uint32_t number);
   void open(std::shared_ptr<SenderLine> line);
   void hear(std::string_view bytes);
   absl::Status receive(const Publication& publication, std::string_view bytes, Deadline deadline);
@@ -86,9 +86,9 @@ absl::StatusOr<SlotView> Receiver::Desk::prepare(const Publication& publication,
   return arrivals_.take(version, publication.slot.epoch);
 }
 
-void Receiver::Desk::release(std::uint32_t number) {
+void Receiver::Desk::end_read(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
-  arrivals_.release(number);
+  arrivals_.end_read(number);
 }
 
 // ---- messages ----
@@ -257,7 +257,7 @@ absl::Status Receiver::accept(ReceivedOffer offer) { return desk_->accept(offer)
 absl::StatusOr<SlotView> Receiver::prepare(const Publication& publication, Deadline deadline) {
   return desk_->prepare(publication, deadline);
 }
-void Receiver::release(SlotId slot) { desk_->release(slot.index); }
+void Receiver::end_read(SlotId slot) { desk_->end_read(slot.index); }
 void Receiver::open(std::shared_ptr<SenderLine> line) { desk_->open(std::move(line)); }
 void Receiver::heard(std::string bytes, std::vector<UniqueFd>) { desk_->hear(bytes); }
 absl::Status Receiver::receive(const Publication& publication, std::string bytes, Deadline deadline) {

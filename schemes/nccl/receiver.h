@@ -18,7 +18,7 @@ class Receiver final : public ReceiverTransport, public Reception {
 
   absl::Status accept(ReceivedOffer offer) override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
-  void release(SlotId slot) override;
+  void end_read(SlotId slot) override;
   Reception* reception() override { return this; }
 
   void open(std::shared_ptr<SenderLine> line) override;

@@ -61,9 +61,9 @@ absl::StatusOr<SlotView> RelayReceiver::prepare(const Publication& publication, 
   return buffers_.take(*buffer, publication.slot.epoch);
 }
 
-void RelayReceiver::release(SlotId slot) {
+void RelayReceiver::end_read(SlotId slot) {
   const std::lock_guard lock(mutex_);
-  buffers_.release(slot.index);
+  buffers_.end_read(slot.index);
 }
 
 // ---- messages ----

@@ -4,7 +4,7 @@
 //   the source's memory ── pieces, by copy engines ──▶ a buffer here ── pieces ──▶ the buffers of other engines
 //   how far it has come ── control or progress page ─▶ this thread ──────────▶ our progress page
 //
-// Prepare thread: add() to release(). I/O thread: open(), heard(), close(). A thread of its own: receive().
+// Prepare thread: add() to end_read(). I/O thread: open(), heard(), close(). A thread of its own: receive().
 #pragma once
 
 #include <condition_variable>
@@ -38,7 +38,7 @@ class RelayReceiver final : public Reception {
 
   // As in ReceiverTransport; the view is of a receive buffer.
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline);
-  void release(SlotId slot);
+  void end_read(SlotId slot);
 
   void open(std::shared_ptr<SenderLine> line) override;
   void heard(std::string bytes, std::vector<UniqueFd> descriptors) override;

@@ -73,7 +73,7 @@ TEST_F(AutoMirrorReader, AMirrorIsReadInPlace) {
   EXPECT_EQ(static_cast<int>(view->bytes.back()), 4);
   ASSERT_TRUE(reader.find(slot));
   EXPECT_EQ(reader.find(slot)->bytes.data(), view->bytes.data());
-  reader.release(slot);
+  reader.end_read(slot);
   EXPECT_EQ(prepare(slot)->bytes.data(), view->bytes.data());
 }
 

@@ -44,7 +44,7 @@ TEST_P(MemmapTest, AWorkerReadsInPlaceWhatTheSenderPacked) {
     EXPECT_EQ(test::generation_of(view->bytes), version);
     EXPECT_EQ(view->bytes.data(), version > 2 ? addresses[i] : view->bytes.data()) << "one address for all versions";
     addresses[i] = view->bytes.data();
-    if (version > 1) reader->release({kEpoch, 1 - i});
+    if (version > 1) reader->end_read({kEpoch, 1 - i});
   }
 }
 
@@ -75,7 +75,7 @@ TEST_P(MemmapTest, AHeldSlotIsNotWritten) {
   EXPECT_EQ(whole_versions(memmap::Folder::open(folder_.path()).value())->size(), 2u)
       << "what is not written stays listed";
   EXPECT_EQ(test::generation_of(view->bytes), 1u);
-  reader->release({kEpoch, 0});
+  reader->end_read({kEpoch, 0});
   EXPECT_THAT(sender.write(0, 3), IsOk());
 }
 
@@ -159,7 +159,7 @@ TEST_P(MemmapTest, TheNextSenderLeavesTheOldVersionUntilItsOwnIsThere) {
   // Somebody reads the old one.
   wait_for_files({"manifest.json", "model.safetensors", "slot-5-0.safetensors", "slot-6-0.safetensors"});
   EXPECT_EQ(serve_alone(*reader, 7).version, 8u);
-  reader->release({kEpoch, 0});
+  reader->end_read({kEpoch, 0});
   next.send(1, 9);
   wait_for_files({"manifest.json", "model.safetensors", "slot-6-0.safetensors", "slot-6-1.safetensors"});
 }
@@ -204,7 +204,7 @@ TEST_P(MemmapTest, ADroppedSlotThatIsReadStaysUntilItsReaderLetsGo) {
   sender.send(1, 2);
   sender.send(2, 3);
   EXPECT_TRUE(files().contains("slot-5-0.safetensors"));
-  reader->release({kEpoch, 0});
+  reader->end_read({kEpoch, 0});
   sender.unmake_slot(1);
   wait_for_files({"manifest.json", "model.safetensors", "slot-5-2.safetensors"});
 }

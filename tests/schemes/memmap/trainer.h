@@ -151,11 +151,11 @@ inline Served serve_alone(ReceiverTransport& reader, Version newer_than = 0) {
   for (FoundVersion& version : *found) {
     const auto digest = reader.kept_versions()->digest_of(version, one, {});
     if (!digest.ok() || *digest != version.publication.digest) {
-      reader.release(version.publication.slot);
+      reader.end_read(version.publication.slot);
       continue;
     }
     if (++served.whole > 1) {
-      reader.release(version.publication.slot);
+      reader.end_read(version.publication.slot);
       continue;
     }
     const auto view = reader.prepare(version.publication, Deadline(patience()));

@@ -330,7 +330,7 @@ class OnDevice final : public ReceiverTransport {
     view.device = 0;
     return view;
   }
-  void release(SlotId slot) override { slots_->release(slot); }
+  void end_read(SlotId slot) override { slots_->end_read(slot); }
   void unmap(SlotId slot) override { slots_->unmap(slot); }
 
  private:
