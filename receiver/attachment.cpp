@@ -64,7 +64,7 @@ absl::StatusOr<std::shared_ptr<Attachment>> Attachment::make(const Scheme& schem
   made->epoch_ = welcome.epoch;
   made->layout_ = std::move(welcome.layout);
   made->read_plan_ = std::move(read_plan);
-  made->transport_ = make_transport(scheme, endpoint, made->read_plan_.copies_kept());
+  made->transport_ = make_transport(scheme, endpoint, made->read_plan_.buffers_kept());
   return again(made, std::move(welcome), std::move(descriptors));
 }
 

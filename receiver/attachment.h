@@ -32,13 +32,13 @@ class WeightsBuilder {
 };
 
 // The receiver's end of `scheme`, for an engine that reads on endpoint.device: where that is a device and the slots lie
-// elsewhere, with copies of them there, `kept` from the beginning.
+// elsewhere, with receive buffers there, `kept` from the beginning.
 std::unique_ptr<ReceiverTransport> make_transport(const Scheme& scheme, const Endpoint& endpoint, std::size_t kept);
 
 // How a worker takes a layout, found out before anything is mapped.
 struct ReadPlan {
-  // Of copies on a device: the one that tensors are made of, or one that is read and one for the next version.
-  std::size_t copies_kept() const { return copy_plan ? 1 : 2; }
+  // Receive buffers on a device: the one that tensors are made of, or one that is read and one for the next version.
+  std::size_t buffers_kept() const { return copy_plan ? 1 : 2; }
 
   std::optional<Plan> copy_plan{};  // of one that copies
   Fusion fusion{};                  // of one that reads in place
