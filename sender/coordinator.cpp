@@ -120,14 +120,14 @@ void Coordinator::handle(Event event) {
 void Coordinator::show() {
   published_version_.store(fleet_.published(), std::memory_order_relaxed);
   const std::size_t addressable = fleet_.roster().addressable();
-  const bool in_parts = fleet_.writes_in_parts();
-  if (addressable == shown_addressable_ && in_parts == shown_in_parts_) return;
+  const bool in_pieces = fleet_.writes_in_pieces();
+  if (addressable == shown_addressable_ && in_pieces == shown_in_pieces_) return;
   shown_addressable_ = addressable;
-  shown_in_parts_ = in_parts;
+  shown_in_pieces_ = in_pieces;
   {
     const std::lock_guard lock(mutex_);
     shared_.addressable = addressable;
-    shared_.in_parts = in_parts;
+    shared_.in_pieces = in_pieces;
   }
   changed_.notify_all();
 }

@@ -179,7 +179,7 @@ class Coordinator : private WorkerLine {
   WorkerId next_worker_ = 1;
   int control_page_ = -1;
   std::size_t shown_addressable_ = 0;  // as in shared_
-  bool shown_in_parts_ = false;
+  bool shown_in_pieces_ = false;
   EndpointWatch watch_;    // storage thread, once it is started
   bool watching_ = false;  // it is looking
 
@@ -188,7 +188,7 @@ class Coordinator : private WorkerLine {
   std::condition_variable changed_;
   struct Shared {
     std::size_t addressable = 0;  // workers
-    bool in_parts = false;        // as Fleet::writes_in_parts()
+    bool in_pieces = false;       // as Fleet::writes_in_pieces()
     Version last_version = 0;     // the highest number known to be used
     std::optional<SlotId> ahead;  // for the next version to all: its send need not ask, nor wake a thread first
     std::vector<SlotId> dropped;  // for the next grant

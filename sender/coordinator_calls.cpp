@@ -90,7 +90,7 @@ absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> wo
     std::unique_lock lock(mutex_);
     if (workers.empty() && shared_.ahead) {
       Grant grant{.slot = *std::exchange(shared_.ahead, std::nullopt),
-                  .in_parts = shared_.in_parts,
+                  .in_pieces = shared_.in_pieces,
                   .dropped = std::exchange(shared_.dropped, {})};
       lock.unlock();
       BASCULE_TRY(number(grant));

@@ -181,7 +181,7 @@ absl::StatusOr<Packing> Registration::packing(TensorSource* weights) {
                  .slot_bytes = layout_.bytes(),
                  .registered = true,
                  .plan_number = plan_number_,
-                 .in_parts = false,
+                 .in_pieces = false,
                  .stream = source_->stream()};
 }
 
@@ -228,7 +228,7 @@ absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
                  .slot_bytes = layout_.bytes(),
                  .registered = false,
                  .plan_number = ++last_plan_number_,
-                 .in_parts = false,
+                 .in_pieces = false,
                  .stream = weights.stream()};
 }
 

@@ -25,7 +25,7 @@ struct Packing {
   std::uint64_t slot_bytes = 0;
   bool registered = true;         // the registered tensors, not others
   std::uint64_t plan_number = 0;  // other segments have another one
-  bool in_parts = false;          // bytes leave while they are packed
+  bool in_pieces = false;         // bytes leave while they are packed
   Stream stream = nullptr;        // that writes the tensors, where they lie on a device
 };
 

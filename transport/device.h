@@ -90,7 +90,7 @@ class DeviceQueue {
   virtual absl::Status run_in_pieces(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                                      bool want_digest, Caller caller) = 0;
   // Behind each piece of that run_in_pieces() that is packed, `bytes_done` grows. Blocks until it is all.
-  virtual absl::Status watch_parts(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) = 0;
+  virtual absl::Status watch_pieces(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) = 0;
   // Copies the slot of that run_in_pieces() to the window, each piece as soon as it is packed; `bytes_done` grows
   // behind each. Blocks, mostly asleep. DEADLINE_EXCEEDED: not all of it is there yet.
   virtual absl::Status copy_out(const std::byte* slot, HostWindow& to, std::atomic<std::uint64_t>& bytes_done,

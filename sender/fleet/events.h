@@ -22,7 +22,7 @@ struct Grant {
   Version version = 0;  // the public thread's to give
   SlotId slot;
   bool is_new = false;            // it has no memory yet
-  bool in_parts = false;          // bytes leave while it is written; not of a loan, whose writer tells nothing
+  bool in_pieces = false;         // bytes leave while it is written; not of a loan, whose writer tells nothing
   std::string spare_for{};        // it is new because these read on: "a (slot 0)"
   std::vector<SlotId> dropped{};  // left the ring since the last grant; nobody reads them
   std::vector<std::string> to{};  // the names that were asked for; empty: all

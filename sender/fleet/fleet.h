@@ -51,7 +51,7 @@ class Fleet {
   const std::string& last_refusal() const { return admissions_.last_refusal(); }
   const std::string& missing() const { return missing_; }      // what of the endpoint was removed
   std::vector<std::vector<std::string>> fused_wishes() const;  // of the workers that are there, as they came
-  bool writes_in_parts() const { return books_.writes_in_parts(); }
+  bool writes_in_pieces() const { return books_.writes_in_pieces(); }
   // `untouched`: the slot that was taken ahead, if the public thread has not begun to write it.
   SenderStatus status(std::optional<SlotId> untouched) const;
 

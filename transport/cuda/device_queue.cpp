@@ -172,7 +172,7 @@ class CudaQueue final : public DeviceQueue {
     });
   }
 
-  absl::Status watch_parts(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) override {
+  absl::Status watch_pieces(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) override {
     BASCULE_TRY(lost_);
     for (std::uint64_t begin = 0; begin < packed_bytes_; begin += piece_bytes_) {
       BASCULE_TRY(keep(packed_[begin / piece_bytes_].wait(deadline)));

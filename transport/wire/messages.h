@@ -99,7 +99,7 @@ struct Abort {
 // worker → sender
 struct Ready {  // the worker's back slot is free
   Version version = 0;
-  bool copies_behind = false;  // it copies the bytes while they are written: they are better written in parts
+  bool copies_behind = false;  // it copies the bytes while they are written: they are better written in pieces
 };
 struct Prepared {
   Version version = 0;

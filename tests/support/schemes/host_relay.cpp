@@ -79,7 +79,7 @@ class HostQueue final : public DeviceQueue {
   absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, bool, Caller) override {
     return not_asked();
   }
-  absl::Status watch_parts(std::atomic<std::uint64_t>&, Deadline) override { return not_asked(); }
+  absl::Status watch_pieces(std::atomic<std::uint64_t>&, Deadline) override { return not_asked(); }
   absl::Status copy_out(const std::byte*, HostWindow&, std::atomic<std::uint64_t>&, Deadline) override {
     return not_asked();
   }
