@@ -27,8 +27,8 @@ class Receiver final : public ReceiverTransport, public Reception {
   void close() override;
 
  private:
-  class Desk;
-  const std::shared_ptr<Desk> desk_;  // threads of communicators have it, too
+  class Shared;
+  const std::shared_ptr<Shared> shared_;  // by threads of communicators, too
 };
 
 }  // namespace bascule::inline v0::nccl

@@ -22,9 +22,9 @@ class Sender final : public SenderTransport {
   Delivery* delivery() override;
 
  private:
-  class Desk;
-  explicit Sender(std::shared_ptr<Desk> desk) : desk_(std::move(desk)) {}
-  const std::shared_ptr<Desk> desk_;  // threads of communicators have it, too
+  class Shared;
+  explicit Sender(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+  const std::shared_ptr<Shared> shared_;  // by threads of communicators, too
 };
 
 }  // namespace bascule::inline v0::nccl
