@@ -40,7 +40,7 @@ absl::StatusOr<ReceiveBuffers::Buffer*> ReceiveBuffers::begin(Version version, s
   if (buffer == nullptr) {
     BASCULE_ASSIGN(buffer, add());
   }
-  buffer->state = Buffer::State::kComing;
+  buffer->state = Buffer::State::kIncoming;
   buffer->version = version;
   buffer->digest.reset();
   return buffer;

@@ -216,7 +216,7 @@ absl::Status Receiver::Shared::go_on(Communicator& communicator, const GroupMess
   rest.done = [self = shared_from_this(), group = message.group, number = message.number](absl::Status status,
                                                                                           std::uint64_t there) {
     const std::lock_guard guard(self->mutex_);
-    if (!self->arrivals_.is_coming(number)) return;
+    if (!self->arrivals_.is_incoming(number)) return;
     // Before this group's `dropped`: then the sender goes on without this worker.
     if (status.ok()) self->say({.kind = GroupMessage::Kind::kGot, .number = number});
     if (!status.ok() && !absl::IsCancelled(status))

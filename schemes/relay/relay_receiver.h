@@ -46,7 +46,7 @@ class RelayReceiver final : public Reception {
   void close() override;
 
  private:
-  struct Coming {
+  struct Incoming {
     std::uint64_t number = 0;  // of the delivery
     std::uint64_t connection = 0;
     SourceId source = kTrainer;
@@ -79,7 +79,7 @@ class RelayReceiver final : public Reception {
   std::condition_variable changed_;
   std::shared_ptr<SenderLine> line_;  // null: no connection
   ReceiveBuffers buffers_;
-  std::optional<Coming> coming_;
+  std::optional<Incoming> incoming_;
   std::map<std::uint64_t, RelayMessage> early_;                 // by delivery: of one whose receive() has not begun
   std::map<SourceId, std::shared_ptr<EngineBuffers>> engines_;  // null: being mapped
   std::uint64_t connections_ = 0;

@@ -137,9 +137,9 @@ TEST_F(ReceiveBuffersTest, AReleaseOfNothingDoesNothing) {
   const SlotView view = serve(1);
   buffers.end_read(view.slot.index);
   buffers.end_read(view.slot.index);
-  ReceiveBuffers::Buffer& coming = begin(2);
-  buffers.end_read(coming.number);  // nobody reads it
-  EXPECT_EQ(coming.state, State::kComing);
+  ReceiveBuffers::Buffer& incoming = begin(2);
+  buffers.end_read(incoming.number);  // nobody reads it
+  EXPECT_EQ(incoming.state, State::kIncoming);
 }
 
 }  // namespace

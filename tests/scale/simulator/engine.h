@@ -1,6 +1,7 @@
 // Engine: what a worker answers, and when it flips. The bytes are somebody else's: it verifies at once what is sealed.
 //
-//   prepare ─▶ ready      sealed ─▶ prepared      decided ─▶ (token boundary) flip: ack, and released of the slot before
+//   prepare ─▶ ready      sealed ─▶ prepared      decided ─▶ (token boundary) flip: ack, and released of the slot
+//   before
 //
 // Pure: messages in, answers out.
 #pragma once
@@ -39,7 +40,7 @@ class Engine {
 
   Duration step_;
   Time phase_;
-  std::optional<Lease> coming_, serving_;
+  std::optional<Lease> incoming_, serving_;
   Time decided_at_;
   Duration waited_{};
 };
