@@ -106,7 +106,7 @@ void Admissions::consider(Member& member, FleetTurn& turn) {
                                               "yields at a token boundary of its own, and the ranks of a group have ",
                                               "one together; use slots=2, or copy (register_model of the receiver)"));
   const std::vector<Member*> ranks = books_.roster.ranks_of(member);
-  if (ranks.size() < member.hello.ranks || std::ranges::any_of(ranks, &Member::leaving))
+  if (ranks.size() < member.hello.ranks || std::ranges::any_of(ranks, &Member::departing))
     return;  // parked until the whole group is there
   for (Member* rank : ranks) books_.roster.move(*rank, Member::State::kAdmitted);
   if (!books_.slots.is_open()) return;
@@ -133,7 +133,7 @@ void Admissions::welcome(Member& member, FleetTurn& turn) {
 
 void Admissions::note(event::Admitted& admitted, FleetTurn& turn) {
   Member* member = books_.roster.find(admitted.id);
-  if (member == nullptr || member->leaving) return;
+  if (member == nullptr || member->departing) return;
   if (!admitted.status.ok()) return refuse(*member, annotate(admitted.status, cat("worker ", member->name())));
   books_.roster.move(*member, Member::State::kWelcomed);
   books_.roster.know(*member);
