@@ -41,7 +41,7 @@ void DeviceCopies::copy_behind(const Publication& publication, std::uint64_t byt
   const std::uint64_t piece = known->second.window->piece_bytes();
   const std::uint64_t end = bytes_done < publication.bytes ? bytes_done / piece * piece : publication.bytes;
   if (end == 0) return;
-  const absl::StatusOr<Buffer*> to = on_its_way(publication);
+  const absl::StatusOr<Buffer*> to = in_flight(publication);
   // What goes wrong here goes wrong in prepare(), too, which can say so.
   if (to.ok()) copy(**to, *known->second.window, end, publication.bytes).IgnoreError();
 }
@@ -55,7 +55,7 @@ absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, D
     const auto bring = [&]() -> absl::Status {
       const SlotView whole_slot{.slot = from.slot, .bytes = from.bytes.first(publication.bytes), .device = from.device};
       BASCULE_ASSIGN(HostWindow* const seen, window(whole_slot));
-      BASCULE_ASSIGN(whole, on_its_way(publication));
+      BASCULE_ASSIGN(whole, in_flight(publication));
       BASCULE_TRY(copy(*whole, *seen, publication.bytes, publication.bytes));
       BASCULE_ASSIGN(whole->digest, queue_->finish(deadline));
       return absl::OkStatus();
@@ -121,9 +121,9 @@ DeviceCopies::Buffer* DeviceCopies::find(const Publication& publication) {
   return found == buffers_.end() ? nullptr : &*found;
 }
 
-// Where the version goes: where it has begun to, or into a buffer that is not read. What was on its way there
+// Where the version goes: where it has begun to, or into a buffer that is not read. What was in flight there
 // does not come any more; the device copies in order.
-absl::StatusOr<DeviceCopies::Buffer*> DeviceCopies::on_its_way(const Publication& publication) {
+absl::StatusOr<DeviceCopies::Buffer*> DeviceCopies::in_flight(const Publication& publication) {
   Buffer* to = find(publication);
   if (to != nullptr && (to->in_use || to == incoming_)) return to;
   const auto free = std::ranges::find_if(

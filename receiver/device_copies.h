@@ -4,7 +4,7 @@
 //
 //   the sender's slot, in reach of the device ── copy_behind(), prepare() ──▶ a receive buffer on it ──▶ SlotView
 //
-//   a buffer:  free ──follow──▶ on its way ──prepare──▶ whole, in use ──end_read──▶ free
+//   a buffer:  free ──follow──▶ in flight ──prepare──▶ whole, in use ──end_read──▶ free
 //
 // A scheme that itself brings a version to memory of its own here (its view has such a number) has nothing to be
 // copied. A version is digested by the device as it comes, and read once the session finds that right. The read of the
@@ -50,7 +50,7 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
     std::shared_ptr<std::byte> memory;
     std::uint64_t bytes = 0;
     SlotId of{};
-    Version version = 0;           // that it holds, or that is on its way to it
+    Version version = 0;           // that it holds, or that is in flight to it
     std::uint64_t bytes_done = 0;  // enqueued
     std::optional<Digest> digest{};
     bool in_use = false;
@@ -60,7 +60,7 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
   absl::StatusOr<std::shared_ptr<HostWindow>> open(const SlotView& place);
   absl::StatusOr<Buffer*> add(std::uint64_t bytes);
   Buffer* find(const Publication& publication);
-  absl::StatusOr<Buffer*> on_its_way(const Publication& publication);
+  absl::StatusOr<Buffer*> in_flight(const Publication& publication);
   absl::Status copy(Buffer& to, HostWindow& from, std::uint64_t end, std::uint64_t of_bytes);
 
   std::unique_ptr<ReceiverTransport> slots_;

@@ -45,7 +45,7 @@ class LeaseTracker {
 
   explicit LeaseTracker(Takes takes = Takes::kInPlace) : takes_(takes) {}
 
-  // A version on its way here.
+  // A version in flight to here.
   struct Incoming {
     Publication publication;
     bool single_copy = false;  // the engine reads its slot, and yields

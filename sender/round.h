@@ -1,4 +1,4 @@
-// Round: one version on its way to a set of workers, as a two-phase commit. Pure bookkeeping: events come in,
+// Round: one version in flight to a set of workers, as a two-phase commit. Pure bookkeeping: events come in,
 // and next() says what to do; the fleet does it. An event of one worker costs the same however many there are.
 //
 //   state       leaves it when                                   to

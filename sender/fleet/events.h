@@ -15,7 +15,7 @@
 
 namespace bascule::inline v0 {
 
-using Ticket = std::uint64_t;  // of one version on its way; never reused by a sender
+using Ticket = std::uint64_t;  // of one version in flight; never reused by a sender
 
 // A slot for the public thread to write, and the number of the version that it will be.
 struct Grant {

@@ -1,4 +1,4 @@
-// Fleet: the members, what they hold, and the versions on their way to them. A pure state machine: an event goes in,
+// Fleet: the members, what they hold, and the versions in flight to them. A pure state machine: an event goes in,
 // actions come out, and time is an argument. No sockets, threads, clocks or schemes: the coordinator has those.
 //
 //            Greeted, Heard, HungUp …                      Say, Admit, Close, Deliver, GrantSlot …
