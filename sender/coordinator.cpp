@@ -203,7 +203,7 @@ void Coordinator::watch_endpoint() {
   });
 }
 
-// Answers an inquiry. On a Unix socket the answer has what a worker would be offered; that offer ends once it is sent.
+// Answers a status query. On a Unix socket the answer has what a worker would be offered; the offer ends once sent.
 void Coordinator::describe(Channel& channel, ConnectionKind kind) {
   std::optional<SlotId> untouched;
   {

@@ -126,8 +126,8 @@ struct Released {
   LeaseNumber lease = 0;  // that the worker was told of last; another one goes on: this word crossed its prepare
 };
 
-// From a program that only asks, in place of a hello; answered by a SenderStatus.
-struct Inquire {
+// From a program that only looks, in place of a hello; answered by a SenderStatus.
+struct StatusQuery {
   std::uint32_t protocol = kProtocol;
 };
 
@@ -140,8 +140,9 @@ struct Bye {
   std::string why;  // empty: there is no more to say
 };
 
-using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Poisoned, Decided,
-                             Abort, Ack, Released, Heartbeat, Bye, Inquire, SenderStatus, Deliver, Transport, Loading>;
+using Message =
+    std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Poisoned, Decided, Abort, Ack,
+                 Released, Heartbeat, Bye, StatusQuery, SenderStatus, Deliver, Transport, Loading>;
 
 const char* name_of(const Message&);  // "hello"
 

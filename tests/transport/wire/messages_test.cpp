@@ -45,7 +45,7 @@ TEST(Messages, EveryTypeComesBackAsItWas) {
   }
   EXPECT_THAT(names, testing::ElementsAre("hello", "welcome", "refused", "prepare", "ready", "sealed", "prepared",
                                           "failed", "poisoned", "decided", "abort", "ack", "released", "heartbeat",
-                                          "bye", "inquire", "status", "deliver", "transport", "loading"));
+                                          "bye", "status_query", "status", "deliver", "transport", "loading"));
 }
 
 // The layout of a welcome is written once, for all workers.
