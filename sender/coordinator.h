@@ -57,8 +57,8 @@ class Coordinator : private WorkerLine {
 
   // ---- public thread (coordinator_calls.cpp); what waits ends with CANCELLED once `interrupted` says so ----
 
-  void register_layout(Layout layout);                   // greetings are compared with it from now on
-  std::vector<std::vector<std::string>> fused_wishes();  // of the workers that greeted so far, as they came
+  void register_layout(Layout layout);                     // greetings are compared with it from now on
+  std::vector<std::vector<std::string>> fused_requests();  // of the workers that greeted so far, as they came
   // Once; workers are welcomed from now on. `layout` is the final one.
   void open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page);
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, Deadline deadline);

@@ -52,8 +52,8 @@ Coordinator::Waited Coordinator::wait(std::unique_lock<std::mutex>& lock, Deadli
 
 void Coordinator::register_layout(Layout layout) { post_event(event::LayoutRegistered{std::move(layout)}); }
 
-std::vector<std::vector<std::string>> Coordinator::fused_wishes() {
-  return ask([this] { return fleet_.fused_wishes(); });
+std::vector<std::vector<std::string>> Coordinator::fused_requests() {
+  return ask([this] { return fleet_.fused_requests(); });
 }
 
 void Coordinator::open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page) {

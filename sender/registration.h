@@ -44,7 +44,7 @@ class Registration {
   bool has_tensors() const { return source_ != nullptr; }
   // Arranges the layout anew, before anybody uses it: these tensors side by side, where that can be. A packing of
   // before is one no more.
-  absl::Status fuse(std::span<const std::vector<std::string>> wishes);
+  absl::Status fuse(std::span<const std::vector<std::string>> requests);
 
   int device() const { return device_; }                                   // on which the tensors lie, or kHost
   Stream stream() const { return source_ ? source_->stream() : nullptr; }  // as of the last packing()

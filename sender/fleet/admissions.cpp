@@ -139,11 +139,11 @@ void Admissions::note(event::Admitted& admitted, FleetTurn& turn) {
   books_.roster.know(*member);
   books_.roster.found(member->name());
   books_.slots.keep_only(member->holder(), member->hello.held);  // of its leases, those that it still claims live on
-  for (const std::vector<std::string>& wish : std::exchange(member->hello.fused, {}))
-    if (books_.layout->join(wish).ok() && !books_.layout->joined_at(wish))
+  for (const std::vector<std::string>& request : std::exchange(member->hello.fused, {}))
+    if (books_.layout->join(request).ok() && !books_.layout->joined_at(request))
       books_.warnings.push_back(
-          cat("worker ", member->name(), " wished for ", absl::StrJoin(wish, ", "),
-              " side by side after the layout was fixed, or against an earlier wish: ", "it copies them"));
+          cat("worker ", member->name(), " requested ", absl::StrJoin(request, ", "),
+              " side by side after the layout was fixed, or against an earlier request: ", "it copies them"));
   turn.log(
       cat("worker ", member->name(), " joined (pid ", member->hello.pid, ", serving version ", member->serving, ")"));
   catch_ups_.look_at(member->id);

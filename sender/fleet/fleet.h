@@ -49,8 +49,8 @@ class Fleet {
   // For error texts, whom a send waits for that gets no slot: "a (slot 0), b (slot 1)", or of a single copy "a".
   std::string readers() const;
   const std::string& last_refusal() const { return admissions_.last_refusal(); }
-  const std::string& missing() const { return missing_; }      // what of the endpoint was removed
-  std::vector<std::vector<std::string>> fused_wishes() const;  // of the workers that are there, as they came
+  const std::string& missing() const { return missing_; }        // what of the endpoint was removed
+  std::vector<std::vector<std::string>> fused_requests() const;  // of the workers that are there, as they came
   bool writes_in_pieces() const { return books_.writes_in_pieces(); }
   // `untouched`: the slot that was taken ahead, if the public thread has not begun to write it.
   SenderStatus status(std::optional<SlotId> untouched) const;
