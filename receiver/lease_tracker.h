@@ -20,8 +20,8 @@
 // flips.
 //
 // A lease is on a slot. It begins with prepare, and `released` ends it, once, when the last version under it is gone.
-// On a new connection the greeting says which leases go on: a word about the others would end a lease that began since.
-// And the word names the lease that it ends, since it may cross the prepare that begins the next one on the slot.
+// On a new connection the greeting says which leases go on: a message about the others would end a lease that began
+// since. And a message names the lease that it ends, since it may cross the prepare that begins the next one.
 #pragma once
 
 #include <cstdint>

@@ -148,18 +148,18 @@ void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello, C
 // What the scheme's two ends say to each other is theirs alone.
 void Coordinator::hear(WorkerId id, Message message, std::vector<UniqueFd> descriptors) {
   const Connection& connection = connections_.at(id);
-  auto* const words = std::get_if<Transport>(&message);
-  if (words == nullptr && !descriptors.empty())
+  auto* const transport = std::get_if<Transport>(&message);
+  if (transport == nullptr && !descriptors.empty())
     return handle(event::HungUp{id, invalid_argument(name_of(message), " came with descriptors")});
   if (std::holds_alternative<Heartbeat>(message)) return;
   if (trace_) trace_(cat("from ", connection.name, ": ", name_of(message)));
-  if (words == nullptr) return handle(event::Heard{id, std::move(message)});
+  if (transport == nullptr) return handle(event::Heard{id, std::move(message)});
   if (moves_ == nullptr || !connection.admitted)
     return handle(
         event::HungUp{id, invalid_argument(moves_ == nullptr ? cat("scheme ", endpoint_.scheme, " says nothing")
                                                              : "it is not welcomed yet",
                                            ", and the worker sent ", name_of(message))});
-  moves_->heard(id, std::move(words->bytes), std::move(descriptors));
+  moves_->heard(id, std::move(transport->bytes), std::move(descriptors));
 }
 
 Coordinator::Connection* Coordinator::find(WorkerId id) {

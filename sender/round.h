@@ -59,8 +59,8 @@ class Round {
   void prepared(WorkerId worker);
   void failed(WorkerId worker, std::string_view why);
   void decided(const absl::Status& status);
-  // It was told, and loads by itself until then at most. Its second word counts, too: the first may have said that it
-  // still loads another version.
+  // It was told, and loads by itself until then at most. Its second message also counts: the first may have said that
+  // it still loads another version.
   void loading(WorkerId worker, Clock::time_point until);
   void acked(WorkerId worker, double seconds, double stall_seconds);
   void persisted(absl::Status status);
@@ -100,7 +100,7 @@ class Round {
     std::size_t group = 0;  // in groups_
     bool ready = false, prepared = false, told = false, acked = false, lost = false, failed = false;
     std::optional<Clock::time_point> loads_until;
-    int load_words = 0;
+    int load_messages = 0;
     WorkerReport report;
     bool done() const { return acked || lost || failed; }
   };
