@@ -8,6 +8,7 @@
 
 #include "schemes/memmap/memmap_fixture.h"
 #include <bascule/schemes/memmap/manifest.h>
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
 

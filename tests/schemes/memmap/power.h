@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <bascule/schemes/memmap/memmap.h>
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/files.h>
 
 namespace bascule::test {

@@ -10,6 +10,7 @@
 
 #include "schemes/memmap/memmap_fixture.h"
 #include "support/no_io_uring.h"
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/file_lock.h>
 #include <bascule/transport/posix/files.h>
 
