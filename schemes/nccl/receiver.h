@@ -5,9 +5,10 @@
 
 #include <memory>
 
-#include <bascule/schemes/nccl/nccl.h>
+#include <bascule/schemes/nccl/dependencies.h>
 #include <bascule/transport/delivery.h>
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/scheme.h>
 
 namespace bascule::inline v0::nccl {
 

@@ -127,8 +127,8 @@ TEST_P(MemmapTest, AnOfferThatIsNotWhatTheFolderHoldsIsRefused) {
 TEST_P(MemmapTest, AWorkerIsAdmittedWhileTheManifestWaitsForTheDisk) {
   std::atomic<bool> slow = false;
   std::promise<void> waits, goes_on;
-  MemmapTrainer sender(folder_.path(), kEpoch, GetParam(), [&](const FileOperation& operation) {
-    if (operation.kind != FileOperation::Kind::kReplaced || !slow.exchange(false)) return;
+  MemmapTrainer sender(folder_.path(), kEpoch, GetParam(), [&](const memmap::FileOperation& operation) {
+    if (operation.kind != memmap::FileOperation::Kind::kReplaced || !slow.exchange(false)) return;
     waits.set_value();
     goes_on.get_future().wait();
   });

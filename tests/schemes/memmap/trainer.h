@@ -37,8 +37,8 @@ inline std::byte byte_of(std::uint64_t generation, std::size_t i) {
 
 class MemmapTrainer {
  public:
-  MemmapTrainer(const std::filesystem::path& folder, Epoch epoch, bool durable = false, FileObserver observer = {},
-                Layout layout = some_layout())
+  MemmapTrainer(const std::filesystem::path& folder, Epoch epoch, bool durable = false,
+                memmap::FileObserver observer = {}, Layout layout = some_layout())
       : epoch_(epoch), layout_(std::move(layout)) {
     Endpoint endpoint;
     endpoint.scheme = "memmap";
