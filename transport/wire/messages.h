@@ -23,6 +23,7 @@
 namespace bascule::inline v0 {
 
 inline constexpr std::uint32_t kProtocol = 3;
+inline constexpr std::uint32_t kMaxFrameBytes = 64u << 20;  // of one message
 inline constexpr std::size_t kMostCompatibilityKeyBytes = 1024;
 
 // Of a lease, so that the end of one is not taken for that of the next one on the same slot. No two leases that
