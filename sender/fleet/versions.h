@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include <bascule/sender/fleet/events.h>
-#include <bascule/sender/round.h>
+#include <bascule/sender/fleet/round.h>
 
 namespace bascule::inline v0 {
 

@@ -1,4 +1,4 @@
-#include <bascule/sender/round.h>
+#include <bascule/sender/fleet/round.h>
 
 #include <algorithm>
 #include <utility>
