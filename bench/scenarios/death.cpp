@@ -1,4 +1,4 @@
-// death and death_stopped: a worker is killed, or stopped, while a version is on its way to all; from that moment to
+// death and death_stopped: a worker is killed, or stopped, while a version is in flight to all; from that moment to
 // the return of the send, which is the last ack of the others. The baseline is the send before it.
 #include <csignal>
 #include <thread>
