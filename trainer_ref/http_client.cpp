@@ -66,7 +66,7 @@ absl::StatusOr<Url> parse_url(std::string_view text) {
   int number = 0;
   if (port.size() > 5 || port.find_first_not_of("0123456789") != std::string_view::npos ||
       !absl::SimpleAtoi(status_internal::piece(port), &number) || number < 1 || number > 65535)
-    return refused("has no port from 1 to 65535 behind the colon");
+    return refused("has no port from 1 to 65535 after the colon");
   if (text.find_first_of(" \r\n\t") != std::string_view::npos) return refused("holds a space");
   return Url{std::string(host), static_cast<std::uint16_t>(number),
              slash == rest.size() ? "/" : std::string(rest.substr(slash))};
@@ -86,7 +86,7 @@ struct HttpClient::Impl {
   const Lookup lookup;
   asio::io_context io{1};
   asio::steady_timer resolved{io};          // ends early when a lookup has its answer, and by cancel()
-  std::optional<Resolution> resolution;     // a lookup that a call gave up on: the next may wait for it, too
+  std::optional<Resolution> resolution;     // a lookup that a call gave up on; the next may also wait for it
   std::optional<beast::tcp_stream> stream;  // open to `peer`
   beast::flat_buffer buffer;
   std::string peer;
@@ -100,12 +100,12 @@ struct HttpClient::Impl {
     peer.clear();
   }
 
-  // cancel() ends what it finds waiting; this ends what was not waiting yet.
+  // cancel() ends waits in progress; this ends what was not waiting yet.
   void refuse_if_cancelled() const {
     if (cancelled) throw boost::system::system_error(asio::error::operation_aborted);
   }
 
-  // Whether the kept connection still stands: a server that closed it leaves an end of file to be read.
+  // Whether the kept connection still stands: if the server closed it, there is an end of file to read.
   bool stands(const std::string& to) {
     if (!stream || peer != to) return false;
     boost::system::error_code error;
@@ -115,7 +115,7 @@ struct HttpClient::Impl {
     return error == asio::error::would_block;
   }
 
-  // Where `url` is found. Only what is no number is looked up.
+  // Resolves `url`. Only names are looked up, not numeric addresses.
   asio::awaitable<absl::StatusOr<std::vector<tcp::endpoint>>> resolve(Url url, TimePoint deadline) {
     boost::system::error_code error;
     if (const asio::ip::address address = asio::ip::make_address(url.host, error); !error)
@@ -150,7 +150,7 @@ struct HttpClient::Impl {
       stream->expires_at(deadline);
       refuse_if_cancelled();
       co_await stream->async_connect(*endpoints, use_awaitable);
-      ::fcntl(stream->socket().native_handle(), F_SETFD, FD_CLOEXEC);  // which Asio does not ask for
+      ::fcntl(stream->socket().native_handle(), F_SETFD, FD_CLOEXEC);  // Asio does not set it
       stream->socket().set_option(tcp::no_delay(true));
       peer = to;
     }
@@ -162,8 +162,8 @@ struct HttpClient::Impl {
     sent = true;
     throw_if(co_await write_all(*stream, request));
 
-    // The header alone first: a body that comes with it would be given all the memory that the header claims, before
-    // the parser looks at its limit.
+    // Reads the header alone first: with a body, the parser would allocate all the memory that the header claims before
+    // it checks its limit.
     http::response_parser<http::string_body> parser;
     parser.body_limit(kMaxAnswerBytes);
     throw_if(co_await read_message(*stream, buffer, parser, ReadTo::kHeader));
@@ -203,10 +203,10 @@ struct HttpClient::Impl {
       try {
         io.run();
         return result;
-      } catch (const std::exception& error) {  // thrown beneath the coroutine, which is gone: no memory, as a rule
+      } catch (const std::exception& error) {  // thrown beneath the coroutine, which is gone: usually no memory
         result =
             absl::ResourceExhaustedError(cat(url->host, ":", url->port, ": the answer was not read: ", error.what()));
-        close();  // and what still waited ends
+        close();  // ends what still waits
       }
     }
   }

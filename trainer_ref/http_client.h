@@ -1,5 +1,5 @@
-// A small HTTP/1.1 client: blocking calls with deadlines, one connection kept to one server at a time, which no program
-// that this one starts inherits.
+// A small HTTP/1.1 client: blocking calls with deadlines, and one kept connection to one server at a time, which no
+// program that this one starts inherits.
 //
 // Threads: one at a time; cancel() from any. Plain http only: nothing here encrypts.
 #pragma once
@@ -20,7 +20,7 @@ struct HttpResponse {
   std::string body;
 };
 
-// Whether `url` is http://HOST, http://HOST:PORT or either with a path; INVALID_ARGUMENT says what is wrong with it.
+// Checks that `url` is http://HOST, http://HOST:PORT or either with a path; INVALID_ARGUMENT says what is wrong.
 absl::Status check_url(std::string_view url);
 
 class HttpClient {
@@ -30,18 +30,18 @@ class HttpClient {
   HttpClient& operator=(HttpClient&&) noexcept;
   ~HttpClient();
 
-  // `url` is http://HOST:PORT/PATH. Blocks until the whole answer is here, at most `timeout`, the lookup of HOST
-  // included. A connection that the server closed meanwhile is opened anew; a request that was sent is never sent
-  // twice. INVALID_ARGUMENT: not such a URL. UNAVAILABLE: no such host, no server answers, or the connection broke.
-  // DEADLINE_EXCEEDED. CANCELLED: cancel(). RESOURCE_EXHAUSTED: an answer that is, or says that it will be, beyond
-  // 256 MiB; or no memory is left for it.
+  // `url` is http://HOST:PORT/PATH. Blocks until the whole answer is here, at most `timeout`, including the lookup of
+  // HOST. A connection that the server closed meanwhile is opened anew; a request that was sent is never sent twice.
+  // Returns INVALID_ARGUMENT if it is no such URL; UNAVAILABLE if there is no such host, no server answers, or the
+  // connection broke; DEADLINE_EXCEEDED; CANCELLED after cancel(); RESOURCE_EXHAUSTED if the answer is or will be
+  // larger than 256 MiB, or if no memory is left for it.
   absl::StatusOr<HttpResponse> get(std::string_view url, absl::Duration timeout);
   absl::StatusOr<HttpResponse> post_json(std::string_view url, std::string_view json, absl::Duration timeout);
 
-  // Whether the server may have seen the last request, or some of it. Else nobody was there to take it.
+  // Whether the server may have seen any of the last request. If false, no server took it.
   bool was_sent() const;
 
-  // Later requests give this key (Authorization: Bearer KEY), to whatever server they go. Empty: none.
+  // Sends this key with later requests (Authorization: Bearer KEY), whatever server they go to. Empty: none.
   void authorize(std::string key);
 
   // Ends the call in progress and refuses every later one: for a program that is shutting down. Any thread.

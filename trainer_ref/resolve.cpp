@@ -33,7 +33,7 @@ absl::StatusOr<Addresses> system_lookup(const std::string& host) {
 struct Resolution::Shared {
   std::mutex mutex;
   std::optional<absl::StatusOr<Addresses>> answer;
-  std::function<void()> answered;  // none once nobody waits any more
+  std::function<void()> answered;  // empty once the Resolution has ended
 
   void set(absl::StatusOr<Addresses> given) {
     const std::lock_guard lock(mutex);

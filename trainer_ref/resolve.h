@@ -1,7 +1,7 @@
-// Names of hosts to addresses, by lookups that can be left behind.
+// Resolves host names to addresses, by lookups that a caller can abandon.
 //
-// getaddrinfo() takes as long as the name servers let it, and nothing interrupts it. So each lookup runs on a thread of
-// its own, which a caller that has waited long enough leaves to itself.
+// getaddrinfo() takes as long as the name servers let it, and nothing interrupts it. So each lookup runs on its own
+// thread, which a caller that has waited long enough abandons.
 #pragma once
 
 #include <functional>
@@ -17,14 +17,14 @@ namespace bascule::ref {
 using Addresses = std::vector<std::string>;  // numeric, as in 127.0.0.1 or fe80::1%eth0; never empty
 using Lookup = std::function<absl::StatusOr<Addresses>(const std::string& host)>;
 
-// The system's: /etc/hosts, then name servers. Blocks. UNAVAILABLE says why the name has no address.
+// Uses the system: /etc/hosts, then name servers. Blocks. UNAVAILABLE says why the name has no address.
 absl::StatusOr<Addresses> system_lookup(const std::string& host);
 
-// One lookup. Its end does not wait for the lookup's.
+// One lookup. Its destruction does not wait for the lookup to end.
 class Resolution {
  public:
-  // `answered` is called once on the lookup's thread, when there is an answer; never once this object has ended. It
-  // must return at once, and must not call this object.
+  // `answered` is called once on the lookup's thread, when there is an answer, but not after this object was destroyed.
+  // It must return at once, and must not call this object.
   Resolution(std::string host, Lookup lookup, std::function<void()> answered);
   Resolution(const Resolution&) = delete;
   Resolution& operator=(const Resolution&) = delete;

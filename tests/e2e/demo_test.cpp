@@ -24,7 +24,7 @@ TEST_F(Demo, RefusesFlagsThatMakeNoSenseAndSaysWhatWould) {
   fs::create_directory(folder_ / "out");
   write("report.html");
   const std::vector<std::pair<std::vector<std::string>, std::string>> bad{
-      {{"--steps", "abc"}, "--steps=abc: expected a number from 1 on, as --steps 80"},
+      {{"--steps", "abc"}, "--steps=abc: expected a number, 1 or more, as --steps 80"},
       {{"--steps=0"}, "--steps=0: expected"},
       {{"--device", "gpu"}, "as --device cuda:0"},
       {{"--dtype", "fp8"}, "as --dtype bf16"},

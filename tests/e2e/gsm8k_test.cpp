@@ -233,7 +233,7 @@ TEST_F(Gsm8k, RefusesWhatMakesNoSenseAndSaysWhatWould) {
       {"gsm8k", {"--modle=x"}, "unknown argument --modle"},
       {"gsm8k", with(fit, {"--out="}), "--out=: expected a folder"},
       {"gsm8k", with(fit, {"--out", file}), "expected a folder for the results, found a file"},
-      {"gsm8k", with(fit, {"--engines", "0"}), "--engines=0: expected a number from 1 on"},
+      {"gsm8k", with(fit, {"--engines", "0"}), "--engines=0: expected a number, 1 or more"},
       {"gsm8k", with(fit, {"--", "--out", empty}), "expected --out before --"},
       {"prove-gsm8k", with(proof, {"--sft-steps", "abc"}), "--sft-steps=abc: expected a number from 1 on"},
       {"prove-gsm8k", with(proof, {"--sft-problems", "0"}), "--sft-problems=0: expected a number from 1 on"},

@@ -1,4 +1,4 @@
-"""Small templates, one feature of Jinja each, for make-chat-fixtures.py."""
+"""Small templates with one feature of Jinja each, for make-chat-fixtures.py."""
 
 VARIABLES = {
     "a": [3, 1, 2], "b": ["x", "Yy", " z "], "d": {"k": 1, "items": "I", "n": None}, "s": "Hello <b> & \"w\" wörld", "i": 7,

@@ -1,5 +1,5 @@
-"""Chat templates as Hugging Face's transformers renders them, with a fixed clock: what make-chat-fixtures and compare-templates
-compare with. Needs `pip install transformers==5.23.0 jinja2==3.1.6`; no PyTorch, no network."""
+"""Renders chat templates with Hugging Face's transformers and a fixed clock, as the reference for make-chat-fixtures
+and compare-templates. Needs `pip install transformers==5.23.0 jinja2==3.1.6`; no PyTorch, no network."""
 
 import datetime
 
@@ -9,7 +9,7 @@ NOW = datetime.datetime(2024, 7, 26, 15, 4, 5, 678)
 
 
 def render(case):
-    """The text of a case {"template", "messages", "tools", "add_generation_prompt", "variables"}; raises what Jinja2 raises."""
+    """Renders {"template", "messages", "tools", "add_generation_prompt", "variables"}; raises what Jinja2 raises."""
     compiled = chat_template_utils._compile_jinja_template(case["template"])
     compiled.globals["strftime_now"] = NOW.strftime
     rendered, _ = chat_template_utils.render_jinja_template(
@@ -19,8 +19,8 @@ def render(case):
 
 
 def render_or_none(case):
-    """None where it raises."""
+    """The rendered text, or None if rendering raises."""
     try:
         return render(case)
-    except Exception:  # whatever a template makes Python raise
+    except Exception:  # a template can make Python raise anything
         return None

@@ -1,18 +1,17 @@
 #!/usr/bin/env python3
-"""Compares the served families by text: what bascule-engine answers to a text, and what Hugging Face's transformers does.
+"""Compares bascule-engine's answers with Hugging Face's transformers, for each model family that it serves.
 
     python3 -m venv V && V/bin/pip install torch==2.11.0 transformers==5.23.0 tokenizers==0.23.3
-    V/bin/python tests/tools/compare-families.py --fixtures           writes tests/trainer_ref/families/fixtures anew
+    V/bin/python tests/tools/compare-families.py --fixtures           rewrites tests/trainer_ref/families/fixtures
     V/bin/python tests/tools/compare-families.py --engine build/release/bin/bascule-engine --count 40
 
-For each family it makes a small random checkpoint with a tokenizer of the family's pipeline (as
-tests/tools/compare-tokenizers trains them) and a chat template. Each text is encoded, continued by greedy decoding in
-float32, and decoded; each conversation is written by apply_chat_template. --engine has an engine answer made texts, as
-many as --count of each family, live. Ids and texts must be the same. The seeds are fixed: the same versions write the same
-bytes.
+For each family it makes a small random checkpoint with the family's kind of tokenizer (trained as in
+tests/tools/compare-tokenizers) and a chat template. Each text is encoded, continued by greedy decoding in float32, and
+decoded; each conversation is written by apply_chat_template. With --engine, an engine answers --count generated texts
+per family. Ids and texts must be the same. The seeds are fixed: the same versions write the same bytes.
 
 A fixture's expected.json holds
-    texts    [{"prompt": text, "prompt_token_ids", "token_ids", "text" and "finish_reason" of the completion}]
+    texts    [{"prompt", "prompt_token_ids", and the completion's "token_ids", "text" and "finish_reason"}]
     chats    [{"messages", "variables", "prompt_token_ids"}]
 """
 
@@ -26,7 +25,7 @@ import sys
 import tempfile
 import urllib.request
 
-if {"-h", "--help"} & set(sys.argv[1:]):  # before the wheels that may be missing
+if {"-h", "--help"} & set(sys.argv[1:]):  # before the imports, which may fail
     print(__doc__)
     sys.exit(0)
 
@@ -39,13 +38,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests/trainer_ref/families/fixtures"
 TEMPLATES = ROOT / "tests/trainer_ref/chat/fixtures/templates"
 MAX_TOKENS = 12
-LEAST_GAP = 2e-4  # between the two likeliest logits, of some 10 at most: rounding is a hundred times smaller
+LEAST_GAP = 2e-4  # between the two largest logits, which are about 10 at most: rounding is a hundred times smaller
 
 SIZES = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=512)
 HEADERS = ["<|start_header_id|>", "<|end_header_id|>"]
 
-# name: (configuration, dtype of the file, family and further special tokens of its tokenizer, template, bos, eos)
+# name: (configuration, dtype of the file, its tokenizer's family and more special tokens, template, bos, eos)
 FAMILIES = {
     "llama": (transformers.LlamaConfig, dict(tie_word_embeddings=True), torch.float32,
               "llama3", HEADERS, "llama3", "<|begin_of_text|>", "<|eot_id|>"),
@@ -76,7 +75,7 @@ def make_tokenizer(folder, family, specials, vocabulary):
 
 
 def randomize(model):
-    """Weights that make logits differ, and the end token likely enough to come up."""
+    """Sets weights that make logits differ, and make the end token likely enough to occur."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(1 + 0.2 * torch.randn(weight.shape) if "norm" in name else 0.25 * torch.randn(weight.shape))
@@ -84,7 +83,7 @@ def randomize(model):
 
 
 def make_checkpoint(folder, name):
-    """A folder as the hub has them: config, weights, tokenizer, chat template."""
+    """Writes a folder like the hub's: config, weights, tokenizer, chat template."""
     config, options, dtype, family, specials, template, bos, eos = FAMILIES[name]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -102,14 +101,14 @@ def make_checkpoint(folder, name):
 
 
 class Reference:
-    """What transformers makes of a folder."""
+    """transformers' results for a folder."""
 
     def __init__(self, folder):
         self.tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
         self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
     def complete(self, prompt):
-        """None where two tokens are so close that rounding may choose."""
+        """The completion, or None if two tokens are so close that rounding may choose."""
         ids = self.tokenizer(prompt)["input_ids"]
         if not ids:
             return None
@@ -126,11 +125,11 @@ class Reference:
                 "finish_reason": "stop" if completion[-1] == self.model.config.eos_token_id else "length"}
 
     def chat(self, messages, variables):
-        """None where the template refuses the conversation."""
+        """The prompt, or None if the template refuses the conversation."""
         try:
             ids = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False,
                                                      **variables)
-        except Exception as error:  # Jinja2's, by raise_exception
+        except Exception as error:  # Jinja2's, from raise_exception
             if "TemplateError" not in type(error).__name__:
                 raise
             return None

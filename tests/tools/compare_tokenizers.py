@@ -1,8 +1,8 @@
-"""The tokenizers of the reference pair beside Hugging Face's: what tests/tools/compare-tokenizers runs in its venv.
+"""Compares the reference pair's tokenizers with Hugging Face's. tests/tools/compare-tokenizers runs it in its venv.
 
-It trains a small tokenizer of each family, with the normalizers, pre_tokenizers, post_processors and decoders that the
-families' own files have, on words made up here; encodes made texts with both; and wants the same ids and texts. The seeds
-are fixed: the same version of `tokenizers` writes the same bytes.
+For each family it trains a small tokenizer on generated words, with the normalizers, pre_tokenizers, post_processors
+and decoders of the family's own files. Both libraries encode generated texts; ids and texts must be the same. The seeds are
+fixed: the same version of `tokenizers` writes the same bytes.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests/trainer_ref/text/fixtures"
 
-# The regular expressions of the families' own files.
+# The regular expressions in the families' own files.
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
           r"\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
@@ -61,19 +61,19 @@ def add(tokenizer, specials):
 
 
 def pieces(specials, normalizer=None, pre=None, decoder=None, post=None, unknown="<unk>", without=""):
-    """As SentencePiece: bytes for characters that the vocabulary lacks."""
+    """Like SentencePiece: uses bytes for characters that the vocabulary lacks."""
     def make(words, vocab_size):
         base = ["<unk>", "<s>", "</s>"] + [f"<0x{i:02X}>" for i in range(256)]
         tokenizer = Tokenizer(models.BPE(unk_token=unknown, fuse_unk=True, byte_fallback=True))
         if normalizer:
             tokenizer.normalizer = normalizer
-        # Pieces do not cross words while training; an ordinary BPE vocabulary with merges comes out.
+        # In training, pieces do not cross words; the result is an ordinary BPE vocabulary with merges.
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
         tokenizer.train_from_iterator(words, trainers.BpeTrainer(
             vocab_size=vocab_size, special_tokens=base, show_progress=False, limit_alphabet=180))
         file = json.loads(tokenizer.to_str())
         file["added_tokens"] = []
-        if without:  # some bytes that the vocabulary lacks, so that the unk_token is needed
+        if without:  # removes some bytes from the vocabulary, so that the unk_token is needed
             free = [t for t in file["model"]["vocab"] if t.startswith("<0x") and t[3:5] in without.split()]
             for i, token in enumerate(free):
                 file["model"]["vocab"][f"[free{i}]"] = file["model"]["vocab"].pop(token)
@@ -201,19 +201,19 @@ BITS = [" ", "  ", "   ", "\n", "\n\n", "\r\n", "\t", " \n", "\n ", "\u00a0", "\
 
 
 def corpus():
-    """Texts to train on: common words often, rare ones seldom."""
+    """Texts for training, in which common words are frequent and rare ones seldom."""
     rng = random.Random(1)
     for _ in range(4000):
         yield " ".join(STEMS[min(int(rng.expovariate(1 / 90)), len(STEMS) - 1)].strip() for _ in range(12)) + rng.choice(".,!?\n")
 
 
 def assigned(character):
-    """In Unicode 14, which PCRE2 of Debian 12 knows. Python 3.11 knows just that."""
+    """Whether it is in Unicode 14, which Debian 12's PCRE2 supports. Python 3.11 supports exactly that."""
     return unicodedata.category(character) not in ("Cn", "Cs")
 
 
 def texts(count, tokens, seed=2, longest=14):
-    """Made texts: words, characters of all scripts, emoji, code, space of all kinds, and added tokens."""
+    """Generated texts: words, characters of all scripts, emoji, code, all kinds of spaces, and added tokens."""
     rng = random.Random(seed)
 
     def piece():
@@ -242,17 +242,17 @@ def texts(count, tokens, seed=2, longest=14):
 
 
 def id_lists(count, ids, seed=4):
-    """Lists of ids that no text has: cut characters, bytes in any order, ids of no token."""
+    """Lists of ids that no text gives: cut characters, bytes in any order, ids without a token."""
     rng = random.Random(seed)
     for _ in range(count):
         yield [rng.randrange(ids + 2) if rng.random() < 0.5 else rng.randrange(min(ids, 260)) for _ in range(rng.randrange(12))]
 
 
 def expected(tokenizer, value):
-    """What bascule-tokenize should answer, but for the pieces of a stream."""
+    """The answer expected from bascule-tokenize, without a stream's pieces."""
     ids = None if isinstance(value, list) else tokenizer.encode(value, add_special_tokens=False).ids
     all_ids = value if isinstance(value, list) else tokenizer.encode(value).ids
-    # Special tokens that a normalizer changes are not left out by Hugging Face's decode(), but are here.
+    # Hugging Face's decode() keeps special tokens that a normalizer changes; ours omits them.
     special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     return ({} if ids is None else {"ids": ids, "all_ids": all_ids}) | {
         "decoded": tokenizer.decode([i for i in all_ids if i not in special]),
@@ -295,7 +295,7 @@ def write_fixtures(name, tokenizer, count):
     lines = []
     for value in values:
         case = {"value": value} | expected(tokenizer, value)
-        # What is left out is as the key before it.
+        # A key that is omitted has the previous key's value.
         for key, other in {"all_ids": "ids", "special": "decoded"}.items():
             if case.get(key) == case.get(other):
                 case.pop(key, None)
@@ -317,7 +317,7 @@ def main():
         tokenizer = make(words, arguments.vocabulary)
         with tempfile.TemporaryDirectory() as folder:
             tokenizer.save(f"{folder}/tokenizer.json")
-            tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")  # ids as a file's readers find them
+            tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")  # the ids that a reader of the file gets
             if arguments.fixtures:
                 write_fixtures(name, tokenizer, arguments.fixtures)
             if arguments.program:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The digest of docs/design/digest.md in Python's integers, independent of the tested code, and slow (some MB a second).
+"""The digest of docs/design/digest.md in Python's integers: independent of the tested code, and slow (a few MB/s).
 
     tests/tools/digest.py              prints the page's table of vectors
     tests/tools/digest.py FILE         prints the digest of a file's bytes
@@ -10,7 +10,7 @@ import sys
 
 M32, M64 = 2**32 - 1, 2**64 - 1
 G = 0x9e3779b97f4a7c15
-NUMBER = 2  # of the function; in function 1 the keys of two pages differed by a constant step
+NUMBER = 2  # the function's number; in function 1 the keys of two pages differed by a constant
 
 
 def mix64(z):
@@ -33,7 +33,7 @@ def page_sum(halves, keys):
 
 
 def digest(data):
-    """32 hexadecimal digits."""
+    """The digest of bytes, in 32 hexadecimal digits."""
     low_sum = high_sum = 0
     for page in range((len(data) + 4095) // 4096):
         halves = struct.unpack("<1024I", bytes(data[page * 4096:page * 4096 + 4096]).ljust(4096, b"\0"))

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Writes what transformers renders of the chat templates in tests/trainer_ref/chat/fixtures: expected.json and features.json.
+"""Renders the chat templates in tests/trainer_ref/chat/fixtures with transformers: expected.json and features.json.
 
     python3 -m venv V && V/bin/pip install transformers==5.23.0 jinja2==3.1.6
     V/bin/python tests/tools/make-chat-fixtures.py
 
 conversations.json   the conversations: messages, tools, add_generation_prompt, variables
-expected.json        by template (templates/NAME.jinja), then by conversation: the text, or null where Jinja2 raises
-features.json        small templates, one feature each, and the same of each
+expected.json        by template (templates/NAME.jinja), then by conversation: the text, or null if Jinja2 raises
+features.json        small templates with one feature each, and the text or null
 """
 
 import json
 import pathlib
 import sys
 
-if {"-h", "--help"} & set(sys.argv[1:]):  # before the wheels that may be missing
+if {"-h", "--help"} & set(sys.argv[1:]):  # before the imports, which may fail
     print(__doc__)
     sys.exit(0)
 

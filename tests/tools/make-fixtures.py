@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/trainer_ref/model/fixtures: small random checkpoints, and what Hugging Face's transformers computes with them.
+"""Writes tests/trainer_ref/model/fixtures: small random checkpoints, and transformers' results for them.
 
-Needs the full Python wheels, which the build does not:
+Needs the full Python wheels, unlike the build:
     python3 -m venv V && V/bin/pip install torch==2.11.0 transformers==5.23.0
     V/bin/python tests/tools/make-fixtures.py
 The seeds are fixed: the same versions write the same bytes.
@@ -17,7 +17,7 @@ import pathlib
 import shutil
 import sys
 
-if {"-h", "--help"} & set(sys.argv[1:]):  # before the wheels that may be missing
+if {"-h", "--help"} & set(sys.argv[1:]):  # before the imports, which may fail
     print(__doc__)
     sys.exit(0)
 
@@ -32,7 +32,7 @@ SIZES = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_lay
 
 # name: (configuration, dtype of the file, largest shard)
 MODELS = {
-    # The original context is short, so that all three kinds of wave length appear within the text.
+    # The original context is short, so that the text has all three kinds of wavelength.
     "llama_scaled": (transformers.LlamaConfig(**SIZES, tie_word_embeddings=False, rope_parameters=dict(
         rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
         original_max_position_embeddings=32)), torch.float32, "40KB"),
@@ -45,7 +45,7 @@ MODELS = {
 
 
 def randomize(model):
-    """Weights that make logits differ; biases and norms that would show if they were left out."""
+    """Sets weights that make logits differ, and biases and norms whose omission would show."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if "norm" in name:
@@ -70,7 +70,7 @@ def make_model(name, config, dtype, shard):
             loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=compute).eval()
             expected[key] = loaded(input_ids).logits[0].float().contiguous()
             if compute == torch.float32:
-                prompt = input_ids[:, :8]  # a mask is given, since tokens with the padding's id would be left out
+                prompt = input_ids[:, :8]  # needs a mask: tokens with the padding's id would be ignored
                 generated = loaded.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=24,
                                             do_sample=False, pad_token_id=0)
                 expected["generated"] = generated[0]

@@ -1,5 +1,5 @@
-"""scripts/test-clients: real clients against a real engine, on the demo's checkpoint, which adds numbers below 50 and
-writes the units first. What they are told is compared with the same model in plain numpy."""
+"""For scripts/test-clients: tests a real engine with real clients and the demo's checkpoint, which adds numbers below
+50 and writes digits in reverse order. Compares the answers with the same model in plain numpy."""
 
 import json
 import math
@@ -22,7 +22,7 @@ END = 13
 
 
 class PlainModel:
-    """The checkpoint's Llama in float32: the whole text at once, no cache."""
+    """The checkpoint's Llama model in numpy: computes the whole text at once, without a cache."""
 
     def __init__(self, folder):
         self.config = json.loads((folder / "config.json").read_text())
@@ -41,7 +41,7 @@ class PlainModel:
         return x / numpy.sqrt((x * x).mean(-1, keepdims=True) + self.config["rms_norm_eps"]) * self.weights[name]
 
     def log_probabilities(self, tokens):
-        """[T, V]: of what follows each token."""
+        """The log-probabilities of the token after each position, [T, V]."""
         c, w = self.config, self.weights
         heads, width, length = c["num_attention_heads"], c["head_dim"], len(tokens)
         angles = numpy.outer(numpy.arange(length), c["rope_theta"] ** (-numpy.arange(0, width, 2) / width))
@@ -69,7 +69,7 @@ class PlainModel:
         return logits - numpy.log(numpy.exp(logits).sum(-1, keepdims=True))
 
     def likelihood(self, context, continuation):
-        """Its log-probability, and whether it is what greedy decoding says."""
+        """The continuation's log-probability, and whether greedy decoding gives it."""
         tokens = ids(context + continuation)
         rows = self.log_probabilities(tokens)[len(context) - 1 : -1]
         chosen = tokens[len(context) :]
@@ -110,7 +110,7 @@ def test_completions(client, plain):
     answer = client.completions.create(model="demo", prompt=question, temperature=0, max_tokens=6, logprobs=3)
     choice = answer.choices[0]
     same(choice.text, plain.greedy(question, 6), "greedy text")
-    same(choice.text, "64", "12+34, units first")
+    same(choice.text, "64", "12+34, reversed")
     same(choice.finish_reason, "stop", "finish_reason")
     same(answer.usage.prompt_tokens, len(question), "prompt tokens")
     same(len(choice.logprobs.tokens), answer.usage.completion_tokens, "tokens with log-probabilities")
@@ -118,9 +118,9 @@ def test_completions(client, plain):
     best = plain.log_probabilities(ids(question))[-1]
     for token, logprob in choice.logprobs.top_logprobs[0].items():
         near(logprob, best[CHARACTERS.index(token)], f"log-probability of {token}")
-    same(client.completions.create(model="demo", prompt=question).choices[0].logprobs, None, "logprobs not asked for")
+    same(client.completions.create(model="demo", prompt=question).choices[0].logprobs, None, "logprobs by default")
 
-    # Raw is the default at any temperature; processed is sharper by the temperature.
+    # "raw", the default, ignores the temperature; "processed" includes it.
     for mode, temperature in (("raw", 1), ("processed", 0.5)):
         sampled = client.completions.create(model="demo", prompt=question, temperature=0.5, seed=3, max_tokens=1, logprobs=0,
                                             extra_body={"logprobs_mode": mode}).choices[0]
@@ -145,7 +145,7 @@ def test_completions(client, plain):
     same(raw.headers["x-bascule-ignored-fields"], "strange", "ignored fields")
     parsed = raw.parse()
     same(len(parsed.choices), 4, "choices")
-    same(parsed.choices[0].token_ids[:2], ids("64"), "token ids, by a min_p that leaves the likeliest alone")
+    same(parsed.choices[0].token_ids[:2], ids("64"), "token ids, with a min_p that keeps only the likeliest")
     same(parsed.choices[2].prompt_token_ids, ids("1+1="), "prompt token ids")
 
 
@@ -185,7 +185,7 @@ def test_streams(client):
         content += delta.content or ""
         finish = chunk.choices[0].finish_reason or finish
     same((content, finish, roles[0]), ("24", "stop", "assistant"), "streamed chat")
-    with client.chat.completions.stream(model="demo", messages=messages, temperature=0) as helper:  # openai's own state
+    with client.chat.completions.stream(model="demo", messages=messages, temperature=0) as helper:  # keeps its own state
         same(helper.get_final_completion().choices[0].message.content, "24", "the helper's chat")
 
 
@@ -200,7 +200,7 @@ def test_errors(client, url):
 
 
 def metric(url, name):
-    text = urllib.request.urlopen(url + "/metrics").read().decode()  # open without the key
+    text = urllib.request.urlopen(url + "/metrics").read().decode()  # needs no key
     return float(next(line.split()[1] for line in text.splitlines() if line.startswith(f"bascule_engine_{name} ")))
 
 
@@ -242,8 +242,8 @@ def test_lm_eval(url, plain, folder):
         question, choices = sample["doc"]["question"], sample["doc"]["choices"]
         expected = [plain.likelihood(question, choice) for choice in choices]
         for choice, response, (logprob, greedy) in zip(choices, sample["resps"], expected):
-            near(float(response[0][0]), logprob, f"lm-eval's log-probability of {choice} behind {question}")
-            same(str(response[0][1]), str(bool(greedy)), f"lm-eval's is_greedy of {choice} behind {question}")
+            near(float(response[0][0]), logprob, f"lm-eval's log-probability of {choice} after {question}")
+            same(str(response[0][1]), str(bool(greedy)), f"lm-eval's is_greedy of {choice} after {question}")
         right += max(range(3), key=lambda i: expected[i][0]) == 0
     near(results["sums_choice"]["acc,none"], right / 40, "lm-eval's accuracy")
     exact = sum(plain.greedy(f"{a}+{b}=", 4) == answer for a, b, answer in problems(40))
@@ -279,7 +279,7 @@ def main():
                 begin = time.monotonic()
                 test()
                 print(f"test-clients: {what}: passed in {time.monotonic() - begin:.1f} s", flush=True)
-            same(metric(url, "running"), 0, "what still runs")
+            same(metric(url, "running"), 0, "running requests at the end")
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)

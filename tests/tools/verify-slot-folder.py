@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Reads the newest version of a memmap folder with Hugging Face's own code, and checks that it is whole.
+"""Reads a memmap folder's newest version with Hugging Face's own code, and checks that it is complete.
 
     V/bin/python tests/tools/verify-slot-folder.py FOLDER [CHECKPOINT]
 
-Always (needs safetensors): the file that manifest.json names first opens, its stamp is the manifest's, every tensor is
-there; up to 16 MiB, the digest is computed anew (docs/design/digest.md, in Python's integers).
-With torch and transformers, and a config.json in FOLDER (copy it there, or name its CHECKPOINT): the folder loads without a
-missing or surplus tensor. With CHECKPOINT it also prints the largest difference between the logits of both.
+It needs safetensors, and checks that the first file in manifest.json opens, has the manifest's stamp and all tensors,
+and, up to 16 MiB, the right digest (docs/design/digest.md, in Python's integers). With torch and transformers, and a
+config.json in FOLDER (copy it there, or give its CHECKPOINT), it checks that the folder loads without a missing or
+surplus tensor. With CHECKPOINT it also prints the largest difference between the logits of both.
 It takes no lock: it copies, reads the manifest again, and starts again if the trainer was faster.
 """
 
@@ -14,7 +14,7 @@ import json
 import pathlib
 import sys
 
-if {"-h", "--help"} & set(sys.argv[1:]):  # before the wheels that may be missing
+if {"-h", "--help"} & set(sys.argv[1:]):  # before the imports, which may fail
     print(__doc__)
     sys.exit(0)
 
@@ -31,9 +31,9 @@ def newest(folder):
 
 
 def read_by_header(path):
-    """Every tensor's bytes, copied, the metadata, and all data. (numpy knows no bf16, so bytes it is.)"""
+    """A copy of every tensor's bytes, the metadata, and all data. (Bytes, since numpy has no bf16.)"""
     data = path.read_bytes()
-    with safetensors.safe_open(path, framework="np") as file:  # its own check of the header
+    with safetensors.safe_open(path, framework="np") as file:  # safetensors checks the header
         names = set(file.keys())
         metadata = file.metadata()
     length = int.from_bytes(data[:8], "little")

@@ -24,7 +24,7 @@ using asio::ip::tcp;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// One listening socket; each test plays the server's part by hand on a thread of its own.
+// One listening socket; each test plays the server's part by hand on a separate thread.
 class HttpClientTest : public ::testing::Test {
  protected:
   std::string url(const std::string& path = "/") const {
@@ -110,7 +110,7 @@ TEST_F(HttpClientTest, SaysThatTheConnectionBrokeAndSendsNothingTwice) {
   EXPECT_EQ(error, asio::error::would_block);
 }
 
-// With the first bytes of the body in the packet of the header, which is when a parser makes room for all of it.
+// The first bytes of the body come in the header's packet: a parser then makes room for all of it.
 TEST_F(HttpClientTest, RefusesAnAnswerThatClaimsMoreThanItsLimitAndStaysOfUse) {
   std::thread server([this] {
     for (const char* length : {"1000000000000", "9223372036854775807", "268435457"}) {
@@ -169,7 +169,7 @@ TEST_F(HttpClientTest, CancelEndsTheCallAndLaterOnes) {
   server.join();
 }
 
-// A lookup that hangs until the test ends; one client's, whose calls it must not hold.
+// One client's lookup, which hangs until the test ends; it must not hold calls of other clients.
 class HangingLookup {
  public:
   ~HangingLookup() {
@@ -210,7 +210,7 @@ TEST_F(HttpClientTest, ALookupThatHangsHoldsNeitherACallNorTheClient) {
     }
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-  EXPECT_EQ(hanging.begun(), 1) << "later calls wait for the lookup that is under way";
+  EXPECT_EQ(hanging.begun(), 1) << "later calls wait for the lookup in progress";
 }
 
 TEST_F(HttpClientTest, CancelEndsACallThatWaitsForALookup) {
@@ -237,7 +237,7 @@ TEST_F(HttpClientTest, TriesEveryAddressOfAName) {
   {
     HttpClient client([&asked](const std::string& host) {
       asked = host;
-      return Addresses{"::1", "127.0.0.1"};  // nobody listens at the first
+      return Addresses{"::1", "127.0.0.1"};  // the first has no listener
     });
     const absl::StatusOr<HttpResponse> response = client.get("http://a.name:" + port + "/", absl::Seconds(20));
     EXPECT_EQ(response.ok() ? response->body : response.status().ToString(), "here");

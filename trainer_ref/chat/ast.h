@@ -1,4 +1,4 @@
-// A parsed template. Nothing changes it once it is parsed: renderings on any number of threads share one.
+// A parsed template. Nothing changes it after parsing: renderings on any number of threads share one.
 #pragma once
 
 #include <memory>
@@ -50,7 +50,7 @@ struct Expression {
   };
   Kind kind;
   int line = 0;
-  int height = 1;  // of the tree: what evaluates it recurses so deep
+  int height = 1;  // of the tree: evaluation recurses this deep
   std::string name;
   std::string attribute;
   Value constant;
@@ -63,7 +63,7 @@ struct Expression {
 struct Statement;
 using StatementPtr = std::unique_ptr<Statement>;
 
-// Statements with a scope of their own. `unset`: names that the scope assigns before it reads them, and that no scope
+// Statements with a separate scope. `unset`: names that the scope assigns before it reads them, and that no scope
 // around it knows. Until they are assigned they are undefined, even if the rendering has a variable of that name
 // (scopes.h).
 struct Block {
@@ -71,7 +71,7 @@ struct Block {
   std::vector<std::string> unset;
 };
 
-// Of a macro, or of the body of a call block, which is a macro without a name.
+// The signature of a macro, or of the body of a call block, which is a macro without a name.
 struct Signature {
   std::string name;
   std::vector<std::string> parameters;

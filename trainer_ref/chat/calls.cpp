@@ -45,7 +45,7 @@ absl::StatusOr<Value> Evaluator::call(const Value& callee, Arguments arguments) 
 absl::StatusOr<Value> Evaluator::call_method(const MethodCall& method, Arguments arguments) {
   const std::string_view name = method.method->name;
   if (method.self.is(Kind::kLoop)) return call_loop_method(machine_, *method.self.loop(), name, std::move(arguments));
-  if (method.self.is_safe()) return unimplemented("'", name, "' of a text marked safe is not done here");
+  if (method.self.is_safe()) return unimplemented("'", name, "' of a text marked safe is not supported");
   BASCULE_ASSIGN(const Bound bound, Bound::bind(name, method.method->parameters, std::move(arguments)));
   return method.method->run(machine_, method.self, bound);
 }

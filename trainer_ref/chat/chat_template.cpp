@@ -28,7 +28,7 @@ absl::StatusOr<jinja::Block> parse_block(std::string_view text, std::string_view
   return block.ok() ? std::move(block) : annotate(block.status(), where);
 }
 
-// A message's reasoning has had several names; transformers gives it the two that templates read.
+// Reasoning in messages has had several names; transformers sets the two that templates read.
 Json with_reasoning(const Json& message) {
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     const auto found = message.find(name);
@@ -85,7 +85,7 @@ absl::StatusOr<Texts> texts_of(const nlohmann::json& config, std::string_view wh
   return invalid_argument(where, ": chat_template: expected a template with the name default, found none");
 }
 
-// The file's text; none where there is no such file.
+// Returns the file's text, or nullopt if there is no such file.
 absl::StatusOr<std::optional<std::string>> read_if_there(const std::filesystem::path& path) {
   auto text = read_file(path, kMaxTemplateBytes);
   if (text.ok()) return std::optional<std::string>(*std::move(text));
@@ -98,7 +98,7 @@ absl::StatusOr<std::optional<std::string>> read_if_there(const std::filesystem::
 struct ChatTemplate::Data {
   std::string where = "chat template";
   jinja::Block block;
-  std::optional<jinja::Block> with_tools;  // what is rendered instead where tools are given
+  std::optional<jinja::Block> with_tools;  // rendered instead if tools are given
   Json tokens = Json::object();
   jinja::Budget budget;
 };
@@ -158,7 +158,7 @@ absl::StatusOr<std::string> ChatTemplate::render(const Json& messages, const Jso
   for (const auto& [name, value] : data_->tokens.items()) all[name] = value;
   for (const auto& [name, value] : variables.items()) {
     if (name == "messages" || name == "tools" || name == "add_generation_prompt") {
-      return invalid_argument("variables: '", name, "' is an argument of its own");
+      return invalid_argument("variables: '", name, "' has its own argument");
     }
     all[name] = value;
   }

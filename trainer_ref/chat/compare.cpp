@@ -10,7 +10,7 @@
 namespace bascule::ref::jinja {
 namespace {
 
-// A long double has every 64-bit integer, so that comparing them with floats is exact.
+// A long double holds every 64-bit integer, so comparisons with floats are exact.
 long double exact(const Value& number) {
   const auto index = number.index();
   return index ? static_cast<long double>(*index) : static_cast<long double>(number.number());
@@ -32,7 +32,7 @@ absl::StatusOr<bool> equal_ranges(const Range& left, const Range& right) {
   return left.start == right.start && (left.size() == 1 || left.step == right.step);
 }
 
-// keys() and items() are sets; values() are equal to nothing but themselves.
+// keys() and items() compare as sets; values() equals only itself.
 absl::StatusOr<bool> equal_views(Machine& machine, const View& left, const View& right, int depth) {
   if (left.part != right.part || left.part == View::kValues) return false;
   if (left.part == View::kItems) return equal_dicts(machine, *left.dict, *right.dict, depth);
@@ -93,7 +93,7 @@ absl::StatusOr<bool> less(Machine& machine, const Value& left, const Value& righ
     return left.items().size() < right.items().size();
   }
   if (left.is(Kind::kView) || right.is(Kind::kView)) {
-    return unimplemented("< between ", left.type(), " and ", right.type(), " is not computed here");
+    return unimplemented("< between ", left.type(), " and ", right.type(), " is not supported here");
   }
   return invalid_argument("'<' is not supported between ", left.type(), " and ", right.type());
 }

@@ -9,19 +9,19 @@ namespace bascule::ref::jinja {
 
 class Machine;
 
-// INVALID_ARGUMENT: the values nest too deep. Each part that is looked at costs `machine` a step.
+// Returns INVALID_ARGUMENT if the values nest too deep. Each part that is compared costs `machine` a step.
 absl::StatusOr<bool> equal(Machine& machine, const Value& left, const Value& right, int depth = 0);
 
-// Whether `left` < `right`. INVALID_ARGUMENT: they have no order.
+// Whether `left` < `right`. Returns INVALID_ARGUMENT if they have no order.
 absl::StatusOr<bool> less(Machine& machine, const Value& left, const Value& right, int depth = 0);
 
 // Whether `left` <= `right`.
 absl::StatusOr<bool> less_or_equal(Machine& machine, const Value& left, const Value& right);
 
-// `item` in `container`. INVALID_ARGUMENT: it is no container, or cannot hold such an item.
+// `item` in `container`. Returns INVALID_ARGUMENT if it is no container or cannot hold such an item.
 absl::StatusOr<bool> contains(Machine& machine, const Value& container, const Value& item);
 
-// Whether it may be the key of a dict. INVALID_ARGUMENT: it may not.
+// Returns INVALID_ARGUMENT if `key` cannot be the key of a dict.
 absl::Status check_hashable(Machine& machine, const Value& key);
 
 }  // namespace bascule::ref::jinja

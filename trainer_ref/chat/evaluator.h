@@ -11,8 +11,8 @@
 
 namespace bascule::ref::jinja {
 
-// How deep statements, expressions and macros may recurse in each other. A macro counts as several levels, by its share
-// of the stack. What the parser lets pass fits if no macro calls itself.
+// How deep statements, expressions and macros may recurse in each other. A macro counts as several levels, in
+// proportion to its stack. What the parser accepts fits unless a macro calls itself.
 inline constexpr int kMaxDepth = 500;
 inline constexpr int kDepthOfMacro = 6;
 
@@ -28,7 +28,7 @@ class Evaluator {
  private:
   enum class Flow { kOn, kBreak, kContinue };
 
-  // As long as it lives, what runs is `levels` deeper.
+  // While it lives, evaluation is `levels` deeper.
   class Deeper {
    public:
     explicit Deeper(Evaluator& evaluator, int levels = 1) : depth_(evaluator.depth_), levels_(levels) {
@@ -62,7 +62,7 @@ class Evaluator {
   absl::Status assign(const Expression& target, const Value& value, Scope& scope);
   // A scope for `block` inside `outer`, with the names that it leaves unset.
   std::unique_ptr<Scope> enter(const Block& block, Scope* outer) const;
-  // Keeps it as long as the rendering, if a macro needs it.
+  // Keeps the scope as long as the rendering if a macro needs it.
   void leave(std::unique_ptr<Scope> scope);
   // What `block` renders in `scope`.
   struct Rendered {
@@ -89,7 +89,7 @@ class Evaluator {
   absl::StatusOr<bool> holds(Comparison comparison, const Value& left, const Value& right);
   absl::StatusOr<Value> evaluate_slice(const Expression& expression, Scope& scope);
   absl::StatusOr<Value> concatenate(const Expression& expression, Scope& scope);
-  // Filters from the inside out; the innermost one gets `block_text` where it stands at a block.
+  // Applies filters from the inside out; at a block, the innermost one gets `block_text`.
   absl::StatusOr<Value> evaluate_filter(const Expression& expression, Scope& scope, const Value* block_text);
   absl::StatusOr<Arguments> evaluate_arguments(const CallArguments& arguments, Scope& scope);
 

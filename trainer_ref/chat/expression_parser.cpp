@@ -206,7 +206,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::power() {
 }
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::unary(bool with_filter) {
-  // Everything that nests comes by here; it recurses through a dozen functions.
+  // Everything that nests passes through here; it recurses through a dozen functions.
   struct Depth {
     int& depth;
     ~Depth() { --depth; }
@@ -263,7 +263,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::filter(ExpressionPtr value) {
   ExpressionPtr made = make(Kind::kFilter, tokens_.current().line);
   BASCULE_ASSIGN(made->name, dotted_name());
   if (!is_filter(made->name)) {
-    return unimplemented("line ", made->line, ": the filter '", made->name, "' is not known here");
+    return unimplemented("line ", made->line, ": the filter '", made->name, "' is not supported");
   }
   if (tokens_.current().is_operator("(")) BASCULE_TRY(arguments(made->arguments));
   made->operands.push_back(std::move(value));
@@ -275,7 +275,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::test(ExpressionPtr value) {
   const bool is_negated = tokens_.skip_name("not");
   BASCULE_ASSIGN(made->name, dotted_name());
   if (!is_test(made->name)) {
-    return unimplemented("line ", made->line, ": the test '", made->name, "' is not known here");
+    return unimplemented("line ", made->line, ": the test '", made->name, "' is not supported");
   }
   const Token& token = tokens_.current();
   const bool begins_argument =

@@ -19,7 +19,7 @@ absl::StatusOr<Value> Evaluator::evaluate(const Expression& expression, Scope& s
   return value;
 }
 
-// Each kind has a function of its own, since what recurses should need little of the stack.
+// Each kind has its own function, since recursive code should need little stack.
 absl::StatusOr<Value> Evaluator::evaluate_kind(const Expression& expression, Scope& scope) {
   using enum Expression::Kind;
   switch (expression.kind) {
@@ -105,7 +105,7 @@ absl::StatusOr<Value> Evaluator::look_up(const std::string& name, Scope& scope) 
   }
   if (const Value* found = variables_.find(std::string_view(name))) return *found;
   if (const Function* function = find_function(name)) return Value::of(function);
-  if (is_unknown_global(name)) return unimplemented("Jinja's '", name, "' is not known here");
+  if (is_unknown_global(name)) return unimplemented("Jinja's '", name, "' is not supported");
   return Value::undefined(cat("'", name, "' is undefined"));
 }
 
@@ -210,7 +210,7 @@ absl::StatusOr<Arguments> Evaluator::evaluate_arguments(const CallArguments& fro
   if (from.more_named == nullptr) return arguments;
   BASCULE_ASSIGN(const Value more, evaluate(*from.more_named, scope));
   if (more.is(Kind::kUndefined)) return more.undefined_error();
-  if (!more.is(Kind::kDict)) return invalid_argument("expected a dict behind **, found ", more.type());
+  if (!more.is(Kind::kDict)) return invalid_argument("expected a dict after **, found ", more.type());
   for (const auto& [key, value] : more.dict()->items) {
     if (!key.is(Kind::kText)) return invalid_argument("the names of arguments must be texts, found ", key.type());
     for (const auto& [name, known] : arguments.named) {

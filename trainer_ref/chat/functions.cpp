@@ -61,7 +61,7 @@ absl::StatusOr<Bound> Bound::bind(std::string_view name, std::string_view parame
     slot = std::move(value);
   }
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (refused[i] && bound.values_[i]) return unimplemented(name, ": argument ", i + 1, " is not known here");
+    if (refused[i] && bound.values_[i]) return unimplemented(name, ": argument ", i + 1, " is not supported");
     if (needed[i] && !bound.values_[i]) return invalid_argument(name, ": argument ", i + 1, " is missing");
   }
   return bound;
@@ -87,14 +87,14 @@ bool is_test(std::string_view name) { return in(tests(), name) != nullptr; }
 absl::StatusOr<Value> apply_filter(Machine& machine, std::string_view name, const Value& value, Arguments arguments) {
   if (const OpenFilter* open = in(open_filters(), name)) return open->run(machine, value, std::move(arguments));
   const Filter* filter = find_filter(name);
-  if (filter == nullptr) return unimplemented("the filter '", name, "' is not known here");
+  if (filter == nullptr) return unimplemented("the filter '", name, "' is not supported");
   BASCULE_ASSIGN(const Bound bound, Bound::bind(name, filter->parameters, std::move(arguments)));
   return filter->run(machine, value, bound);
 }
 
 absl::StatusOr<bool> apply_test(Machine& machine, std::string_view name, const Value& value, Arguments arguments) {
   const Test* test = in(tests(), name);
-  if (test == nullptr) return unimplemented("the test '", name, "' is not known here");
+  if (test == nullptr) return unimplemented("the test '", name, "' is not supported");
   BASCULE_ASSIGN(const Bound bound, Bound::bind(name, test->parameters, std::move(arguments)));
   return test->run(machine, value, bound);
 }
@@ -107,7 +107,7 @@ absl::StatusOr<Value> raise_exception(Machine& machine, const Arguments& argumen
   return invalid_argument("it refuses the conversation: ", message);
 }
 
-// Of local time, as Python's datetime without a zone: %f are microseconds, %z and %Z are empty.
+// In local time, like Python's datetime without a zone: %f is microseconds, %z and %Z are empty.
 absl::StatusOr<Value> strftime_now(Machine& machine, const Arguments& arguments) {
   BASCULE_ASSIGN(const Bound bound, Bound::bind("strftime_now", "format", arguments));
   BASCULE_ASSIGN(const auto given, bound.text(0));
@@ -150,18 +150,18 @@ absl::StatusOr<Value> range(Machine&, const Arguments& arguments) {
   }
   if (bound.find(1) == nullptr) std::swap(numbers[0], numbers[1]);
   const Range range{numbers[0], numbers[1], numbers[2]};
-  constexpr std::int64_t kMaxItems = 100000;  // Jinja2's own
+  constexpr std::int64_t kMaxItems = 100000;  // as in Jinja2
   if (range.step == 0) return invalid_argument("range: the step cannot be 0");
   constexpr std::int64_t kFar = std::int64_t{1} << 60;
   for (const std::int64_t number : numbers) {
-    if (number > kFar || number < -kFar) return unimplemented("range: such large numbers are not computed here");
+    if (number > kFar || number < -kFar) return unimplemented("range: such large numbers are not supported");
   }
   if (range.size() > kMaxItems)
     return invalid_argument("range: expected at most ", kMaxItems, " items, found ", range.size());
   return Value::of(range);
 }
 
-// dict(): of a dict or of pairs, and of arguments by name.
+// dict() takes a dict or pairs, and arguments by name.
 absl::StatusOr<Dict> make_dict(Machine& machine, std::string_view name, const Arguments& arguments) {
   if (arguments.positional.size() > 1) return invalid_argument(name, ": expected at most one argument by place");
   Dict dict;

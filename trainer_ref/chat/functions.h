@@ -1,6 +1,6 @@
 // Filters, tests and functions: their tables, and how arguments are bound to their parameters as Python does.
 //
-// The tables are what the parser refuses unknown names by. A name that Jinja2 has and these lack is refused as well.
+// The parser refuses every name that the tables lack, including names that Jinja2 has.
 #pragma once
 
 #include <optional>
@@ -21,18 +21,18 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// Arguments by the place of their parameter.
+// Arguments, each at the place of its parameter.
 class Bound {
  public:
-  // `parameters`: names, such as "old new count?"; those with ? may be left out, and those with ! must be:
-  // Jinja2 has them, and they are not known here. Those after / are bound by place alone. `name` is the callee's.
-  // INVALID_ARGUMENT: an argument is missing, surplus or unknown.
+  // `parameters` are names, such as "old new count?". One with ? may be left out. One with ! must be left out: Jinja2
+  // has it, but it is not supported here. Names after / are bound by place alone. `name` is the callee's. Returns
+  // INVALID_ARGUMENT if an argument is missing, surplus or unknown.
   static absl::StatusOr<Bound> bind(std::string_view name, std::string_view parameters, Arguments arguments);
 
   const Value* find(std::size_t i) const { return values_[i] ? &*values_[i] : nullptr; }
   Value get(std::size_t i, const Value& otherwise) const { return values_[i] ? *values_[i] : otherwise; }
   bool flag(std::size_t i) const { return values_[i] && values_[i]->truth(); }
-  // INVALID_ARGUMENT: not an integer, or not a text. None where it was not given, or is None.
+  // Returns nullopt if the argument is missing or None, INVALID_ARGUMENT if it has another type.
   absl::StatusOr<std::optional<std::int64_t>> integer(std::size_t i) const;
   absl::StatusOr<std::optional<std::string>> text(std::size_t i) const;
 
@@ -41,13 +41,13 @@ class Bound {
   std::vector<std::optional<Value>> values_;
 };
 
-// `parameters` as of Bound::bind().
+// `parameters` as in Bound::bind().
 struct Filter {
   std::string_view name;
   std::string_view parameters;
   absl::StatusOr<Value> (*run)(Machine& machine, const Value& value, const Bound& arguments);
 };
-// One whose parameters depend on its arguments, such as map.
+// A filter whose parameters depend on its arguments, such as map.
 struct OpenFilter {
   std::string_view name;
   absl::StatusOr<Value> (*run)(Machine& machine, const Value& value, Arguments arguments);
@@ -65,13 +65,13 @@ struct Function {
 bool is_filter(std::string_view name);
 bool is_test(std::string_view name);
 
-// UNIMPLEMENTED: there is no such filter or test here.
+// Returns UNIMPLEMENTED if there is no such filter or test here.
 absl::StatusOr<Value> apply_filter(Machine& machine, std::string_view name, const Value& value, Arguments arguments);
 absl::StatusOr<bool> apply_test(Machine& machine, std::string_view name, const Value& value, Arguments arguments);
 
-// A global function; null where there is none.
+// A global function, or null if there is none of this name.
 const Function* find_function(std::string_view name);
-// Whether Jinja2 has a global of this name that is not here.
+// Whether Jinja2 has a global of this name that is not supported here.
 bool is_unknown_global(std::string_view name);
 
 // The tables, by file.

@@ -8,7 +8,7 @@
 namespace bascule::ref::jinja {
 namespace {
 
-// Goes over what has `size` items, of which `at` gives one by its number.
+// Iterates over `size` items; `at` returns one by its index.
 template <typename At>
 Iterator over(std::size_t size, At at) {
   return [size, at = std::move(at), i = std::size_t{0}]() mutable -> absl::StatusOr<std::optional<Value>> {
@@ -62,7 +62,7 @@ absl::StatusOr<Iterator> iterate(Machine& machine, const Value& value) {
     case Kind::kGenerator: {
       return Iterator([value] { return value.generator().next(); });
     }
-    case Kind::kLoop: return unimplemented("iterating over the variable loop is not done here");
+    case Kind::kLoop: return unimplemented("iterating over the variable loop is not supported");
     default: return invalid_argument("'", value.type(), "' is not iterable");
   }
 }

@@ -20,7 +20,7 @@ int hex_digit(char c) {
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
-// Resolves the escapes of a text: those that real templates use.
+// Resolves the escapes that real templates use.
 absl::StatusOr<std::string> unescape(std::string_view literal) {
   std::string text;
   text.reserve(literal.size());
@@ -37,24 +37,24 @@ absl::StatusOr<std::string> unescape(std::string_view literal) {
     }
     if (c != 'x' && c != 'u') {
       return unimplemented("the escape \\", is_beyond_ascii(c) ? "and a character beyond ASCII" : std::string(1, c),
-                           " is not read here");
+                           " is not supported");
     }
     const std::size_t digits = c == 'x' ? 2 : 4;
     char32_t code = 0;
     for (std::size_t i = 0; i < digits; ++i) {
       const int digit = ++at < literal.size() ? hex_digit(literal[at]) : -1;
-      if (digit < 0) return invalid_argument("expected ", digits, " hexadecimal digits behind \\", std::string(1, c));
+      if (digit < 0) return invalid_argument("expected ", digits, " hexadecimal digits after \\", std::string(1, c));
       code = code << 4 | static_cast<char32_t>(digit);
     }
     if (code >= 0xD800 && code < 0xE000) {
-      return unimplemented("half of a surrogate pair, which UTF-8 cannot have, is not read here");
+      return unimplemented("half of a surrogate pair, which UTF-8 cannot have, is not supported");
     }
     append_utf8(text, code);
   }
   return text;
 }
 
-// Line ends become \n, and one at the very end goes.
+// Turns line ends into \n, and removes one at the very end.
 std::string normalized(std::string_view source) {
   std::string text;
   text.reserve(source.size());
@@ -87,7 +87,7 @@ class Lexer {
   }
   void push(Token::Kind kind, std::string text) { tokens_.push_back({kind, line_, std::move(text)}); }
   bool looking_at(std::string_view text) const { return std::string_view(text_).substr(at_, text.size()) == text; }
-  // Goes on to `to`, and counts lines.
+  // Advances to `to`, counting lines.
   void advance(std::size_t to) {
     line_ += static_cast<int>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(at_),
                                          text_.begin() + static_cast<std::ptrdiff_t>(to), '\n'));
@@ -97,8 +97,8 @@ class Lexer {
   std::size_t behind_space(std::size_t from) const {
     return text_.size() - stripped(std::string_view(text_).substr(from), Side::kLeft).size();
   }
-  // Where `end` ("%}" or "#}") ends, and the whitespace behind it that goes with it, at `from`; npos where none stands
-  // there.
+  // Returns the place after `end` ("%}" or "#}") at `from` and after the whitespace that goes with it; npos if `end` is
+  // not there.
   std::size_t behind_end(std::size_t from, std::string_view end) const {
     const std::string_view rest = std::string_view(text_).substr(from);
     if (rest.substr(0, 1) == "-" && rest.substr(1, 2) == end) return behind_space(from + 3);
@@ -106,7 +106,7 @@ class Lexer {
     if (rest.substr(0, 2) != end) return std::string::npos;
     return end != "}}" && rest.substr(2, 1) == "\n" ? from + 3 : from + 2;
   }
-  // `{% raw %}` at `from`: where its text begins; npos where it is another tag.
+  // Returns the start of the text after `{% raw %}` at `from`; npos if another tag is there.
   std::size_t behind_raw(std::size_t from) const {
     std::size_t at = from + 2;
     if (at < text_.size() && (text_[at] == '-' || text_[at] == '+')) ++at;
@@ -117,7 +117,7 @@ class Lexer {
     return text_.compare(at, 2, "%}") == 0 ? at + 2 : std::string::npos;
   }
 
-  // Data up to a tag that has `sign` behind its first two characters, without the whitespace that the tag takes away.
+  // Adds data up to a tag whose third character is `sign`, without the whitespace that the tag removes.
   void push_data(std::string_view data, char sign, bool is_variable) {
     std::string_view kept = data;
     if (sign == '-') {
@@ -169,7 +169,7 @@ class Lexer {
 
   absl::Status raw_text(std::size_t from) {
     advance(from);
-    if (from == text_.size()) return absl::OkStatus();  // which Jinja2 does not mind
+    if (from == text_.size()) return absl::OkStatus();  // Jinja2 accepts it
     for (std::size_t at = from; (at = text_.find("{%", at)) != std::string::npos; at += 2) {
       std::size_t inside = at + 2;
       const char sign = inside < text_.size() ? text_[inside] : ' ';
@@ -220,7 +220,7 @@ class Lexer {
   }
 
   absl::Status beyond_ascii() const {
-    return unimplemented("line ", line_, ": a name with characters beyond ASCII is not read here");
+    return unimplemented("line ", line_, ": a name with characters beyond ASCII is not supported");
   }
 
   absl::Status string(char quote) {
@@ -234,7 +234,7 @@ class Lexer {
     return absl::OkStatus();
   }
 
-  // Where digits that satisfy `is` end, with single underscores between them.
+  // Returns the end of the digits that satisfy `is`, with single underscores between them.
   template <typename Is>
   std::size_t behind_digits(std::size_t from, const Is& is) const {
     std::size_t at = from;
@@ -250,7 +250,7 @@ class Lexer {
     return at;
   }
 
-  // Where a float ends; `at_` where none stands there. Behind a dot there is none: x.0.1 are two subscripts.
+  // Returns the end of a float, or `at_` if there is none. After a dot there is none: x.0.1 is two subscripts.
   std::size_t behind_float() const {
     if (at_ > 0 && text_[at_ - 1] == '.') return at_;
     const std::size_t whole = behind_digits(at_, is_digit);
@@ -294,7 +294,7 @@ class Lexer {
       from = at_ + 2 + (at_ + 2 < text_.size() && text_[at_ + 2] == '_' ? 1 : 0);
       end = behind_digits(from, is_of);
     }
-    if (end <= from) {  // no digit behind the prefix: it is a 0 and a name
+    if (end <= from) {  // no digit after the prefix: it is a 0 and a name
       base = 10;
       from = at_;
       end = text_[at_] != '0' ? behind_digits(at_, is_digit) : behind_digits(at_, [](char c) { return c == '0'; });
@@ -303,8 +303,7 @@ class Lexer {
     std::int64_t value = 0;
     const auto parsed = std::from_chars(plain.data(), plain.data() + plain.size(), value, base);
     if (parsed.ec != std::errc()) {
-      return unimplemented("line ", line_, ": the integer ", plain,
-                           " needs more than 64 bits, which is not computed here");
+      return unimplemented("line ", line_, ": the integer ", plain, " needs more than 64 bits, which is not supported");
     }
     return push_number(Value::of(value), end);
   }
@@ -339,8 +338,8 @@ class Lexer {
   const std::string text_;
   std::size_t at_ = 0;
   int line_ = 1;
-  bool line_starting_ = true;  // what was read last ended with a line's end
-  std::string brackets_;       // those that close what is open, the innermost last
+  bool line_starting_ = true;  // the last thing read ended with a newline
+  std::string brackets_;       // closing brackets that are still due, the innermost last
   std::vector<Token> tokens_;
 };
 

@@ -1,4 +1,4 @@
-// A template's text as tokens: what Jinja2 makes of it with trim_blocks and lstrip_blocks, as transformers sets them.
+// Turns a template's text into tokens as Jinja2 does with trim_blocks and lstrip_blocks, which transformers sets.
 #pragma once
 
 #include <string>
@@ -33,7 +33,7 @@ struct Token {
 };
 
 // All tokens; the last one is kEnd. Whitespace is trimmed from data as `-`, `+` and the two settings say; comments are
-// gone. INVALID_ARGUMENT: not UTF-8, or not Jinja. UNIMPLEMENTED: names beyond ASCII, the escape \N{…}.
+// removed. Returns INVALID_ARGUMENT if it is not UTF-8 or not Jinja, UNIMPLEMENTED for names beyond ASCII or \N{…}.
 absl::StatusOr<std::vector<Token>> tokenize(std::string_view source);
 
 }  // namespace bascule::ref::jinja

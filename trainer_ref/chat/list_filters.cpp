@@ -1,4 +1,4 @@
-// Filters over what can be iterated.
+// Filters over iterables.
 #include <algorithm>
 #include <charconv>
 #include <functional>
@@ -16,8 +16,8 @@ namespace {
 
 using Getter = std::function<absl::StatusOr<Value>(const Value& item)>;
 
-// Looks up what `attribute=` names: "function.name", "content.0.text" or an integer. A part that is undefined becomes
-// `otherwise`, if that is given. Null or None: the item itself.
+// Looks up what `attribute=` names: "function.name", "content.0.text" or an integer. An undefined part becomes
+// `otherwise`, if given. If `path` is null or None, returns the item itself.
 absl::StatusOr<Getter> make_getter(Machine& machine, const Value* path,
                                    const std::optional<Value>& otherwise = std::nullopt) {
   std::vector<Value> parts;
@@ -61,7 +61,7 @@ absl::StatusOr<Value> first(Machine& machine, const Value& value, const Bound&) 
   return item ? *item : Value::undefined("there is no first item: the sequence is empty");
 }
 
-// reversed(), which needs to know where the end is; none where Python refuses.
+// reversed(), which needs to know where the end is. Returns nullopt if Python refuses.
 absl::StatusOr<std::optional<std::vector<Value>>> backwards(Machine& machine, const Value& value) {
   if (!is_iterable(value) || value.is(Kind::kGenerator) || value.is(Kind::kLoop)) return std::nullopt;
   BASCULE_ASSIGN(std::vector<Value> items, to_items(machine, value));
@@ -139,11 +139,10 @@ absl::StatusOr<Value> default_of(Machine&, const Value& value, const Bound& argu
   return missing ? arguments.get(0, Value::of("")) : value;
 }
 
-// map, select, reject, selectattr and rejectattr are lazy: what they give is an iterator, and errors come when it is
-// read.
+// map, select, reject, selectattr and rejectattr are lazy: they return an iterator, and errors come when it is read.
 //
-// Gives what `apply` makes of each item; an item of which it makes nothing is left out. `prepare` makes `apply` before
-// the first item is read.
+// Yields the result of `apply` for each item, and leaves an item out if the result is nullopt. `prepare` makes `apply`
+// before the first item is read.
 using Apply = std::function<absl::StatusOr<std::optional<Value>>(const Value& item)>;
 
 Value lazily(Machine& machine, const Value& value, std::function<absl::StatusOr<Apply>()> prepare) {
@@ -179,7 +178,7 @@ absl::StatusOr<Apply> prepare_map(Machine& machine, const Arguments& arguments) 
     const auto otherwise = named("default");
     const bool has_default = otherwise != arguments.named.end();
     if (arguments.named.size() > (has_default ? 2u : 1u)) return invalid_argument("map: unexpected argument");
-    const bool is_none = !has_default || otherwise->second.is(Kind::kNone);  // None counts as not given
+    const bool is_none = !has_default || otherwise->second.is(Kind::kNone);  // None counts as missing
     BASCULE_ASSIGN(Getter getter, make_getter(machine, &path->second,
                                               is_none ? std::nullopt : std::optional<Value>(otherwise->second)));
     return Apply([getter = std::move(getter)](const Value& item) -> absl::StatusOr<std::optional<Value>> {
@@ -190,7 +189,7 @@ absl::StatusOr<Apply> prepare_map(Machine& machine, const Arguments& arguments) 
   if (arguments.positional.empty()) return invalid_argument("map: expected a filter or attribute=");
   if (!arguments.positional.front().is(Kind::kText)) return invalid_argument("map: expected the name of a filter");
   const std::string name = arguments.positional.front().text();
-  if (!is_filter(name)) return unimplemented("map: the filter '", name, "' is not known here");
+  if (!is_filter(name)) return unimplemented("map: the filter '", name, "' is not supported");
   Arguments rest{{arguments.positional.begin() + 1, arguments.positional.end()}, arguments.named};
   return Apply([&machine, name, rest](const Value& item) -> absl::StatusOr<std::optional<Value>> {
     BASCULE_ASSIGN(Value value, apply_filter(machine, name, item, rest));
@@ -212,7 +211,7 @@ absl::StatusOr<Apply> prepare_select(Machine& machine, Arguments arguments, bool
   if (!arguments.positional.empty()) {
     if (!arguments.positional.front().is(Kind::kText)) return invalid_argument("expected the name of a test");
     name = arguments.positional.front().text();
-    if (!is_test(name)) return unimplemented("the test '", name, "' is not known here");
+    if (!is_test(name)) return unimplemented("the test '", name, "' is not supported");
     arguments.positional.erase(arguments.positional.begin());
   }
   return Apply(

@@ -1,4 +1,4 @@
-// The variable `loop`, and what a `for` goes over. It reads ahead only as far as the template asks it to.
+// The variable `loop`, and the iteration of a `for`. It reads ahead only as far as the template needs.
 #pragma once
 
 #include <deque>
@@ -12,19 +12,19 @@ namespace bascule::ref::jinja {
 
 struct Loop {
   Iterator iterator;
-  std::optional<std::int64_t> known_length;  // where what it goes over has one
+  std::optional<std::int64_t> known_length;  // if its iterable has one
   std::deque<Value> ahead;
   std::int64_t index0 = -1;
   int depth0 = 0;
   Value current, previous;
-  std::optional<std::vector<Value>> last_changed;  // what loop.changed() was called with
+  std::optional<std::vector<Value>> last_changed;  // the arguments of the last loop.changed()
 
   absl::StatusOr<std::optional<Value>> next();
   absl::StatusOr<std::int64_t> length();
   absl::StatusOr<bool> has_next();
 };
 
-// loop.NAME; none where there is no such attribute.
+// loop.NAME, or nullopt if there is no such attribute.
 absl::StatusOr<std::optional<Value>> loop_attribute(Loop& loop, std::string_view name);
 
 }  // namespace bascule::ref::jinja

@@ -1,7 +1,7 @@
-// One rendering's budget, and what lives as long as it: namespaces, loops, scopes.
+// One rendering's budget, and everything that lives as long: namespaces, loops, scopes.
 //
-// A template comes with a checkpoint, so that it may be hostile. It cannot run forever or take all memory: every node
-// that is evaluated, every item that is visited and every 64 bytes that are made cost a step.
+// A template comes with a checkpoint and may be hostile. It cannot run forever or take all memory: each evaluated node,
+// each visited item and every 64 bytes made cost a step.
 #pragma once
 
 #include <chrono>
@@ -36,7 +36,7 @@ class Machine {
     if (spent_ <= budget_.max_steps) return absl::OkStatus();
     return absl::ResourceExhaustedError(cat("it takes more than ", budget_.max_steps, " steps; does a loop not end?"));
   }
-  // Before a text of `bytes` bytes is made or read.
+  // Call it before a text of `bytes` bytes is made or read.
   absl::Status charge_bytes(std::uint64_t bytes) {
     BASCULE_TRY(check_size(bytes));
     return charge(bytes / 64 + 1);

@@ -23,7 +23,7 @@ const Method* in(const std::vector<Method>& table, std::string_view name) {
   return found == table.end() ? nullptr : &*found;
 }
 
-// Attributes of Python's types that are not here.
+// Attributes of Python's types that are not supported here.
 const MethodNames& others(Kind kind) {
   static const auto* of_text =
       new MethodNames{"casefold",    "center",  "index",      "isalnum",   "isalpha",      "isdigit",      "islower",
@@ -88,7 +88,7 @@ absl::StatusOr<Value> to_case(Machine& machine, const Value& self, const Bound&)
 absl::StatusOr<Value> to_title(Machine& machine, const Value& self, const Bound&) {
   BASCULE_TRY(machine.charge_bytes(self.text().size()));
   if (!is_ascii(self.text()))
-    return unimplemented("title() of a text beyond ASCII is not done here; use the filter title");
+    return unimplemented("title() of a text beyond ASCII is not supported; use the filter title");
   std::string text = self.text();
   bool inside = false;
   for (char& c : text) {
@@ -114,7 +114,7 @@ absl::StatusOr<Value> join_texts(Machine& machine, const Value& self, const Boun
   std::string text;
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (!items[i].is(Kind::kText)) return invalid_argument("join: expected texts, found ", items[i].type());
-    if (items[i].is_safe()) return unimplemented("join() of a text marked safe is not done here");
+    if (items[i].is_safe()) return unimplemented("join() of a text marked safe is not supported");
     if (i > 0) text += self.text();
     text += items[i].text();
     BASCULE_TRY(machine.charge((self.text().size() + items[i].text().size()) / 64 + 1));
@@ -157,7 +157,7 @@ absl::StatusOr<Value> count(Machine& machine, const Value& self, const Bound& ar
   return Value::of(number);
 }
 
-// split(), at most `count` times; negative: no limit.
+// split(), at most `count` times; a negative count means no limit.
 std::vector<std::string_view> split_by(std::string_view text, std::string_view separator, std::int64_t count) {
   std::vector<std::string_view> parts;
   for (; count != 0; --count) {
@@ -193,7 +193,7 @@ absl::StatusOr<Value> split(Machine& machine, const Value& self, const Bound& ar
   if (separator && separator->empty()) return invalid_argument("split: the separator is empty");
   if (arguments.find(1) != nullptr && !count) return invalid_argument("split: expected a number, found None");
   if (!separator && count.value_or(-1) >= 0)
-    return unimplemented("split: a limit without a separator is not done here");
+    return unimplemented("split: a limit without a separator is not supported");
   const auto parts = separator ? split_by(self.text(), *separator, count.value_or(-1)) : words_of(self.text());
   BASCULE_TRY(machine.charge(parts.size()));
   std::vector<Value> items;

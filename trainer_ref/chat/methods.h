@@ -11,23 +11,23 @@ namespace bascule::ref::jinja {
 
 struct Method {
   std::string_view name;
-  std::string_view parameters;  // as of Bound::bind()
+  std::string_view parameters;  // as in Bound::bind()
   absl::StatusOr<Value> (*run)(Machine& machine, const Value& self, const Bound& arguments);
 };
 
-// A method and whose it is: what `message.items` is before it is called.
+// A method with its object: the value of `message.items` before it is called.
 struct MethodCall {
   Value self;
   const Method* method;
 };
 
-// Null where the type has no such method, or it is not here.
+// Returns null if the type has no such method, or if it is not supported here.
 const Method* find_method(const Value& self, std::string_view name);
 
 // Whether the sandbox hides this attribute: it would change the value, or begins with an underscore.
 bool is_hidden(const Value& self, std::string_view name);
 
-// Whether Python's type has an attribute of this name, and it is neither here nor hidden.
+// Whether Python's type has an attribute of this name that is neither supported here nor hidden.
 bool is_unknown_attribute(const Value& self, std::string_view name);
 
 // The tables.

@@ -21,13 +21,13 @@ absl::Status unsupported(Operator operation, const Value& left, const Value& rig
     if (side->is(Kind::kUndefined)) return side->undefined_error();
   }
   if (left.is(Kind::kView) || right.is(Kind::kView)) {
-    return unimplemented(sign(operation), " between ", left.type(), " and ", right.type(), " is not computed here");
+    return unimplemented(sign(operation), " between ", left.type(), " and ", right.type(), " is not supported here");
   }
   return invalid_argument("'", sign(operation), "' is not supported between ", left.type(), " and ", right.type());
 }
 
 absl::Status too_large(Operator operation) {
-  return unimplemented("the result of ", sign(operation), " needs more than 64 bits, which is not computed here");
+  return unimplemented("the result of ", sign(operation), " needs more than 64 bits, which is not supported");
 }
 
 std::int64_t floor_divide(std::int64_t left, std::int64_t right) {
@@ -65,7 +65,7 @@ absl::StatusOr<Value> compute_integers(Operator operation, std::int64_t left, st
     case Operator::kMultiply:
       if (__builtin_mul_overflow(left, right, &result)) return too_large(operation);
       return Value::of(result);
-    case Operator::kDivide:  // a long double has every 64-bit integer; one rounding to a double follows
+    case Operator::kDivide:  // a long double holds every 64-bit integer; one rounding to a double follows
       return Value::of(static_cast<double>(static_cast<long double>(left) / static_cast<long double>(right)));
     case Operator::kFloorDivide: return Value::of(floor_divide(left, right));
     case Operator::kModulo: return Value::of(left - floor_divide(left, right) * right);
@@ -80,7 +80,7 @@ absl::StatusOr<Value> compute_floats(Operator operation, double left, double rig
   if (divides && right == 0) return invalid_argument("division by zero");
   if (operation == Operator::kPower) {
     if (left == 0 && right < 0) return invalid_argument("0 cannot be raised to a negative power");
-    if (left < 0 && std::floor(right) != right) return unimplemented("complex numbers are not computed here");
+    if (left < 0 && std::floor(right) != right) return unimplemented("complex numbers are not supported");
     const double result = std::pow(left, right);
     if (std::isinf(result) && std::isfinite(left) && std::isfinite(right)) {
       return invalid_argument("the result of ** is too large for a float");
@@ -132,7 +132,7 @@ absl::StatusOr<Value> repeat(Machine& machine, const Value& value, std::int64_t 
 
 absl::StatusOr<Value> join(Machine& machine, const Value& left, const Value& right) {
   if (left.is(Kind::kText)) {
-    const bool is_safe = left.is_safe() || right.is_safe();  // then Markup escapes what is not
+    const bool is_safe = left.is_safe() || right.is_safe();  // then Markup escapes the other one
     const std::string escaped_left = is_safe && !left.is_safe() ? html_escaped(left.text()) : std::string();
     const std::string escaped_right = is_safe && !right.is_safe() ? html_escaped(right.text()) : std::string();
     const std::string& first = is_safe && !left.is_safe() ? escaped_left : left.text();
@@ -157,7 +157,7 @@ absl::StatusOr<Value> compute(Machine& machine, Operator operation, const Value&
   if (operation == Operator::kMultiply && repeats(left) && second) return repeat(machine, left, *second);
   if (operation == Operator::kMultiply && repeats(right) && first) return repeat(machine, right, *first);
   if (operation == Operator::kModulo && left.is(Kind::kText)) {
-    return unimplemented("formatting a text by % is not done here; use ~ to join texts");
+    return unimplemented("formatting a text by % is not supported; use ~ to join texts");
   }
   return unsupported(operation, left, right);
 }

@@ -11,17 +11,17 @@ namespace bascule::ref::jinja {
 
 class Machine;
 
-// INVALID_ARGUMENT: Python has no such operation on these, or a division by zero. UNIMPLEMENTED: the result needs more
-// than 64 bits, or a text is formatted by %.
+// Returns INVALID_ARGUMENT if Python has no such operation on these or it divides by zero, UNIMPLEMENTED if the result
+// needs more than 64 bits or a text is formatted by %.
 absl::StatusOr<Value> compute(Machine& machine, Operator operation, const Value& left, const Value& right);
 absl::StatusOr<Value> negative(const Value& value);
 absl::StatusOr<Value> positive(const Value& value);
 
-// value.NAME: an attribute of Python's type, such as a method, and only then an item of that name. Undefined where
-// there is neither, or where the sandbox hides it. UNIMPLEMENTED: Python's type has it, and it is not known here.
+// value.NAME: an attribute of Python's type, such as a method, else an item of that name. Undefined if there is neither
+// or the sandbox hides it. Returns UNIMPLEMENTED if Python's type has it and it is not supported here.
 absl::StatusOr<Value> attribute(Machine& machine, const Value& value, std::string_view name);
 
-// value[key]: an item, and only then an attribute. Undefined where there is neither.
+// value[key]: an item, else an attribute. Undefined if there is neither.
 absl::StatusOr<Value> subscript(Machine& machine, const Value& value, const Value& key);
 
 // value[start:stop:step], each of which may be None.

@@ -23,7 +23,7 @@ class Parser {
   using Kind = Statement::Kind;
   using Ends = std::initializer_list<std::string_view>;
 
-  // Up to a tag that `ends` names, of which the name is the current token then; without any, to the end of the
+  // Parses up to a tag that `ends` names, whose name is then the current token; if `ends` is empty, to the end of the
   // template.
   absl::Status statements(std::vector<StatementPtr>& into, Ends ends) {
     while (true) {
@@ -68,7 +68,7 @@ class Parser {
     return into.back().get();
   }
 
-  // From the end of a tag to the tag that ends its block; the latter's name is skipped.
+  // Parses from the end of a tag to the tag that ends its block, and skips the latter's name.
   absl::Status body(std::vector<StatementPtr>& into, Ends ends) {
     tokens_.skip_operator(":");
     BASCULE_TRY(tokens_.expect(Token::Kind::kBlockEnd));
@@ -85,7 +85,7 @@ class Parser {
   }
   absl::Status block(Block& into, Ends ends) { return body(into.statements, ends); }
 
-  // The body of a macro: a function of its own, which no `break` leaves.
+  // Parses the body of a macro, a separate function that no `break` leaves.
   absl::Status function(Signature& signature, Block& into, std::string_view end) {
     SpecialNames names;
     expressions_.special.push_back(&names);
@@ -126,9 +126,9 @@ class Parser {
       return made;
     }
     if (tag.starts_with("end") || tag == "else" || tag == "elif") {
-      return invalid_argument("line ", made->line, ": {% ", tag, " %} stands without the tag that it belongs to");
+      return invalid_argument("line ", made->line, ": {% ", tag, " %} has no opening tag");
     }
-    return unimplemented("line ", made->line, ": the tag '", tag, "' is not known here");
+    return unimplemented("line ", made->line, ": the tag '", tag, "' is not supported");
   }
 
   absl::Status parse_if(Statement& made) {
@@ -151,7 +151,7 @@ class Parser {
       BASCULE_ASSIGN(made.test, expressions_.expression());
     }
     if (tokens_.current().is_name("recursive")) {
-      return unimplemented("line ", made.line, ": recursive loops are not run here");
+      return unimplemented("line ", made.line, ": recursive loops are not supported");
     }
     ++breakable_;
     BASCULE_TRY(block(made.body, {"else", "endfor"}));
@@ -184,14 +184,14 @@ class Parser {
         return invalid_argument("line ", line, ": two parameters have the name '", name, "'");
       }
       if (name == "loop" && expressions_.loops > 0) {
-        return unimplemented("line ", line, ": a parameter with the name loop, in a loop, is not read here");
+        return unimplemented("line ", line, ": a parameter with the name loop, in a loop, is not supported");
       }
       signature.parameters.push_back(std::move(name));
       if (tokens_.skip_operator("=")) {
         BASCULE_ASSIGN(ExpressionPtr value, expressions_.expression());
         signature.defaults.push_back(std::move(value));
       } else if (!signature.defaults.empty()) {
-        return invalid_argument("line ", line, ": a parameter without a default stands behind one that has one");
+        return invalid_argument("line ", line, ": a parameter without a default follows one with a default");
       }
     }
     return tokens_.expect_operator(")");
@@ -203,7 +203,7 @@ class Parser {
     BASCULE_TRY(parse_parameters(made.signature));
     for (const std::string& name : made.signature.parameters) {
       if (name == "caller")
-        return unimplemented("line ", made.line, ": a parameter with the name caller is not read here");
+        return unimplemented("line ", made.line, ": a parameter with the name caller is not supported");
     }
     return function(made.signature, made.body, "endmacro");
   }
@@ -213,7 +213,7 @@ class Parser {
     if (tokens_.current().is_operator("(")) BASCULE_TRY(parse_parameters(made.signature));
     BASCULE_ASSIGN(made.value, expressions_.expression());
     if (made.value->kind != Expression::Kind::kCall) {
-      return invalid_argument("line ", made.line, ": expected a call behind {% call");
+      return invalid_argument("line ", made.line, ": expected a call after {% call");
     }
     return function(made.signature, made.body, "endcall");
   }

@@ -1,7 +1,7 @@
-// Tokens to a tree, by Jinja2's grammar without inheritance, includes and recursive loops.
+// Parses tokens into a tree, by Jinja2's grammar without inheritance, includes and recursive loops.
 //
-// Blocks, macros and loops nest at most kMaxBlocks deep and an expression's tree is at most kMaxHeight high: what reads
-// trees recurses.
+// Blocks, macros and loops nest at most kMaxBlocks deep, and an expression's tree is at most kMaxHeight high, since
+// code that reads trees recurses.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class TokenStream {
   absl::StatusOr<std::string> expect_any_name();
   absl::Status expect(Token::Kind kind);
 
-  // INVALID_ARGUMENT with the line, and what was found.
+  // Returns INVALID_ARGUMENT with the line and the token found.
   absl::Status unexpected(std::string_view expected) const;
 
  private:
@@ -60,16 +60,16 @@ class ExpressionParser {
   explicit ExpressionParser(TokenStream& tokens) : tokens_(tokens) {}
 
   absl::StatusOr<ExpressionPtr> expression(bool with_condition = true);
-  // One expression, or several with commas between them, which are a tuple. `end`: a name that ends it, or empty.
+  // Parses one expression, or a tuple of several with commas. `end`: a name that ends it, or empty.
   absl::StatusOr<ExpressionPtr> tuple(bool with_condition, std::string_view end, bool in_parentheses = false);
-  // What stands at the left of an assignment. `with_namespace`: NAME.ATTRIBUTE may.
+  // Parses the left side of an assignment. `with_namespace` allows NAME.ATTRIBUTE.
   absl::StatusOr<ExpressionPtr> target(std::string_view end, bool with_namespace);
-  // `|name(…)|…` behind `value`, which may be null: the text of a block.
+  // Parses `|name(…)|…` after `value`, which is null for the text of a block.
   absl::StatusOr<ExpressionPtr> filters(ExpressionPtr value);
-  // A filter without its `|`, behind `value`.
+  // Parses a filter of `value` without its `|`.
   absl::StatusOr<ExpressionPtr> filter(ExpressionPtr value);
 
-  // Blocks that are open around what is parsed now: their special names, and how many are loops.
+  // Blocks open at this point: their special names, and how many are loops.
   std::vector<SpecialNames*> special;
   int loops = 0;
 
@@ -98,7 +98,7 @@ class ExpressionParser {
   absl::StatusOr<std::string> dotted_name();
   absl::Status check_target(const Expression& target);
 
-  absl::StatusOr<ExpressionPtr> finish(ExpressionPtr made) const;  // its height is in bounds
+  absl::StatusOr<ExpressionPtr> finish(ExpressionPtr made) const;  // checks its height
   ExpressionPtr make(Kind kind, int line) const;
   absl::StatusOr<ExpressionPtr> binary(Kind kind, int line, ExpressionPtr left, ExpressionPtr right,
                                        Operator operation = Operator::kAdd) const;
@@ -107,7 +107,7 @@ class ExpressionParser {
   int depth_ = 0;
 };
 
-// The whole template as one block. INVALID_ARGUMENT and UNIMPLEMENTED name the line.
+// Parses the whole template as one block. INVALID_ARGUMENT and UNIMPLEMENTED name the line.
 absl::StatusOr<Block> parse(std::vector<Token> tokens);
 
 }  // namespace bascule::ref::jinja

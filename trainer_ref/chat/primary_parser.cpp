@@ -1,4 +1,4 @@
-// What expressions are made of: names, literals, subscripts, calls; and the targets of assignments.
+// The parts of expressions (names, literals, subscripts, calls), and the targets of assignments.
 #include <algorithm>
 
 #include <bascule/trainer_ref/chat/parser.h>
@@ -81,7 +81,7 @@ absl::Status ExpressionParser::check_target(const Expression& target) {
     case Kind::kList:
       for (const ExpressionPtr& part : target.operands) BASCULE_TRY(check_target(*part));
       if (target.kind == Kind::kTuple) return absl::OkStatus();
-      return unimplemented("line ", target.line, ": assigning to a list is not done here; write names with commas");
+      return unimplemented("line ", target.line, ": assigning to a list is not supported; write names with commas");
     default: return invalid_argument("line ", target.line, ": expected a name to assign to");
   }
 }
@@ -153,7 +153,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::member(ExpressionPtr value) {
     return finish(std::move(made));
   }
   if (token.kind != Token::Kind::kNumber || !token.number.is(jinja::Kind::kInteger)) {
-    return tokens_.unexpected("a name or a number behind the dot");
+    return tokens_.unexpected("a name or a number after the dot");
   }
   made->kind = Kind::kSubscript;
   ExpressionPtr key = make(Kind::kConstant, token.line);
@@ -164,7 +164,7 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::member(ExpressionPtr value) {
 
 absl::StatusOr<ExpressionPtr> ExpressionParser::brackets(ExpressionPtr value) {
   const int line = tokens_.take().line;
-  // start:stop:step, of which each may be missing; or one key
+  // start:stop:step, each of which may be missing; or one key
   std::vector<ExpressionPtr> parts(1);
   while (!tokens_.current().is_operator("]")) {
     if (tokens_.skip_operator(":")) {
@@ -173,13 +173,13 @@ absl::StatusOr<ExpressionPtr> ExpressionParser::brackets(ExpressionPtr value) {
     } else if (parts.back() == nullptr) {
       BASCULE_ASSIGN(parts.back(), expression());
     } else if (tokens_.current().is_operator(",")) {
-      return unimplemented("line ", line, ": several subscripts in one pair of brackets are not read here");
+      return unimplemented("line ", line, ": several subscripts in one pair of brackets are not supported");
     } else {
       return tokens_.unexpected("]");
     }
   }
   if (parts.size() == 1 && parts.front() == nullptr) {
-    return unimplemented("line ", line, ": a pair of brackets without a subscript is not read here");
+    return unimplemented("line ", line, ": a pair of brackets without a subscript is not supported");
   }
   BASCULE_TRY(tokens_.expect_operator("]"));
   ExpressionPtr made = make(parts.size() == 1 ? Kind::kSubscript : Kind::kSlice, line);
@@ -202,7 +202,7 @@ absl::Status ExpressionParser::arguments(CallArguments& into) {
   while (!tokens_.current().is_operator(")")) {
     const bool is_named = tokens_.current().kind == Token::Kind::kName && tokens_.next().is_operator("=");
     if (into.more_named || (into.more_positional && !is_named && !tokens_.current().is_operator("**"))) {
-      return tokens_.unexpected(") behind * and ** arguments");
+      return tokens_.unexpected(") after * and ** arguments");
     }
     if (tokens_.skip_operator("*")) {
       BASCULE_ASSIGN(into.more_positional, expression());
@@ -218,7 +218,7 @@ absl::Status ExpressionParser::arguments(CallArguments& into) {
       }
       into.named.emplace_back(std::move(name), std::move(value));
     } else {
-      if (!into.named.empty()) return tokens_.unexpected("an argument by name behind others by name");
+      if (!into.named.empty()) return tokens_.unexpected("an argument by name after others by name");
       BASCULE_ASSIGN(ExpressionPtr value, expression());
       into.positional.push_back(std::move(value));
     }

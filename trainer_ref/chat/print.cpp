@@ -12,8 +12,7 @@
 namespace bascule::ref::jinja {
 namespace {
 
-// repr() of a text, escaped where it must be. Beyond ASCII, only blocks of which every character is printable are
-// known.
+// repr() of a text, escaped where needed. Beyond ASCII, only blocks whose characters are all printable are supported.
 absl::StatusOr<std::string> text_repr(std::string_view text) {
   const bool has_single = text.find('\'') != std::string_view::npos;
   const char quote = has_single && text.find('"') == std::string_view::npos ? '"' : '\'';
@@ -29,7 +28,7 @@ absl::StatusOr<std::string> text_repr(std::string_view text) {
       result += '\\';
       result += kLetters[known];
     } else if (!is_printable) {
-      return unimplemented("how Python prints all characters of a text in a list or dict is not known here");
+      return unimplemented("a text in a list or dict has characters whose printed form is not supported");
     } else {
       if (code == '\\' || code == static_cast<char32_t>(quote)) result += '\\';
       result += text.substr(begin, at - begin);
@@ -95,7 +94,7 @@ class Printer {
       case Kind::kInteger: text += cat(value.integer()); return absl::OkStatus();
       case Kind::kFloat: text += float_text(value.number()); return absl::OkStatus();
       case Kind::kText:
-        if (value.is_safe()) return unimplemented("printing a text marked safe in a list or dict is not done here");
+        if (value.is_safe()) return unimplemented("printing a text marked safe in a list or dict is not supported");
         return print_text(value.text());
       case Kind::kList: return print_items(value.items(), "[", "]", depth);
       case Kind::kTuple: return print_items(value.items(), "(", value.items().size() == 1 ? ",)" : ")", depth);
@@ -111,7 +110,7 @@ class Printer {
         BASCULE_TRY(print_dict(value.space()->attributes, depth));
         text += '>';
         return absl::OkStatus();
-      default: return unimplemented("printing a ", value.type(), " is not done here");
+      default: return unimplemented("printing a ", value.type(), " is not supported");
     }
   }
 

@@ -12,7 +12,7 @@ namespace bascule::ref::jinja {
 
 class Machine;
 
-// str(). UNIMPLEMENTED: Python would print an address.
+// str(). Returns UNIMPLEMENTED if Python would print an address.
 absl::StatusOr<std::string> to_text(Machine& machine, const Value& value);
 // repr()
 absl::StatusOr<std::string> to_repr(Machine& machine, const Value& value);
@@ -20,11 +20,11 @@ absl::StatusOr<std::string> to_repr(Machine& machine, const Value& value);
 std::string float_text(double number);  // repr() of a float: the shortest text that reads back as the same
 
 struct JsonStyle {
-  std::optional<std::string> indent;  // of one level; none: all in one line
+  std::optional<std::string> indent;  // of one level; nullopt: all in one line
   std::string between_items = ", ";
   std::string between_key_and_value = ": ";
 };
-// json.dumps(). INVALID_ARGUMENT: JSON has no such value.
+// json.dumps(). Returns INVALID_ARGUMENT if JSON has no such value.
 absl::StatusOr<std::string> to_json(Machine& machine, const Value& value, const JsonStyle& style);
 
 // &, <, >, ' and " as markupsafe escapes them.

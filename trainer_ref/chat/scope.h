@@ -1,5 +1,5 @@
-// Where names are looked up while a template runs. Scopes nest as blocks do in the template's text: a macro reads names
-// where it was defined, not where it is called.
+// Looks up names while a template runs. Scopes nest like blocks in the template's text: a macro reads names of its
+// definition's scope, not of its caller's.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ struct Scope {
   struct Variable {
     std::string name;
     Value value;
-    bool is_set;  // false: known to be undefined, whatever stands further out
+    bool is_set;  // false: known to be undefined, whatever outer scopes hold
   };
   Scope* const outer;
   std::vector<Variable> variables;

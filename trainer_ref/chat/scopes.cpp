@@ -8,7 +8,7 @@ namespace {
 
 using NameSet = std::set<std::string, std::less<>>;
 
-// What a block knows of names, in the order of its text.
+// The names that a block knows, in the order of its text.
 class Symbols {
  public:
   explicit Symbols(const Symbols* outer) : outer_(outer) {}
@@ -29,7 +29,7 @@ class Symbols {
     if (!knows(name)) unset_.insert(name);
     known_.insert(name);
   }
-  // Branches begin as copies of this. What they assign is looked up as any other name.
+  // Branches begin as copies of this. Names that they assign are looked up like any other.
   void join(const std::vector<Symbols>& branches) {
     NameSet of_branches;
     for (const Symbols& branch : branches) {
@@ -73,7 +73,7 @@ void assign(const Expression& target, Symbols& symbols, bool as_parameter) {
 
 void visit(const std::vector<StatementPtr>& statements, Symbols& symbols);
 
-// What a statement means for the block it stands in. Blocks in it are not looked into.
+// Records what a statement means for its block. Does not look into blocks inside it.
 void visit(const Statement& statement, Symbols& symbols) {
   switch (statement.kind) {
     case Statement::Kind::kOutput:
@@ -81,8 +81,7 @@ void visit(const Statement& statement, Symbols& symbols) {
       for (const ExpressionPtr& expression : statement.expressions) read(expression.get(), symbols);
       break;
     case Statement::Kind::kIf: {
-      // Jinja2's `elif` is an `if` of its own in the list of one branch: all of them see what the ones before them
-      // knew.
+      // Jinja2's `elif` is a separate `if` in the list of one branch: each of them sees what the ones before it knew.
       read(statement.branches.front().test.get(), symbols);
       Symbols first = symbols, middle = symbols, last = symbols;
       visit(statement.branches.front().statements, first);
@@ -125,7 +124,7 @@ void analyze(Block& block, Symbols& symbols) {
   enter(block.statements, symbols);
 }
 
-// The blocks in `statements`, once all is known of the block around them.
+// Enters the blocks in `statements`, once everything about the block around them is known.
 void enter(std::vector<StatementPtr>& statements, const Symbols& outer) {
   for (const StatementPtr& statement : statements) {
     Symbols symbols(&outer);

@@ -87,7 +87,7 @@ absl::StatusOr<Evaluator::Flow> Evaluator::execute_if(const Statement& statement
 }
 
 absl::StatusOr<Iterator> Evaluator::filtered(Iterator source, const Statement& statement, Scope& scope) {
-  // What the target takes apart, Jinja2 puts together again: the loop's items are tuples then.
+  // Jinja2 reassembles what the target takes apart: the loop's items are then tuples.
   struct Repack {
     Scope& scope;
     Value operator()(const Expression& target) const {
@@ -132,11 +132,11 @@ absl::StatusOr<Evaluator::Flow> Evaluator::execute_for(const Statement& statemen
     has_completed_one = has_completed_one || flow == Flow::kOn;
     leave(std::move(inner));
   }
-  // The loop may be asked later, through a namespace; the scope that its iterator reads may be gone by then.
+  // A namespace may query the loop later, when the scope that its iterator reads may be gone.
   const bool is_done = flow != Flow::kBreak;
   loop.iterator = [is_done]() -> absl::StatusOr<std::optional<Value>> {
     if (is_done) return std::nullopt;
-    return unimplemented("what a loop that was left has next is not known here");
+    return unimplemented("the next item of a loop that was left is not supported");
   };
   // As in Jinja2, an iteration that `continue` or `break` ends does not count.
   if (has_completed_one || statement.otherwise.statements.empty()) return Flow::kOn;

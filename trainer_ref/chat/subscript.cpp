@@ -13,7 +13,7 @@
 namespace bascule::ref::jinja {
 namespace {
 
-// As of `obj[argument]`; none where Python raises TypeError or LookupError.
+// `obj[argument]`, or nullopt if Python raises TypeError or LookupError.
 absl::StatusOr<std::optional<Value>> item(Machine& machine, const Value& value, const Value& key) {
   if (value.is(Kind::kDict)) {
     if (!check_hashable(machine, key).ok()) return std::nullopt;
@@ -33,7 +33,7 @@ absl::StatusOr<std::optional<Value>> item(Machine& machine, const Value& value, 
   return Value::of(value.text().substr(offsets[i], offsets[i + 1] - offsets[i]), value.is_safe());
 }
 
-// What Python's type gives under `name`, methods among them; none where it has no such attribute.
+// An attribute or method of Python's type, or nullopt if it has none of this name.
 absl::StatusOr<std::optional<Value>> attribute_of_type(const Value& value, std::string_view name) {
   if (value.is(Kind::kNamespace)) {
     const Value* found = value.space()->attributes.find(name);
@@ -54,7 +54,7 @@ absl::StatusOr<std::optional<Value>> attribute_of_type(const Value& value, std::
   }
   if (is_hidden(value, name)) return Value::undefined(cat("access to '", name, "' of ", value.type(), " is unsafe"));
   if (is_unknown_attribute(value, name)) {
-    return unimplemented("'", name, "' of ", value.type(), " is not known here");
+    return unimplemented("'", name, "' of ", value.type(), " is not supported");
   }
   return std::nullopt;
 }
@@ -111,7 +111,7 @@ absl::StatusOr<Value> slice(Machine& machine, const Value& value, const Value& s
   if (value.is(Kind::kRange)) {
     const Range& range = value.range();
     std::int64_t by = 0;
-    if (__builtin_mul_overflow(range.step, stride, &by)) return unimplemented("such a step is not computed here");
+    if (__builtin_mul_overflow(range.step, stride, &by)) return unimplemented("such a step is not supported");
     return Value::of(Range{range.at(places.start), range.at(places.stop), by});
   }
   const auto count = static_cast<std::size_t>(places.size());

@@ -1,4 +1,4 @@
-// What stands behind `is`.
+// The tests that may follow `is`.
 #include <bascule/trainer_ref/chat/compare.h>
 #include <bascule/trainer_ref/chat/functions.h>
 #include <bascule/trainer_ref/chat/iterate.h>
@@ -32,7 +32,7 @@ absl::StatusOr<bool> even(Machine& machine, const Value& value, const Bound&) {
 absl::StatusOr<bool> is_defined(Machine&, const Value& value, const Bound&) { return !value.is(Kind::kUndefined); }
 absl::StatusOr<bool> iterable(Machine&, const Value& value, const Bound&) { return is_iterable(value); }
 
-// Jinja2 asks for a length and for subscripts, which a dict has too.
+// Jinja2 tests for a length and for subscripts, which dicts also have.
 absl::StatusOr<bool> sequence(Machine&, const Value& value, const Bound&) {
   return value.is(Kind::kText) || value.is_sequence() || value.is(Kind::kDict) || value.is(Kind::kRange) ||
          value.is(Kind::kUndefined);

@@ -1,4 +1,4 @@
-// Filters over texts and numbers, and those that make one.
+// Filters over texts and numbers, and filters that return one.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -14,9 +14,9 @@
 namespace bascule::ref::jinja {
 namespace {
 
-// What most of these filters begin with: str() of the value. A text marked safe would stay so in Jinja2.
+// str() of the value, with which most of these filters begin. In Jinja2, a text marked safe would stay safe.
 absl::StatusOr<std::string> plain_text(Machine& machine, const Value& value) {
-  if (value.is_safe()) return unimplemented("this filter of a text marked safe is not done here");
+  if (value.is_safe()) return unimplemented("this filter of a text marked safe is not supported");
   return to_text(machine, value);
 }
 
@@ -88,8 +88,8 @@ absl::StatusOr<Value> indent(Machine& machine, const Value& value, const Bound& 
 
 absl::StatusOr<Value> to_json_text(Machine& machine, const Value& value, const Bound& arguments) {
   JsonStyle style;
-  if (arguments.flag(0)) return unimplemented("tojson: ensure_ascii=true is not done here");
-  if (arguments.flag(3)) return unimplemented("tojson: sort_keys=true is not done here");
+  if (arguments.flag(0)) return unimplemented("tojson: ensure_ascii=true is not supported");
+  if (arguments.flag(3)) return unimplemented("tojson: sort_keys=true is not supported");
   if (const Value* width = arguments.find(1); width != nullptr && !width->is(Kind::kNone)) {
     if (width->is(Kind::kText)) {
       style.indent = width->text();
@@ -115,7 +115,7 @@ absl::StatusOr<Value> to_json_text(Machine& machine, const Value& value, const B
 
 constexpr double kTwoTo63 = 9223372036854775808.0;
 
-// Of texts, whole numbers in ASCII digits are read; a text without any digit is no number, but for "inf" and "nan".
+// Reads texts that are whole numbers in ASCII digits. A text without digits is no number, except "inf" and "nan".
 absl::StatusOr<Value> to_integer(Machine& machine, const Value& value, const Bound& arguments) {
   const Value otherwise = arguments.get(0, Value::of(std::int64_t{0}));
   if (const auto index = value.index()) return Value::of(*index);
@@ -125,7 +125,7 @@ absl::StatusOr<Value> to_integer(Machine& machine, const Value& value, const Bou
     if (value.number() < kTwoTo63 && value.number() >= -kTwoTo63) {
       return Value::of(static_cast<std::int64_t>(value.number()));
     }
-    return unimplemented("int: the integer needs more than 64 bits, which is not computed here");
+    return unimplemented("int: the integer needs more than 64 bits, which is not supported");
   }
   if (!value.is(Kind::kText)) return otherwise;
   BASCULE_TRY(machine.charge_bytes(value.text().size()));
@@ -144,7 +144,7 @@ absl::StatusOr<Value> to_integer(Machine& machine, const Value& value, const Bou
 absl::StatusOr<Value> to_float(Machine&, const Value& value, const Bound& arguments) {
   if (value.is_number()) return Value::of(value.number());
   if (value.is(Kind::kUndefined)) return value.undefined_error();
-  if (value.is(Kind::kText)) return unimplemented("float: texts are not read here");
+  if (value.is(Kind::kText)) return unimplemented("float: texts are not supported");
   return arguments.get(0, Value::of(0.0));
 }
 

@@ -48,7 +48,7 @@ bool is_utf8(std::string_view text) {
     }
     std::size_t behind = at;
     const char32_t code = next_code_point(text, behind);
-    constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};  // by length: shorter ones would do for less
+    constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};  // by length: lower ones need fewer bytes
     if (code < kSmallest[length] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return false;
     at = behind;
   }
@@ -157,7 +157,7 @@ absl::StatusOr<std::string> replaced(Machine& machine, std::string_view text, st
   std::size_t at = 0;
   for (; count != 0; --count) {
     std::size_t found = 0;
-    if (from.empty()) {  // stands before each code point, and at the end
+    if (from.empty()) {  // matches before each code point, and at the end
       if (at > text.size()) break;
       result += to;
       if (at == text.size()) {
@@ -182,7 +182,7 @@ absl::StatusOr<std::string> replaced(Machine& machine, std::string_view text, st
 }
 
 absl::StatusOr<std::string> in_case(std::string_view text, Case wanted) {
-  if (!is_ascii(text)) return unimplemented("upper and lower case of a text beyond ASCII is not known here");
+  if (!is_ascii(text)) return unimplemented("upper and lower case of a text beyond ASCII is not supported");
   std::string result(text);
   bool begins = true;  // a word
   for (char& c : result) {

@@ -1,7 +1,7 @@
 // Texts as Python sees them: sequences of code points. Here they are UTF-8.
 //
-// Pure functions; any thread may call them. What they get must be well-formed UTF-8 (is_utf8): templates are checked
-// when they are parsed, JSON when it becomes values.
+// Pure functions; any thread may call them. Their input must be well-formed UTF-8 (is_utf8): templates are checked when
+// they are parsed, JSON when it becomes values.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ class Machine;
 bool is_utf8(std::string_view text);
 bool is_ascii(std::string_view text);
 
-// The code point that begins at `at`, which moves behind it.
+// Returns the code point that begins at `at`, and moves `at` past it.
 char32_t next_code_point(std::string_view text, std::size_t& at);
 void append_utf8(std::string& text, char32_t code_point);
 
 std::int64_t count_code_points(std::string_view text);
-// The byte at which each code point begins, and the text's size behind them.
+// The offset of each code point in bytes, then the text's size.
 std::vector<std::size_t> code_point_offsets(std::string_view text);
 
 // str.isspace() of one code point: what strip() removes and split() splits at.
@@ -38,7 +38,7 @@ enum class Side { kLeft, kRight, kBoth };
 std::string_view stripped(std::string_view text, Side side);
 std::string_view stripped(std::string_view text, std::string_view characters, Side side);
 
-// replace(), at most `count` times; all where it is negative.
+// replace(), at most `count` times; a negative count replaces all.
 absl::StatusOr<std::string> replaced(Machine& machine, std::string_view text, std::string_view from,
                                      std::string_view to, std::int64_t count);
 

@@ -2,7 +2,7 @@
 //
 // A Value is cheap to copy. Texts, lists, tuples and dicts never change and may be shared. What can change belongs to
 // one rendering and is freed with it: namespaces, loops and the scopes of macros live in its Machine, and values only
-// point there. So no value can hold itself, and none may outlive its rendering. Not for use by several threads at once.
+// point there. So no value can hold itself or outlive its rendering. Not for use by several threads at once.
 #pragma once
 
 #include <concepts>
@@ -51,7 +51,7 @@ enum class Kind {
 
 struct Sequence;
 
-// Jinja's Undefined: `why` is the error of whatever needs a value of it; null for the plain one.
+// Jinja's Undefined. `why` is the error of operations that need its value; null for the plain one.
 struct Undefined {
   std::shared_ptr<const std::string> why;
 };
@@ -59,7 +59,7 @@ struct Text {
   std::shared_ptr<const std::string> bytes;
   bool is_safe = false;  // Markup, which the filter `safe` makes
 };
-// What keys(), values() and items() of a dict give.
+// The result of a dict's keys(), values() or items().
 struct View {
   enum Part { kKeys, kValues, kItems } part;
   std::shared_ptr<const Dict> dict;
@@ -69,7 +69,7 @@ struct Range {
   std::int64_t size() const;
   std::int64_t at(std::int64_t index) const { return start + index * step; }
 };
-// An iterator: what it gave is gone. Empty at the end.
+// An iterator; items that it returned are gone. Empty at the end.
 struct Generator {
   std::function<absl::StatusOr<std::optional<Value>>()> next;
   int nesting = 0;
@@ -81,7 +81,7 @@ class Value {
   Value() : data_(Undefined{}) {}  // undefined
   static Value undefined(std::string why);
   static Value none() { return Value(nullptr); }
-  template <std::same_as<bool> Bool>  // no pointer is one
+  template <std::same_as<bool> Bool>  // no pointers
   static Value of(Bool value) {
     return Value(Data(value));
   }
@@ -109,7 +109,7 @@ class Value {
   bool is_number() const;                     // bool, integer or float
   std::optional<std::int64_t> index() const;  // of a bool or an integer, which both count as integers
 
-  // The parts of a value of the kind that they name.
+  // Accessors; the value must be of the kind that they name.
   const std::string& text() const { return *std::get<Text>(data_).bytes; }
   bool is_safe() const;  // a text that is Markup
   bool flag() const { return std::get<bool>(data_); }
@@ -130,8 +130,8 @@ class Value {
   absl::Status undefined_error() const;
 
   bool truth() const;         // bool(value)
-  int nesting() const;        // how deep containers lie in it; 0 for what is none
-  const void* place() const;  // of a container: two values with the same one are one object; else null
+  int nesting() const;        // how deep containers nest in it; 0 if it is none
+  const void* place() const;  // of a container: equal if two values are the same object; else null
   std::string type() const;   // Python's name of its type, for errors
 
  private:
@@ -150,23 +150,23 @@ struct Sequence {
   int nesting = 1;
 };
 
-// In the order of insertion.
+// Keeps the order of insertion.
 struct Dict {
   std::vector<std::pair<Value, Value>> items;
   int nesting = 1;
   const Value* find(std::string_view key) const;
-  // INVALID_ARGUMENT if `key` cannot be a key.
+  // Returns INVALID_ARGUMENT if `key` cannot be a key.
   absl::StatusOr<const Value*> find(Machine& machine, const Value& key) const;
   // Replaces what is under an equal key, or appends.
   absl::Status set(Machine& machine, const Value& key, Value value);
 };
 
-// What namespace() makes: the one thing that a template can change.
+// The result of namespace(): the only thing that a template can change.
 struct Namespace {
   Dict attributes;
 };
 
-// INVALID_ARGUMENT: the JSON nests too deep, or has an integer beyond 64 bits (signed), or a text that is not UTF-8.
+// Returns INVALID_ARGUMENT if the JSON nests too deep or has an integer beyond 64 bits (signed) or invalid UTF-8.
 absl::StatusOr<Value> to_value(const nlohmann::ordered_json& json, int depth = 0);
 
 inline constexpr int kMaxNesting = 100;  // of lists, tuples and dicts in each other

@@ -1,4 +1,4 @@
-// bascule-engine: generates with a checkpoint's weights, or with those that a trainer sends.
+// bascule-engine: generates with a checkpoint's weights, or with weights that a trainer sends.
 #include <ATen/Parallel.h>
 
 #include <cstdio>
@@ -27,9 +27,8 @@ const ProgramInfo& program() {
   static const ProgramInfo info = engine_program(
       "generates text with a decoder, over HTTP.\n\n"
       "Serves OpenAI's /v1/completions, /v1/chat/completions and /v1/models, /tokenize, /detokenize, /health and\n"
-      "/metrics (docs/guide/engine-api.md), and /sleep, /wake_up and /is_sleeping, with which it lends the memory of "
-      "its\n"
-      "cache to a trainer. With --sync it takes its weights from a trainer and flips to each new version between two\n"
+      "/metrics (docs/guide/engine-api.md), and /sleep, /wake_up and /is_sleeping, which lend the cache's\n"
+      "memory to a trainer. With --sync it takes its weights from a trainer and flips to each new version between two\n"
       "tokens. Prints its address to stdout once it listens; /health is 503 until a version is served.\n"
       "SIGTERM, SIGINT or SIGHUP lets running requests finish; a second one ends it at once.");
   return info;
@@ -113,7 +112,7 @@ absl::Status serve(const EngineSettings& settings) {
   at::set_num_threads(settings.threads);
   Engine engine(settings.engine);
   const absl::StatusOr<Tokenizer> tokenizer = Tokenizer::read(settings.folder);
-  // Bound before the weights are read: an address that is taken should not cost that wait.
+  // Binds before reading the weights, so that an address in use fails without that wait.
   BASCULE_ASSIGN(const std::unique_ptr<HttpServer> server,
                  HttpServer::listen(settings.server, engine, describe(settings, tokenizer)));
   BASCULE_ASSIGN(

@@ -31,14 +31,14 @@ ABSL_FLAG(std::string, worker, "engine", "This engine's name at --sync, unique a
 ABSL_FLAG(std::string, listen, "127.0.0.1:8000", "HOST:PORT of the HTTP server; port 0 lets the system choose.");
 ABSL_FLAG(std::string, device, "cpu",
           "Where to compute: cpu; cuda:N, a GPU by its number in this process (cuda: the first); or auto, the first "
-          "GPU where this build and this machine have one, else the CPU (stderr says which). Weights that come over "
+          "GPU if this build and this machine have one, else the CPU (stderr says which). Weights that come over "
           "cuda-ipc from the same GPU are read in place; weights from another GPU are read as copies on this one.");
 ABSL_FLAG(std::string, graphs, "auto",
           "Replay decode steps as CUDA graphs: on, off, or auto (on with a GPU, if this build has them).");
 ABSL_FLAG(std::string, dtype, "f32", "Type of weights and cache: f32 or bf16. A trainer must send the same.");
 ABSL_FLAG(
     int, threads, 0,
-    "Threads that compute; 0: one per core, or with --sync half of them, since the trainer computes too. If programs "
+    "Threads that compute; 0: one per core, or with --sync half of them, since the trainer also computes. If programs "
     "share cores, more threads than cores make all of them slower.");
 ABSL_FLAG(int, max_batch, 256, "Sequences that run at once; also the most completions (n) of one prompt.");
 ABSL_FLAG(int, max_step_tokens, 1024, "Tokens computed in one step; longer prompts are computed in pieces.");
@@ -53,19 +53,21 @@ ABSL_FLAG(bascule::ByteSize, cache_bytes, bascule::ByteSize{0},
 ABSL_FLAG(bascule::ByteSize, max_body_bytes, bascule::ByteSize{8 << 20}, "The largest body of a request.");
 ABSL_FLAG(
     std::string, on_update, "keep",
-    "What running requests do when the weights change: keep (go on with the new weights), abort (end with the "
+    "What running requests do when the weights change: keep (continue with the new weights), abort (end with the "
     "tokens they have) or wait (end with the weights they began with; the change waits for them, and new requests "
     "for the change: see --wait-at-most).");
 ABSL_FLAG(
     double, wait_at_most, 3,
-    "Seconds that a change waits with --on-update=wait; what still runs then goes on with the new weights. The "
-    "trainer waits meanwhile, and gives up an engine that takes longer than the flip_timeout of --sync (5s unless "
-    "the trainer's and this engine's URL say more): leave it four steps' time.");
-ABSL_FLAG(std::string, logprobs_mode, "raw",
-          "Log-probabilities of requests that do not say: raw (of the logits) or processed (under the temperature).");
-ABSL_FLAG(bascule::ref::KeyFlag, api_key, {},
-          "The key that clients must send (Authorization: Bearer KEY), but to /health and /metrics. Every user of this "
-          "machine can read it here; better give --api-key-file, or the variable BASCULE_API_KEY.");
+    "Seconds that a change waits with --on-update=wait; what still runs then continues with the new weights. The "
+    "trainer waits meanwhile, and gives up on an engine that takes longer than the flip_timeout of --sync (5s unless "
+    "the trainer's and this engine's URL give more): leave it the time of four steps.");
+ABSL_FLAG(
+    std::string, logprobs_mode, "raw",
+    "Log-probabilities for requests that do not choose: raw (of the logits) or processed (under the temperature).");
+ABSL_FLAG(
+    bascule::ref::KeyFlag, api_key, {},
+    "The key that clients must send (Authorization: Bearer KEY), except to /health and /metrics. Every user of this "
+    "machine can read it here; prefer --api-key-file or the variable BASCULE_API_KEY.");
 ABSL_FLAG(bascule::ref::KeyFlag, api_key_file, {}, "A file whose first line is the key.");
 ABSL_FLAG(double, drain_seconds, 30, "On SIGTERM, SIGINT or SIGHUP, how long running requests may take to finish.");
 ABSL_FLAG(
@@ -116,7 +118,7 @@ OnUpdate on_update() {
   return given == "abort" ? OnUpdate::kAbort : given == "wait" ? OnUpdate::kWait : OnUpdate::kKeep;
 }
 
-// The sender's flip_timeout counts; this engine knows what its own URL says.
+// The sender's flip_timeout counts; this engine knows only its own URL's.
 absl::Status check_wait(const std::string& sync) {
   const absl::StatusOr<Endpoint> endpoint = Endpoint::parse(sync);
   if (on_update() != OnUpdate::kWait || !endpoint.ok()) return absl::OkStatus();  // none, or check_sync() refuses it

@@ -1,4 +1,4 @@
-// What the flags of bascule-engine come to, checked and resolved once.
+// The flags of bascule-engine, checked and resolved once.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -29,7 +29,7 @@ struct EngineSettings {
   HttpServerOptions server;
 };
 
-// Opens the device. Errors are about flags: values that make no sense, or that this machine or model cannot meet.
+// Opens the device. Errors concern flags: values that make no sense, or that this machine or model cannot meet.
 absl::StatusOr<EngineSettings> settings_from_flags();
 
 }  // namespace bascule::ref

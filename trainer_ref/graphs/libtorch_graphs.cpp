@@ -1,4 +1,4 @@
-// libbascule_graphs.so: all that names symbols of libtorch_cuda.so.
+// libbascule_graphs.so: all code that names symbols of libtorch_cuda.so.
 #include <ATen/cuda/CUDAGraph.h>
 
 #include <bascule/trainer_ref/graphs/graphs.h>
@@ -6,14 +6,14 @@
 namespace bascule::ref {
 namespace {
 
-// Memory that graphs share. LibTorch takes no graph into one whose graphs are all gone: the next has another.
+// Memory that graphs share. Once a pool's graphs are all gone, LibTorch takes no new one: the next has another pool.
 struct Pool {
   const at::cuda::MempoolId_t id = at::cuda::graph_pool_handle();
 };
 
 class LibTorchGraph final : public Graph {
  public:
-  // Thread-local: the receiver's threads go on calling CUDA meanwhile.
+  // Thread-local: the receiver's threads continue to call CUDA meanwhile.
   LibTorchGraph(const std::function<void()>& work, std::shared_ptr<Pool> pool) : pool_(std::move(pool)) {
     graph_.capture_begin(pool_->id, cudaStreamCaptureModeThreadLocal);
     try {
@@ -21,7 +21,7 @@ class LibTorchGraph final : public Graph {
     } catch (...) {
       try {
         graph_.capture_end();
-      } catch (const std::exception&) {  // the first error is the one that tells
+      } catch (const std::exception&) {  // the first error is the informative one
       }
       throw;
     }

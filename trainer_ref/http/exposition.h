@@ -1,4 +1,4 @@
-// Figures as the text that Prometheus reads (its exposition format, version 0.0.4).
+// Metrics in Prometheus' text exposition format, version 0.0.4.
 //
 // Threads: one.
 #pragma once
@@ -17,10 +17,10 @@ class Exposition {
  public:
   using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
-  // `prefix` stands before each name.
+  // `prefix` precedes each name.
   explicit Exposition(std::string prefix) : prefix_(std::move(prefix)) {}
 
-  // A figure that goes up and down; one that only grows, whose name ends with _total. Names have their unit.
+  // A gauge goes up and down; a counter only grows, and its name ends with _total. Names have their unit.
   template <typename Number>
   void gauge(std::string_view name, std::string_view help, Number value) {
     family(name, "gauge", help);
@@ -31,8 +31,7 @@ class Exposition {
     family(name, "counter", help);
     sample({}, value);
   }
-  // One figure of many things: a family, then a sample for each, told apart by labels. One that is no number is left
-  // out.
+  // One metric of many things: a family, then a sample for each, with labels that distinguish them. NaN is left out.
   void family(std::string_view name, std::string_view type, std::string_view help);
   template <typename Number>
   void sample(Labels labels, Number value) {

@@ -25,10 +25,10 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr std::chrono::seconds kWriteTimeout{30};
-// Of what a client still sends, once it was told that its request is not read.
+// How long a client may still send after the answer that its request is not read.
 constexpr std::chrono::seconds kLingers{10};
 constexpr std::size_t kMostDiscardedBytes = std::size_t{128} << 20;
-// Of what came and is not a body yet: a header, a chunk's line with its extensions, or what follows the last chunk.
+// Bytes that came and are not a body yet: a header, a chunk's line with its extensions, or what follows the last chunk.
 constexpr std::size_t kMostBufferedBytes = std::size_t{64} << 10;
 constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -36,14 +36,14 @@ bool holds_its_body(const HttpHeader& header) {
   return header.version() == 11 && beast::iequals(header[http::field::expect], "100-continue");
 }
 
-// `unread`: of the header, where it is refused before it is read.
+// `unread`: the header's bytes, if it is refused before it is read.
 bool is_head(const HttpHeader& header, asio::const_buffer unread) {
   const std::string_view begin(static_cast<const char*>(unread.data()), unread.size());
   return header.method() == http::verb::head || (header.method() == http::verb::unknown && begin.starts_with("HEAD "));
 }
 
-// The path and the query of a target that may be a whole URL, as clients tell it to proxies: RFC 9112, 3.2.2, has
-// servers take that, too.
+// The path and the query of a target that may be a whole URL, as clients send to proxies: RFC 9112, 3.2.2, makes
+// servers accept that.
 std::string path_and_query(std::string_view target) {
   constexpr std::string_view kScheme = "http://";
   const std::string_view begin = target.substr(0, kScheme.size());
@@ -52,7 +52,7 @@ std::string path_and_query(std::string_view target) {
   return cat(target.starts_with('/') ? "" : "/", target);
 }
 
-// The refusal of a body in a coding that is not undone here: Beast reads "gzip, chunked" as the chunks alone.
+// The refusal of a body in a coding that is not decoded here: Beast reads "gzip, chunked" as the chunks alone.
 std::optional<HttpAnswer> refuse_codings(const HttpHeader& header) {
   const auto [begin, end] = header.equal_range(http::field::transfer_encoding);
   for (auto field = begin; field != end; ++field)
@@ -92,12 +92,12 @@ struct HttpConnection::Watch {
   tcp::socket* socket;  // null: no longer watched
   unsigned version;
   std::function<void()> hung_up;
-  bool streams = false;  // what is written tells of a client that is gone
+  bool streams = false;  // writes detect a client that is gone
 };
 
 HttpConnection::HttpConnection(tcp::socket socket, std::string server)
     : server_(std::move(server)), stream_(std::move(socket)), buffer_(kMostBufferedBytes) {
-  ::fcntl(stream_.socket().native_handle(), F_SETFD, FD_CLOEXEC);  // which Asio does not ask for
+  ::fcntl(stream_.socket().native_handle(), F_SETFD, FD_CLOEXEC);  // Asio does not set it
 }
 
 void HttpConnection::set_busy(bool busy) {
@@ -165,7 +165,7 @@ asio::awaitable<bool> HttpConnection::write_stream(std::string piece) {
 }
 
 asio::awaitable<bool> HttpConnection::end_stream() {
-  bool sent = true;  // apart: GCC 12 miscompiles a co_await that && may skip
+  bool sent = true;  // separate: GCC 12 miscompiles a co_await that && may skip
   if (chunked_) sent = co_await send("0\r\n\r\n");
   co_return (sent && kept_);
 }
@@ -182,8 +182,8 @@ asio::awaitable<void> HttpConnection::refuse(HttpAnswer answer) {
   co_await linger();
 }
 
-// Closing a socket with bytes that were not read resets the connection, and the client may lose an answer that it has
-// not read yet. So they are read, up to a bound.
+// Closing a socket with unread bytes resets the connection, and the client may lose an answer that it has not read yet.
+// So they are read, up to a bound.
 asio::awaitable<void> HttpConnection::linger() {
   error_code error;
   stream_.socket().shutdown(tcp::socket::shutdown_send, error);
@@ -210,7 +210,7 @@ void HttpConnection::on_readable(const std::shared_ptr<Watch>& watch) {
   socket.receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
   if (!error || error == asio::error::would_block) return;
   if (error != asio::error::eof || (watch->version < 11 && !watch->streams)) return watch->hung_up();
-  // Before anything is written: what comes back for it is seen by a wait that has begun.
+  // Begins before anything is written, so that the wait sees what comes back for it.
   socket.async_wait(tcp::socket::wait_error, [watch](const error_code& aborted) {
     if (!aborted && watch->socket != nullptr) watch->hung_up();
   });
@@ -221,7 +221,7 @@ void HttpConnection::on_readable(const std::shared_ptr<Watch>& watch) {
 
 void HttpConnection::unwatch() {
   if (watch_ == nullptr) return;
-  std::exchange(watch_, nullptr)->socket = nullptr;  // a wait may have ended already, and be about to say so
+  std::exchange(watch_, nullptr)->socket = nullptr;  // a wait may have ended already, and be about to report it
   error_code ignored;
   stream_.socket().cancel(ignored);
 }

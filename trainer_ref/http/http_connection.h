@@ -1,6 +1,6 @@
 // One connection of an HTTP server: reads requests within bounds, and writes answers so that they arrive.
 //
-// Threads: that of its io_context.
+// Threads: its io_context's.
 #pragma once
 
 #include <chrono>
@@ -34,42 +34,42 @@ class HttpConnection {
  public:
   template <typename T>
   using Awaitable = boost::asio::awaitable<T>;
-  // The answer to a request whose body is not read, or none if it is. `held`: the client sends the body only when it is
-  // told to (Expect: 100-continue).
+  // Returns the answer to a request whose body is not read, or nullopt if it is. `held`: the client sends the body only
+  // after an interim answer (Expect: 100-continue).
   using Judge = std::function<std::optional<HttpAnswer>(const HttpHeader& header, bool held)>;
 
   // `server`: the program's name, in its answers. No program that this one starts inherits the socket.
   HttpConnection(boost::asio::ip::tcp::socket socket, std::string server);
 
-  // The next request, whole; its target begins with the path, though the client wrote a whole URL. None: the connection
-  // is over, and was told why where it could be.
+  // Returns the next request, whole; its target begins with the path, even if the client wrote a whole URL. Returns
+  // nullopt if the connection is over; the client got the reason if it could.
   Awaitable<std::optional<HttpRequest>> read(const HttpLimits& limits, const Judge& judge);
   // Whether the connection goes on: it was written, and with `keep_alive`. An answer to HEAD goes without its body.
   Awaitable<bool> write(HttpAnswer answer, bool keep_alive);
 
   // An answer whose body is written piece by piece: `head` without its body, then pieces that are not empty. Each call
-  // says whether the client still reads: one that reads nothing for half a minute is given up. `version` is the
-  // request's: 10 knows no chunks, and reads until the end.
+  // returns whether the client still reads: one that reads nothing for half a minute is given up. `version` is the
+  // request's: 10 has no chunks, and reads until the end.
   Awaitable<bool> begin_stream(HttpAnswer head, unsigned version, bool keep_alive);
   Awaitable<bool> write_stream(std::string piece);
   Awaitable<bool> end_stream();  // whether the connection goes on
 
-  // Between a request that was read and the end of its answer. What is not busy may be closed at any time.
+  // True between reading a request and the end of its answer. If it is not busy, it may be closed at any time.
   bool busy() const { return busy_; }
   void set_busy(bool busy);
-  // Since it was made, since its last request had come, or since it was not busy any more.
+  // When it was made, when its last request came, or when it stopped being busy, whichever was last.
   std::chrono::steady_clock::time_point idle_since() const { return idle_since_; }
 
-  // Calls `hung_up` when the client hangs up, until unwatch(). A client that sends its next request already is not
-  // watched any further. One that shuts its sending side down only, as `nc` does, still reads: TCP tells it apart from
-  // one that is gone by what comes back for bytes that are written. So an interim answer is written to it, which HTTP
-  // lets every client of version 11 skip; in a stream, its events do. To one of version 10 there is nothing to write:
-  // it has hung up, unless its stream has begun. `version` is the request's.
+  // Calls `hung_up` when the client hangs up, until unwatch(). A client that already sends its next request is no
+  // longer watched. One that shuts down only its sending side, as `nc` does, still reads: TCP tells it apart from one
+  // that is gone by the response to written bytes. So an interim answer is written to it, which HTTP lets every client
+  // of version 11 skip; in a stream, its events serve. For version 10 there is nothing to write: the client has hung
+  // up, unless its stream has begun. `version` is the request's.
   void watch(unsigned version, std::function<void()> hung_up);
   void unwatch();
 
-  void finish();  // no more is read or written; what waits for the client sees its end
-  void close();   // now, with what is under way
+  void finish();  // reads and writes end; what waits for the client sees its end
+  void close();   // now, with everything in progress
 
  private:
   struct Watch;
@@ -82,13 +82,13 @@ class HttpConnection {
   boost::beast::tcp_stream stream_;
   boost::beast::flat_buffer buffer_;
   std::shared_ptr<Watch> watch_;         // null: not watched
-  bool head_ = false;                    // what was read last is HEAD
+  bool head_ = false;                    // the last request read was HEAD
   bool chunked_ = false, kept_ = false;  // of the stream
   bool busy_ = false;
   std::chrono::steady_clock::time_point idle_since_ = std::chrono::steady_clock::now();
 };
 
-// Makes room for a newcomer: closes that of `connections` which has been idle longest, if any is, and takes it out.
+// Makes room for a newcomer: closes and removes the one of `connections` that has been idle longest, if any is.
 void close_longest_idle(std::set<HttpConnection*>& connections);
 
 }  // namespace bascule::ref

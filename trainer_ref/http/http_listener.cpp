@@ -41,7 +41,7 @@ absl::StatusOr<tcp::acceptor> listen_at(asio::io_context& io, std::string_view f
     return invalid_argument("--", flag, ": '", address.host, "' is not an IP address; give one, as in 127.0.0.1:8000");
   tcp::acceptor acceptor(io);
   acceptor.open(endpoint.protocol(), error);
-  if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);  // which Asio does not ask for
+  if (!error) ::fcntl(acceptor.native_handle(), F_SETFD, FD_CLOEXEC);  // Asio does not set it
   if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(tcp::acceptor::max_listen_connections, error);

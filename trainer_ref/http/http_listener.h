@@ -1,4 +1,4 @@
-// Where an HTTP server listens: an address of this machine, as a flag tells it.
+// Where an HTTP server listens: an address of this machine, given by a flag.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct HttpAddress {
 // "127.0.0.1:8000", "[::1]:8000". INVALID_ARGUMENT names `flag` ("listen").
 absl::StatusOr<HttpAddress> parse_http_address(std::string_view flag, std::string_view text);
 
-// Binds and listens; no program that this one starts inherits the socket. INVALID_ARGUMENT: no such address;
-// UNAVAILABLE: it cannot be bound. Both name `flag`.
+// Binds and listens; no program that this one starts inherits the socket. Returns INVALID_ARGUMENT if there is no such
+// address, UNAVAILABLE if it cannot be bound. Both name `flag`.
 absl::StatusOr<boost::asio::ip::tcp::acceptor> listen_at(boost::asio::io_context& io, std::string_view flag,
                                                          const HttpAddress& address);
 

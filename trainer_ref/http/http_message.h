@@ -17,7 +17,7 @@ using HttpHeader = boost::beast::http::request_header<>;
 using HttpRequest = boost::beast::http::request<boost::beast::http::string_body>;
 using HttpAnswer = boost::beast::http::response<boost::beast::http::string_body>;
 
-// A header of answers to requests with fields that nothing here knows: their names.
+// A header of answers: the names of the request's unknown fields.
 inline constexpr const char* kIgnoredFields = "X-Bascule-Ignored-Fields";
 
 int http_status_of(const absl::Status& status);  // of one that is not OK

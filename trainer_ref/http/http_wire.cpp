@@ -30,7 +30,7 @@ asio::awaitable<error_code> read_any(beast::tcp_stream& stream, beast::flat_buff
     if (error == asio::error::eof) {
       if (!parser.got_some()) co_return http::error::end_of_stream;
       error = {};
-      parser.put_eof(error);  // the end of a message whose length is not told, or an error
+      parser.put_eof(error);  // ends a message of unknown length, or is an error
       co_return error;
     }
     if (error) co_return error;

@@ -1,7 +1,7 @@
-// Messages over TCP. Beast's own composed operations are templates over the kind of message, the buffers and what
-// waits: each took a source minutes to compile. These read by Beast's parser, write plain bytes, and are compiled once.
+// Messages over TCP. Beast's composed operations are templates over the kind of message, the buffers and the handler:
+// each took a source minutes to compile. These read with Beast's parser, write plain bytes, and are compiled once.
 //
-// Threads: that of the stream's executor. What is passed by reference must outlive the call.
+// Threads: the stream's executor. What is passed by reference must outlive the call.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@
 
 namespace bascule::ref {
 
-// For co_await: an operation that fails sets `error`, and throws nothing.
+// For co_await: an operation that fails sets `error` and throws nothing.
 inline auto with_error(boost::system::error_code& error) {
   return boost::asio::redirect_error(boost::asio::use_awaitable, error);
 }
 
 enum class ReadTo { kHeader, kEnd };
 
-// Reads until the parser has the header, or all of the message. What follows stays in `buffer`. Errors are those of
+// Reads until the parser has the header, or the whole message. What follows stays in `buffer`. Errors are as in
 // http::async_read_header and http::async_read.
 boost::asio::awaitable<boost::system::error_code> read_message(boost::beast::tcp_stream& stream,
                                                                boost::beast::flat_buffer& buffer,

@@ -45,7 +45,7 @@ struct PageServer::Impl {
   std::string url;
   asio::io_context io{1};
   std::optional<tcp::acceptor> acceptor;
-  std::set<HttpConnection*> connections;  // none is ever busy: one that reads no answer may have to give way, too
+  std::set<HttpConnection*> connections;  // none is ever busy: one that reads no answer may also have to give way
   std::jthread thread;                    // ends, and is joined, before what it uses goes
 
   asio::awaitable<void> accept_loop() {

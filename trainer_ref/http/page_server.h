@@ -1,10 +1,10 @@
-// A small HTTP server on a thread of its own, for what watches a program: it answers GET and HEAD of a few paths with
-// what a function says at that moment.
+// A small HTTP server on its own thread, for monitoring a program: it answers GET and HEAD of a few paths with the
+// current result of a function.
 //
-// Threads: made and destroyed on one; pages are called on the server's own. Destruction ends what is being answered.
+// Threads: made and destroyed on one; pages are called on the server's own. Destruction ends answers in progress.
 //
-// It has no more than 64 connections. A new one takes the place of that which has asked nothing for longest: clients
-// that connect and say nothing keep no other one out.
+// It has at most 64 connections. A new one replaces the one that has sent nothing for longest, so that clients that
+// connect and send nothing keep no other one out.
 #pragma once
 
 #include <functional>
@@ -27,9 +27,9 @@ class PageServer {
   };
   using Pages = std::map<std::string, std::function<Page()>, std::less<>>;  // by path, as "/metrics"
 
-  // Binds `address`, HOST:PORT as `flag` was told, and serves. INVALID_ARGUMENT: there is no such address; UNAVAILABLE:
-  // it cannot be bound. `program`: its name, in answers. `idle_timeout`: for a whole request to arrive, the pause
-  // before it included.
+  // Binds `address`, the HOST:PORT of `flag`, and serves. Returns INVALID_ARGUMENT if there is no such address,
+  // UNAVAILABLE if it cannot be bound. `program` is its name in answers. `idle_timeout` bounds the arrival of a whole
+  // request, including the pause before it.
   static absl::StatusOr<std::unique_ptr<PageServer>> listen(std::string_view flag, std::string_view address,
                                                             std::string program, Pages pages,
                                                             absl::Duration idle_timeout = absl::Seconds(10));

@@ -6,12 +6,12 @@
 namespace bascule::ref {
 namespace {
 
-// What the kernel takes: heads of a width that is a multiple of 8, up to 256.
+// What the kernel supports: heads of a width that is a multiple of 8, up to 256.
 bool has_fused_kernel(const at::Tensor& query) {
   return query.is_cuda() && query.scalar_type() == at::kBFloat16 && query.size(2) % 8 == 0 && query.size(2) <= 256;
 }
 
-// The rows, the longest first, cut where padding would add more than a quarter of their tokens.
+// The rows, the longest first, in groups whose padding adds at most a quarter of their tokens.
 std::vector<std::vector<std::size_t>> rows_alike(const PackedRows& rows) {
   const auto length = [&](std::size_t row) { return rows.starts[row + 1] - rows.starts[row]; };
   std::vector<std::size_t> order(static_cast<std::size_t>(rows.rows()));
@@ -81,7 +81,7 @@ at::Tensor CausalAttention::attend_fused(const at::Tensor& query, const at::Tens
 at::Tensor CausalAttention::attend_padded(const at::Tensor& query, const at::Tensor& key,
                                           const at::Tensor& value) const {
   const bool shared = query.size(1) != key.size(1);
-  // A GPU's kernel for float knows no heads that share keys.
+  // A GPU's kernel for float does not support heads that share keys.
   const auto of_heads = [&](const at::Tensor& x) {
     return shared && x.is_cuda() ? x.repeat_interleave(query.size(1) / x.size(1), 1) : x;
   };

@@ -1,8 +1,8 @@
 // Causal attention within each row of packed rows, as a trainer needs it: all tokens at once, differentiable.
 //
-// On a GPU in bfloat16 it is one kernel over rows of any length (FlashAttention-2, arXiv 2307.08691), which shares
-// keys and values among the heads of a group. Elsewhere rows are padded, within attention alone:
-// those of about one length go together, so that padding adds a quarter of their tokens at most.
+// On a GPU in bfloat16 it is one kernel over rows of any length (FlashAttention-2, arXiv 2307.08691), which shares keys
+// and values among the heads of a group. Elsewhere rows are padded, within attention alone: rows of similar length go
+// together, so that padding adds at most a quarter of their tokens.
 //
 // Threads: as Decoder. Lifetime: it holds what it needs of the rows.
 #pragma once
@@ -24,7 +24,7 @@ class CausalAttention final : public Attention {
   at::Tensor attend_fused(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) const;
   at::Tensor attend_padded(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) const;
 
-  // Rows that are padded to one length. Where all rows are of one length, they are a single group without tensors.
+  // Rows that are padded to one length. If all rows have one length, they are a single group without tensors.
   struct Alike {
     std::int64_t rows = 0, longest = 0;
     at::Tensor spread,
@@ -33,7 +33,7 @@ class CausalAttention final : public Attention {
 
   PackedRows rows_;
   std::vector<Alike> groups_;
-  at::Tensor order_;  // int64 [N]: where each token is among those of all groups; undefined: in its own place
+  at::Tensor order_;  // int64 [N]: each token's place among all groups' tokens; undefined: its own place
 };
 
 }  // namespace bascule::ref

@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<fs::path>> weight_files(const fs::path& folder) {
   if (!fs::exists(index, error)) {
     return absl::NotFoundError(cat(folder.string(),
                                    ": neither model.safetensors nor model.safetensors.index.json; "
-                                   "weights in other formats (pytorch_model.bin) are not read here"));
+                                   "weights in other formats (pytorch_model.bin) are not supported"));
   }
   BASCULE_ASSIGN(const nlohmann::json json, read_json_object(index));
   const auto map = json.find("weight_map");
@@ -74,7 +74,7 @@ absl::Status read_file_into(const fs::path& path, at::ScalarType type, WeightMap
     if (spec.name.ends_with(".rotary_emb.inv_freq")) continue;  // of old Llama exports: computed here
     if (!at::isFloatingType(libtorch::scalar_type_of(spec.dtype)) || size_of(spec.dtype) == 1) {
       return unimplemented(path.string(), ": tensor ", to_string(spec),
-                           ": quantized weights are not read here; expected F32, BF16, F16 or F64");
+                           ": quantized weights are not supported; expected F32, BF16, F16 or F64");
     }
     if (!weights.emplace(spec.name, load(file.bytes(entry), spec, type)).second) {
       return invalid_argument(path.string(), ": tensor ", spec.name, " is also in another shard");

@@ -12,19 +12,18 @@
 
 namespace bascule::ref {
 
-// The weights of `folder`, as tensors of their own, converted to `dtype` (F32 or BF16). Blocks. Errors name
-// the file and the tensor: holes, overlaps, a header beyond the file, missing shards, a tensor that the
-// configuration does not have. A tied lm_head that stands in the file as well is left out, provided that it
-// equals the embedding. `folder` may be that of a memmap endpoint, with a config.json copied into it: the newest
-// version is read, and its digest compared.
+// Reads the weights of `folder` into separate tensors, converted to `dtype` (F32 or BF16). Blocks. Errors name the file
+// and the tensor: holes, overlaps, a header beyond the file, missing shards, a tensor that the configuration does not
+// have. If a tied lm_head is also in the file, it is left out, provided that it equals the embedding. `folder` may be a
+// memmap endpoint's, with a config.json copied into it: the newest version is read, and its digest compared.
 absl::StatusOr<WeightMap> read_weights(const std::filesystem::path& folder, const ModelConfig& config, DType dtype);
 
 // Adds a program's own files (an optimizer's state) to a checkpoint: called with the temporary folder.
 using AddFiles = std::function<absl::Status(const std::filesystem::path& temporary_folder)>;
 
-// Writes `folder`, which must not exist yet, whole or not at all: a temporary folder beside it, made durable,
-// renamed. config.json (its dtype corrected) and the tokenizer's files come from `template_folder`, weights
-// go to model.safetensors in `dtype`. Python's transformers loads it. Blocks until all is on the disk.
+// Writes `folder`, which must not exist yet, whole or not at all: writes a temporary folder beside it, makes it
+// durable, and renames it. config.json (its dtype corrected) and the tokenizer's files come from `template_folder`,
+// weights go to model.safetensors in `dtype`. Python's transformers loads it. Blocks until all is on the disk.
 absl::Status write_checkpoint(const std::filesystem::path& folder, const std::filesystem::path& template_folder,
                               const WeightMap& weights, DType dtype, const AddFiles& add_files = {});
 

@@ -8,8 +8,8 @@
 
 namespace bascule::ref {
 
-// For SenderOptions and ReceiverOptions: "config …, tokenizer …", hashes of all that changes what the weights compute
-// and what tokens mean; `tokenizer` is Tokenizer::fingerprint().
+// For SenderOptions and ReceiverOptions: "config …, tokenizer …", hashes of everything that changes what the weights
+// compute and what tokens mean. `tokenizer` is Tokenizer::fingerprint().
 std::string compatibility_key_of(const ModelConfig& config, std::string_view tokenizer);
 
 }  // namespace bascule::ref

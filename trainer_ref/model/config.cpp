@@ -13,20 +13,20 @@ namespace {
 constexpr std::array<std::string_view, 4> kArchitectures = {"LlamaForCausalLM", "MistralForCausalLM",
                                                             "Qwen2ForCausalLM", "Qwen3ForCausalLM"};
 constexpr std::string_view kKnown =
-    "known are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM";
+    "supported are LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM";
 
-// What would make this another kind of model: refused by name, before anything else is read.
+// Refuses other kinds of models by name, before anything else is read.
 void refuse_foreign_models(JsonKeys& keys) {
   for (const char* part : {"vision_config", "audio_config", "text_config"}) {
     if (keys.find(part) != nullptr) {
-      keys.refuse(cat(part, ": models of images or sound are not read here; ", kKnown));
+      keys.refuse(cat(part, ": models of images or sound are not supported; ", kKnown));
     }
   }
   if (keys.flag("is_encoder_decoder")) {
-    keys.refuse(cat("is_encoder_decoder: models with an encoder are not read here; ", kKnown));
+    keys.refuse(cat("is_encoder_decoder: models with an encoder are not supported; ", kKnown));
   }
   if (keys.find("quantization_config") != nullptr) {
-    keys.refuse("quantization_config: quantized weights are not read here; use a checkpoint in float32 or bfloat16");
+    keys.refuse("quantization_config: quantized weights are not supported; use a checkpoint in float32 or bfloat16");
   }
 }
 
@@ -42,7 +42,7 @@ std::string read_architecture(JsonKeys& keys) {
   }
   std::string name = list->front().get<std::string>();
   if (std::find(kArchitectures.begin(), kArchitectures.end(), name) == kArchitectures.end()) {
-    keys.refuse(cat("architecture ", name, " is not known here; ", kKnown));
+    keys.refuse(cat("architecture ", name, " is not supported; ", kKnown));
   }
   return name;
 }
@@ -59,7 +59,8 @@ void read_rope(JsonKeys& keys, ModelConfig& config) {
   }
   const std::string type = rope.text("rope_type", rope.text("type", "default"));
   if (type == "default") return;
-  if (type != "llama3") return rope.refuse(cat("rope type ", type, " is not known here; known are default and llama3"));
+  if (type != "llama3")
+    return rope.refuse(cat("rope type ", type, " is not supported; supported are default and llama3"));
   config.rope_scaling = Llama3RopeScaling{
       .factor = rope.positive("factor"),
       .low_freq_factor = rope.positive("low_freq_factor"),
@@ -71,18 +72,18 @@ void read_rope(JsonKeys& keys, ModelConfig& config) {
   }
 }
 
-// Attention here sees the whole sequence: a window is fine only where it never cuts.
+// Attention here sees the whole sequence: a window is accepted only if it never cuts.
 void refuse_sliding_window(JsonKeys& keys, const ModelConfig& config) {
   bool slides = config.architecture == "MistralForCausalLM";
   if (config.architecture.starts_with("Qwen")) {
-    // Layers from max_window_layers on slide.
+    // Layers slide starting with max_window_layers.
     slides = keys.flag("use_sliding_window") && keys.size("max_window_layers", 28) < config.num_hidden_layers;
   }
   if (!slides || keys.find("sliding_window") == nullptr) return;
   if (const std::int64_t window = keys.size("sliding_window"); window < config.max_position_embeddings) {
     keys.refuse(cat("sliding_window ", window, " is shorter than max_position_embeddings ",
                     config.max_position_embeddings,
-                    ": windowed attention is not read here. For texts shorter than "
+                    ": windowed attention is not supported. For texts shorter than "
                     "the window, set max_position_embeddings to it"));
   }
 }
@@ -133,7 +134,7 @@ ModelConfig read_keys(JsonKeys& keys) {
   }
   if (config.head_dim % 2 != 0) keys.fail(cat("head_dim ", config.head_dim, " is odd; rotation needs pairs"));
   if (const std::string act = keys.text("hidden_act", "silu"); act != "silu") {
-    keys.refuse(cat("hidden_act ", act, " is not known here; known is silu"));
+    keys.refuse(cat("hidden_act ", act, " is not supported; supported is silu"));
   }
   read_rope(keys, config);
   refuse_sliding_window(keys, config);
@@ -172,7 +173,7 @@ absl::StatusOr<ModelConfig> read_config(const std::filesystem::path& folder) {
   ModelConfig config = read_keys(keys);
   if (!status.ok()) return status;
 
-  // Where generation_config.json lists other tokens that end a text, generation goes by it.
+  // If generation_config.json lists other tokens that end a text, generation uses them.
   const std::filesystem::path generation_path = folder / "generation_config.json";
   if (std::error_code error; std::filesystem::exists(generation_path, error)) {
     BASCULE_ASSIGN(const nlohmann::json generation, read_json_object(generation_path));

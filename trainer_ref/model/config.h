@@ -1,4 +1,4 @@
-// What a Hugging Face config.json says of a decoder, for the families that the model knows.
+// A decoder's Hugging Face config.json, for the supported families.
 #pragma once
 
 #include <cstdint>
@@ -31,16 +31,16 @@ struct ModelConfig {
   double rope_theta = 10000;
   std::optional<Llama3RopeScaling> rope_scaling;
   bool attention_bias = false;  // q, k, v have biases (Qwen2, or Llama's attention_bias)
-  bool output_bias = false;     // o_proj has one too (Llama's attention_bias)
+  bool output_bias = false;     // o_proj also has one (Llama's attention_bias)
   bool mlp_bias = false;
   bool query_key_norm = false;  // Qwen3: RMSNorm over each head of q and k
   bool tie_word_embeddings = false;
   std::vector<std::int64_t> eos_token_ids;
 };
 
-// Reads `folder`/config.json. Errors name the key: an architecture, rope scaling, sliding window in use,
-// image tower or encoder that the model does not know; a missing or ill-typed key; a folder that does not
-// exist (a hub name is answered with how to download it).
+// Reads `folder`/config.json. Errors name the key: an unsupported architecture, rope scaling, sliding window in use,
+// image tower or encoder; a missing or ill-typed key; a folder that does not exist (for a hub name, the error says how
+// to download it).
 absl::StatusOr<ModelConfig> read_config(const std::filesystem::path& folder);
 
 // Ends the text of an error of --model, which the trainer and the engine have.

@@ -35,8 +35,7 @@ at::Tensor Decoder::embed(const at::Tensor& token_ids) const { return at::embedd
 
 at::Tensor Decoder::last_norm(const at::Tensor& hidden) const { return rms_norm(hidden, weights_.norm); }
 
-// Computed for the positions at hand, once for all layers: no table whose size would follow the longest
-// context.
+// Computed for the given positions, once for all layers, so that no table grows with the longest context.
 Decoder::Rotation Decoder::rotation_at(const at::Tensor& positions, at::ScalarType type) const {
   const at::Tensor angles = positions.to(at::kFloat).unsqueeze(1) * weights_.inverse_frequencies;  // [N, D/2]
   const at::Tensor both = at::cat({angles, angles}, -1).unsqueeze(1);                              // [N, 1, D]

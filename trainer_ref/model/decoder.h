@@ -2,8 +2,8 @@
 //
 // A Decoder owns no weights: it is bound to tensors by Hugging Face's names, which may be a trainer's leaf
 // parameters (gradients flow) or an engine's views into a slot (binding again after a flip copies nothing).
-// forward() is embed(), every layer(), and last_norm(); a trainer puts them together itself, since it recomputes layers
-// in the backward pass and computes in another type than its weights have.
+// forward() is embed(), every layer(), and last_norm(). A trainer calls these itself, since it recomputes layers in the
+// backward pass and computes in another type than its weights have.
 //
 // Threads: const members may be called from several threads. LibTorch's own exceptions (a token id beyond the
 // vocabulary, no memory) pass through.
@@ -27,7 +27,7 @@ namespace bascule::ref {
 class Attention {
  public:
   virtual ~Attention() = default;
-  // query [N, H, D], key and value [N, G, D], rotated already → [N, H, D]. Called once a layer, in order.
+  // query [N, H, D], key and value [N, G, D], already rotated → [N, H, D]. Called once per layer, in order.
   virtual at::Tensor attend(std::int64_t layer, const at::Tensor& query, const at::Tensor& key,
                             const at::Tensor& value) = 0;
 };
@@ -35,7 +35,7 @@ class Attention {
 // How norms are computed.
 enum class Norms {
   kStepwise,  // in steps, as Hugging Face's models: scaled, rounded to the weights' type, then weighted
-  kFused,     // as one operation, which rounds once; its backward pass is one, too
+  kFused,     // as one operation, forward and backward, which rounds once
 };
 
 class Decoder {
@@ -44,7 +44,7 @@ class Decoder {
     at::Tensor cos, sin;  // [N, 1, D], in the type of the hidden states
   };
 
-  // Binds `weights`, all F32 or all BF16; errors as check_weights().
+  // Binds `weights`, all F32 or all BF16. Errors are as in check_weights().
   static absl::StatusOr<Decoder> bind(const ModelConfig& config, const WeightMap& weights,
                                       Norms norms = Norms::kStepwise);
   explicit Decoder(DecoderWeights weights, Norms norms = Norms::kStepwise)
@@ -56,7 +56,7 @@ class Decoder {
   // hidden [N, C] → logits [N, V] in float32
   at::Tensor logits(const at::Tensor& hidden) const;
 
-  // The parts of forward(). Hidden states [N, C] may be of another type than the weights; all is computed in theirs.
+  // The parts of forward(). They compute in the type of their hidden states [N, C], which may differ from the weights'.
   at::Tensor embed(const at::Tensor& token_ids) const;  // in the weights' type
   Rotation rotation_at(const at::Tensor& positions, at::ScalarType type) const;
   at::Tensor layer(std::int64_t layer, const at::Tensor& hidden, const Rotation& rotation, Attention& attention) const;

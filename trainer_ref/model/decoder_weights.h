@@ -1,4 +1,4 @@
-// A decoder's tensors, by what they do rather than by their names in a checkpoint.
+// A decoder's tensors, by their function instead of their names in a checkpoint.
 //
 // Shapes: C channels, H heads, G key/value heads, D head width, I inner width of the MLP, V vocabulary.
 #pragma once
@@ -15,26 +15,25 @@
 
 namespace bascule::ref {
 
-// By Hugging Face's names, all of one dtype; tied weights stand once, under the embedding's name.
+// By Hugging Face's names, all of one dtype; tied weights are there once, under the embedding's name.
 using WeightMap = std::map<std::string, at::Tensor, std::less<>>;
 
 // Name, dtype and shape of every tensor of a checkpoint of this configuration, in the order of the layers.
 std::vector<TensorSpec> weight_specs(const ModelConfig& config, DType dtype);
 
-// INVALID_ARGUMENT names the first tensor that is missing, surplus, or of another shape or dtype, and counts
-// the rest.
+// INVALID_ARGUMENT names the first tensor that is missing, surplus, or of another shape or dtype, and counts the rest.
 absl::Status check_weights(const ModelConfig& config, const WeightMap& weights);
 
 // Tensors of a checkpoint that one matrix product takes together, joined along their first dimension: queries, keys and
-// values, gate and up. Names are vLLM's: "…self_attn.qkv_proj.weight", "…mlp.gate_up_proj.weight", and their biases.
+// values; gate and up. Names are vLLM's: "…self_attn.qkv_proj.weight", "…mlp.gate_up_proj.weight", and their biases.
 struct JoinedWeights {
   std::string name;
   std::vector<std::string> parts;
 };
 std::vector<JoinedWeights> joined_weights(const ModelConfig& config);
 
-// Computes in the type of its input. Weights of another are cast for that, which gradients flow through: a trainer's
-// f32 weights multiply bfloat16 activations.
+// Computes in the type of its input, to which weights of another type are cast, with gradients: a trainer's f32 weights
+// multiply bfloat16 activations.
 struct Linear {
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out], or undefined
@@ -57,10 +56,10 @@ struct DecoderWeights {
   at::Tensor embedding;  // [V, C]
   std::vector<DecoderLayer> layers;
   at::Tensor norm;                 // [C]
-  at::Tensor head;                 // [V, C]; the embedding itself where they are tied
-  at::Tensor inverse_frequencies;  // [D / 2], float32: radians a position
+  at::Tensor head;                 // [V, C]; the embedding itself if they are tied
+  at::Tensor inverse_frequencies;  // [D / 2], float32: radians per position
 
-  // Errors as check_weights(). `joined`: joined tensors by their names; all of joined_weights(), or none.
+  // Errors are as in check_weights(). `joined`: joined tensors by their names; all of joined_weights(), or none.
   static absl::StatusOr<DecoderWeights> bind(const ModelConfig& config, const WeightMap& weights,
                                              const WeightMap& joined = {});
 };

@@ -7,7 +7,7 @@
 
 namespace bascule::ref {
 
-// Whether the two functions below take logits there: a GPU. They are contiguous, of float or bfloat16.
+// Whether the two functions below support logits on this device: a GPU. Logits are contiguous, float or bfloat16.
 bool has_fused_scores(at::DeviceType device);
 
 struct ChunkScores {
@@ -15,7 +15,7 @@ struct ChunkScores {
 };
 void score_chunk(const ChunkScores& out, const at::Tensor& logits, const at::Tensor& targets);
 
-// logits [c, V] become the gradients of Σ weights · log_probs by them. weights: float [c], contiguous.
+// Replaces logits [c, V] by the gradients of Σ weights · log_probs. weights: float [c], contiguous.
 void differentiate_chunk(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& log_sums,
                          const at::Tensor& weights);
 

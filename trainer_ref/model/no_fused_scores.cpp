@@ -1,4 +1,4 @@
-// Of a build without CUDA.
+// For builds without CUDA.
 #include <c10/util/Exception.h>
 
 #include <bascule/trainer_ref/model/fused_scores.h>

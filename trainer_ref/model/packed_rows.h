@@ -1,4 +1,4 @@
-// Rows of tokens that lie one behind another in a flat batch, without padding: where each begins and ends.
+// Rows of tokens that follow each other in a flat batch, without padding: where each begins and ends.
 //
 // Shapes: R rows, N tokens in all of them.
 #pragma once

@@ -22,7 +22,7 @@ absl::StatusOr<struct stat> status_of(const std::filesystem::path& path) {
   return status;
 }
 
-// Opened and locked, and still what `path` names.
+// Opened and locked, and `path` still names it.
 absl::StatusOr<UniqueFd> open_unwritten(const std::filesystem::path& path, Deadline deadline) {
   while (true) {
     UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -70,7 +70,7 @@ absl::Status SafetensorsFile::check_stamp() const {
 absl::Status write_safetensors(const std::filesystem::path& path, std::span<const TensorSpec> specs,
                                const std::map<std::string, std::string>& metadata,
                                absl::FunctionRef<std::span<const std::byte>(std::size_t)> bytes_of) {
-  constexpr std::size_t kAlignment = 64;  // a cache line; what readers of mapped files like best
+  constexpr std::size_t kAlignment = 64;  // a cache line, which suits readers of mapped files
   BASCULE_ASSIGN(const std::string prefix, safetensors_prefix(specs, metadata, kAlignment));
   BASCULE_ASSIGN(AtomicFile file, AtomicFile::create(path));
   BASCULE_TRY(file.append(prefix));

@@ -1,5 +1,5 @@
-// Safetensors files, mapped for reading and written whole (transport/safetensors.h has their header). Knows no
-// LibTorch.
+// Safetensors files, mapped for reading and written whole (transport/safetensors.h has their header). Does not depend
+// on LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -17,31 +17,30 @@
 
 namespace bascule::ref {
 
-// A file mapped for reading. Bytes stay valid as long as this object; a file that another process shortens meanwhile
-// raises SIGBUS, as any mapping does.
+// A file mapped for reading. Bytes stay valid as long as this object. If another process shortens the file meanwhile,
+// reading raises SIGBUS, as with any mapping.
 //
-// It may be a slot of a memmap folder (schemes/memmap/README.md), to which model.safetensors is a link there: the file
-// is locked as such readers do, so that no trainer writes it meanwhile.
+// It may be a slot of a memmap folder (schemes/memmap/README.md), whose model.safetensors is a link to it: the file is
+// then locked like any reader's, so that no trainer writes it meanwhile.
 class SafetensorsFile {
  public:
-  // Blocks while a sender writes the file, at most ten seconds: then UNAVAILABLE.
+  // Blocks while a sender writes the file, then returns UNAVAILABLE after ten seconds.
   static absl::StatusOr<SafetensorsFile> open(const std::filesystem::path& path);
   const SafetensorsHeader& header() const { return header_; }
   std::span<const std::byte> bytes(const SafetensorsHeader::Entry& entry) const;
 
-  // Whether a slot's file holds the version that its stamp says; OK for one without a stamp. Reads all of it.
+  // Checks that a slot's file holds the version in its stamp; OK for a file without a stamp. Reads all of it.
   absl::Status check_stamp() const;
 
  private:
   SafetensorsFile() = default;
-  UniqueFd fd_;  // of the lock
+  UniqueFd fd_;  // holds the lock
   Mapping mapping_;
   SafetensorsHeader header_;
 };
 
-// Writes `path` whole or not at all. `bytes_of(i)` gives the contiguous bytes of tensor i, asked for in order
-// and used before the next call; another number of bytes than its spec says is an error that names the
-// tensor.
+// Writes `path` whole or not at all. `bytes_of(i)` returns the contiguous bytes of tensor i; it is called in order, and
+// its bytes are used before the next call. An error names a tensor whose number of bytes does not fit its spec.
 absl::Status write_safetensors(const std::filesystem::path& path, std::span<const TensorSpec> specs,
                                const std::map<std::string, std::string>& metadata,
                                absl::FunctionRef<std::span<const std::byte>(std::size_t)> bytes_of);

@@ -16,7 +16,7 @@ using torch::autograd::tensor_list;
 // logits [c, V] in float, which this changes
 void score_plainly(const ChunkScores& out, const at::Tensor& logits, const at::Tensor& targets) {
   const at::Tensor largest = logits.amax(1, /*keepdim=*/true);  // [c, 1]
-  logits.sub_(largest);                                         // from here on: at most 0
+  logits.sub_(largest);                                         // now at most 0
   const at::Tensor powers = logits.exp();
   const at::Tensor sums = powers.sum(1), log_sums = sums.log();
   const at::Tensor at_target = logits.gather(1, targets.unsqueeze(1)).squeeze(1);
@@ -33,7 +33,7 @@ void differentiate_plainly(const at::Tensor& logits, const at::Tensor& targets, 
   logits.scatter_add_(1, targets.unsqueeze(1), weights.unsqueeze(1));
 }
 
-// visit(first place, places) for each chunk.
+// Calls visit(first place, places) for each chunk.
 template <typename Visit>
 void each_chunk(std::int64_t places, std::int64_t chunk, const Visit& visit) {
   for (std::int64_t first = 0; first < places; first += chunk) visit(first, std::min(chunk, places - first));

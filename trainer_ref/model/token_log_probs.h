@@ -1,5 +1,5 @@
-// Log-probabilities of chosen tokens, a chunk of places at a time: the logits of all places never lie in memory
-// together. The backward pass computes each chunk's logits once more.
+// Log-probabilities of chosen tokens, a chunk of places at a time: the logits of all places are never in memory
+// together. The backward pass computes each chunk's logits again.
 //
 // Threads: as LibTorch's operations. Lifetime: results hold what they need.
 //
@@ -22,11 +22,11 @@ struct TokenLogProbs {
 TokenLogProbs token_log_probs(const at::Tensor& hidden, const at::Tensor& head, const at::Tensor& targets,
                               std::int64_t chunk);
 
-// Bytes of one chunk's logits and of what is computed from them, for each place: on a GPU the product, which its
-// gradient replaces; elsewhere two tensors of float.
+// Bytes per place of one chunk's logits and of what is computed from them: on a GPU the product, which its gradient
+// replaces; elsewhere two float tensors.
 std::int64_t logit_bytes_a_place(std::int64_t vocabulary, at::ScalarType type, at::DeviceType device);
 
-// The places whose chunk takes kLogitBytes at most; at least 1. With a head of 151,936 by 1,024, cast to bfloat16, and
+// The places whose chunk takes at most kLogitBytes; at least 1. With a head of 151,936 by 1,024, cast to bfloat16, and
 // its gradient of one chunk, this is less than 1 GB.
 inline constexpr std::int64_t kLogitBytes = std::int64_t{320} << 20;
 std::int64_t default_logit_chunk(std::int64_t vocabulary, at::ScalarType type, at::DeviceType device);

@@ -12,14 +12,14 @@ constexpr float kLog2E = 1.4426950408889634F;
 constexpr float kOne = 1.099511627776e12F;  // 2^40
 constexpr int kBins = 2048;
 
-// Tokens in falling order have growing keys: the order of their bits, turned around. Both zeros have one key.
+// Tokens in falling order have growing keys: their bits, reversed in order. Both zeros have one key.
 __device__ std::uint32_t key_of(float x) {
   const std::uint32_t bits = __float_as_uint(x + 0.0F);
   const std::uint32_t rising = bits & 0x80000000U ? ~bits : bits | 0x80000000U;
   return ~rising;
 }
 
-// What tokens of one key have in common, and those before them in falling order.
+// What tokens of one key have in common, and the totals of those before them in falling order.
 struct Crossing {
   std::uint32_t key;
   Mass weight;  // of one token
@@ -52,7 +52,7 @@ struct Weighed {
   int size;
   float highest;
   float scale;  // inverse temperature · log2(e)
-  Mass least;   // tokens of less weight are not there
+  Mass least;   // tokens of less weight are left out
 
   __device__ Mass weight(float x) const {
     const Mass weight = static_cast<Mass>(exp2f((x - highest) * scale) * kOne);
@@ -64,8 +64,8 @@ struct Weighed {
   }
 };
 
-// Where in falling order the sum of weights (or the number of tokens) first reaches `target`, of which there are as
-// many. Bins first; in the bin that is found, the key's bits, the upper ones first.
+// The place in falling order at which the sum of weights (or the number of tokens) first reaches `target`, which the
+// row must reach. Searches bins first, then the found bin's keys, from their upper bits to their lower ones.
 template <bool kCounts, typename T>
 __device__ Crossing descend(const Weighed<T>& row, Mass target, Memory& memory) {
   constexpr int kLevels =
@@ -91,7 +91,7 @@ __device__ Crossing descend(const Weighed<T>& row, Mass target, Memory& memory) 
       atomicAdd(&memory.count[at], 1U);
     });
     __syncthreads();
-    // Each thread sums kBins / kThreads bins; the one whose bins hold the target says so.
+    // Each thread sums kBins / kThreads bins; the one whose bins hold the target reports it.
     constexpr int kEach = kBins / RowScan::kThreads;
     const int first = static_cast<int>(threadIdx.x) * kEach;
     Sum own{};
@@ -124,7 +124,7 @@ __device__ Crossing descend(const Weighed<T>& row, Mass target, Memory& memory) 
   const bool negative = sizeof(T) == 2 && prefix >> 21 != 0;
   const std::uint32_t key = sizeof(T) == 2 ? prefix << 10 | (negative ? 0U : 1023U) : prefix;
   row.scan.each(row.logits, row.size, [&](int, float x) {
-    if (key_of(x) == key) memory.weight = row.weight(x);  // all that write write the same
+    if (key_of(x) == key) memory.weight = row.weight(x);  // all writers write the same
   });
   __syncthreads();
   const Mass weight = memory.weight;
@@ -139,7 +139,7 @@ __device__ int find_by_id(const Weighed<T>& row, Mass target, const Measure& mea
   row.scan.each(row.logits, row.size, [&](int, float x) { own += measure(x); });
   const Mass before = RowScan::before_warp(own, memory.scan);
   const Mass all = RowScan::warp_total(own);
-  if (before < target && target <= before + all) {  // a whole warp finds it in its own part
+  if (before < target && target <= before + all) {  // a whole warp finds it in its part
     const int token = row.scan.find(row.logits, row.size, target - before, measure);
     if (threadIdx.x % 32 == 0) memory.token = token;
   }
@@ -149,7 +149,7 @@ __device__ int find_by_id(const Weighed<T>& row, Mass target, const Measure& mea
   return token;
 }
 
-// The highest logit and its smallest id; none where a logit is no number, or the highest is infinite.
+// The highest logit and its smallest id; none if a logit is NaN or the highest is infinite.
 template <typename T>
 __device__ bool find_highest(const RowScan& scan, const T* logits, int size, Memory& memory) {
   float highest = -INFINITY;
@@ -216,7 +216,7 @@ __device__ Mass count_of(const Weighed<T>& row, Memory& memory) {
 
 __device__ Mass at_least_one(double x, Mass most) { return min(max(static_cast<Mass>(x), Mass{1}), most); }
 
-// What the cuts leave: its mass, and whether tokens are taken in falling order.
+// What remains after the cuts: its mass, and whether tokens are taken in falling order.
 template <typename T>
 __device__ Mass cut(const Weighed<T>& row, const Draw& draw, bool& falls, Memory& memory) {
   Mass kept = total_of(row, memory);
@@ -261,7 +261,7 @@ __device__ int draw_token(const Weighed<T>& row, const Draw& draw, Memory& memor
 template <typename T>
 __device__ void tell_top(const Weighed<T>& row, TopToken* top, int count, double log_total, float inverse,
                          Memory& memory) {
-  std::uint64_t last = 0;  // key and id of the one before, plus one
+  std::uint64_t last = 0;  // key and id of the previous one, plus one
   for (int i = 0; i < count; ++i) {
     std::uint64_t next = ~std::uint64_t{0};
     row.scan.each(row.logits, row.size, [&](int id, float x) {
@@ -269,7 +269,7 @@ __device__ void tell_top(const Weighed<T>& row, TopToken* top, int count, double
       if (at >= last) next = min(next, at);
     });
     next = RowScan::least(next, memory.scan);
-    if (next == ~std::uint64_t{0}) return;  // there are no more
+    if (next == ~std::uint64_t{0}) return;  // none is left
     last = next + 1;
     if (threadIdx.x == 0) {
       const int id = static_cast<int>(next & 0xffffffffU);
@@ -279,7 +279,7 @@ __device__ void tell_top(const Weighed<T>& row, TopToken* top, int count, double
   }
 }
 
-// A block a draw.
+// One block per draw.
 template <typename T>
 __global__ void __launch_bounds__(RowScan::kThreads)
     draw_kernel(Drawn* drawn, TopToken* tops, const T* logits, int vocabulary, const Draw* draws) {
@@ -294,11 +294,11 @@ __global__ void __launch_bounds__(RowScan::kThreads)
     Weighed<T> weighed{scan, row, vocabulary, memory.highest, inverse * kLog2E, 0};
     const int likeliest = memory.token;
     __syncthreads();
-    // Rounded as the host compares: a weight below min_p is not there.
+    // Rounded as the host compares: a weight below min_p is left out.
     Weighed<T> kept = weighed;
     kept.least = static_cast<Mass>(ceil(static_cast<double>(draw.min_p) * static_cast<double>(kOne)));
     result.token = draw.token >= 0 ? draw.token : greedy ? likeliest : draw_token(kept, draw, memory);
-    const float told = draw.raw ? 1 : inverse;  // of log-probabilities
+    const float told = draw.raw ? 1 : inverse;  // for log-probabilities
     weighed.scale = told * kLog2E;
     const double log_total = log(static_cast<double>(total_of(weighed, memory)) / static_cast<double>(kOne));
     const float chosen = to_float(row[result.token]);

@@ -2,8 +2,8 @@
 // cumulative distribution, with the same number, cuts and order. Logits never leave the device.
 //
 // Weights are integers, 2^40 for the likeliest token: their sums are the same in any order, so the same logits and
-// number give the same token each time, whatever the batch. Beside the host's, which are float64, a draw may differ
-// where a number falls within 2^-20 or so of a border between two tokens.
+// number give the same token each time, in any batch. The host's weights are float64, so its draw may differ if a
+// number falls within about 2^-20 of a border between two tokens.
 //
 // Shapes: V vocabulary, at most 2^20; B draws.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace bascule::ref::ops {
 
-inline constexpr int kMostTop = 20;  // likeliest tokens that a draw may tell of
+inline constexpr int kMostTop = 20;  // likeliest tokens that a draw may report
 
 struct Draw {
   double number = 0;              // in [0, 1)
@@ -24,13 +24,13 @@ struct Draw {
   float top_p = 1;
   std::int32_t top_k = 0;   // 0: all
   std::int32_t row = 0;     // of the logits
-  std::int32_t top = 0;     // likeliest tokens to tell of; then also the drawn one's rank
-  std::int32_t token = -1;  // this one is told of, with its rank, and none is drawn: a prompt's
+  std::int32_t top = 0;     // likeliest tokens to report; then also the drawn one's rank
+  std::int32_t token = -1;  // reports this token of a prompt and its rank, and draws none
   bool raw = false;         // log-probabilities under softmax(logits), not softmax(logits / temperature)
 };
 
 struct Drawn {
-  std::int32_t token = -1;  // -1: a logit is no number, or all are infinite
+  std::int32_t token = -1;  // -1: a logit is NaN, or all are infinite
   std::int32_t rank = 0;    // 1: none is likelier; 0: not counted
   double logprob = 0;
 };
@@ -40,7 +40,7 @@ struct TopToken {
   float logprob = 0;
 };
 
-// drawn [B], tops [B, kMostTop] (null where no draw asks for one) of logits [rows, V]. Device memory.
+// drawn [B], tops [B, kMostTop] (null if no draw has `top`) of logits [rows, V]. Device memory.
 kernels::cuda::CudaResult draw_tokens(Drawn* drawn, TopToken* tops, const void* logits, DType dtype,
                                       std::int64_t vocabulary, const Draw* draws, std::int64_t count,
                                       kernels::cuda::Stream stream);

@@ -1,4 +1,4 @@
-// Tokens that the step before drew, put where this step reads its own: nobody waits for the host to know them.
+// Puts the previous step's drawn tokens where this step reads its own, without waiting for the host.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace bascule::ref::ops {
 
-// token_ids[n] = drawn[drawn_by[n]].token where drawn_by[n] is not -1, or 0 where that draw had none; n < count. Device
+// token_ids[n] = drawn[drawn_by[n]].token if drawn_by[n] is not -1, or 0 if that draw had none; n < count. Device
 // memory.
 kernels::cuda::CudaResult feed_tokens(std::int64_t* token_ids, const std::int32_t* drawn_by, const Drawn* drawn,
                                       std::int64_t count, kernels::cuda::Stream stream);

@@ -1,5 +1,5 @@
-// How kernels are launched here. What counts is what the launch itself answers: cudaGetLastError() behind it would find
-// an error that somebody else's code left, and clear it.
+// How kernels are launched here. Only the launch's own result counts: a cudaGetLastError() after it would find an error
+// that other code left, and clear it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -26,7 +26,7 @@ cudaError_t launch(void (*kernel)(Parameters...), dim3 blocks, unsigned threads,
   return cudaLaunchKernelEx(&config, kernel, std::forward<Arguments>(arguments)...);
 }
 
-// Calls `with` with a value of the type of elements: float or __nv_bfloat16.
+// Calls `with` with a value of the elements' type: float or __nv_bfloat16.
 template <typename With>
 CudaResult for_type(DType dtype, const With& with) {
   if (dtype == DType::kF32) return with(float{});

@@ -1,4 +1,4 @@
-// The tensor cores' instruction that takes bfloat16 tiles of 16 · 8 · 16, and how its operands come from shared memory.
+// The tensor cores' instruction for bfloat16 tiles of 16 · 8 · 16, and how its operands come from shared memory. See
 // PTX ISA, "Matrix fragments for mma.m16n8k16" and "ldmatrix". A warp together; `lane` is the thread's number in it.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace bascule::ref::ops {
 
-// A tile of rows of D bfloat16 in shared memory, in chunks of 16 bytes, exchanged within each row so that eight rows of
-// one chunk lie in different banks.
+// A tile of rows of D bfloat16 in shared memory, in chunks of 16 bytes, permuted within each row so that one chunk of
+// eight rows lies in different banks.
 template <int D>
 struct SharedTile {
   static constexpr int kChunks = D / 8;  // of a row
@@ -19,7 +19,7 @@ struct SharedTile {
   __device__ std::uint32_t address(int row, int chunk) const {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(data + offset(row, chunk)));
   }
-  // 16 bytes from device memory, or zeros, behind the next commit_copies().
+  // 16 bytes from device memory, or zeros; part of the next commit_copies().
   __device__ void copy(int row, int chunk, const __nv_bfloat16* from, bool present) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(address(row, chunk)), "l"(from),
                  "r"(present ? 16 : 0));
@@ -27,7 +27,7 @@ struct SharedTile {
 };
 
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::); }
-// Until at most `kLeft` of the groups that were committed last are under way.
+// Waits until at most `kLeft` of the last committed groups are in progress.
 template <int kLeft>
 __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kLeft));

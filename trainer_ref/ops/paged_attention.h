@@ -1,14 +1,14 @@
-// Attention of tokens over what the paged cache keeps of their sequences: blocks are read where they lie.
+// Attention of tokens over their sequences' keys and values in the paged cache: blocks are read in place.
 //
 //   out[n, h] = Σ_t softmax_t(scale · query[n, h] · key[t, h / (H/G)]) · value[t, h / (H/G)],   t < context[n]
 //
-// A token's context are the keys and values of its sequence up to its own, which are in the cache already. The H/G
-// query heads that share a key head are computed together. Shapes: N tokens, H query heads, G key/value heads, D head
-// width; H/G at most kMostShared.
+// A token's context is the keys and values of its sequence up to its own, which are in the cache already. The H/G query
+// heads that share a key head are computed together. Shapes: N tokens, H query heads, G key/value heads, D head width;
+// H/G at most kMostShared.
 //
-// Two kernels: `token_attention` takes each token by itself, and splits a long context over several blocks of threads:
-// for sequences of which a step computes one token. `prompt_attention` takes up to 64 tokens of a sequence at once, on
-// tensor cores: for pieces of prompts, in bfloat16 with D of 64 or 128.
+// Two kernels: `token_attention` takes each token by itself, and splits a long context over several blocks of threads.
+// It serves sequences of which a step computes one token. `prompt_attention` takes up to 64 tokens of a sequence at
+// once, on tensor cores. It serves pieces of prompts, in bfloat16 with D of 64 or 128.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace bascule::ref::ops {
 struct AttentionInput {
   const void* query = nullptr;               // [N, H, D]
   const std::int32_t* pages = nullptr;       // [rows, pages_a_row]: the blocks of each sequence, in order
-  const std::int32_t* row_of = nullptr;      // [N]: whose row of `pages`; none: token n has row n
+  const std::int32_t* row_of = nullptr;      // [N]: each token's row of `pages`; null: token n has row n
   const std::int32_t* context_of = nullptr;  // [N]
   std::int64_t tokens = 0;                   // N
   int pages_a_row = 0;
@@ -29,9 +29,9 @@ struct AttentionInput {
   float scale = 1;
 };
 
-// How many blocks of threads share the context of a token, so that `tokens` of them keep a GPU of `processors` busy.
+// How many blocks of threads share a token's context, so that `tokens` of them keep a GPU of `processors` busy.
 int splits_for(std::int64_t tokens, int key_heads, std::int64_t longest_context, int processors);
-// Elements of float32 that token_attention() needs to work in with more than one split; else none.
+// Elements of float32 that token_attention() needs as work space with more than one split; else none.
 std::int64_t partial_floats(std::int64_t tokens, int heads, int width, int splits);
 
 // out [N, H, D] of the cache's type. `partial`: partial_floats() of device memory.
@@ -43,14 +43,14 @@ constexpr bool has_prompt_attention(const PagedCache& cache) {
 }
 
 inline constexpr int kTileTokens = 64;
-// Up to kTileTokens tokens of one sequence that stand side by side in the batch.
+// Up to kTileTokens tokens of one sequence, side by side in the batch.
 struct PromptTile {
   std::int32_t row = 0;       // of `pages`
   std::int32_t begin = 0;     // its first token in the batch
   std::int32_t count = 0;     // 0: the tile only pads
   std::int32_t position = 0;  // of the first in its sequence: its context is position + 1
 };
-// As above for the tokens of `tiles` [count], on the device; row_of and context_of are not read.
+// The same for the tokens of `tiles` [count], on the device; row_of and context_of are not read.
 kernels::cuda::CudaResult prompt_attention(void* out, const PagedCache& cache, const AttentionInput& input,
                                            const PromptTile* tiles, std::int64_t count, kernels::cuda::Stream stream);
 

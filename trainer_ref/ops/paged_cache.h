@@ -1,7 +1,7 @@
 // Keys and values of one layer in a paged cache, as kernels read and write them.
 //
-// Shapes: G key/value heads, D head width, P tokens of a block (kPageTokens). keys and values [blocks, G, P, D]: what
-// one head keeps of one block is contiguous. A place is block · P + token of the block.
+// Shapes: G key/value heads, D head width, P tokens of a block (kPageTokens). keys and values [blocks, G, P, D]: one
+// head's part of one block is contiguous. A place is block · P + token of the block.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct PagedCache {
   int width = 64;             // D: a multiple of 8, at most kMostWidth
 };
 
-// Of element 0 of what head `head` keeps at `place`.
+// The offset of element 0 of head `head` at `place`.
 constexpr std::size_t offset_in(const PagedCache& cache, std::int64_t place, int head) {
   const std::int64_t page = place / kPageTokens, token = place % kPageTokens;
   return static_cast<std::size_t>(((page * cache.heads + head) * kPageTokens + token) * cache.width);

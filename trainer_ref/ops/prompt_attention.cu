@@ -1,5 +1,5 @@
-// FlashAttention-2 (Dao 2023) over a paged cache, forward only: a block of four warps takes a tile of 64 queries of one
-// head, 16 a warp, and goes over keys and values 64 at a time: values are copied to shared memory while queries are
+// FlashAttention-2 (Dao 2023) over a paged cache, forward only. A block of four warps takes a tile of 64 queries of one
+// head, 16 per warp, and goes over keys and values 64 at a time: values are copied to shared memory while queries are
 // multiplied with keys, and the next keys while values are summed.
 #include <bascule/trainer_ref/ops/launch.cuh>
 #include <bascule/trainer_ref/ops/mma.cuh>
@@ -12,7 +12,7 @@ namespace {
 using Real = __nv_bfloat16;
 
 constexpr int kThreads = 128;
-constexpr int kKeys = 64;  // of a turn
+constexpr int kKeys = 64;  // per turn
 constexpr float kNothing = -1e30F;
 constexpr float kLog2E = 1.4426950408889634F;
 
@@ -29,15 +29,15 @@ __device__ float exp2_of(float x) {
   return y;
 }
 
-// A number that the compiler does not know: so it makes the addresses that follow from it anew each turn, which is
-// cheap, and does not keep a hundred of them in registers.
+// A number unknown to the compiler, which thus recomputes the addresses that follow from it each turn. That is cheap,
+// and saves keeping a hundred of them in registers.
 __device__ int unknown(int number) {
   asm volatile("" : "+r"(number));
   return number;
 }
 
-// Keys or values of tokens [first, first + kKeys) of a sequence, zeros from `context` on. A thread copies one chunk of
-// every kStride-th token, so that it finds a page's address once for all of the page's tokens that are its own.
+// Keys or values of tokens [first, first + kKeys) of a sequence, zeros starting at `context`. A thread copies one chunk
+// of every kStride-th token, so that it finds a page's address once for all of its tokens in the page.
 template <int D>
 __device__ void copy_turn(const SharedTile<D>& to, const void* cached, const PagedCache& cache,
                           const std::int32_t* pages, int head, int first, int context) {
@@ -59,13 +59,13 @@ __device__ void copy_turn(const SharedTile<D>& to, const void* cached, const Pag
   commit_copies();
 }
 
-// Turns with keys that rows of warp `warp` look at; none where the tile ends before them.
+// Turns with keys that rows of warp `warp` see; 0 if the tile ends before them.
 __device__ int own_turns_of(const PromptTile& tile, int warp) {
   const int first = 16 * warp, last = min(first + 16, tile.count) - 1;
   return last < first ? 0 : (tile.position + last) / kKeys + 1;
 }
 
-// What a warp holds, of its 16 queries: a lane those of rows lane/4 and lane/4 + 8, in each tile of 8 columns two.
+// A warp's share of its 16 queries: a lane has rows lane/4 and lane/4 + 8, two columns in each tile of 8.
 template <int D>
 struct Rows {
   static constexpr int kDeep = D / 16, kTiles = D / 8, kKeyTiles = kKeys / 8;
@@ -90,7 +90,7 @@ struct Rows {
       }
   }
 
-  // Keys behind a query, which is at `position` in the lane's first row, where the turn's first key is at `first`.
+  // Hides keys later than a query. The query is at `position` in the lane's first row, the turn's first key at `first`.
   __device__ void hide_later_keys(int first, int position, int lane) {
 #pragma unroll
     for (int j = 0; j < kKeyTiles; ++j)
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kThreads)
     prompt_attention_kernel(Real* out, PagedCache cache, AttentionInput input, const PromptTile* tiles) {
   extern __shared__ __align__(128) unsigned char memory[];
   auto& shared = *reinterpret_cast<Shared<D>*>(memory);
-  const PromptTile tile = tiles[gridDim.x - 1 - blockIdx.x];  // the later of a prompt take longer: first
+  const PromptTile tile = tiles[gridDim.x - 1 - blockIdx.x];  // a prompt's later tiles take longer: first
   if (tile.count == 0) return;
   const int head = static_cast<int>(blockIdx.y), key_head = head / (input.heads / cache.heads);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;

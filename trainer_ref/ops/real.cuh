@@ -1,5 +1,5 @@
-// Elements of float32 and bfloat16, 16 bytes at a time. All arithmetic is in float32; a result is rounded where a
-// tensor of its type would hold it.
+// Elements of float32 and bfloat16, 16 bytes at a time. All arithmetic is in float32; results are rounded where a
+// tensor of their type would hold them.
 #pragma once
 
 #include <cuda_bf16.h>

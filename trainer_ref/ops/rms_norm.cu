@@ -15,7 +15,7 @@ __device__ float block_sum(float x) {
   return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? sums[threadIdx.x % 32] : 0);
 }
 
-// A block a token.
+// One block per token.
 template <typename T, bool kAdds>
 __global__ void __launch_bounds__(kMostThreads)
     rms_norm_kernel(T* out, T* residual, const T* added, const T* weight, int channels, float epsilon) {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kMostThreads)
     for (int i = 0; i < W; ++i) squares += x[i] * x[i];
   }
   const float scale = rsqrtf(block_sum(squares) / static_cast<float>(channels) + epsilon);
-  for (int c = first; c < channels; c += step) {  // what this thread itself has stored
+  for (int c = first; c < channels; c += step) {  // what this thread itself stored
     float x[W], w[W];
     load(residual + row + c, x);
     load(weight + c, w);

@@ -1,6 +1,6 @@
 // RMSNorm, with the residual's sum before it.
 //
-//   residual[n] += added[n]                                       (where there is `added`)
+//   residual[n] += added[n]                                       (if `added` is given)
 //   out[n]       = weight · residual[n] / sqrt(mean(residual[n]²) + epsilon)
 //
 // Zhang and Sennrich 2019. Statistics are in float32; the sum and the normalised value are rounded to the tensors'
@@ -15,7 +15,7 @@
 
 namespace bascule::ref::ops {
 
-// Memory of the device, aligned to 16 bytes, of `dtype` F32 or BF16. Behind what `stream` does.
+// Device memory, aligned to 16 bytes, of `dtype` F32 or BF16. Runs after the work in `stream`.
 kernels::cuda::CudaResult rms_norm(void* out, void* residual, const void* added, const void* weight, DType dtype,
                                    std::int64_t tokens, std::int64_t channels, float epsilon,
                                    kernels::cuda::Stream stream);

@@ -6,7 +6,7 @@
 namespace bascule::ref::ops::plain {
 namespace {
 
-// One head of one token, normalised where there is a weight, as it is rounded on the way.
+// One head of one token, normalised if there is a weight, rounded like the kernel's intermediate values.
 std::vector<float> head_of(Reals from, std::size_t begin, std::size_t width, Reals norm, float epsilon) {
   std::vector<float> x(width);
   double squares = 0;

@@ -17,7 +17,7 @@ __global__ void make_turns_kernel(float2* turns, const std::int64_t* positions, 
   turns[i] = {rounded<T>(cosine), rounded<T>(sine)};
 }
 
-// A warp a head of a token; a lane the pairs (i, i + D/2), i = lane, lane + 32.
+// One warp per head of a token; a lane takes the pairs (i, i + D/2), i = lane, lane + 32.
 template <typename T>
 __global__ void __launch_bounds__(32 * kWarps) rotate_kernel(T* query, PagedCache cache, RotateInput input) {
   constexpr int kPairs = kMostWidth / 64;

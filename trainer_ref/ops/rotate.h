@@ -1,5 +1,5 @@
-// Rotary position embedding (Su et al. 2021) of queries and keys, RMSNorm of both before it where the model has that
-// (Qwen3), and the keys' and values' way into the cache.
+// Rotary position embedding (Su et al. 2021) of queries and keys, after RMSNorm of both if the model has it (Qwen3);
+// writes keys and values to the cache.
 //
 //   x'[i]       = x[i] · cos(p ω[i]) − x[i + D/2] · sin(p ω[i])        i < D/2, p the token's position
 //   x'[i + D/2] = x[i + D/2] · cos(p ω[i]) + x[i] · sin(p ω[i])        in pairs (i, i + D/2), as Hugging Face's weights
@@ -27,11 +27,11 @@ struct RotateInput {
   float epsilon = 1e-6F;    // of the norms
 };
 
-// turns [N, D/2, 2] of positions [N], ω [D/2] in radians a position: rounded to `dtype`, as the models do. Once a step.
+// turns [N, D/2, 2] of positions [N], ω [D/2] in radians per position, rounded to `dtype` like the models'. Per step.
 kernels::cuda::CudaResult make_turns(float* turns, const std::int64_t* positions, const float* frequencies,
                                      std::int64_t tokens, int width, DType dtype, kernels::cuda::Stream stream);
 
-// query [N, H, D]; keys and values into `cache`, whose type all tensors have. Device memory.
+// query [N, H, D]; keys and values go into `cache`, whose type all tensors have. Device memory.
 kernels::cuda::CudaResult rotate(void* query, const PagedCache& cache, const RotateInput& input,
                                  kernels::cuda::Stream stream);
 

@@ -1,5 +1,5 @@
-// How a block of threads goes over a row of numbers in device memory: each warp over a part of it, in order, 16 bytes a
-// lane where the row is aligned. And sums over the block.
+// How a block of threads goes over a row of numbers in device memory: each warp over a part of it, in order, 16 bytes
+// per lane if the row is aligned. Also sums over the block.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct RowScan {
             ((size + kWarps - 1) / kWarps + at_once - 1) / at_once * at_once};
   }
 
-  // visit(id, number) for what this lane reads, in order.
+  // Calls visit(id, number) for everything this lane reads, in order.
   template <typename T, typename Visit>
   __device__ void each(const T* row, int size, const Visit& visit) const {
     const int begin = static_cast<int>(threadIdx.x / 32) * part, end = min(begin + part, size);
@@ -33,11 +33,11 @@ struct RowScan {
       each_of(row, i, end, visit);
   }
 
-  // For a warp together, in its own part: the id with which the sum of `measure` reaches `target`, in the order of ids.
+  // For a warp together, in its part: the id at which the sum of `measure` reaches `target`, in the order of ids.
   template <typename T, typename Measure>
   __device__ int find(const T* row, int size, Mass target, const Measure& measure) const {
     const int begin = static_cast<int>(threadIdx.x / 32) * part, end = min(begin + part, size);
-    Mass sum = 0;  // of what came before
+    Mass sum = 0;  // of the part read so far
     for (int first = begin; first < end; first += 32 * kWidth<T>) {
       const int mine = first + static_cast<int>(threadIdx.x % 32) * kWidth<T>;
       Mass own = 0;
@@ -71,7 +71,7 @@ struct RowScan {
   }
   __device__ static Mass warp_total(Mass x) { return __shfl_sync(0xffffffffU, inclusive(x), 31); }
 
-  // Of all threads together: the sum over the warps before this thread's; over the threads before it; over all.
+  // For all threads together: the sum over the warps before this thread's; over the threads before it; over all.
   __device__ static Mass before_warp(Mass x, Memory& memory) {
     const Mass all = warp_total(x);
     if (threadIdx.x % 32 == 0) memory.of_warp[threadIdx.x / 32] = all;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// A thread 16 bytes of `out`; a column of blocks a token.
+// A thread takes 16 bytes of `out`; a column of blocks takes a token.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) silu_mul_kernel(T* out, const T* gate_up, int inner) {
   constexpr int W = kWidth<T>;

@@ -11,7 +11,7 @@
 
 namespace bascule::ref::ops {
 
-// As rms_norm() takes its memory.
+// Memory as for rms_norm().
 kernels::cuda::CudaResult silu_mul(void* out, const void* gate_up, DType dtype, std::int64_t tokens, std::int64_t inner,
                                    kernels::cuda::Stream stream);
 

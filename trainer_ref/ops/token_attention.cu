@@ -6,18 +6,18 @@ namespace bascule::ref::ops {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kAtOnce = 4;          // keys that a stream has under way
-constexpr float kNothing = -1e30F;  // below every score: of no key
+constexpr int kAtOnce = 4;          // keys that a stream has in progress
+constexpr float kNothing = -1e30F;  // below every score: no key yet
 constexpr float kLog2E = 1.4426950408889634F;
 
-// Softmax as it goes (Milakov and Gimelshein 2018): the highest score, the sum of weights relative to it.
+// Online softmax (Milakov and Gimelshein 2018): the highest score, the sum of weights relative to it.
 struct Softmax {
   float highest, total;
 };
 
 // A block of threads for one token, one key head with its query heads, and one split of the context. The block's
 // threads are streams of kMost / kWidth lanes; each stream takes every kStreams-th key, a lane 16 bytes of it. kMost is
-// D, or the next size that there is.
+// D, or the next larger size.
 template <typename T, int kMost, int kShared>
 __global__ void __launch_bounds__(kThreads)
     token_attention_kernel(T* out, PagedCache cache, AttentionInput input, float* partial, int splits) {
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = 0; i < W; ++i) query[h][i] = present ? query[h][i] * input.scale * kLog2E : 0;
   }
 
-  // All lanes of a warp go round equally often: they shuffle together.
+  // All lanes of a warp iterate equally often: they shuffle together.
   for (int base = begin; base < end; base += step) {
     uint4 key[kAtOnce], value[kAtOnce];
 #pragma unroll
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
 
-  // The streams' results become one.
+  // Merges the streams' results.
   __shared__ Softmax of_stream[kShared][kStreams];
   __shared__ float sums[kShared][kStreams][kMost];
   if (lane == 0) {
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block of threads for one head of one token, a thread an element.
+// A block of threads for one head of one token, one thread per element.
 template <typename T>
 __global__ void __launch_bounds__(kMostWidth) join_splits_kernel(T* out, const float* partial, int width, int splits) {
   const std::int64_t head = blockIdx.x;

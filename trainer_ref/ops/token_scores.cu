@@ -48,7 +48,7 @@ __device__ Sums sum_of_warp(Sums sums) {
   return sums;
 }
 
-// A block a row, which reads it once.
+// One block per row, which reads it once.
 template <typename T>
 __global__ void __launch_bounds__(RowScan::kThreads)
     score_kernel(TokenScores out, const T* logits, const std::int64_t* targets, int vocabulary) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(RowScan::kThreads)
 
 constexpr unsigned kThreads = 256;
 
-// A thread 16 bytes, or as many elements one by one where rows are not aligned; a row of blocks a token.
+// A thread takes 16 bytes, or as many elements one by one if rows are not aligned; a row of blocks takes a token.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     differentiate_kernel(T* logits, const std::int64_t* targets, const float* log_sums, const float* weights,

@@ -1,4 +1,4 @@
-// What bascule-train and bascule-engine know of each other: one config file and one environment serve both.
+// What bascule-train and bascule-engine know of each other: both share one config file and one environment.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace bascule::ref {
 inline constexpr const char* kTrainSection = "train";
 inline constexpr const char* kEngineSection = "engine";
 
-// What each of them tells parse_flags().
+// What each of them gives to parse_flags().
 ProgramInfo train_program(std::string summary);
 ProgramInfo engine_program(std::string summary);
 

@@ -14,19 +14,19 @@
 namespace bascule::ref {
 namespace {
 
-// The N of cuda or cuda:N; the largest int for one that is larger.
+// The N of cuda or cuda:N; too large a number gives the largest int.
 std::optional<int> gpu_number(std::string_view flag) {
   constexpr std::string_view kCuda = "cuda:";
   if (flag == "cuda") return 0;
   if (!flag.starts_with(kCuda)) return std::nullopt;
   const std::string_view digits = flag.substr(kCuda.size());
   if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
-  int number = std::numeric_limits<int>::max();  // where it is out of range it is left as it was
+  int number = std::numeric_limits<int>::max();  // unchanged if out of range
   std::from_chars(digits.data(), digits.data() + digits.size(), number);
   return number;
 }
 
-// Null, and why, where it cannot be opened. Never closed: what it registers is used until the process ends.
+// Returns null, and the reason in `why`, if it cannot be opened. Never closed: what it registers is used until the end.
 void* open_library(const char* name, std::string& why) {
   void* library = ::dlopen(name, RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) why = ::dlerror();

@@ -1,4 +1,4 @@
-// --device of the programs: the CPU, or a GPU, for which the half of LibTorch that knows GPUs is opened at run time.
+// --device of the programs: the CPU, or a GPU, for which LibTorch's GPU half is opened at run time.
 //
 // The programs link none of it, so that one binary runs with and without a GPU.
 #pragma once
@@ -12,11 +12,11 @@
 
 namespace bascule::ref {
 
-// `flag`: cpu, cuda (which is cuda:0) or cuda:N, by this process's numbers; or auto: cuda:0 where this build and this
-// machine have a GPU, else cpu, and `log` is told which and why. Call it before any other use of LibTorch (one that
-// came first has found no GPU, for good) and from one thread. With a GPU it takes seconds; float32 is then computed as
-// such, by no TF32. INVALID_ARGUMENT: another word, or a number that no GPU here has. UNAVAILABLE: no driver, no GPU,
-// or LibTorch's libraries for GPUs cannot be opened; the text says which and what to do.
+// `flag`: cpu, cuda (which is cuda:0) or cuda:N, by this process's numbers; or auto: cuda:0 if this build and this
+// machine have a GPU, else cpu, and `log` gets which and why. Call it from one thread, before any other use of LibTorch
+// (an earlier one has found no GPU, for good). With a GPU it takes seconds; float32 is then computed without TF32.
+// Returns INVALID_ARGUMENT for another word or a number that no GPU here has, UNAVAILABLE if there is no driver or GPU,
+// or LibTorch's GPU libraries cannot be opened; the text says which and what to do.
 absl::StatusOr<c10::Device> open_torch_device(
     std::string_view flag, const std::function<void(std::string_view)>& log = [](std::string_view) {});
 

@@ -10,7 +10,7 @@
 namespace bascule::ref {
 namespace {
 
-// What regular expressions of Rust call a word's character.
+// What Rust's regular expressions call a word character.
 constexpr std::string_view kWordCharacter = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}])";
 
 std::size_t space_before(std::string_view text, std::size_t end) {
@@ -67,7 +67,7 @@ absl::Status AddedTokens::add(const nlohmann::json& value, const Vocabulary& voc
   token.is_special = keys.flag("special");
   BASCULE_TRY(status);
 
-  // Hugging Face's tokenizers do not read the ids of added tokens: they count on behind the model's.
+  // Hugging Face's tokenizers ignore the ids of added tokens: they count on after the model's.
   const std::optional<std::int32_t> known = vocabulary.id_of(token.content);
   const std::int64_t expected = known ? *known : static_cast<std::int64_t>(vocabulary.size()) + beyond_++;
   if (find(token.content) != nullptr || by_id_.contains(token.id)) {

@@ -1,4 +1,4 @@
-// tokenizer.json's added_tokens: tokens that are found in a text before the model sees it, special ones among them.
+// tokenizer.json's added_tokens: tokens found in a text before the model sees it, including special ones.
 #pragma once
 
 #include <array>
@@ -20,11 +20,11 @@ namespace bascule::ref {
 struct AddedToken {
   std::int64_t id = 0;
   std::string content;
-  std::string sought;  // what is looked for: the normalized content, if `is_normalized`
+  std::string sought;  // the text to find: the normalized content, if `is_normalized`
   bool single_word = false, strips_left = false, strips_right = false, is_normalized = false, is_special = false;
 };
 
-// A set of texts, found the leftmost first, of several at one place the longest.
+// A set of texts. Finds the leftmost first, and the longest of several at one place.
 class Needles {
  public:
   void add(std::string text, std::uint32_t number);
@@ -40,26 +40,26 @@ class Needles {
   std::optional<Found> longest_at(std::string_view text, std::size_t at) const;
 
   std::vector<std::pair<std::string, std::uint32_t>> sorted_;
-  std::array<std::uint32_t, 257> first_{};  // where those that begin with a byte begin
+  std::array<std::uint32_t, 257> first_{};  // where the texts with each first byte begin
 };
 
 // Immutable; any thread may call it.
 class AddedTokens {
  public:
-  // `list` may be null. INVALID_ARGUMENT: malformed, or an id is another one than Hugging Face's tokenizers would give.
+  // `list` may be null. INVALID_ARGUMENT: malformed, or an id is not the one that Hugging Face's tokenizers would give.
   static absl::StatusOr<AddedTokens> read(const nlohmann::json& list, const Vocabulary& vocabulary,
                                           const Normalizer& normalizer);
 
-  // A segment of the text that is an added token, or what lies between two of them.
+  // A segment of the text that is an added token, or that lies between two of them.
   struct Part {
     Span span;
     const AddedToken* token = nullptr;
   };
-  // Cuts a text at those tokens that are sought before, or after, it is normalized. No part is empty.
+  // Splits a text at the tokens that are found before, or after, it is normalized. No part is empty.
   absl::StatusOr<std::vector<Part>> split(std::string_view text, bool is_normalized) const;
 
   const AddedToken* find(std::int64_t id) const;           // null: no such token
-  const AddedToken* find(std::string_view content) const;  // likewise
+  const AddedToken* find(std::string_view content) const;  // also null
   std::int64_t ids() const;                                // one more than the largest id
 
   void describe(std::string& out) const;
@@ -73,7 +73,7 @@ class AddedTokens {
   absl::flat_hash_map<std::string, std::uint32_t> by_content_;
   std::int64_t beyond_ = 0;  // tokens that the model's vocabulary does not have
   Needles raw_, normalized_;
-  std::optional<Pattern> word_character_;  // where a token asks for whole words
+  std::optional<Pattern> word_character_;  // if a token matches whole words only
 };
 
 }  // namespace bascule::ref

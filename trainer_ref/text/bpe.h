@@ -13,7 +13,7 @@
 
 namespace bascule::ref {
 
-// What two neighbours become. Of all pairs of a word, the one of lowest rank is merged first, the leftmost of several.
+// The result of two neighbours. Of all pairs of a word, the lowest rank is merged first, the leftmost of several.
 struct Merge {
   static constexpr std::uint32_t kNone = UINT32_MAX;
   std::uint32_t rank = kNone;
@@ -22,10 +22,10 @@ struct Merge {
 
 class Merges {
  public:
-  // `list` holds pairs, ["a", "b"] or "a b". INVALID_ARGUMENT: a pair, or what becomes of it, is no token.
+  // `list` holds pairs, ["a", "b"] or "a b". INVALID_ARGUMENT: a pair, or its result, is no token.
   static absl::StatusOr<Merges> read(const nlohmann::json& list, const Vocabulary& vocabulary);
 
-  // Merges `symbols` until no pair is left that can be.
+  // Merges `symbols` until no pair can be merged.
   void apply(std::vector<std::int32_t>& symbols) const;
 
   void describe(std::string& out) const;
@@ -57,7 +57,7 @@ class Bpe : public TokenModel {
   Merges merges_;
   std::array<std::int32_t, kDirect> direct_{};          // id of a character; -1: none
   std::array<std::optional<std::int32_t>, 256> bytes_;  // ids of "<0x00>" to "<0xFF>"
-  std::vector<bool> whole_;                             // tokens that their own text becomes
+  std::vector<bool> whole_;                             // tokens whose own text merges to them
   std::optional<std::string> unknown_;                  // unk_token
   bool fuse_unknown_ = false, byte_fallback_ = false, ignore_merges_ = false;
 };

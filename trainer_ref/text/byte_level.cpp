@@ -15,7 +15,7 @@ constexpr bool stands_for_itself(unsigned byte) {
 }
 
 struct Map {
-  std::array<std::array<char, 2>, 256> text{};  // UTF-8; one byte where the first is ASCII
+  std::array<std::array<char, 2>, 256> text{};  // UTF-8; one byte if the first is ASCII
   std::array<std::int16_t, kFirstOther + kOthers> byte{};
 
   constexpr Map() {

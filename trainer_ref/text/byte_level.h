@@ -1,4 +1,4 @@
-// The characters that stand for bytes in byte-level vocabularies: printable ASCII and Latin-1 stand for themselves, the
+// The characters that represent bytes in byte-level vocabularies: printable ASCII and Latin-1 represent themselves, the
 // other 68 bytes are U+0100 to U+0143 in order, so that a space is U+0120 (GPT-2's encoder.py).
 #pragma once
 
@@ -11,10 +11,10 @@ namespace bascule::ref {
 // Appends one character for each byte of `text`.
 void append_byte_level(std::string& out, std::string_view text);
 
-// The byte that `character` stands for, if it stands for one.
+// The byte that `character` represents, if any.
 std::optional<char> byte_of(char32_t character);
 
-// The bytes that `token` stands for; the token itself where one of its characters stands for none.
+// The bytes that `token` represents; the token itself if one of its characters represents none.
 std::string bytes_of_token(std::string_view token);
 
 }  // namespace bascule::ref

@@ -27,7 +27,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
 
 }  // namespace
 
-// "<0x41>", as Rust reads a hexadecimal number: a sign may stand before one digit.
+// "<0x41>", as Rust reads a hexadecimal number: a sign may precede one digit.
 std::optional<char> byte_of_token(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
   std::string_view digits = token.substr(3, 2);

@@ -1,8 +1,7 @@
-// The steps of a decoder, each with what it remembers between tokens.
+// The steps of a decoder, each with its memory between tokens.
 //
-// Tokens go through a chain of stages in fragments: whole characters of one token, and whether the token ends with
-// them. A stage passes on what no later token can change, and keeps the rest. What went through the last stage is the
-// text.
+// Tokens pass through a chain of stages in fragments: whole characters of one token, and whether the token ends with
+// them. A stage passes on what no later token can change, and keeps the rest. The last stage's output is the text.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@
 
 namespace bascule::ref {
 
-// The byte of "<0x41>" and its like.
+// The byte of a token such as "<0x41>".
 std::optional<char> byte_of_token(std::string_view token);
 
 class DecoderStage {
@@ -34,7 +33,7 @@ class DecoderStage {
   DecoderStage* next_ = nullptr;
 };
 
-// For stages that look at a token as a whole.
+// A stage that needs a whole token at a time.
 class WholeTokenStage : public DecoderStage {
  public:
   void take(std::string_view fragment, bool ends_token) final;
@@ -55,7 +54,7 @@ class JoinStage : public DecoderStage {
   std::string text_;
 };
 
-// Without a decoder: a space between two tokens.
+// Used without a decoder: puts a space between two tokens.
 class SpacedStage : public DecoderStage {
  public:
   void take(std::string_view fragment, bool ends_token) override;
@@ -64,7 +63,7 @@ class SpacedStage : public DecoderStage {
   bool is_first_ = true, begins_ = true;
 };
 
-// Characters that stand for bytes; all tokens become one. Bytes that are no UTF-8 become U+FFFD.
+// Characters that represent bytes; all tokens become one. Bytes that are not UTF-8 become U+FFFD.
 class ByteLevelStage : public WholeTokenStage {
  public:
   void finish() override;
@@ -74,7 +73,7 @@ class ByteLevelStage : public WholeTokenStage {
   std::string bytes_;  // of a character that is not whole yet
 };
 
-// "<0xE2>" and its like: bytes. A run of them that is no UTF-8 becomes as many U+FFFD.
+// Byte tokens such as "<0xE2>". A run of bytes that is not UTF-8 becomes as many U+FFFD.
 class ByteFallbackStage : public WholeTokenStage {
  public:
   void finish() override;
@@ -92,7 +91,7 @@ class FuseStage : public DecoderStage {
   void finish() override;
 };
 
-// Takes a character away: at most `start` times where a token begins, `stop` times where it ends.
+// Removes a character: at most `start` times where a token begins, `stop` times where it ends.
 class StripStage : public DecoderStage {
  public:
   StripStage(std::string character, std::size_t start, std::size_t stop)
@@ -102,8 +101,8 @@ class StripStage : public DecoderStage {
  private:
   std::string character_;
   std::size_t start_, stop_;
-  std::size_t left_;      // times that it may still be taken away at the beginning
-  std::size_t held_ = 0;  // times that it stands at the end so far, at most stop_
+  std::size_t left_;      // times that it may still be removed at the beginning
+  std::size_t held_ = 0;  // times that it occurs at the end so far, at most stop_
 };
 
 class ReplaceStage : public WholeTokenStage {

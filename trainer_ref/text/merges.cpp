@@ -12,7 +12,7 @@
 namespace bascule::ref {
 namespace {
 
-// Up to here, looking through all pairs for each merge is faster than a heap of them.
+// Up to this length, looking through all pairs for each merge is faster than a heap of them.
 constexpr std::size_t kShort = 48;
 
 std::uint64_t key_of(std::int32_t left, std::int32_t right) {
@@ -52,7 +52,7 @@ absl::StatusOr<Merges> Merges::read(const nlohmann::json& list, const Vocabulary
       return invalid_argument("merges: expected tokens, found ", pair.dump(), " (the vocabulary has no '", missing,
                               "')");
     }
-    merges.merges_[key_of(*left, *right)] = {rank++, *whole};  // of a pair that stands twice, the last counts
+    merges.merges_[key_of(*left, *right)] = {rank++, *whole};  // of a pair that occurs twice, the last counts
   }
   return merges;
 }
@@ -90,7 +90,7 @@ std::size_t Merges::apply_short(std::int32_t* symbols, std::size_t count) const 
 }
 
 std::size_t Merges::apply_long(std::int32_t* symbols, std::size_t count) const {
-  // Symbols stay where they are; the right one of a merged pair becomes kGone, and is skipped.
+  // Symbols stay in place; the right one of a merged pair becomes kGone, and is skipped.
   constexpr std::int32_t kGone = -1;
   std::vector<std::uint32_t> next(count), previous(count);
   struct Candidate {

@@ -27,7 +27,7 @@ std::optional<Needles::Found> Needles::longest_at(std::string_view text, std::si
   std::optional<Found> found;
   const unsigned char lead = byte_at(text, at);
   auto low = sorted_.begin() + first_[lead], high = sorted_.begin() + first_[lead + 1U];
-  // All from `low` to `high` begin with the text's next `length` bytes; the shortest of them stands first.
+  // All from `low` to `high` begin with the text's next `length` bytes; the shortest of them comes first.
   for (std::size_t length = 1; low != high; ++length) {
     if (low->first.size() == length) {
       found = Found{{at, at + length}, low->second};

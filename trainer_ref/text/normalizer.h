@@ -16,7 +16,7 @@ namespace bascule::ref {
 // Immutable; any thread may call it.
 class Normalizer {
  public:
-  // UNIMPLEMENTED names a normalizer that is not read here. `part` may be null.
+  // UNIMPLEMENTED names an unsupported normalizer. `part` may be null.
   static absl::StatusOr<Normalizer> read(const nlohmann::json& part);
 
   absl::Status apply(Section& section) const;

@@ -5,7 +5,7 @@
 namespace bascule::ref {
 
 absl::Status unread(std::string_view what) {
-  return unimplemented(what, " is not read here; the model can be served by token ids");
+  return unimplemented(what, " is not supported; the model can be served by token ids");
 }
 
 absl::StatusOr<std::string> type_of(const nlohmann::json& part, std::string_view kind) {

@@ -1,4 +1,4 @@
-// What the readers of tokenizer.json's parts share.
+// Shared by the readers of tokenizer.json's parts.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,16 +10,16 @@
 
 namespace bascule::ref {
 
-// UNIMPLEMENTED: `what` is well-formed, but not read here.
+// UNIMPLEMENTED: `what` is well-formed, but not supported.
 absl::Status unread(std::string_view what);
 
-// The "type" of a part, such as a normalizer; `kind` names it in errors. INVALID_ARGUMENT where it has none.
+// The "type" of a part, such as a normalizer; `kind` names it in errors. INVALID_ARGUMENT if there is none.
 absl::StatusOr<std::string> type_of(const nlohmann::json& part, std::string_view kind);
 
 // The list of parts under `key` of a Sequence.
 absl::StatusOr<const nlohmann::json*> list_of(const nlohmann::json& part, const char* key);
 
-// `text` behind its length: several of them in a row can be read in one way only. For fingerprints.
+// `text` with its length before it: several of them in a row can be read in one way only. For fingerprints.
 std::string measured(std::string_view text);
 
 }  // namespace bascule::ref

@@ -50,7 +50,7 @@ absl::Status Pattern::find(std::string_view text, Span span, std::vector<Segment
       BASCULE_ASSIGN(const std::optional<Span> match, matcher.next(text, from));
       if (!match) break;
       from = match->end;
-      // An empty match right behind the last one would come for ever.
+      // An empty match right after the last one would recur forever.
       if (match->begin == match->end && any && match->end == covered) {
         if (from == text.size()) break;
         from += character_bytes(text[from]);

@@ -1,4 +1,4 @@
-// What a part of tokenizer.json looks for: a text, or a regular expression.
+// The pattern of a part of tokenizer.json: a text, or a regular expression.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -27,8 +27,7 @@ class Pattern {
   // A regular expression in Oniguruma's syntax.
   static absl::StatusOr<Pattern> regex(std::string_view expression);
 
-  // Appends the segments of `span`, in order and without gaps; text outside the span is not looked at. A match may be
-  // empty.
+  // Appends the segments of `span`, in order and without gaps; text outside the span is not read. A match may be empty.
   absl::Status find(std::string_view text, Span span, std::vector<Segment>& segments) const;
 
   // The pattern, if it is a single character; otherwise empty.

@@ -13,10 +13,10 @@ namespace bascule::ref {
 // Immutable; any thread may call it.
 class PostProcessor {
  public:
-  // UNIMPLEMENTED names a post_processor that is not read here. `part` may be null.
+  // UNIMPLEMENTED names an unsupported post_processor. `part` may be null.
   static absl::StatusOr<PostProcessor> read(const nlohmann::json& part);
 
-  // A text's tokens with the special tokens around them, if those are asked for.
+  // A text's tokens, with the special tokens around them if requested.
   std::vector<std::int64_t> apply(std::vector<std::int64_t> token_ids, bool add_special_tokens) const;
 
   void describe(std::string& out) const;

@@ -11,9 +11,9 @@
 namespace bascule::ref {
 namespace {
 
-// GPT-2's, which ByteLevel splits by.
+// GPT-2's pattern, by which ByteLevel splits.
 constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-// Whitespace's \w is that of Rust's regular expressions, with the two joiners.
+// Whitespace's \w is Rust's, with the two joiners.
 constexpr std::string_view kWords = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+)";
 constexpr std::string_view kPunctuation = R"([!-/:-@\[-`{-~\p{P}])";
 

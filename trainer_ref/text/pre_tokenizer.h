@@ -15,7 +15,7 @@ namespace bascule::ref {
 // Immutable; any thread may call it.
 class PreTokenizer {
  public:
-  // UNIMPLEMENTED names a pre_tokenizer that is not read here. `part` may be null.
+  // UNIMPLEMENTED names an unsupported pre_tokenizer. `part` may be null.
   static absl::StatusOr<PreTokenizer> read(const nlohmann::json& part);
 
   absl::Status apply(PreTokens& pre_tokens) const;
@@ -36,7 +36,7 @@ class PreTokenizer {
   struct ReplaceSpaces {
     std::string replacement;
   };
-  struct Bytes {};  // the characters that stand for bytes
+  struct Bytes {};  // the characters that represent bytes
   using Step = std::variant<Split, Prepend, ReplaceSpaces, Bytes>;
 
   absl::Status add(const nlohmann::json& part);

@@ -9,7 +9,7 @@ namespace {
 
 using Segments = std::vector<Segment>;
 
-// Joins neighbours: `joins` is asked with what a segment and the one before it are.
+// Joins neighbours: `joins` gets what a segment and the one before it are.
 template <typename Joins>
 void join(Segments& segments, Joins joins) {
   std::size_t kept = 0;

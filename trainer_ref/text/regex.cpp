@@ -41,7 +41,7 @@ absl::StatusOr<Regex> Regex::compile(std::string_view pattern) {
     return unread(cat("the regular expression '", pattern, "' (", message_of_error(error), " at byte ", offset, ")"));
   }
   auto owner = std::make_shared<Code>(Code{Owned<pcre2_code>(code, &pcre2_code_free)});
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // where it cannot, PCRE2 interprets
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // if it cannot, PCRE2 interprets
   return Regex(std::move(owner));
 }
 

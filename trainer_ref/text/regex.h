@@ -14,10 +14,10 @@ struct Span {
   std::size_t begin = 0, end = 0;  // bytes of a text
 };
 
-// Immutable; any thread may use it, each with a Matcher of its own.
+// Immutable; any thread may use it, each with a separate Matcher.
 class Regex {
  public:
-  // Compiles a pattern in PCRE2's syntax. UNIMPLEMENTED: PCRE2 cannot; the text says why.
+  // Compiles a pattern in PCRE2's syntax. UNIMPLEMENTED says why PCRE2 cannot.
   static absl::StatusOr<Regex> compile(std::string_view pattern);
 
  private:
@@ -35,8 +35,8 @@ class Matcher {
   Matcher& operator=(const Matcher&) = delete;
   ~Matcher();
 
-  // The first match that begins at `from` or later, if any. `text` is UTF-8. RESOURCE_EXHAUSTED: the search was given
-  // up, since it needed too many steps.
+  // The first match that begins at `from` or later, if any. `text` is UTF-8. Returns RESOURCE_EXHAUSTED if the search
+  // was given up because it needed too many steps.
   absl::StatusOr<std::optional<Span>> next(std::string_view text, std::size_t from);
 
  private:

@@ -9,10 +9,10 @@
 namespace bascule::ref {
 namespace {
 
-// For the inside of a class. PCRE2's own \s has U+180E as well, and its \w no marks.
+// For the inside of a class. PCRE2's own \s also has U+180E, and its \w lacks marks.
 constexpr std::string_view kSpace = R"(\p{Z}\t-\r\x{85})";
 constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
-// Outside of classes, Oniguruma asks a table of Latin-1 for what is below U+0100: ² ³ ¹ ¼ ½ ¾ are in it.
+// Outside of classes, Oniguruma uses a table of Latin-1 for characters below U+0100: ² ³ ¹ ¼ ½ ¾ are in it.
 constexpr std::string_view kBareWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
 
 bool is_hex(char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; }
@@ -56,7 +56,7 @@ class Translation {
     return refuse(cat("'", rest().substr(0, 4), "'"));
   }
 
-  // {m,n}; a + behind it is one more repeat to Oniguruma, and possessive to PCRE2.
+  // {m,n}; a + after it is one more repeat to Oniguruma, and possessive to PCRE2.
   absl::Status interval() {
     const std::size_t end = rest().find('}');
     const std::string_view inside = rest().substr(0, end).substr(1);
@@ -121,7 +121,7 @@ class Translation {
     return absl::OkStatus();
   }
 
-  // \p{L} is a general category; \p{Han} a script, which PCRE2 would widen by the characters that several scripts
+  // \p{L} is a general category. \p{Han} is a script, which PCRE2 would extend by characters that several scripts
   // share.
   absl::Status property() {
     const std::size_t end = rest().find('}');

@@ -1,7 +1,7 @@
-// Regular expressions as tokenizer.json writes them (Oniguruma's syntax), written for PCRE2.
+// Translates regular expressions of tokenizer.json (Oniguruma's syntax) to PCRE2's.
 //
-// The two agree on nearly all that tokenizers use, but not on what \s, \w and \p{Han} mean; and some of Oniguruma's
-// syntax means something else to PCRE2. The first is written out, the second is refused.
+// The two agree on nearly everything that tokenizers use, but not on what \s, \w and \p{Han} mean, which is written
+// out; some of Oniguruma's syntax means something else to PCRE2, and is refused.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace bascule::ref {
 
-// UNIMPLEMENTED names what of `pattern` is not read here.
+// UNIMPLEMENTED names the unsupported part of `pattern`.
 absl::StatusOr<std::string> to_pcre2(std::string_view pattern);
 
 }  // namespace bascule::ref

@@ -14,7 +14,7 @@ std::string TextStream::taken() { return std::exchange(joined_->text(), {}); }
 
 std::string TextStream::push(std::int64_t token_id) {
   if (const AddedToken* added = parts_->added.find(token_id)) {
-    // What it was found as: a decoder undoes what a normalizer did.
+    // Passes on the text that was found: a decoder undoes what a normalizer did.
     if (!added->is_special || with_special_tokens_) stages_.front()->take(added->sought, true);
   } else if (const std::string* token = parts_->vocabulary.text_of(token_id)) {
     stages_.front()->take(*token, true);

@@ -1,4 +1,4 @@
-// Decodes token by token, for answers that are served while they grow.
+// Decodes token by token, for streamed answers.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ class TextStream {
  public:
   explicit TextStream(std::shared_ptr<const TokenizerParts> parts, bool with_special_tokens = false);
 
-  // The text that has become whole with this token; empty where a character is still cut, or where the token adds none.
-  // Ids that are no token's, and special tokens unless those are asked for, add none.
+  // Returns the text that is whole with this token; empty if a character is still cut, or if the token adds none.
+  // Unknown ids add none, nor do special tokens unless requested.
   std::string push(std::int64_t token_id);
 
   // The rest, once no token follows: a character that stays cut is U+FFFD.

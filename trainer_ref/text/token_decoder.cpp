@@ -9,7 +9,7 @@
 namespace bascule::ref {
 namespace {
 
-// One visitor of several functions.
+// Combines several functions into one visitor.
 template <typename... Functions>
 struct Cases : Functions... {
   using Functions::operator()...;

@@ -18,13 +18,13 @@ namespace bascule::ref {
 // Immutable; any thread may call it.
 class TokenDecoder {
  public:
-  // UNIMPLEMENTED names a decoder that is not read here. `part` may be null: tokens are joined by spaces.
+  // UNIMPLEMENTED names an unsupported decoder. `part` may be null: tokens are joined by spaces.
   static absl::StatusOr<TokenDecoder> read(const nlohmann::json& part);
 
   // Stages for one text, linked in order, JoinStage the last. They refer to this decoder.
   std::vector<std::unique_ptr<DecoderStage>> stages() const;
 
-  // The bytes that `token` stands for, where it may cut a character. Steps that change characters are left out.
+  // The bytes that `token` represents, which may cut a character. Skips steps that change characters.
   std::string bytes_of(std::string_view token) const;
 
   void describe(std::string& out) const;

@@ -1,4 +1,4 @@
-// tokenizer.json's model: one pre-token to token ids.
+// tokenizer.json's model: turns one pre-token into token ids.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class TokenModel {
   // Appends the ids of `word`, which is not empty. INVALID_ARGUMENT names what the vocabulary lacks.
   virtual absl::Status encode(std::string_view word, std::vector<std::int64_t>& token_ids) const = 0;
 
-  // What there is besides the vocabulary.
+  // Appends everything besides the vocabulary.
   virtual void describe(std::string& out) const = 0;
 };
 

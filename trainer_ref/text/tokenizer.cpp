@@ -22,7 +22,7 @@ absl::Status encode_pre_tokens(const TokenizerParts& parts, std::string text, bo
   return absl::OkStatus();
 }
 
-// A text between those added tokens that are sought before it is normalized.
+// A text between added tokens that are found before it is normalized.
 absl::Status encode_section(const TokenizerParts& parts, Section section, TokenIds& token_ids) {
   BASCULE_TRY(parts.normalizer.apply(section));
   BASCULE_ASSIGN(const std::vector<AddedTokens::Part> found, parts.added.split(section.text, /*is_normalized=*/true));

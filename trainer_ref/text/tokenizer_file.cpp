@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// The first files had no type of a model: what it holds tells it.
+// The first files had no type of a model: its keys determine it.
 absl::StatusOr<std::string> type_of_model(const Json& model) {
   if (model.contains("type")) return type_of(model, "model");
   if (model.contains("merges")) return "BPE";
@@ -28,7 +28,7 @@ absl::Status read_model(const Json& file, TokenizerParts& parts) {
   return absl::OkStatus();
 }
 
-// All that changes an id or a text, and nothing else: two files that only differ in how they are written have one.
+// Covers everything that changes an id or a text, and nothing else: files that only differ in form have the same.
 std::string fingerprint_of(const TokenizerParts& parts) {
   std::string text = "bascule tokenizer 1\n";
   parts.normalizer.describe(text);

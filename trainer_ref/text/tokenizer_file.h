@@ -27,7 +27,7 @@ struct TokenizerParts {
   std::string fingerprint;
 };
 
-// Errors as Tokenizer::read() has them.
+// Errors are as in Tokenizer::read().
 absl::StatusOr<std::shared_ptr<const TokenizerParts>> read_tokenizer_file(const std::filesystem::path& path);
 
 }  // namespace bascule::ref

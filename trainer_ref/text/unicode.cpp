@@ -13,9 +13,9 @@ namespace bascule::ref {
 namespace {
 
 struct Head {
-  std::size_t bytes = 1;  // of the character, or of what is one character that is none
+  std::size_t bytes = 1;  // of the character, or of an invalid sequence that becomes one
   bool is_whole = false;
-  bool may_go_on = false;  // it is cut by the end of the bytes
+  bool may_go_on = false;  // the end of the bytes cuts it
 };
 
 // The first character of bytes that may be anything; `bytes` is not empty.
@@ -25,7 +25,7 @@ Head head_of(std::string_view bytes) {
   if (lead < 0x80) return {.is_whole = true};
   if (lead < 0xC2 || lead > 0xF4) return {};
   const std::size_t size = character_bytes(bytes.front());
-  // The second byte's range is narrower where the character would be overlong, a surrogate, or beyond U+10FFFF.
+  // The second byte's range is narrower if the character would be overlong, a surrogate, or beyond U+10FFFF.
   const unsigned lowest = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned highest = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   for (std::size_t i = 1; i < size; ++i) {
@@ -80,7 +80,7 @@ bool is_white_space(char32_t character) {
 }
 
 std::size_t utf8_prefix(std::string_view bytes) {
-  // A character has four bytes at most: only the last three can be the beginning of one that is cut.
+  // A character has at most four bytes: only the last three can begin one that is cut.
   for (std::size_t at = bytes.size() - std::min<std::size_t>(bytes.size(), 3); at < bytes.size(); ++at) {
     const bool begins = (static_cast<unsigned char>(bytes[at]) & 0xC0) != 0x80;
     if (begins && head_of(bytes.substr(at)).may_go_on) return at;
@@ -100,7 +100,7 @@ std::string repaired(std::string_view bytes) {
 }
 
 std::string normalized(std::string_view text, NormalForm form) {
-  // The usual text is ASCII, which every form leaves as it is.
+  // Most text is ASCII, which no form changes.
   if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; })) {
     return std::string(text);
   }

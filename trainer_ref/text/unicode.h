@@ -28,8 +28,8 @@ bool is_white_space(char32_t character);
 // Bytes at the beginning of `bytes` to which no later byte can belong: all but a character that is cut at the end.
 std::size_t utf8_prefix(std::string_view bytes);
 
-// `bytes` as UTF-8: each longest beginning of a character that is not continued, and each other byte that is none,
-// becomes U+FFFD (the Unicode Standard, section 3.9: substitution of maximal subparts).
+// `bytes` as UTF-8: each longest beginning of a character that is not continued, and each other invalid byte, becomes
+// U+FFFD (the Unicode Standard, section 3.9: substitution of maximal subparts).
 std::string repaired(std::string_view bytes);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };

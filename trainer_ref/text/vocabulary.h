@@ -22,7 +22,7 @@ bool is_token_id(const nlohmann::json& value);
 // Immutable; moved, not copied, since ids are found by views of the texts.
 class Vocabulary {
  public:
-  // An object {"text": id, ...}. INVALID_ARGUMENT where it is no such object, or two tokens have one id.
+  // Reads an object {"text": id, ...}. Returns INVALID_ARGUMENT if it is none, or if two tokens have one id.
   static absl::StatusOr<Vocabulary> read(const nlohmann::json& object);
 
   Vocabulary() = default;
@@ -35,7 +35,7 @@ class Vocabulary {
     const auto found = ids_.find(text);
     return found == ids_.end() ? std::nullopt : std::optional(found->second);
   }
-  // Null where no token has the id.
+  // Returns null if no token has the id.
   const std::string* text_of(std::int64_t id) const;
 
   std::size_t size() const { return ids_.size(); }                               // tokens

@@ -8,7 +8,7 @@
 namespace bascule::ref {
 namespace {
 
-// Each word is one token; one that the vocabulary lacks is the unk_token, where the vocabulary has that.
+// Each word is one token; one that the vocabulary lacks is the unk_token, if the vocabulary has that.
 class WordLevel : public TokenModel {
  public:
   WordLevel(const Vocabulary& vocabulary, std::optional<std::int32_t> unknown)

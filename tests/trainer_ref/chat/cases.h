@@ -9,7 +9,7 @@
 
 namespace bascule::ref {
 
-// 2024-07-26 15:04:05.000678 of local time, as the scripts' strftime_now has it.
+// 2024-07-26 15:04:05.000678, local time, the same as in the scripts' strftime_now.
 inline std::chrono::system_clock::time_point fixed_now() {
   std::tm local{};
   local.tm_year = 2024 - 1900;

@@ -1,4 +1,4 @@
-// What Jinja2 and transformers make of the same templates and conversations (tests/tools/make-chat-fixtures).
+// Compares with the results of Jinja2 and transformers for the same input (tests/tools/make-chat-fixtures).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ std::string read_text(const std::filesystem::path& path) {
   return text.str();
 }
 
-// `expected`: a text, or null where Jinja2 raises.
+// `expected`: a text, or null if Jinja2 raises.
 void expect_same(const absl::StatusOr<std::string>& text, const Json& expected) {
   if (expected.is_null()) {
     EXPECT_FALSE(text.ok()) << "Jinja2 fails; this renders " << *text;

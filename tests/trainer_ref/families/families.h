@@ -1,4 +1,4 @@
-// The checkpoints of the served families, and what Hugging Face's transformers made of them.
+// The checkpoints of the served families, and the results of Hugging Face's transformers for them.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Prompts as the trainer writes them, beside those of transformers.
+// Compares the trainer's prompts with transformers'.
 #include "families.h"
 #include "support/status.h"
 #include <bascule/trainer_ref/grpo/data/prompt.h>

@@ -36,7 +36,7 @@ std::uint16_t port_of(const std::string& url) {
   return static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1)));
 }
 
-// One whose every byte is the test's own.
+// A connection whose every byte is the test's.
 class RawConnection {
  public:
   explicit RawConnection(const std::string& url) {
@@ -66,10 +66,10 @@ class RawConnection {
 };
 
 struct Ends {
-  int inherited = 0, kept = 0;  // by programs that this one starts; to itself
+  int inherited = 0, kept = 0;  // by programs that this one starts; by itself
 };
 
-// The sockets of this process, of which one end or both has this port.
+// This process's sockets with this port at one or both ends.
 Ends sockets_at(std::uint16_t port) {
   Ends ends;
   const auto is_at = [port](int fd, auto* name_of) {
@@ -147,7 +147,7 @@ TEST_F(Pages, WhatHasBeenSilentLongestMakesRoom) {
   EXPECT_THAT(other.get(url + "/health", kTimeout), IsOk()) << "again and again";
 }
 
-// Pages of which none is read: more than sockets hold.
+// Pages that no client reads: more than sockets hold.
 TEST(PageServer, ClientsThatReadNothingMakeRoomToo) {
   const auto server = PageServer::listen(
       "metrics", "127.0.0.1:0", "a-program",
@@ -169,7 +169,7 @@ TEST(PageServer, AConnectionThatAsksNothingIsClosed) {
   EXPECT_EQ(silent.read_to_end(), "");
 }
 
-// As a client writes it to a proxy.
+// The form that a client sends to a proxy.
 TEST_F(Pages, MayBeAskedForByTheirWholeUrl) {
   ASSERT_THAT(server_, IsOk());
   const auto ask = [this](const std::string& target) {

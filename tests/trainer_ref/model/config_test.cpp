@@ -10,8 +10,7 @@ namespace {
 using nlohmann::json;
 using testing::ElementsAre;
 
-// As Llama 3.1 8B has it: transformers 4, rope_scaling, torch_dtype, no head_dim, several tokens that end a
-// text.
+// Like Llama 3.1 8B's: transformers 4, rope_scaling, torch_dtype, no head_dim, several tokens that end a text.
 json llama() {
   return json::parse(R"({
     "architectures": ["LlamaForCausalLM"], "attention_bias": false, "bos_token_id": 128000,
@@ -85,15 +84,15 @@ TEST(Config, RefusesOtherModelsByName) {
     expect_error(read(config).status(), absl::StatusCode::kUnimplemented, text);
   };
   refused(with(llama(), "architectures", {"GPT2LMHeadModel"}),
-          "architecture GPT2LMHeadModel is not known here; known are");
+          "architecture GPT2LMHeadModel is not supported; supported are");
   refused(with(llama(), "vision_config", json::object()), "vision_config: models of images");
   refused(with(llama(), "is_encoder_decoder", true), "is_encoder_decoder: models with an encoder");
   refused(with(llama(), "quantization_config", {{"bits", 4}}), "quantization_config: quantized weights");
   refused(with(llama(), "rope_scaling", {{"type", "yarn"}, {"factor", 4}}),
-          "rope_scaling: rope type yarn is not known here");
+          "rope_scaling: rope type yarn is not supported");
   refused(with(llama(), "rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}),
           "partial_rotary_factor");
-  refused(with(llama(), "hidden_act", "gelu"), "hidden_act gelu is not known here");
+  refused(with(llama(), "hidden_act", "gelu"), "hidden_act gelu is not supported");
 }
 
 TEST(Config, RefusesAWindowOnlyWhereItCuts) {

@@ -1,4 +1,4 @@
-// The decoder against what Hugging Face's transformers computed (tests/tools/make-fixtures.py).
+// Compares the decoder with the results of Hugging Face's transformers (tests/tools/make-fixtures.py).
 #include <bascule/trainer_ref/model/decoder.h>
 
 #include <ATen/Parallel.h>
@@ -56,9 +56,8 @@ class DecoderTest : public testing::TestWithParam<const char*> {
   WeightMap weights_;
 };
 
-// Sums of some hundred float32 products, in another order than Hugging Face's: 1e-5 of the largest logit
-// leaves two orders of magnitude above one rounding (6e-8), and lies three below what any wrong formula does
-// to these models.
+// Sums of several hundred float32 products, in another order than Hugging Face's: 1e-5 of the largest logit is two
+// orders of magnitude above one rounding (6e-8), and three below the effect of any wrong formula on these models.
 TEST_P(DecoderTest, LogitsAgreeInFloat32) {
   load(DType::kF32);
   const at::NoGradGuard no_grad;
@@ -67,7 +66,7 @@ TEST_P(DecoderTest, LogitsAgreeInFloat32) {
   EXPECT_LT(found, 1e-5);
 }
 
-// One rounding of bfloat16 is 2^-9 = 0.002; some ten follow each other on the way through two layers.
+// One rounding of bfloat16 is 2^-9 = 0.002; about ten follow each other through two layers.
 TEST_P(DecoderTest, LogitsAgreeInBFloat16) {
   load(DType::kBF16);
   const at::NoGradGuard no_grad;

@@ -74,7 +74,7 @@ TEST(Safetensors, WriterRefusesNamesAndSizesThatDoNotFit) {
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
-// A slot's file, as schemes/memmap/README.md says.
+// A slot's file, as in schemes/memmap/README.md.
 TEST(Safetensors, ComparesAStampWithTheBytes) {
   const TemporaryFolder folder;
   const std::vector<TensorSpec> specs = {{"a", DType::kU8, {3}}};

@@ -1,4 +1,4 @@
-// What the tests of this folder share: the fixtures, and folders that vanish.
+// Shared by the tests of this folder: the fixtures, and folders that vanish.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -23,7 +23,7 @@ Case random_case(at::ScalarType hidden_type) {
           .weights = normal({kPlaces})};
 }
 
-// The same by the plain formula, with all logits at once, in double.
+// The plain formula, with all logits at once, in double.
 struct Plain {
   at::Tensor log_probs, entropy, hidden_gradient, head_gradient;
 };

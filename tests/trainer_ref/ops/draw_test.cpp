@@ -6,7 +6,7 @@
 namespace bascule::ref::ops {
 namespace {
 
-// The device's draws of rows of logits, and the host's of the same ones.
+// The device's draws from rows of logits, and the host's from the same rows.
 class DrawTokens : public ::testing::TestWithParam<DType> {
  protected:
   void SetUp() override { BASCULE_NEEDS_GPUS(1); }
@@ -29,7 +29,7 @@ class DrawTokens : public ::testing::TestWithParam<DType> {
             .raw = request.params.logprobs == LogprobsMode::kRaw};
   }
 
-  // How many of `requests` the device draws as the host does; what it says of a token is compared for each.
+  // How many of `requests` the device draws like the host. Their other results are compared for each.
   static std::size_t same(RealTensor& logits, std::size_t vocabulary, const std::vector<Request>& requests) {
     std::vector<Draw> wanted;
     for (const Request& request : requests) wanted.push_back(draw_of(request));
@@ -90,7 +90,7 @@ TEST_P(DrawTokens, AreTheHosts) {
       SCOPED_TRACE(testing::Message() << "vocabulary " << vocabulary << ", spread " << spread);
       RealTensor logits = RealTensor::random(random, 4 * vocabulary, GetParam(), spread);
       const std::vector<Request> requests = all_kinds(random, 4, 300);
-      // A number may fall on a border between two tokens, the more often the more tokens there are.
+      // A number may fall on a border between two tokens, more often if there are more tokens.
       EXPECT_GE(same(logits, vocabulary, requests), requests.size() - 6);
     }
 }
@@ -120,7 +120,7 @@ TEST_P(DrawTokens, OfLogitsThatAreNoNumbersAreNone) {
   }
 }
 
-// Each token comes as often as its probability says: 20,000 draws of one row, by the numbers that the engine uses.
+// Each token comes as often as it is likely: 20,000 draws of one row, by the numbers that the engine uses.
 TEST_P(DrawTokens, ComeAsOftenAsTheyAreLikely) {
   constexpr std::size_t kVocabulary = 40, kDraws = 20000;
   std::mt19937 random(5);
@@ -151,7 +151,7 @@ TEST_P(DrawTokens, ComeAsOftenAsTheyAreLikely) {
     chi_squared += (found[v] - expected[v]) * (found[v] - expected[v]) / expected[v];
     ++likely;
   }
-  EXPECT_LT(chi_squared, likely + 5 * std::sqrt(2.0 * likely));  // of a chi-squared distribution, by five deviations
+  EXPECT_LT(chi_squared, likely + 5 * std::sqrt(2.0 * likely));  // of a chi-squared distribution, plus five deviations
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, DrawTokens, ::testing::Values(DType::kF32, DType::kBF16),

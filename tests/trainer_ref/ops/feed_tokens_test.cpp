@@ -15,7 +15,7 @@ TEST(FeedTokens, IsItsTwins) {
     for (std::size_t n = 0; n < count; ++n) {
       tokens[n] = static_cast<std::int64_t>(random() % 1000);
       drawn_by[n] = static_cast<std::int32_t>(random() % (count + 1)) - 1;
-      drawn[n].token = static_cast<std::int32_t>(random() % 1000) - 1;  // -1: there was none
+      drawn[n].token = static_cast<std::int32_t>(random() % 1000) - 1;  // -1: the draw had none
     }
     const Both fed(tokens);
     ASSERT_CUDA(feed_tokens(fed.device(), Both(drawn_by).device(), Both(drawn).device(),

@@ -70,7 +70,7 @@ class RealTensor {
   void* device() const { return bytes_.device(); }
   std::size_t size() const { return bytes_.host.size() / size_of(dtype_); }
 
-  // The largest difference between what the device has and what the host has, as a share of the host's largest.
+  // The largest difference between the device's and the host's values, as a share of the host's largest.
   double difference() {
     std::vector<std::byte> found = bytes_.fetched();
     const plain::Reals on_device{found.data(), dtype_};

@@ -12,7 +12,7 @@ struct Shape {
   int width, heads, key_heads;
 };
 
-// Sequences whose pages lie in the cache in any order, and tokens that look at them.
+// Sequences whose pages lie in the cache in any order, and tokens that attend to them.
 class PagedAttention : public ::testing::TestWithParam<Shape> {
  protected:
   void SetUp() override { BASCULE_NEEDS_GPUS(1); }
@@ -69,7 +69,7 @@ TEST_P(PagedAttention, TokensLookAtTheirContextsHoweverItIsSplit) {
   }
 }
 
-// A prompt of which the first tokens are in the cache from before; several pieces in one batch, behind other tokens.
+// A prompt whose first tokens are already in the cache; several pieces in one batch, after other tokens.
 TEST_P(PagedAttention, PiecesOfPromptsLookNoFurtherThanThemselves) {
   const auto [dtype, width, heads, key_heads] = GetParam();
   std::mt19937 random(4);
@@ -94,7 +94,7 @@ TEST_P(PagedAttention, PiecesOfPromptsLookNoFurtherThanThemselves) {
     }
     tokens += count;
   }
-  tiles.push_back({});  // pads
+  tiles.push_back({});  // padding
   Scene seen = scene(random, lengths);
   const Both<std::int32_t> row_of(rows), context_of(contexts);
   const Both<PromptTile> all(tiles);
@@ -118,7 +118,7 @@ TEST_P(PagedAttention, PiecesOfPromptsLookNoFurtherThanThemselves) {
   if (!has_prompt_attention(device_cache(seen))) return;
   ASSERT_EQ(cudaMemset(static_cast<std::byte*>(out.device()) + 3 * heads * width * 2, 0xff,
                        (static_cast<std::size_t>(tokens) - 3) * static_cast<std::size_t>(heads * width) * 2),
-            cudaSuccess);  // NaNs, where it must write
+            cudaSuccess);  // NaNs, which it must overwrite
   ASSERT_CUDA(prompt_attention(out.device(), device_cache(seen), input, all.device(),
                                static_cast<std::int64_t>(tiles.size()), nullptr));
   EXPECT_LE(out.difference(), tolerance(dtype));

@@ -62,7 +62,7 @@ TEST_P(Rotate, TurnsNormalisesAndStoresAsItsTwinDoes) {
   given.key_norm = norms ? key_norm.host().data : nullptr;
   plain::rotate(query.host().data, {keys.host().data, values.host().data, dtype, kKeyHeads, width}, given);
   EXPECT_LE(query.difference(), tolerance(dtype));
-  EXPECT_LE(keys.difference(), tolerance(dtype));  // places that no token goes to keep what they had
+  EXPECT_LE(keys.difference(), tolerance(dtype));  // places without a token keep their values
   EXPECT_EQ(values.difference(), 0);
 }
 

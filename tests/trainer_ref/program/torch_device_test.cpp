@@ -67,7 +67,7 @@ TEST(TorchDeviceGpu, OpensTheFirstGpuAndComputesThere) {
   at::manual_seed(1);
   const at::Tensor left = at::randn({64, 512}), right = at::randn({512, 64});
   const at::Tensor product = at::mm(left.to(*torch_gpu()), right.to(*torch_gpu())).cpu();
-  EXPECT_LT((product - at::mm(left, right)).abs().max().item<float>(), 1e-3);  // TF32 keeps 10 bits: some 3e-2
+  EXPECT_LT((product - at::mm(left, right)).abs().max().item<float>(), 1e-3);  // TF32 keeps 10 bits: about 3e-2
 }
 
 TEST(TorchDeviceGpu, RefusesANumberThatNoGpuHas) {

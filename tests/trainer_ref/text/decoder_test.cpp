@@ -7,7 +7,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// What each token makes whole, and what is left at the end.
+// The text that each token makes whole, and what is left at the end.
 std::vector<std::string> pieces_of(const Json& part, const std::vector<std::string>& tokens) {
   const auto decoder = TokenDecoder::read(Json::parse(part.dump()));  // numbers as a file has them
   EXPECT_TRUE(decoder.ok()) << decoder.status();
@@ -75,7 +75,7 @@ TEST(TokenDecoder, LeavesOutTheSpaceThatEncodingPutBefore) {
 
 TEST(TokenDecoder, NamesWhatItDoesNotRead) {
   const auto status = [](const Json& part) { return TokenDecoder::read(part).status(); };
-  expect_error(status({{"type", "WordPiece"}}), absl::StatusCode::kUnimplemented, "decoder WordPiece is not read here");
+  expect_error(status({{"type", "WordPiece"}}), absl::StatusCode::kUnimplemented, "decoder WordPiece is not supported");
   expect_error(status(sequence({kFuse, {{"type", "CTC"}}})), absl::StatusCode::kUnimplemented, "decoder CTC");
   expect_error(status(strip(-1, 0)), absl::StatusCode::kInvalidArgument, "start: expected a count, found -1");
   expect_error(status({{"type", "Strip"}, {"content", "ab"}}), absl::StatusCode::kInvalidArgument,

@@ -1,4 +1,4 @@
-// Every family's fixtures: what Hugging Face's `tokenizers` makes of the same file (tests/tools/compare-tokenizers).
+// Compares every family's fixtures with Hugging Face's `tokenizers` on the same file (tests/tools/compare-tokenizers).
 #include <thread>
 
 #include "support.h"

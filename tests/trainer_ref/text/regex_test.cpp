@@ -27,7 +27,7 @@ TEST(Regex, KnowsUnicode) {
   EXPECT_THAT(matches(R"(\p{L}+)", "día 日本 42"), ElementsAre("día", "日本"));
   EXPECT_THAT(matches(R"(\p{N}{1,3})", "12345 ½"), ElementsAre("123", "45", "½"));
   EXPECT_THAT(matches(R"((?i:'s|'ll))", "it'S he'LL 'ſ"), ElementsAre("'S", "'LL", "'ſ"));
-  EXPECT_THAT(matches(R"(\p{Han}+)", "漢字、かな。"), ElementsAre("漢字")) << "and not what scripts share";
+  EXPECT_THAT(matches(R"(\p{Han}+)", "漢字、かな。"), ElementsAre("漢字")) << "not what scripts share";
 }
 
 TEST(Regex, MeansByClassesWhatOnigurumaMeans) {
@@ -39,7 +39,7 @@ TEST(Regex, MeansByClassesWhatOnigurumaMeans) {
   EXPECT_THAT(matches(R"(\u00e9|\x41)", "éA"), ElementsAre("é", "A"));
 }
 
-// Counted with tokenizers 0.23.3, whose Unicode is newer: without the characters that came behind Unicode 14.
+// Counted with tokenizers 0.23.3, whose Unicode is newer: without the characters added after Unicode 14.
 TEST(Regex, ClassesHaveOnigurumasMembers) {
   std::string all;
   for (std::uint32_t code = 1; code < 0x110000; ++code)

@@ -1,4 +1,4 @@
-// What the tests of this folder share: tokenizers of files that they make up.
+// Shared by the tests of this folder: tokenizers of files that they make up.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Reads JSON, one value a line, and writes what becomes of it, one object a line. For tests/tools/compare-tokenizers.
+// Reads JSON, one value per line, and writes one object per line. For tests/tools/compare-tokenizers.
 //
 //   bascule-tokenize FOLDER <values.jsonl
 //

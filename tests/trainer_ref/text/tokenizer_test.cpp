@@ -79,7 +79,7 @@ TEST(Tokenizer, FindsTheLongestOfAddedTokensThatBeginTogether) {
 TEST(Bpe, MergesByRankAndThenFromTheLeft) {
   const auto tokenizer = read(bpe({"a", "b", "c", "bc", "ab", "aa", "abc"}, {"b c", "a b", "a a", "ab c"}));
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
-  EXPECT_THAT(tokens_of(*tokenizer, "abc"), ElementsAre("a", "bc")) << "a token that its text does not become";
+  EXPECT_THAT(tokens_of(*tokenizer, "abc"), ElementsAre("a", "bc")) << "its text does not merge to that token";
   EXPECT_THAT(tokens_of(*tokenizer, "aab"), ElementsAre("a", "ab"));
   EXPECT_THAT(tokens_of(*tokenizer, "aaa"), ElementsAre("aa", "a"));
   std::string many;
@@ -122,7 +122,7 @@ TEST(AddedTokens, TakeSpaceAndAskForWholeWords) {
   EXPECT_THAT(with("single_word"), ElementsAre("a", " ", " ", "<t>", " ", "a", "a")) << "< is no token here";
 }
 
-// As tokenizers 0.23.3 does, which drops an empty match.
+// Like tokenizers 0.23.3, which drops an empty match.
 TEST(AddedTokens, OnesThatAreSpaceAreNotFoundWhereTheLastOneTookThem) {
   Json file = bpe({"a", "\n", "b"}, {});
   Json before = added(3, "<t>"), space = added(1, "\n");
@@ -131,7 +131,7 @@ TEST(AddedTokens, OnesThatAreSpaceAreNotFoundWhereTheLastOneTookThem) {
   file["added_tokens"] = {before, space};
   EXPECT_THAT(tokens_of(*read(file), "<t>\na"), ElementsAre("<t>", "a"));
   EXPECT_THAT(tokens_of(*read(file), "<t>a\n"), ElementsAre("<t>", "a", "\n"));
-  EXPECT_THAT(tokens_of(*read(file), "<t>\n\n\na"), ElementsAre("<t>", "a")) << "where tokenizers panics";
+  EXPECT_THAT(tokens_of(*read(file), "<t>\n\n\na"), ElementsAre("<t>", "a")) << "here tokenizers panics";
   space["rstrip"] = true;
   file["added_tokens"] = {before, space};
   EXPECT_THAT(tokens_of(*read(file), "<t>\n\na\n\nb"), ElementsAre("<t>", "a", "\n", "b"));
@@ -161,14 +161,14 @@ TEST(Tokenizer, RefusesOtherPartsByName) {
     expect_error(status, absl::StatusCode::kUnimplemented, "can be served by token ids");
     expect_error(status, absl::StatusCode::kUnimplemented, "tokenizer.json: ");
   };
-  refused("pre_tokenizer", {{"type", "BertPreTokenizer"}}, "pre_tokenizer BertPreTokenizer is not read here");
-  refused("normalizer", {{"type", "BertNormalizer"}}, "normalizer BertNormalizer is not read here");
-  refused("normalizer", {{"type", "Prepend"}, {"prepend", ""}}, "normalizer Prepend of an empty text is not read here");
+  refused("pre_tokenizer", {{"type", "BertPreTokenizer"}}, "pre_tokenizer BertPreTokenizer is not supported");
+  refused("normalizer", {{"type", "BertNormalizer"}}, "normalizer BertNormalizer is not supported");
+  refused("normalizer", {{"type", "Prepend"}, {"prepend", ""}}, "normalizer Prepend of an empty text is not supported");
   refused("post_processor", {{"type", "RobertaProcessing"}}, "post_processor RobertaProcessing");
-  refused("decoder", {{"type", "WordPiece"}}, "decoder WordPiece is not read here");
-  refused("truncation", {{"max_length", 512}}, "truncation is not read here");
-  refused("padding", {{"strategy", "BatchLongest"}}, "padding is not read here");
-  refused("model", {{"type", "Unigram"}}, "model Unigram is not read here");
+  refused("decoder", {{"type", "WordPiece"}}, "decoder WordPiece is not supported");
+  refused("truncation", {{"max_length", 512}}, "truncation is not supported");
+  refused("padding", {{"strategy", "BatchLongest"}}, "padding is not supported");
+  refused("model", {{"type", "Unigram"}}, "model Unigram is not supported");
   refused("model", {{"type", "BPE"}, {"dropout", 0.1}}, "model BPE with dropout 0.1");
   refused("model", {{"type", "BPE"}, {"end_of_word_suffix", "</w>"}}, "model BPE with end_of_word_suffix");
 }

@@ -43,7 +43,7 @@ TEST(Unicode, FindsWhereACharacterIsCut) {
     EXPECT_TRUE(is_utf8(text.substr(0, whole)));
     EXPECT_LT(size - whole, character_bytes(text[std::min(whole, text.size() - 1)]));
   }
-  EXPECT_EQ(utf8_prefix("a\x80\x80"), 3u) << "bytes that begin nothing are waited for by nobody";
+  EXPECT_EQ(utf8_prefix("a\x80\x80"), 3u) << "bytes that begin no character are not waited for";
   EXPECT_EQ(utf8_prefix("a\xF5\x80"), 3u);
   EXPECT_EQ(utf8_prefix("a\xE2\x28"), 3u);
 }

@@ -1,4 +1,4 @@
-// What a step cannot do without, and the least time that it takes on a machine whose rates were measured.
+// What a step needs at least, and the least time that it takes on a machine whose rates were measured.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@ namespace bascule::bench {
 
 struct Rates {
   double bytes_per_second = 0;       // of a copy, what it reads and what it writes
-  double operations_per_second = 0;  // of a large matrix product, two for each multiplication and addition
+  double operations_per_second = 0;  // of a large matrix product; a multiplication with its addition counts as two
 };
 
 struct Cost {

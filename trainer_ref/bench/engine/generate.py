@@ -1,4 +1,4 @@
-"""Hugging Face's generate() over the same shape and requests as bascule-bench-engine's http: tokens a second.
+"""Hugging Face's generate() over the same shape and requests as bascule-bench-engine's http: tokens per second.
 
     python3 trainer_ref/bench/engine/generate.py --model trainer_ref/bench/engine/qwen3-0.6b --rows 256 [--save DIR]
 

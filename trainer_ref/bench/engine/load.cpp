@@ -52,7 +52,7 @@ class FirstError {
   absl::Status first_;
 };
 
-// The largest time between two tokens of each sequence, of those behind `watch()`.
+// The largest time between two tokens of each sequence, counting tokens after `watch()`.
 class Pauses final : public ref::TokenSink {
  public:
   explicit Pauses(std::int64_t sequences) : last_(static_cast<std::size_t>(sequences)) {}

@@ -1,5 +1,5 @@
-// Requests to a whole engine, in this process or over HTTP: many prompts of random tokens at once, each with as many
-// tokens generated.
+// Requests to a whole engine, in this process or over HTTP: many prompts of random tokens at once, each of which
+// generates the same number of tokens.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ struct Load {
   std::int64_t requests = 256;
   std::int64_t prompt_tokens = 64, generated_tokens = 128;  // of each request
   std::int64_t vocabulary = 0;
-  std::uint64_t seed = 1;  // another one has other prompts: none is found in the cache
+  std::uint64_t seed = 1;  // another seed has other prompts: none is found in the cache
 };
 
 // Seconds from the first request to the last answer.
 absl::StatusOr<double> time_requests(ref::Engine& engine, const Load& load);
-// Likewise over HTTP, each request on a connection of its own. `url` as "http://127.0.0.1:8000".
+// The same over HTTP, each request on a separate connection. `url` as "http://127.0.0.1:8000".
 absl::StatusOr<double> time_http_requests(const std::string& url, const Load& load);
 
-// Tokens of the sequences that are paused, and those that the long prompt's own one generates.
+// Tokens of the paused sequences, and tokens that the long prompt's own sequence generates.
 inline constexpr std::int64_t kPausedPromptTokens = 64, kPausedTokens = 400, kBesideTokens = 8;
 
-// While `rows` sequences generate, a prompt of `prompt_tokens` comes: seconds between two tokens of those that
-// generate, the largest behind the prompt's arrival.
+// While `rows` sequences generate, a prompt of `prompt_tokens` comes. Returns the longest time in seconds between two
+// of their tokens after the prompt's arrival.
 absl::StatusOr<double> worst_pause_beside_prompt(ref::Engine& engine, std::int64_t rows, std::int64_t prompt_tokens,
                                                  std::int64_t vocabulary);
 

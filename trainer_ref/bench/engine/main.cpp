@@ -1,4 +1,4 @@
-// bascule-bench-engine: what the reference engine's steps take, beside what the machine could do.
+// bascule-bench-engine: the times of the reference engine's steps, compared with what the machine could do.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -30,20 +30,20 @@ ABSL_FLAG(std::string, device, "cpu", "cpu, cuda:N, or auto.");
 ABSL_FLAG(std::string, dtype, "bf16", "Type of weights and cache: f32 or bf16.");
 ABSL_FLAG(
     std::vector<std::string>, what, std::vector<std::string>({"decode", "prefill", "engine", "http", "pause"}),
-    "What is measured: decode (steps of one token a row), prefill (prompts whole, one and 8,192 tokens of them), "
-    "engine (requests to the engine "
-    "in this process), http (the same requests over HTTP), pause (the longest time between two tokens while a long "
+    "What is measured: decode (steps of one token per row), prefill (prompts whole, one and 8,192 tokens of them), "
+    "engine (requests to the engine in this process), http (the same requests over HTTP), pause (the longest time "
+    "between two tokens while a long "
     "prompt comes).");
 ABSL_FLAG(std::vector<std::string>, rows, std::vector<std::string>({"1", "16", "64", "256"}),
           "Sequences that generate at once.");
 ABSL_FLAG(std::vector<std::string>, contexts, std::vector<std::string>({"128", "1024", "8192"}),
-          "Tokens of each sequence, of the rows of decode.");
+          "Tokens of each sequence in the rows of decode.");
 ABSL_FLAG(std::vector<std::string>, prompts, std::vector<std::string>({"128", "1024", "8192"}),
-          "Tokens of the prompts of prefill; the last is that of pause.");
+          "Tokens of the prompts of prefill; pause uses the last number.");
 ABSL_FLAG(int, prompt_tokens, 64, "Tokens of each prompt of engine and http.");
 ABSL_FLAG(int, generated_tokens, 128, "Tokens that each request of engine and http generates.");
 ABSL_FLAG(int, max_step_tokens, 1024, "As bascule-engine's.");
-ABSL_FLAG(int, repeat, 30, "Counted steps of each row of decode and prefill.");
+ABSL_FLAG(int, repeat, 30, "Counted steps for each row of decode and prefill.");
 ABSL_FLAG(int, threads, 0, "Threads that compute on a CPU; 0: one per core.");
 ABSL_FLAG(bascule::ByteSize, cache_bytes, bascule::ByteSize{0},
           "Memory of the key/value cache; 0: 1GiB, or 32GiB on a GPU. Rows that do not fit are left out, and named.");
@@ -122,7 +122,7 @@ bool measures(const char* what) {
   return std::find(asked.begin(), asked.end(), what) != asked.end();
 }
 
-// What does not fit into the cache is left out, and named.
+// Leaves out what does not fit into the cache, and names it.
 absl::Status measure_steps(const Settings& settings, ref::Runner& runner, Report& report) {
   const int repeat = absl::GetFlag(FLAGS_repeat);
   const auto add = [&](Measured row, absl::StatusOr<std::vector<double>> seconds) {
@@ -155,7 +155,7 @@ absl::Status measure_steps(const Settings& settings, ref::Runner& runner, Report
   return absl::OkStatus();
 }
 
-// An engine and its server, over a runner.
+// An engine and its server over a runner.
 class Serving {
  public:
   static absl::StatusOr<std::unique_ptr<Serving>> start(const EngineShape& shape, std::unique_ptr<ref::Runner> runner) {
@@ -197,7 +197,7 @@ class Serving {
   std::thread thread_;
 };
 
-// Requests of `rows` sequences at once: a step of those that generate, and all of it.
+// Requests of `rows` sequences at once: the time of a generating step, and of everything.
 absl::Status measure_requests(const Settings& settings, std::int64_t rows, Serving& serving, Report& report) {
   const EngineShape& shape = settings.shape;
   const std::int64_t prompt = absl::GetFlag(FLAGS_prompt_tokens), generated = absl::GetFlag(FLAGS_generated_tokens);

@@ -1,4 +1,4 @@
-// What was measured, as a table in Markdown and as JSON.
+// The measurements as a table in Markdown and as JSON.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Measured {
   std::int64_t rows = 0, tokens = 0;
   std::vector<double> seconds{};  // of each turn
   double limit_seconds = 0;       // 0: none is known
-  double made = 0;                // tokens of a turn; 0: none are counted
+  double made = 0;                // tokens per turn; 0: none are counted
 };
 
 class Report {

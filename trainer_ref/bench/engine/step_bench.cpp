@@ -33,7 +33,7 @@ double best_of(int tries, const std::function<void()>& work) {
   return best;
 }
 
-// Elements of what one token's matrix products multiply with, but the last: that to logits.
+// Elements by which a token is multiplied in matrix products, except the last one, to logits.
 double layer_weights(const ref::ModelConfig& config) {
   const auto attention = static_cast<double>(config.hidden_size * config.head_dim *
                                              (2 * config.num_attention_heads + 2 * config.num_key_value_heads));

@@ -1,4 +1,4 @@
-// bascule-bench-train: what an update of the reference trainer takes, beside what the machine could do.
+// bascule-bench-train: the time of an update of the reference trainer, compared with what the machine could do.
 #include <ATen/Parallel.h>
 
 #include <cstdio>
@@ -108,7 +108,7 @@ absl::Status measure(const ref::TrialShape& shape) {
                        {"operations", operations},
                        {"operations_per_second", rates.operations_per_second},
                        {"planned_bytes", plan.peak_bytes()}};
-  if (times.peak) {  // what nobody measured is not there
+  if (times.peak) {  // what was not measured is left out
     found["peak_bytes"] = times.peak->allocated_bytes;
     found["kept_bytes"] = times.peak->kept_bytes;
   }

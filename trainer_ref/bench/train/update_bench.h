@@ -1,4 +1,4 @@
-// What an update takes at least, by its shape: operations, and the bytes of its parts.
+// The least that an update takes, by its shape: operations, and the bytes of its parts.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,13 @@
 namespace bascule::bench {
 
 // Operations of one update by the usual count: six for each weight and token that it multiplies (two in the forward
-// pass, four in the backward pass), and those of causal attention. What checkpointed layers compute again is no work
-// done, and not in it.
+// pass, four in the backward pass), plus causal attention. Recomputing checkpointed layers does not count.
 double operations_of(const ref::TrialShape& shape);
 
 ref::MemoryPlan plan_of(const ref::TrialShape& shape);
 
-// On a GPU: the most that the log-probabilities of a whole update take in forward and backward pass, beside hidden
-// states, weights and their gradients.
+// On a GPU: the most that the log-probabilities of a whole update take in forward and backward pass, in addition to
+// hidden states, weights and their gradients.
 std::optional<std::int64_t> log_probs_bytes(const ref::TrialShape& shape);
 
 }  // namespace bascule::bench

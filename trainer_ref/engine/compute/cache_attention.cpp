@@ -22,7 +22,7 @@ CacheAttention::CacheAttention(const ModelConfig& config, std::size_t blocks, at
   values_ = at::zeros_like(keys_);
 }
 
-// Through pinned memory, which the stream reads when it comes to it: the host does not wait.
+// Copies through pinned memory, which the stream reads when it gets there: the host does not wait.
 at::Tensor CacheAttention::on_device(const std::vector<std::int64_t>& values) const {
   const at::Tensor tensor = at::tensor(at::IntArrayRef(values), at::kLong);
   return device().is_cpu() ? tensor : tensor.pin_memory().to(device(), /*non_blocking=*/true);

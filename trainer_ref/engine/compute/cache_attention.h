@@ -1,7 +1,7 @@
 // The paged cache's memory, and attention over it. One thread; on a GPU its current stream.
 //
-// Shapes: L layers, S = blocks * kBlockTokens places, G key/value heads, D head width; n rows of a group, c
-// tokens a row, T places of the longest context, in whole blocks.
+// Shapes: L layers, S = blocks * kBlockTokens places, G key/value heads, D head width; n rows of a group, c tokens per
+// row, T places of the longest context, in whole blocks.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -30,9 +30,9 @@ class CacheAttention final : public Attention {
   CacheAttention(const ModelConfig& config, std::size_t blocks, at::ScalarType dtype, at::Device device);
 
   void copy_blocks(std::span<const std::pair<BlockId, BlockId>> copies);
-  void clear();  // zeros: padding reads whatever a block holds, and no weight makes a NaN of zero
+  void clear();  // zeros: padding reads whatever a block holds, and zero times any weight is no NaN
 
-  // What the next calls of attend() will see: keys and values of `rows` go to their sequences' blocks.
+  // Prepares the next calls of attend(): keys and values of `rows` go to their sequences' blocks.
   FlatBatch lay_out(std::span<const Row> rows);
   at::Tensor attend(std::int64_t layer, const at::Tensor& query, const at::Tensor& key,
                     const at::Tensor& value) override;
@@ -44,9 +44,9 @@ class CacheAttention final : public Attention {
     std::int64_t rows = 0;    // n
     std::int64_t width = 0;   // c
     std::int64_t begin = 0;   // its first token in the flat batch
-    std::int64_t tokens = 0;  // in the flat batch; n * c where nothing is padded
+    std::int64_t tokens = 0;  // in the flat batch; n * c without padding
     at::Tensor spread,
-        gather;              // int64 [n * c] flat tokens to padded ones, [tokens] and back; only where padded
+        gather;              // int64 [n * c] flat tokens to padded ones, [tokens] and back; only if padded
     at::Tensor block_table;  // int64 [n * T / kBlockTokens]
     at::Tensor mask;         // [n, 1, c, T], zero where a token may look and minus infinity elsewhere
   };

@@ -1,4 +1,4 @@
-// Errors of CUDA where LibTorch's are exceptions, too.
+// CUDA's errors as exceptions, like LibTorch's.
 #pragma once
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// The paged cache's memory on a GPU, as kernels read it (ops/paged_cache.h). The place's stream current.
+// The paged cache's memory on a GPU, as kernels read it (ops/paged_cache.h). The place's stream must be current.
 //
 // Shapes: L layers, G key/value heads, P tokens of a block, D head width.
 #pragma once
@@ -21,7 +21,7 @@ class GpuCache {
   ops::PagedCache layer(std::int64_t layer) const;
   void copy_blocks(std::span<const std::pair<BlockId, BlockId>> copies);
   void clear();  // zeros
-  // The block behind the pool's: rows that only pad write there.
+  // The block after the pool's: rows that only pad write there.
   std::int64_t spare_block() const { return keys_.size(1) - 1; }
 
  private:

@@ -13,12 +13,12 @@
 namespace bascule::ref {
 namespace {
 
-constexpr std::int64_t kFirstBytes = 1 << 20;  // of numbers of steps that are launched
+constexpr std::int64_t kFirstBytes = 1 << 20;  // for the numbers of steps that are launched
 constexpr std::int64_t kMostRecorded = 2048;   // tokens of a step: a longer one takes longer than its launches
 
 std::int64_t most_recorded(const StepsOptions& options) { return std::max(kMostRecorded, options.most_rows); }
 
-// The most of each that a step for a graph has, rounded up.
+// The largest counts of a step for a graph, rounded up.
 StepShape largest_recorded(const StepsOptions& options) {
   return {.tokens = most_recorded(options),
           .singles = options.most_rows,
@@ -29,7 +29,7 @@ StepShape largest_recorded(const StepsOptions& options) {
           .draws = options.most_rows};
 }
 
-// Beyond them, kernels would write behind the results, and the host behind the numbers.
+// Beyond these limits, kernels would write past the results, and the host past the numbers.
 void check_fits(const StepShape& shape, const StepsOptions& options) {
   if (shape.rows > options.most_rows || shape.draws > options.most_rows || shape.blocks > options.most_blocks)
     throw std::invalid_argument(cat("a step of ", shape.rows, " rows of up to ", shape.blocks, " blocks with ",
@@ -107,7 +107,7 @@ std::vector<RowOutput> GpuSteps::finish() {
   return std::move(started.outputs);
 }
 
-// Hidden states of all tokens, those included that the step before draws.
+// Hidden states of all tokens, including those that the previous step draws.
 at::Tensor GpuSteps::forward(const Decoder& decoder, const StepNumbers& numbers) {
   const std::int64_t singles = numbers.shape().singles;
   if (singles > 0)
@@ -149,8 +149,8 @@ Sample GpuSteps::result(const HostResults& results, std::int64_t draw, std::int6
   return sample;
 }
 
-// Where a client asks for them. Logits are made of a few positions at a time: those of a long prompt would fill
-// gigabytes.
+// Scores prompts if a client requests it. Logits are made for a few positions at a time: a long prompt's logits would
+// fill gigabytes.
 void GpuSteps::score_prompts(const Step& step, const Decoder& decoder, const at::Tensor& hidden, Started& started) {
   const std::int64_t most = std::clamp<std::int64_t>(
       static_cast<std::int64_t>(options_.scored_logits) / config_.vocab_size, 1, options_.most_rows);

@@ -1,8 +1,8 @@
 // Steps on a GPU by few kernels: the paged forward pass, and tokens drawn where the logits lie. The host uploads a few
-// numbers a row and gets a few bytes back. Steps are replayed as graphs, but for long ones, whose
-// launches hide behind their work, and those that score prompts.
+// numbers per row and gets a few bytes back. Steps are replayed as graphs, except long ones, whose launches overlap
+// their work, and steps that score prompts.
 //
-// Two steps may be under way, one behind the other: what the host writes and reads, it has twice.
+// Two steps may be in progress, one after the other, so the host's buffers exist twice.
 #pragma once
 
 #include <c10/core/Event.h>
@@ -31,12 +31,12 @@ class GpuSteps final : public Steps {
   GraphCounts graphs() const override { return graphs_ ? graphs_->counts() : GraphCounts{}; }
 
  private:
-  // What comes back from draws: [most] of each.
+  // The results of draws: [most] of each.
   struct Results {
     at::Tensor drawn, tops;
     Results(std::int64_t most, const at::TensorOptions& options);
   };
-  // In pinned memory, once `ready`.
+  // In pinned memory; valid once `ready`.
   struct HostResults : Results {
     explicit HostResults(std::int64_t most);
     c10::Event ready{c10::kCUDA};
@@ -61,7 +61,7 @@ class GpuSteps final : public Steps {
   const StepsOptions options_;
   GpuCache cache_;
   PagedForward forward_;
-  StepNumbers recorded_, launched_;  // of graphs, at fixed addresses, and of all other steps
+  StepNumbers recorded_, launched_;  // for graphs, at fixed addresses; for all other steps
   Results results_;
   std::array<HostResults, 2> host_results_;
   std::size_t turn_ = 0;                   // of the last step that was started

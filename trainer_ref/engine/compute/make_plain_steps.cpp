@@ -1,4 +1,4 @@
-// make_steps() of a build without CUDA.
+// make_steps() for builds without CUDA.
 #include <bascule/trainer_ref/engine/compute/make_steps.h>
 #include <bascule/trainer_ref/engine/compute/plain_steps.h>
 

@@ -8,11 +8,11 @@
 
 namespace bascule::ref {
 
-// Whether make_steps() takes our kernels, which read joined weights: on a GPU, in a build with CUDA, for models whose
-// shapes they know.
+// Whether make_steps() picks our kernels, which read joined weights: on a GPU, in a build with CUDA, for models whose
+// shapes they support.
 bool takes_kernels(const ModelConfig& config, const Place& place);
 
-// Exceptions are LibTorch's: there is not the memory.
+// Throws LibTorch's exception if there is not enough memory.
 std::unique_ptr<Steps> make_steps(const ModelConfig& config, StepsOptions options);
 
 }  // namespace bascule::ref

@@ -1,5 +1,5 @@
-// The decoder's forward pass on a GPU, over the paged cache: what Decoder::forward() computes, with nine launches or so
-// a layer. Matrix products are LibTorch's, the rest is trainer_ref/ops.
+// The decoder's forward pass on a GPU, over the paged cache: computes what Decoder::forward() computes, with about nine
+// launches per layer. Matrix products are LibTorch's, the rest is trainer_ref/ops.
 //
 // Shapes as in model/decoder_weights.h; N tokens of a batch.
 #pragma once
@@ -13,15 +13,15 @@
 
 namespace bascule::ref {
 
-// Whether the kernels take a model of these shapes.
+// Whether the kernels support a model of these shapes.
 bool fits_paged_forward(const ModelConfig& config);
 
 class PagedForward {
  public:
   PagedForward(const ModelConfig& config, const Place& place);
 
-  // Hidden states behind the last norm, [N, C], of the batch that `numbers` hold, whose keys and values go to `cache`.
-  // Without waiting. Exceptions are LibTorch's, or std::runtime_error of CUDA.
+  // Returns hidden states after the last norm, [N, C], of the batch in `numbers`, whose keys and values go to `cache`.
+  // Does not wait. Throws LibTorch's exceptions, or std::runtime_error for CUDA's.
   at::Tensor operator()(const DecoderWeights& weights, const StepNumbers& numbers, const GpuCache& cache) const;
 
  private:

@@ -1,4 +1,4 @@
-// Where an engine computes: the CPU, or a GPU and a stream of its own there.
+// Where an engine computes: the CPU, or a GPU and a separate stream there.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -16,13 +16,13 @@ struct Place {
   c10::Device device = c10::kCPU;
   std::optional<c10::Stream> stream;  // of a GPU: not the default one, on which no graph can be recorded
 
-  // `device` as open_torch_device() gave it.
+  // `device` as open_torch_device() returned it.
   static Place on(c10::Device device) {
     if (device.is_cpu()) return {};
     return {device, c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device)};
   }
 
-  // As the receiver has them.
+  // The device's number as receivers know it.
   int number() const { return stream ? device.index() : kHost; }
   Stream handle() const { return stream ? static_cast<Stream>(stream->native_handle()) : nullptr; }
 };

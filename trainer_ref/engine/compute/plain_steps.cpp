@@ -9,7 +9,7 @@
 namespace bascule::ref {
 namespace {
 
-constexpr std::size_t kLogitsATask = 1 << 14;  // with fewer, waking another thread costs more than it brings
+constexpr std::size_t kLogitsATask = 1 << 14;  // with fewer, waking another thread costs more than it saves
 
 // One sample for the sequence and one for each sibling.
 void sample_row(RowOutput& output, const Sequence& lead, std::span<const float> logits) {
@@ -54,8 +54,8 @@ void PlainSteps::start(const Step& step, const std::shared_ptr<const Decoder>& d
   });
 }
 
-// Where a client asks for them. Logits are made of a few positions at a time: those of a long prompt would fill
-// gigabytes.
+// Scores prompts if a client requests it. Logits are made for a few positions at a time: a long prompt's logits would
+// fill gigabytes.
 void PlainSteps::score_prompts(const Step& step, const Decoder& decoder, const FlatBatch& batch,
                                const at::Tensor& hidden) {
   const std::size_t most = std::max<std::size_t>(1, scored_logits_ / vocabulary_);
@@ -83,7 +83,7 @@ void PlainSteps::score_prompts(const Step& step, const Decoder& decoder, const F
   }
 }
 
-// Side by side: each row of logits has its own numbers, whatever else runs.
+// Runs rows in parallel: each row of logits has its own numbers, whatever else runs.
 void PlainSteps::for_each_row(std::size_t rows, const std::function<void(std::size_t)>& work) {
   const std::size_t rows_a_task = std::max<std::size_t>(1, kLogitsATask / vocabulary_);
   const auto work_on = [&](std::size_t task) {
@@ -97,7 +97,7 @@ void PlainSteps::for_each_row(std::size_t rows, const std::function<void(std::si
   }
 }
 
-// Waits for the step. What came before lies in pinned memory, which a GPU reaches at full speed, and is overwritten.
+// Waits for the step. Overwrites the last result, in pinned memory, which a GPU reaches at full speed.
 at::Tensor PlainSteps::on_host(const at::Tensor& logits) {
   if (logits.is_cpu()) return logits;
   if (!pinned_.defined() || pinned_.numel() < logits.numel())

@@ -1,5 +1,5 @@
-// Steps by LibTorch's operations alone: a flat batch through the Decoder, attention over contexts that are gathered
-// from the cache, and sampling on the host. What runs on a CPU, and on a GPU for models that GpuSteps do not take.
+// Steps by LibTorch's operations alone: a flat batch through the Decoder, attention over contexts gathered from the
+// cache, and sampling on the host. Used on a CPU, and on a GPU for models that GpuSteps does not support.
 #pragma once
 
 #include <functional>

@@ -14,8 +14,8 @@
 namespace bascule::ref {
 namespace {
 
-// LibTorch throws where there is not the memory, or the device has failed: on the engine's thread that would end the
-// process, and with it every request.
+// LibTorch throws if memory runs out or the device has failed. On the engine's thread that would end the process, and
+// every request with it.
 template <typename Bind>
 absl::StatusOr<Decoder> without_exceptions(const Bind& bind, std::string_view what, c10::Device device) {
   try {
@@ -25,7 +25,7 @@ absl::StatusOr<Decoder> without_exceptions(const Bind& bind, std::string_view wh
   }
 }
 
-// Makes each of `joined` of its parts in `weights`, which become views into it.
+// Makes each of `joined` from its parts in `weights`, which become views into it.
 WeightMap join(const std::vector<JoinedWeights>& joined, WeightMap& weights) {
   WeightMap made;
   for (const auto& [name, parts] : joined) {
@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::from_checkpoint(co
   return of(config, std::move(weights), place, cat("the weights of ", folder.string()));
 }
 
-// Matrices keep the size of what passes through them, norms leave it.
+// Matrices preserve the size of values that pass through them, norms do not change it.
 absl::StatusOr<std::unique_ptr<ServedWeights>> ServedWeights::random(const ModelConfig& config, DType dtype,
                                                                      const Place& place, std::uint64_t seed) {
   const AtPlace at_place(place);
@@ -138,7 +138,7 @@ Served served_by(const Flip& flip, const ReceiverStatus& status, const absl::Sta
                 .attached = status.attached,
                 .error = why_unusable.ok() ? status.error : why_unusable};
   if (flip.poisoned && served.error.ok())
-    served.error = failed_precondition("the weights are poisoned; the receiver has not said why yet; ask again");
+    served.error = failed_precondition("the weights are poisoned; the receiver has not reported why yet; try again");
   return served;
 }
 

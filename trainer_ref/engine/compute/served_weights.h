@@ -1,7 +1,7 @@
 // The weights that the engine computes with: a checkpoint's own, or views into the slots of a receiver.
 //
-// The engine's thread alone. A Decoder is bound once a slot: as long as the slot lives, a flip to it costs a
-// look-up. A slot that is gone releases its Decoder: code that keeps something beside a Decoder holds a weak_ptr to it.
+// For the engine's thread only. A Decoder is bound once per slot; a flip to a live slot costs a look-up. A slot that is
+// gone releases its Decoder, so code that keeps something beside a Decoder holds a weak_ptr to it.
 #pragma once
 
 #include <filesystem>
@@ -21,18 +21,18 @@
 
 namespace bascule::ref {
 
-// What a commit came to: `why_unusable` is what went wrong when the flip's weights were taken into use. A flip may say
-// that it is poisoned before the status does.
+// The result of a commit. `why_unusable` is the error of taking the flip's weights into use. A flip may be poisoned
+// before the status reports it.
 Served served_by(const Flip& flip, const ReceiverStatus& status, const absl::Status& why_unusable);
 
 class ServedWeights {
  public:
-  // Version 0, for ever. Blocks while it reads, and copies to the place.
+  // Version 0, forever. Blocks while it reads the weights and copies them to the place.
   static absl::StatusOr<std::unique_ptr<ServedWeights>> from_checkpoint(const std::filesystem::path& folder,
                                                                         const ModelConfig& config, DType dtype,
                                                                         const Place& place = {});
 
-  // Of a seed, for measurements: version 0, for ever.
+  // Random weights from a seed, for measurements: version 0, forever.
   static absl::StatusOr<std::unique_ptr<ServedWeights>> random(const ModelConfig& config, DType dtype,
                                                                const Place& place, std::uint64_t seed);
 
@@ -42,12 +42,12 @@ class ServedWeights {
     std::function<void(std::string_view)> log;
     Place place{};
   };
-  // Returns at once, sender or not: commit() says when there is something to serve, with the place's stream current.
+  // Returns at once, sender or not. commit(), with the place's stream current, reports when something can be served.
   static absl::StatusOr<std::unique_ptr<ServedWeights>> from_sender(const ModelConfig& config, DType dtype,
                                                                     SenderOptions options);
 
   Served commit();
-  Served look() const;                                                        // as the runner's
+  Served look() const;                                                        // as Runner::look()
   const std::shared_ptr<const Decoder>& decoder() const { return current_; }  // once commit() was ready
 
  private:
@@ -61,7 +61,7 @@ class ServedWeights {
   const ModelConfig config_;
   DType dtype_ = DType::kF32;
   c10::Device device_ = c10::kCPU;
-  std::vector<JoinedWeights> joined_;  // what is read as one, where the steps do so
+  std::vector<JoinedWeights> joined_;  // read as one, if the steps do so
   std::map<SlotId, std::shared_ptr<const Decoder>> decoders_;
   std::shared_ptr<const Decoder> current_;
   std::optional<Receiver> receiver_;

@@ -22,18 +22,18 @@ void StepGraphs::run(const std::shared_ptr<const Decoder>& decoder, const StepSh
     ++counts_.replayed;
     return;
   }
-  compute();  // this step's results; and what a recording must not do, such as making a handle of cuBLAS, is done
+  compute();  // this step's results; also does what a recording must not, such as making a handle of cuBLAS
   if (first || !records_) return;
   try {
     found.graph = recorder_.record(compute);
     ++counts_.recorded;
-  } catch (const std::exception& error) {  // for want of memory, most likely; the step itself has its results
+  } catch (const std::exception& error) {  // most likely out of memory; the step itself has its results
     records_ = false;
-    log_(cat("a graph could not be recorded; the engine records no more until it has slept: ", error.what()));
+    log_(cat("a graph could not be recorded; the engine records none until it has slept: ", error.what()));
   }
 }
 
-// A slot that is gone takes its graphs along.
+// When a slot is gone, so are its graphs.
 StepGraphs::Slot& StepGraphs::slot_of(const std::shared_ptr<const Decoder>& decoder) {
   std::erase_if(slots_, [](const Slot& slot) { return slot.decoder.expired(); });
   const auto found =

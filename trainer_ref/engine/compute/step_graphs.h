@@ -1,8 +1,8 @@
-// Steps as CUDA graphs: one launch a step, whatever the model's depth.
+// Steps as CUDA graphs: one launch per step, whatever the model's depth.
 //
-// A graph is recorded for a shape when a step has it for the second time: recording costs as much as some steps, and
-// many a mixture of prompts comes but once. The weights' addresses are part of it, so that each slot has graphs of its
-// own; a flip between slots that live records nothing. One thread, the place's stream current.
+// A shape's graph is recorded when the shape occurs for the second time: recording costs as much as some steps, and
+// many mixtures of prompts occur only once. The weights' addresses are part of it, so each slot has its own graphs; a
+// flip between live slots records nothing. One thread, with the place's stream current.
 #pragma once
 
 #include <functional>
@@ -20,22 +20,22 @@ namespace bascule::ref {
 
 class StepGraphs {
  public:
-  // Shapes that are known, over all slots; another one takes the place of the one that was last run the longest ago.
-  // 9 row counts up to 256 times 12 contexts up to 32,768 tokens for each of two slots fit, and as many with prompts.
+  // Known shapes, over all slots; another one replaces the least recently run. 9 row counts up to 256 times 12 contexts
+  // up to 32,768 tokens for each of two slots fit, and as many with prompts.
   static constexpr std::size_t kMost = 512;
 
-  // `recorder` outlives the graphs. `log` gets the reason if a graph cannot be recorded; no more are recorded then.
+  // `recorder` outlives the graphs. If a graph cannot be recorded, `log` gets the reason and recording ends.
   StepGraphs(GraphRecorder& recorder, std::function<void(std::string_view)> log)
       : recorder_(recorder), log_(std::move(log)) {}
 
-  // What `compute` would do: it reads and writes at the same places for the same shape and decoder.
+  // Does what `compute` would do. `compute` reads and writes the same places for the same shape and decoder.
   void run(const std::shared_ptr<const Decoder>& decoder, const StepShape& shape, const std::function<void()>& compute);
 
   GraphCounts counts() const { return counts_; }
 
  private:
   struct Known {
-    std::unique_ptr<Graph> graph;  // none: it was run once
+    std::unique_ptr<Graph> graph;  // null: it was run once
     std::uint64_t last_run = 0;
   };
   struct Slot {

@@ -14,7 +14,7 @@ std::int64_t blocks_of(const Row& row) {
   return (static_cast<std::int64_t>(row.end()) + kTokensPerBlock - 1) / kTokensPerBlock;
 }
 
-// 0 of 0.
+// 0 for 0.
 std::int64_t next_power(std::int64_t count) {
   return count == 0 ? 0 : static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(count)));
 }

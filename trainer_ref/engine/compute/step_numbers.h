@@ -1,9 +1,9 @@
-// What a GPU needs to know of a step beside weights and cache, in one copy from pinned memory: tokens, or which draw of
-// the step before makes them, positions, places in the cache, the sequences' blocks, pieces of prompts, and what is
+// What a GPU needs for a step besides weights and cache, in one copy from pinned memory: tokens (or which draw of the
+// previous step makes them), positions, places in the cache, the sequences' blocks, pieces of prompts, and what is
 // drawn from which logits.
 //
 // The batch is flat: first the rows that compute one token (`singles`), row by row, then pieces of prompts; each of the
-// two is padded at its end where the shape has more room than the rows need.
+// two is padded at its end if the shape has more room than the rows need.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -20,7 +20,7 @@
 
 namespace bascule::ref {
 
-// How much of each there is. A graph is recorded for one shape.
+// A step's counts. A graph is recorded for one shape.
 struct StepShape {
   std::int64_t tokens = 0;   // N
   std::int64_t singles = 0;  // of these, at their beginning
@@ -37,26 +37,26 @@ class StepNumbers {
  public:
   enum Part { kTokenIds, kPositions, kPlaces, kContexts, kRowOf, kDrawnBy, kBlocks, kTiles, kPicked, kDraws, kParts };
 
-  // What `rows` come to, in the order of the batch.
+  // The shape of `rows`, in the order of the batch.
   static StepShape shape_of(std::span<const Row> rows);
-  // A shape for graphs, of which there must not be too many: one that has room for `shape`, with at most `most` of
-  // each. Prompts' tokens grow by a quarter at most from 128 on, all else to the next power of two.
+  // A shape for graphs, of which there must not be too many: it has room for `shape`, with at most `most` of each.
+  // Prompts' tokens grow by at most a quarter if there are 128 or more, all else to the next power of two.
   static StepShape rounded_up(const StepShape& shape, std::int64_t most_rows, std::int64_t most_blocks);
 
-  // Room for steps of up to `bytes`; more is made where a step needs it, and addresses change then.
+  // Room for steps of up to `bytes`. A larger step makes more room, which changes addresses.
   StepNumbers(at::Device device, std::int64_t bytes);
   static std::int64_t bytes_of(const StepShape& shape);
 
-  // Lays `rows` out as `shape` says, which has room for them, and copies all to the device: behind what the current
-  // stream does. The step before the last must be over. What pads writes to `spare_block`. `draws_before`: the first
-  // draw of each row of the last step.
+  // Lays `rows` out in `shape`, which has room for them, and copies all to the device, after the current stream's work.
+  // The step before the last must be over. Padding writes to `spare_block`. `draws_before`: the first draw of each row
+  // of the last step.
   void upload(std::span<const Row> rows, std::span<const std::int32_t> draws_before, const StepShape& shape,
               std::int64_t spare_block);
 
   const StepShape& shape() const { return shape_; }
-  // On the device. `Element` as the part holds it: int64 for token ids, positions, places and picked (the token whose
-  // logits each draw's row are), int32 for contexts, row_of, drawn_by (-1: the token is known) and blocks, PromptTile,
-  // Draw.
+  // A part on the device. `Element` is the part's type: int64 for token ids, positions, places and picked (the token
+  // whose logits each draw's row has), int32 for contexts, row_of, drawn_by (-1: the token is known) and blocks,
+  // PromptTile, Draw.
   template <typename Element>
   const Element* at(Part part) const {
     return reinterpret_cast<const Element*>(device_.const_data_ptr<std::uint8_t>() + offsets_[part]);
@@ -79,9 +79,9 @@ class StepNumbers {
   void pad_rows(std::int64_t from, std::int64_t to, std::int64_t spare_block);
   void pad_draws();
 
-  std::array<at::Tensor, 2> hosts_;  // uint8; the copy of one may be under way while the other is written
+  std::array<at::Tensor, 2> hosts_;  // uint8; one may be copied while the other is written
   std::size_t turn_ = 0;
-  at::Tensor device_;  // likewise uint8
+  at::Tensor device_;  // also uint8
   StepShape shape_;
   std::array<std::int64_t, kParts + 1> offsets_{};
   std::vector<std::int64_t> begins_;
@@ -89,7 +89,7 @@ class StepNumbers {
   std::int64_t picked_ = 0, tiles_ = 0;
 };
 
-// What is drawn for `sequence`, which has drawn `drawn` tokens before, from row `row` of the logits.
+// The draw for `sequence`, which has drawn `drawn` tokens before, from row `row` of the logits.
 ops::Draw draw_for(const Sequence& sequence, std::uint64_t drawn, std::int64_t row);
 
 }  // namespace bascule::ref

@@ -1,5 +1,5 @@
-// How steps are computed, one way or another, and the cache between them: by LibTorch's operations alone (PlainSteps),
-// or by kernels of few launches on a GPU (GpuSteps). The engine's thread, with the place's stream current.
+// How steps are computed, and the cache between them: by LibTorch's operations alone (PlainSteps), or by few kernels on
+// a GPU (GpuSteps). For the engine's thread, with the place's stream current.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,12 @@ struct StepsOptions {
 class Steps {
  public:
   virtual ~Steps() = default;
-  // As the runner's. What LibTorch throws passes through; a step that could not be started has no end.
+  // As Runner::start(). LibTorch's exceptions pass through; a step that could not be started is not finished.
   virtual void start(const Step& step, const std::shared_ptr<const Decoder>& decoder) = 0;
-  // Of the oldest step that was started: an output for each row.
+  // Finishes the oldest step that was started: an output for each row.
   virtual std::vector<RowOutput> finish() = 0;
   virtual bool runs_ahead() const { return false; }
-  // Zeros, behind a step that failed: what is no number must not linger in the cache.
+  // Fills the cache with zeros after a failed step, so that no NaN stays there.
   virtual void clear() = 0;
   virtual GraphCounts graphs() const { return {}; }
 };

@@ -1,4 +1,4 @@
-// What LibTorch threw, in words for people.
+// LibTorch's exceptions as texts for people.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -8,7 +8,7 @@
 
 namespace bascule::ref {
 
-// Without the stack that LibTorch's own errors carry.
+// Leaves out the stack that LibTorch's own errors carry.
 inline std::string words_of(const std::exception& error) {
   const auto* const torch = dynamic_cast<const c10::Error*>(&error);
   return torch != nullptr ? torch->what_without_backtrace() : error.what();

@@ -47,7 +47,7 @@ Served TorchRunner::commit() {
 }
 
 void TorchRunner::start(const Step& step) {
-  // Behind one that could not be started there are no tokens to go on with, nor any word of where they would lie.
+  // After a step that could not be started, there are no tokens to continue with and no place where they would lie.
   const absl::Status before = started_.empty() ? absl::OkStatus() : started_.back();
   absl::Status& started = started_.emplace_back(before);
   if (!before.ok()) return;
@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<RowOutput>> TorchRunner::finish() {
       std::vector<RowOutput> outputs = steps_->finish();
       if (is_sound(outputs)) return outputs;
       failed = absl::InternalError(
-          cat("version ", served_.version, " gives logits that are not numbers; send a version with finite weights"));
+          cat("version ", served_.version, " gives logits that are not numbers; send finite weights"));
     } catch (const std::exception& error) {
       failed = absl::InternalError(cat("LibTorch: ", words_of(error)));
     }
@@ -77,7 +77,7 @@ absl::StatusOr<std::vector<RowOutput>> TorchRunner::finish() {
   return failed;
 }
 
-// What is no number must not linger where padding reads it.
+// NaNs must not stay where padding reads them.
 void TorchRunner::clear_cache() {
   try {
     const AtPlace at_place(options_.place);
@@ -86,12 +86,12 @@ void TorchRunner::clear_cache() {
   }
 }
 
-// LibTorch's own store of free memory, back to the device.
+// Returns LibTorch's store of free memory to the device.
 void TorchRunner::empty_store() {
   if (!options_.place.device.is_cpu()) c10::getDeviceAllocator(options_.place.device.type())->emptyCache();
 }
 
-// Tensors go back to LibTorch's store, and that to the device, or to the system.
+// Tensors go back to LibTorch's store, and the store to the device or the system.
 absl::Status TorchRunner::sleep() {
   try {
     const AtPlace at_place(options_.place);
@@ -108,9 +108,9 @@ absl::Status TorchRunner::wake_up() {
   try {
     make();
   } catch (const std::exception& error) {
-    try {  // half of the cache may have been had
+    try {  // half of the cache may have been allocated
       empty_store();
-    } catch (const std::exception&) {  // the first error is the one that tells
+    } catch (const std::exception&) {  // the first error is the informative one
     }
     return unavailable("the cache needs ",
                        static_cast<std::int64_t>(options_.blocks + 1) * block_bytes(config_, options_.dtype),

@@ -1,5 +1,5 @@
-// The runner in LibTorch: the weights that are served, and the steps that are computed with them. What LibTorch throws
-// becomes a status here. On a GPU all work goes to the place's stream.
+// The runner in LibTorch: the weights that are served, and the steps computed with them. LibTorch's exceptions become
+// statuses here. On a GPU all work goes to the place's stream.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@ struct RunnerOptions {
   std::size_t blocks = 1024;  // of the cache
   at::ScalarType dtype = at::kFloat;
   Place place{};
-  // Of a GPU: steps are replayed as graphs. None: they run as the others do.
+  // On a GPU, replays steps as graphs. Null: steps run without graphs.
   std::unique_ptr<GraphRecorder> recorder{};
   std::int64_t most_rows = 256;                      // of a step, siblings that draw with their lead included
   std::int64_t most_blocks = 256;                    // of a row
@@ -48,7 +48,7 @@ class TorchRunner final : public Runner {
   const RunnerOptions options_;
   std::unique_ptr<ServedWeights> weights_;
   std::unique_ptr<Steps> steps_;      // none while asleep
-  std::deque<absl::Status> started_;  // how, of the steps that are not finished
+  std::deque<absl::Status> started_;  // the status of each unfinished step
   Served served_;
 };
 

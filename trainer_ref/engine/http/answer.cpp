@@ -37,13 +37,13 @@ Answer::Answer(RequestId id, AnswerOptions options, std::size_t choices, const M
   for (std::size_t i = 0; i < choices; ++i) choices_.push_back({.text = ChoiceText(options_, card)});
 }
 
-// A token that ends a completion is no part of its text.
+// A token that ends a completion is not part of its text.
 bool Answer::ends_by_token(const Piece& piece) const {
   return piece.finish == FinishReason::kStop && !piece.samples.empty() &&
          std::binary_search(options_.stop_token_ids.begin(), options_.stop_token_ids.end(), piece.samples.back().token);
 }
 
-// As vLLM: the id of stop_token_ids; null for the model's own end.
+// As in vLLM: the id of stop_token_ids; null for the model's own end.
 json Answer::stop_token(const Piece& piece) const {
   const bool asked =
       piece.finish == FinishReason::kStop && !piece.samples.empty() &&
@@ -88,7 +88,7 @@ json Answer::told(std::uint64_t index, const Piece& piece) {
   json stop_reason;
   if (finish != FinishReason::kNone) {
     // What ended it first: a string that its text completes, a token, or a string that only the rest of its text
-    // completes, such as a character that stays cut. The last was no end to the engine.
+    // completes, such as a character that stays cut. The engine did not end it for the last.
     const bool by_string = !by_token && choice.text.stop_string();
     const bool had_string = choice.text.stop_string().has_value();
     text += choice.text.finish();

@@ -24,7 +24,7 @@ class Answer {
 
   std::string whole(const Completion& completion);
 
-  // Or: events of new tokens, as they come; and those that end the stream, with all of the completion known. Either may
+  // For streams: events of new tokens as they come, and the last events, once the whole completion is known. Either may
   // be empty.
   std::string events(std::span<const NewToken> tokens);
   std::string last_events(const Completion& completion);
@@ -55,10 +55,10 @@ class Answer {
   std::vector<Choice> choices_;
 };
 
-// Of a completion that ended: tokens of its prompts, each counted once, and of its choices.
+// Counts a finished completion's tokens: of its prompts, each once, and of its choices.
 nlohmann::json usage_json(const Completion& completion, std::int64_t n);
 
-std::string event(std::string_view data);            // one of Server-Sent Events
-inline constexpr std::string_view kDone = "[DONE]";  // the last one's data
+std::string event(std::string_view data);            // one Server-Sent Event
+inline constexpr std::string_view kDone = "[DONE]";  // the last event's data
 
 }  // namespace bascule::ref

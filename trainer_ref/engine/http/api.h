@@ -1,4 +1,4 @@
-// What the HTTP interface says beside completions (answer.h): OpenAI's and vLLM's forms as JSON, and Prometheus' text.
+// The HTTP interface's answers besides completions (answer.h): OpenAI's and vLLM's forms as JSON, and Prometheus' text.
 // No sockets here.
 #pragma once
 
@@ -21,10 +21,10 @@ std::string one_model_json(const ModelCard& card);
 // vLLM's: {"count", "max_model_len", "tokens", "token_strs"}, and {"prompt"}.
 std::string tokenize_json(const TokenizeRequest& request, const ModelCard& card);
 std::string detokenize_json(const DetokenizeRequest& request, const ModelCard& card);
-// The tokens that begin and end a text, as the tokenizer writes them; null where there is none. Needs a tokenizer.
+// The tokens that begin and end a text, as the tokenizer writes them; null if there is none. Needs a tokenizer.
 std::string tokenizer_info_json(const ModelCard& card);
 
-// Names of fields for a header: "a, b", 16 at most of 40 bytes each, all but letters, digits and "_-." as %XX.
+// Names of fields for a header: "a, b", at most 16 of at most 40 bytes, all but letters, digits and "_-." as %XX.
 std::string header_list(std::span<const std::string> names);
 
 // `state` is "serving", "joining" (no version yet), "failed", "sleeping" or "draining".

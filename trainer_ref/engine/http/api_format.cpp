@@ -28,7 +28,7 @@ json model_json(const ModelCard& card) {
 
 }  // namespace
 
-// Tokens of a byte-level vocabulary may cut a character in two: what is no UTF-8 becomes U+FFFD.
+// Tokens of a byte-level vocabulary may cut a character in two: bytes that are not UTF-8 become U+FFFD.
 std::string dumped(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 std::string models_json(const ModelCard& card) {
@@ -60,7 +60,7 @@ std::string tokenizer_info_json(const ModelCard& card) {
     return token ? json(std::string(*token)) : json();
   };
   const std::vector<std::int64_t>& ends = card.eos_token_ids;
-  // What is put before every text; a tokenizer may put an end behind it, too.
+  // The tokens put before every text; a tokenizer may also put one after it.
   const absl::StatusOr<std::vector<std::int64_t>> added = card.tokenizer->encode("", /*add_special_tokens=*/true);
   const bool begins =
       added.ok() && !added->empty() && std::find(ends.begin(), ends.end(), added->front()) == ends.end();

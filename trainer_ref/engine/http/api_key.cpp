@@ -30,8 +30,8 @@ std::string AbslUnparseFlag(const KeyFlag& flag) { return flag.text.value_or("")
 
 absl::StatusOr<std::string> find_api_key(const KeyFlag& flag, const KeyFlag& file) {
   if (flag.text && file.text)
-    return invalid_argument("--api-key-file=", *file.text, ": --api-key is given, too; give one of them");
-  // A variable of a script that is empty would open the engine to everybody.
+    return invalid_argument("--api-key-file=", *file.text, ": --api-key is also given; give one of them");
+  // An empty script variable would open the engine to everybody.
   if (flag.text == "") return invalid_argument("--api-key=: give a key, or leave --api-key out to serve anybody");
   if (file.text == "")
     return invalid_argument(
@@ -57,7 +57,7 @@ bool gives_key(std::string_view authorization, std::string_view key) {
   while (given.starts_with(' ')) given.remove_prefix(1);
   while (given.ends_with(' ')) given.remove_suffix(1);
   if (given.size() != key.size()) return false;
-  volatile unsigned char difference = 0;  // every byte is looked at, wherever the first other one is
+  volatile unsigned char difference = 0;  // every byte is compared, wherever the first difference is
   for (std::size_t i = 0; i < key.size(); ++i)
     difference = static_cast<unsigned char>(difference | static_cast<unsigned char>(given[i] ^ key[i]));
   return difference == 0;

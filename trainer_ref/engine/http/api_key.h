@@ -1,4 +1,4 @@
-// The key that clients must send, where the engine was given one: "Authorization: Bearer KEY".
+// The key that clients must send, if the engine was given one: "Authorization: Bearer KEY".
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace bascule::ref {
 
-// A flag's text that tells an empty one from none: std::optional<std::string> of Abseil's flags reads "" as none.
+// A flag's text that tells an empty one from a missing one, which Abseil's std::optional<std::string> cannot.
 struct KeyFlag {
   std::optional<std::string> text;
 };
@@ -19,13 +19,12 @@ bool AbslParseFlag(absl::string_view text, KeyFlag* flag, std::string* error);
 std::string AbslUnparseFlag(const KeyFlag& flag);
 // NOLINTEND(readability-identifier-naming)
 
-// The first of these that is there: `flag`; the first line of `file`; the variable BASCULE_API_KEY, unless it is empty.
-// Empty: none, anybody may ask. INVALID_ARGUMENT: both flag and file, one of them is empty, a file that cannot be read
-// or is empty, or a key that no header can hold.
+// Returns the first of these: `flag`; the first line of `file`; the variable BASCULE_API_KEY, unless it is empty. An
+// empty key serves anybody. Returns INVALID_ARGUMENT if both flag and file are given, if one is empty, if the file
+// cannot be read or is empty, or if no header can hold the key.
 absl::StatusOr<std::string> find_api_key(const KeyFlag& flag, const KeyFlag& file);
 
-// Whether the value of a header Authorization gives this key. The time it takes tells nothing of the key but its
-// length.
+// Whether an Authorization header has this key. The time it takes reveals only the key's length.
 bool gives_key(std::string_view authorization, std::string_view key);
 
 }  // namespace bascule::ref

@@ -1,5 +1,5 @@
-// What clients ask for: the bodies of /v1/completions, /v1/chat/completions, /tokenize and /detokenize, as JSON,
-// checked against the model. docs/guide/engine-api.md lists the fields. No sockets here.
+// Clients' requests: the bodies of /v1/completions, /v1/chat/completions, /tokenize and /detokenize, as JSON, checked
+// against the model. docs/guide/engine-api.md lists the fields. No sockets here.
 #pragma once
 
 #include <cstdint>
@@ -23,27 +23,27 @@ struct AnswerOptions {
   bool stream = false;
   bool include_usage = false;  // of a stream
   bool echo = false;
-  std::optional<std::int64_t> logprobs;  // of so many of the likeliest tokens beside each; nullopt: none
-  bool prompt_logprobs = false;          // as vLLM answers them; those of `echo` are part of the log-probabilities
+  std::optional<std::int64_t> logprobs;  // how many of the likeliest tokens to return beside each; nullopt: none
+  bool prompt_logprobs = false;          // vLLM's field; with `echo`, the log-probabilities cover the prompt
   bool return_token_ids = false;
   bool tokens_as_ids = false;  // "token_id:7" in place of a token's text
   bool include_stop = false;
   bool with_special_tokens = false;                      // in texts
   std::shared_ptr<const std::vector<std::string>> stop;  // null: none
-  std::vector<std::int64_t> stop_token_ids;              // sorted: all that end a completion,
-  std::vector<std::int64_t> asked_stop_ids;              // and those of the request
+  std::vector<std::int64_t> stop_token_ids;              // sorted: all that end a completion
+  std::vector<std::int64_t> asked_stop_ids;              // the ones that the request names
   std::int64_t n = 1;
-  Prompts prompts;  // where the answer tells of them, else empty
+  Prompts prompts;  // if the answer reports them, else empty
 };
 
 struct ApiRequest {
   CompletionRequest completion;
   AnswerOptions answer;
-  std::vector<std::string> ignored;  // fields that nothing here knows
+  std::vector<std::string> ignored;  // names of unknown fields
 };
 
-// INVALID_ARGUMENT says which field, what was found and what would do. NOT_FOUND: another model is asked for. Without
-// `seed`, the one given here is used. Encodes texts: takes time in their length.
+// INVALID_ARGUMENT says which field, what was found and what is expected. NOT_FOUND: the request names another model.
+// `seed` is used if the request has none. Encoding takes time in the length of the texts.
 absl::StatusOr<ApiRequest> parse_completion(std::string_view json, const ModelCard& card, std::uint64_t seed);
 absl::StatusOr<ApiRequest> parse_chat(std::string_view json, const ModelCard& card, std::uint64_t seed);
 

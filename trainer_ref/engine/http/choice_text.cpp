@@ -20,7 +20,7 @@ std::size_t characters_of(std::string_view text) {
 std::string token_text(std::int64_t token, const ModelCard& card, bool as_id) {
   if (as_id || !card.tokenizer) return cat("token_id:", token);
   std::string text = card.tokenizer->decode(std::span(&token, 1), /*with_special_tokens=*/true);
-  // Decoders drop the space at the very beginning of a text, which most tokens are not.
+  // Decoders drop the space at the very beginning of a text, but most tokens are not there.
   const std::optional<std::string_view> written = card.tokenizer->token_of(token);
   if (written && written->starts_with(kSentencePieceSpace) && !text.starts_with(' ')) return cat(" ", text);
   return text;

@@ -13,20 +13,20 @@
 
 namespace bascule::ref {
 
-// Bytes of one token, and no more: empty where there is no tokenizer. A character that the token cuts is U+FFFD.
+// The bytes of one token alone; empty without a tokenizer. A character that the token cuts is U+FFFD.
 std::string token_text(std::int64_t token, const ModelCard& card, bool as_id);
 
 class ChoiceText {
  public:
   ChoiceText(const AnswerOptions& options, const ModelCard& card);
 
-  // What has become certain of the text with this token: whole characters, none of which a stop string may begin with.
+  // Returns the text that is certain with this token: whole characters, none of which a stop string may begin with.
   std::string push(std::int64_t token);
-  // A token of the prompt, which no stop string ends.
+  // For a token of the prompt, which no stop string ends.
   std::string push_prompt(std::int64_t token);
   std::string finish();
 
-  // Characters of the text before the next token, whether they are certain yet or not.
+  // Characters of the text before the next token, certain or not.
   std::size_t characters() const { return characters_; }
   const std::optional<std::string>& stop_string() const { return stop_.found(); }
 

@@ -15,9 +15,9 @@
 
 namespace bascule::ref {
 
-std::string shown(const nlohmann::json& value);  // for an error's text, cut where it is long
+std::string shown(const nlohmann::json& value);  // for an error's text, cut if it is long
 
-// A field that is null counts as missing. After the first refusal nothing is read any more.
+// A field that is null counts as missing. After the first refusal no field is read.
 class Fields {
  public:
   using Json = nlohmann::json;
@@ -26,7 +26,7 @@ class Fields {
 
   absl::Status status;  // INVALID_ARGUMENT: "FIELD: expected ..., found ..."
 
-  const Json* find(const char* field);  // null where it is missing
+  const Json* find(const char* field);  // null if it is missing
 
   template <std::integral T>
   void integer(const char* field, T& value, T low, T high) {
@@ -42,15 +42,15 @@ class Fields {
   void number(const char* field, double& value, double low, double high);
   void boolean(const char* field, bool& value);
 
-  // Fields of other servers that ask for nothing at one of these values, and are refused at any other.
+  // Fields of other servers that have no effect at one of these values; any other value is refused.
   void neutral(const char* field, const std::vector<Json>& values);
-  // Fields that change nothing here, whatever they say.
+  // Fields that change nothing here, whatever their value.
   void accept(std::span<const char* const> fields);
 
   void refuse(std::string_view field, const Json& found, std::string_view expected);
   void refuse(absl::Status why);
 
-  // Fields that were not asked for: nothing here knows them.
+  // Fields that were never read, because they are unknown here.
   std::vector<std::string> unread() const;
 
  private:

@@ -43,7 +43,7 @@ HttpRoutes::Reply HttpRoutes::generate(Parse* parse, const HttpRequest& request,
   const bool streams = wanted->answer.stream;
   const std::size_t choices = wanted->completion.choices();
   const auto waiting = std::make_shared<Waiting>(io_);
-  // Weak: the completion that is waited for holds the feed, and would hold itself.
+  // Weak: the completion holds the feed, and would hold itself.
   const auto feed = std::make_shared<TokenFeed>([weak = std::weak_ptr(waiting)] {
     if (const std::shared_ptr<Waiting> alive = weak.lock()) Waiting::wake(alive);
   });
@@ -64,12 +64,12 @@ HttpRoutes::Reply HttpRoutes::generate(Parse* parse, const HttpRequest& request,
     waiting->changed.cancel();
   });
   bool begun = false, lost = false;
-  // A request that fails before its first token is refused as any other.
+  // A request that fails before its first token is refused like any other.
   while (streams && !lost) {
     co_await wait(*waiting, [&feed] { return !feed->empty(); });
     lost = waiting->hung_up;
     if (lost || (waiting->answer && !waiting->answer->status.ok() && !begun)) break;
-    // What there is is taken before the end is looked at: the end comes behind the last token.
+    // Tokens are taken before the end is checked: the end comes after the last token.
     const bool ended = waiting->answer.has_value();
     const std::vector<NewToken> tokens = feed->take(kMostTokensAtOnce);
     const bool last = ended && feed->empty();

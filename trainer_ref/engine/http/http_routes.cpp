@@ -23,9 +23,9 @@ std::string_view path_of(const HttpHeader& header) {
 }  // namespace
 
 struct HttpRoutes::Route {
-  std::string_view path;  // one that ends with '/' stands for all that begin with it
+  std::string_view path;  // one that ends with '/' matches all that begin with it
   http::verb verb;
-  bool for_watchers;  // answered though the server is full
+  bool for_watchers;  // answered even if the server is full
   bool open;          // without the key
   Reply (HttpRoutes::*reply)(const HttpRequest& request, HttpConnection& connection);
 };
@@ -69,9 +69,8 @@ std::optional<HttpAnswer> HttpRoutes::deny(const HttpHeader& header) const {
   if (api_key_.empty() || (route != nullptr && route->open)) return std::nullopt;
   const auto given = header[http::field::authorization];
   if (gives_key({given.data(), given.size()}, api_key_)) return std::nullopt;
-  HttpAnswer denied =
-      refusal(401, given.empty() ? "this engine asks for a key: send the header Authorization: Bearer KEY"
-                                 : "the key of the header Authorization is not this engine's");
+  HttpAnswer denied = refusal(401, given.empty() ? "this engine needs a key: send the header Authorization: Bearer KEY"
+                                                 : "the key of the header Authorization is not this engine's");
   denied.set(http::field::www_authenticate, "Bearer");
   return denied;
 }

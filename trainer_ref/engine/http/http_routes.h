@@ -1,6 +1,6 @@
-// What the engine's HTTP server answers to what: a table of paths, each with its method.
+// The routes of the engine's HTTP server: a table of paths, each with its method.
 //
-// Threads: that of the io_context.
+// Threads: the io_context's.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,7 @@
 
 namespace bascule::ref {
 
-// What becomes of a request: an answer that is to be written; or none, since the route has written it itself, or the
-// client is gone.
+// A request's result: an answer to be written, or none if the route has written it itself or the client is gone.
 struct Routed {
   std::optional<HttpAnswer> answer;
   bool goes_on = true;  // the connection, after the answer
@@ -29,17 +28,17 @@ struct Routed {
 
 class HttpRoutes {
  public:
-  // `api_key`: empty where anybody may ask.
+  // With an empty `api_key`, anybody may send requests.
   HttpRoutes(boost::asio::io_context& io, Engine& engine, ModelCard card, std::string api_key);
 
-  void drain() { draining_ = true; }  // what makes work is refused from now on, and /health says so
+  void drain() { draining_ = true; }  // work is refused afterwards, and /health says so
   bool draining() const { return draining_; }
 
-  // Whether this is asked by what watches over engines, and answered though the server is full.
+  // Whether this is a request of monitoring, which is answered even if the server is full.
   static bool for_watchers(const HttpHeader& header);
-  // The refusal of a client that does not give the key.
+  // The refusal for a client without the key.
   std::optional<HttpAnswer> deny(const HttpHeader& header) const;
-  // The refusal that the header alone calls for: no such path, another method, no key, shutting down.
+  // The refusal that the header alone determines: no such path, another method, no key, shutting down.
   std::optional<HttpAnswer> refuse(const HttpHeader& header) const;
 
   using Reply = boost::asio::awaitable<Routed>;

@@ -26,7 +26,7 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr std::chrono::seconds kLastWords{2};  // after the drain, for what was cut short to be written
+constexpr std::chrono::seconds kLastWords{2};  // after the drain, to write what was cut short
 
 }  // namespace
 
@@ -53,7 +53,7 @@ struct HttpServer::Impl {
       tcp::socket socket(io);
       co_await acceptor.async_accept(socket, with_error(error));
       if (!acceptor.is_open()) co_return;
-      if (error) {  // out of descriptors, most likely
+      if (error) {  // most likely out of descriptors
         close_longest_idle(connections);
         asio::steady_timer pause(io, std::chrono::milliseconds(100));
         co_await pause.async_wait(with_error(error));
@@ -69,7 +69,7 @@ struct HttpServer::Impl {
     }
   }
 
-  // `spare`: beyond the limit, for watchers only until others have ended.
+  // A `spare` connection exceeds the limit, and serves only watchers until others have ended.
   asio::awaitable<void> serve(std::unique_ptr<HttpConnection> connection, bool spare) {
     const HttpConnection::Judge judge = [this, &spare](const HttpHeader& header,
                                                        bool held) -> std::optional<HttpAnswer> {

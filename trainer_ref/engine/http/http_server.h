@@ -1,12 +1,12 @@
-// The engine's HTTP interface: that of OpenAI, and of vLLM beside it (docs/guide/engine-api.md).
+// The engine's HTTP interface: OpenAI's, with vLLM's additions (docs/guide/engine-api.md).
 //
 // Threads: everything runs on the thread that calls run(), which waits for nothing but its sockets. Connections are
-// kept alive and bounded: in number, in the size of headers and bodies, and in how long they may idle. A client that
-// hangs up has its request cancelled.
+// kept alive, but bounded in number, in the size of headers and bodies, and in idle time. If a client hangs up, its
+// request is cancelled.
 //
-// Where there are as many connections as may be, a new one takes the place of that which has been idle longest: half a
-// request is idle, too. Where all are being answered, a few more are taken that may ask /health, /metrics and
-// /is_sleeping only.
+// At the connection limit, a new connection replaces the one that has been idle longest; one with half a request is
+// also idle. If all are being answered, a few more are accepted that may only request /health, /metrics and
+// /is_sleeping.
 #pragma once
 
 #include <csignal>
@@ -27,10 +27,10 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;  // 0: the system chooses
   std::size_t max_connections = 1024;
-  std::size_t spare_connections = 64;  // beyond those, for watchers
+  std::size_t spare_connections = 64;  // beyond these, for watchers
   std::uint64_t max_body_bytes = std::uint64_t{8} << 20;
   std::uint32_t max_header_bytes = 16 << 10;
-  absl::Duration idle_timeout = absl::Seconds(75);  // for a whole request to arrive, the pause before it included
+  absl::Duration idle_timeout = absl::Seconds(75);  // for a whole request to arrive, including the pause before it
   absl::Duration drain = absl::Seconds(30);
   std::string api_key = {};  // that clients must send; empty: none
   std::vector<int> stop_signals{SIGTERM, SIGINT, SIGHUP};
@@ -38,15 +38,15 @@ struct HttpServerOptions {
 
 class HttpServer {
  public:
-  // Binds and listens. INVALID_ARGUMENT: no such address; UNAVAILABLE: it cannot be bound. `engine` outlives
-  // the server, and is stopped before the server goes: what it calls when a request ends lives there.
+  // Binds and listens. Returns INVALID_ARGUMENT if there is no such address, UNAVAILABLE if it cannot be bound.
+  // `engine` outlives the server, and must be stopped before the server is destroyed, because its callbacks live there.
   static absl::StatusOr<std::unique_ptr<HttpServer>> listen(HttpServerOptions options, Engine& engine, ModelCard card);
   ~HttpServer();
 
   const std::string& url() const;  // "http://127.0.0.1:8000", with the port that was chosen; any thread
 
-  // Serves until one of the stop signals. Then nothing new is taken, running requests may finish for `drain`, and
-  // what is left is answered with what it has; a second signal ends it at once.
+  // Serves until one of the stop signals. Then it takes nothing new, running requests may finish for `drain`, and the
+  // rest are answered with what they have; a second signal ends it at once.
   void run();
 
  private:

@@ -1,4 +1,4 @@
-// The routes that generate nothing: models and tokens, and what the engine says of itself and is told.
+// The routes that generate nothing: models and tokens, and the engine's state.
 #include <chrono>
 #include <memory>
 #include <string>
@@ -41,8 +41,8 @@ std::optional<std::string> query_value(std::string_view target, std::string_view
 
 }  // namespace
 
-// A client that hears of an ack may ask at once, before the commit that sent it has said what is served now. What was
-// served before is said where the commit lasts.
+// A client that detects an ack may send a request before the commit that sent the ack has updated what is served. If
+// the commit lasts, the answer is the previous version.
 asio::awaitable<void> HttpRoutes::settle() {
   const std::uint64_t begun = engine_.commits_begun();
   const auto deadline = std::chrono::steady_clock::now() + kCommitWait;
@@ -114,7 +114,7 @@ HttpRoutes::Reply HttpRoutes::is_sleeping(const HttpRequest& /*request*/, HttpCo
   co_return routed(answer(200, sleeping_json(engine_.stats())));
 }
 
-// /sleep?mode=wait|abort and /wake_up: answered when it is done.
+// /sleep?mode=wait|abort and /wake_up: answered once done.
 HttpRoutes::Reply HttpRoutes::rest(bool sleep, std::string_view target) {
   const std::string mode = query_value(target, "mode").value_or("wait");
   if (mode != "wait" && mode != "abort")

@@ -1,4 +1,4 @@
-// Waiting on the server's thread for what the engine will say on its own.
+// Waits on the server's thread for the engine's answers.
 #pragma once
 
 #include <chrono>
@@ -24,7 +24,7 @@ struct WaitingFor {
   std::optional<Answer> answer;
   bool hung_up = false;
 
-  // From the engine's thread.
+  // Called from the engine's thread.
   static void tell(const std::shared_ptr<WaitingFor>& waiting, Answer answer) {
     boost::asio::post(waiting->io, [waiting, answer = std::move(answer)]() mutable {
       waiting->answer = std::move(answer);
@@ -36,7 +36,7 @@ struct WaitingFor {
   }
 };
 
-// Until there is an answer, the client has hung up, or `ready()`.
+// Waits until there is an answer, the client has hung up, or `ready()`.
 template <typename Answer, typename Ready>
 boost::asio::awaitable<void> wait(WaitingFor<Answer>& waiting, Ready ready) {
   while (!waiting.answer && !waiting.hung_up && !ready()) {

@@ -11,10 +11,10 @@ namespace {
 
 using nlohmann::json;
 
-// JSON has no infinity: what cannot come is as unlikely as OpenAI's API says.
+// JSON has no infinity: an impossible token gets the value that OpenAI's API gives to very unlikely ones.
 double finite(double logprob) { return std::max(logprob, -9999.0); }
 
-// The likeliest ones, with the token itself behind them where it is not among them.
+// The likeliest tokens, then the token itself if it is not among them.
 std::vector<TokenLogprob> with_itself(const Sample& sample, std::int64_t count) {
   std::vector<TokenLogprob> all(sample.top.begin(),
                                 sample.top.begin() + std::min(count, static_cast<std::int64_t>(sample.top.size())));
@@ -32,7 +32,7 @@ json bytes_of(std::string_view text) {
 
 json chat_token(std::int64_t token, double logprob, const AnswerOptions& options, const ModelCard& card) {
   std::string text = token_text(token, card, options.tokens_as_ids);
-  // Of a token that cuts a character, a client has the bytes only.
+  // If a token cuts a character, a client gets only its bytes.
   const bool is_cut = text.find("\xEF\xBF\xBD") != std::string::npos;  // U+FFFD
   json bytes = bytes_of(is_cut ? card.tokenizer->bytes_of(token) : text);
   return {{"token", std::move(text)}, {"logprob", finite(logprob)}, {"bytes", std::move(bytes)}};
@@ -59,7 +59,7 @@ void LogprobLists::add(const Sample& sample, std::size_t offset) {
   if (options_.logprobs == 0) return;
   json top = json::object();
   for (const TokenLogprob& each : with_itself(sample, *options_.logprobs)) {
-    // Tokens of one text: the likeliest of them counts.
+    // Of tokens with the same text, the likeliest counts.
     top.emplace(token_text(each.token, card_, options_.tokens_as_ids), finite(each.logprob));
   }
   top_.push_back(std::move(top));
@@ -91,7 +91,7 @@ json prompt_logprobs(std::span<const std::int64_t> prompt, const PromptScores& s
                      const ModelCard& card) {
   json all = json::array({nullptr});
   for (std::size_t i = 1; i < prompt.size(); ++i) {
-    if (i > scores.of.size()) {  // it ended before
+    if (i > scores.of.size()) {  // the completion ended before
       all.push_back(nullptr);
       continue;
     }

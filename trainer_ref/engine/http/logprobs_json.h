@@ -10,7 +10,7 @@
 
 namespace bascule::ref {
 
-// /v1/completions: lists of tokens, token_logprobs, top_logprobs (null where none are asked for) and text_offset.
+// /v1/completions: lists of tokens, token_logprobs, top_logprobs (null if not requested) and text_offset.
 class LogprobLists {
  public:
   LogprobLists(const AnswerOptions& options, const ModelCard& card);
@@ -30,7 +30,7 @@ class LogprobLists {
 // /v1/chat/completions: an element of "content".
 nlohmann::json chat_logprob(const Sample& sample, const AnswerOptions& options, const ModelCard& card);
 
-// A list as long as the prompt: null, then an object for each token by ids, of its own and the likeliest ones.
+// A list as long as the prompt: null, then for each token an object by ids, with itself and the likeliest ones.
 nlohmann::json prompt_logprobs(std::span<const std::int64_t> prompt, const PromptScores& scores,
                                const AnswerOptions& options, const ModelCard& card);
 

@@ -23,13 +23,13 @@ struct ModelCard {
   std::int64_t max_choices = 1024;  // prompts times n in one request
   std::string worker;
   std::string device = "cpu";  // where it computes
-  // Text to token ids and back, where the tokenizer can be read; `no_text` says why it cannot.
+  // Text to token ids and back, if the tokenizer can be read; `no_text` says why it cannot.
   std::optional<Tokenizer> tokenizer;
   absl::Status no_text;
-  // Messages to text, where the checkpoint has a template that is understood; `no_chat` says why not.
+  // Messages to text, if the checkpoint has a supported template; `no_chat` says why not.
   std::optional<ChatTemplate> chat;
   absl::Status no_chat;
-  LogprobsMode logprobs = LogprobsMode::kRaw;  // of requests that do not say
+  LogprobsMode logprobs = LogprobsMode::kRaw;  // for requests that do not choose
 };
 
 }  // namespace bascule::ref

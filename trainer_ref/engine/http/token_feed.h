@@ -1,7 +1,7 @@
-// New tokens on their way from the engine's thread to the server's, for answers that are sent while they grow.
+// New tokens on their way from the engine's thread to the server's, for streamed answers.
 //
-// Nothing waits here: a client that reads slowly lets its own tokens pile up, which are no more than its request may
-// generate, and its connection's deadline ends it.
+// Nothing waits here. If a client reads slowly, its own tokens pile up, at most as many as its request may generate,
+// until its connection's deadline ends it.
 #pragma once
 
 #include <deque>
@@ -30,7 +30,7 @@ class TokenFeed final : public TokenSink {
     if (first) ready_();
   }
 
-  // The oldest, `most` at most.
+  // The oldest tokens, at most `most`.
   std::vector<NewToken> take(std::size_t most) {
     std::vector<NewToken> taken;
     const std::lock_guard lock(mutex_);

@@ -31,7 +31,7 @@ class BlockPool {
   std::size_t size() const { return blocks_.size(); }
   std::size_t available() const { return free_.size() + kept_.size(); }
 
-  // A block held once; the least recently used kept one when none is free, nothing when all are held.
+  // Returns a block held once: the least recently used kept one if none is free, nullopt if all are held.
   std::optional<BlockId> allocate();
   void retain(BlockId block);
   void free(BlockId block);
@@ -40,12 +40,12 @@ class BlockPool {
     BlockId block;
     PrefixId prefix;
   };
-  // The block that holds `tokens` (kBlockTokens of them) behind `parent`. It is not retained.
+  // The block that holds `tokens` (kBlockTokens of them) after `parent`. It is not retained.
   std::optional<Match> find(PrefixId parent, std::span<const std::int64_t> tokens) const;
-  // Makes `block`, which is held and full, findable. Where another block holds the same, that one stays.
+  // Makes `block`, which is held and full, findable. If another block holds the same, that one stays.
   PrefixId publish(BlockId block, PrefixId parent, std::span<const std::int64_t> tokens);
 
-  // Forgets every prefix: the weights have changed. What was published before has another generation.
+  // Forgets all prefixes because the weights have changed. Earlier ones have another generation.
   void drop_prefixes();
   std::uint64_t generation() const { return generation_; }
 

@@ -1,4 +1,4 @@
-// A completion, as a client asks for it and as it comes back; and what an engine says of itself.
+// A completion as a client requests it and as it comes back; and an engine's statistics.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct CompletionRequest {
   std::vector<std::int64_t> stop_token_ids;  // sorted
   // Makes one for each completion of a prompt; null: no text ends them.
   std::function<TextEnd(std::span<const std::int64_t> prompt)> text_end;
-  std::optional<std::int64_t> prompt_logprobs;  // how many of the likeliest tokens to tell of at each of the prompt's
-  std::shared_ptr<TokenSink> sink;              // where tokens go as they are generated; null: nowhere
+  std::optional<std::int64_t> prompt_logprobs;  // likeliest tokens to report at each of the prompt's
+  std::shared_ptr<TokenSink> sink;              // receives tokens as they are generated; null: none
 
   std::size_t choices() const { return prompts.size() * static_cast<std::size_t>(n); }
 };

@@ -33,7 +33,7 @@ void Engine::stop() {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
-  // What was to be called, and where tokens were to go, may hold what the caller is about to end.
+  // Callbacks and sinks may hold what the caller is about to destroy.
   for (const auto& [id, pending] : pending_) scheduler_.remove(id);
   pending_.clear();
   falling_asleep_.clear();
@@ -127,7 +127,7 @@ std::vector<Engine::Command> Engine::next_commands(bool busy) {
 }
 
 void Engine::loop() {
-  flip();  // the first commit is also what lets a receiver greet its sender
+  flip();  // the first commit also lets a receiver greet its sender
   publish_stats();
   {
     const std::lock_guard lock(mutex_);
@@ -151,7 +151,7 @@ void Engine::loop() {
     publish_stats();
     if (served_.ready) {
       step();
-    } else if (!pending_.empty()) {  // they were taken while a version was served; their clients may ask elsewhere
+    } else if (!pending_.empty()) {  // taken while a version was served; clients may retry elsewhere
       fail_all(unavailable("the version that was served is no longer served",
                            served_.error.ok() ? "" : cat(": ", served_.error.message())));
     }
@@ -240,17 +240,17 @@ void Engine::obey(const WakeUp& command) {
   if (status.ok()) {
     asleep_ = false;
     const std::lock_guard lock(mutex_);
-    if (command.sleeps == sleeps_) closed_ = false;  // else one that was asked for later is on its way
+    if (command.sleeps == sleeps_) closed_ = false;  // else a later sleep is still to come
   }
   command.done(status);
 }
 
-// Under kWait nothing is committed while something runs, lest a version that comes at this moment be taken at once.
+// Under kWait nothing is committed while something runs: a version that comes at this moment would be taken at once.
 bool Engine::flip_waits() {
   if (options_.on_update != OnUpdate::kWait || !served_.ready || !scheduler_.has_begun()) return false;
   served_ = runner_->look();
   say_why();
-  if (!served_.ready) return false;  // what runs must not go on
+  if (!served_.ready) return false;  // what runs must not continue
   if (!served_.pending) flip_by_.reset();
   if (served_.pending && !flip_by_) flip_by_ = Deadline(options_.wait_at_most).at();
   return !flip_by_ || Clock::now() < *flip_by_;
@@ -281,7 +281,7 @@ void Engine::flip() {
 }
 
 void Engine::say_why() {
-  constexpr std::size_t kMost = 16;  // reasons that take turns must not fill a disk
+  constexpr std::size_t kMost = 16;  // alternating reasons must not fill a disk
   if (served_.error.ok()) {
     if (served_.attached && !said_.empty()) {
       options_.warn("joined its sender");
@@ -321,11 +321,11 @@ void Engine::complete(Step step) {
   end(scheduler_.complete(step, *outputs, {served_.epoch, served_.version}, ahead_ ? &*ahead_ : nullptr));
 }
 
-// The cache is lost. One that failed alone has its request end; of several, it must be found out which it was. It may
-// have been one that has ended meanwhile.
+// The cache is lost. If the step had one sequence, its request ends; if several, the failed one must be found, which
+// may have ended meanwhile.
 void Engine::step_failed(Step step, const absl::Status& why) {
   const bool alone = step.rows.size() == 1;
-  if (std::exchange(ahead_, std::nullopt)) static_cast<void>(runner_->finish());  // of what the failed one drew
+  if (std::exchange(ahead_, std::nullopt)) static_cast<void>(runner_->finish());  // it used tokens of the failed one
   std::erase_if(step.rows, [](const Row& row) { return row.sequence == nullptr; });
   options_.log(cat("a step of ", step.rows.size(), " sequences failed: ", why.message()));
   pool_.drop_prefixes();
@@ -347,7 +347,7 @@ void Engine::end(Scheduler::Sequences sequences) {
       const std::lock_guard lock(mutex_);
       sequences_ -= pending.choices;
     }
-    publish_stats();  // a client with the answer sees it counted
+    publish_stats();  // a client that has the answer finds it counted
     pending.done({absl::OkStatus(), std::move(pending.ended)});
     pending_.erase(found);
   }

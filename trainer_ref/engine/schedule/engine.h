@@ -1,14 +1,13 @@
-// The engine: a thread that steps as long as there is work, schedule, run, sample, and flips between two
-// steps.
+// The engine: a thread that steps as long as there is work (schedule, run, sample), and flips between two steps.
 //
-// Where the runner runs ahead, the next step is planned and started while the last one runs, so that the device does
-// not wait for the host: its sequences go on with tokens that only the device knows yet. One that ends meanwhile has
+// If the runner runs ahead, the next step is planned and started while the last one runs, so that the device does not
+// wait for the host: its sequences continue with tokens that only the device knows yet. One that ends meanwhile has
 // been computed once too often. Before anything else happens, to requests or weights, both steps are completed.
 //
-// Asleep it takes no requests and holds no cache, for others to use the memory; it goes on flipping.
+// Asleep, it takes no requests and holds no cache, so that others can use the memory; it continues to flip.
 //
-// Threads: all from any thread, but start and stop; they return at once. What they are to call when they are done is
-// called once, on the engine's thread, and must return at once.
+// Threads: all but start and stop may be called from any thread, and return at once. A callback is called once, on the
+// engine's thread, and must return at once.
 #pragma once
 
 #include <condition_variable>
@@ -32,9 +31,9 @@
 
 namespace bascule::ref {
 
-// What becomes of running requests when the weights change under them.
+// What happens to running requests when the weights change.
 enum class OnUpdate {
-  kKeep,   // they go on with the new weights; each token says which made it
+  kKeep,   // they continue with the new weights; each token records which weights made it
   kAbort,  // they end with what they have and finish_reason "abort"
   kWait,   // the flip waits for them, and what has not begun waits for the flip
 };
@@ -44,13 +43,13 @@ struct EngineOptions {
   std::size_t blocks = 1024;       // of the cache
   std::size_t max_waiting = 4096;  // sequences that may wait beyond those that run
   OnUpdate on_update = OnUpdate::kKeep;
-  // Of kWait: from the token boundary at which a version is seen to be pending. What still runs then goes on as under
-  // kKeep. Shorter than the sender's flip_timeout by four steps, of which two may be under way when the version is
-  // seen and two when the time is up, or the sender may evict the engine.
+  // For kWait: counted from the token boundary at which a version is seen to be pending. What still runs then continues
+  // as under kKeep. Leave four steps' time below the sender's flip_timeout, or the sender may evict the engine: two
+  // steps may be in progress when the version is seen, and two when the time is up.
   absl::Duration wait_at_most = absl::Seconds(3);
   std::function<void(std::string_view)> log = [](std::string_view) {};
-  // Why no sender is joined, or a version cannot be served: each reason once until one is joined again. Engine's
-  // thread.
+  // Gets the reason why no sender is joined, or why a version cannot be served: each reason once until one is joined
+  // again. Called on the engine's thread.
   std::function<void(std::string_view)> warn = [](std::string_view) {};
 };
 
@@ -61,30 +60,30 @@ class Engine {
   explicit Engine(EngineOptions options);
   ~Engine();  // stops
 
-  // Starts the thread, and returns when it has looked for weights: those of a checkpoint are served by then. Once.
+  // Starts the thread, and returns once it has looked for weights: a checkpoint's are served by then. Call it once.
   void start(std::unique_ptr<Runner> runner);
-  // Ends the thread after the current step; what still runs is dropped, no `done` is called or kept.
+  // Ends the thread after the current step. What still runs is dropped; no `done` is called or kept.
   void stop();
 
-  // UNAVAILABLE: no version is served yet. RESOURCE_EXHAUSTED: too many wait. What was taken ends UNAVAILABLE, too, if
-  // the version that is served must not be any more.
+  // Returns UNAVAILABLE if no version is served yet, RESOURCE_EXHAUSTED if too many wait. A request that was taken also
+  // ends UNAVAILABLE if the served version must no longer be used.
   absl::StatusOr<RequestId> submit(CompletionRequest request, Done done);
-  void cancel(RequestId request);  // frees its place; its `done` may be called still, if it ended meanwhile
+  void cancel(RequestId request);  // frees its place; its `done` may still be called if it ended meanwhile
   void abort_all();                // ends every request with what it has and finish_reason "abort"
   void wake();                     // a version is pending: an idle engine commits now
 
-  // Takes nothing new from now on, and gives the cache back once all that runs or waits has ended: by itself, or, with
-  // `abort`, now, with what it has. `done` is told then; or, as ABORTED, that wake_up() came first.
+  // Takes nothing new afterwards, and gives the cache back once everything that runs or waits has ended: by itself or,
+  // with `abort`, now, with what it has. Then `done` is called; with ABORTED if wake_up() came first.
   using Slept = std::function<void(const absl::Status&)>;
   void sleep(bool abort, Slept done);
-  // Makes the cache anew and takes requests again. UNAVAILABLE: there is not the memory, and it stays asleep.
+  // Makes the cache anew and takes requests again. Reports UNAVAILABLE and stays asleep if memory is lacking.
   void wake_up(Slept done);
 
   EngineStats stats() const;
 
-  // A commit sends the ack before submit() and stats() know of the version. A client that hears of the ack, and is to
-  // find the version served, is answered once as many commits have ended as had begun when it asked. A commit takes
-  // microseconds, but beside a single copy as long as the trainer writes it.
+  // A commit sends the ack before submit() and stats() know of the version. A client that detects the ack must find the
+  // version served, so it is answered once as many commits have ended as had begun when it asked. A commit takes
+  // microseconds, but with a single copy as long as the trainer writes it.
   std::uint64_t commits_begun() const;
   std::uint64_t commits_ended() const;
   const EngineOptions& options() const { return options_; }
@@ -144,15 +143,15 @@ class Engine {
   std::map<RequestId, Pending> pending_;
   Served served_;
   EngineStats counted_;
-  std::vector<std::string> said_;             // reasons that were given to warn
+  std::vector<std::string> said_;             // reasons already given to warn
   std::optional<Clock::time_point> flip_by_;  // while a version waits for what has begun
-  std::optional<Step> ahead_;                 // was started, and is not completed
+  std::optional<Step> ahead_;                 // started and not completed
   bool asleep_ = false;                       // the cache is given back
   std::vector<Slept> falling_asleep_;         // callers that wait for that
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Command> inbox_;  // guarded by mutex_, as all below
+  std::vector<Command> inbox_;  // guarded by mutex_, like all below
   bool woken_ = false;
   bool looked_ = false;
   std::uint64_t commits_begun_ = 0, commits_ended_ = 0;

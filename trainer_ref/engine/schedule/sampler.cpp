@@ -16,8 +16,8 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Leaves in `ids` what min_p, top_k and top_p keep, in falling order of weight where the latter cut; returns the weight
-// that is kept. The largest weight is 1.
+// Leaves in `ids` what min_p, top_k and top_p keep, in falling order of weight if the latter two cut. Returns the kept
+// weight. The largest weight is 1.
 double cut(const std::vector<double>& weights, const SamplingParams& params, std::vector<std::size_t>& ids,
            double total) {
   if (params.min_p > 0) {
@@ -57,7 +57,7 @@ double total_weight(std::span<const float> logits, double highest, double invers
   return total;
 }
 
-// What raw or processed log-probabilities of `params` come to, where the total weight of the processed ones is known.
+// Normalizes raw or processed log-probabilities, as `params` say. `total` is the total weight of the processed ones.
 LogSoftmax log_softmax(std::span<const float> logits, const SamplingParams& params, double highest, double total) {
   const double inverse = inverse_of(params);
   if (params.logprobs == LogprobsMode::kProcessed || inverse == 1) return {highest, inverse, std::log(total)};
@@ -121,7 +121,7 @@ std::optional<Sample> sample(std::span<const float> logits, const SamplingParams
     left -= weights[id];
     if (left < 0) return chosen(id);
   }
-  // Rounding left a crumb: the last token that can be drawn at all.
+  // Rounding left a remainder: returns the last token that can be drawn at all.
   for (std::size_t i = ids.size(); i-- > 0;)
     if (weights[ids[i]] > 0) return chosen(ids[i]);
   return std::nullopt;

@@ -11,7 +11,7 @@ std::size_t blocks_for(std::size_t tokens) { return (tokens + kBlockTokens - 1) 
 
 std::size_t left_to_compute(const Sequence& sequence) { return sequence.tokens.size() - sequence.computed; }
 
-// Blocks beyond those that it holds, for what it has and its next kBlockTokens tokens; its siblings' own ones, too.
+// Blocks beyond those that it holds, for what it has and its next kBlockTokens tokens, including its siblings' own.
 std::size_t soon_needed(const Sequence& sequence) {
   // The last token that it generates is not computed.
   const auto longest =
@@ -62,7 +62,7 @@ bool Scheduler::reserve(Sequence& sequence, std::size_t tokens) {
 }
 
 void Scheduler::free(Sequence& sequence) {
-  // The last first: a prefix is then evicted from its end, and what is left of it can still be found.
+  // From last to first: a prefix is then evicted from its end, and its rest can still be found.
   for (std::size_t i = sequence.blocks.size(); i-- > 0;) pool_.free(sequence.blocks[i]);
   sequence.blocks.clear();
   sequence.computed = 0;
@@ -84,7 +84,7 @@ void Scheduler::put_back(const Step& step) {
   copies_.clear();
 }
 
-// The one that was begun goes on, else the first that waits begins.
+// Continues the sequence that was begun, else begins the first that waits.
 Step Scheduler::schedule_a_suspect() {
   const auto suspected = [](const auto& sequence) { return sequence->suspect; };
   auto found = std::find_if(running_.begin(), running_.end(), suspected);
@@ -122,7 +122,7 @@ Step Scheduler::schedule(Admits admits) {
   step.copies = std::exchange(copies_, {});
   std::size_t budget = limits_.max_step_tokens;
   const std::uint64_t preempted_before = preemptions_;
-  // Those that generate come first: a long prompt must not hold them up.
+  // Generating sequences come first: a long prompt must not hold them up.
   for (const bool generating : {true, false}) {
     for (std::size_t i = 0; i < running_.size() && budget > 0; ++i) {
       Sequence& sequence = *running_[i];
@@ -162,7 +162,7 @@ std::optional<Step> Scheduler::plan_behind(const Step& step) {
   return behind;
 }
 
-// Lets the first that waits, and may run, do so, if there is room for it.
+// Admits the first waiting sequence that may run, if there is room for it.
 bool Scheduler::admit(Admits admits, std::size_t& budget, Step& step) {
   const auto first = std::find_if(waiting_.begin(), waiting_.end(), [admits](const auto& sequence) {
     return admits == Admits::kAll || begun(*sequence);
@@ -184,7 +184,7 @@ bool Scheduler::admit(Admits admits, std::size_t& budget, Step& step) {
   return true;
 }
 
-// One that runs alone needs no room beside it.
+// A sequence that runs alone needs no room beside it.
 bool Scheduler::has_room_for(const Sequence& sequence) const {
   if (running_.empty()) return true;
   std::size_t needed = soon_needed(sequence);
@@ -196,7 +196,7 @@ void Scheduler::reuse_prefix(Sequence& sequence) {
   sequence.generation = pool_.generation();
   if (sequence.wants_scores()) return;  // they need every position's logits
   const std::span<const std::int64_t> tokens(sequence.tokens);
-  // One token at least is computed: the step must make logits.
+  // At least one token is computed: the step must make logits.
   while (sequence.computed + kBlockTokens < tokens.size()) {
     const auto match = pool_.find(sequence.prefix, tokens.subspan(sequence.computed, kBlockTokens));
     if (!match) return;
@@ -209,7 +209,7 @@ void Scheduler::reuse_prefix(Sequence& sequence) {
 }
 
 void Scheduler::publish_blocks(Sequence& sequence) {
-  // Keys and values of other weights are good enough to go on with, but not to be handed to another sequence.
+  // Keys and values of other weights are good enough to continue with, but not to be given to another sequence.
   if (sequence.generation != pool_.generation()) return;
   const std::span<const std::int64_t> tokens(sequence.tokens);
   while ((sequence.published + 1) * kBlockTokens <= sequence.computed) {
@@ -248,8 +248,8 @@ Scheduler::Sequences Scheduler::complete(const Step& step, std::span<RowOutput> 
   return ended;
 }
 
-// The siblings of `lead`, whose prompt is computed, begin with a token each. They share its full blocks; the
-// last block, where it is part full, is copied, since each will write its own tokens behind the prompt.
+// The siblings of `lead`, whose prompt is computed, begin with a token each. They share its full blocks; a last block
+// that is part full is copied, since each will write its own tokens after the prompt.
 void Scheduler::fork(Sequence& lead, Sequences siblings, std::span<Sample> samples, MadeBy made_by, Sequences& ended) {
   const std::size_t full = lead.prompt_tokens / kBlockTokens;
   const bool part = lead.prompt_tokens % kBlockTokens != 0;

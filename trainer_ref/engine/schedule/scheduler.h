@@ -1,22 +1,21 @@
-// The scheduler: which sequences run, and which tokens of theirs the next step computes. One thread; no
-// tensors.
+// The scheduler: which sequences run, and which of their tokens the next step computes. One thread; no tensors.
 //
-// Sequences join and leave the running batch at every step. Prompts are computed in pieces of at most
-// `max_step_tokens` a step, beside the single tokens of those that generate. One joins only where all that run find
-// the blocks of their next kBlockTokens tokens: else it would soon have to leave again.
+// Sequences join and leave the running batch at every step. Prompts are computed in pieces of at most `max_step_tokens`
+// per step, beside the single tokens of generating sequences. One joins only if all running ones find the blocks of
+// their next kBlockTokens tokens: else it would soon have to leave again.
 //
-// When the cache is full all the same, the youngest running sequence frees its blocks and waits. The full ones,
-// of its prompt and of what it generated, can be found under their prefix until their memory is needed, from the
-// sequence's end; so, admitted again, it computes only what others took meanwhile. Blocks of other weights cannot be
-// found. The youngest is the victim since the older ones are nearer to their end, and began with older weights, if any
-// did. Which one it is decides little of what is lost, which is the memory that the others need.
+// If the cache is full all the same, the youngest running sequence frees its blocks and waits. Its full blocks, of
+// the prompt and of generated tokens, can be found under their prefix until their memory is needed, which takes them
+// from the sequence's end; admitted again, it computes only what others took meanwhile. Blocks of other weights cannot
+// be found. The youngest is the victim because older ones are nearer to their end, and began with older weights, if any
+// did. The choice hardly changes the loss, which is the memory that the others need.
 //
 //   waiting ──admitted──▶ running ──last token──▶ finished (handed back by complete, cancel or abort_all)
 //      ▲                     │
 //      └──────pre-empted─────┘
 //
-// Where a step of several sequences failed, each of them runs alone until it has sampled: so one that cannot be
-// computed is known by name, and ends nobody else's request.
+// If a step of several sequences fails, each of them runs alone until it has sampled, so that the one that cannot be
+// computed is identified and ends no other request.
 #pragma once
 
 #include <deque>
@@ -39,31 +38,30 @@ class Scheduler {
  public:
   using Sequences = std::vector<std::unique_ptr<Sequence>>;
 
-  // The pool must hold one whole sequence of any length that is added, and max_batch one sequence with its
-  // siblings.
+  // The pool must hold one whole sequence of any added length, and max_batch one sequence with its siblings.
   Scheduler(const SchedulerLimits& limits, BlockPool& pool) : limits_(limits), pool_(pool) {}
 
   void add(std::unique_ptr<Sequence> sequence);  // with its siblings
 
-  // The next step; empty only where nothing runs, and nothing waits that it admits.
+  // The next step; empty only if nothing runs and nothing waits that it admits.
   enum class Admits { kAll, kBegun };
   Step schedule(Admits admits = Admits::kAll);
-  // The step behind `step`, which runs and is not completed yet: the next token of all its sequences but those that end
-  // with this one's for their length. None where something else is to be done first: prompts, siblings, an admission,
-  // or to make room in the cache. Completed as any other, behind `step`.
+  // Plans the step after `step`, which runs and is not completed yet: the next token of all its sequences, except those
+  // that end with this one because of their length. Returns nullopt if something else comes first: prompts, siblings,
+  // an admission, or room in the cache. It is completed like any other, after `step`.
   std::optional<Step> plan_behind(const Step& step);
-  // Something runs, or waits to go on: it has tokens already, which its client may know.
+  // Whether something runs, or waits with tokens, which its client may know.
   bool has_begun() const;
 
-  // After the runner computed `step`: outputs[i] belongs to rows[i], and is taken. Returns those that ended; where a
-  // step was planned behind, its rows lose them.
+  // Call it after the runner computed `step`: outputs[i] belongs to rows[i], and is taken. Returns the sequences that
+  // ended; a step planned after this one loses their rows.
   Sequences complete(const Step& step, std::span<RowOutput> outputs, MadeBy made_by, Step* behind = nullptr);
 
-  // Instead of complete(): `step` failed, and what the cache held is lost. All that run wait again, to be computed
-  // anew; those of `step` are suspects. Not while another step runs.
+  // Call it instead of complete() if `step` failed and the cache is lost. All running sequences wait again, to be
+  // computed anew; the sequences of `step` are suspects. Not while another step runs.
   void put_back(const Step& step);
 
-  // Takes a request's sequences out, wherever they are. Not while a step is neither completed nor put back.
+  // Removes a request's sequences, wherever they are. Not while a step is neither completed nor put back.
   Sequences remove(RequestId request);
 
   std::size_t running() const { return running_.size(); }

@@ -1,5 +1,4 @@
-// A sequence: one prompt and the tokens generated behind it. Plain data that the scheduler moves through its
-// life.
+// A sequence: one prompt and the tokens generated after it. Plain data that the scheduler moves through its life.
 #pragma once
 
 #include <cstdint>
@@ -24,30 +23,30 @@ struct MadeBy {
   Version version = 0;
 };
 
-// What a client wants to know of its prompt's tokens: how likely each was behind those before it, and the `count`
-// likeliest ones instead. Completions of one prompt share it.
+// What a client requests about its prompt's tokens: how likely each was after the ones before it, and the `count`
+// likeliest tokens. Completions of one prompt share it.
 struct PromptScores {
   std::int64_t count = 0;
   std::vector<Sample> of;  // of the prompt's second token, third, …; complete with the first token that is generated
 };
 
-// A token as it was generated, for answers that are sent while they grow.
+// A token as it was generated, for streamed answers.
 struct NewToken {
   std::uint64_t choice = 0;
   Sample sample;
   MadeBy made_by;
   FinishReason finish = FinishReason::kNone;
-  std::shared_ptr<const PromptScores> prompt_scores = {};  // null: not asked for
+  std::shared_ptr<const PromptScores> prompt_scores = {};  // null: not requested
 };
 
-// Where new tokens go. put() is called on the engine's thread, and must return at once.
+// Receives new tokens. put() is called on the engine's thread, and must return at once.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
   virtual void put(NewToken token) = 0;
 };
 
-// Told each token of one completion, in order; whether the text ends with it. Engine's thread, as put().
+// Gets each token of one completion, in order; returns whether the text ends with it. Engine's thread, like put().
 using TextEnd = std::function<bool(std::int64_t token)>;
 
 struct Sequence {
@@ -57,22 +56,21 @@ struct Sequence {
   std::int64_t max_tokens = 16;                 // 0: the prompt is computed, and nothing generated
   std::vector<std::int64_t> stop_token_ids;     // sorted; the model's end among them unless it is ignored
   TextEnd text_end;                             // null: no text ends it
-  std::shared_ptr<PromptScores> prompt_scores;  // null: not asked for
+  std::shared_ptr<PromptScores> prompt_scores;  // null: not requested
   std::shared_ptr<TokenSink> sink;              // null: the answer is sent once it is whole
 
   std::vector<std::int64_t> tokens;  // the prompt, then what was generated
   std::size_t prompt_tokens = 0;
   std::vector<Sample> samples;  // one for each generated token
-  std::vector<Epoch> epochs;    // likewise: that of the sender of the weights that made it
+  std::vector<Epoch> epochs;    // also: the epoch of the sender whose weights made it
   std::vector<Version> versions;
   FinishReason finish = FinishReason::kNone;
   bool suspect = false;  // a step with it failed: it is computed alone until it has sampled
 
-  // In the cache: keys and values of tokens[0, computed) lie in `blocks`, kBlockTokens to a block.
+  // Keys and values of tokens[0, computed) lie in `blocks` of the cache, kBlockTokens to a block.
   std::size_t computed = 0;
   std::vector<BlockId> blocks;
-  // Of `blocks`, the first `published` are findable under `prefix`, unless the weights changed since
-  // (generation).
+  // The first `published` of `blocks` are findable under `prefix`, unless the weights changed since (generation).
   std::size_t published = 0;
   PrefixId prefix = kNoPrefix;
   std::uint64_t generation = 0;

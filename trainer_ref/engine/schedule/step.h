@@ -17,24 +17,24 @@ struct Row {
   Sequence* sequence = nullptr;
   std::size_t begin = 0;
   std::size_t count = 0;
-  // The row of the step before, which still runs, that draws this one's token: the first that `tokens` does not have
-  // yet. The sequence is null once that token has ended it: what the row comes to is of no use then.
+  // The row of the previous step, which still runs, that draws this one's token: the first that `tokens` does not have
+  // yet. The sequence is null once that token has ended it: the row's result is then unused.
   std::optional<std::size_t> drawn_by = {};
 
   std::size_t end() const { return begin + count; }  // tokens that the last of them attends to
   bool samples() const { return drawn_by || end() == sequence->tokens.size(); }
-  // Of one that samples: how many tokens its sequence has generated before.
+  // For a row that samples: how many tokens its sequence has generated before.
   std::uint64_t draw() const { return end() - sequence->prompt_tokens; }
-  // Positions [first, second) whose logits say how likely the prompt's next token was, where that is wanted and not
-  // known yet.
+  // Positions [first, second) whose logits say how likely the prompt's next token was, if that is wanted and not known
+  // yet.
   std::pair<std::size_t, std::size_t> scored() const;
 };
 
-// What a row comes to.
+// The result of a row.
 struct RowOutput {
-  std::vector<Sample> samples = {};  // where it samples, one for the sequence and one for each sibling
+  std::vector<Sample> samples = {};  // if it samples, one for the sequence and one for each sibling
   std::vector<Sample> prompt = {};   // one for each position that is scored
-  bool sound = true;                 // false: a logit is no number, and something is missing
+  bool sound = true;                 // false: a logit is NaN, and something is missing
 };
 
 struct Step {

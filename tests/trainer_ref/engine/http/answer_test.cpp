@@ -1,4 +1,4 @@
-// What answers read like.
+// The form of answers.
 #include <bascule/trainer_ref/engine/http/answer.h>
 
 #include <gmock/gmock.h>
@@ -52,7 +52,7 @@ json whole(const json& fields, const Completion& completion, bool chat = false) 
   return json::parse(Answer(5, options(fields, chat), completion.choices.size(), card).whole(completion));
 }
 
-// Token by token, as a stream; the data of all events.
+// The data of all events of a stream, token by token.
 std::vector<json> streamed(const json& fields, const Completion& completion, bool chat = false) {
   const ModelCard card = test_card();
   Answer answer(5, options(fields, chat), completion.choices.size(), card);
@@ -91,7 +91,7 @@ TEST(Answer, HasOpenAisShape) {
   EXPECT_EQ(choice["text"], "AB") << "without the end";
   EXPECT_EQ(choice["finish_reason"], "stop");
   EXPECT_EQ(choice["stop_reason"], nullptr) << "the model's own end";
-  EXPECT_EQ(choice["logprobs"], nullptr) << "they were not asked for";
+  EXPECT_EQ(choice["logprobs"], nullptr) << "they were not requested";
   EXPECT_FALSE(choice.contains("token_ids"));
   EXPECT_EQ(answer["usage"], (json{{"prompt_tokens", 4}, {"completion_tokens", 6}, {"total_tokens", 10}}));
 }

@@ -1,4 +1,4 @@
-// Where the engine's key comes from.
+// The sources of the engine's key.
 #include <bascule/trainer_ref/engine/http/api_key.h>
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ TEST(ApiKey, AFlagThatIsGivenEmptyOpensNothing) {
   ASSERT_TRUE(AbslParseFlag("", &given, &error));
   EXPECT_THAT(key_of(given, {}), HasSubstr("--api-key=: give a key"));
   EXPECT_THAT(key_of({}, given), HasSubstr("--api-key-file=: give a file"));
-  EXPECT_THAT(key_of(given, {"/dev/null"}), HasSubstr("--api-key is given, too"));
+  EXPECT_THAT(key_of(given, {"/dev/null"}), HasSubstr("--api-key is also given"));
   EXPECT_THAT(key_of({}, {"/dev/null"}), HasSubstr("expected a file whose first line"));
 }
 

@@ -48,7 +48,7 @@ inline Tokenizer byte_tokenizer(bool adds_start = false) {
   return *std::move(tokenizer);
 }
 
-// Of a conversation it makes "<s>U:Hi A:", with upper case for roles.
+// Renders a conversation as "<s>U:Hi A:", with upper case for roles.
 inline constexpr const char* kTestTemplate =
     "<s>{% for message in messages %}{{ message.role[0] | upper }}:{{ message.content | trim }} {% endfor %}"
     "{% if tools %}T{{ tools | length }} {% endif %}{% if shout %}! {% endif %}"

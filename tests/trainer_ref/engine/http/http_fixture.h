@@ -26,10 +26,10 @@
 
 namespace bascule::ref {
 
-// A connection whose every byte is the test's own.
+// A connection whose every byte is the test's.
 class RawConnection {
  public:
-  // `receive_bytes`: of the system's buffer; 0: what it likes.
+  // `receive_bytes`: of the system's buffer; 0: its default.
   explicit RawConnection(const std::string& url, int receive_bytes = 0) {
     const int port = std::stoi(url.substr(url.rfind(':') + 1));
     socket_.open(boost::asio::ip::tcp::v4());
@@ -47,7 +47,7 @@ class RawConnection {
     boost::asio::read_until(socket_, boost::asio::dynamic_buffer(text), "\r\n\r\n");
     return text;
   }
-  // All until `end`, which is the last of it.
+  // Everything up to and including `end`.
   std::string read_until(const std::string& end) {
     boost::system::error_code error;
     const std::size_t bytes = boost::asio::read_until(socket_, boost::asio::dynamic_buffer(buffered_), end, error);
@@ -55,7 +55,7 @@ class RawConnection {
     buffered_.erase(0, text.size());
     return text;
   }
-  // All that comes until the server ends the connection; why it ended, if `error` is given.
+  // Everything until the server ends the connection; `error`, if given, gets why it ended.
   std::string read_to_end(boost::system::error_code* error = nullptr) {
     std::string text = std::exchange(buffered_, {});
     boost::system::error_code end;
@@ -69,7 +69,7 @@ class RawConnection {
  private:
   boost::asio::io_context io_;
   boost::asio::ip::tcp::socket socket_{io_};
-  std::string buffered_;  // behind what read_until() gave
+  std::string buffered_;  // after what read_until() returned
 };
 
 class HttpServerTest : public ::testing::Test {
@@ -95,7 +95,7 @@ class HttpServerTest : public ::testing::Test {
   void TearDown() override {
     runner_->open(true);
     if (thread_.joinable()) stop();
-    engine_.stop();  // what it would call lives in the server
+    engine_.stop();  // its callbacks live in the server
   }
   void stop() {
     ::kill(::getpid(), SIGTERM);

@@ -1,4 +1,4 @@
-// The server over real sockets; what HTTP answers to what is tested on the program (tests/e2e/engine_http_test.cpp).
+// The server over real sockets. tests/e2e/engine_http_test.cpp tests the answers of the program.
 #include <future>
 
 #include "http_fixture.h"
@@ -79,7 +79,7 @@ TEST_F(HttpServerTest, AClientThatShutsItsSendingSideInAStreamReadsItToTheEnd) {
   EXPECT_THAT(client.read_to_end(), HasSubstr("data: [DONE]"));
 }
 
-// It can skip no interim answer, so that it cannot be told apart from one that is gone.
+// It can skip no interim answer, so it cannot be told from one that is gone.
 TEST_F(HttpServerTest, OfHttp10AClientThatShutsItsSendingSideHasHungUp) {
   start();
   runner_->open(false);
@@ -189,7 +189,7 @@ TEST_F(HttpServerTest, WhatHasBeenIdleLongestMakesRoom) {
   EXPECT_EQ(health->status, 200);
   EXPECT_EQ(silent.read_to_end(), "");
   half.send("tion: close\r\n\r\n");
-  EXPECT_THAT(half.read_to_end(), StartsWith("HTTP/1.1 200 OK")) << "it was idle for less long";
+  EXPECT_THAT(half.read_to_end(), StartsWith("HTTP/1.1 200 OK")) << "its idle time was shorter";
 
   RawConnection again(server_->url()), third(server_->url());  // the client's own connection makes room for the second
   HttpClient newcomer;

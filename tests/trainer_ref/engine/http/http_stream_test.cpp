@@ -1,4 +1,4 @@
-// Answers as Server-Sent Events over real sockets, and what clients of OpenAI's and vLLM's servers expect besides.
+// Answers as Server-Sent Events over real sockets, and what else clients of OpenAI's and vLLM's servers expect.
 #include "http_fixture.h"
 
 namespace bascule::ref {
@@ -42,14 +42,14 @@ TEST_F(HttpStreamTest, TokensComeAsTheyAreGeneratedOfSeveralChoices) {
            {{"prompt", {{1, 2, 3}, {4}}}, {"n", 2}, {"max_tokens", 50}, {"stream", true}, {"return_token_ids", true}});
   ASSERT_EQ(response.status, 200) << response.body;
   const std::vector<std::string> events = events_of(response.body);
-  ASSERT_GT(events.size(), 4U) << "one for each choice at least";
+  ASSERT_GT(events.size(), 4U) << "at least one for each choice";
   EXPECT_EQ(events.back(), "[DONE]");
   std::map<std::uint64_t, std::vector<std::int64_t>> tokens;
   std::map<std::uint64_t, json> finished;
   for (std::size_t i = 0; i + 1 < events.size(); ++i) {
     const json choice = json::parse(events[i])["choices"][0];
     for (const json& id : choice["token_ids"]) tokens[choice["index"]].push_back(id);
-    EXPECT_FALSE(finished.contains(choice["index"])) << "nothing comes behind its end";
+    EXPECT_FALSE(finished.contains(choice["index"])) << "nothing comes after its end";
     if (!choice["finish_reason"].is_null()) finished[choice["index"]] = choice["finish_reason"];
   }
   for (std::uint64_t choice = 0; choice < 4; ++choice) {

@@ -39,7 +39,7 @@ TEST(StopStrings, TheOneThatBeginsFirstEndsTheText) {
   EXPECT_EQ(stop.found(), "bcde");
   StopStrings equal = stops({"bcd", "bc"});
   EXPECT_EQ(equal.push("abcdef"), "a");
-  EXPECT_EQ(equal.found(), "bcd") << "of several the first in the list";
+  EXPECT_EQ(equal.found(), "bcd") << "the first in the list";
 }
 
 TEST(StopStrings, OnesThatRepeatThemselvesAreFound) {

@@ -43,7 +43,7 @@ TEST(BlockPool, APublishedPrefixIsFoundWhileHeldAndAfterwards) {
   ASSERT_TRUE(pool.find(kNoPrefix, block_of(0)));
   EXPECT_EQ(pool.find(kNoPrefix, block_of(0))->prefix, prefix);
   EXPECT_FALSE(pool.find(kNoPrefix, block_of(1))) << "other tokens";
-  EXPECT_FALSE(pool.find(prefix, block_of(0))) << "the same tokens behind another prefix";
+  EXPECT_FALSE(pool.find(prefix, block_of(0))) << "the same tokens after another prefix";
   pool.retain(block);
   EXPECT_EQ(pool.available(), 1U);
 }
@@ -55,7 +55,7 @@ TEST(BlockPool, TheSameTokensPublishedTwiceAreOnePrefix) {
   EXPECT_EQ(pool.publish(second, kNoPrefix, block_of(0)), prefix);
   pool.free(second);
   EXPECT_EQ(pool.find(kNoPrefix, block_of(0))->block, first);
-  EXPECT_EQ(pool.allocate(), second) << "the copy that is not found is simply free";
+  EXPECT_EQ(pool.allocate(), second) << "the copy that is not found is free";
 }
 
 TEST(BlockPool, EvictsTheLeastRecentlyUsedPrefix) {

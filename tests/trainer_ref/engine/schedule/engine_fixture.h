@@ -1,4 +1,4 @@
-// An engine whose runner is simulated, and what tests ask of it.
+// An engine with a simulated runner, and the requests of tests.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Engines that are sent to sleep, and woken up.
+// Engines that fall asleep and wake up.
 #include <gmock/gmock.h>
 
 #include <future>
@@ -74,7 +74,7 @@ TEST_P(EngineTest, WakesUpBeforeItSlept) {
   EXPECT_FALSE(runner_->asleep());
 }
 
-// Who sleeps last wins, however the calls of several clients interleave with requests: no step without a cache.
+// The last sleep wins, however the calls of several clients interleave with requests: no step without a cache.
 TEST_P(EngineTest, ManyMaySendItToSleepAndWakeItUp) {
   start();
   serve(1);

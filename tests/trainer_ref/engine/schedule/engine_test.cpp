@@ -42,11 +42,11 @@ TEST_P(EngineTest, AnswersManyRequestsEachAsIfAlone) {
 TEST_P(EngineTest, AnIdleEngineCommitsAtOnce) {
   start();
   serve(1);
-  serve(2);  // waits for the flip, which only wake() can bring about so soon
+  serve(2);  // waits for the flip, which only wake() can cause so soon
   EXPECT_EQ(engine_->stats().served.version, 2U);
 }
 
-// A commit beside a single copy waits for the receiver's I/O thread, which may be about to call wake().
+// A commit with a single copy waits for the receiver's I/O thread, which may be about to call wake().
 TEST_P(EngineTest, IsWokenWhileItCommits) {
   start();
   std::promise<void> woken;
@@ -81,7 +81,7 @@ TEST_P(EngineTest, ServesAnAckedVersionOnceItsCommitHasEnded) {
       settle();
       return engine_->stats();
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // they have asked by then
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // their requests have arrived by then
   });
   engine_->wake();
   wait_until([&] { return engine_->stats().flips == 1; });
@@ -163,7 +163,7 @@ TEST_P(EngineTest, ACancelledRequestFreesItsPlace) {
   EXPECT_THROW(cancelled.get(), std::future_error) << "its callback is never called";
 }
 
-// What is to be called may hold a client's connection, whose server ends before the engine does.
+// A callback may hold a client's connection, whose server ends before the engine does.
 TEST_P(EngineTest, KeepsNothingToCallOnceItIsStopped) {
   start();
   serve(1);
@@ -171,7 +171,7 @@ TEST_P(EngineTest, KeepsNothingToCallOnceItIsStopped) {
   std::future<absl::Status> asleep = sleep();
   wait_until([&] { return engine_->stats().running == 1; });
   engine_->stop();
-  runner_ = nullptr;  // went with its thread
+  runner_ = nullptr;  // destroyed with its thread
   ASSERT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::ready);
   EXPECT_THROW(answer.get(), std::future_error);
   ASSERT_EQ(asleep.wait_for(std::chrono::seconds(0)), std::future_status::ready);
@@ -225,7 +225,7 @@ TEST_P(EngineTest, ARequestThatCannotBeComputedEndsNoOther) {
   EXPECT_TRUE(ask(request_of({1}, 5)).get().status.ok());
 }
 
-// A row behind the end of its sequence may have been what failed.
+// The row that failed may lie after the end of its sequence.
 TEST_P(EngineTest, AStepThatFailsBesideASequenceThatHasEndedEndsNoOther) {
   start();
   serve(1);

@@ -1,4 +1,4 @@
-// Engines whose flips wait for what runs.
+// Engines whose flips wait for running requests.
 #include <gmock/gmock.h>
 
 #include <future>
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 class EngineWait : public EngineTest {
  protected:
-  // With version 1, and a request that a step has begun to compute: it goes on when the runner's gate opens.
+  // Serves version 1 and begins a request in a step, which continues when the runner's gate opens.
   std::future<Completion> begin(EngineOptions options, std::int64_t max_tokens, int n = 1) {
     options.on_update = OnUpdate::kWait;
     start(std::move(options));
@@ -28,7 +28,7 @@ class EngineWait : public EngineTest {
     runner_->serve(version);
     engine_->wake();
   }
-  // The engine knows of what was changed at the runner.
+  // Lets the engine see changes made at the runner.
   void let_it_look() {
     const int looks = runner_->looks();
     wait_until([&] {

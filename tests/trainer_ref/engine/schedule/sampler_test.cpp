@@ -61,7 +61,7 @@ TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
 }
 
 TEST(Sampler, TopPCountsWhatTopKLeft) {
-  // Of the two that top_k leaves, the first has 2/3 and reaches 0.6 alone.
+  // Of the two tokens that top_k leaves, the first has 2/3 and reaches 0.6 alone.
   EXPECT_THAT(frequencies({.top_k = 2, .top_p = 0.6}, 100), ::testing::ElementsAre(0, 0, DoubleNear(1, 1e-9), 0));
 }
 
@@ -98,14 +98,14 @@ TEST(Sampler, UniformDependsOnEveryArgumentAndOnNothingElse) {
 }
 
 TEST(Sampler, MinPCutsBeforeTopKAndTopP) {
-  // 1/8, 2/8, 4/8, 1/8: of the likeliest, nearly a half and more are the tokens 1 and 2.
+  // 1/8, 2/8, 4/8, 1/8: only the tokens 1 and 2 have nearly half the likeliest one's probability, or more.
   EXPECT_THAT(frequencies({.min_p = 0.49}, 40000), near({0, 1 / 3.0, 2 / 3.0, 0}));
   EXPECT_THAT(frequencies({.min_p = 0.51}, 4000), near({0, 0, 1, 0}));
   EXPECT_THAT(frequencies({.min_p = 0.24}, 40000), near({0.125, 0.25, 0.5, 0.125}));
-  // Two thirds of what is left are the token 2 alone; of all tokens they would be 1 and 2.
+  // Token 2 alone has two thirds of the rest; of all tokens, it would take 1 and 2.
   EXPECT_THAT(frequencies({.top_p = 0.66, .min_p = 0.49}, 4000), near({0, 0, 1, 0}));
   EXPECT_THAT(frequencies({.top_k = 3, .min_p = 0.49}, 40000), near({0, 1 / 3.0, 2 / 3.0, 0}));
-  // It is of the probabilities under the temperature: 1/22, 4/22, 16/22, 1/22.
+  // min_p applies to the probabilities under the temperature: 1/22, 4/22, 16/22, 1/22.
   EXPECT_THAT(frequencies({.temperature = 0.5, .min_p = 0.26}, 4000), near({0, 0, 1, 0}));
 }
 
@@ -121,7 +121,7 @@ TEST(Sampler, LogprobsAreRawOrUnderTheTemperatureWhateverIsCut) {
   EXPECT_EQ(raw.top[0].token, 2);
   EXPECT_EQ(raw.top[0].logprob, raw.logprob);
   EXPECT_EQ(raw.top[1].token, 1);
-  EXPECT_EQ(raw.top[2].token, 0) << "of equals the first";
+  EXPECT_EQ(raw.top[2].token, 0) << "the first of equals";
   EXPECT_NEAR(raw.top[2].logprob, std::log(0.125), 1e-6);
 }
 

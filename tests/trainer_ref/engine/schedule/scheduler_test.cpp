@@ -60,7 +60,7 @@ TEST(Scheduler, ThoseOfAStepThatFailedRunAloneUntilTheyHaveSampled) {
   EXPECT_EQ(machine.pool.available(), 64U);
   const RequestId removed = failed.rows[0].sequence->request;
   const auto left = static_cast<std::size_t>(std::ranges::count_if(failed.rows, [&](const Row& row) {
-    return row.sequence->request != removed && row.sequence->suspect;  // rows of what is removed point to nothing
+    return row.sequence->request != removed && row.sequence->suspect;  // rows of removed sequences point to nothing
   }));
   machine.scheduler.remove(removed);
   std::size_t sampled = 0;
@@ -202,7 +202,7 @@ TEST(Scheduler, PreemptsTheYoungestWhenTheCacheIsFull) {
   EXPECT_THAT(machine.ended[1]->completion(), ElementsAreArray(expected_completion(prompt_of(16, 50), 0, 40)));
 }
 
-// Two of 16 + 60 tokens in six blocks, until the older one needs a fourth block.
+// Two sequences of 16 + 60 tokens in six blocks, until the older one needs a fourth block.
 void preempt_one(Machine& machine) {
   machine.scheduler.add(make_sequence(1, prompt_of(16), 60));
   machine.scheduler.add(make_sequence(2, prompt_of(16, 50), 60));
@@ -214,7 +214,7 @@ void preempt_one(Machine& machine) {
 TEST(Scheduler, APreemptedSequenceFindsWhatItsPromptAndItsOwnTokensLeftInTheCache) {
   Machine machine(6, {});
   preempt_one(machine);
-  EXPECT_EQ(machine.step().rows.at(0).begin, 32U) << "of its three blocks the older sequence took the last one";
+  EXPECT_EQ(machine.step().rows.at(0).begin, 32U) << "the older sequence took the last of its three blocks";
   EXPECT_EQ(machine.scheduler.reused_tokens(), 32U);
   machine.finish();
   EXPECT_THAT(machine.ended.at(0)->completion(), ElementsAreArray(expected_completion(prompt_of(16, 50), 0, 60)));
@@ -281,8 +281,8 @@ TEST(Scheduler, EachTokenCarriesItsVersion) {
   EXPECT_THAT(machine.ended.at(0)->epochs, ::testing::ElementsAre(7, 7, 7));
 }
 
-// Many requests of all sizes, cancellations and flips in a cache that is far too small: nobody reads another's tokens
-// (the simulation looks), everybody gets what he would get alone, and no block is lost.
+// Many requests of all sizes, cancellations and flips in a cache that is far too small: no sequence reads another's
+// tokens (the simulation checks), each gets what it would get alone, and no block is lost.
 TEST(Scheduler, SurvivesAnyMixture) {
   std::mt19937 random(7);
   const auto pick = [&random](std::size_t from, std::size_t to) {

@@ -14,8 +14,7 @@
 
 namespace bascule::ref {
 
-// A runner over the simulated cache, with the weights' side under the test's control. Steps pass one by one through a
-// gate while it is closed.
+// A runner over the simulated cache; the test controls its weights. While the gate is closed, steps pass it one by one.
 class SimulatedRunner final : public Runner {
  public:
   enum class Ahead { kNo, kYes };
@@ -82,13 +81,13 @@ class SimulatedRunner final : public Runner {
     served_.version = version;
     changed_ = true;
   }
-  // The version that is pending will not be served, as where a single copy was not written after all.
+  // The pending version will not be served, like a single copy that was not written after all.
   void withdraw() {
     const std::lock_guard lock(mutex_);
     served_ = committed_;
     changed_ = false;
   }
-  int ran_ahead() {  // steps that were started before the one before them was finished
+  int ran_ahead() {  // steps started before their predecessors were finished
     const std::lock_guard lock(mutex_);
     return ran_ahead_;
   }
@@ -96,13 +95,13 @@ class SimulatedRunner final : public Runner {
     const std::lock_guard lock(mutex_);
     return looks_;
   }
-  // What is served must not be used any more.
+  // The served version must no longer be used.
   void poison(absl::Status why) {
     const std::lock_guard lock(mutex_);
     served_.ready = false;
     served_.error = std::move(why);
   }
-  // As serve(); `acked` is called in the midst of the commit that flips.
+  // Like serve(), but calls `acked` in the middle of the commit that flips.
   void serve(Version version, std::function<void()> acked) {
     {
       const std::lock_guard lock(mutex_);
@@ -122,17 +121,17 @@ class SimulatedRunner final : public Runner {
     const std::lock_guard lock(mutex_);
     failing_ = failing;
   }
-  // Steps with a prompt that holds this token.
+  // Fails steps with a prompt that holds this token.
   void fail_on(std::int64_t token) {
     const std::lock_guard lock(mutex_);
     breaking_ = token;
   }
-  // Steps that compute what comes behind this token, where a sequence has just generated it.
+  // Fails steps that compute what follows this token, if a sequence has just generated it.
   void fail_behind(std::int64_t token) {
     const std::lock_guard lock(mutex_);
     breaking_behind_ = token;
   }
-  // Opens the gate for so many steps.
+  // Opens the gate for this many steps.
   void allow(int steps) {
     const std::lock_guard lock(mutex_);
     allowed_ = steps;

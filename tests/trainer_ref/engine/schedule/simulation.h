@@ -1,4 +1,4 @@
-// An engine without a model: the next token is a function of all tokens before it, and the cache holds for each place
+// An engine without a model: the next token is a function of all tokens before it, and the cache records for each place
 // which token was written there. Whatever the scheduler does, the places that a row attends to must hold its tokens.
 #pragma once
 

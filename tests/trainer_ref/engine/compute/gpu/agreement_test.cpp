@@ -1,4 +1,4 @@
-// What the GPU computes against what the CPU does.
+// Compares the GPU's results with the CPU's.
 #include <gmock/gmock.h>
 
 #include "support.h"
@@ -35,7 +35,7 @@ class Agreement : public ::testing::TestWithParam<const char*> {
     return result;
   }
 
-  // Requests of all lengths at once, the engine's way.
+  // Requests of all lengths at once, as the engine runs them.
   static void expect_engine_agrees(DType dtype, double tolerance) {
     for (const Graphs graphs : {Graphs::kOff, Graphs::kOn}) {
       TestEngine engine(fixture(), 256, {}, dtype, on_gpu(graphs));
@@ -52,8 +52,8 @@ class Agreement : public ::testing::TestWithParam<const char*> {
   }
 };
 
-// The first round meets each shape, the second records what it has not, the third replays all: prompts, pieces of them,
-// and single tokens beside them.
+// The first round meets each shape, the second records the shapes still missing, the third replays all: prompts, pieces
+// of them, and single tokens beside them.
 TEST_P(Agreement, EveryStepIsReplayedOnceItIsKnown) {
   TestEngine engine(fixture(), 256, {.max_batch = 16, .max_step_tokens = 40}, DType::kF32, on_gpu(Graphs::kOn));
   const Decoder decoder = *Decoder::bind(engine.config(), *read_weights(engine.folder(), engine.config(), DType::kF32));

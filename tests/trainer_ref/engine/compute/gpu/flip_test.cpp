@@ -27,7 +27,7 @@ class FlipTest : public SyncedTest {
                                                                .most_blocks = 16},
                                                  std::move(where.weights)));
   }
-  // Asks again whenever an answer came.
+  // Sends another request whenever an answer comes.
   void keep_asking(std::int64_t prompt_token) {
     CompletionRequest request;
     request.prompts = {{prompt_token, 2, 3}};

@@ -1,4 +1,4 @@
-// Weights that were allocated on another stream than the one that sends them, and freed while the send is under way.
+// Weights that were allocated on another stream than the sending one, and freed while the send is in progress.
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ TEST(SentMemory, IsNotGivenToTheNextTensorBeforeItIsRead) {
   const void* const place = weights.data_ptr();
   cuda.exchangeStream(sends);
   at::Tensor late = at::rand({4096, 4096}, weights.options());
-  for (int i = 0; i < 200; ++i) late = at::matmul(late, late).clamp(-1, 1);  // some tenths of a second
+  for (int i = 0; i < 200; ++i) late = at::matmul(late, late).clamp(-1, 1);  // a few tenths of a second
   ASSERT_THAT(sender->send_async(libtorch::tensors({{"w", weights}})), IsOk());
   weights = at::Tensor();
   cuda.exchangeStream(allocates);

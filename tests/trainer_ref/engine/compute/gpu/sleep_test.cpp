@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAreArray;
 
-// What LibTorch holds of the device, in use or kept for later.
+// The device memory that LibTorch holds, in use or kept for later.
 std::int64_t held_bytes() {
   return c10::getDeviceAllocator(at::kCUDA)->getDeviceStats(test::torch_gpu()->index()).reserved_bytes.at(0).current;
 }
@@ -47,7 +47,7 @@ TEST(Sleep, StaysAsleepWhereTheDeviceHasNotTheMemory) {
   TestEngine engine("qwen3", 64, {.max_batch = 8}, DType::kF32, on_gpu(Graphs::kOff));
   ASSERT_TRUE(engine.runner().sleep().ok());
   c10::DeviceAllocator* const allocator = c10::getDeviceAllocator(at::kCUDA);
-  std::vector<at::Tensor> all;  // of what is left, in ever smaller pieces
+  std::vector<at::Tensor> all;  // of the free memory, in ever smaller pieces
   for (std::int64_t bytes = std::int64_t{64} << 30; bytes >= 1024;) {
     try {
       all.push_back(at::empty({bytes}, at::TensorOptions(*test::torch_gpu()).dtype(at::kByte)));

@@ -1,4 +1,4 @@
-// Graphs over slots that a sender fills: what is recorded for a slot stays right for each version that comes to it.
+// Graphs over slots that a sender fills: a slot's graphs stay right for every version that comes to it.
 #include <gmock/gmock.h>
 
 #include "synced.h"

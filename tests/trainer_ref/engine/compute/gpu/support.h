@@ -1,4 +1,4 @@
-// An engine on the GPU, and what the CPU says of what it generated.
+// An engine on the GPU, and the CPU's results for what it generated.
 #pragma once
 
 #include <c10/core/InferenceMode.h>
@@ -32,8 +32,8 @@ inline at::Tensor cpu_logits(const Decoder& decoder, const std::vector<std::int6
       decoder.forward(at::tensor(at::IntArrayRef(tokens), at::kLong), at::arange(length, at::kLong), attention));
 }
 
-// A greedy token is the CPU's, or one whose logit there falls short of the best by no more than `tolerance` of the
-// largest; and its logprob is the CPU's to `tolerance` of that.
+// A greedy token is the CPU's, or one whose logit there is below the best by at most `tolerance` of the largest; and
+// its logprob differs from the CPU's by at most that.
 inline void expect_agreement(const Decoder& decoder, const Sequence& sequence, double tolerance) {
   const at::Tensor logits = cpu_logits(decoder, sequence.tokens);
   const at::Tensor logprobs = logits.log_softmax(-1);

@@ -43,7 +43,7 @@ class SyncedTest : public ::testing::Test {
                                                  .place = where.place});
     return where;
   }
-  // Other weights, with which the engine says other things.
+  // Sets other weights, with which the engine generates other tokens.
   void train(int step) {
     at::manual_seed(static_cast<std::uint64_t>(step));
     for (auto& [name, tensor] : trained_) tensor.add_(at::randn(tensor.sizes()).to(tensor.device()), 0.05);
