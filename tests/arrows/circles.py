@@ -20,7 +20,6 @@ ALLOWED = [{f"{folder}/{name}" for name in names.split()} for folder, names in [
     ("transport/wire", "messages message_fields message_reader message_writer"),  # encode(), decode() of messages.h
     # An interpreter: values have methods, which run the machine, which makes values.
     ("trainer_ref/chat", "ast compare functions iterate loop machine methods print scope texts value"),
-    ("trainer_ref/grpo/options", "flag_parts train_flags"),  # parse_train_flags() has a source for each topic
 ]]
 
 

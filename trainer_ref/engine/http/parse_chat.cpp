@@ -92,7 +92,7 @@ absl::StatusOr<std::string> cut_behind_last(std::string text, const Ordered& mes
   return text;
 }
 
-// The default, unless a max of either name is given: whatever fits behind the prompt.
+// The default, unless a max of either name is given: whatever fits after the prompt.
 absl::Status read_max_tokens(Fields& fields, const ModelCard& card, CompletionRequest& request) {
   const auto length = static_cast<std::int64_t>(request.prompts.front().size());
   std::int64_t asked = 0;

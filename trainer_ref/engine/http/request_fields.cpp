@@ -213,7 +213,7 @@ absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
       };
       auto watch =
           std::make_shared<Watch>(Watch{tokenizer.stream(with_special_tokens), StopStrings(stop, /*included=*/false)});
-      if (echo)  // as the answer reads: a text's first token may read otherwise than one behind others
+      if (echo)  // as the answer reads: a text's first token may read otherwise than one after others
         for (const std::int64_t token : prompt) watch->text.push(token);
       return [watch](std::int64_t token) {
         watch->stop.push(watch->text.push(token));
