@@ -1,7 +1,7 @@
-# CUDA: the language, where a toolkit of 12.5 or newer is found, and what our kernels are compiled with.
+# Enables the language CUDA if a toolkit 12.5 or newer is found, and sets the flags of our kernels.
 #
-# A toolkit is looked for where CMake looks (CUDACXX, CMAKE_CUDA_COMPILER, the PATH), in /usr/local/cuda, and last in the
-# cache that scripts/setup --cuda fills. libcudart is linked dynamically, so that a process has only one. libcuda is never
+# It searches where CMake does (CUDACXX, CMAKE_CUDA_COMPILER, the PATH), then in /usr/local/cuda, and last in the cache
+# that scripts/setup --cuda fills. libcudart is linked dynamically, so that a process has only one. libcuda is never
 # linked (transport/cuda/driver.h looks its functions up), so that one binary runs with and without a driver.
 set(BASCULE_HAVE_CUDA OFF)
 if(BASCULE_SANITIZE AND BASCULE_CUDA STREQUAL "ON")
@@ -21,7 +21,7 @@ if(NOT CMAKE_CUDA_COMPILER AND "$ENV{CUDACXX}" STREQUAL "")
   endif()
 endif()
 
-# Machine code for A100s and H100s or H200s; on newer GPUs the driver compiles the PTX at the first run.
+# Machine code for A100, H100 and H200; on newer GPUs the driver compiles the PTX at the first run.
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
 endif()
@@ -44,21 +44,21 @@ if(CMAKE_CUDA_COMPILER)
   endif()
 endif()
 if(BASCULE_CUDA STREQUAL "ON" AND NOT BASCULE_HAVE_CUDA)
-  message(FATAL_ERROR "BASCULE_CUDA=ON: no CUDA toolkit of 12.5 or newer was found (nvcc on the PATH, CUDACXX, "
+  message(FATAL_ERROR "BASCULE_CUDA=ON: no CUDA toolkit 12.5 or newer was found (nvcc on the PATH, CUDACXX, "
                       "/usr/local/cuda); run scripts/setup --cuda, which installs one into the cache")
 endif()
 if(NOT BASCULE_HAVE_CUDA)
   return()
 endif()
 
-if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc knows C++20
+if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc supports C++20
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
 endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 
-# Flags of our own .cu files.
+# Flags for our .cu files.
 add_library(bascule_cuda_flags INTERFACE)
 target_compile_options(bascule_cuda_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>

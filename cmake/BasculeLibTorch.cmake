@@ -1,7 +1,7 @@
-# bascule::torch: LibTorch of a PyPI wheel, linked so that one binary runs with and without a GPU.
+# bascule::torch: LibTorch from a PyPI wheel, linked so that one binary runs with and without a GPU.
 #
 # Only libtorch_cpu, libc10 and libc10_cuda are linked, by path: libtorch.so and find_package(Torch) would pull in
-# libtorch_cuda.so and all that it needs. A program that finds a GPU opens libtorch_cuda.so by itself.
+# libtorch_cuda.so and everything it needs. A program that finds a GPU opens libtorch_cuda.so at run time.
 if(NOT "$ENV{XDG_CACHE_HOME}" STREQUAL "")
   set(cache $ENV{XDG_CACHE_HOME})
 elseif(NOT "$ENV{HOME}" STREQUAL "")

@@ -1,5 +1,5 @@
-# bascule::bascule: the parts as one static library, without LibTorch, and without CUDA where no toolkit was found; and
-# how it is installed.
+# bascule::bascule: the parts as one static library, without LibTorch, and without CUDA if no toolkit was found; and its
+# install rules.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -26,7 +26,7 @@ endforeach()
 target_include_directories(bascule INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_compile_features(bascule PUBLIC cxx_std_20)
 
-# bascule_internals: the same library for the tests of the parts, which see every folder.
+# bascule_internals: the same library for the parts' tests, which see every folder.
 add_library(bascule_internals INTERFACE)
 target_link_libraries(bascule_internals INTERFACE bascule)
 foreach(part IN LISTS parts)
@@ -56,7 +56,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/basculeConfigVersion.cmak
 install(FILES ${PROJECT_BINARY_DIR}/basculeConfig.cmake ${PROJECT_BINARY_DIR}/basculeConfigVersion.cmake
   DESTINATION ${package_dir})
 
-# Headers are installed as they stand in the tree: both include <bascule/FOLDER/header.h>.
+# Headers are installed unchanged: in the tree and installed, they include <bascule/FOLDER/header.h>.
 foreach(part IN LISTS parts ITEMS libtorch)
   get_property(folder TARGET bascule_${part} PROPERTY BASCULE_FOLDER)
   get_property(headers TARGET bascule_${part} PROPERTY BASCULE_HEADERS)
@@ -66,7 +66,7 @@ foreach(part IN LISTS parts ITEMS libtorch)
     install(FILES ${source_dir}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/bascule/${folder}/${subfolder})
   endforeach()
 endforeach()
-# install() sets the modes of files, but the umask narrows those of new folders; so these are set here.
+# install() sets files' modes, but the umask restricts new folders' modes, so these are set here.
 foreach(folder ${package_dir} ${CMAKE_INSTALL_INCLUDEDIR}/bascule)
   install(CODE "
     file(CHMOD_RECURSE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${folder}\"

@@ -1,12 +1,12 @@
-# The options of a build, and the flags that follow from them.
+# Build options, and the flags that follow from them.
 set(BASCULE_CUDA AUTO CACHE STRING "CUDA schemes: AUTO (if a toolkit is found), ON, OFF")
 set(BASCULE_LIBTORCH AUTO CACHE STRING "Reference trainer and engine: AUTO (if LibTorch is found), ON, OFF")
 option(BASCULE_BUILD_PROGRAMS "Build bascule-status, bascule-token and, with LibTorch, bascule-train and bascule-engine" ${PROJECT_IS_TOP_LEVEL})
 option(BASCULE_BUILD_BENCH "Build bascule-bench" ${PROJECT_IS_TOP_LEVEL})
-option(BASCULE_BUILD_TESTS "Build the tests of what is built" ${PROJECT_IS_TOP_LEVEL})
+option(BASCULE_BUILD_TESTS "Build the tests of the targets that are built" ${PROJECT_IS_TOP_LEVEL})
 option(BASCULE_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 option(BASCULE_WERROR "Treat warnings as errors; a newer compiler may have new warnings" OFF)
-option(BASCULE_PRECOMPILED_HEADERS "Parse the headers of other libraries once in each build" ${PROJECT_IS_TOP_LEVEL})
+option(BASCULE_PRECOMPILED_HEADERS "Parse other libraries' headers once per build" ${PROJECT_IS_TOP_LEVEL})
 set(BASCULE_SANITIZE "" CACHE STRING "Sanitizers to build with, as in -fsanitize=...")
 foreach(choice BASCULE_CUDA BASCULE_LIBTORCH)
   set_property(CACHE ${choice} PROPERTY STRINGS AUTO ON OFF)
@@ -17,10 +17,10 @@ foreach(choice BASCULE_CUDA BASCULE_LIBTORCH)
   set(${choice} ${value})
 endforeach()
 
-# The library is static, with position-independent code: it links into programs and into shared libraries alike.
+# The library is static, with position-independent code, so it links into programs and shared libraries.
 if(BUILD_SHARED_LIBS AND PROJECT_IS_TOP_LEVEL)
   message(FATAL_ERROR "BUILD_SHARED_LIBS=ON: expected OFF, since Bascule exports no symbols. Its static library has "
-                      "position-independent code: link it into a shared library of your own")
+                      "position-independent code: link it into your own shared library")
 endif()
 
 set(CMAKE_CXX_STANDARD 20)
@@ -34,14 +34,14 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
-# With the source folder as its base, ccache finds what another checkout compiled. It is tried first: where its folder
-# cannot be written, every compilation would fail.
+# With the source folder as its base, ccache finds objects that another checkout compiled. It is tried first: if its
+# folder cannot be written, every compilation would fail.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(launcher
       ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
       CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
-  string(RANDOM unseen)  # by ccache, so that it has to write
+  string(RANDOM unseen)  # new to ccache, so that it has to write
   file(WRITE ${PROJECT_BINARY_DIR}/CMakeFiles/ccache_trial.cpp "int trial_${unseen};\n")
   execute_process(
     COMMAND ${launcher} ${CMAKE_CXX_COMPILER} -c ${PROJECT_BINARY_DIR}/CMakeFiles/ccache_trial.cpp
@@ -54,11 +54,11 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
-# Flags of our own sources only: they never reach a user's project.
+# Flags for our own sources only; they never reach a user's project.
 add_library(bascule_flags INTERFACE)
 target_compile_options(bascule_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion $<$<BOOL:${BASCULE_WERROR}>:-Werror>>)
-# A Release build optimises the tests' own code less, a sanitized one not at all, which makes it compile in two thirds of
+# A Release build optimises the tests' own code less, a sanitized build not at all; it then compiles in two thirds of
 # the time.
 add_library(bascule_test_flags INTERFACE)
 target_compile_options(bascule_test_flags INTERFACE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
@@ -68,14 +68,14 @@ if(BASCULE_SANITIZE)
   target_compile_options(bascule_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # GCC 12 at -O3 sees these in the standard library's own strings and vectors, where they are not (its bug 105329); and
-  # at -O1 the last in Asio's coroutines, whose frames have an operator new and delete of their own, of which it inlines one.
+  # GCC 12 at -O3 reports these falsely in the standard library's strings and vectors (its bug 105329), and at -O1 the
+  # last one in Asio's coroutines, whose frames have their own operator new and delete, of which it inlines one.
   target_compile_options(bascule_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-mismatched-new-delete>)
 endif()
 if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # The sources of a target are compiled several at a time (CMakePresets.json), which takes a third of the time of each on
-  # its own. A source that is included looks like a header to GCC, which then warns of classes that other sources cannot see.
+  # Several sources of a target are compiled at once (CMakePresets.json), in a third of the time. An included source
+  # looks like a header to GCC, which then warns of classes that other sources cannot see.
   target_compile_options(bascule_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
 if(BASCULE_SANITIZE)
@@ -83,7 +83,7 @@ if(BASCULE_SANITIZE)
   add_compile_options(-fsanitize=${BASCULE_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${BASCULE_SANITIZE})
   if(BASCULE_SANITIZE MATCHES thread)
-    # TSan does not know fences. Asio's locks order its handlers without them.
+    # TSan does not support fences. Asio's locks order its handlers without them.
     add_compile_definitions(BOOST_ASIO_DISABLE_FENCED_BLOCK)
   endif()
 endif()

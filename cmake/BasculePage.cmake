@@ -1,5 +1,6 @@
-# bascule_page(VARIABLE FILE): the text of an HTML page, with the theme and the drawing functions of transport/program/page in
-# place of /*THEME*/ and /*PLOT*/. So pages share them, and each stays one file that loads nothing.
+# bascule_page(VARIABLE FILE): sets VARIABLE to an HTML page's text, and replaces /*THEME*/ and /*PLOT*/ in it by the
+# theme and drawing functions in transport/program/page. Pages share these, and each page is one file that loads
+# nothing.
 function(bascule_page variable file)
   set(folder ${PROJECT_SOURCE_DIR}/transport/program/page)
   file(READ ${file} page)

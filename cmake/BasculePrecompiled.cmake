@@ -1,13 +1,13 @@
-# bascule_precompiled(TARGET core|tests|torch): headers of other libraries that nearly every source includes, parsed once in
-# each build; torch: LibTorch's, for libraries, programs and tests alike. No header of ours is among them, so a change here never recompiles them. Each source still includes all that it
-# uses: scripts/tidy compiles without them.
+# bascule_precompiled(TARGET core|tests|torch): other libraries' headers that nearly every source includes, parsed once
+# per build; torch: LibTorch's, for libraries, programs and tests. None of our headers is among them, so a change of
+# ours never recompiles them. Each source still includes everything it uses: scripts/tidy compiles without them.
 set(standard <algorithm> <array> <atomic> <chrono> <condition_variable> <cstdint> <cstring> <deque> <filesystem>
     <functional> <map> <memory> <mutex> <optional> <random> <set> <span> <string> <string_view> <thread> <utility>
     <vector>)
 set(abseil <absl/status/status.h> <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/strings/str_join.h>
     <absl/time/time.h>)
 
-function(bascule_precompile name)  # a target that holds them; its flags must be those of the targets that use them
+function(bascule_precompile name)  # a target that holds them; it must have its users' flags
   file(CONFIGURE OUTPUT precompiled_${name}.cpp CONTENT "")
   add_library(bascule_precompiled_${name} OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_BINARY_DIR}/precompiled_${name}.cpp)
   target_link_libraries(bascule_precompiled_${name} PRIVATE bascule_flags)
@@ -23,7 +23,7 @@ if(BASCULE_PRECOMPILED_HEADERS)
   if(BASCULE_BUILD_TESTS)
     find_package(GTest REQUIRED)
     bascule_precompile(tests ${standard} ${abseil} <gmock/gmock.h> <gtest/gtest.h>)
-    # Test programs are executables, and compiled as bascule_test() says.
+    # Test programs are executables, with the flags of bascule_test().
     set_target_properties(bascule_precompiled_tests PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(bascule_precompiled_tests PRIVATE -fPIE)
     target_link_libraries(bascule_precompiled_tests PRIVATE GTest::gmock bascule_test_flags)
@@ -34,7 +34,7 @@ function(bascule_precompiled target set)
   if(TARGET bascule_precompiled_${set})
     target_precompile_headers(${target} REUSE_FROM bascule_precompiled_${set})
     get_target_property(kind ${target} TYPE)
-    if(set STREQUAL "torch" AND kind STREQUAL "EXECUTABLE")  # compiled as libraries are, to share theirs
+    if(set STREQUAL "torch" AND kind STREQUAL "EXECUTABLE")  # compiled like libraries, to share their headers
       set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
       target_compile_options(${target} PRIVATE -fPIC)
     endif()

@@ -1,16 +1,17 @@
 # bascule_part(NAME [STATIC] [TORCH] [FOLDER folder] HEADERS ... PRIVATE_HEADERS ... SOURCES ...
 #              LINKS ... SYSTEM_LINKS ... BINARY_LINKS ... PRIVATE_LINKS ...)
 #
-# One folder of the tree as one target, bascule_NAME. It may include what it links: each part has an include root of its
-# own in the build tree, include/NAME/bascule/FOLDER, that holds only links to its headers. So an include against the
-# arrows of docs/design/architecture.md does not compile. In the tree and installed a header is <bascule/FOLDER/header.h>.
-#   STATIC            a library of its own, for parts outside of bascule::bascule (objects are not passed on)
+# Makes one folder of the tree one target, bascule_NAME. A part can include only the parts that it links: each part has
+# its own include root in the build tree, include/NAME/bascule/FOLDER, which holds only links to its headers. So an
+# include against the arrows of docs/design/architecture.md does not compile. A header is always
+# <bascule/FOLDER/header.h>.
+#   STATIC            a separate library, for parts outside bascule::bascule (objects are not passed on)
 #   TORCH             its sources include LibTorch
-#   HEADERS           what users see: installed
-#   PRIVATE_HEADERS   what only other parts and the tests see: not installed
-#   LINKS             other parts, by NAME; what they expose is passed on
-#   SYSTEM_LINKS      libraries that its HEADERS need: users link them too
-#   BINARY_LINKS      libraries that only its SOURCES include, but that users' programs must be linked with
+#   HEADERS           headers for users; they are installed
+#   PRIVATE_HEADERS   headers for other parts and tests only; they are not installed
+#   LINKS             other parts, by NAME; their headers are passed on
+#   SYSTEM_LINKS      libraries that its HEADERS need; users also link them
+#   BINARY_LINKS      libraries that only its SOURCES include, but that users' programs must link
 #   PRIVATE_LINKS     targets that no user of the part may see: header-only libraries, or bascule_NAME of a part
 function(bascule_part name)
   cmake_parse_arguments(PART "STATIC;TORCH" "FOLDER"
@@ -19,7 +20,7 @@ function(bascule_part name)
     set(PART_FOLDER ${name})
   endif()
   set(root ${PROJECT_BINARY_DIR}/include/${name})
-  file(REMOVE_RECURSE ${root})  # a header that left the part must not stay in reach
+  file(REMOVE_RECURSE ${root})  # a header that left the part must not stay reachable
   foreach(header IN LISTS PART_HEADERS PART_PRIVATE_HEADERS)
     set(link ${root}/bascule/${PART_FOLDER}/${header})
     get_filename_component(folder ${link} DIRECTORY)
@@ -38,7 +39,7 @@ function(bascule_part name)
     target_link_libraries(${target} PRIVATE bascule_flags)
     if(PART_TORCH)
       bascule_precompiled(${target} torch)
-    elseif(PART_SYSTEM_LINKS MATCHES "absl|bascule::bascule|transport" OR PART_LINKS)  # kernels know no Abseil
+    elseif(PART_SYSTEM_LINKS MATCHES "absl|bascule::bascule|transport" OR PART_LINKS)  # kernels do not use Abseil
       bascule_precompiled(${target} core)
     endif()
   else()
@@ -52,7 +53,7 @@ function(bascule_part name)
     target_link_libraries(${target} PRIVATE ${PART_PRIVATE_LINKS} ${PART_BINARY_LINKS})
   endif()
   set_property(GLOBAL APPEND PROPERTY BASCULE_PARTS ${name})
-  set(witness ${PART_HEADERS} ${PART_PRIVATE_HEADERS})  # tests/arrows asks for the first
+  set(witness ${PART_HEADERS} ${PART_PRIVATE_HEADERS})  # tests/arrows includes the first
   if(witness)
     list(GET witness 0 witness)
     set_property(TARGET ${target} PROPERTY BASCULE_WITNESS bascule/${PART_FOLDER}/${witness})

@@ -1,8 +1,8 @@
 """Compares the reference pair's tokenizers with Hugging Face's. tests/tools/compare-tokenizers runs it in its venv.
 
 For each family it trains a small tokenizer on generated words, with the normalizers, pre_tokenizers, post_processors
-and decoders of the family's own files. Both libraries encode generated texts; ids and texts must be the same. The seeds are
-fixed: the same version of `tokenizers` writes the same bytes.
+and decoders of the family's own files. Both libraries encode generated texts; ids and texts must be the same. The seeds
+are fixed: the same version of `tokenizers` writes the same bytes.
 """
 
 import argparse

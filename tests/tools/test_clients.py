@@ -185,7 +185,7 @@ def test_streams(client):
         content += delta.content or ""
         finish = chunk.choices[0].finish_reason or finish
     same((content, finish, roles[0]), ("24", "stop", "assistant"), "streamed chat")
-    with client.chat.completions.stream(model="demo", messages=messages, temperature=0) as helper:  # keeps its own state
+    with client.chat.completions.stream(model="demo", messages=messages, temperature=0) as helper:  # has state
         same(helper.get_final_completion().choices[0].message.content, "24", "the helper's chat")
 
 
