@@ -17,7 +17,7 @@ struct FakeFleet::Worker {
   std::shared_ptr<Channel> channel{};
   UniqueFd lease{};
   bool welcomed = false;
-  std::optional<Prepare> coming{}, serving{};
+  std::optional<Prepare> incoming{}, serving{};
 };
 
 FakeFleet::FakeFleet(Endpoint endpoint, std::vector<TensorSpec> expected)
@@ -84,19 +84,19 @@ int FakeFleet::serving(Version at_least) const {
 void FakeFleet::hear(const std::shared_ptr<Worker>& worker, const Message& message, std::vector<UniqueFd> descriptors) {
   Channel& channel = *worker->channel;
   if (const auto* prepare = std::get_if<Prepare>(&message)) {
-    worker->coming = *prepare;
+    worker->incoming = *prepare;
     channel.send(Ready{.version = prepare->version});
   } else if (const auto* sealed = std::get_if<Sealed>(&message)) {
     if (std::exchange(kill_when_sealed_, false)) return drop(*worker);
     channel.send(Prepared{.version = sealed->version});
-  } else if (const auto* commit = std::get_if<Decided>(&message)) {
-    if (!worker->coming || worker->coming->version != commit->version) return;
-    channel.send(Ack{.version = commit->version});
+  } else if (const auto* decided = std::get_if<Decided>(&message)) {
+    if (!worker->incoming || worker->incoming->version != decided->version) return;
+    channel.send(Ack{.version = decided->version});
     if (worker->serving) channel.send(Released{.slot = worker->serving->slot, .lease = worker->serving->lease});
-    worker->serving = std::exchange(worker->coming, std::nullopt);
+    worker->serving = std::exchange(worker->incoming, std::nullopt);
   } else if (std::holds_alternative<Abort>(message)) {
-    if (worker->coming) channel.send(Released{.slot = worker->coming->slot, .lease = worker->coming->lease});
-    worker->coming.reset();
+    if (worker->incoming) channel.send(Released{.slot = worker->incoming->slot, .lease = worker->incoming->lease});
+    worker->incoming.reset();
   } else if (std::holds_alternative<Welcome>(message)) {
     if (!descriptors.empty()) worker->lease = std::move(descriptors.back());
     worker->welcomed = true;

@@ -1,7 +1,7 @@
 // FakeFleet: many workers in one process that speak the real protocol over real sockets, and read nothing: what a
 // sender does for a thousand workers can be measured, and tested, on one machine.
 //
-// Each worker is a connection: it greets, answers prepare, sealed and commit as a receiver does, releases the slot of
+// Each worker is a connection: it greets, answers prepare, sealed and decided as a receiver does, releases the slot of
 // the version before, keeps its lease pipe and says that it lives. Unlike a receiver it never comes back by itself.
 //
 // Threads: all calls, and everything that the fleet does, on the thread that calls run_until().

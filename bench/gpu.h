@@ -53,12 +53,12 @@ class Gpu {
                                                std::shared_ptr<ParameterMemory> memory) = 0;
 };
 
-// Memory of a GPU, shared as slots are, and where a peer sees it.
+// Memory of a GPU, shared as slots are, and where a peer GPU sees it.
 struct SharedMemory {
   std::shared_ptr<std::byte> data;           // to be written by its own GPU
-  std::shared_ptr<const std::byte> of_peer;  // to be read by the peer
+  std::shared_ptr<const std::byte> of_peer;  // to be read by the peer GPU
 };
-// UNIMPLEMENTED: `peer` cannot reach memory of `device`.
+// UNIMPLEMENTED: the GPU `peer` cannot reach memory of `device`.
 absl::StatusOr<SharedMemory> share_with_peer(int device, int peer, std::uint64_t bytes);
 
 // One cudaMemcpyAsync of `bytes` from memory of `from` to memory of `to`, by device events. What lies on the host is

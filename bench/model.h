@@ -16,7 +16,7 @@
 
 namespace bascule::bench {
 
-// A plan of tensors: `bytes` in all as the trainer holds them, in elements of `dtype`.
+// A list of tensors: `bytes` in all as the trainer holds them, in elements of `dtype`.
 struct ModelShape {
   std::uint64_t bytes = 0;
   std::uint64_t tensors = 0;
@@ -51,9 +51,9 @@ class Model {
   // As many bytes as the tensors have, from where the first one lies: what a flat copy reads.
   std::span<const std::byte> bytes() const { return {memory_.get(), shape_.bytes}; }
   Gpu* gpu() const { return gpu_.get(); }  // null: host memory
-  // Views into this model; once. With slots=1 the tensors move, and release_memory() gives back where they lay.
+  // Views into this model; once. With slots=1 the tensors move, and free_memory() gives back where they lay.
   std::unique_ptr<TensorSource> source();
-  void release_memory() { memory_.reset(); }
+  void free_memory() { memory_.reset(); }
 
  private:
   struct Piece {  // that one thread writes at a time

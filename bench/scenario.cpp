@@ -55,6 +55,15 @@ Record record_of(const Context& context, std::string_view scenario) {
   return record;
 }
 
+Record record_as_asked(const Context& context, std::string_view scenario, std::string_view baseline_name) {
+  Record record = record_of(context, scenario);
+  record.bytes = context.options.bytes;
+  record.tensors = context.options.tensors;
+  record.workers = static_cast<std::uint64_t>(context.options.workers);
+  record.baseline_name = baseline_name;
+  return record;
+}
+
 absl::Status measure(Context& context, Record record, const std::function<absl::Status(Record&)>& measure) {
   const absl::Status status = measure(record);
   if (!status.ok() && !is_out_of_reach(status)) return annotate(status, record.scenario);

@@ -68,6 +68,8 @@ absl::Status count(Context& context, std::string_view what, const std::function<
 
 // A record of this scenario, its sizes yet to be filled in.
 Record record_of(const Context& context, std::string_view scenario);
+// The same with the sizes of the command line.
+Record record_as_asked(const Context& context, std::string_view scenario, std::string_view baseline_name);
 
 // More busy threads than cores: the note says so, and the row carries no target.
 void note_busy_threads(Record& record, int busy_threads);

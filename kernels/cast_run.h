@@ -1,10 +1,14 @@
 // Casts of runs of elements, one element after the other.
 #pragma once
 
+#include <cstddef>
+
 #include <bascule/kernels/dtype.h>
-#include <bascule/kernels/processor.h>
 
 namespace bascule::inline v0::kernels {
+
+// Casts `elements` elements that lie in one run on both sides, at any alignment.
+using RunCast = void (*)(const std::byte* source, std::byte* target, std::size_t elements);
 
 // Null where the types are the same (that is a copy) or pack knows no such cast.
 RunCast plain_run_cast(DType from, DType to);

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <bascule/kernels/pack.h>
 #include <bascule/kernels/processor.h>
+#include <bascule/kernels/segment.h>
 
 namespace bascule::inline v0::kernels {
 

@@ -1,7 +1,5 @@
 #include <bascule/kernels/processor.h>
 
-#include <bascule/kernels/cast_run.h>
-
 namespace bascule::inline v0::kernels {
 
 const Processor& plain_processor() {

@@ -4,13 +4,10 @@
 
 #include <cstddef>
 
+#include <bascule/kernels/cast_run.h>
 #include <bascule/kernels/digest_function.h>
-#include <bascule/kernels/dtype.h>
 
 namespace bascule::inline v0::kernels {
-
-// Casts `elements` elements that lie in one run on both sides, at any alignment.
-using RunCast = void (*)(const std::byte* source, std::byte* target, std::size_t elements);
 
 // Makes bytes [begin, end) of a tile of a slot, in whole lines of kLineBytes of a tile aligned to 32 bytes, from a run
 // of source elements: casts, stores past the caches, and adds what they contribute to the sums of the tile's pages,

@@ -12,9 +12,8 @@
 
 #include <bascule/kernels/digest.h>
 #include <bascule/kernels/digest_function.h>
-#include <bascule/kernels/pack.h>
 #include <bascule/kernels/processor.h>
-#include <bascule/kernels/unpack.h>
+#include <bascule/kernels/segment.h>
 
 namespace bascule::inline v0::kernels {
 

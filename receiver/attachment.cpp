@@ -64,7 +64,7 @@ absl::StatusOr<std::shared_ptr<Attachment>> Attachment::make(const Scheme& schem
   made->epoch_ = welcome.epoch;
   made->layout_ = std::move(welcome.layout);
   made->read_plan_ = std::move(read_plan);
-  made->transport_ = make_transport(scheme, endpoint, made->read_plan_.copies_kept());
+  made->transport_ = make_transport(scheme, endpoint, made->read_plan_.buffers_kept());
   return again(made, std::move(welcome), std::move(descriptors));
 }
 
@@ -109,7 +109,7 @@ absl::Status Attachment::find_again(const Publication& publication) {
     const bool wanted = version.publication.slot == publication.slot &&
                         version.publication.version == publication.version && version.layout.bytes() == layout_.bytes();
     there |= wanted;
-    if (!wanted) transport_->release(version.publication.slot);
+    if (!wanted) transport_->end_read(version.publication.slot);
   }
   if (!there) return unavailable("version ", publication.version, " is gone");
   slots_[publication.slot] = absl::OkStatus();
@@ -154,7 +154,7 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
       room = make_room_to_fuse(view, tensors);
     }
     if (!room.ok()) {
-      if (!prepared_.contains(view.slot)) transport_->release(view.slot);
+      if (!prepared_.contains(view.slot)) transport_->end_read(view.slot);
       return room;
     }
     const std::span<const std::byte> fused(tensors.fused.get(), read_plan_.fusion.memory_bytes());
@@ -190,11 +190,11 @@ bool Attachment::copy_behind(const Publication& publication, Deadline deadline) 
 }
 
 // A slot may be prepared more than once: told again of a version that it has, a worker holds it twice.
-void Attachment::release(SlotId slot) {
+void Attachment::end_read(SlotId slot) {
   const auto prepared = prepared_.find(slot);
   if (prepared == prepared_.end() || --prepared->second > 0) return;
   prepared_.erase(prepared);
-  transport_->release(slot);
+  transport_->end_read(slot);
   // A copy that was one too many is memory no more, and comes back under another number.
   if (copies() && !transport_->find(slot)) tensors_.erase(slot);
 }

@@ -32,13 +32,13 @@ class WeightsBuilder {
 };
 
 // The receiver's end of `scheme`, for an engine that reads on endpoint.device: where that is a device and the slots lie
-// elsewhere, with copies of them there, `kept` from the beginning.
+// elsewhere, with receive buffers there, `kept` from the beginning.
 std::unique_ptr<ReceiverTransport> make_transport(const Scheme& scheme, const Endpoint& endpoint, std::size_t kept);
 
 // How a worker takes a layout, found out before anything is mapped.
 struct ReadPlan {
-  // Of copies on a device: the one that tensors are made of, or one that is read and one for the next version.
-  std::size_t copies_kept() const { return copy_plan ? 1 : 2; }
+  // Receive buffers on a device: the one that tensors are made of, or one that is read and one for the next version.
+  std::size_t buffers_kept() const { return copy_plan ? 1 : 2; }
 
   std::optional<Plan> copy_plan{};  // of one that copies
   Fusion fusion{};                  // of one that reads in place
@@ -63,7 +63,7 @@ class Attachment {
   // thread.
   absl::Status find_again(const Publication& publication);
 
-  // What a worker can read of a publication, and its tensors. Until a release() for each success. Prepare thread.
+  // What a worker can read of a publication, and its tensors. Until an end_read() for each success. Prepare thread.
   struct Ready {
     SlotView view;  // its slot: the sender's, or one of the scheme's own memory here
     std::shared_ptr<const Weights> weights;
@@ -74,7 +74,7 @@ class Attachment {
   bool copy_behind(const Publication& publication, Deadline deadline);
   // Copies what is fused and does not lie so in the slot. Prepare thread, after prepare(). An error of a device.
   absl::Status fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool, Deadline deadline);
-  void release(SlotId slot);  // of a view; the scheme has it back once nothing else was prepared there. Prepare thread
+  void end_read(SlotId slot);  // of a view; the scheme has it back once nothing else was prepared there. Prepare thread
   // Blocks until no device copies for it any more, also where time was up before. DEADLINE_EXCEEDED: one does. Prepare
   // thread.
   absl::Status settle(Deadline deadline);
@@ -106,7 +106,7 @@ class Attachment {
   std::optional<ControlPageView> control_page_;  // none without a sender, and over TCP
   std::unique_ptr<ReceiverTransport> transport_;
   std::map<SlotId, absl::Status> slots_;  // that were offered, and whether they could be reached
-  std::map<SlotId, int> prepared_;        // views that are not released yet
+  std::map<SlotId, int> prepared_;        // views that are still read
   struct Tensors {
     std::shared_ptr<const Weights> weights;
     std::shared_ptr<std::byte> fused;  // copies of what does not lie side by side, where the slot lies; none: in place

@@ -18,15 +18,16 @@ absl::Status DeviceCopies::accept(ReceivedOffer offer) {
     place->bytes = place->bytes.first(bytes);
     BASCULE_TRY(window(*place).status());
   }
-  while (!windows_.empty() && copies_.size() < kept_) BASCULE_TRY(add(bytes).status());
+  while (!windows_.empty() && buffers_.size() < kept_) BASCULE_TRY(add(bytes).status());
   return absl::OkStatus();
 }
 
 std::optional<SlotView> DeviceCopies::find(SlotId slot) const {
   if (slot.index < kOwnMemory) return slots_->find(slot);
-  const auto copy = std::ranges::find(copies_, slot.index, &Copy::index);
-  if (copy == copies_.end()) return slots_->find(slot);
-  return SlotView{.slot = slot, .bytes = {copy->memory.get(), copy->bytes}, .device = device_, .memory = copy->memory};
+  const auto buffer = std::ranges::find(buffers_, slot.index, &Buffer::index);
+  if (buffer == buffers_.end()) return slots_->find(slot);
+  return SlotView{
+      .slot = slot, .bytes = {buffer->memory.get(), buffer->bytes}, .device = device_, .memory = buffer->memory};
 }
 
 bool DeviceCopies::lies_here(SlotId slot) const {
@@ -40,27 +41,27 @@ void DeviceCopies::copy_behind(const Publication& publication, std::uint64_t byt
   const std::uint64_t piece = known->second.window->piece_bytes();
   const std::uint64_t end = bytes_done < publication.bytes ? bytes_done / piece * piece : publication.bytes;
   if (end == 0) return;
-  const absl::StatusOr<Copy*> to = on_its_way(publication);
+  const absl::StatusOr<Buffer*> to = in_flight(publication);
   // What goes wrong here goes wrong in prepare(), too, which can say so.
   if (to.ok()) copy(**to, *known->second.window, end, publication.bytes).IgnoreError();
 }
 
 absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, Deadline deadline) {
   if (lies_here(publication.slot)) return slots_->prepare(publication, deadline);
-  Copy* whole = find(publication);
+  Buffer* whole = find(publication);
   if (whole == nullptr || !whole->in_use) {  // else told again of what it has
     BASCULE_ASSIGN(const SlotView from, slots_->prepare(publication, deadline));
     if (from.slot.index >= kOwnMemory) return from;
     const auto bring = [&]() -> absl::Status {
       const SlotView whole_slot{.slot = from.slot, .bytes = from.bytes.first(publication.bytes), .device = from.device};
       BASCULE_ASSIGN(HostWindow* const seen, window(whole_slot));
-      BASCULE_ASSIGN(whole, on_its_way(publication));
+      BASCULE_ASSIGN(whole, in_flight(publication));
       BASCULE_TRY(copy(*whole, *seen, publication.bytes, publication.bytes));
       BASCULE_ASSIGN(whole->digest, queue_->finish(deadline));
       return absl::OkStatus();
     };
     const absl::Status brought = bring();
-    slots_->release(from.slot);
+    slots_->end_read(from.slot);
     if (!brought.ok()) return annotate(brought, cat("copy slot ", publication.slot.index, " to device ", device_));
     whole->in_use = true;
     incoming_ = nullptr;
@@ -72,12 +73,12 @@ absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, D
                   .memory = whole->memory};
 }
 
-void DeviceCopies::release(SlotId slot) {
-  if (slot.index < kOwnMemory) return slots_->release(slot);  // of a version that was found, and not prepared
-  const auto copy = std::ranges::find(copies_, slot.index, &Copy::index);
-  if (copy == copies_.end()) return slots_->release(slot);
-  *copy = Copy{.index = copy->index, .memory = std::move(copy->memory), .bytes = copy->bytes};
-  if (copies_.size() > kept_) copies_.erase(copy);
+void DeviceCopies::end_read(SlotId slot) {
+  if (slot.index < kOwnMemory) return slots_->end_read(slot);  // of a version that was found, and not prepared
+  const auto read = std::ranges::find(buffers_, slot.index, &Buffer::index);
+  if (read == buffers_.end()) return slots_->end_read(slot);
+  *read = Buffer{.index = read->index, .memory = std::move(read->memory), .bytes = read->bytes};
+  if (buffers_.size() > kept_) buffers_.erase(read);
 }
 
 void DeviceCopies::unmap(SlotId slot) {
@@ -106,28 +107,28 @@ absl::StatusOr<std::shared_ptr<HostWindow>> DeviceCopies::open(const SlotView& p
   return queue_->open_window(place.bytes, place.device, Access::kReadOnly);
 }
 
-absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::add(std::uint64_t bytes) {
+absl::StatusOr<DeviceCopies::Buffer*> DeviceCopies::add(std::uint64_t bytes) {
   if (!queue_) {
     BASCULE_ASSIGN(queue_, open_device(device_));
   }
-  BASCULE_ASSIGN(std::shared_ptr<std::byte> memory, queue_->allocate(bytes, "a copy of a slot"));
-  return &copies_.emplace_back(Copy{.index = next_++, .memory = std::move(memory), .bytes = bytes});
+  BASCULE_ASSIGN(std::shared_ptr<std::byte> memory, queue_->allocate(bytes, "a receive buffer"));
+  return &buffers_.emplace_back(Buffer{.index = next_++, .memory = std::move(memory), .bytes = bytes});
 }
 
-DeviceCopies::Copy* DeviceCopies::find(const Publication& publication) {
+DeviceCopies::Buffer* DeviceCopies::find(const Publication& publication) {
   const auto found = std::ranges::find_if(
-      copies_, [&](const Copy& copy) { return copy.version == publication.version && copy.of == publication.slot; });
-  return found == copies_.end() ? nullptr : &*found;
+      buffers_, [&](const Buffer& each) { return each.version == publication.version && each.of == publication.slot; });
+  return found == buffers_.end() ? nullptr : &*found;
 }
 
-// Where the version goes: where it has begun to, or into a copy that is not read. What was on its way there is not
-// coming any more; the device's copies are made in order.
-absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::on_its_way(const Publication& publication) {
-  Copy* to = find(publication);
+// Where the version goes: where it has begun to, or into a buffer that is not read. What was in flight there
+// does not come any more; the device copies in order.
+absl::StatusOr<DeviceCopies::Buffer*> DeviceCopies::in_flight(const Publication& publication) {
+  Buffer* to = find(publication);
   if (to != nullptr && (to->in_use || to == incoming_)) return to;
-  const auto free =
-      std::ranges::find_if(copies_, [&](const Copy& copy) { return !copy.in_use && copy.bytes >= publication.bytes; });
-  if (to == nullptr && free != copies_.end()) to = &*free;
+  const auto free = std::ranges::find_if(
+      buffers_, [&](const Buffer& each) { return !each.in_use && each.bytes >= publication.bytes; });
+  if (to == nullptr && free != buffers_.end()) to = &*free;
   if (to == nullptr) {
     BASCULE_ASSIGN(to, add(publication.bytes));
   }
@@ -139,7 +140,7 @@ absl::StatusOr<DeviceCopies::Copy*> DeviceCopies::on_its_way(const Publication& 
 
 // Copies all that is there at once: one copy for each packed piece takes longer, since time passes between copies. A
 // version that fails may have come and been digested in part; then it begins anew.
-absl::Status DeviceCopies::copy(Copy& to, HostWindow& from, std::uint64_t end, std::uint64_t of_bytes) {
+absl::Status DeviceCopies::copy(Buffer& to, HostWindow& from, std::uint64_t end, std::uint64_t of_bytes) {
   if (to.bytes_done >= end) return absl::OkStatus();
   absl::Status copied = queue_->copy_in(from, to.bytes_done, end, {to.memory.get(), of_bytes}, /*want_digest=*/true);
   if (!copied.ok()) incoming_ = nullptr;

@@ -22,7 +22,7 @@ class FlipGate {
  public:
   // ---- I/O thread ----
 
-  // The sender told us to commit. Returns the version decided before it that no commit() took, if any.
+  // The sender decided `local`. Returns the version decided before it that no commit() took, if any.
   std::optional<LocalVersion> decide(LocalVersion local);
   // The slot that is served is about to be written. The engine's thread calls `yielded` from inside commit() and
   // waits there until decide(), resume() or poison().

@@ -19,7 +19,7 @@ namespace bascule::inline v0 {
 
 class Fusion {
  public:
-  Fusion() = default;  // nobody wished for anything
+  Fusion() = default;  // nothing was requested
 
   // INVALID_ARGUMENT names the order whose tensors cannot be joined (Layout::join), or whose name the sender uses.
   static absl::StatusOr<Fusion> make(std::span<const FusedOrder> orders, const Layout& layout);

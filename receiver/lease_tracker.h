@@ -2,12 +2,12 @@
 // threads, no clocks. The session's I/O thread tells it what happened; it answers what may be said and done now.
 //
 //   a version is   from                                    until                                         then
-//   incoming       prepare                                 commit                                        decided
+//   incoming       prepare                                 decided                                       decided
 //                                                          abort, another prepare, a lost connection     departing
 //   offered        prepared, or found (followers)          rank 0's word: the engine flips to it         serving
 //                                                          rank 0 passed it over, or it was withdrawn    departing
 //                                                          withdrawn, and the engine has it              taken
-//   decided        commit, or found                        the engine flips to it                        serving
+//   decided        decided, or found                       the engine flips to it                        serving
 //                                                          another is decided before the engine has it   departing
 //                                                          another is decided, and the engine has it     taken
 //   taken          the engine has it, as above             the engine flips to it                        serving
@@ -16,12 +16,12 @@
 //   draining       left, and a device may still read it    the device has passed it                      freed
 //   departing      left                                    the prepare thread has given its memory back  freed
 //
-// Followers hold a version as incoming and as offered, until the commit. Where flips copy, a version leaves as it
+// Followers hold a version as incoming and as offered, until it is decided. Where flips copy, a version leaves as it
 // flips.
 //
 // A lease is on a slot. It begins with prepare, and `released` ends it, once, when the last version under it is gone.
-// On a new connection the greeting says which leases go on: a word about the others would end a lease that began since.
-// And the word names the lease that it ends, since it may cross the prepare that begins the next one on the slot.
+// On a new connection the greeting says which leases go on: a message about the others would end a lease that began
+// since. And a message names the lease that it ends, since it may cross the prepare that begins the next one.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class LeaseTracker {
 
   explicit LeaseTracker(Takes takes = Takes::kInPlace) : takes_(takes) {}
 
-  // A version on its way here.
+  // A version in flight to here.
   struct Incoming {
     Publication publication;
     bool single_copy = false;  // the engine reads its slot, and yields

@@ -40,11 +40,12 @@ struct ReceiverOptions {
   std::uint32_t rank = 0, ranks = 1;
   // The device that reads, by this process's numbers, and the stream of that device that reads. kHost: the GPU of the
   // slots, whatever its number in this process, if the scheme's slots lie on a GPU; else the host. With a device and
-  // slots in host memory, weights(slot) lie in copies on the device, usually two, which are made behind the writer. The
-  // slot that a flip leaves is released once the stream has done the work that was queued before the commit(). The
-  // stream must belong to the device (else INVALID_ARGUMENT), must outlive the receiver, and must not be in capture
-  // into a graph during commit(). Threads that call commit() or destroy the receiver have the device current, as
-  // LibTorch leaves it; a thread that never chose a device goes back to device 0, and CUDA makes a context there.
+  // slots in host memory, weights(slot) lie in receive buffers on the device, usually two, which are filled behind the
+  // writer. The slot that a flip leaves is released once the stream has done the work that was queued before the
+  // commit(). The stream must belong to the device (else INVALID_ARGUMENT), must outlive the receiver, and must not be
+  // in capture into a graph during commit(). Threads that call commit() or destroy the receiver have the device
+  // current, as LibTorch leaves it; a thread that never chose a device goes back to device 0, and CUDA makes a context
+  // there.
   int device = kHost;
   Stream stream = nullptr;
   int threads = 0;  // threads that copy at the flip (apply=commit), the engine's own included; 0: one per core

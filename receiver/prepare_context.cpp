@@ -110,7 +110,7 @@ absl::StatusOr<std::optional<LocalVersion>> PrepareContext::find(Version newer_t
   if (taken.ok()) taken = take_in(found->publication, set.set, preparation, true);
   if (taken.ok()) return std::move(preparation.local);
   settle_for_good();
-  attachment->release(preparation.reached->slot);
+  attachment->end_read(preparation.reached->slot);
   return taken;
 }
 
@@ -152,7 +152,7 @@ absl::Status PrepareContext::take_in(const Publication& publication, int set, Pr
   } else {
     if (!verified) BASCULE_TRY(verifier_.check_record(attachment, publication));
     BASCULE_TRY(copier_->copy(*attachment.copy_plan(), publication, view, set, check, verifier_.pool(), deadline));
-    attachment.release(view.slot);
+    attachment.end_read(view.slot);
     preparation.reached.reset();
     local.attachment = nullptr;
   }

@@ -96,8 +96,8 @@ void Preparer::give_back(LeaseTracker::Departing departing, std::shared_ptr<Prep
   if (passed) return give_back_behind(std::move(departing), std::move(passed), std::move(done));
   const bool at_once = only_looks_up() && !preparation && !departing.last_of_attachment;
   auto job = [this, departing = std::move(departing), preparation = std::move(preparation), done = std::move(done)] {
-    if (preparation && preparation->reached) preparation->local.attachment->release(preparation->reached->slot);
-    if (departing.local.attachment) departing.local.attachment->release(departing.local.source());
+    if (preparation && preparation->reached) preparation->local.attachment->end_read(preparation->reached->slot);
+    if (departing.local.attachment) departing.local.attachment->end_read(departing.local.source());
     answer([done, number = departing.number] { done(number); });
   };
   submit(std::move(job), at_once);
@@ -113,7 +113,7 @@ void Preparer::give_back_behind(LeaseTracker::Departing departing, Passed passed
         if (absl::IsDeadlineExceeded(waited))
           return give_back_behind(std::move(departing), std::move(passed), std::move(done));
         if (!waited.ok()) return poison_(annotate(waited, "the engine's stream"));
-        departing.local.attachment->release(departing.local.source());
+        departing.local.attachment->end_read(departing.local.source());
         answer([done, number = departing.number] { done(number); });
       });
 }

@@ -78,7 +78,7 @@ struct Receiver::Impl {
   const std::function<bool()> interrupted;  // may be empty
   const Apply apply;                        // by the endpoint
   const int threads;                        // that copy at the flip
-  const bool wishes;                        // for fused orders
+  const bool wants_fused;
   const Scheme& scheme;
   const Stream stream;
   const int device;  // as it was told; kHost: where the slots or the targets are
@@ -90,7 +90,7 @@ struct Receiver::Impl {
         interrupted(options.interrupted),
         apply(endpoint.apply),
         threads(options.threads),
-        wishes(!options.fused.empty()),
+        wants_fused(!options.fused.empty()),
         scheme(given),
         stream(options.stream),
         device(options.device),
@@ -228,7 +228,7 @@ absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOp
         "take() or commit()");
   if (impl_->session.copier() != nullptr)
     return failed_precondition("register_model: tensors are registered already; one model a receiver");
-  if (impl_->wishes)
+  if (impl_->wants_fused)
     return failed_precondition(
         "register_model: this receiver asked for fused orders, which are for reading in place; give the parts to a "
         "target instead");

@@ -17,9 +17,9 @@ class SchemeChannel::Line final : public SenderLine, public std::enable_shared_f
   void say(std::string bytes, std::vector<ProcessFd> descriptors) override {
     const std::lock_guard lock(mutex_);
     if (channel_ == nullptr) return;
-    boost::asio::post(channel_->io_, [self = shared_from_this(), words = Transport{std::move(bytes)},
+    boost::asio::post(channel_->io_, [self = shared_from_this(), message = Transport{std::move(bytes)},
                                       descriptors = std::move(descriptors)] {
-      if (self->channel_ != nullptr) self->channel_->handlers_.say(words, numbers_of(descriptors));
+      if (self->channel_ != nullptr) self->channel_->handlers_.say(message, numbers_of(descriptors));
     });
   }
   void cut() {
@@ -60,19 +60,19 @@ void SchemeChannel::speak() {
   if (!attached_ || pauses_ > 0) return;
   const auto waiting = std::exchange(waiting_, {});
   if (!reception_) return;
-  for (const auto& word : waiting) word(reception_);
+  for (const auto& call : waiting) call(reception_);
 }
 
-void SchemeChannel::when_attached(std::function<void(const std::shared_ptr<Reception>&)> word) {
-  waiting_.push_back(std::move(word));
+void SchemeChannel::when_attached(std::function<void(const std::shared_ptr<Reception>&)> call) {
+  waiting_.push_back(std::move(call));
   speak();
 }
 
 void SchemeChannel::hear(std::string bytes, std::vector<UniqueFd> descriptors) {
-  auto words =
+  auto message =
       std::make_shared<std::pair<std::string, std::vector<UniqueFd>>>(std::move(bytes), std::move(descriptors));
-  when_attached([words](const std::shared_ptr<Reception>& reception) {
-    reception->heard(std::move(words->first), std::move(words->second));
+  when_attached([message](const std::shared_ptr<Reception>& reception) {
+    reception->heard(std::move(message->first), std::move(message->second));
   });
 }
 

@@ -31,7 +31,7 @@ class SchemeChannel {
 
   // ---- I/O thread ----
 
-  // Words wait from now on, until resume(): the prepare thread is to reach another slot first. Each has one.
+  // Messages wait from now on, until resume(): the prepare thread is to reach another slot first. Each has one.
   void pause() { ++pauses_; }
   void resume();
   // A sender's memory was reached; null: its scheme says nothing, and what it says all the same is dropped.
@@ -45,7 +45,7 @@ class SchemeChannel {
  private:
   class Line;
   void speak();
-  void when_attached(std::function<void(const std::shared_ptr<Reception>&)> word);
+  void when_attached(std::function<void(const std::shared_ptr<Reception>&)> call);
 
   boost::asio::io_context& io_;
   const Handlers handlers_;

@@ -34,8 +34,8 @@ Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token
       awake_(io_),
       connection_(io_, options_, endpoint_, std::move(token), handlers()),
       scheme_channel_(
-          io_, {.say = [this](const Transport& words,
-                              const std::vector<int>& descriptors) { connection_.send(words, descriptors); },
+          io_, {.say = [this](const Transport& message,
+                              const std::vector<int>& descriptors) { connection_.send(message, descriptors); },
                 .received = [this](Version version, const absl::Status& status) { on_received(version, status); }}),
       preparer_(std::make_unique<Preparer>(io_, options_, endpoint_, scheme_,
                                            [this](const absl::Status& why) { poison(why); })) {
@@ -103,12 +103,12 @@ void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
     retry(invalid_argument("the sender broke the protocol: ", name_of(message), " ", why));
   };
   if (auto* prepare = std::get_if<Prepare>(&message)) return on_prepare(std::move(*prepare), std::move(descriptors));
-  if (auto* words = std::get_if<Transport>(&message))
-    return scheme_channel_.hear(std::move(words->bytes), std::move(descriptors));
+  if (auto* transport = std::get_if<Transport>(&message))
+    return scheme_channel_.hear(std::move(transport->bytes), std::move(descriptors));
   if (!descriptors.empty()) return broken("came with descriptors");
   if (auto* deliver = std::get_if<Deliver>(&message)) return on_deliver(std::move(*deliver));
   if (const auto* sealed = std::get_if<Sealed>(&message)) return on_sealed(*sealed);
-  if (const auto* commit = std::get_if<Decided>(&message)) return on_decided(commit->version);
+  if (const auto* decided = std::get_if<Decided>(&message)) return on_decided(decided->version);
   if (const auto* abort = std::get_if<Abort>(&message)) return on_abort(*abort);
   if (std::holds_alternative<Heartbeat>(message)) return;
   if (const auto* refused = std::get_if<Refused>(&message)) {

@@ -43,7 +43,7 @@ void check_slot(ObservedSlot& slot, SlotId id, std::uint64_t bytes, const Contro
   const absl::StatusOr<SlotView> view = transport.prepare(publication, Deadline(timeout));
   if (view.ok() && view->bytes.size() >= bytes) {
     check_bytes(slot, *view, bytes, timeout);
-    transport.release(view->slot);
+    transport.end_read(view->slot);
   } else {
     slot.check = SlotCheck::kUnreached;
     slot.why = view.ok() ? "it is shorter than its layout" : std::string(message_of(view.status()));

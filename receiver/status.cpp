@@ -53,7 +53,7 @@ absl::StatusOr<std::optional<Observation>> find_kept(const Scheme& scheme, const
       slot.found.reset();
       slot.why.clear();
     }
-    transport->release(version.view.slot);
+    transport->end_read(version.view.slot);
     seen.slots.push_back(std::move(slot));
   }
   return seen;

@@ -37,7 +37,7 @@ absl::StatusOr<Answer> query_status(const Endpoint& endpoint, std::optional<Toke
         [&](const absl::Status& why) {
           if (!answer) answer = annotate(why, "the sender");
         });
-    asking->send(Inquire{});
+    asking->send(StatusQuery{});
   });
   const Deadline deadline(2 * endpoint.suspect_after);  // the connector keeps to one of its own
   while (!answer && !deadline.passed()) io.run_one_until(deadline.at());

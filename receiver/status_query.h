@@ -1,4 +1,4 @@
-// StatusQuery: asks a sender for its status, and waits for the answer.
+// query_status(): asks a sender for its status, and waits for the answer.
 #pragma once
 
 #include <optional>

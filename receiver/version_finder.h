@@ -56,7 +56,7 @@ class VersionFinder {
   };
   absl::StatusOr<ReadPlan> check(KeptVersions& kept, FoundVersion& version, kernels::ThreadPool& pool,
                                  const std::stop_token& stop) const;
-  // Takes what was checked, and releases what was found beside it.
+  // Takes what was checked, and ends the reads of what was found beside it.
   absl::StatusOr<Found> take(std::unique_ptr<ReceiverTransport>& transport, FoundVersion& version, ReadPlan read_plan,
                              std::span<const FoundVersion> all, std::span<const std::shared_ptr<Attachment>> known);
   void note_failure(const Publication& publication, const absl::Status& why);

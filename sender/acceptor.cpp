@@ -50,12 +50,12 @@ absl::Status remove_dead_socket(const std::string& path) {
 }  // namespace
 
 Acceptor::Acceptor(asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token, OnArrival on_arrival,
-                   OnInquiry on_inquiry, OnRefused on_refused)
+                   OnStatusQuery on_status_query, OnRefused on_refused)
     : io_(io),
       endpoint_(endpoint),
       token_(std::move(token)),
       on_arrival_(std::move(on_arrival)),
-      on_inquiry_(std::move(on_inquiry)),
+      on_status_query_(std::move(on_status_query)),
       on_refused_(std::move(on_refused)),
       acceptor_(io),
       pause_(io) {}
@@ -224,12 +224,12 @@ void Acceptor::on_message(std::uint64_t number, Message message, bool with_descr
   const auto found = newcomers_.find(number);
   if (found == newcomers_.end()) return;
   if (with_descriptors) return refuse(number, invalid_argument(name_of(message), " came with descriptors"));
-  if (const auto* inquire = std::get_if<Inquire>(&message)) {
-    if (inquire->protocol != kProtocol)
-      return refuse(number, invalid_argument("the question is of protocol ", inquire->protocol, ", expected ",
-                                             kProtocol, "; run the same version of Bascule on both ends"));
+  if (const auto* query = std::get_if<StatusQuery>(&message)) {
+    if (query->protocol != kProtocol)
+      return refuse(number, invalid_argument("the question is of protocol ", query->protocol, ", expected ", kProtocol,
+                                             "; run the same version of Bascule on both ends"));
     found->second.answered = true;
-    return on_inquiry_(*found->second.channel);
+    return on_status_query_(*found->second.channel);
   }
   auto* const hello = std::get_if<Hello>(&message);
   if (hello == nullptr)

@@ -2,7 +2,7 @@
 // a Unix socket it runs as our user, over TCP it has proved that it knows the token (transport/wire/tls.h).
 //
 //   accepted ──uid is ours / TLS──▶ trusted ──hello──▶ handed over
-//       │                              └──inquire──▶ answered, until it hangs up
+//       │                              └──status_query──▶ answered, until it hangs up
 //       └──── suspect_after, another message, too many ────▶ refused
 //
 // A peer that is not trusted yet is refused without a message: TLS tells it, or it is hung up on.
@@ -41,12 +41,12 @@ class Acceptor {
  public:
   // The channel is to be given handlers at once.
   using OnArrival = std::function<void(std::shared_ptr<Channel>, Hello)>;
-  using OnInquiry = std::function<void(Channel&)>;             // is to be sent a SenderStatus
+  using OnStatusQuery = std::function<void(Channel&)>;         // is to be sent a SenderStatus
   using OnRefused = std::function<void(const absl::Status&)>;  // why, for a person
 
   // `token`: for TCP, and only for that (Token::find).
   Acceptor(boost::asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token, OnArrival on_arrival,
-           OnInquiry on_inquiry, OnRefused on_refused);
+           OnStatusQuery on_status_query, OnRefused on_refused);
   ~Acceptor();  // removes the socket's file, if it is still its own
 
   // Blocks while a host's name is looked up. ALREADY_EXISTS: somebody listens there. FAILED_PRECONDITION: the socket's
@@ -82,7 +82,7 @@ class Acceptor {
   const Endpoint& endpoint_;
   const std::optional<Token> token_;
   const OnArrival on_arrival_;
-  const OnInquiry on_inquiry_;
+  const OnStatusQuery on_status_query_;
   const OnRefused on_refused_;
   std::optional<TlsContext> tls_;  // TCP, once bound
   boost::asio::basic_socket_acceptor<Protocol> acceptor_;

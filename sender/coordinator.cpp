@@ -120,14 +120,14 @@ void Coordinator::handle(Event event) {
 void Coordinator::show() {
   published_version_.store(fleet_.published(), std::memory_order_relaxed);
   const std::size_t addressable = fleet_.roster().addressable();
-  const bool in_parts = fleet_.writes_in_parts();
-  if (addressable == shown_addressable_ && in_parts == shown_in_parts_) return;
+  const bool in_pieces = fleet_.writes_in_pieces();
+  if (addressable == shown_addressable_ && in_pieces == shown_in_pieces_) return;
   shown_addressable_ = addressable;
-  shown_in_parts_ = in_parts;
+  shown_in_pieces_ = in_pieces;
   {
     const std::lock_guard lock(mutex_);
     shared_.addressable = addressable;
-    shared_.in_parts = in_parts;
+    shared_.in_pieces = in_pieces;
   }
   changed_.notify_all();
 }
@@ -148,18 +148,18 @@ void Coordinator::arrive(const std::shared_ptr<Channel>& channel, Hello hello, C
 // What the scheme's two ends say to each other is theirs alone.
 void Coordinator::hear(WorkerId id, Message message, std::vector<UniqueFd> descriptors) {
   const Connection& connection = connections_.at(id);
-  auto* const words = std::get_if<Transport>(&message);
-  if (words == nullptr && !descriptors.empty())
+  auto* const transport = std::get_if<Transport>(&message);
+  if (transport == nullptr && !descriptors.empty())
     return handle(event::HungUp{id, invalid_argument(name_of(message), " came with descriptors")});
   if (std::holds_alternative<Heartbeat>(message)) return;
   if (trace_) trace_(cat("from ", connection.name, ": ", name_of(message)));
-  if (words == nullptr) return handle(event::Heard{id, std::move(message)});
+  if (transport == nullptr) return handle(event::Heard{id, std::move(message)});
   if (moves_ == nullptr || !connection.admitted)
     return handle(
         event::HungUp{id, invalid_argument(moves_ == nullptr ? cat("scheme ", endpoint_.scheme, " says nothing")
                                                              : "it is not welcomed yet",
                                            ", and the worker sent ", name_of(message))});
-  moves_->heard(id, std::move(words->bytes), std::move(descriptors));
+  moves_->heard(id, std::move(transport->bytes), std::move(descriptors));
 }
 
 Coordinator::Connection* Coordinator::find(WorkerId id) {
@@ -203,7 +203,7 @@ void Coordinator::watch_endpoint() {
   });
 }
 
-// Answers an inquiry. On a Unix socket the answer has what a worker would be offered; that offer ends once it is sent.
+// Answers a status query. On a Unix socket the answer has what a worker would be offered; the offer ends once sent.
 void Coordinator::describe(Channel& channel, ConnectionKind kind) {
   std::optional<SlotId> untouched;
   {

@@ -57,8 +57,8 @@ class Coordinator : private WorkerLine {
 
   // ---- public thread (coordinator_calls.cpp); what waits ends with CANCELLED once `interrupted` says so ----
 
-  void register_layout(Layout layout);                   // greetings are compared with it from now on
-  std::vector<std::vector<std::string>> fused_wishes();  // of the workers that greeted so far, as they came
+  void register_layout(Layout layout);                     // greetings are compared with it from now on
+  std::vector<std::vector<std::string>> fused_requests();  // of the workers that greeted so far, as they came
   // Once; workers are welcomed from now on. `layout` is the final one.
   void open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page);
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, Deadline deadline);
@@ -179,7 +179,7 @@ class Coordinator : private WorkerLine {
   WorkerId next_worker_ = 1;
   int control_page_ = -1;
   std::size_t shown_addressable_ = 0;  // as in shared_
-  bool shown_in_parts_ = false;
+  bool shown_in_pieces_ = false;
   EndpointWatch watch_;    // storage thread, once it is started
   bool watching_ = false;  // it is looking
 
@@ -188,7 +188,7 @@ class Coordinator : private WorkerLine {
   std::condition_variable changed_;
   struct Shared {
     std::size_t addressable = 0;  // workers
-    bool in_parts = false;        // as Fleet::writes_in_parts()
+    bool in_pieces = false;       // as Fleet::writes_in_pieces()
     Version last_version = 0;     // the highest number known to be used
     std::optional<SlotId> ahead;  // for the next version to all: its send need not ask, nor wake a thread first
     std::vector<SlotId> dropped;  // for the next grant

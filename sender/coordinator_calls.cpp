@@ -52,8 +52,8 @@ Coordinator::Waited Coordinator::wait(std::unique_lock<std::mutex>& lock, Deadli
 
 void Coordinator::register_layout(Layout layout) { post_event(event::LayoutRegistered{std::move(layout)}); }
 
-std::vector<std::vector<std::string>> Coordinator::fused_wishes() {
-  return ask([this] { return fleet_.fused_wishes(); });
+std::vector<std::vector<std::string>> Coordinator::fused_requests() {
+  return ask([this] { return fleet_.fused_requests(); });
 }
 
 void Coordinator::open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page) {
@@ -90,7 +90,7 @@ absl::StatusOr<Coordinator::Grant> Coordinator::take(std::vector<std::string> wo
     std::unique_lock lock(mutex_);
     if (workers.empty() && shared_.ahead) {
       Grant grant{.slot = *std::exchange(shared_.ahead, std::nullopt),
-                  .in_parts = shared_.in_parts,
+                  .in_pieces = shared_.in_pieces,
                   .dropped = std::exchange(shared_.dropped, {})};
       lock.unlock();
       BASCULE_TRY(number(grant));

@@ -87,23 +87,23 @@ class DevicePacker final : public Packer {
                     std::atomic<std::uint64_t>& bytes_done) override {
     DevicePlan& plan = plans_.of(packing);
     const std::byte* const to = slot.writable().data();
-    in_parts_ = packing.in_parts ? &bytes_done : nullptr;
-    if (in_parts_ == nullptr) return queue_->run(plan, packing.addresses, to, want_digest, packing.stream);
+    in_pieces_ = packing.in_pieces ? &bytes_done : nullptr;
+    if (in_pieces_ == nullptr) return queue_->run(plan, packing.addresses, to, want_digest, packing.stream);
     return queue_->run_in_pieces(plan, packing.addresses, to, want_digest, packing.stream);
   }
   absl::Status digest(std::span<const std::byte> slot, bool want_digest, Stream stream) override {
-    in_parts_ = nullptr;
+    in_pieces_ = nullptr;
     return want_digest ? queue_->digest(slot, stream) : queue_->run_behind(stream);
   }
   absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) override {
-    if (in_parts_ != nullptr) BASCULE_TRY(queue_->watch_parts(*in_parts_, deadline));
+    if (in_pieces_ != nullptr) BASCULE_TRY(queue_->watch_pieces(*in_pieces_, deadline));
     return queue_->finish(deadline);
   }
 
  private:
   std::unique_ptr<DeviceQueue> queue_;
-  DevicePlans plans_;                               // behind the queue: they go first
-  std::atomic<std::uint64_t>* in_parts_ = nullptr;  // grows behind a pack in parts
+  DevicePlans plans_;                                // behind the queue: they go first
+  std::atomic<std::uint64_t>* in_pieces_ = nullptr;  // grows behind a pack in pieces
 };
 
 // Packs into a slot of its own on the device, all at once, so that the trainer's stream waits for that alone, which

@@ -3,7 +3,7 @@
 //   tensors ╲ slot   host memory                       the tensors' device
 //   host memory      HostPacker: kernels::pack         refused: a scheme of host memory would do
 //   a device         DeviceToHostPacker: packed there, DevicePacker: one launch on a stream of the sender's own
-//                    copied out part by part
+//                    copied out piece by piece
 //
 // pack() and digest() come from the public thread; a packer that enqueues returns from them at once, and finish() may
 // then be called by another thread. One slot at a time.

@@ -126,8 +126,8 @@ absl::Status Publisher::encode_layout() {
 // Slots are made at the first publication, and offered to the workers that are there.
 absl::Status Publisher::open_slots() {
   if (slots_->is_open()) return absl::OkStatus();
-  if (const auto wishes = coordinator_->fused_wishes(); !wishes.empty()) {
-    BASCULE_TRY(registration_->fuse(wishes));
+  if (const auto requests = coordinator_->fused_requests(); !requests.empty()) {
+    BASCULE_TRY(registration_->fuse(requests));
     BASCULE_TRY(encode_layout());
   }
   BASCULE_ASSIGN(std::vector<OfferedSlot> offered,

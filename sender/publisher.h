@@ -97,8 +97,8 @@ class Publisher {
   bool loaned_ = false;
   Pending pending_ = Pending::kNothing;
   // Of the version under way: written by the thread that seals it, then read by the public thread.
-  StageSeconds measured_;  // wait and pack of the version under way
-  bool in_parts_ = false;  // the version under way: bytes leave while it is written
+  StageSeconds measured_;   // wait and pack of the version under way
+  bool in_pieces_ = false;  // the version under way: bytes leave while it is written
   Version sealed_version_ = 0;
   std::vector<std::string> warnings_;
   struct Published {

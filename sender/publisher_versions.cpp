@@ -67,7 +67,7 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
     coordinator_->give_back(grant);
     return begun;
   }
-  grant.in_parts &= packed;
+  grant.in_pieces &= packed;
   coordinator_->announce(grant, made, deadline);
   if (single_copy()) {
     if (absl::Status yielded = coordinator_->wait_yielded(grant.version, settles_by()); !yielded.ok()) {
@@ -77,7 +77,7 @@ absl::StatusOr<Publication> Publisher::begin(const WorkerNames& workers, Clock::
     }
   }
   measured_.wait = seconds_between(called, Clock::now());
-  in_parts_ = grant.in_parts;
+  in_pieces_ = grant.in_pieces;
   return Publication{
       .version = grant.version, .slot = grant.slot, .bytes = slots_->slot_bytes(), .digest = std::nullopt};
 }
@@ -116,7 +116,7 @@ absl::Status Publisher::stage(std::string_view call, TensorSource* weights, cons
   // has time to fill it, and its workers have time to prepare it.
   BASCULE_ASSIGN(const Publication publication, begin(workers, called, leave_time(), /*packed=*/true));
   const Deadline deadline = leave_time();
-  packing.in_parts = in_parts_;
+  packing.in_pieces = in_pieces_;
   const Clock::time_point start = Clock::now();
   if (absl::Status packed = packer_->pack(packing, slots_->memory(publication.slot),
                                           endpoint_.digest != DigestMode::kOff, slots_->bytes_done(publication.slot));

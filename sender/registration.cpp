@@ -113,8 +113,8 @@ absl::StatusOr<Registration> Registration::of_specs(std::vector<TensorSpec> spec
   return made;
 }
 
-absl::Status Registration::fuse(std::span<const std::vector<std::string>> wishes) {
-  if (wishes.empty()) return absl::OkStatus();
+absl::Status Registration::fuse(std::span<const std::vector<std::string>> requests) {
+  if (requests.empty()) return absl::OkStatus();
   std::vector<TensorSpec> specs;
   std::vector<std::pair<std::string, std::string>> tied;
   for (const Known& known : known_) {
@@ -124,7 +124,7 @@ absl::Status Registration::fuse(std::span<const std::vector<std::string>> wishes
       specs.push_back(layout_.find(known.spec.name)->spec);  // its type is that of the wire
     }
   }
-  BASCULE_ASSIGN(layout_, Layout::arrange(std::move(specs), std::move(tied), wishes));
+  BASCULE_ASSIGN(layout_, Layout::arrange(std::move(specs), std::move(tied), requests));
   plan_is_stale_ = true;
   return absl::OkStatus();
 }
@@ -181,7 +181,7 @@ absl::StatusOr<Packing> Registration::packing(TensorSource* weights) {
                  .slot_bytes = layout_.bytes(),
                  .registered = true,
                  .plan_number = plan_number_,
-                 .in_parts = false,
+                 .in_pieces = false,
                  .stream = source_->stream()};
 }
 
@@ -228,7 +228,7 @@ absl::StatusOr<Packing> Registration::packing_of(TensorSource& weights) {
                  .slot_bytes = layout_.bytes(),
                  .registered = false,
                  .plan_number = ++last_plan_number_,
-                 .in_parts = false,
+                 .in_pieces = false,
                  .stream = weights.stream()};
 }
 

@@ -25,7 +25,7 @@ struct Packing {
   std::uint64_t slot_bytes = 0;
   bool registered = true;         // the registered tensors, not others
   std::uint64_t plan_number = 0;  // other segments have another one
-  bool in_parts = false;          // bytes leave while they are packed
+  bool in_pieces = false;         // bytes leave while they are packed
   Stream stream = nullptr;        // that writes the tensors, where they lie on a device
 };
 
@@ -44,7 +44,7 @@ class Registration {
   bool has_tensors() const { return source_ != nullptr; }
   // Arranges the layout anew, before anybody uses it: these tensors side by side, where that can be. A packing of
   // before is one no more.
-  absl::Status fuse(std::span<const std::vector<std::string>> wishes);
+  absl::Status fuse(std::span<const std::vector<std::string>> requests);
 
   int device() const { return device_; }                                   // on which the tensors lie, or kHost
   Stream stream() const { return source_ ? source_->stream() : nullptr; }  // as of the last packing()

@@ -5,7 +5,7 @@
 // membership and the slot ring; a storage thread waits for what the scheme keeps. Of the user's code, these two call
 // only `log` and `trace`. fork: a child must not use the object, and keeps nothing of it: lock, sockets, pipes and
 // slots end with this process (except, with slots=1, the slot, which holds the parameters). Destruction aborts a loan,
-// gives up a pending send (workers drop a version that they were not told to commit, and go on serving), says goodbye
+// gives up a pending send (workers that were not told of the decision drop the version and go on serving), says goodbye
 // to all workers and joins the threads. It takes milliseconds, but waits for work under way on a device, on a disk or
 // in the scheme, up to the deadline of that work.
 #pragma once

@@ -1,5 +1,5 @@
-// What a scheme adds whose bytes move by themselves, while both ends take part: a moment to move them, and words that
-// its two ends say to each other.
+// What a scheme adds whose bytes move by themselves, while both ends take part: a moment to move them, and
+// messages that its two ends send each other.
 //
 //   sender                                               receiver
 //   open(line)                                           open(line)            attached to a sender
@@ -11,7 +11,7 @@
 //   stop(number)          it is wanted no more
 //   close()               the sender ends                close()               the connection is lost, or ends
 //
-// On a Unix socket descriptors travel with such words; over TCP they do not.
+// On a Unix socket descriptors travel with such messages; over TCP they do not.
 #pragma once
 
 #include <atomic>

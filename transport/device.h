@@ -28,18 +28,18 @@ class DevicePlan {
 };
 
 // Memory elsewhere as one device copies to it and from it: of the host, registered with the device, or, where that
-// cannot be (mappings of files), through pinned buffers; or of a peer. Goes before the memory does; waits for the
+// cannot be (mappings of files), through pinned buffers; or of a peer GPU. Goes before the memory does; waits for the
 // copies under way.
 class HostWindow {
  public:
   virtual ~HostWindow() = default;
   virtual const std::string& how() const = 0;  // for reports: "registered with device 0"
-  virtual std::uint64_t piece_bytes()
-      const = 0;  // that one copy should move: kHostPieceBytes, or kDevicePieceBytes of a peer's
+  // That one copy should move: kHostPieceBytes, or from a peer GPU kDevicePieceBytes.
+  virtual std::uint64_t piece_bytes() const = 0;
 };
 
-// What is packed at a time, so that others can run behind it, and what one copy from a peer moves; and what one copy to
-// or from a host does, which takes longer. Whole tiles of the digest.
+// What is packed at a time, so that others can run behind it, and what one copy from a peer GPU moves; and what one
+// copy to or from a host does, which takes longer. Whole tiles of the digest.
 inline constexpr std::uint64_t kDevicePieceBytes = std::uint64_t{32} << 20;
 inline constexpr std::uint64_t kHostPieceBytes = std::uint64_t{16} << 20;
 
@@ -90,7 +90,7 @@ class DeviceQueue {
   virtual absl::Status run_in_pieces(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                                      bool want_digest, Caller caller) = 0;
   // Behind each piece of that run_in_pieces() that is packed, `bytes_done` grows. Blocks until it is all.
-  virtual absl::Status watch_parts(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) = 0;
+  virtual absl::Status watch_pieces(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) = 0;
   // Copies the slot of that run_in_pieces() to the window, each piece as soon as it is packed; `bytes_done` grows
   // behind each. Blocks, mostly asleep. DEADLINE_EXCEEDED: not all of it is there yet.
   virtual absl::Status copy_out(const std::byte* slot, HostWindow& to, std::atomic<std::uint64_t>& bytes_done,

@@ -63,7 +63,7 @@ class KeptSlots {
 struct FoundVersion {
   Publication publication;
   Layout layout;
-  SlotView view;            // valid until release()
+  SlotView view;            // valid until end_read()
   std::string description;  // how it was read, for logs
 };
 
@@ -72,7 +72,7 @@ class KeptVersions {
  public:
   virtual ~KeptVersions() = default;
   // Without a sender: the whole versions above `newer_than` that can be read, the newest first. The core verifies their
-  // digests, serves the first that is right and releases the others.
+  // digests, serves the first that is right and ends the reads of the others.
   virtual absl::StatusOr<std::vector<FoundVersion>> find_versions(Version newer_than) = 0;
   // The digest of such a version, of the bytes in storage; adds to its description. If it is right, bring_in() and
   // prepare() follow. digest_of() and bring_in() may read for long, in pieces. CANCELLED: `stop` was requested

@@ -5,7 +5,7 @@
 //   make_slot()  what a slot is made of
 //   offer(worker) ── bytes, descriptors ─────────────▶ accept(offer)        when it joins; again for newer slots
 //                                                      prepare(publication) until the bytes are there
-//   remove(worker)                                     release(slot)        the engine no longer reads it
+//   remove(worker)                                     end_read(slot)       the engine no longer reads it
 //   unmake_slot(slot)                                  unmap(slot)          it left the ring
 //
 // Errors are what the calls return: an exception that leaves one ends the process.
@@ -82,13 +82,13 @@ struct ReceivedOffer {
 inline constexpr std::uint32_t kOwnMemory =
     1u << 16;  // indices of a receiver's own memory begin here; slots have lower ones
 
-// What a worker can read, in host memory or on a device of its own process; valid until release().
+// What a worker can read, in host memory or on a device of its own process; valid until end_read().
 struct SlotView {
   SlotId slot;
   std::span<const std::byte> bytes;  // on a device: addresses there
   int device = kHost;
   std::optional<Digest> digest{};  // of the bytes, if they were digested on their way here
-  // Keeps the bytes readable also beyond release() and unmap(), when another version may be written there. None: they
+  // Keeps the bytes readable also beyond end_read() and unmap(), when another version may be written there. None: they
   // go with the transport.
   std::shared_ptr<const void> memory{};
 };
@@ -129,10 +129,10 @@ class ReceiverTransport {  // one for each attachment to a sender's epoch; prepa
   // here. Either way, one number always stands for one address.
   virtual absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) = 0;
   // The engine no longer reads the slot of a view, or will not read it after all.
-  virtual void release(SlotId slot) = 0;
+  virtual void end_read(SlotId slot) = 0;
 
   // Where the bytes of an accepted slot lie, until unmap(). `device` is the device whose memory they are, which may be
-  // a peer of the one that reads. None: there is no such place, or it moves.
+  // a peer GPU of the one that reads. None: there is no such place, or it moves.
   virtual std::optional<SlotView> find(SlotId) const { return std::nullopt; }
   // The slot left the ring: unmap its memory.
   virtual void unmap(SlotId) {}
@@ -162,7 +162,7 @@ class CopiesBehind {
 struct Scheme {
   std::string name;                // as in a URL
   bool needs_descriptors = false;  // works on one host only: a URL with a host is refused, unless over_tcp
-  bool maps_once = false;    // prepare() and release() only look up what accept() mapped: the I/O thread may call them
+  bool maps_once = false;    // prepare() and end_read() only look up what accept() mapped: the I/O thread may call them
   bool on_device = false;    // slots are memory of the device that the tensors lie on
   bool keeps_files = false;  // slots outlive the processes
   // Versions come to memory of the worker's own, on the device that it reads on: the core need not copy them there.

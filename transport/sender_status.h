@@ -1,4 +1,4 @@
-// What a sender says of itself to a program that asks: the answer to an inquire.
+// What a sender says of itself to a program that asks: the answer to a status_query.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,15 @@
 #include <bascule/transport/status.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <numeric>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/cord.h"
-#include <bascule/transport/descriptor_limit.h>
 
 namespace bascule::inline v0 {
 namespace {
@@ -28,6 +30,16 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     }
   }
   return row.back();
+}
+
+// The limit of open descriptors that `error` is about, its value and what to do. Empty if it is about none.
+std::string which_descriptor_limit(int error) {
+  rlimit limit{};
+  if (error == ENFILE)
+    return "; the system's limit, fs.file-max, is reached: raise it, or close files of other programs";
+  if (error != EMFILE || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return "";
+  return cat("; RLIMIT_NOFILE (ulimit -n) of this process is ", limit.rlim_cur, ": raise it before the program starts",
+             limit.rlim_cur < limit.rlim_max ? cat(", to at most ", limit.rlim_max, " without a privilege") : "");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// death and death_stopped: a worker is killed, or stopped, while a version is on its way to all; from that moment to
+// death and death_stopped: a worker is killed, or stopped, while a version is in flight to all; from that moment to
 // the return of the send, which is the last ack of the others. The baseline is the send before it.
 #include <csignal>
 #include <thread>
@@ -34,11 +34,7 @@ absl::Status lose_one(Context& context, const RigOptions& options, Rig& rig, int
 
 absl::Status measure_deaths(Context& context, std::string_view scenario, std::string_view option, int signal) {
   const Options& asked = context.options;
-  Record record = record_of(context, scenario);
-  record.bytes = asked.bytes;
-  record.tensors = asked.tensors;
-  record.workers = static_cast<std::uint64_t>(asked.workers);
-  record.baseline_name = "the send before it";
+  Record record = record_as_asked(context, scenario, "the send before it");
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     if (asked.workers < 2) return invalid_argument("somebody must be left; give --workers=2 or more");
     const RigOptions options{.model = {.bytes = asked.bytes, .tensors = asked.tensors},

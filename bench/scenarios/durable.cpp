@@ -8,11 +8,7 @@ namespace bascule::bench {
 
 absl::Status run_durable(Context& context) {
   const Options& options = context.options;
-  Record record = record_of(context, "durable");
-  record.bytes = options.bytes;
-  record.tensors = options.tensors;
-  record.workers = static_cast<std::uint64_t>(options.workers);
-  record.baseline_name = "write and fsync";
+  Record record = record_as_asked(context, "durable", "write and fsync");
   if (context.results.machine.facts["filesystem"] == "tmpfs")
     record.note = "the folder lies in memory (tmpfs): give --folder on a disk";
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {

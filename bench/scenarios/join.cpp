@@ -29,12 +29,8 @@ absl::StatusOr<double> map_all(int descriptor, std::uint64_t bytes) {
 
 absl::Status run_join(Context& context) {
   const Options& options = context.options;
-  Record join = record_of(context, "join");
-  join.bytes = options.bytes;
-  join.tensors = options.tensors;
-  join.workers = static_cast<std::uint64_t>(options.workers);
+  Record join = record_as_asked(context, "join", "mapping two slots, every page present");
   Record first = join;
-  join.baseline_name = "mapping two slots, every page present";
   first.scenario = "join_first_send";
   first.baseline_name = "the send before the join";
   absl::Status measured;

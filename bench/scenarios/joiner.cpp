@@ -17,11 +17,7 @@ constexpr int kJoins = 5;
 
 absl::Status run_joiner(Context& context) {
   const Options& asked = context.options;
-  Record record = record_of(context, "joiner");
-  record.bytes = asked.bytes;
-  record.tensors = asked.tensors;
-  record.workers = static_cast<std::uint64_t>(asked.workers);
-  record.baseline_name = "the sends before";
+  Record record = record_as_asked(context, "joiner", "the sends before");
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const RigOptions options{.model = {.bytes = asked.bytes, .tensors = asked.tensors}, .workers = asked.workers};
     BASCULE_TRY(check_rig_fits(context, options.model, asked.bytes, 0, asked.workers + 1));

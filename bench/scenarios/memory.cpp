@@ -78,7 +78,7 @@ absl::Status count_single_copy(Context& context) {
   const std::filesystem::path folder = context.folder / std::to_string(++context.endpoints);
   BASCULE_ASSIGN(Sender sender, Sender::listen({.endpoint = context.sync.endpoint(folder, "slots=1")}));
   BASCULE_TRY(sender.register_model(model.source()));
-  model.release_memory();
+  model.free_memory();
   BASCULE_TRY(model.step(1));
   BASCULE_ASSIGN(const std::uint64_t after, context.gpu->free_bytes());
   const double models = (static_cast<double>(before) - static_cast<double>(after)) / static_cast<double>(options.bytes);

@@ -1,5 +1,5 @@
-// peer_copy: what a reader on a peer does of a version that is packed already: the copy over the link, digested as it
-// comes; beside one cudaMemcpyPeerAsync of the same bytes.
+// peer_copy: what a reader on a peer GPU does of a version that is packed already: the copy over the link, digested as
+// it comes; beside one cudaMemcpyPeerAsync of the same bytes.
 #include <vector>
 
 #include <bascule/bench/baselines.h>
@@ -29,8 +29,8 @@ absl::StatusOr<std::optional<Digest>> digest_of(std::span<const std::byte> bytes
   return queue->finish(Deadline(kCopyPatience));
 }
 
-// Two slots of a GPU, of different content, and what a reader on its peer has of them: what is there from one turn is
-// wrong for the next. Copied as by receiver/device_copies.h, though in one process.
+// Two slots of a GPU, of different content, and what a reader on its peer GPU has of them: what is there from one turn
+// is wrong for the next. Copied as by receiver/device_copies.h, though in one process.
 class SlotsAndReader {
  public:
   static absl::StatusOr<SlotsAndReader> make(Context& context, std::uint64_t bytes) {
@@ -83,7 +83,7 @@ absl::Status run_peer_copy(Context& context) {
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const bool on_a_peer = context.gpu && context.worker_device != kHost && context.worker_device != context.device;
     if (!on_a_peer || !context.slots_on_gpu)
-      return unimplemented("only from slots on a GPU to a reader on its peer: --sync ",
+      return unimplemented("only from slots on a GPU to a reader on its peer GPU: --sync ",
                            plainest_scheme(/*on_device=*/true).name, " --device cuda:0 --worker-device cuda:1");
     BASCULE_TRY(check_rig_fits(context, {.bytes = to.bytes, .tensors = 1}, to.bytes, to.bytes));
     BASCULE_ASSIGN(SlotsAndReader ours, SlotsAndReader::make(context, to.bytes));

@@ -8,11 +8,7 @@ namespace bascule::bench {
 
 absl::Status run_send_async(Context& context) {
   const Options& options = context.options;
-  Record record = record_of(context, "send_async");
-  record.bytes = options.bytes;
-  record.tensors = options.tensors;
-  record.workers = static_cast<std::uint64_t>(options.workers);
-  record.baseline_name = "the pack";
+  Record record = record_as_asked(context, "send_async", "the pack");
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const ModelShape shape{.bytes = options.bytes, .tensors = options.tensors};
     BASCULE_TRY(check_rig_fits(context, shape, options.bytes, 0));

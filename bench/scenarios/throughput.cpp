@@ -36,11 +36,7 @@ absl::StatusOr<std::vector<double>> run_turn(Rig& rig, bool sends) {
 
 absl::Status run_throughput(Context& context) {
   const Options& asked = context.options;
-  Record record = record_of(context, "throughput");
-  record.bytes = asked.bytes;
-  record.tensors = asked.tensors;
-  record.workers = static_cast<std::uint64_t>(asked.workers);
-  record.baseline_name = "a step while no version comes";
+  Record record = record_as_asked(context, "throughput", "a step while no version comes");
   note_busy_threads(record, asked.workers + (context.gpu ? 1 : asked.threads));
   return measure(context, std::move(record), [&](Record& to) -> absl::Status {
     const RigOptions options{

@@ -20,7 +20,7 @@ class MirrorReader final : public ReceiverTransport, public Reception {
  public:
   absl::Status accept(ReceivedOffer offer) override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
-  void release(SlotId) override {}  // mapped once, for every version to come
+  void end_read(SlotId) override {}  // mapped once, for every version to come
   std::optional<SlotView> find(SlotId slot) const override;
   void unmap(SlotId slot) override;
   Reception* reception() override { return this; }

@@ -117,8 +117,8 @@ class CudaIpcReceiver final : public ReceiverTransport {
                     .memory = mapping};
   }
 
-  void release(SlotId slot) override {  // slots are mapped once, for every version to come
-    if (relay_receiver_) relay_receiver_->release(slot);
+  void end_read(SlotId slot) override {  // slots are mapped once, for every version to come
+    if (relay_receiver_) relay_receiver_->end_read(slot);
   }
   void unmap(SlotId slot) override {
     if (relay_receiver_) relay_receiver_->remove(slot);

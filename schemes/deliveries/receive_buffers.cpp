@@ -40,7 +40,7 @@ absl::StatusOr<ReceiveBuffers::Buffer*> ReceiveBuffers::begin(Version version, s
   if (buffer == nullptr) {
     BASCULE_ASSIGN(buffer, add());
   }
-  buffer->state = Buffer::State::kComing;
+  buffer->state = Buffer::State::kIncoming;
   buffer->version = version;
   buffer->digest.reset();
   return buffer;
@@ -72,7 +72,7 @@ SlotView ReceiveBuffers::take(Buffer& buffer, Epoch epoch) {
           .memory = buffer.memory};
 }
 
-void ReceiveBuffers::release(std::uint32_t number) {
+void ReceiveBuffers::end_read(std::uint32_t number) {
   const auto found = std::ranges::find(buffers_, number, [](const auto& buffer) { return buffer->number; });
   if (found == buffers_.end() || (*found)->state != Buffer::State::kRead) return;
   (*found)->state = Buffer::State::kFree;

@@ -1,8 +1,8 @@
 // ReceiveBuffers: a worker's own memory for versions. Each buffer holds one version; this decides which one is written.
 //
-//   free ──begin()──▶ coming ──came()──▶ whole ──take()──▶ read ──release()──▶ free
-//                       │                  │
-//                       │                  └── begin() of another version ──▶ free
+//   free ──begin()──▶ incoming ──came()──▶ whole ──take()──▶ read ──end_read()──▶ free
+//                       │                    │
+//                       │                    └── begin() of another version ──▶ free
 //                       └── give_up() ──▶ free, or freed if a device may still write it
 //
 // A buffer's number is never reused for other memory. Not thread-safe.
@@ -31,7 +31,7 @@ class ReceiveBuffers {
       std::function<absl::StatusOr<std::shared_ptr<std::byte>>(std::uint64_t bytes, std::string_view what)>;
 
   struct Buffer {
-    enum class State { kFree, kComing, kWhole, kRead };
+    enum class State { kFree, kIncoming, kWhole, kRead };
     std::uint32_t number = 0;
     State state = State::kFree;
     std::shared_ptr<std::byte> memory;
@@ -50,7 +50,7 @@ class ReceiveBuffers {
   void give_up(Buffer& buffer, bool still_written);
   Buffer* whole(Version version);  // null: it did not come
   SlotView take(Buffer& buffer, Epoch epoch);
-  void release(std::uint32_t number);
+  void end_read(std::uint32_t number);
 
   std::uint64_t bytes() const { return bytes_; }
   // The buffer's index among those that open() made; nullopt if it was made later.

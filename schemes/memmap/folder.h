@@ -5,7 +5,9 @@
 #include <fcntl.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,14 @@
 #include <bascule/transport/version.h>
 
 namespace bascule::inline v0::memmap {
+
+// What the sender's end did to a file, told when it is done; from its thread. For tests that replay it.
+struct FileOperation {
+  enum class Kind { kMade, kWritten, kReplaced, kLinked, kRemoved, kSynced, kFolderSynced };
+  Kind kind = Kind::kMade;
+  std::string_view file;  // its name in the folder
+};
+using FileObserver = std::function<void(const FileOperation&)>;
 
 class Folder {
  public:

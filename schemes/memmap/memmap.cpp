@@ -9,7 +9,7 @@
 
 namespace bascule::inline v0 {
 
-Scheme memmap_scheme(FileObserver observer) {
+Scheme memmap_scheme(memmap::FileObserver observer) {
   return {.name = "memmap",
           .needs_descriptors = true,
           .keeps_files = true,

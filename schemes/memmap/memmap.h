@@ -14,21 +14,11 @@
 // version.
 #pragma once
 
-#include <functional>
-#include <string_view>
-
+#include <bascule/schemes/memmap/folder.h>
 #include <bascule/transport/scheme.h>
 
 namespace bascule::inline v0 {
 
-// What the sender's end did to a file, told when it is done; from its thread. For tests that replay it.
-struct FileOperation {
-  enum class Kind { kMade, kWritten, kReplaced, kLinked, kRemoved, kSynced, kFolderSynced };
-  Kind kind = Kind::kMade;
-  std::string_view file;  // its name in the folder
-};
-using FileObserver = std::function<void(const FileOperation&)>;
-
-Scheme memmap_scheme(FileObserver observer = {});
+Scheme memmap_scheme(memmap::FileObserver observer = {});
 
 }  // namespace bascule::inline v0

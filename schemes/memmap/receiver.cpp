@@ -101,13 +101,13 @@ absl::StatusOr<SlotView> MemmapReceiver::prepare(const Publication& publication,
     return absl::OkStatus();
   };
   if (absl::Status status = check(); !status.ok()) {
-    release(publication.slot);
+    end_read(publication.slot);
     return status;
   }
   return SlotView{.slot = publication.slot, .bytes = slot.data(), .memory = slot.mapping.keep()};
 }
 
-void MemmapReceiver::release(SlotId slot) {
+void MemmapReceiver::end_read(SlotId slot) {
   const auto found = slots_.find(slot);
   if (found == slots_.end()) return;
   unlock(found->second.fd.get());
@@ -176,7 +176,7 @@ absl::StatusOr<FoundVersion> MemmapReceiver::take(const Folder& folder, const Wh
     if (is_new) {
       slots_.erase(known);
     } else if (!was_held) {
-      release(version.slot);  // and no more: tensors of an earlier version may be views of it
+      end_read(version.slot);  // and no more: tensors of an earlier version may be views of it
     }
     return status;
   }

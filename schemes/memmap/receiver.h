@@ -23,7 +23,7 @@ class MemmapReceiver final : public ReceiverTransport, public KeptVersions {
   absl::Status accept(ReceivedOffer offer) override;
   std::optional<SlotView> find(SlotId slot) const override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
-  void release(SlotId slot) override;
+  void end_read(SlotId slot) override;
   void unmap(SlotId slot) override { slots_.erase(slot); }
   KeptVersions* kept_versions() override { return this; }
 

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <bascule/schemes/memmap/options.h>
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/file_lock.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>

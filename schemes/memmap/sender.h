@@ -12,11 +12,11 @@
 
 #include <bascule/schemes/memmap/folder.h>
 #include <bascule/schemes/memmap/manifest.h>
-#include <bascule/schemes/memmap/memmap.h>
 #include <bascule/schemes/memmap/slot_file.h>
 #include <bascule/schemes/memmap/syncer.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/kept_slots.h>
+#include <bascule/transport/scheme.h>
 #include <bascule/transport/task_thread.h>
 
 namespace bascule::inline v0::memmap {

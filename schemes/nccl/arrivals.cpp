@@ -29,47 +29,48 @@ absl::Status Arrivals::begin(const Publication& publication, const GroupMessage&
     return invalid_argument("nccl: expected a version of ", bytes(), " bytes, found ", publication.bytes,
                             "; start this worker again");
   BASCULE_ASSIGN(ReceiveBuffers::Buffer* const buffer, buffers_.begin(publication.version));
-  coming_ = Coming{.buffer = buffer, .number = deliver.number, .next = deliver, .group = deliver.group};
+  incoming_ = Incoming{.buffer = buffer, .number = deliver.number, .next = deliver, .group = deliver.group};
   const auto early = early_.find(deliver.number);
   if (early == early_.end()) return absl::OkStatus();
-  coming_->over = early->second.kind == GroupMessage::Kind::kOver;
-  if (!coming_->over) coming_->next = early->second;
+  incoming_->over = early->second.kind == GroupMessage::Kind::kOver;
+  if (!incoming_->over) incoming_->next = early->second;
   return absl::OkStatus();
 }
 
 void Arrivals::hear(const GroupMessage& message) {
-  if (!is_coming(message.number)) {
+  if (!is_incoming(message.number)) {
     early_[message.number] = message;
     if (early_.size() > kMostEarly) early_.erase(early_.begin());
     return;
   }
-  if (message.kind == GroupMessage::Kind::kOver) coming_->over = true;
-  if (message.kind == GroupMessage::Kind::kAgain) coming_->next = message;
+  if (message.kind == GroupMessage::Kind::kOver) incoming_->over = true;
+  if (message.kind == GroupMessage::Kind::kAgain) incoming_->next = message;
 }
 
 // ---- the version that comes ----
 
 bool Arrivals::is_all_there() const {
-  return coming_->begun && !coming_->under_way && coming_->status.ok() && coming_->there == bytes() && !coming_->next;
+  return incoming_->begun && !incoming_->under_way && incoming_->status.ok() && incoming_->there == bytes() &&
+         !incoming_->next;
 }
 
 std::optional<GroupMessage> Arrivals::next() {
-  return has_next() ? std::exchange(coming_->next, std::nullopt) : std::nullopt;
+  return has_next() ? std::exchange(incoming_->next, std::nullopt) : std::nullopt;
 }
 
 absl::StatusOr<Broadcast> Arrivals::go_on(const GroupMessage& message) {
-  coming_->group = message.group;
-  if (message.from % piece_bytes_ != 0 || message.from > coming_->there)
+  incoming_->group = message.group;
+  if (message.from % piece_bytes_ != 0 || message.from > incoming_->there)
     return invalid_argument("nccl: expected delivery ", message.number, " to go on at a piece of ", piece_bytes_,
-                            " bytes, at ", coming_->there, " or before, found ", message.from,
+                            " bytes, at ", incoming_->there, " or before, found ", message.from,
                             "; the sender is of another build, start it and this worker again");
-  coming_->under_way = true;
-  coming_->status = absl::OkStatus();
-  coming_->unbroken = message.from == 0 && bytes() > 0 && !coming_->begun;
-  coming_->begun = true;
-  coming_->there = message.from;  // what lies behind is written again
+  incoming_->under_way = true;
+  incoming_->status = absl::OkStatus();
+  incoming_->unbroken = message.from == 0 && bytes() > 0 && !incoming_->begun;
+  incoming_->begun = true;
+  incoming_->there = message.from;  // what lies behind is written again
   return Broadcast{.number = message.number,
-                   .memory = coming_->buffer->memory,
+                   .memory = incoming_->buffer->memory,
                    .bytes = bytes(),
                    .from = message.from,
                    .piece_bytes = piece_bytes_,
@@ -79,32 +80,32 @@ absl::StatusOr<Broadcast> Arrivals::go_on(const GroupMessage& message) {
 }
 
 absl::Status Arrivals::piece(std::uint64_t number, Stream stream, std::uint64_t begin, std::uint64_t end) {
-  if (!is_coming(number) || !coming_->unbroken) return absl::OkStatus();  // nobody waits for its digest
-  return digester_->digest(stream, {coming_->buffer->memory.get(), bytes()}, begin, end);
+  if (!is_incoming(number) || !incoming_->unbroken) return absl::OkStatus();  // nobody waits for its digest
+  return digester_->digest(stream, {incoming_->buffer->memory.get(), bytes()}, begin, end);
 }
 
 void Arrivals::went(absl::Status status, std::uint64_t there) {
-  coming_->under_way = false;
-  coming_->status = std::move(status);
-  coming_->there = there;
+  incoming_->under_way = false;
+  incoming_->status = std::move(status);
+  incoming_->there = there;
 }
 
 absl::Status Arrivals::digest(Deadline deadline) {
   // What came in several goes is digested as it lies.
-  const std::span<const std::byte> slot(coming_->buffer->memory.get(), bytes());
-  if (!coming_->unbroken) BASCULE_TRY(digester_->digest(nullptr, slot, 0, slot.size()));
-  BASCULE_ASSIGN(coming_->digest, digester_->finish(deadline));
+  const std::span<const std::byte> slot(incoming_->buffer->memory.get(), bytes());
+  if (!incoming_->unbroken) BASCULE_TRY(digester_->digest(nullptr, slot, 0, slot.size()));
+  BASCULE_ASSIGN(incoming_->digest, digester_->finish(deadline));
   return absl::OkStatus();
 }
 
 void Arrivals::end(bool came, bool still_written) {
   if (came) {
-    buffers_.came(*coming_->buffer, coming_->digest);
+    buffers_.came(*incoming_->buffer, incoming_->digest);
   } else {
-    buffers_.give_up(*coming_->buffer, still_written);
+    buffers_.give_up(*incoming_->buffer, still_written);
   }
-  early_.erase(early_.begin(), early_.upper_bound(coming_->number));
-  coming_.reset();
+  early_.erase(early_.begin(), early_.upper_bound(incoming_->number));
+  incoming_.reset();
 }
 
 }  // namespace bascule::inline v0::nccl

@@ -2,7 +2,7 @@
 // delivery, how much of it is there, its digest. One version comes at a time,
 // in one broadcast or in several, one after the other.
 //
-//   begin() ──▶ ( next() ──▶ go_on() ──▶ a broadcast ──▶ went() )… ──▶ digest() ──▶ end() ──▶ take() ──▶ release()
+//   begin() ──▶ ( next() ──▶ go_on() ──▶ a broadcast ──▶ went() )… ──▶ digest() ──▶ end() ──▶ take() ──▶ end_read()
 //
 // It knows no communicators and no threads: every call is under its owner's mutex, but for digest().
 #pragma once
@@ -33,7 +33,7 @@ class Arrivals {
 
   bool has(Version version) { return buffers_.whole(version) != nullptr; }
   SlotView take(Version version, Epoch epoch) { return buffers_.take(*buffers_.whole(version), epoch); }  // has() it
-  void release(std::uint32_t number) { buffers_.release(number); }
+  void end_read(std::uint32_t number) { buffers_.end_read(number); }
 
   // ---- what the sender says ----
 
@@ -44,17 +44,17 @@ class Arrivals {
 
   // ---- the version that comes ----
 
-  bool any() const { return coming_.has_value(); }
-  bool is_coming(std::uint64_t number) const { return coming_ && coming_->number == number; }
-  std::uint64_t number() const { return coming_ ? coming_->number : 0; }  // of its delivery; 0: none comes
-  std::uint64_t there() const { return coming_ ? coming_->there : 0; }    // its first bytes
+  bool any() const { return incoming_.has_value(); }
+  bool is_incoming(std::uint64_t number) const { return incoming_ && incoming_->number == number; }
+  std::uint64_t number() const { return incoming_ ? incoming_->number : 0; }  // of its delivery; 0: none comes
+  std::uint64_t there() const { return incoming_ ? incoming_->there : 0; }    // its first bytes
   std::uint64_t bytes() const { return buffers_.bytes(); }
 
   // The next six: one comes.
-  CommGroupId group() const { return coming_->group; }  // by which it came last
-  bool is_over() const { return coming_->over; }        // the sender gave it up
+  CommGroupId group() const { return incoming_->group; }  // by which it came last
+  bool is_over() const { return incoming_->over; }        // the sender gave it up
   bool is_all_there() const;
-  bool has_next() const { return coming_->next && !coming_->under_way; }
+  bool has_next() const { return incoming_->next && !incoming_->under_way; }
   std::optional<GroupMessage>
   next();  // says in which group it goes on, and from which byte; none, while one is under way
   // The broadcast of what is left, but for its handlers. INVALID_ARGUMENT: it cannot go on there.
@@ -69,7 +69,7 @@ class Arrivals {
   void end(bool came, bool still_written);  // `still_written`: a communicator may write its memory on
 
  private:
-  struct Coming {
+  struct Incoming {
     ReceiveBuffers::Buffer* buffer = nullptr;
     std::uint64_t number = 0;
     std::optional<GroupMessage> next{};  // said, and not begun
@@ -86,7 +86,7 @@ class Arrivals {
   std::uint64_t piece_bytes_ = 0;
   std::unique_ptr<Digester> digester_;  // digest() and a communicator's thread, in turns
   ReceiveBuffers buffers_;
-  std::optional<Coming> coming_;
+  std::optional<Incoming> incoming_;
   std::map<std::uint64_t, GroupMessage> early_;  // by delivery: `again` or `over` of one that has not begun
 };
 

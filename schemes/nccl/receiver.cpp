@@ -17,9 +17,9 @@
 namespace bascule::inline v0::nccl {
 
 // The line to the sender, and the mutex and the threads around the version that comes and the ranks in groups.
-class Receiver::Desk : public std::enable_shared_from_this<Desk> {
+class Receiver::Shared : public std::enable_shared_from_this<Shared> {
  public:
-  Desk(Dependencies dependencies, const Endpoint& endpoint)
+  Shared(Dependencies dependencies, const Endpoint& endpoint)
       : dependencies_(std::move(dependencies)),
         device_(endpoint.device),
         kept_(endpoint.versions_kept),
@@ -27,7 +27,7 @@ class Receiver::Desk : public std::enable_shared_from_this<Desk> {
 
   absl::Status accept(const ReceivedOffer& offer);
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline);
-  void release(std::uint32_t number);
+  void end_read(std::uint32_t number);
   void open(std::shared_ptr<SenderLine> line);
   void hear(std::string_view bytes);
   absl::Status receive(const Publication& publication, std::string_view bytes, Deadline deadline);
@@ -58,7 +58,7 @@ class Receiver::Desk : public std::enable_shared_from_this<Desk> {
 
 // ---- the sender's memory: there is none here ----
 
-absl::Status Receiver::Desk::accept(const ReceivedOffer& offer) {
+absl::Status Receiver::Shared::accept(const ReceivedOffer& offer) {
   if (accepted_) {
     const std::lock_guard lock(mutex_);
     if (ranks_.hangs())
@@ -77,7 +77,7 @@ absl::Status Receiver::Desk::accept(const ReceivedOffer& offer) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SlotView> Receiver::Desk::prepare(const Publication& publication, Deadline deadline) {
+absl::StatusOr<SlotView> Receiver::Shared::prepare(const Publication& publication, Deadline deadline) {
   std::unique_lock lock(mutex_);
   const Version version = publication.version;
   const auto came = [&] { return arrivals_.has(version) || !arrivals_.any(); };
@@ -86,28 +86,28 @@ absl::StatusOr<SlotView> Receiver::Desk::prepare(const Publication& publication,
   return arrivals_.take(version, publication.slot.epoch);
 }
 
-void Receiver::Desk::release(std::uint32_t number) {
+void Receiver::Shared::end_read(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
-  arrivals_.release(number);
+  arrivals_.end_read(number);
 }
 
 // ---- messages ----
 
-void Receiver::Desk::open(std::shared_ptr<SenderLine> line) {
+void Receiver::Shared::open(std::shared_ptr<SenderLine> line) {
   const std::lock_guard lock(mutex_);
   line_ = std::move(line);
 }
 
-void Receiver::Desk::say(const GroupMessage& message) {
+void Receiver::Shared::say(const GroupMessage& message) {
   if (line_) line_->say(to_bytes(message));
 }
 
-void Receiver::Desk::answer(GroupMessage::Kind kind, CommGroupId group, const absl::Status& status) {
+void Receiver::Shared::answer(GroupMessage::Kind kind, CommGroupId group, const absl::Status& status) {
   if (status.ok()) return say({.kind = kind, .group = group});
   say({.kind = GroupMessage::Kind::kFailed, .group = group, .why = std::string(message_of(status))});
 }
 
-void Receiver::Desk::hear(std::string_view bytes) {
+void Receiver::Shared::hear(std::string_view bytes) {
   const absl::StatusOr<GroupMessage> heard = parse_message(bytes);
   if (!heard.ok()) return;  // a sender of this version sends none like it
   const GroupMessage& message = *heard;
@@ -132,7 +132,7 @@ void Receiver::Desk::hear(std::string_view bytes) {
 }
 
 // Not under the mutex, since communicators may call back from within make().
-void Receiver::Desk::join(const GroupMessage& message) {
+void Receiver::Shared::join(const GroupMessage& message) {
   const CommGroupId group = message.group;
   const auto self = shared_from_this();
   {
@@ -149,7 +149,7 @@ void Receiver::Desk::join(const GroupMessage& message) {
 }
 
 // Its memory is not written any more.
-void Receiver::Desk::ended(CommGroupId group) {
+void Receiver::Shared::ended(CommGroupId group) {
   std::unique_ptr<Communicator> gone;  // goes behind the lock
   const std::lock_guard lock(mutex_);
   gone = ranks_.end(group);
@@ -159,7 +159,7 @@ void Receiver::Desk::ended(CommGroupId group) {
 
 // ---- a version ----
 
-absl::Status Receiver::Desk::receive(const Publication& publication, std::string_view bytes, Deadline deadline) {
+absl::Status Receiver::Shared::receive(const Publication& publication, std::string_view bytes, Deadline deadline) {
   BASCULE_ASSIGN(const GroupMessage first, parse_message(bytes));
   if (first.kind != GroupMessage::Kind::kDeliver) return invalid_argument("nccl: a strange delivery");
   std::unique_lock lock(mutex_);
@@ -183,12 +183,12 @@ absl::Status Receiver::Desk::receive(const Publication& publication, std::string
 
 // The delivery is not taken here. Its group is left, since broadcasts are paired by their order: the next one would be
 // taken for this one.
-void Receiver::Desk::refuse(CommGroupId group, std::uint64_t number, const absl::Status& why) {
+void Receiver::Shared::refuse(CommGroupId group, std::uint64_t number, const absl::Status& why) {
   say({.kind = GroupMessage::Kind::kFailed, .group = group, .number = number, .why = std::string(message_of(why))});
   ranks_.leave(group);
 }
 
-absl::Status Receiver::Desk::wait_for(std::unique_lock<std::mutex>& lock, Deadline deadline) {
+absl::Status Receiver::Shared::wait_for(std::unique_lock<std::mutex>& lock, Deadline deadline) {
   while (true) {
     if (!line_) return unavailable("nccl: the connection to the sender is lost");
     if (arrivals_.is_over()) return absl::CancelledError("nccl: the sender gave the version up");
@@ -206,7 +206,7 @@ absl::Status Receiver::Desk::wait_for(std::unique_lock<std::mutex>& lock, Deadli
 }
 
 // The rest of the version, in this group.
-absl::Status Receiver::Desk::go_on(Communicator& communicator, const GroupMessage& message) {
+absl::Status Receiver::Shared::go_on(Communicator& communicator, const GroupMessage& message) {
   BASCULE_ASSIGN(Broadcast rest, arrivals_.go_on(message));
   rest.enqueued = [self = shared_from_this(), number = message.number](Stream stream, std::uint64_t begin,
                                                                        std::uint64_t end) {
@@ -216,7 +216,7 @@ absl::Status Receiver::Desk::go_on(Communicator& communicator, const GroupMessag
   rest.done = [self = shared_from_this(), group = message.group, number = message.number](absl::Status status,
                                                                                           std::uint64_t there) {
     const std::lock_guard guard(self->mutex_);
-    if (!self->arrivals_.is_coming(number)) return;
+    if (!self->arrivals_.is_incoming(number)) return;
     // Before this group's `dropped`: then the sender goes on without this worker.
     if (status.ok()) self->say({.kind = GroupMessage::Kind::kGot, .number = number});
     if (!status.ok() && !absl::IsCancelled(status))
@@ -230,7 +230,7 @@ absl::Status Receiver::Desk::go_on(Communicator& communicator, const GroupMessag
 
 // ---- the end ----
 
-void Receiver::Desk::close() {
+void Receiver::Shared::close() {
   const std::lock_guard lock(mutex_);
   line_.reset();
   ranks_.leave_all();
@@ -238,7 +238,7 @@ void Receiver::Desk::close() {
   changed_.notify_all();
 }
 
-void Receiver::Desk::wait_left(Deadline deadline) {
+void Receiver::Shared::wait_left(Deadline deadline) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline.at(), [this] { return ranks_.empty(); });
 }
@@ -246,23 +246,23 @@ void Receiver::Desk::wait_left(Deadline deadline) {
 // ---- Receiver ----
 
 Receiver::Receiver(Dependencies dependencies, const Endpoint& endpoint)
-    : desk_(std::make_shared<Desk>(std::move(dependencies), endpoint)) {}
+    : shared_(std::make_shared<Shared>(std::move(dependencies), endpoint)) {}
 
 Receiver::~Receiver() {
-  desk_->close();
-  desk_->wait_left(Deadline(absl::Seconds(2)));
+  shared_->close();
+  shared_->wait_left(Deadline(absl::Seconds(2)));
 }
 
-absl::Status Receiver::accept(ReceivedOffer offer) { return desk_->accept(offer); }
+absl::Status Receiver::accept(ReceivedOffer offer) { return shared_->accept(offer); }
 absl::StatusOr<SlotView> Receiver::prepare(const Publication& publication, Deadline deadline) {
-  return desk_->prepare(publication, deadline);
+  return shared_->prepare(publication, deadline);
 }
-void Receiver::release(SlotId slot) { desk_->release(slot.index); }
-void Receiver::open(std::shared_ptr<SenderLine> line) { desk_->open(std::move(line)); }
-void Receiver::heard(std::string bytes, std::vector<UniqueFd>) { desk_->hear(bytes); }
+void Receiver::end_read(SlotId slot) { shared_->end_read(slot.index); }
+void Receiver::open(std::shared_ptr<SenderLine> line) { shared_->open(std::move(line)); }
+void Receiver::heard(std::string bytes, std::vector<UniqueFd>) { shared_->hear(bytes); }
 absl::Status Receiver::receive(const Publication& publication, std::string bytes, Deadline deadline) {
-  return desk_->receive(publication, bytes, deadline);
+  return shared_->receive(publication, bytes, deadline);
 }
-void Receiver::close() { desk_->close(); }
+void Receiver::close() { shared_->close(); }
 
 }  // namespace bascule::inline v0::nccl

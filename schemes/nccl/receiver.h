@@ -5,9 +5,10 @@
 
 #include <memory>
 
-#include <bascule/schemes/nccl/nccl.h>
+#include <bascule/schemes/nccl/dependencies.h>
 #include <bascule/transport/delivery.h>
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/scheme.h>
 
 namespace bascule::inline v0::nccl {
 
@@ -18,7 +19,7 @@ class Receiver final : public ReceiverTransport, public Reception {
 
   absl::Status accept(ReceivedOffer offer) override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
-  void release(SlotId slot) override;
+  void end_read(SlotId slot) override;
   Reception* reception() override { return this; }
 
   void open(std::shared_ptr<SenderLine> line) override;
@@ -27,8 +28,8 @@ class Receiver final : public ReceiverTransport, public Reception {
   void close() override;
 
  private:
-  class Desk;
-  const std::shared_ptr<Desk> desk_;  // threads of communicators have it, too
+  class Shared;
+  const std::shared_ptr<Shared> shared_;  // by threads of communicators, too
 };
 
 }  // namespace bascule::inline v0::nccl

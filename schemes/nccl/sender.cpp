@@ -33,10 +33,10 @@ std::shared_ptr<std::byte> bytes_of(const SlotMemory& memory) {
 }  // namespace
 
 // Brings DeliveryPlanner its events, one at a time, from whichever thread they come, and carries out its actions.
-class Sender::Desk final : public Delivery, public std::enable_shared_from_this<Desk> {
+class Sender::Shared final : public Delivery, public std::enable_shared_from_this<Shared> {
  public:
-  Desk(const Library& library, FindPlace find, std::uint64_t piece_bytes, Environment environment, int ctas,
-       const CommGroupLimits& limits)
+  Shared(const Library& library, FindPlace find, std::uint64_t piece_bytes, Environment environment, int ctas,
+         const CommGroupLimits& limits)
       : library_(library),
         find_place_(std::move(find)),
         ctas_(ctas),
@@ -110,7 +110,7 @@ class Sender::Desk final : public Delivery, public std::enable_shared_from_this<
 
 // ---- slots ----
 
-absl::Status Sender::Desk::use(int device) {
+absl::Status Sender::Shared::use(int device) {
   const std::lock_guard lock(place_mutex_);
   if (place_) return absl::OkStatus();
   BASCULE_ASSIGN(std::shared_ptr<Place> place, find_place_(device));
@@ -119,7 +119,7 @@ absl::Status Sender::Desk::use(int device) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SlotMemory> Sender::Desk::make_slot(std::uint64_t bytes, int device) {
+absl::StatusOr<SlotMemory> Sender::Shared::make_slot(std::uint64_t bytes, int device) {
   BASCULE_TRY(use(device));
   std::shared_ptr<Place> place;
   {
@@ -131,7 +131,7 @@ absl::StatusOr<SlotMemory> Sender::Desk::make_slot(std::uint64_t bytes, int devi
 
 // ---- events ----
 
-void Sender::Desk::run(std::function<void()> work) {
+void Sender::Shared::run(std::function<void()> work) {
   std::unique_lock lock(mutex_);
   works_.push_back(std::move(work));
   if (std::exchange(working_, true)) return;
@@ -146,17 +146,17 @@ void Sender::Desk::run(std::function<void()> work) {
   changed_.notify_all();
 }
 
-void Sender::Desk::handle(Event event) {
+void Sender::Shared::handle(Event event) {
   for (Action& action : planner_.on(std::move(event), Clock::now()))
     std::visit([this](auto& each) { carry_out(each); }, action);
 }
 
-void Sender::Desk::open(WorkerLine& line) {
+void Sender::Shared::open(WorkerLine& line) {
   run([this, &line] { line_ = &line; });
   time_ = std::thread([this] { keep_time(); });
 }
 
-void Sender::Desk::keep_time() {
+void Sender::Shared::keep_time() {
   std::unique_lock lock(mutex_);
   while (!closed_) {
     if (!wakes_at_) {
@@ -172,14 +172,14 @@ void Sender::Desk::keep_time() {
   }
 }
 
-void Sender::Desk::deliver(DeliveryOrder order, Done done) {
+void Sender::Shared::deliver(DeliveryOrder order, Done done) {
   run([this, order = std::move(order), done = std::move(done)] {
     orders_[order.number] = {.order = order, .done = done};
     handle(event::Wanted{.number = order.number, .version = order.publication.version, .workers = order.workers});
   });
 }
 
-void Sender::Desk::stop(std::uint64_t number) {
+void Sender::Shared::stop(std::uint64_t number) {
   run([this, number] {
     const auto order = orders_.find(number);
     if (order == orders_.end()) return;
@@ -189,7 +189,7 @@ void Sender::Desk::stop(std::uint64_t number) {
   });
 }
 
-void Sender::Desk::heard(WorkerId worker, std::string bytes, std::vector<UniqueFd>) {
+void Sender::Shared::heard(WorkerId worker, std::string bytes, std::vector<UniqueFd>) {
   run([this, worker, message = parse_message(bytes)] {
     if (message.ok()) return handle(event::Heard{.worker = worker, .message = *message});
     if (line_ != nullptr) line_->give_up(worker, message.status());
@@ -198,23 +198,23 @@ void Sender::Desk::heard(WorkerId worker, std::string bytes, std::vector<UniqueF
 
 // ---- actions ----
 
-void Sender::Desk::carry_out(action::Say& say) {
+void Sender::Shared::carry_out(action::Say& say) {
   if (line_ != nullptr) line_->say(say.worker, to_bytes(say.message));
 }
 
-void Sender::Desk::carry_out(action::Deliver& deliver) {
+void Sender::Shared::carry_out(action::Deliver& deliver) {
   if (line_ != nullptr) line_->deliver(deliver.worker, deliver.version, to_bytes(deliver.message));
 }
 
-void Sender::Desk::carry_out(action::GiveUp& gives_up) {
+void Sender::Shared::carry_out(action::GiveUp& gives_up) {
   if (line_ != nullptr) line_->give_up(gives_up.worker, gives_up.why);
 }
 
-void Sender::Desk::carry_out(action::Log& log) {
+void Sender::Shared::carry_out(action::Log& log) {
   if (line_ != nullptr) line_->log(log.line);
 }
 
-void Sender::Desk::carry_out(action::Make& make) {
+void Sender::Shared::carry_out(action::Make& make) {
   if (absl::Status joined = join(make); !joined.ok()) {
     note(event::Made{.group = make.group, .status = std::move(joined)});
     note(event::Left{make.group});
@@ -222,7 +222,7 @@ void Sender::Desk::carry_out(action::Make& make) {
 }
 
 // An id is drawn only now that all ranks wait for it: NCCL keeps a thread and a socket of each that nobody uses.
-absl::Status Sender::Desk::join(const action::Make& make) {
+absl::Status Sender::Shared::join(const action::Make& make) {
   if (Communicator::abandoned() >= kMostAbandoned)
     return failed_precondition("nccl: ", kMostAbandoned,
                                " communicators were never finished, and NCCL keeps threads and descriptors of each; "
@@ -266,7 +266,7 @@ absl::Status Sender::Desk::join(const action::Make& make) {
   return absl::OkStatus();
 }
 
-void Sender::Desk::carry_out(action::Warm& warm) {
+void Sender::Shared::carry_out(action::Warm& warm) {
   const auto joined = joined_.find(warm.group);
   if (joined == joined_.end()) return;
   joined->second->broadcast(
@@ -275,7 +275,7 @@ void Sender::Desk::carry_out(action::Warm& warm) {
       }));
 }
 
-void Sender::Desk::carry_out(action::Broadcast& broadcast) {
+void Sender::Shared::carry_out(action::Broadcast& broadcast) {
   const auto joined = joined_.find(broadcast.group);
   const auto found = orders_.find(broadcast.number);
   if (joined == joined_.end() || found == orders_.end()) return;
@@ -297,20 +297,20 @@ void Sender::Desk::carry_out(action::Broadcast& broadcast) {
            }});
 }
 
-void Sender::Desk::carry_out(action::RunOut& runs_out) {
+void Sender::Shared::carry_out(action::RunOut& runs_out) {
   if (const auto order = orders_.find(runs_out.number); order != orders_.end()) *order->second.runs_out = true;
 }
 
-void Sender::Desk::carry_out(action::Leave& leave) {
+void Sender::Shared::carry_out(action::Leave& leave) {
   if (const auto joined = joined_.find(leave.group); joined != joined_.end()) joined->second->abort();
 }
 
-void Sender::Desk::carry_out(action::Done& done) {
+void Sender::Shared::carry_out(action::Done& done) {
   const auto order = orders_.extract(done.number);
   if (order && line_ != nullptr) order.mapped().done(std::move(done.status));
 }
 
-void Sender::Desk::carry_out(action::WakeAt& wake) {
+void Sender::Shared::carry_out(action::WakeAt& wake) {
   const std::lock_guard lock(mutex_);
   wakes_at_ = wake.at;
   changed_.notify_all();
@@ -318,7 +318,7 @@ void Sender::Desk::carry_out(action::WakeAt& wake) {
 
 // ---- the end ----
 
-void Sender::Desk::close() {
+void Sender::Shared::close() {
   run([this] {
     line_ = nullptr;
     orders_.clear();
@@ -341,24 +341,24 @@ absl::StatusOr<std::unique_ptr<SenderTransport>> Sender::make(const Dependencies
                                                               const Endpoint& endpoint) {
   BASCULE_ASSIGN(const Library* const library, dependencies.library());
   BASCULE_ASSIGN(Environment environment, read_environment(*library));
-  return std::unique_ptr<SenderTransport>(
-      new Sender(std::make_shared<Desk>(*library, dependencies.place, dependencies.piece_bytes, std::move(environment),
-                                        kCtas.in(endpoint).value_or(0), dependencies.limits)));
+  return std::unique_ptr<SenderTransport>(new Sender(
+      std::make_shared<Shared>(*library, dependencies.place, dependencies.piece_bytes, std::move(environment),
+                               kCtas.in(endpoint).value_or(0), dependencies.limits)));
 }
 
 absl::StatusOr<SlotMemory> Sender::make_slot(SlotId, const Layout& layout, int device) {
-  return desk_->make_slot(layout.bytes(), device);
+  return shared_->make_slot(layout.bytes(), device);
 }
 
 // The slots may be those of another scheme (schemes/auto).
 absl::StatusOr<Offer> Sender::offer(WorkerId worker, ConnectionKind, std::span<const OfferedSlot> slots) {
-  if (!slots.empty()) BASCULE_TRY(desk_->use(slots.front().memory->device));
-  desk_->note(event::Joined{worker});
-  return Offer{.bytes = desk_->offer(), .descriptors = {}};
+  if (!slots.empty()) BASCULE_TRY(shared_->use(slots.front().memory->device));
+  shared_->note(event::Joined{worker});
+  return Offer{.bytes = shared_->offer(), .descriptors = {}};
 }
 
-void Sender::remove(WorkerId worker) { desk_->note(event::Removed{worker}); }
-Delivery* Sender::delivery() { return desk_.get(); }
-Sender::~Sender() { desk_->close(); }
+void Sender::remove(WorkerId worker) { shared_->note(event::Removed{worker}); }
+Delivery* Sender::delivery() { return shared_.get(); }
+Sender::~Sender() { shared_->close(); }
 
 }  // namespace bascule::inline v0::nccl

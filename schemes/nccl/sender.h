@@ -4,9 +4,10 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include <bascule/schemes/nccl/nccl.h>
+#include <bascule/schemes/nccl/dependencies.h>
 #include <bascule/transport/delivery.h>
 #include <bascule/transport/endpoint.h>
+#include <bascule/transport/scheme.h>
 
 namespace bascule::inline v0::nccl {
 
@@ -22,9 +23,9 @@ class Sender final : public SenderTransport {
   Delivery* delivery() override;
 
  private:
-  class Desk;
-  explicit Sender(std::shared_ptr<Desk> desk) : desk_(std::move(desk)) {}
-  const std::shared_ptr<Desk> desk_;  // threads of communicators have it, too
+  class Shared;
+  explicit Sender(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+  const std::shared_ptr<Shared> shared_;  // by threads of communicators, too
 };
 
 }  // namespace bascule::inline v0::nccl

@@ -55,15 +55,15 @@ absl::StatusOr<std::unique_ptr<RelayReceiver>> RelayReceiver::make(RelayMemory m
 absl::StatusOr<SlotView> RelayReceiver::prepare(const Publication& publication, Deadline deadline) {
   std::unique_lock lock(mutex_);
   ReceiveBuffers::Buffer* buffer = nullptr;
-  const auto came = [&] { return (buffer = buffers_.whole(publication.version)) != nullptr || !coming_; };
+  const auto came = [&] { return (buffer = buffers_.whole(publication.version)) != nullptr || !incoming_; };
   if (!changed_.wait_until(lock, deadline.at(), came) || buffer == nullptr)
     return failed_precondition("version ", publication.version, " did not come");
   return buffers_.take(*buffer, publication.slot.epoch);
 }
 
-void RelayReceiver::release(SlotId slot) {
+void RelayReceiver::end_read(SlotId slot) {
   const std::lock_guard lock(mutex_);
-  buffers_.release(slot.index);
+  buffers_.end_read(slot.index);
 }
 
 // ---- messages ----
@@ -126,18 +126,18 @@ void RelayReceiver::let_go(std::shared_ptr<EngineBuffers> engine) {
 }
 
 void RelayReceiver::hear_of(std::uint64_t number, const RelayMessage& message) {
-  if (!coming_ || coming_->number != number) {
+  if (!incoming_ || incoming_->number != number) {
     if (message.kind == RelayMessage::Kind::kOver) say({.kind = RelayMessage::Kind::kLeft, .number = number});
     early_.insert_or_assign(number, message);
     if (early_.size() > kMostEarly) early_.erase(early_.begin());
     return;
   }
   if (message.kind == RelayMessage::Kind::kOver) {
-    coming_->over = true;
+    incoming_->over = true;
   } else {
-    coming_->source = message.source;
-    coming_->whole = message.whole;
-    coming_->stuck = false;
+    incoming_->source = message.source;
+    incoming_->whole = message.whole;
+    incoming_->stuck = false;
   }
   changed_.notify_all();
 }
@@ -169,9 +169,9 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
     }
     buffer = *begun;
     begin(take);
-    coming_->place = buffers_.place_of(*buffer);
-    if (coming_->place) {
-      progress_->begin(*coming_->place, publication.version);
+    incoming_->place = buffers_.place_of(*buffer);
+    if (incoming_->place) {
+      progress_->begin(*incoming_->place, publication.version);
     } else {
       say({.kind = RelayMessage::Kind::kAlone, .number = take.number});
     }
@@ -194,43 +194,43 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
   if (received.ok()) {
     buffers_.came(*buffer, digest);
   } else {
-    if (coming_->place) progress_->clear(*coming_->place);
+    if (incoming_->place) progress_->clear(*incoming_->place);
     // Others may copy it from here, and would wait for a version that is shown no more.
     if (got) say({.kind = RelayMessage::Kind::kLeft, .number = take.number});
     if (!is_over(settled)) written_.push_back(buffer->memory);
     buffers_.give_up(*buffer, /*still_written=*/!is_over(settled));
   }
-  coming_.reset();
+  incoming_.reset();
   early_.erase(early_.begin(), early_.upper_bound(take.number));
   changed_.notify_all();
   return received;
 }
 
 void RelayReceiver::begin(const RelayMessage& take) {
-  coming_ = Coming{.number = take.number, .connection = connections_, .source = take.source, .whole = take.whole};
+  incoming_ = Incoming{.number = take.number, .connection = connections_, .source = take.source, .whole = take.whole};
   if (const auto early = early_.extract(take.number)) hear_of(take.number, early.mapped());
 }
 
 absl::Status RelayReceiver::may_go_on(Deadline deadline) const {
-  if (!line_ || coming_->connection != connections_) return unavailable("the connection to the sender is lost");
-  if (coming_->over) return absl::CancelledError("the sender gave the version up");
+  if (!line_ || incoming_->connection != connections_) return unavailable("the connection to the sender is lost");
+  if (incoming_->over) return absl::CancelledError("the sender gave the version up");
   if (deadline.passed()) return deadline_exceeded("the version did not come in time");
   return absl::OkStatus();
 }
 
 // What there is of the version. Where an engine cannot give it, another source is asked for.
 absl::StatusOr<std::optional<Source::Found>> RelayReceiver::look(const Publication& publication) {
-  if (coming_->source == kTrainer) return trainer_.find(publication);
-  if (coming_->stuck) return std::nullopt;
-  const auto engine = engines_.find(coming_->source);
+  if (incoming_->source == kTrainer) return trainer_.find(publication);
+  if (incoming_->stuck) return std::nullopt;
+  const auto engine = engines_.find(incoming_->source);
   if (engine != engines_.end() && !engine->second) return std::nullopt;  // being mapped
   absl::StatusOr<std::optional<Source::Found>> found =
       engine != engines_.end() ? engine->second->find(publication) : absl::NotFoundError("it was not introduced");
-  if (found.ok() && (*found || !coming_->whole)) return found;
-  coming_->stuck = true;
+  if (found.ok() && (*found || !incoming_->whole)) return found;
+  incoming_->stuck = true;
   say({.kind = RelayMessage::Kind::kCannot,
-       .number = coming_->number,
-       .source = coming_->source,
+       .number = incoming_->number,
+       .source = incoming_->source,
        .why = found.ok() ? "it has that version no more" : std::string(message_of(found.status()))});
   return std::nullopt;
 }
@@ -244,7 +244,7 @@ absl::Status RelayReceiver::bring(const Publication& publication, ReceiveBuffers
     BASCULE_ASSIGN(const std::uint64_t here, queue_->arrived());
     if (asked > 0 && here > arrived) {
       arrived = here;
-      if (coming_->place) progress_->advance(*coming_->place, arrived);
+      if (incoming_->place) progress_->advance(*incoming_->place, arrived);
       pause = kShortPause;
     }
     if (asked == publication.bytes && arrived == asked) return absl::OkStatus();

@@ -4,7 +4,7 @@
 //   the source's memory ── pieces, by copy engines ──▶ a buffer here ── pieces ──▶ the buffers of other engines
 //   how far it has come ── control or progress page ─▶ this thread ──────────▶ our progress page
 //
-// Prepare thread: add() to release(). I/O thread: open(), heard(), close(). A thread of its own: receive().
+// Prepare thread: add() to end_read(). I/O thread: open(), heard(), close(). A thread of its own: receive().
 #pragma once
 
 #include <condition_variable>
@@ -38,7 +38,7 @@ class RelayReceiver final : public Reception {
 
   // As in ReceiverTransport; the view is of a receive buffer.
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline);
-  void release(SlotId slot);
+  void end_read(SlotId slot);
 
   void open(std::shared_ptr<SenderLine> line) override;
   void heard(std::string bytes, std::vector<UniqueFd> descriptors) override;
@@ -46,7 +46,7 @@ class RelayReceiver final : public Reception {
   void close() override;
 
  private:
-  struct Coming {
+  struct Incoming {
     std::uint64_t number = 0;  // of the delivery
     std::uint64_t connection = 0;
     SourceId source = kTrainer;
@@ -79,7 +79,7 @@ class RelayReceiver final : public Reception {
   std::condition_variable changed_;
   std::shared_ptr<SenderLine> line_;  // null: no connection
   ReceiveBuffers buffers_;
-  std::optional<Coming> coming_;
+  std::optional<Incoming> incoming_;
   std::map<std::uint64_t, RelayMessage> early_;                 // by delivery: of one whose receive() has not begun
   std::map<SourceId, std::shared_ptr<EngineBuffers>> engines_;  // null: being mapped
   std::uint64_t connections_ = 0;

@@ -70,7 +70,7 @@ void Routes::note(const event::Heard& heard) {
     return redirect(number, delivery, worker, leg->source);
   }
   // The trainer's slot is always there; a worker that cannot read that fails by itself.
-  if (leg->state == Leg::State::kComing && leg->source == message.source && message.source != kTrainer)
+  if (leg->state == Leg::State::kIncoming && leg->source == message.source && message.source != kTrainer)
     go_on(number, delivery, *leg, kTrainer);
 }
 
@@ -117,7 +117,7 @@ void Routes::note(const event::Stopped& stopped) {
   delivery.stopped = true;
   std::erase_if(delivery.legs, [](const Leg& leg) { return leg.state == Leg::State::kWaiting; });
   for (Leg& leg : delivery.legs) {
-    if (leg.state != Leg::State::kComing) continue;
+    if (leg.state != Leg::State::kIncoming) continue;
     leg.state = Leg::State::kStopping;
     turn_.act(action::Say{leg.worker, {.kind = RelayMessage::Kind::kOver, .number = number}});
   }
@@ -126,7 +126,7 @@ void Routes::note(const event::Stopped& stopped) {
 
 void Routes::start(std::uint64_t number, Delivery& delivery, Leg& leg) {
   leg.source = choose(delivery, leg);
-  leg.state = Leg::State::kComing;
+  leg.state = Leg::State::kIncoming;
   introduce(leg.worker, leg.source);
   Member& member = members_.at(leg.worker);
   member.told = delivery.version;
@@ -164,7 +164,7 @@ bool Routes::can_serve(SourceId source, const Delivery& delivery) const {
   const auto member = members_.find(source);
   return member != members_.end() && member->second.told == delivery.version && !member->second.alone &&
          std::ranges::any_of(delivery.legs, [&](const Leg& leg) {
-           return leg.worker == source && (leg.state == Leg::State::kComing || leg.state == Leg::State::kGot);
+           return leg.worker == source && (leg.state == Leg::State::kIncoming || leg.state == Leg::State::kGot);
          });
 }
 
@@ -185,7 +185,7 @@ void Routes::introduce(WorkerId worker, SourceId engine) {
 void Routes::redirect(std::uint64_t number, Delivery& delivery, SourceId gone, SourceId to) {
   if (to != kTrainer && (!can_serve(to, delivery) || to == gone)) to = kTrainer;
   for (Leg& leg : delivery.legs)
-    if (leg.state == Leg::State::kComing && leg.source == gone) go_on(number, delivery, leg, to);
+    if (leg.state == Leg::State::kIncoming && leg.source == gone) go_on(number, delivery, leg, to);
 }
 
 void Routes::go_on(std::uint64_t number, Delivery& delivery, Leg& leg, SourceId from) {
@@ -210,7 +210,7 @@ void Routes::end_where_all_have_it(std::uint64_t number) {
 }
 
 bool Routes::Leg::may_read(SourceId engine) const {
-  return (state == State::kComing || state == State::kStopping) &&
+  return (state == State::kIncoming || state == State::kStopping) &&
          (source == engine || std::ranges::find(former, engine) != former.end());
 }
 
@@ -246,7 +246,7 @@ std::optional<SourceId> Routes::source_of(WorkerId worker, Version version) cons
   for (const auto& [number, delivery] : deliveries_)
     if (delivery.version == version)
       for (const Leg& leg : delivery.legs)
-        if (leg.worker == worker && leg.state == Leg::State::kComing) return leg.source;
+        if (leg.worker == worker && leg.state == Leg::State::kIncoming) return leg.source;
   return std::nullopt;
 }
 

@@ -4,7 +4,7 @@
 // A delivery has a leg for each worker that copies. A leg's source is the trainer, or an engine that has the version or
 // is getting it. Where a source goes, its readers go on from the source that it had itself.
 //
-//   leg:  waiting ──the worker says how it reads──▶ coming ──got──▶ got
+//   leg:  waiting ──the worker says how it reads──▶ incoming ──got──▶ got
 //                                                     │
 //                                                 over ▼ stopped
 //                                                  stopping ──left──▶ gone
@@ -71,7 +71,7 @@ class Routes {
     std::vector<SourceId> knows{};  // engines that it was introduced to
   };
   struct Leg {
-    enum class State { kWaiting, kComing, kStopping, kGot };
+    enum class State { kWaiting, kIncoming, kStopping, kGot };
     WorkerId worker = 0;
     State state = State::kWaiting;
     SourceId source = kTrainer;

@@ -106,7 +106,7 @@ void Admissions::consider(Member& member, FleetTurn& turn) {
                                               "yields at a token boundary of its own, and the ranks of a group have ",
                                               "one together; use slots=2, or copy (register_model of the receiver)"));
   const std::vector<Member*> ranks = books_.roster.ranks_of(member);
-  if (ranks.size() < member.hello.ranks || std::ranges::any_of(ranks, &Member::leaving))
+  if (ranks.size() < member.hello.ranks || std::ranges::any_of(ranks, &Member::departing))
     return;  // parked until the whole group is there
   for (Member* rank : ranks) books_.roster.move(*rank, Member::State::kAdmitted);
   if (!books_.slots.is_open()) return;
@@ -133,17 +133,17 @@ void Admissions::welcome(Member& member, FleetTurn& turn) {
 
 void Admissions::note(event::Admitted& admitted, FleetTurn& turn) {
   Member* member = books_.roster.find(admitted.id);
-  if (member == nullptr || member->leaving) return;
+  if (member == nullptr || member->departing) return;
   if (!admitted.status.ok()) return refuse(*member, annotate(admitted.status, cat("worker ", member->name())));
   books_.roster.move(*member, Member::State::kWelcomed);
   books_.roster.know(*member);
   books_.roster.found(member->name());
   books_.slots.keep_only(member->holder(), member->hello.held);  // of its leases, those that it still claims live on
-  for (const std::vector<std::string>& wish : std::exchange(member->hello.fused, {}))
-    if (books_.layout->join(wish).ok() && !books_.layout->joined_at(wish))
+  for (const std::vector<std::string>& request : std::exchange(member->hello.fused, {}))
+    if (books_.layout->join(request).ok() && !books_.layout->joined_at(request))
       books_.warnings.push_back(
-          cat("worker ", member->name(), " wished for ", absl::StrJoin(wish, ", "),
-              " side by side after the layout was fixed, or against an earlier wish: ", "it copies them"));
+          cat("worker ", member->name(), " requested ", absl::StrJoin(request, ", "),
+              " side by side after the layout was fixed, or against an earlier request: ", "it copies them"));
   turn.log(
       cat("worker ", member->name(), " joined (pid ", member->hello.pid, ", serving version ", member->serving, ")"));
   catch_ups_.look_at(member->id);

@@ -47,8 +47,8 @@ struct Books {
   void wait_until(InFlightVersion& version, Clock::time_point until, FleetTurn& turn);
   // Gives time to a step that begins only now, after a wait for other workers.
   void leave_time(InFlightVersion& version, FleetTurn& turn);
-  // Whether bytes leave while a version is written: it is better written in parts.
-  bool writes_in_parts() const { return rules.delivers_while_written || roster.copied_behind(); }
+  // Whether bytes leave while a version is written: it is better written in pieces.
+  bool writes_in_pieces() const { return rules.delivers_while_written || roster.copied_behind(); }
 
   const FleetRules rules;
   const Endpoint& endpoint = rules.endpoint;

@@ -10,7 +10,7 @@ void Departures::note(event::HungUp& hung_up, FleetTurn&) { evict(hung_up.id, hu
 
 // It costs the scheme something to give a worker up, so that worker may not come back at once.
 void Departures::note(event::GivenUp& given_up, FleetTurn& turn) {
-  if (const Member* member = books_.roster.find(given_up.id); member != nullptr && !member->leaving)
+  if (const Member* member = books_.roster.find(given_up.id); member != nullptr && !member->departing)
     books_.roster.pause(member->name(), turn.now);
   evict(given_up.id, given_up.why);
 }
@@ -27,12 +27,12 @@ void Departures::note(event::HolderGone& gone, FleetTurn& turn) {
 
 void Departures::evict(WorkerId id, const absl::Status& why) {
   Member* member = books_.roster.find(id);
-  if (member == nullptr || std::exchange(member->leaving, true)) return;
+  if (member == nullptr || std::exchange(member->departing, true)) return;
   waiting_.push_back({.id = id, .why = annotate(why, cat("worker ", member->name())), .final = false});
 }
 
 void Departures::refuse(Member& member, const absl::Status& why, bool final) {
-  member.leaving = true;
+  member.departing = true;
   waiting_.push_back({.id = member.id, .why = why, .final = final});
 }
 

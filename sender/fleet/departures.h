@@ -20,7 +20,7 @@ class Departures {
   void note(event::GivenUp& given_up, FleetTurn& turn);
   void note(event::HolderGone& gone, FleetTurn& turn);
 
-  // Does nothing for a member that is leaving already, or is gone.
+  // Does nothing for a member that is departing already, or is gone.
   void evict(WorkerId id, const absl::Status& why);
   // It is not welcomed. `final`: it need not try again.
   void refuse(Member& member, const absl::Status& why, bool final);

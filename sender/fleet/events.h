@@ -15,14 +15,14 @@
 
 namespace bascule::inline v0 {
 
-using Ticket = std::uint64_t;  // of one version on its way; never reused by a sender
+using Ticket = std::uint64_t;  // of one version in flight; never reused by a sender
 
 // A slot for the public thread to write, and the number of the version that it will be.
 struct Grant {
   Version version = 0;  // the public thread's to give
   SlotId slot;
   bool is_new = false;            // it has no memory yet
-  bool in_parts = false;          // bytes leave while it is written; not of a loan, whose writer tells nothing
+  bool in_pieces = false;         // bytes leave while it is written; not of a loan, whose writer tells nothing
   std::string spare_for{};        // it is new because these read on: "a (slot 0)"
   std::vector<SlotId> dropped{};  // left the ring since the last grant; nobody reads them
   std::vector<std::string> to{};  // the names that were asked for; empty: all

@@ -62,11 +62,11 @@ std::string Fleet::readers() const {
   return books_.slots.single_copy() ? single_copy_.readers() : books_.slots.readers();
 }
 
-std::vector<std::vector<std::string>> Fleet::fused_wishes() const {
-  std::vector<std::vector<std::string>> wishes;
+std::vector<std::vector<std::string>> Fleet::fused_requests() const {
+  std::vector<std::vector<std::string>> requests;
   for (const auto& [id, member] : roster().members())
-    wishes.insert(wishes.end(), member.hello.fused.begin(), member.hello.fused.end());
-  return wishes;
+    requests.insert(requests.end(), member.hello.fused.begin(), member.hello.fused.end());
+  return requests;
 }
 
 void Fleet::note(event::EndpointMissing& missing, FleetTurn& turn) {

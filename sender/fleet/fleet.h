@@ -1,4 +1,4 @@
-// Fleet: the members, what they hold, and the versions on their way to them. A pure state machine: an event goes in,
+// Fleet: the members, what they hold, and the versions in flight to them. A pure state machine: an event goes in,
 // actions come out, and time is an argument. No sockets, threads, clocks or schemes: the coordinator has those.
 //
 //            Greeted, Heard, HungUp …                      Say, Admit, Close, Deliver, GrantSlot …
@@ -49,9 +49,9 @@ class Fleet {
   // For error texts, whom a send waits for that gets no slot: "a (slot 0), b (slot 1)", or of a single copy "a".
   std::string readers() const;
   const std::string& last_refusal() const { return admissions_.last_refusal(); }
-  const std::string& missing() const { return missing_; }      // what of the endpoint was removed
-  std::vector<std::vector<std::string>> fused_wishes() const;  // of the workers that are there, as they came
-  bool writes_in_parts() const { return books_.writes_in_parts(); }
+  const std::string& missing() const { return missing_; }        // what of the endpoint was removed
+  std::vector<std::vector<std::string>> fused_requests() const;  // of the workers that are there, as they came
+  bool writes_in_pieces() const { return books_.writes_in_pieces(); }
   // `untouched`: the slot that was taken ahead, if the public thread has not begun to write it.
   SenderStatus status(std::optional<SlotId> untouched) const;
 

@@ -8,7 +8,7 @@ namespace bascule::inline v0 {
 
 void Fleet::note(event::Heard& heard, FleetTurn& turn) {
   Member* member = books_.roster.find(heard.id);
-  if (member == nullptr || member->leaving) return;
+  if (member == nullptr || member->departing) return;
   const Message& message = heard.message;
   if (std::holds_alternative<Heartbeat>(message)) return;
   if (std::holds_alternative<Hello>(message)) return departures_.evict(member->id, invalid_argument("greeted twice"));

@@ -1,4 +1,4 @@
-// Progress: what becomes of a version on its way, from the seal to the last ack. Its Round says what is due; this does
+// Progress: what becomes of a version in flight, from the seal to the last ack. Its Round says what is due; this does
 // it, and says what the end of the version means for the others.
 #pragma once
 

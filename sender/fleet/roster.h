@@ -30,7 +30,7 @@ struct Member {
   Version before = 0;                           // of another epoch, likewise: nothing that is not above it is for it
   Version may_claim = 0;                        // the highest version that it may say it has
   bool owed = true;                             // the newest version is due to it; not where a send left it out
-  bool leaving = false;                         // it is on its way out
+  bool departing = false;                       // it was evicted or refused, and Departures ends it
   int failures = 0;                             // versions running that it could not prepare
   std::optional<SlotId> releasing;              // of a version that was aborted, until the worker released it
   std::set<std::uint32_t> knows;                // slots that it was offered, by index

@@ -1,4 +1,4 @@
-// Versions: every version on its way, each with a ticket and a deadline: the one that the public thread sends, and the
+// Versions: every version in flight, each with a ticket and a deadline: the one that the public thread sends, and the
 // catch-ups of workers that are behind. And the numbers that versions have had. Pure bookkeeping.
 #pragma once
 
@@ -10,11 +10,11 @@
 
 #include "absl/status/status.h"
 #include <bascule/sender/fleet/events.h>
-#include <bascule/sender/round.h>
+#include <bascule/sender/fleet/round.h>
 
 namespace bascule::inline v0 {
 
-// One version on its way to some workers.
+// One version in flight to some workers.
 struct InFlightVersion {
   Ticket ticket = 0;
   Round round;

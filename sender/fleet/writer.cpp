@@ -47,7 +47,7 @@ void Writer::serve(FleetTurn& turn) {
   }
   std::optional<Grant> grant = slots.single_copy() ? single_copy_.take() : slots.take(unwilling());
   if (!grant) return catch_ups_.give_up_idle(turn);
-  grant->in_parts = books_.writes_in_parts();
+  grant->in_pieces = books_.writes_in_pieces();
   grant->to = *std::exchange(wanted_, std::nullopt);
   drop_gone(turn);
   turn.act(action::GrantSlot{*std::move(grant)});
@@ -98,7 +98,7 @@ void Writer::note(event::Announced& announced, FleetTurn& turn) {
   InFlightVersion& sent = books_.versions.begin(Round(publication, std::move(workers),
                                                       {.single_copy = single_copy,
                                                        .delivers = books_.rules.delivers,
-                                                       .behind = books_.rules.delivers_while_written && grant.in_parts,
+                                                       .behind = books_.rules.delivers_while_written && grant.in_pieces,
                                                        .each = books_.endpoint.commit_each,
                                                        .persists = books_.rules.persists}),
                                                 Clock::time_point::max(), /*is_catch_up=*/false);

@@ -1,4 +1,4 @@
-// Every promise over one sender that serves workers in several ways at once. With other hosts the fake of NCCL takes
+// Every promise over one sender that serves workers by several paths at once. With other hosts the fake of NCCL takes
 // part, whose ranks are threads of one process.
 #include "conformance/suite.h"
 

@@ -1,4 +1,4 @@
-// auto: engines on the trainer's GPU, on a peer and on the host take one version, each in its own way.
+// auto: engines on the trainer's GPU, on a peer GPU and on the host take one version, each by its own path.
 #include <map>
 #include <thread>
 

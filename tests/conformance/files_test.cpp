@@ -15,6 +15,7 @@
 #include <bascule/schemes/registry.h>
 #include <bascule/transport/endpoint.h>
 #include <bascule/transport/kept_slots.h>
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>

@@ -1,4 +1,4 @@
-// Fused orders wished for by workers that read in place: in place where the wish came in time, copied where not.
+// Fused orders, requested by workers that read in place: in place if the request came in time, else copied.
 #include <algorithm>
 #include <cstring>
 
@@ -97,7 +97,7 @@ TEST_P(Conformance, AFusedOrderIsInPlaceAndALateOrConflictingOneIsCopied) {
     if (version != 2) continue;
     late.emplace(connect(*this, "late", {kQkv, {"ko", {"k", "o"}}}));
     receivers.push_back(&**late);
-    EXPECT_TRUE(expect_fused(**late, 2, kQkv)) << "what others wished for in time";
+    EXPECT_TRUE(expect_fused(**late, 2, kQkv)) << "what others requested in time";
     EXPECT_FALSE(expect_fused(**late, 2, {"ko", {"k", "o"}}));
     ASSERT_THAT(sender->wait_for_workers(3, patience()), IsOk());
   }

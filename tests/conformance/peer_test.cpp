@@ -1,4 +1,4 @@
-// cuda-ipc over two GPUs: a reader on a peer of the trainer's device, beside the suite.
+// cuda-ipc over two GPUs: a reader on a peer GPU of the trainer's, beside the suite.
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -48,7 +48,7 @@ TEST_P(PeerTest, AReaderOnAPeerReadsACopyOfItsOwn) {
   }
 }
 
-// Packed in parts, copied and digested behind them: the last one short, and no part's end the end of a tensor.
+// Packed in pieces, copied and digested behind them: the last one short, and no piece's end the end of a tensor.
 TEST_P(PeerTest, AModelOfManyPartsComesWholeBehindItsPack) {
   if (gpu_count() < 2) GTEST_SKIP() << "needs 2 GPU(s), found " << gpu_count();
   if (!can_reach(1, 0)) GTEST_SKIP() << "needs GPUs that read each other's memory";

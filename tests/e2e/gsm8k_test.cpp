@@ -37,7 +37,7 @@ class Gsm8k : public Train {
         {{"hidden_size", 32}, {"intermediate_size", 32}, {"num_hidden_layers", 1}, {"num_attention_heads", 2}});
     std::ofstream(folder_ / "config.json") << config;
   }
-  std::vector<std::string> small_proof(const std::string& lesson_steps, const std::string& steps) const {
+  std::vector<std::string> small_proof(const std::string& sft_steps, const std::string& steps) const {
     return {"--out",
             folder_ / "out",
             "--bin",
@@ -46,10 +46,10 @@ class Gsm8k : public Train {
             "cpu",
             "--config",
             folder_ / "config.json",
-            "--lessons",
+            "--sft-problems",
             "500",
-            "--lesson-steps",
-            lesson_steps,
+            "--sft-steps",
+            sft_steps,
             "--steps",
             steps,
             "--",
@@ -105,10 +105,10 @@ class Gsm8k : public Train {
 
 TEST_F(Gsm8k, WordProblemsAreRightApartAndSlipAsAsked) {
   const fs::path data = folder_ / "data";
-  Program make = script("make-word-problems", {data, "--lessons", "3000", "--train", "3000", "--test", "500"});
+  Program make = script("make-word-problems", {data, "--sft-problems", "3000", "--train", "3000", "--test", "500"});
   ASSERT_EQ(make.wait(60s), 0) << make.output();
   std::set<std::string> trained, held_out;
-  for (const auto& [name, count] : {std::pair("lessons", 3000), {"train", 3000}, {"test", 500}}) {
+  for (const auto& [name, count] : {std::pair("sft", 3000), {"train", 3000}, {"test", 500}}) {
     const auto lines = ref::read_json_lines(data / (std::string(name) + ".jsonl"));
     ASSERT_TRUE(lines.ok());
     EXPECT_EQ(lines->size(), count);
@@ -121,7 +121,7 @@ TEST_F(Gsm8k, WordProblemsAreRightApartAndSlipAsAsked) {
       slips += problem.slips;
       (std::string(name) == "test" ? held_out : trained).insert(problem.words);
     }
-    EXPECT_NEAR(slips / steps, std::string(name) == "lessons" ? 0.35 : 0, 0.03) << name;
+    EXPECT_NEAR(slips / steps, std::string(name) == "sft" ? 0.35 : 0, 0.03) << name;
   }
   EXPECT_GT(held_out.size(), 400);
   for (const std::string& words : held_out) EXPECT_FALSE(trained.contains(words)) << words;
@@ -129,8 +129,8 @@ TEST_F(Gsm8k, WordProblemsAreRightApartAndSlipAsAsked) {
 
 TEST_F(Gsm8k, WordProblemsAreWholeOrNotThere) {
   const fs::path data = folder_ / "data";
-  Program make = script("make-word-problems", {data, "--lessons", "10000000"});
-  ASSERT_TRUE(eventually([&] { return fs::exists(data / ".lessons.jsonl.new"); }, 60s)) << make.output();
+  Program make = script("make-word-problems", {data, "--sft-problems", "10000000"});
+  ASSERT_TRUE(eventually([&] { return fs::exists(data / ".sft.jsonl.new"); }, 60s)) << make.output();
   make.signal(SIGTERM);
   EXPECT_EQ(make.wait(60s), 143) << make.output();
   EXPECT_TRUE(fs::is_empty(data));
@@ -194,11 +194,10 @@ TEST_F(Gsm8k, CtrlCEndsARunAfterItsStepWithACheckpoint) {
 
 TEST_F(Gsm8k, ASignalToTheProofEndsWhatItRunsAndLeavesNothingHalfMade) {
   write_small_config();
-  Program lessons = script("prove-gsm8k", small_proof("3000", "2"));
-  ASSERT_TRUE(eventually([&] { return lessons.output().find("  loss ") != std::string::npos; }, 120s))
-      << lessons.output();
-  lessons.signal(SIGTERM);
-  EXPECT_EQ(lessons.wait(120s), 143) << lessons.output();
+  Program proof = script("prove-gsm8k", small_proof("3000", "2"));
+  ASSERT_TRUE(eventually([&] { return proof.output().find("  loss ") != std::string::npos; }, 120s)) << proof.output();
+  proof.signal(SIGTERM);
+  EXPECT_EQ(proof.wait(120s), 143) << proof.output();
   EXPECT_FALSE(fs::exists(folder_ / "out/start"));
   EXPECT_FALSE(fs::exists(folder_ / "out/start.new"));
   EXPECT_THAT(processes_that_name(folder_), IsEmpty());
@@ -236,13 +235,13 @@ TEST_F(Gsm8k, RefusesWhatMakesNoSenseAndSaysWhatWould) {
       {"gsm8k", with(fit, {"--out", file}), "expected a folder for the results, found a file"},
       {"gsm8k", with(fit, {"--engines", "0"}), "--engines=0: expected a number, 1 or more"},
       {"gsm8k", with(fit, {"--", "--out", empty}), "expected --out before --"},
-      {"prove-gsm8k", with(proof, {"--lesson-steps", "abc"}), "--lesson-steps=abc: expected a number from 1 on"},
-      {"prove-gsm8k", with(proof, {"--lessons", "0"}), "--lessons=0: expected a number from 1 on"},
+      {"prove-gsm8k", with(proof, {"--sft-steps", "abc"}), "--sft-steps=abc: expected a number from 1 on"},
+      {"prove-gsm8k", with(proof, {"--sft-problems", "0"}), "--sft-problems=0: expected a number from 1 on"},
       {"prove-gsm8k", with(proof, {"--bin", empty}), "expected a folder with bascule-train in it"},
       {"prove-gsm8k", with(proof, {"--out="}), "--out=: expected a folder"},
       {"prove-gsm8k", with(proof, {"--", "--out=x"}), "expected --out before --"},
       {"make-word-problems", {file}, "expected a folder, found the file"},
-      {"make-word-problems", {"--lessons", "abc", empty}, "expected a number from 1 on, found abc"},
+      {"make-word-problems", {"--sft-problems", "abc", empty}, "expected a number from 1 on, found abc"},
   };
   for (const auto& [name, flags, why] : bad) {
     Program run = script(name, flags);

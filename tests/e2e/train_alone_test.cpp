@@ -36,8 +36,8 @@ class TrainAlone : public Train {
     fs::remove(model / "model.safetensors");
     return model;
   }
-  fs::path lessons(const std::string& rationale, const std::string& answer = "4") {
-    const fs::path file = folder_ / "lessons.jsonl";
+  fs::path problems(const std::string& rationale, const std::string& answer = "4") {
+    const fs::path file = folder_ / "sft.jsonl";
     std::ofstream lines(file);
     for (int i = 0; i < 40; ++i) {
       nlohmann::json line{{"prompt", "2+" + std::to_string(i) + "="}, {"answer", answer}};
@@ -105,7 +105,7 @@ TEST_F(DryRun, ItsAdviceFitsWhereALongRowIsFilledUp) {
 // How many problems a run drops is known to its engines alone: a schedule may fit what is left.
 TEST_F(DryRun, TakesTheScheduleThatARunWouldTake) {
   const std::vector<std::string> flags{
-      "--dry-run", "--device",           "cpu", "--task",       "data", "--data",        lessons(""), "--epochs",
+      "--dry-run", "--device",           "cpu", "--task",       "data", "--data",        problems(""), "--epochs",
       "1",         "--prompts-per-step", "4",   "--max-tokens", "3",    "--decay-steps", "2"};
   EXPECT_THAT(said(2, flags), HasSubstr("give --decay-steps="));
   std::vector<std::string> dropping = flags;
@@ -116,7 +116,7 @@ TEST_F(DryRun, TakesTheScheduleThatARunWouldTake) {
 TEST_F(DryRun, CountsTheWorkedAnswersOfSupervisedTraining) {
   const auto plan = [&](const std::string& rationale) {
     const std::string output = said(0,
-                                    {"--dry-run", "--supervised", "--task", "data", "--data", lessons(rationale),
+                                    {"--dry-run", "--supervised", "--task", "data", "--data", problems(rationale),
                                      "--prompts-per-step", "4", "--device", "cpu"},
                                     BASCULE_WORD_PROBLEMS);
     return std::stoi(output.substr(output.find("at most ") + 8));  // tokens of a micro-batch
@@ -151,7 +151,7 @@ TEST_F(Supervised, SavesBeforeItEvaluatesAndHearsAStopThere) {
   }
   const std::string out = folder_ / "taught";
   Program train = alone({"--supervised", "--out", out, "--steps", "1", "--prompts-per-step", "8", "--task", "data",
-                         "--data", lessons(""), "--eval-data", held_out});
+                         "--data", problems(""), "--eval-data", held_out});
   ASSERT_TRUE(eventually([&] { return fs::exists(fs::path(out) / "model.safetensors"); }, 90s)) << train.output();
   train.signal(SIGTERM);
   EXPECT_EQ(train.wait(60s), 130) << train.output();
@@ -159,7 +159,7 @@ TEST_F(Supervised, SavesBeforeItEvaluatesAndHearsAStopThere) {
 }
 
 TEST_F(Supervised, RefusesAnswersThatItCannotTeachBeforeItBegins) {
-  EXPECT_THAT(said(2, {"--supervised", "--out", folder_ / "taught", "--task", "data", "--data", lessons("", "four")}),
+  EXPECT_THAT(said(2, {"--supervised", "--out", folder_ / "taught", "--task", "data", "--data", problems("", "four")}),
               HasSubstr("answer \"four\": the vocabulary has no token"));
   EXPECT_FALSE(fs::exists(folder_ / "taught"));
 }

@@ -67,7 +67,7 @@ class SlowDisk final : public ReceiverTransport, public KeptVersions {
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
     return files_->prepare(publication, deadline);
   }
-  void release(SlotId slot) override { files_->release(slot); }
+  void end_read(SlotId slot) override { files_->end_read(slot); }
   void unmap(SlotId slot) override { files_->unmap(slot); }
   KeptVersions* kept_versions() override { return this; }
 

@@ -59,7 +59,7 @@ TEST(Attachment, KeepsTheViewsOfASlotFromVersionToVersion) {
   const Deadline deadline(absl::Minutes(1));
   const auto first = (*attachment)->prepare(sender.publication(1, 0), deadline)->weights;
   const auto other = (*attachment)->prepare(sender.publication(2, 1), deadline)->weights;
-  (*attachment)->release({kEpoch, 0});
+  (*attachment)->end_read({kEpoch, 0});
   EXPECT_EQ((*attachment)->prepare(sender.publication(3, 0), deadline)->weights, first);
   EXPECT_NE(first, other);
 }
@@ -67,37 +67,37 @@ TEST(Attachment, KeepsTheViewsOfASlotFromVersionToVersion) {
 // Notes which slots the scheme has back.
 class NotingTransport final : public ReceiverTransport {
  public:
-  NotingTransport(std::unique_ptr<ReceiverTransport> slots, std::vector<SlotId>& released)
-      : slots_(std::move(slots)), released_(released) {}
+  NotingTransport(std::unique_ptr<ReceiverTransport> slots, std::vector<SlotId>& ended)
+      : slots_(std::move(slots)), ended_(ended) {}
   absl::Status accept(ReceivedOffer offer) override { return slots_->accept(std::move(offer)); }
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
     return slots_->prepare(publication, deadline);
   }
-  void release(SlotId slot) override { released_.push_back(slot); }
+  void end_read(SlotId slot) override { ended_.push_back(slot); }
 
  private:
   const std::unique_ptr<ReceiverTransport> slots_;
-  std::vector<SlotId>& released_;
+  std::vector<SlotId>& ended_;
 };
 
 // Told again of what it serves, a worker has that version twice.
 TEST(Attachment, KeepsASlotUntilAllThatWasPreparedThereIsReleased) {
   const SenderMemory sender = sender_memory();
-  std::vector<SlotId> released;
+  std::vector<SlotId> ended;
   Scheme scheme = *find_scheme("shm").value();
   scheme.make_receiver = [&, shm = scheme.make_receiver](const Endpoint& endpoint) {
-    return std::make_unique<NotingTransport>(shm(endpoint), released);
+    return std::make_unique<NotingTransport>(shm(endpoint), ended);
   };
   const auto attachment = Attachment::make(scheme, Endpoint{}, sender.welcome(), sender.descriptors());
   ASSERT_THAT(attachment, IsOk());
   const Deadline deadline(absl::Minutes(1));
   for (int i = 0; i < 2; ++i) EXPECT_THAT((*attachment)->prepare(sender.publication(1, 0), deadline), IsOk());
-  (*attachment)->release({kEpoch, 0});
-  EXPECT_TRUE(released.empty());
-  (*attachment)->release({kEpoch, 0});
-  EXPECT_EQ(released, std::vector{(SlotId{kEpoch, 0})});
-  (*attachment)->release({kEpoch, 0});
-  EXPECT_EQ(released.size(), 1u);
+  (*attachment)->end_read({kEpoch, 0});
+  EXPECT_TRUE(ended.empty());
+  (*attachment)->end_read({kEpoch, 0});
+  EXPECT_EQ(ended, std::vector{(SlotId{kEpoch, 0})});
+  (*attachment)->end_read({kEpoch, 0});
+  EXPECT_EQ(ended.size(), 1u);
 }
 
 TEST(Attachment, RefusesAPublicationOfAnotherSize) {

@@ -74,10 +74,10 @@ TEST_F(ConnectorTest, TwoThatKnowTheTokenMeet) {
   ASSERT_THAT(channel, IsOk());
   EXPECT_TRUE((*channel)->open());
   (*channel)->start([](const Message&, const std::vector<UniqueFd>&) {}, [](const absl::Status&) {});
-  (*channel)->send(Inquire{});
+  (*channel)->send(StatusQuery{});
   for (const Deadline deadline(patience()); peer_->messages().empty() && !deadline.passed();) peer_->pump();
   ASSERT_FALSE(peer_->messages().empty());
-  EXPECT_TRUE(std::holds_alternative<Inquire>(peer_->messages().front()));
+  EXPECT_TRUE(std::holds_alternative<StatusQuery>(peer_->messages().front()));
 }
 
 TEST_F(ConnectorTest, ASenderThatDoesNotKnowTheTokenIsNotSpokenTo) {

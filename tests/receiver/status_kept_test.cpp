@@ -46,7 +46,7 @@ class Kept final : public ReceiverTransport, public KeptVersions {
     return absl::InternalError("nobody serves it");
   }
   absl::Status bring_in(const FoundVersion&, const std::stop_token&) override { return absl::OkStatus(); }
-  void release(SlotId) override {}
+  void end_read(SlotId) override {}
 
  private:
   std::vector<std::byte> bytes_ = std::vector<std::byte>(16, std::byte{5});

@@ -136,7 +136,7 @@ class Interrupted final : public ReceiverTransport {
     before_();
     return inner_->prepare(publication, deadline);
   }
-  void release(SlotId slot) override { inner_->release(slot); }
+  void end_read(SlotId slot) override { inner_->end_read(slot); }
 
  private:
   const std::unique_ptr<ReceiverTransport> inner_;

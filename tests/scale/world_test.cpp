@@ -153,7 +153,7 @@ TEST(World, AnEngineThatDiedUnnoticedBeforeADeliveryGetsNothing) {
   EXPECT_EQ(outcome.evicted, outcome.died);
 }
 
-// Behind the bytes: sealed and commit to each, prepared and ack of each, all on one thread.
+// After the bytes: sealed and decided to each, prepared and ack of each, all on one thread.
 TEST(World, TheSendersThreadTakesItsTimeForEachMessage) {
   constexpr int kEngines = 512;
   constexpr double kMessage = 5e-6, kDelay = 50e-6;

@@ -47,7 +47,7 @@ TEST_F(ReceiveBuffersTest, TwoBuffersTakeTurnsAndEachKeepsItsAddress) {
     EXPECT_GE(view.slot.index, kOwnMemory);
     EXPECT_EQ(view.bytes.size(), 1000u);
     EXPECT_EQ(addresses.emplace(view.slot.index, view.bytes.data()).first->second, view.bytes.data());
-    if (before) buffers.release(before->slot.index);
+    if (before) buffers.end_read(before->slot.index);
     before = view;
   }
   EXPECT_EQ(addresses.size(), 2u);
@@ -64,7 +64,7 @@ TEST_F(ReceiveBuffersTest, ABufferBesideThoseThatAreKeptGoesWithItsReader) {
   serve(1);
   serve(2);
   const SlotView third = serve(3);
-  buffers.release(third.slot.index);
+  buffers.end_read(third.slot.index);
   EXPECT_NE(begin(4).number, third.slot.index) << "its number stands for memory that is gone";
 }
 
@@ -116,16 +116,16 @@ TEST_F(ReceiveBuffersTest, WhatADeviceMayStillWriteIsUsedNoMore) {
 TEST_F(ReceiveBuffersTest, TheFirstBuffersStayWheneverTheyAreReleased) {
   const SlotView first = serve(1), second = serve(2), third = serve(3);
   EXPECT_EQ(buffers.place_of(begin(4)), std::nullopt);
-  buffers.release(first.slot.index);
-  buffers.release(second.slot.index);
-  buffers.release(third.slot.index);
+  buffers.end_read(first.slot.index);
+  buffers.end_read(second.slot.index);
+  buffers.end_read(third.slot.index);
   EXPECT_EQ(buffers.place_of(begin(5)), 0u);
   EXPECT_EQ(buffers.place_of(begin(6)), 1u);
 }
 
 TEST_F(ReceiveBuffersTest, WhatOthersReadIsNotWritten) {
   const SlotView read = serve(1);
-  buffers.release(read.slot.index);
+  buffers.end_read(read.slot.index);
   const Version spared = 1;
   EXPECT_NE(begin(2, {&spared, 1}).number, read.slot.index);
   EXPECT_EQ(buffers.place_of(begin(3, {&spared, 1})), std::nullopt) << "one is spared, and to one a version comes";
@@ -133,13 +133,13 @@ TEST_F(ReceiveBuffersTest, WhatOthersReadIsNotWritten) {
 }
 
 TEST_F(ReceiveBuffersTest, AReleaseOfNothingDoesNothing) {
-  buffers.release(kOwnMemory + 99);
+  buffers.end_read(kOwnMemory + 99);
   const SlotView view = serve(1);
-  buffers.release(view.slot.index);
-  buffers.release(view.slot.index);
-  ReceiveBuffers::Buffer& coming = begin(2);
-  buffers.release(coming.number);  // nobody reads it
-  EXPECT_EQ(coming.state, State::kComing);
+  buffers.end_read(view.slot.index);
+  buffers.end_read(view.slot.index);
+  ReceiveBuffers::Buffer& incoming = begin(2);
+  buffers.end_read(incoming.number);  // nobody reads it
+  EXPECT_EQ(incoming.state, State::kIncoming);
 }
 
 }  // namespace

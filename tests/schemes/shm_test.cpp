@@ -77,7 +77,7 @@ TEST_F(ShmTest, MapsASlotOnce) {
   ASSERT_THAT(receiver_->accept(received()), IsOk());
   const SlotId slot{kEpoch, 0};
   const std::byte* const address = receiver_->prepare(publication(slot), deadline_)->bytes.data();
-  receiver_->release(slot);
+  receiver_->end_read(slot);
   EXPECT_EQ(receiver_->prepare(publication(slot), deadline_)->bytes.data(), address);
 }
 

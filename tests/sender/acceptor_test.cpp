@@ -175,11 +175,11 @@ TEST_F(AcceptorTest, WhoGreetsWithSomethingElseIsRefused) {
 TEST_F(AcceptorTest, WhoAsksIsAnsweredAndIsNoMember) {
   listen_in_folder(soon());
   Peer peer(endpoint_);
-  peer.write(Inquire{});
+  peer.write(StatusQuery{});
   run_until([&] { return !peer.heard().empty(); });
   EXPECT_EQ(std::get<SenderStatus>(peer.heard().front()).scheme, "asked");
   Peer other(endpoint_);
-  other.write(Inquire{.protocol = kProtocol + 1});
+  other.write(StatusQuery{.protocol = kProtocol + 1});
   run_until([&] {
     return other.refusal().find(cat("the question is of protocol ", kProtocol + 1, ", expected ", kProtocol)) !=
            std::string::npos;
@@ -307,8 +307,9 @@ TEST_F(AcceptorTest, OverTcpWhoeverDoesNotKnowTheTokenIsRefusedUnheard) {
 TEST_F(AcceptorTest, OverTcpWhatIsNoTlsIsNotParsed) {
   listen_over_tcp();
   for (const std::vector<std::uint8_t>& bytes :
-       {Peer::framed(hello("a")), Peer::framed(Inquire{}), std::vector<std::uint8_t>{0x16, 0x03, 0x01, 0xFF, 0xFF, 1},
-        std::vector<std::uint8_t>(100'000, 'x'), std::vector<std::uint8_t>{'G', 'E', 'T', ' ', '/', '\r', '\n'}}) {
+       {Peer::framed(hello("a")), Peer::framed(StatusQuery{}),
+        std::vector<std::uint8_t>{0x16, 0x03, 0x01, 0xFF, 0xFF, 1}, std::vector<std::uint8_t>(100'000, 'x'),
+        std::vector<std::uint8_t>{'G', 'E', 'T', ' ', '/', '\r', '\n'}}) {
     SCOPED_TRACE(bytes.size());
     refused_.clear();
     Peer peer(endpoint_);

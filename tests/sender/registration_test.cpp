@@ -195,10 +195,10 @@ TEST_F(RegistrationTest, LaysSideBySideWhatIsWishedForAndPacksItThere) {
               {{"tied", DType::kF32, {6}}, b_.data()}};
   auto made = make(DType::kBF16);
   ASSERT_THAT(made, IsOk());
-  const std::vector<std::string> wish = {"c", "a"};
-  EXPECT_FALSE(made->layout().joined_at(wish));
-  EXPECT_THAT(made->fuse(std::vector{std::vector<std::string>{"b", "nowhere"}, wish}), IsOk());
-  EXPECT_TRUE(made->layout().joined_at(wish));
+  const std::vector<std::string> request = {"c", "a"};
+  EXPECT_FALSE(made->layout().joined_at(request));
+  EXPECT_THAT(made->fuse(std::vector{std::vector<std::string>{"b", "nowhere"}, request}), IsOk());
+  EXPECT_TRUE(made->layout().joined_at(request));
   EXPECT_EQ(made->layout().find("c")->spec.dtype, DType::kBF16);
   EXPECT_EQ(made->layout().find("tied"), made->layout().find("b"));
   const auto packing = made->packing();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the project's prose: phrases that make a reader look twice, dead links and anchors, and lines that are too long.
+"""Checks the project's prose: phrases that make a reader look twice, dead links and dead anchors.
 
     tests/tools/prose.py [FILE ...]     all of the project's texts, or some
 

@@ -80,7 +80,7 @@ TEST(LayoutFuse, JoinsTypesAndShapesOrSaysWhyNot) {
   EXPECT_THAT(join({}), refused("no tensors"));
 }
 
-// Whatever is wished for, a layout is one: no gaps, each on its element, and the other end takes it.
+// Whatever is requested, a layout is one: no gaps, each on its element, and the other end takes it.
 TEST(LayoutFuse, KeepsTheRulesOfALayout) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     std::mt19937_64 random(seed);

@@ -14,8 +14,6 @@
 
 namespace bascule::ref {
 
-inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
-
 struct EngineSettings {
   std::filesystem::path folder;  // of the checkpoint
   ModelConfig config;

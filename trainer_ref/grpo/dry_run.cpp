@@ -5,40 +5,14 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include <bascule/schemes/program/sync_flag.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
 #include <bascule/trainer_ref/grpo/learn/trial_update.h>
+#include <bascule/trainer_ref/grpo/options/memory_plan_of.h>
 #include <bascule/trainer_ref/grpo/run/progress.h>
-#include <bascule/transport/endpoint.h>
 #include <bascule/transport/status.h>
 
 namespace bascule::ref {
 namespace {
-
-// The slots that lie where the trainer computes, beside its own weights.
-absl::Status add_slots(const TrainFlags& flags, const std::string& sync, MemoryNeed& need) {
-  if (flags.supervised) return absl::OkStatus();
-  std::string url = sync;
-  if (url.empty() && flags.engines.spawn.engines > 0)
-    url = endpoint_in("/private", flags.engines.spawn, flags.compute.device.str());
-  if (url.empty()) return absl::OkStatus();
-  BASCULE_ASSIGN(const Endpoint endpoint, Endpoint::parse(url));
-  if (keeps_slots_on_gpu(endpoint) != flags.compute.device.is_cuda() || endpoint.slots == 1) return absl::OkStatus();
-  need.slots = endpoint.slots;
-  need.slot_weight_bytes = endpoint.wire_dtype.value_or(DType::kF32) == DType::kF32 ? 4 : 2;
-  return absl::OkStatus();
-}
-
-UpdateRows rows_of(const TrainFlags& flags, const RunPlan& plan) {
-  const auto problems = static_cast<std::int64_t>(flags.rollouts.prompts_per_step);
-  const std::int64_t rows = flags.supervised ? problems : problems * flags.rollouts.group_size;
-  const std::int64_t mini_batches = flags.supervised ? 1 : std::min(flags.learn.update.mini_batches, rows);
-  return {.rows = rows,
-          .tokens = plan.rows,
-          .most_rows = std::min(static_cast<std::int64_t>(flags.learn.update.micro_batch),
-                                (rows + mini_batches - 1) / mini_batches),
-          .most_tokens = flags.learn.update.micro_batch_tokens};
-}
 
 // The first change, the cheapest first, with which the run takes at most `most` bytes.
 std::string advice_for(const TrainFlags& flags, const RunPlan& plan, MemoryNeed need, std::int64_t most) {
@@ -48,7 +22,7 @@ std::string advice_for(const TrainFlags& flags, const RunPlan& plan, MemoryNeed 
     if (fits()) return "add --gradient-checkpointing";
   }
   const std::string checkpointed = flags.compute.options.checkpoints_layers ? "" : "add --gradient-checkpointing and ";
-  UpdateRows rows = rows_of(flags, plan);
+  UpdateRows rows = update_rows_of(flags, plan);
   rows.most_tokens = need.batch.tokens;
   while (rows.most_tokens > need.batch.row_tokens) {
     rows.most_tokens = std::max(need.batch.row_tokens, rows.most_tokens / 2);
@@ -60,16 +34,6 @@ std::string advice_for(const TrainFlags& flags, const RunPlan& plan, MemoryNeed 
     if (fits()) return cat(checkpointed, "give --train-dtype=bf16 and --micro-batch-tokens=", rows.most_tokens);
   }
   return "no flag helps: give a smaller model, a smaller --max-tokens, or a larger device";
-}
-
-absl::StatusOr<MemoryNeed> need_of(const TrainFlags& flags, const RunPlan& plan) {
-  MemoryNeed need{.compute = flags.compute.options,
-                  .device = flags.compute.device.type(),
-                  .has_reference = !flags.supervised && flags.learn.needs_reference()};
-  BASCULE_ASSIGN(need.config, read_config(plan.start.model));
-  need.batch = largest_batch(rows_of(flags, plan));
-  BASCULE_TRY(add_slots(flags, plan.sync, need));
-  return need;
 }
 
 // Random weights and tokens, two of the largest micro-batches: the second finds gradients, as all but the first do.
@@ -99,9 +63,9 @@ std::int64_t rows_to_try(const TrialShape& shape) {
 }
 
 // How fast updates are, and how long all of them take, where each has the longest rows.
-absl::Status try_out(const TrainFlags& flags, const RunPlan& plan, const MemoryNeed& need, const MemoryPlan& memory,
+absl::Status try_out(const TrainFlags& flags, const PreparedRun& run, const MemoryNeed& need, const MemoryPlan& memory,
                      const std::function<void(std::string_view)>& log) {
-  TrialShape shape = trial_of(flags, plan, need);
+  TrialShape shape = trial_of(flags, run.plan, need);
   shape.rows = rows_to_try(shape);
   if (shape.rows == 0) {
     log(cat("no update was tried: on ", flags.compute.device.str(), " one row of this model takes more than seconds"));
@@ -120,8 +84,8 @@ absl::Status try_out(const TrainFlags& flags, const RunPlan& plan, const MemoryN
   const double passes =
       static_cast<double>(flags.learn.update.num_iterations) + (flags.learn.update.optimizer_steps() > 1 ? 1.0 / 3 : 0);
   const double seconds_a_step = passes * tokens_a_step / tokens_a_second;
-  log(cat("so an update takes ", precise(seconds_a_step), " at most, and those of ", plan.steps, " steps ",
-          for_people(seconds_a_step * static_cast<double>(plan.steps)), " at most",
+  log(cat("so an update takes ", precise(seconds_a_step), " at most, and those of ", run.fitted.steps, " steps ",
+          for_people(seconds_a_step * static_cast<double>(run.fitted.steps)), " at most",
           flags.supervised ? ""
                            : "; rollouts, rewards and evaluations come on top: a run says how long behind its first "
                              "step"));
@@ -130,14 +94,9 @@ absl::Status try_out(const TrainFlags& flags, const RunPlan& plan, const MemoryN
 
 }  // namespace
 
-absl::StatusOr<MemoryPlan> memory_plan_of(const TrainFlags& flags, const RunPlan& plan) {
-  BASCULE_ASSIGN(const MemoryNeed need, need_of(flags, plan));
-  return plan_memory(need);
-}
-
 absl::Status dry_run(const TrainFlags& flags, StartPoint start, const std::function<void(std::string_view)>& log) {
-  BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start)));
-  BASCULE_ASSIGN(const MemoryNeed need, need_of(flags, run.plan));
+  BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start), flags.engines.sync));
+  BASCULE_ASSIGN(const MemoryNeed need, memory_need_of(flags, run.plan));
   const MemoryPlan memory = plan_memory(need);
   log(cat("micro-batches of at most ", need.batch.tokens, " tokens, ", need.batch.completion_tokens,
           " of them of completions; ", need.batch.rows, " rows of the longest, ", need.batch.count,
@@ -157,7 +116,7 @@ absl::Status dry_run(const TrainFlags& flags, StartPoint start, const std::funct
     return absl::ResourceExhaustedError(
         cat("this run takes ", gib(memory.peak_bytes()), " on ", flags.compute.device.str(), ", which has ", gib(free),
             " free, a sixteenth of which is left alone; ", advice_for(flags, run.plan, need, most)));
-  return try_out(flags, run.plan, need, memory, log);
+  return try_out(flags, run, need, memory, log);
 }
 
 }  // namespace bascule::ref

@@ -4,14 +4,10 @@
 #include <functional>
 #include <string_view>
 
-#include "absl/status/statusor.h"
-#include <bascule/trainer_ref/grpo/learn/memory_plan.h>
+#include "absl/status/status.h"
 #include <bascule/trainer_ref/grpo/options/run_plan.h>
 
 namespace bascule::ref {
-
-// The memory that the run takes. Reads the model's configuration, no weights.
-absl::StatusOr<MemoryPlan> memory_plan_of(const TrainFlags& flags, const RunPlan& plan);
 
 // Logs what the run takes, by part, and what its device has. If that is enough, tries an update there with random
 // weights, and logs how fast it is. RESOURCE_EXHAUSTED: it is too little; the text says what to change. Other errors:

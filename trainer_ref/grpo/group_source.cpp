@@ -28,7 +28,7 @@ GroupSource::GroupSource(const Parts& parts, std::int64_t first_step, std::int64
                .last_step = last_step,
                .sync_every = parts.flags.engines.sync_every,
                .max_staleness = parts.flags.engines.max_staleness},
-              [this](std::int64_t step) { return requests_of(step); }) {}
+              [this](std::int64_t step) { return requests_for(prompts_of(step), step, 0); }) {}
 
 void GroupSource::published(const SendReport& report) {
   filter_.published(report.epoch, report.version);
@@ -36,14 +36,14 @@ void GroupSource::published(const SendReport& report) {
 }
 
 absl::StatusOr<GroupSource::Rollouts> GroupSource::next(std::int64_t step) {
-  BASCULE_ASSIGN(std::vector<Generation> generations, stream_.next());
+  BASCULE_ASSIGN(auto asked, stream_.next());
+  auto& [requests, generations] = asked;
   Rollouts rollouts;
   rollouts.figures = figures_of(generations);
-  std::vector<RolloutRequest> requests = requests_of(step);
   BASCULE_ASSIGN(const FilterResult result, filter_enough(step, requests, generations, rollouts.figures));
   rollouts.figures.staleness_mean = result.staleness_mean;
   rollouts.figures.lags = result.lags;
-  rollouts.groups = answered(prompts_of(step), std::move(requests), std::move(generations));
+  rollouts.groups = answered(std::move(requests), std::move(generations));
   return rollouts;
 }
 
@@ -93,14 +93,14 @@ RolloutFigures GroupSource::figures_of(const std::vector<Generation>& generation
   return figures;
 }
 
-absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::vector<Group>& groups,
+absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::vector<CompletionGroup>& groups,
                                                        const Score& score) {
   const RolloutFlags& rollout_flags = parts_.flags.rollouts;
+  if (rollout_flags.dynamic_sampling == 0) return 0;
   const std::vector<std::size_t> first = prompts_of(step);
   std::set<std::size_t> asked(first.begin(), first.end());
   std::size_t place = first.size();
-  std::vector<Group> varied;
-  if (rollout_flags.dynamic_sampling > 0) varied = take_varied(groups);
+  std::vector<CompletionGroup> varied = take_varied(groups);
   const std::size_t varied_at_first = varied.size();
   for (std::int64_t round = 0; round < rollout_flags.dynamic_sampling && varied.size() < first.size(); ++round) {
     const std::vector<std::size_t> prompts =
@@ -115,21 +115,21 @@ absl::StatusOr<std::int64_t> GroupSource::replace_flat(std::int64_t step, std::v
       break;
     }
     filter_rollouts(*generations, filter_.versions(), parts_.flags.engines.max_staleness);
-    std::vector<Group> more = answered(prompts, std::move(requests), *std::move(generations));
+    std::vector<CompletionGroup> more = answered(std::move(requests), *std::move(generations));
     if (more.empty()) continue;  // all too stale
     BASCULE_TRY(score(more));
-    for (Group& group : take_varied(more)) varied.push_back(std::move(group));
+    for (CompletionGroup& group : take_varied(more)) varied.push_back(std::move(group));
   }
   const auto replaced = static_cast<std::int64_t>(varied.size() - varied_at_first);
   if (!varied.empty()) groups = std::move(varied);
   return replaced;
 }
 
-std::vector<Group> GroupSource::answered(const std::vector<std::size_t>& prompts, std::vector<RolloutRequest> requests,
-                                         std::vector<Generation> generations) const {
-  std::vector<Group> groups =
-      groups_of(problems_at(prompts), std::move(requests), std::move(generations), parts_.prompts.tokenizer());
-  std::erase_if(groups, [](const Group& group) { return group.rollouts.empty(); });
+std::vector<CompletionGroup> GroupSource::answered(std::vector<RolloutRequest> requests,
+                                                   std::vector<Generation> generations) const {
+  std::vector<CompletionGroup> groups =
+      groups_of(std::move(requests), std::move(generations), parts_.prompts.tokenizer());
+  std::erase_if(groups, [](const CompletionGroup& group) { return group.rollouts.empty(); });
   return groups;
 }
 
@@ -139,20 +139,16 @@ std::vector<std::size_t> GroupSource::prompts_of(std::int64_t step) const {
                          step - 1);
 }
 
-std::vector<const Problem*> GroupSource::problems_at(const std::vector<std::size_t>& prompts) const {
-  std::vector<const Problem*> problems;
-  for (const std::size_t i : prompts) problems.push_back(&parts_.task.train[i]);
-  return problems;
-}
-
 // Called on the stream's thread as well: reads what never changes. Each place of a step has a seed of its own.
 std::vector<RolloutRequest> GroupSource::requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
                                                       std::size_t first_place) const {
   const RolloutFlags& flags = parts_.flags.rollouts;
   std::vector<RolloutRequest> requests;
-  for (const Problem* problem : problems_at(prompts)) {
+  for (const std::size_t prompt : prompts) {
+    const Problem& problem = parts_.task.train[prompt];
     const std::uint64_t place = static_cast<std::uint64_t>(step) << 32 | (first_place + requests.size());
-    requests.push_back({.prompt = *parts_.prompts.tokens_of(*problem),  // create() has looked at them all
+    requests.push_back({.problem = &problem,
+                        .prompt = *parts_.prompts.tokens_of(problem),  // create() has looked at them all
                         .completions = flags.group_size,
                         .max_tokens = flags.max_tokens,
                         .temperature = flags.temperature,

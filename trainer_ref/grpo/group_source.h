@@ -40,7 +40,7 @@ class GroupSource {
   const PublishedVersions& versions() const { return filter_.versions(); }
 
   struct Rollouts {
-    std::vector<Group> groups;  // one a problem that has completions, in their order
+    std::vector<CompletionGroup> groups;  // one a problem that has completions, in their order
     RolloutFigures figures;
   };
   // Of `step`, without what was lost or is too stale. Blocks as EnginePool::generate does. UNAVAILABLE: too few are
@@ -50,22 +50,20 @@ class GroupSource {
   // With --dynamic-sampling, flat groups of `groups`, which have rewards, give way to those of further problems, which
   // get theirs by `score`; how many did. Where none varies, they all stay. What the engines do not answer is done
   // without: the step has completions already. CANCELLED, and what `score` says.
-  using Score = std::function<absl::Status(std::vector<Group>& groups)>;
-  absl::StatusOr<std::int64_t> replace_flat(std::int64_t step, std::vector<Group>& groups, const Score& score);
+  using Score = std::function<absl::Status(std::vector<CompletionGroup>& groups)>;
+  absl::StatusOr<std::int64_t> replace_flat(std::int64_t step, std::vector<CompletionGroup>& groups,
+                                            const Score& score);
 
  private:
   absl::StatusOr<FilterResult> filter_enough(std::int64_t step, const std::vector<RolloutRequest>& requests,
                                              std::vector<Generation>& generations, RolloutFigures& figures);
   RolloutFigures figures_of(const std::vector<Generation>& generations);
   std::vector<std::size_t> prompts_of(std::int64_t step) const;
-  std::vector<const Problem*> problems_at(const std::vector<std::size_t>& prompts) const;
   std::vector<RolloutRequest> requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
                                            std::size_t first_place) const;
-  // The requests that `step` begins with.
-  std::vector<RolloutRequest> requests_of(std::int64_t step) const { return requests_for(prompts_of(step), step, 0); }
   // The groups that have completions.
-  std::vector<Group> answered(const std::vector<std::size_t>& prompts, std::vector<RolloutRequest> requests,
-                              std::vector<Generation> generations) const;
+  std::vector<CompletionGroup> answered(std::vector<RolloutRequest> requests,
+                                        std::vector<Generation> generations) const;
 
   const Parts parts_;
   const std::function<double(Stopwatch::Time)> seconds_;

@@ -13,6 +13,7 @@
 #include <bascule/kernels/control_group.h>
 #include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
+#include <bascule/trainer_ref/grpo/options/parse_train_flags.h>
 #include <bascule/trainer_ref/grpo/options/run_plan.h>
 #include <bascule/trainer_ref/grpo/process/engine_threads.h>
 #include <bascule/trainer_ref/grpo/process/private_endpoint.h>

@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
-#include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
 #include <bascule/trainer_ref/grpo/learn/supervised.h>
+#include <bascule/trainer_ref/grpo/options/memory_plan_of.h>
 #include <bascule/trainer_ref/grpo/run/run_folder.h>
 #include <bascule/trainer_ref/model/checkpoint.h>
 #include <bascule/transport/program/checks.h>
@@ -15,7 +15,7 @@ namespace bascule::ref {
 namespace {
 
 absl::StatusOr<Policy> policy_to_teach(const TrainFlags& flags, const std::filesystem::path& model,
-                                       const SupervisedHooks& hooks) {
+                                       const SupervisedRunHooks& hooks) {
   absl::StatusOr<Policy> policy =
       Policy::read(model, Policy::Gradients::kTracked, flags.compute.device, flags.compute.options);
   if (absl::IsNotFound(policy.status())) {
@@ -27,24 +27,22 @@ absl::StatusOr<Policy> policy_to_teach(const TrainFlags& flags, const std::files
   return policy;
 }
 
-absl::Status train(Policy& policy, const PreparedRun& run, const TrainFlags& flags, const SupervisedHooks& hooks) {
+absl::Status train(Policy& policy, const PreparedRun& run, const TrainFlags& flags, const SupervisedRunHooks& hooks) {
   BASCULE_ASSIGN(const MemoryPlan memory, memory_plan_of(flags, run.plan));
   const auto say_memory = [&] {
     if (const std::string line = measured_beside(memory, flags.compute.device); !line.empty()) hooks.log(line);
   };
   try {
     return train_supervised(policy, run.prompts, run.task,
-                            {.steps = run.plan.steps,
+                            {.steps = run.fitted.steps,
                              .problems_per_step = flags.rollouts.prompts_per_step,
                              .micro_batch = flags.learn.update.micro_batch,
                              .micro_batch_tokens = flags.learn.update.micro_batch_tokens,
                              .label_noise = flags.learn.label_noise,
                              .seed = flags.rollouts.seed,
                              .max_bad_steps = flags.learn.max_bad_steps,
-                             .optimizer = run.plan.optimizer,
-                             .log = hooks.log,
-                             .stopped = hooks.stopped,
-                             .after_first_step = say_memory});
+                             .optimizer = run.fitted.optimizer},
+                            {.log = hooks.log, .stopped = hooks.stopped, .after_first_step = say_memory});
   } catch (const c10::Error& error) {
     return device_failed(flags.compute.device, error);
   }
@@ -60,9 +58,9 @@ absl::Status save(const Policy& policy, const std::filesystem::path& model, cons
 
 }  // namespace
 
-absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const SupervisedHooks& hooks) {
+absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const SupervisedRunHooks& hooks) {
   BASCULE_ASSIGN(const RunFolder folder, RunFolder::take_new(flags.out));
-  BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start)));
+  BASCULE_ASSIGN(const PreparedRun run, prepare_run(flags, std::move(start), flags.engines.sync));
   const std::filesystem::path& model = run.plan.start.model;
   BASCULE_ASSIGN(Policy policy, policy_to_teach(flags, model, hooks));
   hooks.began();

@@ -9,7 +9,7 @@
 
 namespace bascule::ref {
 
-struct SupervisedHooks {
+struct SupervisedRunHooks {
   std::function<void(std::string_view)> log;
   std::function<bool()> stopped;  // asked before every step, and between the micro-batches of the evaluation
   std::function<void()> began;    // flags that make no sense have been found
@@ -17,6 +17,6 @@ struct SupervisedHooks {
 
 // Trains, writes --out, and evaluates on the held-out problems. A run that is stopped, or that fails, writes the
 // weights of its last step if they are finite, and says so. CANCELLED: it was stopped. INVALID_ARGUMENT names a flag.
-absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const SupervisedHooks& hooks);
+absl::Status run_supervised(const TrainFlags& flags, StartPoint start, const SupervisedRunHooks& hooks);
 
 }  // namespace bascule::ref

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include <bascule/trainer_ref/grpo/data/random.h>
-#include <bascule/trainer_ref/grpo/dry_run.h>
 #include <bascule/trainer_ref/grpo/engine_start.h>
 #include <bascule/trainer_ref/grpo/learn/device_memory.h>
+#include <bascule/trainer_ref/grpo/options/memory_plan_of.h>
 #include <bascule/trainer_ref/grpo/reward/advantage.h>
 #include <bascule/trainer_ref/grpo/reward/overlong.h>
 #include <bascule/trainer_ref/grpo/rollout/evaluation.h>
@@ -32,12 +32,11 @@ std::string quoted(const nlohmann::json& text) {  // whatever bytes it has
   return text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-absl::StatusOr<Learner> make_learner(const TrainFlags& flags, const RunPlan& plan, Policy policy,
+absl::StatusOr<Learner> make_learner(const TrainFlags& flags, const PreparedRun& run, Policy policy,
                                      const std::function<void(std::string_view)>& log) {
-  UpdateOptions update = flags.learn.update;
-  update.after_part = news_of_update(log);
-  Learner learner(std::move(policy), plan.optimizer, update);
-  if (is_single_copy(plan.sync)) BASCULE_TRY(learner.release_memory());  // the weights have moved into the slot
+  const RunPlan& plan = run.plan;
+  Learner learner(std::move(policy), run.fitted.optimizer, flags.learn.update, news_of_update(log));
+  if (is_single_copy(plan.sync)) BASCULE_TRY(learner.free_memory());  // the weights have moved into the slot
   if (flags.learn.needs_reference()) {
     BASCULE_ASSIGN(Policy reference,
                    read_policy("model", plan.config.reference, kModelAdvice, Policy::Gradients::kNone, flags.compute));
@@ -70,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::create(const TrainFlags& flags
        .log = log},
       policy);
   BASCULE_TRY(annotate(sender.status(), cat("--sync=", plan.sync)));
-  BASCULE_ASSIGN(Learner learner, make_learner(flags, plan, std::move(policy), log));
+  BASCULE_ASSIGN(Learner learner, make_learner(flags, run, std::move(policy), log));
   std::unique_ptr<MetricsPage> page;
   if (!flags.report.metrics.empty()) {
     BASCULE_ASSIGN(page, MetricsPage::serve(flags.report.metrics));
@@ -108,10 +107,10 @@ absl::Status Trainer::run() {
 }
 
 absl::Status Trainer::train() {
-  while (last_step_ < plan_.steps && !hooks_.stopped()) {
+  while (!hooks_.stopped() && last_step_ < fitted_->steps) {
     const std::int64_t now = last_step_ + 1;
     BASCULE_ASSIGN(StepMetrics metrics, step(now));
-    const bool last = now == plan_.steps;
+    const bool last = now == fitted_->steps;
     if (last || (flags_.report.eval_every > 0 && now % flags_.report.eval_every == 0)) {
       // The step was trained and counts, whatever becomes of its evaluation.
       if (const absl::StatusOr<nlohmann::json> completions = evaluate_into(metrics); completions.ok())
@@ -144,7 +143,7 @@ absl::Status Trainer::count_bad_steps(const StepMetrics& metrics) {
 absl::StatusOr<StepMetrics> Trainer::step(std::int64_t step) {
   StepTelemetry telemetry(step);
   BASCULE_ASSIGN(auto rollouts, groups_->next(step));
-  std::vector<Group>& groups = rollouts.groups;
+  std::vector<CompletionGroup>& groups = rollouts.groups;
   telemetry.rolled_out(std::move(rollouts.figures));
   BASCULE_ASSIGN(RewardMeans rewards, score(groups));
   telemetry.scored(groups, std::move(rewards));
@@ -175,7 +174,7 @@ absl::Status Trainer::say_memory() {
 }
 
 // Rewards and advantages of completions that the engines have just made.
-absl::StatusOr<RewardMeans> Trainer::score(std::vector<Group>& groups) {
+absl::StatusOr<RewardMeans> Trainer::score(std::vector<CompletionGroup>& groups) {
   BASCULE_ASSIGN(RewardMeans rewards, score_groups(rewards_, groups));
   const bool silent =
       std::all_of(rewards.begin(), rewards.end(), [](const auto& mean) { return std::isnan(mean.second); });
@@ -188,7 +187,7 @@ absl::StatusOr<RewardMeans> Trainer::score(std::vector<Group>& groups) {
   return rewards;
 }
 
-absl::StatusOr<UpdateStatistics> Trainer::learn_from(std::int64_t step, const std::vector<Group>& groups) {
+absl::StatusOr<UpdateStatistics> Trainer::learn_from(std::int64_t step, const std::vector<CompletionGroup>& groups) {
   if (flags_.engines.colocate) BASCULE_TRY(pool_->sleep());
   absl::StatusOr<UpdateStatistics> update =
       learner_.update_policy(step, groups, [this] { return sender_.before_write(); });
@@ -199,7 +198,7 @@ absl::StatusOr<UpdateStatistics> Trainer::learn_from(std::int64_t step, const st
 absl::StatusOr<SendReport> Trainer::send(PolicySender::Weights weights) {
   BASCULE_ASSIGN(SendReport report, sender_.publish(weights));
   if (flags_.engines.colocate) {
-    BASCULE_TRY(learner_.release_memory());
+    BASCULE_TRY(learner_.free_memory());
     BASCULE_TRY(pool_->wake_up());
   }
   if (groups_) groups_->published(report);
@@ -216,9 +215,9 @@ absl::Status Trainer::begin() {
   if (hooks_.stopped()) return absl::OkStatus();
   if (last_step_ > 0) {  // the first line was written by the run that is resumed
     BASCULE_TRY(start_log());
-    run_log_.serving(last_step_, plan_.steps, first);
+    run_log_.serving(last_step_, fitted_->steps, first);
   } else {
-    run_log_.serving(0, plan_.steps, first);
+    run_log_.serving(0, fitted_->steps, first);
     StepMetrics metrics{.step = 0, .version = first.version, .send = first};
     metrics.seconds.send = first.seconds.total();
     BASCULE_ASSIGN(const nlohmann::json completions, evaluate_into(metrics));
@@ -228,7 +227,7 @@ absl::Status Trainer::begin() {
   }
   // Behind the evaluation: the first step's figures are its own.
   groups_.emplace(
-      GroupSource::Parts{flags_, task_, prompts_, *pool_}, last_step_ + 1, plan_.steps,
+      GroupSource::Parts{flags_, task_, prompts_, *pool_}, last_step_ + 1, fitted_->steps,
       [this](RunLog::Time time) { return run_log_.seconds(time); }, hooks_.log);
   groups_->published(first);
   return absl::OkStatus();
@@ -250,28 +249,28 @@ absl::Status Trainer::meet_engines() {
                                                          .log = hooks_.log,
                                                          .stopped = hooks_.stopped});
   BASCULE_TRY(fit_engines(*pool_, flags_, prompts_, task_, hooks_.log));
-  BASCULE_ASSIGN(plan_, replan(flags_, plan_, task_, hooks_.log));
-  learner_.follow(plan_.optimizer);
+  BASCULE_ASSIGN(FittedPlan fitted, fit_plan(flags_, plan_, task_, hooks_.log));
+  learner_.follow(fitted_.emplace(std::move(fitted)).optimizer);
   return absl::OkStatus();
 }
 
 absl::Status Trainer::start_log() {
   nlohmann::json run{{"about", flags_.report.about}, {"engines", engine_urls_}, {"sync", plan_.sync}};
-  for (const auto& [name, value] : flags_given()) run["flags"][name] = value;
+  for (const auto& [name, value] : flags_.given) run["flags"][name] = value;
   std::int64_t parameters = 0;
   for (const auto& [name, tensor] : learner_.policy().weights()) parameters += tensor.numel();
   run["parameters"] = parameters;
-  return run_log_.start(last_step_, plan_.steps, run);
+  return run_log_.start(last_step_, fitted_->steps, run);
 }
 
 absl::Status Trainer::end() {
   groups_.reset();
   if (flags_.engines.colocate && pool_)  // a step that failed left them asleep, and may hold the memory that they need
-    for (const absl::Status& status : {learner_.release_memory(), pool_->wake_up()})
+    for (const absl::Status& status : {learner_.free_memory(), pool_->wake_up()})
       if (!status.ok()) hooks_.log(message_of(status));
   absl::Status saved;
   if (last_step_ > saved_step_ && learner_.is_whole()) saved = save(last_step_);
-  if ((last_step_ < plan_.steps || !saved.ok()) && (hooks_.stopped() || last_step_ > 0))
+  if ((!fitted_ || last_step_ < fitted_->steps || !saved.ok()) && (hooks_.stopped() || last_step_ > 0))
     hooks_.log(cat(hooks_.stopped() ? "stopped" : "ended", " after step ", last_step_,
                    saved_.empty() ? "; nothing was saved" : cat("; continue with --resume=", saved_.string())));
   saved.Update(run_log_.finish());
@@ -299,7 +298,7 @@ absl::StatusOr<nlohmann::json> Trainer::evaluate_into(StepMetrics& metrics) {
 absl::Status Trainer::save(std::int64_t step) {
   const std::filesystem::path folder = flags_.out / cat("step_", step);
   BASCULE_TRY(learner_.save(folder, plan_.start.model,
-                            {.step = step, .seed = flags_.rollouts.seed, .run_config = plan_.config.run}));
+                            {.step = step, .seed = flags_.rollouts.seed, .run_config = fitted_->config}));
   saved_step_ = step;
   saved_ = folder;
   return absl::OkStatus();

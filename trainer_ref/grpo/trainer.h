@@ -58,10 +58,10 @@ class Trainer {
   absl::Status end();
 
   absl::StatusOr<StepMetrics> step(std::int64_t step);
-  absl::StatusOr<RewardMeans> score(std::vector<Group>& groups);
-  absl::StatusOr<UpdateStatistics> learn_from(std::int64_t step, const std::vector<Group>& groups);
+  absl::StatusOr<RewardMeans> score(std::vector<CompletionGroup>& groups);
+  absl::StatusOr<UpdateStatistics> learn_from(std::int64_t step, const std::vector<CompletionGroup>& groups);
   absl::StatusOr<SendReport> send(PolicySender::Weights weights);
-  bool sends_after(std::int64_t step) const { return step == plan_.steps || step % flags_.engines.sync_every == 0; }
+  bool sends_after(std::int64_t step) const { return step == fitted_->steps || step % flags_.engines.sync_every == 0; }
   absl::StatusOr<nlohmann::json> evaluate_into(StepMetrics& metrics);
   absl::Status count_bad_steps(const StepMetrics& metrics);
   absl::Status save(std::int64_t step);
@@ -71,7 +71,8 @@ class Trainer {
   const TrainerHooks hooks_;
   Task task_;
   PromptWriter prompts_;
-  RunPlan plan_;  // replaced once, if the engines' limits leave problems out
+  const RunPlan plan_;
+  std::optional<const FittedPlan> fitted_;  // once the engines are met
   Learner learner_;
   std::vector<WeightedReward> rewards_;
   PolicySender sender_;

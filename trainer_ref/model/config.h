@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -41,5 +42,8 @@ struct ModelConfig {
 // image tower or encoder; a missing or ill-typed key; a folder that does not exist (for a hub name, the error says how
 // to download it).
 absl::StatusOr<ModelConfig> read_config(const std::filesystem::path& folder);
+
+// Ends the text of an error of --model, which the trainer and the engine have.
+inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
 
 }  // namespace bascule::ref

@@ -14,7 +14,7 @@ namespace {
 using TokenIds = std::vector<std::int64_t>;
 
 // A text between added tokens, normalized.
-absl::Status encode_words(const TokenizerParts& parts, std::string text, bool at_start, TokenIds& token_ids) {
+absl::Status encode_pre_tokens(const TokenizerParts& parts, std::string text, bool at_start, TokenIds& token_ids) {
   PreTokens pre_tokens(std::move(text), at_start);
   BASCULE_TRY(parts.pre_tokenizer.apply(pre_tokens));
   for (const PreToken& pre_token : pre_tokens.list)
@@ -33,7 +33,7 @@ absl::Status encode_section(const TokenizerParts& parts, Section section, TokenI
     }
     const bool is_whole = span.end - span.begin == section.text.size();
     std::string text = is_whole ? std::move(section.text) : section.text.substr(span.begin, span.end - span.begin);
-    BASCULE_TRY(encode_words(parts, std::move(text), section.at_start && span.begin == 0, token_ids));
+    BASCULE_TRY(encode_pre_tokens(parts, std::move(text), section.at_start && span.begin == 0, token_ids));
   }
   return absl::OkStatus();
 }

@@ -41,7 +41,7 @@ absl::Status why_no_gpu();
 // ", of which device 0 has 120 MiB free of 143167": for texts of what it has not. Empty where it cannot tell.
 std::string free_memory(int device);
 
-// Whether `device` can read memory of `peer`. False also if the two are one, or if the driver cannot tell.
+// Whether `device` can read memory of the GPU `peer`. False also if the two are one, or if the driver cannot tell.
 bool can_reach(int device, int peer);
 
 }  // namespace bascule::inline v0::cuda

@@ -1,5 +1,5 @@
 // Device memory that other processes can map: allocations without an address (cuMemCreate), which travel as POSIX
-// descriptors, and mappings of them, on their own device or on a peer's.
+// descriptors, and mappings of them, on their own device or on a peer GPU.
 //
 //   trainer                                            engine
 //   Allocation::make(device, n)                        Allocation::import(device, fd, n, its device)
@@ -32,8 +32,8 @@ class Allocation {
   static absl::StatusOr<Allocation> make(int device, std::uint64_t bytes, ForNetwork network = ForNetwork::kNo);
   // Of a descriptor that export_descriptor() made in another process, or this one. `bytes` is what it said; `device` is
   // where the memory lies, by this process's numbers (find_device() of the UUID that came along); `reader` the one that
-  // will map it, the same or a peer, in whose context the driver is called: on `device` a reader on a peer leaves none.
-  // The descriptor may be closed afterwards. INVALID_ARGUMENT: it is none, or `bytes` are not whole granules.
+  // will map it, the same or a peer GPU, in whose context the driver is called: on `device` a reader on another leaves
+  // none. The descriptor may be closed afterwards. INVALID_ARGUMENT: it is none, or `bytes` are not whole granules.
   static absl::StatusOr<Allocation> import(int device, int fd, std::uint64_t bytes, int reader);
 
   Allocation() = default;

@@ -172,7 +172,7 @@ class CudaQueue final : public DeviceQueue {
     });
   }
 
-  absl::Status watch_parts(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) override {
+  absl::Status watch_pieces(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) override {
     BASCULE_TRY(lost_);
     for (std::uint64_t begin = 0; begin < packed_bytes_; begin += piece_bytes_) {
       BASCULE_TRY(keep(packed_[begin / piece_bytes_].wait(deadline)));
@@ -210,7 +210,7 @@ class CudaQueue final : public DeviceQueue {
     if (want_digest) BASCULE_TRY(check_digestible(slot.size(), "read it in place, on its own device"));
     return enqueue(std::nullopt, [&]() -> absl::Status {
       digest_ = want_digest && end == slot.size() ? Made::kAlone : Made::kNone;
-      if (want_digest && begin == 0) BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &coming_)));
+      if (want_digest && begin == 0) BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &incoming_)));
       if (begin == 0) copied_in_.restart();
       const std::uint64_t all = end;
       while (begin < end) {
@@ -220,7 +220,7 @@ class CudaQueue final : public DeviceQueue {
         BASCULE_TRY(left_.let_wait(stream_.get()));
         if (want_digest)
           BASCULE_TRY(cuda_status(kc::digest_piece(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(next),
-                                                   coming_, cell_, stream_.get())));
+                                                   incoming_, cell_, stream_.get())));
         begin = next;
       }
       return copied_in_.record(all, copies_);
@@ -239,13 +239,13 @@ class CudaQueue final : public DeviceQueue {
     BASCULE_TRY(check_digestible(slot.size()));
     return enqueue(std::nullopt, [&]() -> absl::Status {
       digest_ = end == slot.size() ? Made::kAlone : Made::kNone;
-      if (begin == 0) BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &coming_)));
+      if (begin == 0) BASCULE_TRY(cuda_status(cell_.target(slot.size(), stream_.get(), &incoming_)));
       if (producer != nullptr) {
         BASCULE_TRY(before_.record(producer));
         BASCULE_TRY(before_.let_wait(stream_.get()));
       }
-      return cuda_status(
-          kc::digest_piece(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(end), coming_, cell_, stream_.get()));
+      return cuda_status(kc::digest_piece(slot.data(), begin / kernels::kTileBytes, kc::tiles_of(end), incoming_, cell_,
+                                          stream_.get()));
     });
   }
 
@@ -362,7 +362,7 @@ class CudaQueue final : public DeviceQueue {
   std::uint64_t packed_bytes_ = 0, piece_bytes_ = 0;  // of the last run_in_pieces(): all of it, and a piece
   UniqueEvent left_;                                  // behind the last copy, either way
   cuda::Milestones copied_in_;                        // of the slot that is copied in
-  kc::DigestOutput coming_;                           // of the slot that is copied in
+  kc::DigestOutput incoming_;                         // of the slot that is copied in
   std::shared_ptr<cuda::PinnedBuffers> buffers_;
   absl::Status lost_;  // the first sticky error
 };

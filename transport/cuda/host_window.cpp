@@ -74,7 +74,7 @@ absl::StatusOr<std::shared_ptr<CudaWindow>> CudaWindow::make(int device, std::sp
     return made;
   };
   if (place != kHost) {
-    made->how_ = cat("copied by device ", device, " from its peer, device ", place);
+    made->how_ = cat("copied by device ", device, " from its peer GPU, device ", place);
     return reached();
   }
   absl::StatusOr<HostRegistration> registration = HostRegistration::make(device, bytes, access);

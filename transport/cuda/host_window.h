@@ -1,6 +1,6 @@
-// HostWindow with CUDA: memory of the host, or of a peer, that a device's copy engines reach.
+// HostWindow with CUDA: memory of the host, or of a peer GPU, that a device's copy engines reach.
 //
-//   registered:  device ◀── copies of piece_bytes() ──▶ the memory itself; and so of a peer's
+//   registered:  device ◀── copies of piece_bytes() ──▶ the memory itself; and so of a peer GPU's
 //   else:        device ◀── copies of a buffer ──▶ pinned buffers ◀── threads ──▶ the memory
 //
 // Threads: as the DeviceQueue that it belongs to.

@@ -16,7 +16,7 @@
 namespace bascule::inline v0::cuda {
 
 // OK, or "cudaMalloc(&p, n): out of memory (2, cudaErrorMemoryAllocation), asked for 4096 bytes on device 0, at
-// pack.cu:12".
+// cuda_pack.cu:12".
 absl::Status cuda_status(const kernels::cuda::CudaResult& result);
 
 // Whether the error took the process's context on that device with it: every later call there fails, and only a new

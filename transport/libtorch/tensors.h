@@ -73,7 +73,7 @@ inline at::Tensor tensor_over(const TensorView& view) {
   if (!view.strides.empty()) maker.strides(at::IntArrayRef(view.strides.data(), view.strides.size()));
   return maker.options(options)
       .target_device(device)
-      .make_tensor();  // a peer's memory is read on `device` all the same
+      .make_tensor();  // a peer GPU's memory is read on `device` all the same
 }
 
 // Gives the listed tensors. It shares them with their owner, so each send sees what an optimizer wrote in place.

@@ -59,6 +59,14 @@ absl::Status AtomicFile::commit() {
   return sync_folder(path_.parent_path());
 }
 
+absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text, int folder_fd) {
+  BASCULE_ASSIGN(AtomicFile file, AtomicFile::create(path, 0600, ".new", folder_fd));
+  // With its blocks allocated ext4 does not begin to write them at the rename, which waits while the disk is busy.
+  file.reserve(text.size());
+  BASCULE_TRY(file.append(text));
+  return file.publish();
+}
+
 absl::Status write_file(const std::filesystem::path& path, std::string_view text) {
   BASCULE_ASSIGN(AtomicFile file, AtomicFile::create(path));
   BASCULE_TRY(file.append(text));

@@ -47,6 +47,13 @@ class AtomicFile {
   int folder_fd_;
 };
 
+// Puts a file with `text` (0600) in the place of whatever `path` named: a process that opens it finds the old file or
+// the new one, whole. It is not yet on the disk: fsync() of the returned descriptor, the new file, and sync_folder() do
+// that. Keep the descriptor, and close it on another thread once the file was replaced: the end of a file may wait for
+// the disk. `folder_fd` as of AtomicFile::create().
+absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text,
+                                      int folder_fd = AT_FDCWD);
+
 // The whole of `text` as `path`, on the disk.
 absl::Status write_file(const std::filesystem::path& path, std::string_view text);
 

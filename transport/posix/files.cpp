@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <vector>
 
-#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>
 
@@ -86,14 +85,6 @@ absl::Status write_all(int fd, std::span<const std::byte> bytes, std::string_vie
 
 absl::Status write_all(int fd, std::string_view text, std::string_view name) {
   return write_all(fd, std::as_bytes(std::span(text)), name);
-}
-
-absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text, int folder_fd) {
-  BASCULE_ASSIGN(AtomicFile file, AtomicFile::create(path, 0600, ".new", folder_fd));
-  // With its blocks allocated ext4 does not begin to write them at the rename, which waits while the disk is busy.
-  file.reserve(text.size());
-  BASCULE_TRY(file.append(text));
-  return file.publish();
 }
 
 absl::Status allocate_file(int fd, std::uint64_t bytes, const std::filesystem::path& path) {

@@ -1,9 +1,7 @@
-// Whole files: read under a bound, replaced by rename, allocated in full; and folders on the disk.
+// Whole files: read under a bound, allocated in full; and folders on the disk.
 //
 // Everything here blocks, works from any thread and keeps no state. Errors name the file and what the system said.
 #pragma once
-
-#include <fcntl.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +12,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule::inline v0 {
 
@@ -26,13 +23,6 @@ absl::StatusOr<std::string> read_file(int fd, const std::filesystem::path& path,
 // Writes all of `bytes` where the descriptor stands; `name` is the file's, for the error.
 absl::Status write_all(int fd, std::span<const std::byte> bytes, std::string_view name);
 absl::Status write_all(int fd, std::string_view text, std::string_view name);
-
-// Puts a file with `text` (0600) in the place of whatever `path` named: a process that opens it finds the old file or
-// the new one, whole. It is not yet on the disk: fsync() of the returned descriptor, the new file, and sync_folder() do
-// that. Keep the descriptor, and close it on another thread once the file was replaced: the end of a file may wait for
-// the disk. `folder_fd` as of AtomicFile::create().
-absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text,
-                                      int folder_fd = AT_FDCWD);
 
 // Gives an empty file all its bytes, zeros, so that no write to a mapping of it can run out of space.
 // RESOURCE_EXHAUSTED says how much it needs and how much there is.

@@ -1,16 +1,29 @@
 // Where flags come from besides the command line: config files, and the environment of programs that share them.
 //
-// A flag of a companion (flags.h) is no error here: it is the other program's.
+// A flag of a companion is no error here: it is the other program's.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include <bascule/transport/program/flags.h>
 
 namespace bascule::inline v0 {
+
+// Another program that shares config files and environment with this one.
+struct Companion {
+  std::string section;             // its object in a config file: "engine"
+  std::vector<std::string> flags;  // all of them: "max-batch"
+};
+
+struct ProgramInfo {
+  std::string name = {};                   // "bascule-engine"
+  std::string summary = {};                // what it does, a few lines; printed above the flags by --help
+  std::string section = {};                // its own object in a config file: "train"
+  std::vector<Companion> companions = {};  // none: it shares no config file, and reads no environment
+};
 
 // The variable that names a config file.
 inline constexpr const char* kConfigVariable = "BASCULE_CONFIG";

@@ -10,7 +10,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include <bascule/transport/program/config_file.h>
-#include <bascule/transport/program/flag_sources.h>
 #include <bascule/transport/program/output.h>
 #include <bascule/transport/program/own_flags.h>
 #include <bascule/transport/status.h>

@@ -16,21 +16,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include <bascule/transport/program/flag_sources.h>
 
 namespace bascule::inline v0 {
-
-// Another program that shares config files and environment with this one.
-struct Companion {
-  std::string section;             // its object in a config file: "engine"
-  std::vector<std::string> flags;  // all of them: "max-batch"
-};
-
-struct ProgramInfo {
-  std::string name = {};                   // "bascule-engine"
-  std::string summary = {};                // what it does, a few lines; printed above the flags by --help
-  std::string section = {};                // its own object in a config file: "train"
-  std::vector<Companion> companions = {};  // none: it shares no config file, and reads no environment
-};
 
 struct ParsedFlags {
   bool help = false;                           // only that was asked for; no flag was set

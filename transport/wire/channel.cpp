@@ -44,14 +44,6 @@ void keep_to_this_process(Channel::Socket& socket) {
   ForkGuard().keep(socket.native_handle());
 }
 
-void close_kept(Channel::Socket& socket) {
-  if (!socket.is_open()) return;
-  boost::system::error_code ignored;
-  ForkGuard guard;
-  guard.give_up(socket.native_handle());
-  socket.close(ignored);
-}
-
 Channel::Channel(Socket socket, std::optional<TlsSession> tls) : socket_(std::move(socket)), tls_(std::move(tls)) {
   keep_to_this_process(socket_);
 }

@@ -34,7 +34,6 @@
 
 namespace bascule::inline v0 {
 
-inline constexpr std::uint32_t kMaxFrameBytes = 64u << 20;
 inline constexpr std::size_t kMaxQueuedBytes = 128u << 20;  // unsent; a peer that reads nothing is given up
 
 class Channel : public std::enable_shared_from_this<Channel> {
@@ -131,9 +130,8 @@ class Channel : public std::enable_shared_from_this<Channel> {
   bool peer_gone_ = false;  // nothing can be written; what it sent is still read
 };
 
-// A socket that ends with this process: neither a program that it starts nor a child that is forked has it. The other
-// closes it, if it is open.
+// A socket that ends with this process: neither a program that it starts nor a child that is forked has it. Closed by
+// close_kept() of linger.h.
 void keep_to_this_process(Channel::Socket& socket);
-void close_kept(Channel::Socket& socket);
 
 }  // namespace bascule::inline v0

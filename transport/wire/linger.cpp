@@ -12,12 +12,16 @@
 #include <vector>
 
 #include <bascule/transport/descriptor_limit.h>
-#include <bascule/transport/wire/channel.h>
+#include <bascule/transport/posix/fork_guard.h>
+#include <bascule/transport/posix/socket_io.h>
+#include <bascule/transport/posix/unique_fd.h>
+#include <bascule/transport/wire/messages.h>
 
 namespace bascule::inline v0 {
 namespace {
 
 using Error = boost::system::error_code;
+using Socket = boost::asio::generic::stream_protocol::socket;
 constexpr std::size_t kReadBytes = 16u << 10;
 int most_lingering() { return static_cast<int>(share_of_descriptors(kMostLingering, 8)); }
 constexpr int kLingerReads = 16;  // then others on this io_context have a turn
@@ -25,7 +29,7 @@ constexpr int kLingerReads = 16;  // then others on this io_context have a turn
 // Its pending operations keep it.
 class Lingering : public std::enable_shared_from_this<Lingering> {
  public:
-  explicit Lingering(Channel::Socket socket) : socket_(std::move(socket)), end_(socket_.get_executor()) { ++count; }
+  explicit Lingering(Socket socket) : socket_(std::move(socket)), end_(socket_.get_executor()) { ++count; }
   Lingering(const Lingering&) = delete;
   Lingering& operator=(const Lingering&) = delete;
   ~Lingering() {
@@ -45,7 +49,7 @@ class Lingering : public std::enable_shared_from_this<Lingering> {
 
  private:
   void wait() {
-    socket_.async_wait(Channel::Socket::wait_read, [self = shared_from_this()](const Error& error) {
+    socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const Error& error) {
       if (!self->socket_.is_open()) return;
       error || self->drain() ? void(self->end_.cancel()) : self->wait();
     });
@@ -63,13 +67,21 @@ class Lingering : public std::enable_shared_from_this<Lingering> {
     return false;
   }
 
-  Channel::Socket socket_;
+  Socket socket_;
   boost::asio::steady_timer end_;
   std::size_t drained_ = 0;
 };
 
 }  // namespace
 
-void close_lingering(Channel::Socket socket) { std::make_shared<Lingering>(std::move(socket))->start(); }
+void close_kept(Socket& socket) {
+  if (!socket.is_open()) return;
+  boost::system::error_code ignored;
+  ForkGuard guard;
+  guard.give_up(socket.native_handle());
+  socket.close(ignored);
+}
+
+void close_lingering(Socket socket) { std::make_shared<Lingering>(std::move(socket))->start(); }
 
 }  // namespace bascule::inline v0

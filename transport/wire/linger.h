@@ -16,6 +16,9 @@ namespace bascule::inline v0 {
 inline constexpr std::chrono::seconds kLinger{1};
 inline constexpr int kMostLingering = 256;  // or an eighth of the descriptors that this process may open
 
+// Closes a socket that keep_to_this_process() was called for, if it is open.
+void close_kept(boost::asio::generic::stream_protocol::socket& socket);
+
 // Says by the socket that no more will come. Then reads what the peer sends, and throws it away, until the peer has
 // closed too; for kLinger and kMaxFrameBytes at most. Then closes. Returns at once: the rest happens on the socket's
 // io_context, and where that ends first, the socket is closed then. While kMostLingering linger in this process, others

@@ -159,7 +159,7 @@ void fields(auto& archive, Is<Released> auto& released) {
 void fields(auto&, Is<Heartbeat> auto&) {}
 void fields(auto& archive, Is<Bye> auto& bye) { archive("why", bye.why); }
 
-void fields(auto& archive, Is<Inquire> auto& inquire) { archive("protocol", inquire.protocol); }
+void fields(auto& archive, Is<StatusQuery> auto& query) { archive("protocol", query.protocol); }
 void fields(auto& archive, Is<WorkerStatus> auto& worker) {
   archive("worker", worker.worker);
   archive("pid", worker.pid);

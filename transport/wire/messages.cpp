@@ -21,8 +21,9 @@ using Json = nlohmann::json;
 
 // In the order of Message's alternatives.
 constexpr std::array<const char*, std::variant_size_v<Message>> kNames = {
-    "hello", "welcome", "refused",  "prepare",   "ready", "sealed",  "prepared", "failed",  "poisoned",  "decided",
-    "abort", "ack",     "released", "heartbeat", "bye",   "inquire", "status",   "deliver", "transport", "loading"};
+    "hello",  "welcome",      "refused", "prepare", "ready",     "sealed",   "prepared",
+    "failed", "poisoned",     "decided", "abort",   "ack",       "released", "heartbeat",
+    "bye",    "status_query", "status",  "deliver", "transport", "loading"};
 
 template <std::size_t Type>
 absl::StatusOr<Message> decode_as(MessageReader& reader) {

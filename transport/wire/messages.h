@@ -23,9 +23,10 @@
 namespace bascule::inline v0 {
 
 inline constexpr std::uint32_t kProtocol = 3;
+inline constexpr std::uint32_t kMaxFrameBytes = 64u << 20;  // of one message
 inline constexpr std::size_t kMostCompatibilityKeyBytes = 1024;
 
-// Of a lease, so that a word of its end is not taken for that of the next one on the same slot. No two leases that
+// Of a lease, so that the end of one is not taken for that of the next one on the same slot. No two leases that
 // begin over one connection have the same; 0: the lease was claimed in the greeting.
 using LeaseNumber = std::uint64_t;
 
@@ -99,7 +100,7 @@ struct Abort {
 // worker → sender
 struct Ready {  // the worker's back slot is free
   Version version = 0;
-  bool copies_behind = false;  // it copies the bytes while they are written: they are better written in parts
+  bool copies_behind = false;  // it copies the bytes while they are written: they are better written in pieces
 };
 struct Prepared {
   Version version = 0;
@@ -112,8 +113,7 @@ struct Poisoned {  // it must not be counted on until a new version
   std::string why;
   bool final = false;  // its device is lost: it reads no slot any more, and no version mends it
 };
-struct Loading {  // the engine has flipped to it and copies it by itself now; an ack follows, or a word that it is
-                  // poisoned
+struct Loading {  // the engine has flipped to it and copies it by itself now; an ack follows, or poisoned
   Version version = 0;
 };
 struct Ack {
@@ -123,11 +123,11 @@ struct Ack {
 };
 struct Released {
   SlotId slot;
-  LeaseNumber lease = 0;  // that the worker was told of last; another one goes on: this word crossed its prepare
+  LeaseNumber lease = 0;  // that the worker was told of last; another one goes on: this crossed its prepare
 };
 
-// From a program that only asks, in place of a hello; answered by a SenderStatus.
-struct Inquire {
+// From a program that only looks, in place of a hello; answered by a SenderStatus.
+struct StatusQuery {
   std::uint32_t protocol = kProtocol;
 };
 
@@ -140,8 +140,9 @@ struct Bye {
   std::string why;  // empty: there is no more to say
 };
 
-using Message = std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Poisoned, Decided,
-                             Abort, Ack, Released, Heartbeat, Bye, Inquire, SenderStatus, Deliver, Transport, Loading>;
+using Message =
+    std::variant<Hello, Welcome, Refused, Prepare, Ready, Sealed, Prepared, Failed, Poisoned, Decided, Abort, Ack,
+                 Released, Heartbeat, Bye, StatusQuery, SenderStatus, Deliver, Transport, Loading>;
 
 const char* name_of(const Message&);  // "hello"
 

@@ -5,6 +5,7 @@
 #include <boost/asio/post.hpp>
 
 #include <bascule/transport/status.h>
+#include <bascule/transport/wire/linger.h>
 #include <bascule/transport/wire/tls_io.h>
 
 namespace bascule::inline v0 {

@@ -74,7 +74,7 @@ class PullReceiver final : public bascule::ReceiverTransport {
     return bascule::SlotView{.slot = {publication.slot.epoch, bascule::kOwnMemory + number},
                              .bytes = {to->bytes.get(), publication.bytes}};
   }
-  void release(bascule::SlotId slot) override { own_.at(slot.index - bascule::kOwnMemory).in_use = false; }
+  void end_read(bascule::SlotId slot) override { own_.at(slot.index - bascule::kOwnMemory).in_use = false; }
   void unmap(bascule::SlotId slot) override { slots_.erase(slot); }
 
  private:

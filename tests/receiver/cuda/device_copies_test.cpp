@@ -107,7 +107,7 @@ TEST_F(DeviceCopiesTest, AreReadUntilTheyAreReleasedWhateverComesNext) {
   const absl::StatusOr<SlotView> again = copies_->prepare(publication(3, 1), deadline_);
   ASSERT_THAT(again, IsOk());
   EXPECT_EQ(again->slot, three->slot) << "told again of what it has";
-  for (const SlotView* view : {&*one, &*three, &*four}) copies_->release(view->slot);
+  for (const SlotView* view : {&*one, &*three, &*four}) copies_->end_read(view->slot);
   write(1, 0, kBytes, 5);
   const absl::StatusOr<SlotView> five = copies_->prepare(publication(5, 1), deadline_);
   ASSERT_THAT(five, IsOk());

@@ -7,29 +7,29 @@ namespace bascule::simulator {
 Engine::Answer Engine::hear(const Message& message, Time now) {
   Answer answer;
   if (const auto* prepare = std::get_if<Prepare>(&message)) {
-    coming_ = Lease{.version = prepare->version, .slot = prepare->slot, .number = prepare->lease};
+    incoming_ = Lease{.version = prepare->version, .slot = prepare->slot, .number = prepare->lease};
     answer.say.emplace_back(Ready{.version = prepare->version});
   } else if (const auto* sealed = std::get_if<Sealed>(&message)) {
     answer.say.emplace_back(Prepared{.version = sealed->version});
-  } else if (const auto* commit = std::get_if<Decided>(&message)) {
-    if (!coming_ || coming_->version != commit->version) return answer;
-    committed_at_ = now;
+  } else if (const auto* decided = std::get_if<Decided>(&message)) {
+    if (!incoming_ || incoming_->version != decided->version) return answer;
+    decided_at_ = now;
     answer.flips_at = next_boundary(now);
   } else if (std::holds_alternative<Abort>(message)) {
-    if (coming_) answer.say.emplace_back(Released{.slot = coming_->slot, .lease = coming_->number});
-    coming_.reset();
+    if (incoming_) answer.say.emplace_back(Released{.slot = incoming_->slot, .lease = incoming_->number});
+    incoming_.reset();
   }
   return answer;
 }
 
 std::vector<Message> Engine::flip(Time now) {
-  waited_ = now - committed_at_;
+  waited_ = now - decided_at_;
   std::vector<Message> said;
   said.emplace_back(
-      Ack{.version = coming_->version, .stall_seconds = 0, .seconds = seconds_between(committed_at_, now)});
-  if (serving_ && serving_->slot != coming_->slot)
+      Ack{.version = incoming_->version, .stall_seconds = 0, .seconds = seconds_between(decided_at_, now)});
+  if (serving_ && serving_->slot != incoming_->slot)
     said.emplace_back(Released{.slot = serving_->slot, .lease = serving_->number});
-  serving_ = std::exchange(coming_, std::nullopt);
+  serving_ = std::exchange(incoming_, std::nullopt);
   return said;
 }
 

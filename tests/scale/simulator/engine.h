@@ -1,6 +1,7 @@
 // Engine: what a worker answers, and when it flips. The bytes are somebody else's: it verifies at once what is sealed.
 //
-//   prepare ─▶ ready      sealed ─▶ prepared      commit ─▶ (token boundary) flip: ack, and released of the slot before
+//   prepare ─▶ ready      sealed ─▶ prepared      decided ─▶ (token boundary) flip: ack, and released of the slot
+//   before
 //
 // Pure: messages in, answers out.
 #pragma once
@@ -27,7 +28,7 @@ class Engine {
   std::vector<Message> flip(Time now);
 
   Version serving() const { return serving_ ? serving_->version : 0; }
-  Duration waited() const { return waited_; }  // from the last commit's arrival to its flip
+  Duration waited() const { return waited_; }  // from the arrival of the last decided to its flip
 
  private:
   struct Lease {
@@ -39,8 +40,8 @@ class Engine {
 
   Duration step_;
   Time phase_;
-  std::optional<Lease> coming_, serving_;
-  Time committed_at_;
+  std::optional<Lease> incoming_, serving_;
+  Time decided_at_;
   Duration waited_{};
 };
 

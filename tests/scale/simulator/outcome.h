@@ -40,7 +40,7 @@ struct Send {
 
 struct Outcome {
   std::vector<Send> sends;
-  std::vector<double> flip_seconds;  // of each flip: from the commit's arrival to the token boundary
+  std::vector<double> flip_seconds;  // of each flip: from the arrival of decided to the token boundary
   Carried carried;
   std::uint64_t received_bytes = 0;     // of all engines, dead ones too
   std::set<std::string> died, evicted;  // names; whose end was noticed before the last send settled

@@ -127,7 +127,7 @@ Json json_of_row(const Row& row) {
 std::string table_of(const std::vector<Row>& rows) {
   std::vector<std::vector<std::string>> cells = {{"route", "engines", "hosts", "last ack p50", "p99", "bound",
                                                   "p50 / bound", "deliver p50", "trainer sends", "NICs", "NVLinks",
-                                                  "cut", "commit to flip p50", "p99", "deaths", "evicted", "aborted"}};
+                                                  "cut", "decided to flip p50", "p99", "deaths", "evicted", "aborted"}};
   for (const Row& row : rows) cells.push_back(cells_of(row));
   std::string text = bench::markdown_table(std::move(cells));
   for (const Row& row : rows)

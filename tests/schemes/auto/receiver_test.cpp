@@ -15,7 +15,7 @@ using test::StatusIs;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class Words final : public SenderLine {
+class Messages final : public SenderLine {
  public:
   void say(std::string bytes, std::vector<ProcessFd>) override { said.push_back(std::move(bytes)); }
   std::vector<std::string> said;
@@ -48,7 +48,7 @@ class AutoMirrorReader : public testing::Test {
   }
 
   const SlotId slot{.epoch = 7, .index = 0}, other{.epoch = 7, .index = 3};
-  const std::shared_ptr<Words> line = std::make_shared<Words>();
+  const std::shared_ptr<Messages> line = std::make_shared<Messages>();
   MirrorReader reader;
 };
 
@@ -73,7 +73,7 @@ TEST_F(AutoMirrorReader, AMirrorIsReadInPlace) {
   EXPECT_EQ(static_cast<int>(view->bytes.back()), 4);
   ASSERT_TRUE(reader.find(slot));
   EXPECT_EQ(reader.find(slot)->bytes.data(), view->bytes.data());
-  reader.release(slot);
+  reader.end_read(slot);
   EXPECT_EQ(prepare(slot)->bytes.data(), view->bytes.data());
 }
 
@@ -119,12 +119,12 @@ TEST_F(AutoMirrorReader, AMirrorThatCannotBeMappedIsTriedAgain) {
   EXPECT_THAT(prepare(slot), IsOk());
 }
 
-TEST_F(AutoMirrorReader, WordsThatShowNoMirrorOfASlotThatIsKnownAreIgnored) {
+TEST_F(AutoMirrorReader, MessagesThatShowNoMirrorOfASlotThatIsKnownAreIgnored) {
   const SlotMemory mirror = holding(3);
   const auto before = open_files();
-  for (const char* words : {"mirror of 9", "mirror of ", "mirror of -1", "mirror of 99999999999", "mirror of 0 x",
-                            "mirror", "Mirror of 0", ""})
-    reader.heard(words, copies_of(mirror.descriptor.get()));
+  for (const char* message : {"mirror of 9", "mirror of ", "mirror of -1", "mirror of 99999999999", "mirror of 0 x",
+                              "mirror", "Mirror of 0", ""})
+    reader.heard(message, copies_of(mirror.descriptor.get()));
   for (const std::size_t count : {std::size_t{0}, std::size_t{2}})
     reader.heard("mirror of 0", copies_of(mirror.descriptor.get(), count));
   EXPECT_EQ(open_files(), before);

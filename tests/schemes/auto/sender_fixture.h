@@ -99,11 +99,11 @@ class PostedLine final : public WorkerLine {
     }
     for (const auto& work : works) work();
   }
-  std::vector<std::string> words_to(WorkerId worker) {
+  std::vector<std::string> messages_to(WorkerId worker) {
     const std::lock_guard lock(mutex_);
-    std::vector<std::string> words;
-    for (const Said& said : said_[worker]) words.push_back(said.bytes);
-    return words;
+    std::vector<std::string> messages;
+    for (const Said& said : said_[worker]) messages.push_back(said.bytes);
+    return messages;
   }
   int shown_to(WorkerId worker, std::size_t place) {
     const std::lock_guard lock(mutex_);
@@ -170,7 +170,7 @@ class AutoSenderTest : public testing::Test {
     return ended;
   }
   bool is_shown(WorkerId worker, std::size_t mirrors) {
-    return line.run_until([&] { return line.words_to(worker).size() == mirrors; });
+    return line.run_until([&] { return line.messages_to(worker).size() == mirrors; });
   }
 
   TrainersSlot slot{0}, other{1};

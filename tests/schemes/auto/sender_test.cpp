@@ -18,8 +18,8 @@ TEST_F(AutoSenderTest, AFirstWordTellsWhereAWorkerReads) {
   join_device(2);
   EXPECT_THAT(told, ElementsAre("hear 2 on a GPU"));
   ASSERT_TRUE(is_shown(1, 2));
-  EXPECT_THAT(line.words_to(1), ElementsAre("mirror of 0", "mirror of 1"));
-  EXPECT_THAT(line.words_to(2), IsEmpty());
+  EXPECT_THAT(line.messages_to(1), ElementsAre("mirror of 0", "mirror of 1"));
+  EXPECT_THAT(line.messages_to(2), IsEmpty());
 }
 
 TEST_F(AutoSenderTest, LaterWordsAreTheInnerSchemesAndChangeNothing) {
@@ -230,11 +230,11 @@ TEST_F(AutoSenderTest, ALaterSlotIsShownToWorkersOnTheHostOnly) {
   const OfferedSlot slots[] = {spare.offered()};
   for (const WorkerId worker : {1, 2, 3}) ASSERT_THAT(sender.offer(worker, ConnectionKind::kUnixSocket, slots), IsOk());
   ASSERT_TRUE(is_shown(1, 3));
-  EXPECT_EQ(line.words_to(1).back(), "mirror of 4");
+  EXPECT_EQ(line.messages_to(1).back(), "mirror of 4");
   sender.heard(3, kWantsMirrors, {});
   ASSERT_TRUE(is_shown(3, 3));
-  EXPECT_THAT(line.words_to(3), Contains("mirror of 4"));
-  EXPECT_THAT(line.words_to(2), IsEmpty());
+  EXPECT_THAT(line.messages_to(3), Contains("mirror of 4"));
+  EXPECT_THAT(line.messages_to(2), IsEmpty());
 }
 
 TEST_F(AutoSenderTest, ASlotThatIsGoneIsNotShown) {
@@ -245,7 +245,7 @@ TEST_F(AutoSenderTest, ASlotThatIsGoneIsNotShown) {
   ASSERT_THAT(sender.offer(1, ConnectionKind::kUnixSocket, slots), IsOk());
   sender.heard(1, kWantsMirrors, {});
   ASSERT_TRUE(is_shown(1, 1));
-  EXPECT_THAT(line.words_to(1), ElementsAre("mirror of 0"));
+  EXPECT_THAT(line.messages_to(1), ElementsAre("mirror of 0"));
 }
 
 TEST_F(AutoSenderTest, ASlotMayGoWhileItsMirrorIsStillToBeMade) {

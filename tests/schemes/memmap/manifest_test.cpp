@@ -9,7 +9,7 @@
 #include "schemes/memmap/trainer.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include <bascule/transport/posix/files.h>
+#include <bascule/transport/posix/atomic_file.h>
 
 namespace bascule::inline v0::memmap {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "schemes/memmap/memmap_fixture.h"
 #include <bascule/schemes/memmap/manifest.h>
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/status.h>
 
@@ -44,7 +45,7 @@ TEST_P(MemmapTest, AWorkerReadsInPlaceWhatTheSenderPacked) {
     EXPECT_EQ(test::generation_of(view->bytes), version);
     EXPECT_EQ(view->bytes.data(), version > 2 ? addresses[i] : view->bytes.data()) << "one address for all versions";
     addresses[i] = view->bytes.data();
-    if (version > 1) reader->release({kEpoch, 1 - i});
+    if (version > 1) reader->end_read({kEpoch, 1 - i});
   }
 }
 
@@ -75,7 +76,7 @@ TEST_P(MemmapTest, AHeldSlotIsNotWritten) {
   EXPECT_EQ(whole_versions(memmap::Folder::open(folder_.path()).value())->size(), 2u)
       << "what is not written stays listed";
   EXPECT_EQ(test::generation_of(view->bytes), 1u);
-  reader->release({kEpoch, 0});
+  reader->end_read({kEpoch, 0});
   EXPECT_THAT(sender.write(0, 3), IsOk());
 }
 
@@ -126,8 +127,8 @@ TEST_P(MemmapTest, AnOfferThatIsNotWhatTheFolderHoldsIsRefused) {
 TEST_P(MemmapTest, AWorkerIsAdmittedWhileTheManifestWaitsForTheDisk) {
   std::atomic<bool> slow = false;
   std::promise<void> waits, goes_on;
-  MemmapTrainer sender(folder_.path(), kEpoch, GetParam(), [&](const FileOperation& operation) {
-    if (operation.kind != FileOperation::Kind::kReplaced || !slow.exchange(false)) return;
+  MemmapTrainer sender(folder_.path(), kEpoch, GetParam(), [&](const memmap::FileOperation& operation) {
+    if (operation.kind != memmap::FileOperation::Kind::kReplaced || !slow.exchange(false)) return;
     waits.set_value();
     goes_on.get_future().wait();
   });
@@ -159,7 +160,7 @@ TEST_P(MemmapTest, TheNextSenderLeavesTheOldVersionUntilItsOwnIsThere) {
   // Somebody reads the old one.
   wait_for_files({"manifest.json", "model.safetensors", "slot-5-0.safetensors", "slot-6-0.safetensors"});
   EXPECT_EQ(serve_alone(*reader, 7).version, 8u);
-  reader->release({kEpoch, 0});
+  reader->end_read({kEpoch, 0});
   next.send(1, 9);
   wait_for_files({"manifest.json", "model.safetensors", "slot-6-0.safetensors", "slot-6-1.safetensors"});
 }
@@ -204,7 +205,7 @@ TEST_P(MemmapTest, ADroppedSlotThatIsReadStaysUntilItsReaderLetsGo) {
   sender.send(1, 2);
   sender.send(2, 3);
   EXPECT_TRUE(files().contains("slot-5-0.safetensors"));
-  reader->release({kEpoch, 0});
+  reader->end_read({kEpoch, 0});
   sender.unmake_slot(1);
   wait_for_files({"manifest.json", "model.safetensors", "slot-5-2.safetensors"});
 }

@@ -9,6 +9,7 @@
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include <bascule/schemes/memmap/manifest.h>
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/files.h>
 
 namespace bascule::inline v0::memmap {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <bascule/schemes/memmap/memmap.h>
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/files.h>
 
 namespace bascule::test {
@@ -29,8 +30,8 @@ class PowerRecord {
  public:
   explicit PowerRecord(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
-  FileObserver observer() {
-    return [this](const FileOperation& operation) { record(operation); };
+  memmap::FileObserver observer() {
+    return [this](const memmap::FileOperation& operation) { record(operation); };
   }
   // A send came back: its version must survive from now on.
   void acknowledge(Version version) {
@@ -158,8 +159,8 @@ class PowerRecord {
     }
   };
 
-  void record(const FileOperation& operation) {
-    using Kind = FileOperation::Kind;
+  void record(const memmap::FileOperation& operation) {
+    using Kind = memmap::FileOperation::Kind;
     const std::string name(operation.file);
     const auto content = [&] { return read_file(folder_ / name, std::uint64_t{1} << 30).value_or(""); };
     Event event;

@@ -7,6 +7,7 @@
 
 #include "support/status.h"
 #include "support/temp_folder.h"
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/files.h>
 #include <bascule/transport/safetensors.h>
 #include <bascule/transport/status.h>

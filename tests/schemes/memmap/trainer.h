@@ -37,8 +37,8 @@ inline std::byte byte_of(std::uint64_t generation, std::size_t i) {
 
 class MemmapTrainer {
  public:
-  MemmapTrainer(const std::filesystem::path& folder, Epoch epoch, bool durable = false, FileObserver observer = {},
-                Layout layout = some_layout())
+  MemmapTrainer(const std::filesystem::path& folder, Epoch epoch, bool durable = false,
+                memmap::FileObserver observer = {}, Layout layout = some_layout())
       : epoch_(epoch), layout_(std::move(layout)) {
     Endpoint endpoint;
     endpoint.scheme = "memmap";
@@ -151,11 +151,11 @@ inline Served serve_alone(ReceiverTransport& reader, Version newer_than = 0) {
   for (FoundVersion& version : *found) {
     const auto digest = reader.kept_versions()->digest_of(version, one, {});
     if (!digest.ok() || *digest != version.publication.digest) {
-      reader.release(version.publication.slot);
+      reader.end_read(version.publication.slot);
       continue;
     }
     if (++served.whole > 1) {
-      reader.release(version.publication.slot);
+      reader.end_read(version.publication.slot);
       continue;
     }
     const auto view = reader.prepare(version.publication, Deadline(patience()));

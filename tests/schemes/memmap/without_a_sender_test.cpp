@@ -10,6 +10,7 @@
 
 #include "schemes/memmap/memmap_fixture.h"
 #include "support/no_io_uring.h"
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/file_lock.h>
 #include <bascule/transport/posix/files.h>
 
@@ -60,7 +61,7 @@ TEST_P(WithoutASender, ASlotStaysWhereItIsWhenItsNextVersionCannotBeTaken) {
   ASSERT_EQ(reader->kept_versions()->find_versions(0)->size(), 1u);
   const auto before = reader->prepare(sender.publication(0, 1), soon());
   ASSERT_THAT(before, IsOk());
-  reader->release({kEpoch, 0});
+  reader->end_read({kEpoch, 0});
   sender.send(1, 2);
   sender.send(0, 3);
   sender.send(1, 4);

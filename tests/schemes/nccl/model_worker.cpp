@@ -39,22 +39,22 @@ void ModelWorker::hear(const GroupMessage& message, bool fails) {
       if (found != communicators_.end()) found->second.leave(id_);
       return say({.kind = GroupMessage::Kind::kDropped,
                   .group = message.group,
-                  .number = coming_ ? coming_->number : 0,
-                  .from = coming_ ? there_ : 0});
+                  .number = incoming_ ? incoming_->number : 0,
+                  .from = incoming_ ? there_ : 0});
     case GroupMessage::Kind::kDeliver:
       if (fails && !waits()) return refuse(message);
       receives_.push_back(message);
       return begin_receives();
     case GroupMessage::Kind::kAgain:
-      if (is_coming(message.number)) return take_part(message);
+      if (is_incoming(message.number)) return take_part(message);
       early_[message.number] = message;
       return;
     case GroupMessage::Kind::kOver:
-      if (!is_coming(message.number)) {
+      if (!is_incoming(message.number)) {
         early_[message.number] = message;
         return;
       }
-      coming_.reset();
+      incoming_.reset();
       return begin_receives();
     default: watch_.expect(false, cat("the sender said ", text_of(message)));
   }
@@ -70,14 +70,14 @@ void ModelWorker::refuse(const GroupMessage& message) {
 }
 
 void ModelWorker::begin_receives() {
-  while (!coming_ && !receives_.empty()) {
-    coming_ = std::move(receives_.front());
+  while (!incoming_ && !receives_.empty()) {
+    incoming_ = std::move(receives_.front());
     receives_.pop_front();
     there_ = 0;
-    GroupMessage message = *coming_;
+    GroupMessage message = *incoming_;
     if (const auto early = early_.extract(message.number)) message = early.mapped();
     if (message.kind == GroupMessage::Kind::kOver) {
-      coming_.reset();
+      incoming_.reset();
     } else {
       take_part(message);
     }
@@ -101,13 +101,13 @@ void ModelWorker::break_ranks() {
 }
 
 void ModelWorker::moved(const Posted& posted, std::uint64_t there) {
-  if (is_coming(posted.number)) there_ = there;
+  if (is_incoming(posted.number)) there_ = there;
 }
 
 void ModelWorker::came(CommGroupId group, const Posted& posted) {
   if (posted.number == 0) return say({.kind = GroupMessage::Kind::kWarmed, .group = group});
-  if (!is_coming(posted.number)) return;
-  coming_.reset();
+  if (!is_incoming(posted.number)) return;
+  incoming_.reset();
   say({.kind = GroupMessage::Kind::kGot, .number = posted.number});
   begin_receives();
 }

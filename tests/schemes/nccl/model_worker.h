@@ -28,7 +28,7 @@ class ModelWorker {
   std::optional<GroupMessage> said();  // next; none: nothing
   bool is_silent() const { return silent_; }
   void change_silence() { silent_ = !silent_; }
-  bool waits() const { return coming_ || !receives_.empty(); }  // for a delivery
+  bool waits() const { return incoming_ || !receives_.empty(); }  // for a delivery
 
   // ---- what it does ----
 
@@ -43,7 +43,7 @@ class ModelWorker {
   void begin_receives();
   void take_part(const GroupMessage& message);
   void say(GroupMessage message) { outbox_.push_back(std::move(message)); }
-  bool is_coming(std::uint64_t number) const { return coming_ && coming_->number == number; }
+  bool is_incoming(std::uint64_t number) const { return incoming_ && incoming_->number == number; }
 
   const WorkerId id_;
   Communicators& communicators_;
@@ -51,7 +51,7 @@ class ModelWorker {
   bool silent_ = false;
   std::deque<GroupMessage> inbox_, outbox_;
   std::deque<GroupMessage> receives_;            // deliveries behind the one that comes
-  std::optional<GroupMessage> coming_;           // its deliver message
+  std::optional<GroupMessage> incoming_;         // its deliver message
   std::uint64_t there_ = 0;                      // a prefix of it
   std::map<std::uint64_t, GroupMessage> early_;  // said of deliveries that have not begun
 };

@@ -137,7 +137,7 @@ class NcclReceiver : public testing::Test {
     EXPECT_TRUE(std::ranges::equal(view->bytes, slot));
     kernels::ThreadPool pool(1);
     EXPECT_EQ(view->digest, kernels::digest(slot, pool));
-    receiver->release(view->slot);
+    receiver->end_read(view->slot);
   }
   void wait_for_broadcasts(int count) const {
     const Deadline deadline(patience());
@@ -284,7 +284,7 @@ TEST_F(NcclReceiver, RefusesAVersionForWhichItHasNoRoomAndLeavesTheGroup) {
   EXPECT_EQ(failed.group, 1u);
   EXPECT_THAT(failed.why, HasSubstr("no memory"));
   EXPECT_EQ(line->next(Kind::kDropped).group, 1u) << "the next broadcast of it would be taken for this one";
-  receiver->release(read.front().slot);
+  receiver->end_read(read.front().slot);
   auto next = receive(++number, 1);
   rest();
   tell({.kind = Kind::kOver, .number = number});

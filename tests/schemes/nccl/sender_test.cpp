@@ -144,7 +144,7 @@ class NcclSender : public testing::Test, public WorkerLine {
           {.version = version, .slot = {1, 0}, .bytes = kSentBytes, .digest = {}}, Deadline(patience()));
       ASSERT_THAT(view, IsOk());
       EXPECT_TRUE(std::ranges::equal(view->bytes, memory.mapping.bytes().first(kSentBytes)));
-      worker.receiver->release(view->slot);
+      worker.receiver->end_read(view->slot);
     }
   }
   void wait_for_broadcasts(int count) const {

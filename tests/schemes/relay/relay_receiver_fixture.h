@@ -154,16 +154,16 @@ class RelayReceiverFixture : public testing::Test {
   }
   void expect_whole(const Engine& engine, Version version) {
     EXPECT_EQ(engine.line->next(Kind::kGot).message.number, version);
-    engine.receiver->release(take(engine, version).slot);
+    engine.receiver->end_read(take(engine, version).slot);
   }
-  // Comes whole from the trainer, and is read until it is released.
+  // Comes whole from the trainer, and is read until end_read().
   SlotView hold(const Engine& engine, Version version) {
     fill(version);
     EXPECT_THAT(receive(engine, version).get(), test::IsOk());
     EXPECT_EQ(engine.line->next(Kind::kGot).message.number, version);
     return take(engine, version);
   }
-  void serve(const Engine& engine, Version version) { engine.receiver->release(hold(engine, version).slot); }
+  void serve(const Engine& engine, Version version) { engine.receiver->end_read(hold(engine, version).slot); }
 
   SlotMemory slot = *make_memfd("slot", kBytes);
   std::atomic<std::uint64_t> written{0};

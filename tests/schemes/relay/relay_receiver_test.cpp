@@ -163,7 +163,7 @@ TEST_F(RelayReceiverTest, WhenAllBuffersAreTakenAVersionComesAlone) {
   EXPECT_EQ(engine.line->next(Kind::kAlone).message.number, 3u);
   EXPECT_FALSE(engine.progress->find(3));
   expect_whole(engine, 3);
-  engine.receiver->release(read.slot);
+  engine.receiver->end_read(read.slot);
   serve(engine, 4);
   EXPECT_EQ(engine.here(4), kBytes) << "to a buffer that others see";
 }
@@ -184,7 +184,7 @@ TEST_F(RelayReceiverTest, WithoutRoomItRefusesTheVersionAndLeaves) {
   EXPECT_THAT(receive(engine, 3, kTrainer, false, {2}).get(),
               StatusIs(StatusCode::kResourceExhausted, HasSubstr("no memory")));
   EXPECT_EQ(engine.line->next(Kind::kLeft).message.number, 3u);
-  engine.receiver->release(read.slot);
+  engine.receiver->end_read(read.slot);
   serve(engine, 4);
 }
 

@@ -94,9 +94,9 @@ void RoutesWorld::carry_out(const Action& action) {
     expect(!std::exchange(order.done, true), cat("delivery ", done->number, " was done twice"));
     expect(order.open.empty() && order.waiting.empty(), cat("delivery ", done->number, " was done too early"));
     for (const auto& [id, process] : processes_)
-      expect(
-          !process.member || !process.coming || process.coming->take.number != done->number || !process.coming->piece,
-          cat("delivery ", done->number, " was done while worker ", id, " copied"));
+      expect(!process.member || !process.incoming || process.incoming->take.number != done->number ||
+                 !process.incoming->piece,
+             cat("delivery ", done->number, " was done while worker ", id, " copied"));
   } else {
     expect(false, "a worker that did nothing wrong was given up");
   }

@@ -34,7 +34,7 @@ class RoutesWorld {
     SourceId source = kTrainer;
     std::size_t buffer = 0;
   };
-  struct Coming {
+  struct Incoming {
     RelayMessage take;
     Version version = 0;
     std::optional<std::size_t> buffer{};  // none: alone
@@ -52,7 +52,7 @@ class RoutesWorld {
     std::deque<Said> takes{};
     std::deque<RelayMessage> outbox{};
     std::map<std::uint64_t, RelayMessage> early{};
-    std::optional<Coming> coming{};
+    std::optional<Incoming> incoming{};
     std::array<Buffer, 2> buffers{};
     std::set<SourceId> knows{};
     std::set<std::uint64_t> got{}, failed{};  // deliveries

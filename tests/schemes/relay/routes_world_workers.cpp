@@ -38,107 +38,107 @@ bool RoutesWorld::hear(Process& process) {
   if (message.kind == Kind::kEngine) process.knows.insert(message.source);
   if (message.kind == Kind::kForget) process.knows.erase(message.source);
   if (message.kind != Kind::kFrom && message.kind != Kind::kOver) return true;
-  if (!process.coming || process.coming->take.number != message.number) {
+  if (!process.incoming || process.incoming->take.number != message.number) {
     process.early.insert_or_assign(message.number, message);
     if (message.kind == Kind::kOver) process.outbox.push_back({.kind = Kind::kLeft, .number = message.number});
   } else if (message.kind == Kind::kOver) {
-    process.coming->over = true;
+    process.incoming->over = true;
   } else {
-    process.coming->take.source = message.source;
-    process.coming->take.whole = message.whole;
-    process.coming->stuck = false;
+    process.incoming->take.source = message.source;
+    process.incoming->take.whole = message.whole;
+    process.incoming->stuck = false;
   }
   return true;
 }
 
 bool RoutesWorld::begin(Process& process) {
-  if (process.coming || process.takes.empty()) return false;
+  if (process.incoming || process.takes.empty()) return false;
   const Said said = process.takes.front();
   process.takes.pop_front();
-  Coming coming{.take = said.message, .version = said.version};
+  Incoming incoming{.take = said.message, .version = said.version};
   if (const auto early = process.early.extract(said.message.number)) {
-    coming.over = early.mapped().kind == Kind::kOver;
-    if (!coming.over) coming.take.source = early.mapped().source, coming.take.whole = early.mapped().whole;
+    incoming.over = early.mapped().kind == Kind::kOver;
+    if (!incoming.over) incoming.take.source = early.mapped().source, incoming.take.whole = early.mapped().whole;
   }
   const auto spared = [&](Version version) {
     return std::ranges::find(said.message.spared, version) != said.message.spared.end();
   };
   const bool full = pick(10) == 0;
-  for (std::size_t i = 0; i < process.buffers.size() && !coming.buffer && !full; ++i)
-    if (!process.buffers[i].read && !spared(process.buffers[i].version)) coming.buffer = i;
-  if (coming.buffer) {
-    process.buffers[*coming.buffer] = {.version = said.version, .bytes = 0, .shown = true};
+  for (std::size_t i = 0; i < process.buffers.size() && !incoming.buffer && !full; ++i)
+    if (!process.buffers[i].read && !spared(process.buffers[i].version)) incoming.buffer = i;
+  if (incoming.buffer) {
+    process.buffers[*incoming.buffer] = {.version = said.version, .bytes = 0, .shown = true};
   } else {
     process.outbox.push_back({.kind = Kind::kAlone, .number = said.message.number});
   }
-  process.coming = coming;
+  process.incoming = incoming;
   return true;
 }
 
 bool RoutesWorld::go_on(WorkerId id, Process& process) {
-  if (!process.coming) return false;
-  if (process.coming->piece && pick(2) == 0) {
+  if (!process.incoming) return false;
+  if (process.incoming->piece && pick(2) == 0) {
     arrive(process);
     return true;
   }
   const bool fails = !settling_ && pick(100) == 0;
-  if (process.coming->over || fails) {
-    if (process.coming->piece) arrive(process);
-    if (fails) process.failed.insert(process.coming->take.number);
+  if (process.incoming->over || fails) {
+    if (process.incoming->piece) arrive(process);
+    if (fails) process.failed.insert(process.incoming->take.number);
     end(process, /*got=*/false);
     return true;
   }
-  if (process.coming->arrived == kBytes) {
+  if (process.incoming->arrived == kBytes) {
     end(process, /*got=*/true);
     return true;
   }
-  return !process.coming->piece && ask(id, process);
+  return !process.incoming->piece && ask(id, process);
 }
 
 // As RelayReceiver does: from whichever source it was told last, behind what that shows.
 bool RoutesWorld::ask(WorkerId id, Process& process) {
-  Coming& coming = *process.coming;
-  const SourceId source = coming.take.source;
+  Incoming& incoming = *process.incoming;
+  const SourceId source = incoming.take.source;
   if (source == kTrainer) {
-    if (written_.at(coming.version) > coming.arrived) coming.piece = UnderWay{};
+    if (written_.at(incoming.version) > incoming.arrived) incoming.piece = UnderWay{};
     return true;
   }
-  if (coming.stuck) return false;
+  if (incoming.stuck) return false;
   const std::array<Buffer, 2>& buffers = processes_.at(source).buffers;
   const auto buffer =
-      std::ranges::find_if(buffers, [&](const Buffer& each) { return each.shown && each.version == coming.version; });
+      std::ranges::find_if(buffers, [&](const Buffer& each) { return each.shown && each.version == incoming.version; });
   if (!process.knows.contains(source) || unreachable_.contains({id, source}) ||
-      (buffer == buffers.end() && coming.take.whole)) {
-    coming.stuck = true;
-    process.outbox.push_back({.kind = Kind::kCannot, .number = coming.take.number, .source = source});
-  } else if (buffer != buffers.end() && buffer->bytes > coming.arrived) {
-    coming.piece = UnderWay{.source = source, .buffer = static_cast<std::size_t>(buffer - buffers.begin())};
+      (buffer == buffers.end() && incoming.take.whole)) {
+    incoming.stuck = true;
+    process.outbox.push_back({.kind = Kind::kCannot, .number = incoming.take.number, .source = source});
+  } else if (buffer != buffers.end() && buffer->bytes > incoming.arrived) {
+    incoming.piece = UnderWay{.source = source, .buffer = static_cast<std::size_t>(buffer - buffers.begin())};
   }
   return true;
 }
 
 // Where the buffer holds another version by now, other bytes came than those that were asked for.
 void RoutesWorld::arrive(Process& process) {
-  Coming& coming = *process.coming;
-  const UnderWay piece = *std::exchange(coming.piece, std::nullopt);
-  const bool wanted = !orders_.at(coming.take.number).stopped;
+  Incoming& incoming = *process.incoming;
+  const UnderWay piece = *std::exchange(incoming.piece, std::nullopt);
+  const bool wanted = !orders_.at(incoming.take.number).stopped;
   if (piece.source != kTrainer && wanted)
-    expect(processes_.at(piece.source).buffers[piece.buffer].version == coming.version,
+    expect(processes_.at(piece.source).buffers[piece.buffer].version == incoming.version,
            cat("a buffer of worker ", piece.source, " was rewritten while it was read"));
-  ++coming.arrived;
-  if (coming.buffer) process.buffers[*coming.buffer].bytes = coming.arrived;
+  ++incoming.arrived;
+  if (incoming.buffer) process.buffers[*incoming.buffer].bytes = incoming.arrived;
 }
 
 void RoutesWorld::end(Process& process, bool got) {
-  const Coming coming = *std::exchange(process.coming, std::nullopt);
-  const std::uint64_t number = coming.take.number;
+  const Incoming incoming = *std::exchange(process.incoming, std::nullopt);
+  const std::uint64_t number = incoming.take.number;
   process.outbox.push_back({.kind = got ? Kind::kGot : Kind::kLeft, .number = number});
   process.early.erase(number);
   if (got) process.got.insert(number);
-  if (coming.buffer && !got) process.buffers[*coming.buffer].shown = false;
+  if (incoming.buffer && !got) process.buffers[*incoming.buffer].shown = false;
   if (!got || pick(4) == 0) return;  // it was aborted later
   for (Buffer& buffer : process.buffers) buffer.read = false;
-  if (coming.buffer) process.buffers[*coming.buffer].read = true;
+  if (incoming.buffer) process.buffers[*incoming.buffer].read = true;
 }
 
 }  // namespace bascule::inline v0::relay

@@ -97,7 +97,7 @@ TEST_F(FleetParts, AMemberIsThereUntilItMayLeaveAndLeavesOnce) {
   const WorkerId id = join("w", 1).id;
   departures.evict(id, unavailable("first"));
   departures.evict(id, unavailable("second"));
-  EXPECT_TRUE(books_.roster.find(id)->leaving);
+  EXPECT_TRUE(books_.roster.find(id)->departing);
   departures.let_leave(turn_);
   departures.evict(id, unavailable("third"));
   departures.let_leave(turn_);

@@ -117,9 +117,9 @@ void RandomWorld::hear(Process& process, const Message& message, std::uint32_t w
   } else if (const auto* sealed = std::get_if<Sealed>(&message)) {
     if (what % 12 == 0) return speak(process, Failed{.version = sealed->version, .why = "this once"});
     speak(process, Prepared{.version = sealed->version});
-  } else if (const auto* commit = std::get_if<Decided>(&message)) {
-    flip(process, commit->version);
-    speak(process, Ack{.version = commit->version, .stall_seconds = 0, .seconds = 0});
+  } else if (const auto* decided = std::get_if<Decided>(&message)) {
+    flip(process, decided->version);
+    speak(process, Ack{.version = decided->version, .stall_seconds = 0, .seconds = 0});
   } else if (const auto* abort = std::get_if<Abort>(&message)) {
     process.aside = false;
     const std::optional<Prepare> dropped = std::exchange(process.preparing, std::nullopt);

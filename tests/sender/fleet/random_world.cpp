@@ -60,10 +60,10 @@ void RandomWorld::carry_out(Action& action) {
       reaches(id, name_of(say->message));
       expect(peers.at(id).admitted, cat(name_of(say->message), " to worker ", id, ", which is not welcomed"));
     }
-    if (const auto* commit = std::get_if<Decided>(&say->message)) {
-      expect(!aborted_.contains(commit->version),
-             cat("version ", commit->version, " is aborted, and to be flipped to"));
-      expect_whole_groups(*say, commit->version);
+    if (const auto* decided = std::get_if<Decided>(&say->message)) {
+      expect(!aborted_.contains(decided->version),
+             cat("version ", decided->version, " is aborted, and to be flipped to"));
+      expect_whole_groups(*say, decided->version);
     }
   } else if (const auto* admit = std::get_if<action::Admit>(&action)) {
     reaches(admit->id, "a welcome");

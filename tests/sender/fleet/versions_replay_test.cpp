@@ -206,7 +206,7 @@ class WhileWrittenReplay : public Replay {
 
 TEST_F(WhileWrittenReplay, ADeliveryBeginsAsSoonAsTheWorkersAreReadyAndTheSealComesBehind) {
   const std::optional<Grant> grant = ask();
-  ASSERT_TRUE(grant && grant->in_parts);
+  ASSERT_TRUE(grant && grant->in_pieces);
   const Version version = announce(*grant);
   EXPECT_TRUE(deliveries.empty());
   say(id_, Ready{.version = version});
@@ -232,7 +232,7 @@ TEST_F(WhileWrittenReplay, AWriterThatGivesUpStopsTheDeliveryAndTheSlotStaysUnti
 
 TEST_F(WhileWrittenReplay, ALoanIsDeliveredOnceItIsWhole) {
   Grant grant = *ask();
-  grant.in_parts = false;  // as of a loan
+  grant.in_pieces = false;  // as of a loan
   const Version version = announce(grant);
   say(id_, Ready{.version = version});
   EXPECT_TRUE(deliveries.empty());

@@ -117,7 +117,7 @@ void FleetWorld::open_slots() {
 std::optional<Grant> FleetWorld::ask(std::vector<std::string> workers) {
   granted.reset();
   if (workers.empty() && ahead) {
-    granted = Grant{.slot = *std::exchange(ahead, std::nullopt), .in_parts = fleet.writes_in_parts()};
+    granted = Grant{.slot = *std::exchange(ahead, std::nullopt), .in_pieces = fleet.writes_in_pieces()};
     return take_granted();
   }
   ahead.reset();

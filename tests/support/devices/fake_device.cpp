@@ -245,7 +245,7 @@ class FakeQueue final : public DeviceQueue {
   absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, bool, Caller) override {
     return not_there();
   }
-  absl::Status watch_parts(std::atomic<std::uint64_t>&, Deadline) override { return not_there(); }
+  absl::Status watch_pieces(std::atomic<std::uint64_t>&, Deadline) override { return not_there(); }
   absl::Status copy_out(const std::byte*, HostWindow&, std::atomic<std::uint64_t>&, Deadline) override {
     return not_there();
   }
@@ -330,7 +330,7 @@ class OnDevice final : public ReceiverTransport {
     view.device = 0;
     return view;
   }
-  void release(SlotId slot) override { slots_->release(slot); }
+  void end_read(SlotId slot) override { slots_->end_read(slot); }
   void unmap(SlotId slot) override { slots_->unmap(slot); }
 
  private:

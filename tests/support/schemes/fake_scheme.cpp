@@ -236,7 +236,7 @@ class FakeReceiver final : public ReceiverTransport {
     return SlotView{.slot = publication.slot, .bytes = bytes};
   }
 
-  void release(SlotId) override {}
+  void end_read(SlotId) override {}
   void unmap(SlotId slot) override { slots_.erase(slot); }
 
  private:
@@ -278,7 +278,7 @@ class FakePuller final : public ReceiverTransport, public Reception {
                     .bytes = came->bytes(publication.bytes)};
   }
 
-  void release(SlotId slot) override {
+  void end_read(SlotId slot) override {
     const std::lock_guard lock(mutex_);
     own_.at(slot.index - kOwnMemory).state = Own::State::kFree;
   }

@@ -79,7 +79,7 @@ class HostQueue final : public DeviceQueue {
   absl::Status run_in_pieces(DevicePlan&, std::span<const std::byte* const>, const std::byte*, bool, Caller) override {
     return not_asked();
   }
-  absl::Status watch_parts(std::atomic<std::uint64_t>&, Deadline) override { return not_asked(); }
+  absl::Status watch_pieces(std::atomic<std::uint64_t>&, Deadline) override { return not_asked(); }
   absl::Status copy_out(const std::byte*, HostWindow&, std::atomic<std::uint64_t>&, Deadline) override {
     return not_asked();
   }
@@ -150,7 +150,7 @@ class HostRelayReceiver final : public ReceiverTransport {
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override {
     return relay_receiver_->prepare(publication, deadline);
   }
-  void release(SlotId slot) override { relay_receiver_->release(slot); }
+  void end_read(SlotId slot) override { relay_receiver_->end_read(slot); }
   void unmap(SlotId slot) override { relay_receiver_->remove(slot); }
   Reception* reception() override { return relay_receiver_.get(); }
 

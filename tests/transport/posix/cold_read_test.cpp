@@ -17,7 +17,7 @@
 #include "support/no_io_uring.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
-#include <bascule/transport/posix/files.h>
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/mapping.h>
 #include <bascule/transport/posix/unique_fd.h>
 

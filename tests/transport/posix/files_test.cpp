@@ -10,6 +10,7 @@
 #include "support/mounted_folder.h"
 #include "support/status.h"
 #include "support/temp_folder.h"
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/unique_fd.h>
 #include <bascule/transport/status.h>
 

@@ -13,7 +13,7 @@
 #include "support/status.h"
 #include "support/temp_folder.h"
 #include "support/timing.h"
-#include <bascule/transport/posix/files.h>
+#include <bascule/transport/posix/atomic_file.h>
 #include <bascule/transport/posix/unique_fd.h>
 
 namespace bascule {

@@ -45,7 +45,7 @@ TEST(Messages, EveryTypeComesBackAsItWas) {
   }
   EXPECT_THAT(names, testing::ElementsAre("hello", "welcome", "refused", "prepare", "ready", "sealed", "prepared",
                                           "failed", "poisoned", "decided", "abort", "ack", "released", "heartbeat",
-                                          "bye", "inquire", "status", "deliver", "transport", "loading"));
+                                          "bye", "status_query", "status", "deliver", "transport", "loading"));
 }
 
 // The layout of a welcome is written once, for all workers.
@@ -123,9 +123,9 @@ TEST(Messages, DigestTravelsAsItIsPrinted) {
 TEST(Messages, UnknownKeysAreLeftToLaterVersions) {
   json map = map_of(Decided{.version = 9});
   map["group"] = {{"rank", {0, 1}}};
-  const absl::StatusOr<Message> commit = decode_map(map);
-  ASSERT_TRUE(commit.ok()) << commit.status();
-  EXPECT_EQ(std::get<Decided>(*commit).version, 9U);
+  const absl::StatusOr<Message> decided = decode_map(map);
+  ASSERT_TRUE(decided.ok()) << decided.status();
+  EXPECT_EQ(std::get<Decided>(*decided).version, 9U);
 }
 
 TEST(Messages, HelloOfAnotherProtocolSaysOnlyWhich) {
@@ -165,7 +165,7 @@ TEST(Messages, NamesTheKeyThatIsMissing) {
 
 TEST(Messages, NamesTheKeyOfAnotherType) {
   EXPECT_EQ(refusal(Decided{}, "/version", "nine"),
-            "commit, key \"version\": expected an integer from 0 to 2^64 - 1, found text");
+            "decided, key \"version\": expected an integer from 0 to 2^64 - 1, found text");
   EXPECT_THAT(refusal(sample_hello(), "/rank", std::uint64_t{1} << 32), HasSubstr("key \"rank\": expected an integer"));
   EXPECT_THAT(refusal(sample_hello(), "/held/1/slot/index", -1), HasSubstr("key \"held[1].slot.index\""));
   EXPECT_THAT(refusal(sample_hello(), "/held", json::object()), HasSubstr("key \"held\": expected an array"));

@@ -103,7 +103,7 @@ inline std::vector<Message> sample_messages() {
           Released{.slot = {.epoch = 8, .index = 0}, .lease = 4},
           Heartbeat{},
           Bye{.why = "another model"},
-          Inquire{},
+          StatusQuery{},
           sample_status(),
           Deliver{.version = 5, .bytes = std::string("\0\xFF words", 8)},
           Transport{.bytes = std::string("\xFE\0 words", 8)},

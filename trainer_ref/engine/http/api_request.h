@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,9 +23,8 @@ struct AnswerOptions {
   bool stream = false;
   bool include_usage = false;  // of a stream
   bool echo = false;
-  bool logprobs = false;
-  std::int64_t top_logprobs = 0;
-  bool prompt_logprobs = false;  // vLLM's field; with `echo`, the log-probabilities cover the prompt
+  std::optional<std::int64_t> logprobs;  // how many of the likeliest tokens to return beside each; nullopt: none
+  bool prompt_logprobs = false;          // vLLM's field; with `echo`, the log-probabilities cover the prompt
   bool return_token_ids = false;
   bool tokens_as_ids = false;  // "token_id:7" in place of a token's text
   bool include_stop = false;

@@ -56,9 +56,9 @@ void LogprobLists::add_token(std::int64_t token, std::size_t offset) {
 void LogprobLists::add(const Sample& sample, std::size_t offset) {
   add_token(sample.token, offset);
   logprobs_.push_back(finite(sample.logprob));
-  if (options_.top_logprobs == 0) return;
+  if (options_.logprobs == 0) return;
   json top = json::object();
-  for (const TokenLogprob& each : with_itself(sample, options_.top_logprobs)) {
+  for (const TokenLogprob& each : with_itself(sample, *options_.logprobs)) {
     // Of tokens with the same text, the likeliest counts.
     top.emplace(token_text(each.token, card_, options_.tokens_as_ids), finite(each.logprob));
   }
@@ -68,20 +68,20 @@ void LogprobLists::add(const Sample& sample, std::size_t offset) {
 void LogprobLists::add_unknown(std::int64_t token, std::size_t offset) {
   add_token(token, offset);
   logprobs_.push_back(nullptr);
-  if (options_.top_logprobs > 0) top_.push_back(nullptr);
+  if (options_.logprobs > 0) top_.push_back(nullptr);
 }
 
 json LogprobLists::take() {
   return {{"tokens", std::move(tokens_)},
           {"token_logprobs", std::move(logprobs_)},
-          {"top_logprobs", options_.top_logprobs > 0 ? std::move(top_) : json()},
+          {"top_logprobs", options_.logprobs > 0 ? std::move(top_) : json()},
           {"text_offset", std::move(offsets_)}};
 }
 
 json chat_logprob(const Sample& sample, const AnswerOptions& options, const ModelCard& card) {
   json told = chat_token(sample.token, sample.logprob, options, card);
   json top = json::array();
-  for (std::size_t i = 0; i < sample.top.size() && static_cast<std::int64_t>(i) < options.top_logprobs; ++i)
+  for (std::size_t i = 0; i < sample.top.size() && static_cast<std::int64_t>(i) < options.logprobs; ++i)
     top.push_back(chat_token(sample.top[i].token, sample.top[i].logprob, options, card));
   told["top_logprobs"] = std::move(top);
   return told;

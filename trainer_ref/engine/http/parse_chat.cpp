@@ -92,7 +92,7 @@ absl::StatusOr<std::string> cut_behind_last(std::string text, const Ordered& mes
   return text;
 }
 
-// The default, unless a max of either name is given: whatever fits behind the prompt.
+// The default, unless a max of either name is given: whatever fits after the prompt.
 absl::Status read_max_tokens(Fields& fields, const ModelCard& card, CompletionRequest& request) {
   const auto length = static_cast<std::int64_t>(request.prompts.front().size());
   std::int64_t asked = 0;
@@ -107,13 +107,13 @@ absl::Status read_max_tokens(Fields& fields, const ModelCard& card, CompletionRe
   return absl::OkStatus();
 }
 
-void read_chat_logprobs(Fields& fields, AnswerOptions& answer) {
-  fields.boolean("logprobs", answer.logprobs);
+std::optional<std::int64_t> read_chat_logprobs(Fields& fields) {
+  bool logprobs = false;
+  fields.boolean("logprobs", logprobs);
   std::int64_t top = 0;
   fields.integer("top_logprobs", top, std::int64_t{0}, kMostTopLogprobs);
-  if (top > 0 && !answer.logprobs)
-    fields.refuse(invalid_argument("top_logprobs: expected \"logprobs\": true beside it"));
-  answer.top_logprobs = top;
+  if (top > 0 && !logprobs) fields.refuse(invalid_argument("top_logprobs: expected \"logprobs\": true beside it"));
+  return logprobs ? std::optional(top) : std::nullopt;
 }
 
 }  // namespace
@@ -162,7 +162,7 @@ absl::StatusOr<ApiRequest> parse_chat(std::string_view text, const ModelCard& ca
   request.completion.sampling.seed = seed;
   BASCULE_TRY(check_model(fields, card));
   read_shared_fields(fields, card, request);
-  read_chat_logprobs(fields, request.answer);
+  request.answer.logprobs = read_chat_logprobs(fields);
   fields.neutral("echo", {false});
   bool add_special_tokens = false;  // the template writes them itself
   fields.boolean("add_special_tokens", add_special_tokens);

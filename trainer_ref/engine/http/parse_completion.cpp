@@ -50,15 +50,12 @@ absl::Status read_prompts(Fields& fields, const ModelCard& card, CompletionReque
 }
 
 // A number of likeliest tokens; 0 tells of the sampled one alone. True is 0.
-void read_completion_logprobs(Fields& fields, AnswerOptions& answer) {
+std::optional<std::int64_t> read_completion_logprobs(Fields& fields) {
   const json* given = fields.find("logprobs");
-  if (given == nullptr) return;
-  if (given->is_boolean()) {
-    answer.logprobs = given->get<bool>();
-    return;
-  }
-  answer.logprobs = true;
-  fields.integer("logprobs", answer.top_logprobs, std::int64_t{0}, kMostTopLogprobs);
+  if (given == nullptr || *given == false) return std::nullopt;
+  std::int64_t top = 0;
+  if (*given != true) fields.integer("logprobs", top, std::int64_t{0}, kMostTopLogprobs);
+  return top;
 }
 
 }  // namespace
@@ -71,7 +68,7 @@ absl::StatusOr<ApiRequest> parse_completion(std::string_view text, const ModelCa
   BASCULE_TRY(check_model(fields, card));
   read_shared_fields(fields, card, request);
   fields.boolean("echo", request.answer.echo);
-  read_completion_logprobs(fields, request.answer);
+  request.answer.logprobs = read_completion_logprobs(fields);
   fields.neutral("suffix", {""});
   // Without a token to generate, the answer is of the prompt.
   const std::int64_t least = request.answer.echo || request.answer.prompt_logprobs ? 0 : 1;

@@ -114,14 +114,15 @@ void read_stop_strings(Fields& fields, const ModelCard& card, ApiRequest& reques
   request.answer.stop = std::move(strings);
 }
 
-void read_stream(Fields& fields, AnswerOptions& answer) {
-  fields.boolean("stream", answer.stream);
+bool read_include_usage(Fields& fields) {
   const json* options = fields.find("stream_options");
-  if (options == nullptr) return;
-  if (!options->is_object()) return fields.refuse("stream_options", *options, "an object");
+  if (options == nullptr) return false;
+  if (!options->is_object()) fields.refuse("stream_options", *options, "an object");
+  bool include_usage = false;
   Fields inner(*options);
-  inner.boolean("include_usage", answer.include_usage);
+  inner.boolean("include_usage", include_usage);
   if (!inner.status.ok()) fields.refuse(annotate(inner.status, "stream_options"));
+  return include_usage;
 }
 
 }  // namespace
@@ -164,7 +165,8 @@ void read_shared_fields(Fields& fields, const ModelCard& card, ApiRequest& reque
   read_logprobs_mode(fields, card, request.completion.sampling);
   read_stop_tokens(fields, card, request);
   read_stop_strings(fields, card, request);
-  read_stream(fields, answer);
+  fields.boolean("stream", answer.stream);
+  answer.include_usage = read_include_usage(fields);
   fields.boolean("return_token_ids", answer.return_token_ids);
   fields.boolean("return_tokens_as_token_ids", answer.tokens_as_ids);
   bool skip_special_tokens = true;
@@ -188,7 +190,7 @@ absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
     return invalid_argument(completion.prompts.size(), " prompts with n = ", completion.n, " make ",
                             completion.choices(), " completions: expected at most ", card.max_choices, " in a request");
   if (answer.echo && answer.logprobs)
-    completion.prompt_logprobs = std::max(completion.prompt_logprobs.value_or(0), answer.top_logprobs);
+    completion.prompt_logprobs = std::max(completion.prompt_logprobs.value_or(0), *answer.logprobs);
   if (completion.prompt_logprobs) {
     std::int64_t scores = 0;
     for (const auto& prompt : completion.prompts)
@@ -197,7 +199,7 @@ absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
       return invalid_argument("the log-probabilities of these prompts are ", scores, ": expected at most ",
                               kMostPromptScores, " in a request; send fewer prompts, or ask for fewer tokens at each");
   }
-  if (answer.logprobs) completion.sampling.top_logprobs = answer.top_logprobs;
+  if (answer.logprobs) completion.sampling.top_logprobs = *answer.logprobs;
   answer.n = completion.n;
   answer.stop_token_ids = completion.stop_token_ids;
   if (answer.echo || answer.prompt_logprobs || answer.return_token_ids) answer.prompts = completion.prompts;
@@ -211,7 +213,7 @@ absl::Status finish_request(const ModelCard& card, ApiRequest& request) {
       };
       auto watch =
           std::make_shared<Watch>(Watch{tokenizer.stream(with_special_tokens), StopStrings(stop, /*included=*/false)});
-      if (echo)  // as the answer reads: a text's first token may read otherwise than one behind others
+      if (echo)  // as the answer reads: a text's first token may read otherwise than one after others
         for (const std::int64_t token : prompt) watch->text.push(token);
       return [watch](std::int64_t token) {
         watch->stop.push(watch->text.push(token));

@@ -28,8 +28,7 @@ absl::StatusOr<std::vector<std::int64_t>> read_messages(std::string_view text, F
 // What both kinds of completions ask for, but prompts, max_tokens and logprobs. Refusals are in fields.status.
 void read_shared_fields(Fields& fields, const ModelCard& card, ApiRequest& request);
 
-// Once all is read: bounds on the whole, and what the answer needs to know of the request. `most_tokens`: behind a
-// prompt, where max_tokens is not given.
+// Checks the request as a whole once all of its fields are read, and fills in what the answer needs of it.
 absl::Status finish_request(const ModelCard& card, ApiRequest& request);
 
 }  // namespace bascule::ref

@@ -36,7 +36,7 @@ void BlockPool::retain(BlockId id) {
   if (block.holders++ == 0) kept_.erase(block.kept);  // only a kept block can be found without being held
 }
 
-void BlockPool::release(BlockId id) {
+void BlockPool::free(BlockId id) {
   Block& block = at(id);
   if (--block.holders > 0) return;
   if (block.published) {

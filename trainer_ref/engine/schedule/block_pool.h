@@ -34,7 +34,7 @@ class BlockPool {
   // Returns a block held once: the least recently used kept one if none is free, nullopt if all are held.
   std::optional<BlockId> allocate();
   void retain(BlockId block);
-  void release(BlockId block);
+  void free(BlockId block);
 
   struct Match {
     BlockId block;

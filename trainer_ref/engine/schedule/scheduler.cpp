@@ -61,9 +61,9 @@ bool Scheduler::reserve(Sequence& sequence, std::size_t tokens) {
   return true;
 }
 
-void Scheduler::release(Sequence& sequence) {
+void Scheduler::free(Sequence& sequence) {
   // From last to first: a prefix is then evicted from its end, and its rest can still be found.
-  for (std::size_t i = sequence.blocks.size(); i-- > 0;) pool_.release(sequence.blocks[i]);
+  for (std::size_t i = sequence.blocks.size(); i-- > 0;) pool_.free(sequence.blocks[i]);
   sequence.blocks.clear();
   sequence.computed = 0;
   sequence.published = 0;
@@ -71,7 +71,7 @@ void Scheduler::release(Sequence& sequence) {
 }
 
 void Scheduler::preempt_youngest() {
-  release(*running_.back());
+  free(*running_.back());
   waiting_.push_front(std::move(running_.back()));
   running_.pop_back();
   ++preemptions_;
@@ -173,7 +173,7 @@ bool Scheduler::admit(Admits admits, std::size_t& budget, Step& step) {
   reuse_prefix(sequence);
   const std::size_t count = std::min(left_to_compute(sequence), budget);
   if (!has_room_for(sequence) || !reserve(sequence, sequence.computed + count)) {
-    release(sequence);
+    free(sequence);
     return false;
   }
   reused_tokens_ += sequence.computed;
@@ -241,7 +241,7 @@ Scheduler::Sequences Scheduler::complete(const Step& step, std::span<RowOutput> 
       if (row.sequence->finish != FinishReason::kNone) row.sequence = nullptr;
   for (auto& sequence : running_) {
     if (sequence->finish == FinishReason::kNone) continue;
-    release(*sequence);
+    free(*sequence);
     ended.push_back(std::move(sequence));
   }
   std::erase(running_, nullptr);
@@ -285,7 +285,7 @@ Scheduler::Sequences Scheduler::remove(RequestId request) {
   const auto take = [&](auto& from) {
     for (auto& sequence : from) {
       if (sequence->request != request) continue;
-      release(*sequence);
+      free(*sequence);
       if (std::exchange(sequence->suspect, false)) --suspects_;
       Sequences siblings = std::exchange(sequence->siblings, {});
       removed.push_back(std::move(sequence));

@@ -76,7 +76,7 @@ class Scheduler {
   bool has_room_for(const Sequence& sequence) const;
   void reuse_prefix(Sequence& sequence);
   void publish_blocks(Sequence& sequence);
-  void release(Sequence& sequence);
+  void free(Sequence& sequence);
   void fork(Sequence& lead, Sequences siblings, std::span<Sample> samples, MadeBy made_by, Sequences& ended);
   Step schedule_a_suspect();
   void preempt_all_but(const Sequence& sequence);

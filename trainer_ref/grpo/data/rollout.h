@@ -32,7 +32,7 @@ struct Rollout {
 };
 
 // A completion group: the completions of one prompt.
-struct Group {
+struct CompletionGroup {
   const Problem* problem = nullptr;
   std::vector<std::int64_t> prompt;  // token ids
   std::vector<Rollout> rollouts;

@@ -11,35 +11,37 @@
 namespace bascule::ref {
 namespace {
 
-std::vector<TrainingRow> rows_of(std::span<const Group> groups) {
+std::vector<TrainingRow> rows_of(std::span<const CompletionGroup> groups) {
   std::vector<TrainingRow> rows;
-  for (const Group& group : groups)
+  for (const CompletionGroup& group : groups)
     for (const Rollout& rollout : group.rollouts) rows.push_back({&group.prompt, &rollout});
   return rows;
 }
 
 }  // namespace
 
-Learner::Learner(Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update)
-    : options_(update), policy_(std::move(policy)), optimizer_(policy_.weights(), optimizer) {}
+Learner::Learner(Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update, AfterPart after_part)
+    : options_(update),
+      after_part_(std::move(after_part)),
+      policy_(std::move(policy)),
+      optimizer_(policy_.weights(), optimizer) {}
 
 absl::Status Learner::restore(const std::filesystem::path& folder, const RunState& state) {
   return restore_optimizer(folder, state, optimizer_);
 }
 
-absl::StatusOr<UpdateStatistics> Learner::update_policy(std::int64_t step, std::span<const Group> groups,
+absl::StatusOr<UpdateStatistics> Learner::update_policy(std::int64_t step, std::span<const CompletionGroup> groups,
                                                         const BeforeWrite& before_write) {
   const std::int64_t before = optimizer_.steps();
   absl::Status granted;
-  UpdateOptions options = options_;
-  options.schedule_step = (step - 1) * options_.optimizer_steps();
-  options.may_write = [&] {
+  const auto may_write = [&] {
     granted = before_write();
     return granted.ok();
   };
   try {
-    const UpdateStatistics statistics =
-        ref::update_policy(policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options);
+    const UpdateStatistics statistics = ref::update_policy(
+        policy_, reference_ ? &*reference_ : nullptr, optimizer_, rows_of(groups), options_,
+        (step - 1) * options_.optimizer_steps(), {.may_write = may_write, .after_part = after_part_});
     if (granted.ok()) return statistics;
     is_whole_ = optimizer_.steps() == before;
     return granted;
@@ -49,12 +51,12 @@ absl::StatusOr<UpdateStatistics> Learner::update_policy(std::int64_t step, std::
   }
 }
 
-absl::Status Learner::release_memory() {
+absl::Status Learner::free_memory() {
   try {
     optimizer_.zero_grad();
     if (policy_.device().is_cuda()) at::getDeviceAllocator(at::kCUDA)->emptyCache();
   } catch (const c10::Error& error) {
-    return unavailable("releasing memory on ", policy_.device().str(), ": ", error.what_without_backtrace());
+    return unavailable("freeing memory on ", policy_.device().str(), ": ", error.what_without_backtrace());
   }
   return absl::OkStatus();
 }

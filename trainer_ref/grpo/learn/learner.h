@@ -21,7 +21,11 @@ namespace bascule::ref {
 
 class Learner {
  public:
-  Learner(Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update);
+  // `after_part` is UpdateHooks::after_part of every update.
+  using AfterPart = std::function<void(std::size_t done, std::size_t of)>;
+  Learner(
+      Policy policy, const OptimizerOptions& optimizer, const UpdateOptions& update,
+      AfterPart after_part = [](std::size_t, std::size_t) {});
 
   void measure_from(Policy reference) { reference_ = std::move(reference); }
   // Goes on as the run did that wrote `folder`, whose weights the policy has.
@@ -35,14 +39,14 @@ class Learner {
   // RESOURCE_EXHAUSTED: the device failed.
   using BeforeWrite = std::function<absl::Status()>;
   absl::StatusOr<UpdateStatistics> update_policy(
-      std::int64_t step, std::span<const Group> groups,
+      std::int64_t step, std::span<const CompletionGroup> groups,
       const BeforeWrite& before_write = [] { return absl::OkStatus(); });
   // False: an update failed that had changed some weights. They are those of no step.
   bool is_whole() const { return is_whole_; }
 
   // Gives back what training holds and nothing needs before the next update: gradients, and what LibTorch keeps to use
   // again. UNAVAILABLE: the device failed.
-  absl::Status release_memory();
+  absl::Status free_memory();
 
   // Writes a checkpoint of the run (run_state.h), whose optimizer_steps are the optimizer's. FAILED_PRECONDITION:
   // weights are not finite, and nothing is written.
@@ -52,6 +56,7 @@ class Learner {
 
  private:
   UpdateOptions options_;
+  AfterPart after_part_;
   Policy policy_;
   std::optional<Policy> reference_;
   Optimizer optimizer_;

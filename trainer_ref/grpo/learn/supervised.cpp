@@ -116,7 +116,7 @@ absl::StatusOr<std::int64_t> check_sft_target(const PromptWriter& prompts, const
 }
 
 absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,
-                              const SupervisedOptions& options) {
+                              const SupervisedOptions& options, const SupervisedHooks& hooks) {
   using Clock = std::chrono::steady_clock;
   Optimizer optimizer(policy.weights(), options.optimizer);
   Pace pace;
@@ -126,7 +126,7 @@ absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const
   double said_at = 0, tokens = 0;  // since a line was said
   std::int64_t bad_steps = 0;      // the last ones
   for (std::int64_t step = 1; step <= options.steps; ++step) {
-    if (options.stopped()) return absl::CancelledError(cat("stopped after step ", step - 1, " of ", options.steps));
+    if (hooks.stopped()) return absl::CancelledError(cat("stopped after step ", step - 1, " of ", options.steps));
     BASCULE_ASSIGN(const std::vector<SftExample> examples, examples_of_step(policy, prompts, task, options, step - 1));
     const std::vector<TrainingRow> rows = rows_of(examples);
     const std::int64_t steps_before = optimizer.steps();
@@ -142,11 +142,11 @@ absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const
     const double now = seconds();
     pace.step_ended(now);
     if (step > 1 && step < options.steps && now - said_at < kLogEverySeconds) continue;
-    options.log(
+    hooks.log(
         supervised_line(step, options.steps, loss, tokens / (now - said_at), pace.seconds_left(options.steps - step)));
     said_at = now;
     tokens = 0;
-    if (step == 1) options.after_first_step();
+    if (step == 1) hooks.after_first_step();
   }
   return absl::OkStatus();
 }

@@ -24,6 +24,9 @@ struct SupervisedOptions {
   std::uint64_t seed = 0;
   std::int64_t max_bad_steps = 10;  // in a row, of which none changed the weights, before the training ends
   OptimizerOptions optimizer = {};
+};
+
+struct SupervisedHooks {
   std::function<void(std::string_view)> log = [](std::string_view) {};  // the first step, then a line every ten seconds
   std::function<bool()> stopped = [] { return false; };                 // asked before every step
   std::function<void()> after_first_step = [] {};
@@ -50,7 +53,7 @@ absl::StatusOr<std::int64_t> check_sft_target(const PromptWriter& prompts, const
 // prompts_of_step(). CANCELLED: it was stopped; the policy has the weights of the last step.
 // FAILED_PRECONDITION: max_bad_steps. Other errors: a problem that check_sft_target() would have named.
 absl::Status train_supervised(Policy& policy, const PromptWriter& prompts, const Task& task,
-                              const SupervisedOptions& options);
+                              const SupervisedOptions& options, const SupervisedHooks& hooks = {});
 
 // Share of `problems` whose sft_target() without noise, end included, the model finds most likely at every token.
 // They go through the model in micro-batches, as SupervisedOptions has them. CANCELLED: `stopped` said so.

@@ -112,7 +112,8 @@ Sums differentiate(const Policy& policy, const MiniBatch& mini, const UpdateOpti
 }  // namespace
 
 UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Optimizer& optimizer,
-                               std::span<const TrainingRow> rows, const UpdateOptions& options) {
+                               std::span<const TrainingRow> rows, const UpdateOptions& options,
+                               std::optional<std::int64_t> schedule_step, const UpdateHooks& hooks) {
   optimizer.zero_grad();  // those of the last update are in the way of what follows
   const std::vector<MiniBatch> mini_batches = make_mini_batches(policy, reference, rows, options);
   UpdateStatistics statistics;
@@ -124,11 +125,11 @@ UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Op
   for (std::size_t i = 0; i < passes * mini_batches.size(); ++i) {
     const MiniBatch& mini = mini_batches[i % mini_batches.size()];
     optimizer.zero_grad();
-    Sums step = differentiate(policy, mini, options, [&] { options.after_part(++done, parts); });
+    Sums step = differentiate(policy, mini, options, [&] { hooks.after_part(++done, parts); });
     if (mini.teaches) {
-      if (!options.may_write()) break;
+      if (!hooks.may_write()) break;
       const std::int64_t before = optimizer.steps();
-      const std::int64_t place = options.schedule_step.value_or(before - static_cast<std::int64_t>(i));
+      const std::int64_t place = schedule_step.value_or(before - static_cast<std::int64_t>(i));
       step.grad_norm = optimizer.step(step.loss, place + static_cast<std::int64_t>(i));
       if (optimizer.steps() == before) {
         ++statistics.skipped;

@@ -22,21 +22,23 @@ struct UpdateOptions {
   std::size_t micro_batch = 64;         // rows that go through the model at a time, at most
   std::int64_t micro_batch_tokens = 0;  // and tokens of these, prompts and completions; 0: any number
   double temperature = 1;               // at which the rollouts were sampled
-  // The place in the learning rate's schedule of the update's first optimizer step; the others follow, taken or not.
-  // nullopt: behind those that the optimizer has taken.
-  std::optional<std::int64_t> schedule_step = std::nullopt;
-  // Asked before each optimizer step, when its gradients are there; false: the update ends without it.
-  std::function<bool()> may_write = [] { return true; };
-  // Told after each micro-batch, of how many of the whole update.
-  std::function<void(std::size_t done, std::size_t of)> after_part = [](std::size_t, std::size_t) {};
 
   std::int64_t optimizer_steps() const { return num_iterations * mini_batches; }
 };
 
+struct UpdateHooks {
+  // Asked before each optimizer step, when its gradients are there; false: the update ends without it.
+  std::function<bool()> may_write = [] { return true; };
+  // Told after each micro-batch, of how many of the whole update.
+  std::function<void(std::size_t done, std::size_t of)> after_part = [](std::size_t, std::size_t) {};
+};
+
 // Changes the policy's weights. A mini-batch without any advantage and without beta changes nothing: there is nothing
 // to learn from it, and AdamW would go on by its momentum. `reference` may be null unless loss.beta > 0. `rows` must
-// not be empty.
+// not be empty. `schedule_step`: the place in the learning rate's schedule of the update's first optimizer step; the
+// others follow, taken or not. nullopt: behind those that the optimizer has taken.
 UpdateStatistics update_policy(const Policy& policy, const Policy* reference, Optimizer& optimizer,
-                               std::span<const TrainingRow> rows, const UpdateOptions& options);
+                               std::span<const TrainingRow> rows, const UpdateOptions& options,
+                               std::optional<std::int64_t> schedule_step = std::nullopt, const UpdateHooks& hooks = {});
 
 }  // namespace bascule::ref

@@ -113,36 +113,38 @@ absl::StatusOr<RowTokens> check_task(const TrainFlags& flags, const std::filesys
   return rows;
 }
 
-absl::StatusOr<PreparedRun> prepare_run(const TrainFlags& flags, StartPoint start) {
+absl::StatusOr<PreparedRun> prepare_run(const TrainFlags& flags, StartPoint start, std::string sync) {
   BASCULE_ASSIGN(Task task, read_task_of(flags.task));
-  RunPlan plan{.start = std::move(start), .optimizer = flags.learn.optimizer, .sync = flags.engines.sync};
-  BASCULE_ASSIGN(plan.steps, resolve_steps(flags, plan.start.resumed.step, task.train.size()));
-  // If problems may be left out, the run's last step is known only after that, in replan().
+  FittedPlan fitted{.optimizer = flags.learn.optimizer};
+  BASCULE_ASSIGN(fitted.steps, resolve_steps(flags, start.resumed.step, task.train.size()));
+  // If problems may be left out, the run's last step is known only after that, in fit_plan().
   const bool ends_later = !flags.supervised && flags.engines.drop_long && flags.rollouts.epochs != 0;
   if (!ends_later) {
-    BASCULE_ASSIGN(plan.optimizer, resolve_schedule(flags, plan.steps));
+    BASCULE_ASSIGN(fitted.optimizer, resolve_schedule(flags, fitted.steps));
   }
-  BASCULE_ASSIGN(PromptWriter prompts, read_prompt_writer(flags.task.chat, plan.start.model, task));
-  BASCULE_ASSIGN(plan.rows, check_task(flags, plan.start.model, task, prompts));
-  return PreparedRun{.task = std::move(task), .prompts = std::move(prompts), .plan = std::move(plan)};
+  BASCULE_ASSIGN(PromptWriter prompts, read_prompt_writer(flags.task.chat, start.model, task));
+  BASCULE_ASSIGN(const RowTokens rows, check_task(flags, start.model, task, prompts));
+  return PreparedRun{.task = std::move(task),
+                     .prompts = std::move(prompts),
+                     .plan = {.start = std::move(start), .rows = rows, .sync = std::move(sync)},
+                     .fitted = std::move(fitted)};
 }
 
 absl::StatusOr<PreparedRun> prepare_grpo(const TrainFlags& flags, StartPoint start, std::string sync,
                                          const std::function<void(std::string_view)>& log) {
-  BASCULE_ASSIGN(PreparedRun run, prepare_run(flags, std::move(start)));
+  BASCULE_ASSIGN(PreparedRun run, prepare_run(flags, std::move(start), std::move(sync)));
   BASCULE_TRY(annotate(check_answers(flags.reward.specs, run.task.train), cat("--reward=", flags.reward.text)));
-  BASCULE_ASSIGN(run.plan.config, resolve_run_config(flags, run.plan.start, sync, run.task, log));
-  run.plan.sync = std::move(sync);
+  BASCULE_ASSIGN(run.plan.config, resolve_run_config(flags, run.plan.start, run.plan.sync, run.task, log));
   return run;
 }
 
-absl::StatusOr<RunPlan> replan(const TrainFlags& flags, const RunPlan& plan, const Task& task,
-                               const std::function<void(std::string_view)>& log) {
-  RunPlan next = plan;
-  BASCULE_ASSIGN(next.steps, resolve_steps(flags, plan.start.resumed.step, task.train.size()));
-  BASCULE_ASSIGN(next.optimizer, resolve_schedule(flags, next.steps));
-  BASCULE_ASSIGN(next.config.run, resolve_kept_task(flags, plan.start.resumed, plan.config.run, task, log));
-  return next;
+absl::StatusOr<FittedPlan> fit_plan(const TrainFlags& flags, const RunPlan& plan, const Task& task,
+                                    const std::function<void(std::string_view)>& log) {
+  FittedPlan fitted;
+  BASCULE_ASSIGN(fitted.steps, resolve_steps(flags, plan.start.resumed.step, task.train.size()));
+  BASCULE_ASSIGN(fitted.optimizer, resolve_schedule(flags, fitted.steps));
+  BASCULE_ASSIGN(fitted.config, resolve_kept_task(flags, plan.start.resumed, plan.config.run, task, log));
+  return fitted;
 }
 
 }  // namespace bascule::ref

@@ -1,8 +1,6 @@
 // What a run does, worked out once from its flags, the checkpoint that it starts from, and its data.
 //
-//   parse_train_flags() ──▶ read_start() ──▶ prepare_run() or prepare_grpo() ──▶ the loop
-//                                                                             ╰─▶ replan(): engines made --drop-long
-//                                                                                 leave problems out
+//   parse_train_flags() ──▶ read_start() ──▶ prepare_run() or prepare_grpo() ──▶ GRPO: fit_plan() ──▶ the loop
 #pragma once
 
 #include <cstdint>
@@ -22,30 +20,36 @@ namespace bascule::ref {
 
 struct RunPlan {
   StartPoint start = {};
+  RowTokens rows = {};          // of the problems that are trained on, before any is left out
+  std::string sync = {};        // the endpoint that weights are sent to
+  ResumableConfig config = {};  // of GRPO alone
+};
+
+// What depends on the problems that are left: with --drop-long the engines' limits leave some out.
+struct FittedPlan {
   std::int64_t steps = 0;           // the last step
   OptimizerOptions optimizer = {};  // with the end of its schedule
-  RowTokens rows = {};              // of the problems that are trained on, before any is left out
-  std::string sync = {};            // the endpoint that weights are sent to
-  ResumableConfig config = {};      // of GRPO alone
+  RunConfig config = {};            // of GRPO: what the next checkpoint says that this run is made of
 };
 
 struct PreparedRun {
   Task task;
   PromptWriter prompts;
   RunPlan plan;
+  FittedPlan fitted;  // to all problems
 };
 
 // Reads the problems and the tokenizer, and checks every problem. INVALID_ARGUMENT names the flag.
-absl::StatusOr<PreparedRun> prepare_run(const TrainFlags& flags, StartPoint start);
+absl::StatusOr<PreparedRun> prepare_run(const TrainFlags& flags, StartPoint start, std::string sync);
 
-// Of GRPO that sends weights to `sync`: also checks that the rewards can read the answers, and that a resumed run goes
+// Of GRPO: also checks that the rewards can read the answers, and that a resumed run goes
 // on as it began (resume.h).
 absl::StatusOr<PreparedRun> prepare_grpo(const TrainFlags& flags, StartPoint start, std::string sync,
                                          const std::function<void(std::string_view)>& log);
 
-// The plan for `task`, of which the engines' limits have left fewer problems than `plan` was made for.
-absl::StatusOr<RunPlan> replan(const TrainFlags& flags, const RunPlan& plan, const Task& task,
-                               const std::function<void(std::string_view)>& log);
+// Of GRPO, to the problems that the engines' limits have left of `task`.
+absl::StatusOr<FittedPlan> fit_plan(const TrainFlags& flags, const RunPlan& plan, const Task& task,
+                                    const std::function<void(std::string_view)>& log);
 
 // The parts of prepare_run().
 

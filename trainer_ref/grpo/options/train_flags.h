@@ -4,13 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include <bascule/trainer_ref/grpo/data/data_file.h>
 #include <bascule/trainer_ref/grpo/data/prompt.h>
@@ -101,22 +99,14 @@ struct TrainFlags {
   LearnFlags learn = {};
   ComputeFlags compute = {};
   ReportFlags report = {};
+  std::vector<std::pair<std::string, std::string>> given = {};  // those that differ from their defaults, for the report
 };
 
 inline constexpr std::int64_t kDefaultSteps = 60;
-inline constexpr std::string_view kModelAdvice = "give the folder of a checkpoint, as --model=trainer_ref/demo";
 inline constexpr std::string_view kRewardAdvice = "give names with weights, as --reward=exact_match,finished=0.1";
 inline constexpr std::string_view kResumeAdvice = "give a folder step_N of an earlier run, as --resume=out/run/step_60";
 
-// Opens --device, which takes seconds; `log` gets the device that --device=auto stands for. INVALID_ARGUMENT names the
-// flag that makes no sense, and what would.
-absl::StatusOr<TrainFlags> parse_train_flags(const std::function<void(std::string_view)>& log = [](std::string_view) {
-});
-
 // Whether the policy's tensors are the slot of `sync` (slots=1).
 bool is_single_copy(const std::string& sync);
-
-// The flags that differ from their defaults, for the report.
-std::vector<std::pair<std::string, std::string>> flags_given();
 
 }  // namespace bascule::ref

@@ -20,13 +20,13 @@ std::vector<double> advantages(std::span<const double> rewards, bool scale) {
   return result;
 }
 
-bool is_flat(const Group& group) {
+bool is_flat(const CompletionGroup& group) {
   return std::all_of(group.rollouts.begin(), group.rollouts.end(),
                      [&](const Rollout& each) { return each.reward == group.rollouts.front().reward; });
 }
 
-void compute_advantages(std::span<Group> groups, bool scale) {
-  for (Group& group : groups) {
+void compute_advantages(std::span<CompletionGroup> groups, bool scale) {
+  for (CompletionGroup& group : groups) {
     std::vector<double> rewards;
     for (const Rollout& rollout : group.rollouts) rewards.push_back(rollout.score());
     const std::vector<double> values = advantages(rewards, scale);

@@ -14,9 +14,9 @@ namespace bascule::ref {
 std::vector<double> advantages(std::span<const double> rewards, bool scale);
 
 // Whether all completions of the group have one reward, before what their length takes: none is better than another.
-bool is_flat(const Group& group);
+bool is_flat(const CompletionGroup& group);
 
 // Gives each completion its advantage within its group, by reward − penalty.
-void compute_advantages(std::span<Group> groups, bool scale);
+void compute_advantages(std::span<CompletionGroup> groups, bool scale);
 
 }  // namespace bascule::ref

@@ -10,9 +10,9 @@ double overlong_penalty(std::int64_t tokens, const OverlongOptions& options) {
   return options.penalty * std::clamp(static_cast<double>(beyond) / static_cast<double>(options.buffer), 0.0, 1.0);
 }
 
-double penalize_overlong(std::span<Group> groups, const OverlongOptions& options) {
+double penalize_overlong(std::span<CompletionGroup> groups, const OverlongOptions& options) {
   double sum = 0, completions = 0;
-  for (Group& group : groups)
+  for (CompletionGroup& group : groups)
     for (Rollout& rollout : group.rollouts) {
       const double lost = overlong_penalty(static_cast<std::int64_t>(rollout.token_ids.size()), options);
       rollout.penalty = lost;

@@ -20,6 +20,6 @@ struct OverlongOptions {
 double overlong_penalty(std::int64_t tokens, const OverlongOptions& options);
 
 // Sets the penalty of each completion. The mean of what they gained: 0 or less.
-double penalize_overlong(std::span<Group> groups, const OverlongOptions& options);
+double penalize_overlong(std::span<CompletionGroup> groups, const OverlongOptions& options);
 
 }  // namespace bascule::ref

@@ -172,10 +172,10 @@ absl::StatusOr<std::vector<WeightedReward>> make_rewards(std::span<const RewardS
   return rewards;
 }
 
-absl::StatusOr<RewardMeans> score_groups(std::span<const WeightedReward> rewards, std::span<Group> groups) {
+absl::StatusOr<RewardMeans> score_groups(std::span<const WeightedReward> rewards, std::span<CompletionGroup> groups) {
   std::vector<Scored> completions;
   std::vector<double*> totals;
-  for (Group& group : groups)
+  for (CompletionGroup& group : groups)
     for (Rollout& rollout : group.rollouts) {
       rollout.reward = 0;
       completions.push_back({.problem = group.problem, .rollout = &rollout});

@@ -49,6 +49,6 @@ using RewardMeans = std::vector<std::pair<std::string, double>>;
 
 // Gives each completion of `groups` its reward: Σ weight · reward, without the rewards that say NaN; 0 where all do.
 // Blocks as long as the rewards do. An error names the reward.
-absl::StatusOr<RewardMeans> score_groups(std::span<const WeightedReward> rewards, std::span<Group> groups);
+absl::StatusOr<RewardMeans> score_groups(std::span<const WeightedReward> rewards, std::span<CompletionGroup> groups);
 
 }  // namespace bascule::ref

@@ -9,9 +9,9 @@
 
 namespace bascule::ref {
 
-std::vector<Group> take_varied(std::vector<Group>& groups) {
+std::vector<CompletionGroup> take_varied(std::vector<CompletionGroup>& groups) {
   const auto varied = std::stable_partition(groups.begin(), groups.end(), is_flat);
-  std::vector<Group> taken(std::make_move_iterator(varied), std::make_move_iterator(groups.end()));
+  std::vector<CompletionGroup> taken(std::make_move_iterator(varied), std::make_move_iterator(groups.end()));
   groups.erase(varied, groups.end());
   return taken;
 }

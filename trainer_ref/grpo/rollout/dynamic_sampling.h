@@ -13,7 +13,7 @@
 namespace bascule::ref {
 
 // Takes the groups that are not flat out of `groups`, in their order. Those that are flat stay there.
-std::vector<Group> take_varied(std::vector<Group>& groups);
+std::vector<CompletionGroup> take_varied(std::vector<CompletionGroup>& groups);
 
 // The next `count` of `problems` to be asked in place of others of `step`, none of `asked`; fewer where no more are
 // left. The same arguments give the same ones.

@@ -6,9 +6,9 @@
 namespace bascule::ref {
 namespace {
 
-double mean_reward(std::span<const Group> groups) {
+double mean_reward(std::span<const CompletionGroup> groups) {
   double sum = 0, completions = 0;
-  for (const Group& group : groups)
+  for (const CompletionGroup& group : groups)
     for (const Rollout& rollout : group.rollouts) {
       sum += rollout.reward;
       ++completions;
@@ -18,11 +18,11 @@ double mean_reward(std::span<const Group> groups) {
 
 }  // namespace
 
-std::vector<Group> groups_of(std::span<const Problem* const> problems, std::vector<RolloutRequest> requests,
-                             std::vector<Generation> generations, const Tokenizer& tokenizer) {
-  std::vector<Group> groups;
-  for (std::size_t i = 0; i < problems.size(); ++i)
-    groups.push_back({.problem = problems[i], .prompt = std::move(requests[i].prompt), .rollouts = {}});
+std::vector<CompletionGroup> groups_of(std::vector<RolloutRequest> requests, std::vector<Generation> generations,
+                                       const Tokenizer& tokenizer) {
+  std::vector<CompletionGroup> groups;
+  for (RolloutRequest& request : requests)
+    groups.push_back({.problem = request.problem, .prompt = std::move(request.prompt), .rollouts = {}});
   for (Generation& generation : generations)
     for (Rollout& rollout : generation.rollouts) {
       rollout.text = tokenizer.decode(rollout.token_ids);
@@ -35,19 +35,18 @@ absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const PromptWriter& prompt
                                     std::span<const WeightedReward> rewards, const EvaluationOptions& options) {
   // Sampled and greedy requests go out together: one wait.
   std::vector<RolloutRequest> requests;
-  std::vector<const Problem*> asked;
   for (const bool greedy : {false, true})
     for (std::size_t i = 0; i < problems.size(); ++i) {
       BASCULE_ASSIGN(std::vector<std::int64_t> prompt, prompts.tokens_of(problems[i]));
-      requests.push_back({.prompt = std::move(prompt),
+      requests.push_back({.problem = &problems[i],
+                          .prompt = std::move(prompt),
                           .completions = greedy ? 1 : options.samples,
                           .max_tokens = options.max_tokens,
                           .temperature = greedy ? 0.0 : 1.0,
                           .seed = mix(options.seed ^ mix(i))});
-      asked.push_back(&problems[i]);
     }
   BASCULE_ASSIGN(std::vector<Generation> generations, pool.generate(requests));
-  std::vector<Group> groups = groups_of(asked, std::move(requests), std::move(generations), prompts.tokenizer());
+  std::vector<CompletionGroup> groups = groups_of(std::move(requests), std::move(generations), prompts.tokenizer());
 
   Evaluation evaluation;
   const auto middle = groups.begin() + static_cast<std::ptrdiff_t>(problems.size());
@@ -62,12 +61,12 @@ absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const PromptWriter& prompt
 }
 
 nlohmann::json shown_completions(const Evaluation& evaluation, std::size_t count) {
-  const auto texts = [](const Group& group) {
+  const auto texts = [](const CompletionGroup& group) {
     nlohmann::json list = nlohmann::json::array();
     for (const Rollout& rollout : group.rollouts) list.push_back(rollout.text);
     return list;
   };
-  const auto rewards = [](const Group& group) {
+  const auto rewards = [](const CompletionGroup& group) {
     nlohmann::json list = nlohmann::json::array();
     for (const Rollout& rollout : group.rollouts) list.push_back(rollout.reward);
     return list;

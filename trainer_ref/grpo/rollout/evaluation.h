@@ -22,20 +22,20 @@ struct EvaluationOptions {
 };
 
 struct Evaluation {
-  double reward = 0;             // mean of the sampled completions, all rewards together
-  double greedy = 0;             // mean of the greedy ones
-  RewardMeans rewards;           // each of its own, of the sampled ones
-  std::vector<Group> sampled;    // a completion group per problem
-  std::vector<Group> likeliest;  // one completion each
+  double reward = 0;                       // mean of the sampled completions, all rewards together
+  double greedy = 0;                       // mean of the greedy ones
+  RewardMeans rewards;                     // each of its own, of the sampled ones
+  std::vector<CompletionGroup> sampled;    // a completion group per problem
+  std::vector<CompletionGroup> likeliest;  // one completion each
 };
 
 // Blocks until the engines and the rewards have answered. `problems` must outlive the result.
 absl::StatusOr<Evaluation> evaluate(EnginePool& pool, const PromptWriter& prompts, std::span<const Problem> problems,
                                     std::span<const WeightedReward> rewards, const EvaluationOptions& options);
 
-// What the engines answered to `prompts`, with text; lost ones have no rollouts. Groups refer to `problems`.
-std::vector<Group> groups_of(std::span<const Problem* const> problems, std::vector<RolloutRequest> requests,
-                             std::vector<Generation> generations, const Tokenizer& tokenizer);
+// What the engines answered to `requests`, with text; lost ones have no rollouts.
+std::vector<CompletionGroup> groups_of(std::vector<RolloutRequest> requests, std::vector<Generation> generations,
+                                       const Tokenizer& tokenizer);
 
 // The first `count` problems with their completions, for people to read: {prompt, answer, sampled: [text, …],
 // sampled_rewards: [number, …], greedy: [text], greedy_rewards: [number]}. Lists of a problem whose completions were

@@ -12,6 +12,7 @@
 namespace bascule::ref {
 
 struct RolloutRequest {
+  const Problem* problem = nullptr;       // whose prompt it is; outlives it
   std::vector<std::int64_t> prompt = {};  // token ids
   int completions = 1;                    // sampled independently
   std::int64_t max_tokens = 16;

@@ -10,8 +10,8 @@
 
 namespace bascule::ref {
 
-RolloutStream::RolloutStream(EnginePool& pool, const Schedule& schedule, Plan plan)
-    : pool_(pool), schedule_(schedule), thread_([this, plan = std::move(plan)] { run(plan); }) {}
+RolloutStream::RolloutStream(EnginePool& pool, const Schedule& schedule, RequestsOf requests_of)
+    : pool_(pool), schedule_(schedule), thread_([this, requests_of = std::move(requests_of)] { run(requests_of); }) {}
 
 RolloutStream::~RolloutStream() {
   {
@@ -37,7 +37,7 @@ RolloutStream::Answers RolloutStream::next() {
   return step.get();  // generate() ends by its own deadlines
 }
 
-void RolloutStream::run(const Plan& plan) {
+void RolloutStream::run(const RequestsOf& requests_of) {
   for (std::int64_t step = schedule_.first_step; step <= schedule_.last_step; ++step) {
     const std::int64_t enough = std::max<std::int64_t>(1, schedule_.published_before(step) - schedule_.max_staleness);
     {
@@ -46,7 +46,7 @@ void RolloutStream::run(const Plan& plan) {
       if (stopping_) return;
     }
     pool_.wait_until_taken();
-    std::vector<RolloutRequest> requests = plan(step);
+    std::vector<RolloutRequest> requests = requests_of(step);
     auto asked = pool_.ask(requests);
     std::future<Answers> answers = begin(std::move(requests), std::move(asked));
     const std::lock_guard lock(mutex_);
@@ -59,8 +59,8 @@ void RolloutStream::run(const Plan& plan) {
 std::future<RolloutStream::Answers> RolloutStream::begin(std::vector<RolloutRequest> requests,
                                                          std::shared_ptr<RequestQueue::Call> asked) {
   try {
-    return std::async(std::launch::async, [this, requests = std::move(requests), asked = std::move(asked)] {
-      return collect(requests, asked);
+    return std::async(std::launch::async, [this, requests = std::move(requests), asked = std::move(asked)]() mutable {
+      return collect(std::move(requests), asked);
     });
   } catch (const std::system_error& error) {
     std::promise<Answers> none;
@@ -72,7 +72,7 @@ std::future<RolloutStream::Answers> RolloutStream::begin(std::vector<RolloutRequ
 }
 
 // Until each request has its completions, or asking again brings no more of them.
-RolloutStream::Answers RolloutStream::collect(const std::vector<RolloutRequest>& requests,
+RolloutStream::Answers RolloutStream::collect(std::vector<RolloutRequest> requests,
                                               const std::shared_ptr<RequestQueue::Call>& asked) {
   BASCULE_ASSIGN(std::vector<Generation> answers, pool_.answers_to(asked));
   std::vector<int> missing;
@@ -98,14 +98,15 @@ RolloutStream::Answers RolloutStream::collect(const std::vector<RolloutRequest>&
       again.back().completions = missing[i];
       again.back().seed = mix(requests[i].seed + round);  // the same would draw the same again
     }
-    if (again.empty()) return answers;
+    if (again.empty()) break;
     absl::StatusOr<std::vector<Generation>> more = pool_.generate(std::move(again));
     if (absl::IsCancelled(more.status())) return more.status();
-    if (!more.ok()) return answers;
+    if (!more.ok()) break;
     for (Generation& generation : *more) generation.request = places[generation.request];
-    if (count(*more) == 0) return answers;
+    if (count(*more) == 0) break;
     std::move(more->begin(), more->end(), std::back_inserter(answers));
   }
+  return Step{std::move(requests), std::move(answers)};
 }
 
 }  // namespace bascule::ref

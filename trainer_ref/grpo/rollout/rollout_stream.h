@@ -38,25 +38,29 @@ struct Schedule {
 
 class RolloutStream {
  public:
-  using Answers = absl::StatusOr<std::vector<Generation>>;
-  using Plan = std::function<std::vector<RolloutRequest>(std::int64_t step)>;  // called on the stream's thread
+  struct Step {
+    std::vector<RolloutRequest> requests;
+    std::vector<Generation> generations;  // those of one request may be several
+  };
+  using Answers = absl::StatusOr<Step>;
+  using RequestsOf = std::function<std::vector<RolloutRequest>(std::int64_t step)>;  // called on the stream's thread
 
   // `pool` must outlive it. Nothing is asked before the first published().
-  RolloutStream(EnginePool& pool, const Schedule& schedule, Plan plan);
+  RolloutStream(EnginePool& pool, const Schedule& schedule, RequestsOf requests_of);
   ~RolloutStream();  // cancels the pool: what is under way is of no use any more
 
   // One more version is served.
   void published();
 
-  // The rollouts of the next step, from first_step on; those of one request may be in several generations: what was
-  // lost, or cut short by a new version, was asked again. Blocks until the engines have answered (see
-  // EnginePool::generate, whose errors are passed on).
+  // What was asked for the next step, from first_step on, and its rollouts: what was lost, or cut short by a new
+  // version, was asked again. Blocks until the engines have answered (see EnginePool::generate, whose errors are passed
+  // on).
   Answers next();
 
  private:
-  void run(const Plan& plan);
+  void run(const RequestsOf& requests_of);
   std::future<Answers> begin(std::vector<RolloutRequest> requests, std::shared_ptr<RequestQueue::Call> asked);
-  Answers collect(const std::vector<RolloutRequest>& requests, const std::shared_ptr<RequestQueue::Call>& asked);
+  Answers collect(std::vector<RolloutRequest> requests, const std::shared_ptr<RequestQueue::Call>& asked);
 
   EnginePool& pool_;
   const Schedule schedule_;

@@ -15,13 +15,13 @@ void StepTelemetry::rolled_out(RolloutFigures rollouts) {
   metrics_.rollouts = std::move(rollouts);
 }
 
-void StepTelemetry::scored(std::span<const Group> groups, RewardMeans rewards) {
+void StepTelemetry::scored(std::span<const CompletionGroup> groups, RewardMeans rewards) {
   watch_.end("score");
   metrics_.rewards = std::move(rewards);
   double sum = 0, squares = 0, tokens = 0, cut = 0, count = 0;
   metrics_.groups = static_cast<std::int64_t>(groups.size());
   metrics_.flat_groups = std::count_if(groups.begin(), groups.end(), is_flat);
-  for (const Group& group : groups)
+  for (const CompletionGroup& group : groups)
     for (const Rollout& rollout : group.rollouts) {
       sum += rollout.score();
       squares += rollout.score() * rollout.score();

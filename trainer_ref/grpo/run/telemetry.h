@@ -23,8 +23,8 @@ class StepTelemetry {
   explicit StepTelemetry(std::int64_t step, Stopwatch watch = Stopwatch());
 
   void rolled_out(RolloutFigures rollouts);
-  void scored(std::span<const Group> groups, RewardMeans rewards);  // at least one completion
-  void replaced(std::int64_t groups);                               // flat ones, by those of other problems
+  void scored(std::span<const CompletionGroup> groups, RewardMeans rewards);  // at least one completion
+  void replaced(std::int64_t groups);                                         // flat ones, by those of other problems
   void updated(const UpdateStatistics& update);
   void sent(SendReport report);
 

@@ -24,7 +24,7 @@ inline ModelConfig one_thread(ModelConfig config) {
   return config;
 }
 
-struct Asked {
+struct TestRequest {
   std::vector<std::int64_t> prompt;
   std::int64_t max_tokens = 8;
   SamplingParams sampling{.temperature = 0};
@@ -39,9 +39,9 @@ inline std::vector<std::int64_t> random_prompt(std::mt19937& random, std::size_t
 }
 
 // Prompts from one token to several blocks, of all the lengths that padding and chunks can meet.
-inline std::vector<Asked> mixed_requests(std::int64_t vocabulary) {
+inline std::vector<TestRequest> mixed_requests(std::int64_t vocabulary) {
   std::mt19937 random(11);
-  std::vector<Asked> requests;
+  std::vector<TestRequest> requests;
   for (const std::size_t length : {1, 2, 5, 15, 16, 17, 31, 33, 48, 70, 90, 3})
     requests.push_back({random_prompt(random, length, vocabulary), 20});
   requests.push_back({requests[8].prompt, 20});  // a prefix that was computed already
@@ -77,7 +77,7 @@ class TestEngine {
                               : *ServedWeights::from_checkpoint(folder_, config_, dtype, where.place)) {}
 
   // All at once; the completions in the order asked for, the samples of one prompt side by side.
-  Scheduler::Sequences run(const std::vector<Asked>& requests) {
+  Scheduler::Sequences run(const std::vector<TestRequest>& requests) {
     for (std::size_t i = 0; i < requests.size(); ++i) add(i, requests[i]);
     Scheduler::Sequences ended;
     runner_.commit();
@@ -116,7 +116,7 @@ class TestEngine {
     runner_.start(step);
     ++steps_;
   }
-  void add(RequestId request, const Asked& asked) {
+  void add(RequestId request, const TestRequest& asked) {
     std::unique_ptr<Sequence> lead;
     std::shared_ptr<PromptScores> scores;
     if (asked.prompt_logprobs) scores = std::make_shared<PromptScores>(PromptScores{*asked.prompt_logprobs, {}});

@@ -40,12 +40,12 @@ class TorchRunnerTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TorchRunnerTest, ABatchSaysWhatTheDecoderSaysOfEachAlone) {
   TestEngine engine(GetParam(), 256, {});
-  const std::vector<Asked> requests = mixed_requests(engine.config().vocab_size);
+  const std::vector<TestRequest> requests = mixed_requests(engine.config().vocab_size);
   const Decoder decoder = *Decoder::bind(engine.config(), *read_weights(engine.folder(), engine.config(), DType::kF32));
   for (const auto& sequence : engine.run(requests)) {
-    const Asked& asked = requests[sequence->request];
+    const TestRequest& request = requests[sequence->request];
     EXPECT_THAT(sequence->completion(),
-                ElementsAreArray(generate_without_cache(decoder, asked.prompt, asked.max_tokens)))
+                ElementsAreArray(generate_without_cache(decoder, request.prompt, request.max_tokens)))
         << "request " << sequence->request << ", choice " << sequence->choice;
   }
 }
@@ -53,7 +53,7 @@ TEST_P(TorchRunnerTest, ABatchSaysWhatTheDecoderSaysOfEachAlone) {
 TEST_P(TorchRunnerTest, PreemptionAndChunksChangeNothing) {
   TestEngine roomy(GetParam(), 256, {});
   TestEngine tight(GetParam(), 9, {.max_batch = 8, .max_step_tokens = 20});
-  const std::vector<Asked> requests = mixed_requests(roomy.config().vocab_size);
+  const std::vector<TestRequest> requests = mixed_requests(roomy.config().vocab_size);
   const Scheduler::Sequences expected = roomy.run(requests), found = tight.run(requests);
   EXPECT_GT(tight.scheduler().preemptions(), 0U);
   ASSERT_EQ(found.size(), expected.size());
@@ -71,7 +71,7 @@ TEST(TorchRunner, SamplesDependOnTheSeedAndNotOnTheBatch) {
   TestEngine engine("qwen3", 256, {});
   std::mt19937 random(3);
   const std::vector<std::int64_t> prompt = random_prompt(random, 9, engine.config().vocab_size);
-  const Asked seeded{prompt, 12, {.temperature = 1, .seed = 5}, 4};
+  const TestRequest seeded{prompt, 12, {.temperature = 1, .seed = 5}, 4};
   const Scheduler::Sequences alone = engine.run({seeded});
   const Scheduler::Sequences crowded =
       engine.run({seeded, {random_prompt(random, 40, engine.config().vocab_size), 20}, {prompt, 5}});

@@ -75,7 +75,7 @@ TEST(ParseCompletion, ReadsEveryFieldOfTheAnswer) {
   const AnswerOptions& answer = request->answer;
   EXPECT_TRUE(answer.stream && answer.include_usage && answer.echo && answer.logprobs && answer.include_stop &&
               answer.return_token_ids && answer.with_special_tokens);
-  EXPECT_EQ(answer.top_logprobs, 3);
+  EXPECT_EQ(answer.logprobs, 3);
   EXPECT_THAT(*answer.stop, ElementsAre("x", "yz"));
   EXPECT_EQ(request->completion.sampling.logprobs, LogprobsMode::kProcessed);
   EXPECT_EQ(request->completion.sampling.min_p, 0.2);

@@ -20,7 +20,7 @@ TEST(BlockPool, HandsOutEachBlockOnceAndThenNone) {
   const BlockId first = *pool.allocate(), second = *pool.allocate();
   EXPECT_NE(first, second);
   EXPECT_EQ(pool.allocate(), std::nullopt);
-  pool.release(first);
+  pool.free(first);
   EXPECT_EQ(pool.allocate(), first);
 }
 
@@ -28,9 +28,9 @@ TEST(BlockPool, ABlockHeldTwiceIsFreeAfterTheSecondRelease) {
   BlockPool pool(1);
   const BlockId block = *pool.allocate();
   pool.retain(block);
-  pool.release(block);
+  pool.free(block);
   EXPECT_EQ(pool.available(), 0U);
-  pool.release(block);
+  pool.free(block);
   EXPECT_EQ(pool.available(), 1U);
 }
 
@@ -39,7 +39,7 @@ TEST(BlockPool, APublishedPrefixIsFoundWhileHeldAndAfterwards) {
   const BlockId block = *pool.allocate();
   const PrefixId prefix = pool.publish(block, kNoPrefix, block_of(0));
   EXPECT_EQ(pool.find(kNoPrefix, block_of(0))->block, block);
-  pool.release(block);
+  pool.free(block);
   ASSERT_TRUE(pool.find(kNoPrefix, block_of(0)));
   EXPECT_EQ(pool.find(kNoPrefix, block_of(0))->prefix, prefix);
   EXPECT_FALSE(pool.find(kNoPrefix, block_of(1))) << "other tokens";
@@ -53,7 +53,7 @@ TEST(BlockPool, TheSameTokensPublishedTwiceAreOnePrefix) {
   const BlockId first = *pool.allocate(), second = *pool.allocate();
   const PrefixId prefix = pool.publish(first, kNoPrefix, block_of(0));
   EXPECT_EQ(pool.publish(second, kNoPrefix, block_of(0)), prefix);
-  pool.release(second);
+  pool.free(second);
   EXPECT_EQ(pool.find(kNoPrefix, block_of(0))->block, first);
   EXPECT_EQ(pool.allocate(), second) << "the copy that is not found is free";
 }
@@ -63,10 +63,10 @@ TEST(BlockPool, EvictsTheLeastRecentlyUsedPrefix) {
   const BlockId older = *pool.allocate(), newer = *pool.allocate();
   pool.publish(older, kNoPrefix, block_of(0));
   pool.publish(newer, kNoPrefix, block_of(100));
-  pool.release(older);
-  pool.release(newer);
+  pool.free(older);
+  pool.free(newer);
   pool.retain(older);  // used again: now the newer one
-  pool.release(older);
+  pool.free(older);
   EXPECT_EQ(pool.allocate(), newer);
   EXPECT_FALSE(pool.find(kNoPrefix, block_of(100)));
   EXPECT_TRUE(pool.find(kNoPrefix, block_of(0)));
@@ -77,14 +77,14 @@ TEST(BlockPool, DroppingPrefixesFreesWhatNobodyHoldsAndForgetsTheRest) {
   const BlockId held = *pool.allocate(), kept = *pool.allocate();
   pool.publish(held, kNoPrefix, block_of(0));
   pool.publish(kept, kNoPrefix, block_of(100));
-  pool.release(kept);
+  pool.free(kept);
   const std::uint64_t before = pool.generation();
   pool.drop_prefixes();
   EXPECT_NE(pool.generation(), before);
   EXPECT_FALSE(pool.find(kNoPrefix, block_of(0)));
   EXPECT_FALSE(pool.find(kNoPrefix, block_of(100)));
   EXPECT_EQ(pool.available(), 1U);
-  pool.release(held);
+  pool.free(held);
   EXPECT_EQ(pool.available(), 2U);
 }
 

@@ -10,9 +10,9 @@ using bascule::test::IsOk;
 using bascule::test::StatusIs;
 using ::testing::HasSubstr;
 
-std::vector<Group> groups() {
+std::vector<CompletionGroup> groups() {
   const Sampled sampled;
-  std::vector<Group> made(2);
+  std::vector<CompletionGroup> made(2);
   for (std::size_t i = 0; i < 2; ++i) {
     made[i].prompt = sampled.prompts[i];
     made[i].rollouts = {sampled.rollouts[2 * i], sampled.rollouts[2 * i + 1]};
@@ -36,12 +36,12 @@ TEST(LearnerTest, LearnsFromAllCompletionsOfAllGroups) {
   EXPECT_EQ(distance(learner.policy(), alone), 0);
   EXPECT_GT(distance(learner.policy(), start), 0);
   EXPECT_TRUE(learner.is_whole());
-  EXPECT_THAT(learner.release_memory(), IsOk());
+  EXPECT_THAT(learner.free_memory(), IsOk());
 }
 
 TEST(LearnerTest, AFailedUpdateIsAStatusAndChangesNothing) {
   Learner learner(policy(), kOptimizer, {});
-  std::vector<Group> bad = groups();
+  std::vector<CompletionGroup> bad = groups();
   bad[1].prompt = {4000};  // no such token
   EXPECT_THAT(learner.update_policy(1, bad),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("training on cpu")));
@@ -69,8 +69,8 @@ TEST(LearnerTest, WritesOnlyWhereItMay) {
 TEST(LearnerTest, TheRateFollowsTheRunsStepAndNotTheStepsThatCounted) {
   OptimizerOptions falls{.learning_rate = 0.01, .schedule = LearningRateSchedule::kLinear, .decay_steps = 8};
   Learner learner(policy(), falls, {.mini_batches = 2});
-  std::vector<Group> flat = groups();
-  for (Group& group : flat)
+  std::vector<CompletionGroup> flat = groups();
+  for (CompletionGroup& group : flat)
     for (Rollout& rollout : group.rollouts) rollout.advantage = 0;
   ASSERT_THAT(learner.update_policy(1, flat), IsOk());
   ASSERT_THAT(learner.update_policy(2, flat), IsOk());

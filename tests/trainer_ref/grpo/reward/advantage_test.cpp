@@ -30,8 +30,8 @@ TEST(Advantage, IsZeroWhereAllDidEquallyWell) {
 }
 
 TEST(Advantage, IsComputedWithinEachGroup) {
-  std::vector<Group> groups(2);
-  for (Group& group : groups) group.rollouts.resize(2);
+  std::vector<CompletionGroup> groups(2);
+  for (CompletionGroup& group : groups) group.rollouts.resize(2);
   groups[0].rollouts[0].reward = 1;
   groups[1].rollouts[0].reward = 5;
   groups[1].rollouts[1].reward = 3;

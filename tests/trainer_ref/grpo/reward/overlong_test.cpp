@@ -19,7 +19,7 @@ TEST(Overlong, GrowsOverTheBufferAsInDapo) {
 }
 
 TEST(Overlong, IsTakenFromEachScore) {
-  std::vector<Group> groups(2);
+  std::vector<CompletionGroup> groups(2);
   for (const auto& [group, tokens] : {std::pair<std::size_t, std::size_t>{0, 4}, {0, 8}, {1, 6}}) {
     Rollout rollout;
     rollout.reward = 1;

@@ -27,7 +27,7 @@ ListScores scored(const std::string& list, const Problem& problem, std::vector<R
   EXPECT_THAT(specs, IsOk());
   const auto rewards = make_rewards(*specs, {});
   EXPECT_THAT(rewards, IsOk());
-  std::vector<Group> groups(1);
+  std::vector<CompletionGroup> groups(1);
   groups[0].problem = &problem;
   groups[0].rollouts = std::move(rollouts);
   const auto means = score_groups(*rewards, groups);

@@ -9,8 +9,8 @@ namespace {
 
 using ::testing::Not;
 
-Group group(std::vector<double> rewards) {
-  Group made;
+CompletionGroup group(std::vector<double> rewards) {
+  CompletionGroup made;
   for (const double reward : rewards) {
     made.rollouts.emplace_back();
     made.rollouts.back().reward = reward;
@@ -19,13 +19,13 @@ Group group(std::vector<double> rewards) {
 }
 
 TEST(DynamicSampling, TakesTheGroupsThatTeachSomething) {
-  std::vector<Group> groups{group({1, 1}), group({0, 1}), group({0, 0}), group({0.5}), group({2, 1})};
-  const std::vector<Group> varied = take_varied(groups);
+  std::vector<CompletionGroup> groups{group({1, 1}), group({0, 1}), group({0, 0}), group({0.5}), group({2, 1})};
+  const std::vector<CompletionGroup> varied = take_varied(groups);
   ASSERT_EQ(varied.size(), 2);
   EXPECT_EQ(varied[0].rollouts[1].reward, 1);
   EXPECT_EQ(varied[1].rollouts[0].reward, 2) << "in their order";
   EXPECT_EQ(groups.size(), 3);
-  for (const Group& flat : groups) EXPECT_TRUE(is_flat(flat));
+  for (const CompletionGroup& flat : groups) EXPECT_TRUE(is_flat(flat));
 }
 
 TEST(DynamicSampling, FurtherProblemsAreOthersEachTime) {

@@ -64,10 +64,12 @@ TEST(RolloutStream, AsksAgainForWhatWasCutShort) {
                                        {.prompt = {2}, .completions = 4, .seed = 5}};
   });
   stream.published();
-  const auto generations = stream.next();
-  ASSERT_TRUE(generations.ok()) << generations.status();
+  const auto step = stream.next();
+  ASSERT_TRUE(step.ok()) << step.status();
+  EXPECT_EQ(step->requests.size(), 2);
   std::vector<std::size_t> completions(2);
-  for (const Generation& generation : *generations) completions.at(generation.request) += generation.rollouts.size();
+  for (const Generation& generation : step->generations)
+    completions.at(generation.request) += generation.rollouts.size();
   EXPECT_EQ(completions, (std::vector<std::size_t>{1, 4}));
   ASSERT_EQ(asked.size(), 4);
   EXPECT_EQ(asked[2]["n"], 2);

@@ -40,7 +40,7 @@ StepMetrics step(std::int64_t number) {
   return metrics;
 }
 
-TEST(Metrics, ALineHasTheKeysOfTheContract) {
+TEST(Metrics, ALineHasTheKeysOfTheDocumentation) {
   const nlohmann::json line = to_json(step(3));
   std::vector<std::string> keys, seconds;
   for (const auto& [key, value] : line.items()) keys.push_back(key);

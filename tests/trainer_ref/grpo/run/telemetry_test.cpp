@@ -23,7 +23,7 @@ Stopwatch ticking() {
 }
 
 TEST(StepTelemetry, IsTheStepsLine) {
-  std::vector<Group> groups(2);
+  std::vector<CompletionGroup> groups(2);
   groups[0].rollouts = {worth(1, 2), worth(0, 4)};
   groups[1].rollouts = {worth(0.5, 3)};
   groups[0].rollouts[1].finish_reason = "length";

@@ -1,4 +1,4 @@
-// Round: one version on its way to a set of workers, as a two-phase commit. Pure bookkeeping: events come in,
+// Round: one version in flight to a set of workers, as a two-phase commit. Pure bookkeeping: events come in,
 // and next() says what to do; the fleet does it. An event of one worker costs the same however many there are.
 //
 //   state       leaves it when                                   to
@@ -59,8 +59,8 @@ class Round {
   void prepared(WorkerId worker);
   void failed(WorkerId worker, std::string_view why);
   void decided(const absl::Status& status);
-  // It was told, and loads by itself until then at most. Its second word counts, too: the first may have said that it
-  // still loads another version.
+  // It was told, and loads by itself until then at most. Its second message also counts: the first may have said that
+  // it still loads another version.
   void loading(WorkerId worker, Clock::time_point until);
   void acked(WorkerId worker, double seconds, double stall_seconds);
   void persisted(absl::Status status);
@@ -80,7 +80,7 @@ class Round {
   bool has(WorkerId worker) const;          // one of them
   bool deserted() const { return lost_ == workers_.size(); }
   std::vector<WorkerId> failed() const;  // with each: those that will not flip, not lost
-  bool was_told(WorkerId worker) const;  // to commit
+  bool was_told(WorkerId worker) const;  // of the decision
   // Those that keep the present phase from ending, but for those that have time to load.
   std::vector<WorkerId> late(Clock::time_point now = Clock::time_point::max()) const;
   bool is_loading(WorkerId worker) const;
@@ -100,7 +100,7 @@ class Round {
     std::size_t group = 0;  // in groups_
     bool ready = false, prepared = false, told = false, acked = false, lost = false, failed = false;
     std::optional<Clock::time_point> loads_until;
-    int load_words = 0;
+    int load_messages = 0;
     WorkerReport report;
     bool done() const { return acked || lost || failed; }
   };

@@ -1,4 +1,4 @@
-#include <bascule/trainer_ref/grpo/dry_run.h>
+#include <bascule/trainer_ref/grpo/options/memory_plan_of.h>
 
 #include <gmock/gmock.h>
 
@@ -18,7 +18,7 @@ std::int64_t planned_slots(const std::string& sync, at::Device device) {
   return plan->peak_bytes() - plan->peak_bytes_but(kSlots);
 }
 
-TEST(DryRun, PlansTheSlotsOfEverySchemeWhereTheyLie) {
+TEST(MemoryPlanOf, PlansTheSlotsOfEverySchemeWhereTheyLie) {
   const at::Device gpu("cuda:0"), cpu("cpu");
   const std::int64_t two_models = planned_slots("shm:///x", cpu);
   ASSERT_GT(two_models, 0);
@@ -32,7 +32,7 @@ TEST(DryRun, PlansTheSlotsOfEverySchemeWhereTheyLie) {
   EXPECT_THAT(on_gpus, testing::UnorderedElementsAre("auto", "cuda-ipc", "nccl"));
 }
 
-TEST(DryRun, ASlotIsAsLargeAsWhatTravels) {
+TEST(MemoryPlanOf, ASlotIsAsLargeAsWhatTravels) {
   const at::Device gpu("cuda:0");
   const std::int64_t two_models = planned_slots("auto:///x", gpu);
   EXPECT_EQ(planned_slots("auto:///x?wire_dtype=bf16", gpu), two_models / 2);

@@ -1,5 +1,5 @@
 // Every line of the table in round.h, and what does not move a round.
-#include "sender/round_fixture.h"
+#include "sender/fleet/round_fixture.h"
 
 #include <gmock/gmock.h>
 

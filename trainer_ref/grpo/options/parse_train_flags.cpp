@@ -1,4 +1,4 @@
-#include <bascule/trainer_ref/grpo/options/train_flags.h>
+#include <bascule/trainer_ref/grpo/options/parse_train_flags.h>
 
 #include <algorithm>
 
@@ -95,6 +95,15 @@ absl::Status check_run() {
   return checks.status();
 }
 
+std::vector<std::pair<std::string, std::string>> flags_given() {
+  std::vector<std::pair<std::string, std::string>> given;
+  for (const auto& [name, flag] : absl::GetAllFlags())
+    if (flag->CurrentValue() != flag->DefaultValue() && name != "about")
+      given.emplace_back(absl::StrReplaceAll(name, {{"_", "-"}}), flag->CurrentValue());
+  std::sort(given.begin(), given.end());
+  return given;
+}
+
 }  // namespace
 
 absl::StatusOr<TrainFlags> parse_train_flags(const std::function<void(std::string_view)>& log) {
@@ -118,7 +127,8 @@ absl::StatusOr<TrainFlags> parse_train_flags(const std::function<void(std::strin
                  .eval_samples = absl::GetFlag(FLAGS_eval_samples),
                  .show = static_cast<std::size_t>(absl::GetFlag(FLAGS_show)),
                  .metrics = absl::GetFlag(FLAGS_metrics),
-                 .about = absl::GetFlag(FLAGS_about)}};
+                 .about = absl::GetFlag(FLAGS_about)},
+      .given = flags_given()};
   const RunKind kind{.supervised = flags.supervised, .dry_run = flags.dry_run};
   BASCULE_ASSIGN(flags.task.chat, parse_chat_flags());
   BASCULE_ASSIGN(flags.engines, parse_engine_flags(std::move(spawn), kind));
@@ -128,15 +138,6 @@ absl::StatusOr<TrainFlags> parse_train_flags(const std::function<void(std::strin
   flags.learn.label_noise = absl::GetFlag(FLAGS_label_noise);
   BASCULE_ASSIGN(flags.compute, parse_compute_flags(flags.engines, kind, log));
   return flags;
-}
-
-std::vector<std::pair<std::string, std::string>> flags_given() {
-  std::vector<std::pair<std::string, std::string>> given;
-  for (const auto& [name, flag] : absl::GetAllFlags())
-    if (flag->CurrentValue() != flag->DefaultValue() && name != "about")
-      given.emplace_back(absl::StrReplaceAll(name, {{"_", "-"}}), flag->CurrentValue());
-  std::sort(given.begin(), given.end());
-  return given;
 }
 
 }  // namespace bascule::ref

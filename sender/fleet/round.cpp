@@ -1,4 +1,4 @@
-#include <bascule/sender/round.h>
+#include <bascule/sender/fleet/round.h>
 
 #include <algorithm>
 #include <utility>
@@ -8,7 +8,7 @@
 namespace bascule::inline v0 {
 namespace {
 
-constexpr int kMostLoadWords = 2;
+constexpr int kMostLoadMessages = 2;
 
 }  // namespace
 
@@ -156,7 +156,7 @@ void Round::decided(const absl::Status& status) {
 void Round::loading(WorkerId id, Clock::time_point until) {
   Worker* worker = find(id);
   if (worker == nullptr || worker->done() || !worker->told || phase_ != Phase::kCommitting) return;
-  if (worker->load_words++ < kMostLoadWords) worker->loads_until = until;
+  if (worker->load_messages++ < kMostLoadMessages) worker->loads_until = until;
 }
 
 void Round::acked(WorkerId id, double seconds, double stall_seconds) {

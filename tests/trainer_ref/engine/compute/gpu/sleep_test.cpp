@@ -22,8 +22,8 @@ TEST(Sleep, GivesTheMemoryOfCacheAndGraphsBackToTheDevice) {
   const auto blocks = static_cast<std::size_t>(kCacheBytes / block_bytes(config, at::kFloat));
   TestEngine engine("qwen3", blocks, {.max_batch = 8}, DType::kF32, on_gpu(Graphs::kOn));
   std::mt19937 random(3);
-  const std::vector<Asked> requests{{random_prompt(random, 40, config.vocab_size), 30},
-                                    {random_prompt(random, 7, config.vocab_size), 30}};
+  const std::vector<TestRequest> requests{{random_prompt(random, 40, config.vocab_size), 30},
+                                          {random_prompt(random, 7, config.vocab_size), 30}};
   const Scheduler::Sequences before = engine.run(requests);
   const std::int64_t awake = held_bytes();
   for (int round = 0; round < 3; ++round) {

@@ -27,7 +27,7 @@ class StepGraphsTest : public SyncedTest {
     for (const auto& [name, tensor] : trained_) weights.emplace(name, tensor.cpu());
     const Decoder decoder = *Decoder::bind(config_, weights);
     std::mt19937 random(3);
-    std::vector<Asked> requests;
+    std::vector<TestRequest> requests;
     for (const std::size_t length : {3, 17, 40, 5, 9})  // ever fewer rows: four shapes and more
       requests.push_back({random_prompt(random, length, config_.vocab_size), static_cast<std::int64_t>(3 * length)});
     for (const auto& sequence : engine_->run(requests)) expect_agreement(decoder, *sequence, 1e-4);

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Measures how other libraries move a model's weights from a trainer to its engines, with the bytes of bascule-bench.
 
-    python3 -m venv out/peers && out/peers/bin/pip install -r bench/peers/requirements.txt     (4.9 GB)
-    out/peers/bin/python bench/peers/peers.py --bytes 1GiB --tensors 338 --workers 2 --repeat 20 --json peers.json
-    build/release/bin/bascule-bench --compare ours.json peers.json
+    python3 -m venv out/venv && out/venv/bin/pip install -r bench/alternatives/requirements.txt     (4.9 GB)
+    out/venv/bin/python bench/alternatives/measure.py --bytes 1GiB --tensors 338 --workers 2 --repeat 20 --json theirs.json
+    build/release/bin/bascule-bench --compare ours.json theirs.json
 
-Three peers, in turns with each other and with a flat copy (torch, all threads) of the same bytes:
+Three alternatives, in turns with each other and with a flat copy (torch, all threads) of the same bytes:
 
     torchrl       TorchRL's VLLMDoubleBufferSyncScheme: its sender's update_weights() writes a memory-mapped TensorDict
                   into a folder, its receiving transport maps it
@@ -122,24 +122,24 @@ class SafeTensors:
         return safetensors.torch.load_file(self.file)
 
 
-PEERS = [TorchRL, TorchSave, SafeTensors]
+ALTERNATIVES = [TorchRL, TorchSave, SafeTensors]
 
 
 def work(connection, folder, sizes, threads):
     """A worker: loads what it is told to, and checks it."""
     torch.set_num_threads(threads)
     model = Model(sizes)
-    peers = {}
+    alternatives = {}
     while True:
         try:
             verb, argument = connection.recv()
         except EOFError:
             return
         if verb == "load":
-            if argument not in peers:
-                peers[argument] = next(peer for peer in PEERS if peer.name == argument)(folder, threads)
+            if argument not in alternatives:
+                alternatives[argument] = next(each for each in ALTERNATIVES if each.name == argument)(folder, threads)
             start = time.perf_counter()
-            model.load(peers[argument].receive())
+            model.load(alternatives[argument].receive())
             connection.send(time.perf_counter() - start)
         else:
             connection.send(model.check(argument))
@@ -206,7 +206,7 @@ def main():
     parser.add_argument("--bytes", type=byte_size, default=byte_size("1GiB"), help="size of the model, in bf16")
     parser.add_argument("--tensors", type=int, default=338)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--repeat", type=int, default=20, help="counted turns of each peer")
+    parser.add_argument("--repeat", type=int, default=20, help="counted turns of each alternative")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads of the trainer")
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()))
     parser.add_argument("--json", type=pathlib.Path)
@@ -214,7 +214,7 @@ def main():
 
     sizes = sizes_of(arguments.bytes // 2, arguments.tensors)
     torch.set_num_threads(arguments.threads)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="bascule-peers-", dir=arguments.folder))
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="bascule-alternatives-", dir=arguments.folder))
     context = multiprocessing.get_context("spawn")
     try:
         workers = []
@@ -232,28 +232,28 @@ def main():
             return [worker.recv() for worker in workers]
 
         model = Model(sizes)
-        peers = [peer(folder, arguments.threads, model) for peer in PEERS]
+        alternatives = [alternative(folder, arguments.threads, model) for alternative in ALTERNATIVES]
         flat = torch.ones(arguments.bytes // 2, dtype=torch.bfloat16)
         flat_copy = torch.empty_like(flat).share_memory_().zero_()
-        samples = {peer.name: {"total": [], "write": [], "load": []} for peer in peers}
+        samples = {alternative.name: {"total": [], "write": [], "load": []} for alternative in alternatives}
         baseline = []
         generation = 0
         for turn in range(-1, arguments.repeat):
-            for peer in peers:
+            for alternative in alternatives:
                 generation += 1
                 model.step(generation)
                 start = time.perf_counter()
-                peer.send(model)
+                alternative.send(model)
                 written = time.perf_counter()
-                ask("load", peer.name)
+                ask("load", alternative.name)
                 done = time.perf_counter()
                 for problem in ask("check", generation):
                     if problem:
-                        sys.exit(f"{peer.name}: {problem}")
+                        sys.exit(f"{alternative.name}: {problem}")
                 if turn >= 0:
-                    samples[peer.name]["total"].append(done - start)
-                    samples[peer.name]["write"].append(written - start)
-                    samples[peer.name]["load"].append(done - written)
+                    samples[alternative.name]["total"].append(done - start)
+                    samples[alternative.name]["write"].append(written - start)
+                    samples[alternative.name]["load"].append(done - written)
             start = time.perf_counter()
             flat_copy.copy_(flat)
             if turn >= 0:

@@ -1,7 +1,7 @@
 """TorchRL's double buffer and Bascule from Python, in turns: from the trainer's call until the same bytes lie in the
 engine's own tensors, in another process.
 
-    python bench/peers/double_buffer.py [MiB]        with bascule, torch, torchrl 0.14 and tensordict installed
+    python bench/alternatives/double_buffer.py [MiB]        with bascule, torch, torchrl 0.14 and tensordict installed
 
 All copy into the same parameters; none runs a loader. The double buffer has no word that a version is there, so its
 engine is told by a queue, at once. Bascule is there twice: by the double buffer's names (SyncScheme: torch copies out

@@ -1,5 +1,5 @@
 // Rounds by other rules: a single copy, commit=each, durable.
-#include "sender/round_fixture.h"
+#include "sender/fleet/round_fixture.h"
 
 #include <gmock/gmock.h>
 

@@ -40,7 +40,7 @@ class Agreement : public ::testing::TestWithParam<const char*> {
     for (const Graphs graphs : {Graphs::kOff, Graphs::kOn}) {
       TestEngine engine(fixture(), 256, {}, dtype, on_gpu(graphs));
       const Decoder decoder = *Decoder::bind(engine.config(), *read_weights(engine.folder(), engine.config(), dtype));
-      const std::vector<Asked> requests = mixed_requests(engine.config().vocab_size);
+      const std::vector<TestRequest> requests = mixed_requests(engine.config().vocab_size);
       const Scheduler::Sequences ended = engine.run(requests);
       ASSERT_GE(ended.size(), requests.size());
       for (const auto& sequence : ended) {

@@ -1,7 +1,7 @@
 // Rounds, and how a test takes them from phase to phase.
 #pragma once
 
-#include <bascule/sender/round.h>
+#include <bascule/sender/fleet/round.h>
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""circles.py ROOT: fails if units include one another in a circle. A unit is a header and the sources of its name.
+
+Include roots enforce the arrows between parts; this enforces those inside a part. Headers alone are in no circle. A
+source may close one if a class or a function of its header is written over several units: ALLOWED lists these.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+FOLDERS = ("bench", "kernels", "python/src", "receiver", "schemes", "sender", "trainer_ref", "transport")
+HEADERS = {".h", ".cuh"}
+SUFFIXES = HEADERS | {".cpp", ".cu"}
+ALLOWED = [{f"{folder}/{name}" for name in names.split()} for folder, names in [
+    ("kernels", "digest digest_function processor tiles"),  # they compute the type that the public header digest.h has
+    ("kernels", "cuda_digest digest_device launch_device"),  # and so on a GPU
+    ("kernels", "cuda_life cuda_memory"),  # memory has a life, which is known by a byte made under a DeviceGuard
+    ("transport", "endpoint endpoint_options"),  # Endpoint::parse() is two sources long
+    ("transport/wire", "messages message_fields message_reader message_writer"),  # encode(), decode() of messages.h
+    # An interpreter: values have methods, which run the machine, which makes values.
+    ("trainer_ref/chat", "ast compare functions iterate loop machine methods print scope texts value"),
+]]
+
+
+def arrows(root: Path, suffixes: set[str]) -> dict[str, dict[str, str]]:
+    """Of each unit those that it includes, and where it does."""
+    files = {path.relative_to(root) for folder in FOLDERS for path in (root / folder).rglob("*")
+             if path.suffix in SUFFIXES}
+    graph = {str(file.with_suffix("")): {} for file in files}
+    for file in files:
+        for number, line in enumerate((root / file).read_text().splitlines() if file.suffix in suffixes else [], 1):
+            if found := re.match(r'\s*#\s*include\s*(<bascule/|")([^>"]+)', line):
+                other = Path(found[2]) if found[1] != '"' else file.parent / found[2]
+                if other in files and other.with_suffix("") != file.with_suffix(""):
+                    graph[str(file.with_suffix(""))].setdefault(str(other.with_suffix("")), f"{file}:{number}")
+    return graph
+
+
+def circles(graph: dict[str, dict[str, str]]) -> list[set[str]]:
+    def reached(start: str) -> set[str]:
+        seen, waiting = set(), [start]
+        while waiting:
+            waiting += (new := graph[waiting.pop()].keys() - seen)
+            seen |= new
+        return seen
+
+    reach = {unit: reached(unit) for unit in graph}
+    return [set(circle) for circle in {frozenset(other for other in reach[unit] if unit in reach[other])
+                                       for unit in graph if unit in reach[unit]}]
+
+
+def main() -> None:
+    root = Path(sys.argv[1])
+    graph = arrows(root, SUFFIXES)
+    found = circles(graph)
+    wrong = [circle for circle in found if circle not in ALLOWED] or circles(graph := arrows(root, HEADERS))
+    for circle in wrong:
+        print("a circle:", *(f"  {place} includes {other}" for unit in sorted(circle)
+                             for other, place in graph[unit].items() if other in circle), sep="\n")
+    gone = [" ".join(sorted(circle)) for circle in ALLOWED if circle not in found]
+    if wrong or gone:
+        sys.exit("\n".join(f"no circle any more, or another one: {units}" for units in gone) +
+                 "\nmove what both need into a lower header, or say in ALLOWED (tests/arrows/circles.py) why not")
+
+
+main()
