@@ -1,4 +1,4 @@
-// Observation: what was seen of an endpoint from outside, and what is wrong there.
+// Observation: the state of an endpoint as seen from outside, and its problems.
 #pragma once
 
 #include <optional>
@@ -13,28 +13,28 @@ namespace bascule::inline v0 {
 
 enum class SlotCheck {
   kVerified,   // its bytes have the digest that was made when it was sealed
-  kDiffers,    // they have another
-  kNoDigest,   // none was made (digest=off)
-  kNotWhole,   // it is being written, or never was
-  kChanged,    // it was written, or changed its state, while it was read, at each of the tries
-  kUnreached,  // it cannot be read from here, as over TCP
+  kDiffers,    // its bytes have another digest
+  kNoDigest,   // no digest was made (digest=off)
+  kNotWhole,   // it is being written, or was never written
+  kChanged,    // it was written, or changed its state, during each attempt to read it
+  kUnreached,  // it cannot be read from here, for example over TCP
 };
 std::string_view to_string(SlotCheck);  // "verified"
 
 struct ObservedSlot {
-  SlotStatus says{};  // version and digest: of the control page, where that was read and has not changed
+  SlotStatus says{};  // version and digest are the control page's, if it was read and has not changed
   SlotCheck check = SlotCheck::kUnreached;
-  std::string why{};              // it could not be read
-  std::optional<Digest> found{};  // where it differs
+  std::string why{};              // why it could not be read
+  std::optional<Digest> found{};  // the digest of its bytes, if that differs
 };
 
 struct Observation {
   std::string place{};    // the folder, or host:port
-  bool sender = false;    // one answered; else versions were found that it left
+  bool sender = false;    // a sender answered; if false, versions were found that a sender left
   SenderStatus status{};  // without a sender: scheme, epoch, version, layout
   std::vector<ObservedSlot> slots{};
 
-  // What is wrong, a sentence each: a slot that differs, a poisoned worker. Empty: all is right.
+  // Returns one sentence per problem: a slot that differs, a poisoned worker. Empty if all is right.
   std::vector<std::string> wrong() const;
 };
 

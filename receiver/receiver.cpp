@@ -23,12 +23,12 @@ namespace bascule::inline v0 {
 
 namespace {
 
-// Behind pending_fd(): made when it is first asked for. The I/O thread rings.
+// The eventfd of pending_fd(), made at its first call. The I/O thread rings it.
 class PendingBell {
  public:
   absl::StatusOr<int> descriptor() {
     if (!owned_) {
-      owned_ = UniqueFd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));  // there may be work already
+      owned_ = UniqueFd(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK));  // readable: there may be work already
       if (!owned_) return errno_status(errno, "pending_fd: make an eventfd");
       asked_ = owned_.get();
       rung_ = true;
@@ -41,7 +41,7 @@ class PendingBell {
     ::eventfd_write(descriptor, 1);
     rung_.store(true, std::memory_order_release);
   }
-  // Engine's thread, before it asks the gate: what comes behind that rings again.
+  // Engine's thread, before it asks the gate: a version that arrives later rings again.
   void quiet() {
     if (!owned_ || !rung_.load(std::memory_order_acquire)) return;
     rung_.store(false, std::memory_order_relaxed);
@@ -52,7 +52,7 @@ class PendingBell {
  private:
   UniqueFd owned_;
   std::atomic<int> asked_ = -1;
-  std::atomic<bool> rung_ = false;  // behind the write: else a reading in between would leave it readable for ever
+  std::atomic<bool> rung_ = false;  // set after the write: else a read in between would leave it readable forever
 };
 
 ReceiverOptions with_bell(ReceiverOptions options, PendingBell& bell) {
@@ -76,12 +76,12 @@ struct Receiver::Impl {
   const bool follows;  // a rank above 0
   const absl::Duration flip_timeout;
   const std::function<bool()> interrupted;  // may be empty
-  const Apply apply;                        // by the endpoint
+  const Apply apply;                        // the endpoint's
   const int threads;                        // that copy at the flip
   const bool wants_fused;
   const Scheme& scheme;
   const Stream stream;
-  const int device;  // as it was told; kHost: where the slots or the targets are
+  const int device;  // ReceiverOptions::device; kHost: the place of the slots or the targets
   Session session;   // last: its threads use the gate
 
   Impl(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& given)
@@ -99,7 +99,7 @@ struct Receiver::Impl {
   void start() {
     if (!std::exchange(started, true)) session.start();
   }
-  // The gate has something for the engine, which may flip.
+  // Whether the gate has something for the engine, and the engine may flip.
   bool pending() const { return gate.pending() && !loading; }
   Flip flip(AckWhen ack) {
     start();
@@ -131,9 +131,9 @@ struct Receiver::Impl {
     return flip_to(*std::move(next), start, ack);
   }
   Flip flip_to(LocalVersion next, Clock::time_point start, AckWhen ack) {
-    // Told again of what it serves, after a connection was lost: that is no flip.
+    // After a lost connection it may be given the version that it serves once more: that is no flip.
     const bool again = serving && serving->lease.epoch == next.lease.epoch && serving->version == next.version;
-    const bool elsewhere = again && serving->slot != next.slot;  // but in other memory of the scheme's own
+    const bool elsewhere = again && serving->slot != next.slot;  // but in another of the scheme's own buffers
     absl::StatusOr<std::shared_ptr<DeviceMark>> mark = session.leave(serving, next);
     if (!mark.ok()) {
       session.not_flipped(std::move(next), mark.status());
@@ -141,20 +141,20 @@ struct Receiver::Impl {
     }
     if (!again && next.copy && !copy(next)) return now(false, true);
     if (serving && serving->slot.epoch != next.slot.epoch) seen.clear();
-    // Tensors that only this map still holds are those of a slot that is gone.
+    // Tensors that only this map still holds belong to a slot that is gone.
     std::erase_if(seen, [](const auto& slot) { return slot.second.use_count() == 1; });
     seen.insert_or_assign(next.slot, next.weights);
     std::optional<LocalVersion> before = std::exchange(serving, std::move(next));
     loading = ack == AckWhen::kLoaded && (!again || elsewhere);
     session.flipped(*serving, std::move(before), *std::move(mark), seconds_between(start, Clock::now()),
                     loading ? AckWhen::kLoaded : AckWhen::kFlipped);
-    if (session.copier() != nullptr) {  // what was copied is the engine's own
+    if (session.copier() != nullptr) {  // the weights now lie in the engine's own tensors
       serving->attachment = nullptr;
       serving->copy.reset();
     }
     return now(!again || elsewhere, false);
   }
-  // The copy that a flip consists of. False: the tensors are torn.
+  // Makes the copy at a flip. Returns false if the tensors are torn.
   bool copy(const LocalVersion& next) {
     Copier& copier = *session.copier();
     const absl::Status copied =
@@ -176,8 +176,8 @@ struct Receiver::Impl {
   }
 };
 
-// What a device may still read when its receiver goes stays mapped and leased. A kernel that finds it unmapped takes
-// the device from the whole process, and a slot without a lease is written by its sender.
+// Memory that a device may still read when its receiver is destroyed stays mapped and leased: a kernel that reads
+// unmapped memory costs the whole process the device, and the sender writes a slot that has no lease.
 void Receiver::End::operator()(Impl* impl) const {
   std::unique_ptr<Impl> ended(impl);
   if (ended->session.stop()) return;
@@ -201,13 +201,13 @@ absl::StatusOr<Receiver> Receiver::connect(ReceiverOptions options) {
   if (options.rank >= options.ranks || (options.group.empty() && options.ranks != 1) || !is_utf8(options.group))
     return invalid_argument("worker ", options.worker, " asks for rank ", options.rank, " of ", options.ranks,
                             " in group '", options.group,
-                            "'; expected a rank below ranks, and a group's name, in UTF-8, where there are several");
+                            "'; expected a rank below ranks, and a group's name, in UTF-8, if ranks is above 1");
   BASCULE_TRY(annotate(check_compatibility_key(options.compatibility_key), cat("worker ", options.worker)));
   std::unordered_set<std::string_view> names;
   for (const FusedOrder& order : options.fused)
     if (order.name.empty() || !is_utf8(order.name) || order.parts.empty() || !names.insert(order.name).second)
       return invalid_argument("worker ", options.worker, ": the fused order \"", order.name,
-                              "\" must have a name of its own, in UTF-8, and parts");
+                              "\" must have a unique name, in UTF-8, and parts");
   if (options.device != kHost)
     BASCULE_TRY(annotate(why_no_cuda(), cat("worker ", options.worker, " asks for device ", options.device)));
   if (options.device != kHost && options.stream != nullptr)
@@ -227,7 +227,7 @@ absl::Status Receiver::register_model(std::vector<TargetTensor> targets, ModelOp
         "register_model: this receiver has greeted already; register before join(), and before the first wait_ready(), "
         "take() or commit()");
   if (impl_->session.copier() != nullptr)
-    return failed_precondition("register_model: tensors are registered already; one model a receiver");
+    return failed_precondition("register_model: tensors are registered already; a receiver has one model");
   if (impl_->wants_fused)
     return failed_precondition(
         "register_model: this receiver asked for fused orders, which are for reading in place; give the parts to a "

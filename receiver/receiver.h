@@ -3,9 +3,10 @@
 //
 // Threads: connect() starts an I/O thread, which never touches weights, and a prepare thread, which maps and verifies.
 // All calls but status() belong to the engine's own thread. The I/O thread calls `on_pending`. fork: a child must not
-// use the object; a child that lives on keeps this process's leases (it may still read). Destruction ends the leases:
-// use no view after it. It waits until the engine's stream has done the work queued on it, for the endpoint's
-// flip_timeout at most; what that stream may still read then stays mapped, and leased, as long as the process lives.
+// use the object; as long as the child lives, this process's leases stay (the child may still read). Destruction ends
+// the leases: use no view after it. It waits, for at most the endpoint's flip_timeout, until the engine's stream has
+// done the work queued on it; memory that the stream may still read then stays mapped and leased until the process
+// ends.
 #pragma once
 
 #include <memory>
@@ -26,49 +27,51 @@ namespace bascule::inline v0 {
 struct Flip {
   bool changed = false;
   Epoch epoch = 0;
-  Version version = 0;    // served from now on; 0 before the first, and after a copy that failed
+  Version version = 0;    // the version that is served now; 0 before the first, and after a copy that failed
   SlotId slot;            // where its weights lie: a slot or, in a receiver that copies, a set of its own tensors
-  bool poisoned = false;  // what is served must not be used until the next flip; status() says why. For good if this
+  bool poisoned = false;  // the weights must not be used until the next flip; status() says why. Permanent if this
                           // process has lost its device
 };
 
 class Receiver {
  public:
-  // Checks its arguments and returns, also without a sender. It greets its sender, or looks for one, from join() on, or
-  // the first wait_ready(), take() or commit(). RESOURCE_EXHAUSTED: no thread can be started; the text names the
-  // limits.
+  // Checks its arguments and returns, even if there is no sender. The receiver begins to look for a sender and greets
+  // it at join(), or at the first wait_ready(), take() or commit(). RESOURCE_EXHAUSTED: no thread can be started; the
+  // text names the limits.
   static absl::StatusOr<Receiver> connect(ReceiverOptions options);
 
   Receiver(Receiver&&) noexcept;
   Receiver& operator=(Receiver&&) noexcept;
   ~Receiver();
 
-  // From now on copies versions into tensors of the engine's own, instead of reading in place. `targets` say how these
-  // are made of the sender's tensors (transport/target.h); their memory must outlive the receiver. With Apply::kCommit
-  // they hold the version that is served, from the flip on. With Apply::kBackground a second set is allocated here, and
-  // versions go to the two sets in turn, to the second set first; weights(flip.slot) is the set to read. The set that
-  // is not served may be written at any time. Call it before join(), or the first wait_ready() or commit(), and once;
-  // otherwise it returns FAILED_PRECONDITION. INVALID_ARGUMENT names the target, also if its memory is not the
-  // device's. Whether the targets fit the sender's tensors is known once there is a sender: wait_ready() says.
+  // Makes the receiver copy versions into the engine's own tensors, instead of reading in place. `targets` define how
+  // these are made from the sender's tensors (transport/target.h); their memory must outlive the receiver. With
+  // Apply::kCommit each flip copies the new version into them. With Apply::kBackground a second set is allocated here,
+  // and versions go to the two sets in turn, to the second set first; weights(flip.slot) is the set to read. The set
+  // that is not served may be written at any time. Call it once, before join() or the first wait_ready(), take() or
+  // commit(); otherwise it returns FAILED_PRECONDITION. INVALID_ARGUMENT names the target, for example if its memory is
+  // not the device's. Whether the targets fit the sender's tensors is known once there is a sender: wait_ready()
+  // reports it.
   absl::Status register_model(std::vector<TargetTensor> targets, ModelOptions options = {});
 
-  // Greets its sender from now on, and returns at once: wait_for_workers() sees this worker before its first commit().
-  // Whether it reads in place or copies is told in the greeting: register_model() comes before it.
+  // Starts greeting the sender, and returns at once, so that wait_for_workers() sees this worker before its first
+  // commit(). Call register_model() first: the greeting tells the sender whether this worker copies.
   void join();
 
-  // Blocks until a version is served, or is ready: commit() will flip to it. DEADLINE_EXCEEDED says how far the worker
-  // came. FAILED_PRECONDITION says why the worker was refused, as when the sender's model and its own differ; the
-  // receiver keeps looking, since another sender may come.
+  // Blocks until a version is served, or is ready, so that commit() will flip to it. DEADLINE_EXCEEDED says how far the
+  // worker came. FAILED_PRECONDITION says why the worker was refused, for example because the sender's model differs
+  // from its own; the receiver keeps looking, since another sender may come.
   absl::Status wait_ready(absl::Duration timeout);
-  // The same of a version from `least` on: of the one that a trainer's message names, or a newer one. In a follower it
-  // says that commit(least) need not wait.
+  // The same for version `least` or a newer one, if a trainer's message names the version to wait for. In a follower,
+  // OK means that commit(least) need not wait.
   absl::Status wait_ready(Version least, absl::Duration timeout);
 
-  // At a token boundary: one atomic load when nothing is pending, a flip when a version is. After a flip the slot
-  // served before may be overwritten: use no view of it any more. A follower (rank > 0) never flips by this call.
+  // Call it at each token boundary. It flips if a version is pending; otherwise it costs one atomic load. After a flip
+  // the slot served before may be overwritten: do not use views of it any longer. A follower (rank > 0) never flips by
+  // this call.
   //
-  // Does not block, except with slots=1: there it waits while the trainer writes, until the sender publishes, aborts
-  // (at the latest after `loan_timeout`) or falls silent. If the slot may be half written, the worker is poisoned until
+  // Does not block, except with slots=1: then it waits while the trainer writes, until the sender publishes, aborts
+  // (after `loan_timeout` at the latest) or falls silent. If the slot may be half written, the worker is poisoned until
   // a flip. If nothing was written after all, it serves the same version again, and `changed` and `poisoned` are both
   // false.
   //
@@ -77,36 +80,37 @@ class Receiver {
   Flip commit();
 
   // In a follower: flips to the version that rank 0's commit() returned, which travels with the engine's step message.
-  // Blocks until that version is prepared here, under flip_timeout; if it is not prepared by then, this worker, and
-  // with it its group, is poisoned. In any other worker: as commit().
+  // Blocks until that version is prepared here, for at most flip_timeout; if it is not prepared by then, this worker is
+  // poisoned, and with it its group. In any other worker it is the same as commit().
   Flip commit(Version version);
 
-  // Whether commit() has work: a flip or, with slots=1, a wait for the trainer. One atomic load, which changes nothing.
-  // For an engine that lets its requests end before it commits; it must commit within flip_timeout, or the sender
-  // evicts it. True also while the worker is poisoned; in a follower, only then.
+  // Returns whether commit() has work: a flip or, with slots=1, a wait for the trainer. It is one atomic load and
+  // changes nothing. It is for an engine that finishes its requests before it commits; the engine must commit within
+  // flip_timeout, or the sender evicts it. Also true while the worker is poisoned; in a follower, only then.
   bool pending() const;
 
-  // An eventfd that is readable when commit() may have work, for poll(), epoll or an event loop; each commit() or
-  // take() reads it empty. Close-on-exec; it is the receiver's. An error: there are no descriptors left.
+  // Returns an eventfd that is readable when commit() may have work, for poll(), epoll or an event loop; each commit()
+  // or take() drains it. It is close-on-exec and belongs to the receiver. Returns an error if no descriptors are left.
   absl::StatusOr<int> pending_fd();
 
-  // commit() in two halves, for an engine that makes its own weights of a version (a loader, a layout of its own):
-  // take() flips as commit() does, and finish() acknowledges, once the engine has loaded what weights(flip.slot)
-  // showed; the sender's send returns no earlier. In between the worker is loading: the slot stays as it is, the sender
-  // waits for `load_timeout` (2 min), not `flip_timeout`, and neither take() nor commit() flips again. Where `changed`
-  // is false, there is nothing to load and to finish.
+  // commit() in two halves, for an engine with its own loader or layout. take() flips like commit(). After the engine
+  // has loaded weights(flip.slot), finish() acknowledges the version; the sender's send returns no earlier. In between
+  // the worker is loading: the slot stays as it is, the sender waits for `load_timeout` (2 min) instead of
+  // `flip_timeout`, and neither take() nor commit() flips again. If `changed` is false, there is nothing to load or
+  // finish.
   //
-  // An error: the engine's weights are of no version. The worker is poisoned until a flip, as behind a copy that
-  // failed, and the sender brings it the newest version again. finish() without a take() does nothing.
+  // Pass finish() an error if the engine's weights now belong to no version. The worker is then poisoned until a flip,
+  // as after a failed copy, and the sender brings it the newest version again. finish() without a take() does nothing.
   Flip take();
   Flip take(Version version);
   void finish(const absl::Status& loaded = absl::OkStatus());
 
-  // Views into the slot itself, or the set. They do not move while it lives: a SlotId always has the same views.
+  // Returns views into the slot or set itself. They do not move while it lives: a SlotId always has the same views.
   const Weights& weights(SlotId slot) const;
-  // Keeps the memory of weights(slot) of the version that is served where it is, as long as the pointer lives, also
-  // behind the receiver: for a language in which anybody may hold a tensor. A later version may be written there; names
-  // and shapes of the views go with the slot. Null: another slot, or the engine's own tensors.
+  // Keeps the memory of weights(slot) mapped as long as the returned pointer lives, even after the receiver is gone:
+  // for a language in which any code may hold a tensor. Only the memory is kept: a later version may be written there,
+  // and the names and shapes of the views end with the slot. Returns null if `slot` is not the one that is served, or
+  // is the engine's own tensors.
   std::shared_ptr<const void> keep(SlotId slot) const;
 
   ReceiverStatus status() const;

@@ -14,12 +14,12 @@ const char* to_string(ReceiverState);
 // A snapshot for status pages; any thread.
 struct ReceiverStatus {
   ReceiverState state = ReceiverState::kJoining;
-  bool attached = false;  // a sender has welcomed it: at its first publication, or later
+  bool attached = false;  // a sender has welcomed it, at the sender's first publication or later
   Epoch epoch = 0;
-  Version version = 0;  // served, or loaded by the engine
-  std::string path{};   // how versions come to it: "relay", "mirror"; empty: as its scheme always does
-  // Why the worker was refused, why the last version failed, or what poisoned it; else, while it is attached, that its
-  // endpoint's folder or socket is gone.
+  Version version = 0;  // the version that is served, or that the engine is loading
+  std::string path{};   // how versions reach it: "relay", "mirror"; empty: the scheme's usual path
+  // Why the worker was refused, why the last version failed, or what poisoned it. If none of these, and the worker is
+  // attached: that its endpoint's folder or socket is gone.
   absl::Status error;
 };
 

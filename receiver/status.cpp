@@ -15,14 +15,14 @@
 namespace bascule::inline v0 {
 namespace {
 
-constexpr int kTries = 5;  // to read the slots of a sender that goes on meanwhile
+constexpr int kTries = 5;  // attempts to read the slots while the sender keeps working
 
 absl::StatusOr<std::vector<FoundVersion>> find_versions(ReceiverTransport& transport) {
   KeptVersions* const kept = transport.kept_versions();
   return kept != nullptr ? kept->find_versions(0) : std::vector<FoundVersion>();
 }
 
-// What a scheme keeps in the folder without a sender; nothing where it keeps nothing.
+// Returns the versions that a scheme keeps in the folder without a sender, or nullopt if it keeps none.
 absl::StatusOr<std::optional<Observation>> find_kept(const Scheme& scheme, const Endpoint& endpoint) {
   const std::unique_ptr<ReceiverTransport> transport = scheme.make_receiver(endpoint);
   BASCULE_ASSIGN(const std::vector<FoundVersion> found, find_versions(*transport));
@@ -73,20 +73,20 @@ absl::StatusOr<Observation> look_for_files(const Endpoint& endpoint, const Schem
   return absl::Status(unreached.code(), cat(message_of(unreached), others));
 }
 
-// An endpoint's URL, or a folder: then the scheme is whichever is found there, and `scheme` stays empty.
+// `target` is an endpoint's URL or a folder. For a folder, `scheme` stays empty, and the one found there is used.
 absl::StatusOr<Endpoint> endpoint_of(const std::string& target) {
   if (target.find("://") != std::string::npos) return Endpoint::parse(target);
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::canonical(target, error);
   if (error || !std::filesystem::is_directory(folder, error))
     return absl::NotFoundError(cat("\"", target, "\" is not a folder", error ? cat(" (", error.message(), ")") : "",
-                                   "; expected one, or an endpoint as shm:///run/user/1000/grpo"));
+                                   "; expected a folder, or an endpoint such as shm:///run/user/1000/grpo"));
   Endpoint endpoint;
   endpoint.folder = folder;
   return endpoint;
 }
 
-// `scheme` may be null: then it is the sender's.
+// If `scheme` is null, the sender's scheme is used.
 absl::StatusOr<Observation> look_at_sender(const Endpoint& endpoint, const Scheme* scheme,
                                            const std::optional<Token>& token) {
   std::optional<SlotInspector> inspector;
@@ -123,7 +123,7 @@ absl::StatusOr<Observation> look(const ObserveOptions& options) {
   }
   BASCULE_ASSIGN(const std::optional<Token> token, Token::find(endpoint));
   absl::StatusOr<Observation> seen = look_at_sender(endpoint, scheme, token);
-  // As well where the sender ended while it was looked at.
+  // Also if the sender ended during the observation.
   if ((absl::IsUnavailable(seen.status()) || absl::IsPermissionDenied(seen.status())) && !endpoint.over_tcp())
     return look_for_files(endpoint, scheme, seen.status());
   return seen;

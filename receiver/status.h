@@ -1,5 +1,5 @@
-// Looking at an endpoint from outside: what its sender says of itself, and whether the slots hold what it says. Takes
-// no lease and changes nothing; what bascule-status prints.
+// Observes an endpoint from outside: the status that its sender reports, and whether the slots match it. Takes no lease
+// and changes nothing. bascule-status prints the result.
 #pragma once
 
 #include <string>
@@ -15,10 +15,11 @@ struct ObserveOptions {
   const Scheme* scheme = nullptr;  // used instead of the registry's
 };
 
-// Asks the sender, makes the digest of every whole slot with all cores, and asks again: a slot's state, version and
-// check are of one moment. Without a sender it looks for versions that a scheme keeps there. Blocks, for a sender that
-// does not answer until the endpoint's suspect_after. INVALID_ARGUMENT: no endpoint and no folder. UNAVAILABLE,
-// NOT_FOUND, PERMISSION_DENIED, UNAUTHENTICATED: nothing can be said, and why.
+// Asks the sender, computes the digest of every whole slot with all cores, and asks again, so that a slot's state,
+// version and check belong to the same moment. Without a sender it looks for versions that a scheme keeps there.
+// Blocks; it waits for a sender that does not answer until the endpoint's suspect_after. INVALID_ARGUMENT: the target
+// is neither an endpoint nor a folder. UNAVAILABLE, NOT_FOUND, PERMISSION_DENIED, UNAUTHENTICATED: nothing could be
+// observed; the text says why.
 absl::StatusOr<Observation> observe(const ObserveOptions& options);
 
 }  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-// bascule-status: what goes on at an endpoint.
+// bascule-status: prints the state of an endpoint.
 #include <cstdio>
 #include <string_view>
 #include <vector>
@@ -16,11 +16,11 @@ constexpr const char* kUsage =
     "usage: bascule-status [--json] ENDPOINT|FOLDER\n"
     "\n"
     "Prints the state of an endpoint: epoch and version, workers, slots and layout. Reads the slots and compares\n"
-    "their digests with those of the sender. Takes no lease, so it delays no send.\n"
+    "their digests with the sender's. Takes no lease, so it delays no send.\n"
     "\n"
     "  ENDPOINT  as given to the trainer: shm:///run/user/1000/grpo, nccl://node1:29500 (with BASCULE_TOKEN)\n"
-    "  FOLDER    of an endpoint, or one in which a scheme keeps versions\n"
-    "  --json    the same for a program; docs/guide/status.md names every field\n"
+    "  FOLDER    an endpoint's folder, or a folder in which a scheme keeps versions\n"
+    "  --json    prints the same as JSON; docs/guide/status.md names every field\n"
     "  --help    this text; also -h\n"
     "\n"
     "exit status: 0 all is right; 1 something is wrong (a slot's bytes differ from their digest, a worker is "
@@ -29,7 +29,7 @@ constexpr const char* kUsage =
 
 constexpr const char* kOptions =
     "\n"
-    "README.md lists the options of every ENDPOINT. Some schemes have further ones:\n"
+    "docs/guide/endpoints.md lists the options of every ENDPOINT. Some schemes have further options:\n"
     "\n";
 
 int complain(const std::string& what) {
@@ -52,14 +52,14 @@ int main(int argc, char** argv) {
       json = true;
     } else if (argument.starts_with("-")) {
       return complain(
-          cat("unknown flag ", argument, "; give --json or --help, as bascule-status --json shm:///tmp/run"));
+          cat("unknown flag ", argument, "; give --json or --help, as in: bascule-status --json shm:///tmp/run"));
     } else {
       targets.emplace_back(argument);
     }
   }
   if (targets.size() != 1)
     return complain(cat("expected one endpoint or folder, found ", targets.size(),
-                        "; give one, as bascule-status shm:///tmp/run (--help tells more)"));
+                        "; give one, as in: bascule-status shm:///tmp/run (see --help)"));
 
   const absl::StatusOr<Observation> seen = observe({.target = targets.front()});
   if (!seen.ok()) return complain(std::string(message_of(seen.status())));

@@ -1,4 +1,4 @@
-// An observation as a page for a person, and as JSON for a program (docs/guide/status.md names every field).
+// Formats an observation as a page for a person, and as JSON for a program (docs/guide/status.md names every field).
 #pragma once
 
 #include <string>

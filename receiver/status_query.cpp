@@ -10,7 +10,7 @@ namespace {
 
 absl::StatusOr<Answer> answer_of(Message message, std::vector<UniqueFd> descriptors) {
   if (const auto* refused = std::get_if<Refused>(&message))
-    return failed_precondition("the sender refused the question: ", refused->why);
+    return failed_precondition("the sender refused the status query: ", refused->why);
   auto* const status = std::get_if<SenderStatus>(&message);
   if (status == nullptr)
     return invalid_argument("the sender broke the protocol: expected status, found ", name_of(message));
@@ -39,7 +39,7 @@ absl::StatusOr<Answer> query_status(const Endpoint& endpoint, std::optional<Toke
         });
     asking->send(StatusQuery{});
   });
-  const Deadline deadline(2 * endpoint.suspect_after);  // the connector keeps to one of its own
+  const Deadline deadline(2 * endpoint.suspect_after);  // the connector has its own deadline
   while (!answer && !deadline.passed()) io.run_one_until(deadline.at());
   if (asking) asking->close();
   if (!answer)

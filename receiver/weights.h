@@ -9,12 +9,13 @@
 
 namespace bascule::inline v0 {
 
-// The tensors of one slot, by the sender's names; a tied tensor has each of its names. They are read-only memory, on
-// the host or on a device (TensorView::device). Or the tensors of one set of the engine's own, by the targets' names.
+// The tensors of one slot, by the sender's names; a tied tensor is listed under each of its names. They are read-only
+// memory, on the host or on a device (TensorView::device). In a receiver that copies: the tensors of one of the
+// engine's own sets, by the targets' names.
 class Weights {
  public:
   std::span<const TensorView> tensors() const { return tensors_; }
-  const TensorView* find(std::string_view name) const;  // null where there is none
+  const TensorView* find(std::string_view name) const;  // null if there is none
 
  private:
   friend class WeightsBuilder;
