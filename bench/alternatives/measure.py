@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures how other libraries move a model's weights from a trainer to its engines, with the bytes of bascule-bench.
 
-    python3 -m venv out/alternatives && out/venv/bin/pip install -r bench/alternatives/requirements.txt     (4.9 GB)
+    python3 -m venv out/alternatives && out/alternatives/bin/pip install -r bench/alternatives/requirements.txt     (4.9 GB)
     out/alternatives/bin/python bench/alternatives/measure.py --bytes 1GiB --tensors 338 --workers 2 --repeat 20 --json alternatives.json
     build/release/bin/bascule-bench --compare ours.json alternatives.json
 
