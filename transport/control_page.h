@@ -1,11 +1,11 @@
-// The control page: one page of sealed shared memory in which the sender says what each slot holds.
+// The control page: one page of sealed shared memory in which the sender states what each slot holds.
 //
 //   line 0   | magic 8 | format 4 | slots 4 | epoch 8 | digest number 4 |
 //   line 1…  | version 8 | sequence 8 | digest 16 | bytes done 8 | has digest 8 |
 //
-// A line has 64 bytes. From line 1 on each slot has one: line 1 + index modulo kMaxSlots. The sender stores, workers
-// load; offsets never addresses. `version` is 0 while the slot is being written. `sequence` is odd while a line is
-// being changed, so that a reader can tell when it read half of a change.
+// A line has 64 bytes. Each slot has line 1 + index modulo kMaxSlots. The sender stores, workers load. `version` is 0
+// while the slot is being written. `sequence` is odd while a line is being changed, so that a reader notices if it read
+// half of a change.
 #pragma once
 
 #include <array>
@@ -22,13 +22,13 @@
 
 namespace bascule::inline v0 {
 
-inline constexpr std::uint32_t kMaxSlots = 62;  // for which one page has lines, at one time
+inline constexpr std::uint32_t kMaxSlots = 62;  // how many one page has lines for, at one time
 
 struct alignas(64) SlotLine {
   std::atomic<std::uint64_t> version;
   std::atomic<std::uint64_t> sequence;  // grows by two with every change of the line
   std::atomic<std::uint64_t> digest_low, digest_high;
-  std::atomic<std::uint64_t> bytes_done;  // a prefix of the slot that is complete; release/acquire
+  std::atomic<std::uint64_t> bytes_done;  // length of the complete prefix; release/acquire
   std::atomic<std::uint64_t> has_digest;
 };
 static_assert(sizeof(SlotLine) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
@@ -48,7 +48,7 @@ class ControlPage {
   SlotMemory memory_;
 };
 
-// What a line says, all of it of one moment.
+// A line's values at one moment.
 struct SlotRecord {
   Version version = 0;
   std::optional<Digest> digest;
@@ -58,10 +58,10 @@ struct SlotRecord {
 // The worker's side, read-only.
 class ControlPageView {
  public:
-  // INVALID_ARGUMENT: not sealed, no control page, another format, digest function or epoch.
+  // INVALID_ARGUMENT: not sealed, not a control page, or of another format, digest function or epoch.
   static absl::StatusOr<ControlPageView> map(UniqueFd descriptor, Epoch epoch);
 
-  // Version 0 and no digest while the slot is being written or its line is being changed. Never waits.
+  // Returns version 0 and no digest while the slot is being written or its line is being changed. Never waits.
   SlotRecord read(std::uint32_t slot) const;
 
  private:

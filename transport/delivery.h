@@ -1,5 +1,5 @@
-// What a scheme adds whose bytes move by themselves, while both ends take part: a moment to move them, and
-// messages that its two ends send each other.
+// The interface of schemes that move bytes themselves, with both ends taking part: a moment to move them, and messages
+// between the scheme's two ends.
 //
 //   sender                                               receiver
 //   open(line)                                           open(line)            attached to a sender
@@ -7,8 +7,8 @@
 //     line.deliver(worker, version, bytes) ────────────▶ receive(publication, bytes, deadline)
 //     line.say(worker, bytes) ◀───────── any time ─────▶ line.say(bytes)
 //   heard(worker, bytes)                                 heard(bytes)
-//   done(status)          no byte is read any more       prepare(publication)  of scheme.h: where it lies now
-//   stop(number)          it is wanted no more
+//   done(status)          no byte is read any longer     prepare(publication)  of scheme.h: where it lies now
+//   stop(number)          it is no longer needed
 //   close()               the sender ends                close()               the connection is lost, or ends
 //
 // On a Unix socket descriptors travel with such messages; over TCP they do not.
@@ -30,68 +30,68 @@
 
 namespace bascule::inline v0 {
 
-// From the sender's end to workers. Any thread; returns at once. A worker that is gone hears nothing.
+// From the sender's end to workers. Any thread; returns at once. Messages to a worker that is gone are dropped.
 class WorkerLine {
  public:
   virtual ~WorkerLine() = default;
-  // Has the worker's end receive(), behind its `prepare` of that version.
+  // Makes the worker's end call receive(), after its `prepare` of that version.
   virtual void deliver(WorkerId worker, Version version, std::string bytes) = 0;
   virtual void say(WorkerId worker, std::string bytes, std::vector<ProcessFd> descriptors = {}) = 0;
   virtual void give_up(WorkerId worker, absl::Status why) = 0;  // evicts it; remove() follows
   virtual void log(std::string line) = 0;                       // for a person
-  virtual void post(std::function<void()> work) = 0;            // runs on the I/O thread; not at all behind close()
+  virtual void post(std::function<void()> work) = 0;            // runs on the I/O thread; never after close()
 };
 
-// A version that is to be moved.
+// A version to move.
 struct DeliveryOrder {
-  std::uint64_t number = 0;                                // of this delivery; never used again by a sender
-  Publication publication;                                 // without a digest where the slot is still written
-  std::vector<WorkerId> workers;                           // each has said that its back slot is free
+  std::uint64_t number = 0;                                // of this delivery; a sender never reuses it
+  Publication publication;                                 // without a digest if the slot is still being written
+  std::vector<WorkerId> workers;                           // each has reported that its back slot is free
   const SlotMemory* memory = nullptr;                      // lives until unmake_slot()
-  const std::atomic<std::uint64_t>* bytes_done = nullptr;  // a prefix of the slot that is written; acquire
+  const std::atomic<std::uint64_t>* bytes_done = nullptr;  // length of the written prefix; acquire
 };
 
 // The sender's end. I/O thread; every call returns soon.
 class Delivery {
  public:
-  using Done = std::function<void(absl::Status)>;  // any thread, once, also from within the call
+  using Done = std::function<void(absl::Status)>;  // any thread, once, possibly from within the call
 
   virtual ~Delivery() = default;
-  // Once, before the first worker. `line` lives until close().
+  // Called once, before the first worker. `line` lives until close().
   virtual void open(WorkerLine& line) = 0;
-  // Whether deliver() comes as soon as all workers are ready, and the slot may still be written then. Else it is whole.
+  // True: deliver() is called as soon as all workers are ready, while the slot may still be written. False: the slot is
+  // whole.
   virtual bool starts_while_written() const { return false; }
-  // Several may be under way at once: of the version that is sent, and of those that other workers catch up with. A
-  // worker that is removed meanwhile needs nothing any more. An error aborts the version for all of them;
-  // FAILED_PRECONDITION: nothing will ever be delivered by this end again. The slot is not written before `done`,
-  // whatever becomes of the version.
+  // Several deliveries may be under way at once: of the version being sent, and of catch-ups. A worker that is removed
+  // meanwhile needs nothing further. An error aborts the version for all its workers; FAILED_PRECONDITION: this end
+  // will never deliver again. The slot is not rewritten before `done`, even if the version is aborted.
   virtual void deliver(DeliveryOrder order, Done done) = 0;
-  // The version was aborted, or all of the workers are lost: the delivery is wanted no more, and ends soon. If the slot
-  // is not whole yet, no more of it will be written.
+  // The version was aborted or all its workers are lost: the delivery should end soon. A slot that is not whole yet
+  // stays incomplete.
   virtual void stop(std::uint64_t number) = 0;
   virtual void heard(WorkerId, std::string bytes, std::vector<UniqueFd> descriptors) = 0;
-  // The last call. Neither `line` nor a `done` is called once it has returned. May block, for a bounded time. Public
+  // The last call. Neither `line` nor a `done` is called after it returns. May block, for a bounded time. Public
   // thread.
   virtual void close() = 0;
 };
 
-// From a receiver's end to the sender. Any thread; returns at once. Without effect once the connection is lost.
+// From a receiver's end to the sender. Any thread; returns at once. Does nothing once the connection is lost.
 class SenderLine {
  public:
   virtual ~SenderLine() = default;
   virtual void say(std::string bytes, std::vector<ProcessFd> descriptors = {}) = 0;
 };
 
-// The receiver's end. I/O thread, but receive(); every other call returns soon. The same object is a ReceiverTransport,
-// whose calls come from the prepare thread meanwhile.
+// The receiver's end. I/O thread, except receive(); all other calls return soon. The same object is a
+// ReceiverTransport, which the prepare thread may call meanwhile.
 class Reception {
  public:
   virtual ~Reception() = default;
-  virtual void open(std::shared_ptr<SenderLine> line) = 0;  // behind the first accept(); again after each close()
+  virtual void open(std::shared_ptr<SenderLine> line) = 0;  // after the first accept(), and again after each close()
   virtual void heard(std::string bytes, std::vector<UniqueFd> descriptors) = 0;
-  // Blocks until the bytes of the version have come, or will not come; soon after close(). An error: the worker says
-  // that it failed; but CANCELLED: the sender's end gave it up. Its prepare() follows, unless the version is aborted:
-  // then what came is nobody's, and the next receive() may use its place. A thread of its own, one version at a time.
+  // Blocks until the bytes of the version have come or will not come; returns soon after close(). On an error the
+  // worker reports `failed`, except CANCELLED: the sender's end gave the version up. prepare() follows unless the
+  // version is aborted; then the next receive() may reuse the memory. On a separate thread, one version at a time.
   virtual absl::Status receive(const Publication& publication, std::string bytes, Deadline deadline) = 0;
   virtual void close() = 0;
 };

@@ -1,12 +1,12 @@
-// The limit of open descriptors, RLIMIT_NOFILE of this process. The library names it (errno_status()) and leaves it
-// alone; programs raise theirs (program/descriptors.h).
+// The process's limit of open descriptors, RLIMIT_NOFILE. The library names it in errors (errno_status()) and never
+// changes it; programs raise theirs (program/descriptors.h).
 #pragma once
 
 #include <cstddef>
 
 namespace bascule::inline v0 {
 
-// How many descriptors peers may take that nobody knows yet: `most`, or a `part`th of those that this process may open.
+// How many descriptors unidentified peers may take: the lower of `most` and 1/`part` of the process's limit.
 std::size_t share_of_descriptors(std::size_t most, std::size_t part);
 
 }  // namespace bascule::inline v0

@@ -1,5 +1,5 @@
-// What sender and receiver have a GPU do, behind interfaces that know no CUDA: they are the same in a build without it,
-// where open_device() refuses.
+// The GPU work of sender and receiver, as interfaces without CUDA: they are the same in a build without CUDA, where
+// open_device() returns an error.
 #pragma once
 
 #include <atomic>
@@ -21,35 +21,36 @@
 
 namespace bascule::inline v0 {
 
-// Segments as a device reads them: of tensors into a slot, or of a slot into tensors. Freeing one waits for the device.
+// Segments as a device reads them, from tensors into a slot or from a slot into tensors. Freeing one waits for the
+// device.
 class DevicePlan {
  public:
   virtual ~DevicePlan() = default;
 };
 
-// Memory elsewhere as one device copies to it and from it: of the host, registered with the device, or, where that
-// cannot be (mappings of files), through pinned buffers; or of a peer GPU. Goes before the memory does; waits for the
-// copies under way.
+// Memory outside a device, which the device copies to and from: a peer GPU's memory, or host memory, registered with
+// the device or, if that is impossible (mappings of files), reached through pinned buffers. Must be destroyed before
+// the memory; the destructor waits for copies under way.
 class HostWindow {
  public:
   virtual ~HostWindow() = default;
   virtual const std::string& how() const = 0;  // for reports: "registered with device 0"
-  // That one copy should move: kHostPieceBytes, or from a peer GPU kDevicePieceBytes.
+  // How much one copy should move: kHostPieceBytes, or from a peer GPU kDevicePieceBytes.
   virtual std::uint64_t piece_bytes() const = 0;
 };
 
-// What is packed at a time, so that others can run behind it, and what one copy from a peer GPU moves; and what one
-// copy to or from a host does, which takes longer. Whole tiles of the digest.
+// The size of one packed piece, which readers can copy while the next one is packed, and of one copy from a peer GPU;
+// and the size of one copy to or from a host, which is slower. Both are whole tiles of the digest.
 inline constexpr std::uint64_t kDevicePieceBytes = std::uint64_t{32} << 20;
 inline constexpr std::uint64_t kHostPieceBytes = std::uint64_t{16} << 20;
 
-// One device and a stream of Bascule's own there, on which one thing at a time is under way: run(), digest(),
-// run_behind() and copy_in() enqueue it and return, finish() waits for it. `caller`: a stream of the user's on that
-// device. What was queued on it by then comes first, and what is queued later waits on the device; none: nothing waits.
+// One device and Bascule's own stream there, with one operation under way at a time: run(), digest(), run_behind() and
+// copy_in() enqueue it and return, finish() waits for it. `caller` is a user's stream on that device: work queued on it
+// before the call comes first, and work queued later waits on the device; without one nothing waits.
 //
-// Threads: any, one at a time. Once a call has met a sticky error, every later one says so; a device that the process
-// reset is one. Destruction waits for what is under way. A call that fails leaves nothing behind that a later one
-// counts on. A `caller` that check_stream() refuses is refused before anything is enqueued.
+// Threads: any, one at a time. After a sticky error every later call returns it; resetting the device counts as one.
+// Destruction waits for work under way. A failed call does not affect later ones. A `caller` that check_stream()
+// refuses is refused before anything is enqueued.
 class DeviceQueue {
  public:
   using Caller = std::optional<Stream>;
@@ -58,14 +59,14 @@ class DeviceQueue {
   virtual ~DeviceQueue() = default;
   virtual int device() const = 0;
 
-  // What every call below would refuse a `caller` for, and a device that is lost: as check_stream(). Does nothing
-  // there.
+  // The error with which every call below would refuse `caller` (see check_stream()) or a lost device. Enqueues
+  // nothing.
   virtual absl::Status check(Stream caller) = 0;
 
   // Blocks while the plan is uploaded.
   virtual absl::StatusOr<std::unique_ptr<DevicePlan>> plan(Into into, std::span<const kernels::Segment> segments,
                                                            std::size_t tensors, std::uint64_t slot_bytes) = 0;
-  // Device memory, not initialised, and freed with the last copy of the pointer. Blocks. RESOURCE_EXHAUSTED says how
+  // Allocates uninitialised device memory, freed with the last copy of the pointer. Blocks. RESOURCE_EXHAUSTED says how
   // much `what` ("the second set of the tensors") needs and how much the device has.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes, std::string_view what) = 0;
 
@@ -73,83 +74,85 @@ class DeviceQueue {
   virtual absl::Status run(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                            bool want_digest, Caller caller) = 0;
   virtual absl::Status digest(std::span<const std::byte> slot, Caller caller) = 0;
-  // Enqueues the digest of bytes [begin, end) of a slot that come with what `producer`, a stream of Bascule's own on
-  // this device, was given so far (null: they are there). `producer` waits for nothing. Pieces as of copy_in(): from
-  // byte 0 on, each where the last one ended; that which ends with the slot has its digest made.
+  // Enqueues the digest of bytes [begin, end) of a slot, after the work queued so far on `producer`, which is Bascule's
+  // own stream on this device (null: the bytes are there). `producer` waits for nothing. As with copy_in(), the first
+  // piece begins at byte 0 and each later one where the last one ended; the piece that ends the slot completes its
+  // digest.
   virtual absl::Status digest_behind(Stream producer, std::span<const std::byte> slot, std::uint64_t begin,
                                      std::uint64_t end) = 0;
-  virtual absl::Status run_behind(Stream caller) = 0;  // does nothing, behind what `caller` was given
+  virtual absl::Status run_behind(Stream caller) = 0;  // enqueues nothing but a wait for what `caller` was given
 
   // ---- slots in host memory ----
 
-  // `place`: kHost, or the device whose memory it is, at an address that this device reaches. Blocks: registering takes
-  // about half a second a GiB.
+  // `place` is kHost, or the device whose memory it is, at an address that this device reaches. Blocks: registering
+  // takes about half a second per GiB.
   virtual absl::StatusOr<std::shared_ptr<HostWindow>> open_window(std::span<const std::byte> bytes, int place,
                                                                   Access access) = 0;
-  // As run() with a plan into a slot, in pieces, so that copy_out() has something to do before all is packed.
+  // Like run() with a plan into a slot, but in pieces, so that copy_out() can start before all is packed.
   virtual absl::Status run_in_pieces(DevicePlan& plan, std::span<const std::byte* const> tensors, const std::byte* slot,
                                      bool want_digest, Caller caller) = 0;
-  // Behind each piece of that run_in_pieces() that is packed, `bytes_done` grows. Blocks until it is all.
+  // Raises `bytes_done` after each piece that run_in_pieces() has packed. Blocks until all are packed.
   virtual absl::Status watch_pieces(std::atomic<std::uint64_t>& bytes_done, Deadline deadline) = 0;
-  // Copies the slot of that run_in_pieces() to the window, each piece as soon as it is packed; `bytes_done` grows
-  // behind each. Blocks, mostly asleep. DEADLINE_EXCEEDED: not all of it is there yet.
+  // Copies the slot of that run_in_pieces() to the window, each piece as soon as it is packed, and raises `bytes_done`
+  // after each. Blocks, mostly asleep. DEADLINE_EXCEEDED: some of it is not there yet.
   virtual absl::Status copy_out(const std::byte* slot, HostWindow& to, std::atomic<std::uint64_t>& bytes_done,
                                 Deadline deadline) = 0;
   // Enqueues a copy of bytes [begin, end) of the window to the same place of `slot`; many may be under way. Through
-  // buffers it blocks until the bytes are read. With `want_digest` copies begin on tiles, at 0 and then where the last
-  // one ended; the one that ends with the slot has its digest made, most of it while later pieces were still coming.
+  // buffers it blocks until the bytes are read. With `want_digest` copies begin at tiles: the first at 0, each later
+  // one where the last one ended; the copy that ends the slot completes its digest, most of which was made while pieces
+  // were still coming.
   virtual absl::Status copy_in(HostWindow& from, std::uint64_t begin, std::uint64_t end, std::span<std::byte> slot,
                                bool want_digest) = 0;
-  // Copies all of a slot that is there to the window. Blocks, mostly asleep. DEADLINE_EXCEEDED: not all of it is there.
+  // Copies a whole slot to the window. Blocks, mostly asleep. DEADLINE_EXCEEDED: some of it is not there yet.
   virtual absl::Status copy_to_host(const std::byte* slot, HostWindow& to, Deadline deadline) = 0;
-  // Of the slot whose copy_in() from byte 0 was the last: the prefix that has come. Does not block.
+  // How many bytes have come of the slot whose copy_in() from byte 0 was the last. Does not block.
   virtual absl::StatusOr<std::uint64_t> arrived() = 0;
 
-  // Blocks until the device is done with it; the digest, where one was wanted. DEADLINE_EXCEEDED: it is not yet.
+  // Blocks until the device is done; returns the digest if one was requested. DEADLINE_EXCEEDED: it is not done yet.
   virtual absl::StatusOr<std::optional<Digest>> finish(Deadline deadline) = 0;
-  // Blocks until the device is done with all that it was given, also by calls that failed; until then it may read and
-  // write what they named. OK of a device that is lost, too. DEADLINE_EXCEEDED: it is not yet.
+  // Blocks until the device is done with all enqueued work, including the work of failed calls; until then it may read
+  // and write the memory that they named. Returns OK for a lost device. DEADLINE_EXCEEDED: it is not done yet.
   virtual absl::Status settle(Deadline deadline) = 0;
 };
 
-// A point in the work of a stream of the user's.
+// A point in the work of a user's stream.
 class DeviceMark {
  public:
   virtual ~DeviceMark() = default;
   virtual int device() const = 0;
-  // Behind all that it was given; returns at once. Errors as of check_stream().
+  // Marks the point after all work queued so far; returns at once. Returns the errors of check_stream().
   virtual absl::Status record(Stream stream) = 0;
   virtual absl::Status wait(Deadline deadline) const = 0;  // until the device has passed it
 };
 
-// Whether work on `device` can be ordered against `stream`, a user's. INVALID_ARGUMENT: it is one of another device.
+// Whether work on `device` can be ordered against a user's `stream`. INVALID_ARGUMENT: it belongs to another device.
 // FAILED_PRECONDITION: it is being captured into a graph; or it is the default stream, which cannot be used while any
-// blocking stream of the process is captured. Neither touches the stream or ends a capture.
+// blocking stream of the process is captured. The check neither touches the stream nor ends a capture.
 absl::Status check_stream(int device, Stream stream);
 
-// The memory of a tensor that a user says lies on a device: the first byte that is read or written there, and the last.
+// The memory of a tensor that, according to the user, lies on a device: the first and last byte read or written there.
 struct MemoryRange {
   std::string_view tensor;
   const std::byte *first = nullptr, *last = nullptr;
 };
-// Whether `device` reaches the ends of all of them. INVALID_ARGUMENT names the first that it does not, and the kind of
-// memory that is there. A kernel that is given such an address loses the device to the process. Asks the driver twice
-// for each: some hundred nanoseconds.
+// Whether `device` reaches both ends of every range. INVALID_ARGUMENT names the first that it does not reach, and the
+// kind of memory there. A kernel that is given such an address makes the process lose the device. Costs two driver
+// calls per range, some hundred nanoseconds.
 absl::Status check_memory(int device, std::span<const MemoryRange> ranges);
 
-// UNIMPLEMENTED: this build has no CUDA. UNAVAILABLE: this machine has no GPU, or none of that number.
+// UNIMPLEMENTED: this build has no CUDA. UNAVAILABLE: this machine has no GPU, or none with that number.
 absl::StatusOr<std::unique_ptr<DeviceQueue>> open_device(int device);
 absl::StatusOr<std::unique_ptr<DeviceMark>> make_device_mark(int device);
-// What went wrong in destructors of this process since the last call and was reported nowhere else; OK: nothing.
+// Returns the error of a destructor in this process since the last call that was reported nowhere else, or OK.
 absl::Status take_kept_device_errors();
-// Of the calling thread, one of Bascule's own: before it does anything with a device. See kernels/cuda_memory.h.
+// Bascule's own threads call this before they do anything with a device. See kernels/cuda_memory.h.
 void own_thread_of_devices();
 absl::Status why_no_cuda();  // OK in a build with CUDA; else UNIMPLEMENTED, and what to do
 
-// Whether the error took this process's use of the device with it: only a new process helps. A payload of the status.
+// The payload of a status after which this process cannot use the device any longer: only a new process helps.
 inline constexpr char kStickyDeviceError[] = "bascule/sticky-cuda-error";
 inline bool is_sticky(const absl::Status& status) { return status.GetPayload(kStickyDeviceError).has_value(); }
-// Of a wait for work on a device: whether that work is over, done or lost with the device. Nothing is read for it then.
+// Whether the work that was waited for is over, either done or lost with the device, and so no longer reads anything.
 inline bool is_over(const absl::Status& waited) { return waited.ok() || is_sticky(waited); }
 
 }  // namespace bascule::inline v0

@@ -6,10 +6,11 @@
 //   nccl://node1:29500?state=/var/tmp/grpo&token_file=/home/me/.grpo-token
 //   scheme host  port  options
 //
-//   auto:///run/user/1000/grpo?listen=node1:29500      of a sender with both
+//   auto:///run/user/1000/grpo?listen=node1:29500      a sender with both
 //
 // With a folder the control connection is a Unix socket at <folder>/control.sock. With a host (a name, an IPv4 address,
-// or an IPv6 address in brackets) and a port it is TCP, where both ends must know one token (docs/guide/security.md).
+// or an IPv6 address in brackets) and a port it is TCP, and both ends must know the same token
+// (docs/guide/security.md).
 #pragma once
 
 #include <array>
@@ -30,61 +31,61 @@
 namespace bascule::inline v0 {
 
 enum class DigestMode {
-  kOff,     // there is none
-  kOn,      // the sender makes it while it packs; a worker that copies checks it
+  kOff,     // no digest
+  kOn,      // the sender computes it while packing; a worker that copies checks it
   kAlways,  // a worker that reads in place also reads all bytes to check it
 };
 inline constexpr std::array<std::string_view, 3> kDigestModes = {"off", "on", "always"};  // their names, in order
 
-inline constexpr int kMaxOfferedSlots = 12;  // descriptors of one message, less those for other things
+inline constexpr int kMaxOfferedSlots = 12;  // descriptors of one message, less those for other uses
 
 struct Endpoint {
   std::string scheme;      // "shm"
-  std::string host;        // of a control connection over TCP, without brackets; empty: it is a Unix socket
-  std::uint16_t port = 0;  // likewise
+  std::string host;        // for a control connection over TCP, without brackets; empty: Unix socket
+  std::uint16_t port = 0;  // for TCP; 0: Unix socket
   // Absolute. Holds the socket and the sender's state. Over TCP it holds the state only: state=, or by default
   // $XDG_STATE_HOME/bascule/<host>_<port> (~/.local/state if that is not set; empty if there is no home either).
   std::filesystem::path folder;
   std::filesystem::path token_file;  // token_file=: the file with the token, in place of BASCULE_TOKEN; TCP only
-  // listen=host:port: beside a folder, the sender takes workers over TCP there. A worker that has this URL takes the
+  // listen=host:port, with a folder: where the sender also takes workers over TCP. A worker with this URL uses the
   // folder.
   std::optional<HostPort> listen;
 
   int slots = 2;  // slots=N; 1: a single copy, in the trainer's own parameters
-  // spares=N: how many more slots may be made while evicted workers still read old ones, each as large as the model;
-  // none: 2 in host memory, 1 on a device.
+  // spares=N: extra slots allowed while evicted workers still read old ones, each as large as the model; by default 2
+  // in host memory, 1 on a device.
   std::optional<int> spares;
   std::optional<DType> wire_dtype;                  // wire_dtype=f32|bf16|f16: floating-point tensors travel as this
   DigestMode digest = DigestMode::kOn;              // digest=off|on|always
   bool commit_each = false;                         // commit=each|together: each worker flips as soon as it is prepared
-  Apply apply = Apply::kCommit;                     // apply=commit|background: when a worker that registered copies
-  absl::Duration timeout = absl::Seconds(30);       // timeout=: of one send, up to its commit decision
+  Apply apply = Apply::kCommit;                     // apply=commit|background: when a worker with targets copies
+  absl::Duration timeout = absl::Seconds(30);       // timeout=: for one send, until the version is decided
   absl::Duration flip_timeout = absl::Seconds(5);   // flip_timeout=: from the decision to a worker's ack
   absl::Duration loan_timeout = absl::Seconds(30);  // loan_timeout=: with slots=1, from a loan to its publish or drop
   absl::Duration load_timeout = absl::Minutes(2);   // load_timeout=: for an engine that loads a version by itself
-  absl::Duration heartbeat = absl::Seconds(1);      // heartbeat=: how often each end says that it lives
+  absl::Duration heartbeat = absl::Seconds(1);      // heartbeat=: how often each end sends a heartbeat
   absl::Duration suspect_after = absl::Seconds(5);  // suspect_after=: silence after which a peer is given up
 
-  // All other options, by name: they are the scheme's own (transport/scheme_option.h), and scheme_for() checks them.
+  // The scheme's own options, by name (transport/scheme_option.h); scheme_for() checks them.
   std::map<std::string, std::string, std::less<>> scheme_options;
 
   // Not part of the string: this process only looks at slots; senders may write them meanwhile (receiver/status.h).
   bool looks_only = false;
-  // Not part of the string: versions for which a worker with memory of its own (Scheme::to_own_memory) keeps some.
+  // Not part of the string: how many versions a worker with its own memory (Scheme::to_own_memory) keeps memory for.
   std::size_t versions_kept = 2;
   // Not part of the string: the device that this receiver reads on (ReceiverOptions::device); kHost: the sender's.
   int device = -1;
 
   bool over_tcp() const { return !host.empty(); }
   std::string place() const;               // for texts: the folder, or "node1:29500", "[::1]:29500"
-  std::optional<Endpoint> beside() const;  // as this one, over TCP at listen=
-  std::string own_folder() const;          // a URL with a folder below this one, as advice: "shm:///tmp/run"
+  std::optional<Endpoint> beside() const;  // the same endpoint over TCP at listen=
+  std::string own_folder() const;          // a URL with a folder below this one, for advice: "shm:///tmp/run"
   std::filesystem::path control_socket() const { return folder / "control.sock"; }
   std::filesystem::path lock_file() const { return folder / "sender.lock"; }
 
   // INVALID_ARGUMENT: malformed, a value out of range, a folder too long for a socket's address, an option that makes
-  // no sense for this kind of place. UNIMPLEMENTED names an option or value that only a later version will know. The
-  // registry's scheme_for() checks whether the scheme exists, and whether it has the options that are not common.
+  // no sense for this kind of place. The registry's scheme_for() checks that the scheme exists and has the options that
+  // are not common.
   static absl::StatusOr<Endpoint> parse(std::string_view url);
 };
 

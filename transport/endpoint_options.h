@@ -1,4 +1,4 @@
-// What follows the question mark of an endpoint: options by name, and what the values of the common ones may be.
+// What follows the question mark of an endpoint: options by name, and the allowed values of the common ones.
 #pragma once
 
 #include <filesystem>
@@ -11,11 +11,11 @@
 
 namespace bascule::inline v0 {
 
-// "slots=3&digest=off". Errors as of Endpoint::parse().
+// "slots=3&digest=off". Returns the errors of Endpoint::parse().
 absl::Status set_options(Endpoint& endpoint, std::string_view query);
 
-// Of a part of a URL. INVALID_ARGUMENT: a percent sign that is none, or a zero byte.
+// Decodes a part of a URL. INVALID_ARGUMENT: a percent sign without two hexadecimal digits, or a zero byte.
 absl::StatusOr<std::string> percent_decoded(std::string_view text);
-std::filesystem::path normal_path(std::string_view text);  // without a slash at the end
+std::filesystem::path normal_path(std::string_view text);  // without a trailing slash
 
 }  // namespace bascule::inline v0

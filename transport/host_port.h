@@ -1,4 +1,4 @@
-// A host and a port, as an endpoint has them for a control connection over TCP.
+// A host and a port, for a control connection over TCP.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ struct HostPort {
   std::string host;  // a name, an IPv4 address, or an IPv6 address without brackets
   std::uint16_t port = 0;
 
-  // "node1:29500", "10.0.0.7:29500", "[fe80::1]:29500". INVALID_ARGUMENT says what is none of them.
+  // "node1:29500", "10.0.0.7:29500", "[fe80::1]:29500". INVALID_ARGUMENT quotes any other text.
   static absl::StatusOr<HostPort> parse(std::string_view text);
-  std::string text() const;  // with brackets where they are due
+  std::string text() const;  // with brackets around an IPv6 address
 };
 
 }  // namespace bascule::inline v0

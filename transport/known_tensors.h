@@ -1,5 +1,5 @@
-// KnownTensors: the lists of tensors that came last. A fleet's workers all expect the same ones: a list that comes
-// again, byte for byte, is not read again, and all holders share one.
+// KnownTensors: the tensor lists that came last. A fleet's workers all expect the same tensors: a list that comes
+// again, byte for byte, is not decoded again, and all holders share one copy.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +18,12 @@ using SharedSpecs = std::shared_ptr<const std::vector<TensorSpec>>;
 // One thread at a time.
 class KnownTensors {
  public:
-  // Null: this one did not come before. `encoded`: as it came, whole.
+  // Returns null if this list did not come before. `encoded` is the whole list as it came.
   SharedSpecs find(std::span<const std::uint8_t> encoded) const;
   void add(std::span<const std::uint8_t> encoded, SharedSpecs specs);
 
  private:
-  static constexpr std::size_t kMost = 2;  // an engine's own, and that of a copy beside it
+  static constexpr std::size_t kMost = 2;  // the list of an engine that reads in place, and of one that copies
   struct Entry {
     std::vector<std::uint8_t> encoded;
     SharedSpecs specs;

@@ -1,11 +1,11 @@
 // Layout: where each tensor lies in a slot. The sender makes it once, at the first publication of an epoch; a receiver
-// gets it with its welcome and computes no part of it again.
+// gets it with its welcome and recomputes nothing.
 //
 //   | tensors whose size is a multiple of 64 bytes, as registered | the rest, by falling element size | end |
 //   0: each aligned to 64 bytes                                     each aligned to its element
 //
 // There are no gaps. Tied tensors travel once: the second name is an alias of the first. Tensors that a worker wants
-// fused lie one after the other and count as one in the order above: only the first of them is sure to be aligned to 64
+// fused lie one after the other and count as one in the order above: only the first is guaranteed to be aligned to 64
 // bytes.
 #pragma once
 
@@ -42,16 +42,16 @@ class Layout {
   Layout() = default;
 
   // Orders and places `specs`; `tied` pairs an alias with the name that it stands for. INVALID_ARGUMENT names the
-  // tensor and what is wrong: a name that is empty, not UTF-8 or there twice, a negative dimension, a size above 2^62
+  // tensor and the problem: a name that is empty, not UTF-8 or duplicate, a negative dimension, a size above 2^62
   // bytes.
   //
-  // `fused` are lists of tensors that shall lie one after the other. Earlier lists win: a list with a tensor of an
-  // earlier list, or whose tensors cannot be joined, is ignored (joined_at() tells).
+  // `fused` are lists of tensors to place one after the other. Earlier lists win: a list is ignored if it shares a
+  // tensor with an earlier list or if its tensors cannot be joined; joined_at() shows the result.
   static absl::StatusOr<Layout> arrange(std::vector<TensorSpec> specs,
                                         std::vector<std::pair<std::string, std::string>> tied,
                                         std::span<const std::vector<std::string>> fused = {});
 
-  // A layout as it came from the other end: everything in it is checked.
+  // Makes a layout of values from the other end, and checks all of them.
   static absl::StatusOr<Layout> from_placements(std::vector<Placement> tensors, std::vector<Alias> aliases,
                                                 std::uint64_t bytes);
 
@@ -59,21 +59,20 @@ class Layout {
   std::span<const Alias> aliases() const { return aliases_; }
   std::uint64_t bytes() const { return bytes_; }
 
-  // Identifies a layout: 128 bits over all of the above. Workers may join whatever it is.
+  // Identifies a layout: 128 bits over all of the above. Workers may join with any layout.
   const Digest& fingerprint() const { return fingerprint_; }
 
   // The placement of the tensor with this name or alias; null if there is none.
   const Placement* find(std::string_view name) const;
 
   // The type and shape of these tensors joined along their first dimension; the name is empty. INVALID_ARGUMENT names
-  // the tensor that is not sent, is a scalar, is there twice, or has another type or other inner dimensions than the
-  // first.
+  // the tensor that is not sent, is a scalar, is listed twice, or differs from the first in type or inner dimensions.
   absl::StatusOr<TensorSpec> join(std::span<const std::string> names) const;
-  // The offset of the first, in bytes, if these tensors lie one after the other in this order.
+  // The byte offset of the first tensor, if these tensors lie one after the other in this order.
   std::optional<std::uint64_t> joined_at(std::span<const std::string> names) const;
 
   // Whether a worker that expects `expected` can take this layout. INVALID_ARGUMENT names the first tensor that is
-  // missing, surplus, duplicate, or of another shape or type (with `casts`: of a type that cannot be cast), and counts
+  // missing, surplus, duplicate, or has another shape or type (with `casts`: a type that cannot be cast), and counts
   // the others. Aliases may be expected, but need not be.
   absl::Status check_expected(std::span<const TensorSpec> expected, bool casts = false) const;
 
@@ -85,10 +84,10 @@ class Layout {
   absl::Status place();  // one after the other, in the order of tensors_
   absl::Status fuse(std::span<const std::vector<std::string>> lists);
   absl::Status index();
-  std::string_view name(std::uint32_t i) const;    // of tensor i or, beyond those, of an alias
-  const Placement& placed(std::uint32_t i) const;  // what bears that name
+  std::string_view name(std::uint32_t i) const;    // of tensor i; higher i are aliases
+  const Placement& placed(std::uint32_t i) const;  // the tensor with that name
   std::optional<std::uint32_t> number_of(std::string_view name,
-                                         std::uint32_t guess) const;  // `guess` is looked at first
+                                         std::uint32_t guess) const;  // checks `guess` first
 
   std::vector<Placement> tensors_;
   std::vector<Alias> aliases_;

@@ -1,4 +1,4 @@
-// From a tensor's dimensions to those that a kernel walks.
+// Reduces a tensor's dimensions to the ones that a kernel walks.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace bascule::inline v0 {
 
-// Of a contiguous tensor of `shape`, in elements.
+// The strides of a contiguous tensor of `shape`, in elements.
 std::vector<std::int64_t> dense_strides(std::span<const std::int64_t> shape);
 
-// Fills rank, shape and strides of `segment`: dimensions of size 1 are dropped, neighbours that lie in one run on both
-// sides are merged. False where more than kernels::kMaxRank dimensions remain.
+// Fills rank, shape and strides of `segment`: drops dimensions of size 1 and merges neighbours that lie in one run on
+// both sides. Returns false if more than kernels::kMaxRank dimensions remain.
 bool merge_dimensions(std::span<const std::int64_t> shape, std::span<const std::int64_t> tensor_strides,
                       std::span<const std::int64_t> slot_strides, kernels::Segment& segment);
 

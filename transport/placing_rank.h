@@ -9,8 +9,8 @@
 
 namespace bascule::inline v0 {
 
-// Higher ones come first: what fills whole cache lines, then the rest by falling element size, so that everything lies
-// on its element without gaps.
+// Higher ranks come first: tensors that fill whole cache lines, then the rest by falling element size, so that every
+// tensor is aligned to its element without gaps.
 inline std::size_t placing_rank(std::uint64_t bytes, DType dtype) {
   constexpr std::uint64_t kLineBytes = 64;
   return bytes % kLineBytes == 0 ? std::numeric_limits<std::size_t>::max() : size_of(dtype);

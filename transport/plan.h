@@ -1,5 +1,5 @@
-// Plan: how the tensors of one side become the slot of the other, or the slot becomes tensors, as segments with
-// offsets. Made once, used by every send: addresses come in at the moment of use.
+// Plan: how tensors become a slot, or a slot becomes tensors, as segments with offsets. It is made once and used by
+// every send, which supplies the addresses.
 #pragma once
 
 #include <span>
@@ -15,21 +15,21 @@ namespace bascule::inline v0 {
 
 class Plan {
  public:
-  // Fills `layout` from `tensors`: for each tensor of the layout, the one of that name, cast where the types
-  // differ. Segment::tensor is the index into `tensors`. INVALID_ARGUMENT names a tensor that is not there, has another
-  // shape, cannot be cast, or has more dimensions in separate runs than kernels::kMaxRank.
+  // Fills `layout` from `tensors` by name, with casts if the types differ. Segment::tensor is the index into `tensors`.
+  // INVALID_ARGUMENT names a tensor that is missing, has another shape, cannot be cast, or has more dimensions in
+  // separate runs than kernels::kMaxRank.
   static absl::StatusOr<Plan> gather(const Layout& layout, std::span<const TensorView> tensors);
 
-  // Makes `targets` of a slot of `layout`, for kernels::unpack. Segment::tensor is the index into `targets`; of targets
-  // that are one storage only the first one is written (where `data` is null, each is one of its own). Takes targets
-  // that passed check_targets() but for that. INVALID_ARGUMENT names the first target and part that is not there, has
-  // another shape, cannot be cast, does not fill its target or has too many separate strides, and counts the rest.
-  // Unless `partial`, a tensor of the layout of which no target takes anything is such a difference, too.
+  // Makes `targets` of a slot of `layout`, for kernels::unpack. Segment::tensor is the index into `targets`. Of targets
+  // that share a storage only the first is written; targets whose `data` is null share none. The targets must otherwise
+  // have passed check_targets(). INVALID_ARGUMENT names the first target and part that is missing, has another shape,
+  // cannot be cast, does not fill its target or has too many separate strides, and counts the rest. Unless `partial`, a
+  // tensor of the layout that no target uses is also such a difference.
   static absl::StatusOr<Plan> scatter(const Layout& layout, std::span<const TargetTensor> targets, bool partial);
 
   std::span<const kernels::Segment> segments() const { return segments_; }  // sorted by slot_offset
 
-  // Of scatter(): whether each tensor of the layout is taken whole by one part at least.
+  // For scatter(): whether at least one part takes each tensor of the layout whole.
   bool reads_all() const { return reads_all_; }
 
  private:

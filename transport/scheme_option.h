@@ -1,11 +1,11 @@
-// Options of one scheme. A scheme has a table of them (Scheme::options) beside the options that every endpoint takes,
-// and reads their values itself. So a new option touches that scheme's folder alone:
+// Options of one scheme. A scheme has a table of them (Scheme::options), in addition to the options of every endpoint,
+// and reads their values itself. So a new option touches only that scheme's folder:
 //
 //   inline constexpr OptionOf<int> kCtas = {.name = "ctas", .values = "N", .help = …, .needs = …, .parse = parse_ctas};
 //   Scheme{.options = {kCtas}, …}                      the registry checks an endpoint's options by the table
 //   kCtas.in(endpoint).value_or(0)                     the scheme reads its value
 //
-// Threads: any; nothing here changes.
+// Threads: any; everything here is immutable.
 #pragma once
 
 #include <functional>
@@ -25,12 +25,12 @@ struct Endpoint;
 struct SchemeOption {
   std::string name;    // "ctas"
   std::string values;  // "N", "off|on"
-  std::string help;    // what it does, and what holds without it
-  std::string needs;   // which schemes have it, to complete "ctas= needs a scheme …": "whose bytes …"
-  std::function<absl::Status(std::string_view value)> check;  // INVALID_ARGUMENT: what was expected, what was found
+  std::string help;    // what it does, and the default
+  std::string needs;   // which schemes have it, as the end of "ctas= needs a scheme …": "whose bytes …"
+  std::function<absl::Status(std::string_view value)> check;  // INVALID_ARGUMENT says what was expected and found
 };
 
-// The value that `endpoint` gives to an option of its scheme; null if it gives none.
+// The value that `endpoint` gives to an option of its scheme, or null.
 const std::string* option_value(const Endpoint& endpoint, std::string_view name);
 
 // The same row for the scheme's own code, which knows the type of its values.
@@ -39,7 +39,7 @@ struct OptionOf {
   std::string_view name, values, help, needs;
   absl::StatusOr<T> (*parse)(std::string_view value);
 
-  // Its value at an endpoint that scheme_for() has checked; nullopt if the endpoint does not give one.
+  // The option's value at an endpoint that scheme_for() has checked, or nullopt if the endpoint gives none.
   std::optional<T> in(const Endpoint& endpoint) const {
     const std::string* const given = option_value(endpoint, name);
     if (given == nullptr) return std::nullopt;
@@ -56,8 +56,8 @@ struct OptionOf {
   }
 };
 
-// The options of `endpoint` that are not common, by its scheme's table. INVALID_ARGUMENT names the option: it is in no
-// table (with the nearest one that is), or its value is wrong.
+// Checks the options of `endpoint` that are not common against its scheme's table. INVALID_ARGUMENT names an option
+// that is in no table (with the nearest known one) or whose value is wrong.
 absl::Status check_scheme_options(const Endpoint& endpoint, std::span<const SchemeOption> table);
 
 // ---- values ----

@@ -1,4 +1,4 @@
-// What a sender says of itself to a program that asks: the answer to a status_query.
+// A sender's answer to a status_query.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,21 @@ struct WorkerStatus {
   std::string host{};
   std::string group{};  // empty: none
   std::uint32_t rank = 0;
-  // "waiting" for the trainer's register_model, for its group, or for the first version; "catching up"; "serving";
-  // "left out" of the last sends; "gone", while it may still be reading; "poisoned", evicted for failing versions.
+  // "waiting" for the trainer's register_model, for its group, or for the first version; "loading" a version by itself;
+  // "catching up"; "serving"; "left out" of the last sends; "gone", while it may still be reading; "poisoned", evicted
+  // for failing versions.
   std::string state{};
-  std::string path{};                   // how versions come to it: "relay"; empty: as its scheme always does
-  Version serving = 0;                  // by its own word; 0: none of this epoch
+  std::string path{};                   // how versions reach it, as SenderTransport::path(): "relay"
+  Version serving = 0;                  // as it reported; 0: none of this epoch
   std::vector<std::uint32_t> leases{};  // indices of slots that it holds
-  std::string why{};                    // it is poisoned
+  std::string why{};                    // why it is poisoned
 };
 
 struct SlotStatus {
   std::uint32_t index = 0;
-  std::string state{};                 // of the ring: "free", "writing", "staged", "published", "retired"
-  Version version = 0;                 // that it was last published with, or is written for; 0: none
-  std::optional<Digest> digest{};      // of the published one
+  std::string state{};                 // "free", "writing", "sealed", "published", "retired"
+  Version version = 0;                 // last published, or being written; 0: none
+  std::optional<Digest> digest{};      // of a published slot
   std::vector<std::string> holders{};  // workers with a lease on it
 };
 
@@ -41,13 +42,13 @@ struct SenderStatus {
   std::string scheme{};
   std::int64_t pid = 0;
   Epoch epoch = 0;
-  Version version = 0;  // published last, in this epoch or before
+  Version version = 0;  // published last, in this or an earlier epoch
   DigestMode digest = DigestMode::kOn;
   std::optional<Layout> layout{};  // once a model is registered
   std::vector<WorkerStatus> workers{};
   std::vector<SlotStatus> slots{};
-  // On a Unix socket, once there are slots: how to reach those of `offered`, as in a welcome. Descriptors: the
-  // scheme's, the control page (last).
+  // On a Unix socket, once there are slots: how to reach the slots in `offered`, as in a welcome. The descriptors are
+  // the scheme's, then the control page.
   std::optional<std::string> offer{};
   std::vector<std::uint32_t> offered{};
 };

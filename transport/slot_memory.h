@@ -19,20 +19,20 @@ class HostWindow;  // transport/device.h
 struct SlotMemory {
   ProcessFd descriptor;           // what a worker maps
   Mapping mapping;                // the sender's own, writable; none for device memory
-  std::uint64_t bytes = 0;        // of the layout; the mapping may be longer by a file's header and the rest of a page
+  std::uint64_t bytes = 0;        // of the layout; the mapping may add a file's header and the rest of a page
   std::uint64_t data_offset = 0;  // where the layout's bytes begin in the mapping
   int device = kHost;             // the device whose memory it is, or kHost
   std::shared_ptr<std::byte> device_memory{};  // where the sender may write it, on that device
   std::string description{};                   // for reports: "memfd, 4 KiB pages (…)"
-  std::shared_ptr<HostWindow> window{};        // with which a device packs into host memory; ends before the mapping
+  std::shared_ptr<HostWindow> window{};        // lets a device pack into host memory; destroyed before the mapping
 
-  // Whether all `bytes` are there to be written.
+  // Whether all `bytes` can be written.
   bool is_whole() const {
     if (device != kHost) return device_memory != nullptr;
     const std::uint64_t mapped = mapping.bytes().size();
     return data_offset <= mapped && bytes <= mapped - data_offset;
   }
-  // Where the layout's bytes begin. With device memory: addresses of the device.
+  // Where the layout's bytes begin, on the device if it is device memory.
   const std::byte* data() const { return device != kHost ? device_memory.get() : mapping.bytes().data() + data_offset; }
   std::span<std::byte> writable() {
     if (device != kHost) return {device_memory.get(), bytes};

@@ -1,4 +1,4 @@
-// SlotRing: which slot may be written, which holds the newest version, and which holders still read what. Pure
+// SlotRing: which slot may be written, which holds the newest version, and which holders still read which slot. Pure
 // bookkeeping.
 //
 //   free ──begin──▶ writing ──seal───▶ sealed(v) ──publish──▶ published(v) ──next publish──▶ free
@@ -20,7 +20,7 @@
 
 namespace bascule::inline v0 {
 
-using Holder = std::uint64_t;  // a receiver's instance number; over TCP that of its membership
+using Holder = std::uint64_t;  // a receiver's instance number; over TCP, its membership number
 
 class SlotRing {
  public:
@@ -30,43 +30,43 @@ class SlotRing {
 
   SlotId add();  // a new slot, free; indices are never used again
 
-  // Takes a slot for writing; none while every other slot is held or one is under way already.
+  // Takes a slot for writing. Returns nullopt while every other slot is held, or while one is being written.
   std::optional<SlotId> begin();
   void begin(SlotId slot);  // this one, which is free and has no leases
-  // Single copy: takes the one slot, whose every holder is in `yielding`. abort() gives a published version back.
+  // Single copy: takes the one slot if all its holders are in `yielding`. abort() restores the published version.
   std::optional<SlotId> begin_single_copy(std::span<const Holder> yielding);
   void seal(SlotId slot, Version version);
   void publish(SlotId slot);  // the slot published before becomes free
   void abort(SlotId slot);
-  void spoil(SlotId slot);  // as abort(), but what begin_single_copy took is no version any more
+  void spoil(SlotId slot);  // like abort(), but the version that begin_single_copy() took is not restored
 
   void lease(SlotId slot, Holder holder);
-  void release(SlotId slot, Holder holder);  // of a lease that there is not: nothing
+  void release(SlotId slot, Holder holder);  // does nothing without a lease
   void release_all(Holder holder);
   void keep_only(Holder holder,
-                 std::span<const SlotId> held);  // drops this holder's leases on any other slot
+                 std::span<const SlotId> held);  // drops this holder's leases on other slots
 
-  // The slot to take out where begin() finds none: each free slot has a holder of `unwilling`, which will not release
-  // it by itself. None while `spares` others are retired and read still.
+  // The slot to retire if begin() finds none: every free slot has a holder in `unwilling`, which will not release it by
+  // itself. Returns nullopt while `spares` other slots are retired and still read.
   std::optional<SlotId> retirable(std::span<const Holder> unwilling, int spares) const;
-  void retire(SlotId slot);         // of a free slot
+  void retire(SlotId slot);         // the slot must be free
   std::vector<SlotId> take_gone();  // retired slots without leases; the ring forgets them
 
   std::optional<SlotId> newest() const;  // the published slot
   Version version(SlotId slot) const;
   State state(SlotId slot) const;
-  std::vector<SlotId> slots() const;    // all but the retired ones
+  std::vector<SlotId> slots() const;    // all except retired ones
   std::vector<SlotId> retired() const;  // and still read
   std::vector<Holder> holders_of(SlotId slot) const;
-  bool holds(SlotId slot, Holder holder) const;  // not of a slot that is gone
-  // The holders for which begin() waits: those of leases on free slots, and on retired ones.
+  bool holds(SlotId slot, Holder holder) const;  // false for a slot that is gone
+  // The holders that begin() waits for: they have leases on free or retired slots.
   std::vector<Holder> holders() const;
 
  private:
   struct Slot {
     State state = State::kFree;
     Version version = 0;
-    std::optional<Version> before;  // of a slot that is written in place
+    std::optional<Version> before;  // for a slot that is written in place
     std::set<Holder> leases;
   };
   Slot& at(SlotId slot) { return slots_.at(slot.index); }

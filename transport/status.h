@@ -1,4 +1,4 @@
-// Errors: absl::Status with a text, and the macros that pass one on. Debian's Abseil has a string_view of its own, so
+// Errors: absl::Status with a text, and the macros that pass one on. Debian's Abseil has its own string_view, so
 // std::string_view must be converted.
 #pragma once
 
@@ -23,8 +23,8 @@ const T& piece(const T& value) {
 }
 }  // namespace status_internal
 
-// absl::StrCat that takes std::string_view as well. It leaves errno as it was (an allocation that had to ask the system
-// twice sets it), so that errno_status(errno, cat(...)) tells what failed.
+// absl::StrCat that also takes std::string_view. It preserves errno, which an allocation may set, so that
+// errno_status(errno, cat(...)) reports the original error.
 template <typename... Pieces>
 std::string cat(const Pieces&... pieces) {
   const int error = errno;
@@ -57,13 +57,13 @@ absl::Status deadline_exceeded(const Pieces&... pieces) {
 // `status` with "prefix: " before its text; OK stays OK.
 absl::Status annotate(const absl::Status& status, std::string_view prefix);
 
-// The text of errno `error` behind what failed: "open /x/y: No such file or directory". If a limit of open descriptors
-// is reached, the text names it.
+// `what` failed, followed by the text of errno `error`: "open /x/y: No such file or directory". If a limit of open
+// descriptors is reached, the text names it.
 absl::Status errno_status(int error, std::string_view what);
 
 std::string_view message_of(const absl::Status& status);
 
-// The word of `known` that is nearest to `word` by edit distance; empty if none is near. Case does not count.
+// The word of `known` that is nearest to `word` by edit distance, ignoring case; empty if none is near.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& known);
 
 }  // namespace bascule::inline v0

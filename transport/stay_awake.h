@@ -1,9 +1,8 @@
 // StayAwake: keeps an I/O thread from sleeping between events, for a while.
 //
-// A thread that has slept for as long as a GPU packs a model wakes late, on a virtual machine by 0.1 ms and more; four
-// such wakes would lie between the last byte and the last ack. Where a version's bytes are a GPU's work, and the
-// processors have nothing to do, the I/O threads of both ends stay awake while it is under way: they look for events
-// without pause, and yield.
+// A thread that sleeps while a GPU packs a model wakes late, by 0.1 ms or more on a virtual machine, and there would be
+// four such wakes between the last byte and the last ack. When a GPU moves a version's bytes, the processors are idle:
+// the I/O threads of both ends then stay awake, polling for events and yielding.
 #pragma once
 
 #include <utility>  // Asio of Boost 1.74 forgets it in C++20
@@ -20,7 +19,7 @@ namespace bascule::inline v0 {
 // All calls from the io_context's one thread.
 class StayAwake {
  public:
-  // 100 ms: what 200 GB take to pack.
+  // 200 GB take 100 ms to pack.
   explicit StayAwake(boost::asio::io_context& io, absl::Duration at_most = absl::Milliseconds(100))
       : io_(io), at_most_(at_most) {}
 
@@ -31,7 +30,7 @@ class StayAwake {
   void end() { until_ = {}; }
 
  private:
-  // A handler that is always there: between it and the next, events are looked for and not waited for.
+  // A handler is always queued, so the io_context polls for events instead of waiting for them.
   void turn() {
     awake_ = Clock::now() < until_;
     if (!awake_) return;

@@ -1,5 +1,5 @@
-// How the tensors of an engine that copies are made of the sender's tensors: of one whole tensor, of a box out of one,
-// or of several joined; cast if the types differ.
+// How an engine that copies makes its tensors from the sender's: from one whole tensor, from a box of one, or from
+// several joined; cast if the types differ.
 //
 //   the sender's gate_proj [I, H], up_proj [I, H], and the engine's gate_up_proj of rank 1 of 2, [I, H]:
 //
@@ -24,13 +24,13 @@ struct Slice {
   std::int64_t begin = 0, end = 0;  // elements [begin, end) of that dimension
 };
 
-// A box out of one of the sender's tensors; without slices the whole tensor.
+// A box of one of the sender's tensors; without slices the whole tensor.
 struct Part {
-  std::string tensor{};  // the sender's name for it, or one tied to that
+  std::string tensor{};  // the sender's name for it, or a tied name
   std::vector<Slice> slices{};
 };
 
-// One tensor of the engine's own, contiguous in C order. Every field has an initialiser, so code that names only some
+// One of the engine's own tensors, contiguous in C order. Every field has an initialiser, so code that names only some
 // of them gets no warning.
 struct TargetTensor {
   std::string name{};
@@ -47,12 +47,12 @@ struct TargetTensor {
 // When versions are copied into the targets.
 enum class Apply {
   kCommit,      // inside commit(): one model in memory, and the engine waits for one copy
-  kBackground,  // before it, into a second set of tensors: two models in memory, and no stall
+  kBackground,  // before commit(), into a second set of tensors: two models in memory, and no stall
 };
 
-// Checks what can be checked before there is a sender. INVALID_ARGUMENT names the target and what is wrong: a name that
-// is empty, not UTF-8 or there twice, no data, a negative dimension, a slice that ends before it begins, memory shared
-// with another target.
+// Checks what can be checked without a sender. INVALID_ARGUMENT names the target and the problem: a name that is empty,
+// not UTF-8 or duplicate, no data, a negative dimension, a slice that ends before it begins, memory shared with another
+// target.
 absl::Status check_targets(std::span<const TargetTensor> targets);
 
 }  // namespace bascule::inline v0

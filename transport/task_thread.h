@@ -13,12 +13,12 @@ class TaskThread {
  public:
   TaskThread();
   ~TaskThread() { stop(); }
-  void stop();  // finishes the task under way, drops the rest; later ones are never run
+  void stop();  // finishes the running task, drops the rest and all later ones
 
-  // From any thread; returns at once. What a task holds is released on the thread, before the next one runs.
+  // From any thread; returns at once. A task's captures are destroyed on the thread, before the next task runs.
   void submit(std::function<void()> task);
-  // Where no task waits or is under way, runs it before it returns, as if on the thread; else as submit(). From one
-  // thread, which spares it two wakes, and never from a task.
+  // If no task waits or runs, runs this one before it returns, as if on the thread, which saves two wakes; otherwise
+  // like submit(). Called from one thread only, and never from a task.
   void run_or_submit(std::function<void()> task);
 
  private:

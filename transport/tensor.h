@@ -19,7 +19,7 @@ struct CUstream_st;
 
 namespace bascule::inline v0 {
 
-inline constexpr int kHost = -1;  // in place of a device's ordinal: memory of the host
+inline constexpr int kHost = -1;  // host memory, in place of a device's ordinal
 using Stream = CUstream_st*;      // the user's cudaStream_t; null: the device's default ("legacy") stream
 
 struct TensorSpec {
@@ -29,7 +29,7 @@ struct TensorSpec {
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// A tensor's elements, in host memory or on a device of this process. Valid as long as the tensor behind it.
+// A tensor's elements, in host memory or on a device of this process. Valid as long as the tensor.
 struct TensorView {
   std::string_view name;
   DType dtype = DType::kF32;
@@ -39,7 +39,7 @@ struct TensorView {
   int device = kHost;  // the device on which `data` lies, or kHost
 };
 
-// As TensorView, for memory that may be written; always contiguous.
+// Like TensorView, for writable memory; always contiguous.
 struct MutableTensorView {
   std::string_view name;
   DType dtype = DType::kF32;
@@ -54,28 +54,28 @@ std::string to_string(const TensorSpec&);  // "model.embed_tokens.weight BF16 [1
 std::string to_string(const TensorView&);
 std::string place_name(int device);  // "host memory", "device 0"
 
-// What register_model takes. It gives new views at each send, so a storage may move between sends.
+// The argument of register_model(). Every send gets new views, so a storage may move between sends.
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
   // The same tensors in the same order at every call; the span is valid until the next call.
   virtual absl::StatusOr<std::span<const TensorView>> views() = 0;
-  // Another number whenever a name, type, shape, stride or device may be another one than at the views() before, so
-  // that a send compares them only then; addresses may change at any time. 0: it is not known, and each send compares.
+  // Changes whenever a name, type, shape, stride or device may differ from the last views(), so that a send compares
+  // them only then; addresses may change at any time. 0: unknown, every send compares.
   virtual std::uint64_t edition() const { return 0; }
-  // For tensors on a device: the stream of that device that writes them, as of the last views(). A send sends what was
-  // queued on it before; what is queued later waits, on the device, until the tensors were read. A send is refused
-  // while the stream is being captured into a graph; with the default stream, while any blocking stream is.
+  // For tensors on a device: the stream there that writes them, as of the last views(). A send sends the result of the
+  // work queued on it before; later work waits on the device until the tensors were read. A send is refused while the
+  // stream is being captured into a graph; with the default stream, while any blocking stream is.
   virtual Stream stream() const;
-  // For slots=1: moves each tensor's elements to its target, contiguous, in the order of views(); the tensors lie there
-  // from now on. Tied tensors have one target. `keeps` keeps that memory alive. The user of the tensors must hold it,
-  // since the source goes with its sender and the tensors live on. An implementation takes `keeps` before it moves the
-  // first tensor, even if a later one fails, and releases the memory of before only after the last. UNIMPLEMENTED: the
-  // tensors cannot be moved.
+  // For slots=1: moves each tensor's elements to its target, contiguous, in the order of views(); the tensors then stay
+  // there. Tied tensors have one target. `keeps` keeps that memory alive. The user of the tensors must hold it, because
+  // the tensors outlive the sender and its source. An implementation takes `keeps` before it moves the first tensor,
+  // even if a later one fails, and releases the old memory only after the last. UNIMPLEMENTED: the tensors cannot be
+  // moved.
   virtual absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps);
 };
 
-// A tensor that its owner lends by address.
+// A tensor whose owner gives its address.
 struct BorrowedTensor {
   TensorSpec spec;
   std::vector<std::int64_t> strides{};  // elements; empty: contiguous in C order
@@ -83,18 +83,18 @@ struct BorrowedTensor {
   int device = kHost;
 };
 
-// Tensors of a program that follows by itself where they lie, as a binding to another language: a send compares no
-// names and shapes. The program keeps a pointer to this source, which is valid as long as its sender, and tells of each
-// change between two calls of the sender.
+// Tensors of a program that tracks where they lie, such as a binding to another language: a send compares no names or
+// shapes. The program keeps a pointer to this source, which is valid as long as its sender, and reports each change
+// between two calls of the sender.
 class BorrowedTensors final : public TensorSource {
  public:
   explicit BorrowedTensors(std::vector<BorrowedTensor> tensors, Stream stream = nullptr);
   BorrowedTensors(BorrowedTensors&&) = default;  // a copy's views would lie in the original
   BorrowedTensors& operator=(BorrowedTensors&&) = default;
-  // Tensor `i` lies at `data` now, with strides as before, or with these. Its shape and type stay.
+  // Tensor `i` now lies at `data`, with the same or the given strides. Its shape and type stay.
   void move(std::size_t i, const void* data) { views_[i].data = static_cast<const std::byte*>(data); }
   void move(std::size_t i, const void* data, std::vector<std::int64_t> strides);
-  void set_stream(Stream stream) { stream_ = stream; }  // that writes tensors on a device
+  void set_stream(Stream stream) { stream_ = stream; }  // the one that writes the tensors on a device
 
   absl::StatusOr<std::span<const TensorView>> views() override;
   std::uint64_t edition() const override { return edition_; }
@@ -107,7 +107,7 @@ class BorrowedTensors final : public TensorSource {
   std::uint64_t edition_ = 1;
 };
 
-// Tensors of a program without LibTorch: specs, and an address for each.
+// Tensors of a program without LibTorch: a spec and an address each.
 class HostTensors final : public TensorSource {
  public:
   explicit HostTensors(std::vector<std::pair<TensorSpec, const void*>> tensors);
@@ -120,16 +120,15 @@ class HostTensors final : public TensorSource {
   std::vector<TensorView> views_;
 };
 
-// The memory in which parameters lie that slots=1 moved, for a program without LibTorch. Pointers keep nothing alive:
-// the program holds this object for as long as it uses the parameters, also when the sender is gone. Each set of
-// pointers has one; a later sender that moves the same pointers replaces its content. It stays empty if nothing is
-// moved.
+// The memory of parameters that slots=1 moved, for a program without LibTorch. Pointers keep nothing alive: the program
+// holds this object as long as it uses the parameters, even after the sender is gone. Each set of pointers has one; a
+// later sender that moves the same pointers replaces its content. It stays empty if nothing is moved.
 struct ParameterMemory {
   std::shared_ptr<void> memory{};
 };
 
-// Contiguous tensors of a program without LibTorch that slots=1 may move: specs, and the program's own pointer to each,
-// which is set to the tensor's new place. The pointers must outlive the source.
+// Contiguous tensors of a program without LibTorch that slots=1 may move: a spec each, and the program's own pointer to
+// it, which is set to the tensor's new place. The pointers must outlive the source.
 class Parameters : public TensorSource {
  public:
   Parameters(Parameters&&) = default;  // a copy's views would lie in the original

@@ -1,5 +1,5 @@
-// Starting threads where there may be no more of them, as under a limit of pids or of address space: std::thread throws
-// then, and a library that lets it pass ends its user's process.
+// Starting threads under a limit, as of pids or of address space: at the limit std::thread throws, and an uncaught
+// exception would end the user's process.
 #pragma once
 
 #include <exception>
@@ -9,11 +9,11 @@
 
 namespace bascule::inline v0 {
 
-// RESOURCE_EXHAUSTED: what was wanted, what the system said, and each limit that is set here, by its name.
+// RESOURCE_EXHAUSTED with what was being started, the system's error, and each limit that is set here, by name.
 absl::Status no_threads(std::string_view whose, const std::exception& error);
 
-// What `start` returns, a Status or StatusOr: it makes objects that start threads. What they throw where no thread,
-// memory or descriptor is to be had comes back as no_threads(). `whose`: for that text.
+// Calls `start`, which makes objects that start threads, and returns its Status or StatusOr. Exceptions for a lack of
+// threads, memory or descriptors are returned as no_threads(), whose text names `whose`.
 template <typename Start>
 auto starting_threads(std::string_view whose, Start start) -> decltype(start()) {
   try {

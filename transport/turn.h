@@ -1,5 +1,5 @@
 // Turn: the base of the pure state machines (Fleet, nccl's and relay's planners). An event goes in, and its turn
-// collects what is to be done about it, in that order. Time is an argument: a test replays events without a clock.
+// collects the actions to take, in order. Time is an argument: a test replays events without a clock.
 //
 //   std::vector<Action> Machine::on(Event event, Clock::time_point now) {
 //     turn_.begin(event, now, [this](auto& each) { note(each); });  // one for each kind of event
@@ -7,9 +7,9 @@
 //     return turn_.take();
 //   }
 //
-// Fleet's turn is not a member: it gives one to each of its parts.
+// Fleet's turn is not a member: Fleet passes one to each of its parts.
 //
-// Threads: those of the machine that it belongs to.
+// Threads: as the state machine that it belongs to.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Whether bytes are UTF-8, as names on the wire must be.
+// Checks for UTF-8, which names on the wire must be.
 #pragma once
 
 #include <string_view>
