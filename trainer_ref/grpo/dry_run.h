@@ -9,9 +9,9 @@
 
 namespace bascule::ref {
 
-// Logs what the run takes, by part, and what its device has. If that is enough, tries an update there with random
-// weights, and logs how fast it is. RESOURCE_EXHAUSTED: it is too little; the text says what to change. Other errors:
-// of flags, like a run's.
+// Logs the memory that the run takes, by part, and what its device has. If that is enough, tries an update there with
+// random weights, and logs how fast it is. RESOURCE_EXHAUSTED: the device has too little memory; the text says what to
+// change. Other errors are about flags, like a run's.
 absl::Status dry_run(const TrainFlags& flags, StartPoint start, const std::function<void(std::string_view)>& log);
 
 }  // namespace bascule::ref

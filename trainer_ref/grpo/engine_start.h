@@ -1,4 +1,4 @@
-// Before the first step: the engines have joined, and the problems fit them.
+// Before the first step: waits for the engines, and checks that the problems fit them.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ namespace bascule::ref {
 absl::Status wait_for_engines(Sender& sender, const std::vector<std::string>& urls, absl::Duration timeout,
                               const std::function<bool()>& stopped);
 
-// What the engines cannot take is found here. With --drop-long, problems that are too long leave `task`, and `log` is
-// told. INVALID_ARGUMENT names the flag; UNAVAILABLE an engine that does not answer.
+// Checks the flags and the prompts against the engines' limits. With --drop-long, removes problems that are too long
+// from `task`, and logs them. INVALID_ARGUMENT names the flag; UNAVAILABLE names an engine that does not answer.
 absl::Status fit_engines(EnginePool& pool, const TrainFlags& flags, const PromptWriter& prompts, Task& task,
                          const std::function<void(std::string_view)>& log);
 

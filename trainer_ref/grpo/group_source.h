@@ -1,5 +1,5 @@
-// The completion groups that steps learn from: requested from the engines ahead of time, filtered by their age, and put
-// together with their problems. Groups that teach nothing are replaced by those of further problems.
+// The completion groups that steps learn from: requested from the engines ahead of time, filtered by their age, and
+// joined with their problems. Flat groups can be replaced by groups of further problems.
 //
 // Threads: the trainer's. The stream's thread also plans requests, and reads only immutable state.
 #pragma once
@@ -30,26 +30,27 @@ class GroupSource {
     const PromptWriter& prompts;
     EnginePool& pool;
   };
-  // For the steps from `first_step` to `last_step`. Requests nothing before the first published(). `seconds` is the
-  // run's clock; `log` gets a line for engines that answer with foreign versions, or not at all.
+  // Serves the steps from `first_step` to `last_step`. Requests nothing before the first published(). `seconds` is the
+  // run's clock. `log` gets a line for engines that do not answer, or answer with versions of another trainer.
   GroupSource(const Parts& parts, std::int64_t first_step, std::int64_t last_step,
               std::function<double(Stopwatch::Time)> seconds, std::function<void(std::string_view)> log);
 
-  // One more version is served.
+  // Reports that the engines serve one more version.
   void published(const SendReport& report);
   const PublishedVersions& versions() const { return filter_.versions(); }
 
   struct Rollouts {
-    std::vector<CompletionGroup> groups;  // one a problem that has completions, in their order
+    std::vector<CompletionGroup> groups;  // one per problem that has completions, in the problems' order
     RolloutFigures figures;
   };
-  // Of `step`, without what was lost or is too stale. Blocks as EnginePool::generate does. UNAVAILABLE: too few are
-  // left.
+  // Returns the groups of `step`, without completions that were lost or are too stale. Blocks as EnginePool::generate()
+  // does. UNAVAILABLE: too few completions are left.
   absl::StatusOr<Rollouts> next(std::int64_t step);
 
-  // With --dynamic-sampling, flat groups of `groups`, which have rewards, give way to those of further problems, which
-  // get theirs by `score`; how many did. Where none varies, they all stay. What the engines do not answer is done
-  // without: the step has completions already. CANCELLED, and what `score` says.
+  // With --dynamic-sampling, replaces flat groups by groups of further problems, and returns how many. `groups` have
+  // rewards; `score` gives the new groups theirs. If no group varies, all of them stay. If the engines do not answer,
+  // the step continues without replacements. CANCELLED: the run is stopped. Other errors are those that `score`
+  // returns.
   using Score = std::function<absl::Status(std::vector<CompletionGroup>& groups)>;
   absl::StatusOr<std::int64_t> replace_flat(std::int64_t step, std::vector<CompletionGroup>& groups,
                                             const Score& score);
@@ -61,16 +62,16 @@ class GroupSource {
   std::vector<std::size_t> prompts_of(std::int64_t step) const;
   std::vector<RolloutRequest> requests_for(const std::vector<std::size_t>& prompts, std::int64_t step,
                                            std::size_t first_place) const;
-  // The groups that have completions.
+  // Returns the groups that have completions.
   std::vector<CompletionGroup> answered(std::vector<RolloutRequest> requests,
                                         std::vector<Generation> generations) const;
 
   const Parts parts_;
   const std::function<double(Stopwatch::Time)> seconds_;
   const std::function<void(std::string_view)> log_;
-  std::vector<EngineUse> use_before_;  // as the last step saw it
+  std::vector<EngineUse> use_before_;  // at the end of the last step
   RolloutFilter filter_;
-  RolloutStream stream_;  // goes first: it asks for requests
+  RolloutStream stream_;  // destroyed first: its thread plans requests
 };
 
 }  // namespace bascule::ref

@@ -1,11 +1,11 @@
 // How the policy becomes versions that engines serve.
 //
-//   slots=2 or more    step ──▶ publish(): packs the weights into a slot; if that fails, once more
+//   slots=2 or more    step ──▶ publish(): packs the weights into a slot; retries once if that fails
 //   slots=1            gradients ──▶ before_write(): engines yield ──▶ optimizer.step() ──▶ publish(): engines go on
 //
-// With slots=1 the policy's tensors are the slot (a single copy). A loan lets the optimizer write them: from the first
-// before_write() of an update to its publish(), loan_timeout at most. If the trainer dies in between, engines know that
-// what they read may be half written, and serve nothing until the next version.
+// With slots=1 the policy's tensors are the slot (a single copy). A loan lets the optimizer write them from the first
+// before_write() of an update to its publish(), for at most loan_timeout. If the trainer dies in between, engines know
+// that the weights may be half written, and serve nothing until the next version.
 //
 // Threads: one.
 #pragma once
@@ -23,24 +23,24 @@ namespace bascule::ref {
 
 class PolicySender {
  public:
-  // Listens, and registers the policy's tensors themselves: what the optimizer writes is what the next version has.
-  // options.log is told of what failed and is tried again, too, and of workers that did not take a version. Errors: as
+  // Listens, and registers the policy's tensors themselves, so that the next version has what the optimizer writes.
+  // options.log also gets failures that are retried, and workers that did not take a version. Returns the errors of
   // Sender::listen() and register_model().
   static absl::StatusOr<PolicySender> open(const SenderOptions& options, const Policy& policy);
 
   Sender& sender() { return sender_; }
 
-  // Before the weights change. Does nothing but with a single copy, whose loan is not out: then it blocks until all
-  // engines have yielded, for twice the endpoint's timeout at most. An error: some engine may still read; it is named.
+  // Call this before the weights change. With a single copy, takes its loan unless it is out already: blocks until all
+  // engines have yielded, for at most twice the endpoint's timeout. An error names an engine that may still read.
   absl::Status before_write();
 
-  // Makes a version of the weights as they are. Blocks for twice the endpoint's timeout at most. That they are those of
-  // the version before is worth a line of the log where they should have changed.
+  // Publishes the weights as a new version. Blocks for at most twice the endpoint's timeout. If the weights should have
+  // changed and equal the previous version's, logs that.
   enum class Weights { kChanged, kMayBeTheSame };
   absl::StatusOr<SendReport> publish(Weights weights = Weights::kChanged);
 
-  // Gives up the loan of an update that failed, so that engines wait no longer. They serve the version before if
-  // nothing was written, else nothing until the next one.
+  // Gives up the loan of an update that failed, so that engines stop waiting. They serve the previous version if
+  // nothing was written, and otherwise nothing until the next version.
   void give_up() { loan_.reset(); }
 
  private:

@@ -3,8 +3,8 @@
 //   group_source.h   score()    learner.h      publish.h     run_log.h
 //   roll out ──────▶ reward ──▶ update ──────▶ send ───────▶ a line of metrics          one step
 //
-// Threads: everything on the caller's, but for the pool's and the stream's own. All waits are bounded: for engines by
-// engine_timeout and request_timeout, for a send by the endpoint's timeout.
+// Threads: everything runs on the caller's thread, except in the pool and the stream. All waits are bounded: for
+// engines by engine_timeout and request_timeout, for a send by the endpoint's timeout.
 #pragma once
 
 #include <filesystem>
@@ -30,21 +30,22 @@ namespace bascule::ref {
 
 struct TrainerHooks {
   std::function<bool()> stopped;              // called between steps and while the trainer waits for engines
-  std::function<void(std::string_view)> log;  // gets a line per step, and what goes wrong on the way
-  // For spawned engines: starts them and blocks until they listen, at the URLs that it returns; and where each is now.
+  std::function<void(std::string_view)> log;  // gets a line per step, and problems
+  // For spawned engines: starts them, blocks until they listen, and returns their URLs; returns an engine's current
+  // URL.
   std::function<absl::StatusOr<std::vector<std::string>>()> start_engines = nullptr;
   std::function<std::string(std::size_t engine)> engine_url = nullptr;
 };
 
 class Trainer {
  public:
-  // Reads the problems and the model; takes the endpoint `sync`; waits for no engine yet.
+  // Reads the problems and the model, and takes the endpoint `sync`. Does not wait for engines.
   static absl::StatusOr<std::unique_ptr<Trainer>> create(const TrainFlags& flags, StartPoint start, std::string sync,
                                                          TrainerHooks hooks);
 
-  // Trains until the last step, or until stopped; writes a checkpoint and the report in either case, and nothing where
-  // it ended before the first evaluation. An error of a step ends the run too, after a checkpoint of the last step that
-  // trained whole, unless the weights have changed since.
+  // Trains until the last step, or until stopped, and writes a checkpoint and the report; a run that ends before the
+  // first evaluation writes nothing. An error of a step also ends the run, after a checkpoint of the last step that was
+  // trained completely, unless the weights have changed since.
   absl::Status run();
 
  private:
@@ -83,8 +84,8 @@ class Trainer {
 
   std::int64_t last_step_ = 0;  // trained
   std::int64_t saved_step_ = 0;
-  std::filesystem::path saved_;  // its folder, of this run or the one that it resumes; empty: none yet
-  std::int64_t bad_steps_ = 0;   // the last ones, of which none changed the weights
+  std::filesystem::path saved_;  // its folder, in this run or the resumed one; empty: none yet
+  std::int64_t bad_steps_ = 0;   // the latest consecutive steps that left the weights unchanged
   bool said_no_reward_ = false, said_memory_ = false;
 };
 

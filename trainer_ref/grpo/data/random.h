@@ -1,5 +1,5 @@
-// Random numbers that are a function of a seed and a place, the same on every machine (the standard library's
-// distributions are not).
+// Random numbers as a function of a seed and a position, the same on every machine (unlike the standard library's
+// distributions).
 #pragma once
 
 #include <cstddef>

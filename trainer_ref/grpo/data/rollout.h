@@ -1,4 +1,4 @@
-// The plain records that pass along the loop: a problem, what the engines answered, and what it was worth.
+// The plain records of the training loop: a problem, the engines' completions, and their rewards.
 #pragma once
 
 #include <cstdint>
@@ -9,23 +9,23 @@
 namespace bascule::ref {
 
 struct Problem {
-  std::string prompt = {};  // text; empty: one of the two below alone
+  std::string prompt = {};  // text; empty: it has only messages or token ids
   std::string answer = {};
   nlohmann::json columns = nlohmann::json::object();  // the other columns of its line, for reward functions
   nlohmann::ordered_json messages = nullptr;  // [{"role": …, "content": …}, …] for a chat template; null: none
-  std::vector<std::int64_t> prompt_token_ids = {};  // what engines are sent in place of the prompt's; empty: none
+  std::vector<std::int64_t> prompt_token_ids = {};  // sent instead of the encoded prompt; empty: none
 };
 
-// One sampled completion; the four vectors have an element a token.
+// One sampled completion; the four vectors have one element per token.
 struct Rollout {
   std::vector<std::int64_t> token_ids;
   std::vector<float> log_probs;         // of each token, by the engine that sampled it
-  std::vector<std::uint64_t> epochs;    // of the sender of the weights that made each token
-  std::vector<std::uint64_t> versions;  // of these weights
-  std::string finish_reason;            // "stop", "length" or, of an engine that was told so, "abort"
+  std::vector<std::uint64_t> epochs;    // each token's weights: their sender's epoch
+  std::vector<std::uint64_t> versions;  // and their version
+  std::string finish_reason;            // "stop", "length" or, from an engine that was told to abort, "abort"
   std::string text;
   double reward = 0;
-  double penalty = 0;  // that its length takes from the reward (overlong.h)
+  double penalty = 0;  // subtracted from the reward for its length (overlong.h)
   double advantage = 0;
 
   double score() const { return reward - penalty; }

@@ -1,5 +1,5 @@
-// Tasks: problems with known answers, split into those to train on and those held out, and the order of a
-// run.
+// Tasks: problems with known answers, split into a training and a held-out part, and the order in which a run uses
+// them.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,19 @@ namespace bascule::ref {
 
 struct Task {
   std::vector<Problem> train;
-  std::vector<Problem> held_out;  // never trained on: a file of their own, or one in ten, by a hash of the prompt
+  std::vector<Problem> held_out;  // never trained on: from a separate file, or one in ten by a hash of the prompt
 };
 
-// All sums of two numbers below `operands` (2 to 50: a sum has at most two digits): "07+30=", whose answer is
-// the sum's two digits in reverse, "73", the order in which carrying goes.
+// All sums of two numbers below `operands` (2 to 50, so that a sum has at most two digits): the answer to "07+30=" is
+// "73", the sum's two digits in reverse order, because carries go that way.
 absl::StatusOr<Task> arithmetic_task(int operands);
 
-// Splits by the prompt alone: the same prompt always lands on the same side, in every run and every task.
-// INVALID_ARGUMENT: fewer than two different prompts cannot be split.
+// Splits by the prompt alone: a prompt is on the same side in every run and every task. INVALID_ARGUMENT: there are
+// fewer than two different prompts.
 absl::StatusOr<Task> split(std::vector<Problem> problems);
 
-// Which of `problems` training problems step `step` asks, `count` of them. Each pass over the problems is a
-// new permutation; the order is a function of (seed, step) alone, so that a resumed run asks what the first
-// would have.
+// The indices of the `count` problems, out of `problems`, that step `step` uses. Each pass over the problems is a new
+// permutation. The order is a function of (seed, step) alone, so that a resumed run continues in the same order.
 std::vector<std::size_t> prompts_of_step(std::size_t problems, std::size_t count, std::uint64_t seed,
                                          std::int64_t step);
 
