@@ -172,7 +172,7 @@ absl::StatusOr<Attachment::Ready> Attachment::prepare(const Publication& publica
 bool Attachment::copy_behind(const Publication& publication, Deadline deadline) {
   using std::chrono::microseconds;
   CopiesBehind* const behind = transport_->copies_behind();
-  if (behind == nullptr || publication.bytes != layout_.bytes()) return false;  // prepare() says so
+  if (behind == nullptr || publication.bytes != layout_.bytes()) return false;  // prepare() reports it
   constexpr microseconds kShortest{20}, kLongest{200};
   std::uint64_t done = 0;
   for (microseconds pause = kShortest; !deadline.passed(); pause = std::min(2 * pause, kLongest)) {
@@ -189,13 +189,13 @@ bool Attachment::copy_behind(const Publication& publication, Deadline deadline) 
   return true;
 }
 
-// A slot may be prepared more than once: told again of a version that it has, a worker holds it twice.
+// A slot may be prepared more than once: a worker that is given a version again holds its slot twice.
 void Attachment::end_read(SlotId slot) {
   const auto prepared = prepared_.find(slot);
   if (prepared == prepared_.end() || --prepared->second > 0) return;
   prepared_.erase(prepared);
   transport_->end_read(slot);
-  // A copy that was one too many is memory no more, and comes back under another number.
+  // A surplus receive buffer was freed; a new one will have another number.
   if (copies() && !transport_->find(slot)) tensors_.erase(slot);
 }
 
@@ -223,7 +223,7 @@ absl::Status Attachment::make_room_to_fuse(const SlotView& view, Tensors& tensor
 absl::Status Attachment::fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool,
                               Deadline deadline) {
   Tensors& tensors = tensors_.at(view.slot);
-  // Told again of a version that it has: the engine may read the copies by now.
+  // The version was prepared before, and the engine may already read the copies.
   if (!tensors.fused || tensors.fused_version == publication.version) return absl::OkStatus();
   const std::span<std::byte> fused(tensors.fused.get(), read_plan_.fusion.memory_bytes());
   if (view.device == kHost) {

@@ -1,6 +1,5 @@
-// Attachment: what a receiver has of one epoch of a sender: its layout, the scheme's end, the control page,
-// and the tensors of each slot. It lives until nothing of it is served any more, also after the sender is
-// gone.
+// Attachment: a receiver's view of one epoch of a sender: its layout, the scheme's end, the control page, and the
+// tensors of each slot. It lives until nothing of it is served any longer, even after the sender is gone.
 #pragma once
 
 #include <map>
@@ -21,79 +20,78 @@
 
 namespace bascule::inline v0 {
 
-// The tensors of a slot, built from the layout and the slot's address; or of a set of the engine's own.
+// Builds the tensors of a slot from the layout and the slot's address, or the tensors of one of the engine's sets.
 class WeightsBuilder {
  public:
   static std::shared_ptr<const Weights> build(const Layout& layout, const SlotView& slot,
                                               std::vector<TensorView> fused);
-  // Of targets that outlive it, at other addresses than their own.
+  // The tensors of `targets`, which must outlive it, at `addresses` instead of their own.
   static std::shared_ptr<const Weights> build(std::span<const TargetTensor> targets,
                                               std::span<std::byte* const> addresses);
 };
 
-// The receiver's end of `scheme`, for an engine that reads on endpoint.device: where that is a device and the slots lie
-// elsewhere, with receive buffers there, `kept` from the beginning.
+// Makes the receiver's end of `scheme`, for an engine that reads on endpoint.device. If that is a device and the slots
+// lie elsewhere, it has receive buffers there, `kept` of them from the start.
 std::unique_ptr<ReceiverTransport> make_transport(const Scheme& scheme, const Endpoint& endpoint, std::size_t kept);
 
-// How a worker takes a layout, found out before anything is mapped.
+// How a worker takes a layout; determined before anything is mapped.
 struct ReadPlan {
-  // Receive buffers on a device: the one that tensors are made of, or one that is read and one for the next version.
+  // Receive buffers on a device: the one to copy from, or one that is read in place and one for the next version.
   std::size_t buffers_kept() const { return copy_plan ? 1 : 2; }
 
-  std::optional<Plan> copy_plan{};  // of one that copies
-  Fusion fusion{};                  // of one that reads in place
+  std::optional<Plan> copy_plan{};  // if it copies
+  Fusion fusion{};                  // if it reads in place
 };
 
 class Attachment {
  public:
-  // Reaches what the welcome offers. `descriptors` are the scheme's and the control page (last); over TCP there are
-  // none. Prepare thread.
+  // Reaches the slots that the welcome offers. `descriptors` are the scheme's and the control page (last); over TCP
+  // there are none. Prepare thread.
   static absl::StatusOr<std::shared_ptr<Attachment>> make(const Scheme& scheme, const Endpoint& endpoint,
                                                           Welcome welcome, std::vector<UniqueFd> descriptors,
                                                           ReadPlan read_plan = {});
 
-  // The same after a lost connection: slots that it knows stay where they are. Prepare thread.
+  // The same after a lost connection: known slots stay where they are. Prepare thread.
   static absl::StatusOr<std::shared_ptr<Attachment>> again(const std::shared_ptr<Attachment>& known, Welcome welcome,
                                                            std::vector<UniqueFd> descriptors);
 
-  // For a version that was found without a sender, and is leased. When its sender comes, again() makes it whole.
+  // For a version that was found without a sender, and is leased. When its sender comes, again() completes it.
   static std::shared_ptr<Attachment> found(std::unique_ptr<ReceiverTransport> transport, FoundVersion version,
                                            ReadPlan read_plan);
-  // Leases a version of this epoch that was found by another transport. UNAVAILABLE: it is there no more. Prepare
-  // thread.
+  // Leases a version of this epoch that was found by another transport. UNAVAILABLE: it is gone. Prepare thread.
   absl::Status find_again(const Publication& publication);
 
-  // What a worker can read of a publication, and its tensors. Until an end_read() for each success. Prepare thread.
+  // A publication's slot and tensors. Each successful prepare() needs an end_read(). Prepare thread.
   struct Ready {
-    SlotView view;  // its slot: the sender's, or one of the scheme's own memory here
+    SlotView view;  // the sender's slot, or one of the scheme's own here
     std::shared_ptr<const Weights> weights;
   };
   absl::StatusOr<Ready> prepare(const Publication& publication, Deadline deadline);
-  // While a version is being written, until `deadline`: brings what there is of it nearer. True: there is more to come.
-  // Blocks, mostly asleep. Prepare thread.
+  // Copies the bytes that are written so far, until `deadline`. Returns true if there is more to come. Blocks, mostly
+  // asleep. Prepare thread.
   bool copy_behind(const Publication& publication, Deadline deadline);
-  // Copies what is fused and does not lie so in the slot. Prepare thread, after prepare(). An error of a device.
+  // Copies the fused tensors that are not fused in the slot. Prepare thread, after prepare(). Errors are a device's.
   absl::Status fuse(const Publication& publication, const SlotView& view, kernels::ThreadPool& pool, Deadline deadline);
-  void end_read(SlotId slot);  // of a view; the scheme has it back once nothing else was prepared there. Prepare thread
-  // Blocks until no device copies for it any more, also where time was up before. DEADLINE_EXCEEDED: one does. Prepare
-  // thread.
+  void end_read(SlotId slot);  // of a view; the last one returns the slot to the scheme. Prepare thread
+  // Blocks until no device copies for it any longer, including calls that ran out of time. DEADLINE_EXCEEDED: one still
+  // does. Prepare thread.
   absl::Status settle(Deadline deadline);
 
-  // Reaches slots that were made after the welcome, or that a new welcome offers; those it knows stay where they are.
-  // An error comes back from prepare(), too. Prepare thread.
+  // Reaches slots that were made after the welcome, or that a new welcome offers; known slots stay where they are.
+  // prepare() returns the same error again. Prepare thread.
   absl::Status accept(ReceivedOffer offer);
   // Unmaps every slot but these. Prepare thread.
   void keep_only(const std::set<SlotId>& slots);
 
   Epoch epoch() const { return epoch_; }
   bool copies() const { return transport_->copies_behind() != nullptr; }  // prepare thread
-  std::string path() const { return transport_->path(); }                 // likewise
+  std::string path() const { return transport_->path(); }                 // prepare thread
   Reception* reception() const { return transport_->reception(); }        // or null. Prepare thread
-  std::optional<int> device_of(SlotId slot) const;  // whose memory it is; none: it is not reached. Prepare thread
+  std::optional<int> device_of(SlotId slot) const;  // whose memory it is; nullopt: it is not reached. Prepare thread
   DigestMode digest() const { return digest_; }
   const Layout& layout() const { return layout_; }
   const std::optional<Plan>& copy_plan() const { return read_plan_.copy_plan; }
-  // What the control page says of a sender's slot; none over TCP, where there is no such page.
+  // Reads a sender's slot on the control page. Returns nullopt without such a page, as over TCP.
   std::optional<SlotRecord> record(SlotId slot) const {
     return control_page_ ? std::optional(control_page_->read(slot.index)) : std::nullopt;
   }
@@ -105,15 +103,15 @@ class Attachment {
   ReadPlan read_plan_;
   std::optional<ControlPageView> control_page_;  // none without a sender, and over TCP
   std::unique_ptr<ReceiverTransport> transport_;
-  std::map<SlotId, absl::Status> slots_;  // that were offered, and whether they could be reached
+  std::map<SlotId, absl::Status> slots_;  // the offered ones, and whether they could be reached
   std::map<SlotId, int> prepared_;        // views that are still read
   struct Tensors {
     std::shared_ptr<const Weights> weights;
-    std::shared_ptr<std::byte> fused;  // copies of what does not lie side by side, where the slot lies; none: in place
-    Version fused_version = 0;         // that they are of
+    std::shared_ptr<std::byte> fused;  // copies of tensors not fused in the slot, in its place; null: all are in place
+    Version fused_version = 0;         // of the copies
   };
   absl::Status make_room_to_fuse(const SlotView& view, Tensors& tensors);
-  std::unique_ptr<DeviceQueue> queue_;  // of the slots' device, where it fuses
+  std::unique_ptr<DeviceQueue> queue_;  // of the slots' device, if it fuses there
   std::unique_ptr<DevicePlan> fuses_;
   std::map<SlotId, Tensors> tensors_;
 };

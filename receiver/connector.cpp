@@ -20,8 +20,8 @@ using Error = boost::system::error_code;
 using Tcp = asio::ip::tcp;
 using Addresses = Tcp::resolver::results_type;
 
-// UNAVAILABLE: no sender is there, or it does not answer in time. It is another error if a sender may be there and we
-// have no right to ask. Asio's no_buffer_space means that the queue of a sender that stands still is full.
+// Returns UNAVAILABLE if no sender is there, or it does not answer in time; another error if a sender may be there and
+// we have no right to ask. Asio's no_buffer_space means that the queue of a stopped sender is full.
 absl::Status why_not_connected(const Error& error, const std::filesystem::path& socket) {
   namespace errors = asio::error;
   if (error == boost::system::errc::no_such_file_or_directory || error == errors::connection_refused ||
@@ -40,7 +40,7 @@ void Connector::connect(OnDone done) {
   done_ = std::move(done);
   deadline_.expires_after(absl::ToChronoNanoseconds(endpoint_.suspect_after));
   deadline_.async_wait([this, attempt = attempt_](const Error& cancelled) {
-    if (!cancelled && attempt == attempt_)  // cancelled: this may be gone
+    if (!cancelled && attempt == attempt_)  // if cancelled, this object may be gone
       finish(unavailable("no connection to ", endpoint_.place(), " within ",
                          absl::FormatDuration(endpoint_.suspect_after)));
   });
@@ -77,7 +77,7 @@ void Connector::connect_folder() {
   if (absl::IsNotFound(folder))
     folder = found_
                  ? unavailable("the folder ", endpoint_.place(), " was removed; a sender that lives there cannot be ",
-                               "found: restart it, in a folder that nobody tidies away")
+                               "found: restart it, in a folder that no clean-up removes")
                  : unavailable("no sender has been at ", endpoint_.place(), " yet", elsewhere);
   found_ = found_ || folder.ok();
   if (!folder.ok()) return finish(std::move(folder));
@@ -93,7 +93,7 @@ void Connector::connect_host() {
   Error no_address;
   const asio::ip::address address = asio::ip::make_address(endpoint_.host, no_address);
   if (!no_address) return connect_to(Addresses::create({address, endpoint_.port}, "", ""));
-  absl::Status begun = starting_threads("look up a host", [this] {  // which takes a thread of Asio's
+  absl::Status begun = starting_threads("look up a host", [this] {  // Asio starts a thread for it
     resolver_.async_resolve(endpoint_.host, std::to_string(endpoint_.port),
                             [this, attempt = attempt_](const Error& error, const Addresses& addresses) {
                               if (attempt != attempt_) return;
@@ -110,7 +110,7 @@ void Connector::connect_to(const Addresses& addresses) {
     if (attempt != attempt_) return;
     if (error) return finish(unavailable("no sender is listening at ", endpoint_.place(), ": ", error.message()));
     Error ignored;
-    tcp_.set_option(Tcp::no_delay(true), ignored);  // a round is turns of small messages
+    tcp_.set_option(Tcp::no_delay(true), ignored);  // a round exchanges small messages in turn
     shake_hands();
   });
 }

@@ -1,5 +1,5 @@
-// Connector: makes the connection to a sender, and hands it over once its peer may be spoken to: on a Unix socket it
-// runs as our user, over TCP both ends have proved that they know the token (transport/wire/tls.h).
+// Connector: connects to a sender, and hands the connection over once its peer is trusted: on a Unix socket, the peer
+// runs as our user; over TCP, both ends have proved that they know the token (transport/wire/tls.h).
 //
 // Threads: the io_context's one thread. Only one connection is under way at a time.
 #pragma once
@@ -26,18 +26,18 @@ namespace bascule::inline v0 {
 
 class Connector {
  public:
-  // The channel is to be given handlers at once.
+  // The callee must give the channel its handlers at once.
   using OnDone = std::function<void(absl::StatusOr<std::shared_ptr<Channel>>)>;
 
   // `token`: for TCP, and only for that (Token::find).
   Connector(boost::asio::io_context& io, const Endpoint& endpoint, std::optional<Token> token);
 
-  // Tries once, and calls `done`, from inside this call where it fails early; gives up after the endpoint's
-  // suspect_after. UNAVAILABLE, and nothing else: nobody is there, or not in time; what the folder keeps may be served
-  // then. PERMISSION_DENIED: somebody else's folder or socket. UNAUTHENTICATED: the tokens differ, or the schemes.
-  // INTERNAL: OpenSSL cannot do TLS.
+  // Tries once, and calls `done`, from inside this call if it fails early; gives up after the endpoint's suspect_after.
+  // UNAVAILABLE: no sender answered in time; only with this error may versions that the folder keeps be served.
+  // PERMISSION_DENIED: the folder or socket is another user's. UNAUTHENTICATED: the tokens or schemes differ. INTERNAL:
+  // OpenSSL cannot do TLS.
   void connect(OnDone done);
-  void cancel();  // `done` is not called any more
+  void cancel();  // `done` is no longer called
 
  private:
   void connect_folder();
@@ -50,12 +50,12 @@ class Connector {
   const std::optional<Token> token_;
   OnDone done_;
   bool found_ = false;         // the folder was there
-  std::uint64_t attempt_ = 0;  // handlers of an older one do nothing
+  std::uint64_t attempt_ = 0;  // handlers of older attempts do nothing
   boost::asio::local::stream_protocol::socket local_;
   boost::asio::ip::tcp::socket tcp_;
   boost::asio::ip::tcp::resolver resolver_;
   boost::asio::steady_timer deadline_;
-  std::optional<TlsContext> tls_;  // from the first connection on
+  std::optional<TlsContext> tls_;  // made at the first connection
   std::shared_ptr<TlsHandshake> handshake_;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 bool has_bytes(const TargetTensor& target) { return byte_count(target.dtype, target.shape) > 0; }
 
-// Refuses now, by name, what would lose the device to the process at the first copy.
+// Refuses a target or stream by name that would cost the process the device at the first copy.
 absl::Status check_on_device(std::span<const TargetTensor> targets, int device, Stream stream) {
   std::vector<MemoryRange> ranges;
   for (const TargetTensor& target : targets)
@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<Copier>> Copier::make(std::vector<TargetTensor> t
   const TargetTensor* first = nullptr;
   for (TargetTensor& target : targets) {
     if (!has_bytes(target)) {
-      target.device = made->device_;  // it lies nowhere
+      target.device = made->device_;  // it has no bytes
     } else if (first == nullptr) {
       first = &target;
     } else if (target.device != first->device) {
@@ -69,9 +69,9 @@ absl::StatusOr<std::unique_ptr<Copier>> Copier::make(std::vector<TargetTensor> t
   return made;
 }
 
-// Every storage begins on a cache line of its own. Targets that share a storage share it here too.
+// Each storage begins on a new cache line. Targets that share a storage also share it in this set.
 absl::Status Copier::allocate_second_set() {
-  constexpr std::size_t kLine = 64;  // of a device: what its widest loads want, too
+  constexpr std::size_t kLine = 64;  // also enough for a device's widest loads
   std::map<const std::byte*, std::size_t> offsets;
   std::size_t end = 0;
   for (const TargetTensor& target : targets_) {

@@ -42,14 +42,14 @@ void DeviceCopies::copy_behind(const Publication& publication, std::uint64_t byt
   const std::uint64_t end = bytes_done < publication.bytes ? bytes_done / piece * piece : publication.bytes;
   if (end == 0) return;
   const absl::StatusOr<Buffer*> to = in_flight(publication);
-  // What goes wrong here goes wrong in prepare(), too, which can say so.
+  // An error here also occurs in prepare(), which can report it.
   if (to.ok()) copy(**to, *known->second.window, end, publication.bytes).IgnoreError();
 }
 
 absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, Deadline deadline) {
   if (lies_here(publication.slot)) return slots_->prepare(publication, deadline);
   Buffer* whole = find(publication);
-  if (whole == nullptr || !whole->in_use) {  // else told again of what it has
+  if (whole == nullptr || !whole->in_use) {  // else it is given a version that it has
     BASCULE_ASSIGN(const SlotView from, slots_->prepare(publication, deadline));
     if (from.slot.index >= kOwnMemory) return from;
     const auto bring = [&]() -> absl::Status {
@@ -74,7 +74,7 @@ absl::StatusOr<SlotView> DeviceCopies::prepare(const Publication& publication, D
 }
 
 void DeviceCopies::end_read(SlotId slot) {
-  if (slot.index < kOwnMemory) return slots_->end_read(slot);  // of a version that was found, and not prepared
+  if (slot.index < kOwnMemory) return slots_->end_read(slot);  // the version was found, but not prepared
   const auto read = std::ranges::find(buffers_, slot.index, &Buffer::index);
   if (read == buffers_.end()) return slots_->end_read(slot);
   *read = Buffer{.index = read->index, .memory = std::move(read->memory), .bytes = read->bytes};
@@ -90,7 +90,7 @@ void DeviceCopies::unmap(SlotId slot) {
 absl::StatusOr<HostWindow*> DeviceCopies::window(const SlotView& place) {
   Window& known = windows_[place.slot];
   if (known.of == place.bytes.data() && known.window) return known.window.get();
-  known = {};  // of a mapping that there is no more
+  known = {};  // its mapping is gone
   absl::StatusOr<std::shared_ptr<HostWindow>> opened = open(place);
   if (!opened.ok()) {
     windows_.erase(place.slot);
@@ -121,8 +121,8 @@ DeviceCopies::Buffer* DeviceCopies::find(const Publication& publication) {
   return found == buffers_.end() ? nullptr : &*found;
 }
 
-// Where the version goes: where it has begun to, or into a buffer that is not read. What was in flight there
-// does not come any more; the device copies in order.
+// Returns the buffer for the version: the one to which its copy has begun, or one that is not read. A version that was
+// in flight to it is given up; the device copies in order.
 absl::StatusOr<DeviceCopies::Buffer*> DeviceCopies::in_flight(const Publication& publication) {
   Buffer* to = find(publication);
   if (to != nullptr && (to->in_use || to == incoming_)) return to;
@@ -138,8 +138,8 @@ absl::StatusOr<DeviceCopies::Buffer*> DeviceCopies::in_flight(const Publication&
   return incoming_ = to;
 }
 
-// Copies all that is there at once: one copy for each packed piece takes longer, since time passes between copies. A
-// version that fails may have come and been digested in part; then it begins anew.
+// Copies all that is written at once: one copy per packed piece takes longer, since time passes between copies. After a
+// failure, part of a version may have been copied and digested; it then starts over.
 absl::Status DeviceCopies::copy(Buffer& to, HostWindow& from, std::uint64_t end, std::uint64_t of_bytes) {
   if (to.bytes_done >= end) return absl::OkStatus();
   absl::Status copied = queue_->copy_in(from, to.bytes_done, end, {to.memory.get(), of_bytes}, /*want_digest=*/true);

@@ -1,13 +1,13 @@
-// DeviceCopies: slots in host memory or on a peer GPU, for a worker that reads on a device. It has slots of its own
-// there, and copies what the sender writes into them piece by piece behind it; what it shows is a scheme with memory of
-// its own here. Slots of the device itself are read in place.
+// DeviceCopies: brings slots in host memory or on a peer GPU to a worker that reads on a device. It copies them, piece
+// by piece while the sender writes, into its own receive buffers on the device, and presents itself as a scheme that
+// delivers. Slots on the device itself are read in place.
 //
 //   the sender's slot, in reach of the device ── copy_behind(), prepare() ──▶ a receive buffer on it ──▶ SlotView
 //
 //   a buffer:  free ──follow──▶ in flight ──prepare──▶ whole, in use ──end_read──▶ free
 //
-// A scheme that itself brings a version to memory of its own here (its view has such a number) has nothing to be
-// copied. A version is digested by the device as it comes, and read once the session finds that right. The read of the
+// If the scheme itself delivers a version to a receive buffer (its view's index says so), nothing is copied. The device
+// digests a version as it copies; the engine reads it once the session has checked that digest. The read of the
 // sender's slot ends as soon as it is copied. Prepare thread.
 #pragma once
 
@@ -27,12 +27,12 @@ namespace bascule::inline v0 {
 
 class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
  public:
-  // Of the slots that `slots` reaches. `kept`: buffers that are made when it joins; there are more while more are read.
+  // `slots` reaches the sender's slots. `kept`: buffers made at the start; there are more while more are read.
   DeviceCopies(std::unique_ptr<ReceiverTransport> slots, int device, std::size_t kept)
       : slots_(std::move(slots)), device_(device), kept_(kept) {}
 
   absl::Status accept(ReceivedOffer offer) override;
-  std::optional<SlotView> find(SlotId slot) const override;  // of the sender's, and of buffers
+  std::optional<SlotView> find(SlotId slot) const override;  // the sender's slots, and the buffers
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
   void end_read(SlotId slot) override;
   void unmap(SlotId slot) override;
@@ -46,11 +46,11 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
 
  private:
   struct Buffer {
-    std::uint32_t index = 0;  // never used again for other memory
+    std::uint32_t index = 0;  // never reused for other memory
     std::shared_ptr<std::byte> memory;
     std::uint64_t bytes = 0;
     SlotId of{};
-    Version version = 0;           // that it holds, or that is in flight to it
+    Version version = 0;           // the version that it holds or that is in flight to it
     std::uint64_t bytes_done = 0;  // enqueued
     std::optional<Digest> digest{};
     bool in_use = false;
@@ -66,15 +66,15 @@ class DeviceCopies final : public ReceiverTransport, public CopiesBehind {
   std::unique_ptr<ReceiverTransport> slots_;
   const int device_;
   const std::size_t kept_;
-  std::unique_ptr<DeviceQueue> queue_;  // made when it is first needed
+  std::unique_ptr<DeviceQueue> queue_;  // made at first use
   std::list<Buffer> buffers_;
-  Buffer* incoming_ = nullptr;  // the last one that was begun: its digest is under way
+  Buffer* incoming_ = nullptr;  // the one begun last: its digest is under way
   std::uint32_t next_ = kOwnMemory;
   struct Window {
     const std::byte* of = nullptr;
     std::shared_ptr<HostWindow> window;
   };
-  std::map<SlotId, Window> windows_;  // go before slots_ and queue_
+  std::map<SlotId, Window> windows_;  // destroyed before slots_ and queue_
 };
 
 }  // namespace bascule::inline v0

@@ -100,7 +100,7 @@ std::optional<LocalVersion> FlipGate::take(Version version, Deadline deadline, s
     const auto until = interrupted ? std::min(deadline.at(), Deadline(kInterruptible).at()) : deadline.at();
     came = changed_.wait_until(lock, until, has_ended);
     if (came || deadline.passed()) break;
-    lock.unlock();  // it is the user's code
+    lock.unlock();  // it runs the user's code
     let_go = interrupted && interrupted();
     lock.lock();
     came = has_ended();

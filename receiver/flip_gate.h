@@ -24,40 +24,41 @@ class FlipGate {
 
   // The sender decided `local`. Returns the version decided before it that no commit() took, if any.
   std::optional<LocalVersion> decide(LocalVersion local);
-  // The slot that is served is about to be written. The engine's thread calls `yielded` from inside commit() and
-  // waits there until decide(), resume() or poison().
+  // The served slot is about to be written. The engine's thread calls `yielded` from inside commit() and waits there
+  // until decide(), resume() or poison().
   void ask_to_yield(std::function<void()> yielded);
   void resume();
-  // What is served must not be used: commit() says so until the next flip.
+  // The served version must not be used: commit() reports it as poisoned until the next flip.
   void poison();
-  // The same for good, and nothing is handed over any more. Any thread.
+  // The same permanently, and nothing is handed over any longer. Any thread.
   void lose();
 
-  // Of a follower: versions that rank 0 may flip to.
+  // In a follower: versions that rank 0 may flip to.
   void offer(LocalVersion local);
-  bool withdraw(Version version);  // false: it was taken, or not offered
+  bool withdraw(Version version);  // false if it was taken, or not offered
 
   // ---- engine's thread ----
 
   // At every token boundary: one load.
   bool pending() const { return pending_.load(std::memory_order_acquire); }
-  // When pending() said so. May wait while a single copy is written: until the sender publishes, aborts or is given up.
+  // Call it if pending(). May wait while a single copy is written, until the sender publishes, aborts or is given up.
   std::optional<LocalVersion> take();
-  bool poisoned() const;  // when pending() said so
+  bool poisoned() const;  // call it if pending()
 
-  // Of a follower: the offered version, awaited until `deadline`, and those below it, which are dropped. None: it did
-  // not come. Where `interrupted` is given, it is asked every 50 ms, without the mutex; true ends the wait.
+  // In a follower: waits until `deadline` for the offered version and returns it; offered versions below it go to
+  // `dropped`. Returns nullopt if it was not offered. `interrupted`, if given, is called every 50 ms, without the
+  // mutex; true ends the wait.
   std::optional<LocalVersion> take(Version version, Deadline deadline, std::vector<LocalVersion>& dropped,
                                    const std::function<bool()>& interrupted = {});
 
  private:
-  void set_pending();  // under the mutex
+  void set_pending();  // mutex held
 
   std::atomic<bool> pending_{false};  // release by the I/O thread pairs with the acquire in pending()
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<LocalVersion> decided_;
-  std::function<void()> yielded_;  // asked for, and not done yet
+  std::function<void()> yielded_;  // requested, and not done yet
   bool waiting_ = false;           // the engine's thread has yielded
   bool poisoned_ = false;
   bool lost_ = false;

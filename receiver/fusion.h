@@ -1,5 +1,5 @@
-// Fusion: tensors that a worker wants to read as one. In place where the sender laid them side by side; else copied
-// together, into memory of the worker's own, one for each slot.
+// Fusion: tensors that a worker wants to read as one. If the sender laid them side by side, they are read in place;
+// otherwise they are copied together, into the worker's own memory, once per slot.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,11 @@ class Fusion {
   // INVALID_ARGUMENT names the order whose tensors cannot be joined (Layout::join), or whose name the sender uses.
   static absl::StatusOr<Fusion> make(std::span<const FusedOrder> orders, const Layout& layout);
 
-  // Of the copies of one slot; 0: everything is read in place.
+  // The size of one slot's copies; 0 if everything is read in place.
   std::uint64_t memory_bytes() const { return memory_bytes_; }
-  // The fused tensors of `slot`, or of the copies in `memory`. Views into both, and into this object.
+  // Returns the fused tensors of `slot`, or of the copies in `memory`, as views into both and into this object.
   std::vector<TensorView> views(std::span<const std::byte> slot, std::span<const std::byte> memory) const;
-  // How the copies are made of a slot, and where they lie in `memory`, for kernels::unpack or its twin on a device.
+  // How the copies are made from a slot, and where they lie in `memory`, for kernels::unpack or its device version.
   std::span<const kernels::Segment> segments() const { return plan_.segments(); }
   std::vector<std::byte*> addresses(std::span<std::byte> memory) const;
   // Makes the copies of `slot`. Prepare thread.
@@ -38,11 +38,11 @@ class Fusion {
   struct Joined {
     TensorSpec spec;
     bool in_place = false;
-    std::uint64_t offset = 0;  // bytes from the slot's beginning, or from the memory's
+    std::uint64_t offset = 0;  // bytes from the beginning of the slot or the memory
   };
   std::vector<Joined> tensors_;
-  Plan plan_;                                // of those that are copied
-  std::vector<std::uint64_t> copy_offsets_;  // of its targets, from the memory's beginning
+  Plan plan_;                                // of the copied tensors
+  std::vector<std::uint64_t> copy_offsets_;  // of the plan's targets, from the memory's beginning
   std::uint64_t memory_bytes_ = 0;
 };
 

@@ -34,7 +34,7 @@ const LocalVersion* LeaseTracker::against(Epoch epoch, std::optional<Version> ve
       if (entry.state != state) continue;
       const Epoch its_epoch = entry.local.lease.epoch;
       const Version its_version = entry.local.version;
-      const bool again = version == its_version && epoch == its_epoch;  // told once more of what it has
+      const bool again = version == its_version && epoch == its_epoch;  // given a version that it has
       if (epoch < its_epoch || (version && *version <= its_version && !again)) return &entry.local;
     }
   return nullptr;
@@ -51,8 +51,8 @@ bool LeaseTracker::prepare(const Publication& publication, LeaseNumber lease, st
   return others;
 }
 
-// A set of tensors is free once the engine has flipped to what was copied to it before. A copy at a flip that is late
-// holds a slot already; one more would hold one more.
+// A set of tensors is free once the engine has flipped to the version that was last copied to it. A late copy at a flip
+// still holds a slot; another would hold a second one.
 bool LeaseTracker::has_room() const {
   const auto is = [this](std::initializer_list<State> states) {
     return std::ranges::any_of(
@@ -127,7 +127,7 @@ std::optional<LeaseTracker::Departing> LeaseTracker::flipped(const LocalVersion&
   in_doubt_ = false;
   Entry& entry = entries_.emplace_back(Entry{.state = State::kServing, .local = now});
   if (takes_ == Takes::kInPlace) return before ? leave(*std::move(before), late) : std::nullopt;
-  entry.local.attachment = nullptr;  // what was copied is the engine's own
+  entry.local.attachment = nullptr;  // the weights now lie in the engine's own tensors
   entry.local.copy.reset();
   return leave(now);
 }
@@ -158,7 +158,7 @@ std::optional<LeaseTracker::Departing> LeaseTracker::passed_over(LocalVersion of
   return leave(std::move(offered));
 }
 
-// The engine speaks of versions in the order in which it took them from the gate. So of two with one number it means
+// The engine reports versions in the order in which it took them from the gate. So of two with the same number it means
 // the one that it took first.
 void LeaseTracker::remove_taken(Version version) {
   for (const State state : {State::kTaken, State::kDecided, State::kOffered}) {
@@ -180,7 +180,7 @@ std::optional<LocalVersion> LeaseTracker::remove_serving() {
 
 // ---- departing ----
 
-// What was copied ahead has been left already.
+// A version that was copied ahead has already departed.
 std::optional<LeaseTracker::Departing> LeaseTracker::leave(LocalVersion local, bool late) {
   if (!local.attachment) return std::nullopt;
   return begin_departing(std::move(local), late);
@@ -209,7 +209,7 @@ LeaseTracker::Freed LeaseTracker::given_back(std::uint64_t number) {
   entries_.erase(entry);
   const SlotId slot = freed.local.lease;
   if (freed.connection != connection_ || is_leased(slot)) return {.attachment = freed.local.attachment};
-  const auto begun = begun_.extract(slot);  // none: the greeting claimed it
+  const auto begun = begun_.extract(slot);  // empty: the greeting claimed it
   return {.released = Released{.slot = slot, .lease = begun ? begun.mapped() : 0},
           .unmap = std::ranges::find(slots_, slot.index) == slots_.end(),
           .attachment = freed.local.attachment};
@@ -277,7 +277,7 @@ std::vector<std::shared_ptr<Attachment>> LeaseTracker::attachments() const {
   return attachments;
 }
 
-// A copy at a flip is read by the copier alone.
+// With copies at flips, only the copier reads a slot.
 std::set<int> LeaseTracker::devices() const {
   std::set<int> devices;
   if (takes_ == Takes::kCopyAtFlip) return devices;

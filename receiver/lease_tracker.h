@@ -1,10 +1,10 @@
-// LeaseTracker: what a worker holds of its sender's slots, and when each lease ends. Pure bookkeeping: no sockets, no
-// threads, no clocks. The session's I/O thread tells it what happened; it answers what may be said and done now.
+// LeaseTracker: which of its sender's slots a worker holds, and when each lease ends. Pure bookkeeping: no sockets, no
+// threads, no clocks. The session's I/O thread reports events; it returns what may be sent and done now.
 //
 //   a version is   from                                    until                                         then
 //   incoming       prepare                                 decided                                       decided
 //                                                          abort, another prepare, a lost connection     departing
-//   offered        prepared, or found (followers)          rank 0's word: the engine flips to it         serving
+//   offered        prepared, or found (followers)          rank 0 chose it: the engine flips to it       serving
 //                                                          rank 0 passed it over, or it was withdrawn    departing
 //                                                          withdrawn, and the engine has it              taken
 //   decided        decided, or found                       the engine flips to it                        serving
@@ -16,12 +16,13 @@
 //   draining       left, and a device may still read it    the device has passed it                      freed
 //   departing      left                                    the prepare thread has given its memory back  freed
 //
-// Followers hold a version as incoming and as offered, until it is decided. Where flips copy, a version leaves as it
-// flips.
+// Followers hold a version both as incoming and as offered, until it is decided. If flips copy, a version departs as
+// soon as the engine has flipped to it.
 //
-// A lease is on a slot. It begins with prepare, and `released` ends it, once, when the last version under it is gone.
-// On a new connection the greeting says which leases go on: a message about the others would end a lease that began
-// since. And a message names the lease that it ends, since it may cross the prepare that begins the next one.
+// A lease is on a slot. It begins with prepare. One `released` ends it, when the last version under it is gone. On a
+// new connection the greeting lists the leases that continue; no `released` may follow for the others, since it could
+// end a lease that began later. Each `released` names its lease, since it may cross the prepare that begins the next
+// one.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +46,7 @@ class LeaseTracker {
 
   explicit LeaseTracker(Takes takes = Takes::kInPlace) : takes_(takes) {}
 
-  // A version in flight to here.
+  // A version in flight to this worker.
   struct Incoming {
     Publication publication;
     bool single_copy = false;  // the engine reads its slot, and yields
@@ -53,16 +54,16 @@ class LeaseTracker {
     bool yielded = false;
     bool prepared = false;
   };
-  // A version that the worker leaves. The prepare thread gives its memory back and unmaps what nothing else holds; then
-  // given_back(number).
+  // A version that the worker leaves. The prepare thread gives its memory back and unmaps what nothing else holds;
+  // given_back(number) follows.
   struct Departing {
     std::uint64_t number = 0;
-    LocalVersion local{};            // of an incoming one: no attachment, the prepare thread knows what it reached
-    bool last_of_attachment = true;  // what it is mapped by may go with it
+    LocalVersion local{};            // an incoming one has no attachment: the prepare thread knows what it reached
+    bool last_of_attachment = true;  // no other version needs its attachment
   };
   struct Freed {
-    std::optional<Released> released{};      // to be said
-    bool unmap = false;                      // the sender uses that slot no more: all but wanted() may be unmapped
+    std::optional<Released> released{};      // to be sent
+    bool unmap = false;                      // the sender no longer uses that slot: all but wanted() may be unmapped
     std::shared_ptr<Attachment> attachment;  // for the prepare thread to let go
   };
   struct Claim {
@@ -73,39 +74,39 @@ class LeaseTracker {
 
   // ---- the connection ----
 
-  // What a greeting says. Words of leases go over the new connection from now on.
+  // Returns what the greeting claims. Messages about leases now go over the new connection.
   Claim greet();
   void welcome(Epoch epoch, std::vector<std::uint32_t> slots);
   // The connection is gone. drop() comes first.
   void hang_up() { ++connection_; }
-  // The device is lost: what is held stays as it is, no lease counts any more, and nothing is released.
+  // The device is lost: what is held stays as it is, leases no longer count, and nothing is released.
   void lose() { lost_ = true; }
 
   // ---- a version's path ----
 
-  // What stands against an epoch, and a version of it: a newer one that is held. Null: nothing.
+  // Returns the held version because of which the epoch, or `version` of it, must be refused; null if there is none.
   const LocalVersion* against(Epoch epoch, std::optional<Version> version) const;
-  // Begins a lease. drop() comes first. True: the sender has other `slots` than before; all but wanted() may be
+  // Begins a lease. drop() comes first. Returns true if the sender's `slots` have changed: all but wanted() may be
   // unmapped.
   bool prepare(const Publication& publication, LeaseNumber lease, std::vector<std::uint32_t> slots);
   Incoming* incoming() { return incoming_ ? &*incoming_ : nullptr; }
   const Incoming* incoming() const { return incoming_ ? &*incoming_ : nullptr; }
   bool has_room() const;                 // for the incoming version: a set of tensors to copy to
-  std::vector<Version> offered() const;  // those at the gate
-  // To be left at the gate. Where one of its number was offered before, `replaces` says whether that was still there;
-  // else the engine has it.
+  std::vector<Version> offered() const;  // the versions at the gate
+  // `local` goes to the gate. If a version with its number was offered before, `replaces` tells whether that one was
+  // still at the gate; otherwise the engine has it.
   std::optional<Departing> offer(LocalVersion local, bool replaces);
   std::optional<Departing> withdrawn(Version version, bool taken);  // from the gate; `taken`: the engine has it
-  // The incoming version is held now as offered or decided. Where it is neither (passed over, or copied ahead)
-  // drop() ends it.
+  // The incoming version is now held as offered or decided. If it is neither (passed over, or copied ahead), drop()
+  // ends it.
   void arrive() { incoming_.reset(); }
   bool offers(Version version) const;
-  // Decided; the gate had `skipped`, which the engine did not take.
+  // `local` is decided; `skipped` was at the gate, and the engine did not take it.
   std::optional<Departing> decide(LocalVersion local, std::optional<LocalVersion> skipped);
   // The incoming version will not be served. Returns nullopt if there is none.
   std::optional<Departing> drop();
-  // What is served is in doubt: a single copy that the sender may have written, or a version that the engine still
-  // loads. A greeting claims nothing, until it is settled or another version is served.
+  // The served version is in doubt: a single copy that the sender may have written, or a version that the engine still
+  // loads. A greeting claims no version until the doubt is settled or another version is served.
   void doubt() { in_doubt_ = true; }
   void settle_doubt() { in_doubt_ = false; }
 
@@ -113,9 +114,9 @@ class LeaseTracker {
 
   // `late`: its device may still read what it served before.
   std::optional<Departing> flipped(const LocalVersion& now, bool late);
-  std::optional<Departing> not_flipped(LocalVersion next);      // serves on
+  std::optional<Departing> not_flipped(LocalVersion next);      // keeps serving the same version
   std::optional<Departing> torn(LocalVersion next, bool late);  // serves nothing
-  std::optional<Departing> not_loaded(bool late);               // what it serves; likewise
+  std::optional<Departing> not_loaded(bool late);               // what it served; serves nothing
   std::optional<Departing> passed_over(LocalVersion offered);
 
   // ---- what the prepare thread did ----
@@ -128,13 +129,13 @@ class LeaseTracker {
 
   const LocalVersion* serving() const { return find(State::kServing); }  // until the next event
   Version served() const { return serving() != nullptr ? serving()->version : 0; }
-  bool serves(const LocalVersion& local) const;  // told again of it
+  bool serves(const LocalVersion& local) const;  // it was given this version again
   bool holds_nothing() const;                    // to serve, now or later
-  Version newest() const;                        // of what is or may be served
+  Version newest() const;                        // of the versions that are or may be served
   std::set<SlotId> wanted() const;               // slots that must stay mapped
   std::vector<HeldSlot> held() const;            // the leases
   std::vector<std::shared_ptr<Attachment>> attachments() const;
-  std::set<int> devices() const;  // that read what is or was served
+  std::set<int> devices() const;  // that may read served or earlier versions
   std::uint64_t connection() const { return connection_; }
   bool lost() const { return lost_; }
 
@@ -142,14 +143,14 @@ class LeaseTracker {
   enum class State { kServing, kTaken, kDecided, kOffered, kDraining, kDeparting };
   struct Entry {
     State state;
-    LocalVersion local;  // of one that leaves: version and lease
+    LocalVersion local;  // if departing: only version and lease
     std::uint64_t number = 0;
-    std::uint64_t connection = 0;  // over which the sender knows of its lease
+    std::uint64_t connection = 0;  // over which the sender knows its lease
   };
   const LocalVersion* find(State state) const;
   void remove_taken(Version version);
   std::optional<LocalVersion> remove_serving();
-  std::optional<Departing> leave(LocalVersion local, bool late = false);  // none: all of it was copied
+  std::optional<Departing> leave(LocalVersion local, bool late = false);  // nullopt: all of it was copied
   Departing begin_departing(LocalVersion local, bool late);
   bool is_leased(SlotId slot) const;
 
@@ -158,7 +159,7 @@ class LeaseTracker {
   std::optional<Incoming> incoming_;
   std::map<SlotId, LeaseNumber> begun_;  // over this connection, and not released
   Epoch epoch_ = 0;                      // of the sender that welcomed this worker last
-  std::vector<std::uint32_t> slots_;     // that it has
+  std::vector<std::uint32_t> slots_;     // of that sender
   std::uint64_t connection_ = 0, last_number_ = 0;
   bool in_doubt_ = false;
   bool lost_ = false;

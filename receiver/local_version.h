@@ -19,17 +19,17 @@ struct CopyAtFlip {
 };
 
 struct LocalVersion {
-  std::shared_ptr<Attachment> attachment;  // keeps it mapped, and the lease; none once all of it was copied
+  std::shared_ptr<Attachment> attachment;  // keeps it mapped and leased; null once all of it was copied
   Version version = 0;
-  SlotId slot{};   // that the engine reads; with copies: a set of the engine's own tensors
-  SlotId lease{};  // the sender's slot that it came by: the same, unless the memory is the scheme's own here, or a set
+  SlotId slot{};   // what the engine reads: a slot, a receive buffer or one of its sets of tensors
+  SlotId lease{};  // the sender's slot from which it came; equals `slot` if the engine reads that in place
   std::shared_ptr<const Weights> weights{};
-  std::shared_ptr<const void> memory{};  // that they lie in, where it is not the engine's own
+  std::shared_ptr<const void> memory{};  // that they lie in, unless it is the engine's own
   std::shared_ptr<const CopyAtFlip> copy{};
   Clock::time_point decided_at{};
   int device = kHost;  // of the memory that the engine reads
 
-  SlotId source() const { return copy ? copy->view.slot : slot; }  // the memory that the attachment gave for it
+  SlotId source() const { return copy ? copy->view.slot : slot; }  // the slot that the attachment returned for it
 };
 
 }  // namespace bascule::inline v0

@@ -37,8 +37,8 @@ absl::StatusOr<ReadPlan> PrepareContext::take(const Layout& layout) const {
 absl::Status PrepareContext::reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan,
                                    std::shared_ptr<Attachment> known) {
   const std::vector<std::uint32_t> slots = welcome.slots;
-  // Kept even if nothing of it is held. Mapping and registering may take longer than a sender waits, and would then be
-  // done in vain at each try.
+  // Kept even if no version of it is held: mapping and registering may take longer than a sender waits, and each
+  // attempt would start over.
   if (const auto last = std::exchange(attachment_, nullptr); !known && last && last->epoch() == welcome.epoch)
     known = last;
   BASCULE_ASSIGN(attachment_, known ? Attachment::again(known, std::move(welcome), std::move(descriptors))
@@ -56,7 +56,7 @@ std::shared_ptr<Reception> PrepareContext::reception() const {
   return reception != nullptr ? std::shared_ptr<Reception>(attachment_, reception) : nullptr;
 }
 
-// Of slots whose device is known only now: the engine's stream must be one of it.
+// The engine's stream must belong to the slots' device, which is known only now.
 absl::Status PrepareContext::check_stream_of(const std::vector<std::uint32_t>& slots) const {
   if (options_.stream == nullptr || endpoint_.device != kHost || !scheme_.on_device) return absl::OkStatus();
   for (const std::uint32_t slot : slots)
@@ -92,7 +92,7 @@ absl::Status PrepareContext::prepare(const Publication& publication, const BackS
     return take_in(publication, set.set, preparation, false);
   };
   absl::Status prepared = work();
-  if (!prepared.ok()) settle_for_good();  // or it would be unmapped while it is still read
+  if (!prepared.ok()) settle_for_good();  // else it would be unmapped while a device reads it
   return prepared;
 }
 
@@ -114,7 +114,7 @@ absl::StatusOr<std::optional<LocalVersion>> PrepareContext::find(Version newer_t
   return taken;
 }
 
-// All but reaching the bytes; `verified`: they are known to be right.
+// Everything after reaching the bytes; `verified`: they are known to be right.
 absl::Status PrepareContext::take_in(const Publication& publication, int set, Preparation& preparation, bool verified) {
   LocalVersion& local = preparation.local;
   Attachment& attachment = *local.attachment;
@@ -122,7 +122,7 @@ absl::Status PrepareContext::take_in(const Publication& publication, int set, Pr
   const Deadline deadline(endpoint_.timeout);
   local.version = publication.version;
   local.lease = publication.slot;
-  // A copy, to a device or to a scheme's own memory, is known by its own bytes alone.
+  // A copy, to a device or a scheme's receive buffer, can be verified only by its own bytes.
   const bool copied = (attachment.copies() || view.slot.index >= kOwnMemory) && endpoint_.digest != DigestMode::kOff;
   const bool always = copied || endpoint_.digest == DigestMode::kAlways || attachment.digest() == DigestMode::kAlways;
   const auto verify = [&](bool digest_pass) {
@@ -140,7 +140,7 @@ absl::Status PrepareContext::take_in(const Publication& publication, int set, Pr
   if (copier_->device() != view.device)
     return unimplemented("the targets lie in ", place_name(copier_->device()), ", the slot is read in ",
                          place_name(view.device), "; connect with that device");
-  // A worker that copies all of it verifies all of it; and so does one that has no control page to look at.
+  // A worker that copies everything verifies everything; so does one without a control page.
   const bool whole = attachment.copy_plan()->reads_all() || !attachment.record(publication.slot);
   const bool check = always || (endpoint_.digest != DigestMode::kOff && whole);
   local.slot = {.epoch = 0, .index = static_cast<std::uint32_t>(set)};
@@ -191,7 +191,7 @@ absl::Status PrepareContext::settle_slots(Deadline deadline) {
   return absl::OkStatus();
 }
 
-// Without the copies at flips: those are the engine's, and the session waits for one that fails.
+// Does not wait for copies at flips: they are the engine's, and the session waits for one that fails.
 void PrepareContext::settle_for_good() {
   const bool ahead = copier_ != nullptr && copier_->apply() == Apply::kBackground;
   const auto settled = [&] { return ahead ? settle(Deadline(kPiece)) : settle_slots(Deadline(kPiece)); };

@@ -1,5 +1,5 @@
-// PrepareContext: what the prepare thread works on: the present sender's memory, and what it looks for where there is
-// no sender. Prepare thread, but where said.
+// PrepareContext: what the prepare thread works on: the current sender's memory, and versions found without a sender.
+// Prepare thread, unless stated otherwise.
 #pragma once
 
 #include <atomic>
@@ -22,23 +22,23 @@
 
 namespace bascule::inline v0 {
 
-// The preparation of one version. The prepare thread fills it; the I/O thread reads it once that has answered.
+// The preparation of one version. The prepare thread fills it; the I/O thread reads it after the answer.
 struct Preparation {
-  std::atomic<bool> over = false;  // any thread: nothing more is to be copied behind the writer
-  bool failed = false;             // I/O thread: and said so
+  std::atomic<bool> over = false;  // any thread: no more copying while the sender writes
+  bool failed = false;             // I/O thread: it failed, and the sender was told
   LocalVersion local{};
-  std::optional<SlotView> reached{};  // memory that its attachment gave for it
+  std::optional<SlotView> reached{};  // memory that its attachment returned for it
 };
 
-// Of the engine's own tensors, those to copy to.
+// The set of the engine's own tensors to copy to.
 struct BackSet {
   int set = 0;
-  std::shared_ptr<DeviceMark> left{};  // where the engine's stream leaves them; none: it has
+  std::shared_ptr<DeviceMark> left{};  // where the engine's stream leaves the set; null: it has left
 };
 
 class PrepareContext {
  public:
-  // All must outlive it. `endpoint` may change until the first call. `poison`: what went wrong with the engine's
+  // All must outlive it. `endpoint` may change until the first call. `poison` is called with errors of the engine's
   // stream.
   PrepareContext(const ReceiverOptions& options, const Endpoint& endpoint, const Scheme& scheme,
                  std::function<void(const absl::Status&)> poison);
@@ -46,33 +46,33 @@ class PrepareContext {
   void copy_by(Copier* copier) { copier_ = copier; }  // before the first call
   void stop() { stop_.request_stop(); }               // any thread: waits for devices end soon
 
-  // How the engine takes a layout, or why it cannot. Any thread.
+  // Returns how the engine takes a layout, or why it cannot. Any thread.
   absl::StatusOr<ReadPlan> take(const Layout& layout) const;
 
   // ---- a sender's memory ----
 
-  // `known`: of the same epoch, where some of it is held.
+  // `known`: the attachment of the same epoch, if versions of it are held.
   absl::Status reach(Welcome welcome, std::vector<UniqueFd> descriptors, ReadPlan read_plan,
                      std::shared_ptr<Attachment> known);
-  void accept(ReceivedOffer offer);  // of a slot that was made after the welcome
+  void accept(ReceivedOffer offer);  // for a slot that was made after the welcome
   void keep_only(const std::set<SlotId>& slots);
   bool copies() const { return attachment_ && attachment_->copies(); }
   std::string path() const { return attachment_ ? attachment_->path() : std::string(); }
-  std::shared_ptr<Reception> reception() const;  // of the sender that was reached; null: its scheme has none
+  std::shared_ptr<Reception> reception() const;  // of the current sender; null if its scheme has none
 
   // ---- versions ----
 
-  // For some 5 ms. True: there is more to come.
+  // Copies for about 5 ms. Returns true if there is more to come.
   bool copy_behind(const Publication& publication, const Preparation& preparation);
   absl::Status prepare(const Publication& publication, const BackSet& set, Preparation& preparation);
-  // A version above `newer_than`, with no sender there. CANCELLED: `stop` was asked for.
+  // Finds a version above `newer_than` without a sender. CANCELLED: a stop was requested.
   absl::StatusOr<std::optional<LocalVersion>> find(Version newer_than,
                                                    std::span<const std::shared_ptr<Attachment>> known,
                                                    const BackSet& set, const std::stop_token& stop);
 
-  // Until the engine's stream has passed the mark, or stop(). An error but CANCELLED has poisoned the worker.
+  // Blocks until the engine's stream has passed the mark, or stop(). Any error except CANCELLED poisons the worker.
   absl::Status wait_for(const DeviceMark& mark);
-  // Blocks until no device works for it any more. DEADLINE_EXCEEDED: one does.
+  // Blocks until no device works for it any longer. DEADLINE_EXCEEDED: one still does.
   absl::Status settle(Deadline deadline);
 
  private:
@@ -80,17 +80,17 @@ class PrepareContext {
   absl::Status wait_for_set(const BackSet& set);
   absl::Status take_in(const Publication& publication, int set, Preparation& preparation, bool verified);
   absl::Status settle_slots(Deadline deadline);
-  void settle_for_good();  // behind what failed: until no device works for it, or stop()
+  void settle_for_good();  // after a failure: blocks until no device works for it, or stop()
 
   const ReceiverOptions& options_;
   const Endpoint& endpoint_;
   const Scheme& scheme_;
   const std::function<void(const absl::Status&)> poison_;
-  Copier* copier_ = nullptr;  // none: the engine reads in place
+  Copier* copier_ = nullptr;  // null: the engine reads in place
   Verifier verifier_;
   VersionFinder finder_;
-  std::shared_ptr<Attachment> attachment_;              // of the present connection
-  std::vector<std::weak_ptr<Attachment>> attachments_;  // of this connection and others, while something holds them
+  std::shared_ptr<Attachment> attachment_;              // of the current connection
+  std::vector<std::weak_ptr<Attachment>> attachments_;  // of this connection and earlier ones, while they are held
   std::stop_source stop_;
 };
 

@@ -23,12 +23,12 @@ void Preparer::copy_by(Copier* copier) {
 void Preparer::start() { thread_.submit(own_thread_of_devices); }
 
 void Preparer::stop() {
-  look_.request_stop();  // it may have a model to read
+  look_.request_stop();  // it may be reading a whole model
   context_.stop();
   thread_.stop();
 }
 
-// Whether preparing a version and giving it back touch none of its bytes.
+// Whether a version is prepared and given back without touching its bytes.
 bool Preparer::only_looks_up() const {
   return may_only_look_up_ && !copies_ && reach_ == Reach::kInPlace && sender_digest_ != DigestMode::kAlways;
 }
@@ -103,8 +103,8 @@ void Preparer::give_back(LeaseTracker::Departing departing, std::shared_ptr<Prep
   submit(std::move(job), at_once);
 }
 
-// Waits however long the engine's stream takes: the slot is leased until then. The prepare thread does its other tasks
-// in between. If the stream cannot be asked, the slot stays leased.
+// Waits as long as the engine's stream takes; the slot is leased until then. The prepare thread does its other jobs in
+// between. If the stream cannot be asked, the slot stays leased.
 void Preparer::give_back_behind(LeaseTracker::Departing departing, Passed passed,
                                 std::function<void(std::uint64_t)> done) {
   thread_.submit(

@@ -28,7 +28,7 @@ struct Flip {
   bool changed = false;
   Epoch epoch = 0;
   Version version = 0;    // the version that is served now; 0 before the first, and after a copy that failed
-  SlotId slot;            // where its weights lie: a slot or, in a receiver that copies, a set of its own tensors
+  SlotId slot;            // where its weights lie: a slot or, in a receiver that copies, one of its sets of tensors
   bool poisoned = false;  // the weights must not be used until the next flip; status() says why. Permanent if this
                           // process has lost its device
 };

@@ -9,7 +9,7 @@
 
 namespace bascule::inline v0 {
 
-// The scheme may still have it when the connection is lost, and when the receiver is gone.
+// The scheme may still hold it after the connection is lost or the receiver is gone.
 class SchemeChannel::Line final : public SenderLine, public std::enable_shared_from_this<Line> {
  public:
   explicit Line(SchemeChannel& channel) : channel_(&channel) {}
@@ -85,10 +85,10 @@ void SchemeChannel::receive(const Publication& publication, std::string bytes, D
     if (!started.ok()) return handlers_.received(publication.version, started);
     thread_->submit(own_thread_of_devices);
     thread_->submit([this, reception, publication, bytes, deadline, line = line_] {
-      if (line->is_cut()) return;  // its connection was lost while it waited for its turn
+      if (line->is_cut()) return;  // its connection was lost before its turn
       absl::Status received = reception->receive(publication, bytes, deadline);
       boost::asio::post(io_, [this, line, version = publication.version, received = std::move(received)] {
-        if (line == line_) handlers_.received(version, received);  // else it is of a connection that was lost
+        if (line == line_) handlers_.received(version, received);  // else its connection was lost
       });
     });
   });

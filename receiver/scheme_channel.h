@@ -1,6 +1,6 @@
 // SchemeChannel: the receiver's end of the messages that the two ends of a scheme exchange (transport/delivery.h).
-// Messages that come before the sender's memory is reached wait for it. A separate thread receives versions, so that
-// neither the I/O thread nor the prepare thread waits for bytes that others send.
+// Messages wait until the sender's memory is reached. A separate thread receives versions, so that neither the I/O
+// thread nor the prepare thread waits for bytes from other processes.
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
@@ -31,16 +31,16 @@ class SchemeChannel {
 
   // ---- I/O thread ----
 
-  // Messages wait from now on, until resume(): the prepare thread is to reach another slot first. Each has one.
+  // Holds messages until resume(): the prepare thread must reach another slot first. Each pause() needs a resume().
   void pause() { ++pauses_; }
   void resume();
-  // A sender's memory was reached; null: its scheme says nothing, and what it says all the same is dropped.
+  // A sender's memory was reached. Null: its scheme exchanges no messages; any that come are dropped.
   void attach(std::shared_ptr<Reception> reception);
   void hear(std::string bytes, std::vector<UniqueFd> descriptors);
   void receive(const Publication& publication, std::string bytes, Deadline deadline);
   void detach();  // the connection is lost
 
-  void stop();  // behind the last detach(): waits for the thread. Any thread, once the I/O thread has ended
+  void stop();  // detaches, and waits for the thread. Any thread, once the I/O thread has ended
 
  private:
   class Line;
@@ -54,7 +54,7 @@ class SchemeChannel {
   std::shared_ptr<Reception> reception_;
   std::shared_ptr<Line> line_;
   std::vector<std::function<void(const std::shared_ptr<Reception>&)>> waiting_;
-  std::optional<TaskThread> thread_;  // from the first version on
+  std::optional<TaskThread> thread_;  // made for the first version
 };
 
 }  // namespace bascule::inline v0

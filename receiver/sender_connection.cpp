@@ -94,7 +94,7 @@ void SenderConnection::on_heartbeat() {
     const auto is_silent = [this] {
       return Clock::now() - channel_->last_heard() > absl::ToChronoNanoseconds(endpoint_.suspect_after);
     };
-    if (is_silent()) channel_->read_queued();  // while this thread stood still, the sender may have spoken in time
+    if (is_silent()) channel_->read_queued();  // the sender may have sent in time while this thread stood still
     if (channel_ && is_silent()) {
       hang_up();
       handlers_.lost(unavailable("the sender fell silent for ", absl::FormatDuration(endpoint_.suspect_after)));
@@ -109,7 +109,7 @@ void SenderConnection::on_heartbeat() {
   });
 }
 
-// If the folder is tidied away, this worker stays with a sender that it would not find again.
+// If the folder is removed, this worker stays connected to a sender that it could not find again.
 void SenderConnection::watch_endpoint() {
   if (endpoint_.over_tcp() || !was_connected_) return;
   std::error_code error;
@@ -119,13 +119,13 @@ void SenderConnection::watch_endpoint() {
     return;
   }
   if (endpoint_gone_) return;
-  if (channel_) channel_->read_queued();  // a sender that ends says goodbye, and removes its socket
+  if (channel_) channel_->read_queued();  // a sender that ends says goodbye, then removes its socket
   if (channel_ == nullptr && needed != endpoint_.folder) return;
   endpoint_gone_ = true;
   handlers_.endpoint_gone(unavailable(needed.string(), " was removed: ",
                                       channel_ ? "this worker stays connected, and would not find its sender again"
                                                : "a sender that lives there cannot be found",
-                                      "; restart the sender, in a folder that nobody tidies away"));
+                                      "; restart the sender, in a folder that no clean-up removes"));
 }
 
 }  // namespace bascule::inline v0

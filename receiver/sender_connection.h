@@ -1,12 +1,12 @@
-// SenderConnection: the connection to a sender. It searches, hands over what is heard, and gives up a sender that falls
-// silent.
+// SenderConnection: the connection to a sender. It searches, hands over received messages, and gives up a sender that
+// falls silent.
 //
 //   state       on                                     does                         to
 //   searching   connected                              calls `connected`            greeting
 //               no connection                          calls `alone`, pauses        searching
 //   greeting    no welcome: every half second          calls `unwelcomed`           greeting
 //               welcomed()                                                          attached
-//   any         hang-up, silence                       calls `lost`                 as the caller says
+//   any         hang-up, silence                       calls `lost`                 as the caller decides
 //               hang_up()                                                           searching, once retry() is called
 //               end()                                                               ended, for good
 //
@@ -39,8 +39,8 @@ class SenderConnection {
     std::function<void()> connected;  // to greet
     std::function<void()> unwelcomed;
     std::function<void(Message, std::vector<UniqueFd>)> heard;
-    std::function<void(const absl::Status& why)> alone;          // as Connector::connect
-    std::function<void(const absl::Status& why)> lost;           // and hung up
+    std::function<void(const absl::Status& why)> alone;          // `why` as from Connector::connect
+    std::function<void(const absl::Status& why)> lost;           // the connection is hung up
     std::function<void(const absl::Status& why)> endpoint_gone;  // once, until it is back; attached or not
     std::function<void()> endpoint_back;
     std::function<void()> beat;  // with each heartbeat
@@ -79,7 +79,7 @@ class SenderConnection {
   State state_ = State::kSearching;
   int tries_ = 0;               // since the last flip: a worker that keeps failing pauses longer
   bool was_connected_ = false;  // ever
-  bool endpoint_gone_ = false;  // its folder or socket was removed, and that was said
+  bool endpoint_gone_ = false;  // its folder or socket was removed, and `endpoint_gone` called
 };
 
 }  // namespace bascule::inline v0

@@ -1,5 +1,5 @@
-// Threads, messages and the welcome. session_search.cpp has what comes before a welcome, session_versions.cpp a
-// version's path, session_engine.cpp what the engine calls.
+// Threads, messages and the welcome. session_search.cpp covers the time before a welcome, session_versions.cpp a
+// version's path, session_engine.cpp the engine's calls.
 #include <bascule/receiver/session.h>
 
 #include <sys/random.h>
@@ -39,7 +39,7 @@ Session::Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token
                 .received = [this](Version version, const absl::Status& status) { on_received(version, status); }}),
       preparer_(std::make_unique<Preparer>(io_, options_, endpoint_, scheme_,
                                            [this](const absl::Status& why) { poison(why); })) {
-  thread_ = std::thread([this] {  // last: where it throws, nothing has begun
+  thread_ = std::thread([this] {  // last: if it throws, nothing has begun
     own_thread_of_devices();
     const auto work = asio::make_work_guard(io_);
     io_.run();
@@ -74,10 +74,10 @@ bool Session::stop() {
     thread_.join();
   }
   scheme_channel_.stop();
-  preparer_->stop();  // before what its jobs touch goes
+  preparer_->stop();  // before the objects that its jobs use are destroyed
   const absl::Status left = wait_until_left(Deadline(endpoint_.flip_timeout));
   if (!is_over(left))
-    log(cat("kept mapped and leased as long as this process lives, for a device may still read it: ",
+    log(cat("slots stay mapped and leased until this process ends, because a device may still read them: ",
             message_of(left)));
   return is_over(left);
 }
@@ -93,7 +93,7 @@ void Session::update(const std::function<void(ReceiverStatus&)>& change) {
 // ---- greeting, attached ----
 
 void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
-  if (leases_.lost()) {  // and said so: until the sender has heard it
+  if (leases_.lost()) {  // the sender was told; wait until it has received that
     if (std::holds_alternative<Refused>(message) || std::holds_alternative<Bye>(message)) detach();
     return;
   }
@@ -118,7 +118,7 @@ void Session::on_message(Message message, std::vector<UniqueFd> descriptors) {
   }
   if (std::holds_alternative<Bye>(message)) {
     detach();
-    log("the sender said goodbye; serving on, detached");
+    log("the sender said goodbye; still serving, detached");
     return retry(unavailable("the sender said goodbye"));
   }
   broken("is not a sender's message");
@@ -130,7 +130,7 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
                                           kDigestNumber, "; run the same version of Bascule on both ends"),
                          true);
   connection_.welcomed();
-  preparer_->cut_look();  // what the sender has goes first
+  preparer_->cut_look();  // the sender's versions go first
   if (!endpoint_.over_tcp() && descriptors.size() < 2) {
     detach();
     return retry(invalid_argument("the welcome came with ", descriptors.size(), " descriptors, expected 2 or more"));
@@ -139,23 +139,22 @@ void Session::on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors) {
   absl::StatusOr<ReadPlan> read_plan = preparer_->take(welcome.layout);
   if (!read_plan.ok())
     return refuse_sender(
-        failed_precondition("its tensors cannot be made of those that are sent: ", message_of(read_plan.status())),
-        true);
+        failed_precondition("its tensors cannot be made from the sender's: ", message_of(read_plan.status())), true);
   if (!endpoint_.over_tcp()) {
-    // The new pipe stands in for the old one: our leases of before are claimed in the hello.
+    // The new pipe replaces the old one: the hello has claimed our earlier leases.
     lease_ = std::move(descriptors.back());
     descriptors.pop_back();
   }
   board_.update([&](StatusBoard::Posted& posted) {
     ReceiverStatus& status = posted.status;
     status.attached = true;
-    if (status.state != ReceiverState::kPoisoned) status.error = absl::OkStatus();  // else it still says what did it
+    if (status.state != ReceiverState::kPoisoned) status.error = absl::OkStatus();  // else it keeps the reason
     if (status.state == ReceiverState::kJoining) status.state = ReceiverState::kPending;
     posted.hopeless = false;
   });
   log(cat("joined epoch ", welcome.epoch));
   leases_.welcome(welcome.epoch, welcome.slots);
-  // Memory that is held already stays as it is when its sender is still the same.
+  // If the sender is the same as before, memory that is held stays as it is.
   std::shared_ptr<Attachment> known;
   for (std::shared_ptr<Attachment>& attachment : leases_.attachments())
     if (attachment->epoch() == welcome.epoch) known = std::move(attachment);

@@ -3,23 +3,23 @@
 //   the connection         SenderConnection  searching, greeting, attached, ended
 //   what is held           LeaseTracker      which leases end when
 //   bytes                  Preparer          the prepare thread
-//   the scheme's messages  SchemeChannel     hears the sender's end, and receives, on a separate thread
+//   the scheme's messages  SchemeChannel     gets the sender's messages, and receives versions on a separate thread
 //   the engine             FlipGate          decided and offered versions wait there
 //
 //   state        on                         does                                          to
 //   searching    connected                  hello                                         greeting
 //                no sender, a version found leaves it at the gate                         searching
-//   greeting     no welcome, and nothing is served: a version found
+//   greeting     no welcome, nothing served, a version found
 //                                           leaves it at the gate                         greeting
-//                welcome                    has it mapped (prepare thread)                attached
+//                welcome                    has the slots mapped (prepare thread)         attached
 //   attached     prepare(v)                 ready(v), once its back set is free           attached, v incoming
 //                deliver(v)                 has the scheme receive v
 //                sealed(v), verified and,   prepared(v) | failed(v)
 //                in the background, copied
-//                commit(v)                  leaves v at the gate
+//                decided(v)                 leaves v at the gate
 //                abort(v)                   released(v)
-//   any          hang-up, silence, refused  drops what was not committed                  searching, after a pause
-//   any          its device is lost         poisoned, final                               ended, for good
+//   any          hang-up, silence, refused  drops versions that were not decided          searching, after a pause
+//   any          its device is lost         poisoned for good                             ended
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
@@ -51,41 +51,42 @@
 
 namespace bascule::inline v0 {
 
-// When a flip is acknowledged: at once, or when the engine has loaded what it shows.
+// When a flip is acknowledged: at once, or when the engine has loaded the version.
 enum class AckWhen { kFlipped, kLoaded };
 
 class Session {
  public:
   // `token`: for TCP.
   Session(ReceiverOptions options, Endpoint endpoint, std::optional<Token> token, const Scheme& scheme, FlipGate& gate);
-  ~Session();  // as stop(), and ends the leases
+  ~Session();  // stop(), and ends the leases
 
-  // Says goodbye, joins its threads, and waits, for flip_timeout at most, until no device reads what it holds. False: a
-  // device may still; then the session must live on, and hold mappings and leases, as long as the process does. Once;
-  // engine's thread.
+  // Says goodbye, joins its threads, and waits, for at most flip_timeout, until no device reads what it holds. Returns
+  // false if a device may still read; then the session must keep its mappings and leases until the process ends. Call
+  // once, on the engine's thread.
   bool stop();
 
-  void copy_by(std::unique_ptr<Copier> copier);  // before start(); else reads in place
-  void start();                                  // once: the greeting goes out from now on
+  void copy_by(std::unique_ptr<Copier> copier);  // before start(); without it, the engine reads in place
+  void start();                                  // call once; begins to greet
   Copier* copier() const { return copier_.get(); }
 
-  // Engine's thread, before it flips from `before` (if any) to `next`: the point that its stream has come to, where
-  // what it was given so far may read what is written next; null: it reads nothing of it. An error: it must not flip.
+  // Engine's thread, before it flips from `before` (if any) to `next`. Returns the point that its stream has reached,
+  // if the work queued so far may read memory that is written next, and null otherwise. After an error it must not
+  // flip.
   absl::StatusOr<std::shared_ptr<DeviceMark>> leave(const std::optional<LocalVersion>& before,
                                                     const LocalVersion& next);
-  void not_flipped(LocalVersion next, const absl::Status& why);  // the engine serves on what it served
-  // `now` is served from now on, `before` (if any) no more, once `mark` is passed.
+  void not_flipped(LocalVersion next, const absl::Status& why);  // the engine keeps serving its version
+  // The engine now serves `now`, and no longer `before` (if any), once `mark` is passed.
   void flipped(const LocalVersion& now, std::optional<LocalVersion> before, std::shared_ptr<DeviceMark> mark,
                double stall_seconds, AckWhen ack);
-  // Behind a flip that is acknowledged when it is loaded: it is, or what the engine has is of no version.
+  // After a flip with AckWhen::kLoaded: the engine has loaded it, or its weights now belong to no version.
   void loaded();
   void not_loaded(const LocalVersion& local, const absl::Status& why);
 
   // Engine's thread of a follower: versions that rank 0 passed over.
   void passed_over(std::vector<LocalVersion> versions);
-  // Engine's thread: its copy of `local` went wrong, or is late and still under way, and its tensors hold no version.
+  // Engine's thread: its copy of `local` failed, or is late and still under way; its tensors hold no version.
   void torn(LocalVersion local, const absl::Status& why);
-  // Any thread: what is served must not be used, until a new version is. With an error that lost the device: for good.
+  // Any thread: the served version must not be used until the next flip; or for good, if the error lost the device.
   void poison(std::string why);
   void poison(const absl::Status& why);
 
@@ -100,9 +101,9 @@ class Session {
   void greet();
   void on_message(Message message, std::vector<UniqueFd> descriptors);
   void on_welcome(Welcome welcome, std::vector<UniqueFd> descriptors);
-  void detach();  // what was not committed is dropped, what was is kept; retry() follows, and says why
+  void detach();  // drops versions that are not decided, keeps the others; retry() follows with the reason
   void retry(const absl::Status& why, bool final_refusal = false);
-  void refuse_sender(const absl::Status& why, bool final_refusal = false);  // says why: the sender may be replaced
+  void refuse_sender(const absl::Status& why, bool final_refusal = false);  // sends the reason; another sender may come
   absl::Status check_newer(Epoch epoch, std::optional<Version> version) const;
   void on_endpoint_gone(const absl::Status& why);
   void on_endpoint_back();
@@ -132,24 +133,24 @@ class Session {
 
   // ---- the engine: session_engine.cpp ----
   void lose(const absl::Status& why);               // any thread: the device is lost
-  absl::Status wait_until_left(Deadline deadline);  // of stop()
+  absl::Status wait_until_left(Deadline deadline);  // for stop()
 
   bool is_follower() const { return options_.rank > 0; }
   bool copies_ahead() const { return copier_ && copier_->apply() == Apply::kBackground; }
   void update(const std::function<void(ReceiverStatus&)>& change);
-  void can_serve(Version version);  // says so
+  void can_serve(Version version);  // posts it on the board
   void acknowledge();
-  // Engine's thread: nothing is served. What `drop` says is given back once `passed`.
+  // Engine's thread: nothing is served. What `drop` returns is given back once `passed`.
   void unserve(Version version, const absl::Status& why, Preparer::Passed passed,
                std::function<std::optional<LeaseTracker::Departing>(bool late)> drop);
   void log(std::string_view line) const;
 
   const ReceiverOptions options_;
-  Endpoint endpoint_;  // as it is from start() on
+  Endpoint endpoint_;  // final after start()
   const Scheme& scheme_;
   FlipGate& gate_;
   const std::uint64_t instance_;
-  std::unique_ptr<Copier> copier_;  // none: it reads in place
+  std::unique_ptr<Copier> copier_;  // null: it reads in place
   StatusBoard board_;
   StreamMarks marks_;  // engine's thread
 
@@ -158,14 +159,14 @@ class Session {
   StayAwake awake_;
   SenderConnection connection_;
   SchemeChannel scheme_channel_;
-  UniqueFd lease_;  // our end of the lease pipe; closing it ends our leases; none over TCP
+  UniqueFd lease_;  // our end of the lease pipe; closing it ends our leases; empty over TCP
   LeaseTracker leases_;
   std::shared_ptr<Preparation> preparation_;  // of the incoming version
-  std::shared_ptr<DeviceMark> left_;          // where the last flip left a set of the engine's own
-  int failures_ = 0;                          // versions running that did not verify
-  absl::Status alone_;                        // why a version that is there cannot be served
-  absl::Status endpoint_gone_;                // attached, with an endpoint that was removed
-  std::optional<Ack> due_ack_;                // of what is loaded; and when it was decided
+  std::shared_ptr<DeviceMark> left_;          // where the last flip left one of its sets of tensors
+  int failures_ = 0;                          // versions in a row that could not be prepared
+  absl::Status alone_;                        // why a version found without a sender cannot be served
+  absl::Status endpoint_gone_;                // an error if attached while the endpoint was removed
+  std::optional<Ack> due_ack_;                // for the version being loaded
   Clock::time_point decided_at_;
 
   bool stopped_ = false;  // engine's thread

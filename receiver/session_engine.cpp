@@ -1,4 +1,4 @@
-// What the engine does and what its device may still do. The engine's thread calls; the I/O thread answers.
+// The engine's calls, and what its device may still do. The engine's thread calls; the I/O thread answers.
 #include <algorithm>
 
 #include <boost/asio/post.hpp>
@@ -10,7 +10,7 @@ namespace bascule::inline v0 {
 
 namespace asio = boost::asio;
 
-// What is written next: the slot that it leaves or, also before there was a version, the other set of tensors.
+// Written next: the slot that it leaves or, even before the first version, the other set of tensors.
 absl::StatusOr<std::shared_ptr<DeviceMark>> Session::leave(const std::optional<LocalVersion>& before,
                                                            const LocalVersion& next) {
   int left_on = kHost;
@@ -25,7 +25,7 @@ void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> befor
   asio::post(io_, [this, now = now, before = std::move(before), mark = std::move(mark), stall_seconds, ack,
                    at = Clock::now()]() mutable {
     if (leases_.lost()) return;
-    before.reset();  // not the last of it: it is held until it is given back
+    before.reset();  // not the last reference: it is held until it is given back
     connection_.flipped();
     board_.update([&](StatusBoard::Posted& posted) {
       posted.status.state = ack == AckWhen::kLoaded ? ReceiverState::kLoading : ReceiverState::kServing;
@@ -46,10 +46,11 @@ void Session::flipped(const LocalVersion& now, std::optional<LocalVersion> befor
     if (copier_) left_ = mark;
     if (!copier_ && mark) passed = [mark](Deadline deadline) { return mark->wait(deadline); };
     std::optional<LeaseTracker::Departing> departing = leases_.flipped(now, passed != nullptr);
-    if (ack == AckWhen::kLoaded) leases_.doubt();  // until it has loaded, a greeting claims nothing
+    if (ack == AckWhen::kLoaded) leases_.doubt();  // a greeting claims no version until the engine has loaded
     now.attachment = nullptr;
     give_back(std::move(departing), nullptr, std::move(passed));
-    // A follower's own commit comes later, or never. What it was told again and has not prepared goes its way.
+    // A follower's `decided` comes later, or never. A version that it was given again and has not prepared is
+    // unaffected.
     const LeaseTracker::Incoming* const incoming = leases_.incoming();
     if (is_follower() && incoming != nullptr && incoming->prepared && incoming->publication.version == now.version)
       drop_incoming();
@@ -89,7 +90,7 @@ void Session::not_loaded(const LocalVersion& local, const absl::Status& why) {
 }
 
 void Session::not_flipped(LocalVersion next, const absl::Status& why) {
-  if (is_sticky(why)) return lose(annotate(why, "the engine's stream"));  // and gives nothing back
+  if (is_sticky(why)) return lose(annotate(why, "the engine's stream"));  // which gives nothing back
   asio::post(io_, [this, next = std::move(next)]() mutable {
     give_back(leases_.not_flipped(std::move(next)));
     say_ready();
@@ -146,8 +147,8 @@ void Session::poison(std::string why) {
 
 void Session::poison(const absl::Status& why) { is_sticky(why) ? lose(why) : poison(std::string(message_of(why))); }
 
-// The device does no more work for this process, so the process no longer reads any slot. The other workers are to go
-// on at once. This worker stays away: it could neither serve a version nor prepare one.
+// The device no longer works for this process, so the process no longer reads any slot. The other workers should
+// continue at once. This worker does not reconnect: it could neither serve a version nor prepare one.
 void Session::lose(const absl::Status& why) {
   gate_.lose();
   asio::post(io_, [this, why = cat("its device is lost; restart the engine: ", message_of(why))] {
@@ -169,8 +170,8 @@ void Session::lose(const absl::Status& why) {
   });
 }
 
-// No thread of the session runs any more. All that was written to the engine's own tensors has arrived; the engine
-// itself may still read what it served last and what it left, in place or in a set that was made for it.
+// The session's threads have ended. All writes to the engine's own tensors have arrived; the engine itself may still
+// read the version that it served last and the one that it left, in place or in the second set.
 absl::Status Session::wait_until_left(Deadline deadline) {
   if (leases_.lost()) return absl::OkStatus();
   BASCULE_TRY(preparer_->settle(deadline));

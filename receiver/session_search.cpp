@@ -1,4 +1,4 @@
-// Session without a welcome: how a sender is looked for, greeted and lost, and what is served without one.
+// Session before a welcome: how a sender is found, greeted and lost, and what is served without one.
 #include <bascule/receiver/session.h>
 
 #include <unistd.h>
@@ -77,7 +77,7 @@ void Session::greet() {
 void Session::detach() {
   connection_.hang_up();
   scheme_channel_.detach();
-  if (leases_.lost()) lease_ = UniqueFd();  // the sender has heard it, or never will
+  if (leases_.lost()) lease_ = UniqueFd();  // the sender has received the message, or never will
   if (const LeaseTracker::Incoming* const incoming = leases_.incoming(); incoming != nullptr && incoming->single_copy) {
     if (incoming->yielded) leases_.doubt();
     incoming->yielded ? poison("the sender was lost while it wrote the single copy") : gate_.resume();
@@ -91,7 +91,7 @@ void Session::retry(const absl::Status& why, bool final_refusal) {
   if (leases_.lost()) return;
   board_.update([&](StatusBoard::Posted& posted) {
     posted.status.attached = posted.greeted = false;
-    // The reason why it is poisoned says more than that no sender is there to mend it.
+    // The reason why it is poisoned tells more than that there is no sender.
     if (posted.status.state != ReceiverState::kPoisoned || final_refusal) posted.status.error = why;
     posted.hopeless = final_refusal;
   });
@@ -105,19 +105,19 @@ void Session::refuse_sender(const absl::Status& why, bool final_refusal) {
   retry(why, final_refusal);
 }
 
-// A sender promises that neither epochs nor versions fall; this end holds it to that. An epoch that lost the numbers of
-// before (sender.lock was removed) could bring other weights under a number that was served already.
+// A sender promises that neither epochs nor versions decrease; this checks it. An epoch that lost the earlier numbers
+// (because sender.lock was removed) could bring other weights under a number that was already served.
 absl::Status Session::check_newer(Epoch epoch, std::optional<Version> version) const {
   const LocalVersion* const has = leases_.against(epoch, version);
   if (has == nullptr) return absl::OkStatus();
   return failed_precondition("worker ", options_.worker, " has version ", has->version, " of epoch ", has->lease.epoch,
                              " and is offered ", version ? cat("version ", *version, " of ") : "", "epoch ", epoch,
-                             ", though these numbers never fall: was sender.lock lost? restart the worker");
+                             ", though these numbers never decrease: was sender.lock lost? restart the worker");
 }
 
 void Session::on_endpoint_gone(const absl::Status& why) {
   log(message_of(why));
-  if (!connection_.connected()) return;  // then each search says it
+  if (!connection_.connected()) return;  // then each search reports it
   endpoint_gone_ = why;
   update([&](ReceiverStatus& status) {
     if (status.state != ReceiverState::kPoisoned) status.error = why;
@@ -131,10 +131,10 @@ void Session::on_endpoint_back() {
 }
 
 // ---- without a sender ----
-// A scheme that keeps files is looked through at every search and, while nothing is held, until a sender has welcomed
-// this worker: a trainer that accepts may load its model for minutes before it welcomes a worker, or stand still. The
-// greeting was sent before: the ack of the flip tells the sender what is served, and a lock on the file keeps the
-// bytes, whatever the sender knows of its slot.
+// If the scheme keeps files, each search also looks for versions in them; while nothing is held, this goes on until a
+// sender has welcomed this worker: a trainer that accepts connections may load its model for minutes before it welcomes
+// a worker, or stand still. The greeting is sent already: the ack of the flip tells the sender what is served, and a
+// lock on the file keeps the bytes, whatever the sender knows about its slot.
 
 void Session::look_for_versions() {
   if (!scheme_.keeps_files || (copies_ahead() && !leases_.has_room())) return;
@@ -152,7 +152,8 @@ void Session::on_found(Preparer::Found found, bool cut) {
   if (!*found) return;
   alone_ = absl::OkStatus();
   LocalVersion local = **std::move(found);
-  if (cut) return give_back(LeaseTracker::unwanted(std::move(local)));  // a sender came meanwhile, and brings its own
+  if (cut)
+    return give_back(LeaseTracker::unwanted(std::move(local)));  // a sender came meanwhile, with its own versions
   update([](ReceiverStatus& status) {
     if (status.state == ReceiverState::kJoining) status.state = ReceiverState::kPending;
   });

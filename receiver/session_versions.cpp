@@ -30,12 +30,12 @@ void Session::on_prepare(Prepare prepare, std::vector<UniqueFd> descriptors) {
   preparation_ = std::make_shared<Preparation>();
   if (scheme_.on_device) awake_.begin();
   if (endpoint_.device != kHost) preparer_->copy_behind(publication, preparation_);
-  // Read in place: the back slot is the sender's, and free. But a single copy is the one that the engine reads.
+  // If the engine reads in place, the back slot is the sender's, and free; but a single copy is the slot that it reads.
   leases_.incoming()->single_copy ? ask_to_yield(prepare.version) : say_ready();
 }
 
 void Session::ask_to_yield(Version version) {
-  leases_.incoming()->ready = true;  // as soon as the engine says so
+  leases_.incoming()->ready = true;  // `ready` is sent as soon as the engine yields
   gate_.ask_to_yield([this, version, device = leases_.serving()->device] {
     const auto yielded = [this, version] {
       LeaseTracker::Incoming* const incoming = leases_.incoming();
@@ -44,7 +44,7 @@ void Session::ask_to_yield(Version version) {
       connection_.send(Ready{.version = version});
     };
     if (device == kHost) return asio::post(io_, yielded);
-    // An engine on a device has yielded once its stream has passed what it was given to read.
+    // An engine on a device has yielded once its stream has done all queued reads.
     absl::StatusOr<std::shared_ptr<DeviceMark>> mark = marks_.here(device);
     if (!mark.ok()) return poison(mark.status());
     preparer_->wait_for(*std::move(mark), yielded);
@@ -52,8 +52,8 @@ void Session::ask_to_yield(Version version) {
   if (options_.on_pending) options_.on_pending();
 }
 
-// If there is one set for both, an offered version gives way to the version that comes. If rank 0 chooses the offered
-// one all the same, it is prepared again.
+// An offered version gives up its set to the incoming one. If rank 0 still chooses the offered version, it is prepared
+// again.
 void Session::say_ready() {
   LeaseTracker::Incoming* const incoming = leases_.incoming();
   if (incoming == nullptr || incoming->ready) return;
@@ -67,21 +67,21 @@ void Session::say_ready() {
 void Session::on_deliver(Deliver deliver) {
   const LeaseTracker::Incoming* const incoming = leases_.incoming();
   if (incoming == nullptr || incoming->publication.version != deliver.version || !incoming->ready) return;
-  // Longer than the sender waits: it says when a version is given up.
+  // Longer than the sender waits: the sender reports when it gives a version up.
   scheme_channel_.receive(incoming->publication, std::move(deliver.bytes),
                           Deadline(endpoint_.timeout + endpoint_.flip_timeout));
 }
 
 void Session::on_received(Version version, const absl::Status& status) {
   const LeaseTracker::Incoming* const incoming = leases_.incoming();
-  // Cancelled: the sender gave it up, and says so.
+  // Cancelled: the sender gave it up, and sends an abort.
   if (status.ok() || absl::IsCancelled(status) || incoming == nullptr || incoming->publication.version != version ||
       preparation_->over)
     return;
   on_prepared(status);
 }
 
-// The set of the engine's own tensors to copy to.
+// The set of tensors to copy to.
 BackSet Session::back_set() const {
   const LocalVersion* const serving = leases_.serving();
   if (!copier_) return {.set = 0, .left = left_};
@@ -120,22 +120,22 @@ void Session::on_prepared(const absl::Status& status) {
   incoming.prepared = true;
   if (is_follower() && leases_.served() < version) {  // before rank 0 can be told to flip
     offer(preparation_->local);
-    preparation_->reached.reset();  // what is offered gives it back
+    preparation_->reached.reset();  // the offered version gives it back
   }
   connection_.send(Prepared{.version = version});
 }
 
 void Session::offer(LocalVersion local) {
   local.decided_at = Clock::now();
-  give_back(leases_.offer(local, gate_.withdraw(local.version)));  // it may be told again of one that it has
+  give_back(leases_.offer(local, gate_.withdraw(local.version)));  // it may be given a version that it has
   gate_.offer(std::move(local));
 }
 
 void Session::on_decided(Version version) {
   const LeaseTracker::Incoming* const incoming = leases_.incoming();
   const bool comes = incoming != nullptr && incoming->publication.version == version;
-  if (is_follower() && leases_.served() >= version) {  // rank 0's word came first
-    if (comes) {                                       // it was told again of it meanwhile
+  if (is_follower() && leases_.served() >= version) {  // rank 0's choice came first
+    if (comes) {                                       // it was given the version again meanwhile
       withdraw(version);
       drop_incoming();
     }
@@ -144,13 +144,12 @@ void Session::on_decided(Version version) {
   if (!comes || !incoming->prepared) {
     detach();
     return retry(
-        invalid_argument("the sender broke the protocol: commit of version ", version, ", which is not prepared"));
+        invalid_argument("the sender broke the protocol: it decided version ", version, ", which is not prepared"));
   }
   LocalVersion local = preparation_->local;
-  if (due_ack_)
-    connection_.send(Loading{.version = version});  // its turn comes when the engine has loaded what it took
-  if (due_ack_ && leases_.serves(local)) return drop_incoming();  // told again of just that: its ack follows
-  // What was copied ahead is the engine's own by now; and a follower may have been told to pass it over.
+  if (due_ack_) connection_.send(Loading{.version = version});    // it waits until the engine has loaded the last one
+  if (due_ack_ && leases_.serves(local)) return drop_incoming();  // the same version again: its ack follows
+  // A version copied ahead is now in the engine's own tensors; and a follower may have passed it over.
   if (copies_ahead() || (is_follower() && !leases_.offers(version))) {
     drop_incoming();
   } else {
@@ -160,7 +159,7 @@ void Session::on_decided(Version version) {
   if (is_follower()) return can_serve(version);  // it flips when rank 0 says so
   if (copies_ahead() && leases_.serves(local)) {
     connection_.flipped();
-    return connection_.send(Ack{.version = version});  // told again of what it serves: the set that it reads stays
+    return connection_.send(Ack{.version = version});  // given again what it serves: the set that it reads stays
   }
   decide(std::move(local));
 }

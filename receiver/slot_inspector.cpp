@@ -23,8 +23,8 @@ void has_changed(ObservedSlot& slot) {
   slot.why.clear();
 }
 
-// Whether a slot of which the sender says this can be one of which the control page says `version` (0: it is not
-// whole). A free slot holds an older version, or one that was aborted.
+// Whether the sender's report on a slot agrees with `version` on the control page (0: it is not whole). A free slot
+// holds an older version, or one that was aborted.
 bool fits(const SlotStatus& says, Version version) {
   if (says.state == "writing") return version == 0;
   if (says.state == "sealed" || says.state == "published") return version == says.version;
@@ -51,8 +51,8 @@ void check_slot(ObservedSlot& slot, SlotId id, std::uint64_t bytes, const Contro
   if (slot.check != SlotCheck::kVerified && page.read(id.index).version != before.version) has_changed(slot);
 }
 
-// What was read of that slot under an earlier answer; null: nothing that holds still. That the bytes of a version
-// differed is said in any case: it was so, whatever the slot holds now.
+// Returns the earlier result for that slot; null if there is none that is still valid. If a version's bytes differed,
+// that is reported in any case, whatever the slot holds now.
 const ObservedSlot* known_of(const std::vector<ObservedSlot>& known, const SlotStatus& says, const SlotRecord& now) {
   const auto found =
       std::ranges::find_if(known, [&](const ObservedSlot& slot) { return slot.says.index == says.index; });
@@ -90,7 +90,7 @@ absl::StatusOr<bool> SlotInspector::look(Answer answer, bool reads) {
   BASCULE_ASSIGN(const ControlPageView page, ControlPageView::map(std::move(answer.descriptors.back()), status.epoch));
   answer.descriptors.pop_back();
   const std::uint64_t bytes = status.layout->bytes();
-  std::vector<ObservedSlot*> open;  // nothing that holds is known of them
+  std::vector<ObservedSlot*> open;  // without a valid result
   for (ObservedSlot& slot : seen_.slots) {
     if (std::ranges::find(status.offered, slot.says.index) == status.offered.end()) continue;
     if (const ObservedSlot* const held = known_of(known, slot.says, page.read(slot.says.index))) {

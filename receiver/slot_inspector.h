@@ -1,9 +1,9 @@
-// Looking at the slots of a sender that is alive: what it says of each, and whether the bytes have the digest that it
-// gave them, both of one moment.
+// Inspects the slots of a live sender: the status that it reports for each, and whether the bytes have the reported
+// digest, both at the same moment.
 //
-// The sender's answer and the bytes are read one after the other, and the sender goes on meanwhile. So it is asked
-// again once a slot is read: what was read holds if the control page still has that version then, and the state in the
-// new answer is one in which a slot can hold it. Any other slot is read again.
+// The sender's answer and the bytes are read one after the other, while the sender keeps working. So it is asked again
+// after a slot was read: the result is valid if the control page still has that version, and a slot in the newly
+// reported state can hold it. Any other slot is read again.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -20,16 +20,16 @@ void check_bytes(ObservedSlot& slot, const SlotView& view, std::uint64_t bytes, 
 
 class SlotInspector {
  public:
-  // `endpoint` outlives it.
+  // `endpoint` must outlive it.
   SlotInspector(const Scheme& scheme, const Endpoint& endpoint) : scheme_(scheme), endpoint_(endpoint) {}
 
-  // Takes an answer in place of the one before, and reads the slots that do not hold what was read under that. True:
-  // all do, and no other answer is needed. An error: the sender's memory cannot be reached.
+  // Takes a new answer, and reads the slots whose earlier result it does not confirm. Returns true if it confirms all,
+  // so that no other answer is needed; an error if the sender's memory cannot be reached.
   absl::StatusOr<bool> look(Answer answer);
-  // Takes the last answer, and reads nothing: slots that do not hold what was read have changed.
+  // Takes the last answer, and reads nothing: slots whose result it does not confirm have changed.
   absl::Status conclude(Answer answer);
 
-  // What the last answer says, and what was read.
+  // The last answer, and the results.
   Observation seen() &&;
 
  private:

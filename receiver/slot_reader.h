@@ -1,5 +1,5 @@
-// SlotReader: reads slots for the transport's own sake, wherever they lie: on the host by threads, on a device by a
-// queue of its own there. Prepare thread, or any one thread.
+// SlotReader: reads slots for the transport, wherever they lie: on the host with threads, on a device with a separate
+// queue there. Prepare thread, or any one thread.
 #pragma once
 
 #include <map>
@@ -18,14 +18,15 @@ class SlotReader {
  public:
   explicit SlotReader(int threads) : pool_(threads) {}
 
-  // Of all that the view holds. Blocks until it is made; DEADLINE_EXCEEDED: a device has not made it by then.
+  // Returns the digest of all bytes of the view. Blocks until it is made; DEADLINE_EXCEEDED: a device was too slow.
   absl::StatusOr<Digest> digest(const SlotView& view, Deadline deadline);
 
-  // Blocks until no device reads for it any more, also where time was up before. DEADLINE_EXCEEDED: one does.
+  // Blocks until no device reads for it any longer, including calls that ran out of time. DEADLINE_EXCEEDED: one still
+  // does.
   absl::Status settle(Deadline deadline);
 
   kernels::ThreadPool& pool() { return pool_; }
-  absl::StatusOr<DeviceQueue*> on(int device);  // opened when it is first asked for
+  absl::StatusOr<DeviceQueue*> on(int device);  // opened at first use
 
  private:
   kernels::ThreadPool pool_;

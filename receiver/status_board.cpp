@@ -26,7 +26,7 @@ absl::Status StatusBoard::wait_ready(Version least, Deadline deadline, std::stri
   const ReceiverStatus& status = posted_.status;
   if (posted_.hopeless)
     return failed_precondition("worker ", worker, " cannot join the sender at ", place, ": ", message_of(status.error));
-  return deadline_exceeded("worker ", worker, ": no version ", least > 0 ? cat("from ", least, " on ") : "",
+  return deadline_exceeded("worker ", worker, ": no version ", least > 0 ? cat("(", least, " or newer) ") : "",
                            "to serve from ", place, " yet; ",
                            !status.error.ok()   ? cat("the last error: ", message_of(status.error))
                            : posted_.newest > 0 ? cat("the newest is ", posted_.newest)

@@ -1,4 +1,4 @@
-// StatusBoard: what a receiver says of itself, and where callers wait until a version can be served. Any thread.
+// StatusBoard: a receiver's own status; callers wait here until a version can be served. Any thread.
 #pragma once
 
 #include <condition_variable>
@@ -17,14 +17,15 @@ class StatusBoard {
   struct Posted {
     ReceiverStatus status;
     bool ready = false;     // a version can be served
-    Version newest = 0;     // of those
-    bool greeted = false;   // a sender, which has not answered: it welcomes at its first publication
-    bool hopeless = false;  // the last refusal will not change by itself
+    Version newest = 0;     // the newest of these
+    bool greeted = false;   // a sender was greeted, and welcomes at its first publication
+    bool hopeless = false;  // the last refusal is final
   };
 
   void update(const std::function<void(Posted&)>& change);
   ReceiverStatus status() const;
-  // Blocks until a version from `least` on can be served. FAILED_PRECONDITION: hopeless. `worker`, `place`: for texts.
+  // Blocks until version `least` or a newer one can be served. FAILED_PRECONDITION: hopeless. `worker` and `place` are
+  // for error texts.
   absl::Status wait_ready(Version least, Deadline deadline, std::string_view worker, std::string_view place);
 
  private:

@@ -31,7 +31,7 @@ std::string human_bytes(std::uint64_t bytes) {
   return text.data();
 }
 
-// Rows with their columns under each other; the first row is their heading.
+// Aligns the columns of `rows`; the first row is the heading.
 std::string table(const std::vector<Row>& rows) {
   std::vector<std::size_t> widths;
   for (const Row& row : rows) {
@@ -72,7 +72,7 @@ std::string status_page(const Observation& seen) {
   const SenderStatus& status = seen.status;
   std::string page = cat(status.scheme, "://", seen.place, "\n\n");
   std::vector<Row> facts = {
-      {"sender", seen.sender ? cat("pid ", status.pid) : "none; what the last one left"},
+      {"sender", seen.sender ? cat("pid ", status.pid) : "none; the last one left this"},
       {"epoch", cat(status.epoch)},
       {"version", status.version == 0 ? "none yet" : cat(status.version)},
       {"layout", status.layout ? cat(status.layout->tensors().size(), " tensors, ", human_bytes(status.layout->bytes()),

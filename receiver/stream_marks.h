@@ -1,4 +1,4 @@
-// StreamMarks: points in the work of the engine's stream. Engine's thread, but for what it gives out.
+// StreamMarks: points in the work of the engine's stream. Engine's thread; any thread may use the marks it returns.
 #pragma once
 
 #include <memory>
@@ -13,12 +13,12 @@ class StreamMarks {
  public:
   explicit StreamMarks(Stream stream) : stream_(stream) {}
 
-  // The point that the stream has come to on `device`; returns at once. Any thread may wait for it.
+  // Returns, at once, the point that the stream has reached on `device`. Any thread may wait for it.
   absl::StatusOr<std::shared_ptr<DeviceMark>> here(int device);
 
  private:
   const Stream stream_;
-  std::vector<std::shared_ptr<DeviceMark>> marks_;  // made once, used again
+  std::vector<std::shared_ptr<DeviceMark>> marks_;  // reused
 };
 
 }  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-// Verifier: whether a slot holds what was sealed. Prepare thread.
+// Verifier: checks that a slot holds the version that was sealed. Prepare thread.
 #pragma once
 
 #include "absl/status/status.h"
@@ -10,25 +10,26 @@
 
 namespace bascule::inline v0 {
 
-// Whether the digest of a publication's bytes is what was sealed. DATA_LOSS names slot, version and both.
+// Returns OK if `found` is the publication's sealed digest. DATA_LOSS names slot, version and both digests.
 absl::Status check_digest(const Publication& publication, const Digest& found);
 
 class Verifier {
  public:
-  // It reads with a quarter of the cores, four at most: the engine, which has the others, runs meanwhile.
+  // It reads with a quarter of the cores, at most four: the engine runs meanwhile on the others.
   Verifier();
 
-  // What the control page says of the publication's slot, where there is such a page. DATA_LOSS: another version or
-  // digest.
+  // Checks the control page's record of the publication's slot, if there is such a page. DATA_LOSS: it has another
+  // version or digest.
   absl::Status check_record(const Attachment& attachment, const Publication& publication) const;
-  // Whether `view` holds what was sealed. Compares with the control page; with `digest_pass`, or where there is no such
-  // page, reads every byte. DATA_LOSS names slot, version and digests.
+  // Returns OK if `view` holds the sealed version. Compares with the control page; with `digest_pass`, or without such
+  // a page, reads every byte. DATA_LOSS names slot, version and digests.
   absl::Status verify(const Attachment& attachment, const Publication& publication, const SlotView& view,
                       bool digest_pass, Deadline deadline);
-  // The same by its bytes alone.
+  // The same, using only its bytes.
   absl::Status verify_bytes(const Publication& publication, const SlotView& view, Deadline deadline);
 
-  // Blocks until no device reads for it any more, also where time was up before. DEADLINE_EXCEEDED: one does.
+  // Blocks until no device reads for it any longer, including calls that ran out of time. DEADLINE_EXCEEDED: one still
+  // does.
   absl::Status settle(Deadline deadline) { return reader_.settle(deadline); }
   kernels::ThreadPool& pool() { return reader_.pool(); }
 

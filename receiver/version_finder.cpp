@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Whether reading it again would find the same. All else (too little memory, storage that did not answer) may pass.
+// Whether reading it again would fail again. Other errors (too little memory, storage that did not answer) may pass.
 bool is_for_good(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
          absl::IsUnimplemented(status) || absl::IsOutOfRange(status);
@@ -82,7 +82,7 @@ absl::StatusOr<std::optional<VersionFinder::Found>> VersionFinder::find(
     note_failure(publication, found.status());
     status = annotate(found.status(), cat(what, ", found without a sender"));
     if (log_) log_(message_of(status));
-    if (!transport) break;  // it went with what could not be taken
+    if (!transport) break;  // a version that could not be taken used it up
   }
   if (!status.ok()) return status;
   return std::nullopt;

@@ -1,5 +1,4 @@
-// VersionFinder: looks for a version that can be served with no sender alive, where the scheme keeps files. Prepare
-// thread.
+// VersionFinder: looks for a version to serve without a sender, if the scheme keeps files. Prepare thread.
 #pragma once
 
 #include <functional>
@@ -24,10 +23,10 @@ namespace bascule::inline v0 {
 
 class VersionFinder {
  public:
-  // How the engine takes a layout, or why it cannot.
+  // Returns how the engine takes a layout, or why it cannot.
   using Take = std::function<absl::StatusOr<ReadPlan>(const Layout&)>;
 
-  // `scheme` and `endpoint` must outlive it; `expected` is what the engine can take, empty: anything.
+  // `scheme` and `endpoint` must outlive it; `expected`: the tensors that the engine can take; empty: any.
   VersionFinder(const Scheme& scheme, const Endpoint& endpoint, std::vector<TensorSpec> expected, Take take,
                 std::function<void(std::string_view)> log)
       : scheme_(scheme),
@@ -41,22 +40,22 @@ class VersionFinder {
     Publication publication;  // leased
     Attachment::Ready ready;
   };
-  // The newest version above `newer_than` whose digest is right, none where there is none. It is looked for through one
-  // of `known` where that is of its epoch: a slot has one address. Blocks while files are read, until `stop` is asked
-  // for: CANCELLED. What turned out to be wrong (another digest, other tensors) is not read again; what could not be
-  // read for another reason (memory, storage) is tried again later, after a pause that doubles from half a second to
-  // half a minute. An error says why what is there cannot be served.
+  // Returns the newest version above `newer_than` whose digest is right, or nullopt. If one of `known` has the
+  // version's epoch, the version is leased through it, so that a slot keeps one address. Blocks while files are read;
+  // CANCELLED: a `stop` was requested. A version that proved wrong (another digest, other tensors) is not read again;
+  // one that could not be read for another reason (memory, storage) is retried after a pause that doubles from half a
+  // second to half a minute. An error tells why the versions there cannot be served.
   absl::StatusOr<std::optional<Found>> find(Version newer_than, std::span<const std::shared_ptr<Attachment>> known,
                                             kernels::ThreadPool& pool, const std::stop_token& stop);
 
  private:
   struct Failure {
-    Clock::time_point again;  // not read before
+    Clock::time_point again;  // when it may be read again
     Clock::duration pause{};
   };
   absl::StatusOr<ReadPlan> check(KeptVersions& kept, FoundVersion& version, kernels::ThreadPool& pool,
                                  const std::stop_token& stop) const;
-  // Takes what was checked, and ends the reads of what was found beside it.
+  // Takes the checked version, and ends the reads of the others that were found.
   absl::StatusOr<Found> take(std::unique_ptr<ReceiverTransport>& transport, FoundVersion& version, ReadPlan read_plan,
                              std::span<const FoundVersion> all, std::span<const std::shared_ptr<Attachment>> known);
   void note_failure(const Publication& publication, const absl::Status& why);

@@ -125,7 +125,7 @@ TEST_P(Conformance, AVersionIsAwaitedByItsNumber) {
   const auto a = start("a");
   a->tell("join");
   wait_for_workers(1);
-  EXPECT_THAT(a->wait_ready(absl::Milliseconds(20), 1), HasSubstr("no version from 1 on"));
+  EXPECT_THAT(a->wait_ready(absl::Milliseconds(20), 1), HasSubstr("no version (1 or newer)"));
   ASSERT_THAT(begin_send(*sender_, model_, ++generation_), IsOk());
   EXPECT_EQ(a->wait_ready(patience(), 1), "");
   a->step();

@@ -174,7 +174,7 @@ TEST_P(Conformance, TargetsThatCannotBeMadeOfWhatIsSentAreRefusedByBothEnds) {
   std::shared_ptr<std::byte> memory;
   std::vector<TargetTensor> targets = targets_of(model_.specs(), memory, engine_device());
   targets[1].parts = {{targets[1].name, {{0, 0, 3}}}};
-  const auto cannot = HasSubstr("its tensors cannot be made of those that are sent: target " + targets[1].name);
+  const auto cannot = HasSubstr("its tensors cannot be made from the sender's: target " + targets[1].name);
   absl::StatusOr<Receiver> receiver =
       Receiver::connect({.endpoint = endpoint(), .worker = "other", .scheme = given_scheme()});
   ASSERT_THAT(receiver, IsOk());
