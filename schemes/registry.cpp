@@ -17,7 +17,7 @@ namespace {
 
 bool is_built(const Scheme& scheme) { return static_cast<bool>(scheme.make_sender); }
 
-// "auto or nccl": those that fit, also of other builds.
+// "auto or nccl": the schemes that fit, including those that this build lacks.
 template <typename Fits>
 std::string names_of(const Fits& fits) {
   std::string names;
@@ -31,12 +31,12 @@ const SchemeOption* option_of(const Scheme& scheme, std::string_view name) {
   return found == scheme.options.end() ? nullptr : &*found;
 }
 
-// The options that are not common. `on_one_host` is what `scheme` is at an endpoint with a folder.
+// Checks the options that not all schemes have. `on_one_host` is the scheme at the same endpoint with a folder.
 absl::Status check_options(const Endpoint& endpoint, const Scheme& scheme, const Scheme& on_one_host) {
   for (const auto& [name, value] : endpoint.scheme_options) {
     if (option_of(scheme, name) != nullptr) continue;
     if (option_of(on_one_host, name) != nullptr)
-      return invalid_argument(name, "= is the sender's, and of engines of its own host; leave it out");
+      return invalid_argument(name, "= is for the sender and engines on its host; leave it out");
     const auto has_it = [&name = name](const Scheme& other) { return option_of(other, name) != nullptr; };
     const auto other = std::ranges::find_if(known_schemes(), has_it);
     if (other != known_schemes().end())
@@ -100,7 +100,7 @@ absl::StatusOr<const Scheme*> scheme_for(const Endpoint& endpoint, const Scheme*
   }
   if (endpoint.listen && !scheme->over_tcp)
     return invalid_argument("endpoint \"", endpoint.scheme, "://", endpoint.place(),
-                            "\": listen= needs a scheme that takes workers of other hosts beside those of this one, ",
+                            "\": listen= needs a scheme that takes workers from other hosts and from this one, ",
                             "which ", scheme->name, " is not; leave it out, or use ",
                             names_of([](const Scheme& other) { return other.over_tcp != nullptr; }));
   const Scheme& on_one_host = *scheme;

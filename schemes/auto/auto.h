@@ -1,13 +1,13 @@
-// auto: one sender, and for each worker the best that both ends have, in one version with one commit:
+// auto: one sender; each worker gets the best path that both ends have. A version has one commit for all of them.
 //
 //   the engine reads on                     its weights
 //   the trainer's GPU                       the slot, in place
 //   another GPU of the host                 a receive buffer there, from the trainer or another engine (schemes/relay)
-//   the host                                a mirror of the slot in host memory, in place; made when a worker wants it
+//   the host                                a mirror of the slot in host memory, in place; made on demand
 //   a GPU of another host                   a broadcast (schemes/nccl), to workers that come over TCP
 //
-// At an endpoint with a host both ends are those of the last row's scheme. The slots are those of a scheme for GPUs.
-// What a crash leaves behind is what that scheme leaves: nothing.
+// At an endpoint with a host, both ends use the scheme of the last row. The slots belong to a scheme for GPUs, so a
+// crash leaves nothing on the machine.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ struct AutoDependencies {
   Scheme slots;   // the scheme that makes the slots
   Scheme others;  // for workers on other hosts; it sends the slots of `slots`
   std::function<absl::StatusOr<std::unique_ptr<DeviceQueue>>(int device)> open_queue;  // copies slots to mirrors
-  std::function<bool(const Endpoint&)> reads_on_host;                                  // of a worker
+  std::function<bool(const Endpoint&)> reads_on_host;                                  // does this worker?
 };
 Scheme auto_scheme_on(AutoDependencies dependencies);
 

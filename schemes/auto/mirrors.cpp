@@ -14,10 +14,10 @@
 namespace bascule::inline v0 {
 namespace {
 
-// A copy to the host that has begun is done by then, unless the device hangs.
+// A copy to the host that has begun ends within this time, unless the device hangs.
 constexpr absl::Duration kUnderWay = absl::Seconds(10);
 
-// Packing takes a thirtieth of the time that the copy to the host does: it is waited for asleep.
+// Packing takes a thirtieth of the time of the copy to the host, so this thread sleeps until it is done.
 constexpr std::chrono::microseconds kPause{50};
 
 }  // namespace
@@ -48,7 +48,7 @@ void Mirrors::show(SlotId slot, const Mirrored& what, const std::function<void(a
   if (!started.ok()) done(started);
 }
 
-// While its slot is written, the thread does its other tasks in between.
+// While the slot is written, the thread runs its other tasks in between.
 void Mirrors::fill(const Fill& fill, const std::function<void(absl::Status)>& done) {
   const absl::Status started = submit([this, fill, done] {
     const std::optional<absl::Status> filled = carry_out(fill);

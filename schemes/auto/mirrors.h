@@ -1,6 +1,5 @@
-// Mirrors: of slots on a device, copies in host memory, for workers that read there. A thread of its own makes them and
-// fills them. A worker's lease on a slot is one on its mirror, too: it is written when its slot has been, and at no
-// other time.
+// Mirrors: copies in host memory of slots on a device, for workers that read there. One thread makes and fills them. A
+// worker's lease on a slot also covers its mirror, which is only written after its slot was.
 #pragma once
 
 #include <atomic>
@@ -22,7 +21,7 @@
 
 namespace bascule::inline v0 {
 
-// A slot, as far as its mirror depends on it.
+// The facts of a slot that its mirror depends on.
 struct Mirrored {
   int device = kHost;
   std::uint64_t bytes = 0;
@@ -34,15 +33,15 @@ class Mirrors {
   explicit Mirrors(OpenQueue open_queue) : open_queue_(std::move(open_queue)) {}
   ~Mirrors() { stop(); }
 
-  // Any thread; each returns at once, and its answer comes from the mirrors' thread, none after stop(). Where no thread
-  // is to be had, that is the answer, from within the call.
+  // Any thread may call these; each returns at once. `done` runs on the mirrors' thread, and never after stop(). If no
+  // thread can be started, `done` gets that error within the call.
 
-  // A descriptor of the slot's mirror, which is made if there is none. Registering it with the device takes about half
-  // a second a GiB.
+  // Gives a descriptor of the slot's mirror, which is made if there is none. Registering it with the device takes about
+  // half a second per GiB.
   void show(SlotId slot, const Mirrored& what, const std::function<void(absl::StatusOr<ProcessFd>)>& done);
-  // Fills the mirror with that version, once the slot is whole; it may hold it already. Where there is no mirror, there
-  // is nothing to fill: show() came first, and has told the readers why. CANCELLED: `over` was set first. What
-  // `bytes_done` and `memory` say lives until `done`, and is read no more then.
+  // Fills the mirror with that version once the slot is whole, unless it holds that version already. Without a mirror
+  // it does nothing: show() failed and told the readers why. CANCELLED: `over` was set first. `bytes_done` and `memory`
+  // must live until `done`, and are not read after it.
   struct Fill {
     Publication publication;
     const SlotMemory* memory = nullptr;
@@ -51,23 +50,23 @@ class Mirrors {
   };
   void fill(const Fill& fill, const std::function<void(absl::Status)>& done);
   void forget(SlotId slot);
-  void stop();  // waits for what is under way
+  void stop();  // waits for the task under way
 
  private:
   struct Mirror {
     SlotMemory memory;
     std::shared_ptr<HostWindow> window;  // goes first
-    Version version = 0;                 // that it holds
+    Version version = 0;                 // the one it holds
   };
-  absl::Status submit(std::function<void()> task);  // not run behind stop()
+  absl::Status submit(std::function<void()> task);  // not run after stop()
   absl::StatusOr<Mirror*> mirror_of(SlotId slot, const Mirrored& what);
-  std::optional<absl::Status> carry_out(const Fill& fill);  // none: its slot is not whole yet
+  std::optional<absl::Status> carry_out(const Fill& fill);  // nullopt: the slot is not whole yet
 
   const OpenQueue open_queue_;
   std::mutex mutex_;
-  std::unique_ptr<TaskThread> thread_;  // from the first mirror on
+  std::unique_ptr<TaskThread> thread_;  // started for the first mirror
   bool stopping_ = false;
-  // The mirrors' thread.
+  // Used by the mirrors' thread.
   std::unique_ptr<DeviceQueue> queue_;
   std::map<SlotId, Mirror> mirrors_;
 };

@@ -11,7 +11,7 @@
 
 namespace bascule::inline v0 {
 
-// The offer's descriptors are of memory on a device, which this worker does not read.
+// The offer's descriptors are for memory on a device, which this worker does not read.
 absl::Status MirrorReader::accept(ReceivedOffer offer) {
   const std::lock_guard lock(mutex_);
   slot_bytes_ = offer.slot_bytes;
@@ -35,11 +35,11 @@ absl::StatusOr<SlotView> MirrorReader::prepare(const Publication& publication, D
     absl::StatusOr<Mapping> mapping = map();
     lock.lock();
     if (!mapping.ok()) {
-      if (open_) shown_.insert(std::move(shown));  // it is shown once: the next version tries it again
+      if (open_) shown_.insert(std::move(shown));  // the sender shows it once; the next version tries again
       return annotate(mapping.status(), cat("auto: the mirror of slot ", publication.slot.index));
     }
     mirrors_.insert_or_assign(publication.slot, *std::move(mapping));
-    shown_.erase(publication.slot);  // again, while it was mapped
+    shown_.erase(publication.slot);  // shown again while it was being mapped
   }
   const auto mirror = mirrors_.find(publication.slot);
   if (mirror == mirrors_.end())
@@ -68,7 +68,7 @@ void MirrorReader::open(std::shared_ptr<SenderLine> line) {
   line->say(kWantsMirrors);
 }
 
-// A mirror that is mapped stays where it is: over one epoch a slot has one.
+// A mapped mirror keeps its address: a slot has one mirror per epoch.
 void MirrorReader::heard(std::string bytes, std::vector<UniqueFd> descriptors) {
   std::uint32_t index = 0;
   const std::string_view shows = kShowsMirror;

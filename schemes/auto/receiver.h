@@ -1,5 +1,5 @@
-// A worker's end of auto. One that reads on a GPU is a worker of the scheme whose slots they are. One that reads on the
-// host has the sender's mirrors mapped, and reads in place.
+// A worker's end of auto. A worker that reads on a GPU uses the receiver of the slots' scheme. A worker that reads on
+// the host maps the sender's mirrors, and reads in place.
 #pragma once
 
 #include <condition_variable>
@@ -20,7 +20,7 @@ class MirrorReader final : public ReceiverTransport, public Reception {
  public:
   absl::Status accept(ReceivedOffer offer) override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
-  void end_read(SlotId) override {}  // mapped once, for every version to come
+  void end_read(SlotId) override {}  // a mirror stays mapped for later versions
   std::optional<SlotView> find(SlotId slot) const override;
   void unmap(SlotId slot) override;
   Reception* reception() override { return this; }
@@ -38,7 +38,7 @@ class MirrorReader final : public ReceiverTransport, public Reception {
   std::uint64_t slot_bytes_ = 0;
   std::map<SlotId, UniqueFd> shown_;  // not mapped yet
   std::map<SlotId, Mapping> mirrors_;
-  std::vector<SlotId> slots_;  // that were offered
+  std::vector<SlotId> slots_;  // the ones offered
 };
 
 }  // namespace bascule::inline v0

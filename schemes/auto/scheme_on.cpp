@@ -12,14 +12,14 @@ namespace bascule::inline v0 {
 
 namespace {
 
-// Null: there are none.
+// Returns null if no workers on other hosts are served.
 absl::StatusOr<std::unique_ptr<SenderTransport>> of_other_hosts(const Scheme& scheme, const Endpoint& endpoint,
                                                                 Epoch epoch) {
   if (!endpoint.listen) {
     for (const SchemeOption& option : scheme.options)
       if (option_value(endpoint, option.name) != nullptr)
         return invalid_argument("auto: ", option.name,
-                                "= is of the broadcast to other hosts; leave it out, or write listen=host:port");
+                                "= is for the broadcast to other hosts; leave it out, or add listen=host:port");
     return nullptr;
   }
   if (scheme.usable) BASCULE_TRY(annotate(scheme.usable(), cat("auto: listen= takes ", scheme.name)));

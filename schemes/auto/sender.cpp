@@ -21,7 +21,7 @@ void AutoSender::unmake_slot(SlotId slot) {
 
 absl::StatusOr<Offer> AutoSender::offer(WorkerId worker, ConnectionKind kind, std::span<const OfferedSlot> slots) {
   if (kind == ConnectionKind::kTcp && others_ == nullptr)
-    return invalid_argument("auto: a worker of another host, and this sender has no listen=");
+    return invalid_argument("auto: this worker is on another host, and the sender has no listen=");
   const auto known = workers_.find(worker);
   const Reads reads = known != workers_.end()        ? known->second
                       : kind == ConnectionKind::kTcp ? Reads::kElsewhere
@@ -87,7 +87,7 @@ void AutoSender::heard(WorkerId worker, std::string bytes, std::vector<UniqueFd>
   }
 }
 
-// The deliveries that waited for its first message; they no longer do.
+// Returns the deliveries that waited for its first message, and ends that wait.
 std::vector<std::uint64_t> AutoSender::waiting_for(WorkerId worker) {
   std::vector<std::uint64_t> numbers;
   for (auto& [number, under] : under_way_)
@@ -156,7 +156,7 @@ void AutoSender::end_part(std::uint64_t number, std::uint64_t part, const absl::
   });
 }
 
-// What their scheme can do no more ends no version of the workers of this host.
+// If the scheme for other hosts fails, the versions of this host's workers go on.
 void AutoSender::lose_others(const absl::Status& why) {
   if (!others_end_.ok()) return;
   others_end_ = why;

@@ -1,12 +1,12 @@
-// The sender's end of auto: the sender's end of the scheme whose slots they are, mirrors of those slots for workers
-// that read on the host, and another scheme for workers of other hosts. A worker of another host comes over TCP; of
-// this host's, each shows by its first message to which it belongs. I/O thread, where a scheme's calls do not come from
+// The sender's end of auto: the sender of the slots' scheme, mirrors of those slots for workers that read on the host,
+// and another scheme's sender for workers on other hosts. Workers on other hosts come over TCP; a worker on this host
+// shows by its first message where it reads. Runs on the I/O thread, except for the calls that a scheme gets on
 // another.
 //
 //   deliver(order) ──┬── on GPUs ────────▶ the delivery of the slots' scheme ──┐
 //                    ├── on the host ────▶ the slot's mirror is filled ────────┼──▶ done, once all parts are
 //                    ├── on other hosts ─▶ the delivery of their scheme ───────┤
-//                    └── not known yet ──▶ a part of their own, as soon as they have spoken ──┘
+//                    └── not known yet ──▶ a separate part, after their first message ────────┘
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@
 
 namespace bascule::inline v0 {
 
-// The path of each worker, for people, beside those of the slots' scheme.
+// The paths of workers, for people, besides the paths of the slots' scheme.
 inline constexpr std::string_view kByMirror = "mirror", kByNccl = "nccl";
 
 inline constexpr char kWantsMirrors[] = "mirror";     // a worker's first message, if it reads on the host
@@ -33,8 +33,8 @@ inline constexpr char kShowsMirror[] = "mirror of ";  // and the slot's number, 
 
 class AutoSender final : public SenderTransport, public Delivery {
  public:
-  // `slots` and `others` have a delivery; `others`, for workers of other hosts, sends the slots of `slots`, and is null
-  // where there are none.
+  // Both senders have a delivery. `others` sends the slots of `slots` to workers on other hosts; it is null if workers
+  // on other hosts are not served.
   AutoSender(std::unique_ptr<SenderTransport> slots, std::unique_ptr<SenderTransport> others,
              Mirrors::OpenQueue open_queue)
       : slots_(std::move(slots)), others_(std::move(others)), mirrors_(std::move(open_queue)) {}
@@ -57,15 +57,15 @@ class AutoSender final : public SenderTransport, public Delivery {
 
  private:
   enum class Reads { kUnknown, kOnDevice, kOnHost, kElsewhere };
-  // A delivery, in parts that end each for itself: one to workers on devices, more to those that spoke late, one to
-  // other hosts, and the mirror, which has the number kMirror.
+  // A delivery, in parts that end separately: one to workers on devices, more to workers whose first message was late,
+  // one to other hosts, and the mirror, with the number kMirror.
   struct Under {
     DeliveryOrder order;
     Done done;
-    std::set<WorkerId> unknown;                // that have not spoken
-    std::map<std::uint64_t, Delivery*> parts;  // under way; none of a mirror's
+    std::set<WorkerId> unknown;                // no message from these yet
+    std::map<std::uint64_t, Delivery*> parts;  // under way; not the mirror
     std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
-    bool filled = false;  // its mirror is, or is being
+    bool filled = false;  // the mirror is filled, or being filled
     absl::Status status;
   };
   static constexpr std::uint64_t kMirror = 0;
@@ -83,7 +83,7 @@ class AutoSender final : public SenderTransport, public Delivery {
 
   const std::unique_ptr<SenderTransport> slots_, others_;
   std::atomic<WorkerLine*> line_ = nullptr;  // null: closed. Any thread; the rest is the I/O thread's
-  absl::Status others_end_;                  // why their scheme delivers no more
+  absl::Status others_end_;                  // why their scheme stopped delivering
   std::map<WorkerId, Reads> workers_;
   std::map<SlotId, Mirrored> offered_;
   std::map<std::uint64_t, Under> under_way_;

@@ -55,8 +55,8 @@ class CudaIpcSender final : public SenderTransport {
   }
 
  private:
-  const cuda::ForNetwork network_;               // whether a scheme beside this one sends the slots to other hosts
-  std::optional<relay::Dispatcher> dispatcher_;  // none: each worker copies from the slots, or reads them
+  const cuda::ForNetwork network_;               // does another scheme also send the slots to other hosts?
+  std::optional<relay::Dispatcher> dispatcher_;  // nullopt: each worker copies from the slots, or reads them
   std::optional<cuda::Device> device_;
   std::string offer_;  // the same for every slot; made with the first one, before any worker is admitted
 };
@@ -117,7 +117,7 @@ class CudaIpcReceiver final : public ReceiverTransport {
                     .memory = mapping};
   }
 
-  void end_read(SlotId slot) override {  // slots are mapped once, for every version to come
+  void end_read(SlotId slot) override {  // a slot stays mapped for later versions
     if (relay_receiver_) relay_receiver_->end_read(slot);
   }
   void unmap(SlotId slot) override {
@@ -132,10 +132,10 @@ class CudaIpcReceiver final : public ReceiverTransport {
  private:
   struct Slot {
     std::shared_ptr<cuda::DeviceMapping> mapping;
-    int home = kHost;  // the device whose memory it is
+    int home = kHost;  // the device that has the memory
   };
 
-  // On the slots' own device it reads them in place, and says so.
+  // A worker on the slots' own device reads them in place, and tells the sender so.
   absl::Status join_relay(int reads_on, int home, std::uint64_t slot_bytes) {
     if (reads_on == home) {
       end_ = &bystander_;
@@ -152,8 +152,8 @@ class CudaIpcReceiver final : public ReceiverTransport {
   const bool digests_;
   std::map<SlotId, Slot> slots_;
   relay::Bystander bystander_;
-  std::unique_ptr<relay::RelayReceiver> relay_receiver_;  // where versions are handed on, to one that copies them
-  Reception* end_ = nullptr;                              // of a relay, if it is one
+  std::unique_ptr<relay::RelayReceiver> relay_receiver_;  // if this worker copies and the sender relays
+  Reception* end_ = nullptr;                              // the end of a relay, if any
 };
 
 }  // namespace

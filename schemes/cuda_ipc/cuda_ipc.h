@@ -1,9 +1,8 @@
-// cuda-ipc: memory of one GPU shared by descriptor. A slot is an allocation of the driver's (cuMemCreate) on the device
-// of the trainer's tensors; readers map it read-only, on the same device or on a peer GPU that reaches it, and read in
-// place, so that nothing is delivered and nothing is copied. The memory goes with the last process that has it mapped,
-// killed or not: no segment has a name.
+// cuda-ipc: memory of one GPU shared by descriptor. A slot is a driver allocation (cuMemCreate) on the device of the
+// trainer's tensors. Readers map it read-only, on the same device or on a peer GPU, and read in place, so nothing is
+// delivered or copied. The memory has no name: it is freed with the last process that maps it, even if that is killed.
 //
-// Readers map read-only by their own choice, a guard against accidents: a process with the descriptor could also write.
+// Readers choose to map read-only, as a guard against accidents: a process with the descriptor could also write.
 #pragma once
 
 #include <bascule/transport/scheme.h>
@@ -12,7 +11,7 @@ namespace bascule::inline v0 {
 
 Scheme cuda_ipc_scheme();
 
-// The same without its two ends: what every build knows of it.
+// The same without sender and receiver: the facts that every build knows.
 Scheme cuda_ipc_facts();
 
 }  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-// cuda-ipc in a build without CUDA: what is known of it, and why it cannot be used.
+// cuda-ipc in a build without CUDA: its facts, and the reason why it cannot be used.
 #include <bascule/schemes/cuda_ipc/cuda_ipc.h>
 #include <bascule/transport/device.h>
 

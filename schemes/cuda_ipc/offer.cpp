@@ -12,7 +12,7 @@ constexpr std::size_t kUuidAt = 8, kBytesAt = 24, kRelaysAt = 32, kSize = 40;
 
 }  // namespace
 
-// Little-endian as all of Bascule: the greeting says so.
+// Little-endian, like all of Bascule; the greeting says so.
 std::string to_bytes(const CudaIpcOffer& offer) {
   std::string bytes(kSize, '\0');
   std::memcpy(bytes.data(), kBegins.data(), kBegins.size());

@@ -1,9 +1,9 @@
-// What a sender's offer of cuda-ipc says: on which GPU the slots lie, and how large each allocation is.
+// The bytes of cuda-ipc's offer: the GPU of the slots, and the size of each allocation.
 //
 //   byte  0 ..  3   "cuip"
 //   byte  4 ..  7   2, the format
 //   byte  8 .. 23   the device's UUID
-//   byte 24 .. 31   bytes of one slot's allocation, whole granules; all of one layout are the same
+//   byte 24 .. 31   bytes of one slot's allocation, in whole granules; equal for all slots of a layout
 //   byte 32 .. 39   1: engines on other GPUs hand versions on (schemes/relay); 0: each copies from the slots
 #pragma once
 
@@ -23,6 +23,6 @@ struct CudaIpcOffer {
 };
 
 std::string to_bytes(const CudaIpcOffer& offer);
-absl::StatusOr<CudaIpcOffer> parse_cuda_ipc_offer(std::string_view bytes);  // INVALID_ARGUMENT: it is none
+absl::StatusOr<CudaIpcOffer> parse_cuda_ipc_offer(std::string_view bytes);  // INVALID_ARGUMENT: not an offer
 
 }  // namespace bascule::inline v0

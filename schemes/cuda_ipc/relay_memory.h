@@ -1,4 +1,4 @@
-// A GPU as a relay receiver uses it: receive buffers are memory that other processes map, as slots are.
+// A GPU's memory for a relay receiver. Other processes can map its receive buffers, like slots.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -6,7 +6,7 @@
 
 namespace bascule::inline v0 {
 
-// UNAVAILABLE: there is no such GPU. UNIMPLEMENTED: it exports no memory.
+// UNAVAILABLE: there is no such GPU. UNIMPLEMENTED: it cannot export memory.
 absl::StatusOr<relay::RelayMemory> relay_memory(int device);
 
 }  // namespace bascule::inline v0

@@ -1,5 +1,5 @@
 // The events and actions that the planners of deliveries share: nccl's DeliveryPlanner and the relay's Routes. Each
-// takes events and returns actions (transport/turn.h); the sender's end makes the events, and carries out the actions
+// takes events and returns actions (transport/turn.h); the sender's end creates the events and carries out the actions
 // in order.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace bascule::inline v0::schemes {
 
 namespace event {
 
-struct Joined {  // a worker to which slots were offered
+struct Joined {  // slots were offered to this worker
   WorkerId worker = 0;
 };
 struct Removed {
@@ -46,7 +46,7 @@ struct Say {
   Message message;
 };
 template <typename Message>
-struct Deliver {  // by a deliver message of that version
+struct Deliver {  // sent in a deliver message of that version
   WorkerId worker = 0;
   Version version = 0;
   Message message;

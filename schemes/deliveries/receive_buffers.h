@@ -39,12 +39,12 @@ class ReceiveBuffers {
     std::optional<Digest> digest;
   };
 
-  // On `device`, or kHost. Makes `kept` buffers of `bytes`, with the lowest numbers, and keeps them; begin() makes more
-  // while more are read.
+  // On `device`, or kHost. Makes `kept` buffers of `bytes`, with the lowest numbers, and keeps them. begin() makes more
+  // while all of them are read.
   absl::Status open(Allocate allocate, int device, std::uint64_t bytes, std::size_t kept);
 
-  // A free buffer for a version that comes. Frees the buffers of versions that came and were not taken. It picks no
-  // buffer whose version is in `spared`, since other processes read those.
+  // Returns a free buffer for an incoming version, after freeing buffers of versions that came and were not taken. It
+  // does not pick a buffer whose version is in `spared`: other processes read those.
   absl::StatusOr<Buffer*> begin(Version version, std::span<const Version> spared = {});
   void came(Buffer& buffer, std::optional<Digest> digest);
   void give_up(Buffer& buffer, bool still_written);

@@ -27,7 +27,7 @@ std::vector<SlotId> Folder::slots() const {
   const auto close = [](DIR* listing) { ::closedir(listing); };
   const std::unique_ptr<DIR, decltype(close)> listing(::fdopendir(readable.get()), close);
   if (!listing) return slots;
-  (void)readable.release();  // the listing's now
+  (void)readable.release();  // the listing owns it now
   while (const dirent* const entry = ::readdir(listing.get()))
     if (const std::optional<SlotId> slot = slot_of_file(entry->d_name)) slots.push_back(*slot);
   return slots;

@@ -1,5 +1,5 @@
-// The folder of an endpoint as memmap reads it: opened once, so that every file comes from the folder that was checked,
-// and each file checked in its turn.
+// The folder of an endpoint. It is opened and checked once, so that every file comes from the checked folder; each file
+// is checked when it is opened.
 #pragma once
 
 #include <fcntl.h>
@@ -18,7 +18,8 @@
 
 namespace bascule::inline v0::memmap {
 
-// What the sender's end did to a file, told when it is done; from its thread. For tests that replay it.
+// An operation of the sender's end on a file, reported after it is done, on the thread that did it. For tests that
+// replay these.
 struct FileOperation {
   enum class Kind { kMade, kWritten, kReplaced, kLinked, kRemoved, kSynced, kFolderSynced };
   Kind kind = Kind::kMade;
@@ -35,8 +36,8 @@ class Folder {
   absl::StatusOr<UniqueFd> file(const std::string& name, int flags = O_RDONLY) const {
     return open_private_file(fd_.get(), name, flags, path_);
   }
-  std::vector<SlotId> slots() const;                       // that have a file here, whatever it is; in no order
-  bool has(const std::string& name) const;                 // whatever it is
+  std::vector<SlotId> slots() const;                       // those with a file here, of any kind; unordered
+  bool has(const std::string& name) const;                 // of any kind
   std::string link_target(const std::string& name) const;  // empty: no symbolic link has that name
   absl::Status sync() const;                               // fsync: its names survive a loss of power
   int fd() const { return fd_.get(); }                     // O_PATH

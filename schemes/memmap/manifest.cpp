@@ -48,7 +48,7 @@ absl::StatusOr<WholeVersion> version_from(const Json& item) {
   return version;
 }
 
-// Of a file whose own stamp says that it holds a version.
+// For a file whose own stamp says that it holds a version.
 absl::StatusOr<WholeVersion> claimed_version(const Folder& folder, SlotId slot) {
   const std::filesystem::path path = folder.path() / slot_file_name(slot);
   BASCULE_ASSIGN(const UniqueFd fd, folder.file(slot_file_name(slot)));
@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<WholeVersion>> read_manifest(const Folder& folder) {
   BASCULE_ASSIGN(const Json json, parse_json(text, path.string()));
   if (!json.is_object() || json.value("format", Json()) != kFormat || !json.value("versions", Json()).is_array())
     return invalid_argument(path.string(), ": expected {\"format\": \"", kFormat, "\", \"versions\": […]}");
-  std::uint32_t digest_number = 1;  // which had no name yet
+  std::uint32_t digest_number = 1;  // written before digests had numbers
   if (json.contains("digest_number") && !take(json, "digest_number", digest_number))
     return invalid_argument(path.string(), ": digest_number ", json["digest_number"].dump(),
                             " is not a number of a digest function");

@@ -19,13 +19,13 @@
 namespace bascule::inline v0::memmap {
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{4} << 20;  // that is read between two looks at a stop token: whole tiles
+constexpr std::size_t kPiece = std::size_t{4} << 20;  // read between two checks of a stop token; whole tiles
 
 absl::Status stopped(const FoundVersion& found) {
   return absl::CancelledError(cat("stopped before version ", found.publication.version, " was read"));
 }
 
-// What the sender's offer() wrote for one slot.
+// One slot's entry in the sender's offer().
 struct Offered {
   std::uint64_t inode = 0;
   FileShape shape;
@@ -67,10 +67,10 @@ absl::Status MemmapReceiver::accept(ReceivedOffer offer) {
     if (status.st_ino != files[i].inode)
       return failed_precondition(path.string(), " is not the sender's file (inode ", status.st_ino, ", expected ",
                                  files[i].inode, "): sender and worker see different folders under this name");
-    // Offsets come from the other side: in the file, or a touch would be a SIGBUS.
+    // Offsets come from the sender; one past the end of the file would cause a SIGBUS.
     const auto size = static_cast<std::uint64_t>(status.st_size);
     if (slot.shape.data_offset > size || slot.shape.data_bytes > size - slot.shape.data_offset)
-      return invalid_argument(path.string(), " has ", size, " bytes, expected ", slot.shape.data_bytes, " behind byte ",
+      return invalid_argument(path.string(), " has ", size, " bytes, expected ", slot.shape.data_bytes, " from byte ",
                               slot.shape.data_offset);
     BASCULE_ASSIGN(slot.mapping, Mapping::map(slot.fd.get(), slot.shape.bytes(), Access::kReadOnly));
     slots_.emplace(offer.slots[i], std::move(slot));
@@ -115,7 +115,7 @@ void MemmapReceiver::end_read(SlotId slot) {
 }
 
 absl::StatusOr<std::vector<FoundVersion>> MemmapReceiver::find_versions(Version newer_than) {
-  constexpr int kTries = 3;  // a writer may begin with a file between the manifest and the lock
+  constexpr int kTries = 3;  // a writer may take a file between our read of the manifest and the lock
   std::vector<FoundVersion> found;
   absl::StatusOr<Folder> folder = Folder::open(folder_);
   if (absl::IsNotFound(folder.status())) return found;
@@ -137,7 +137,7 @@ absl::StatusOr<std::vector<FoundVersion>> MemmapReceiver::find_versions(Version 
   return found;
 }
 
-// A file that no sender offered: it says itself what is in it. Its pages come later.
+// Opens a file that no sender offered: its own header describes it. Its pages are brought in later.
 absl::StatusOr<MemmapReceiver::Slot> MemmapReceiver::open(const Folder& folder, SlotId id, ParsedFile& parsed) const {
   const std::filesystem::path path = folder_ / slot_file_name(id);
   Slot slot;
@@ -150,8 +150,8 @@ absl::StatusOr<MemmapReceiver::Slot> MemmapReceiver::open(const Folder& folder, 
   return slot;
 }
 
-// The lock first, then the stamp, which only a writer with the other lock changes: where it says what the manifest
-// said, the file holds that version, and goes on holding it.
+// Locks first, then reads the stamp, which only a writer with the exclusive lock changes. If the stamp agrees with the
+// manifest, the file holds that version and keeps it.
 absl::StatusOr<FoundVersion> MemmapReceiver::take(const Folder& folder, const WholeVersion& version) {
   const std::string name = slot_file_name(version.slot);
   auto known = slots_.find(version.slot);
@@ -176,7 +176,7 @@ absl::StatusOr<FoundVersion> MemmapReceiver::take(const Folder& folder, const Wh
     if (is_new) {
       slots_.erase(known);
     } else if (!was_held) {
-      end_read(version.slot);  // and no more: tensors of an earlier version may be views of it
+      end_read(version.slot);  // but stays mapped: tensors of an earlier version may be views of it
     }
     return status;
   }
@@ -189,9 +189,9 @@ absl::StatusOr<FoundVersion> MemmapReceiver::take(const Folder& folder, const Wh
                       .description = {}};
 }
 
-// A file that is in memory is read there. One that is not is read past the page cache: a version that turns out to be
-// torn has then displaced no pages, and prepare() brings in a good one.
-// In pieces, so that a sender that comes meanwhile does not wait for a whole model.
+// A file in memory is read there. Any other is read past the page cache, so that a torn version displaces no pages;
+// prepare() brings in a good one.
+// It reads in pieces, so that a sender that starts meanwhile does not wait for a whole model.
 absl::StatusOr<Digest> MemmapReceiver::digest_of(FoundVersion& found, kernels::ThreadPool&,
                                                  const std::stop_token& stop) {
   const Slot& slot = slots_.at(found.publication.slot);

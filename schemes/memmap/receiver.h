@@ -1,5 +1,5 @@
-// The receiver's end: opens, locks and maps slots' files; with a sender those that it offers, without one those that
-// the manifest names. A lease is a shared lock on the file: it needs no sender, and ends with the process.
+// The receiver's end: opens, locks and maps the files of slots that the sender offers or, without a sender, that the
+// manifest names. A lease is a shared lock on the file: it needs no sender, and ends with the process.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace bascule::inline v0::memmap {
 
 class MemmapReceiver final : public ReceiverTransport, public KeptVersions {
  public:
-  // `looks_only`: it locks nothing, so that no sender goes out of its way for it; what it saw may have changed since.
+  // `looks_only`: it locks nothing, so that no sender has to avoid its slots. What it saw may have changed since.
   explicit MemmapReceiver(std::filesystem::path folder, bool looks_only = false)
       : folder_(std::move(folder)), looks_only_(looks_only) {}
 
@@ -34,7 +34,7 @@ class MemmapReceiver final : public ReceiverTransport, public KeptVersions {
 
  private:
   struct Slot {
-    UniqueFd fd;  // of a description of its own: the lock is this reader's
+    UniqueFd fd;  // its own open file description: the lock is this reader's
     FileShape shape;
     Mapping mapping;
     bool present = false;  // its pages were brought in
@@ -48,7 +48,7 @@ class MemmapReceiver final : public ReceiverTransport, public KeptVersions {
 
   const std::filesystem::path folder_;  // opened and checked anew at each accept() and find_versions()
   const bool looks_only_;
-  std::map<SlotId, Slot> slots_;  // each mapped until unmap(), held or not: there may be views of it
+  std::map<SlotId, Slot> slots_;  // each mapped until unmap(), held or not: views may exist
 };
 
 }  // namespace bascule::inline v0::memmap

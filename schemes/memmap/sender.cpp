@@ -24,8 +24,8 @@ namespace fs = std::filesystem;
 using Kind = FileOperation::Kind;
 
 constexpr const char* kLink = "model.safetensors";
-constexpr const char* kNewLink = ".model.safetensors.bascule";    // no name that others would give to a file on its way
-constexpr absl::Duration kForeignReader = absl::Milliseconds(5);  // how long begin() waits for one
+constexpr const char* kNewLink = ".model.safetensors.bascule";    // a temporary name that no other program would choose
+constexpr absl::Duration kForeignReader = absl::Milliseconds(5);  // how long begin() waits for such a reader
 
 }  // namespace
 
@@ -59,7 +59,7 @@ MemmapSender::MemmapSender(const Endpoint& endpoint, Folder folder, Epoch epoch,
       fresh_slots_(kFresh.in(endpoint).value_or(false)),
       syncer_(kDurable.in(endpoint).value_or(false) ? std::make_unique<Syncer>() : nullptr) {}
 
-// Earlier versions stay until one of ours is safe; files without a version go as soon as nothing reads them.
+// Earlier versions stay until one of ours is safe. Files without a version are removed once no process reads them.
 absl::Status MemmapSender::find_what_was_left() {
   BASCULE_ASSIGN(const std::vector<WholeVersion> versions, whole_versions(folder_));
   for (const SlotId slot : folder_.slots()) files_[slot];
@@ -123,7 +123,7 @@ absl::StatusOr<SlotMemory> MemmapSender::make_slot(SlotId slot, const Layout& la
   return memory;
 }
 
-// Locked first, then not listed, then stamped: a reader that still finds it listed cannot lock it.
+// Locks the file, then takes it from the manifest, then stamps it: a reader that still finds it listed cannot lock it.
 absl::Status MemmapSender::begin(SlotId slot, const std::atomic<std::uint64_t>& bytes_done, Deadline deadline) {
   std::unique_lock lock(mutex_);
   File& file = files_.at(slot);
@@ -155,7 +155,7 @@ absl::Status MemmapSender::begin(SlotId slot, const std::atomic<std::uint64_t>& 
   return absl::OkStatus();
 }
 
-// The version that a file held is gone from the manifest when this returns, or listed still.
+// When this returns, the file's version is either gone from the manifest or, after an error, still listed.
 absl::Status MemmapSender::take_from_manifest(File& file) {
   const std::lock_guard manifest(manifest_mutex_);
   const auto list = [&](bool whole) {
@@ -164,11 +164,11 @@ absl::Status MemmapSender::take_from_manifest(File& file) {
   };
   if (!list(false)) return absl::OkStatus();
   absl::Status status = write_manifest();
-  if (!status.ok()) list(true);  // and readable still
+  if (!status.ok()) list(true);  // and still readable
   return status;
 }
 
-// The file's descriptor and shape are the public thread's, which made them.
+// The file's descriptor and shape belong to the public thread, which made them.
 absl::Status MemmapSender::seal(const Publication& publication) {
   std::unique_lock lock(mutex_);
   File& file = files_.at(publication.slot);
@@ -182,7 +182,7 @@ absl::Status MemmapSender::seal(const Publication& publication) {
 }
 
 void MemmapSender::unmake_slot(SlotId slot) {
-  UniqueFd closed;  // behind the lock
+  UniqueFd closed;  // closes after the unlock
   const std::lock_guard lock(mutex_);
   File& file = files_.at(slot);
   file.in_ring = false;
@@ -211,7 +211,7 @@ absl::Status MemmapSender::publish(const Publication& publication) {
     file.whole = false;
     return status;
   }
-  // The manifest is what counts; a link that cannot be made is missed by foreign readers alone.
+  // The manifest decides. Only foreign readers miss a link that cannot be made.
   if (absl::Status linked = link_newest(publication.slot); !linked.ok())
     warnings_.push_back(std::string(message_of(linked)));
   lock.lock();
@@ -225,8 +225,8 @@ std::vector<std::string> MemmapSender::take_warnings() {
   return std::exchange(warnings_, {});
 }
 
-// The slot, then the manifest that names it, then the names. Until the last is done, a loss of power leaves the version
-// before, whose file is untouched.
+// Syncs the slot, then the manifest that names it, then the folder. Until the last is done, a loss of power leaves the
+// previous version, whose file is untouched.
 absl::Status MemmapSender::persist(const Publication& publication, Deadline deadline) {
   const auto sync = [&]() -> absl::Status {
     const std::string name = slot_file_name(publication.slot);
@@ -263,9 +263,9 @@ absl::Status MemmapSender::write_manifest() {
   BASCULE_ASSIGN(UniqueFd manifest,
                  replace_file(folder_.path() / kManifest, manifest_text(std::move(versions)), folder_.fd()));
   tell(Kind::kReplaced, kManifest);
-  // The one before ends with its last descriptor: not here, where a send waits, unless the disk is far behind.
+  // The previous manifest is freed with its last descriptor: not here, where a send waits, unless the disk is slow.
   constexpr std::size_t kMostReplaced = 8;
-  std::vector<UniqueFd> ended;  // behind the lock
+  std::vector<UniqueFd> ended;  // closes after the unlock
   lock.lock();
   replaced_.push_back(std::exchange(manifest_, std::move(manifest)));
   if (replaced_.size() > kMostReplaced) ended.swap(replaced_);
@@ -274,8 +274,8 @@ absl::Status MemmapSender::write_manifest() {
   return absl::OkStatus();
 }
 
-// Anything there that is not our link is a user's file, also if it came a moment ago: the exchange shows
-// what it replaced, and puts it back. FAILED_PRECONDITION, once for each such file.
+// A file there that is not our link is a user's, even if it came a moment ago: the exchange shows what it replaced, and
+// puts it back. FAILED_PRECONDITION, once for each such file.
 absl::Status MemmapSender::link_newest(SlotId newest) {
   const fs::path link = folder_.path() / kLink;  // for texts
   const auto is_ours = [&](const char* name) { return slot_of_file(folder_.link_target(name)).has_value(); };
@@ -293,11 +293,11 @@ absl::Status MemmapSender::link_newest(SlotId newest) {
   };
   const bool is_there = folder_.has(kLink);
   if (is_there && !is_ours(kLink)) return left_alone();
-  remove_new_link();  // of a sender that was killed
+  remove_new_link();  // left by a killed sender
   if (::symlinkat(slot_file_name(newest).c_str(), folder_.fd(), kNewLink) != 0) return failed();
   const auto rename = [&](unsigned flags) { return ::renameat2(folder_.fd(), kNewLink, folder_.fd(), kLink, flags); };
   int renamed = rename(is_there ? RENAME_EXCHANGE : RENAME_NOREPLACE);
-  if (renamed != 0 && (errno == EINVAL || errno == ENOSYS))  // a file system that knows neither
+  if (renamed != 0 && (errno == EINVAL || errno == ENOSYS))  // the file system supports neither
     renamed = rename(0);
   absl::Status status = renamed == 0 ? absl::OkStatus() : failed();
   const bool took_its_place = renamed == 0 && folder_.has(kNewLink) && !is_ours(kNewLink);
@@ -310,7 +310,7 @@ absl::Status MemmapSender::link_newest(SlotId newest) {
   return absl::OkStatus();
 }
 
-// A version must stay until a newer one is published and, with durable=on, on the disk.
+// A version must stay until a newer one is published and, with durable=on, is on the disk.
 bool MemmapSender::last_of_its_kind(const File& file) const {
   const auto outlives_it = [&](const auto& other) {
     return other.second.whole && (syncer_ == nullptr || other.second.on_disk) &&
@@ -323,8 +323,8 @@ void MemmapSender::tidy_later() {
   if (!std::exchange(tidying_, true)) tidier_.submit([this] { tidy(); });
 }
 
-// Removes files that the ring does not use: first from the manifest, then from the folder. One that is read stays until
-// the next time, at the latest until the next sender's.
+// Removes files that the ring does not use: first from the manifest, then from the folder. A file that is read stays
+// until the next call, at the latest the next sender's.
 void MemmapSender::tidy() {
   std::vector<SlotId> useless;
   std::vector<UniqueFd> replaced;

@@ -23,9 +23,9 @@ namespace bascule::inline v0::memmap {
 
 class MemmapSender final : public SenderTransport, public KeptSlots {
  public:
-  // FAILED_PRECONDITION: durable=on where nothing lasts; files of this epoch or a later one, or with digests of another
-  // function: the folder is left as it is. PERMISSION_DENIED: a folder or a manifest that others can write.
-  // INVALID_ARGUMENT: the folder is a symbolic link.
+  // FAILED_PRECONDITION: durable=on in a file system that does not survive a loss of power; or the folder, which is
+  // left unchanged, has files of this epoch or a later one, or digests of another function. PERMISSION_DENIED: other
+  // users can write the folder or the manifest. INVALID_ARGUMENT: the folder is a symbolic link.
   static absl::StatusOr<std::unique_ptr<SenderTransport>> make(const Endpoint& endpoint, Epoch epoch,
                                                                FileObserver observer);
 
@@ -44,15 +44,15 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
   absl::Status persist(const Publication& publication, Deadline deadline) override;
 
  private:
-  // One slot's file: one of the ring, or one that an earlier sender or the ring left.
+  // One slot's file: in the ring, or left by the ring or an earlier sender.
   struct File {
-    UniqueFd fd;  // of one description with the slot's memory, which the lock belongs to; none where it was left
+    UniqueFd fd;  // shares its description, which has the lock, with the slot's memory; none if the file was left
     FileShape shape;
     std::uint64_t inode = 0;
     bool in_ring = false;
     bool whole = false;  // published: the manifest names it
     bool on_disk = false;
-    Stamp stamp;             // what it holds, once it is sealed
+    Stamp stamp;             // of its version, once sealed
     std::uint64_t sync = 0;  // the syncer's number for that
   };
 
@@ -62,34 +62,34 @@ class MemmapSender final : public SenderTransport, public KeptSlots {
   absl::Status take_from_manifest(File& file);
   absl::Status write_manifest();  // under the manifest's mutex alone
   absl::Status link_newest(SlotId newest);
-  bool last_of_its_kind(const File& file) const;  // without it, nothing newer would be safe
+  bool last_of_its_kind(const File& file) const;  // no newer version is whole, and on the disk if durable
   void tidy_later();                              // under mutex_
   void tidy();
   void tell(FileOperation::Kind kind, std::string_view file) const;
 
-  const Folder folder_;  // the one that was checked, wherever it is moved and whatever takes its name
+  const Folder folder_;  // the checked one, even if it is moved and another takes its name
   const Epoch epoch_;
   const FileObserver observer_;
   const bool fresh_slots_;
   const std::unique_ptr<Syncer> syncer_;  // durable=on
-  Version last_version_ = 0;              // of those that were left
+  Version last_version_ = 0;              // among the files that were left
   std::string header_;                    // of every file: made once; public thread
   Digest header_of_;                      // the fingerprint of its layout
 
-  // Held while a manifest is made and written, as long as the disk takes; taken before mutex_.
+  // Held while a manifest is made and written, even if the disk is slow; locked before mutex_.
   std::mutex manifest_mutex_;
   UniqueFd manifest_;
   std::vector<std::string> warnings_;  // for the next report
   bool link_is_foreign_ = false;       // the last report said so
 
-  std::mutex mutex_;  // all below; held for no disk: the I/O thread takes it
+  std::mutex mutex_;  // for all below; never held during disk access: the I/O thread locks it
   std::condition_variable persisted_;
   bool persisting_ = false;  // from publish() to the end of persist()
   std::map<SlotId, File> files_;
-  std::vector<UniqueFd> replaced_;  // manifests of before, still open
+  std::vector<UniqueFd> replaced_;  // earlier manifests, still open
   bool tidying_ = false;            // tidy() is to come
 
-  TaskThread tidier_;  // removes files; last: what it runs uses the rest
+  TaskThread tidier_;  // removes files; declared last: its tasks use the other members
 };
 
 }  // namespace bascule::inline v0::memmap

@@ -19,9 +19,9 @@ namespace bascule::inline v0::memmap {
 namespace {
 
 constexpr std::size_t kPage = 4096;
-constexpr std::string_view kOurs = "bascule.";  // keys of the stamp begin with it
+constexpr std::string_view kOurs = "bascule.";  // the stamp's keys begin with it
 constexpr std::string_view kNoDigest = "--------------------------------";
-constexpr std::size_t kNumberDigits = 20;  // of 2^64 - 1
+constexpr std::size_t kNumberDigits = 20;  // in 2^64 - 1
 constexpr std::string_view kDigestKey = "\"bascule.digest\":\"";
 constexpr std::string_view kNumberKey = "\",\"bascule.digest_number\":\"";
 constexpr std::string_view kEpochKey = "\",\"bascule.epoch\":\"";
@@ -36,16 +36,16 @@ std::string digits(std::uint64_t number) {
   return text.data();
 }
 
-// The stamp as it stands in the header: four keys of __metadata__, which sort next to each other.
+// The stamp's text in the header: four keys of __metadata__, which sort next to each other.
 std::string text_of(const Stamp& stamp) {
   return cat(kDigestKey, stamp.digest ? to_hex(*stamp.digest) : cat(kNoDigest), kNumberKey, kDigestNumber, kEpochKey,
              digits(stamp.epoch), kVersionKey, digits(stamp.version));
 }
 
-// Of the digest in a stamp. It never changes in a file.
+// The number of the digest function in a stamp. It never changes in a file.
 std::uint32_t digest_number_of(std::string_view stamp) {
   stamp.remove_prefix(std::min(stamp.size(), kDigestKey.size() + kNoDigest.size()));
-  if (!stamp.starts_with(kNumberKey)) return 1;  // which had no name yet
+  if (!stamp.starts_with(kNumberKey)) return 1;  // written before digests had numbers
   stamp.remove_prefix(kNumberKey.size());
   std::uint32_t number = 0;
   return absl::SimpleAtoi(status_internal::piece(stamp.substr(0, stamp.find('"'))), &number) ? number : 0;
@@ -71,8 +71,8 @@ absl::StatusOr<Stamp> stamp_from(std::string_view text) {
   return stamp;
 }
 
-// Layouts have tensors and their aliases; a safetensors file has tensors alone. An alias stands among the metadata,
-// with the name that it stands for: so does safetensors.torch.save_model, which calls it a tensor that was removed.
+// A layout has tensors and aliases; a safetensors file has only tensors. An alias is kept in the metadata with the name
+// of its tensor, as safetensors.torch.save_model does, which calls it a removed tensor.
 bool is_alias(const std::string& key) { return key != "format" && !key.starts_with(kOurs); }
 
 }  // namespace

@@ -23,41 +23,41 @@
 namespace bascule::inline v0::memmap {
 
 std::string slot_file_name(SlotId slot);                    // "slot-1700000000000000-0.safetensors"
-std::optional<SlotId> slot_of_file(std::string_view name);  // none: no slot's file
+std::optional<SlotId> slot_of_file(std::string_view name);  // nullopt: not a slot's file
 
 struct Stamp {
   Epoch epoch = 0;
   Version version = 0;           // 0: it is being written, or was never written
-  std::optional<Digest> digest;  // none with digest=off
+  std::optional<Digest> digest;  // nullopt with digest=off
   friend bool operator==(const Stamp&, const Stamp&) = default;
 };
 
-// Where things lie in a slot's file.
+// The offsets in a slot's file.
 struct FileShape {
   std::uint64_t stamp_at = 0, data_offset = 0, data_bytes = 0;
   std::uint64_t bytes() const { return data_offset + data_bytes; }
 };
 
-// The header of a new file, stamped with version 0. INVALID_ARGUMENT names a tensor or alias that cannot stand in one.
+// The header of a new file, stamped with version 0. INVALID_ARGUMENT names a tensor or alias that a header cannot hold.
 absl::StatusOr<std::string> make_header(const Layout& layout, Epoch epoch);
 absl::StatusOr<FileShape> shape_of(std::string_view header, const Layout& layout);
 
-// FAILED_PRECONDITION, which names `where`: digests of function `number` are none that this version of Bascule makes.
+// FAILED_PRECONDITION, naming `where`: this version of Bascule does not compute digests of function `number`.
 absl::Status check_digest_number(std::uint32_t number, std::string_view where);
 
-// What the mapping of a whole file says. INVALID_ARGUMENT: it is no slot's file. FAILED_PRECONDITION: its digest is of
-// another function.
+// Parses the mapping of a whole file. INVALID_ARGUMENT: it is not a slot's file. FAILED_PRECONDITION: its digest comes
+// from another function.
 struct ParsedFile {
   FileShape shape;
   Layout layout;
 };
 absl::StatusOr<ParsedFile> parse_slot_file(std::span<const std::byte> file, std::string_view where);
 
-// Blocks no longer than the page cache takes. INVALID_ARGUMENT: no stamp is there, or one with a digest of another
+// Blocks no longer than the page cache takes. INVALID_ARGUMENT: there is no stamp, or its digest comes from another
 // function.
 absl::StatusOr<Stamp> read_stamp(int fd, const FileShape& shape);
 absl::Status write_stamp(int fd, const FileShape& shape, const Stamp& stamp);
 
-std::optional<Digest> digest_from_hex(std::string_view text);  // of to_hex()
+std::optional<Digest> digest_from_hex(std::string_view text);  // the inverse of to_hex()
 
 }  // namespace bascule::inline v0::memmap

@@ -21,7 +21,7 @@ std::uint64_t Syncer::copy_behind(UniqueFd fd, std::uint64_t data_offset, std::u
   *file = {.fd = std::move(fd), .data_offset = data_offset, .bytes = bytes, .bytes_done = &bytes_done};
   const std::lock_guard lock(mutex_);
   const std::uint64_t number = ++last_;
-  constexpr std::uint64_t kKept = 8;  // results for which no wait() may come
+  constexpr std::uint64_t kKept = 8;  // results that wait() may never ask for
   results_.erase(results_.begin(), results_.lower_bound(number - std::min(number, kKept)));
   changed_.notify_all();
   thread_.submit([this, file, number] { run(*file, number); });
@@ -47,7 +47,7 @@ void Syncer::run(const File& file, std::uint64_t number) {
   std::unique_lock lock(mutex_);
   const auto followed = [&] { return last_ == number && sealed_ < number; };
   std::uint64_t done = 0;
-  // A writer only stores its progress, so this thread looks at it each millisecond while there is some.
+  // A writer only stores its progress, so this thread polls it every millisecond while it grows.
   for (milliseconds pause{1}; followed();) {
     const std::uint64_t before = std::exchange(done, file.bytes_done->load(std::memory_order_acquire));
     lock.unlock();

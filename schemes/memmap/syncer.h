@@ -28,14 +28,14 @@ class Syncer {
 
   const std::string& how() const { return behind_.how(); }
 
-  // For one writer; neither call waits. `bytes_done` of `bytes` behind `data_offset` are written, and more as it grows;
-  // it must live until sealed() or another copy_behind() has returned, or this object is gone. Returns a number for
-  // wait().
+  // For one writer; neither call waits. Of `bytes` that begin at `data_offset`, the first `bytes_done` are written, and
+  // more as it grows. `bytes_done` must live until sealed() or another copy_behind() returns, or this object is gone.
+  // Returns a number for wait().
   std::uint64_t copy_behind(UniqueFd fd, std::uint64_t data_offset, std::uint64_t bytes,
                             const std::atomic<std::uint64_t>& bytes_done);
   void sealed();
 
-  // Any thread: until the file that was sealed as `number` is on the disk.
+  // Any thread. Waits until the file sealed as `number` is on the disk.
   absl::Status wait(std::uint64_t number, Deadline deadline);
 
  private:
@@ -48,11 +48,11 @@ class Syncer {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t last_ = 0;                         // counts files
-  std::uint64_t sealed_ = 0;                       // the last one that was sealed
-  std::map<std::uint64_t, absl::Status> results_;  // of those that were synced and not waited for
-  WriteBehind behind_;                             // the thread's
-  TaskThread thread_;                              // last: what it runs uses the rest
+  std::uint64_t last_ = 0;                         // the number of files so far
+  std::uint64_t sealed_ = 0;                       // the number of the last sealed file
+  std::map<std::uint64_t, absl::Status> results_;  // of files synced and not waited for
+  WriteBehind behind_;                             // used by the thread
+  TaskThread thread_;                              // declared last: it uses the other members
 };
 
 }  // namespace bascule::inline v0::memmap

@@ -9,7 +9,7 @@
 namespace bascule::inline v0::nccl {
 namespace {
 
-// Messages seldom come before their delivery begins, and it begins soon after: there are never so many of them.
+// Messages seldom come before their delivery begins, which follows soon, so there are always fewer.
 constexpr std::size_t kMostEarly = 64;
 
 }  // namespace
@@ -22,7 +22,7 @@ absl::Status Arrivals::open(const std::shared_ptr<Place>& place, std::uint64_t b
   return buffers_.open(allocate, place->device(), bytes, kept);
 }
 
-// ---- what the sender says ----
+// ---- the sender's messages ----
 
 absl::Status Arrivals::begin(const Publication& publication, const GroupMessage& deliver) {
   if (publication.bytes != bytes())
@@ -63,12 +63,12 @@ absl::StatusOr<Broadcast> Arrivals::go_on(const GroupMessage& message) {
   if (message.from % piece_bytes_ != 0 || message.from > incoming_->there)
     return invalid_argument("nccl: expected delivery ", message.number, " to go on at a piece of ", piece_bytes_,
                             " bytes, at ", incoming_->there, " or before, found ", message.from,
-                            "; the sender is of another build, start it and this worker again");
+                            "; the sender runs another build: restart it and this worker");
   incoming_->under_way = true;
   incoming_->status = absl::OkStatus();
   incoming_->unbroken = message.from == 0 && bytes() > 0 && !incoming_->begun;
   incoming_->begun = true;
-  incoming_->there = message.from;  // what lies behind is written again
+  incoming_->there = message.from;  // the bytes after it are written again
   return Broadcast{.number = message.number,
                    .memory = incoming_->buffer->memory,
                    .bytes = bytes(),
@@ -80,7 +80,7 @@ absl::StatusOr<Broadcast> Arrivals::go_on(const GroupMessage& message) {
 }
 
 absl::Status Arrivals::piece(std::uint64_t number, Stream stream, std::uint64_t begin, std::uint64_t end) {
-  if (!is_incoming(number) || !incoming_->unbroken) return absl::OkStatus();  // nobody waits for its digest
+  if (!is_incoming(number) || !incoming_->unbroken) return absl::OkStatus();  // its digest is not used
   return digester_->digest(stream, {incoming_->buffer->memory.get(), bytes()}, begin, end);
 }
 
@@ -91,7 +91,7 @@ void Arrivals::went(absl::Status status, std::uint64_t there) {
 }
 
 absl::Status Arrivals::digest(Deadline deadline) {
-  // What came in several goes is digested as it lies.
+  // A version that came in several broadcasts is digested in memory.
   const std::span<const std::byte> slot(incoming_->buffer->memory.get(), bytes());
   if (!incoming_->unbroken) BASCULE_TRY(digester_->digest(nullptr, slot, 0, slot.size()));
   BASCULE_ASSIGN(incoming_->digest, digester_->finish(deadline));

@@ -1,10 +1,9 @@
-// Arrivals: a worker's receive buffers, and the version that comes into one of them: what the sender said of its
-// delivery, how much of it is there, its digest. One version comes at a time,
-// in one broadcast or in several, one after the other.
+// Arrivals: a worker's receive buffers, and the version that is coming into one of them: the sender's messages about
+// its delivery, how much has come, its digest. One version comes at a time, in one or several consecutive broadcasts.
 //
 //   begin() ──▶ ( next() ──▶ go_on() ──▶ a broadcast ──▶ went() )… ──▶ digest() ──▶ end() ──▶ take() ──▶ end_read()
 //
-// It knows no communicators and no threads: every call is under its owner's mutex, but for digest().
+// It knows no communicators and no threads. Every call except digest() is under its owner's mutex.
 #pragma once
 
 #include <cstdint>
@@ -35,59 +34,60 @@ class Arrivals {
   SlotView take(Version version, Epoch epoch) { return buffers_.take(*buffers_.whole(version), epoch); }  // has() it
   void end_read(std::uint32_t number) { buffers_.end_read(number); }
 
-  // ---- what the sender says ----
+  // ---- the sender's messages ----
 
-  // RESOURCE_EXHAUSTED, INVALID_ARGUMENT: it is not taken here.
+  // RESOURCE_EXHAUSTED, INVALID_ARGUMENT: the delivery is not taken here.
   absl::Status begin(const Publication& publication, const GroupMessage& deliver);
-  void hear(const GroupMessage& message);  // `again` or `over`; also of a delivery that has not begun here
+  void hear(const GroupMessage& message);  // `again` or `over`; its delivery need not have begun here
   void forget_early() { early_.clear(); }
 
   // ---- the version that comes ----
 
   bool any() const { return incoming_.has_value(); }
   bool is_incoming(std::uint64_t number) const { return incoming_ && incoming_->number == number; }
-  std::uint64_t number() const { return incoming_ ? incoming_->number : 0; }  // of its delivery; 0: none comes
-  std::uint64_t there() const { return incoming_ ? incoming_->there : 0; }    // its first bytes
+  std::uint64_t number() const { return incoming_ ? incoming_->number : 0; }  // its delivery's; 0: none comes
+  std::uint64_t there() const { return incoming_ ? incoming_->there : 0; }  // the bytes that have come, from the first
   std::uint64_t bytes() const { return buffers_.bytes(); }
 
-  // The next six: one comes.
-  CommGroupId group() const { return incoming_->group; }  // by which it came last
+  // The next six require that a version is coming.
+  CommGroupId group() const { return incoming_->group; }  // of its last broadcast
   bool is_over() const { return incoming_->over; }        // the sender gave it up
   bool is_all_there() const;
   bool has_next() const { return incoming_->next && !incoming_->under_way; }
-  std::optional<GroupMessage>
-  next();  // says in which group it goes on, and from which byte; none, while one is under way
-  // The broadcast of what is left, but for its handlers. INVALID_ARGUMENT: it cannot go on there.
+  // The group and the byte of the next broadcast; nullopt while one is under way.
+  std::optional<GroupMessage> next();
+  // The broadcast of the remaining bytes, without its handlers. INVALID_ARGUMENT: it cannot continue there.
   absl::StatusOr<Broadcast> go_on(const GroupMessage& message);
 
-  // From the broadcast's handlers.
+  // Called by the broadcast's handlers.
   absl::Status piece(std::uint64_t number, Stream stream, std::uint64_t begin, std::uint64_t end);
   void went(absl::Status status, std::uint64_t there);  // that broadcast is over
 
-  // Blocks until its bytes are digested. Without the mutex, on the thread that calls end(): all bytes are there.
+  // Blocks until its bytes are digested. All bytes must have come. Call it without the mutex, on the thread that calls
+  // end().
   absl::Status digest(Deadline deadline);
-  void end(bool came, bool still_written);  // `still_written`: a communicator may write its memory on
+  void end(bool came, bool still_written);  // `still_written`: a communicator may still write its memory
 
  private:
   struct Incoming {
     ReceiveBuffers::Buffer* buffer = nullptr;
     std::uint64_t number = 0;
-    std::optional<GroupMessage> next{};  // said, and not begun
+    std::optional<GroupMessage> next{};  // announced, not begun
     bool under_way = false;              // in a communicator
-    absl::Status status{};               // of the last one
-    std::uint64_t there = 0;             // a prefix that came
-    bool over = false;                   // given up by the sender
+    absl::Status status{};               // of the last broadcast
+    std::uint64_t there = 0;             // the prefix that has come
+    bool over = false;                   // the sender gave it up
     bool begun = false;                  // in some communicator
-    bool unbroken = true;                // digested as it came
+    bool unbroken = true;                // so far digested as it came
     CommGroupId group = 0;               // the last one
     std::optional<Digest> digest{};
   };
 
   std::uint64_t piece_bytes_ = 0;
-  std::unique_ptr<Digester> digester_;  // digest() and a communicator's thread, in turns
+  std::unique_ptr<Digester> digester_;  // used by digest() and a communicator's thread, alternately
   ReceiveBuffers buffers_;
   std::optional<Incoming> incoming_;
-  std::map<std::uint64_t, GroupMessage> early_;  // by delivery: `again` or `over` of one that has not begun
+  std::map<std::uint64_t, GroupMessage> early_;  // by delivery: its `again` or `over`, before it has begun
 };
 
 }  // namespace bascule::inline v0::nccl

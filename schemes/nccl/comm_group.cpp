@@ -66,7 +66,7 @@ bool CommGroup::lose(WorkerId worker) {
   return true;
 }
 
-// ---- what went through it ----
+// ---- its deliveries ----
 
 void CommGroup::dropped(WorkerId worker, GroupMessage message) {
   if (state_ != State::kLeaving) return;

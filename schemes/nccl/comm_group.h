@@ -27,9 +27,9 @@ namespace bascule::inline v0::nccl {
 struct CommGroupLimits {
   absl::Duration ask = absl::Seconds(5);            // for every worker's `ready`
   absl::Duration make = absl::Seconds(10);          // for every rank of a new communicator
-  absl::Duration leave = absl::Seconds(10);         // for an abort; beyond it the process is poisoned
-  absl::Duration run_out = absl::Seconds(5);        // for the pieces of a version that was given up
-  absl::Duration gather = absl::Milliseconds(100);  // workers that join within it share one group
+  absl::Duration leave = absl::Seconds(10);         // for an abort; after that the process is poisoned
+  absl::Duration run_out = absl::Seconds(5);        // for the remaining pieces of a version that was given up
+  absl::Duration gather = absl::Milliseconds(100);  // workers that join within this time share one group
   int tries = 3;  // of one delivery, each in a new group; and of one worker, to join one
 };
 
@@ -42,42 +42,43 @@ class CommGroup {
 
   CommGroupId id() const { return id_; }
   State state() const { return state_; }
-  std::optional<Clock::time_point> until() const;                    // none: this state may last
-  const std::vector<WorkerId>& workers() const { return workers_; }  // ranks 1 and up; also those that are gone
+  std::optional<Clock::time_point> until() const;                    // nullopt: this state has no limit
+  const std::vector<WorkerId>& workers() const { return workers_; }  // ranks 1 and up, including lost workers
   bool has(WorkerId worker) const;
   bool is_within(const std::set<WorkerId>& workers) const;  // all of its workers are in `workers`
-  bool is_of(const std::set<WorkerId>& workers) const;      // its workers are exactly these, and it is not left
+  bool is_of(const std::set<WorkerId>& workers) const;      // its workers are exactly these, and it was not left
 
   // ---- what its state waits for ----
 
-  void answered(WorkerId worker, State state);  // it said what that state waits for
+  void answered(WorkerId worker, State state);  // its message for that state has come
   void own_answered() { own_awaited_ = false; }
   bool is_complete() const { return awaited_.empty() && !own_awaited_; }
-  std::set<WorkerId> late();  // it waits for these no more
-  bool own_late();            // likewise, for this end
+  std::set<WorkerId> late();  // it stops waiting for these
+  bool own_late();            // the same for this end
 
   // ---- the next state ----
 
-  void make(Clock::time_point until);  // from here on this end has a rank of it
+  void make(Clock::time_point until);  // this end now has a rank in it
   void made() { state_ = State::kMade; }
   void warm(Clock::time_point until);
   void run() { state_ = State::kRunning; }
-  void leave(std::string why, const std::set<WorkerId>& there, Clock::time_point until);  // `there`: that can answer
+  void leave(std::string why, const std::set<WorkerId>& there, Clock::time_point until);  // `there`: who can answer
   bool is_begun() const { return begun_; }
-  const std::string& why() const { return why_; }  // it is left
+  const std::string& why() const { return why_; }  // why it was left
 
-  // A worker is gone. False: it was none of these.
+  // Removes a lost worker. Returns false if it was not in this group.
   bool lose(WorkerId worker);
   bool is_bereft() const { return bereft_; }  // it lost a worker
 
-  // ---- what went through it ----
+  // ---- its deliveries ----
 
-  void dropped(WorkerId worker, GroupMessage message);  // it has left; `message` says how much of a delivery it has
-  // Of a delivery that was under way there from byte `from` on: the first bytes that the worker has.
+  void dropped(WorkerId worker, GroupMessage message);  // the worker left; `message` says how much of a delivery it has
+  // How many bytes of a delivery, from the first, the worker has. The delivery was under way here, starting with byte
+  // `from`.
   std::uint64_t there_of(std::uint64_t delivery, WorkerId worker, std::uint64_t from) const;
 
   void use(std::uint64_t count) { used_ = count; }
-  std::uint64_t used() const { return used_; }  // grows with each use of any group
+  std::uint64_t used() const { return used_; }  // a count that grows with each use of any group
 
  private:
   void await_all(State state, Clock::time_point until);

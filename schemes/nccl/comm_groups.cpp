@@ -37,7 +37,7 @@ void CommGroups::heard(WorkerId worker, GroupMessage message) {
 
 void CommGroups::broken(WorkerId worker, CommGroup& group, const std::string& why) {
   if (group.state() == State::kLeaving) return;
-  // In a running group of several workers another one's death may have broken it.
+  // A running group of several workers may have been broken by another worker's death.
   const bool runs = group.state() == State::kMade || group.state() == State::kRunning;
   if ((!runs || group.workers().size() == 1) && ++strikes_[worker] >= limits_.tries)
     turn_.act(action::GiveUp{worker, unavailable(why.starts_with("nccl: ") ? "" : "nccl: ", why)});
@@ -61,12 +61,12 @@ void CommGroups::end_waits() {
     if (!group.until() || *group.until() > turn_.now) continue;
     switch (group.state()) {
       case State::kAsking:
-        give_up_late(group, "did not say that it can join a communicator", limits_.ask);
+        give_up_late(group, "did not answer whether it can join a communicator", limits_.ask);
         leave(group, "not all workers answered");
         break;
       case State::kMaking:
       case State::kWarming:
-        // No rank is done before all have come. A group of one worker shows which one did not come.
+        // No rank finishes before all have come. Only in a group of one worker is the missing one known.
         if (group.workers().size() == 1) give_up_late(group, "did not join a communicator", limits_.make);
         leave(group, "not all ranks came");
         break;
@@ -75,7 +75,7 @@ void CommGroups::end_waits() {
         if (group.own_late())
           end(usable_,
               failed_precondition(
-                  "nccl: an abort of a communicator of this process has not come back, and what it uses cannot be used "
+                  "nccl: an abort of a communicator of this process has not returned, and its memory cannot be used "
                   "again; restart this process"));
         break;
       case State::kMade:
@@ -95,7 +95,7 @@ void CommGroups::end(absl::Status& what, absl::Status why) {
   turn_.act(action::Log{std::string(message_of(what))});
 }
 
-// ---- what follows ----
+// ---- the groups' life ----
 
 CommGroup& CommGroups::ask(std::vector<WorkerId> workers) {
   const CommGroupId id = next_++;
@@ -152,7 +152,7 @@ void CommGroups::want_one_of_all_in(absl::Duration time) {
   if (!gathers_until_) gathers_until_ = turn_.in(time);
 }
 
-// The group of all is made while the others serve.
+// The group of all workers is made while the others serve.
 void CommGroups::make_one_of_all() {
   if (!gathers_until_ || *gathers_until_ > turn_.now) return;
   gathers_until_.reset();
@@ -162,8 +162,7 @@ void CommGroups::make_one_of_all() {
   ask({workers_.begin(), workers_.end()});
 }
 
-// Each group holds memory on every device that it spans, so only one stays beside the group of all, as long as it is
-// used.
+// Each group holds memory on each of its devices, so only one stays beside the group of all workers, while it is used.
 void CommGroups::drop_spares() {
   std::vector<CommGroup*> spares;
   for (auto& [id, group] : groups_)
@@ -172,7 +171,7 @@ void CommGroups::drop_spares() {
         return each.second.state() == State::kRunning && each.second.is_of(workers_);
       }))
     return;
-  constexpr std::uint64_t kRecent = 4;  // uses of any
+  constexpr std::uint64_t kRecent = 4;  // uses of any group
   const auto kept = std::ranges::max_element(spares, {}, &CommGroup::used);
   for (auto each = spares.begin(); each != spares.end(); ++each)
     if (each != kept || (*each)->used() + kRecent < uses_) leave(**each, "");

@@ -1,8 +1,8 @@
 // CommGroups: the communicator groups of one sender, from `ask` until they are gone, and the connected workers. It
-// knows no deliveries: DeliveryPlanner decides what goes through a group, and what happens to that when the group is
-// left.
+// knows no deliveries: DeliveryPlanner decides which delivery goes through a group, and where it continues when the
+// group is left.
 //
-// A group of all workers is made a while after each change of them; the other groups are made when the planner asks. At
+// A group of all workers is made a while after workers join or leave. Other groups are made when the planner asks. At
 // most one group warms at a time.
 #pragma once
 
@@ -23,8 +23,8 @@ class CommGroups {
  public:
   using State = CommGroup::State;
   struct Load {
-    bool waits = false;  // a delivery, for this group
-    bool going = false;  // a broadcast of a delivery, in any group
+    bool waits = false;  // a delivery waits for this group
+    bool going = false;  // a delivery is being broadcast, in any group
   };
 
   CommGroups(const CommGroupLimits& limits, Turn<Action>& turn) : limits_(limits), turn_(turn) {}  // both outlive it
@@ -34,34 +34,35 @@ class CommGroups {
   void join(WorkerId worker);
   void remove(WorkerId worker);
   void heard(WorkerId worker, GroupMessage message);                         // about a group
-  void own_end(CommGroupId group, State state, const absl::Status& status);  // what that state waits for
+  void own_end(CommGroupId group, State state, const absl::Status& status);  // this end finished that state's work
   void own_left(CommGroupId group);
-  void end_waits();  // of states that lasted too long
+  void end_waits();  // ends states that lasted too long
 
-  // ---- what follows ----
+  // ---- the groups' life ----
 
-  CommGroup& ask(std::vector<WorkerId> workers);  // into a new one
-  bool move_on(CommGroup& group, Load load);      // true: it is in another state
+  CommGroup& ask(std::vector<WorkerId> workers);  // asks workers to join a new group
+  bool move_on(CommGroup& group, Load load);      // true: its state changed
   void leave(CommGroup& group, std::string why);
-  CommGroup take_out(CommGroupId group);         // that is left and complete
-  void want_one_of_all_in(absl::Duration time);  // at the latest
-  void make_one_of_all();                        // once it is time
-  void drop_spares();                            // no delivery is under way
+  CommGroup take_out(CommGroupId group);         // a group that was left and is complete
+  void want_one_of_all_in(absl::Duration time);  // at the latest after `time`
+  void make_one_of_all();                        // if its time has come
+  void drop_spares();                            // call it while no delivery is under way
   void use(CommGroup& group) { group.use(++uses_); }
 
   // ---- what it knows ----
 
   CommGroup* find(CommGroupId group);
-  CommGroup* cover(const std::set<WorkerId>& workers, bool runs);  // the largest of some of these; `runs`: already
+  CommGroup* cover(const std::set<WorkerId>& workers,
+                   bool runs);  // largest one within; `runs`: running
   bool has(WorkerId worker) const { return workers_.contains(worker); }
   bool any(State state) const;
   std::vector<CommGroupId> ids() const;
   std::size_t size() const { return groups_.size(); }
   std::map<State, int> states() const;
   const absl::Status& usable() const { return usable_; }  // FAILED_PRECONDITION: this process is poisoned
-  // Whether a group can be made. If not, those that run go on.
+  // OK if a group can be made. If not, running groups continue.
   const absl::Status& can_make() const { return usable_.ok() ? makes_ : usable_; }
-  void served(WorkerId worker) { strikes_.erase(worker); }  // it has got a version
+  void served(WorkerId worker) { strikes_.erase(worker); }  // it got a version
   std::optional<Clock::time_point> next_deadline() const;
 
  private:
@@ -74,8 +75,9 @@ class CommGroups {
   CommGroupId next_ = 1;
   std::uint64_t uses_ = 0;
   std::map<CommGroupId, CommGroup> groups_;
-  std::set<WorkerId> workers_;  // that are there
-  // How often in a row a worker broke a group, before the group ran or alone in it; cleared when it gets a version.
+  std::set<WorkerId> workers_;  // connected
+  // How many consecutive groups a worker broke, before they ran or as their only worker; cleared when it gets a
+  // version.
   std::map<WorkerId, int> strikes_;
   std::optional<Clock::time_point> gathers_until_;
   absl::Status usable_, makes_;

@@ -23,8 +23,8 @@ using std::chrono::microseconds;
 std::atomic<int> alive_communicators{0};
 std::atomic<int> abandoned_inits{0};
 
-// Waits between two questions: awake at first, since a broadcast of 16 MB takes 50 us and a thread that sleeps wakes 50
-// us late; then asleep.
+// Pauses between two polls: spins at first, since a broadcast of 16 MB takes 50 us and a sleeping thread wakes 50 us
+// late; then sleeps.
 class Pause {
  public:
   void operator()() {
@@ -55,14 +55,14 @@ struct Communicator::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Broadcast> queue;
-  bool ended = false;        // it takes no more of them
-  bool abort_ended = false;  // has come back
+  bool ended = false;        // it accepts no further ones
+  bool abort_ended = false;  // it has returned
 
-  std::mutex calls;                // of NCCL: one at a time
-  std::atomic<bool> left = false;  // set under it: no call is made any more but the abort
-  CommHandle* handle = nullptr;    // under it
+  std::mutex calls;                // of NCCL, one at a time
+  std::atomic<bool> left = false;  // set under `calls`: after that the only call is the abort
+  CommHandle* handle = nullptr;    // under `calls`
 
-  std::unique_ptr<Lane> lane;  // the first thread's
+  std::unique_ptr<Lane> lane;  // used by the first thread
 
   void run();
   void abort_once_asked();
@@ -88,7 +88,7 @@ absl::Status Communicator::State::told(Code code, std::string_view what) const {
                      more != nullptr ? more : "");
 }
 
-// False: what it was asked is under way.
+// Returns false while the last call is under way.
 absl::StatusOr<bool> Communicator::State::is_done(std::string_view what) {
   Code code = Code::kSuccess;
   BASCULE_TRY(ask(what, [&] {
@@ -98,7 +98,7 @@ absl::StatusOr<bool> Communicator::State::is_done(std::string_view what) {
   return code != Code::kInProgress;
 }
 
-// Until NCCL has done what it was asked: before that it takes no other call.
+// Waits until NCCL has finished the last call; it accepts no other before.
 absl::Status Communicator::State::settle(std::string_view what) {
   for (Pause pause;; pause()) {
     BASCULE_ASSIGN(const bool done, is_done(what));
@@ -128,12 +128,12 @@ absl::Status Communicator::State::send(const Broadcast& broadcast, std::uint64_t
   std::deque<Piece> under_way;
   std::uint64_t begun = broadcast.from;
   there = broadcast.from;
-  const auto look = [&]() -> absl::Status {  // how far the stream is
+  const auto look = [&]() -> absl::Status {  // checks the stream's progress
     while (!under_way.empty()) {
       const absl::Status passed = under_way.front().mark->wait(Deadline(absl::ZeroDuration()));
       if (absl::IsDeadlineExceeded(passed)) return absl::OkStatus();
       BASCULE_TRY(passed);
-      if (left) return aborted();  // an abort ends pieces that did not come
+      if (left) return aborted();  // an abort ends the pieces that did not come
       there = under_way.front().end;
       under_way.pop_front();
     }
@@ -141,7 +141,7 @@ absl::Status Communicator::State::send(const Broadcast& broadcast, std::uint64_t
   };
   for (Pause pause; there < broadcast.bytes;) {
     if (aborting) {
-      look().IgnoreError();  // what came need not come again
+      look().IgnoreError();  // pieces that came need not be sent again
       return there < broadcast.bytes ? aborted() : absl::OkStatus();
     }
     const std::uint64_t end = std::min(begun + broadcast.piece_bytes, broadcast.bytes);
@@ -166,8 +166,8 @@ absl::Status Communicator::State::send(const Broadcast& broadcast, std::uint64_t
   return absl::OkStatus();
 }
 
-// An abort returns while kernels are still on the stream: 0.35 s were seen. Whatever they write must stay until then,
-// as it does for ever where they never leave.
+// An abort returns while kernels are still on the stream (0.35 s were seen). Their memory must stay until they leave,
+// or forever if they never do.
 void Communicator::State::leave_stream() {
   const absl::StatusOr<std::unique_ptr<DeviceMark>> end = lane->mark();
   while (end.ok() && absl::IsDeadlineExceeded((*end)->wait(Deadline(absl::Milliseconds(100))))) {
@@ -179,7 +179,7 @@ void Communicator::State::run() {
   absl::Status status = make();
   const bool made = status.ok();
   handlers.made(status);
-  std::shared_ptr<std::byte> touched;  // by pieces on the stream, which an abort alone ends
+  std::shared_ptr<std::byte> touched;  // by pieces on the stream, which only an abort ends
   while (true) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [this] { return aborting || !queue.empty(); });
@@ -198,7 +198,7 @@ void Communicator::State::run() {
     broadcast.done(status, there);
   }
   if (handle != nullptr && !made && absl::IsCancelled(status) && rank.rank == 0)
-    ++abandoned_inits;  // one that failed is over
+    ++abandoned_inits;  // a failed init has ended
   {
     std::unique_lock lock(mutex);
     changed.wait(lock, [this] { return abort_ended; });
@@ -220,7 +220,7 @@ void Communicator::State::abort_once_asked() {
     const std::lock_guard lock(calls);
     left = true;
   }
-  if (handle != nullptr) library.comm_abort(handle);  // an error of it says nothing that could be done
+  if (handle != nullptr) library.comm_abort(handle);  // its error could not be handled
   const std::lock_guard lock(mutex);
   abort_ended = true;
   changed.notify_all();
@@ -236,7 +236,7 @@ Communicator::Communicator(const Library& library, std::shared_ptr<Place> place,
     return absl::OkStatus();
   });
   if (started.ok()) return;
-  abort();  // ends the one that may have started
+  abort();  // ends a thread that may have started
   --alive_communicators;
   state_->ended = true;
   state_->handlers.made(started);

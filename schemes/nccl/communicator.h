@@ -1,17 +1,16 @@
 // Communicator: this process's rank in one communicator of NCCL. Communicators do not block: every wait polls, and ends
-// when abort() is asked for.
+// when abort() is called.
 //
 //   making ──made(OK)──▶ idle ──broadcast()──▶ going ──done(OK)──▶ idle
 //     │ made(error)        │                     │ done(error)
 //     └────────────────────┴── abort() ──────────┴──────▶ aborting ──ended()──▶ (its threads are gone)
 //
-// It has two threads: one joins and broadcasts, the other aborts, behind the last call of the first. A thread of its
-// own, since the first one may be stuck in a call of CUDA: the abort of one communicator frees memory, for which the
-// driver waits, under a lock, for all kernels on the device; a kernel of another communicator whose peer has died ends
-// only by that one's own abort.
+// It has two threads: one joins and broadcasts, the other aborts after the last NCCL call of the first. They are
+// separate because the first may be stuck in a CUDA call. The abort of one communicator frees memory, for which the
+// driver waits, under a lock, for all kernels on the device. If the peer of another communicator has died, that
+// communicator's kernel ends only by its own abort.
 //
-// An abort may hang, inside NCCL and for ever. Then the threads are left alone with what they use; the owner knows by
-// ended(), which does not come.
+// An abort may hang inside NCCL forever. Then the threads keep running with their memory, and ended() is never called.
 #pragma once
 
 #include <cstddef>
@@ -32,50 +31,51 @@ struct Rank {
   UniqueId id;
 };
 
-// One version, or what of it is left, through one communicator: from rank 0 to all others, piece by piece. A piece is
-// whole tiles of the digest, but the last one.
+// One version, or the rest of one, through one communicator: from rank 0 to all others, piece by piece. A piece is
+// whole tiles; only the last may end within a tile.
 struct Broadcast {
   std::uint64_t number = 0;  // of its delivery
   std::shared_ptr<std::byte> memory;
   std::uint64_t bytes = 0, from = 0;
   std::uint64_t piece_bytes = 0;  // the last may be shorter
-  // Rank 0: how many bytes are there. It is asked again and again. Others: null.
+  // Rank 0: returns how many bytes are written; it is polled. Others: null.
   std::function<std::uint64_t()> written;
-  // Others: the piece that ends there is enqueued on the stream. May be null.
+  // Others: called when that piece is enqueued on the stream. May be null.
   std::function<absl::Status(Stream stream, std::uint64_t begin, std::uint64_t end)> enqueued;
-  // All came, or why not; `there`: a prefix that did. The memory is not touched any more if it is OK, or once ended().
+  // OK once all bytes came, else an error; `there` is the prefix that came. The memory is no longer touched after OK,
+  // or after ended().
   std::function<void(absl::Status status, std::uint64_t there)> done;
 };
 
-// The broadcast of `warm`, which carries nothing: out of `scratch` of kWarmBytes at rank 0, into it at the others.
+// The broadcast of `warm`, without data: from `scratch`, of kWarmBytes, at rank 0 into `scratch` at the others.
 inline constexpr std::uint64_t kWarmBytes = 4u << 20;  // enough that NCCL takes the path of large broadcasts
 Broadcast warm_broadcast(std::shared_ptr<std::byte> scratch, std::function<void(absl::Status)> done);
 
 class Communicator {
  public:
   struct Options {
-    int max_ctas = 0;  // that its kernels take; 0: NCCL's own choice
+    int max_ctas = 0;  // for its kernels; 0: NCCL chooses
   };
-  struct Handlers {  // from its first thread
+  struct Handlers {  // run on its first thread
     std::function<void(absl::Status)> made;
-    std::function<void()> ended;  // also after an init that failed, once abort() was asked for
+    std::function<void()> ended;  // also after an init that failed, once abort() was called
   };
 
   // Starts to join at once. `library` outlives the process's last communicator.
   Communicator(const Library& library, std::shared_ptr<Place> place, Rank rank, Options options, Handlers handlers);
-  ~Communicator();  // as abort(); its threads go on to their end, and so may its handlers
+  ~Communicator();  // calls abort(); its threads, and so its handlers, may run on until they end
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  void broadcast(Broadcast broadcast);  // behind those before; any thread
-  void abort();                         // any thread; what is under way is done with an error first
+  void broadcast(Broadcast broadcast);  // queued after earlier ones; any thread
+  void abort();                         // any thread; a broadcast under way first ends with an error
 
   static int alive();      // communicators of this process that have not ended
-  static int abandoned();  // inits that were aborted: NCCL keeps a thread and some 21 descriptors of each at rank 0
+  static int abandoned();  // inits that were aborted: for each, NCCL keeps a thread and some 21 descriptors at rank 0
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // its threads have it, too
+  std::shared_ptr<State> state_;  // shared with its threads
 };
 
 }  // namespace bascule::inline v0::nccl

@@ -74,8 +74,8 @@ class CudaPlace final : public Place {
 absl::StatusOr<std::shared_ptr<Place>> cuda_place(int device) {
   if (device == kHost)
     return unimplemented(
-        "nccl: this end lies in host memory; a worker names the GPU that it reads on "
-        "(ReceiverOptions::device, or targets there), a trainer's tensors lie on one; for CPUs use shm");
+        "nccl: this end is in host memory; a worker names the GPU that it reads on "
+        "(ReceiverOptions::device, or targets there), a trainer has its tensors on one; for CPUs use shm");
   BASCULE_ASSIGN(cuda::Device found, cuda::find_device(device));
   return std::make_shared<CudaPlace>(std::move(found));
 }

@@ -15,7 +15,7 @@ std::vector<Action> DeliveryPlanner::on(Event event, Clock::time_point now) {
   const std::optional<Clock::time_point> next = next_deadline();
   if (next && next != wakes_at_) turn_.act(action::WakeAt{*next});
   wakes_at_ = next;
-  // Why a version cannot be is known before the workers hear that it is over and fail for that reason.
+  // Done, with the reason, comes before the `over` messages, after which workers fail for a lesser reason.
   std::stable_partition(turn_.actions.begin(), turn_.actions.end(),
                         [](const Action& each) { return std::holds_alternative<action::Done>(each); });
   return turn_.take();
@@ -79,7 +79,7 @@ void DeliveryPlanner::note(event::Tick&) {
   }
 }
 
-// ---- what follows ----
+// ---- the groups' life ----
 
 void DeliveryPlanner::work() {
   while (true) {
@@ -94,7 +94,7 @@ void DeliveryPlanner::work() {
   }
 }
 
-// True: it is in another state, or gone.
+// Returns true if its state changed or it is gone.
 bool DeliveryPlanner::move_on(CommGroup& group) {
   if (group.state() != State::kLeaving)
     return groups_.move_on(group, {.waits = waits_for(group.id()), .going = going()});
@@ -103,13 +103,13 @@ bool DeliveryPlanner::move_on(CommGroup& group) {
   return true;
 }
 
-// ---- where a delivery goes ----
+// ---- a delivery's groups ----
 
 void DeliveryPlanner::plan(Delivery& delivery, std::set<WorkerId> workers, std::uint64_t from) {
   const bool apart = delivery.tries > 0;  // a group broke, but no worker died: one bad worker must not harm the others
   while (!workers.empty()) {
     CommGroup* group = groups_.cover(workers, apart);
-    if (group == nullptr && !groups_.can_make().ok()) {  // the others go on by theirs
+    if (group == nullptr && !groups_.can_make().ok()) {  // the others continue through their groups
       for (const WorkerId worker : workers) turn_.act(action::GiveUp{worker, groups_.can_make()});
       return;
     }
@@ -122,7 +122,7 @@ void DeliveryPlanner::plan(Delivery& delivery, std::set<WorkerId> workers, std::
   if (delivery.parts.size() > 1) groups_.want_one_of_all_in(apart ? limits_.make : absl::ZeroDuration());
 }
 
-// What was under way in a group that is gone continues in others.
+// Deliveries that were under way in a group that is gone continue in others.
 void DeliveryPlanner::go_on_elsewhere(const CommGroup& left) {
   for (auto& [number, delivery] : deliveries_) {
     std::vector<Part> gone;
@@ -134,10 +134,10 @@ void DeliveryPlanner::go_on_elsewhere(const CommGroup& left) {
     for (const Part& part : gone)
       if (!part.awaited.empty()) go_on(delivery, part, left);
   }
-  if (!left.why().empty()) groups_.want_one_of_all_in(limits_.make);  // it broke by itself: not made again at once
+  if (!left.why().empty()) groups_.want_one_of_all_in(limits_.make);  // it broke by itself: wait a while
 }
 
-// From the first piece that not all of its workers have; or it is given up.
+// Continues from the first piece that not all of its workers have, or gives the delivery up.
 void DeliveryPlanner::go_on(Delivery& delivery, const Part& part, const CommGroup& left) {
   if (poisoned()) delivery.why = groups_.usable();
   if (!left.is_bereft() && breaks_too_often(delivery, left)) return;
@@ -153,14 +153,14 @@ void DeliveryPlanner::go_on(Delivery& delivery, const Part& part, const CommGrou
   plan(delivery, part.awaited, from / piece_bytes_ * piece_bytes_);
 }
 
-// Returns true if a worker that breaks even a group of one is given up, so that the others do not wait. But if all do,
-// the version is aborted.
+// Gives up a worker that breaks even a group of one, so that the others do not wait, and returns true. If all workers
+// do so, the version is aborted.
 bool DeliveryPlanner::breaks_too_often(Delivery& delivery, const CommGroup& left) {
   const std::vector<WorkerId>& workers = left.workers();
   const bool is_alone = workers.size() == 1;
   const int tries = is_alone ? delivery.tries + ++delivery.alone[workers.front()] : ++delivery.tries;
   if (tries < limits_.tries || delivery.stopped || !delivery.why.ok()) return false;
-  absl::Status why = unavailable("nccl: given up behind ", tries, " communicators; the last: ", left.why());
+  absl::Status why = unavailable("nccl: given up after ", tries, " communicators; the last: ", left.why());
   const bool others = !delivery.served.empty() ||
                       std::ranges::any_of(delivery.parts, [](const Part& part) { return !part.awaited.empty(); });
   if (is_alone && others) {
@@ -171,7 +171,8 @@ bool DeliveryPlanner::breaks_too_often(Delivery& delivery, const CommGroup& left
   return false;
 }
 
-// A part that has not begun would wait for it in vain; so would one under way, in which it takes no part (`failed`).
+// A part that has not begun would wait for the worker in vain. So would one under way if the worker takes no part
+// (`failed`).
 void DeliveryPlanner::needs_no_more(WorkerId worker, Delivery& delivery, bool failed) {
   if (!failed) delivery.served.insert(worker);
   std::vector<Part> again;

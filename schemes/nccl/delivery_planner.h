@@ -4,8 +4,8 @@
 //
 // A group is one communicator: the sender is rank 0, and its workers are the other ranks. A delivery goes to its
 // workers through the groups that cover them; workers that no group covers get a new one. So a worker that joins is
-// served at once by a group of two, while the others continue in theirs. Meanwhile the group of all workers is made,
-// and takes over once it is warm.
+// served at once by a group of two, while the others continue in their group. Meanwhile the group of all workers is
+// made, and takes over once it is warm.
 //
 //   DeliveryPlanner   deliveries: which part goes through which group, and where it continues if a group is left
 //   CommGroups        the groups: asked for, made, warmed, left; the connected workers; the group of all
@@ -49,19 +49,19 @@ class DeliveryPlanner {
     CommGroupId group = 0;
     std::uint64_t from = 0;
     bool going = false, sent = false;
-    std::set<WorkerId> awaited;  // that have not got it
+    std::set<WorkerId> awaited;  // do not have it yet
   };
   struct Delivery {
     std::uint64_t number = 0;
     Version version = 0;
     std::vector<Part> parts;
-    std::set<WorkerId> told;        // by a deliver message
-    int tries = 0;                  // groups of several that broke
-    std::map<WorkerId, int> alone;  // groups of one that broke
-    std::set<WorkerId> served;      // that have got it
+    std::set<WorkerId> told;        // were sent a deliver message
+    int tries = 0;                  // broken groups of several workers
+    std::map<WorkerId, int> alone;  // broken groups of one worker
+    std::set<WorkerId> served;      // have it
     bool stopped = false;
-    std::optional<Clock::time_point> until;  // stopped: its pieces run out
-    absl::Status why;                        // it cannot be
+    std::optional<Clock::time_point> until;  // stopped: deadline for its remaining pieces
+    absl::Status why;                        // why it failed
   };
 
   void note(event::Joined& joined) { groups_.join(joined.worker); }
@@ -75,7 +75,7 @@ class DeliveryPlanner {
   void note(event::Left& left) { groups_.own_left(left.group); }
   void note(event::Tick& tick);
 
-  void work();  // until nothing follows any more
+  void work();  // until nothing more follows
   bool move_on(CommGroup& group);
   void plan(Delivery& delivery, std::set<WorkerId> workers, std::uint64_t from);
   void start_parts();
@@ -86,15 +86,15 @@ class DeliveryPlanner {
   bool breaks_too_often(Delivery& delivery, const CommGroup& left);
   void stop(Delivery& delivery, absl::Status why, bool whole);
   void finish_deliveries();
-  bool waits_for(CommGroupId group) const;  // a delivery, or one is under way there
-  bool going() const;                       // a broadcast of a delivery, in any group
+  bool waits_for(CommGroupId group) const;  // a delivery waits for it, or is under way there
+  bool going() const;                       // a delivery is being broadcast, in any group
   std::optional<Clock::time_point> next_deadline() const;
 
   const CommGroupLimits limits_;
   const std::uint64_t piece_bytes_;
   Turn<Action> turn_;
   CommGroups groups_;
-  std::map<std::uint64_t, Delivery> deliveries_;  // in the order in which they were wanted
+  std::map<std::uint64_t, Delivery> deliveries_;  // in the order of Wanted events
   std::optional<Clock::time_point> wakes_at_;
 };
 

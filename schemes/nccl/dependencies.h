@@ -1,4 +1,4 @@
-// What both ends of nccl are given: NCCL itself and the devices, or the fakes of tests.
+// The dependencies of both ends of nccl: NCCL itself and the devices, or a test's fakes.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace bascule::inline v0::nccl {
 
-// Between two pieces the wire stands still for some 30 us, while a call of NCCL that does not block comes back; a piece
-// takes 750 us over NVLink.
+// Between two pieces the wire is idle for some 30 us, until a non-blocking NCCL call returns. A piece takes 750 us over
+// NVLink.
 inline constexpr std::uint64_t kPieceBytes = std::uint64_t{256} << 20;
 
 struct Dependencies {

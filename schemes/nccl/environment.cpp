@@ -22,13 +22,13 @@
 namespace bascule::inline v0::nccl {
 namespace {
 
-// Each rank decides by these on its own and tells no other, so they must be alike. Not here, since NCCL exchanges the
-// outcome or it stays within one process: NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY and NCCL_IB_* of adapters and routes
+// Each rank decides by these variables alone, so they must be alike. Others are not listed, since NCCL exchanges their
+// result or it stays within one process: NCCL_SOCKET_IFNAME, NCCL_SOCKET_FAMILY and NCCL_IB_* of adapters and routes
 // (HCA, GID_INDEX, TC, SL, TIMEOUT …), NCCL_HOSTID, NCCL_TOPO_FILE, NCCL_NET_GDR_*, NCCL_SOCKET_NTHREADS,
-// NCCL_NSOCKS_PERTHREAD (the listener's handle says them), NCCL_P2P_* of send and receive, NCCL_GIN_*, NCCL_RAS_*,
+// NCCL_NSOCKS_PERTHREAD (sent in the listener's handle), NCCL_P2P_* of send and receive, NCCL_GIN_*, NCCL_RAS_*,
 // NCCL_PROXY_*, NCCL_LAUNCH_*, NCCL_DEBUG*.
 constexpr const char* kAlike[] = {
-    // Which algorithm, protocol and number of threads a broadcast takes: each rank computes it for itself.
+    // The algorithm, protocol and number of threads of a broadcast, which each rank computes for itself.
     "NCCL_ALGO",
     "NCCL_PROTO",
     "NCCL_NTHREADS",
@@ -38,7 +38,7 @@ constexpr const char* kAlike[] = {
     "NCCL_NET_OVERHEAD",
     "NCCL_TUNER_PLUGIN",
     "NCCL_TUNER_CONFIG_FILE",
-    // Into how many channels it is split, and in which rings they run.
+    // The number of its channels, and their rings.
     "NCCL_MIN_NCHANNELS",
     "NCCL_MAX_NCHANNELS",
     "NCCL_MIN_NRINGS",  // the older names of the two
@@ -49,12 +49,12 @@ constexpr const char* kAlike[] = {
     "NCCL_CTA_POLICY",
     "NCCL_GRAPH_FILE",
     "NCCL_CROSS_NIC",
-    // How large the steps are in which neighbours count: another size is another place in the peer's buffer.
+    // The size of the steps that neighbours count: another size means another place in the peer's buffer.
     "NCCL_BUFFSIZE",
     "NCCL_LL_BUFFSIZE",
     "NCCL_LL128_BUFFSIZE",
     "NCCL_CHUNK_SIZE",
-    // By which way two ranks of a host reach each other, and what kind of memory and handle they pass.
+    // How two ranks of a host reach each other, and the kind of memory and handle that they pass.
     "NCCL_P2P_DISABLE",
     "NCCL_P2P_LEVEL",
     "NCCL_P2P_DIRECT_DISABLE",
@@ -69,14 +69,15 @@ constexpr const char* kAlike[] = {
     "NCCL_CUMEM_ENABLE",
     "NCCL_CUMEM_HOST_ENABLE",
     "NCCL_MNNVL_ENABLE",
-    // What ranks set up together, at init, at the first broadcast or when a buffer is registered: all or none.
+    // Resources that ranks set up together, all or none: at init, at the first broadcast or when a buffer is
+    // registered.
     "NCCL_RUNTIME_CONNECT",
     "NCCL_NVLS_ENABLE",
     "NCCL_NVLS_NCHANNELS",
     "NCCL_COLLNET_ENABLE",
     "NCCL_LOCAL_REGISTER",
     "NCCL_LEGACY_CUDA_REGISTER",
-    // Over which network, through which plugin, and how both ends of a connection cut a message.
+    // The network, its plugin, and how both ends of a connection split a message.
     "NCCL_NET",
     "NCCL_NET_PLUGIN",
     "NCCL_NET_DISABLE_INTRA",
@@ -88,15 +89,15 @@ constexpr const char* kAlike[] = {
     "NCCL_PXN_C2C",
     "NCCL_SOCKET_INLINE",
     "NCCL_SOCKET_MIN_TASKSIZE",
-    // Sets variables where they cannot be seen from here.
+    // It sets variables that we cannot see.
     "NCCL_ENV_PLUGIN",
 };
 
 struct Refused {
   const char* name;
   const char* why;
-  bool may_be_zero = false;  // "0" is what we want
-  bool may_be_empty = true;  // NCCL takes an empty value for none
+  bool may_be_zero = false;  // "0" is the right value
+  bool may_be_empty = true;  // NCCL treats an empty value as unset
 };
 constexpr Refused kRefused[] = {
     {"CUDA_LAUNCH_BLOCKING", "a launch would wait for all other ranks, and nothing could time out", true},
@@ -108,7 +109,7 @@ constexpr Refused kRefused[] = {
 };
 
 constexpr std::uint64_t kMaxFileBytes = 1 << 20;
-constexpr std::size_t kMaxTextBytes = 1023;  // of a name or a value: NCCL cuts off what is longer
+constexpr std::size_t kMaxTextBytes = 1023;  // of a name or a value: NCCL truncates longer ones
 constexpr std::size_t kMaxSettings = 256;
 constexpr int kTakesHome = 23000;  // NCCL 2.30 finds the home folder by $HOME; older ones ask the system
 
@@ -121,8 +122,8 @@ struct File {
   std::map<std::string, std::string> values;
 };
 
-// As NCCL does: a line is NAME=value without any trimming, "#" begins a comment in the first column only, and the first
-// of two lines wins.
+// Like NCCL: a line is NAME=value without any trimming, "#" begins a comment only in the first column, and the first of
+// two lines for a name wins.
 std::map<std::string, std::string> values_of(std::string_view text) {
   std::map<std::string, std::string> values;
   while (!text.empty()) {
@@ -164,7 +165,7 @@ absl::StatusOr<std::vector<File>> read_files(int version) {
     const absl::StatusOr<std::string> text = read_file(std::filesystem::path(path), kMaxFileBytes);
     if (absl::IsInvalidArgument(text.status()))
       return failed_precondition("nccl: ", message_of(text.status()), "; NCCL would read it all, so make it shorter");
-    if (text.ok()) files.push_back({path, values_of(*text)});  // NCCL passes over a file that it cannot read
+    if (text.ok()) files.push_back({path, values_of(*text)});  // NCCL skips a file that it cannot read
   }
   return files;
 }
@@ -173,7 +174,7 @@ struct Found {
   std::string value, where;
 };
 
-// Once NCCL has read the files, what they set is in the environment, too.
+// Once NCCL has read the files, the environment also has their settings.
 std::optional<Found> find(const char* name, const std::vector<File>& files) {
   const std::optional<std::string> set = variable(name);
   for (const File& file : files) {
@@ -196,7 +197,7 @@ bool is_harmless(const Refused& refused, const std::string& value) {
 absl::StatusOr<Environment> read_environment(const Library& library) {
   Environment environment;
   if (const Code code = library.get_version(&environment.version); code != Code::kSuccess)
-    return unavailable("nccl: the library does not tell its version: ", library.error_string(code));
+    return unavailable("nccl: the library does not report its version: ", library.error_string(code));
   BASCULE_ASSIGN(const std::vector<File> files, read_files(environment.version));
   std::string to_unset;
   for (const Refused& refused : kRefused) {
@@ -265,8 +266,8 @@ absl::StatusOr<Environment> parse_environment(std::string_view bytes) {
     if (name.empty() || name.size() > kMaxTextBytes || !value.is_string() ||
         value.get_ref<const std::string&>().size() > kMaxTextBytes ||
         !std::ranges::all_of(name, [](char c) { return c > ' ' && c <= '~'; }))
-      return invalid_argument(kWhat, " has a setting that is none: expected a name and a text of at most ",
-                              kMaxTextBytes, " bytes");
+      return invalid_argument(kWhat, " has an invalid setting: expected a name and a value of at most ", kMaxTextBytes,
+                              " bytes");
     environment.settings.emplace(name, value.get<std::string>());
   }
   return environment;

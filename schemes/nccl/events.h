@@ -1,4 +1,4 @@
-// The events and actions of DeliveryPlanner. The sender's end makes the events, and carries out the actions in order.
+// The events and actions of DeliveryPlanner. The sender's end creates the events and carries out the actions in order.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ using Heard = schemes::event::Heard<GroupMessage>;
 
 // ---- of the sender's own end ----
 
-struct Made {  // its rank of a group, or why not; FAILED_PRECONDITION: this process cannot make one any more
+struct Made {  // its rank in a group, or an error; FAILED_PRECONDITION: this process can no longer make one
   CommGroupId group = 0;
   absl::Status status;
 };
@@ -33,7 +33,7 @@ struct Sent {  // its part of a broadcast
   std::uint64_t number = 0;
   absl::Status status;
 };
-struct Left {  // its rank of a group is no more
+struct Left {  // its rank in a group has ended
   CommGroupId group = 0;
 };
 struct Tick {};
@@ -49,7 +49,7 @@ using namespace schemes::action;
 using Say = schemes::action::Say<GroupMessage>;
 using Deliver = schemes::action::Deliver<GroupMessage>;
 
-struct Make {  // draws an id, joins as rank 0, and says `make` to these, as ranks 1 and up; answered by Made
+struct Make {  // creates an id, joins as rank 0, and sends `make` to these, as ranks 1 and up; answered by Made
   CommGroupId group = 0;
   std::vector<WorkerId> workers;
 };
@@ -60,7 +60,7 @@ struct Broadcast {  // answered by Sent
   CommGroupId group = 0;
   std::uint64_t number = 0, from = 0;
 };
-struct RunOut {  // what of this delivery is not written goes out as it lies
+struct RunOut {  // the bytes of this delivery that are not written are sent as they are
   std::uint64_t number = 0;
 };
 struct Leave {  // answered by Left

@@ -29,12 +29,12 @@ absl::StatusOr<Library> library_of(const FindSymbol& find, std::string_view wher
   };
   const auto what_is_missing = [&] { return unimplemented("nccl: ", where, " has no ", missing, "; ", kHowToInstall); };
 
-  // The version first: an old library is better named as such than by what it lacks.
+  // The version first: for an old library that is a better error than a missing function.
   take(library.get_version, "ncclGetVersion");
   if (!missing.empty()) return what_is_missing();
   int version = 0;
   if (library.get_version(&version) != Code::kSuccess)
-    return unavailable("nccl: ", where, " does not tell its version; ", kHowToInstall);
+    return unavailable("nccl: ", where, " does not report its version; ", kHowToInstall);
   if (version < kOldestVersion)
     return failed_precondition("nccl: expected NCCL 2.27 or newer, found ", version_text(version), " in ", where, "; ",
                                kHowToInstall);
@@ -53,7 +53,7 @@ absl::StatusOr<Library> library_of(const FindSymbol& find, std::string_view wher
   return library;
 }
 
-// Names that the process uses already (PyTorch brings its own NCCL) are found first: a second copy is not loaded.
+// A library that the process has loaded already (PyTorch brings its own NCCL) is found first; no second copy is loaded.
 absl::StatusOr<Library> open_library(const char* file_name) {
   void* const library = ::dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {

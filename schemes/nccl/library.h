@@ -1,8 +1,8 @@
-// NCCL as a table of functions, looked up at run time: a binary runs where there is no libnccl, and builds where there
-// is no nccl.h and no CUDA. Types here have the layout of NCCL's; a test compares them with the real header.
+// NCCL as a table of functions, looked up at run time: a binary runs without libnccl, and builds without nccl.h and
+// CUDA. The types have the layout of NCCL's types; a test compares them with the real header.
 //
-// Threads: the table is constant and any thread reads it. NCCL wants one thread at a time on a communicator.
-// Lifetime: what load() returns lives as long as the process; the library is never unloaded.
+// Threads: the table is constant; any thread may read it. NCCL requires one thread at a time per communicator.
+// Lifetime: the result of load() lives as long as the process; the library is never unloaded.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct UniqueId {  // ncclUniqueId; passed by value
   std::array<char, 128> bytes{};
 };
 
-enum class Code : int {  // ncclResult_t; others may come of a newer library
+enum class Code : int {  // ncclResult_t; a newer library may return others
   kSuccess = 0,
   kUnhandledCudaError = 1,
   kSystemError = 2,
@@ -35,19 +35,19 @@ enum class Code : int {  // ncclResult_t; others may come of a newer library
 };
 
 inline constexpr int kUint8 = 1;                 // ncclUint8
-inline constexpr int kUnset = INT_MIN;           // of a Config's field: NCCL's default
+inline constexpr int kUnset = INT_MIN;           // in a field of Config: NCCL's default
 inline constexpr int kOldestVersion = 22700;     // 2.27.0
-inline constexpr unsigned kMagic = 0xcafebeefU;  // of a Config
+inline constexpr unsigned kMagic = 0xcafebeefU;  // Config::magic
 
-// ncclConfig_t as of 2.27, the oldest library that load() takes. A newer one reads `size` bytes and gives the fields
-// that it has behind them their defaults, since `version` is older.
+// ncclConfig_t as of 2.27, the oldest library that load() takes. A newer one sees the older `version`, reads `size`
+// bytes and gives its later fields their defaults.
 struct Config {
   std::size_t size = sizeof(Config);
   unsigned magic = kMagic;
   unsigned version = kOldestVersion;
   int blocking = kUnset;
   int cga_cluster_size = kUnset;
-  int min_ctas = kUnset;  // set it only together with max_ctas: NCCL compares the two before it fills in defaults
+  int min_ctas = kUnset;  // set it only with max_ctas: NCCL compares the two before it fills in defaults
   int max_ctas = kUnset;
   const char* net_name = nullptr;
   int split_share = kUnset;
@@ -59,33 +59,33 @@ struct Config {
   int nvls_ctas = kUnset;
 };
 
-// The functions of NCCL that Bascule calls: the library's, or a fake's.
+// The NCCL functions that Bascule calls: the library's, or a fake's.
 struct Library {
   Code (*get_version)(int* version) = nullptr;
   Code (*get_unique_id)(UniqueId* id) = nullptr;  // starts a thread that ends when all ranks have come
-  // The configuration is read, and *comm is set, before it returns.
+  // Before it returns, it reads the configuration and sets *comm.
   Code (*comm_init_rank_config)(CommHandle** comm, int ranks, UniqueId id, int rank, Config* config) = nullptr;
   Code (*comm_get_async_error)(CommHandle* comm, Code* state) = nullptr;
   Code (*broadcast)(const void* send, void* receive, std::size_t count, int datatype, int root, CommHandle* comm,
                     Stream stream) = nullptr;
   Code (*comm_finalize)(CommHandle* comm) = nullptr;
   Code (*comm_destroy)(CommHandle* comm) = nullptr;
-  Code (*comm_abort)(CommHandle* comm) = nullptr;  // blocks, also on a communicator that is not blocking
+  Code (*comm_abort)(CommHandle* comm) = nullptr;  // blocks, even on a non-blocking communicator
   const char* (*error_string)(Code code) = nullptr;
-  const char* (*last_error)(CommHandle* comm) = nullptr;       // of the process, whatever the communicator
+  const char* (*last_error)(CommHandle* comm) = nullptr;       // the process's, for any communicator
   Code (*comm_revoke)(CommHandle* comm, int flags) = nullptr;  // null: the library is older than 2.28.7
 };
 
-// The process's libnccl.so.2, looked for at the first call, which blocks while 200 MB are mapped; later calls return
-// the same, errors too. Errors say what to do. UNAVAILABLE: there is none, or its version cannot be read.
-// FAILED_PRECONDITION: it is older than 2.27. UNIMPLEMENTED: it lacks a function, which is named.
+// The process's libnccl.so.2. The first call searches for it and blocks while 200 MB are mapped; later calls return the
+// same result or error. Errors say what to do. UNAVAILABLE: there is none, or its version cannot be read.
+// FAILED_PRECONDITION: it is older than 2.27. UNIMPLEMENTED names a function that it lacks.
 absl::StatusOr<const Library*> load();
 
 std::string version_text(int version);  // 22809: "2.28.9"
 
-// ---- what load() is made of ----
+// ---- the parts of load() ----
 
-// The address of a function of a library, or null.
+// Returns the address of a library's function, or null.
 using FindSymbol = std::function<void*(const char* name)>;
 absl::StatusOr<Library> library_of(const FindSymbol& find, std::string_view where);  // `where`: the library, for errors
 absl::StatusOr<Library> open_library(const char* file_name);                         // never closes it

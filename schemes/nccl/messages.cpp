@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 13> kNames = {"ask",   "ready", "make", "
 
 constexpr std::size_t kMostBytes = 16u << 10;  // of one message
 
-absl::Status not_a_message() { return invalid_argument("nccl: this is no message of the other end of nccl"); }
+absl::Status not_a_message() { return invalid_argument("nccl: this is not a message from the other end of nccl"); }
 
 }  // namespace
 
@@ -40,7 +40,7 @@ std::string to_bytes(const GroupMessage& message) {
 
 absl::StatusOr<GroupMessage> parse_message(std::string_view bytes) {
   if (bytes.size() > kMostBytes) return not_a_message();
-  // It throws, whatever it is told, where a length is larger than memory.
+  // from_cbor() throws, even with exceptions off, if a length is larger than memory.
   if (!check_cbor({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}).ok()) return not_a_message();
   const Json map = Json::from_cbor(bytes, /*strict=*/true, /*allow_exceptions=*/false);
   if (!map.is_object()) return not_a_message();

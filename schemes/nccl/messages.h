@@ -23,15 +23,15 @@ struct GroupMessage {
     kReady,    // yes
     kMake,     // join it: `rank` of `ranks`, by `id`
     kMade,     // joined
-    kWarm,     // take part in a broadcast that carries nothing
+    kWarm,     // take part in a broadcast without data
     kWarmed,   // done
     kDeliver,  // delivery `number` begins at byte `from`, in this group
-    kAgain,    // delivery `number` goes on at byte `from`, in this group
+    kAgain,    // delivery `number` continues at byte `from`, in this group
     kGot,      // all bytes of delivery `number` are here
     kOver,     // delivery `number` was given up
     kDrop,     // leave this group, at once
-    kDropped,  // left; of delivery `number`, under way there, the first `from` bytes are here
-    kFailed    // this group is broken here, and why; it is to be dropped. `number`: that delivery is not taken here
+    kDropped,  // left; the first `from` bytes of delivery `number`, under way there, are here
+    kFailed    // this group broke here, for the reason `why`; drop it. With `number`: that delivery is not taken here
   };
   Kind kind = Kind::kAsk;
   CommGroupId group = 0;
@@ -43,6 +43,6 @@ struct GroupMessage {
 };
 
 std::string to_bytes(const GroupMessage& message);
-absl::StatusOr<GroupMessage> parse_message(std::string_view bytes);  // takes any bytes. INVALID_ARGUMENT: no message
+absl::StatusOr<GroupMessage> parse_message(std::string_view bytes);  // takes any bytes. INVALID_ARGUMENT: not a message
 
 }  // namespace bascule::inline v0::nccl

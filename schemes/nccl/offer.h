@@ -1,4 +1,4 @@
-// What a sender's offer of nccl says: its environment, and in what pieces versions come.
+// The bytes of nccl's offer: the sender's environment, and the size of a piece.
 //
 //   byte  0 ..  3   "nccl"
 //   byte  4 ..  7   1, the format
@@ -21,6 +21,6 @@ struct NcclOffer {
 };
 
 std::string to_bytes(const NcclOffer& offer);
-absl::StatusOr<NcclOffer> parse_offer(std::string_view bytes);  // INVALID_ARGUMENT: it is none
+absl::StatusOr<NcclOffer> parse_offer(std::string_view bytes);  // INVALID_ARGUMENT: not an offer
 
 }  // namespace bascule::inline v0::nccl

@@ -1,4 +1,4 @@
-// Place: where slots lie and communicators run, as nccl sees it: a GPU (cuda_place.h). In tests it is the host.
+// Place: nccl's interface to the device with the slots and communicators: a GPU (cuda_place.h), in tests the host.
 #pragma once
 
 #include <cstddef>
@@ -18,23 +18,23 @@
 
 namespace bascule::inline v0::nccl {
 
-// A stream for the work of one communicator. One thread at a time. It may go while work is on it.
+// A stream for the work of one communicator. One thread at a time. It may be destroyed while work is on it.
 class Lane {
  public:
   virtual ~Lane() = default;
   virtual Stream stream() const = 0;
-  virtual absl::StatusOr<std::unique_ptr<DeviceMark>> mark() = 0;  // behind all that the stream was given
+  virtual absl::StatusOr<std::unique_ptr<DeviceMark>> mark() = 0;  // after all work enqueued so far
 };
 
-// Digests a slot while it comes. One slot at a time, on one thread.
+// Digests a slot while it arrives. One slot at a time, on one thread.
 class Digester {
  public:
   virtual ~Digester() = default;
-  // Bytes [begin, end) of `slot` come with what the stream was given so far: behind that they are digested. From byte 0
-  // on, each part where the last one ended, on tiles but at the slot's end. Returns at once.
+  // Digests bytes [begin, end) of `slot` after the work enqueued on the stream so far, which brings them. Parts are
+  // consecutive, starting with byte 0, and end on a tile or at the slot's end. Returns at once.
   virtual absl::Status digest(Stream stream, std::span<const std::byte> slot, std::uint64_t begin,
                               std::uint64_t end) = 0;
-  // Blocks until the slot that was digested to its end is. DEADLINE_EXCEEDED: not yet.
+  // Blocks until the whole slot is digested; all its parts must have been given. DEADLINE_EXCEEDED: not yet.
   virtual absl::StatusOr<Digest> finish(Deadline deadline) = 0;
 };
 
@@ -43,13 +43,13 @@ class Place {  // any thread
   virtual ~Place() = default;
   virtual int device() const = 0;  // or kHost
   virtual absl::StatusOr<SlotMemory> make_slot(std::uint64_t bytes) = 0;
-  // Of one version, freed with the last copy of the pointer. RESOURCE_EXHAUSTED says what is missing.
+  // Memory for one version, freed with the last copy of the pointer. RESOURCE_EXHAUSTED says what is missing.
   virtual absl::StatusOr<std::shared_ptr<std::byte>> allocate(std::uint64_t bytes, std::string_view what) = 0;
   virtual absl::StatusOr<std::unique_ptr<Lane>> open_lane() = 0;
   virtual absl::StatusOr<std::unique_ptr<Digester>> open_digester() = 0;
 };
 
-// The place of a device; kHost: an error, but in tests.
+// Returns the place of a device; for kHost an error, except in tests.
 using FindPlace = std::function<absl::StatusOr<std::shared_ptr<Place>>(int device)>;
 
 }  // namespace bascule::inline v0::nccl

@@ -9,13 +9,13 @@
 namespace bascule::inline v0::nccl {
 namespace {
 
-// An abort that has not come back by then will not: what it uses is lost to this process.
+// An abort that has not returned by then never will; its memory is lost to this process.
 constexpr absl::Duration kLeaves = absl::Seconds(10);
 
 }  // namespace
 
 absl::Status Ranks::open(const Library& library, std::shared_ptr<Place> place, int max_ctas) {
-  BASCULE_ASSIGN(scratch_, place->allocate(kWarmBytes, "a broadcast that carries nothing"));
+  BASCULE_ASSIGN(scratch_, place->allocate(kWarmBytes, "a broadcast without data"));
   library_ = &library;
   place_ = std::move(place);
   max_ctas_ = max_ctas;

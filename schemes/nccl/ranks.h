@@ -1,5 +1,5 @@
-// Ranks: a worker's ranks in communicator groups: one communicator each, from `make` until NCCL has let go of the
-// memory that it uses.
+// Ranks: a worker's ranks in communicator groups. Each has one communicator, from `make` until NCCL no longer uses its
+// memory.
 //
 //   (none) ── expect(), make(), put() ──▶ here ── leave() ──▶ leaving ── end() ──▶ (none)
 //
@@ -22,34 +22,35 @@ namespace bascule::inline v0::nccl {
 
 class Ranks {
  public:
-  // Before any other call. `library` outlives the process's last communicator. `max_ctas`: as of a communicator.
+  // Before any other call. `library` outlives the process's last communicator. `max_ctas` is the communicators' option.
   absl::Status open(const Library& library, std::shared_ptr<Place> place, int max_ctas);
 
-  void expect(CommGroupId group);  // it is made now
-  // Joins, by a `make`. Not under the mutex: where no thread can be started, it is made and ended within the call.
+  void expect(CommGroupId group);  // it will be made now
+  // Joins the group of a `make` message. Not under the mutex: if no thread can be started, `made` and `ended` run
+  // within the call.
   std::unique_ptr<Communicator> make(const GroupMessage& message, Communicator::Handlers handlers) const;
-  void put(CommGroupId group, std::unique_ptr<Communicator> communicator);  // goes at once, if it has ended by now
+  void put(CommGroupId group, std::unique_ptr<Communicator> communicator);  // dropped at once if it has ended
 
-  Communicator* find(CommGroupId group) const;                           // null: it has no rank there, or leaves
-  void warm(CommGroupId group, std::function<void(absl::Status)> done);  // nothing, where find() finds none
+  Communicator* find(CommGroupId group) const;                           // null: it has no rank there, or is leaving
+  void warm(CommGroupId group, std::function<void(absl::Status)> done);  // does nothing if find() returns null
   bool leave(CommGroupId group);                                         // false: it has no rank there
   void leave_all();
-  std::unique_ptr<Communicator> end(CommGroupId group);  // it has ended
+  std::unique_ptr<Communicator> end(CommGroupId group);  // call it once that has ended
 
   bool empty() const { return joined_.empty(); }
-  bool hangs() const;  // an abort of one has not come back, and will not
+  bool hangs() const;  // an abort has not returned, and will not
 
  private:
   struct Joined {
     std::unique_ptr<Communicator> communicator;
-    std::optional<Clock::time_point> leaves;  // since then
+    std::optional<Clock::time_point> leaves;  // when it began to leave
   };
   static void leave(Joined& joined);
 
   const Library* library_ = nullptr;
   std::shared_ptr<Place> place_;
   int max_ctas_ = 0;
-  std::shared_ptr<std::byte> scratch_;  // for what carries nothing
+  std::shared_ptr<std::byte> scratch_;  // for broadcasts without data
   std::map<CommGroupId, Joined> joined_;
 };
 

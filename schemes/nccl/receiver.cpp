@@ -16,7 +16,7 @@
 
 namespace bascule::inline v0::nccl {
 
-// The line to the sender, and the mutex and the threads around the version that comes and the ranks in groups.
+// The line to the sender, and the mutex and threads for the arrivals and the ranks in groups.
 class Receiver::Shared : public std::enable_shared_from_this<Shared> {
  public:
   Shared(Dependencies dependencies, const Endpoint& endpoint)
@@ -35,8 +35,8 @@ class Receiver::Shared : public std::enable_shared_from_this<Shared> {
   void wait_left(Deadline deadline);
 
  private:
-  void say(const GroupMessage& message);  // under the mutex, as the next two
-  void answer(GroupMessage::Kind kind, CommGroupId group, const absl::Status& status);  // that, or why not
+  void say(const GroupMessage& message);  // this and the next two: under the mutex
+  void answer(GroupMessage::Kind kind, CommGroupId group, const absl::Status& status);  // `kind`, or `failed`
   void refuse(CommGroupId group, std::uint64_t number, const absl::Status& why);
   void join(const GroupMessage& message);
   void ended(CommGroupId group);
@@ -53,16 +53,16 @@ class Receiver::Shared : public std::enable_shared_from_this<Shared> {
   std::shared_ptr<SenderLine> line_;  // null: no connection
   Arrivals arrivals_;
   Ranks ranks_;
-  bool accepted_ = false;  // an offer: the two above are open
+  bool accepted_ = false;  // an offer: the two members above are open
 };
 
-// ---- the sender's memory: there is none here ----
+// ---- the sender's memory, which this end never maps ----
 
 absl::Status Receiver::Shared::accept(const ReceivedOffer& offer) {
   if (accepted_) {
     const std::lock_guard lock(mutex_);
     if (ranks_.hangs())
-      return unimplemented("nccl: an abort of a communicator of this process has not come back; restart this process");
+      return unimplemented("nccl: an abort of a communicator of this process has not returned; restart this process");
     return absl::OkStatus();
   }
   BASCULE_ASSIGN(const NcclOffer theirs, parse_offer(offer.bytes));
@@ -109,7 +109,7 @@ void Receiver::Shared::answer(GroupMessage::Kind kind, CommGroupId group, const 
 
 void Receiver::Shared::hear(std::string_view bytes) {
   const absl::StatusOr<GroupMessage> heard = parse_message(bytes);
-  if (!heard.ok()) return;  // a sender of this version sends none like it
+  if (!heard.ok()) return;  // no sender of this version sends it
   const GroupMessage& message = *heard;
   if (message.kind == GroupMessage::Kind::kMake) return join(message);
   const std::lock_guard lock(mutex_);
@@ -127,7 +127,7 @@ void Receiver::Shared::hear(std::string_view bytes) {
       return;
     case GroupMessage::Kind::kAgain:
     case GroupMessage::Kind::kOver: arrivals_.hear(message); return changed_.notify_all();
-    default: return;  // a worker's
+    default: return;  // only workers send these
   }
 }
 
@@ -148,9 +148,9 @@ void Receiver::Shared::join(const GroupMessage& message) {
   ranks_.put(group, std::move(communicator));
 }
 
-// Its memory is not written any more.
+// NCCL no longer writes its memory.
 void Receiver::Shared::ended(CommGroupId group) {
-  std::unique_ptr<Communicator> gone;  // goes behind the lock
+  std::unique_ptr<Communicator> gone;  // destroyed after the unlock
   const std::lock_guard lock(mutex_);
   gone = ranks_.end(group);
   say({.kind = GroupMessage::Kind::kDropped, .group = group, .number = arrivals_.number(), .from = arrivals_.there()});
@@ -161,7 +161,8 @@ void Receiver::Shared::ended(CommGroupId group) {
 
 absl::Status Receiver::Shared::receive(const Publication& publication, std::string_view bytes, Deadline deadline) {
   BASCULE_ASSIGN(const GroupMessage first, parse_message(bytes));
-  if (first.kind != GroupMessage::Kind::kDeliver) return invalid_argument("nccl: a strange delivery");
+  if (first.kind != GroupMessage::Kind::kDeliver)
+    return invalid_argument("nccl: expected a delivery message, found another");
   std::unique_lock lock(mutex_);
   if (absl::Status begun = arrivals_.begin(publication, first); !begun.ok()) {
     refuse(first.group, first.number, begun);
@@ -175,14 +176,14 @@ absl::Status Receiver::Shared::receive(const Publication& publication, std::stri
   } else if (!arrivals_.is_over()) {
     refuse(arrivals_.group(), first.number, received);
   }
-  // A communicator that is left may write on until it has ended; it has the memory, too.
+  // A communicator that is leaving may still write until it has ended; it shares the memory.
   arrivals_.end(received.ok(), /*still_written=*/!ranks_.empty());
   changed_.notify_all();
   return received;
 }
 
-// The delivery is not taken here. Its group is left, since broadcasts are paired by their order: the next one would be
-// taken for this one.
+// The delivery is not taken here. The group is left: broadcasts are paired by their order, so the next would be taken
+// for this one.
 void Receiver::Shared::refuse(CommGroupId group, std::uint64_t number, const absl::Status& why) {
   say({.kind = GroupMessage::Kind::kFailed, .group = group, .number = number, .why = std::string(message_of(why))});
   ranks_.leave(group);
@@ -217,7 +218,7 @@ absl::Status Receiver::Shared::go_on(Communicator& communicator, const GroupMess
                                                                                           std::uint64_t there) {
     const std::lock_guard guard(self->mutex_);
     if (!self->arrivals_.is_incoming(number)) return;
-    // Before this group's `dropped`: then the sender goes on without this worker.
+    // Sent before this group's `dropped`, so that the sender continues without this worker.
     if (status.ok()) self->say({.kind = GroupMessage::Kind::kGot, .number = number});
     if (!status.ok() && !absl::IsCancelled(status))
       self->say({.kind = GroupMessage::Kind::kFailed, .group = group, .why = std::string(message_of(status))});

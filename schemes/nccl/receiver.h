@@ -1,6 +1,6 @@
-// The receiver's end of nccl: the worker's own memory on its device, and its rank in each communicator group
-// that it is asked into. The sender tells a worker everything that it does there; schemes/nccl/README.md has the
-// messages. The memory and what comes into it is in arrivals.h, the ranks are in ranks.h.
+// The receiver's end of nccl: the worker's own memory on its device (arrivals.h), and its rank in each communicator
+// group that it is asked to join (ranks.h). It acts only on the sender's messages, which schemes/nccl/README.md
+// describes.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace bascule::inline v0::nccl {
 class Receiver final : public ReceiverTransport, public Reception {
  public:
   Receiver(Dependencies dependencies, const Endpoint& endpoint);
-  ~Receiver() override;  // leaves its groups; waits for that, 2 s at most
+  ~Receiver() override;  // leaves its groups, and waits at most 2 s for that
 
   absl::Status accept(ReceivedOffer offer) override;
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline) override;
@@ -29,7 +29,7 @@ class Receiver final : public ReceiverTransport, public Reception {
 
  private:
   class Shared;
-  const std::shared_ptr<Shared> shared_;  // by threads of communicators, too
+  const std::shared_ptr<Shared> shared_;  // also with threads of communicators
 };
 
 }  // namespace bascule::inline v0::nccl

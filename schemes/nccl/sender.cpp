@@ -22,7 +22,7 @@
 namespace bascule::inline v0::nccl {
 namespace {
 
-// Inits that never ended, of which NCCL keeps a thread and 21 descriptors each: 32 are 672 descriptors.
+// Inits that never ended. NCCL keeps a thread and 21 descriptors for each: 672 descriptors for 32.
 constexpr int kMostAbandoned = 32;
 
 std::shared_ptr<std::byte> bytes_of(const SlotMemory& memory) {
@@ -32,7 +32,7 @@ std::shared_ptr<std::byte> bytes_of(const SlotMemory& memory) {
 
 }  // namespace
 
-// Brings DeliveryPlanner its events, one at a time, from whichever thread they come, and carries out its actions.
+// Passes events from any thread to DeliveryPlanner, one at a time, and carries out its actions.
 class Sender::Shared final : public Delivery, public std::enable_shared_from_this<Shared> {
  public:
   Shared(const Library& library, FindPlace find, std::uint64_t piece_bytes, Environment environment, int ctas,
@@ -45,7 +45,7 @@ class Sender::Shared final : public Delivery, public std::enable_shared_from_thi
         offer_(to_bytes(NcclOffer{.environment = std::move(environment), .piece_bytes = piece_bytes})),
         planner_(limits, piece_bytes) {}
 
-  absl::Status use(int device);  // whose slots they are
+  absl::Status use(int device);  // the device of the slots
   absl::StatusOr<SlotMemory> make_slot(std::uint64_t bytes, int device);
   const std::string& offer() const { return offer_; }
   void open(WorkerLine& line) override;
@@ -65,7 +65,7 @@ class Sender::Shared final : public Delivery, public std::enable_shared_from_thi
     std::shared_ptr<std::atomic<bool>> runs_out = std::make_shared<std::atomic<bool>>(false);
   };
 
-  void run(std::function<void()> work);  // alone, in its turn: on this thread, or on the one that is at it
+  void run(std::function<void()> work);  // one at a time: on this thread, or on the one already running
   void handle(Event event);
   void carry_out(action::Say& say);
   void carry_out(action::Deliver& deliver);
@@ -88,20 +88,20 @@ class Sender::Shared final : public Delivery, public std::enable_shared_from_thi
   const std::uint64_t piece_bytes_;
   const std::string offer_;
 
-  std::mutex mutex_;  // of the next three
+  std::mutex mutex_;  // for the next three
   std::deque<std::function<void()>> works_;
   bool working_ = false;
   std::optional<Clock::time_point> wakes_at_;
   std::condition_variable changed_;
-  bool closed_ = false;            // likewise
-  std::size_t communicators_ = 0;  // likewise: not ended
+  bool closed_ = false;            // under mutex_
+  std::size_t communicators_ = 0;  // not ended; under mutex_
   std::thread time_;
 
   std::mutex place_mutex_;
-  std::shared_ptr<Place> place_;        // of the slots, from the first on
-  std::shared_ptr<std::byte> scratch_;  // for what carries nothing
+  std::shared_ptr<Place> place_;        // of the slots; null before the first
+  std::shared_ptr<std::byte> scratch_;  // for broadcasts without data
 
-  // In run() alone.
+  // Used only in run().
   WorkerLine* line_ = nullptr;
   DeliveryPlanner planner_;
   std::map<std::uint64_t, Order> orders_;
@@ -114,7 +114,7 @@ absl::Status Sender::Shared::use(int device) {
   const std::lock_guard lock(place_mutex_);
   if (place_) return absl::OkStatus();
   BASCULE_ASSIGN(std::shared_ptr<Place> place, find_place_(device));
-  BASCULE_ASSIGN(scratch_, place->allocate(kWarmBytes, "a broadcast that carries nothing"));
+  BASCULE_ASSIGN(scratch_, place->allocate(kWarmBytes, "a broadcast without data"));
   place_ = std::move(place);
   return absl::OkStatus();
 }
@@ -126,7 +126,7 @@ absl::StatusOr<SlotMemory> Sender::Shared::make_slot(std::uint64_t bytes, int de
     const std::lock_guard lock(place_mutex_);
     place = place_;
   }
-  return place->make_slot(bytes);  // the I/O thread does not wait for that
+  return place->make_slot(bytes);  // unlocked: the I/O thread does not wait for that
 }
 
 // ---- events ----
@@ -221,7 +221,7 @@ void Sender::Shared::carry_out(action::Make& make) {
   }
 }
 
-// An id is drawn only now that all ranks wait for it: NCCL keeps a thread and a socket of each that nobody uses.
+// The id is created only once all ranks wait for it: NCCL keeps a thread and a socket for each unused id.
 absl::Status Sender::Shared::join(const action::Make& make) {
   if (Communicator::abandoned() >= kMostAbandoned)
     return failed_precondition("nccl: ", kMostAbandoned,
@@ -234,7 +234,7 @@ absl::Status Sender::Shared::join(const action::Make& make) {
   }
   Rank rank{.group = make.group, .rank = 0, .ranks = static_cast<int>(make.workers.size()) + 1, .id = {}};
   if (const Code drawn = library_.get_unique_id(&rank.id); drawn != Code::kSuccess)
-    return unavailable("nccl: draw an id: ", library_.error_string(drawn));
+    return unavailable("nccl: create an id: ", library_.error_string(drawn));
   {
     const std::lock_guard lock(mutex_);
     ++communicators_;
@@ -328,7 +328,7 @@ void Sender::Shared::close() {
     std::unique_lock lock(mutex_);
     closed_ = true;
     changed_.notify_all();
-    // What an abort that hangs uses stays with its thread.
+    // The memory of an abort that hangs stays with its thread.
     changed_.wait_for(lock, absl::ToChronoNanoseconds(limits_.leave),
                       [this] { return communicators_ == 0 && !working_; });
   }
@@ -350,7 +350,7 @@ absl::StatusOr<SlotMemory> Sender::make_slot(SlotId, const Layout& layout, int d
   return shared_->make_slot(layout.bytes(), device);
 }
 
-// The slots may be those of another scheme (schemes/auto).
+// The slots may belong to another scheme (schemes/auto).
 absl::StatusOr<Offer> Sender::offer(WorkerId worker, ConnectionKind, std::span<const OfferedSlot> slots) {
   if (!slots.empty()) BASCULE_TRY(shared_->use(slots.front().memory->device));
   shared_->note(event::Joined{worker});

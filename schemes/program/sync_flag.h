@@ -1,4 +1,4 @@
-// --sync of programs: refused before anything is read if it can never work; and what depends on its scheme.
+// The --sync flag of programs: an endpoint that can never work is refused before anything is read.
 #pragma once
 
 #include <string_view>
@@ -9,17 +9,17 @@
 
 namespace bascule::inline v0 {
 
-// Whether a program that computes there could send or read weights at `endpoint`. INVALID_ARGUMENT: no endpoint, no
-// such scheme (the nearest is named), or a scheme whose slots lie on a GPU for a program that computes on the CPU.
-// Another error: a scheme that this build lacks. Touches no file and no network.
+// OK if a program that computes at `where` could send or read weights at `endpoint`. INVALID_ARGUMENT: it is not an
+// endpoint, there is no such scheme (the nearest is named), or the slots lie on a GPU and the program computes on the
+// CPU. Another error: this build lacks the scheme. Touches no file and no network.
 absl::Status check_sync(std::string_view endpoint, ComputesOn where);
 
-// The same of a sender's own tensors as a single copy (slots=1): they are the slot, of `dtype`, for engines to read as
-// they are. OK where `endpoint`, which check_sync() found right, has more slots. INVALID_ARGUMENT: a cast, slots that
-// are files, or slots in host memory of a program that computes on a GPU; each with what to give.
+// OK if `endpoint`, which passed check_sync(), has more than one slot or can serve the sender's own tensors of type
+// `dtype` as a single copy (slots=1). INVALID_ARGUMENT: a cast, slots in files, or slots in host memory for a program
+// that computes on a GPU; each text says what to give instead.
 absl::Status check_single_copy(std::string_view endpoint, ComputesOn where, DType dtype);
 
-// Whether this build moves weights within GPUs. UNIMPLEMENTED says what a build needs for that.
+// OK if this build moves weights between GPUs' memories. UNIMPLEMENTED says what a build needs for that.
 absl::Status check_build_for_gpus();
 
 }  // namespace bascule::inline v0

@@ -1,5 +1,5 @@
-// Bystander: a worker's end of a relay where it reads the trainer's slots in place: it says so, and nothing comes to
-// it.
+// Bystander: a worker's end of a relay if it reads the trainer's slots in place. It reports that, and gets no
+// deliveries.
 #pragma once
 
 #include <memory>

@@ -83,7 +83,7 @@ void Dispatcher::carry_out(const action::Introduce& introduced) {
   if (shown == shown_.end() || shown->second.descriptors.empty()) return;
   absl::StatusOr<std::vector<ProcessFd>> descriptors = duplicates_of(shown->second.descriptors);
   if (!descriptors.ok()) {
-    line_->log(cat("worker ", introduced.worker, " is not told of engine ", introduced.engine, ": ",
+    line_->log(cat("worker ", introduced.worker, " does not learn of engine ", introduced.engine, ": ",
                    message_of(descriptors.status())));
     return;
   }

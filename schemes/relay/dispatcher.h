@@ -1,5 +1,5 @@
-// Dispatcher: the sender's end of a relay. It has what each engine shows others, and carries out what Routes decides.
-// I/O thread.
+// Dispatcher: the sender's end of a relay. It keeps the buffers that each engine shows, and carries out the actions of
+// Routes. I/O thread.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class Dispatcher final : public Delivery {
 
   WorkerLine* line_ = nullptr;  // null: closed
   Routes routes_;
-  std::map<WorkerId, Shown> shown_;  // of each worker; nothing yet, or never
+  std::map<WorkerId, Shown> shown_;  // no entry: this worker has shown nothing
   std::map<std::uint64_t, Done> done_;
 };
 

@@ -37,9 +37,9 @@ std::string to_bytes(const RelayMessage& message) {
 }
 
 absl::StatusOr<RelayMessage> parse_message(std::string_view bytes) {
-  const absl::Status none = invalid_argument("this is no message of the other end of a relay");
+  const absl::Status none = invalid_argument("this is not a message from the other end of a relay");
   if (bytes.size() > kMostBytes) return none;
-  // It throws, whatever it is told, where a length is larger than memory.
+  // from_cbor() throws, even with exceptions off, if a length is larger than memory.
   if (!check_cbor({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()}).ok()) return none;
   const Json map = Json::from_cbor(bytes, /*strict=*/true, /*allow_exceptions=*/false);
   if (!map.is_object()) return none;

@@ -17,24 +17,23 @@
 
 namespace bascule::inline v0::relay {
 
-// Where a worker copies a version from: an engine, by its membership, or the trainer.
+// A worker copies a version from an engine, given by its membership, or from the trainer.
 using SourceId = WorkerId;
 inline constexpr SourceId kTrainer = 0;  // no membership has this number
 
 // The path of each worker, for people.
 inline constexpr std::string_view kInPlace = "in place", kByRelay = "relay";
 
-inline constexpr std::size_t kMostBuffers = 8;  // that an engine shows others
+inline constexpr std::size_t kMostBuffers = 8;  // of one engine, shown to others
 
 struct RelayMessage {
   enum class Kind {
-    kInPlace,  // this worker reads the slots where they lie: nothing is delivered to it
-    kBuffers,  // it copies. Descriptors: its progress page, then its receive buffers of `allocated` bytes each, at
-               // `place`
-    kAlone,    // delivery `number` comes to memory that it shows nobody
-    kGot,      // all bytes of delivery `number` are here, and no source of it is read any more
-    kLeft,     // delivery `number` is not taken, was given up, or went wrong behind `got`; likewise
-    kCannot,   // `source` cannot be read for delivery `number`, and why: another one, please
+    kInPlace,  // this worker reads the slots in place: nothing is delivered to it
+    kBuffers,  // this worker copies. Descriptors: its progress page, then its receive buffers, `allocated` bytes each
+    kAlone,    // delivery `number` comes to memory that no other engine can see
+    kGot,      // all bytes of delivery `number` are here; its sources are no longer read
+    kLeft,     // delivery `number` was refused or given up, or failed after `got`; its sources are no longer read
+    kCannot,   // `source` cannot be read for delivery `number`, for the reason `why`: send another source
     kTake,     // delivery `number` comes from `source`. Others read the buffers of the versions `spared`
     kFrom,     // delivery `number` goes on from `source`
     kOver,     // delivery `number` was given up
@@ -44,14 +43,14 @@ struct RelayMessage {
   Kind kind = Kind::kInPlace;
   std::uint64_t number = 0;  // of a delivery
   SourceId source = kTrainer;
-  bool whole = false;  // the source has all of it, or has it no more
+  bool whole = false;  // the source has all of it, or no longer has it
   std::vector<Version> spared{};
-  std::string place{};          // of the buffers: the GPU's UUID
+  std::string place{};          // where the buffers are: the GPU's UUID
   std::uint64_t allocated = 0;  // bytes of one buffer, in whole granules
   std::string why{};
 };
 
 std::string to_bytes(const RelayMessage& message);
-absl::StatusOr<RelayMessage> parse_message(std::string_view bytes);  // takes any bytes. INVALID_ARGUMENT: no message
+absl::StatusOr<RelayMessage> parse_message(std::string_view bytes);  // takes any bytes. INVALID_ARGUMENT: not a message
 
 }  // namespace bascule::inline v0::relay

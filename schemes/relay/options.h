@@ -1,4 +1,4 @@
-// The options of schemes whose engines hand versions on to each other.
+// The options of schemes whose engines copy versions from each other.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace bascule::inline v0 {
 
-// How engines on other GPUs of the host hand a version on.
+// The routes between engines on other GPUs of the host.
 enum class RelayShape { kOff, kChain, kTree };
 
 namespace relay {

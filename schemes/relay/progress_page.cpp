@@ -27,7 +27,7 @@ ProgressLine& ProgressPage::line(std::size_t buffer) {
   return *reinterpret_cast<ProgressLine*>(memory_.writable().data() + kLineBytes * (buffer + 1));
 }
 
-// A reader that finds the version finds no more bytes than there are of it: the store of 0 comes first.
+// A reader that finds the version never finds too many bytes: the store of 0 comes first.
 void ProgressPage::begin(std::size_t buffer, Version version) {
   for (std::size_t other = 0; other < kMostBuffers; ++other)
     if (other != buffer && line(other).version.load(std::memory_order_relaxed) == version) clear(other);
@@ -57,7 +57,7 @@ std::optional<ProgressView::Progress> ProgressView::find(Version version) const 
     const auto& line = *reinterpret_cast<const ProgressLine*>(mapping_.bytes().data() + kLineBytes * (buffer + 1));
     if (line.version.load(std::memory_order_acquire) != version) continue;
     const std::uint64_t bytes_done = line.bytes_done.load(std::memory_order_acquire);
-    // Where those are of a later version, the acquire before shows its number here.
+    // If those bytes belong to a later version, the acquire before makes its number visible here.
     if (line.version.load(std::memory_order_relaxed) == version)
       return Progress{.buffer = buffer, .bytes_done = bytes_done};
   }

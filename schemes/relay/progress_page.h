@@ -1,11 +1,11 @@
-// The progress page: one page of sealed shared memory in which an engine shows how much of which version each of its
-// receive buffers holds. Other engines copy from them as far as it says.
+// The progress page: one page of sealed shared memory. In it an engine shows which version each of its receive buffers
+// holds, and how many bytes of it. Other engines copy up to there.
 //
 //   line 0   | magic 8 |
 //   line 1…  | version 8 | bytes done 8 |      one for each buffer that it shows
 //
 // A line has 64 bytes. The engine stores, others load. A buffer that others read is spared (messages.h): its line keeps
-// its version for as long as they read.
+// its version as long as they read.
 #pragma once
 
 #include <atomic>
@@ -33,7 +33,7 @@ class ProgressPage {
   static absl::StatusOr<ProgressPage> make();
 
   int descriptor() const { return memory_.descriptor.get(); }
-  // Nothing of it has come yet. If another buffer holds that version, from an earlier connection, it is no longer
+  // Shows the version with 0 bytes. If another buffer holds that version, from an earlier connection, it is no longer
   // shown.
   void begin(std::size_t buffer, Version version);
   void advance(std::size_t buffer, std::uint64_t bytes_done);
@@ -47,14 +47,14 @@ class ProgressPage {
 // Another engine's side, read-only.
 class ProgressView {
  public:
-  // INVALID_ARGUMENT: not sealed, or no progress page.
+  // INVALID_ARGUMENT: not sealed, or not a progress page.
   static absl::StatusOr<ProgressView> map(int fd);
 
   struct Progress {
     std::size_t buffer = 0;
     std::uint64_t bytes_done = 0;
   };
-  // None: no buffer holds that version, or begins to. Never waits.
+  // Returns nullopt if no buffer holds or receives that version. Never waits.
   std::optional<Progress> find(Version version) const;
 
  private:

@@ -1,5 +1,5 @@
-// RelayMemory: the memory that a relay receiver copies to, and the queue that copies: of a GPU
-// (schemes/cuda_ipc/relay_memory.h), in tests of the host.
+// RelayMemory: the memory that a relay receiver copies to, and the queue that copies. It is a GPU's
+// (schemes/cuda_ipc/relay_memory.h); in tests, the host's.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct ShownMemory {
   std::uint64_t allocated = 0;  // bytes, in whole granules
 };
 
-// Memory of another process, where this one copies from it.
+// Memory of another process, mapped here to copy from.
 struct ReachedMemory {
   std::span<const std::byte> bytes;
   int device = kHost;           // whose memory it is
@@ -31,9 +31,9 @@ struct ReachedMemory {
 };
 
 struct RelayMemory {
-  int device = kHost;                             // where the memory is, and which copies to it
-  std::string place;                              // of the memory, for import() in another process
-  std::uint64_t piece_bytes = kDevicePieceBytes;  // what is copied and shown at a time; whole tiles of the digest
+  int device = kHost;                             // that has the memory and copies to it
+  std::string place;                              // names the device, for import() in another process
+  std::uint64_t piece_bytes = kDevicePieceBytes;  // copied and shown at a time; whole tiles
   std::function<absl::StatusOr<std::unique_ptr<DeviceQueue>>()> open_queue;
   std::function<absl::StatusOr<ShownMemory>(std::uint64_t bytes)> make_buffer;  // RESOURCE_EXHAUSTED: there is no room
   // `descriptor`, `place` and `allocated` come from another process's make_buffer().

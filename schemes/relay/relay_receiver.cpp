@@ -13,13 +13,13 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Copies under way: enough to keep a copy engine busy, and soon over where a source goes.
+// Copies under way: enough to keep a copy engine busy, yet soon over if a source leaves.
 constexpr std::uint64_t kPiecesAhead = 4;
-// Between two looks at a source, while bytes come and while none do.
+// Pauses between two checks of a source, while bytes come and while none do.
 constexpr microseconds kShortPause{20}, kLongPause{200};
-// Messages seldom come before the receive() of their delivery, which follows soon: there are never so many of them.
+// Messages seldom come before the receive() of their delivery, which follows soon, so there are always fewer.
 constexpr std::size_t kMostEarly = 64;
-// A copy that has begun is done by then, unless the device hangs.
+// A copy that has begun ends within this time, unless the device hangs.
 constexpr absl::Duration kUnderWay = absl::Seconds(10);
 
 absl::StatusOr<ProcessFd> duplicate(int descriptor) {
@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<RelayReceiver>> RelayReceiver::make(RelayMemory m
   return made;
 }
 
-// ---- what the receiver asks ----
+// ---- calls from the receiver ----
 
 absl::StatusOr<SlotView> RelayReceiver::prepare(const Publication& publication, Deadline deadline) {
   std::unique_lock lock(mutex_);
@@ -83,14 +83,14 @@ void RelayReceiver::open(std::shared_ptr<SenderLine> line) {
   };
   add(progress_->descriptor());
   for (const ProcessFd& buffer : shown_) add(buffer.get());
-  // Without them the sender gives it up and says why; it comes back and tries again.
+  // Without descriptors the sender gives this worker up and says why; the worker then reconnects and tries again.
   line_->say(to_bytes({.kind = RelayMessage::Kind::kBuffers, .place = memory_.place, .allocated = allocated_}),
              std::move(descriptors));
 }
 
 void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) {
   absl::StatusOr<RelayMessage> message = parse_message(bytes);
-  if (!message.ok()) return;  // a sender of this version sends none like it
+  if (!message.ok()) return;  // no sender of this version sends it
   const std::lock_guard lock(mutex_);
   switch (message->kind) {
     case RelayMessage::Kind::kEngine: return meet(*std::move(message), std::move(descriptors));
@@ -99,7 +99,7 @@ void RelayReceiver::heard(std::string bytes, std::vector<UniqueFd> descriptors) 
       return;
     case RelayMessage::Kind::kFrom:
     case RelayMessage::Kind::kOver: return hear_of(message->number, *message);
-    default: return;  // a worker's
+    default: return;  // only workers send these
   }
 }
 
@@ -114,13 +114,13 @@ void RelayReceiver::meet(RelayMessage message, std::vector<UniqueFd> descriptors
     std::shared_ptr<EngineBuffers> made = EngineBuffers::make(memory_, shown->message, std::move(shown->descriptors));
     const std::lock_guard lock(mutex_);
     const auto engine = engines_.find(shown->message.source);
-    if (engine == engines_.end() || connection != connections_) return;  // gone meanwhile
+    if (engine == engines_.end() || connection != connections_) return;  // left meanwhile
     engine->second = std::move(made);
     changed_.notify_all();
   });
 }
 
-// On the mapper's thread: unmapping waits until the device has read what was asked for.
+// On the mapper's thread: unmapping waits until the device has finished its reads.
 void RelayReceiver::let_go(std::shared_ptr<EngineBuffers> engine) {
   mapper_->submit([engine = std::move(engine)] {});
 }
@@ -177,7 +177,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
     }
   }
   absl::Status received = bring(publication, *buffer, deadline);
-  // What was asked for is written, and its source read, until the device is done with it.
+  // Until it is settled, the device may still write the buffer and read the source.
   const absl::Status settled = received.ok() ? received : queue_->settle(Deadline(kUnderWay));
   {
     const std::lock_guard lock(mutex_);
@@ -195,7 +195,7 @@ absl::Status RelayReceiver::receive(const Publication& publication, std::string 
     buffers_.came(*buffer, digest);
   } else {
     if (incoming_->place) progress_->clear(*incoming_->place);
-    // Others may copy it from here, and would wait for a version that is shown no more.
+    // Others may copy from here, and would wait for a version that is no longer shown.
     if (got) say({.kind = RelayMessage::Kind::kLeft, .number = take.number});
     if (!is_over(settled)) written_.push_back(buffer->memory);
     buffers_.give_up(*buffer, /*still_written=*/!is_over(settled));
@@ -218,7 +218,7 @@ absl::Status RelayReceiver::may_go_on(Deadline deadline) const {
   return absl::OkStatus();
 }
 
-// What there is of the version. Where an engine cannot give it, another source is asked for.
+// Finds how much of the version has come. If an engine cannot give it, asks for another source.
 absl::StatusOr<std::optional<Source::Found>> RelayReceiver::look(const Publication& publication) {
   if (incoming_->source == kTrainer) return trainer_.find(publication);
   if (incoming_->stuck) return std::nullopt;
@@ -231,7 +231,7 @@ absl::StatusOr<std::optional<Source::Found>> RelayReceiver::look(const Publicati
   say({.kind = RelayMessage::Kind::kCannot,
        .number = incoming_->number,
        .source = incoming_->source,
-       .why = found.ok() ? "it has that version no more" : std::string(message_of(found.status()))});
+       .why = found.ok() ? "it no longer has that version" : std::string(message_of(found.status()))});
   return std::nullopt;
 }
 

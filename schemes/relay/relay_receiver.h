@@ -1,10 +1,10 @@
-// RelayReceiver: a worker's end of a relay. It copies versions into its own receive buffers, from the trainer's slot or
-// from another engine's buffer, as far as those have come. Other engines may copy them from here at the same time.
+// RelayReceiver: a worker's end of a relay. It copies versions into its own receive buffers from the trainer's slot or
+// another engine's buffer, as far as that is filled. Other engines may copy from here at the same time.
 //
 //   the source's memory ── pieces, by copy engines ──▶ a buffer here ── pieces ──▶ the buffers of other engines
 //   how far it has come ── control or progress page ─▶ this thread ──────────▶ our progress page
 //
-// Prepare thread: add() to end_read(). I/O thread: open(), heard(), close(). A thread of its own: receive().
+// Prepare thread: add() to end_read(). A separate thread: receive(). I/O thread: the others.
 #pragma once
 
 #include <condition_variable>
@@ -25,18 +25,18 @@ namespace bascule::inline v0::relay {
 
 class RelayReceiver final : public Reception {
  public:
-  // Makes `kept` receive buffers of `bytes`. With `digests` it digests what comes, while it comes. RESOURCE_EXHAUSTED:
+  // Makes `kept` receive buffers of `bytes`. With `digests` it digests versions as they arrive. RESOURCE_EXHAUSTED:
   // there is no room.
   static absl::StatusOr<std::unique_ptr<RelayReceiver>> make(RelayMemory memory, std::uint64_t bytes, std::size_t kept,
                                                              bool digests);
 
-  // A slot of the trainer's that this process has mapped, and no more.
+  // add() registers a slot of the trainer that this process has mapped; remove() forgets it.
   void add(SlotId slot, ReachedMemory memory, WrittenSoFar written) {
     trainer_.add(slot, std::move(memory), std::move(written));
   }
   void remove(SlotId slot) { trainer_.remove(slot); }
 
-  // As in ReceiverTransport; the view is of a receive buffer.
+  // As in ReceiverTransport. The view is of a receive buffer.
   absl::StatusOr<SlotView> prepare(const Publication& publication, Deadline deadline);
   void end_read(SlotId slot);
 
@@ -50,14 +50,14 @@ class RelayReceiver final : public Reception {
     std::uint64_t number = 0;  // of the delivery
     std::uint64_t connection = 0;
     SourceId source = kTrainer;
-    bool whole = false;                  // the source has all of it, or it is gone there
+    bool whole = false;                  // the source has all of it, or no longer has it
     bool stuck = false;                  // another source was asked for
-    bool over = false;                   // given up by the sender
-    std::optional<std::size_t> place{};  // of its buffer, if others see it
+    bool over = false;                   // the sender gave it up
+    std::optional<std::size_t> place{};  // its buffer's index, if others see it
   };
   explicit RelayReceiver(RelayMemory memory, bool digests) : memory_(std::move(memory)), digests_(digests) {}
 
-  void say(const RelayMessage& message);  // under the mutex, as the next four
+  void say(const RelayMessage& message);  // this and the next four: under the mutex
   void begin(const RelayMessage& take);
   void let_go(std::shared_ptr<EngineBuffers> engine);
   void hear_of(std::uint64_t number, const RelayMessage& message);
@@ -68,7 +68,7 @@ class RelayReceiver final : public Reception {
 
   const RelayMemory memory_;
   const bool digests_;
-  std::vector<std::shared_ptr<std::byte>> written_;  // what a device that hangs may still write; goes after the queue
+  std::vector<std::shared_ptr<std::byte>> written_;  // a device that hangs may still write these; freed after the queue
   std::unique_ptr<DeviceQueue> queue_;               // receive()
   std::uint64_t allocated_ = 0;                      // bytes of a buffer, as others map it
   std::vector<ProcessFd> shown_;                     // the buffers that others see
@@ -80,10 +80,10 @@ class RelayReceiver final : public Reception {
   std::shared_ptr<SenderLine> line_;  // null: no connection
   ReceiveBuffers buffers_;
   std::optional<Incoming> incoming_;
-  std::map<std::uint64_t, RelayMessage> early_;                 // by delivery: of one whose receive() has not begun
+  std::map<std::uint64_t, RelayMessage> early_;                 // by delivery, before its receive() has begun
   std::map<SourceId, std::shared_ptr<EngineBuffers>> engines_;  // null: being mapped
   std::uint64_t connections_ = 0;
-  std::optional<TaskThread> mapper_;  // maps what engines show; ends first
+  std::optional<TaskThread> mapper_;  // maps the memory that engines show; ends first
 };
 
 }  // namespace bascule::inline v0::relay

@@ -17,7 +17,7 @@ std::vector<Action> Routes::on(const Event& event) {
 
 void Routes::note(const event::Joined& joined) { members_.try_emplace(joined.worker); }
 
-// Its readers go on from where it read itself: those bytes are there, or come there.
+// Its readers continue from its own source, which has the same bytes or will get them.
 void Routes::note(const event::Removed& removed) {
   if (members_.erase(removed.worker) == 0) return;
   for (auto& [worker, member] : members_)
@@ -69,7 +69,7 @@ void Routes::note(const event::Heard& heard) {
     if (newest) member->second.alone = true;
     return redirect(number, delivery, worker, leg->source);
   }
-  // The trainer's slot is always there; a worker that cannot read that fails by itself.
+  // The trainer's slot is always there; a worker that cannot read it fails by itself.
   if (leg->state == Leg::State::kIncoming && leg->source == message.source && message.source != kTrainer)
     go_on(number, delivery, *leg, kTrainer);
 }
@@ -100,7 +100,7 @@ void Routes::note(const event::Wanted& wanted) {
     if (member != members_.end() && member->second.reads != Member::Reads::kInPlace)
       delivery.legs.push_back({.worker = worker});
   }
-  // In an order that stays: each worker then copies from the one that it copied from last time, which it has mapped.
+  // The order is stable, so that each worker copies from the same source as last time, which it has mapped.
   std::ranges::sort(delivery.legs, {}, &Leg::worker);
   std::ranges::stable_sort(delivery.legs, {}, [this](const Leg& leg) {
     return members_.at(leg.worker).reads == Member::Reads::kCopies ? 0 : 1;
@@ -140,8 +140,8 @@ void Routes::start(std::uint64_t number, Delivery& delivery, Leg& leg) {
                              .spared = spared(leg.worker)}});
 }
 
-// The legs that others may copy from, as places of a tree whose root is the trainer: each has as many children as the
-// shape says, and the next place is this leg's.
+// The legs that others may copy from form a tree whose root is the trainer. Each has as many children as the shape
+// allows; this leg gets the next place.
 SourceId Routes::choose(const Delivery& delivery, const Leg& leg) const {
   std::vector<SourceId> places;
   for (const Leg& each : delivery.legs)
@@ -149,7 +149,7 @@ SourceId Routes::choose(const Delivery& delivery, const Leg& leg) const {
   const std::size_t degree = shape_ == RelayShape::kTree ? 2 : 1;
   if (places.size() >= degree) return places[places.size() / degree - 1];
   if (!places.empty()) return kTrainer;
-  // It comes alone, behind the others: the engine that fewest copy from is asked before the trainer is.
+  // It joins late and alone: it copies from the engine with the fewest readers rather than from the trainer.
   SourceId best = kTrainer;
   std::size_t least = 0;
   for (const auto& [worker, member] : members_) {
@@ -181,7 +181,7 @@ void Routes::introduce(WorkerId worker, SourceId engine) {
   turn_.act(action::Introduce{worker, engine});
 }
 
-// All that copy from `gone` copy from `to` instead.
+// All readers of `gone` copy from `to` instead.
 void Routes::redirect(std::uint64_t number, Delivery& delivery, SourceId gone, SourceId to) {
   if (to != kTrainer && (!can_serve(to, delivery) || to == gone)) to = kTrainer;
   for (Leg& leg : delivery.legs)
@@ -222,7 +222,7 @@ std::size_t Routes::readers(SourceId source) const {
   return count;
 }
 
-// The versions that others read, or may still read, from its buffers: each once, however many read it.
+// The versions that others read, or may still read, from its buffers, each once.
 std::vector<Version> Routes::spared(WorkerId worker) const {
   std::set<Version> versions;
   for (const auto& [number, delivery] : deliveries_)

@@ -2,7 +2,7 @@
 // schemes/relay/README.md draws it.
 //
 // A delivery has a leg for each worker that copies. A leg's source is the trainer, or an engine that has the version or
-// is getting it. Where a source goes, its readers go on from the source that it had itself.
+// is getting it. If a source leaves, its readers continue from that source's own source.
 //
 //   leg:  waiting ──the worker says how it reads──▶ incoming ──got──▶ got
 //                                                     │
@@ -39,7 +39,7 @@ namespace action {
 using namespace schemes::action;
 using Say = schemes::action::Say<RelayMessage>;
 using Deliver = schemes::action::Deliver<RelayMessage>;
-struct Introduce {  // sends the `engine` message, with what that engine shows
+struct Introduce {  // sends the `engine` message, with the buffers that the engine shows
   WorkerId worker = 0;
   SourceId engine = kTrainer;
 };
@@ -56,9 +56,9 @@ class Routes {
 
   // ---- what it knows, for tests and texts ----
 
-  // From whom a worker copies that version now; none: it does not.
+  // The source from which a worker copies that version now; nullopt if it does not.
   std::optional<SourceId> source_of(WorkerId worker, Version version) const;
-  std::string_view path_of(WorkerId worker) const;  // "in place" or "relay"; empty: it has not said yet
+  std::string_view path_of(WorkerId worker) const;  // "in place" or "relay"; empty: not known yet
   std::size_t deliveries() const { return deliveries_.size(); }
 
  private:
@@ -66,8 +66,8 @@ class Routes {
     enum class Reads { kUnknown, kInPlace, kCopies };
     Reads reads = Reads::kUnknown;
     Version told = 0;               // the last version that was delivered to it
-    bool has_it = false;            // all of that
-    bool alone = false;             // in memory that it shows nobody
+    bool has_it = false;            // all of that version
+    bool alone = false;             // in memory that no other engine can see
     std::vector<SourceId> knows{};  // engines that it was introduced to
   };
   struct Leg {
@@ -75,13 +75,13 @@ class Routes {
     WorkerId worker = 0;
     State state = State::kWaiting;
     SourceId source = kTrainer;
-    std::vector<SourceId> former{};  // sources: it may still read them when it was told to go on elsewhere
+    std::vector<SourceId> former{};  // earlier sources, which it may still read
 
     bool may_read(SourceId engine) const;
   };
   struct Delivery {
     Version version = 0;
-    std::vector<Leg> legs;  // as they are on the way: a source's leg comes before those that copy from it
+    std::vector<Leg> legs;  // in the order of the route: a source's leg comes before its readers' legs
     bool stopped = false;
   };
 

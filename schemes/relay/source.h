@@ -1,4 +1,4 @@
-// Source: what a worker copies versions from: the trainer's slots, or the receive buffers of another engine.
+// Source: the trainer's slots, or another engine's receive buffers, from which a worker copies versions.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ class SourceMemory {
  public:
   explicit SourceMemory(ReachedMemory memory) : memory_(std::move(memory)) {}
   std::uint64_t bytes() const { return memory_.bytes.size(); }
-  absl::StatusOr<HostWindow*> window(DeviceQueue& queue);  // opened once; only on the thread that copies
+  absl::StatusOr<HostWindow*> window(DeviceQueue& queue);  // opened once; called only on the copying thread
 
  private:
   const ReachedMemory memory_;
-  std::shared_ptr<HostWindow> window_;  // goes before the memory
+  std::shared_ptr<HostWindow> window_;  // destroyed before the memory
 };
 
 class Source {
@@ -34,13 +34,14 @@ class Source {
   virtual ~Source() = default;
   struct Found {
     std::shared_ptr<SourceMemory> memory;
-    std::uint64_t bytes_done = 0;  // a prefix that is there
+    std::uint64_t bytes_done = 0;  // the prefix that has come
   };
-  // None: it does not have that version, or not yet. An error: nothing can be copied from it. Never waits. Any thread.
+  // Returns nullopt if it does not have that version, or not yet; an error if nothing can be copied from it. Never
+  // waits. Any thread.
   virtual absl::StatusOr<std::optional<Found>> find(const Publication& publication) = 0;
 };
 
-// The trainer's, as the scheme has mapped them.
+// The trainer's slots, as the scheme has mapped them.
 class TrainerSlots final : public Source {
  public:
   void add(SlotId slot, ReachedMemory memory, WrittenSoFar written);
@@ -55,7 +56,7 @@ class TrainerSlots final : public Source {
 
 class EngineBuffers final : public Source {
  public:
-  // Maps what the engine shows: its progress page, then its buffers. May take milliseconds.
+  // Maps the engine's progress page, then its buffers. May take milliseconds.
   static std::shared_ptr<EngineBuffers> make(const RelayMemory& here, const RelayMessage& message,
                                              std::vector<UniqueFd> descriptors);
   absl::StatusOr<std::optional<Found>> find(const Publication& publication) override;

@@ -50,7 +50,7 @@ class ShmReceiver final : public ReceiverTransport {
     return SlotView{.slot = publication.slot, .bytes = slot->second.bytes(), .memory = slot->second.keep()};
   }
 
-  void end_read(SlotId) override {}  // mapped once, for every version to come
+  void end_read(SlotId) override {}  // a slot stays mapped for later versions
   void unmap(SlotId slot) override { slots_.erase(slot); }
 
  private:

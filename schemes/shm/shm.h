@@ -1,5 +1,5 @@
-// shm: host memory shared by descriptor. A slot is a sealed memfd; readers map it read-only and read in
-// place, so that nothing is delivered and nothing is copied.
+// shm: host memory shared by descriptor. A slot is a sealed memfd. Readers map it read-only and read in place, so
+// nothing is delivered or copied.
 #pragma once
 
 #include <bascule/transport/scheme.h>

@@ -110,7 +110,7 @@ TEST_F(NcclBrokenGroups, ThreeCommunicatorsThatBreakAreEnough) {
     tell(event::Left{group});
   }
   EXPECT_THAT(done(1), StatusIs(StatusCode::kUnavailable,
-                                AllOf(HasSubstr("given up behind 3 communicators"), HasSubstr("broken"))));
+                                AllOf(HasSubstr("given up after 3 communicators"), HasSubstr("broken"))));
   EXPECT_THAT(told(Kind::kOver), ElementsAre(1));
 }
 

@@ -278,7 +278,7 @@ TEST_F(NcclDeaths, IdsThatCannotBeDrawnAbortTheVersion) {
   wait_for_workers(1);
   fake.fail_unique_id(1000);
   EXPECT_THAT(try_send(), StatusIs(StatusCode::kUnavailable,
-                                   AllOf(HasSubstr("given up behind 3 communicators"), HasSubstr("draw an id"))));
+                                   AllOf(HasSubstr("given up after 3 communicators"), HasSubstr("create an id"))));
   fake.fail_unique_id(0);
   send(1);
 }
