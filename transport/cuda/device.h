@@ -1,7 +1,7 @@
-// The GPUs that this process sees. Its numbers for them are its own (CUDA_VISIBLE_DEVICES renumbers them); between
-// processes a GPU is named by its UUID.
+// The GPUs that this process sees. Their numbers differ between processes (CUDA_VISIBLE_DEVICES renumbers them), so
+// processes name a GPU to each other by its UUID.
 //
-// Any thread. None of these fails the process where there is no GPU and no driver.
+// Any thread. All calls are safe without a GPU and without a driver.
 #pragma once
 
 #include <array>
@@ -20,28 +20,29 @@ struct Device {
   std::string name;  // "NVIDIA H200"
   std::uint64_t memory_bytes = 0;
   int compute_capability = 0;   // 90: 9.0
-  bool exports_memory = false;  // by POSIX descriptors, as cuda-ipc needs it
+  bool exports_memory = false;  // as POSIX descriptors, which cuda-ipc needs
 };
 
-// "GPU-8c5c6e0a-...", as nvidia-smi and CUDA_VISIBLE_DEVICES have it.
+// "GPU-8c5c6e0a-...", as in nvidia-smi and CUDA_VISIBLE_DEVICES.
 std::string to_string(const std::array<std::uint8_t, 16>& uuid);
 
-// All that this process sees. UNAVAILABLE: as of why_no_gpu().
+// All GPUs that this process sees. UNAVAILABLE: see why_no_gpu().
 absl::StatusOr<std::vector<Device>> devices();
-// The one of that number. UNAVAILABLE: there is none.
+// The GPU with that number. UNAVAILABLE: there is none.
 absl::StatusOr<Device> find_device(int ordinal);
-// The one with that UUID. NOT_FOUND: this process does not see it; the text names those that it sees, and
-// CUDA_VISIBLE_DEVICES where it is set.
+// The GPU with that UUID. NOT_FOUND: this process does not see it; the text lists the GPUs that it sees, and
+// CUDA_VISIBLE_DEVICES if that is set.
 absl::StatusOr<Device> find_device(const std::array<std::uint8_t, 16>& uuid);
 
-// OK where there is a GPU that Bascule's kernels run on; else UNAVAILABLE, and why: no driver, a driver too old, no
-// device, or one too old.
+// OK if there is a GPU that Bascule's kernels run on. UNAVAILABLE says why not: no driver, a driver too old, no device,
+// or one too old.
 absl::Status why_no_gpu();
 
-// ", of which device 0 has 120 MiB free of 143167": for texts of what it has not. Empty where it cannot tell.
+// ", of which device 0 has 120 MiB free of 143167", for texts about a lack of memory; empty if unknown.
 std::string free_memory(int device);
 
-// Whether `device` can read memory of the GPU `peer`. False also if the two are one, or if the driver cannot tell.
+// Whether `device` can read memory of the GPU `peer`. Also false if both are the same GPU, or if the driver cannot
+// tell.
 bool can_reach(int device, int peer);
 
 }  // namespace bascule::inline v0::cuda

@@ -1,13 +1,13 @@
 // Device memory that other processes can map: allocations without an address (cuMemCreate), which travel as POSIX
-// descriptors, and mappings of them, on their own device or on a peer GPU.
+// descriptors, and their mappings, on the same device or on a peer GPU.
 //
 //   trainer                                            engine
 //   Allocation::make(device, n)                        Allocation::import(device, fd, n, its device)
 //     ├── DeviceMapping::map(allocation, kReadWrite)     └── DeviceMapping::map(allocation, kReadOnly, its device)
 //     └── export_descriptor() ══ SCM_RIGHTS ══════▶
 //
-// The memory goes with the last of its allocations (imported ones included) and mappings in any process, also if a
-// process is killed: mapping and allocation outlive each other in any order. Move-only; a moved-from object is empty.
+// The memory is freed with the last of its allocations (including imported ones) and mappings in any process, even if a
+// process is killed; allocation and mapping may be destroyed in any order. Move-only; a moved-from object is empty.
 // Freeing and mapping may wait for the device: do it when a worker joins or leaves. Any thread, one at a time.
 #pragma once
 
@@ -22,18 +22,19 @@
 
 namespace bascule::inline v0::cuda {
 
-// Whether network cards are to reach the memory, where the device has that (GPUDirect RDMA): it cannot be added later.
+// Whether network cards should reach the memory, if the device can do that (GPUDirect RDMA). It cannot be added later.
 enum class ForNetwork { kNo, kYes };
 
 class Allocation {
  public:
-  // At least `bytes` on `device`, rounded up to its granularity (2 MiB on what was seen). RESOURCE_EXHAUSTED: the
-  // device has not as much. UNIMPLEMENTED: it exports no memory.
+  // Allocates `bytes` on `device`, rounded up to its granularity (2 MiB on the GPUs seen). RESOURCE_EXHAUSTED: the
+  // device has less free memory. UNIMPLEMENTED: it exports no memory.
   static absl::StatusOr<Allocation> make(int device, std::uint64_t bytes, ForNetwork network = ForNetwork::kNo);
-  // Of a descriptor that export_descriptor() made in another process, or this one. `bytes` is what it said; `device` is
-  // where the memory lies, by this process's numbers (find_device() of the UUID that came along); `reader` the one that
-  // will map it, the same or a peer GPU, in whose context the driver is called: on `device` a reader on another leaves
-  // none. The descriptor may be closed afterwards. INVALID_ARGUMENT: it is none, or `bytes` are not whole granules.
+  // Imports a descriptor that export_descriptor() made in this or another process. `bytes` is the exporter's bytes();
+  // `device` is where the memory lies, by this process's numbers (find_device() of the UUID that came along); `reader`
+  // is the device that will map it, the same or a peer GPU. The driver is called in the reader's context, so that a
+  // reader on another GPU creates no context on `device`. The descriptor may be closed afterwards. INVALID_ARGUMENT: it
+  // is not such a descriptor, or `bytes` are not whole granules.
   static absl::StatusOr<Allocation> import(int device, int fd, std::uint64_t bytes, int reader);
 
   Allocation() = default;
@@ -55,21 +56,21 @@ class Allocation {
   int device() const { return device_; }
   unsigned long long handle() const { return handle_; }
 
-  // A descriptor, closed on exec, that keeps the memory as long as it is open.
+  // A descriptor, closed on exec, that keeps the memory allocated while it is open.
   absl::StatusOr<UniqueFd> export_descriptor() const;
 
  private:
   unsigned long long handle_ = 0;  // CUmemGenericAllocationHandle
   std::uint64_t bytes_ = 0;
   int device_ = -1;
-  int current_ = -1;  // in calls of the driver
+  int current_ = -1;  // whose context is current in driver calls
 };
 
 // An address at which a device sees an allocation.
 class DeviceMapping {
  public:
-  // All of `allocation` for kernels and copies of `device`. With kReadOnly a write by them is refused as an illegal
-  // address, which is a sticky error. UNIMPLEMENTED: `device` is another one than the allocation's and cannot reach it.
+  // Maps all of `allocation` for kernels and copies of `device`. With kReadOnly a write by them is an illegal address,
+  // which is a sticky error. UNIMPLEMENTED: `device` is not the allocation's device and cannot reach it.
   static absl::StatusOr<DeviceMapping> map(const Allocation& allocation, Access access, int device);
 
   DeviceMapping() = default;
@@ -86,7 +87,7 @@ class DeviceMapping {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver gives addresses as numbers
   std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
   std::uint64_t bytes() const { return bytes_; }
-  int device() const { return device_; }  // the one that it is mapped on
+  int device() const { return device_; }  // which maps it
 
  private:
   unsigned long long address_ = 0;  // CUdeviceptr

@@ -1,4 +1,4 @@
-// Slots in device memory, as cuda-ipc and nccl make them.
+// Slots in device memory, for cuda-ipc and nccl.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,9 @@
 
 namespace bascule::inline v0::cuda {
 
-// Of `bytes` bytes for a layout, mapped for `device` to read and write, with a descriptor that other processes can map.
-// `allocated`: in whole granules, as they must be told. Errors as of Allocation::make().
+// Makes a slot of `bytes` bytes, mapped for `device` to read and write, with a descriptor that other processes can map.
+// `allocated` receives its size in whole granules, which those processes need. Returns the errors of
+// Allocation::make().
 absl::StatusOr<SlotMemory> make_device_slot(const Device& device, std::uint64_t bytes, ForNetwork network,
                                             std::uint64_t* allocated = nullptr);
 

@@ -1,6 +1,6 @@
-// Tensors in device memory, of a program without LibTorch: specs, and the program's own pointer to each. Each send
-// reads the pointers; slots=1 sets them to the tensors' new places in the slot. The tensors are contiguous, all on one
-// device, and written by one stream. ParameterMemory says what keeps the slot alive that they moved into.
+// Tensors in device memory, of a program without LibTorch: a spec and the program's own pointer each. Each send reads
+// the pointers; slots=1 sets them to the tensors' new places in the slot. The tensors are contiguous, all on one
+// device, and written by one stream. ParameterMemory keeps the slot alive that they moved into.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,5 @@
-// The driver's functions that the runtime does not have, or whose answers the runtime would remember as errors, in the
-// place of one that the user's code left: looked up when they are first asked for. Nothing links libcuda, so that a
-// program runs where there is no driver.
+// Driver functions that the runtime lacks, or whose errors the runtime would remember and thereby replace the user's
+// last error. They are looked up on first use. Nothing links libcuda, so programs run without a driver.
 #pragma once
 
 #include <cuda.h>
@@ -35,7 +34,7 @@ struct Driver {
   decltype(&::cuCtxGetDevice) context_device = nullptr;
 };
 
-// The same at every call. UNAVAILABLE: no driver, or one without these functions. Any thread.
+// Every call returns the same. UNAVAILABLE: no driver, or one without these functions. Any thread.
 absl::StatusOr<const Driver*> driver();
 
 }  // namespace bascule::inline v0::cuda

@@ -1,7 +1,7 @@
-// HostRegistration: host memory that a device copies from and to at the full speed of PCIe, as long as this lives.
+// HostRegistration: while it lives, a device copies from and to the host memory at full PCIe speed.
 //
-// Registering takes about half a second a GiB the first time, and wants all pages in memory: do it when a worker joins,
-// not when one sends. The mapping must outlive the registration. Mappings of files cannot be registered (EFAULT);
+// Registering takes about half a second per GiB the first time, and brings all pages into memory: do it when a worker
+// joins, not during a send. The mapping must outlive the registration. Mappings of files cannot be registered (EFAULT);
 // memfds can. Move-only; a moved-from one is empty. Any thread.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace bascule::inline v0::cuda {
 
 class HostRegistration {
  public:
-  // With kReadOnly for memory that is mapped read-only here: devices may read it, and a copy into it is refused.
+  // kReadOnly is for memory that is mapped read-only here: devices may read it, and a copy into it is refused.
   // UNIMPLEMENTED: this device registers no read-only memory. FAILED_PRECONDITION: part of it is registered already.
   static absl::StatusOr<HostRegistration> make(int device, std::span<const std::byte> bytes, Access access);
 

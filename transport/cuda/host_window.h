@@ -1,7 +1,7 @@
-// HostWindow with CUDA: memory of the host, or of a peer GPU, that a device's copy engines reach.
+// HostWindow with CUDA: memory of the host or of a peer GPU, for a device's copy engines.
 //
-//   registered:  device ◀── copies of piece_bytes() ──▶ the memory itself; and so of a peer GPU's
-//   else:        device ◀── copies of a buffer ──▶ pinned buffers ◀── threads ──▶ the memory
+//   registered, or a peer GPU's:  device ◀── copies of piece_bytes() ──▶ the memory itself
+//   otherwise:                    device ◀── copies of a buffer ──▶ pinned buffers ◀── threads ──▶ the memory
 //
 // Threads: as the DeviceQueue that it belongs to.
 #pragma once
@@ -25,18 +25,18 @@
 
 namespace bascule::inline v0::cuda {
 
-// What the windows of one queue share where they cannot be registered; used in turn.
+// Buffers that the windows of one queue share if they cannot be registered; used in turn.
 class PinnedBuffers {
  public:
-  static constexpr std::uint64_t kBytes = std::uint64_t{8} << 20;  // of one
+  static constexpr std::uint64_t kBytes = std::uint64_t{8} << 20;  // per buffer
   static constexpr std::size_t kCount = 4;
 
   static absl::StatusOr<std::shared_ptr<PinnedBuffers>> make(int device);
 
   std::byte* at(std::uint64_t number) const { return memory_.as<std::byte>() + number % kCount * kBytes; }
-  UniqueEvent& event(std::uint64_t number) { return events_[number % kCount]; }  // behind its last copy
+  UniqueEvent& event(std::uint64_t number) { return events_[number % kCount]; }  // after its last copy
   void copy(const std::byte* from, std::byte* to, std::uint64_t bytes);          // by all threads
-  std::uint64_t next = 0;                                                        // to be used
+  std::uint64_t next = 0;                                                        // the buffer to use next
 
  private:
   PinnedBuffers();
@@ -46,15 +46,15 @@ class PinnedBuffers {
   kernels::ThreadPool pool_;
 };
 
-// Of a slot: events[i] is behind what writes piece i of it.
+// The pieces of a slot: events[i] is recorded after the work that writes piece i.
 struct Pieces {
   std::span<const UniqueEvent> events;
-  std::uint64_t bytes = 0;  // of one
+  std::uint64_t bytes = 0;  // per piece
 };
 
 class CudaWindow final : public HostWindow {
  public:
-  // `buffers` are made here where they are needed and there are none yet.
+  // Makes `buffers` if they are needed and null.
   static absl::StatusOr<std::shared_ptr<CudaWindow>> make(int device, std::span<const std::byte> bytes, int place,
                                                           Access access, std::shared_ptr<PinnedBuffers>& buffers);
   ~CudaWindow() override;
@@ -74,14 +74,14 @@ class CudaWindow final : public HostWindow {
   absl::Status enqueue_in(std::uint64_t begin, std::uint64_t end, std::byte* slot, Stream stream);
 
   int device_ = -1;
-  std::span<std::byte> bytes_;  // written only where it was opened for that
+  std::span<std::byte> bytes_;  // written only if it was opened for writing
   std::string how_;
   std::uint64_t piece_bytes_ = 0;
-  bool reached_ = false;  // by the copy engines themselves
+  bool reached_ = false;  // directly by the copy engines
   std::optional<HostRegistration> registration_;
-  std::vector<UniqueEvent> copied_;         // by piece; where it is registered
-  std::shared_ptr<PinnedBuffers> buffers_;  // where it is not
-  UniqueEvent used_;                        // behind the last copy
+  std::vector<UniqueEvent> copied_;         // by piece, if registered
+  std::shared_ptr<PinnedBuffers> buffers_;  // if not registered
+  UniqueEvent used_;                        // after the last copy
 };
 
 }  // namespace bascule::inline v0::cuda

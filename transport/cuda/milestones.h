@@ -1,5 +1,5 @@
-// Milestones: how far a stream has come with what it was given in pieces. Its events are made when they are first
-// needed and used again. As UniqueEvent: one thread at a time.
+// Milestones: how far a stream has come with work that it got in pieces. Events are made when needed and reused. Like
+// UniqueEvent, it is used by one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@ namespace bascule::inline v0::cuda {
 class Milestones {
  public:
   void restart() { given_ = met_ = 0; }
-  // Behind all that `stream` was given so far: `end` bytes. They only grow, until restart().
+  // Marks `end` bytes after the work queued on `stream` so far. `end` only grows, until restart().
   absl::Status record(std::uint64_t end, const UniqueStream& stream);
-  // The last of them that the device has passed; 0: none. Does not block.
+  // The last mark that the device has passed, or 0. Does not block.
   absl::StatusOr<std::uint64_t> passed();
 
  private:

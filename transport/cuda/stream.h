@@ -1,8 +1,8 @@
-// Owners of streams and events, each with its device, which is made current for every call here and in the destructor,
-// and the caller's own device again afterwards.
+// Owners of streams and events, each with its device. Every call, also the destructor, makes that device current and
+// then restores the caller's device.
 //
-// Move-only; a moved-from one is empty, and may only be assigned to or destroyed. One thread at a time. Destruction
-// does not wait for what is enqueued. Errors of destructors are kept (status.h).
+// Move-only; a moved-from object is empty, and may only be assigned to or destroyed. One thread at a time. Destruction
+// does not wait for enqueued work. Errors of destructors are kept (status.h).
 #pragma once
 
 #include <utility>
@@ -20,13 +20,13 @@ using kernels::cuda::DeviceGuard;
 using kernels::cuda::DeviceLife;
 using kernels::cuda::Stream;
 
-// How long is waited where no caller gives a deadline, as in a destructor: more than any copy or kernel of ours takes
-// once it has begun, also on a device that others keep busy. What waits for a stream of the user's may take longer: its
-// owner waits for that first, with a deadline of the endpoint (Session::stop, Packer::finish). Only a device that hangs
-// uses up all of it; the memory is then given up, as it would be at the end of the process.
+// How long to wait if no caller gives a deadline, as in a destructor: longer than any of our copies or kernels takes
+// once it has begun, even on a busy device. Work that waits for a user's stream may take longer: its owner first waits
+// for that, with a deadline of the endpoint (Session::stop, Packer::finish). Only a hung device uses up all of it; its
+// memory is then abandoned until the process ends.
 inline constexpr absl::Duration kUnderWay = absl::Seconds(10);
 
-// A stream that does not wait for the default one.
+// A stream that does not wait for the default stream.
 class UniqueStream {
  public:
   enum class Priority { kLow, kHigh };
@@ -45,7 +45,7 @@ class UniqueStream {
   Stream get() const { return stream_; }
   int device() const { return life_.device(); }
 
-  // Blocks, polling, until the device is done with all that is enqueued. DEADLINE_EXCEEDED: not yet.
+  // Blocks, polling, until the device has done all enqueued work. DEADLINE_EXCEEDED: not yet.
   absl::Status wait(Deadline deadline) const;
 
  private:
@@ -72,13 +72,13 @@ class UniqueEvent {
   CUevent_st* get() const { return event_; }
   int device() const { return life_.device(); }
 
-  absl::Status alive() const;  // a sticky error where the device was reset since this was made
-  // The point behind all that is enqueued on `stream`, a stream of this device. Does not block.
+  absl::Status alive() const;  // a sticky error if the device was reset since this was made
+  // Sets the point after all work enqueued on `stream`, a stream of this device. Does not block.
   absl::Status record(Stream stream);
-  // What is enqueued on `stream`, of any device, from now on begins behind the point. Does not block the host.
+  // Work enqueued later on `stream`, of any device, begins after the point. Does not block the host.
   absl::Status let_wait(Stream stream) const;
-  // Whether the device has passed the point; true where none was recorded. Does not block. A sticky error where the
-  // device was reset since the event was made, as wait().
+  // Whether the device has passed the point; true if none was recorded. Does not block. Like wait(), returns a sticky
+  // error if the device was reset since the event was made.
   absl::StatusOr<bool> passed() const;
   // Blocks, polling, until it has. DEADLINE_EXCEEDED: not yet.
   absl::Status wait(Deadline deadline) const;

@@ -1,5 +1,5 @@
-// LibTorch's tensors to and from tensor views. Only the headers of this folder know LibTorch, so that the library
-// itself does not link it.
+// Converts between LibTorch's tensors and tensor views. Only the headers of this folder use LibTorch, so that the
+// library itself does not link it.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -61,14 +61,14 @@ inline at::ScalarType scalar_type_of(DType dtype) {
   return at::kByte;
 }
 
-// A tensor over the view's own memory: no copy, valid as long as the view. Weights of a slot are read-only memory:
+// A tensor over the view's memory, without a copy and valid as long as the view. A slot's weights are read-only memory:
 // writing to such a tensor ends the process.
 inline at::Tensor tensor_over(const TensorView& view) {
   const at::IntArrayRef shape(view.shape.data(), view.shape.size());
   const at::Device device =
       view.device == kHost ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<at::DeviceIndex>(view.device));
   const auto options = at::TensorOptions().dtype(scalar_type_of(view.dtype)).device(device);
-  void* data = const_cast<std::byte*>(view.data);  // from_blob takes no const; see above
+  void* data = const_cast<std::byte*>(view.data);  // for_blob takes no const; see above
   at::TensorMaker maker = at::for_blob(data, shape);
   if (!view.strides.empty()) maker.strides(at::IntArrayRef(view.strides.data(), view.strides.size()));
   return maker.options(options)
@@ -76,7 +76,7 @@ inline at::Tensor tensor_over(const TensorView& view) {
       .make_tensor();  // a peer GPU's memory is read on `device` all the same
 }
 
-// Gives the listed tensors. It shares them with their owner, so each send sees what an optimizer wrote in place.
+// The listed tensors, shared with their owner, so that each send sees what an optimizer wrote in place.
 class TensorList final : public TensorSource {
  public:
   explicit TensorList(std::vector<std::pair<std::string, at::Tensor>> tensors)
@@ -109,9 +109,9 @@ class TensorList final : public TensorSource {
     return static_cast<Stream>(c10::impl::VirtualGuardImpl(at::kCUDA).getStream(*device_).native_handle());
   }
 
-  // The tensors stay the same objects for all their holders; from now on their storage is the slot's. That storage
-  // keeps the slot alive: as long as any of the tensors lives, or any view of one that is made later. A view that was
-  // made before keeps the old storage.
+  // The tensors stay the same objects for all their holders, but their storage becomes the slot's. That storage keeps
+  // the slot alive as long as any of the tensors, or any view of one that is made later. Earlier views keep the old
+  // storage.
   absl::Status move_into(std::span<std::byte* const> targets, std::shared_ptr<void> keeps) override {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       at::Tensor& tensor = tensors_[i].second;
@@ -130,9 +130,9 @@ class TensorList final : public TensorSource {
   }
 
  private:
-  // Does what at::Tensor::record_stream() does, with the stream behind which the tensors are sent. The allocator gives
-  // freed memory to the next tensor of the stream that it was allocated for, and that stream knows nothing of the send.
-  // With this the allocator waits until the send has read the memory. Memory that it did not allocate, as a slot, is
+  // Does what at::Tensor::record_stream() does, with the stream after which the tensors are sent. The allocator gives
+  // freed memory to the next tensor of the stream that it was allocated for, which does not wait for the send. With
+  // this the allocator waits until the send has read the memory. Memory that it did not allocate, such as a slot, is
   // left out.
   void tell_allocator() const {
     if (!device_) return;

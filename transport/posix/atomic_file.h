@@ -1,5 +1,5 @@
-// AtomicFile: a file that is written whole or not at all. The one way in which files are replaced here. Blocks, works
-// from any thread and keeps no state. Errors name the file and what the system said.
+// AtomicFile: a file that is written whole or not at all. All files that Bascule replaces are replaced this way.
+// Blocks, works from any thread and keeps no state. Errors name the file and the system's error.
 #pragma once
 
 #include <fcntl.h>
@@ -16,28 +16,28 @@
 
 namespace bascule::inline v0 {
 
-// A file under a temporary name beside `path`, which publish() or commit() renames. Dropped without either, it is
-// removed. Move-only; moved from, it holds nothing and may only be destroyed.
+// A file under a temporary name beside `path`, which publish() or commit() renames; without either the destructor
+// removes it. Move-only; a moved-from object holds nothing and may only be destroyed.
 class AtomicFile {
  public:
-  // `suffix` is put behind the name for the time of writing; none: ".tmp-PID", so that processes do not meet. A file
-  // that a killed process left under that name is overwritten. `folder_fd`: the folder of `path`, which is then found
-  // by this descriptor, whatever its name is by now; borrowed.
+  // `suffix` is appended to the name during writing; by default ".tmp-PID", so that processes do not collide. A file
+  // that a killed process left under that name is overwritten. `folder_fd` is the folder of `path`, which is then
+  // reached by this descriptor even if it was renamed; borrowed.
   static absl::StatusOr<AtomicFile> create(const std::filesystem::path& path, mode_t mode = 0666,
                                            std::string_view suffix = "", int folder_fd = AT_FDCWD);
   AtomicFile(AtomicFile&& other) noexcept = default;
   AtomicFile& operator=(AtomicFile&&) = delete;
   ~AtomicFile();
 
-  // Allocates room for so many bytes beyond those that it has, where the file system can.
+  // Allocates room for so many more bytes, if the file system can.
   void reserve(std::size_t bytes);
   absl::Status append(std::span<const std::byte> bytes);
   absl::Status append(std::string_view text);
 
-  // Puts the file in the place of whatever `path` named: an open finds the old or the new, whole. Not yet on the disk:
-  // fsync() of what it returns, the new file, and sync_folder() see to that.
+  // Replaces whatever `path` named: an open finds the old or the new file, whole. It is not yet on the disk: that takes
+  // fsync() of the returned descriptor, which is the new file, and sync_folder().
   absl::StatusOr<UniqueFd> publish();
-  // The same, and on the disk.
+  // Like publish(), and returns once the file is on the disk.
   absl::Status commit();
 
  private:
@@ -47,14 +47,13 @@ class AtomicFile {
   int folder_fd_;
 };
 
-// Puts a file with `text` (0600) in the place of whatever `path` named: a process that opens it finds the old file or
-// the new one, whole. It is not yet on the disk: fsync() of the returned descriptor, the new file, and sync_folder() do
-// that. Keep the descriptor, and close it on another thread once the file was replaced: the end of a file may wait for
-// the disk. `folder_fd` as of AtomicFile::create().
+// Replaces whatever `path` named with a file that holds `text` (0600), like AtomicFile::publish(). Keep the returned
+// descriptor, and close it on another thread once the file was replaced: the end of a file may wait for the disk.
+// `folder_fd` as in AtomicFile::create().
 absl::StatusOr<UniqueFd> replace_file(const std::filesystem::path& path, std::string_view text,
                                       int folder_fd = AT_FDCWD);
 
-// The whole of `text` as `path`, on the disk.
+// Writes `text` as the whole of `path`, on the disk.
 absl::Status write_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace bascule::inline v0

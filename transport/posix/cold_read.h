@@ -1,9 +1,9 @@
-// Reading a file once, past the page cache: it reads what the disk holds, at the disk's own depth, and displaces no
-// pages from the cache.
+// Reads a file once, bypassing the page cache: it reads the bytes on the disk, at the disk's own queue depth, and
+// displaces no pages from the cache.
 //
-// By io_uring with O_DIRECT into a few buffers of anonymous memory, registered where the system's limit on locked
-// memory allows it (the pages of a file's mapping cannot be: EFAULT). Where the system refuses io_uring, by plain
-// calls; where the file system has no O_DIRECT, through the page cache.
+// It uses io_uring with O_DIRECT into a few buffers of anonymous memory, registered if the system's limit on locked
+// memory allows it (the pages of a file's mapping cannot be: EFAULT). If the system refuses io_uring, it uses plain
+// calls; if the file system has no O_DIRECT, it reads through the page cache.
 #pragma once
 
 #include <cstddef>
@@ -19,22 +19,22 @@
 namespace bascule::inline v0 {
 
 inline constexpr std::size_t kColdPiece = std::size_t{512} << 10;  // whole tiles of the digest
-inline constexpr std::uint64_t kColdAlignment = 4096;              // of O_DIRECT: offsets, buffers, lengths
+inline constexpr std::uint64_t kColdAlignment = 4096;              // for O_DIRECT: of offsets, buffers and lengths
 
-// Gives [offset, offset + bytes) of the file to `take`, each piece of kColdPiece (the last may be shorter) once and in
-// any order, with its distance from `offset`, which is a multiple of kColdAlignment. Blocks; one call at a time on a
-// descriptor. The answer says how it was read: "io_uring, O_DIRECT, registered buffers". OUT_OF_RANGE: the file is
-// shorter. CANCELLED: `stop` was asked for before the last piece was begun; those under way are waited for.
+// Passes [offset, offset + bytes) of the file to `take` in pieces of kColdPiece (the last may be shorter), each once
+// and in any order, with its distance from `offset`, which is a multiple of kColdAlignment. Blocks; one call at a time
+// per descriptor. Returns how it read: "io_uring, O_DIRECT, registered buffers". OUT_OF_RANGE: the file is shorter.
+// CANCELLED: `stop` was requested before the last piece was begun; pieces under way are waited for.
 absl::StatusOr<std::string> read_cold(int fd, std::uint64_t offset, std::uint64_t bytes,
                                       absl::FunctionRef<void(std::uint64_t at, std::span<const std::byte>)> take,
                                       const std::stop_token& stop = {});
 
-// What is missing of one piece whose reads may end early.
+// The missing rest of one piece, whose reads may end early.
 struct PieceProgress {
   std::uint64_t wanted = 0, had = 0;
 
-  // Takes the result of a read from `had` on: bytes, or minus errno. False: the piece is there. With `aligned` the next
-  // read begins on kColdAlignment again, and what lies before it is read twice.
+  // Takes the result of a read that began at `had`: bytes, or minus errno. Returns false once the piece is complete.
+  // With `aligned` the next read begins at a multiple of kColdAlignment, and may repeat bytes.
   absl::StatusOr<bool> needs_more(std::int64_t result, bool aligned);
 };
 

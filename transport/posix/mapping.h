@@ -31,22 +31,21 @@ class Mapping {
   std::span<const std::byte> bytes() const;
   std::span<std::byte> writable();  // of a kReadWrite mapping
 
-  // Keeps it mapped beyond this object.
+  // Keeps the memory mapped after this object is destroyed.
   std::shared_ptr<const void> keep() const { return region_; }
 
-  // Makes every page present (and writable, in a kReadWrite mapping), so that no later access has to fault it in.
-  // Blocks: it reads what is not in memory. Returns an error if an access would raise SIGBUS: storage is short, or
-  // fails.
+  // Makes every page present (and writable, in a kReadWrite mapping), so that no later access faults. Blocks: it reads
+  // pages that are not in memory. Returns an error if an access would raise SIGBUS because storage is short or fails.
   absl::Status populate();
-  // Makes the mapping private, at the same address: from now on other mappings do not see what is written here, and
-  // pages that were written here do not show what others write. `fd` is the mapped file. Threads may read and write
-  // meanwhile. An error leaves the mapping as it was.
+  // Makes the mapping private, at the same address: other mappings no longer see what is written here, and pages that
+  // were written here no longer show what others write. `fd` is the mapped file. Threads may read and write meanwhile.
+  // An error leaves the mapping as it was.
   absl::Status keep_writes(int fd);
   // Keeps the mapping out of forked children: the memory goes with this process.
   void keep_from_children();
-  // As populate(), for the pages of [from, from + bytes) that are in the mapping; `from` is aligned to a page.
+  // Like populate(), for the pages of [from, from + bytes) that are in the mapping; `from` is aligned to a page.
   absl::Status populate(std::uint64_t from, std::uint64_t bytes);
-  // Whether all pages are in memory, mapped or not: reading them needs no storage.
+  // Whether all pages are in memory, so that reading them needs no storage.
   bool in_memory() const;
 
  private:

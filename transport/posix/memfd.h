@@ -1,5 +1,4 @@
-// Shared memory without a name: it goes when the last descriptor and mapping go, so a crash leaves nothing
-// behind.
+// Shared memory without a name: it is freed with its last descriptor and mapping, so a crash leaks nothing.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +9,13 @@
 
 namespace bascule::inline v0 {
 
-// A memfd of at least `bytes`, allocated in full (RESOURCE_EXHAUSTED where memory is short, here or in
-// the process's control group, which would end it), mapped writable
-// here and then sealed: no process can resize it, map it writable anew, or change the seals. On huge pages where
-// the system gives them; `description` says which it got.
+// A memfd of at least `bytes`, allocated in full, mapped writable here and then sealed: no process can resize it, make
+// a new writable mapping, or change the seals. It uses huge pages if the system has them; `description` names the kind.
+// RESOURCE_EXHAUSTED: memory is short on the machine or in the process's control group, which would kill the process.
 absl::StatusOr<SlotMemory> make_memfd(const char* name, std::uint64_t bytes);
 
-// Whether `fd` is a memfd of at least `bytes` that no process can shrink or write through a new mapping. What a
-// reader checks before it maps: a file that can be shrunk would let the sender kill it with SIGBUS.
+// Whether `fd` is a memfd of at least `bytes` that no process can shrink or write through a new mapping. A reader
+// checks this before it maps: if the file could shrink, the sender could kill it with SIGBUS.
 absl::Status check_sealed(int fd, std::uint64_t bytes);
 
 }  // namespace bascule::inline v0

@@ -10,10 +10,10 @@ namespace bascule::inline v0 {
 
 struct Process {
   pid_t pid = 0;
-  std::string name;  // of its program, as ps shows it
+  std::string name;  // the program's, as ps shows it
 };
 
-// Those that have the file of `fd` open under whatever name, this one left out; by rising pid. Reads all of /proc.
+// The other processes that have the file of `fd` open, under any name, by rising pid. Reads all of /proc.
 std::vector<Process> others_with_open(int fd);
 
 }  // namespace bascule::inline v0

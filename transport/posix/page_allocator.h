@@ -1,5 +1,5 @@
-// PageAllocator: large buffers in pages of their own, which go back to the system with them. From the heap, what a
-// thousand greetings took at once would stay with the process.
+// PageAllocator: large buffers in separate pages, which return to the system with them. On the heap, the memory of a
+// thousand simultaneous greetings would stay with the process.
 #pragma once
 
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 namespace bascule::inline v0 {
 
-// Of bytes and the like. Elements that resize() adds hold anything.
+// For bytes and similar types. Elements that resize() adds are not initialised.
 template <typename T>
 class PageAllocator {
  public:
@@ -32,7 +32,7 @@ class PageAllocator {
     count * sizeof(T) < kLarge ? std::allocator<T>().deallocate(at, count)
                                : static_cast<void>(::munmap(at, count * sizeof(T)));
   }
-  void construct(T*) {}  // by resize()
+  void construct(T*) {}  // called by resize()
   template <typename From>
   void construct(T* at, const From& from) {
     *at = from;

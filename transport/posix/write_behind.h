@@ -1,5 +1,5 @@
-// WriteBehind: brings a file to the disk while it is still being written, chunk by chunk behind the writer, and then
-// says when all of it is there. By io_uring; where the system refuses that, by plain calls. One thread at a time.
+// WriteBehind: brings a file to the disk chunk by chunk while it is still being written, and then waits until all of it
+// is there. It uses io_uring or, if the system refuses that, plain calls. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ class WriteBehind {
  public:
   WriteBehind();
 
-  // How it does it, for reports: "io_uring", or what took its place and why.
+  // The method, for reports: "io_uring", or what replaced it and why.
   const std::string& how() const { return how_; }
 
   // A file is about to be written from its beginning.
   void begin(int fd);
-  // Its first `bytes` are written: has the disk begin with the whole chunks among them. Waits for no disk.
+  // Its first `bytes` are written: starts writing the whole chunks among them to the disk. Does not wait for the disk.
   void reached(std::uint64_t bytes);
-  // All of it is written: returns once it is on the disk, with everything that was begun. DEADLINE_EXCEEDED: not yet.
+  // All of it is written: returns once it is on the disk. DEADLINE_EXCEEDED: not yet.
   absl::Status finish(Deadline deadline);
 
  private:
@@ -36,7 +36,7 @@ class WriteBehind {
   std::string how_;
   int fd_ = -1;
   std::uint64_t file_ = 0;   // counts files: the tag of this one's fsync
-  std::uint64_t begun_ = 0;  // bytes that the disk was asked to begin with
+  std::uint64_t begun_ = 0;  // bytes whose writing to the disk has started
 };
 
 }  // namespace bascule::inline v0

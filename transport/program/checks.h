@@ -1,5 +1,4 @@
-// Checks of values that parsed but may make no sense; each refusal says which flag, what it was and what
-// would do.
+// Checks of parsed values that may make no sense; each error names the flag, the value and acceptable ones.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +15,8 @@
 
 namespace bascule::inline v0 {
 
-// `status`, of the file, folder or text that a flag gave, as that flag's: "--model=/x: no such folder; ADVICE". What
-// lies in the value makes it INVALID_ARGUMENT; what does not (no memory, a disk that fails) keeps its code.
+// Turns `status`, about the file, folder or text that a flag gave, into the flag's error: "--model=/x: no such folder;
+// ADVICE". Errors caused by the value become INVALID_ARGUMENT; others (no memory, a failing disk) keep their code.
 inline absl::Status of_flag(const absl::Status& status, std::string_view flag, std::string_view value,
                             std::string_view advice) {
   if (status.ok()) return status;
@@ -37,7 +36,7 @@ inline absl::Status of_flag(const absl::Status& status, std::string_view flag, s
 // Collects the first refusal: `FlagChecks checks; checks.at_least("n", n, 1); return checks.status();`
 class FlagChecks {
  public:
-  // Infinities and what is no number are refused, too.
+  // Also refuses infinities and NaN.
   template <typename T>
   FlagChecks& at_least(std::string_view flag, T value, T low) {
     return that(is_finite(value) && value >= low, flag, value, "give ", low, " or more, as --", flag, "=",
@@ -75,7 +74,7 @@ class FlagChecks {
     return that(!value.empty(), flag, "", "give ", what, ", as --", flag, "=", example);
   }
 
-  // `advice` is streamed together: what would make sense.
+  // `advice`, which is streamed together, says what would make sense.
   template <typename T, typename... Advice>
   FlagChecks& that(bool makes_sense, std::string_view flag, const T& value, const Advice&... advice) {
     if (makes_sense || !status_.ok()) return *this;

@@ -14,16 +14,15 @@ struct ConfigEntry {
   std::string json;  // the value as JSON text
 };
 
-// The entries of `file`. Errors name the file: missing, larger than 1 MiB, no JSON (with the place), no
-// object.
+// The entries of `file`. Errors name the file: missing, larger than 1 MiB, not JSON (with the place), not an object.
 absl::StatusOr<std::vector<ConfigEntry>> read_config_file(const std::string& file);
 
-// The entries of an entry that is an object of flags, as "engine" in {"model": "m", "engine": {"max-batch": 64}}.
-// INVALID_ARGUMENT: it is no object.
+// The entries of an entry that is an object of flags, such as "engine" in {"model": "m", "engine": {"max-batch": 64}}.
+// INVALID_ARGUMENT: it is not an object.
 absl::StatusOr<std::vector<ConfigEntry>> entries_of(const ConfigEntry& section);
 
-// The text that `flag` parses for this value. INVALID_ARGUMENT where the JSON type does not fit the flag's: a
-// string is no number here, nor 1 a bool.
+// The text from which `flag` parses this value. INVALID_ARGUMENT: the JSON type does not fit the flag's: a string is
+// not a number here, and 1 is not a bool.
 absl::StatusOr<std::string> flag_value(const absl::CommandLineFlag& flag, const ConfigEntry& entry);
 
 // "INTEGER", "NUMBER", "BOOL", "SIZE", "DURATION", "LIST" or "TEXT".

@@ -1,6 +1,6 @@
 // Where flags come from besides the command line: config files, and the environment of programs that share them.
 //
-// A flag of a companion is no error here: it is the other program's.
+// A companion's flag is not an error here.
 #pragma once
 
 #include <string>
@@ -20,9 +20,9 @@ struct Companion {
 
 struct ProgramInfo {
   std::string name = {};                   // "bascule-engine"
-  std::string summary = {};                // what it does, a few lines; printed above the flags by --help
+  std::string summary = {};                // what it does, in a few lines; --help prints it above the flags
   std::string section = {};                // its own object in a config file: "train"
-  std::vector<Companion> companions = {};  // none: it shares no config file, and reads no environment
+  std::vector<Companion> companions = {};  // if empty, it shares no config file and reads no environment
 };
 
 // The variable that names a config file.
@@ -31,12 +31,12 @@ inline constexpr const char* kConfigVariable = "BASCULE_CONFIG";
 // "BASCULE_MAX_TOKENS" of "max-tokens".
 std::string variable_of(std::string_view flag);
 
-// Sets the flags that `file` holds for `program`. INVALID_ARGUMENT names the file, and the flag: of no program (with
-// the nearest), ill-typed, or in an object of another program.
+// Sets the flags that `file` holds for `program`. INVALID_ARGUMENT names the file and the flag: unknown to all programs
+// (with the nearest), ill-typed, or in another program's object.
 absl::Status apply_config_file(const std::string& file, const ProgramInfo& program);
 
-// Sets the flags whose variables are set; an empty one counts as not set. Returns a warning for each BASCULE_… variable
-// that nothing reads. INVALID_ARGUMENT names a variable whose value is none of its flag's type.
+// Sets the flags whose variables are set and not empty. Returns a warning for each BASCULE_… variable that nothing
+// reads. INVALID_ARGUMENT names a variable whose value does not have its flag's type.
 absl::StatusOr<std::vector<std::string>> apply_environment(const ProgramInfo& program);
 
 }  // namespace bascule::inline v0

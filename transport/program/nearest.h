@@ -1,4 +1,4 @@
-// "Did you mean": appended to an error about a word that is not known.
+// "Did you mean": appended to an error about an unknown word.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace bascule::inline v0 {
 
-// "; did you mean PREFIXword?" with the word of `known` nearest to `word`, or nothing where none is near.
+// "; did you mean PREFIXword?" with the word of `known` nearest to `word`, or nothing if none is near.
 inline std::string did_you_mean(std::string_view word, std::span<const std::string> known,
                                 std::string_view prefix = "") {
   const std::string_view best = nearest(word, std::vector<std::string_view>(known.begin(), known.end()));

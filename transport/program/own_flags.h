@@ -1,6 +1,6 @@
-// The flags of this program, found by reflection: what the command line, the environment and config files set.
+// This program's flags, found by reflection, which the command line, the environment and config files set.
 //
-// Threads: none may read flags while they are set.
+// Threads: none may read flags while they are being set.
 #pragma once
 
 #include <map>
@@ -16,16 +16,16 @@ namespace bascule::inline v0 {
 // worker_threads in the source, worker-threads to people.
 std::string shown_name(std::string_view flag);
 
-// By shown name; without the flags that Abseil's own parts define.
+// By shown name, without Abseil's own flags.
 std::map<std::string, absl::CommandLineFlag*, std::less<>> own_flags();
 
-// With dashes or underscores. INVALID_ARGUMENT names the nearest.
+// `name` has dashes or underscores. INVALID_ARGUMENT names the nearest known flag.
 absl::StatusOr<absl::CommandLineFlag*> find_flag(std::string_view name);
 
-// INVALID_ARGUMENT: the value is none of its type.
+// INVALID_ARGUMENT: the value does not have the flag's type.
 absl::Status set_flag(absl::CommandLineFlag& flag, const std::string& value);
 
-// "--threads=8": its default, or a word of its type.
+// "--threads=8": with the default, or the name of its type.
 std::string example_of(const absl::CommandLineFlag& flag);
 
 }  // namespace bascule::inline v0

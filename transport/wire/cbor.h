@@ -1,4 +1,4 @@
-// A look at CBOR (RFC 8949) before a reader that recurses, and allocates as it goes, is given the bytes.
+// Checks CBOR (RFC 8949) before it goes to a reader that recurses and allocates.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,12 @@
 
 namespace bascule::inline v0 {
 
-inline constexpr std::size_t kMaxCborDepth = 8;           // of arrays and maps in one another
+inline constexpr std::size_t kMaxCborDepth = 8;           // of nested arrays and maps
 inline constexpr std::uint64_t kMaxCborItems = 4u << 20;  // a parsed item takes some 16 to 100 bytes
 
-// OK: the bytes are one item and nothing after it, of bounded depth and number of items, every length lies
-// within the input, maps have text for keys, and negative integers fit 64 bits. INVALID_ARGUMENT says what is
-// wrong and at which byte; lengths without end, tags and simple values but false, true and null are refused
-// as well. Takes no memory.
+// Returns OK if the bytes are exactly one item, of bounded depth and number of items, every length lies within the
+// input, map keys are text, and negative integers fit 64 bits. INVALID_ARGUMENT says what is wrong and at which byte;
+// indefinite lengths, tags, and simple values except false, true and null are also refused. Allocates nothing.
 absl::Status check_cbor(std::span<const std::uint8_t> bytes);
 
 }  // namespace bascule::inline v0

@@ -1,4 +1,4 @@
-// A look into CBOR where it lies: nothing is copied, and nothing is built of it.
+// Reads CBOR in place: nothing is copied or built.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace bascule::inline v0 {
 
-// One item of bytes that check_cbor() has passed; nothing here looks for what that refuses. The bytes outlive it.
+// One item of bytes that check_cbor() has accepted; its checks are not repeated here. The bytes must outlive it.
 class CborValue {
  public:
   enum class Kind { kUnsigned, kNegative, kBytes, kText, kArray, kMap, kBoolean, kNull, kFloat };
@@ -24,17 +24,17 @@ class CborValue {
   std::int64_t negative() const { return -1 - static_cast<std::int64_t>(argument_); }
   double real() const;                            // of any number
   bool truth() const { return argument_ != 0; }   // kBoolean
-  std::string_view text() const;                  // kText, kBytes: as it stands there
+  std::string_view text() const;                  // kText, kBytes: unchanged
   std::size_t size() const { return argument_; }  // items of an array, pairs of a map
 
-  // Where the first item of an array lies, or the first key of a map. The next one lies at the end() of each.
+  // The first item of an array, or the first key of a map. The next one begins at the end() of each.
   const std::uint8_t* first_at() const { return content_; }
   const std::uint8_t* end() const;
-  std::span<const std::uint8_t> bytes() const { return {begin_, end()}; }  // all of the item, its head included
+  std::span<const std::uint8_t> bytes() const { return {begin_, end()}; }  // the whole item, with its head
 
  private:
   const std::uint8_t* begin_;
-  const std::uint8_t* content_;  // behind the head
+  const std::uint8_t* content_;  // after the head
   std::uint64_t argument_ = 0;   // a number, a size, a float's bits
   Kind kind_ = Kind::kNull;
 };

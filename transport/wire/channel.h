@@ -1,9 +1,9 @@
 // Channel: one framed control connection that carries messages and descriptors.
 //
-// A frame is a 4-byte little-endian length and a CBOR map. On Unix sockets descriptors ride on the first byte
-// of their frame; every read is a recvmsg with room for them, since any plain read would drop them silently.
-// Header and body are read by their exact lengths, so a descriptor always belongs to the frame whose header
-// it came with. Over TCP the same frames go through TLS, and no descriptors.
+// A frame is a 4-byte little-endian length and a CBOR map. On Unix sockets descriptors travel with the first byte of
+// their frame; every read is a recvmsg with room for them, since a plain read would drop them silently. Header and body
+// are read by their exact lengths, so a descriptor always belongs to the frame whose header it came with. Over TCP the
+// same frames go through TLS, without descriptors.
 //
 // Threads: everything on the io_context's one thread. Handlers are called from it, never from inside send()
 // or close().
@@ -34,48 +34,48 @@
 
 namespace bascule::inline v0 {
 
-inline constexpr std::size_t kMaxQueuedBytes = 128u << 20;  // unsent; a peer that reads nothing is given up
+inline constexpr std::size_t kMaxQueuedBytes = 128u << 20;  // unsent; beyond it the connection is closed
 
 class Channel : public std::enable_shared_from_this<Channel> {
  public:
   using Socket = boost::asio::generic::stream_protocol::socket;
   using OnMessage = std::function<void(Message, std::vector<UniqueFd>)>;
-  using OnClosed = std::function<void(absl::Status)>;  // once; why, for a person
+  using OnClosed = std::function<void(absl::Status)>;  // called once; the reason, for a person
 
-  // Made by std::make_shared. Dropping the last reference closes it; pending operations keep none. `tls`: open already,
-  // as transport/wire/tls_handshake.h leaves it; none on a Unix socket. A child that is forked has neither the
-  // connection nor what waits to be sent.
+  // Made by std::make_shared. Dropping the last reference closes it; pending operations hold none. `tls` is open
+  // already, as transport/wire/tls_handshake.h leaves it; nullopt on a Unix socket. A forked child has neither the
+  // connection nor the unsent messages.
   explicit Channel(Socket socket, std::optional<TlsSession> tls = std::nullopt);
   ~Channel() { shut(); }
 
-  // Begins to read. `on_closed` comes once: the peer hung up (UNAVAILABLE), broke the protocol
-  // (INVALID_ARGUMENT) or does not read (RESOURCE_EXHAUSTED); not after close(). What the peer sent before it
-  // hung up comes first, also where a send() finds the peer gone. Both handlers are dropped by then, or by
-  // close(). Called again, other handlers take over, from the next message on.
+  // Begins to read. `on_closed` is called once, when the peer hung up (UNAVAILABLE), broke the protocol
+  // (INVALID_ARGUMENT) or does not read (RESOURCE_EXHAUSTED); never after close(). Messages that the peer sent before
+  // it hung up come first, even if a send() finds the peer gone. Both handlers are dropped by then, or by close().
+  // Another call replaces the handlers, starting with the next message.
   void start(OnMessage on_message, OnClosed on_closed);
 
-  // Lists of tensors in what comes are looked up there, by all channels that are given the same. Before start().
+  // Received tensor lists are looked up in `known`, which channels may share. Call it before start().
   void recognise(std::shared_ptr<KnownTensors> known) { known_ = std::move(known); }
 
-  // Queues a message; tries to write at once. Descriptors (kMaxDescriptors at most) are duplicated by the
-  // kernel: the caller keeps its own; over TLS there must be none. Without effect once closed.
+  // Queues a message, and tries to write at once. Descriptors (at most kMaxDescriptors; none over TLS) are duplicated
+  // by the kernel: the caller keeps its own. Does nothing once closed.
   void send(const Message& message, const std::vector<int>& descriptors = {});
-  // The same of a message that is sent to many: it is encoded once, and what waits in their channels is one copy.
+  // Like send(), for a message to many peers: it is encoded once, and all queues share one copy.
   void send(std::shared_ptr<const EncodedMessage> message, const std::vector<int>& descriptors = {});
 
-  // Hears what has come already, at once: call it before you judge a peer by its silence. Not from inside a
-  // handler of this channel's; it may be closed behind it.
+  // Handles messages that have already come: call it before judging a peer by its silence, but not from a handler of
+  // this channel. It may close the channel.
   void read_queued();
 
-  // Writes out what the socket takes at once, closes, and calls no handler any more. Over TLS the peer is told that no
-  // more will come (close_notify), where all of it went out. The socket lingers behind it, so that the peer reads what
-  // went out (transport/wire/linger.h); dropping the last reference instead cuts the connection.
+  // Writes what the socket takes at once, closes, and calls no handler any longer. Over TLS, close_notify ends the
+  // stream if everything was written. The socket lingers, so that the peer reads what was written
+  // (transport/wire/linger.h); dropping the last reference instead cuts the connection.
   void close();
 
   bool open() const { return socket_.is_open(); }
   Clock::time_point last_heard() const {
     return last_heard_;
-  }  // when the last byte came; over TLS, when one was read of a whole record
+  }  // when the last byte came; over TLS, when a byte of a whole record was read
 
  private:
   struct Handlers {
@@ -94,7 +94,7 @@ class Channel : public std::enable_shared_from_this<Channel> {
   void wait_readable();
   void read_soon();
   bool read_frames(int most_reads);  // false: there may be more
-  bool read_some();                  // false: nothing more for now, or closed
+  bool read_some();                  // false: nothing now, or closed
   std::span<std::uint8_t> read_target();
   void finish_header();
   void finish_frame();
@@ -113,25 +113,25 @@ class Channel : public std::enable_shared_from_this<Channel> {
   Socket socket_;
   std::optional<TlsSession> tls_;
   std::shared_ptr<KnownTensors> known_;
-  std::shared_ptr<Handlers> handlers_;  // shared with a call that is under way
+  std::shared_ptr<Handlers> handlers_;  // shared with a running call
   Clock::time_point last_heard_ = Clock::now();
-  absl::Status why_;  // it closed
+  absl::Status why_;  // why it closed
 
-  // The frame that is being read: `got_` bytes of header and body so far.
+  // The frame being read: `got_` bytes of header and body so far.
   std::array<std::uint8_t, 4> header_{};
   std::vector<std::uint8_t, PageAllocator<std::uint8_t>> body_;  // reused; may be longer than the frame
-  std::size_t length_ = 0;                                       // of the body, once the header is there
+  std::size_t length_ = 0;                                       // of the body, once the header was read
   std::size_t got_ = 0;
   std::vector<UniqueFd> descriptors_;
 
   std::deque<Frame> queue_;
   std::size_t queued_bytes_ = 0;
   bool waits_writable_ = false;
-  bool peer_gone_ = false;  // nothing can be written; what it sent is still read
+  bool peer_gone_ = false;  // nothing can be written; its messages are still read
 };
 
-// A socket that ends with this process: neither a program that it starts nor a child that is forked has it. Closed by
-// close_kept() of linger.h.
+// Makes the socket end with this process: neither a started program nor a forked child has it. close_kept() of linger.h
+// closes it.
 void keep_to_this_process(Channel::Socket& socket);
 
 }  // namespace bascule::inline v0

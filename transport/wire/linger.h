@@ -1,7 +1,7 @@
-// The end of a connection that this end closes, such that its last message arrives: a refusal, with the reason.
+// Closes a connection so that its last message arrives: a refusal, with the reason.
 //
-// A socket that is closed while bytes from its peer are unread, or before more of them come, resets the connection.
-// Over TCP what its kernel has not sent by then is lost; on a Unix socket the peer's next call fails.
+// Closing a socket resets the connection if bytes from the peer are unread or come later. Over TCP the kernel then
+// drops what it has not sent; on a Unix socket the peer's next call fails.
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
@@ -12,17 +12,17 @@
 
 namespace bascule::inline v0 {
 
-// A peer that lives reads a refusal within a turn or two; one that stands still is not waited for.
+// A live peer reads a refusal at once; a stopped one is not waited for.
 inline constexpr std::chrono::seconds kLinger{1};
-inline constexpr int kMostLingering = 256;  // or an eighth of the descriptors that this process may open
+inline constexpr int kMostLingering = 256;  // or an eighth of the process's descriptor limit, if lower
 
-// Closes a socket that keep_to_this_process() was called for, if it is open.
+// Closes a socket that was passed to keep_to_this_process(), if it is open.
 void close_kept(boost::asio::generic::stream_protocol::socket& socket);
 
-// Says by the socket that no more will come. Then reads what the peer sends, and throws it away, until the peer has
-// closed too; for kLinger and kMaxFrameBytes at most. Then closes. Returns at once: the rest happens on the socket's
-// io_context, and where that ends first, the socket is closed then. While kMostLingering linger in this process, others
-// are closed at once: a flood of connections must not take its descriptors.
+// Shuts down sending, then reads and discards what the peer sends until the peer also closes, for at most kLinger and
+// kMaxFrameBytes, then closes. Returns at once: the rest happens on the socket's io_context, whose end closes the
+// socket. While kMostLingering sockets linger in this process, others are closed at once, so that a flood of
+// connections cannot use up its descriptors.
 void close_lingering(boost::asio::generic::stream_protocol::socket socket);
 
 }  // namespace bascule::inline v0

@@ -1,9 +1,8 @@
-// What each message holds, said once for both directions: a writer and a reader are taken through the same
-// list.
+// The fields of each message, listed once for both directions: writer and reader walk the same list.
 //
 //   archive("key", member)              the value of a key; a std::optional may be missing
 //   archive.bytes("key", member)        as a byte string rather than text
-//   archive.constant("key", "text")     written as it stands, refused if it reads otherwise
+//   archive.constant("key", "text")     written as it stands; a reader refuses any other text
 //   archive.require("key", ok, "must")  a reader refuses the message unless `ok`
 #pragma once
 
@@ -19,14 +18,14 @@ namespace bascule::inline v0 {
 template <typename T, typename U>
 concept Is = std::same_as<std::remove_const_t<T>, U>;
 
-// A Layout's parts, as they travel.
+// A Layout's parts, as sent.
 struct LayoutParts {
   std::vector<Placement> tensors;
   std::vector<Alias> aliases;
   std::uint64_t bytes = 0;
 };
 
-// No negative size, and fewer than 2^62 bytes in all.
+// Whether no size is negative and all together are fewer than 2^62 bytes.
 inline bool has_sane_shape(const TensorSpec& spec) {
   constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
   std::uint64_t bytes = size_of(spec.dtype);
@@ -72,9 +71,9 @@ void fields(auto& archive, Is<LayoutParts> auto& layout) {
 
 void fields(auto& archive, Is<Hello> auto& hello) {
   archive("protocol", hello.protocol);
-  if (hello.protocol != kProtocol) return;  // what else another protocol says, nobody here knows
+  if (hello.protocol != kProtocol) return;  // another protocol's fields are unknown here
   archive("digest_number", hello.digest_number);
-  if (hello.digest_number != kDigestNumber) return;  // refused by that alone
+  if (hello.digest_number != kDigestNumber) return;  // this alone refuses it
   archive.constant("byte_order", "little");
   archive("worker", hello.worker);
   archive.require("worker", !hello.worker.empty(), "must not be empty");

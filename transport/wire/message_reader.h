@@ -1,6 +1,5 @@
-// Fills a message from a CBOR map that came over the wire: every key's presence, type and range is checked.
-// The first thing that is wrong is kept, with its place, as `hello, key "expected[3].dtype": …`; what follows is
-// skipped.
+// Fills a message from a received CBOR map, and checks every key's presence, type and range. It keeps the first error
+// with its place, as `hello, key "expected[3].dtype": …`, and skips the rest.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +19,10 @@ namespace bascule::inline v0 {
 
 class MessageReader {
  public:
-  // `map`: of bytes that check_cbor() has passed. `known` may be null.
+  // check_cbor() has accepted the bytes of `map`. `known` may be null.
   MessageReader(const CborValue& map, KnownTensors* known) : known_(known) { open(map); }
 
-  // Of the map itself, and before anything else is read.
+  // The map's type; called before anything else is read.
   std::optional<std::string_view> type();
 
   template <typename T>
@@ -100,25 +99,25 @@ class MessageReader {
     pairs_.erase(pairs_.begin() + static_cast<std::ptrdiff_t>(std::exchange(map_, outer)), pairs_.end());
   }
 
-  void fail(std::string_view what);  // at the path
+  void fail(std::string_view what);  // at the current path
   void fail_type(std::string_view expected, const CborValue& found);
 
   struct Pair {
     std::string_view key;
     CborValue value;
   };
-  std::size_t open(const CborValue& map);  // keys are those of `map` from now on; where those of before begin
+  std::size_t open(const CborValue& map);  // makes `map` the current map; returns the previous map_
   const CborValue* find(std::string_view key) const;
 
   KnownTensors* const known_;
   std::string_view type_;    // for texts
-  std::vector<Pair> pairs_;  // of the map that is read, behind those of the maps around it
-  std::size_t map_ = 0;      // where they begin
+  std::vector<Pair> pairs_;  // of the current map, after the pairs of the enclosing maps
+  std::size_t map_ = 0;      // where the current map's pairs begin
   std::vector<Step> path_;
   absl::Status status_;
 };
 
-// The other side's text for an error: short, printable.
+// The peer's text for an error: shortened, printable.
 std::string in_quotes(std::string_view text);
 
 }  // namespace bascule::inline v0

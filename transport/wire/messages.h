@@ -1,4 +1,4 @@
-// The control protocol's messages, and their CBOR. docs/design/protocol.md says which end sends which when.
+// The control protocol's messages, and their CBOR. docs/design/protocol.md says when each end sends which.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +26,8 @@ inline constexpr std::uint32_t kProtocol = 3;
 inline constexpr std::uint32_t kMaxFrameBytes = 64u << 20;  // of one message
 inline constexpr std::size_t kMostCompatibilityKeyBytes = 1024;
 
-// Of a lease, so that the end of one is not taken for that of the next one on the same slot. No two leases that
-// begin over one connection have the same; 0: the lease was claimed in the greeting.
+// Numbers a lease, so that its release is not mistaken for the release of the next lease on the same slot. It is unique
+// per connection; 0: the lease was claimed in the greeting.
 using LeaseNumber = std::uint64_t;
 
 struct HeldSlot {
@@ -40,52 +40,52 @@ struct Hello {
   std::uint32_t protocol = kProtocol;
   std::uint32_t digest_number = kDigestNumber;
   std::string worker;
-  std::uint64_t instance = 0;  // random, one a receiver: the same process coming back
+  std::uint64_t instance = 0;  // random, one per receiver: identifies it when it reconnects
   std::string group;           // empty: none
   std::uint32_t rank = 0, ranks = 1;
   std::int64_t pid = 0;
   std::string host;
-  std::string device;                              // UUID of the device that it reads on; empty: the host
-  Epoch epoch = 0;                                 // of the sender whose version it serves or knows; 0: none
+  std::string device;                              // UUID of the device where it reads; empty: the host
+  Epoch epoch = 0;                                 // the sender's whose version it serves or knows; 0: none
   Version serving = 0;                             // 0: none
   std::vector<HeldSlot> held;                      // leases that it still has
   SharedSpecs expected;                            // null: it takes anything
-  bool casts = false;                              // of what it expects, the types may differ where it can cast
-  std::vector<std::vector<std::string>> fused;     // lists of tensors that it wants side by side
-  std::optional<std::string> compatibility_key{};  // ReceiverOptions::compatibility_key; none: it gave none
+  bool casts = false;                              // it casts: the types of expected tensors may differ
+  std::vector<std::vector<std::string>> fused;     // lists of tensors that should lie side by side
+  std::optional<std::string> compatibility_key{};  // ReceiverOptions::compatibility_key
 };
 
-// A layout as it travels, written once and shared by every message that carries it.
+// A layout as it travels, encoded once and shared by every message that carries it.
 using EncodedLayout = std::shared_ptr<const std::vector<std::uint8_t>>;
 
 // sender → worker
 struct Welcome {
   std::uint32_t digest_number = kDigestNumber;
-  std::uint64_t id = 0;  // of this membership
+  std::uint64_t id = 0;  // this membership's
   Epoch epoch = 0;
   Layout layout;
-  EncodedLayout encoded_layout{};  // written in place of `layout`, where there is one; none once it was read
+  EncodedLayout encoded_layout{};  // if set, sent instead of `layout`; null in a received message
   DigestMode digest = DigestMode::kOn;
-  std::string offer;                 // opaque bytes of the scheme, with descriptors; the lease pipe is the last one
+  std::string offer;                 // the scheme's opaque bytes, with descriptors; the lease pipe is the last
   std::vector<std::uint32_t> slots;  // indices of the slots in the offer
 };
 struct Refused {
   std::string why;
-  bool final = false;  // it will not change by itself: other tensors, another protocol
+  bool final = false;  // retrying is useless: other tensors, another protocol
 };
 struct Prepare {  // writing begins; the worker's lease on the slot starts here
   Version version = 0;
   SlotId slot;
   LeaseNumber lease = 0;
   std::uint64_t bytes = 0;
-  std::optional<std::string> offer;  // of this slot where the worker does not know it, with descriptors
-  std::vector<std::uint32_t> slots;  // indices of all that there are; others can be let go of
+  std::optional<std::string> offer;  // of this slot, if the worker does not know it; with descriptors
+  std::vector<std::uint32_t> slots;  // indices of all existing slots; others can be unmapped
 };
-struct Deliver {  // the scheme moves the bytes now, or will soon; sealed{} comes once they have left
+struct Deliver {  // the scheme moves the bytes now or soon; sealed{} follows once they have left
   Version version = 0;
-  std::string bytes;  // opaque: the scheme's
+  std::string bytes;  // opaque, from the scheme
 };
-struct Sealed {  // the last byte is in
+struct Sealed {  // the last byte is written
   Version version = 0;
   std::optional<Digest> digest;
 };
@@ -94,13 +94,13 @@ struct Decided {
 };
 struct Abort {
   Version version = 0;
-  bool torn = false;  // of a single copy: what the worker serves was half written
+  bool torn = false;  // with a single copy: the worker serves half-written bytes
 };
 
 // worker → sender
 struct Ready {  // the worker's back slot is free
   Version version = 0;
-  bool copies_behind = false;  // it copies the bytes while they are written: they are better written in pieces
+  bool copies_behind = false;  // it copies bytes while they are written, so they should be written in pieces
 };
 struct Prepared {
   Version version = 0;
@@ -109,35 +109,35 @@ struct Failed {
   Version version = 0;
   std::string why;
 };
-struct Poisoned {  // it must not be counted on until a new version
+struct Poisoned {  // the worker must not be used until a new version
   std::string why;
-  bool final = false;  // its device is lost: it reads no slot any more, and no version mends it
+  bool final = false;  // its device is lost: it reads no slot any longer, and no version cures it
 };
-struct Loading {  // the engine has flipped to it and copies it by itself now; an ack follows, or poisoned
+struct Loading {  // the engine has flipped to it and now loads it by itself; ack or poisoned follows
   Version version = 0;
 };
 struct Ack {
   Version version = 0;
   double stall_seconds = 0;  // inside commit()
-  double seconds = 0;        // from the arrival of decided to the flip or, where the engine loads, until it has
+  double seconds = 0;        // from the arrival of decided to the flip, or to the end of the engine's load
 };
 struct Released {
   SlotId slot;
-  LeaseNumber lease = 0;  // that the worker was told of last; another one goes on: this crossed its prepare
+  LeaseNumber lease = 0;  // the last that the worker knew; if the sender has a newer one, that lease stays
 };
 
-// From a program that only looks, in place of a hello; answered by a SenderStatus.
+// Sent instead of a hello by a program that only reads the status; the answer is a SenderStatus.
 struct StatusQuery {
   std::uint32_t protocol = kProtocol;
 };
 
 // both ways
-struct Transport {    // what the scheme's two ends say to each other, with descriptors
+struct Transport {    // between the scheme's two ends, with descriptors
   std::string bytes;  // opaque
 };
 struct Heartbeat {};
 struct Bye {
-  std::string why;  // empty: there is no more to say
+  std::string why;  // may be empty
 };
 
 using Message =
@@ -148,9 +148,9 @@ const char* name_of(const Message&);  // "hello"
 
 absl::Status check_compatibility_key(std::string_view compatibility_key);  // INVALID_ARGUMENT: too long, or not UTF-8
 
-// A message as it travels. Made once, it can be sent to any number of peers, and all that wait for it share its bytes:
+// An encoded message, which can be sent to any number of peers, whose queues share its bytes:
 //
-//   | bytes: a map, with an encoded layout without the last value | layout |
+//   | bytes: a map, without its last value if that is an encoded layout | layout |
 struct EncodedMessage {
   explicit EncodedMessage(const Message&);
   std::size_t size() const { return bytes.size() + (layout ? layout->size() : 0); }
@@ -160,9 +160,9 @@ struct EncodedMessage {
   EncodedLayout layout;  // or null
 };
 
-// CBOR: a map with the message's name under "type". decode() takes any bytes: malformed, nested deeper than 8, an
-// unknown type, a missing or ill-typed key and a value out of range are INVALID_ARGUMENT that names it. `known`: lists
-// of tensors in it that came before are not read again.
+// CBOR: a map with the message's name under "type". decode() accepts any bytes. INVALID_ARGUMENT names the problem:
+// malformed, nested deeper than 8, an unknown type, a missing or ill-typed key, a value out of range. Tensor lists in
+// `known` are not decoded again.
 EncodedLayout encode(const Layout& layout);
 std::vector<std::uint8_t> encode(const Message&);
 absl::StatusOr<Message> decode(std::span<const std::uint8_t> bytes, KnownTensors* known = nullptr);

@@ -1,12 +1,12 @@
-// TLS 1.3 for a control connection over TCP, with a key that both ends make of their token. No certificate counts, no
-// ticket is given. docs/guide/security.md says what this is worth, docs/design/protocol.md states it for other
+// TLS 1.3 for a control connection over TCP, with a key that both ends derive from their token, without certificates
+// and tickets. docs/guide/security.md says what this protects, docs/design/protocol.md specifies it for other
 // implementations.
 //
 //   identity = "bascule tls psk v1 | worker to sender | scheme nccl | protocol 3"     sent in the clear
 //   key      = HKDF-SHA-256(token, no salt, info = identity), 32 bytes                never sent
 //
-// The identity is part of the key: ends of another scheme or protocol do not understand each other, though they know
-// the same token. The host is not part of it: senders listen at 0.0.0.0, and tunnels change names.
+// The identity is part of the key: ends with different schemes or protocols cannot connect, even with the same token.
+// The host is not part of it, because senders listen at 0.0.0.0 and tunnels change names.
 //
 // Pure: bytes in, bytes out. transport/wire/tls_io.h carries the bytes over a socket.
 //
@@ -31,7 +31,7 @@ enum class Role : std::uint8_t { kSender, kReceiver };  // TLS's server, TLS's c
 
 using TlsKey = std::array<std::uint8_t, 32>;
 
-// INTERNAL: OpenSSL cannot make it.
+// INTERNAL: OpenSSL cannot make the key.
 std::string tls_identity(std::string_view scheme);
 absl::StatusOr<TlsKey> tls_key(const Token& token, std::string_view identity);
 
@@ -45,29 +45,29 @@ class TlsSession {
   TlsSession& operator=(TlsSession&&) noexcept;
   ~TlsSession();
 
-  // Takes what the peer's socket brought. Kept in memory until read() or shake_hands() uses it.
+  // Takes bytes from the peer's socket, and keeps them until read() or shake_hands() uses them.
   absl::Status feed(std::span<const std::uint8_t> bytes);
 
-  // What wants to be written to the peer's socket, and: so many bytes of it were. Valid until the next call.
+  // The bytes to write to the peer's socket, valid until the next call; sent() removes those that were written.
   std::span<const std::uint8_t> output() const;
   void sent(std::size_t bytes);
 
-  // Takes the handshake as far as the bytes reach. True: the session is open. False: feed() more. UNAUTHENTICATED: the
-  // peer does not know the key, or is something else altogether; the text says it to a person.
+  // Advances the handshake as far as the bytes allow. True: the session is open. False: feed() more. UNAUTHENTICATED:
+  // the peer does not know the key, or does not speak TLS; the text is for a person.
   absl::StatusOr<bool> shake_hands();
 
-  // Once open: deciphers into `bytes`. 0 bytes read: feed() more, or `ended`: the peer says that no more will come.
-  // INVALID_ARGUMENT: what was fed is not what the peer sent.
+  // Once open: decrypts into `bytes`. 0 bytes read: feed() more, unless `ended`, which means that the peer ended its
+  // stream. INVALID_ARGUMENT: the bytes were altered.
   struct Read {
     std::size_t bytes = 0;
     bool ended = false;
   };
   absl::StatusOr<Read> read(std::span<std::uint8_t> bytes);
 
-  // Once open: enciphers all of `bytes` (a record of TLS, 16 KiB, at most) into output(). INTERNAL: OpenSSL cannot.
+  // Once open: encrypts all of `bytes` (at most a TLS record, 16 KiB) into output(). INTERNAL: OpenSSL failed.
   absl::Status write(std::span<const std::uint8_t> bytes);
 
-  // Adds the word to output() that no more will come; a peer that does not hear it knows that the end was cut off.
+  // Adds close_notify to output(); a peer that does not get it knows that the end was cut off.
   void close();
 
   const absl::Status& failure() const;  // OK until it failed
@@ -81,17 +81,17 @@ class TlsSession {
   std::unique_ptr<State> state_;
 };
 
-// What the connections of one endpoint share: the key, and OpenSSL's settings.
+// The key and OpenSSL's settings, shared by the connections of one endpoint.
 class TlsContext {
  public:
-  // INTERNAL: OpenSSL cannot do what it needs to.
+  // INTERNAL: OpenSSL failed.
   static absl::StatusOr<TlsContext> make(Role role, const Token& token, std::string_view scheme);
 
   TlsContext(TlsContext&&) noexcept;
   TlsContext& operator=(TlsContext&&) noexcept;
   ~TlsContext();
 
-  absl::StatusOr<TlsSession> session() const;  // of a new connection; outlives the context where it must
+  absl::StatusOr<TlsSession> session() const;  // for a new connection; may outlive the context
 
  private:
   struct Shared;
@@ -100,7 +100,7 @@ class TlsContext {
   std::shared_ptr<const Shared> shared_;
 };
 
-// What a person reads where the handshake fails; in parentheses behind it stands what TLS says.
+// The text for a person if the handshake fails, followed by TLS's own error in parentheses.
 inline constexpr std::string_view kNotAuthenticated =
     "authentication failed: the other end does not know this token, or uses another scheme or another version of "
     "Bascule; set the same token on both ends (BASCULE_TOKEN, or token_file= in the endpoint)";

@@ -1,7 +1,7 @@
-// TlsHandshake: shakes hands over a socket, then makes the channel of it. There is no channel before: nothing that a
-// peer says is parsed as a message until it has proved that it knows the key.
+// TlsHandshake: shakes hands over a socket, then makes its channel, so that a peer's bytes are parsed as messages only
+// after it has proved that it knows the key.
 //
-// It sets no deadline: its owner closes it after one.
+// It has no deadline: its owner must close it after one.
 //
 // Threads: everything on the io_context's one thread. The handler is called from it, never from inside start() or
 // close().
@@ -22,17 +22,17 @@ namespace bascule::inline v0 {
 
 class TlsHandshake : public std::enable_shared_from_this<TlsHandshake> {
  public:
-  // Once. The channel is to be started at once: what came behind the handshake waits in it.
+  // Called once. Start the channel at once: it holds bytes that came after the handshake.
   using OnDone = std::function<void(absl::StatusOr<std::shared_ptr<Channel>>)>;
 
-  // Made by std::make_shared. Dropping the last reference closes it. A child that is forked has not the connection.
+  // Made by std::make_shared. Dropping the last reference closes it. A forked child does not have the connection.
   TlsHandshake(Channel::Socket socket, TlsSession session);
   ~TlsHandshake() { close(); }
 
-  // UNAUTHENTICATED: the peer does not know the key, or its handshake does not end. UNAVAILABLE: it hung up. One
-  // attempt: the socket is closed then.
+  // UNAUTHENTICATED: the peer does not know the key, or its handshake does not end. UNAVAILABLE: it hung up. There is
+  // one attempt: a failure closes the socket.
   void start(OnDone done);
-  void close();  // `done` is not called any more
+  void close();  // `done` is not called afterwards
 
  private:
   void step();
@@ -41,7 +41,7 @@ class TlsHandshake : public std::enable_shared_from_this<TlsHandshake> {
 
   Channel::Socket socket_;
   TlsSession session_;
-  std::size_t fed_ = 0;  // bytes of the peer's
+  std::size_t fed_ = 0;  // bytes from the peer
   OnDone done_;
 };
 

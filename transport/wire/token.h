@@ -1,5 +1,5 @@
-// The token that both ends of a control connection over TCP must know: transport/wire/tls.h makes a key of it. It is
-// never sent, and never part of a text.
+// The token that both ends of a control connection over TCP must know: transport/wire/tls.h derives a key from it. It
+// is never sent and never appears in a text.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@
 
 namespace bascule::inline v0 {
 
-// A peer that overhears a connection can try tokens at leisure: a short one is found.
+// An eavesdropper can try tokens offline, and would find a short one.
 inline constexpr std::size_t kMinTokenBytes = 16;
 
 class Token {
  public:
   explicit Token(std::string secret) : secret_(std::move(secret)) {}
 
-  // The token for `endpoint`, none where it has a folder and needs none: of its token_file, else of the variable
-  // BASCULE_TOKEN, without white space around it. FAILED_PRECONDITION: there is none, or it is shorter than
-  // kMinTokenBytes; the text says what to do. PERMISSION_DENIED: others than its owner can read the file, or it is not
-  // ours.
+  // The token for `endpoint`, from its token_file or else the variable BASCULE_TOKEN, without surrounding white space;
+  // nullopt if the endpoint has a folder and needs none. FAILED_PRECONDITION: there is none, or it is shorter than
+  // kMinTokenBytes; the text says what to do. PERMISSION_DENIED: others than its owner can read the file, or this user
+  // does not own it.
   static absl::StatusOr<std::optional<Token>> find(const Endpoint& endpoint);
 
   std::string_view secret() const { return secret_; }
@@ -34,11 +34,11 @@ class Token {
   std::string secret_;
 };
 
-// A new token for people: 64 hexadecimal digits of 32 random bytes of the kernel's.
+// Makes a token: 32 random bytes from the kernel, as 64 hexadecimal digits.
 std::string make_token();
 
-// Writes a new one and the end of a line into a new file that only its owner can read (0600). ALREADY_EXISTS: something
-// has that name, and is left alone. Any other error: the file is not there.
+// Writes a new token and a newline into a new file that only its owner can read (0600). ALREADY_EXISTS: something has
+// that name, and is left alone. After any other error there is no file.
 absl::Status make_token_file(const std::filesystem::path& file);
 
 }  // namespace bascule::inline v0
