@@ -1,5 +1,5 @@
-// Every promise over one sender that serves workers by several paths at once. With other hosts the fake of NCCL takes
-// part, whose ranks are threads of one process.
+// The suite over one sender that serves workers by several paths at once. Workers on other hosts use the fake NCCL,
+// whose ranks are threads of one process.
 #include "conformance/suite.h"
 
 BASCULE_CONFORMANCE(HostAuto, "host-auto");

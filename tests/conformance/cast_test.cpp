@@ -10,7 +10,7 @@
 namespace bascule::test {
 namespace {
 
-// bfloat16 by its definition: of the two neighbours that a float lies between, the nearer; of two as near, the even.
+// bfloat16 by its definition: the nearer of a float's two neighbours; if both are equally near, the even one.
 std::uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if (std::isnan(value)) return 0x7FFF;

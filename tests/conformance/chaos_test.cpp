@@ -1,6 +1,7 @@
-// What may die or stand still at any moment does, from a printed seed: BASCULE_CHAOS_SEED=N repeats a run,
-// BASCULE_CHAOS_ROUNDS=N makes it longer (scripts/chaos). After each round everybody is brought back, and then: whole
-// versions only, versions only grew, everybody serves the newest, and no process holds more than before.
+// Kills and stops processes at random moments, from a printed seed: BASCULE_CHAOS_SEED=N repeats a run,
+// BASCULE_CHAOS_ROUNDS=N makes it longer (scripts/chaos). After each round all processes are brought back. Then every
+// worker must serve the newest version, have served only whole and growing versions, and no process may hold more than
+// before.
 #include <csignal>
 
 #include <algorithm>
@@ -36,7 +37,7 @@ class Chaos {
   }
 
   void start_trainer() {
-    // Generations tell trainers apart: what one wrote is never taken for what another did.
+    // Generations tell trainers apart: no trainer's bytes are taken for another's.
     generation_base_ += 1'000'000;
     trainer_.reset();
     trainer_ = std::make_unique<Trainer>(stage_.endpoint(Stage::hasty()), generation_base_, stage_.device());
@@ -45,7 +46,7 @@ class Chaos {
     workers_[i] = nullptr;
     workers_[i] = stage_.join_process(cat("w", i), Stage::hasty());
   }
-  // A disaster of one kind or another, while the trainer sends without a pause. What it was.
+  // Kills or stops some process while the trainer sends without a pause, and returns what it did.
   std::string strike() {
     trainer_->tell("run");
     pause();
@@ -83,7 +84,7 @@ class Chaos {
     }
   }
 
-  // Restarts of one kind, one upon the other, while the trainer sends.
+  // Makes the same restart many times in a row, while the trainer sends.
   void storm(const std::function<void(std::size_t turn)>& restart) {
     for (std::size_t turn = 0; turn < 12; ++turn) {
       trainer_->tell("run");
@@ -91,14 +92,14 @@ class Chaos {
     }
   }
 
-  // Everybody is there again and serves one new version.
+  // Brings every process back, and waits until all workers serve one new version.
   void heal() {
     for (std::size_t i = 0; i < kWorkers; ++i)
       if (!workers_[i]->process().alive()) start_worker(i);
     if (!trainer_->process().alive()) start_trainer();
     Sent sent = trainer_->send_until(static_cast<int>(kWorkers));
     ASSERT_EQ(sent.serving, static_cast<int>(kWorkers)) << sent.error;
-    for (int i = 0; i < 3; ++i) sent = trainer_->tell("send");  // slots of the absent are gone by then
+    for (int i = 0; i < 3; ++i) sent = trainer_->tell("send");  // slots of absent workers are gone by then
     ASSERT_EQ(sent.serving, static_cast<int>(kWorkers)) << sent.error;
     EXPECT_GT(std::pair(sent.epoch, sent.version), newest_);
     newest_ = {sent.epoch, sent.version};
@@ -116,7 +117,7 @@ class Chaos {
     for (std::size_t i = 0; i < kWorkers; ++i) held[cat("worker ", i)] = Footprint::of(workers_[i]->process().pid());
     return held;
   }
-  // The same once the work behind the last send is done: until nobody holds more than before, or patience ends.
+  // The same, after a wait until no process holds more than before: some work of the last send ends after it.
   std::map<std::string, Footprint> footprints_within(const std::map<std::string, Footprint>& before) {
     const auto within = [&](const auto& held) { return held.second.within(before.at(held.first)); };
     std::map<std::string, Footprint> held = footprints();
@@ -131,7 +132,7 @@ class Chaos {
     for (auto& [who, held] : of) held = stage_.with_what_the_scheme_keeps(held, rounds);
     return of;
   }
-  // Once the work behind the last send is done: files of slots that left the ring are removed by a thread of their own.
+  // Waits until at most `most` files are left: a separate thread removes files of slots that left the ring.
   std::size_t files_within(std::size_t most) const {
     for (const Deadline deadline(patience()); files() > most && !deadline.passed();)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -159,7 +160,7 @@ TEST_P(ConformanceProcesses, SurvivesWhateverDiesOrStandsStill) {
   const std::uint64_t rounds = number_from("BASCULE_CHAOS_ROUNDS", 10);
   std::printf("BASCULE_CHAOS_SEED=%llu, %llu rounds\n", static_cast<unsigned long long>(seed),
               static_cast<unsigned long long>(rounds));
-  std::fflush(stdout);  // also where it is killed
+  std::fflush(stdout);  // shown even if the test is killed
   SCOPED_TRACE(cat("seed ", seed));
   Chaos chaos(*this, seed);
   ASSERT_NO_FATAL_FAILURE(chaos.heal());

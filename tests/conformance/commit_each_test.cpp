@@ -15,7 +15,7 @@ TEST_P(Conformance, EachIsServedAsTogetherWhereAllAreHealthy) {
   expect_newest({a.get(), b.get(), c.get()});
 }
 
-// b hangs in its preparation: together nobody would flip until it is given up, but a flips at once.
+// b hangs in its preparation: with commit=together no worker would flip until b is given up, but here a flips at once.
 class EachFaults : public Stage {};
 INSTANTIATE_TEST_SUITE_P(Fake, EachFaults,
                          testing::Values(Setting{"fake", Readers::kThreads}, Setting{"fake", Readers::kProcesses}),
@@ -34,7 +34,7 @@ TEST_P(EachFaults, EachFlipsWithoutWaitingForTheOthers) {
   expect_newest({a.get()});
   EXPECT_EQ(b->report().version, 1u);
   EXPECT_THAT(sender_->wait_async(absl::Milliseconds(1)), StatusIs(StatusCode::kDeadlineExceeded, testing::_));
-  b->tell("fault prepare-hang 0");  // it fails now, and is served by a round of its own
+  b->tell("fault prepare-hang 0");  // it fails now, and a separate round serves it
   const absl::StatusOr<SendReport> report = sender_->wait_async(patience());
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(entry(*report, "a").state, WorkerState::kServing);

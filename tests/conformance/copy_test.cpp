@@ -1,4 +1,4 @@
-// Workers that copy into tensors of their own: whole versions only, and leases that end early.
+// Workers that copy into their own tensors: they serve whole versions only, and their leases end early.
 #include <memory>
 #include <thread>
 
@@ -42,7 +42,7 @@ TEST_P(Conformance, ACopyingWorkerMayJoinLateAndOutlivesItsTrainer) {
   }
 }
 
-// What it copied is its own: it keeps no slot from the writer, however long it does not flip.
+// A worker that copies serves its own memory: it keeps no slot from the writer, however long it does not flip.
 TEST_P(Conformance, ACopyingWorkerThatDoesNotFlipHoldsNoSlot) {
   for (const Apply apply : kBoth) {
     SCOPED_TRACE(name_of(apply));
@@ -53,7 +53,7 @@ TEST_P(Conformance, ACopyingWorkerThatDoesNotFlipHoldsNoSlot) {
     const Observed before = slow->report();
     slow->tell("hold");
     for (int i = 0; i < 4; ++i) {
-      const SendReport report = send();  // the first one waits for it, and gives it up
+      const SendReport report = send();  // the first send waits for it, and gives it up
       EXPECT_EQ(entry(report, "other").state, WorkerState::kServing) << entry(report, "other").error;
     }
     const Observed held =
@@ -68,9 +68,9 @@ TEST_P(Conformance, ACopyingWorkerThatDoesNotFlipHoldsNoSlot) {
 
 // ---- a copy that goes wrong ----
 
-// Writes to a sealed slot, as no healthy trainer does, between the prepare, which verified it, and the flip.
+// Writes to a sealed slot, as no healthy trainer does, after the prepare verified it and before the flip.
 TEST_P(Conformance, ACopyThatGoesWrongAtTheFlipPoisonsUntilTheNextVersion) {
-  if (!reads_in_place()) GTEST_SKIP() << "the memory here is its own: nobody else writes it";
+  if (!reads_in_place()) GTEST_SKIP() << "the reader's memory is its own: no one else writes it";
   listen();
   std::shared_ptr<std::byte> memory;
   absl::StatusOr<Receiver> receiver =
@@ -96,14 +96,14 @@ TEST_P(Conformance, ACopyThatGoesWrongAtTheFlipPoisonsUntilTheNextVersion) {
   EXPECT_THAT(receiver->wait_ready(patience()), IsOk());
   flip_a_bit();
   const Flip flip = receiver->commit();
-  publishing.join();  // it is given up
+  publishing.join();  // the send gives the worker up
   EXPECT_FALSE(flip.changed);
   EXPECT_EQ(flip.version, 0u);
   const ReceiverStatus status = receiver->status();
   EXPECT_EQ(status.state, ReceiverState::kPoisoned);
   flip_a_bit();
 
-  // It mends itself by the newest version, which is whole again, and serves the next one.
+  // The newest version, which is whole again, mends the worker.
   Flip mended;
   for (const Deadline deadline(patience()); !mended.changed && !deadline.passed();) mended = receiver->commit();
   EXPECT_EQ(mended.version, 1u);

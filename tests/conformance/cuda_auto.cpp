@@ -1,4 +1,4 @@
-// On GPUs. Of other hosts each reader is a process, and to NCCL a host of its own.
+// auto on GPUs. Across hosts, each reader is a process, which NCCL takes for a separate host.
 #include "conformance/suite.h"
 
 BASCULE_CONFORMANCE_AT(CudaAutoInPlace, "auto", Place::kFolder, 0, 0);

@@ -1,4 +1,4 @@
-// Over NCCL itself: each reader a process, and to NCCL a host of its own.
+// The suite over NCCL itself: each reader is a process, which NCCL takes for a separate host.
 #include "conformance/suite.h"
 
 namespace bascule::test {

@@ -1,4 +1,4 @@
-// Death at every step of the protocol: one run for each control message that a send consists of.
+// Death at every step of the protocol: one run per control message of a send.
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -10,7 +10,7 @@
 namespace bascule::test {
 namespace {
 
-// Until a trainer that is to die at message `step` lives through its send: then all messages have had their turn.
+// Kills a trainer at message `step`, for growing steps, until one survives its send: all messages have had their turn.
 TEST_P(ConformanceProcesses, ATrainerMayDieAtEveryMessage) {
   const auto a = join_process("a"), b = join_process("b");
   Version newest = 0;
@@ -20,7 +20,7 @@ TEST_P(ConformanceProcesses, ATrainerMayDieAtEveryMessage) {
     SCOPED_TRACE(cat("message ", step));
     Trainer trainer(endpoint(), static_cast<std::uint64_t>(1000 * step), device());
     const Sent sent = trainer.send_until(2);
-    EXPECT_GT(sent.version, newest) << "whatever was used before is not used again";
+    EXPECT_GT(sent.version, newest) << "a number that was used is not used again";
     a->wait_for_version(sent.version);
     b->wait_for_version(sent.version);
     EXPECT_EQ(trainer.tell(cat("die ", step)).error, "");
@@ -38,8 +38,8 @@ TEST_P(ConformanceProcesses, ATrainerMayDieAtEveryMessage) {
   EXPECT_GT(step, 10) << "a send to two workers has more messages than that";
 }
 
-// A send is seven messages to a reader in place: prepare, ready, sealed, prepared, commit, ack, released. What comes
-// after the ack is said while the next send may begin.
+// A send to a reader in place takes seven messages: prepare, ready, sealed, prepared, decided, ack, released. The next
+// send may begin before the last of them.
 TEST_P(ConformanceProcesses, AReaderMayDieAtEveryMessage) {
   listen();
   const auto survivor = join_process("survivor");

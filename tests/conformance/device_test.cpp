@@ -1,4 +1,4 @@
-// What promises are made of devices beyond the suite: by cuda-ipc, and by copies of slots in host memory.
+// Promises about devices that the suite does not cover: of cuda-ipc, and of copies of slots in host memory.
 #include <cuda_runtime_api.h>
 
 #include <chrono>
@@ -39,7 +39,7 @@ void sleep_on_stream(void* milliseconds) {
   std::this_thread::sleep_for(std::chrono::milliseconds(*static_cast<int*>(milliseconds)));
 }
 
-// The engine's stream is behind: it reads the old slot long after the commit() that left it.
+// The engine's stream is late: it reads the old slot long after the commit() that left it.
 TEST_P(DeviceTest, ASlotThatTheEnginesStreamStillReadsIsNotWritten) {
   listen();
   cudaStream_t stream = nullptr;
@@ -66,7 +66,7 @@ TEST_P(DeviceTest, ASlotThatTheEnginesStreamStillReadsIsNotWritten) {
     const std::byte* generation = receiver->weights(served.slot).find("generation")->data;
     ASSERT_EQ(cudaLaunchHostFunc(stream, sleep_on_stream, &delay), cudaSuccess);
     ASSERT_EQ(cudaMemcpyAsync(seen, generation, sizeof(*seen), cudaMemcpyDeviceToHost, stream), cudaSuccess);
-    for (int i = 0; i < 2; ++i) {  // the second one wants the slot that was left
+    for (int i = 0; i < 2; ++i) {  // the second one needs the slot that was left
       model_.step(++generation_);
       ASSERT_THAT(sender_->send_async(), IsOk());
       flip();
@@ -133,7 +133,7 @@ TEST_P(DeviceMemoryTest, WhatCannotBeDoneIsRefusedByNameWithWhatWouldDo) {
               StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("host memory"), HasSubstr("device 0"))));
 }
 
-// digest=always: the device reads every byte before the worker says prepared.
+// digest=always: the device reads every byte before the worker sends `prepared`.
 TEST_P(DeviceMemoryTest, AlwaysMeansThatTheDeviceReadsEveryByte) {
   listen("digest=always");
   const auto a = join("a", "digest=always");

@@ -1,4 +1,4 @@
-// Endpoints that are refused, by both ends, with what to do about it.
+// Endpoints that both ends refuse, with what to do about it.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -21,7 +21,7 @@ TEST_P(Conformance, AFolderThatOthersCanEnterIsRefusedWithTheCommandThatMendsIt)
   const auto refused = AllOf(HasSubstr("mode 0755"), HasSubstr(cat("chmod 700 ", folder.string())));
   EXPECT_THAT(try_listen(), StatusIs(StatusCode::kPermissionDenied, refused));
   const auto a = start("a");
-  EXPECT_NE(a->wait_ready(absl::ZeroDuration()), "");  // it looks for its sender from now on
+  EXPECT_NE(a->wait_ready(absl::ZeroDuration()), "");  // makes it look for its sender
   if (GetParam().place == Place::kFolder) a->wait_until_error(refused);
 
   ASSERT_EQ(::chmod(folder.c_str(), 0700), 0);

@@ -1,5 +1,5 @@
-// Faults of a scheme, injected by the fake one at each of its calls: nobody flips to what is not whole, and the next
-// version is served.
+// Faults of a scheme, injected at each call of the fake scheme: no worker flips to a version that is not whole, and the
+// next version is served.
 #include <csignal>
 
 #include "conformance/suite.h"
@@ -52,7 +52,7 @@ TEST_P(Faults, AWorkerThatFailsTwoVersionsRunningIsEvictedAsPoisoned) {
   EXPECT_THAT(entry(report, "bad").error, StatusIs(StatusCode::kAborted, HasSubstr("poisoned")));
   EXPECT_EQ(entry(report, "good").state, WorkerState::kServing);
   expect_newest({good.get()});
-  // It read well again by the time it came back.
+  // By the time it came back, it read correctly again.
   expect_newest({bad.get()});
   wait_for_workers(2);
   send_complete(2);
@@ -91,7 +91,7 @@ TEST_P(Faults, AWorkerThatCannotReachTheMemoryTriesAgain) {
   send_complete(1);
 }
 
-// Its lease must hold through the second try: what it serves then is not written.
+// Its lease must hold through the second try, so that the slot that it then serves is not written.
 TEST_P(Faults, ALateJoinerThatFailsOnceIsTriedAgainUnderOneLease) {
   listen(hasty());
   send();
@@ -159,7 +159,7 @@ class FaultsOfProcesses : public Stage {};
 INSTANTIATE_TEST_SUITE_P(Fake, FaultsOfProcesses, testing::Values(Setting{"fake", Readers::kProcesses}),
                          [](const testing::TestParamInfo<Setting>&) { return "Processes"; });
 
-// `begin` leaves version 2 under way; then the trainer is killed. Nobody may ever serve it, and the next does better.
+// `begin` starts version 2, and then the trainer is killed. No worker may ever serve it, and the next one is served.
 TEST_P(FaultsOfProcesses, AVersionThatWasNotCommittedGoesWithItsTrainer) {
   for (const bool prepared : {false, true}) {
     SCOPED_TRACE(prepared ? "one worker had it prepared" : "its bytes were on their way");

@@ -1,5 +1,5 @@
 // Schemes whose slots outlive the processes: versions are served with no sender alive, survive a loss of power, and are
-// not written over while somebody reads whom no sender knows.
+// not overwritten while a process that no sender knows reads them.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// The file of a slot that holds a version: found by the scheme itself.
+// The kept versions that the scheme itself finds.
 class Found {
  public:
   Found(const std::string& endpoint, Version newer_than)
@@ -90,12 +90,12 @@ TEST_P(KeptFiles, ASenderThatComesIsHeardAndTheOldVersionIsReadUntilThen) {
   listen();
   wait_for_workers(1);
   EXPECT_EQ(a->report().version, 1u) << "there is nothing newer yet";
-  EXPECT_EQ(send_complete(1).version, 2u) << "above what it serves";
+  EXPECT_EQ(send_complete(1).version, 2u) << "above the version that it serves";
   for (int i = 0; i < 3; ++i) send_complete(1);
   expect_newest({a.get()});
 }
 
-// It has the socket, and its tensors may come in minutes.
+// The loading trainer has the socket already, but may register its tensors minutes later.
 TEST_P(KeptFiles, AReaderServesWhatIsKeptUntilATrainerThatLoadsWelcomesIt) {
   listen();
   for (int i = 0; i < 2; ++i) send();
@@ -114,8 +114,8 @@ TEST_P(KeptFiles, AReaderServesWhatIsKeptUntilATrainerThatLoadsWelcomesIt) {
   expect_newest({a.get()});
 }
 
-// The connection is made, and nobody answers. What is kept may be of the very sender that stands still, which then
-// finds a worker that serves its newest version already.
+// The connection is made, but the sender stands still and does not answer. The kept version may be its own: when it
+// wakes, it finds a worker that already serves its newest version.
 TEST_P(KeptFiles, AReaderServesWhatIsKeptWhileATrainerStandsStillAndThenItsVersions) {
   Trainer trainer(endpoint(hasty()), 1, device());
   Sent sent;
@@ -138,7 +138,7 @@ TEST_P(KeptFiles, AReaderServesWhatIsKeptWhileATrainerStandsStillAndThenItsVersi
   EXPECT_EQ(now.wrong, "");
 }
 
-// A loss of power may take back what was last written to sender.lock, and not the version on the disk.
+// A loss of power may undo the last write to sender.lock, but not the version on the disk.
 TEST_P(KeptFiles, SendersContinueAboveWhatTheyFind) {
   listen();
   for (int i = 0; i < 3; ++i) send();
@@ -161,7 +161,7 @@ TEST_P(KeptFiles, AVersionThatAppearsWithoutASenderIsTakenUp) {
   const auto a = join("a");
   a->wait_for_version(1);
   {
-    // It continues in a copy of the folder, and what it makes there is brought here.
+    // The sender continues in a copy of the folder, and the version that it makes there is copied here.
     absl::StatusOr<Sender> sender = Sender::listen({.endpoint = cat(GetParam().scheme, "://", other.string())});
     ASSERT_THAT(sender, IsOk());
     ASSERT_THAT(sender->register_model(model_.source()), IsOk());
@@ -244,14 +244,14 @@ TEST_P(KeptFiles, FreshGivesEachVersionAFileAndKeepsNoMoreThanItNeeds) {
     expect_newest({a.get()});
   }
   EXPECT_EQ(seen.size(), 8u);
-  // What is not needed is removed behind the send's back.
+  // Files that are no longer needed are removed after the send.
   const auto files = [&] { return slot_files(folder_.path() / "endpoint").size(); };
   for (const Deadline deadline(patience()); files() > 4 && !deadline.passed();)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_LE(files(), 4u);
 }
 
-// Somebody who reads the newest version and is no worker: the version after the next needs a file of its own.
+// A process that is no worker reads the newest version: the version after the next needs a third file.
 TEST_P(KeptFiles, AForeignReadersFileIsNotWritten) {
   listen();
   const auto a = join("a");
@@ -286,7 +286,7 @@ TEST_P(KeptFiles, ASendToSomeGoesToThemAloneAlsoInAFileThatTakesTheRightOnesPlac
   const absl::StatusOr<SendReport> report = sender_->send(nullptr, {"a"});
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->workers.size(), 1u);
-  EXPECT_EQ(slot_files(folder_.path() / "endpoint").size(), 3u) << "a file of its own";
+  EXPECT_EQ(slot_files(folder_.path() / "endpoint").size(), 3u) << "it needs a third file";
   expect_newest({a.get()});
   EXPECT_EQ(b->report().version, 2u);
 }

@@ -1,4 +1,4 @@
-// What a sender and its readers hold, and that nothing of it stays.
+// A sender and its readers give back all that they held of the system.
 #include <filesystem>
 #include <thread>
 
@@ -8,7 +8,7 @@
 namespace bascule::test {
 namespace {
 
-// A thread that was joined stands in /proc for a moment still: now, and when `before` was taken.
+// Waits, since a thread that was joined stays in /proc for a moment, as when `before` was taken.
 void expect_back_within(const Footprint& before) {
   Footprint now = Footprint::now();
   for (const Deadline deadline(patience()); !now.within(before) && !deadline.passed(); now = Footprint::now())
@@ -19,7 +19,7 @@ void expect_back_within(const Footprint& before) {
 TEST_P(Conformance, NothingStaysOfASenderAndItsReaders) {
   if (!leaves_nothing()) GTEST_SKIP() << "NCCL keeps descriptors";
   {
-    listen();  // whatever is made once in a process is made now
+    listen();  // makes what is made once per process
     const auto a = join("a");
     wait_for_workers(1);
     send_complete(1);
@@ -33,7 +33,7 @@ TEST_P(Conformance, NothingStaysOfASenderAndItsReaders) {
     send_complete(2);
     send_complete(2);
     EXPECT_GT(Footprint::now().mappings, before.mappings);
-    if (round == 0) sender_.reset();  // the sender first, then the readers, and the other way about
+    if (round == 0) sender_.reset();  // the sender ends first in this round, last in the others
     a = nullptr;
     b = nullptr;
     sender_.reset();
@@ -58,7 +58,7 @@ TEST_P(Conformance, ReadersThatComeAndGoLeaveNothingWithTheSender) {
   }
 }
 
-// A send pending, a loan out: destruction gives both up, and the readers serve on.
+// Destruction gives up a pending send and a loan, and the readers continue to serve.
 TEST_P(Conformance, ASenderMayGoInTheMiddleOfAnything) {
   listen();
   const auto a = join("a");
@@ -81,7 +81,7 @@ TEST_P(Conformance, ASenderMayGoInTheMiddleOfAnything) {
     absl::StatusOr<WritableSlot> loan = sender_->loan();
     ASSERT_THAT(loan, IsOk());
     sender_.reset();
-    write_generation(loan->tensors(), 10'000);  // the loan is still memory
+    write_generation(loan->tensors(), 10'000);  // the loan's memory is still there
   }
   a->wait_until([](const Observed& now) { return !now.attached; }, "being alone");
   EXPECT_EQ(a->report().generation, generation_);

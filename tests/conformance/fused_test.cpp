@@ -1,4 +1,4 @@
-// Fused orders, requested by workers that read in place: in place if the request came in time, else copied.
+// Fused orders of workers that read in place: served in place if the request came in time, else copied.
 #include <algorithm>
 #include <cstring>
 
@@ -13,7 +13,7 @@ using absl::StatusCode;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// A trainer's attention whose elements tell version and tensor. The tensors do not lie side by side by themselves.
+// A trainer's attention, whose elements show version and tensor. Its tensors do not lie side by side.
 struct Attention {
   std::vector<std::uint8_t> q = std::vector<std::uint8_t>(64 * 8), o = std::vector<std::uint8_t>(64 * 8),
                             k = std::vector<std::uint8_t>(64 * 4), norm = std::vector<std::uint8_t>(3),
@@ -40,11 +40,11 @@ absl::StatusOr<Receiver> connect(const Stage& stage, std::string worker, std::ve
                                                          .fused = std::move(fused),
                                                          .scheme = stage.given_scheme()});
   EXPECT_THAT(receiver, IsOk());
-  if (receiver.ok()) (void)receiver->wait_ready(absl::ZeroDuration());  // it greets from now on
+  if (receiver.ok()) (void)receiver->wait_ready(absl::ZeroDuration());  // makes it greet
   return receiver;
 }
 
-// Flips to `version` and expects `name` to be its parts, one after the other; whether it is a view of them in place.
+// Flips to `version` and expects the fused tensor to be its parts in order. Returns whether it is a view in place.
 bool expect_fused(Receiver& receiver, Version version, const FusedOrder& order) {
   Flip flip;
   for (const Deadline deadline(patience()); flip.version < version && !deadline.passed();) flip = receiver.commit();
@@ -97,7 +97,7 @@ TEST_P(Conformance, AFusedOrderIsInPlaceAndALateOrConflictingOneIsCopied) {
     if (version != 2) continue;
     late.emplace(connect(*this, "late", {kQkv, {"ko", {"k", "o"}}}));
     receivers.push_back(&**late);
-    EXPECT_TRUE(expect_fused(**late, 2, kQkv)) << "what others requested in time";
+    EXPECT_TRUE(expect_fused(**late, 2, kQkv)) << "others requested it in time";
     EXPECT_FALSE(expect_fused(**late, 2, {"ko", {"k", "o"}}));
     ASSERT_THAT(sender->wait_for_workers(3, patience()), IsOk());
   }

@@ -1,5 +1,5 @@
-// Groups: ranks that flip together. Rank 0 decides at its token boundary; the test carries its word to the others, as
-// an engine's step message does.
+// Groups: ranks that flip together. Rank 0 decides at its token boundary; the test passes its decision to the others,
+// as an engine's step message does.
 #include "conformance/suite.h"
 #include <bascule/transport/status.h>
 
@@ -14,7 +14,7 @@ class Group {
  public:
   explicit Group(std::vector<std::unique_ptr<Worker>> ranks) : ranks_(std::move(ranks)) {}
   Worker& rank(std::size_t index) { return *ranks_[index]; }
-  // One step of the engine: rank 0 commits, the others follow its word.
+  // One step of the engine: rank 0 commits, and the others follow it.
   Version step() {
     const Version version = rank(0).step().version;
     for (std::size_t i = 1; i < ranks_.size(); ++i) {
@@ -27,7 +27,7 @@ class Group {
   void step_until(Version version) {
     for (const Deadline deadline(patience()); !deadline.passed() && !testing::Test::HasFailure();)
       if (step() >= version) return;
-    ADD_FAILURE() << "the group did not come to version " << version;
+    ADD_FAILURE() << "the group did not reach version " << version;
   }
   // Steps until the pending send has settled, and returns its report.
   absl::StatusOr<SendReport> step_until_settled(Sender& sender) {
@@ -78,7 +78,7 @@ TEST_P(Conformance, AGroupWhoseRanksCopyFlipsTogether) {
         EXPECT_EQ(tp.rank(2).report().generation, generation_);
       }
       sender_.reset();
-      EXPECT_GT(tp.step(), 0u) << "they serve on";
+      EXPECT_GT(tp.step(), 0u) << "they continue to serve";
       listen();
       wait_for_workers(3);
     }
@@ -160,7 +160,7 @@ TEST_P(Conformance, AGroupIsEvictedWholeAndComesBackWhole) {
   EXPECT_EQ(send_complete(1).workers[0].worker, "single");
   tp.replace(1, start_rank("tp", 1, 2));
   EXPECT_NE(tp.rank(1).wait_ready(absl::ZeroDuration()), "");
-  // Caught up together, without the trainer. The new rank has nothing older to follow.
+  // The group catches up together, without the trainer. The new rank has no older version to follow.
   for (const Deadline deadline(patience()); tp.rank(0).step().version < 2 && !deadline.passed();) continue;
   tp.step_until(2);
   wait_for_workers(3);
@@ -177,13 +177,13 @@ TEST_P(Conformance, AFollowerThatCannotFollowPoisonsItsGroup) {
   Group tp = start_group(*this, "tp", 2, options);
   wait_for_workers(2);
   ASSERT_THAT(send_to(*this, tp), IsOk());
-  // A word of rank 0 for a version that there is not.
+  // As if rank 0 had flipped to a version that does not exist.
   const Observed lost = tp.rank(1).copy_behind(99);
   EXPECT_TRUE(lost.poisoned);
   EXPECT_EQ(lost.version, 1u);
   tp.rank(1).wait_until([](const Observed& now) { return now.state == "poisoned"; }, "being poisoned");
   tp.rank(0).wait_until_error(AllOf(HasSubstr("lost rank 1"), HasSubstr("poisoned")));
-  // Until a new version: then both serve again.
+  // With a new version, both serve again.
   wait_for_workers(2);
   const absl::StatusOr<SendReport> report = send_to(*this, tp);
   ASSERT_THAT(report, IsOk());
@@ -192,7 +192,7 @@ TEST_P(Conformance, AFollowerThatCannotFollowPoisonsItsGroup) {
   EXPECT_FALSE(tp.rank(1).report().poisoned);
 }
 
-// Rank 0 flipped, then the trainer died: its word, not the trainer's, makes the follower flip.
+// Rank 0 flipped, then the trainer died: the follower flips because rank 0 did, without a message from the trainer.
 TEST_P(Conformance, AFollowerFlipsOnRank0sWordAlsoWhenItsSenderIsLost) {
   listen();
   Group tp = start_group(*this, "tp", 2);

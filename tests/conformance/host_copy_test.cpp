@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(Device, HostCopyTest,
                                       name(setting.param.engine));
                          });
 
-// Cast on the way, in several parts, the last of them short.
+// The slots are cast on the way, in several parts, the last of which is short.
 TEST_P(HostCopyTest, SlotsOfSeveralPartsArriveWhole) {
   constexpr std::size_t kElements = (std::size_t{50} << 20) + 777;
   std::vector<float> values(kElements);
@@ -70,7 +70,7 @@ TEST_P(HostCopyTest, SlotsOfSeveralPartsArriveWhole) {
   }
 }
 
-// Written to a sealed slot, as no healthy trainer does, before anybody has copied it.
+// Writes to a sealed slot, as no healthy trainer does, before any worker has copied it.
 TEST_P(HostCopyTest, AWrongByteIsFoundOnTheDeviceAndTheVersionIsServedOnceItIsRight) {
   if (engine_device() == kHost) GTEST_SKIP() << "an engine on the host reads the control page";
   listen();

@@ -1,5 +1,5 @@
-// Devices that are lost to an engine's process, and engines' streams that are late: with a real device what
-// tests/receiver/{lost_device,late_stream}_test.cpp show with a fake one.
+// Devices that an engine's process loses, and engines' streams that are late: tests on a real device what
+// tests/receiver/{lost_device,late_stream}_test.cpp test on a fake one.
 #include <cuda_runtime_api.h>
 
 #include <atomic>
@@ -26,7 +26,7 @@ std::string name_of(const testing::TestParamInfo<Setting>& info) {
 
 class LostDeviceTest : public ConformanceProcesses {
  protected:
-  // One of two workers loses its device; the other is served on, at once.
+  // One of two workers loses its device; the other is still served, without a delay.
   void lose_one(std::optional<Apply> copies) {
     listen();
     const auto well = join("well"), lost = join("lost", "", copies);
@@ -44,7 +44,7 @@ class LostDeviceTest : public ConformanceProcesses {
     const Observed end = lost->wait_until([](const Observed& now) { return now.state == "poisoned"; }, "its end");
     EXPECT_FALSE(end.attached);
     EXPECT_TRUE(end.poisoned);
-    EXPECT_EQ(end.version, 2u) << "no flip that failed was one";
+    EXPECT_EQ(end.version, 2u) << "a flip that failed does not count";
     EXPECT_THAT(end.error, HasSubstr("device is lost"));
     EXPECT_THAT(lost->wait_ready(), HasSubstr("device is lost"));
     EXPECT_EQ(end.wrong, "");
@@ -94,7 +94,7 @@ class LateDeviceTest : public ConformanceProcesses {
       now = receiver_->commit();
     return now;
   }
-  // The engine's stream goes on when it is let, and then reads.
+  // Blocks the engine's stream until let_pass().
   void hold() {
     passed_ = false;
     const auto wait = [](void* passed) { static_cast<std::atomic<bool>*>(passed)->wait(false); };
@@ -138,7 +138,7 @@ TEST_P(LateDeviceTest, ACopyAtAFlipReadsItsSlotHoweverLateItIs) {
   EXPECT_TRUE(send_and_flip().changed);
   hold();
   EXPECT_TRUE(send_and_flip().poisoned);
-  for (int i = 0; i < 4; ++i) send();  // its slot is taken out of use
+  for (int i = 0; i < 4; ++i) send();  // its slot is retired
   let_pass();
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess) << "what it reads was unmapped";
   Flip now;

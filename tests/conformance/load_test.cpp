@@ -20,7 +20,7 @@ absl::Status begin_send(Sender& sender, TestModel& model, std::uint64_t generati
   return sender.send_async();
 }
 
-// The next version, from a send that is under way, taken and checked.
+// Takes and checks the next version, from a send that is under way.
 Observed take_next(Worker& worker, Version version) {
   EXPECT_EQ(worker.wait_ready(patience(), version), "");
   Observed seen = worker.take();
@@ -130,7 +130,7 @@ TEST_P(Conformance, AVersionIsAwaitedByItsNumber) {
   EXPECT_EQ(a->wait_ready(patience(), 1), "");
   a->step();
   ASSERT_THAT(sender_->wait_async(patience()), IsOk());
-  EXPECT_EQ(a->wait_ready(), "") << "it serves one";
+  EXPECT_EQ(a->wait_ready(), "") << "it serves a version";
   EXPECT_THAT(a->wait_ready(absl::Milliseconds(20), 2), HasSubstr("the newest is 1"));
   ASSERT_THAT(begin_send(*sender_, model_, ++generation_), IsOk());
   EXPECT_EQ(a->wait_ready(patience(), 2), "");

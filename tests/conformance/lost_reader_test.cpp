@@ -1,4 +1,4 @@
-// Readers that are lost: killed, stopped, or too slow. The others go on, and what is still read is not written.
+// Readers that are lost: killed, stopped, or too slow. The others go on, and no slot is written while it is read.
 #include <csignal>
 
 #include "conformance/suite.h"
@@ -15,7 +15,7 @@ TEST_P(ConformanceProcesses, AKilledReaderIsEvictedAndTheOthersGoOn) {
   wait_for_workers(2);
   send_complete(2);
   a->process().signal(SIGKILL);
-  // Its leases went with its process: the next sends find free slots, however many they are.
+  // Its leases ended with its process: any number of sends find free slots.
   for (int i = 0; i < 4; ++i) {
     const SendReport report = send();
     EXPECT_EQ(entry(report, "b").state, WorkerState::kServing);
@@ -27,7 +27,7 @@ TEST_P(ConformanceProcesses, AKilledReaderIsEvictedAndTheOthersGoOn) {
   expect_newest({b.get()});
 }
 
-// Stopped, it is still connected when the version begins, and dies in the middle of it.
+// The reader is stopped, so that it is still connected when the version begins, and dies in the middle of it.
 TEST_P(ConformanceProcesses, AReaderKilledInTheMiddleOfASendIsNamedInItsReport) {
   listen();
   const auto a = join_process("a"), b = join_process("b");
@@ -62,11 +62,11 @@ TEST_P(ConformanceProcesses, AStoppedReaderIsEvictedAndComesBackByItself) {
   EXPECT_EQ(entry(report, "b").state, WorkerState::kServing);
   expect_newest({b.get()});
 
-  // The slot that it may still read is written by nobody, though it is no member any more: another takes its place.
+  // The slot that it may still read is not written, although it is no longer a member: another takes its place.
   for (int i = 0; i < 4; ++i) send_complete(1);
   expect_newest({b.get()});
 
-  // Woken, it reads on where it read, whole, and is served the newest without the trainer.
+  // When it wakes, the version that it read is still whole, and it is served the newest without the trainer.
   a->process().signal(SIGCONT);
   const Observed back = a->wait_for_version(served + 5);
   EXPECT_EQ(back.wrong, "");
@@ -76,7 +76,7 @@ TEST_P(ConformanceProcesses, AStoppedReaderIsEvictedAndComesBackByItself) {
   expect_newest({a.get(), b.get()});
 }
 
-// It answers heartbeats, and its engine reaches no token boundary.
+// It answers heartbeats, but its engine reaches no token boundary.
 TEST_P(Conformance, ASlowReaderIsEvictedAndItsSlotStaysAsItIs) {
   listen(cat("suspect_after=", absl::ToInt64Milliseconds(patience()), "ms&flip_timeout=",
              absl::ToInt64Milliseconds(silence()), "ms&timeout=", absl::ToInt64Milliseconds(2 * silence()), "ms"));
@@ -84,7 +84,7 @@ TEST_P(Conformance, ASlowReaderIsEvictedAndItsSlotStaysAsItIs) {
   wait_for_workers(2);
   send_complete(2);
   const Observed before = slow->report();
-  slow->tell("hold");  // reads on, commits nothing
+  slow->tell("hold");  // it continues to read, and commits nothing
   const SendReport report = send();
   EXPECT_EQ(entry(report, "slow").state, WorkerState::kEvicted);
   EXPECT_THAT(entry(report, "slow").error, StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("no ack")));

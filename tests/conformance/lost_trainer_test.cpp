@@ -1,4 +1,4 @@
-// Trainers that are lost: the readers serve on, and the next trainer continues with the same processes.
+// Trainers that are lost: the readers continue to serve, and the next trainer continues with the same processes.
 #include <csignal>
 
 #include <filesystem>
@@ -23,7 +23,7 @@ TEST_P(ConformanceProcesses, ReadersOutliveTheirTrainerAndServeTheNext) {
     SCOPED_TRACE(round);
     Trainer trainer(endpoint(), 1000 * round, device());
     const Sent sent = trainer.send_until(2);
-    EXPECT_GT(sent.version, version) << "above every number of before";
+    EXPECT_GT(sent.version, version) << "above every earlier number";
     EXPECT_EQ(sent.epoch, round == 1 ? sent.epoch : epoch + 1);
     epoch = sent.epoch;
     const Observed served = a->wait_for_version(sent.version);
@@ -32,7 +32,7 @@ TEST_P(ConformanceProcesses, ReadersOutliveTheirTrainerAndServeTheNext) {
 
     trainer.tell("run");
     version = b->wait_for_version(sent.version + 3).version;
-    trainer.process().signal(SIGKILL);  // somewhere in a send
+    trainer.process().signal(SIGKILL);  // in the middle of some send
     for (Worker* worker : {static_cast<Worker*>(a.get()), static_cast<Worker*>(b.get())}) {
       const Observed alone = worker->wait_until([](const Observed& now) { return !now.attached; }, "being alone");
       EXPECT_EQ(alone.state, "serving");
@@ -44,7 +44,7 @@ TEST_P(ConformanceProcesses, ReadersOutliveTheirTrainerAndServeTheNext) {
   }
 }
 
-// Its clock ran on while it stood still in the middle of a send: all deadlines of that send had passed when it woke.
+// The trainer stands still in the middle of a send: when it wakes, all deadlines of that send have passed.
 TEST_P(ConformanceProcesses, ATrainerThatStoodStillInASendSendsOn) {
   if (GetParam().scheme == "nccl") GTEST_SKIP() << "a communicator takes longer to make than this send may take";
   const auto limit = absl::ToInt64Milliseconds(silence()) / 10;
@@ -105,7 +105,7 @@ TEST_P(ConformanceProcesses, NothingIsLeftWhenEverybodyIsKilled) {
     left.insert(file.path().filename());
   if (given_scheme() == nullptr && find_scheme(GetParam().scheme).value()->keeps_files)
     std::erase_if(left, [](const std::string& name) {
-      // Also what was about to take its place when the trainer was killed: the next one writes over it.
+      // Also files that were about to replace these when the trainer was killed: the next one overwrites them.
       return name.starts_with("slot-") || name.starts_with("manifest.json") || name.starts_with("model.safetensors");
     });
   const std::set<std::string> expected = GetParam().place == Place::kHost

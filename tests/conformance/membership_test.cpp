@@ -1,4 +1,4 @@
-// Who is at an endpoint: readers that come early, late, again, twice under one name, or with another model.
+// Members of an endpoint: readers that come early, late, again, twice under one name, or with another model.
 #include "conformance/suite.h"
 #include <bascule/receiver/receiver.h>
 #include <bascule/transport/status.h>
@@ -12,7 +12,7 @@ using testing::HasSubstr;
 TEST_P(Conformance, ALateJoinerIsServedTheNewestWithoutTheTrainer) {
   listen();
   for (int i = 0; i < 3; ++i) send_complete(0);
-  // From here on the trainer does nothing.
+  // The trainer does nothing after this.
   const auto late = start("late");
   EXPECT_EQ(late->wait_ready(), "");
   const Observed ready = late->report();
@@ -118,7 +118,7 @@ TEST_P(Conformance, ASecondReaderOfTheSameNameIsRefusedWhileTheFirstIsThere) {
   wait_for_workers(1);
   send_complete(1);
   const auto second = start("twin");
-  EXPECT_NE(second->wait_ready(absl::ZeroDuration()), "");  // it greets from now on
+  EXPECT_NE(second->wait_ready(absl::ZeroDuration()), "");  // makes it greet
   second->wait_until_error(AllOf(HasSubstr("another worker named twin (pid "), HasSubstr("own name")));
   EXPECT_EQ(second->report().version, 0u);
   send_complete(1);
@@ -178,7 +178,7 @@ TEST_P(Conformance, AWorkerWithAnotherModelIsRefusedWithTheFirstDifference) {
     EXPECT_THAT(receiver->wait_ready(patience()),
                 StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr(std::string(refusal.text))));
     EXPECT_FALSE(receiver->commit().changed);
-    // The sender says so, too, to a caller that waits for workers; the worker may hear of it a moment before.
+    // The sender also tells a caller that waits for workers, perhaps a moment after the worker.
     absl::Status waited;
     for (const Deadline deadline(patience()); !deadline.passed();) {
       waited = sender_->wait_for_workers(2, absl::Milliseconds(1)).status();

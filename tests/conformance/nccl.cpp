@@ -1,4 +1,4 @@
-// Every promise over the scheme nccl, on the fake of NCCL: its ranks are threads of one process, so readers are, too.
+// The suite over the scheme nccl, with the fake NCCL: its ranks are threads of one process, and so are the readers.
 #include "conformance/suite.h"
 
 namespace bascule::test {

@@ -1,4 +1,4 @@
-// Other weights than the registered, and update_weights(), which owes no wait.
+// Sends of weights other than the registered ones, and update_weights(), after which no wait is due.
 #include "conformance/suite.h"
 
 namespace bascule::test {
@@ -44,7 +44,7 @@ class WithoutTheTied final : public TensorSource {
   std::unique_ptr<TensorSource> all_;
 };
 
-// The two have the same segments, and another number of tensors.
+// Both have the same segments, but different numbers of tensors.
 TEST_P(Conformance, OtherWeightsMayLeaveOutATiedNameThatTheSendBeforeGave) {
   listen();
   const auto a = join("a");
@@ -85,7 +85,7 @@ TEST_P(Conformance, AnUpdateStandsInTheNextReport) {
     model_.step(++generation_);
     ASSERT_THAT(sender_->update_weights(), IsOk());
     EXPECT_THAT(sender_->wait_async(), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("No async send")))
-        << "an update owes no wait";
+        << "no wait is due after an update";
     expect_newest({a.get(), b.get()});
   }
   const SendReport report = send_complete(2);
@@ -97,7 +97,7 @@ TEST_P(Conformance, AnUpdateStandsInTheNextReport) {
     ASSERT_EQ(report.updates[i].workers.size(), 2u);
     EXPECT_EQ(report.updates[i].workers[0].state, WorkerState::kServing);
   }
-  EXPECT_EQ(send_complete(2).updates.size(), 0u) << "told once";
+  EXPECT_EQ(send_complete(2).updates.size(), 0u) << "an update is reported once";
   expect_newest({a.get(), b.get()});
 }
 

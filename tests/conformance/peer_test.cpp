@@ -1,4 +1,4 @@
-// cuda-ipc over two GPUs: a reader on a peer GPU of the trainer's, beside the suite.
+// cuda-ipc over two GPUs: what the suite does not cover of a reader on a peer GPU.
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -11,7 +11,7 @@ namespace {
 
 class PeerTest : public Stage {
  protected:
-  // A send that `receiver` alone takes, and its flip.
+  // Sends to `receiver` alone, and returns its flip.
   static Flip send_to(Sender& sender, Receiver& receiver) {
     EXPECT_THAT(sender.send_async(), IsOk());
     Flip flip;
@@ -48,7 +48,8 @@ TEST_P(PeerTest, AReaderOnAPeerReadsACopyOfItsOwn) {
   }
 }
 
-// Packed in pieces, copied and digested behind them: the last one short, and no piece's end the end of a tensor.
+// The model is packed in pieces, and each is copied and digested while the next is packed. The last piece is short, and
+// no piece ends where a tensor ends.
 TEST_P(PeerTest, AModelOfManyPartsComesWholeBehindItsPack) {
   if (gpu_count() < 2) GTEST_SKIP() << "needs 2 GPU(s), found " << gpu_count();
   if (!can_reach(1, 0)) GTEST_SKIP() << "needs GPUs that read each other's memory";
@@ -65,7 +66,8 @@ TEST_P(PeerTest, AModelOfManyPartsComesWholeBehindItsPack) {
   ASSERT_THAT(receiver, IsOk());
   EXPECT_FALSE(receiver->wait_ready(absl::ZeroDuration()).ok());
   ASSERT_THAT(sender->wait_for_workers(1, patience()), IsOk());
-  for (int generation = 1; generation <= 6; ++generation) {  // the first two before the sender knows who follows
+  for (int generation = 1; generation <= 6;
+       ++generation) {  // in the first two the sender does not know who copies behind
     std::iota(large.begin(), large.end(), generation * 1'000'003);
     std::iota(small.begin(), small.end(), generation);
     const Flip flip = send_to(*sender, *receiver);
@@ -80,7 +82,7 @@ TEST_P(PeerTest, AModelOfManyPartsComesWholeBehindItsPack) {
   }
 }
 
-// A context of every reader's would take half a GB of the trainer's GPU each, and most of the time that a join takes.
+// A context on the trainer's GPU would take half a GB of it for each reader, and most of the time of a join.
 class PeerProcessTest : public ConformanceProcesses {};
 INSTANTIATE_TEST_SUITE_P(Peers, PeerProcessTest,
                          testing::Values(Setting{"cuda-ipc", Readers::kProcesses, Place::kFolder, 0, 1}),

@@ -1,4 +1,4 @@
-// Versions and who serves them: what a send promises while everybody is healthy.
+// What a send promises while all processes are healthy.
 #include "conformance/suite.h"
 
 namespace bascule::test {

@@ -1,4 +1,4 @@
-// Every promise over a relay, in which engines hand versions on to each other, its memory on the host.
+// The suite over a relay in host memory, in which engines copy versions from each other.
 #include "conformance/suite.h"
 
 BASCULE_CONFORMANCE(HostRelay, "host-relay");

@@ -1,4 +1,4 @@
-// The sender's calls: what each refuses, with which words, and that a refusal loses nothing.
+// The sender's calls: what each refuses, with which text, and that a refusal loses nothing.
 #include <cstring>
 
 #include "conformance/suite.h"
@@ -71,7 +71,7 @@ TEST_P(Conformance, WeightsMayChangeWhileAnAsyncSendIsUnderWay) {
   for (int i = 0; i < 20; ++i) {
     model_.step(++generation_);
     ASSERT_THAT(sender_->send_async(), IsOk());
-    model_.step(10'000);  // seen by no reader
+    model_.step(10'000);  // no reader may see it
     const absl::StatusOr<SendReport> report = sender_->wait_async(patience());
     ASSERT_THAT(report, IsOk());
     EXPECT_TRUE(report->complete());
@@ -109,7 +109,7 @@ TEST_P(Conformance, ADroppedLoanIsAbortedAndItsNumberNotUsedAgain) {
     ASSERT_THAT(slot, IsOk());
     EXPECT_GT(slot->version(), dropped);
     dropped = slot->version();
-    write_generation(slot->tensors(), 10'000);  // seen by no reader
+    write_generation(slot->tensors(), 10'000);  // no reader may see it
   }
   EXPECT_EQ(sender_->version(), 1u);
   EXPECT_EQ(a->report().version, 1u);
@@ -174,7 +174,7 @@ TEST_P(Conformance, AShapeOrTypeThatChangedIsNamedAndNothingIsLost) {
   views = registered;
   const absl::StatusOr<SendReport> report = sender->send();
   ASSERT_THAT(report, IsOk());
-  EXPECT_EQ(report->version, 2u) << "what was refused took no number";
+  EXPECT_EQ(report->version, 2u) << "a refused send takes no number";
 }
 
 }  // namespace

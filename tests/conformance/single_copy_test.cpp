@@ -1,4 +1,4 @@
-// slots=1: the trainer's parameters live in the slot that the engines read; they yield while it writes.
+// slots=1: the trainer's parameters live in the slot that the engines read; engines yield while the trainer writes.
 #include <csignal>
 #include <random>
 #include <thread>
@@ -111,7 +111,7 @@ TEST_P(SingleCopyInPlace, ASingleCopysReaderThatDoesNotStepAsideIsNamedAndNobody
 
 // ---- a trainer that keeps its loan ----
 
-// Between a loan and its publish a healthy trainer here takes far less.
+// Here a healthy trainer takes far less between a loan and its publish.
 std::string short_loans() { return cat("slots=1&loan_timeout=", absl::ToInt64Milliseconds(silence()), "ms"); }
 
 void expect_let_go(Worker& worker) {
@@ -134,7 +134,7 @@ TEST_P(SingleCopyInPlace, ASingleCopysLoanThatIsKeptTooLongLetsItsReadersGoAndFa
     model_.step(++generation_);
     expect_let_go(*a);
     expect_let_go(*b);
-    model_.step(++generation_);  // it still may
+    model_.step(++generation_);  // the trainer may still write
     EXPECT_THAT(sender_->publish(*std::move(slot)),
                 StatusIs(StatusCode::kDeadlineExceeded, AllOf(HasSubstr("loan_timeout"), HasSubstr("poisoned"))));
   }
@@ -161,7 +161,7 @@ TEST_P(SingleCopyInPlace, ASingleCopysLoanThatWasKeptTooLongAndWroteNothingGives
     expect_let_go(*b);
     late = join("late", "slots=1");
     wait_for_workers(3);
-    EXPECT_EQ(late->report().version, 0u) << "nobody knows what the slot holds";
+    EXPECT_EQ(late->report().version, 0u) << "it is not known what the slot holds";
   }
   for (Worker* worker : {a.get(), b.get(), late.get()}) {
     const Observed again = worker->wait_until(
@@ -191,7 +191,7 @@ TEST_P(SingleCopyInPlace, ASingleCopysLoanThatWasKeptTooLongAndDroppedWrittenPoi
     expect_let_go(*a);
     model_.step(++generation_);
   }
-  { EXPECT_THAT(sender_->loan(), IsOk()); }  // writes nothing, and what it finds is no version
+  { EXPECT_THAT(sender_->loan(), IsOk()); }  // it writes nothing, but the slot holds no version
   EXPECT_TRUE(a->report().poisoned);
   wait_for_workers(1);
   ASSERT_THAT(step_and_publish(*this), IsOk());
@@ -220,7 +220,8 @@ TEST_P(SingleCopyInPlace, ACopyingReaderOfASingleCopyGoesOnBesideALoanThatIsKept
   expect_newest({a.get(), copying.get()});
 }
 
-// Some come back in time and some do not, written or not, published or not: nobody who is not poisoned reads a mixture.
+// Some loans come back in time and some late, written or not, published or not: unless poisoned, no reader reads a
+// mixture.
 TEST_P(SingleCopy, ASingleCopyIsReadWholeUnderLoansOfAnyLength) {
   constexpr int kLimitMs = 20 * kSlowdown;
   listen(cat("slots=1&loan_timeout=", kLimitMs, "ms"));

@@ -1,4 +1,4 @@
-// A model that is registered by names, types and shapes alone: its versions are loans, or weights given to a send.
+// A model that is registered only by names, types and shapes: its versions are loans, or weights given to a send.
 #include "conformance/suite.h"
 
 namespace bascule::test {

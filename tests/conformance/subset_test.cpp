@@ -1,4 +1,4 @@
-// Sends to some of the workers, and what becomes of the slots that the others go on reading.
+// Sends to some of the workers, and the slots that the other workers continue to read.
 #include "conformance/suite.h"
 #include <bascule/transport/status.h>
 
@@ -21,7 +21,7 @@ TEST_P(Conformance, ASendToSomeLeavesTheOthersWhereTheyAre) {
   ASSERT_EQ(report->workers.size(), 1u);
   EXPECT_EQ(entry(*report, "a").state, WorkerState::kServing);
   expect_newest({a.get()});
-  // Nobody brings b up to date: it was left out on purpose.
+  // b is not brought up to date: it was left out on purpose.
   const Observed left = b->wait_until([](const Observed& now) { return now.checks > 20; }, "more checks");
   EXPECT_EQ(left.version, 1u);
   EXPECT_EQ(left.generation, first);
@@ -39,11 +39,11 @@ TEST_P(Conformance, AnUnknownNameIsRefusedWithTheKnownOnes) {
   EXPECT_THAT(sender_->send(nullptr, {"a", "c"}), unknown);
   EXPECT_THAT(sender_->send_async(nullptr, {"c"}), unknown);
   EXPECT_THAT(sender_->loan({"c"}), unknown);
-  EXPECT_EQ(send_complete(2).version, 2u) << "what was refused took no number";
+  EXPECT_EQ(send_complete(2).version, 2u) << "a refused send takes no number";
   expect_newest({a.get(), b.get()});
 }
 
-// b reads on what it was left with; with two slots only a third makes the next send possible, and it comes and goes.
+// b continues to read its version. With two slots, the next send needs a third one, which comes and goes.
 TEST_P(Conformance, AReaderThatIsLeftOutKeepsItsSlotAndTheSenderMakesAnother) {
   listen();
   const auto a = join("a"), b = join("b");
@@ -63,7 +63,7 @@ TEST_P(Conformance, AReaderThatIsLeftOutKeepsItsSlotAndTheSenderMakesAnother) {
   expect_newest({a.get(), b.get()});
 }
 
-// a, b and c come to read three slots, of which one is retired: there is no fourth until somebody lets go.
+// a, b and c come to read three slots, of which one is retired: there is no fourth until a worker lets go.
 TEST_P(Conformance, SendsToEachInTurnRetireOneSlotAndNoMore) {
   listen(cat("spares=1&suspect_after=", absl::ToInt64Milliseconds(patience()), "ms&flip_timeout=",
              absl::ToInt64Milliseconds(patience()), "ms&timeout=", absl::ToInt64Milliseconds(silence()), "ms"));
@@ -111,7 +111,7 @@ TEST_P(Conformance, ALateJoinerComesToASlotThatWasMadeLater) {
   }
   const auto late = join("late");
   expect_newest({a.get(), late.get()});
-  wait_for_workers(3);  // the sender, too, has heard that it has caught up
+  wait_for_workers(3);  // the sender also knows that it has caught up
   send_complete(3);
   expect_newest({a.get(), b.get(), late.get()});
 }

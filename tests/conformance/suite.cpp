@@ -42,7 +42,7 @@ std::string Stage::url(std::string place, std::string_view options) const {
     if (options.find(cat(name, "=")) == std::string_view::npos)
       absl::StrAppend(&url, "&", cat(name), "=", milliseconds(limit), "ms");
   };
-  // "timeout=" is a part of "flip_timeout=": both are given or none.
+  // "flip_timeout=" contains "timeout=", so a test must give both or neither.
   unless_given("suspect_after", patience());
   unless_given("flip_timeout", patience());
   unless_given("timeout", patience());
@@ -56,10 +56,10 @@ std::string Stage::hasty() {
   return cat("suspect_after=", limit, "ms&flip_timeout=", limit, "ms&timeout=", 4 * limit, "ms");
 }
 
-// NCCL keeps a thread and 21 descriptors of an init that was given up, of which a round makes one at most; and there
-// may be one communicator group more than before (schemes/nccl/README.md). In a relay of three workers each may copy
-// from every other one, and then maps its page and its two receive buffers. With auto a worker may be another kind than
-// the one whose name it has: one that shows a page and two buffers, and maps what engines show by a thread; and the
+// NCCL keeps a thread and 21 descriptors of an init that was given up (at most one per round), and there may be one
+// communicator group more than before (schemes/nccl/README.md). In a relay of three workers, each may copy from both
+// others, and maps their progress pages and two receive buffers each. With auto, a worker may take another path than
+// its predecessor of that name: one that shows a page and two buffers, and has a thread to map what engines show. The
 // sender's mirrors stay once they are made.
 Footprint Stage::with_what_the_scheme_keeps(Footprint held, std::size_t rounds) const {
   constexpr std::size_t kShown = 3, kOthers = 2, kWorkers = 3, kMirrors = 3;

@@ -1,10 +1,10 @@
-// The conformance suite: what every scheme must do, over readers in threads and in processes. A scheme joins with
-// one line in a file of its own:
+// The conformance suite: what every scheme must do, with readers in threads and in processes. A scheme joins with one
+// line in a separate file:
 //
 //   BASCULE_CONFORMANCE(Shm, "shm");
 //
-// Conformance holds the cases that any reader can play; ConformanceProcesses those that need signals. A scheme that
-// keeps files has a second line, BASCULE_CONFORMANCE_OF_FILES: what is served with no sender alive.
+// Conformance holds the cases that any reader can play, ConformanceProcesses the cases that need signals. A scheme that
+// keeps files adds a line BASCULE_FILES_CONFORMANCE, for versions that are served with no sender alive.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -33,15 +33,15 @@
 namespace bascule::test {
 
 enum class Readers { kThreads, kProcesses };
-// Control connections over a Unix socket, over TCP, or every other worker's over TCP.
+// Control connections over a Unix socket, over TCP, or over TCP for every other worker.
 enum class Place { kFolder, kHost, kBoth };
 
 struct Setting {
   std::string scheme;
   Readers readers = Readers::kThreads;
   Place place = Place::kFolder;
-  int trainer = device_for(scheme), engine = device_for(scheme);  // on which device their tensors lie, or kHost
-  std::string options{};                                          // of every endpoint: "relay=chain"
+  int trainer = device_for(scheme), engine = device_for(scheme);  // the devices of their tensors, or kHost
+  std::string options{};                                          // for every endpoint: "relay=chain"
   friend std::ostream& operator<<(std::ostream& to, const Setting& setting) {
     constexpr std::string_view kPlaces[] = {"", " over TCP", " over both"};
     to << setting.scheme << kPlaces[static_cast<std::size_t>(setting.place)]
@@ -53,28 +53,28 @@ struct Setting {
   }
 };
 
-// An endpoint in a folder of its own, a model, a sender in this process, and readers.
+// An endpoint in a separate folder, a model, a sender in this process, and readers.
 class Stage : public testing::TestWithParam<Setting> {
- public:  // for helpers of the cases, too
+ public:  // also for helpers of the cases
   Stage();
 
-  // The endpoint with `options` ("digest=always"), heartbeats of 50 ms, and limits that nobody healthy reaches.
+  // The endpoint with `options` ("digest=always"), heartbeats of 50 ms, and limits that no healthy process reaches.
   std::string endpoint(std::string_view options = "") const;
-  // The same for the next worker.
+  // The same endpoint, as the next worker reaches it.
   std::string workers_endpoint(std::string_view options = "");
-  // Options under which a silent worker is given up soon, and an engine that does not flip.
+  // Options that soon give up a silent worker, or an engine that does not flip.
   static std::string hasty();
-  // For options of a sender or a receiver: a scheme of tests, or null where the registry knows the scheme.
+  // The scheme for a sender's or receiver's options: one that only tests have, or null if the registry knows it.
   const Scheme* given_scheme() const {
     const std::string endpoint = GetParam().scheme + ":";
     return is_fake(endpoint) ? &fake_ : host_scheme(endpoint);
   }
-  // Whether readers read the sender's slots, or memory of their own: then a single copy is nobody's but the trainer's.
+  // Whether readers read the sender's slots. If they have their own memory, a single copy is the trainer's alone.
   bool reads_in_place() const {
     return GetParam().place == Place::kFolder && engine_device() == device_for(GetParam().scheme) &&
            !GetParam().scheme.ends_with("nccl") && !hands_on();
   }
-  // Whether engines hand versions on to each other.
+  // Whether engines copy versions from each other.
   bool hands_on() const {
     return GetParam().scheme == "host-relay" || GetParam().scheme.ends_with("auto") ||
            GetParam().options.starts_with("relay=");
@@ -83,50 +83,50 @@ class Stage : public testing::TestWithParam<Setting> {
   int device() const { return GetParam().trainer; }
   int engine_device() const { return GetParam().engine; }
 
-  // Whether this process, which is rank 0, may have a receiver too: NCCL takes a process once on a GPU.
+  // Whether this process, which is rank 0, may also have a receiver: NCCL accepts a process only once per GPU.
   bool may_receive_here() const { return GetParam().scheme != "nccl"; }
 
-  // NCCL keeps two or three descriptors of each communicator (schemes/nccl/README.md).
+  // False for NCCL, which keeps two or three descriptors per communicator (schemes/nccl/README.md).
   bool leaves_nothing() const;
 
-  // What a process may come to hold above this, in so many rounds of deaths and joins.
+  // `held`, and what the scheme may add to it in that many rounds of deaths and joins.
   Footprint with_what_the_scheme_keeps(Footprint held, std::size_t rounds) const;
 
   // Listens at endpoint(options) with model_ registered.
   void listen(std::string_view options = "");
   absl::StatusOr<Sender> try_listen(std::string_view options = "");
 
-  // A worker that has greeted nobody yet; `run` makes it a reader. With `copies` into tensors of its own.
+  // Starts a worker that does not greet until it is told to `run`. With `copies`, it copies into its own tensors.
   std::unique_ptr<Worker> start(std::string name, std::string_view options = "", std::optional<Apply> copies = {});
   std::unique_ptr<Worker> start(WorkerArguments arguments);
-  // As start(), commits and checks from now on, and is awaited by the sender where there is one.
+  // Like start(), and tells the worker to `run`: it commits and checks continuously.
   std::unique_ptr<Worker> join(std::string name, std::string_view options = "", std::optional<Apply> copies = {});
-  // One rank of a group, in the same way as start().
+  // Like start(), for one rank of a group.
   std::unique_ptr<Worker> start_rank(std::string group, std::uint32_t rank, std::uint32_t ranks,
                                      std::string_view options = "", std::optional<Apply> copies = {});
-  // How many the sender can send to now; the test fails where `count` do not come.
+  // Waits until the sender can send to `count` workers; else the test fails.
   void wait_for_workers(int count);
 
-  // A step of the optimizer, and a send that must be OK.
+  // Makes a step of the optimizer and a send, which must be OK.
   SendReport send();
-  // The same, and every one of `count` workers must serve it.
+  // The same, and exactly `count` workers must serve it.
   SendReport send_complete(std::size_t count);
-  // That all serve the newest generation, and that no promise was broken.
+  // Waits until all serve the newest generation, and expects that no promise was broken.
   void expect_newest(std::initializer_list<Worker*> workers);
 
   TempFolder folder_;
-  ReservedPort port_;  // of an endpoint with a host
+  ReservedPort port_;  // for an endpoint with a host
   TestModel model_;
   std::uint64_t generation_ = 0;  // of model_
-  FakeFaults faults_;             // the sender's, where the scheme is fake
+  FakeFaults faults_;             // the sender's, if the scheme is fake
   const Scheme fake_ = fake_scheme(faults_);
   std::mutex log_mutex_;
-  std::string log_;  // the sender's, shown where a test fails
+  std::string log_;  // the sender's, shown if the test fails
   std::optional<Sender> sender_;
 
  private:
   std::string url(std::string place, std::string_view options) const;
-  void SetUp() override;  // skips where there is no GPU and the scheme needs one
+  void SetUp() override;  // skips if the test needs more GPUs than there are
   void TearDown() override;
   bool next_over_tcp_ = false;
 };
@@ -142,14 +142,14 @@ class ConformanceProcesses : public Stage {
 };
 
 class SingleCopy : public Stage {};
-class SingleCopyInPlace : public Stage {};  // of readers that read the trainer's own memory
+class SingleCopyInPlace : public Stage {};  // readers read the trainer's own memory
 class SingleCopyProcesses : public ConformanceProcesses {};
 class KeptFiles : public Stage {};
 
-// The entry of `worker` in a report; the test fails where there is none.
+// The entry of `worker` in a report; the test fails if there is none.
 WorkerReport entry(const SendReport& report, std::string_view worker);
 
-// Behind the scheme: the place and, where it is not the scheme's own, on which devices trainer and engine lie.
+// After the scheme come the place and, if they are not the scheme's own, the devices of trainer and engine.
 #define BASCULE_OVER_BOTH(Name, Suite, scheme, ...)                                                       \
   INSTANTIATE_TEST_SUITE_P(Name, Suite,                                                                   \
                            testing::Values(Setting{scheme, Readers::kThreads, __VA_ARGS__},               \

@@ -1,4 +1,4 @@
-// What a worker's own tensors are made of, by value, and which models are refused.
+// The values that a worker's own tensors receive, and the models that are refused.
 #include <bit>
 #include <cstring>
 #include <map>
@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 // ---- how targets are made ----
 
-// A layer of a trainer whose elements tell version, tensor and place, as small integers that every type holds.
+// A trainer's layer, whose elements show version, tensor and place, as small integers that every type holds.
 class Layer {
  public:
   Layer() {

@@ -1,4 +1,4 @@
-// Targets of the conformance tests: memory that a worker's tensors are made in, and both times to copy into it.
+// Targets of the conformance tests: a worker's tensors in memory of a test, and both times to copy into them.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ inline std::vector<TargetTensor> targets_of(const std::vector<TensorSpec>& specs
   std::size_t end = 0;
   for (const TensorSpec& spec : specs) {
     offsets.push_back(end);
-    end += (byte_count(spec.dtype, spec.shape) + 7) / 8 * 8;  // each on its element
+    end += (byte_count(spec.dtype, spec.shape) + 7) / 8 * 8;  // each aligned to its element
   }
   memory = bytes_on(device, end);
   std::vector<TargetTensor> targets;

@@ -1,5 +1,4 @@
-// Every promise holds where the control connection is TCP: no descriptor travels, and each worker has memory of its
-// own.
+// The suite with control connections over TCP: no descriptor travels, and each worker has its own memory.
 #include "conformance/suite.h"
 
 BASCULE_CONFORMANCE_AT(FakeOverTcp, "fake", Place::kHost);

@@ -53,7 +53,7 @@ TEST_P(Tcp, AWorkerWithAnotherTokenIsRefusedAndTheOthersGoOn) {
                                                                          HasSubstr("set the same token on both ends"),
                                                                          Not(HasSubstr("some other token")))));
     EXPECT_FALSE(stranger->commit().changed);
-    // It tries on, so the sender hears of it again and again.
+    // It keeps trying, so the sender detects it again and again.
     absl::Status waited;
     for (const Deadline deadline(patience()); !deadline.passed();) {
       waited = sender_->wait_for_workers(2, absl::Milliseconds(1)).status();
@@ -104,7 +104,7 @@ TEST_P(Tcp, APortThatIsTakenIsNamed) {
                                              HasSubstr(cat("another program listens at 127.0.0.1:", port_.number()))));
 }
 
-// There is no control page to compare with, so that the bytes themselves are.
+// Over TCP there is no control page with a digest to compare, so the worker digests the bytes themselves.
 TEST_P(Tcp, ACorruptedByteIsFoundWithoutDigestAlways) {
   listen();
   const auto a = join("a");
@@ -118,7 +118,7 @@ TEST_P(Tcp, ACorruptedByteIsFoundWithoutDigestAlways) {
   expect_newest({a.get()});
 }
 
-// It reads memory of its own, which no later version is pulled into while it is read.
+// The worker reads its own memory, into which no later version is copied while it is read.
 TEST_P(Tcp, WhatAnEvictedWorkerServesStaysAsItIs) {
   listen(hasty());
   const auto a = join("a", hasty());
@@ -128,7 +128,7 @@ TEST_P(Tcp, WhatAnEvictedWorkerServesStaysAsItIs) {
   a->tell("hold");
   EXPECT_EQ(entry(send(), "a").state, WorkerState::kEvicted);
   for (int i = 0; i < 4; ++i) send();
-  // It came back meanwhile, and was sent versions that it did not flip to.
+  // Meanwhile it came back, and was sent versions that it did not flip to.
   const Observed held = a->wait_until([&](const Observed& now) { return now.checks > before.checks + 20; }, "checks");
   EXPECT_EQ(held.wrong, "");
   EXPECT_EQ(held.generation, before.generation);
@@ -136,8 +136,8 @@ TEST_P(Tcp, WhatAnEvictedWorkerServesStaysAsItIs) {
   expect_newest({a.get()});
 }
 
-// The trainer writes its single copy while workers read theirs: none has to yield, and a loan that is dropped half
-// written poisons none.
+// The trainer writes its single copy while workers read their own copies: no worker has to yield, and a loan that is
+// dropped half written poisons none.
 TEST_P(Tcp, ASingleCopyIsWrittenBesideItsReaders) {
   listen("slots=1");
   const auto busy = join("busy", "slots=1");

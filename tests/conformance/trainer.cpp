@@ -1,4 +1,5 @@
-// conformance-trainer ENDPOINT GENERATION DEVICE: a sender that obeys the commands of support/trainer.h.
+// conformance-trainer ENDPOINT GENERATION DEVICE: a sender that obeys the commands of
+// support/processes/trainer.h.
 #include "support/processes/trainer.h"
 #include "support/nccl/own_host.h"
 

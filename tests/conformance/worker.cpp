@@ -1,5 +1,5 @@
 // conformance-worker ENDPOINT NAME MODEL GROUP RANK RANKS DEVICE [APPLY]: a worker that obeys the commands of
-// support/processes/worker_program.h, and copies where APPLY (a number) is given.
+// support/processes/worker_program.h, and copies if APPLY (a number) is given.
 #include <unistd.h>
 
 #include <cstdio>
