@@ -25,7 +25,7 @@ class WeightsBuilder {
  public:
   static std::shared_ptr<const Weights> build(const Layout& layout, const SlotView& slot,
                                               std::vector<TensorView> fused);
-  // The tensors of `targets`, which must outlive it, at `addresses` instead of their own.
+  // The tensors of `targets`, which must outlive it, placed at `addresses`.
   static std::shared_ptr<const Weights> build(std::span<const TargetTensor> targets,
                                               std::span<std::byte* const> addresses);
 };
@@ -51,7 +51,7 @@ class Attachment {
                                                           Welcome welcome, std::vector<UniqueFd> descriptors,
                                                           ReadPlan read_plan = {});
 
-  // The same after a lost connection: known slots stay where they are. Prepare thread.
+  // The same after a lost connection: known slots keep their addresses. Prepare thread.
   static absl::StatusOr<std::shared_ptr<Attachment>> again(const std::shared_ptr<Attachment>& known, Welcome welcome,
                                                            std::vector<UniqueFd> descriptors);
 
@@ -77,7 +77,7 @@ class Attachment {
   // does. Prepare thread.
   absl::Status settle(Deadline deadline);
 
-  // Reaches slots that were made after the welcome, or that a new welcome offers; known slots stay where they are.
+  // Reaches slots that were made after the welcome, or that a new welcome offers; known slots keep their addresses.
   // prepare() returns the same error again. Prepare thread.
   absl::Status accept(ReceivedOffer offer);
   // Unmaps every slot but these. Prepare thread.

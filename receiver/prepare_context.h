@@ -24,7 +24,7 @@ namespace bascule::inline v0 {
 
 // The preparation of one version. The prepare thread fills it; the I/O thread reads it after the answer.
 struct Preparation {
-  std::atomic<bool> over = false;  // any thread: no more copying while the sender writes
+  std::atomic<bool> over = false;  // any thread: stop copying while the sender writes
   bool failed = false;             // I/O thread: it failed, and the sender was told
   LocalVersion local{};
   std::optional<SlotView> reached{};  // memory that its attachment returned for it

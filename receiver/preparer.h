@@ -56,7 +56,7 @@ class Preparer {
              std::function<void(absl::StatusOr<Reached>)> done);
   void accept(ReceivedOffer offer, std::function<void()> done);
   void keep_only(std::set<SlotId> slots);
-  // Whether slots were reached that must be copied to where they are read.
+  // Whether slots were reached that must be copied before the engine can read them.
   bool copies_behind() const { return reach_ == Reach::kCopied; }
 
   // ---- versions ----

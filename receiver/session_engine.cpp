@@ -99,7 +99,7 @@ void Session::not_flipped(LocalVersion next, const absl::Status& why) {
 }
 
 void Session::torn(LocalVersion local, const absl::Status& why) {
-  // If the engine's stream was late, the device still copies. A copy that failed for another reason may have begun too.
+  // If the engine's stream was late, the device still copies. Other failed copies may also have begun.
   Preparer::Passed passed;
   if (copier_->device() != kHost) passed = [this](Deadline deadline) { return copier_->settle(deadline); };
   const Version version = local.version;

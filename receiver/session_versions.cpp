@@ -197,8 +197,8 @@ void Session::on_abort(const Abort& abort) {
 
 // ---- leases ----
 
-// The incoming version will not be served. The prepare thread gives it back in its turn: after its preparation,
-// and before that of any later version. The sender may write the slot only then.
+// The incoming version will not be served. The prepare thread gives it back in its turn: after preparing it, and before
+// preparing any later version. The sender may write the slot only then.
 void Session::drop_incoming() {
   if (preparation_) preparation_->over = true;
   give_back(leases_.drop(), std::exchange(preparation_, nullptr));

@@ -22,9 +22,9 @@ namespace bascule::inline v0 {
 namespace {
 
 namespace asio = boost::asio;
-constexpr std::chrono::milliseconds kPause{100};  // where no connection can be taken
+constexpr std::chrono::milliseconds kPause{100};  // after a connection could not be accepted
 
-// A sender that died left its socket. We hold the lock of the folder, but a sender that lives may hold one that was
+// A dead sender leaves its socket behind. We hold the folder's lock, but a live sender may hold a lock file that was
 // removed.
 absl::Status remove_dead_socket(const std::string& path) {
   struct stat there {};
@@ -62,7 +62,7 @@ Acceptor::Acceptor(asio::io_context& io, const Endpoint& endpoint, std::optional
 
 Acceptor::~Acceptor() {
   stop_listening();
-  // Where the folder was removed, the sender that was made after it has a socket of that name.
+  // If the folder was removed, a later sender may have a socket of that name.
   if (bound_ && !endpoint_.over_tcp() && !socket_file_.missing()) ::unlink(endpoint_.control_socket().c_str());
 }
 
@@ -88,7 +88,7 @@ absl::Status Acceptor::bind_host() {
       resolver.resolve(endpoint_.host, std::to_string(endpoint_.port), asio::ip::resolver_base::passive, error);
   if (error) return unavailable("look up the host ", endpoint_.host, ": ", error.message());
   absl::Status status = unavailable("the host ", endpoint_.host, " has no address");
-  for (const auto& address : addresses)  // the first that is one of this machine's
+  for (const auto& address : addresses)  // the first that belongs to this machine
     if (status = listen_at(address.endpoint()); status.ok()) break;
   return status;
 }
@@ -102,7 +102,7 @@ absl::Status Acceptor::listen_at(const Protocol::endpoint& address) {
     if (!error) guard.keep(acceptor_.native_handle());
   }
   if (!error) ::fcntl(acceptor_.native_handle(), F_SETFD, FD_CLOEXEC);
-  // Over TCP the next sender need not wait for what the last one's connections left behind.
+  // Over TCP the next sender need not wait until the last one's connections have expired.
   if (!error && endpoint_.over_tcp()) acceptor_.set_option(asio::socket_base::reuse_address(true), error);
   if (!error) acceptor_.bind(address, error);
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
@@ -114,7 +114,7 @@ absl::Status Acceptor::listen_at(const Protocol::endpoint& address) {
       error.value(), cat("listen at ", endpoint_.over_tcp() ? endpoint_.place() : endpoint_.control_socket().string()));
 }
 
-// A forked child does not have the socket, so that it accepts no connection for a sender that is gone.
+// A forked child does not get the socket, so it accepts no connection for a sender that is gone.
 void Acceptor::stop_listening() {
   if (!acceptor_.is_open()) return;
   boost::system::error_code ignored;
@@ -144,9 +144,9 @@ void Acceptor::accept_next() {
       return accept_next();
     }
     if (error == asio::error::connection_aborted) return accept_next();
-    // As a rule this process is out of descriptors. The connection stays in the queue: to ask again at once would spin.
+    // Usually this process is out of descriptors. The connection stays in the queue: retrying at once would spin.
     if (!std::exchange(pausing_, true))
-      on_refused_(annotate(errno_status(error.value(), "accept"), "a connection cannot be taken; trying on"));
+      on_refused_(annotate(errno_status(error.value(), "accept"), "cannot accept a connection; still trying"));
     if (!newcomers_.empty()) make_room();
     pause_.expires_after(kPause);
     pause_.async_wait([this](const boost::system::error_code& cancelled) {
@@ -159,7 +159,7 @@ void Acceptor::receive(Protocol::socket socket) {
   absl::Status allowed;
   std::string from;
   if (endpoint_.over_tcp()) {
-    const int on = 1;  // a round is turns of small messages: each goes out at once
+    const int on = 1;  // a round exchanges small messages in turn: each must go out at once
     ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     from = address_of_peer(socket.native_handle());
   } else {
@@ -226,8 +226,8 @@ void Acceptor::on_message(std::uint64_t number, Message message, bool with_descr
   if (with_descriptors) return refuse(number, invalid_argument(name_of(message), " came with descriptors"));
   if (const auto* query = std::get_if<StatusQuery>(&message)) {
     if (query->protocol != kProtocol)
-      return refuse(number, invalid_argument("the question is of protocol ", query->protocol, ", expected ", kProtocol,
-                                             "; run the same version of Bascule on both ends"));
+      return refuse(number, invalid_argument("the status query uses protocol ", query->protocol, ", expected ",
+                                             kProtocol, "; run the same version of Bascule on both ends"));
     found->second.answered = true;
     return on_status_query_(*found->second.channel);
   }

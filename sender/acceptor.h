@@ -1,13 +1,13 @@
-// Acceptor: listens at the endpoint, and hands over each connection with its first message, once its peer may speak: on
-// a Unix socket it runs as our user, over TCP it has proved that it knows the token (transport/wire/tls.h).
+// Acceptor: listens at the endpoint, and hands over each connection with its first message, once its peer is trusted:
+// on a Unix socket it runs as our user, over TCP it has proved that it knows the token (transport/wire/tls.h).
 //
 //   accepted ──uid is ours / TLS──▶ trusted ──hello──▶ handed over
 //       │                              └──status_query──▶ answered, until it hangs up
 //       └──── suspect_after, another message, too many ────▶ refused
 //
-// A peer that is not trusted yet is refused without a message: TLS tells it, or it is hung up on.
+// A peer that is not trusted yet is refused without a message: its TLS handshake fails, or the connection is closed.
 //
-// Threads: the io_context's one thread, but for bind().
+// Threads: the io_context's one thread, except for bind().
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
@@ -33,15 +33,15 @@
 
 namespace bascule::inline v0 {
 
-// Connections that have sent no hello: as many as a large fleet brings that joins at once, or a quarter of the
-// descriptors that this process may open. A peer without the token must not take them from the trainer.
+// The most connections that have sent no hello: enough for a large fleet that joins at once, but at most a quarter of
+// this process's descriptors. A peer without the token must not use up the trainer's.
 inline constexpr std::size_t kMaxNewcomers = 1024;
 
 class Acceptor {
  public:
-  // The channel is to be given handlers at once.
+  // The callee must give the channel its handlers at once.
   using OnArrival = std::function<void(std::shared_ptr<Channel>, Hello)>;
-  using OnStatusQuery = std::function<void(Channel&)>;         // is to be sent a SenderStatus
+  using OnStatusQuery = std::function<void(Channel&)>;         // must send a SenderStatus
   using OnRefused = std::function<void(const absl::Status&)>;  // why, for a person
 
   // `token`: for TCP, and only for that (Token::find).
@@ -49,18 +49,18 @@ class Acceptor {
            OnStatusQuery on_status_query, OnRefused on_refused);
   ~Acceptor();  // removes the socket's file, if it is still its own
 
-  // Blocks while a host's name is looked up. ALREADY_EXISTS: somebody listens there. FAILED_PRECONDITION: the socket's
-  // name is that of something else, which is left alone. INTERNAL: OpenSSL cannot do TLS.
+  // Blocks while a host's name is looked up. ALREADY_EXISTS: another process listens there. FAILED_PRECONDITION: the
+  // socket's name belongs to another kind of file, which is left alone. INTERNAL: OpenSSL cannot do TLS.
   absl::Status bind();
   void start();
-  void close();  // no handler is called any more
+  void close();  // no handler is called any longer
 
  private:
   using Protocol = boost::asio::generic::stream_protocol;
   struct Newcomer {
-    std::shared_ptr<TlsHandshake> handshake;  // TCP: until the peer has proved itself
-    std::shared_ptr<Channel> channel;         // from then on
-    bool answered = false;                    // it asked; what it was told goes out until it hangs up
+    std::shared_ptr<TlsHandshake> handshake;  // TCP: until the peer is trusted
+    std::shared_ptr<Channel> channel;         // after that
+    bool answered = false;                    // its status query was answered; it stays until it hangs up
     std::string from;                         // for texts
     boost::asio::steady_timer deadline;
   };
@@ -75,7 +75,7 @@ class Acceptor {
   void shake_hands(std::uint64_t number, Protocol::socket socket);
   void hear(std::uint64_t number);
   void on_message(std::uint64_t number, Message message, bool with_descriptors);
-  void refuse(std::uint64_t number, const absl::Status& why);  // and says so, where the peer is trusted
+  void refuse(std::uint64_t number, const absl::Status& why);  // a trusted peer is told why
   void forget(std::uint64_t number, const absl::Status& why);
 
   boost::asio::io_context& io_;
@@ -89,10 +89,11 @@ class Acceptor {
   boost::asio::steady_timer pause_;
   std::map<std::uint64_t, Newcomer> newcomers_;  // by number, as they came
   std::uint64_t next_number_ = 1;
-  const std::shared_ptr<KnownTensors> known_ = std::make_shared<KnownTensors>();  // what all of a fleet expect
+  const std::shared_ptr<KnownTensors> known_ =
+      std::make_shared<KnownTensors>();  // the tensors that a fleet's workers expect
   EndpointWatch socket_file_;
   bool bound_ = false;
-  bool pausing_ = false;  // and has said so
+  bool pausing_ = false;  // and has logged it
 };
 
 }  // namespace bascule::inline v0

@@ -1,6 +1,6 @@
-// Coordinator: the sender's I/O thread, around a Fleet. It has what the fleet has not: sockets, lease pipes, timers,
-// the storage thread and what it shares with the public thread. It makes events of what they bring, and carries out
-// the actions that come of each, in their order.
+// Coordinator: the sender's I/O thread, around a Fleet. It has what the fleet lacks: sockets, lease pipes, timers, the
+// storage thread and the state shared with the public thread. It turns their input into events, and carries out the
+// resulting actions in order.
 #pragma once
 
 #include <utility>  // Boost 1.74 needs it first
@@ -35,7 +35,7 @@
 
 namespace bascule::inline v0 {
 
-// What its user chose; see SenderOptions.
+// The user's choices; see SenderOptions.
 struct CoordinatorOptions {
   std::string compatibility_key{};
   std::function<void(std::string_view)> log{}, trace{};
@@ -49,39 +49,39 @@ class Coordinator : private WorkerLine {
   using Grant = v0::Grant;
 
   // Listens at `endpoint`, whose folder is locked by `lock`, and at its listen=, and starts the thread. `transport`
-  // outlives it; `token` is for TCP.
+  // must outlive it; `token` is for TCP.
   static absl::StatusOr<std::unique_ptr<Coordinator>> start(const Endpoint& endpoint, SenderTransport& transport,
                                                             EndpointLock lock, std::optional<Token> token,
                                                             CoordinatorOptions options);
-  ~Coordinator() override;  // gives up what is pending, says goodbye, joins
+  ~Coordinator() override;  // gives up pending versions, says goodbye, joins
 
-  // ---- public thread (coordinator_calls.cpp); what waits ends with CANCELLED once `interrupted` says so ----
+  // ---- public thread (coordinator_calls.cpp); a wait returns CANCELLED once `interrupted` returns true ----
 
-  void register_layout(Layout layout);                     // greetings are compared with it from now on
-  std::vector<std::vector<std::string>> fused_requests();  // of the workers that greeted so far, as they came
-  // Once; workers are welcomed from now on. `layout` is the final one.
+  void register_layout(Layout layout);                     // greetings are now compared with it
+  std::vector<std::vector<std::string>> fused_requests();  // of the workers that have greeted, in that order
+  // Call once; workers are welcomed after that. `layout` is the final one.
   void open_slots(std::vector<OfferedSlot> slots, Layout layout, EncodedLayout encoded, int control_page);
   absl::StatusOr<std::vector<std::string>> wait_for_workers(int count, Deadline deadline);
 
-  // Takes a slot for a version to `workers` (names of workers and groups; empty: all); blocks for one.
-  // NOT_FOUND names those that are unknown, and the known. The number is on record when it returns.
+  // Takes a slot for a version to `workers` (names of workers and groups; empty: all); blocks until one is free.
+  // NOT_FOUND names the unknown ones, and lists the known. The version's number is on record when it returns.
   absl::StatusOr<Grant> take(std::vector<std::string> workers, Deadline deadline);
-  // The granted slot cannot be written after all: another one, new, in its place.
+  // The granted slot cannot be written after all: returns a new one in its place.
   Grant replace(const Grant& grant);
   void give_back(const Grant& grant);  // instead of announce()
-  // Writing begins: tells the workers. `memory` is that of a new slot.
+  // Writing begins: tells the workers. `memory`: a new slot's.
   void announce(const Grant& grant, std::optional<OfferedSlot> memory, Deadline deadline);
-  // Single copy: until every reader has yielded. An error: nobody may write.
+  // Single copy: blocks until every reader has yielded. After an error the trainer must not write.
   absl::Status wait_yielded(Version version, Deadline deadline);
-  // Single copy: the loan came back, to be published or dropped, and its deadline ends. DEADLINE_EXCEEDED: it had
-  // passed, and the workers were let go; the version can only be abandoned.
+  // Single copy: the loan came back, to be published or dropped, and its deadline ends. DEADLINE_EXCEEDED: the deadline
+  // had passed, and the workers were let go; the version can only be abandoned.
   absl::Status end_loan(Version version);
   // The slot is written: deliver, prepare, decide, commit. `deadline` is the decision's.
   void seal(Version version, std::optional<Digest> digest, Deadline deadline);
-  // Instead of seal(). `torn`: of a single copy, which is half written.
+  // Instead of seal(). `torn`: a single copy is half written.
   void abandon(Version version, absl::Status why, bool torn = false);
-  // The report of a version that was announced; none where it has not settled by then, or the wait was interrupted: it
-  // stays pending. For the first `awake` of that time the thread does not sleep.
+  // Returns the report of an announced version, or nullopt if it has not settled by the deadline or the wait was
+  // interrupted; it then stays pending. For the first `awake` of that time the thread does not sleep.
   std::optional<absl::StatusOr<SendReport>> wait_settled(Version version, Deadline deadline, absl::Duration awake);
 
   Epoch epoch() const { return epoch_; }
@@ -109,7 +109,7 @@ class Coordinator : private WorkerLine {
   void post(Work work);  // to the I/O thread
   void post_event(Event event);
   template <typename Question>
-  auto ask(Question question);  // there, and waits for the answer
+  auto ask(Question question);  // asks the I/O thread, and waits for the answer
 
   // The scheme, from any thread
   void deliver(WorkerId worker, Version version, std::string bytes) override;
@@ -126,7 +126,7 @@ class Coordinator : private WorkerLine {
   void beat();
   void watch_endpoint();
   void handle(Event event);
-  void show();  // what the public thread waits for, where it changed
+  void show();  // updates shared_ if it has changed
   Connection* find(WorkerId id);
 
   // I/O thread: actions (coordinator_actions.cpp)
@@ -155,7 +155,7 @@ class Coordinator : private WorkerLine {
   void trace_to(const Connection& connection, const Message& message) const;
 
   const Endpoint endpoint_;
-  const std::optional<Endpoint> beside_;  // where it listens, too
+  const std::optional<Endpoint> beside_;  // listen=, if given
   SenderTransport& transport_;
   Delivery* const moves_;  // of transport_, or null
   const Sink log_, trace_;
@@ -163,11 +163,11 @@ class Coordinator : private WorkerLine {
   EndpointLock lock_;  // its record(): public thread
   const Epoch epoch_;
   std::atomic<Version> published_version_;
-  std::atomic<Version> settled_version_ = 0;  // of shared_.settled; written under mutex_, read without where awake
+  std::atomic<Version> settled_version_ = 0;  // of shared_.settled; written under mutex_, read without it if awake
 
   boost::asio::io_context io_;
   StayAwake awake_;
-  std::vector<std::unique_ptr<Acceptor>> acceptors_;  // at each place
+  std::vector<std::unique_ptr<Acceptor>> acceptors_;  // one per place
   boost::asio::steady_timer heartbeat_timer_, deadline_timer_;
   LeasePipes pipes_;
 
@@ -180,7 +180,7 @@ class Coordinator : private WorkerLine {
   int control_page_ = -1;
   std::size_t shown_addressable_ = 0;  // as in shared_
   bool shown_in_pieces_ = false;
-  EndpointWatch watch_;    // storage thread, once it is started
+  EndpointWatch watch_;    // storage thread, once that has started
   bool watching_ = false;  // it is looking
 
   // Shared with the public thread.
@@ -190,16 +190,16 @@ class Coordinator : private WorkerLine {
     std::size_t addressable = 0;  // workers
     bool in_pieces = false;       // as Fleet::writes_in_pieces()
     Version last_version = 0;     // the highest number known to be used
-    std::optional<SlotId> ahead;  // for the next version to all: its send need not ask, nor wake a thread first
+    std::optional<SlotId> ahead;  // for the next version to all: its send need not ask and wake the I/O thread
     std::vector<SlotId> dropped;  // for the next grant
     std::optional<absl::StatusOr<Grant>> granted;
-    Version loan_ended = 0;                             // the last one whose loan came back in time
-    Version lapsed = 0;                                 // the last one whose loan did not
-    Version yielded = 0;                                // every reader has yielded for it
+    Version loan_ended = 0;                             // the last version whose loan came back in time
+    Version lapsed = 0;                                 // the last version whose loan did not
+    Version yielded = 0;                                // the last version for which every reader has yielded
     std::optional<absl::StatusOr<SendReport>> settled;  // of settled_version_
   } shared_;
 
-  std::optional<TaskThread> storage_;  // runs what waits for storage
+  std::optional<TaskThread> storage_;  // runs tasks that wait for storage
   std::thread thread_;
 };
 

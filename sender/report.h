@@ -1,4 +1,4 @@
-// What a send returns: which worker serves what, which failed and why, seconds and bytes.
+// SendReport: what each worker serves, which failed and why, seconds and bytes.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace bascule::inline v0 {
 
 enum class WorkerState {
   kServing,     // acknowledged: its next token comes from this version
-  kCatchingUp,  // joined while the version was under way; it gets the version next, without the trainer's help
+  kCatchingUp,  // joined while the version was in flight; it gets the version next, without the trainer's help
   kFailed,      // answered that it could not prepare this version
   kEvicted,     // died, fell silent or missed a deadline
 };
@@ -24,8 +24,8 @@ struct WorkerReport {
   std::string worker;
   WorkerState state = WorkerState::kServing;
   absl::Status error;        // OK unless failed or evicted
-  double seconds = 0;        // from the commit decision to its ack
-  double stall_seconds = 0;  // that its engine spent inside commit()
+  double seconds = 0;        // from the decision to its ack
+  double stall_seconds = 0;  // time that its engine spent inside commit()
 };
 
 struct StageSeconds {
@@ -46,7 +46,7 @@ struct UpdateReport {
   std::vector<std::string> warnings;  // as in SendReport
 };
 
-// In the warning that a version is the one before: its sender has changed no weight in between.
+// In the warning that no weight changed since the previous version.
 inline constexpr const char* kSameBytes = " has the same bytes as version ";
 
 struct SendReport {
@@ -56,7 +56,7 @@ struct SendReport {
   std::optional<Digest> digest;
   StageSeconds seconds;
   std::vector<WorkerReport> workers;  // in the order they joined
-  std::string memory;                 // what the slots are made of: "memfd, 4 KiB pages (…)"
+  std::string memory;                 // the kind of memory of the slots: "memfd, 4 KiB pages (…)"
   absl::Status persisted;             // durable=on: an error means that it is served, but not on the disk
   std::vector<UpdateReport> updates;  // update_weights() since the last report
   std::vector<std::string> warnings;

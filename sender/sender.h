@@ -2,12 +2,12 @@
 // returns when each has answered.
 //
 // Threads: public calls come from one thread, which packs (with `threads` - 1 helpers). An I/O thread owns sockets,
-// membership and the slot ring; a storage thread waits for what the scheme keeps. Of the user's code, these two call
-// only `log` and `trace`. fork: a child must not use the object, and keeps nothing of it: lock, sockets, pipes and
+// membership and the slot ring; a storage thread waits for the scheme's files. These two threads call no user code
+// except `log` and `trace`. fork: a child must not use the object, and keeps nothing of it: lock, sockets, pipes and
 // slots end with this process (except, with slots=1, the slot, which holds the parameters). Destruction aborts a loan,
-// gives up a pending send (workers that were not told of the decision drop the version and go on serving), says goodbye
-// to all workers and joins the threads. It takes milliseconds, but waits for work under way on a device, on a disk or
-// in the scheme, up to the deadline of that work.
+// gives up a pending send (workers that do not know the decision yet drop the version and keep serving), says goodbye
+// to all workers and joins the threads. It takes milliseconds, but waits for unfinished work on a device, on a disk or
+// in the scheme, up to that work's deadline.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ class Sender {
  public:
   // Takes the endpoint: makes the folder (0700), locks it, binds the socket. Does not block.
   // ALREADY_EXISTS: another sender holds it; the text names its pid. INVALID_ARGUMENT: the endpoint is malformed, or
-  // its folder is there for something else (docs/guide/security.md). PERMISSION_DENIED: another user owns the folder,
+  // its folder is used for something else (docs/guide/security.md). PERMISSION_DENIED: another user owns the folder,
   // or others can enter it. RESOURCE_EXHAUSTED: no thread can be started; the text names the limits.
   static absl::StatusOr<Sender> listen(SenderOptions options);
 
@@ -42,18 +42,18 @@ class Sender {
   ~Sender();
 
   // Names the tensors to send; reads no elements yet. Workers that have greeted are refused if their tensors differ.
-  // INVALID_ARGUMENT names the tensor and what is wrong: a name that is empty, not UTF-8 or there twice, a negative
-  // dimension, memory that is not the device's; or the stream belongs to another device; or there are so many tensors
-  // that no message to a worker could name them (64 MiB of names, types and shapes). FAILED_PRECONDITION on a second
-  // call: each model has a sender and an endpoint of its own. With slots=1 the tensors move into the slot and keep it
-  // alive, also after this sender is gone (TensorSource::move_into, ParameterMemory): engines then go on reading what
-  // was published, or, where the system refuses that, the log says so. INVALID_ARGUMENT then also names two tensors
-  // that share bytes, unless they are one storage under two names (sender/overlap.h).
+  // INVALID_ARGUMENT names the tensor and the problem: a name that is empty, not UTF-8 or used twice, a negative
+  // dimension, or memory that is not the device's. Other causes are a stream of another device, and more tensors than a
+  // message to a worker can name (64 MiB of names, types and shapes). FAILED_PRECONDITION on a second call: each model
+  // needs its own sender and endpoint. With slots=1 the tensors move into the slot and keep it alive, even after this
+  // sender is gone (TensorSource::move_into, ParameterMemory): engines then keep reading the published version, or, if
+  // the system refuses that, the log reports it. INVALID_ARGUMENT then also names two tensors that share bytes, unless
+  // they are one storage under two names (sender/overlap.h).
   absl::Status register_model(std::unique_ptr<TensorSource> source);
 
-  // The same of names, types and shapes alone, for a trainer whose tensors are never whole at one time (FSDP, ZeRO-3).
-  // It gathers one after the other into the tensors of a loan(); or send() gets the weights. On a device, work that
-  // writes a loan is waited for by its user before publish(), unless it is on the device's default stream.
+  // The same with only names, types and shapes, for a trainer whose tensors are never all whole at once (FSDP, ZeRO-3).
+  // It gathers them one by one into the tensors of a loan(), or passes the weights to send(). If a device writes a
+  // loan, wait for that work before publish(), unless it is on the device's default stream.
   absl::Status register_model(std::vector<TensorSpec> specs, int device = kHost);
 
   // Blocks until versions can be sent to `count` workers; returns their names in the order they joined.
@@ -62,19 +62,18 @@ class Sender {
 
   // Packs, publishes, and returns once every worker serves the version or was evicted: report.complete() tells which.
   // Without workers it returns OK. An error means that no worker flipped; it names the worker, version or tensor.
-  // DEADLINE_EXCEEDED: no slot, pack or delivery in time. It also comes when the send's deadlines passed unseen, as in
-  // a process that was stopped; the text says so, the next call waits for that send, and its report has it in
-  // `updates`.
+  // DEADLINE_EXCEEDED: no slot, pack or delivery in time. It is also returned if the send's deadlines passed while this
+  // process was stopped; the text says so, the next call waits for that send, and its report lists it in `updates`.
   //
   // `weights`: other tensors to send in place of the registered ones, with the same names, types and shapes, in any
   // order; null: the registered ones. `worker_ids`: names of workers, or of groups for all their ranks; empty: all. The
-  // other workers keep what they serve. NOT_FOUND: no worker has that name; the text lists the known ones.
+  // other workers keep serving their version. NOT_FOUND: no worker has that name; the text lists the known ones.
   // INVALID_ARGUMENT: a single rank of a group. FAILED_PRECONDITION, before anything is done: the tensors' stream is
   // being captured into a graph.
   absl::StatusOr<SendReport> send(std::unique_ptr<TensorSource> weights = nullptr,
                                   const std::vector<std::string>& worker_ids = {});
 
-  // As send(), but returns once the weights may be changed again; wait_async() returns the report.
+  // Like send(), but returns once the weights may be changed again; wait_async() returns the report.
   absl::Status send_async(std::unique_ptr<TensorSource> weights = nullptr,
                           const std::vector<std::string>& worker_ids = {});
 
@@ -82,32 +81,32 @@ class Sender {
   // pending.
   absl::StatusOr<SendReport> wait_async(absl::Duration timeout = absl::InfiniteDuration());
 
-  // As send_async(), but needs no wait_async(): its outcome is in the next report (`updates`). The next call that needs
-  // a slot first waits for it.
+  // Like send_async(), but needs no wait_async(): its outcome is in the next report (`updates`). The next call that
+  // needs a slot first waits for it.
   absl::Status update_weights(std::unique_ptr<TensorSource> weights = nullptr);
 
-  // The zero-copy pair below send(): loan() lends a free slot, whose tensors the caller writes itself, every byte of
-  // them; publish() makes it a version. loan() blocks until a slot is free, under the endpoint's timeout. A loan that
-  // is dropped is aborted.
+  // The lower-level, zero-copy pair: loan() lends a free slot, of whose tensors the caller must write every byte;
+  // publish() makes it a version. loan() blocks until a slot is free, for at most the endpoint's timeout. A loan
+  // that is dropped is aborted.
   //
   // With slots=1 the registered parameters themselves are the slot. loan() asks the workers to yield and returns once
   // all have: each waits inside its commit(). Then optimizer.step() may write, for `loan_timeout` (30 s). After that
-  // the workers go on, poisoned, and publish() fails with DEADLINE_EXCEEDED; the next loan and publish mend them. If a
-  // loan is dropped and nothing was written, the workers serve the version before again, also those that went on
+  // the workers continue, poisoned, and publish() fails with DEADLINE_EXCEEDED; the next loan and publish cure them. If
+  // a loan is dropped and nothing was written, the workers serve the previous version again, even those that continued
   // poisoned. If something was written, or with digest=off, they stay poisoned until the next publish().
   absl::StatusOr<WritableSlot> loan(const std::vector<std::string>& worker_ids = {});
   absl::StatusOr<SendReport> publish(WritableSlot slot);
 
-  // The last version that was published in this epoch; before the first, the last of earlier epochs. Any thread.
+  // The last version published in this epoch; before the first, the last of earlier epochs. Any thread.
   Version version() const;
 
  private:
   friend class WritableSlot;
   explicit Sender(std::shared_ptr<Publisher> publisher);
-  std::shared_ptr<Publisher> publisher_;  // loans know it weakly
+  std::shared_ptr<Publisher> publisher_;  // loans hold it weakly
 };
 
-// A slot on loan. Its tensors have the names, order and types of the layout (after wire_dtype). They hold the bytes of
+// A slot on loan. Its tensors have the names, order and types of the layout (after wire_dtype), and hold the bytes of
 // an older version, or zeros.
 class WritableSlot {
  public:
@@ -117,7 +116,7 @@ class WritableSlot {
 
   Version version() const;
   std::span<const MutableTensorView> tensors() const;
-  const MutableTensorView* find(std::string_view name) const;  // null where there is none
+  const MutableTensorView* find(std::string_view name) const;  // null if there is none
 
  private:
   friend class Sender;

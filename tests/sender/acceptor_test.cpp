@@ -181,7 +181,7 @@ TEST_F(AcceptorTest, WhoAsksIsAnsweredAndIsNoMember) {
   Peer other(endpoint_);
   other.write(StatusQuery{.protocol = kProtocol + 1});
   run_until([&] {
-    return other.refusal().find(cat("the question is of protocol ", kProtocol + 1, ", expected ", kProtocol)) !=
+    return other.refusal().find(cat("the status query uses protocol ", kProtocol + 1, ", expected ", kProtocol)) !=
            std::string::npos;
   });
   run_until([&] { return peer.heard(), peer.hung_up; });  // it may not stay
