@@ -1,4 +1,4 @@
-// A micro-batch as tensors: prompts with their completions, packed in rows one behind another.
+// A micro-batch as tensors: rows of a prompt and its completion, packed without padding.
 //
 // Shapes: R rows, N tokens of all rows (prompts and completions), M tokens of all completions, row after row.
 #pragma once
@@ -25,20 +25,20 @@ struct Batch {
   PackedRows rows;
   at::Tensor token_ids;            // int64 [N]
   at::Tensor positions;            // int64 [N], from 0 in each row
-  at::Tensor sources;              // int64 [M]: the place in [N] whose hidden state predicts the target
+  at::Tensor sources;              // int64 [M]: the index in [N] of the hidden state that predicts the target
   at::Tensor targets;              // int64 [M]: the completions' tokens
-  at::Tensor row_of;               // int64 [M]: the row that each belongs to
-  at::Tensor completion_tokens;    // float [R]: targets of each row
+  at::Tensor row_of;               // int64 [M]: the row of each target
+  at::Tensor completion_tokens;    // float [R]: the number of targets in each row
   at::Tensor behaviour_log_probs;  // float [M]: by the engines
   at::Tensor advantages;           // float [R]
 };
 
-// `rows` in order, cut into micro-batches of at most `most_rows` rows and `most_tokens` tokens of prompts and
-// completions (0: any number). A row that is longer than that is alone.
+// Cuts `rows`, in order, into micro-batches of at most `most_rows` rows and `most_tokens` tokens of prompts and
+// completions (0: any number). A longer row gets a micro-batch to itself.
 std::vector<std::span<const TrainingRow>> micro_batches_of(std::span<const TrainingRow> rows, std::size_t most_rows,
                                                            std::int64_t most_tokens);
 
-// Every row has a prompt and a completion of at least one token. The tensors lie on `device`.
+// Every row must have a prompt and a completion of at least one token. The tensors are on `device`.
 Batch make_batch(std::span<const TrainingRow> rows, at::Device device = at::kCPU);
 
 }  // namespace bascule::ref

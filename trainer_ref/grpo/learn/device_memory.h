@@ -1,4 +1,4 @@
-// What training took of a device's memory, and what it is told where there was too little.
+// How much of a device's memory training took, and the error if there was too little.
 //
 // Threads: any.
 #pragma once
@@ -14,23 +14,23 @@
 
 namespace bascule::ref {
 
-// What this process allocated at most since it began, or since forget_peak().
+// The most that this process has had allocated since it began, or since forget_peak().
 struct DevicePeak {
   std::int64_t allocated_bytes = 0;
-  std::int64_t kept_bytes = 0;  // with what LibTorch keeps to use again
+  std::int64_t kept_bytes = 0;  // including what LibTorch keeps for reuse
 };
 
-// nullopt: a CPU, where nobody counts.
+// Returns nullopt on a CPU, where LibTorch does not count.
 std::optional<DevicePeak> peak_on(at::Device device);
 void forget_peak(at::Device device);
 
-// A line: what was planned, and the peak of what this process allocated. Empty on a CPU.
+// A line that compares the plan with the peak that this process allocated. Empty on a CPU.
 std::string measured_beside(const MemoryPlan& plan, at::Device device);
 
-// What `device` or, of a CPU, this process's control group has left.
+// The free memory of `device` or, for a CPU, of this process's control group.
 std::int64_t free_bytes_on(at::Device device);
 
-// Of training: RESOURCE_EXHAUSTED, with the flags that need less where memory was short.
+// Converts an error of training to RESOURCE_EXHAUSTED; if memory ran out, the text names the flags that reduce it.
 absl::Status device_failed(at::Device device, const c10::Error& error);
 
 }  // namespace bascule::ref

@@ -12,7 +12,7 @@
 
 namespace bascule::ref {
 
-// How the losses of tokens become one number:
+// How the losses of tokens are reduced to one number:
 enum class LossKind {
   kGrpo,    // mean over the tokens of each completion, then over the step's completions (arXiv 2402.03300)
   kBnpo,    // sum over the micro-batch's tokens over their number, then mean over the step's micro-batches
@@ -21,7 +21,7 @@ enum class LossKind {
 };
 std::optional<LossKind> loss_kind_named(std::string_view name);  // "grpo", "bnpo", "dr_grpo", "dapo"
 
-// What has a probability ratio of its own:
+// What gets its own probability ratio:
 enum class ImportanceLevel {
   kToken,     // each token
   kSequence,  // each completion: the geometric mean of its tokens' (GSPO, 2507.18071, eq. 7)
@@ -35,21 +35,21 @@ struct LossOptions {
   double epsilon_high = 0.2;   // and above 1 + epsilon_high
   double beta = 0;             // weight of the divergence from the reference
   double importance_cap = 2;   // π_old/π_behaviour is truncated here; 0: no correction
-  double off_policy_mask = 0;  // the δ below; 0: no completion is masked
+  double off_policy_mask = 0;  // δ below; 0: no completion is masked
   std::int64_t max_tokens = 1;
 };
 
 struct LossInput {
   at::Tensor log_probs;            // [M] log π_θ, with its graph
   at::Tensor old_log_probs;        // [M] log π_old: the policy before the step's first update
-  at::Tensor behaviour_log_probs;  // [M] log π_behaviour: as the engines sampled, with whichever version
+  at::Tensor behaviour_log_probs;  // [M] log π_behaviour: by the engines, with the version that sampled
   at::Tensor reference_log_probs;  // [M] log π_ref; undefined: no divergence is measured (beta must be 0)
   at::Tensor advantages;           // [R]
-  at::Tensor completion_tokens;    // [R] of each completion, in the type of the log-probabilities
+  at::Tensor completion_tokens;    // [R] in each completion, in the type of the log-probabilities
   at::Tensor row_of;               // int64 [M]: the completion of each token
 };
 
-// What a micro-batch is a part of.
+// The step to which a micro-batch belongs.
 struct StepShape {
   std::int64_t completions = 0, tokens = 0, micro_batches = 1;
 };
@@ -57,9 +57,9 @@ struct StepShape {
 struct Loss {
   at::Tensor value;    // scalar; its gradient, summed over the micro-batches, is the step's
   double kl_sum = 0;   // Σ over tokens of D_KL, below
-  double clipped = 0;  // tokens whose objective the clipping holds constant
+  double clipped = 0;  // tokens whose objective is constant by clipping
   double weights = std::numeric_limits<double>::quiet_NaN();  // Σ over tokens of w; NaN without importance_cap
-  double capped = std::numeric_limits<double>::quiet_NaN();   // tokens whose weight is the cap; likewise
+  double capped = std::numeric_limits<double>::quiet_NaN();   // tokens whose weight is the cap; NaN as above
   double masked = 0;                                          // completions
   double tokens = 0;
 };
@@ -68,8 +68,8 @@ struct Loss {
 //   −m · w · min(ρ A, clip(ρ, 1 − ε_low, 1 + ε_high) A) + β D_KL
 // with D_KL = π_ref/π_θ − log(π_ref/π_θ) − 1, unbiased and never negative (Schulman's k3).
 //
-// m is 0 for a completion with A < 0 whose mean of log π_behaviour − log π_θ over its tokens exceeds δ, else 1: what
-// the policy would no longer say teaches it nothing by being wrong (DeepSeek-V3.2, 2512.02556, eq. 9).
+// m is 0 for a completion with A < 0 whose mean of log π_behaviour − log π_θ over its tokens exceeds δ, else 1: the
+// policy learns nothing from wrong answers that it would no longer give (DeepSeek-V3.2, 2512.02556, eq. 9).
 Loss policy_loss(const LossInput& input, const StepShape& step, const LossOptions& options);
 
 }  // namespace bascule::ref

@@ -1,11 +1,11 @@
-// How much memory a trainer takes where it computes, by part, before it has taken any of it.
+// Predicts how much memory a trainer takes on its device, by part.
 //
-// The peak of an update is in its largest micro-batch, at one of three moments: when the log-probabilities have gone
-// through the head and their gradients come back, when the gradients of the last layer are computed, or when those of
-// the embedding are. memory_plan.cpp says what lies in memory then. Not in it: the device's own context (about half a
-// GiB of a GPU), what LibTorch keeps between uses of different sizes, and engines on the same device.
+// The peak of an update is in its largest micro-batch, during one of three backward passes: through the head, the last
+// layer, or the embedding. memory_plan.cpp says what is in memory then. The plan does not include the device's own
+// context (about half a GiB on a GPU), what LibTorch keeps between uses of different sizes, and engines on the same
+// device.
 //
-// Threads: any. It looks at no device.
+// Threads: any. It does not access the device.
 #pragma once
 
 #include <cstdint>
@@ -17,30 +17,30 @@
 
 namespace bascule::ref {
 
-// The largest micro-batch, as Batch has it.
+// The largest micro-batch, in Batch's terms.
 struct LargestBatch {
-  std::int64_t rows = 0;               // of the longest; shorter ones fill it up
+  std::int64_t rows = 0;               // if all are the longest; shorter ones fill it up
   std::int64_t tokens = 0;             // N, of prompts and completions
   std::int64_t completion_tokens = 0;  // M
   std::int64_t count = 1;              // micro-batches of an update
-  std::int64_t tokens_of_update = 0;   // N of all of them
-  std::int64_t row_tokens = 0;         // of a row of the longest
+  std::int64_t tokens_of_update = 0;   // N of all micro-batches
+  std::int64_t row_tokens = 0;         // of the longest row
 };
 
-// Tokens of the rows that an update may have.
+// Lengths of the rows that an update may have.
 struct RowTokens {
   std::int64_t shortest_prompt = 0, longest_prompt = 0;
   std::int64_t completion = 0;  // the longest
 };
 
-// An update's rows, and what UpdateOptions lets go together.
+// An update's rows, and how many UpdateOptions allows in a micro-batch.
 struct UpdateRows {
   std::int64_t rows = 0;
   RowTokens tokens = {};
   std::int64_t most_rows = 64, most_tokens = 0;
 };
 
-// Shorter rows fill a micro-batch up to most_tokens, so it may be larger than those of the longest rows.
+// Shorter rows fill a micro-batch up to most_tokens, so it may be larger than one of the longest rows.
 LargestBatch largest_batch(const UpdateRows& update);
 
 struct MemoryNeed {
@@ -49,7 +49,7 @@ struct MemoryNeed {
   at::DeviceType device = at::kCPU;
   LargestBatch batch = {};
   bool has_reference = false;
-  std::int64_t slots = 0;              // where the trainer computes, beside its own weights
+  std::int64_t slots = 0;              // on the trainer's device, besides its own weights
   std::int64_t slot_weight_bytes = 4;  // of each weight in a slot
 };
 

@@ -11,13 +11,13 @@
 
 namespace bascule::ref {
 
-// How a policy computes, whatever type its weights have.
+// How a policy computes; independent of its weights' type.
 struct ComputeOptions {
-  // Of activations and matrix products: float or bfloat16. Weights are cast where they are used; statistics of norms,
-  // softmax, log-probabilities and losses are float, and so are the gradients that weights of float get.
+  // The type of activations and matrix products: float or bfloat16. Weights are cast when used. Statistics of norms,
+  // softmax, log-probabilities, losses, and the gradients of float weights are float.
   at::ScalarType dtype = at::kFloat;
   bool checkpoints_layers = false;  // gradient checkpointing: of each layer only its input is kept (recompute.h)
-  std::int64_t logit_chunk = 0;     // places whose logits lie in memory together; 0: default_logit_chunk()
+  std::int64_t logit_chunk = 0;     // positions whose logits are in memory at once; 0: default_logit_chunk()
 };
 
 // Whether every weight is a finite number.
@@ -25,26 +25,26 @@ bool is_finite(const WeightMap& weights);
 
 class Policy {
  public:
-  enum class Gradients { kTracked, kNone };  // of a policy that learns; of a frozen reference
+  enum class Gradients { kTracked, kNone };  // for training; for a frozen reference
 
-  // Reads a checkpoint folder onto `device`: in f32 what learns, in the type of `compute` what is frozen.
-  // RESOURCE_EXHAUSTED: it does not fit there.
+  // Reads a checkpoint folder onto `device`: in f32 for training, else in the type of `compute`. RESOURCE_EXHAUSTED: it
+  // does not fit there.
   static absl::StatusOr<Policy> read(const std::filesystem::path& folder, Gradients gradients,
                                      at::Device device = at::kCPU, const ComputeOptions& compute = {});
-  // Takes weights as they are, leaves without a history, and where they lie.
+  // Uses the given weights on their device. They must be leaves without a history.
   static absl::StatusOr<Policy> over(const ModelConfig& config, WeightMap weights, Gradients gradients,
                                      const ComputeOptions& compute = {});
 
-  // log softmax(logits / temperature) of each completion token, and the entropy of that distribution → [M]. Runs the
-  // model once.
+  // log softmax(logits / temperature) of each completion token, and that distribution's entropy → [M]. Runs the model
+  // once.
   TokenLogProbs score(const Batch& batch, double temperature) const;
   at::Tensor log_probs(const Batch& batch, double temperature) const { return score(batch, temperature).log_probs; }
 
-  // The token that the model finds likeliest in place of each completion token → int64 [M]. Without gradients.
+  // The model's likeliest token at each completion token's position → int64 [M]. Without gradients.
   at::Tensor likeliest(const Batch& batch) const;
 
   const WeightMap& weights() const { return weights_; }
-  at::Device device() const { return weights_.begin()->second.device(); }  // of all weights; batches must lie there
+  at::Device device() const { return weights_.begin()->second.device(); }  // of all weights; batches must be there
   const ModelConfig& config() const { return config_; }
 
  private:
@@ -54,7 +54,7 @@ class Policy {
 
   ModelConfig config_;
   WeightMap weights_;
-  std::shared_ptr<const Decoder> decoder_;  // layers that are computed once more in the backward pass hold it
+  std::shared_ptr<const Decoder> decoder_;  // shared with layers that the backward pass recomputes
   ComputeOptions compute_;
 };
 

@@ -1,6 +1,6 @@
-// Checkpoints of a run: a folder step_N in Hugging Face's layout that also holds what it takes to go on exactly.
+// Checkpoints of a run: a folder step_N in Hugging Face's layout that also holds the state for an exact resume.
 //
-//   step_40/  config.json  model.safetensors (F32)  tokenizer.json  …   a checkpoint as any other
+//   step_40/  config.json  model.safetensors (F32)  tokenizer.json  …   a normal checkpoint
 //             optimizer.safetensors                                     moments of AdamW
 //             trainer_state.json                                        {"step": 40, "seed": 7, "optimizer_steps": 40,
 //             …}
@@ -24,17 +24,17 @@ struct RunState {
   RunConfig run_config = {};
 };
 
-// Writes `folder` whole or not at all, in place of an older one (of a run that was resumed before this step), which
-// stays until the new one is on the disk: a process that dies between the two renames leaves it beside, under
-// .step_N.old-PID. `model` gives config and tokenizer, and may be the older one.
+// Writes `folder` whole or not at all. It replaces an older one (of a run that was resumed before this step), which
+// stays until the new one is on disk: a process that dies between the two renames leaves it as .step_N.old-PID. Config
+// and tokenizer come from `model`, which may be the older folder.
 absl::Status save_run(const std::filesystem::path& folder, const std::filesystem::path& model, const Policy& policy,
                       const Optimizer& optimizer, const RunState& state);
 
-// Reads trainer_state.json, and all files of tensors beside it, whose fingerprints are in it: DATA_LOSS names one that
-// has changed. A folder without a state is a checkpoint, but no run: the error says how to start from it.
+// Reads trainer_state.json, and checks all tensor files in the folder against the fingerprints in it. DATA_LOSS names a
+// file that has changed. For a checkpoint without a state, the error says how to start a run from it.
 absl::StatusOr<RunState> read_run_state(const std::filesystem::path& folder);
 
-// Fills a fresh optimizer over the policy that was read from `folder`, on that policy's device.
+// Restores a new optimizer of the policy that was read from `folder`, on that policy's device.
 absl::Status restore_optimizer(const std::filesystem::path& folder, const RunState& state, Optimizer& optimizer);
 
 }  // namespace bascule::ref

@@ -1,6 +1,6 @@
-// Updates of a policy with random weights, by rows of random tokens: how long they take, and what memory.
+// Times updates of a policy with random weights by rows of random tokens, and measures their memory.
 //
-// It is what --dry-run tries, and what bascule-bench-train measures.
+// Used by --dry-run and bascule-bench-train.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct TrialTimes {
   std::optional<DevicePeak> peak;
 };
 
-// Updates with all rows, `repeat` of them behind `warm_ups` that do not count. RESOURCE_EXHAUSTED: the device has no
-// memory for them, or failed. INTERNAL: gradients were not finite.
+// Runs `warm_ups` updates with all rows, then `repeat` that are timed. RESOURCE_EXHAUSTED: the device has no memory for
+// them, or failed. INTERNAL: gradients were not finite.
 absl::StatusOr<TrialTimes> try_updates(const TrialShape& shape, int warm_ups, int repeat);
 
 }  // namespace bascule::ref

@@ -14,8 +14,8 @@
 
 namespace bascule::ref {
 
-// Beyond these no run makes sense. They also keep each number finite as a float, and each product in 64 bits.
-inline constexpr int kMostCompletions = 65'536;  // of a problem: an engine's --max-batch ends there
+// Upper bounds of sensible runs. They also keep each number finite as a float, and each product within 64 bits.
+inline constexpr int kMostCompletions = 65'536;  // per problem: the largest --max-batch of an engine
 inline constexpr std::int64_t kMostProblems = 1'000'000, kMostTokens = 1 << 20, kMostIterations = 1000;
 inline constexpr double kMostOfANumber = 1e6;
 
@@ -25,13 +25,13 @@ struct RunKind {
 
 absl::StatusOr<ChatOptions> parse_chat_flags();
 absl::StatusOr<EngineFlags> parse_engine_flags(SpawnFlags spawn, RunKind kind);
-absl::StatusOr<RolloutFlags> parse_rollout_flags(const TaskFlags& task, RunKind kind);  // checks the reward's, too
+absl::StatusOr<RolloutFlags> parse_rollout_flags(const TaskFlags& task, RunKind kind);  // also checks the reward's
 absl::StatusOr<RewardFlags> parse_reward_flags(std::int64_t max_tokens);
 absl::StatusOr<LearnFlags> parse_learn_flags(const RolloutFlags& rollouts);
 absl::StatusOr<ComputeFlags> parse_compute_flags(const EngineFlags& engines, RunKind kind,
                                                  const std::function<void(std::string_view)>& log);
 
-// Whether a trainer that computes there could send its f32 weights over `sync`, with the other flags as they are.
+// OK if a trainer that computes at `where` can send its f32 weights over `sync`, with the other flags as they are.
 absl::Status check_sync_of(const std::string& sync, ComputesOn where, const SpawnFlags& spawn);
 
 }  // namespace bascule::ref

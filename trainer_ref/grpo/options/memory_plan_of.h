@@ -1,4 +1,4 @@
-// The memory that a run takes by its flags and its plan.
+// The memory that a run takes, from its flags and its plan.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -8,7 +8,7 @@
 
 namespace bascule::ref {
 
-// Reads the model's configuration, no weights.
+// Reads the model's configuration, but no weights.
 absl::StatusOr<MemoryPlan> memory_plan_of(const TrainFlags& flags, const RunPlan& plan);
 
 // The parts of memory_plan_of().

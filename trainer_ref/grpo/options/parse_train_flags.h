@@ -9,8 +9,8 @@
 
 namespace bascule::ref {
 
-// Opens --device, which takes seconds; `log` gets the device that --device=auto stands for. INVALID_ARGUMENT names the
-// flag that makes no sense, and what would.
+// Opens --device, which takes seconds; logs the device that --device=auto selects. INVALID_ARGUMENT names the wrong
+// flag and a value that is right.
 absl::StatusOr<TrainFlags> parse_train_flags(const std::function<void(std::string_view)>& log = [](std::string_view) {
 });
 

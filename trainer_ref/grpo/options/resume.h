@@ -1,5 +1,4 @@
-// --resume: the checkpoint that a run starts from, and whether the run that wrote it is the one that these flags
-// describe.
+// --resume: reads the checkpoint that a run starts from, and compares the flags with those of the run that wrote it.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +13,7 @@
 namespace bascule::ref {
 
 struct StartPoint {
-  std::filesystem::path model = {};  // --model, or the first model of the run that is resumed
+  std::filesystem::path model = {};  // --model, or the resumed run's first model
   RunState resumed = {};             // its step is 0 if the run is new
 };
 
@@ -23,18 +22,18 @@ struct StartPoint {
 absl::StatusOr<StartPoint> read_start(const TrainFlags& flags);
 
 struct ResumableConfig {
-  RunConfig run = {};                    // what the next checkpoint says that this run is made of
-  std::filesystem::path reference = {};  // of the divergence: the run's first model
+  RunConfig run = {};                    // written to the next checkpoint
+  std::filesystem::path reference = {};  // for the divergence: the run's first model
 };
 
-// Reads the model's and the data's files once. INVALID_ARGUMENT names all that differs from the run that --resume goes
-// on with, unless --allow-changes has been given: then `log` gets the differences. The reference stays the model that
-// the run began with.
+// Reads the model's and the data's files once. INVALID_ARGUMENT names all differences from the run that --resume
+// continues; with --allow-changes, they are logged instead. The reference stays the model with which the run began.
 absl::StatusOr<ResumableConfig> resolve_run_config(const TrainFlags& flags, const StartPoint& start,
                                                    const std::string& sync, const Task& task,
                                                    const std::function<void(std::string_view)>& log);
 
-// The same for the problems that the engines' limits left of `task`, with --drop-long: adds them to `config`.
+// Does the same for `task` after --drop-long has removed the problems that exceed the engines' limits, and adds it to
+// `config`.
 absl::StatusOr<RunConfig> resolve_kept_task(const TrainFlags& flags, const RunState& resumed, RunConfig config,
                                             const Task& task, const std::function<void(std::string_view)>& log);
 

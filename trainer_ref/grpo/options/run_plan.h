@@ -1,4 +1,4 @@
-// What a run does, worked out once from its flags, the checkpoint that it starts from, and its data.
+// The plan of a run, worked out once from its flags, the checkpoint that it starts from, and its data.
 //
 //   parse_train_flags() ──▶ read_start() ──▶ prepare_run() or prepare_grpo() ──▶ GRPO: fit_plan() ──▶ the loop
 #pragma once
@@ -20,47 +20,47 @@ namespace bascule::ref {
 
 struct RunPlan {
   StartPoint start = {};
-  RowTokens rows = {};          // of the problems that are trained on, before any is left out
+  RowTokens rows = {};          // of the training problems, before --drop-long
   std::string sync = {};        // the endpoint that weights are sent to
-  ResumableConfig config = {};  // of GRPO alone
+  ResumableConfig config = {};  // only for GRPO
 };
 
-// What depends on the problems that are left: with --drop-long the engines' limits leave some out.
+// The part of the plan that depends on the problems that --drop-long keeps.
 struct FittedPlan {
   std::int64_t steps = 0;           // the last step
   OptimizerOptions optimizer = {};  // with the end of its schedule
-  RunConfig config = {};            // of GRPO: what the next checkpoint says that this run is made of
+  RunConfig config = {};            // only for GRPO: written to the next checkpoint
 };
 
 struct PreparedRun {
   Task task;
   PromptWriter prompts;
   RunPlan plan;
-  FittedPlan fitted;  // to all problems
+  FittedPlan fitted;  // for all problems
 };
 
 // Reads the problems and the tokenizer, and checks every problem. INVALID_ARGUMENT names the flag.
 absl::StatusOr<PreparedRun> prepare_run(const TrainFlags& flags, StartPoint start, std::string sync);
 
-// Of GRPO: also checks that the rewards can read the answers, and that a resumed run goes
-// on as it began (resume.h).
+// For GRPO: also checks that the rewards can read the answers, and compares a resumed run with its flags (resume.h).
 absl::StatusOr<PreparedRun> prepare_grpo(const TrainFlags& flags, StartPoint start, std::string sync,
                                          const std::function<void(std::string_view)>& log);
 
-// Of GRPO, to the problems that the engines' limits have left of `task`.
+// For GRPO: fits the plan to `task`, from which --drop-long has removed problems.
 absl::StatusOr<FittedPlan> fit_plan(const TrainFlags& flags, const RunPlan& plan, const Task& task,
                                     const std::function<void(std::string_view)>& log);
 
 // The parts of prepare_run().
 
-// The problems of --task, --data and --eval-data.
+// Returns the problems of --task, --data and --eval-data.
 absl::StatusOr<Task> read_task_of(const TaskFlags& flags);
 
-// The last step: of --steps, or of --epochs over so many problems. INVALID_ARGUMENT: a resumed run is there already.
+// Returns the last step, from --steps or from --epochs over `problems` problems. INVALID_ARGUMENT: the resumed run has
+// reached it already.
 absl::StatusOr<std::int64_t> resolve_steps(const TrainFlags& flags, std::int64_t resumed_step, std::size_t problems);
 
 // Lets the learning rate fall until the run's last optimizer step, unless the schedule has another end.
-// INVALID_ARGUMENT: it would have to end within the warm-up.
+// INVALID_ARGUMENT: the schedule would end within the warm-up.
 absl::StatusOr<OptimizerOptions> resolve_schedule(const TrainFlags& flags, std::int64_t steps);
 
 // Reads the model's tokenizer and, if `task` needs it, its chat template. INVALID_ARGUMENT: there is no template, it
@@ -68,7 +68,8 @@ absl::StatusOr<OptimizerOptions> resolve_schedule(const TrainFlags& flags, std::
 absl::StatusOr<PromptWriter> read_prompt_writer(const ChatOptions& chat, const std::filesystem::path& model,
                                                 const Task& task);
 
-// The tokens of the rows of `task`, if the model can read every prompt and, if supervised, learn every answer.
+// Returns the lengths of the rows of `task`. Errors name a prompt that the model cannot read or, if supervised, an
+// answer that it cannot learn.
 absl::StatusOr<RowTokens> check_task(const TrainFlags& flags, const std::filesystem::path& model, const Task& task,
                                      const PromptWriter& prompts);
 

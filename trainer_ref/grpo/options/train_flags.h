@@ -1,5 +1,5 @@
-// The flags of bascule-train, parsed and checked against one another. They never change afterwards: what a run works
-// out from them, its checkpoint and its data is in run_plan.h.
+// The flags of bascule-train, parsed and checked against one another. They never change afterwards: values that depend
+// on the checkpoint or the data are in run_plan.h.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +30,11 @@ struct TaskFlags {
 struct EngineFlags {
   std::vector<std::string> urls = {};
   SpawnFlags spawn = {};  // engines that the run starts, instead of `urls`
-  std::string sync = {};  // the endpoint that weights are sent to; empty: one is made with the spawned engines
+  std::string sync = {};  // the endpoint for weights; empty: one is made for the spawned engines
   absl::Duration request_timeout = absl::Seconds(60);
   absl::Duration start_timeout = absl::Minutes(2);  // for the engines to join and serve
   std::int64_t sync_every = 1, max_staleness = 0;
-  double min_batch = 0.5;  // the share of a step's completions that must be left
+  double min_batch = 0.5;  // the share of a step's completions that must remain
   bool drop_long = false;  // leave out prompts that do not fit the engines
   bool colocate = false;   // the engines sleep while the trainer trains
   int threads = 1;         // of this process, which shares the cores with the engines on this host
@@ -78,7 +78,7 @@ struct ComputeFlags {
 };
 
 struct ReportFlags {
-  std::int64_t eval_every = 10, save_every = 0;  // 0: never, but for the last step
+  std::int64_t eval_every = 10, save_every = 0;  // 0: only at the last step
   std::size_t eval_problems = 128;
   int eval_samples = 1;      // of each problem
   std::size_t show = 4;      // problems whose completions are printed at each evaluation
@@ -89,9 +89,9 @@ struct ReportFlags {
 struct TrainFlags {
   std::filesystem::path model = {}, out = {};  // model: empty if a resumed run's first model is meant
   std::filesystem::path resume = {};           // a folder step_N, or empty
-  bool allow_changes = false;                  // of what a resumed run is made of
+  bool allow_changes = false;                  // --allow-changes, for a resumed run
   bool supervised = false;
-  bool dry_run = false;  // report what the run would take, and end
+  bool dry_run = false;  // report the memory and time of the run, and end
   TaskFlags task = {};
   EngineFlags engines = {};
   RolloutFlags rollouts = {};
@@ -99,7 +99,7 @@ struct TrainFlags {
   LearnFlags learn = {};
   ComputeFlags compute = {};
   ReportFlags report = {};
-  std::vector<std::pair<std::string, std::string>> given = {};  // those that differ from their defaults, for the report
+  std::vector<std::pair<std::string, std::string>> given = {};  // flags that differ from their defaults, for the report
 };
 
 inline constexpr std::int64_t kDefaultSteps = 60;

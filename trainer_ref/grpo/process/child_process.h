@@ -1,7 +1,7 @@
-// A program that this one runs: how it starts, how it ended, and that nothing of it is left.
+// A child process: starts it, reports how it ended, and ends it with all processes that it started.
 //
-// Threads: one at a time. It lives in a process group of its own, so that a terminal's Ctrl-C is not for it, and so
-// that what it started ends with it.
+// Threads: one at a time. The child gets its own process group, so that a terminal's Ctrl-C does not reach it, and that
+// its own children end with it.
 #pragma once
 
 #include <sys/types.h>
@@ -17,17 +17,17 @@
 namespace bascule::ref {
 
 struct ChildOptions {
-  std::vector<std::string> command = {};     // a program, looked for in PATH where its name has no slash; arguments
+  std::vector<std::string> command = {};     // a program, found in PATH if its name has no slash; arguments
   int input = -1, output = -1, errors = -1;  // its stdin, stdout and stderr; -1: ours
-  bool own_session = false;                  // not only a group: the terminal is not its own either
-  bool ends_with_thread = false;             // SIGKILL when the thread that starts it ends, however it ends
+  bool own_session = false;                  // a new session, without the terminal, instead of only a group
+  bool ends_with_thread = false;             // SIGKILL when the thread that starts it ends for any reason
 };
 
 class ChildProcess {
  public:
-  // Blocks until the program runs. It inherits no descriptor of ours but the three. The signals that we ignore or block
-  // are not ignored or blocked by it. Safe in a program with threads. NOT_FOUND or PERMISSION_DENIED: there is no such
-  // program, or it may not be run; RESOURCE_EXHAUSTED, UNAVAILABLE: no process, memory or descriptor is left.
+  // Blocks until the program runs. It inherits only the three descriptors, and no ignored or blocked signals. Safe in a
+  // program with threads. NOT_FOUND, PERMISSION_DENIED: there is no such program, or it may not be run.
+  // RESOURCE_EXHAUSTED, UNAVAILABLE: no process, memory or descriptor is available.
   static absl::StatusOr<ChildProcess> start(ChildOptions options);
 
   ChildProcess(ChildProcess&& other) noexcept : pid_(std::exchange(other.pid_, -1)) {}
@@ -36,11 +36,11 @@ class ChildProcess {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;  // to its whole group
-  // Whether it has ended; its number stays taken.
+  // Returns whether it has ended; its process id is not reused until destruction.
   bool ends_within(absl::Duration time) const;
-  // "it ended with exit status 2", "it was ended by signal 9"; empty as long as it lives.
+  // "it ended with exit status 2", "it was ended by signal 9"; empty while it runs.
   std::string how_it_ended() const;
-  int exit_status() const;  // -1: it lives, or a signal ended it
+  int exit_status() const;  // -1: it runs, or a signal ended it
 
  private:
   explicit ChildProcess(pid_t pid) : pid_(pid) {}
@@ -48,7 +48,7 @@ class ChildProcess {
   pid_t pid_ = -1;
 };
 
-// Neither end is inherited, nor is one of the numbers 0 to 2, whatever of these we were started without.
+// Neither end is inherited by children, and neither is 0, 1 or 2, even if this process was started without these.
 struct Pipe {
   UniqueFd read, write;
 };

@@ -1,4 +1,4 @@
-// A program that is spoken to in lines: it reads them from its stdin and answers on its stdout; its stderr is ours.
+// A program that answers lines: it reads them from its stdin and writes answers to its stdout; its stderr is ours.
 //
 // Threads: one. No call raises SIGPIPE.
 #pragma once
@@ -22,20 +22,20 @@ namespace bascule::ref {
 
 class LineProcess {
  public:
-  // Starts `command`: a program, looked for in PATH where its name has no slash, and its arguments. INVALID_ARGUMENT:
-  // there is no such program, or it may not be run; RESOURCE_EXHAUSTED: no process or descriptor is left.
+  // Starts `command`: a program, found in PATH if its name has no slash, and its arguments. INVALID_ARGUMENT: there is
+  // no such program, or it may not be run. RESOURCE_EXHAUSTED: no process or descriptor is available.
   static absl::StatusOr<std::unique_ptr<LineProcess>> start(std::vector<std::string> command);
 
-  // Closes its stdin; gives it a second to end, unless it left exchange() waiting; then kills its whole group. A small
-  // process, the watcher, kills that group where this one ends without a destructor.
+  // Closes its stdin, gives it a second to end unless an exchange() timed out, and then kills its whole group. If this
+  // process ends without a destructor, a small watcher process kills the group.
   ~LineProcess();
   LineProcess(const LineProcess&) = delete;
   LineProcess& operator=(const LineProcess&) = delete;
 
-  // Writes `line` with a newline, and returns the next line that the program writes, without its own. Blocks for
-  // `timeout` at most. Both directions move at once: a program may answer before it has read all. UNAVAILABLE: it ended
-  // (the text says how), or closed a pipe. DEADLINE_EXCEEDED. CANCELLED: `stopped`, which is asked a few times a
-  // second. RESOURCE_EXHAUSTED: a line beyond 256 MiB. After an error the process is of no use any more.
+  // Writes `line` and a newline, and returns the program's next line without its newline. Blocks for at most `timeout`.
+  // Reads while it writes, so a program may answer before it has read everything. UNAVAILABLE: it ended (the text says
+  // how), or closed a pipe. DEADLINE_EXCEEDED: it did not answer in time. CANCELLED: `stopped`, called a few times per
+  // second, returned true. RESOURCE_EXHAUSTED: a line exceeds 256 MiB. After an error the process cannot be used.
   absl::StatusOr<std::string> exchange(
       std::string_view line, absl::Duration timeout, const std::function<bool()>& stopped = [] { return false; });
 
@@ -55,8 +55,8 @@ class LineProcess {
   ChildProcess process_;
   UniqueFd to_, from_;  // its stdin and stdout, which never block
   ChildProcess watcher_;
-  UniqueFd alive_;      // the watcher reads its end: a line lets it go, an end of file makes it kill
-  std::string read_;    // and not yet returned
+  UniqueFd alive_;      // to the watcher: a line makes it exit, an end of file makes it kill
+  std::string read_;    // but not yet returned
   bool hangs_ = false;  // exchange() gave up waiting
 };
 

@@ -1,4 +1,4 @@
-// Bytes of a stream into lines, each of them bounded.
+// Splits the bytes of a stream into lines of bounded length.
 //
 // Threads: one.
 #pragma once
@@ -11,9 +11,9 @@ namespace bascule::ref {
 
 class LineSplitter {
  public:
-  static constexpr std::size_t kLongest = 8192;  // bytes; a longer line comes in pieces, and nothing of it is lost
+  static constexpr std::size_t kLongest = 8192;  // bytes; a longer line is split into several
 
-  // The lines that `bytes` completes, without their newlines.
+  // Returns the lines that `bytes` completes, without their newlines.
   std::vector<std::string> add(std::string_view bytes) {
     std::vector<std::string> lines;
     for (std::size_t end = 0; (end = bytes.find('\n')) != std::string_view::npos; bytes.remove_prefix(end + 1)) {
@@ -25,7 +25,7 @@ class LineSplitter {
     return lines;
   }
 
-  // What came behind the last newline: the stream has ended. Empty: nothing did.
+  // Call this when the stream has ended. Returns the bytes after the last newline.
   std::string finish() {
     std::string last = std::move(rest_);
     rest_.clear();

@@ -1,4 +1,4 @@
-// A folder for the weights of one run, which nobody was told of: it is gone when the run is.
+// A private folder for the weights of one run, removed when the run ends.
 //
 // Threads: one.
 #pragma once
@@ -14,8 +14,9 @@ namespace bascule::ref {
 
 class PrivateEndpoint {
  public:
-  // In XDG_RUNTIME_DIR, else in the folder for temporary files. Starts a process, which removes the folder where this
-  // one can no longer do it (SIGKILL). UNAVAILABLE, PERMISSION_DENIED, RESOURCE_EXHAUSTED: no folder, or no process.
+  // Makes the folder in XDG_RUNTIME_DIR, or else in the folder for temporary files. Starts a process that removes the
+  // folder if this one cannot (SIGKILL). UNAVAILABLE, PERMISSION_DENIED, RESOURCE_EXHAUSTED: no folder or no process
+  // can be made.
   static absl::StatusOr<std::unique_ptr<PrivateEndpoint>> make();
   ~PrivateEndpoint();
   PrivateEndpoint(const PrivateEndpoint&) = delete;
@@ -28,7 +29,7 @@ class PrivateEndpoint {
       : folder_(std::move(folder)), alive_(std::move(alive)), remover_(std::move(remover)) {}
 
   std::filesystem::path folder_;
-  UniqueFd alive_;  // the remover waits until it is closed
+  UniqueFd alive_;  // the remover waits until this is closed
   ChildProcess remover_;
 };
 

@@ -1,7 +1,7 @@
 // How often a process that dies may be started again, and when.
 //
-// Pure: time is an argument. A restart counts for an hour, so that a run of days may lose an engine now and then, and
-// one whose engine dies again and again ends.
+// Pure: time is an argument. A restart counts for an hour, so that a run of days may lose an engine now and then, but a
+// run whose engine keeps dying ends.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,8 @@ class RestartBudget {
 
   explicit RestartBudget(int restarts) : restarts_(static_cast<std::size_t>(restarts)) {}
 
-  // It died at `now`. When it may be started: at once, then 1, 2, 4, … seconds later; none: no more.
+  // Records a death at `now`. Returns when the process may be started again: at once, then 1, 2, 4, … seconds later;
+  // nullopt if it may not.
   std::optional<Clock::time_point> restart_after(Clock::time_point now) {
     while (!deaths_.empty() && now - deaths_.front() >= kWindow) deaths_.pop_front();
     if (deaths_.size() >= restarts_) return std::nullopt;
@@ -30,7 +31,7 @@ class RestartBudget {
     return now + std::min(kLongestWait, std::chrono::seconds(1) * (1 << std::min<std::size_t>(before - 1, 5)));
   }
 
-  std::size_t used() const { return deaths_.size(); }  // within the last hour before the last death
+  std::size_t used() const { return deaths_.size(); }  // within the hour before the last death
 
  private:
   std::size_t restarts_;

@@ -1,4 +1,4 @@
-// --spawn-engines and its kin: the engines that a run of bascule-train starts itself.
+// --spawn-engines and related flags: the engines that a run of bascule-train starts itself.
 #pragma once
 
 #include <string>
@@ -10,34 +10,35 @@
 
 namespace bascule::ref {
 
-// What a run is told of them.
+// The flags of spawned engines.
 struct SpawnFlags {
   int engines = 0;                        // none
-  std::string program = {};               // of an engine; empty: beside this one
-  std::vector<std::string> flags = {};    // more of them, of every engine
-  std::vector<std::string> devices = {};  // in turn; empty: the trainer's
+  std::string program = {};               // an engine's program; empty: the one beside this program
+  std::vector<std::string> flags = {};    // further flags of every engine
+  std::vector<std::string> devices = {};  // assigned in turn; empty: the trainer's
   std::string dtype = "f32";              // of their weights
   int max_restarts = 3;
 };
 
-// INVALID_ARGUMENT names the flag that makes no sense, and what would.
+// INVALID_ARGUMENT names the wrong flag and a value that is right.
 absl::StatusOr<SpawnFlags> spawn_flags();
 
-// What of the run its engines must know.
+// The run's settings that its engines need.
 struct SpawnPlace {
   std::string model = {}, sync = {};
   std::string device = {};                     // the trainer's
   int threads = 1;                             // of each engine
-  std::vector<std::string> config_files = {};  // the trainer's, which are the engines', too
+  std::vector<std::string> config_files = {};  // the trainer's, which the engines also read
 };
 
-// In `folder`: over shm or, where the trainer and every engine compute on GPUs, over cuda-ipc; cast for the engines.
+// Returns an endpoint in `folder`: cuda-ipc if the trainer and every engine compute on GPUs, else shm; cast to the
+// engines' type.
 std::string endpoint_in(const std::string& folder, const SpawnFlags& flags, const std::string& trainer_device);
 
-// The engines as they are started. Their flags come, and win, in this order: the environment and config files, which
-// they read themselves; what the run needs (model, sync, worker, listen, device, threads); --engine-flags. But "device"
-// and "threads" in the "engine" object of a config file win over the run's. INVALID_ARGUMENT: no such program, or a
-// config file that cannot be read.
+// Returns the engines to start. Their flags come from these sources, where a later one overrides an earlier one: the
+// environment and config files, which they read themselves; the run (model, sync, worker, listen, device, threads);
+// --engine-flags. But "device" and "threads" in the "engine" object of a config file override the run's.
+// INVALID_ARGUMENT: there is no such program, or a config file cannot be read.
 absl::StatusOr<std::vector<SpawnedEngine>> engines_to_spawn(const SpawnFlags& flags, const SpawnPlace& place);
 
 }  // namespace bascule::ref

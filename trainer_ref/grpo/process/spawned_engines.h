@@ -1,9 +1,8 @@
-// Engines that a trainer starts itself: it passes their lines on, starts those again that die, and ends them with
-// itself.
+// Engines that a trainer starts itself: it passes their output on, restarts those that die, and ends them when it ends.
 //
-// Threads: calls from any; one thread of its own starts the engines, reads what they print and notices their ends. An
-// engine ends when that thread does, whatever ends it (SIGKILL of this process, too). Each engine has a session of its
-// own: a Ctrl-C is for the trainer alone, which ends them when its step is done.
+// Threads: calls from any thread. A separate thread starts the engines, reads their output and detects their ends. An
+// engine ends when that thread does, for any reason (including SIGKILL of this process). Each engine has its own
+// session: a Ctrl-C reaches only the trainer, which ends the engines after its step.
 #pragma once
 
 #include <functional>
@@ -25,34 +24,34 @@ struct SpawnedEngine {
 
 struct SpawnOptions {
   std::vector<SpawnedEngine> engines = {};
-  int max_restarts = 3;                                                 // of each, within an hour
+  int max_restarts = 3;                                                 // per engine, within an hour
   absl::Duration start_timeout = absl::Minutes(2);                      // until it listens, each time
   absl::Duration end_timeout = absl::Seconds(10);                       // from SIGTERM to SIGKILL
-  std::function<void(std::string_view)> log = [](std::string_view) {};  // whole lines, from the thread of its own
+  std::function<void(std::string_view)> log = [](std::string_view) {};  // gets whole lines, on the separate thread
 };
 
 class SpawnedEngines {
  public:
-  // Starts them; does not block.
+  // Starts the engines; does not block.
   explicit SpawnedEngines(SpawnOptions options);
-  ~SpawnedEngines();  // as end()
+  ~SpawnedEngines();  // calls end()
   SpawnedEngines(const SpawnedEngines&) = delete;
   SpawnedEngines& operator=(const SpawnedEngines&) = delete;
 
-  // Blocks until each listens, and returns their URLs; or until `stopped`, with CANCELLED; or until failure() says that
-  // one does not.
+  // Blocks until each engine listens, and returns their URLs. CANCELLED: `stopped` returned true. Other errors are
+  // those of failure().
   absl::StatusOr<std::vector<std::string>> wait_until_listening(const std::function<bool()>& stopped) const;
 
-  // Where the engine listens now; empty: it is being started again.
+  // The engine's current URL; empty while it is being restarted.
   std::string url(std::size_t engine) const;
 
-  // Why no more is to be expected of them: one ended before it ever listened (INVALID_ARGUMENT: it refused its flags;
-  // UNAVAILABLE), listened too late (DEADLINE_EXCEEDED), or died once more than it may be started again (UNAVAILABLE).
-  // The text has its last lines. The others run on.
+  // Returns an error if an engine has failed for good: it ended before it ever listened (INVALID_ARGUMENT if it refused
+  // its flags, else UNAVAILABLE), listened too late (DEADLINE_EXCEEDED), or died more often than it may be restarted
+  // (UNAVAILABLE). The text has its last lines. The other engines keep running.
   absl::Status failure() const;
 
-  // Tells them to end, passes on what they still print, and kills those that have not ended in time. Blocks until
-  // nothing of them is left.
+  // Asks the engines to end, passes on their last output, and kills those that have not ended in time. Blocks until all
+  // of their processes are gone.
   void end();
 
  private:

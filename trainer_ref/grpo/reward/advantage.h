@@ -1,4 +1,4 @@
-// Advantages of GRPO: how much better a completion did than the others of its completion group.
+// Advantages of GRPO: how much better a completion is than the others of its completion group.
 #pragma once
 
 #include <span>
@@ -13,7 +13,7 @@ namespace bascule::ref {
 // 2402.03300, 4.1.2.
 std::vector<double> advantages(std::span<const double> rewards, bool scale);
 
-// Whether all completions of the group have one reward, before what their length takes: none is better than another.
+// Whether all completions of the group have the same reward, before length penalties.
 bool is_flat(const CompletionGroup& group);
 
 // Gives each completion its advantage within its group, by reward − penalty.

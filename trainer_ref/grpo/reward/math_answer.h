@@ -13,26 +13,25 @@ namespace bascule::ref {
 
 struct MathAnswer {
   bool is_number = false;
-  std::optional<Rational> value = {};  // none: no number, or one beyond what value_of() reads
-  std::string text = {};               // without blanks, in lower case; of a number without commas and unit
+  std::optional<Rational> value = {};  // nullopt: no number, or too large for value_of()
+  std::string text = {};               // without blanks, in lower case; for a number, without commas and unit
 };
 
-// The whole of `text` as an answer: a number is a number if nothing but a unit stands behind it ("5 cm", "50%"), and
-// nothing but "x =" before it. A percent sign is a unit: 50% is 50, and not 0.5. A single letter right behind the
-// digits is a variable, and no unit: 5x is text.
+// Reads the whole of `text` as an answer. It is a number if only a unit follows the number ("5 cm", "50%") and only
+// "x =" precedes it. A percent sign is a unit: 50% is 50, not 0.5. A single letter immediately after the digits is a
+// variable, not a unit: 5x is text.
 MathAnswer read_math_answer(std::string_view text);
 
-// The answer of a data file's column: what the last \boxed{…} holds, else what stands behind the last ####, else all.
+// The answer in a data file's column: the content of the last \boxed{…}, else the text after the last ####, else all.
 MathAnswer expected_math_answer(std::string_view column);
 
 // Whether the final answer of `completion` is `expected`. The final answer is
-//   1. what the last \boxed{…} (or \fbox{…}) holds whose braces close and that is not empty, as a whole: a box that
-//      holds two numbers is no number;
-//   2. else the line behind the last ####, likewise (a heading of Markdown, "#### Step 3", is none);
-//   3. else the first number behind the last "answer is" or "answer:", in its line, or behind the = of an equation
-//   there;
+//   1. the whole content of the last \boxed{…} (or \fbox{…}) that is closed and not empty: a box with two numbers is
+//      not a number;
+//   2. else the rest of the line after the last ####, as a whole (a Markdown heading, "#### Step 3", does not count);
+//   3. else the first number after the last "answer is" or "answer:" in its line, or after the = of an equation there;
 //   4. else the last number.
-// Where `expected` is no number, 3 is the rest of the sentence, and 4 the whole completion.
+// If `expected` is not a number, 3 is the rest of the sentence, and 4 the whole completion.
 bool has_math_answer(std::string_view completion, const MathAnswer& expected);
 
 }  // namespace bascule::ref

@@ -1,4 +1,4 @@
-// What kind of character, in ASCII and whatever the locale.
+// Character classes of ASCII, independent of the locale.
 #pragma once
 
 namespace bascule::ref {

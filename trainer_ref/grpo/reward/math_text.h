@@ -1,4 +1,4 @@
-// Mathematics as plain text: LaTeX, Markdown and the signs of typography reduced to what math_number.h reads.
+// Mathematics as plain text: reduces LaTeX, Markdown and typographic signs to the form that math_number.h reads.
 #pragma once
 
 #include <string>
@@ -6,14 +6,14 @@
 
 namespace bascule::ref {
 
-// `text` without what only shows it:
-//   $ \( \) \[ \] ** ` € £ ¥ \left \right           gone, or a blank where two words would become one
-//   \text{…} \mathrm{…} \boxed{…} and their like    what stands in the braces
+// Removes or replaces the markup of `text`:
+//   $ \( \) \[ \] ** ` € £ ¥ \left \right           nothing, or a blank if two words would become one
+//   \text{…} \mathrm{…} \boxed{…} and the like      the content of the braces
 //   \dfrac \tfrac  ½ ¼ ¾                            \frac{…}{…}
 //   − – × · ≈  \times \cdot \div \approx            - - * * =  * * / =
 //   {,} and \, between digits                       a comma, nothing
 //   ° ^\circ                                        the word degrees
-// Other commands stay. Takes time in proportion to the text, however braces nest.
+// Other commands stay. Takes time in proportion to the text, however deeply braces nest.
 std::string plain_math(std::string_view text);
 
 }  // namespace bascule::ref

@@ -6,16 +6,16 @@
 //                              "completion_tokens": 2, "columns": {"level": 3}}, …]}
 //   {"id": 7, "rewards": [1, null, {"reward": 0.5}, …]}
 //
-// "columns" are the other columns of the problem's line. A problem of messages, or of token ids, has "messages" or
+// "columns" are the other columns of the problem's line. A problem of messages or token ids has "messages" or
 // "prompt_token_ids", and its prompt may be empty. The answer has an element for each completion, in their order: a
-// number from -1e6 to 1e6, null (nothing to say), true or false (1 or 0), or an object with one of these under
-// "reward". Bytes of a completion that are no UTF-8 arrive as U+FFFD.
+// number from -1e6 to 1e6, null (the reward does not apply), true or false (1 or 0), or an object with one of these
+// under "reward". Invalid UTF-8 in a completion arrives as U+FFFD.
 //
-// A program (exec:) reads requests from stdin, one after the other, and writes an answer to stdout for each, and
-// flushes it; its stderr is the trainer's. It is started once, in a process group of its own; it should end when its
-// stdin does, and is killed otherwise, and with it its group. Where it ends or is too late, it is started again. A
-// server (http:) gets requests as the body of a POST and answers with status 200; statuses 429 and 5xx mean that it may
-// be asked again. Either may get a request twice. After three tries the run ends with a checkpoint.
+// A program (exec:) reads requests from stdin one at a time, writes an answer to stdout for each, and flushes it; its
+// stderr is the trainer's. It is started once, in its own process group. It should end when its stdin does; otherwise
+// it is killed with its group. If it ends or times out, it is restarted. A server (http:) gets each request as the body
+// of a POST and answers with status 200; after 429 or 5xx the request is sent again. Either may get a request twice.
+// After three tries the run ends with a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -28,18 +28,18 @@
 
 namespace bascule::ref {
 
-// The request for `completions`, without a newline.
+// Returns the request for `completions`, without a newline.
 std::string reward_request(std::uint64_t id, std::span<const Scored> completions);
 
-// The `count` rewards of an answer; NaN for null. INVALID_ARGUMENT says what was expected, and what the answer was.
+// Returns the `count` rewards of an answer; NaN for null. INVALID_ARGUMENT says what was expected and found.
 absl::StatusOr<std::vector<double>> read_reward_answer(std::string_view answer, std::uint64_t id, std::size_t count);
 
-// Starts `command`, a program (looked for in PATH where its name has no slash) and its arguments. INVALID_ARGUMENT: it
-// cannot be started. `name` is for texts.
+// Starts `command`, a program (found in PATH if its name has no slash) and its arguments. INVALID_ARGUMENT: it cannot
+// be started. `name` is for logs and errors.
 absl::StatusOr<std::unique_ptr<Reward>> exec_reward(std::string name, std::vector<std::string> command,
                                                     RewardOptions options);
 
-// Asks the server at `url`, http://HOST:PORT/PATH, over one connection.
+// Uses the server at `url`, http://HOST:PORT/PATH, over one connection.
 std::unique_ptr<Reward> http_reward(std::string name, std::string url, RewardOptions options);
 
 }  // namespace bascule::ref

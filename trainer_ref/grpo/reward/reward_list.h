@@ -1,4 +1,4 @@
-// The list of --reward: which rewards a run has, with what weights, and what they make of a step's completions.
+// The list of --reward: a run's rewards with their weights, and the scores of a step's completions.
 #pragma once
 
 #include <memory>
@@ -14,24 +14,23 @@
 
 namespace bascule::ref {
 
-// One item of the list, as told.
+// One item of the list, as given.
 struct RewardSpec {
   std::string name = {};  // in metrics, each once: "exact_match", "exec:reward.py", "http://127.0.0.1:9000/score"
   double weight = 1;
-  bool needs_answer = false;              // has nothing to say of a problem without one
+  bool needs_answer = false;              // does not apply to a problem without one
   RewardFunction function = nullptr;      // or
   std::vector<std::string> command = {};  // of exec:, the program and its arguments, or
   std::string url = {};                   // of http:
 };
 
-// "exact_match,exec:./reward.py=0.5": names with weights, 1 where none is given. A weight stands behind the last "=" of
-// its item; the words of a command are parted by blanks; a backslash takes its meaning from the character behind it
-// (exec:./a\,b.py, http://host/?kind\=1). INVALID_ARGUMENT: an unknown name (the nearest is named), an item that stands
-// twice, a weight that is no number or beyond a million, a URL that is none.
+// Parses names with optional weights: "exact_match,exec:./reward.py=0.5". A weight follows the last "=" of its item and
+// is 1 by default. Blanks separate the words of a command. A backslash escapes the next character (exec:./a\,b.py,
+// http://host/?kind\=1). INVALID_ARGUMENT: a name is unknown (the text has the nearest one), an item appears twice, a
+// weight is not a number or exceeds a million, or a URL is invalid.
 absl::StatusOr<std::vector<RewardSpec>> parse_rewards(std::string_view text);
 
-// OK where each reward may have something to say of `problems`. INVALID_ARGUMENT names one that needs answers where no
-// problem has one.
+// INVALID_ARGUMENT names a reward that needs answers if no problem has one.
 absl::Status check_answers(std::span<const RewardSpec> specs, std::span<const Problem> problems);
 
 struct WeightedReward {
@@ -44,11 +43,11 @@ struct WeightedReward {
 absl::StatusOr<std::vector<WeightedReward>> make_rewards(std::span<const RewardSpec> specs,
                                                          const RewardOptions& options);
 
-// The mean of each reward by its name, over the completions of which it says something; NaN where there is none.
+// The mean of each reward, by name, over the completions to which it applies; NaN if there are none.
 using RewardMeans = std::vector<std::pair<std::string, double>>;
 
-// Gives each completion of `groups` its reward: Σ weight · reward, without the rewards that say NaN; 0 where all do.
-// Blocks as long as the rewards do. An error names the reward.
+// Sets the reward of each completion of `groups`: Σ weight · reward, without rewards that are NaN; 0 if all are. Blocks
+// as long as the rewards do. An error names the reward.
 absl::StatusOr<RewardMeans> score_groups(std::span<const WeightedReward> rewards, std::span<CompletionGroup> groups);
 
 }  // namespace bascule::ref
